@@ -1,0 +1,41 @@
+/// Times operations that all ranks run together.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "bench/harness/ranks.h"
+#include "bench/harness/statistics.h"
+
+namespace bench {
+
+/// One way of doing the operation. `round` numbers the operations, so that values differ between
+/// them: data that never changes cores makes a pass without copies look twice as fast as it is.
+struct Contender {
+  std::function<void(std::uint32_t round)> write;  ///< this rank's input; not timed
+  std::function<void()> operate;                   ///< timed
+  /// Elements of this rank's result that are not what `write` of all ranks makes it.
+  std::function<std::int64_t(std::uint32_t round)> count_wrong;
+};
+
+struct LoopOptions {
+  double min_seconds = 0.5;  ///< of timed operation for each contender, all blocks together
+  int blocks = 10;
+  std::int64_t min_iterations = 3;  ///< of a block
+  std::int64_t max_iterations = 2000;
+};
+
+struct Timing {
+  Blocks blocks;           ///< seconds of the slowest rank
+  std::int64_t wrong = 0;  ///< elements of all ranks, after the last timed operation
+  std::int64_t iterations() const;
+};
+
+/// Collective. Blocks of the contenders alternate. The number of iterations in a block grows until
+/// the slowest rank needs min_seconds / blocks for them; all ranks agree on it. Before each
+/// operation every rank writes its input anew, then all meet in a barrier.
+std::vector<Timing> time_alternately(const Ranks& ranks, const std::vector<Contender>& contenders,
+                                     const LoopOptions& options);
+
+}  // namespace bench

@@ -1,0 +1,91 @@
+#include "bench/negotiation/latency.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <thread>
+
+namespace bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since_epoch() {
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+/// What the main thread of a training does, as far as the scheduler can see: it never lets go.
+class Computation {
+ public:
+  // About a tenth of a microsecond.
+  void some() {
+    for (int i = 0; i < 64; ++i) state_ = state_ * 6364136223846793005U + 1442695040888963407U;
+    sink_ = state_;
+  }
+  void for_duration(Clock::duration duration) {
+    const auto end = Clock::now() + duration;
+    while (Clock::now() < end) some();
+  }
+
+ private:
+  std::uint64_t state_ = 1;
+  volatile std::uint64_t sink_ = 0;
+};
+
+float value_of(int rank, int iteration) {
+  return static_cast<float>(rank + 1 + iteration % 1000);
+}
+float sum_of(int ranks, int iteration) {
+  return static_cast<float>(ranks * (ranks + 1) / 2 + ranks * (iteration % 1000));
+}
+
+}  // namespace
+
+Latency last_submission_to_ready(const hora::Context& world, const Ranks& ranks, int iterations) {
+  // Apart on each rank, so that the last one to submit changes; the seed gives no result.
+  std::minstd_rand random(static_cast<unsigned>(ranks.rank() + 1));
+  std::uniform_int_distribution<int> microseconds(900, 1100);
+  const auto count = static_cast<std::size_t>(iterations);
+  // A time of the epoch has 2^53 / 10^9 seconds: 104 days of whole nanoseconds in a double.
+  std::vector<double> submitted(count);
+  std::vector<double> ready(count);
+  Latency latency;
+  Computation computation;
+  ranks.barrier();
+  for (int i = 0; i < iterations; ++i) {
+    float value = value_of(ranks.rank(), i);
+    computation.for_duration(std::chrono::microseconds(microseconds(random)));
+    submitted[static_cast<std::size_t>(i)] = seconds_since_epoch();
+    hora::Handle handle = hora::allreduce_async(
+        world, hora::view(&value, 1), {.name = "negotiation.ready", .op = hora::ReduceOp::sum});
+    while (!handle.ready()) computation.some();
+    ready[static_cast<std::size_t>(i)] = seconds_since_epoch();
+    handle.wait();
+    latency.wrong += value != sum_of(ranks.size(), i) ? 1.0 : 0.0;
+  }
+  ranks.max(submitted);
+  ranks.max(ready);
+  for (std::size_t i = 0; i < count; ++i) latency.seconds.push_back(ready[i] - submitted[i]);
+  latency.wrong = static_cast<double>(ranks.sum(static_cast<std::int64_t>(latency.wrong)));
+  return latency;
+}
+
+Latency four_bytes_from_idle(const hora::Context& world, const Ranks& ranks, int iterations) {
+  Latency latency;
+  for (int i = 0; i < iterations; ++i) {
+    float value = value_of(ranks.rank(), i);
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    ranks.barrier();
+    const auto begin = Clock::now();
+    hora::allreduce(world, hora::view(&value, 1),
+                    {.name = "negotiation.idle", .op = hora::ReduceOp::sum});
+    latency.seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    latency.wrong += value != sum_of(ranks.size(), i) ? 1.0 : 0.0;
+  }
+  ranks.max(latency.seconds);
+  latency.wrong = static_cast<double>(ranks.sum(static_cast<std::int64_t>(latency.wrong)));
+  return latency;
+}
+
+}  // namespace bench

@@ -1,0 +1,120 @@
+/// What agreement between ranks costs: from the last submission to the result, and processor time
+/// while ranks have nothing to do or wait for each other. See ../README.md.
+#include <hora/hora.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/harness/program.h"
+#include "bench/harness/statistics.h"
+#include "bench/negotiation/latency.h"
+#include "bench/negotiation/processor_time.h"
+
+namespace {
+
+using namespace bench;
+
+struct Options {
+  double idle_seconds = 10.0;
+  double wait_seconds = 5.0;
+};
+
+// A counter "pass" of 1 says that the value keeps to the bar.
+Measurement judged(Measurement measurement, const std::string& bar_name, double bar, double value) {
+  measurement.counters[bar_name] = bar;
+  measurement.counters["pass"] = value <= bar ? 1.0 : 0.0;
+  return measurement;
+}
+
+Measurement measurement_of(const Latency& latency, double bar_us) {
+  Measurement result;
+  result.seconds = quantile(latency.seconds, 0.5);
+  result.iterations = static_cast<std::int64_t>(latency.seconds.size());
+  result.counters = {{"p99_us", quantile(latency.seconds, 0.99) * 1e6}, {"wrong", latency.wrong}};
+  return judged(std::move(result), "bar_us", bar_us, quantile(latency.seconds, 0.5) * 1e6);
+}
+
+Measurement measurement_of(const ProcessorTime& time, double bar_percent) {
+  Measurement result;
+  result.seconds = time.seconds;
+  const double percent = 100.0 * time.seconds / time.elapsed_seconds;
+  result.counters = {
+      {"cpu_percent", percent}, {"elapsed_s", time.elapsed_seconds}, {"wrong", time.wrong}};
+  return judged(std::move(result), "bar_percent", bar_percent, percent);
+}
+
+void add(Program& program, const std::string& name, std::function<Measurement()> measure) {
+  program.add({.names = {"negotiation/" + name},
+               .measure = [measure = std::move(measure)](const std::vector<std::size_t>&) {
+                 return std::vector<Measurement>{measure()};
+               }});
+}
+
+void add_latencies(Program& program, const hora::Context& world, const Ranks& ranks) {
+  // One operation takes its 1 ms of computing, or 3 ms of sleep, besides.
+  const int iterations = std::max(20, static_cast<int>(program.min_time() * 1000.0));
+  if (ranks.on_one_host()) {
+    const double bar_us = world.cross_size() == 1 ? 25.0 : 250.0;
+    add(program, "last_submission_to_ready", [&world, &ranks, iterations, bar_us] {
+      last_submission_to_ready(world, ranks, 10);
+      return measurement_of(last_submission_to_ready(world, ranks, iterations), bar_us);
+    });
+  } else {
+    program.describe("last_submission_to_ready", "left out: needs ranks that share a clock");
+  }
+  add(program, "4_bytes_from_idle", [&world, &ranks, iterations] {
+    four_bytes_from_idle(world, ranks, 10);
+    return measurement_of(four_bytes_from_idle(world, ranks, iterations), 60.0);
+  });
+}
+
+void add_processor_times(Program& program, const hora::Context& world, const Ranks& ranks,
+                         const Options& options) {
+  add(program, "cpu_nothing_submitted", [&ranks, &options] {
+    return measurement_of(with_nothing_submitted(ranks, options.idle_seconds), 0.1);
+  });
+  const int sleeper = ranks.size() - 1;
+  const auto neighbours = [&world](int rank) {
+    for (int node = 0; node < world.cross_size(); ++node) {
+      const auto& members = world.ranks_of_node(node);
+      if (std::find(members.begin(), members.end(), rank) != members.end()) return members.size();
+    }
+    return std::size_t{0};
+  };
+  if (neighbours(sleeper) > 1) {
+    add(program, "cpu_waiting_on_own_node", [&world, &ranks, &options] {
+      return measurement_of(waiting_for_sleeper(world, ranks, options.wait_seconds, false), 0.1);
+    });
+  }
+  if (world.cross_size() > 1) {
+    add(program, "cpu_waiting_on_another_node", [&world, &ranks, &options] {
+      return measurement_of(waiting_for_sleeper(world, ranks, options.wait_seconds, true), 3.0);
+    });
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  hora::Context world = hora::init(argc, argv);
+  const Ranks ranks;
+  Program program(ranks);
+  Options options;
+  CLI::App app("Times negotiation, and the processor time of ranks that wait");
+  app.add_option("--idle-seconds", options.idle_seconds, "with nothing submitted")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--wait-seconds", options.wait_seconds, "that a rank lets the others wait")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  if (const auto code = program.parse(app, argc, argv)) return *code;
+
+  program.describe("ranks", std::to_string(world.size()));
+  program.describe("nodes", std::to_string(world.cross_size()));
+  add_latencies(program, world, ranks);
+  add_processor_times(program, world, ranks, options);
+  return program.run();
+}

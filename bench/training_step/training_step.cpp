@@ -1,0 +1,155 @@
+/// What averaging gradients adds to a training step: ResNet-18, 32x32 images, SGD with momentum.
+///
+/// Blocks of steps alternate, in the same processes, between the bare optimizer on a network
+/// without hooks (`training_step/plain`: no communication at all) and hora (`training_step/hora`).
+/// A time is the slowest rank's median; the first step of a block is left out, and four before all.
+/// Run under mpirun with --bind-to none.
+#include <hora/torch.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/harness/program.h"
+#include "bench/harness/statistics.h"
+#include "bench/training_step/contenders.h"
+
+namespace {
+
+using namespace bench;
+
+struct Options : StepOptions {
+  int blocks = 12;  // of each contender
+  int steps = 8;    // timed steps of a block
+  int threads = 1;
+};
+
+constexpr int warm_up_steps = 4;
+// Sums of a few floats, rounded once each.
+constexpr double gradient_tolerance = 1e-5;
+
+struct Timings {
+  Blocks wall;
+  Blocks cpu;                // of all threads of this process, one mean a block
+  double page_faults = 0.0;  // mean of a step
+};
+
+double cpu_seconds(const rusage& usage) {
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+template <class Step>
+void time_block(const hora::Context& world, const Options& options, Timings& timings, Step step) {
+  using Clock = std::chrono::steady_clock;
+  hora::barrier(world);
+  step();
+  std::vector<double> seconds;
+  rusage before{};
+  rusage after{};
+  getrusage(RUSAGE_SELF, &before);
+  for (int i = 0; i < options.steps; ++i) {
+    const auto begin = Clock::now();
+    step();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  getrusage(RUSAGE_SELF, &after);
+  timings.wall.push_back(std::move(seconds));
+  timings.cpu.push_back({(cpu_seconds(after) - cpu_seconds(before)) / options.steps});
+  timings.page_faults +=
+      static_cast<double>(after.ru_minflt - before.ru_minflt) / (options.steps * options.blocks);
+}
+
+// Each rank is compared with itself: the largest of several noisy values would be too large.
+Measurement measurement_of(const Ranks& ranks, const Timings& timings) {
+  const auto steps = flatten(timings.wall);
+  Measurement result;
+  result.seconds = ranks.max(quantile(steps, 0.5));
+  result.iterations = static_cast<std::int64_t>(steps.size());
+  result.counters = {{"p99_ms", ranks.max(quantile(steps, 0.99)) * 1e3},
+                     {"page_faults", ranks.max(timings.page_faults)}};
+  return result;
+}
+
+std::vector<Measurement> measure(const hora::Context& world, const Ranks& ranks,
+                                 const Options& options) {
+  torch::set_num_threads(options.threads);
+  torch::manual_seed(1 + static_cast<std::uint64_t>(world.rank()));
+  PlainStep plain(options);
+  AveragedStep averaged(world, options);
+  for (int step = 0; step < warm_up_steps; ++step) {
+    plain.run();
+    averaged.run();
+  }
+  averaged.optimizer().reset_statistics();
+
+  Timings plain_times;
+  Timings hora_times;
+  for (int block = 0; block < options.blocks; ++block) {
+    time_block(world, options, plain_times, [&] { plain.run(); });
+    time_block(world, options, hora_times, [&] { averaged.run(); });
+  }
+  const hora::OptimizerStatistics statistics = averaged.optimizer().statistics();
+  // A step more than was timed, for copying the weights takes time.
+  const auto weights = averaged.copy_of_weights();
+  averaged.run();
+  const double error = averaged.error_of_gradients(weights);
+
+  std::vector<Measurement> result{measurement_of(ranks, plain_times),
+                                  measurement_of(ranks, hora_times)};
+  auto& counters = result[1].counters;
+  counters["over_plain"] = ranks.max(ratio_of_blocks(hora_times.wall, plain_times.wall));
+  counters["cpu_over_plain"] = ranks.max(ratio_of_blocks(hora_times.cpu, plain_times.cpu));
+  counters["hidden_share"] = statistics.hidden_share();
+  counters["waited_ms"] = std::chrono::duration<double, std::milli>(statistics.waited).count() /
+                          static_cast<double>(statistics.steps);
+  counters["wrong"] = ranks.max(error <= gradient_tolerance ? 0.0 : 1.0);
+  return result;
+}
+
+void add_options(CLI::App& app, Options& options) {
+  app.add_option("--stem", options.stem, "imagenet (7x7, max-pool) or cifar (3x3)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, cifar10::Stem>{
+          {"imagenet", cifar10::Stem::imagenet}, {"cifar", cifar10::Stem::cifar}}))
+      ->default_str("imagenet");
+  const auto positive = [](CLI::Option* option) {
+    option->check(CLI::PositiveNumber)->capture_default_str();
+  };
+  positive(app.add_option("--batch", options.batch, "images a rank"));
+  positive(app.add_option("--blocks", options.blocks, "blocks of each contender"));
+  positive(app.add_option("--steps", options.steps, "timed steps of a block"));
+  positive(app.add_option("--threads", options.threads, "LibTorch's threads a rank"));
+  app.add_option("--bucket-bytes", options.bucket_bytes, "0: hora's default")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  hora::Context world = hora::init(argc, argv);
+  const Ranks ranks;
+  Program program(ranks);
+  Options options;
+  CLI::App app("Times a training step with and without averaging of gradients");
+  add_options(app, options);
+  if (const auto code = program.parse(app, argc, argv)) return *code;
+
+  program.describe("ranks", std::to_string(world.size()));
+  program.describe("nodes", std::to_string(world.cross_size()));
+  program.describe("stem", options.stem == cifar10::Stem::cifar ? "cifar" : "imagenet");
+  program.add({.names = {"training_step/plain", "training_step/hora"},
+               .unit = benchmark::kMillisecond,
+               .measure = [&](const std::vector<std::size_t>& selected) {
+                 const auto all = measure(world, ranks, options);
+                 std::vector<Measurement> wanted;
+                 for (const std::size_t index : selected) wanted.push_back(all[index]);
+                 return wanted;
+               }});
+  return program.run();
+}

@@ -1,0 +1,37 @@
+# What every target of this project is compiled with: hora_build_options, and directory-wide settings.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# Installed libraries find a LibTorch or MPI that is not in the system's folders.
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+get_property(multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
+if(NOT CMAKE_BUILD_TYPE AND NOT multi_config)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+endif()
+
+find_program(CCACHE ccache)
+mark_as_advanced(CCACHE)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# Everywhere, or the linker misses the sanitizer's library.
+if(HORA_SANITIZE)
+  add_compile_options(-fsanitize=${HORA_SANITIZE} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${HORA_SANITIZE})
+endif()
+
+# -ffp-contract=off: a fused multiply-add would make the bits depend on the vector width.
+# -Wno-restrict: GCC 12 warns of an overlap in std::string's operator+ where there is none (GCC bug
+# 105651, mended in 13).
+add_library(hora_build_options INTERFACE)
+target_compile_options(hora_build_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
+  $<$<BOOL:${HORA_WERROR}>:-Werror>)
+target_include_directories(hora_build_options INTERFACE ${PROJECT_SOURCE_DIR})

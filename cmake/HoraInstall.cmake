@@ -1,0 +1,26 @@
+# cmake --install: libraries, public headers, and the package files for find_package(hora).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/hora)
+set(package_files ${CMAKE_CURRENT_BINARY_DIR}/hora-config.cmake
+  ${CMAKE_CURRENT_BINARY_DIR}/hora-config-version.cmake)
+
+install(TARGETS hora EXPORT hora-targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT hora-targets NAMESPACE hora:: DESTINATION ${package_folder})
+install(DIRECTORY core/include/hora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+if(TARGET hora_torch)
+  set_target_properties(hora_torch PROPERTIES EXPORT_NAME torch)
+  install(TARGETS hora_torch EXPORT hora-torch-targets
+    INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT hora-torch-targets NAMESPACE hora:: DESTINATION ${package_folder})
+  install(DIRECTORY frameworks/torch/include/hora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  list(APPEND package_files ${CMAKE_CURRENT_SOURCE_DIR}/cmake/FindLibTorch.cmake)
+endif()
+
+configure_package_config_file(cmake/hora-config.cmake.in hora-config.cmake
+  INSTALL_DESTINATION ${package_folder} NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a minor version may change the interface.
+write_basic_package_version_file(hora-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${package_files} DESTINATION ${package_folder})

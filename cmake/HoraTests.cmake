@@ -1,0 +1,139 @@
+# How tests are registered. Every source passed here is remembered, so that the test
+# `test_files_are_listed` finds files that no build lists.
+#
+#   hora_add_test(name SOURCES a_test.cpp... [LIBRARIES ...] [LABELS ...] [ENVIRONMENT A=1...]
+#                 [TIMEOUT seconds] [OWN_MAIN])
+#     One GoogleTest executable, one ctest. LABELS names the tier: values (the default) or threads.
+#     LIBRARIES defaults to hora::hora; a test of internals names the object libraries it needs.
+#
+#   hora_add_mpi_test(name SOURCES ... [CORES 1 2 3 4] [RANKS_PER_NODE 0 1 2 3] [LIBRARIES ...]
+#                     [LABELS ...] [ENVIRONMENT A=1...] [ARGUMENTS ...] [TIMEOUT seconds] [OWN_MAIN])
+#     One executable under mpirun, one ctest for each number of ranks in CORES, named
+#     `<name>_np<ranks>`. RANKS_PER_NODE adds virtual nodes, `<name>_np<ranks>_rpn<ranks per node>`,
+#     for each value below the number of ranks; 0 stands for the run without virtual nodes, so leave
+#     it out where only virtual nodes make sense. Label: mpi.
+#
+# OWN_MAIN: the sources bring their own main() instead of tests/support/(mpi_)main.cpp.
+# Exit code 77 means "skipped", and ctest says so.
+
+# Where only Open MPI is known to us, other launchers get no flags.
+set(HORA_MPIEXEC_FLAGS
+  --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl self,vader,tcp
+  CACHE STRING "Arguments of mpirun for tests")
+
+# For every test; a test registered by hand takes it, too.
+set(HORA_TEST_ENVIRONMENT
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+  GTEST_COLOR=no)
+if(HORA_SANITIZE)
+  set(_folder ${PROJECT_SOURCE_DIR}/tests/support/sanitizers)
+  list(APPEND HORA_TEST_ENVIRONMENT
+    UBSAN_OPTIONS=print_stacktrace=1
+    LSAN_OPTIONS=suppressions=${_folder}/lsan.supp:print_suppressions=0
+    TSAN_OPTIONS=suppressions=${_folder}/tsan.supp)
+  unset(_folder)
+endif()
+# Sanitizers make programs several times slower.
+set(HORA_TEST_TIMEOUT 120)
+if(HORA_SANITIZE)
+  set(HORA_TEST_TIMEOUT 400)
+endif()
+
+function(hora_list_test_sources)
+  foreach(source IN LISTS ARGN)
+    cmake_path(ABSOLUTE_PATH source NORMALIZE)
+    set_property(GLOBAL APPEND PROPERTY HORA_LISTED_TEST_SOURCES ${source})
+  endforeach()
+endfunction()
+
+function(_hora_test_executable name own_main main_library)
+  cmake_parse_arguments(PARSE_ARGV 3 TEST "" "" "SOURCES;LIBRARIES")
+  if(NOT TEST_SOURCES)
+    message(FATAL_ERROR "Test ${name}: SOURCES is empty")
+  endif()
+  if(NOT TEST_LIBRARIES)
+    set(TEST_LIBRARIES hora::hora)
+  endif()
+  hora_list_test_sources(${TEST_SOURCES})
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE
+    ${TEST_LIBRARIES} hora_build_options hora_test_support GTest::gmock GTest::gtest)
+  if(NOT own_main)
+    target_link_libraries(${name} PRIVATE ${main_library})
+  endif()
+endfunction()
+
+function(hora_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 TEST "OWN_MAIN" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
+  if(TEST_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "hora_add_test(${name}): unknown arguments ${TEST_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT TEST_LABELS)
+    set(TEST_LABELS values)
+  endif()
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT ${HORA_TEST_TIMEOUT})
+  endif()
+  _hora_test_executable(${name} ${TEST_OWN_MAIN} hora_test_main
+    SOURCES ${TEST_SOURCES} LIBRARIES ${TEST_LIBRARIES})
+  set(environment ${HORA_TEST_ENVIRONMENT} ${TEST_ENVIRONMENT})
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77
+    ENVIRONMENT "${environment}")
+endfunction()
+
+# `timeout` ends mpirun by SIGTERM, upon which it takes its ranks along; ctest's own SIGKILL, some
+# seconds later, would leave them running.
+function(_hora_register_mpi_test test ranks seconds labels environment)
+  math(EXPR ctest_seconds "${seconds} + 20")
+  set(environment ${HORA_TEST_ENVIRONMENT} ${environment})
+  add_test(NAME ${test} COMMAND
+    timeout --foreground --kill-after=10 ${seconds}
+    ${MPIEXEC_EXECUTABLE} ${HORA_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${ARGN})
+  set_tests_properties(${test} PROPERTIES
+    LABELS "${labels}" TIMEOUT ${ctest_seconds} PROCESSORS ${ranks} SKIP_RETURN_CODE 77
+    ENVIRONMENT "${environment}")
+endfunction()
+
+function(hora_add_mpi_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 TEST "OWN_MAIN" "TIMEOUT"
+    "SOURCES;LIBRARIES;LABELS;ENVIRONMENT;ARGUMENTS;CORES;RANKS_PER_NODE")
+  if(TEST_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "hora_add_mpi_test(${name}): unknown arguments ${TEST_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT TEST_CORES)
+    set(TEST_CORES 1 2 3 4)
+  endif()
+  if("${TEST_RANKS_PER_NODE}" STREQUAL "")
+    set(TEST_RANKS_PER_NODE 0)
+  endif()
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT ${HORA_TEST_TIMEOUT})
+  endif()
+  _hora_test_executable(${name} ${TEST_OWN_MAIN} hora_test_mpi_main
+    SOURCES ${TEST_SOURCES} LIBRARIES ${TEST_LIBRARIES})
+  target_link_libraries(${name} PRIVATE MPI::MPI_CXX)
+
+  set(registered 0)
+  foreach(ranks IN LISTS TEST_CORES)
+    foreach(ranks_per_node IN LISTS TEST_RANKS_PER_NODE)
+      set(environment ${TEST_ENVIRONMENT})
+      if(ranks_per_node EQUAL 0)
+        set(test ${name}_np${ranks})
+      elseif(ranks_per_node LESS ranks)
+        set(test ${name}_np${ranks}_rpn${ranks_per_node})
+        list(APPEND environment HORA_RANKS_PER_NODE=${ranks_per_node})
+      else()
+        continue()
+      endif()
+      _hora_register_mpi_test(${test} ${ranks} ${TEST_TIMEOUT} "mpi;${TEST_LABELS}"
+        "${environment}" $<TARGET_FILE:${name}> ${TEST_ARGUMENTS})
+      math(EXPR registered "${registered} + 1")
+    endforeach()
+  endforeach()
+  if(registered EQUAL 0)
+    message(FATAL_ERROR "hora_add_mpi_test(${name}): no RANKS_PER_NODE (${TEST_RANKS_PER_NODE}) is "
+      "below any of CORES (${TEST_CORES}), so nothing would run")
+  endif()
+endfunction()

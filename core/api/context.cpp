@@ -1,0 +1,83 @@
+#include <hora/context.h>
+#include <hora/error.h>
+
+#include <exception>
+#include <utility>
+
+#include "core/engine/runtime.h"
+
+namespace hora {
+
+Context::Context(std::shared_ptr<Runtime> runtime) noexcept : runtime_(std::move(runtime)) {}
+Context::Context(Context&&) noexcept = default;
+
+Context& Context::operator=(Context&& other) noexcept {
+  std::swap(runtime_, other.runtime_);
+  return *this;
+}
+
+Context::~Context() {
+  if (!runtime_ || runtime_->is_shut_down()) return;
+  if (std::uncaught_exceptions() > 0) {
+    runtime_->abort("an exception is leaving the scope of hora's context");
+  }
+  try {
+    runtime_->shutdown();
+  } catch (const std::exception& error) {
+    runtime_->abort(error.what());
+  }
+}
+
+const std::shared_ptr<Runtime>& Context::runtime() const {
+  if (!runtime_) throw Error(ErrorCode::invalid_use, "this hora::Context was moved from");
+  return runtime_;
+}
+
+int Context::rank() const {
+  return runtime()->parts().rank;
+}
+int Context::size() const {
+  return runtime()->parts().topology.size();
+}
+int Context::local_rank() const {
+  return runtime()->local_rank();
+}
+int Context::local_size() const {
+  return static_cast<int>(ranks_of_node(cross_rank()).size());
+}
+int Context::cross_rank() const {
+  return runtime()->node();
+}
+int Context::cross_size() const {
+  return runtime()->parts().topology.nodes();
+}
+
+const std::vector<int>& Context::ranks_of_node(int node) const {
+  const Topology& topology = runtime()->parts().topology;
+  if (node < 0 || node >= topology.nodes()) {
+    throw Error(ErrorCode::invalid_argument, "node " + std::to_string(node) +
+                                                 " does not exist: nodes are 0 to " +
+                                                 std::to_string(topology.nodes() - 1));
+  }
+  return topology.ranks_of_node[static_cast<std::size_t>(node)];
+}
+
+const Settings& Context::settings() const {
+  return runtime()->parts().settings;
+}
+Statistics Context::statistics() const {
+  return runtime()->engine().statistics();
+}
+
+void Context::step() const {
+  if (!runtime()->engine().has_thread()) runtime()->engine().step();
+}
+
+void Context::shutdown() {
+  runtime()->shutdown();
+}
+bool Context::is_shut_down() const noexcept {
+  return !runtime_ || runtime_->is_shut_down();
+}
+
+}  // namespace hora

@@ -1,0 +1,57 @@
+#include <hora/error.h>
+#include <hora/handle.h>
+
+#include <exception>
+#include <utility>
+
+#include "core/engine/runtime.h"
+#include "core/engine/submission.h"
+#include "core/log.h"
+
+namespace hora {
+
+Handle::Handle(std::shared_ptr<Runtime> runtime, std::shared_ptr<Submission> submission) noexcept
+    : runtime_(std::move(runtime)), submission_(std::move(submission)) {}
+
+Handle::Handle(Handle&& other) noexcept
+    : runtime_(std::move(other.runtime_)), submission_(std::move(other.submission_)) {}
+
+Handle& Handle::operator=(Handle&& other) noexcept {
+  Handle dropped(std::move(*this));
+  runtime_ = std::move(other.runtime_);
+  submission_ = std::move(other.submission_);
+  return *this;
+}
+
+Handle::~Handle() {
+  if (!valid()) return;
+  if (std::uncaught_exceptions() > 0) {
+    runtime_->engine().orphan(submission_);
+    return;
+  }
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    try {
+      log().warn("a handle was dropped and its error lost: {}", error.what());
+    } catch (...) {
+      // A destructor does not throw, not even for want of a log.
+    }
+  }
+}
+
+bool Handle::ready() const {
+  return !valid() || submission_->finished();
+}
+
+void Handle::wait() {
+  if (!valid()) {
+    throw Error(ErrorCode::invalid_use,
+                "there is nothing to wait for: this handle was waited for already, or moved from");
+  }
+  const auto submission = std::exchange(submission_, nullptr);
+  const auto runtime = std::exchange(runtime_, nullptr);
+  runtime->engine().wait(*submission);
+}
+
+}  // namespace hora

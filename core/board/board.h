@@ -1,0 +1,187 @@
+/// The node's shared page: who is ready for what, the log of decisions, and how to wake a peer.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/board/byte_ring.h"
+#include "core/board/sequence_ring.h"
+
+namespace hora {
+
+/// A negotiated tensor: slot in the low 16 bits, the slot's generation above. A slot that is given
+/// up and used again gets the next generation, so a late message about the old id is recognised.
+using Id = std::uint32_t;
+constexpr int slot_of(Id id) {
+  return static_cast<int>(id & 0xffffu);
+}
+constexpr std::uint32_t generation_of(Id id) {
+  return id >> 16;
+}
+constexpr Id make_id(int slot, std::uint32_t generation) {
+  return (generation << 16) | static_cast<std::uint32_t>(slot);
+}
+
+/// Where a rank's tensor lies: one of its windows, and the byte offset in it.
+struct Location {
+  std::uint32_t window = 0;
+  std::uint32_t reserved = 0;
+  std::uint64_t offset = 0;
+  bool operator==(const Location&) const = default;
+};
+
+/// Ranks a node can have: the width of the ready mask. Larger hosts are split into virtual nodes.
+inline constexpr int kMaxLocalSize = 48;
+inline constexpr int kMaxIdCapacity = 65536;
+
+struct BoardShape {
+  int local_size = 1;
+  int id_capacity = 4096;
+  bool single_node = true;
+  std::size_t mailbox_bytes = std::size_t{256} << 10;  ///< of each rank
+  std::size_t control_bytes = std::size_t{4} << 20;
+};
+
+/// What a reader finds next in the log.
+struct LogBatch {
+  enum class Kind : std::uint32_t { run = 0, control = 1 };
+  Kind kind = Kind::run;
+  std::vector<Id> ids;             ///< of Kind::run, in order
+  std::vector<std::byte> payload;  ///< of Kind::control
+};
+
+/// A view of shared memory that is all zero when the first rank begins to use it. Each process has
+/// its own view; all state lies in the memory, except the positions named as mine.
+///
+/// Thread rules: arrive(), signal() and the queries: any thread of any rank. next_batch() and
+/// set_done(): the thread that holds my engine's lock. push_*, pop_*, reset, retire: the leader's,
+/// likewise.
+class NodeBoard {
+ public:
+  static std::size_t bytes(const BoardShape& shape);
+  NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank);
+
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return shape_.local_size; }
+
+  // Readiness of known ids.
+  enum class Arrival { waiting, complete, stale };
+  /// Says that my tensor `id` is ready at `where`. The last arriver of the node appends the id: to
+  /// the log in a job of one node, else to the leader's arrivals. `stale`: the id was given up
+  /// meanwhile.
+  Arrival arrive(Id id, Location where);
+  /// Bit r set: local rank r is ready for `id`; 0 where the id is stale.
+  std::uint64_t ready_mask(Id id) const;
+  /// Grows with each completed run; 0 before the first. For the choice of the least recently used
+  /// id.
+  std::uint64_t last_run(Id id) const;
+  Location location(Id id, int local_rank) const;
+  /// The leader wants to be woken at each arrival of this id.
+  void watch(Id id, bool on);
+  bool watched(Id id) const;
+  /// Forgets who was ready.
+  void reset(Id id);
+  /// Gives the id up. False, and nothing is done, while its last arriver is at work; with
+  /// `only_idle` also while any rank is ready for it.
+  bool retire(Id id, bool only_idle);
+
+  // The log.
+  bool log_has_news() const;
+  /// The next batch, the same on every rank of the node, or nothing.
+  std::optional<LogBatch> next_batch();
+  /// Leader of several nodes: appends one decided batch.
+  void push_run(std::span<const Id> ids);
+  /// Leader: appends a control payload. False: no room until slow readers have caught up.
+  bool push_control(std::span<const std::byte> payload);
+
+  // To the leader.
+  bool push_mail(std::span<const std::byte> message) {
+    return mailbox(local_rank_).try_push(message);
+  }
+  std::optional<std::vector<std::byte>> pop_mail(int local_rank) {
+    return mailbox(local_rank).pop();
+  }
+  std::optional<Id> pop_arrival();
+  bool leader_has_news() const;
+
+  // Progress of the data path: units finished since the start.
+  void set_done(std::uint64_t units);
+  /// Units that every rank of the node has finished.
+  std::uint64_t done_by_all() const;
+
+  // Sleeping and waking. A sleeper announces itself before it looks for news a last time, so
+  // nothing is missed. A rank has two sleepers: its engine thread, and a thread that drives in its
+  // place.
+  enum class Sleeper { engine, driver };
+  /// Wakes local rank r's driver if it sleeps; its engine if it sleeps and there is no driver.
+  void signal(int local_rank);
+  void signal_others();
+  /// Wakes my engine, whatever else.
+  void wake_engine();
+  /// A driver of my rank begins or ends.
+  void set_driving(bool on);
+  /// Sleeps until signalled, until `timeout`, until `done_by_all() >= awaited` may hold (0: nothing
+  /// is awaited), or not at all where `has_news()`, asked after the announcement, is true.
+  template <class HasNews>
+  void sleep(Sleeper who, std::uint64_t awaited, std::optional<std::chrono::nanoseconds> timeout,
+             HasNews&& has_news) {
+    const std::uint32_t before = announce_sleep(who, awaited);
+    if (!has_news()) sleep_announced(who, before, timeout);
+    end_sleep(who);
+  }
+
+ private:
+  enum DriverState : std::uint32_t { kNoDriver = 0, kDriving = 1, kDriverAsleep = 2 };
+  struct alignas(64) RankCell {
+    std::atomic<std::uint32_t> engine_wake;  ///< futex word
+    std::atomic<std::uint32_t> engine_asleep;
+    std::atomic<std::uint32_t> driver_wake;  ///< futex word
+    std::atomic<std::uint32_t> driver;       ///< a DriverState
+    std::atomic<std::uint64_t> awaited;
+    alignas(64) std::atomic<std::uint64_t> done;
+    alignas(64) std::atomic<std::uint64_t> control_read;  ///< bytes of the control ring
+    std::atomic<std::uint64_t> controls_read;             ///< entries of Kind::control
+  };
+  struct alignas(64) IdCell {
+    std::atomic<std::uint64_t> ready;     ///< generation in the top 16 bits, mask below
+    std::atomic<std::uint64_t> last_run;  ///< a number that grows with each run of any id
+    std::atomic<std::uint32_t> watched;
+  };
+  struct Layout;
+
+  static Layout layout(const BoardShape& shape);
+  RankCell& rank(int r) const { return ranks_[r]; }
+  IdCell& cell(Id id) const { return ids_[slot_of(id)]; }
+  Location& place(Id id, int local_rank) const;
+  Mailbox mailbox(int local_rank) const;
+  std::uint64_t slowest(std::atomic<std::uint64_t> RankCell::*position) const;
+  std::uint64_t close_batch(std::uint64_t ticket, SequenceRingEntry& first);
+  bool sleeps(int local_rank) const;
+  std::uint32_t announce_sleep(Sleeper who, std::uint64_t awaited);
+  void sleep_announced(Sleeper who, std::uint32_t before,
+                       std::optional<std::chrono::nanoseconds> timeout);
+  void end_sleep(Sleeper who);
+
+  BoardShape shape_;
+  int local_rank_;
+  std::uint64_t full_mask_;
+  RankCell* ranks_;
+  IdCell* ids_;
+  Location* locations_;
+  std::byte* mailboxes_;
+  SequenceRing log_;
+  SequenceRing arrivals_;
+  ByteRing control_;
+
+  std::uint64_t log_position_ = 0;       ///< mine
+  std::uint64_t arrival_position_ = 0;   ///< mine, as leader
+  std::uint64_t control_written_ = 0;    ///< mine, as leader
+  std::uint64_t controls_appended_ = 0;  ///< mine, as leader
+};
+
+}  // namespace hora

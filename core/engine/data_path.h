@@ -1,0 +1,48 @@
+/// What the engine needs from the transports.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "core/board/board.h"
+#include "core/plan/bound_unit.h"
+
+namespace hora {
+
+/// Memory of this rank that its node's other ranks can read and write, and theirs as seen from
+/// here. Thread rule: any thread.
+class NodeMemory {
+ public:
+  struct Block {
+    std::byte* data = nullptr;
+    Location location;
+  };
+  virtual ~NodeMemory() = default;
+  /// 64-byte aligned. Throws Error(out_of_memory).
+  virtual Block allocate(std::size_t bytes) = 0;
+  virtual void release(std::byte* data) noexcept = 0;
+  /// Where [data, data + bytes) lies in my windows, if it does.
+  virtual std::optional<Location> find(const std::byte* data, std::size_t bytes) const = 0;
+  /// A peer's memory, mapped when first asked for. Throws Error(transport).
+  virtual std::byte* address(int local_rank, Location location) = 0;
+};
+
+/// Runs units in the order in which they are started, without ever blocking.
+/// Thread rule: the thread that holds the engine's lock.
+class DataPath {
+ public:
+  virtual ~DataPath() = default;
+  /// Takes the unit in; its number is one more than the last one's, beginning with 1.
+  virtual void start(BoundUnit unit) = 0;
+  /// Makes what progress is possible now; true if there was any.
+  virtual bool advance() = 0;
+  /// Units 1 .. n are complete: my memory holds their results and no peer touches it any more.
+  virtual std::uint64_t completed() const = 0;
+  /// The unit whose completion depends on local peers alone, 0 where there is none.
+  virtual std::uint64_t awaited() const = 0;
+  /// True while something is under way that only polling moves (the network).
+  virtual bool polls() const = 0;
+};
+
+}  // namespace hora

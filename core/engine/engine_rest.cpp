@@ -1,0 +1,154 @@
+/// Engine: the thread, and how long nothing is done.
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/board/futex.h"
+#include "core/engine/engine.h"
+
+namespace hora {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+/// A pause is at most this share of the time already waited, so polling late never costs more than
+/// an eighth of the wait, and a long wait costs little CPU.
+constexpr int kBackoffShare = 8;
+constexpr Now kLongestPoll = milliseconds(1);
+/// While data travels, MPI moves it only when polled.
+constexpr Now kLongestDataPoll = microseconds(100);
+/// A leader with nothing to do still hears of shutdowns and errors of other nodes.
+constexpr Now kIdlePoll = milliseconds(100);
+/// How often a sleeping engine looks whether a submission of its rank is overdue: submitting does
+/// not wake it for that.
+constexpr Now kStallTick = milliseconds(500);
+/// The first pause where nobody waits in wait(): polling hot beside a computing main thread would
+/// use up this thread's claim to the core, and the news would then wait for a whole time slice.
+constexpr Now kFirstPause = microseconds(10);
+/// CPU time the engine asks for at once. With the kernel's default (3 ms) it would not preempt a
+/// computing main thread: measured 3 ms from the last submission to the pass, 20 us with this.
+constexpr std::uint64_t kTimeSliceNanoseconds = 100'000;
+
+/// struct sched_attr of sched_setattr(2), version 0.
+struct SchedulingAttributes {
+  std::uint32_t size;
+  std::uint32_t policy;
+  std::uint64_t flags;
+  std::int32_t nice;
+  std::uint32_t priority;
+  std::uint64_t runtime;
+  std::uint64_t deadline;
+  std::uint64_t period;
+};
+
+/// A short time slice (Linux 6.12, EEVDF's custom slice) is served sooner. Needs no privilege;
+/// older kernels ignore it, and where it is refused nothing is lost but latency.
+void ask_for_short_slices() {
+  SchedulingAttributes attributes{};
+  constexpr unsigned kNoFlags = 0;
+  if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, kNoFlags) != 0) return;
+  if (attributes.policy != SCHED_OTHER) return;
+  attributes.size = sizeof attributes;
+  attributes.runtime = kTimeSliceNanoseconds;
+  ::syscall(SYS_sched_setattr, 0, &attributes, kNoFlags);
+}
+
+}  // namespace
+
+void Engine::complain_about_overdue() {
+  if (undecided_.load() == 0 || parts_.settings.stall_warning.count() == 0) return;
+  const std::lock_guard table(table_lock_);
+  const Now time = now();
+  for (const auto& submission : table_.unfinished()) {
+    if (submission->decided || !submission->announced() || submission->overdue_at > time) continue;
+    submission->overdue_at = time + parts_.settings.stall_warning;
+    send_mail(
+        {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
+  }
+}
+
+void Engine::drive_until_finished(const Submission& submission) {
+  Now idle_since = now();
+  while (!submission.finished()) {
+    if (drive(/*network=*/false)) {
+      idle_since = now();
+      continue;
+    }
+    const Now idle = now() - idle_since;
+    if (idle < microseconds(1)) {
+      spin_pause();
+    } else if (idle < parts_.settings.spin) {
+      std::this_thread::yield();
+    } else {
+      board_.sleep(NodeBoard::Sleeper::driver, parts_.data_path->awaited(), kStallTick,
+                   [&] { return has_news(); });
+      complain_about_overdue();
+    }
+  }
+}
+
+void Engine::run_thread() {
+  // The default slack of 50 us would be added to each pause between two polls.
+  ::prctl(PR_SET_TIMERSLACK, 1000UL);
+  ask_for_short_slices();
+  Now idle_since = now();
+  while (!stopping_.load()) {
+    bool progress = false;
+    {
+      const std::lock_guard lock(drive_lock_);
+      progress = drive(/*network=*/true);
+    }
+    if (progress) {
+      idle_since = now();
+    } else {
+      complain_about_overdue();
+      rest(now() - idle_since);
+    }
+  }
+}
+
+void Engine::rest(Now idle) {
+  std::optional<std::chrono::nanoseconds> pause;
+  std::uint64_t awaited = 0;
+  {
+    const std::lock_guard lock(drive_lock_);
+    pause = pause_length(idle);
+    awaited = parts_.data_path->awaited();
+  }
+  if (pause && pause->count() == 0) {
+    std::this_thread::yield();
+    return;
+  }
+  board_.sleep(NodeBoard::Sleeper::engine, awaited, pause, [&] {
+    const std::lock_guard lock(drive_lock_);
+    return has_news() || stopping_.load();
+  });
+}
+
+std::optional<std::chrono::nanoseconds> Engine::pause_length(Now idle) {
+  if (poisoned_.load()) return std::nullopt;
+  const bool waits_for_peers = undecided_.load() > 0;
+  const bool leads_several = desk_ && !single_node_;
+  if (parts_.data_path->polls() || (desk_ && desk_->unfinished()) ||
+      (leads_several && waits_for_peers)) {
+    const Now longest = parts_.data_path->polls() ? kLongestDataPoll : kLongestPoll;
+    if (waiters_.load() == 0) return std::clamp<Now>(idle / kBackoffShare, kFirstPause, longest);
+    if (idle < parts_.settings.spin) return std::chrono::nanoseconds(0);
+    return std::min<Now>(idle / kBackoffShare, longest);
+  }
+  // Peers finish the unit that I have finished at about the same time.
+  if (!unfulfilled_.empty() && idle < parts_.settings.spin / 10) return std::chrono::nanoseconds(0);
+  Now pause = leads_several ? kIdlePoll : kStallTick;
+  if (desk_) {
+    if (const auto deadline = desk_->deadline()) {
+      pause = std::clamp<Now>(*deadline - now(), microseconds(100), pause);
+    }
+  }
+  return pause;
+}
+
+}  // namespace hora

@@ -1,0 +1,45 @@
+/// A leader's connections: mail and arrivals of its node in, messages of other nodes in and out,
+/// decisions into the node's log.
+#pragma once
+
+#include <deque>
+#include <optional>
+
+#include "core/board/board.h"
+#include "core/engine/tree_link.h"
+#include "core/negotiation/leader.h"
+
+namespace hora {
+
+/// Thread rule: the thread that holds the engine's drive lock.
+class LeaderDesk {
+ public:
+  /// `tree` is null in jobs of one node.
+  LeaderDesk(const Topology& topology, int node, int id_capacity, NodeBoard& board, TreeLink* tree);
+
+  /// Handles what has come in; true if there was anything. Throws Error(transport) for a message
+  /// that cannot be.
+  bool work(Now now);
+  /// True while messages to other nodes are on their way, or decisions wait for room in the log.
+  bool unfinished();
+  std::optional<Now> deadline() const { return leader_.deadline(); }
+
+ private:
+  bool read_mail(Now now);
+  bool read_arrivals();
+  bool read_tree(Now now);
+  bool hand_out(Now now);
+  void prepare_board(const Decision& decision);
+  void to_log(const Decision& decision);
+  bool flush_log();
+
+  int parent_;
+  std::vector<int> children_;
+  NodeBoard& board_;
+  TreeLink* tree_;
+  Leader leader_;
+  std::vector<Id> watched_;
+  std::deque<Decision> for_log_;
+};
+
+}  // namespace hora

@@ -1,0 +1,84 @@
+#include "core/engine/name_table.h"
+
+#include <utility>
+
+namespace hora {
+
+bool NameTable::enter(const std::shared_ptr<Submission>& submission) {
+  Entry& entry = entries_[submission->name];
+  if (entry.submission) return false;
+  entry.submission = submission;
+  return true;
+}
+
+void NameTable::leave(const Submission& submission) {
+  const auto entry = entries_.find(submission.name);
+  if (entry == entries_.end() || entry->second.submission.get() != &submission) return;
+  entry->second.submission.reset();
+  if (!entry->second.id) entries_.erase(entry);
+}
+
+std::string NameTable::unnamed(std::string_view prefix) const {
+  for (std::size_t k = 0;; ++k) {
+    std::string name = std::string(prefix) + "." + std::to_string(k);
+    const auto entry = entries_.find(name);
+    if (entry == entries_.end() || !entry->second.submission) return name;
+  }
+}
+
+std::shared_ptr<Submission> NameTable::waiting_for(Id id) const {
+  const auto& submission = in_flight_[static_cast<std::size_t>(slot_of(id))];
+  return submission && submission->id == id ? submission : nullptr;
+}
+
+void NameTable::set_waiting(Id id, std::shared_ptr<Submission> submission) {
+  in_flight_[static_cast<std::size_t>(slot_of(id))] = std::move(submission);
+}
+
+std::shared_ptr<Submission> NameTable::assign(const std::string& name, Id id) {
+  const auto entry = entries_.find(name);
+  if (entry == entries_.end() || !entry->second.submission) return nullptr;
+  const auto& submission = entry->second.submission;
+  if (submission->decided || submission->finished()) return nullptr;
+  entry->second.id = id;
+  entry->second.signature = submission->signature;
+  names_of_ids_[id] = name;
+  submission->id = id;
+  return submission;
+}
+
+std::shared_ptr<Submission> NameTable::retire(Id id) {
+  const auto named = names_of_ids_.extract(id);
+  if (named.empty()) return nullptr;
+  const auto entry = entries_.find(named.mapped());
+  if (entry == entries_.end() || entry->second.id != id) return nullptr;
+  entry->second.id.reset();
+  const std::shared_ptr<Submission> submission = entry->second.submission;
+  if (!submission) {
+    entries_.erase(entry);
+    return nullptr;
+  }
+  if (submission->id != id || submission->decided) return nullptr;
+  submission->id.reset();
+  set_waiting(id, nullptr);
+  return submission;
+}
+
+std::shared_ptr<Submission> NameTable::take_undecided(const std::string& name) {
+  const auto entry = entries_.find(name);
+  if (entry == entries_.end() || !entry->second.submission) return nullptr;
+  const auto& submission = entry->second.submission;
+  if (submission->decided || submission->finished()) return nullptr;
+  if (submission->id) set_waiting(*submission->id, nullptr);
+  return submission;
+}
+
+std::vector<std::shared_ptr<Submission>> NameTable::unfinished() const {
+  std::vector<std::shared_ptr<Submission>> result;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.submission && !entry.submission->finished()) result.push_back(entry.submission);
+  }
+  return result;
+}
+
+}  // namespace hora

@@ -1,0 +1,60 @@
+/// This rank's view of names: their ids and what is in flight.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/engine/submission.h"
+
+namespace hora {
+
+/// Thread rule: guarded by the engine's table lock.
+class NameTable {
+ public:
+  explicit NameTable(int id_capacity) : in_flight_(static_cast<std::size_t>(id_capacity)) {}
+
+  struct Entry {
+    std::optional<Id> id;
+    Signature signature;                     ///< the id's
+    std::shared_ptr<Submission> submission;  ///< until its handle lets it go
+  };
+
+  /// Reserves the submission's name. False: it is in flight already.
+  bool enter(const std::shared_ptr<Submission>& submission);
+  /// The name is free again.
+  void leave(const Submission& submission);
+  Entry& at(const std::string& name) { return entries_.at(name); }
+  /// "<prefix>.<k>" with the lowest k that is not in flight.
+  std::string unnamed(std::string_view prefix) const;
+
+  /// The submission that waits for `id` on this rank, or null.
+  std::shared_ptr<Submission> waiting_for(Id id) const;
+  void set_waiting(Id id, std::shared_ptr<Submission> submission);
+
+  /// Decisions. assign returns the name's submission, null where this rank has none undecided.
+  std::shared_ptr<Submission> assign(const std::string& name, Id id);
+  /// The submission that was ready for the id and must be reported by name instead, or null.
+  std::shared_ptr<Submission> retire(Id id);
+  /// The undecided submission of this name, or null; it no longer waits for an id.
+  std::shared_ptr<Submission> take_undecided(const std::string& name);
+
+  std::vector<std::shared_ptr<Submission>> unfinished() const;
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>{}(text);
+    }
+  };
+  std::unordered_map<std::string, Entry, Hash, std::equal_to<>> entries_;
+  std::unordered_map<Id, std::string> names_of_ids_;
+  std::vector<std::shared_ptr<Submission>> in_flight_;  ///< by slot
+};
+
+}  // namespace hora

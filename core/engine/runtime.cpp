@@ -1,0 +1,42 @@
+#include "core/engine/runtime.h"
+
+#include <exception>
+#include <utility>
+
+#include "core/log.h"
+
+namespace hora {
+
+Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
+    : transport_(std::move(transport)),
+      parts_(transport_->parts()),
+      node_(parts_.topology.node_of(parts_.rank)),
+      local_rank_(parts_.topology.local_rank_of(parts_.rank)),
+      engine_(parts_) {
+  if (engine_thread) engine_.start_thread();
+}
+
+Runtime::~Runtime() {
+  engine_.stop();
+}
+
+void Runtime::shutdown() {
+  if (std::exchange(shut_down_, true)) return;
+  engine_.depart();
+  engine_.stop();
+  if (engine_.poisoned()) abort("a transport had failed before shutdown");
+  transport_->disconnect();
+}
+
+void Runtime::abort(const std::string& why) noexcept {
+  try {
+    log().critical("rank {} ends the job: {}", parts_.rank, why);
+    log().flush();
+  } catch (...) {
+    // The log is of no more use; ending is what matters.
+  }
+  transport_->abort();
+  std::terminate();
+}
+
+}  // namespace hora

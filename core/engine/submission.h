@@ -1,0 +1,51 @@
+/// One named operation from submission to fulfilment.
+#pragma once
+
+#include <hora/error.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/board/board.h"
+#include "core/negotiation/leader.h"
+#include "core/negotiation/signature.h"
+
+namespace hora {
+
+/// A copy that shares nothing: std::runtime_error's own copies share their text, counted inside the
+/// standard library where thread checkers cannot see it.
+inline Error detached(const Error& error) {
+  return {error.code(), std::string(error.what()), error.rank(), error.tensor()};
+}
+
+struct Submission {
+  enum State : std::uint32_t { kPending = 0, kDone = 1, kFailed = 2 };
+
+  std::string name;
+  Signature signature;
+  std::byte* user_data = nullptr;  ///< set where results must be copied out of `block`
+  std::byte* block = nullptr;      ///< the memory that peers see
+  Location location;
+  std::size_t bytes = 0;
+
+  // Guarded by the engine's table lock.
+  std::optional<Id> id;  ///< as which I am ready; none: reported by name
+  bool decided = false;
+  bool orphaned = false;  ///< its handle was dropped by an exception
+  Now submitted{};        ///< zero until it is announced
+  Now overdue_at{};
+  Now decided_at{};
+
+  std::atomic<std::uint32_t> state{kPending};
+  std::optional<Error> error;  ///< written before `state` becomes kFailed
+
+  bool announced() const { return submitted != Now{}; }
+  bool finished() const { return state.load(std::memory_order_acquire) != kPending; }
+};
+
+}  // namespace hora

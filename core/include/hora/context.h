@@ -1,0 +1,75 @@
+/// The world of ranks, and where this process stands in it.
+#pragma once
+
+#include <hora/settings.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace hora {
+
+class Runtime;
+
+/// What this rank's engine has done since init. Times are summed over operations.
+struct Statistics {
+  std::uint64_t operations = 0;           ///< fulfilled collectives
+  std::uint64_t bytes = 0;                ///< payload of those, each counted once
+  std::chrono::nanoseconds in_flight{0};  ///< sum of (fulfilled - decided)
+  std::uint64_t batches = 0;              ///< batches of decisions executed
+};
+
+struct InitOptions {
+  /// False: no engine thread; the application calls Context::step() until its handles are ready.
+  bool engine_thread = true;
+};
+
+/// Owner of hora in this process, made by init(). Move-only. The destructor calls shutdown(); while
+/// an exception unwinds the stack it ends the whole job instead of waiting for peers.
+/// Thread rule: every const member may be called from any thread; shutdown() from one thread, when
+/// no other call is under way.
+class Context {
+ public:
+  explicit Context(std::shared_ptr<Runtime> runtime) noexcept;
+  Context(Context&&) noexcept;
+  Context& operator=(Context&&) noexcept;
+  ~Context();
+
+  int rank() const;        ///< 0 .. size()-1, MPI's world rank
+  int size() const;        ///< number of ranks
+  int local_rank() const;  ///< 0 .. local_size()-1 within my node
+  int local_size() const;  ///< ranks of my node
+  int cross_rank() const;  ///< my node's index, 0 .. cross_size()-1
+  int cross_size() const;  ///< number of nodes
+  /// World ranks of node `node`, ascending. Throws Error(invalid_argument) for an unknown node.
+  const std::vector<int>& ranks_of_node(int node) const;
+
+  const Settings& settings() const;  ///< rank 0's, in force on every rank
+  Statistics statistics() const;
+
+  /// Makes what progress is possible now without blocking. For InitOptions::engine_thread == false;
+  /// with an engine thread it does nothing.
+  void step() const;
+
+  /// Collective: returns when every rank has called it. A rank that still waits for a tensor which
+  /// this rank has not submitted gets Error(shut_down). Calls after it throw Error(shut_down).
+  void shutdown();
+  bool is_shut_down() const noexcept;
+
+  /// For hora's own headers.
+  const std::shared_ptr<Runtime>& runtime() const;
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+};
+
+/// Starts hora on every rank of MPI_COMM_WORLD (collective). Initialises MPI where the application
+/// has not. Reads HORA_* from the environment. Throws Error(invalid_setting) on every rank when any
+/// rank's environment is wrong, Error(transport) where MPI does not offer what hora needs,
+/// Error(invalid_use) when hora is running already in this process.
+Context init(const InitOptions& options = {});
+/// The same; MPI takes its own arguments out of argv.
+Context init(int& argc, char**& argv, const InitOptions& options = {});
+
+}  // namespace hora

@@ -1,0 +1,40 @@
+/// The one exception type of hora.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace hora {
+
+enum class ErrorCode : std::uint8_t {
+  invalid_argument = 0,  ///< a value that can never be right; nothing was sent to other ranks
+  mismatch = 1,          ///< ranks disagree about a tensor; the same error on every rank
+  duplicate_name = 2,    ///< a tensor of this name is in flight on this rank
+  invalid_setting = 3,   ///< a HORA_* variable
+  shut_down = 4,         ///< this rank or a peer has called shutdown()
+  out_of_memory = 5,     ///< shared memory wanted is more than this machine or cgroup has left
+  transport = 6,         ///< a call into MPI, CUDA, NCCL or the OS failed; the context is poisoned
+  invalid_use = 7,       ///< calls in an order that has no meaning, such as wait() twice
+};
+std::string_view name_of(ErrorCode code) noexcept;
+
+/// what() says what happened, where, what was expected and what to do.
+class Error : public std::runtime_error {
+ public:
+  /// `rank`: the world rank on which it happened, -1 where unknown or not tied to one.
+  /// `tensor`: the tensor's name, empty where there is none.
+  Error(ErrorCode code, const std::string& what, int rank = -1, std::string tensor = {});
+
+  ErrorCode code() const noexcept { return code_; }
+  int rank() const noexcept { return rank_; }
+  const std::string& tensor() const noexcept { return tensor_; }
+
+ private:
+  ErrorCode code_;
+  int rank_;
+  std::string tensor_;
+};
+
+}  // namespace hora

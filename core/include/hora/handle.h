@@ -1,0 +1,36 @@
+/// A collective under way.
+#pragma once
+
+#include <memory>
+
+namespace hora {
+
+class Runtime;
+struct Submission;
+
+/// From submission until wait() returns the operation's memory belongs to hora: neither read nor
+/// write it. Move-only. Dropping a handle waits (and drops the error); while an exception unwinds
+/// the stack it does not wait: the context then ends the job.
+/// Thread rule: one thread at a time.
+class Handle {
+ public:
+  Handle() noexcept = default;
+  Handle(std::shared_ptr<Runtime> runtime, std::shared_ptr<Submission> submission) noexcept;
+  Handle(Handle&& other) noexcept;
+  Handle& operator=(Handle&& other) noexcept;
+  ~Handle();
+
+  /// True when wait() would not block.
+  bool ready() const;
+  /// Blocks until done. Throws the operation's Error, the same on every rank where ranks disagree,
+  /// and Error(invalid_use) when there is nothing to wait for (waited already, or moved from).
+  void wait();
+  /// True until wait() has returned or thrown.
+  bool valid() const noexcept { return submission_ != nullptr; }
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  std::shared_ptr<Submission> submission_;
+};
+
+}  // namespace hora

@@ -1,0 +1,10 @@
+/// hora: data-parallel training for C++. This header needs no LibTorch; <hora/torch.h> adds it.
+#pragma once
+
+#include <hora/buffer.h>
+#include <hora/collectives.h>
+#include <hora/context.h>
+#include <hora/error.h>
+#include <hora/handle.h>
+#include <hora/settings.h>
+#include <hora/types.h>

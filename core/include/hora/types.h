@@ -1,0 +1,89 @@
+/// Element types, shapes, devices and views: the values that name a piece of memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace hora {
+
+/// Element type of a tensor. The numbers are part of the wire format: append, never reorder.
+enum class DataType : std::uint8_t {
+  float16 = 0,
+  bfloat16 = 1,
+  float32 = 2,
+  float64 = 3,
+  int32 = 4,
+  int64 = 5,
+  uint8 = 6,
+};
+
+/// Bytes of one element.
+std::size_t size_of(DataType type) noexcept;
+/// "float32", "bfloat16", ...
+std::string_view name_of(DataType type) noexcept;
+/// True for float16, bfloat16, float32, float64.
+bool is_floating_point(DataType type) noexcept;
+
+/// The C++ type's DataType: `data_type_of<float>` is DataType::float32.
+template <class T>
+inline constexpr DataType data_type_of = [] {
+  static_assert(sizeof(T) == 0, "hora has no DataType for this C++ type");
+  return DataType::uint8;
+}();
+template <>
+inline constexpr DataType data_type_of<float> = DataType::float32;
+template <>
+inline constexpr DataType data_type_of<double> = DataType::float64;
+template <>
+inline constexpr DataType data_type_of<std::int32_t> = DataType::int32;
+template <>
+inline constexpr DataType data_type_of<std::int64_t> = DataType::int64;
+template <>
+inline constexpr DataType data_type_of<std::uint8_t> = DataType::uint8;
+
+/// How the values of all ranks become one. Integer sums wrap modulo 2^bits, as MPI's do;
+/// an average of integers is an error.
+enum class ReduceOp : std::uint8_t { average = 0, sum = 1 };
+std::string_view name_of(ReduceOp op) noexcept;
+
+enum class DeviceKind : std::uint8_t { cpu = 0, cuda = 1 };
+
+/// Where memory lies. `index` counts the devices of one kind in this process (0 for the CPU).
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+std::string_view name_of(DeviceKind kind) noexcept;
+
+/// Extent of each dimension, outermost first, each >= 0. Empty: a scalar (one element).
+using Shape = std::vector<std::int64_t>;
+
+/// A dense row-major tensor in memory that somebody else owns.
+struct TensorView {
+  void* data = nullptr;
+  DataType type = DataType::float32;
+  Shape shape;
+  Device device;
+
+  /// Product of the extents (1 for a scalar). Throws Error(invalid_argument) where an extent is
+  /// negative or the product, in bytes, does not fit std::int64_t.
+  std::int64_t elements() const;
+  /// elements() * size_of(type).
+  std::size_t bytes() const;
+};
+
+/// View of `count` contiguous elements as a one-dimensional tensor.
+template <class T>
+TensorView view(T* data, std::int64_t count) {
+  return {data, data_type_of<T>, {count}, {}};
+}
+/// View of contiguous elements with a shape.
+template <class T>
+TensorView view(T* data, Shape shape) {
+  return {data, data_type_of<T>, static_cast<Shape&&>(shape), {}};
+}
+
+}  // namespace hora

@@ -1,0 +1,249 @@
+#include "core/messages/messages.h"
+
+#include <flatbuffers/flatbuffers.h>
+
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "messages_generated.h"
+
+namespace hora {
+namespace {
+
+using Builder = flatbuffers::FlatBufferBuilder;
+
+/// Deep enough for every message; a hostile buffer cannot make the verifier recurse further.
+constexpr int kMaxDepth = 8;
+/// A table's first field, the offset of its layout.
+constexpr std::size_t kLeastTableBytes = 4;
+
+auto encode_signature(Builder& builder, const Signature& s) {
+  return wire::CreateSignatureDirect(
+      builder, static_cast<std::uint8_t>(s.kind), static_cast<std::uint8_t>(s.type),
+      static_cast<std::uint8_t>(s.op), static_cast<std::uint8_t>(s.device), s.root, &s.shape);
+}
+
+flatbuffers::Offset<void> encode_body(Builder& builder, const Mail& mail) {
+  return wire::CreateMailDirect(builder, static_cast<std::uint8_t>(mail.kind), mail.name.c_str(),
+                                encode_signature(builder, mail.signature), mail.location.window,
+                                mail.location.offset)
+      .Union();
+}
+
+flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
+  std::vector<flatbuffers::Offset<wire::Report>> reports;
+  for (const Report& report : up.reports) {
+    std::vector<flatbuffers::Offset<wire::Value>> values;
+    for (const Value& value : report.values) {
+      const auto signature = encode_signature(builder, value.signature);
+      values.push_back(wire::CreateValueDirect(builder, signature, &value.ranks));
+    }
+    reports.push_back(wire::CreateReportDirect(builder, report.name.c_str(), &values,
+                                               report.counted.has_value(),
+                                               report.counted.value_or(0)));
+  }
+  std::vector<flatbuffers::Offset<wire::Presence>> presence;
+  for (const Presence& p : up.presence) {
+    presence.push_back(wire::CreatePresenceDirect(builder, p.name.c_str(), &p.ready, &p.missing));
+  }
+  return wire::CreateUpDirect(builder, up.process_set, &up.ready, &reports, &presence, &up.departed)
+      .Union();
+}
+
+flatbuffers::Offset<void> encode_body(Builder& builder, const Decision& decision) {
+  std::vector<flatbuffers::Offset<wire::Assigned>> assigned;
+  for (const Assigned& a : decision.assigned) {
+    std::vector<std::uint32_t> windows;
+    std::vector<std::uint64_t> offsets;
+    for (const Location& location : a.locations) {
+      windows.push_back(location.window);
+      offsets.push_back(location.offset);
+    }
+    assigned.push_back(
+        wire::CreateAssignedDirect(builder, a.name.c_str(), a.id, &windows, &offsets));
+  }
+  std::vector<flatbuffers::Offset<wire::Failed>> failed;
+  for (const Failed& f : decision.failed) {
+    failed.push_back(
+        wire::CreateFailedDirect(builder, f.name.c_str(), f.text.c_str(), f.id, f.has_id));
+  }
+  return wire::CreateDecisionDirect(builder, decision.process_set, decision.number,
+                                    &decision.retired, &assigned, &failed, &decision.run,
+                                    &decision.departed, decision.finished)
+      .Union();
+}
+
+wire::Body body_type(const Mail&) {
+  return wire::Body::Mail;
+}
+wire::Body body_type(const Up&) {
+  return wire::Body::Up;
+}
+wire::Body body_type(const Decision&) {
+  return wire::Body::Decision;
+}
+
+/// Reads verified tables; remembers the first thing that verification cannot see. Nothing that
+/// encode() makes shares its parts, so a message that says more than it has bytes is refused: a few
+/// kilobytes of offsets to one vector could mean terabytes.
+class Decoder {
+ public:
+  explicit Decoder(std::size_t message_bytes) : bytes_left_(message_bytes) {}
+
+  const std::string& problem() const { return problem_; }
+
+  Signature signature(const wire::Signature* s) {
+    if (!s) return {};
+    Signature result{.kind = enumerator<OperationKind>(s->kind(), OperationKind::barrier, "kind"),
+                     .type = enumerator<DataType>(s->type(), DataType::uint8, "type"),
+                     .op = enumerator<ReduceOp>(s->op(), ReduceOp::sum, "op"),
+                     .device = enumerator<DeviceKind>(s->device(), DeviceKind::cuda, "device"),
+                     .root = s->root(),
+                     .shape = to_vector(s->shape())};
+    return result;
+  }
+
+  Mail mail(const wire::Mail& m) {
+    return {.kind = enumerator<MailKind>(m.kind(), MailKind::departed, "mail kind"),
+            .name = to_text(m.name()),
+            .signature = signature(m.signature()),
+            .location = {.window = m.window(), .reserved = 0, .offset = m.offset()}};
+  }
+
+  Up up(const wire::Up& u) {
+    Up result{.process_set = u.process_set(),
+              .ready = to_vector(u.ready()),
+              .reports = {},
+              .presence = {},
+              .departed = to_vector(u.departed())};
+    for (const wire::Report* r : items(u.reports())) {
+      Report report{.name = to_text(r->name()), .values = {}, .counted = std::nullopt};
+      if (r->counts_id()) report.counted = r->id();
+      for (const wire::Value* v : items(r->values())) {
+        report.values.push_back({signature(v->signature()), to_vector(v->ranks())});
+      }
+      if (report.values.empty()) fail("report of \"" + report.name + "\" holds no value");
+      result.reports.push_back(std::move(report));
+    }
+    for (const wire::Presence* p : items(u.presence())) {
+      result.presence.push_back(
+          {to_text(p->name()), to_vector(p->ready()), to_vector(p->missing())});
+    }
+    return result;
+  }
+
+  Decision decision(const wire::Decision& d) {
+    Decision result{.process_set = d.process_set(),
+                    .number = d.number(),
+                    .retired = to_vector(d.retired()),
+                    .failed = {},
+                    .assigned = {},
+                    .run = to_vector(d.run()),
+                    .departed = to_vector(d.departed()),
+                    .finished = d.finished()};
+    for (const wire::Assigned* a : items(d.assigned())) {
+      Assigned assigned{.name = to_text(a->name()), .id = a->id(), .locations = {}};
+      const auto windows = to_vector(a->windows());
+      const auto offsets = to_vector(a->offsets());
+      if (windows.size() != offsets.size()) fail("locations of \"" + assigned.name + "\" are torn");
+      for (std::size_t i = 0; i < std::min(windows.size(), offsets.size()); ++i) {
+        assigned.locations.push_back({windows[i], 0, offsets[i]});
+      }
+      result.assigned.push_back(std::move(assigned));
+    }
+    for (const wire::Failed* f : items(d.failed())) {
+      result.failed.push_back({to_text(f->name()), to_text(f->text()), f->has_id(), f->id()});
+    }
+    return result;
+  }
+
+ private:
+  template <class T>
+  using Tables = flatbuffers::Vector<flatbuffers::Offset<T>>;
+
+  template <class T>
+  std::vector<const T*> items(const Tables<T>* tables) {
+    if (!tables || !charge(tables->size() * kLeastTableBytes)) return {};
+    return {tables->begin(), tables->end()};
+  }
+
+  template <class T>
+  std::vector<T> to_vector(const flatbuffers::Vector<T>* values) {
+    if (!values || !charge(values->size() * sizeof(T))) return {};
+    // Copied as bytes: the verifier does not see to the alignment of a vector's 8-byte elements.
+    static_assert(std::endian::native == std::endian::little, "FlatBuffers' byte order");
+    std::vector<T> result(values->size());
+    if (!result.empty()) std::memcpy(result.data(), values->Data(), result.size() * sizeof(T));
+    return result;
+  }
+
+  std::string to_text(const flatbuffers::String* text) {
+    if (!text || !charge(text->size())) return {};
+    std::string result = text->str();
+    if (result.find('\0') != std::string::npos) fail("a name or text with a zero byte");
+    return result;
+  }
+
+  bool charge(std::size_t bytes) {
+    if (bytes > bytes_left_) {
+      fail("a message says more than it has bytes: its parts share memory");
+      bytes_left_ = 0;
+      return false;
+    }
+    bytes_left_ -= bytes;
+    return true;
+  }
+
+  template <class E>
+  E enumerator(std::uint8_t value, E last, const char* what) {
+    if (value > static_cast<std::uint8_t>(last)) {
+      fail(std::string("unknown ") + what + " " + std::to_string(value));
+      return E{};
+    }
+    return static_cast<E>(value);
+  }
+
+  void fail(const std::string& problem) {
+    if (problem_.empty()) problem_ = problem;
+  }
+
+  std::size_t bytes_left_;
+  std::string problem_;
+};
+
+}  // namespace
+
+std::vector<std::byte> encode(const Message& message) {
+  Builder builder;
+  const auto [type, body] = std::visit(
+      [&](const auto& m) { return std::pair(body_type(m), encode_body(builder, m)); }, message);
+  builder.Finish(wire::CreateMessage(builder, type, body));
+  const auto* bytes = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
+  return {bytes, bytes + builder.GetSize()};
+}
+
+tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
+  flatbuffers::Verifier verifier(
+      reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size(), kMaxDepth,
+      static_cast<flatbuffers::uoffset_t>(bytes.size() / kLeastTableBytes));
+  if (!wire::VerifyMessageBuffer(verifier)) {
+    return tl::unexpected("not a hora message (" + std::to_string(bytes.size()) + " bytes)");
+  }
+  const wire::Message* message = wire::GetMessage(bytes.data());
+  Decoder decoder(bytes.size());
+  Message result;
+  if (const wire::Mail* mail = message->body_as_Mail()) {
+    result = decoder.mail(*mail);
+  } else if (const wire::Up* up = message->body_as_Up()) {
+    result = decoder.up(*up);
+  } else if (const wire::Decision* decision = message->body_as_Decision()) {
+    result = decoder.decision(*decision);
+  } else {
+    return tl::unexpected(std::string("a hora message of unknown kind"));
+  }
+  if (!decoder.problem().empty()) return tl::unexpected(decoder.problem());
+  return result;
+}
+
+}  // namespace hora

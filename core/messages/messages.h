@@ -1,0 +1,124 @@
+/// The values that negotiation exchanges, and their encoding as verified FlatBuffers.
+#pragma once
+
+#include <hora/collectives.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <tl/expected.hpp>
+#include <variant>
+#include <vector>
+
+#include "core/board/board.h"
+#include "core/negotiation/signature.h"
+
+namespace hora {
+
+/// One idea of a tensor, and the world ranks (ascending) that hold it. No ranks: all of the
+/// sender's subtree.
+struct Value {
+  Signature signature;
+  std::vector<int> ranks;
+  bool operator==(const Value&) const = default;
+};
+
+/// All ideas of one named tensor in a subtree.
+struct Report {
+  std::string name;
+  std::vector<Value> values;
+  /// Set where some of the ranks have not reported by name but were ready for this id: the report
+  /// is void once the id is given up, for then they report by name.
+  std::optional<Id> counted = std::nullopt;
+  bool operator==(const Report&) const = default;
+};
+
+/// The numbers are part of the wire format: append, never reorder.
+enum class MailKind : std::uint8_t {
+  report = 0,    ///< this name needs negotiating
+  overdue = 1,   ///< I have waited too long for this name
+  departed = 2,  ///< I have called shutdown
+};
+
+/// A rank to its node's leader.
+struct Mail {
+  MailKind kind = MailKind::report;
+  std::string name;
+  Signature signature;
+  Location location;
+  bool operator==(const Mail&) const = default;
+};
+
+/// What a leader knows about a tensor that is overdue.
+struct Presence {
+  std::string name;
+  std::vector<int> ready;
+  std::vector<int> missing;
+  bool operator==(const Presence&) const = default;
+};
+
+/// A leader to its parent in the tree of leaders.
+struct Up {
+  ProcessSet process_set = 0;
+  std::vector<Id> ready = {};  ///< ids that the sender's whole subtree is ready for
+  std::vector<Report> reports = {};
+  std::vector<Presence> presence = {};
+  std::vector<int> departed = {};
+  bool operator==(const Up&) const = default;
+
+  bool empty() const {
+    return ready.empty() && reports.empty() && presence.empty() && departed.empty();
+  }
+};
+
+/// A name that gets an id and runs at once.
+struct Assigned {
+  std::string name;
+  Id id = 0;
+  /// By local rank of the reading node; each node's leader fills it in.
+  std::vector<Location> locations;
+  bool operator==(const Assigned&) const = default;
+};
+
+/// A name on which ranks disagree.
+struct Failed {
+  std::string name;
+  std::string text;
+  /// The id under which some ranks were ready, if the name had one.
+  bool has_id = false;
+  Id id = 0;
+  bool operator==(const Failed&) const = default;
+};
+
+/// One numbered batch, the same on every rank. Read in the order of the fields.
+struct Decision {
+  ProcessSet process_set = 0;
+  std::uint64_t number = 0;
+  std::vector<Id> retired = {};
+  std::vector<Failed> failed = {};
+  std::vector<Assigned> assigned = {};
+  std::vector<Id> run = {};
+  std::vector<int> departed = {};  ///< world ranks that have called shutdown
+  bool finished = false;           ///< every rank has
+  bool operator==(const Decision&) const = default;
+
+  bool empty() const {
+    return retired.empty() && failed.empty() && assigned.empty() && run.empty() &&
+           departed.empty() && !finished;
+  }
+  /// True when the ids to run say it all.
+  bool only_runs() const {
+    return retired.empty() && failed.empty() && assigned.empty() && departed.empty() && !finished;
+  }
+};
+
+using Message = std::variant<Mail, Up, Decision>;
+
+std::vector<std::byte> encode(const Message& message);
+
+/// The message, or why these bytes are none: every offset, length and enumerator is checked.
+tl::expected<Message, std::string> decode(std::span<const std::byte> bytes);
+
+}  // namespace hora

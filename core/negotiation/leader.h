@@ -1,0 +1,130 @@
+/// A node leader's part of the negotiation: events in, messages and decisions out. Pure: no clock,
+/// no transport, no shared memory.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/messages/messages.h"
+#include "core/negotiation/topology.h"
+
+namespace hora {
+
+/// Time since any fixed moment; the caller's clock.
+using Now = std::chrono::nanoseconds;
+
+/// A decision names tensors of about this many bytes at most; the rest follows in the next ones.
+inline constexpr std::size_t kDecisionBytes = std::size_t{1} << 20;
+
+/// What the leader must ask about ids on its own node's board.
+struct IdUse {
+  /// NodeBoard::retire.
+  std::function<bool(Id, bool only_idle)> retire;
+  /// NodeBoard::last_run.
+  std::function<std::uint64_t(Id)> last_run;
+  /// NodeBoard::ready_mask.
+  std::function<std::uint64_t(Id)> ready_mask;
+};
+
+/// What the leader wants done, in this order.
+struct LeaderOutput {
+  std::vector<Id> watch;              ///< wake me at each arrival of these ids
+  Up up;                              ///< for the parent; empty() where there is nothing to say
+  std::vector<Decision> decisions;    ///< for the children (without locations) and my node's log
+  std::vector<std::string> warnings;  ///< for the log file; the root's alone
+};
+
+/// Readiness climbs: an id or a report goes up once my whole subtree has it; decisions come down.
+/// A rank whose signature of a known name has changed reports it while others set the ready bit of
+/// the name's id: then the ready bits count as reports of the id's signature, until the id is given
+/// up. Thread rule: one thread at a time.
+class Leader {
+ public:
+  Leader(const Topology& topology, int node, int id_capacity, IdUse use);
+
+  void on_mail(int local_rank, const Mail& mail, Now now);
+  /// Every local rank is ready for `id` (only in jobs of several nodes).
+  void on_node_ready(Id id);
+  void on_up(int child, const Up& up, Now now);
+  void on_decision(const Decision& decision);
+  /// Looks again at the ready bits of watched ids.
+  void on_watched_arrivals();
+
+  /// What there is to do now. More may be left as long as there are decisions.
+  LeaderOutput take(Now now);
+  /// When take() wants to be called even if nothing happens.
+  std::optional<Now> deadline() const;
+
+ private:
+  /// A name that is reported.
+  struct Pending {
+    std::vector<std::optional<Signature>> local;  ///< by local rank
+    std::vector<Location> locations;              ///< likewise
+    std::map<int, Report> below;                  ///< by child
+    std::optional<Id> id;                         ///< the name's id where it has one
+    std::optional<Report> merged;                 ///< what went up, or was decided by the root
+  };
+  struct Assignment {
+    std::string name;
+    Signature signature;
+    // Until the id's run is decided:
+    bool node_ready = false;
+    std::set<int> ready_below;  ///< children
+    bool forwarded = false;
+  };
+  struct Overdue {
+    std::set<int> ready;
+    std::set<int> missing;
+    Now report_at{};
+  };
+
+  bool is_root() const { return parent_ < 0; }
+  std::uint64_t local_mask() const;
+  std::vector<int> ranks_in_subtree(int node) const;
+  Pending& pending(const std::string& name);
+  std::uint64_t ready_locally(Id id) const;
+  void advance_id(Id id);
+  void advance_name(const std::string& name);
+  bool complete(const Pending& pending) const;
+  Report merged(const std::string& name, const Pending& pending) const;
+  void decide(const Pending& pending);
+  void give_up(Id id);
+  std::optional<Id> allocate_id();
+  void assign_waiting();
+  void tell_disagreed();
+  void nobody_is_ready(Id id);
+  void apply(Decision& decision);
+  void note_overdue(const std::string& name, Now now);
+  Presence presence_of(const std::string& name) const;
+  std::string warning_of(const std::string& name, const Overdue& overdue) const;
+
+  Topology topology_;
+  int node_;
+  int parent_;
+  std::vector<int> children_;
+  int id_capacity_;
+  IdUse use_;
+
+  std::unordered_map<std::string, Id> names_;
+  std::unordered_map<Id, Assignment> assignments_;
+  std::map<std::string, Pending> pending_;
+  std::map<std::string, Overdue> overdue_;
+  int next_slot_ = 0;
+  std::vector<std::string> waiting_for_id_;  ///< agreed names, in order of agreement
+  std::deque<Failed> disagreed_;             ///< to be told
+
+  LeaderOutput output_;
+  Decision next_;  ///< the root's, under construction
+  std::uint64_t decision_number_ = 0;
+  std::set<int> departed_;
+};
+
+}  // namespace hora

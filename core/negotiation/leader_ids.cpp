@@ -1,0 +1,85 @@
+/// The root's giving of ids to names, and what every leader does when one is given up.
+#include <algorithm>
+#include <utility>
+
+#include "core/negotiation/leader.h"
+
+namespace hora {
+namespace {
+
+/// Of a name in a decision, beside its text.
+constexpr std::size_t kEntryBytes = 64;
+
+}  // namespace
+
+/// Ranks that were ready for the id report by name once they read this: whatever counted them as
+/// ready is void.
+void Leader::give_up(Id id) {
+  const auto known = assignments_.find(id);
+  if (known == assignments_.end()) return;
+  if (const auto entry = pending_.find(known->second.name); entry != pending_.end()) {
+    Pending& disputed = entry->second;
+    disputed.id.reset();
+    std::erase_if(disputed.below, [&](const auto& report) { return report.second.counted == id; });
+    if (disputed.merged && disputed.merged->counted == id) disputed.merged.reset();
+  }
+  names_.erase(known->second.name);
+  assignments_.erase(known);
+}
+
+std::optional<Id> Leader::allocate_id() {
+  if (next_slot_ < id_capacity_) return make_id(next_slot_++, 0);
+  std::vector<std::pair<std::uint64_t, Id>> oldest_first;
+  for (const auto& [id, assignment] : assignments_) {
+    const bool in_decision = std::find(next_.run.begin(), next_.run.end(), id) != next_.run.end();
+    if (!in_decision) oldest_first.emplace_back(use_.last_run(id), id);
+  }
+  std::sort(oldest_first.begin(), oldest_first.end());
+  // First an id that nobody is ready for; else one whose early ranks will report it again.
+  for (const bool only_idle : {true, false}) {
+    for (const auto& [last_run, id] : oldest_first) {
+      const Assignment& assignment = assignments_.at(id);
+      const auto reported = pending_.find(assignment.name);
+      // Decided already: it fails in this decision, or gives its own id up when its turn comes.
+      if (reported != pending_.end() && reported->second.merged) continue;
+      const bool idle =
+          !assignment.node_ready && assignment.ready_below.empty() && reported == pending_.end();
+      if ((only_idle && !idle) || !use_.retire(id, only_idle)) continue;
+      next_.retired.push_back(id);
+      give_up(id);
+      return make_id(slot_of(id), (generation_of(id) + 1) & 0xffffu);
+    }
+  }
+  return std::nullopt;
+}
+
+void Leader::tell_disagreed() {
+  for (std::size_t bytes = 0; !disagreed_.empty() && bytes < kDecisionBytes;) {
+    bytes += disagreed_.front().name.size() + disagreed_.front().text.size() + kEntryBytes;
+    next_.failed.push_back(std::move(disagreed_.front()));
+    disagreed_.pop_front();
+  }
+}
+
+void Leader::assign_waiting() {
+  std::size_t bytes = 0;
+  std::erase_if(waiting_for_id_, [&](const std::string& name) {
+    if (bytes >= kDecisionBytes) return false;
+    std::optional<Id> id = pending_.at(name).id;
+    if (id) {
+      // All ranks have changed their minds alike: the old id goes, the new signature gets its own.
+      if (!use_.retire(*id, false)) return false;
+      next_.retired.push_back(*id);
+      give_up(*id);
+      id = make_id(slot_of(*id), (generation_of(*id) + 1) & 0xffffu);
+    } else {
+      id = allocate_id();
+      if (!id) return false;
+    }
+    bytes += name.size() + kEntryBytes;
+    next_.assigned.push_back({name, *id, {}});
+    return true;
+  });
+}
+
+}  // namespace hora

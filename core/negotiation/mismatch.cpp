@@ -1,0 +1,63 @@
+#include "core/negotiation/mismatch.h"
+
+#include <algorithm>
+
+namespace hora {
+namespace {
+
+constexpr std::size_t kValuesShown = 8;
+
+template <class Field>
+bool differs(const Report& report, Field&& field) {
+  return std::any_of(report.values.begin(), report.values.end(), [&](const Value& value) {
+    return field(value.signature) != field(report.values.front().signature);
+  });
+}
+
+std::string what_differs(const Report& report) {
+  std::string text;
+  const auto add = [&](bool different, const char* word) {
+    if (different) text += (text.empty() ? "" : ", ") + std::string(word);
+  };
+  add(differs(report, [](const Signature& s) { return s.kind; }), "operation");
+  add(differs(report, [](const Signature& s) { return s.type; }), "type");
+  add(differs(report, [](const Signature& s) { return s.shape.size(); }), "number of dimensions");
+  add(differs(report, [](const Signature& s) { return s.shape; }), "shape");
+  add(differs(report, [](const Signature& s) { return s.op; }), "reduction");
+  add(differs(report, [](const Signature& s) { return s.root; }), "root");
+  add(differs(report, [](const Signature& s) { return s.device; }), "device");
+  return text;
+}
+
+}  // namespace
+
+std::string ranks_text(std::span<const int> ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(ranks[i]);
+    if (end - i == 2) text += ", " + std::to_string(ranks[end - 1]);
+    if (end - i > 2) text += "-" + std::to_string(ranks[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+std::string mismatch_text(const Report& report) {
+  std::string text =
+      "tensor \"" + report.name + "\": ranks disagree about its " + what_differs(report) + ": ";
+  const std::size_t shown = std::min(report.values.size(), kValuesShown);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Value& value = report.values[i];
+    text += (i == 0 ? "" : "; ") + std::string(value.ranks.size() == 1 ? "rank " : "ranks ") +
+            ranks_text(value.ranks) + ": " + to_string(value.signature);
+  }
+  if (shown < report.values.size()) {
+    text += "; and " + std::to_string(report.values.size() - shown) + " other values";
+  }
+  return text + ". Submit the same operation, type, shape, reduction and root under one name.";
+}
+
+}  // namespace hora

@@ -1,0 +1,76 @@
+#include "core/negotiation/topology.h"
+
+#include <algorithm>
+#include <map>
+
+namespace hora {
+
+int Topology::size() const {
+  int count = 0;
+  for (const auto& ranks : ranks_of_node) count += static_cast<int>(ranks.size());
+  return count;
+}
+
+int Topology::node_of(int world_rank) const {
+  for (int node = 0; node < nodes(); ++node) {
+    const auto& ranks = ranks_of_node[static_cast<std::size_t>(node)];
+    if (std::binary_search(ranks.begin(), ranks.end(), world_rank)) return node;
+  }
+  return -1;
+}
+
+int Topology::local_rank_of(int world_rank) const {
+  const int node = node_of(world_rank);
+  if (node < 0) return -1;
+  const auto& ranks = ranks_of_node[static_cast<std::size_t>(node)];
+  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), world_rank) - ranks.begin());
+}
+
+int Topology::smallest_node() const {
+  std::size_t least = ranks_of_node.empty() ? 0 : ranks_of_node.front().size();
+  for (const auto& ranks : ranks_of_node) least = std::min(least, ranks.size());
+  return static_cast<int>(least);
+}
+
+Topology make_topology(const std::vector<int>& group_of_rank, int ranks_per_node) {
+  std::map<int, std::vector<int>> groups;
+  for (std::size_t rank = 0; rank < group_of_rank.size(); ++rank) {
+    groups[group_of_rank[rank]].push_back(static_cast<int>(rank));
+  }
+  Topology topology;
+  for (const auto& [group, ranks] : groups) {
+    const std::size_t limit =
+        ranks_per_node > 0 ? static_cast<std::size_t>(ranks_per_node) : ranks.size();
+    for (std::size_t begin = 0; begin < ranks.size(); begin += limit) {
+      const std::size_t end = std::min(begin + limit, ranks.size());
+      topology.ranks_of_node.emplace_back(ranks.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          ranks.begin() + static_cast<std::ptrdiff_t>(end));
+    }
+  }
+  std::sort(topology.ranks_of_node.begin(), topology.ranks_of_node.end());
+  return topology;
+}
+
+int tree_parent(int node) {
+  return node == 0 ? -1 : node & (node - 1);
+}
+
+std::vector<int> tree_children(int node, int nodes) {
+  std::vector<int> children;
+  for (int bit = 1; node + bit < nodes && (node & bit) == 0; bit <<= 1) {
+    children.push_back(node + bit);
+  }
+  return children;
+}
+
+std::vector<int> tree_subtree(int node, int nodes) {
+  std::vector<int> members = {node};
+  for (const int child : tree_children(node, nodes)) {
+    const auto below = tree_subtree(child, nodes);
+    members.insert(members.end(), below.begin(), below.end());
+  }
+  std::sort(members.begin(), members.end());
+  return members;
+}
+
+}  // namespace hora

@@ -1,0 +1,25 @@
+/// A unit together with the memory of its tensors on every rank of my node.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "core/plan/plan.h"
+
+namespace hora {
+
+struct BoundUnit {
+  Unit unit;
+  double scale = 1.0;  ///< applied once to the complete sum
+  int root_node = 0;   ///< of broadcasts
+  int root_local = 0;  ///< of broadcasts: the root's local rank in its node
+  int local_size = 1;
+  std::vector<std::byte*> memory;  ///< [position in unit.tensors * local_size + local rank]
+
+  std::byte* tensor(std::size_t position, int local_rank) const {
+    return memory[position * static_cast<std::size_t>(local_size) +
+                  static_cast<std::size_t>(local_rank)];
+  }
+};
+
+}  // namespace hora

@@ -1,0 +1,77 @@
+/// From a batch of decided tensors to units of work: which tensors travel together, cut into chunks
+/// and slices. Pure: the same on every rank.
+///
+/// Words: a *unit* is a run of decided tensors of one kind, type and operation, laid end to end,
+/// each padded to 64 bytes ("unit bytes"). A *chunk* is a run of a unit's bytes, the step of the
+/// pipeline. A *slice* is one local rank's part of a chunk; all slices of a chunk but the last ones
+/// have equal length, a multiple of 64 bytes.
+#pragma once
+
+#include <hora/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/negotiation/signature.h"
+
+namespace hora {
+
+inline constexpr std::size_t kAlignment = 64;
+constexpr std::size_t align_up(std::size_t bytes, std::size_t alignment = kAlignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+/// Bytes [begin, begin + bytes) of a unit, a staging block or a tensor.
+struct Range {
+  std::size_t begin = 0;
+  std::size_t bytes = 0;
+  bool operator==(const Range&) const = default;
+};
+
+struct PlanLimits {
+  std::size_t fusion_bytes = 0;  ///< a unit of several tensors is at most this long
+  std::size_t chunk_bytes = 0;   ///< upper bound of a chunk; 0: a unit is one chunk
+};
+
+/// One tensor of a unit: where it begins in unit bytes, and its true length (not padded).
+struct UnitTensor {
+  std::size_t index = 0;  ///< position in the decided batch
+  Range range;
+  bool operator==(const UnitTensor&) const = default;
+};
+
+struct Unit {
+  OperationKind kind = OperationKind::allreduce;
+  DataType type = DataType::float32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;  ///< world rank, of broadcasts
+  std::vector<UnitTensor> tensors;
+  std::size_t bytes = 0;        ///< padded length
+  std::size_t chunk_bytes = 0;  ///< length of every chunk but the last; a multiple of 64
+  bool operator==(const Unit&) const = default;
+
+  std::size_t chunks() const { return bytes == 0 ? 0 : (bytes + chunk_bytes - 1) / chunk_bytes; }
+};
+
+/// Cuts a decided batch into units, in its order: neighbours of equal kind, type, op, root, scale
+/// and device are fused while the unit stays within the fusion threshold. A tensor longer than that
+/// is a unit of its own. A unit of zero bytes (barriers, empty tensors) has no chunk.
+std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimits& limits);
+
+Range chunk_range(const Unit& unit, std::size_t chunk);
+/// Slice `slice` of `slices` of that chunk; may be empty at a short chunk's end.
+Range slice_range(Range chunk, int slice, int slices);
+
+/// A run of one tensor's bytes that lies in a range of the unit.
+struct Run {
+  std::size_t tensor = 0;  ///< position in Unit::tensors
+  Range range;             ///< within the tensor
+  std::size_t offset = 0;  ///< of the run's first byte from the range's first byte
+  bool operator==(const Run&) const = default;
+};
+/// The tensors' bytes in `range`, padding left out, in order.
+std::vector<Run> runs(const Unit& unit, Range range);
+
+}  // namespace hora

@@ -1,0 +1,156 @@
+/// The table of settings: one row is all that hora knows about one HORA_* variable. Included by
+/// settings.cpp only.
+#pragma once
+
+#include <hora/settings.h>
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+namespace hora::setting_table {
+
+struct Suffix {
+  std::string_view name;
+  std::int64_t factor;
+};
+
+// Of several suffixes that fit, the first one is written.
+inline constexpr Suffix kNoSuffix[] = {{"", 1}};
+inline constexpr Suffix kSizeSuffixes[] = {
+    {"GiB", 1 << 30}, {"MiB", 1 << 20},   {"KiB", 1 << 10}, {"G", 1 << 30}, {"M", 1 << 20},
+    {"K", 1 << 10},   {"GB", 1000000000}, {"MB", 1000000},  {"KB", 1000},   {"", 1}};
+inline constexpr Suffix kMicrosecondSuffixes[] = {{"s", 1000000}, {"ms", 1000}, {"us", 1}, {"", 1}};
+inline constexpr Suffix kSecondSuffixes[] = {{"s", 1000}, {"ms", 1}, {"", 1000}};
+
+struct Unit {
+  std::string_view name;
+  std::span<const Suffix> suffixes;
+  std::string_view note;
+};
+
+inline constexpr Unit kCount{"a whole number", kNoSuffix, ""};
+inline constexpr Unit kBytes{
+    "bytes", kSizeSuffixes,
+    ", optionally with a suffix: K, M, G, KiB, MiB, GiB (powers of 1024), KB, MB "
+    "or GB (powers of 1000)"};
+inline constexpr Unit kMicroseconds{"microseconds", kMicrosecondSuffixes,
+                                    ", optionally with a suffix: us, ms or s"};
+inline constexpr Unit kSeconds{"seconds", kSecondSuffixes, ", optionally with a suffix: ms or s"};
+
+inline constexpr std::string_view kCrossAlgorithms[] = {"automatic", "direct", "ring"};
+inline constexpr std::string_view kSwitch[] = {"off", "on"};
+inline constexpr std::string_view kLogLevels[] = {"debug", "info", "warning", "error", "off"};
+
+/// A field of Settings as a number: its value, count of its duration unit, or index of its choice.
+template <auto Member>
+std::int64_t get(const Settings& settings) {
+  if constexpr (requires { (settings.*Member).count(); }) {
+    return static_cast<std::int64_t>((settings.*Member).count());
+  } else {
+    return static_cast<std::int64_t>(settings.*Member);
+  }
+}
+
+template <auto Member>
+void set(Settings& settings, std::int64_t value) {
+  using Field = std::remove_cvref_t<decltype(settings.*Member)>;
+  settings.*Member = static_cast<Field>(value);
+}
+
+struct Accessors {
+  std::int64_t (*get)(const Settings&);
+  void (*set)(Settings&, std::int64_t);
+};
+template <auto Member>
+inline constexpr Accessors kField{get<Member>, set<Member>};
+
+struct Row {
+  std::string_view variable;
+  std::string_view documentation;
+  Accessors field;
+  std::span<const std::string_view> choices;  ///< empty: a number, described by what follows
+  const Unit* unit = nullptr;
+  std::int64_t least = 0;
+  std::int64_t most = 0;
+};
+
+inline constexpr std::int64_t kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
+
+inline constexpr Row kRows[] = {
+    {"HORA_RANKS_PER_NODE",
+     "Splits each host into virtual nodes of this many ranks, to try the path of several nodes on "
+     "one host; 0: all ranks of a host are one node.",
+     kField<&Settings::ranks_per_node>,
+     {},
+     &kCount,
+     0,
+     65536},
+    {"HORA_FUSION_THRESHOLD",
+     "Tensors that became ready together travel as one message up to this size; 0: each one alone.",
+     kField<&Settings::fusion_threshold>,
+     {},
+     &kBytes,
+     0,
+     64 * kGiB},
+    {"HORA_BUCKET_SIZE",
+     "Gradients are gathered into buckets of about this size, each averaged as soon as it is full; "
+     "0: chosen automatically (4MiB in one node on CPU, 25MiB with a network or a GPU).",
+     kField<&Settings::bucket_size>,
+     {},
+     &kBytes,
+     0,
+     64 * kGiB},
+    {"HORA_CHUNK_SIZE",
+     "Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps "
+     "with the transfers between them.",
+     kField<&Settings::chunk_size>,
+     {},
+     &kBytes,
+     4 * kKiB,
+     kGiB},
+    {"HORA_SMALL_MESSAGE",
+     "Up to this size each node sends its part to all others in the fewest steps (dissemination), "
+     "and all of them sum it in node order; above it HORA_CROSS_ALGORITHM holds; 0: never.",
+     kField<&Settings::small_message>,
+     {},
+     &kBytes,
+     0,
+     64 * kMiB},
+    {"HORA_CROSS_ALGORITHM",
+     "How nodes add up their parts: direct (each part is sent to its owner, which sums in node "
+     "order), ring (fewer peers per node, for many nodes), or automatic (direct).",
+     kField<&Settings::cross_algorithm>, kCrossAlgorithms},
+    {"HORA_ID_CAPACITY",
+     "Number of tensor names that are remembered, so that their later collectives need no new "
+     "agreement on shape and type; the least recently used name beyond it is forgotten.",
+     kField<&Settings::id_capacity>,
+     {},
+     &kCount,
+     16,
+     65536},
+    {"HORA_SPIN",
+     "How long a waiting thread polls before it sleeps; longer answers faster and burns more CPU.",
+     kField<&Settings::spin>,
+     {},
+     &kMicroseconds,
+     0,
+     1000000},
+    {"HORA_STALL_WARNING",
+     "A tensor that some ranks have submitted and others have not for this long is reported, with "
+     "the ranks that lack it; 0: never.",
+     kField<&Settings::stall_warning>,
+     {},
+     &kSeconds,
+     0,
+     86400000},
+    {"HORA_MALLOC_TUNING",
+     "Keeps large freed blocks in the process, so that each step's gradients do not cause page "
+     "faults anew (glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD).",
+     kField<&Settings::malloc_tuning>, kSwitch},
+    {"HORA_LOG_LEVEL", "The least severe message that is printed.", kField<&Settings::log_level>,
+     kLogLevels},
+};
+
+}  // namespace hora::setting_table

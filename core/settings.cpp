@@ -1,0 +1,162 @@
+#include <hora/error.h>
+#include <hora/settings.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <numeric>
+#include <set>
+
+#include "core/setting_table.h"
+
+namespace hora {
+namespace {
+
+using setting_table::kRows;
+using setting_table::Row;
+using setting_table::Suffix;
+
+std::string format_number(std::int64_t value, std::span<const Suffix> suffixes) {
+  if (value == 0) return "0";
+  for (const Suffix& suffix : suffixes) {
+    if (value % suffix.factor == 0) {
+      return std::to_string(value / suffix.factor) + std::string(suffix.name);
+    }
+  }
+  return std::to_string(value);
+}
+
+std::string format(const Row& row, const Settings& settings) {
+  const std::int64_t value = row.field.get(settings);
+  if (row.choices.empty()) return format_number(value, row.unit->suffixes);
+  return std::string(row.choices[static_cast<std::size_t>(value)]);
+}
+
+std::string allowed(const Row& row) {
+  if (row.choices.empty()) {
+    const auto bound = [&](std::int64_t value) { return format_number(value, row.unit->suffixes); };
+    return std::string(row.unit->name) + " from " + bound(row.least) + " to " + bound(row.most) +
+           std::string(row.unit->note);
+  }
+  std::string text(row.choices.front());
+  for (std::size_t i = 1; i < row.choices.size(); ++i) {
+    text.append(i + 1 == row.choices.size() ? " or " : ", ").append(row.choices[i]);
+  }
+  return text;
+}
+
+[[noreturn]] void refuse(const Row& row, std::string_view value, const std::string& reason) {
+  throw Error(ErrorCode::invalid_setting, std::string(row.variable) + "=\"" + std::string(value) +
+                                              "\": " + reason + "; allowed: " + allowed(row));
+}
+
+std::int64_t parse_number(const Row& row, std::string_view text) {
+  if (text.starts_with('-')) refuse(row, text, "the value is negative");
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc::invalid_argument) refuse(row, text, "the value is not a number");
+  const std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  if (rest.starts_with('.')) refuse(row, text, "the value is not a whole number");
+  const auto suffix = std::ranges::find(row.unit->suffixes, rest, &Suffix::name);
+  if (suffix == row.unit->suffixes.end()) {
+    refuse(row, text, "unknown suffix \"" + std::string(rest) + "\"");
+  }
+  if (error == std::errc::result_out_of_range || number > row.most / suffix->factor) {
+    refuse(row, text, "the value is too large");
+  }
+  number *= suffix->factor;
+  if (number < row.least) refuse(row, text, "the value is too small");
+  return number;
+}
+
+std::int64_t parse_value(const Row& row, std::string_view text) {
+  if (text.empty()) refuse(row, text, "the value is empty (unset the variable for the default)");
+  if (row.choices.empty()) return parse_number(row, text);
+  const auto choice = std::ranges::find(row.choices, text);
+  if (choice == row.choices.end()) refuse(row, text, "unknown choice");
+  return choice - row.choices.begin();
+}
+
+/// Levenshtein's distance: the fewest insertions, deletions and replacements from `a` to `b`.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+[[noreturn]] void refuse_unknown(const SettingAssignment& assignment) {
+  const auto distance = [&](const Row& row) {
+    return edit_distance(assignment.variable, row.variable);
+  };
+  const Row& nearest = *std::ranges::min_element(kRows, {}, distance);
+  std::string known;
+  for (const Row& row : kRows) known.append(" ").append(row.variable);
+  throw Error(ErrorCode::invalid_setting,
+              assignment.variable + "=\"" + assignment.value +
+                  "\": hora has no setting of this name; did you mean " +
+                  std::string(nearest.variable) + "? Allowed:" + known);
+}
+
+}  // namespace
+
+std::span<const SettingDescription> setting_descriptions() {
+  struct Table {
+    std::vector<std::string> allowed_texts;
+    std::vector<SettingDescription> descriptions;
+  };
+  static const Table table = [] {
+    Table result;
+    for (const Row& row : kRows) result.allowed_texts.push_back(allowed(row));
+    for (std::size_t i = 0; i < std::size(kRows); ++i) {
+      result.descriptions.push_back({kRows[i].variable, result.allowed_texts[i],
+                                     kRows[i].documentation, format(kRows[i], Settings{})});
+    }
+    return result;
+  }();
+  return table.descriptions;
+}
+
+std::vector<SettingAssignment> setting_assignments(std::span<const char* const> environment) {
+  std::vector<SettingAssignment> assignments;
+  for (const char* const entry : environment) {
+    const std::string_view text(entry == nullptr ? "" : entry);
+    if (!text.starts_with("HORA_")) continue;
+    const std::size_t equals = std::min(text.find('='), text.size());
+    const std::size_t value = std::min(equals + 1, text.size());
+    assignments.push_back({std::string(text.substr(0, equals)), std::string(text.substr(value))});
+  }
+  return assignments;
+}
+
+Settings parse_settings(std::span<const SettingAssignment> assignments) {
+  Settings settings;
+  std::set<std::string_view> seen;
+  for (const SettingAssignment& assignment : assignments) {
+    const auto row = std::ranges::find(kRows, assignment.variable, &Row::variable);
+    if (row == std::end(kRows)) refuse_unknown(assignment);
+    if (!seen.insert(assignment.variable).second) {
+      refuse(*row, assignment.value, "the variable is set more than once");
+    }
+    row->field.set(settings, parse_value(*row, assignment.value));
+  }
+  return settings;
+}
+
+std::vector<SettingAssignment> to_assignments(const Settings& settings) {
+  std::vector<SettingAssignment> assignments;
+  for (const Row& row : kRows) {
+    assignments.push_back({std::string(row.variable), format(row, settings)});
+  }
+  return assignments;
+}
+
+}  // namespace hora

@@ -1,0 +1,130 @@
+#include <hora/error.h>
+#include <hora/types.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace hora {
+namespace {
+
+std::string text(const Shape& shape) {
+  std::string result = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    result.append(i == 0 ? "" : ", ").append(std::to_string(shape[i]));
+  }
+  return result + "]";
+}
+
+}  // namespace
+
+// The values below may have come from another rank, so none of the switches relies on its type
+// alone.
+std::size_t size_of(DataType type) noexcept {
+  switch (type) {
+    case DataType::uint8:
+      return 1;
+    case DataType::float16:
+    case DataType::bfloat16:
+      return 2;
+    case DataType::float32:
+    case DataType::int32:
+      return 4;
+    case DataType::float64:
+    case DataType::int64:
+      return 8;
+  }
+  return 0;
+}
+
+std::string_view name_of(DataType type) noexcept {
+  switch (type) {
+    case DataType::float16:
+      return "float16";
+    case DataType::bfloat16:
+      return "bfloat16";
+    case DataType::float32:
+      return "float32";
+    case DataType::float64:
+      return "float64";
+    case DataType::int32:
+      return "int32";
+    case DataType::int64:
+      return "int64";
+    case DataType::uint8:
+      return "uint8";
+  }
+  return "unknown type";
+}
+
+bool is_floating_point(DataType type) noexcept {
+  switch (type) {
+    case DataType::float16:
+    case DataType::bfloat16:
+    case DataType::float32:
+    case DataType::float64:
+      return true;
+    case DataType::int32:
+    case DataType::int64:
+    case DataType::uint8:
+      return false;
+  }
+  return false;
+}
+
+std::string_view name_of(ReduceOp op) noexcept {
+  switch (op) {
+    case ReduceOp::average:
+      return "average";
+    case ReduceOp::sum:
+      return "sum";
+  }
+  return "unknown operation";
+}
+
+std::string_view name_of(DeviceKind kind) noexcept {
+  switch (kind) {
+    case DeviceKind::cpu:
+      return "cpu";
+    case DeviceKind::cuda:
+      return "cuda";
+  }
+  return "unknown device";
+}
+
+std::int64_t TensorView::elements() const {
+  bool empty = false;
+  for (const std::int64_t extent : shape) {
+    if (extent < 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  "the shape " + text(shape) + " has the negative extent " +
+                      std::to_string(extent) + "; every extent must be 0 or more");
+    }
+    empty = empty || extent == 0;
+  }
+  // Extents whose product without the 0 would overflow are no error: nothing is addressed.
+  if (empty) return 0;
+  const auto size = static_cast<std::int64_t>(size_of(type));
+  if (size == 0) {
+    throw Error(ErrorCode::invalid_argument, "the data type number " +
+                                                 std::to_string(static_cast<int>(type)) +
+                                                 " is none of hora's (see hora::DataType)");
+  }
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / size;
+  std::int64_t product = 1;
+  for (const std::int64_t extent : shape) {
+    if (product > most / extent) {
+      throw Error(ErrorCode::invalid_argument,
+                  "the shape " + text(shape) + " of " + std::string(name_of(type)) +
+                      " has more bytes than std::int64_t can count (2^63 - 1)");
+    }
+    product *= extent;
+  }
+  return product;
+}
+
+std::size_t TensorView::bytes() const {
+  return static_cast<std::size_t>(elements()) * size_of(type);
+}
+
+}  // namespace hora

@@ -1,0 +1,102 @@
+#include "examples/cifar10/arguments.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <sstream>
+#include <system_error>
+
+namespace cifar10 {
+namespace {
+
+// CLI::Range lets NaN pass.
+CLI::Validator number_from(double low, double below) {
+  const std::string range = std::isinf(below) ? ">= " + CLI::detail::to_string(low)
+                                              : CLI::detail::to_string(low) + " to below " +
+                                                    CLI::detail::to_string(below);
+  return CLI::Validator(
+      [=](const std::string& text) {
+        const double value = std::strtod(text.c_str(), nullptr);
+        return value >= low && value < below ? std::string()
+                                             : "'" + text + "' is not a number " + range;
+      },
+      "");
+}
+
+// CLI11 takes "-1" for an unsigned number, and the largest one for a number beyond it.
+CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        std::uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        return error == std::errc() && end == text.data() + text.size()
+                   ? std::string()
+                   : "'" + text + "' is not a whole number from 0 to 2^64 - 1";
+      },
+      "");
+}
+
+void describe(CLI::App& app, Arguments& arguments) {
+  static const std::map<std::string, Stem> stems{{"cifar", Stem::cifar},
+                                                 {"imagenet", Stem::imagenet}};
+  static const std::map<std::string, ProgressStyle> styles{{"auto", ProgressStyle::automatic},
+                                                           {"live", ProgressStyle::live},
+                                                           {"plain", ProgressStyle::plain}};
+  const double infinity = std::numeric_limits<double>::infinity();
+
+  app.add_option("--data", arguments.data,
+                 "folder with CIFAR-10's binary files, or the digits in the same layout")
+      ->required();
+  app.add_option("--epochs", arguments.epochs, "passes over the training images")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--batch", arguments.batch, "images of one rank in one step")
+      ->check(CLI::Range(2, 65536));
+  app.add_option("--lr", arguments.learning_rate,
+                 "highest learning rate: reached after a sixth of all steps, then a cosine to 0")
+      ->check(number_from(0, infinity));
+  app.add_option("--momentum", arguments.momentum, "momentum of SGD")->check(number_from(0, 1));
+  app.add_option("--weight-decay", arguments.weight_decay, "weight decay of SGD")
+      ->check(number_from(0, infinity));
+  app.add_option("--seed", arguments.seed, "draws weights, order of images and augmentation")
+      ->check(whole_number());
+  app.add_option("--stem", arguments.stem,
+                 "cifar: 3x3 convolution of stride 1; imagenet: torchvision's")
+      ->transform(CLI::CheckedTransformer(stems))
+      ->default_str("cifar");
+  app.add_option("--limit", arguments.limit,
+                 "use only the first N images for training and for validation; 0: all")
+      ->check(whole_number());
+  app.add_option("--report", arguments.report, "file to write the results to, as JSON")
+      ->default_str("none");
+  app.add_option("--save", arguments.save, "file to save the trained model to")
+      ->default_str("none");
+  app.add_option("--progress", arguments.progress,
+                 "live: one line that changes; plain: a line now and then; auto: live on a "
+                 "terminal of known width, which mpirun hides")
+      ->transform(CLI::CheckedTransformer(styles))
+      ->default_str("auto");
+}
+
+}  // namespace
+
+ParsedArguments parse_arguments(int argc, const char* const* argv) {
+  Arguments arguments;
+  CLI::App app("Trains ResNet-18 on CIFAR-10 with hora, one process a rank, under mpirun.",
+               "cifar10");
+  app.option_defaults()->always_capture_default();
+  describe(app, arguments);
+  try {
+    app.parse(argc, argv);
+    return {arguments, {}, 0};
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream text;
+    const int exit_code = app.exit(error, text, text);
+    return {std::nullopt, text.str(), exit_code == 0 ? 0 : 2};
+  }
+}
+
+}  // namespace cifar10

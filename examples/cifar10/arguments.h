@@ -1,0 +1,37 @@
+/// The program's command line.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "examples/cifar10/progress.h"
+#include "examples/cifar10/stem.h"
+
+namespace cifar10 {
+
+struct Arguments {
+  int epochs = 4;
+  int batch = 32;  ///< images of one rank in one step
+  double learning_rate = 0.05;
+  double momentum = 0.9;
+  double weight_decay = 5e-4;
+  std::uint64_t seed = 1;
+  Stem stem = Stem::cifar;
+  std::string data;
+  std::size_t limit = 0;  ///< images, of training and of validation; 0: all
+  std::string report;     ///< empty: none is written
+  std::string save;       ///< empty: the model is not saved
+  ProgressStyle progress = ProgressStyle::automatic;
+};
+
+/// Arguments, or where there are none (an error, or --help) what to print and the exit code.
+struct ParsedArguments {
+  std::optional<Arguments> arguments;
+  std::string text;
+  int exit_code = 0;
+};
+ParsedArguments parse_arguments(int argc, const char* const* argv);
+
+}  // namespace cifar10

@@ -1,0 +1,44 @@
+/// Labelled images in memory, read from files in CIFAR-10's binary layout.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "examples/cifar10/data_source.h"
+
+namespace cifar10 {
+
+/// Thread rule: reading from any thread.
+class Dataset {
+ public:
+  /// The first `limit` records of these files; 0 means all. Every file's size is checked, also
+  /// where the limit ends before it. Throws std::runtime_error: with path, bytes found and bytes
+  /// expected for a file that is missing, empty, truncated or too long; with path and record number
+  /// for a label above 9.
+  Dataset(const std::filesystem::path& folder, std::span<const DataFile> files, std::size_t limit);
+
+  std::size_t size() const { return records_.size() / record_bytes; }
+  std::uint8_t label(std::size_t image) const { return records_[image * record_bytes]; }
+  std::span<const std::uint8_t, image_bytes> pixels(std::size_t image) const {
+    return std::span<const std::uint8_t, image_bytes>(&records_[image * record_bytes + 1],
+                                                      image_bytes);
+  }
+
+ private:
+  std::vector<std::uint8_t> records_;
+};
+
+struct Data {
+  const DataSource& source;
+  Dataset training;
+  Dataset validation;
+};
+
+/// Reads what identify() finds in the folder, at most `limit` images each (0: all). Throws
+/// std::runtime_error as identify() and Dataset do.
+Data load_data(const std::filesystem::path& folder, std::size_t limit);
+
+}  // namespace cifar10

@@ -1,0 +1,122 @@
+/// Trains ResNet-18 on CIFAR-10: mpirun -np 4 cifar10 --data FOLDER
+#include <ATen/Parallel.h>
+#include <hora/hora.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "examples/cifar10/arguments.h"
+#include "examples/cifar10/output_file.h"
+#include "examples/cifar10/trainer.h"
+
+namespace {
+
+struct Setup {
+  cifar10::Data data;
+  cifar10::TrainingSampler sampler;
+};
+
+Setup prepare(const hora::Context& world, const cifar10::Arguments& arguments) {
+  if (world.rank() == 0) {
+    for (const std::string& path : {arguments.report, arguments.save}) {
+      if (!path.empty()) {
+        cifar10::check_writable(path);
+      }
+    }
+  }
+  cifar10::Data data = cifar10::load_data(arguments.data, arguments.limit);
+  const cifar10::TrainingSampler sampler(data.training.size(), {world.rank(), world.size()},
+                                         static_cast<std::size_t>(arguments.batch), arguments.seed);
+  return {std::move(data), sampler};
+}
+
+// Collective. Nothing where any rank failed; the lowest of those says why, so that a file missing
+// everywhere is reported once, and one missing on a single host is reported too.
+std::optional<Setup> prepare_everywhere(const hora::Context& world,
+                                        const cifar10::Arguments& arguments) {
+  std::optional<Setup> setup;
+  std::string message;
+  try {
+    setup.emplace(prepare(world, arguments));
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  std::vector<std::int64_t> failed(static_cast<std::size_t>(world.size()), 0);
+  failed[static_cast<std::size_t>(world.rank())] = message.empty() ? 0 : 1;
+  hora::allreduce(world, hora::view(failed.data(), world.size()),
+                  {.name = "set-up", .op = hora::ReduceOp::sum});
+  const auto first = std::find(failed.begin(), failed.end(), 1);
+  if (first == failed.end()) {
+    return setup;
+  }
+  if (first - failed.begin() == world.rank()) {
+    std::cerr << "cifar10, rank " << world.rank() << ": " << message << std::endl;
+  }
+  return std::nullopt;
+}
+
+// Ranks beside each other share the cores; more threads than cores make every step slower.
+void share_cores(const hora::Context& world) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) {
+    return;
+  }
+  const bool virtual_nodes = world.settings().ranks_per_node > 0;
+  const int ranks_here = virtual_nodes ? world.size() : world.local_size();
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  at::set_num_threads(std::max(1, cores / ranks_here));
+}
+
+int run(const hora::Context& world, const cifar10::ParsedArguments& parsed) {
+  if (!parsed.arguments.has_value()) {
+    if (world.rank() == 0) {
+      std::cerr << parsed.text;
+    }
+    return parsed.exit_code;
+  }
+  const cifar10::Arguments& arguments = *parsed.arguments;
+  share_cores(world);
+  const std::optional<Setup> setup = prepare_everywhere(world, arguments);
+  if (!setup.has_value()) {
+    return 1;
+  }
+  cifar10::Progress progress(world.rank() == 0 ? &std::cout : nullptr,
+                             cifar10::choose_style(arguments.progress, STDOUT_FILENO));
+  const cifar10::Report report =
+      cifar10::train(world, arguments, setup->data, setup->sampler, progress);
+  if (world.rank() == 0 && !arguments.report.empty()) {
+    cifar10::write_file(arguments.report, cifar10::to_json(report));
+    progress.line("wrote the results to " + arguments.report);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const cifar10::ParsedArguments parsed = cifar10::parse_arguments(argc, argv);
+  if (!parsed.arguments.has_value() && parsed.exit_code == 0) {
+    std::cout << parsed.text;
+    return 0;
+  }
+  try {
+    const hora::Context world = hora::init(argc, argv);
+    try {
+      return run(world, parsed);
+    } catch (const std::exception& error) {
+      // Here and not below: while the exception passes on, the context ends the job.
+      std::cerr << "cifar10, rank " << world.rank() << ": " << error.what() << std::endl;
+      throw;
+    }
+  } catch (const std::exception& error) {
+    std::cerr << "cifar10: " << error.what() << std::endl;
+    return 1;
+  }
+}

@@ -1,0 +1,35 @@
+#include "examples/cifar10/random.h"
+
+namespace cifar10 {
+namespace {
+
+std::uint64_t mix(std::uint64_t value) {
+  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
+  return value ^ (value >> 31U);
+}
+
+}  // namespace
+
+Random::Random(std::initializer_list<std::uint64_t> key) {
+  for (const std::uint64_t part : key) {
+    state_ = mix(state_ + 0x9e3779b97f4a7c15U + part);
+  }
+}
+
+std::uint64_t Random::next() {
+  state_ += 0x9e3779b97f4a7c15U;
+  return mix(state_);
+}
+
+std::uint64_t Random::below(std::uint64_t bound) {
+  // The first 2^64 mod bound values would make the small remainders more likely.
+  const std::uint64_t unfair = (0 - bound) % bound;
+  std::uint64_t value = next();
+  while (value < unfair) {
+    value = next();
+  }
+  return value % bound;
+}
+
+}  // namespace cifar10

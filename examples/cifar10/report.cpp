@@ -1,0 +1,20 @@
+#include "examples/cifar10/report.h"
+
+#include <nlohmann/json.hpp>
+
+namespace cifar10 {
+
+std::string to_json(const Report& report) {
+  const nlohmann::ordered_json json{
+      {"best_accuracy", report.best_accuracy},
+      {"images_per_second", report.images_per_second},
+      {"hidden_share", report.hidden_share},
+      {"ranks", report.ranks},
+      {"nodes", report.nodes},
+      {"data", report.data},
+      {"epochs", report.epochs},
+  };
+  return json.dump(2) + "\n";
+}
+
+}  // namespace cifar10

@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# Trains ResNet-18 on two nodes, 2 ranks each: installs what is missing, builds, prepares the data,
+# trains. On a fresh Debian 12, as root or with sudo; elsewhere it names the missing packages.
+set -euo pipefail
+root=$(dirname "$(dirname "$(realpath "$0")")")
+
+usage() {
+  cat <<'EOF'
+Usage: examples/two_node_cifar10.sh [option...]
+
+  --hosts LIST         real nodes with their ranks, such as a:2,b:2, passed on to mpirun; the build
+                       and the data must lie in the same folder on all of them
+                       [default: 2 virtual nodes x 2 ranks on this host]
+  --data DIR           folder with CIFAR-10's binary files [default: CIFAR-10 downloaded from its
+                       publisher, or else Debian's 1,797 handwritten digits]
+  --no-train           set up only: packages, build, data
+  --epochs N           passes over the training images [default: 4]
+  --batch N            images of one rank in one step [default: 32]
+  --lr X               highest learning rate [default: 0.05]
+  --momentum X         momentum of SGD [default: 0.9]
+  --weight-decay X     weight decay of SGD [default: 0.0005]
+  --seed N             draws weights, order of images and augmentation [default: 1]
+  --stem cifar|imagenet
+                       3x3 convolution of stride 1, or torchvision's [default: cifar]
+  --limit N            only the first N images; 0: all [default: 0]
+  --report FILE        write the results as JSON [default: none]
+  --save FILE          save the trained model [default: none]
+  --progress live|plain
+                       one line that changes, or lines [default: live on a terminal]
+  --help               this text
+
+Data and build lie in build/ beside examples/. An epoch of CIFAR-10 takes 35 times the digits'.
+Open MPI's own variables, such as OMPI_MCA_btl_tcp_if_include, are passed on.
+EOF
+}
+
+fail() {
+  echo "two_node_cifar10.sh: $*" >&2
+  exit 2
+}
+
+# What the program would refuse is refused before packages are installed.
+check() {
+  local whole='^[0-9]{1,19}$' number='^[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?$'
+  case $1 in
+    --epochs | --batch | --seed | --limit)
+      [[ $2 =~ $whole ]] || fail "$1: '$2' is not a whole number" ;;
+    --lr | --momentum | --weight-decay)
+      [[ $2 =~ $number ]] || fail "$1: '$2' is not a number of 0 or more" ;;
+    --stem) [[ $2 == cifar || $2 == imagenet ]] || fail "--stem: '$2' is not cifar or imagenet" ;;
+    --progress) [[ $2 == live || $2 == plain ]] || fail "--progress: '$2' is not live or plain" ;;
+    --report | --save)
+      [[ -d $(dirname -- "$2") ]] || fail "$1: there is no folder for '$2'; make it first" ;;
+    --data) [[ -d $2 ]] || fail "--data: there is no folder '$2'" ;;
+    --hosts) ;;
+    *) fail "unknown option '$1'; see --help" ;;
+  esac
+}
+
+hosts='' data='' train=true progress=''
+[[ ! -t 1 ]] || progress=live
+arguments=()
+while (($# > 0)); do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --no-train) train=false; shift; continue ;;
+    --?*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    --?*) (($# >= 2)) || set -- "$1" '' ;;
+    *) fail "unknown argument '$1'; see --help" ;;
+  esac
+  check "$1" "$2"
+  case $1 in
+    --hosts) hosts=$2 ;;
+    --data) data=$(realpath -- "$2") ;;
+    --progress) progress=$2 ;;
+    --report | --save) arguments+=("$1" "$(realpath -m -- "$2")") ;;
+    *) arguments+=("$1" "$2") ;;
+  esac
+  shift 2
+done
+
+# Ranks, and mpirun's words for where they run.
+if [[ -n $hosts ]]; then
+  ranks=0
+  IFS=, read -ra entries <<< "$hosts"
+  for entry in "${entries[@]}"; do
+    [[ $entry =~ ^[A-Za-z0-9._][A-Za-z0-9._:-]*:[1-9][0-9]{0,3}$ ]] ||
+      fail "--hosts: '$entry' is not HOST:RANKS, such as node1:2"
+    ranks=$((ranks + ${entry##*:}))
+  done
+  places=(--host "$hosts")
+  ranks_here=${entries[0]##*:}
+else
+  ranks=4 ranks_here=4
+  places=(--oversubscribe -x HORA_RANKS_PER_NODE=2)
+fi
+
+cd "$root"
+source cmake/debian.sh
+hora_install_packages build torch examples
+
+build=build/release
+if [[ ! -e $build/build.ninja ]]; then
+  echo "Configuring $build"
+  cmake --preset release -DHORA_TESTS=OFF -DHORA_BENCH=OFF
+fi
+cmake --build "$build" --parallel "$(nproc)" --target cifar10 prepare_digits
+
+publisher=https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz
+published_md5=c32a1d4ab5d03f1284b67883e8d87530
+cifar10=build/data/cifar-10-batches-bin digits=build/data/digits
+
+# Leaves CIFAR-10 in its folder, or nothing. Gives up after 5 s without a connection, and where less
+# than 100 kB/s came for 10 s (the whole is 170 MB).
+download_cifar10() {
+  local work=build/data/download.$$
+  mkdir "$work"
+  echo "Downloading CIFAR-10 from $publisher"
+  if curl --fail --silent --show-error --location --connect-timeout 5 \
+    --speed-limit 100000 --speed-time 10 --output "$work/archive" "$publisher"; then
+    if ! echo "$published_md5  $work/archive" | md5sum --check --status; then
+      echo "What came does not have the published checksum $published_md5; it is not used." >&2
+    elif tar -xzf "$work/archive" -C "$work" --no-same-owner cifar-10-batches-bin; then
+      mv "$work/cifar-10-batches-bin" "$cifar10"
+    fi
+  fi
+  rm -rf "$work"
+  [[ -d $cifar10 ]]
+}
+
+# An image of Debian may come without the lists of packages.
+download_package() {
+  # apt would download as a user of its own, which cannot write here.
+  local apt=(apt-get -q -o Acquire::Retries=3 -o APT::Sandbox::User=root)
+  "${apt[@]}" download "$1" || { ((EUID == 0)) && "${apt[@]}" update && "${apt[@]}" download "$1"; }
+}
+
+# Takes one file out of Debian's package, and installs nothing.
+prepare_digits() {
+  local work=build/data/package.$$ status=0
+  mkdir "$work"
+  (cd "$work" && download_package python3-sklearn) &&
+    dpkg-deb --fsys-tarfile "$work"/python3-sklearn_*.deb |
+    tar -xO --wildcards '*/datasets/data/digits.csv.gz' | gzip -dc |
+      "$build/examples/prepare_digits" --output "$digits" || status=1
+  rm -rf "$work"
+  return $status
+}
+
+mkdir -p build/data
+if [[ -n $data ]]; then
+  echo "Data: the files in $data"
+elif [[ -d $cifar10 ]] || { [[ ! -d $digits ]] && download_cifar10; }; then
+  data=$root/$cifar10
+  echo "Data: CIFAR-10"
+else
+  if [[ ! -d $digits ]]; then
+    echo "CIFAR-10 cannot be had from its publisher: handwritten digits instead."
+    if ! command -v apt-get > /dev/null || ! command -v dpkg-deb > /dev/null; then
+      fail "the digits come from a Debian package; pass CIFAR-10's binary files with --data"
+    fi
+    prepare_digits || fail "the digits could not be taken from Debian's package python3-sklearn;" \
+      "apt-get update may help"
+  fi
+  data=$root/$digits
+  echo "Data: 1,797 handwritten digits, NOT CIFAR-10 (to try its download again: rm -r $data)"
+fi
+
+if ! $train; then
+  echo "Set up; not training (--no-train)."
+  exit 0
+fi
+
+threads=$(($(nproc) / ranks_here))
+command=(mpirun -np "$ranks" "${places[@]}" --bind-to none --mca mpi_yield_when_idle 1
+  -x OMP_NUM_THREADS=$((threads > 0 ? threads : 1)))
+((EUID != 0)) || command+=(--allow-run-as-root)
+command+=("$root/$build/examples/cifar10" --data "$data" "${arguments[@]}")
+[[ -z $progress ]] || command+=(--progress "$progress")
+
+printf -v shown ' %q' "${command[@]}"
+echo "\$$shown"
+exec "${command[@]}"

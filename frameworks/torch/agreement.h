@@ -1,0 +1,17 @@
+/// Do all ranks average the same parameters?
+#pragma once
+
+#include <hora/context.h>
+
+#include <span>
+#include <string>
+
+namespace hora {
+
+/// Collective. Compares `lines` with rank 0's; where any rank's differ, every rank throws the same
+/// Error(mismatch), which names the first differing line, the first rank that has another one, and
+/// both. `what` is the subject of that error; `name` is the prefix of the collectives' names.
+void check_agreement(const Context& context, const std::string& what, const std::string& name,
+                     std::span<const std::string> lines);
+
+}  // namespace hora

@@ -1,0 +1,68 @@
+#include <hora/torch.h>
+
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "frameworks/torch/data_type.h"
+
+namespace hora {
+namespace {
+
+// Bytes are bytes: types that hora cannot add up, such as a mask of bools, can still be copied.
+torch::Tensor as_broadcastable(const torch::Tensor& tensor) {
+  if (to_data_type(tensor.scalar_type())) return tensor;
+  return tensor.contiguous().flatten().view(torch::kByte);
+}
+
+class ModuleBroadcast {
+ public:
+  ModuleBroadcast(const Context& context, int root) : context_(context), root_(root) {}
+
+  void add(const torch::OrderedDict<std::string, torch::Tensor>& tensors) {
+    const torch::NoGradGuard no_grad;
+    for (const auto& item : tensors) {
+      const torch::Tensor& tensor = item.value();
+      // A weight tied under two names travels once.
+      if (!tensor.defined() || !seen_.insert(tensor.unsafeGetTensorImpl()).second) continue;
+      torch::Tensor travelling = as_broadcastable(tensor.detach());
+      handles_.push_back(broadcast_async_(context_, travelling,
+                                          {.name = "hora.broadcast." + item.key(), .root = root_}));
+      sources_.push_back({tensor, std::move(travelling)});
+    }
+  }
+
+  void wait() {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < handles_.size(); ++i) {
+      handles_[i].wait();
+      const auto& [target, travelling] = sources_[i];
+      if (travelling.data_ptr() == target.data_ptr()) continue;
+      target.detach().copy_(travelling.view(target.scalar_type()).view(target.sizes()));
+    }
+  }
+
+ private:
+  const Context& context_;
+  int root_;
+  std::unordered_set<const void*> seen_;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> sources_;
+  std::vector<TensorHandle> handles_;  // after sources_: handles go first
+};
+
+}  // namespace
+
+void broadcast_parameters(const Context& context, torch::nn::Module& module, int root) {
+  ModuleBroadcast broadcast(context, root);
+  broadcast.add(module.named_parameters());
+  broadcast.add(module.named_buffers());
+  broadcast.wait();
+}
+
+void broadcast_buffers(const Context& context, torch::nn::Module& module, int root) {
+  ModuleBroadcast broadcast(context, root);
+  broadcast.add(module.named_buffers());
+  broadcast.wait();
+}
+
+}  // namespace hora

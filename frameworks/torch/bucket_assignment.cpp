@@ -1,0 +1,82 @@
+#include "frameworks/torch/bucket_assignment.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/plan/plan.h"
+
+namespace hora {
+namespace {
+
+constexpr std::size_t max_open_buckets = 2;  // of one type
+
+struct Bucket {
+  DataType type;
+  std::vector<GradientPlace> places;
+  std::size_t filled = 0;  // bytes, padded
+  bool open = true;
+};
+
+class Assignment {
+ public:
+  explicit Assignment(std::size_t bucket_bytes)
+      : most_(bucket_bytes + bucket_bytes / 4), enough_(bucket_bytes - bucket_bytes / 4) {}
+
+  void add(std::size_t gradient, GradientSize size) {
+    const std::size_t padded = align_up(size.bytes);
+    Bucket& bucket = best_fit(size.type, padded);
+    bucket.places.push_back({gradient, bucket.filled});
+    bucket.filled += padded;
+    bucket.open = bucket.filled < enough_;
+  }
+
+  std::vector<BucketLayout> take() {
+    // Gradients come in descending order of their index, so a bucket's last place tells when the
+    // bucket is complete.
+    std::stable_sort(buckets_.begin(), buckets_.end(), [](const Bucket& a, const Bucket& b) {
+      return a.places.back().gradient > b.places.back().gradient;
+    });
+    std::vector<BucketLayout> layouts;
+    for (Bucket& bucket : buckets_) {
+      const std::size_t presence_bytes = bucket.places.size() * size_of(bucket.type);
+      layouts.push_back(
+          {bucket.type, std::move(bucket.places), bucket.filled, bucket.filled + presence_bytes});
+    }
+    return layouts;
+  }
+
+ private:
+  Bucket& best_fit(DataType type, std::size_t padded) {
+    Bucket* best = nullptr;
+    Bucket* fullest = nullptr;
+    std::size_t open = 0;
+    for (Bucket& bucket : buckets_) {
+      if (!bucket.open || bucket.type != type) continue;
+      open += 1;
+      if (fullest == nullptr || bucket.filled > fullest->filled) fullest = &bucket;
+      const bool fits = bucket.filled + padded <= most_;
+      if (fits && (best == nullptr || bucket.filled > best->filled)) best = &bucket;
+    }
+    if (best != nullptr) return *best;
+    // One that will be closed at once takes no place among the open ones.
+    if (open == max_open_buckets && padded < enough_) fullest->open = false;
+    return buckets_.emplace_back(Bucket{type, {}, 0, true});
+  }
+
+  std::size_t most_;
+  std::size_t enough_;
+  std::vector<Bucket> buckets_;
+};
+
+}  // namespace
+
+std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients,
+                                         std::size_t bucket_bytes) {
+  Assignment assignment(bucket_bytes);
+  for (std::size_t index = gradients.size(); index-- > 0;) {
+    assignment.add(index, gradients[index]);
+  }
+  return assignment.take();
+}
+
+}  // namespace hora

@@ -1,0 +1,35 @@
+#include "frameworks/torch/data_type.h"
+
+#include <array>
+#include <utility>
+
+namespace hora {
+namespace {
+
+constexpr std::array<std::pair<DataType, c10::ScalarType>, 7> pairs{{
+    {DataType::float16, c10::ScalarType::Half},
+    {DataType::bfloat16, c10::ScalarType::BFloat16},
+    {DataType::float32, c10::ScalarType::Float},
+    {DataType::float64, c10::ScalarType::Double},
+    {DataType::int32, c10::ScalarType::Int},
+    {DataType::int64, c10::ScalarType::Long},
+    {DataType::uint8, c10::ScalarType::Byte},
+}};
+
+}  // namespace
+
+std::optional<DataType> to_data_type(c10::ScalarType type) noexcept {
+  for (const auto& [ours, theirs] : pairs) {
+    if (theirs == type) return ours;
+  }
+  return std::nullopt;
+}
+
+c10::ScalarType to_scalar_type(DataType type) noexcept {
+  for (const auto& [ours, theirs] : pairs) {
+    if (ours == type) return theirs;
+  }
+  return c10::ScalarType::Undefined;
+}
+
+}  // namespace hora

@@ -1,0 +1,215 @@
+#include <hora/torch.h>
+#include <torch/optim/lbfgs.h>
+
+#include <algorithm>
+#include <exception>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "frameworks/torch/agreement.h"
+#include "frameworks/torch/data_type.h"
+#include "frameworks/torch/gradient_averager.h"
+#include "frameworks/torch/gradient_hooks.h"
+#include "frameworks/torch/instance_number.h"
+#include "frameworks/torch/parameter_list.h"
+
+namespace hora {
+namespace {
+
+using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
+
+[[noreturn]] void refuse(const std::string& what, const std::string& parameter = {}) {
+  throw Error(ErrorCode::invalid_argument, "DistributedOptimizer: " + what, -1, parameter);
+}
+
+void refuse_repeated_closures(torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
+    refuse(
+        "LBFGS calls backward() again inside step(), where ranks would not average alike; use an "
+        "optimizer that takes one gradient a step, such as SGD or Adam");
+  }
+}
+
+void check_averageable(const Parameter& parameter) {
+  const torch::Tensor& tensor = parameter.tensor;
+  const auto fail = [&](const std::string& what) {
+    refuse("parameter '" + parameter.name + "' " + what, parameter.name);
+  };
+  if (tensor.layout() != torch::kStrided) fail("is sparse; expected a dense one");
+  if (!tensor.device().is_cpu()) {
+    fail("is on " + tensor.device().str() +
+         "; this build of hora averages on the CPU only: use hora::local_device()");
+  }
+  const auto type = to_data_type(tensor.scalar_type());
+  if (!type || !is_floating_point(*type)) {
+    fail(std::string("has type ") + torch::toString(tensor.scalar_type()) +
+         "; expected float16, bfloat16, float32 or float64");
+  }
+}
+
+// The named parameters that the optimizer's groups hold.
+std::vector<Parameter> select(torch::optim::Optimizer& optimizer, const NamedParameters& named) {
+  std::vector<NamedIdentity> identities;
+  for (const auto& item : named) {
+    if (!item.value().defined()) refuse("parameter '" + item.key() + "' is undefined", item.key());
+    identities.push_back({item.key(), item.value().unsafeGetTensorImpl()});
+  }
+  std::vector<std::vector<const void*>> groups;
+  for (const auto& group : optimizer.param_groups()) {
+    auto& members = groups.emplace_back();
+    for (const auto& tensor : group.params()) members.push_back(tensor.unsafeGetTensorImpl());
+  }
+  const auto selected = match_parameters(identities, groups);
+  if (!selected) refuse(selected.error());
+  std::vector<Parameter> parameters;
+  for (const std::size_t index : *selected) {
+    parameters.push_back({named[index].key(), named[index].value()});
+    check_averageable(parameters.back());
+  }
+  return parameters;
+}
+
+std::size_t bucket_bytes(const Context& context, const DistributedOptimizerOptions& options) {
+  if (options.bucket_bytes != 0) return options.bucket_bytes;
+  if (context.settings().bucket_size != 0) return context.settings().bucket_size;
+  return std::size_t{context.cross_size() == 1 ? 4U : 25U} << 20U;
+}
+
+// Refused here, where the parameter can be named; in a bucket it would be a matter of lengths.
+void check_ranks_agree(const Context& context, const std::vector<Parameter>& parameters,
+                       const GradientAverager::Options& options) {
+  std::vector<std::string> lines{"buckets of " + std::to_string(options.bucket_bytes) + " bytes, " +
+                                 std::string(name_of(options.op))};
+  for (const Parameter& parameter : parameters) {
+    const torch::Tensor& tensor = parameter.tensor;
+    lines.push_back(describe(parameter.name, to_data_type(tensor.scalar_type()).value(),
+                             tensor.sizes().vec(), tensor.strides().vec()));
+  }
+  check_agreement(context, "DistributedOptimizer's parameters", options.name + ".parameters",
+                  lines);
+}
+
+std::vector<torch::Tensor> tensors_of(const std::vector<Parameter>& parameters) {
+  std::vector<torch::Tensor> tensors;
+  for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
+}  // namespace
+
+double OptimizerStatistics::hidden_share() const {
+  if (in_flight.count() <= 0) return 0.0;
+  const double share =
+      1.0 - static_cast<double>(waited.count()) / static_cast<double>(in_flight.count());
+  return std::clamp(share, 0.0, 1.0);
+}
+
+class DistributedOptimizer::Implementation {
+ public:
+  Implementation(const Context& context, torch::optim::Optimizer& optimizer,
+                 std::vector<Parameter> parameters, const GradientAverager::Options& options)
+      : optimizer_(optimizer),
+        averager_(context, std::move(parameters), options),
+        hooks_(
+            tensors_of(averager_.parameters()),
+            [this](std::size_t index) { averager_.before_gradient(index); },
+            [this](std::size_t index) { averager_.after_gradient(index); }) {
+    for (const Parameter& parameter : averager_.parameters()) {
+      known_.insert(parameter.tensor.unsafeGetTensorImpl());
+    }
+  }
+
+  void zero_grad() {
+    // Gradients given up before a step: peers may wait for the rest of this round.
+    if (averager_.round_open()) synchronize();
+    for (const Parameter& parameter : averager_.parameters()) {
+      parameter.tensor.mutable_grad().reset();
+    }
+    hooks_.refresh();
+    synchronized_ = false;
+  }
+
+  void synchronize() {
+    const GradientAverager::Cost cost = averager_.finish();
+    statistics_.waited += cost.waited;
+    statistics_.in_flight += cost.in_flight;
+    hooks_.refresh();
+    synchronized_ = true;
+  }
+
+  void step() {
+    refuse_new_parameters();
+    if (!synchronized_ || averager_.round_open()) synchronize();
+    synchronized_ = false;
+    optimizer_.step();
+    statistics_.steps += 1;
+  }
+
+  torch::optim::Optimizer& optimizer() { return optimizer_; }
+  OptimizerStatistics& statistics() { return statistics_; }
+
+ private:
+  // Parameters added later would be stepped with this rank's own gradient: silently wrong.
+  void refuse_new_parameters() {
+    for (const auto& group : optimizer_.param_groups()) {
+      for (const auto& tensor : group.params()) {
+        if (known_.contains(tensor.unsafeGetTensorImpl())) continue;
+        refuse(
+            "a parameter was added to the wrapped optimizer after construction; add parameter "
+            "groups first, then construct DistributedOptimizer");
+      }
+    }
+  }
+
+  torch::optim::Optimizer& optimizer_;
+  GradientAverager averager_;
+  GradientHooks hooks_;  // after averager_: taken away first
+  std::unordered_set<const void*> known_;
+  bool synchronized_ = false;
+  OptimizerStatistics statistics_;
+};
+
+DistributedOptimizer::DistributedOptimizer(const Context& context,
+                                           torch::optim::Optimizer& optimizer,
+                                           const NamedParameters& named_parameters,
+                                           const DistributedOptimizerOptions& options) {
+  refuse_repeated_closures(optimizer);
+  std::vector<Parameter> parameters = select(optimizer, named_parameters);
+  const GradientAverager::Options averaging{
+      "hora.gradients." + std::to_string(next_instance_number(context)), options.op,
+      bucket_bytes(context, options)};
+  check_ranks_agree(context, parameters, averaging);
+  implementation_ =
+      std::make_unique<Implementation>(context, optimizer, std::move(parameters), averaging);
+}
+
+DistributedOptimizer::~DistributedOptimizer() = default;
+DistributedOptimizer::DistributedOptimizer(DistributedOptimizer&&) noexcept = default;
+DistributedOptimizer& DistributedOptimizer::operator=(DistributedOptimizer&&) noexcept = default;
+
+void DistributedOptimizer::zero_grad() {
+  implementation_->zero_grad();
+}
+
+void DistributedOptimizer::synchronize() {
+  implementation_->synchronize();
+}
+
+void DistributedOptimizer::step() {
+  implementation_->step();
+}
+
+torch::optim::Optimizer& DistributedOptimizer::wrapped() {
+  return implementation_->optimizer();
+}
+
+OptimizerStatistics DistributedOptimizer::statistics() const {
+  return implementation_->statistics();
+}
+
+void DistributedOptimizer::reset_statistics() {
+  implementation_->statistics() = {};
+}
+
+}  // namespace hora

@@ -1,0 +1,135 @@
+#include "frameworks/torch/gradient_averager.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <exception>
+#include <utility>
+
+#include "frameworks/torch/data_type.h"
+
+namespace hora {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<BucketLayout> assign(const std::vector<Parameter>& parameters,
+                                 std::size_t bucket_bytes) {
+  std::vector<GradientSize> sizes;
+  for (const Parameter& parameter : parameters) {
+    sizes.push_back(
+        {to_data_type(parameter.tensor.scalar_type()).value(),
+         static_cast<std::size_t>(parameter.tensor.numel()) * parameter.tensor.element_size()});
+  }
+  return assign_buckets(sizes, bucket_bytes);
+}
+
+}  // namespace
+
+GradientAverager::GradientAverager(const Context& context, std::vector<Parameter> parameters,
+                                   const Options& options)
+    : context_(context), op_(options.op), parameters_(std::move(parameters)) {
+  slots_.resize(parameters_.size());
+  for (const BucketLayout& layout : assign(parameters_, options.bucket_bytes)) {
+    const std::size_t bucket = buckets_.size();
+    Submission submission;
+    submission.name = options.name + "." + std::to_string(bucket);
+    submission.missing = layout.places.size();
+    for (std::size_t place = 0; place < layout.places.size(); ++place) {
+      const std::size_t index = layout.places[place].gradient;
+      submission.slots.push_back(index);
+      slots_[index] = {bucket, place, false};
+    }
+    buckets_.emplace_back(context_, layout, parameters_);
+    submissions_.push_back(std::move(submission));
+  }
+}
+
+GradientAverager::~GradientAverager() {
+  if (std::uncaught_exceptions() == 0) return;
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (submissions_[bucket].handle.valid()) buckets_[bucket].give_up_memory();
+  }
+}
+
+void GradientAverager::before_gradient(std::size_t index) {
+  const std::lock_guard lock(mutex_);
+  if (!slots_[index].stored) return;
+  const std::string& name = parameters_[index].name;
+  throw Error(ErrorCode::invalid_use,
+              "backward() reached parameter '" + name +
+                  "' a second time before step() or synchronize(): its gradient is being averaged. "
+                  "Call step() between, or add up the losses and call backward() once",
+              context_.rank(), name);
+}
+
+void GradientAverager::after_gradient(std::size_t index) {
+  const std::lock_guard lock(mutex_);
+  const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
+  if (!slots_[index].stored) store(index);
+  const std::size_t bucket = slots_[index].bucket;
+  if (submissions_[bucket].missing == 0) submit(bucket);
+}
+
+bool GradientAverager::round_open() const {
+  const std::lock_guard lock(mutex_);
+  return open_;
+}
+
+GradientAverager::Cost GradientAverager::finish() {
+  const std::lock_guard lock(mutex_);
+  const at::NoGradGuard no_grad;
+  const auto begin = Clock::now();
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    for (const std::size_t index : submissions_[bucket].slots) {
+      if (!slots_[index].stored) store(index);
+    }
+    submit(bucket);
+  }
+  std::exception_ptr failure;
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    try {
+      submissions_[bucket].handle.wait();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  const Cost cost{Clock::now() - begin, context_.statistics().in_flight - in_flight_before_};
+  if (!failure) {
+    for (std::size_t index = 0; index < slots_.size(); ++index) {
+      buckets_[slots_[index].bucket].publish(slots_[index].place, parameters_[index]);
+    }
+  }
+  begin_next_round();
+  if (failure) std::rethrow_exception(failure);
+  return cost;
+}
+
+void GradientAverager::store(std::size_t index) {
+  if (!open_) {
+    open_ = true;
+    in_flight_before_ = context_.statistics().in_flight;
+  }
+  Slot& slot = slots_[index];
+  buckets_[slot.bucket].store(slot.place, parameters_[index]);
+  slot.stored = true;
+  submissions_[slot.bucket].missing -= 1;
+}
+
+void GradientAverager::submit(std::size_t bucket) {
+  Submission& submission = submissions_[bucket];
+  if (submission.submitted) return;
+  submission.handle =
+      allreduce_async(context_, buckets_[bucket].view(), {.name = submission.name, .op = op_});
+  submission.submitted = true;
+}
+
+void GradientAverager::begin_next_round() {
+  open_ = false;
+  for (Slot& slot : slots_) slot.stored = false;
+  for (Submission& submission : submissions_) {
+    submission.submitted = false;
+    submission.missing = submission.slots.size();
+  }
+}
+
+}  // namespace hora

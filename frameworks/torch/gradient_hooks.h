@@ -1,0 +1,46 @@
+/// LibTorch's hooks around the accumulation of gradients into parameters.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace hora {
+
+/// Calls `before(i)` when autograd is about to add to parameter i's `.grad`, and `after(i)` when it
+/// has: once a backward, also for a parameter used twice; never for one that backward does not
+/// reach, nor from autograd::grad(). What they throw comes out of backward(). The destructor takes
+/// the hooks away. Thread rule: one thread at a time, not during backward().
+class GradientHooks {
+ public:
+  using Hook = std::function<void(std::size_t)>;
+  GradientHooks(const std::vector<at::Tensor>& parameters, Hook before, Hook after);
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  GradientHooks& operator=(const GradientHooks&) = delete;
+
+  /// LibTorch takes no hook on a frozen parameter: this hooks those that require a gradient by now.
+  void refresh();
+
+ private:
+  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(at::Tensor()));
+  struct Entry {
+    at::Tensor parameter;
+    // Held, for nobody else does between two forward passes, and the hook dies with it.
+    Accumulator accumulator;
+    std::uintptr_t after_key = 0;
+    unsigned before_position = 0;
+  };
+  void add(std::size_t index);
+  void remove(Entry& entry) noexcept;
+
+  Hook before_;
+  Hook after_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace hora

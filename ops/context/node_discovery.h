@@ -1,0 +1,29 @@
+/// Which ranks form a node: those that can map each other's windows.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/negotiation/topology.h"
+#include "ops/mpi/communicator.h"
+#include "ops/shm/shared_memory.h"
+
+namespace hora {
+
+/// The world cut into nodes, and this rank's memory connected to its node's.
+struct NodeDiscovery {
+  Topology topology;
+  std::unique_ptr<SharedMemory> memory;
+};
+
+/// Groups of candidates: each candidate joins the first group all of whose members it can reach and
+/// who can reach it, else it begins a group. `reach[i][j]`: candidate i has mapped j's window.
+/// Gives for each candidate the first member of its group. Pure.
+std::vector<int> group_by_reach(const std::vector<std::vector<bool>>& reach);
+
+/// Finds the nodes; a rank that cannot map its host's others becomes a node of its own. Groups are
+/// cut into virtual nodes of `ranks_per_node` (0: whole hosts). Collective. Throws
+/// Error(transport).
+NodeDiscovery discover_nodes(const Communicator& world, int ranks_per_node);
+
+}  // namespace hora

@@ -1,0 +1,82 @@
+#include "ops/context/settings_agreement.h"
+
+#include <algorithm>
+
+#include "ops/mpi/communicator.h"
+
+namespace hora {
+namespace {
+
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// How parse_settings understands one variable, written in its own way.
+std::string canonical(const Settings& settings, const std::string& variable) {
+  for (const SettingAssignment& assignment : to_assignments(settings)) {
+    if (assignment.variable == variable) return assignment.value;
+  }
+  return {};
+}
+
+std::string to_lines(std::span<const SettingAssignment> assignments) {
+  std::string lines;
+  for (const auto& a : assignments) lines += a.variable + "=" + a.value + "\n";
+  return lines;
+}
+
+std::vector<SettingAssignment> from_lines(const std::string& lines) {
+  std::vector<SettingAssignment> assignments;
+  for (std::size_t begin = 0; begin < lines.size();) {
+    const std::size_t end = lines.find('\n', begin);
+    const std::string line = lines.substr(begin, end - begin);
+    const std::size_t equals = line.find('=');
+    assignments.push_back({line.substr(0, equals), line.substr(equals + 1)});
+    begin = end == std::string::npos ? lines.size() : end + 1;
+  }
+  return assignments;
+}
+
+}  // namespace
+
+std::string disagreement(std::span<const SettingAssignment> mine, int rank,
+                         std::span<const SettingAssignment> of_rank_0) {
+  const Settings in_force = parse_settings(of_rank_0);
+  const Settings wanted = parse_settings(mine);
+  for (const SettingAssignment& assignment : mine) {
+    const std::string here = canonical(wanted, assignment.variable);
+    const std::string there = canonical(in_force, assignment.variable);
+    if (here != there) {
+      return assignment.variable + " is " + here + " on rank " + std::to_string(rank) + " but " +
+             there +
+             " on rank 0, whose settings hold for all: set it on rank 0, or alike everywhere";
+    }
+  }
+  return {};
+}
+
+void throw_together(const Communicator& world, const std::string& text, ErrorCode code) {
+  const auto texts = world.all_gather(bytes_of(text));
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    if (!texts[rank].empty()) throw Error(code, text_of(texts[rank]), static_cast<int>(rank));
+  }
+}
+
+Settings agree_on_settings(const Communicator& world, std::span<const SettingAssignment> mine) {
+  std::string problem;
+  try {
+    parse_settings(mine);
+  } catch (const Error& error) {
+    problem = "rank " + std::to_string(world.rank()) + ": " + error.what();
+  }
+  throw_together(world, problem, ErrorCode::invalid_setting);
+  const auto of_rank_0 = from_lines(text_of(world.broadcast(bytes_of(to_lines(mine)), 0)));
+  throw_together(world, disagreement(mine, world.rank(), of_rank_0), ErrorCode::invalid_setting);
+  return parse_settings(of_rank_0);
+}
+
+}  // namespace hora

@@ -1,0 +1,43 @@
+/// The two interfaces that the hierarchy is built from. Every call starts work and returns its
+/// Completion; none blocks. Thread rule: the thread that holds the engine's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/plan/bound_unit.h"
+#include "ops/hierarchy/completion.h"
+
+namespace hora {
+
+/// Ranks that share a node. Ranges are unit bytes. By shared windows, by NCCL, or by threads in
+/// tests.
+class LocalGroup {
+ public:
+  virtual ~LocalGroup() = default;
+  /// The whole operation inside the node, for a job of one node: my slice of `chunk` summed over
+  /// (or taken from the root among) all local ranks, and written to all of them.
+  virtual Completion run(const BoundUnit& unit, Range chunk) = 0;
+  /// My slice, summed over the node without scale (a broadcast: the root's bytes), into staging.
+  virtual Completion reduce_scatter(const BoundUnit& unit, Range slice, std::byte* staging) = 0;
+  /// My slice from staging to all local ranks.
+  virtual Completion all_gather(const BoundUnit& unit, Range slice, const std::byte* staging) = 0;
+};
+
+/// The ranks of one local rank, one in each node: index in the group = node index. By MPI.
+/// `sequence` numbers the operations of a group, equal on all its members; operations are started
+/// in that order and several are under way at once. Staging is 64-byte aligned and stays valid
+/// until completion.
+class CrossGroup {
+ public:
+  virtual ~CrossGroup() = default;
+  /// staging = sum over nodes, in node order, times scale. Bytes are a multiple of the element
+  /// size.
+  virtual Completion allreduce(DataType type, std::span<std::byte> staging, double scale,
+                               std::uint64_t sequence) = 0;
+  /// staging of all nodes = staging of node `root`.
+  virtual Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) = 0;
+};
+
+}  // namespace hora

@@ -1,0 +1,25 @@
+/// LocalGroup on memory that this process can address directly: shared windows, or threads in
+/// tests.
+#pragma once
+
+#include "ops/hierarchy/groups.h"
+
+namespace hora {
+
+/// Each local rank reads its slice straight from all peers' memory, in local rank order, and writes
+/// the result straight into all of it. Slices do not overlap, so no rank waits for another inside a
+/// unit; everything is complete when the call returns. Thread rule: one thread at a time.
+class MemoryGroup final : public LocalGroup {
+ public:
+  MemoryGroup(int local_rank, int local_size) : local_rank_(local_rank), local_size_(local_size) {}
+
+  Completion run(const BoundUnit& unit, Range chunk) override;
+  Completion reduce_scatter(const BoundUnit& unit, Range slice, std::byte* staging) override;
+  Completion all_gather(const BoundUnit& unit, Range slice, const std::byte* staging) override;
+
+ private:
+  int local_rank_;
+  int local_size_;
+};
+
+}  // namespace hora

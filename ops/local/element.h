@@ -1,0 +1,136 @@
+/// Elements in vector registers: how each DataType is loaded, summed and stored, for the
+/// instruction set that the including source is compiled for. All in an unnamed namespace (see
+/// kernel_table.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "ops/local/half.h"
+
+namespace hora {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr std::size_t kWidth = 64;
+#elif defined(__AVX2__)
+constexpr std::size_t kWidth = 32;
+#else
+constexpr std::size_t kWidth = 16;
+#endif
+
+/// Vectors anywhere in memory. (A memcpy of 16 bytes would go through two general registers in
+/// GCC 12.)
+template <class Vector>
+struct Unaligned {
+  typedef Vector Type __attribute__((aligned(1), may_alias));
+};
+template <class Vector>
+inline Vector load_vector(const void* from) {
+  return *static_cast<const typename Unaligned<Vector>::Type*>(from);
+}
+template <class Vector>
+inline void store_vector(void* to, Vector vector) {
+  *static_cast<typename Unaligned<Vector>::Type*>(to) = vector;
+}
+
+/// Types that are summed as they are. Integers are summed unsigned, so that they wrap.
+template <class T, bool kScaled>
+struct Plain {
+  using Stored = T;
+  using Scalar = T;
+  typedef T Vector __attribute__((vector_size(kWidth)));
+  static constexpr std::size_t kLanes = kWidth / sizeof(T);
+
+  static Vector load(const Stored* from) { return load_vector<Vector>(from); }
+  static void store(Stored* to, Vector vector) { store_vector(to, vector); }
+  static Vector scaled(Vector vector, Scalar scale) {
+    if constexpr (kScaled) {
+      return vector * scale;
+    } else {
+      return vector;
+    }
+  }
+};
+
+typedef float Floats __attribute__((vector_size(kWidth)));
+typedef std::int32_t Ints __attribute__((vector_size(kWidth)));
+typedef std::uint32_t Unsigneds __attribute__((vector_size(kWidth)));
+typedef std::uint16_t Halves __attribute__((vector_size(kWidth / 2)));
+
+/// 16 bits to 32 and back (values below 2^16). Intrinsics where GCC 12 splits the vectors.
+/// With a full mask: GCC 12 warns about its own header in the forms without one.
+inline Unsigneds extend(Halves halves) {
+#if defined(__AVX512F__)
+  return (Unsigneds)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)halves);
+#elif defined(__AVX2__)
+  return (Unsigneds)_mm256_cvtepu16_epi32((__m128i)halves);
+#else
+  return __builtin_convertvector(halves, Unsigneds);
+#endif
+}
+inline Halves truncate(Unsigneds values) {
+#if defined(__AVX512F__)
+  return (Halves)_mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)values);
+#elif defined(__AVX2__)
+  const __m256i packed = _mm256_packus_epi32((__m256i)values, (__m256i)values);
+  return (Halves)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0xd8));
+#else
+  return __builtin_convertvector(values, Halves);
+#endif
+}
+
+struct Float16Conversion {
+#if defined(__AVX512F__)
+  static Floats widen(Halves halves) {
+    return _mm512_maskz_cvtph_ps(0xffff, (__m256i)halves);
+  }
+  static Halves narrow(Floats floats) {
+    return (Halves)_mm512_maskz_cvtps_ph(0xffff, floats,
+                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+#elif defined(__F16C__) && defined(__AVX2__)
+  static Floats widen(Halves halves) {
+    return _mm256_cvtph_ps((__m128i)halves);
+  }
+  static Halves narrow(Floats floats) {
+    return (Halves)_mm256_cvtps_ph(floats, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+#else
+  static Floats widen(Halves halves) {
+    return float_from_float16<Ints, Floats>((Ints)extend(halves));
+  }
+  static Halves narrow(Floats floats) {
+    return truncate((Unsigneds)float16_from_float<Ints, Floats>(floats));
+  }
+#endif
+};
+
+struct Bfloat16Conversion {
+  static Floats widen(Halves halves) {
+    return float_from_bfloat16<Unsigneds, Floats>(extend(halves));
+  }
+  static Halves narrow(Floats floats) {
+    return truncate(bfloat16_from_float<Unsigneds, Floats>(floats));
+  }
+};
+
+/// Types of 16 bits, summed in float32.
+template <class Conversion>
+struct Half {
+  using Stored = std::uint16_t;
+  using Scalar = float;
+  using Vector = Floats;
+  static constexpr std::size_t kLanes = kWidth / sizeof(float);
+
+  static Vector load(const Stored* from) { return Conversion::widen(load_vector<Halves>(from)); }
+  static void store(Stored* to, Vector vector) { store_vector(to, Conversion::narrow(vector)); }
+  static Vector scaled(Vector vector, Scalar scale) { return vector * scale; }
+};
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,100 @@
+#include "ops/local/kernels.h"
+
+#include <hora/error.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "ops/local/half.h"
+#include "ops/local/kernel_table.h"
+
+namespace hora {
+namespace {
+
+/// Below it a copy by non-temporal stores gains less than a tenth (README.md), and its result may
+/// still be in the cache when it is read.
+constexpr std::size_t kStreamBytes = std::size_t{128} << 10;
+
+/// Of spread(): the input is read from memory once and from the first-level cache after that.
+constexpr std::size_t kSpreadBlock = std::size_t{16} << 10;
+
+const KernelTable& kernels() noexcept {
+  static const KernelTable& best = *runnable_kernels()[0];
+  return best;
+}
+
+}  // namespace
+
+const KernelTable* const* runnable_kernels() noexcept {
+  static const struct Runnable {
+    const KernelTable* tables[4] = {};
+    Runnable() noexcept {
+      std::size_t count = 0;
+#ifdef HORA_LOCAL_X86
+      if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+        tables[count++] = &kAvx512Kernels;
+      }
+      if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+        tables[count++] = &kAvx2Kernels;
+      }
+#endif
+      tables[count] = &kBaselineKernels;
+    }
+  } runnable;
+  return runnable.tables;
+}
+
+void reduce(DataType type, std::span<const std::byte* const> inputs,
+            std::span<std::byte* const> outputs, std::size_t count, double scale) {
+  const auto index = static_cast<std::size_t>(type);
+  if (inputs.empty() || index >= kDataTypes) {
+    throw Error(ErrorCode::invalid_argument,
+                "hora::reduce needs at least one input (got " + std::to_string(inputs.size()) +
+                    ") of a known data type (got number " + std::to_string(index) + ")");
+  }
+  if (count == 0) return;
+  if (inputs.size() == 1 && (scale == 1.0 || !is_floating_point(type))) {
+    return spread(inputs[0], outputs, count * size_of(type));
+  }
+  kernels().reduce[index](inputs.data(), inputs.size(), outputs.data(), outputs.size(), count,
+                          scale);
+}
+
+void spread(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes) {
+  for (std::size_t begin = 0; begin < bytes; begin += kSpreadBlock) {
+    const std::size_t block = std::min(kSpreadBlock, bytes - begin);
+    for (std::byte* const output : outputs) {
+      if (output != input) std::memcpy(output + begin, input + begin, block);
+    }
+  }
+}
+
+void stream_copy(std::byte* out, const std::byte* in, std::size_t bytes) {
+  if (bytes == 0) return;
+  if (bytes < kStreamBytes) {
+    std::memcpy(out, in, bytes);
+  } else {
+    kernels().stream_copy(out, in, bytes);
+  }
+}
+
+const char* kernel_instruction_set() noexcept {
+  return kernels().instruction_set;
+}
+
+std::uint16_t to_float16(float value) noexcept {
+  return static_cast<std::uint16_t>(float16_from_float<std::int32_t, float>(value));
+}
+float from_float16(std::uint16_t bits) noexcept {
+  return float_from_float16<std::int32_t, float>(bits);
+}
+std::uint16_t to_bfloat16(float value) noexcept {
+  return static_cast<std::uint16_t>(bfloat16_from_float<std::uint32_t, float>(value));
+}
+float from_bfloat16(std::uint16_t bits) noexcept {
+  return float_from_bfloat16<std::uint32_t, float>(bits);
+}
+
+}  // namespace hora

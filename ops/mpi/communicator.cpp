@@ -1,0 +1,128 @@
+#include "ops/mpi/communicator.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "ops/mpi/check.h"
+
+namespace hora {
+
+Communicator::Communicator(MPI_Comm comm) : comm_(comm) {
+  if (comm_ == MPI_COMM_NULL) {
+    return;
+  }
+  try {
+    mpi_check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    mpi_check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+    mpi_check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+Communicator::Communicator(Communicator&& other) noexcept
+    : comm_(std::exchange(other.comm_, MPI_COMM_NULL)),
+      rank_(std::exchange(other.rank_, 0)),
+      size_(std::exchange(other.size_, 0)) {}
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  if (this != &other) {
+    release();
+    comm_ = std::exchange(other.comm_, MPI_COMM_NULL);
+    rank_ = std::exchange(other.rank_, 0);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+Communicator::~Communicator() {
+  release();
+}
+
+void Communicator::release() noexcept {
+  if (comm_ == MPI_COMM_NULL) {
+    return;
+  }
+  int finalized = 0;
+  if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0) {
+    MPI_Comm_free(&comm_);
+  }
+  comm_ = MPI_COMM_NULL;
+}
+
+Communicator Communicator::world() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup of MPI_COMM_WORLD");
+  return Communicator(comm);
+}
+
+Communicator Communicator::duplicate() const {
+  MPI_Comm comm = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_dup(comm_, &comm), "MPI_Comm_dup");
+  return Communicator(comm);
+}
+
+Communicator Communicator::split(int color, int key) const {
+  MPI_Comm comm = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split");
+  return Communicator(comm);
+}
+
+Communicator Communicator::split_by_shared_memory() const {
+  MPI_Comm comm = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &comm),
+            "MPI_Comm_split_type");
+  return Communicator(comm);
+}
+
+std::vector<std::vector<std::byte>> Communicator::all_gather(
+    std::span<const std::byte> bytes) const {
+  const auto ranks = static_cast<std::size_t>(size_);
+  const std::uint64_t mine = bytes.size();
+  std::vector<std::uint64_t> lengths(ranks);
+  mpi_check(MPI_Allgather(&mine, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T, comm_),
+            "MPI_Allgather of lengths");
+
+  // All ranks see the same lengths, so all refuse together.
+  std::vector<int> counts(ranks);
+  std::vector<int> offsets(ranks);
+  std::size_t total = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    counts[rank] = mpi_count(lengths[rank], "rank " + std::to_string(rank) + "'s part");
+    offsets[rank] = mpi_count(total, "the gathered block");
+    total += lengths[rank];
+  }
+  mpi_count(total, "the gathered block");
+  std::vector<std::byte> gathered(total);
+  mpi_check(MPI_Allgatherv(bytes.data(), static_cast<int>(mine), MPI_BYTE, gathered.data(),
+                           counts.data(), offsets.data(), MPI_BYTE, comm_),
+            "MPI_Allgatherv");
+
+  std::vector<std::vector<std::byte>> parts;
+  parts.reserve(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const auto begin = gathered.begin() + offsets[rank];
+    parts.emplace_back(begin, begin + counts[rank]);
+  }
+  return parts;
+}
+
+std::vector<std::byte> Communicator::broadcast(std::span<const std::byte> bytes, int root) const {
+  std::uint64_t length = rank_ == root ? bytes.size() : 0;
+  mpi_check(MPI_Bcast(&length, 1, MPI_UINT64_T, root, comm_), "MPI_Bcast of a length from", root);
+  const int count = mpi_count(length, "the block to broadcast");
+  std::vector<std::byte> result(length);
+  if (rank_ == root) {
+    result.assign(bytes.begin(), bytes.end());
+  }
+  mpi_check(MPI_Bcast(result.data(), count, MPI_BYTE, root, comm_), "MPI_Bcast from", root);
+  return result;
+}
+
+void Communicator::barrier() const {
+  mpi_check(MPI_Barrier(comm_), "MPI_Barrier");
+}
+
+}  // namespace hora

@@ -1,0 +1,53 @@
+/// An owned MPI communicator, with the blocking calls that setting up and shutting down need.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace hora {
+
+/// Move-only owner of a communicator whose errors are returned, not fatal. Every member but the
+/// accessors is collective and blocks: for init and shutdown only. All throw Error(transport).
+/// The destructor frees the communicator unless MPI is finalised. (MPI 4.0, 7.4.3: freeing is
+/// collective, but anticipated to be local; it does not wait in Open MPI and MPICH.)
+/// Thread rule: one thread at a time.
+class Communicator {
+ public:
+  Communicator() noexcept = default;
+  Communicator(Communicator&& other) noexcept;
+  Communicator& operator=(Communicator&& other) noexcept;
+  ~Communicator();
+
+  /// Of all ranks, with messages of its own.
+  static Communicator world();
+  Communicator duplicate() const;
+  /// The ranks that give the same `color`, ordered by `key`, then by rank; a negative color gives
+  /// an empty communicator.
+  Communicator split(int color, int key) const;
+  /// The ranks that MPI says can share memory with this one, in rank order.
+  Communicator split_by_shared_memory() const;
+
+  bool empty() const noexcept { return comm_ == MPI_COMM_NULL; }
+  MPI_Comm get() const noexcept { return comm_; }
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+
+  /// Every rank's bytes, by rank; lengths may differ. At most 2^31 - 1 bytes in total.
+  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> bytes) const;
+  /// The root's bytes; those of the others are ignored.
+  std::vector<std::byte> broadcast(std::span<const std::byte> bytes, int root) const;
+  void barrier() const;
+
+ private:
+  explicit Communicator(MPI_Comm comm);  // takes ownership
+  void release() noexcept;
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 0;
+};
+
+}  // namespace hora

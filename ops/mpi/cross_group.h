@@ -1,0 +1,43 @@
+/// The cross group over messages: which algorithm runs.
+#pragma once
+
+#include <hora/settings.h>
+#include <hora/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ops/hierarchy/groups.h"
+#include "ops/mpi/cross_work.h"
+#include "ops/mpi/point_to_point.h"
+
+namespace hora {
+
+/// Equal on all members.
+struct CrossOptions {
+  CrossAlgorithm algorithm = CrossAlgorithm::automatic;  ///< automatic is direct
+  std::size_t small_message = std::size_t{4} << 10;      ///< up to here: dissemination
+};
+
+/// Whatever the algorithm, all members get the same bits, in every run. With direct they do not
+/// depend on how long the staging is, either (dissemination sums in the same order). At most
+/// CrossResources::kWindow sequence numbers may lie between the oldest operation under way and the
+/// newest. Outlives the work that it started. Thread rule: as CrossGroup.
+class MessageCrossGroup : public CrossGroup {
+ public:
+  explicit MessageCrossGroup(PointToPoint& link, const CrossOptions& options = {})
+      : resources_(link), options_(options) {}
+
+  /// Throws Error(invalid_argument) where the length is no multiple of the element size.
+  Completion allreduce(DataType type, std::span<std::byte> staging, double scale,
+                       std::uint64_t sequence) override;
+  /// Throws Error(invalid_argument) for a root that is no member.
+  Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
+
+ private:
+  CrossResources resources_;
+  CrossOptions options_;
+};
+
+}  // namespace hora

@@ -1,0 +1,83 @@
+#include "ops/mpi/direct_allreduce.h"
+
+#include <array>
+
+#include "core/plan/plan.h"
+#include "ops/local/kernels.h"
+
+namespace hora {
+namespace {
+
+constexpr int kScatter = 0;
+constexpr int kGather = 1;
+
+}  // namespace
+
+DirectAllreduce::DirectAllreduce(CrossResources& resources, DataType type,
+                                 std::span<std::byte> staging, double scale, std::uint64_t sequence)
+    : CrossWork(resources, sequence),
+      type_(type),
+      staging_(staging),
+      scale_(scale),
+      me_(link().index()),
+      members_(link().size()) {
+  Workspace& work = workspace();
+  const std::span<std::byte> mine = segment(me_);
+  std::byte* incoming = work.buffer.reserve(mine.size() * static_cast<std::size_t>(members_ - 1));
+  work.inputs.resize(static_cast<std::size_t>(members_));
+  work.inputs[static_cast<std::size_t>(me_)] = mine.data();
+  for (int k = 1; k < members_; ++k) {
+    const int from = peer(members_ - k);  // who began with me comes first
+    receive(work.receives, from, kScatter, {incoming, mine.size()});
+    work.inputs[static_cast<std::size_t>(from)] = incoming;
+    incoming += mine.size();
+  }
+  for (int k = 1; k < members_; ++k) {
+    send(work.sends, peer(k), kScatter, segment(peer(k)));
+  }
+}
+
+std::span<std::byte> DirectAllreduce::segment(int member) const {
+  const Range range = slice_range({0, staging_.size()}, member, members_);
+  return staging_.subspan(range.begin, range.bytes);
+}
+
+// A peer's sum comes to where its segment was sent from: not before MPI has read it.
+void DirectAllreduce::post_gather_receives() {
+  Workspace& work = workspace();
+  while (work.sends.next_completed(link())) {
+    const int from = peer(static_cast<int>(work.sends.completed()));
+    receive(work.gather_receives, from, kGather, segment(from));
+  }
+}
+
+void DirectAllreduce::sum_my_segment() {
+  const std::span<std::byte> mine = segment(me_);
+  if (mine.empty()) {
+    return;
+  }
+  const std::array<std::byte*, 1> output{mine.data()};
+  reduce(type_, workspace().inputs, output, mine.size() / size_of(type_), scale_);
+  for (int k = 1; k < members_; ++k) {
+    send(workspace().gather_sends, peer(k), kGather, mine);
+  }
+}
+
+bool DirectAllreduce::poll() {
+  Workspace& work = workspace();
+  post_gather_receives();
+  if (!summed_) {
+    if (!work.receives.drained(link())) {
+      return false;
+    }
+    sum_my_segment();
+    summed_ = true;
+  }
+  if (!work.sends.all_completed() || !work.gather_receives.drained(link()) ||
+      !work.gather_sends.drained(link())) {
+    return false;
+  }
+  return finish();
+}
+
+}  // namespace hora

@@ -1,0 +1,40 @@
+/// Allreduce between nodes: every node owns the sum of one segment.
+#pragma once
+
+#include <hora/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ops/mpi/cross_work.h"
+
+namespace hora {
+
+/// The staging is cut into one segment a node (multiples of 64 bytes, the last ones possibly
+/// empty). Each is sent to its owner, who sums in node order, its own part in its place, and sends
+/// the sum to all. 2 (n-1)/n of the staging leaves and enters each node, the least that is
+/// possible, in two steps; 2 (n-1) messages a node, each 1/n long. Every element is summed in one
+/// and the same order, wherever it lies. Thread rule: as CrossGroup.
+class DirectAllreduce : public CrossWork {
+ public:
+  DirectAllreduce(CrossResources& resources, DataType type, std::span<std::byte> staging,
+                  double scale, std::uint64_t sequence);
+  bool poll() override;
+
+ private:
+  std::span<std::byte> segment(int member) const;
+  /// The k-th peer, k in [1, n): each member begins with another one.
+  int peer(int k) const { return (me_ + k) % members_; }
+  void post_gather_receives();
+  void sum_my_segment();
+
+  DataType type_;
+  std::span<std::byte> staging_;
+  double scale_;
+  int me_;
+  int members_;
+  bool summed_ = false;
+};
+
+}  // namespace hora

@@ -1,0 +1,46 @@
+/// Allreduce between nodes for short data: everybody gets everything, then sums it.
+#pragma once
+
+#include <hora/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ops/mpi/cross_work.h"
+
+namespace hora {
+
+/// All-gather of every node's staging by dissemination, ceil(log2 n) rounds (Bruck, Ho, Kipnis,
+/// Upfal, Weathersby: Efficient Algorithms for All-to-All Communications in Multiport
+/// Message-Passing Systems, IEEE TPDS 8(11), 1997, section 3); then each node sums in node order.
+///
+/// The classic for short data is recursive doubling (Thakur, Rabenseifner, Gropp: Optimization of
+/// Collective Communication Operations in MPICH, IJHPCA 19(1), 2005): as many rounds and less data,
+/// but it adds as its tree goes. This one gives the bits of DirectAllreduce, so that a result does
+/// not depend on how much was fused. Thread rule: as CrossGroup.
+class DisseminationAllreduce : public CrossWork {
+ public:
+  DisseminationAllreduce(CrossResources& resources, DataType type, std::span<std::byte> staging,
+                         double scale, std::uint64_t sequence);
+  bool poll() override;
+
+ private:
+  /// `count` blocks from the first-th on; block k is the staging of member me + k.
+  std::span<std::byte> blocks(int first, int count) const;
+  /// Blocks that travel in the round of this distance (1, 2, 4, ..): what I have, or what is
+  /// missing.
+  int count_at(int distance) const;
+  void send_round();
+  void sum();
+
+  DataType type_;
+  std::span<std::byte> staging_;
+  double scale_;
+  int me_;
+  int members_;
+  std::byte* gathered_;
+  int distance_ = 1;  // of the round under way
+};
+
+}  // namespace hora

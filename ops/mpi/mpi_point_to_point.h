@@ -1,0 +1,60 @@
+/// Messages between the members of a cross group over MPI.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "ops/mpi/communicator.h"
+#include "ops/mpi/point_to_point.h"
+
+namespace hora {
+
+/// Every request is a slot that is reused: no allocation once as many are known as are ever open at
+/// once. A failing test() costs one round of MPI's progress, so a caller with many requests open
+/// tests the one it needs next. Both ends must name the same length; what else comes is an
+/// Error(transport). Destroying it gives up what is under way, for before an abort.
+/// Thread rule: one thread at a time.
+class MpiPointToPoint : public PointToPoint {
+ public:
+  /// Messages are sent in parts of this length, since MPI's counts are int.
+  static constexpr std::size_t kPartBytes = std::size_t{1} << 30;
+
+  /// `ranks[i]`: member i's rank in `communicator`, which must outlive this and carry no other
+  /// messages. `part_bytes`: equal on all members, at most 2^31 - 1.
+  MpiPointToPoint(const Communicator& communicator, int index, std::vector<int> ranks,
+                  std::size_t part_bytes = kPartBytes);
+  MpiPointToPoint(const MpiPointToPoint&) = delete;
+  MpiPointToPoint& operator=(const MpiPointToPoint&) = delete;
+  ~MpiPointToPoint() override;
+
+  int index() const override { return index_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  Request send(int to, int tag, std::span<const std::byte> bytes) override;
+  Request receive(int from, int tag, std::span<std::byte> bytes) override;
+  bool test(Request request) override;
+
+ private:
+  struct Slot {
+    std::vector<MPI_Request> parts;
+    std::size_t next = 0;   // parts[0, next) are complete
+    std::size_t bytes = 0;  // of the whole message
+    int peer = -1;          // rank in the communicator
+    bool is_receive = false;
+  };
+
+  Request take_slot(int member, std::size_t bytes, bool is_receive);
+  std::size_t part_length(const Slot& slot, std::size_t part) const;
+  void check_length(const Slot& slot, const MPI_Status& status) const;
+
+  const Communicator& communicator_;
+  int index_;
+  std::vector<int> ranks_;
+  std::size_t part_bytes_;
+  std::vector<Slot> slots_;
+  std::vector<Request> free_;
+};
+
+}  // namespace hora

@@ -1,0 +1,26 @@
+/// Messages between the members of a cross group: what the cross algorithms are written against.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace hora {
+
+/// Requests are small numbers from 0, valid until they complete. Failures throw Error(transport).
+/// Thread rule: one thread at a time.
+class PointToPoint {
+ public:
+  using Request = int;
+  virtual ~PointToPoint() = default;
+  virtual int index() const = 0;  ///< mine in the group
+  virtual int size() const = 0;   ///< members of the group
+  /// Starts to send; the memory must stay, unchanged, until the request completes. Messages of one
+  /// tag between two members arrive in the order in which they were started. `tag` in [0, 32767].
+  virtual Request send(int to, int tag, std::span<const std::byte> bytes) = 0;
+  /// Starts to receive exactly as many bytes.
+  virtual Request receive(int from, int tag, std::span<std::byte> bytes) = 0;
+  /// Makes progress. True once, when the request has completed; the number is free from then on.
+  virtual bool test(Request request) = 0;
+};
+
+}  // namespace hora

@@ -1,0 +1,133 @@
+#include "ops/shm/shared_memory.h"
+
+#include <hora/error.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "core/plan/plan.h"
+
+namespace hora {
+
+/// In my first window, after its header. Entries below `count` are complete.
+struct SharedMemory::Directory {
+  std::atomic<std::uint32_t> count;
+  std::array<WindowTicket, kMaxWindows> tickets;
+};
+
+struct SharedMemory::Peer {
+  std::array<Window, kMaxWindows> windows;
+  std::array<std::atomic<std::byte*>, kMaxWindows> mapped{};
+};
+
+namespace {
+
+/// Data begins here in every window; in the first one the directory lies before it.
+constexpr std::size_t kDataOffset = 2 * Window::kHeaderBytes;
+
+}  // namespace
+
+SharedMemory::SharedMemory(std::size_t first_bytes) {
+  static_assert(sizeof(Directory) <= kDataOffset - Window::kHeaderBytes);
+  add_window(first_bytes);
+}
+
+SharedMemory::~SharedMemory() = default;
+
+const WindowTicket& SharedMemory::ticket() const {
+  return windows_.front().ticket();
+}
+
+Window SharedMemory::open_first(const WindowTicket& ticket) {
+  return Window(ticket);
+}
+
+SharedMemory::Directory& SharedMemory::directory() const {
+  return *reinterpret_cast<Directory*>(windows_.front().data() + Window::kHeaderBytes);
+}
+
+void SharedMemory::add_window(std::size_t bytes) {
+  if (windows_.size() == kMaxWindows) {
+    throw Error(ErrorCode::out_of_memory, "shared memory: all " + std::to_string(kMaxWindows) +
+                                              " windows of this rank are in use");
+  }
+  const std::size_t length = align_up(bytes, 4096) + kDataOffset;
+  windows_.emplace_back(length);
+  allocator_.add_segment(kDataOffset, length - kDataOffset);
+  const auto index = static_cast<std::uint32_t>(windows_.size() - 1);
+  directory().tickets[index] = windows_.back().ticket();
+  directory().count.store(index + 1, std::memory_order_release);
+}
+
+void SharedMemory::connect(int local_rank, std::vector<Window> first_windows) {
+  local_rank_ = local_rank;
+  for (Window& window : first_windows) {
+    auto peer = std::make_unique<Peer>();
+    peer->mapped[0].store(window.data(), std::memory_order_release);
+    peer->windows[0] = std::move(window);
+    peers_.push_back(std::move(peer));
+  }
+}
+
+NodeMemory::Block SharedMemory::allocate(std::size_t bytes) {
+  const std::unique_lock lock(mutex_);
+  auto block = allocator_.allocate(bytes);
+  if (!block) {
+    // Half as much again as there is, so that the number of windows stays small.
+    std::size_t total = 0;
+    for (const Window& window : windows_) total += window.size();
+    add_window(std::max(align_up(bytes), total / 2));
+    block = allocator_.allocate(bytes);
+  }
+  return {windows_[block->segment].data() + block->offset, {block->segment, 0, block->offset}};
+}
+
+void SharedMemory::release(std::byte* data) noexcept {
+  const auto location = find(data, 1);
+  if (!location) return;
+  const std::unique_lock lock(mutex_);
+  allocator_.release({location->window, location->offset});
+}
+
+std::optional<Location> SharedMemory::find(const std::byte* data, std::size_t bytes) const {
+  const std::shared_lock lock(mutex_);
+  for (std::size_t w = 0; w < windows_.size(); ++w) {
+    const std::byte* begin = windows_[w].data();
+    if (data >= begin && data + bytes <= begin + windows_[w].size()) {
+      return Location{static_cast<std::uint32_t>(w), 0, static_cast<std::uint64_t>(data - begin)};
+    }
+  }
+  return std::nullopt;
+}
+
+std::byte* SharedMemory::address(int local_rank, Location location) {
+  if (location.window >= kMaxWindows) {
+    throw Error(ErrorCode::transport, "shared memory: local rank " + std::to_string(local_rank) +
+                                          " names window " + std::to_string(location.window));
+  }
+  if (local_rank == local_rank_) {
+    const std::shared_lock lock(mutex_);
+    return windows_.at(location.window).data() + location.offset;
+  }
+  Peer& peer = *peers_.at(static_cast<std::size_t>(local_rank));
+  auto& mapped = peer.mapped[location.window];
+  if (std::byte* data = mapped.load(std::memory_order_acquire)) return data + location.offset;
+
+  const std::lock_guard lock(peers_mutex_);
+  if (!mapped.load(std::memory_order_acquire)) {
+    const auto* names =
+        reinterpret_cast<const Directory*>(peer.windows[0].data() + Window::kHeaderBytes);
+    if (names->count.load(std::memory_order_acquire) <= location.window) {
+      throw Error(ErrorCode::transport, "shared memory: local rank " + std::to_string(local_rank) +
+                                            " has no window " + std::to_string(location.window));
+    }
+    peer.windows[location.window] = Window(names->tickets[location.window]);
+    mapped.store(peer.windows[location.window].data(), std::memory_order_release);
+  }
+  return mapped.load(std::memory_order_acquire) + location.offset;
+}
+
+}  // namespace hora

@@ -1,0 +1,57 @@
+/// NodeMemory in windows that the node's ranks map.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <vector>
+
+#include "core/engine/data_path.h"
+#include "ops/shm/block_allocator.h"
+#include "ops/shm/window.h"
+
+namespace hora {
+
+/// My windows and my peers'. My first window begins with the directory of all of mine, so that
+/// peers can open later ones without being asked; a window is never given back before the end.
+/// Thread rule: any thread, once connect() has returned.
+class SharedMemory final : public NodeMemory {
+ public:
+  /// Windows of one rank: each is larger than the one before, so this many never run out.
+  static constexpr std::size_t kMaxWindows = 64;
+
+  /// `first_bytes`: of the first window. Throws as Window does.
+  explicit SharedMemory(std::size_t first_bytes);
+  ~SharedMemory() override;
+
+  /// Ticket of my first window, for the peers.
+  const WindowTicket& ticket() const;
+  /// Opens a peer's first window; throws Error(transport) where that cannot be done.
+  static Window open_first(const WindowTicket& ticket);
+  /// The node's ranks and their first windows, by local rank (mine may be empty).
+  void connect(int local_rank, std::vector<Window> first_windows);
+
+  Block allocate(std::size_t bytes) override;
+  void release(std::byte* data) noexcept override;
+  std::optional<Location> find(const std::byte* data, std::size_t bytes) const override;
+  std::byte* address(int local_rank, Location location) override;
+
+ private:
+  struct Directory;
+  struct Peer;
+
+  Directory& directory() const;
+  void add_window(std::size_t bytes);
+
+  mutable std::shared_mutex mutex_;  ///< windows_, allocator_
+  std::vector<Window> windows_;
+  BlockAllocator allocator_;
+  int local_rank_ = 0;
+  std::mutex peers_mutex_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+};
+
+}  // namespace hora

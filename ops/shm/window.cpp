@@ -1,0 +1,119 @@
+#include "ops/shm/window.h"
+
+#include <fcntl.h>
+#include <hora/error.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace hora {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x31776e69'61726f68;  // "horainw1"
+
+struct WindowHeader {
+  std::uint64_t magic;
+  std::uint64_t nonce;
+};
+static_assert(sizeof(WindowHeader) <= Window::kHeaderBytes);
+
+[[noreturn]] void fail(const std::string& what, int error) {
+  throw Error(ErrorCode::transport,
+              "shared memory: " + what + (error ? std::string(": ") + std::strerror(error) : ""));
+}
+
+std::uint64_t random_nonce() {
+  std::uint64_t nonce = 0;
+  if (::getrandom(&nonce, sizeof nonce, 0) != sizeof nonce) fail("getrandom", errno);
+  return nonce;
+}
+
+std::string megabytes(std::uint64_t bytes) {
+  return std::to_string(bytes >> 20) + " MiB";
+}
+
+}  // namespace
+
+Window::Window(std::size_t bytes) {
+  // ftruncate never fails for lack of memory, and touching pages beyond a limit gets us killed.
+  const std::uint64_t available = available_memory();
+  if (bytes > available) {
+    throw Error(ErrorCode::out_of_memory,
+                "shared memory: " + megabytes(bytes) + " wanted, " + megabytes(available) +
+                    " left on this machine or in its control group. Use fewer ranks per node, "
+                    "smaller tensors, or raise the limit");
+  }
+  descriptor_ = ::memfd_create("hora", MFD_CLOEXEC);
+  if (descriptor_ < 0) fail("memfd_create", errno);
+  if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
+    const int error = errno;
+    ::close(std::exchange(descriptor_, -1));
+    fail("ftruncate to " + megabytes(bytes), error);
+  }
+  map(descriptor_, bytes);
+  ticket_ = {.pid = ::getpid(), .descriptor = descriptor_, .bytes = bytes, .nonce = random_nonce()};
+  const WindowHeader header{kMagic, ticket_.nonce};
+  std::memcpy(data_, &header, sizeof header);
+}
+
+Window::Window(const WindowTicket& ticket) {
+  const std::string path =
+      "/proc/" + std::to_string(ticket.pid) + "/fd/" + std::to_string(ticket.descriptor);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) fail("opening a peer's window " + path, errno);
+  struct stat status {};
+  const bool whole = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
+                     static_cast<std::uint64_t>(status.st_size) == ticket.bytes &&
+                     ticket.bytes >= kHeaderBytes;
+  if (!whole) {
+    ::close(descriptor);
+    fail(path + " is not the peer's window (another PID namespace?)", 0);
+  }
+  descriptor_ = descriptor;
+  map(descriptor, ticket.bytes);
+  ::close(std::exchange(descriptor_, -1));
+  WindowHeader header{};
+  std::memcpy(&header, data_, sizeof header);
+  if (header.magic != kMagic || header.nonce != ticket.nonce) {
+    ::munmap(std::exchange(data_, nullptr), size_);
+    fail(path + " is not the peer's window: its nonce differs (another PID namespace?)", 0);
+  }
+  ticket_ = ticket;
+}
+
+void Window::map(int descriptor, std::size_t bytes) {
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (address == MAP_FAILED) {
+    const int error = errno;
+    ::close(std::exchange(descriptor_, -1));
+    fail("mapping " + megabytes(bytes), error);
+  }
+  data_ = static_cast<std::byte*>(address);
+  size_ = bytes;
+}
+
+Window::Window(Window&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      ticket_(std::exchange(other.ticket_, {})) {}
+
+Window& Window::operator=(Window&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(ticket_, other.ticket_);
+  return *this;
+}
+
+Window::~Window() {
+  if (data_) ::munmap(data_, size_);
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+}  // namespace hora

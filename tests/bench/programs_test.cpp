@@ -1,0 +1,178 @@
+/// Each program runs on 2 ranks with tiny times and writes the file that it promises.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::string environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? "" : value;
+}
+
+class Programs : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "hora-bench-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    ASSERT_NE(environment("MPIRUN"), "") << "set by ctest";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  struct Result {
+    int code = 0;
+    std::string screen;
+  };
+  Result run(const std::string& program, const std::string& arguments) const {
+    const std::string path = environment(program);
+    if (path.empty()) throw std::runtime_error(program + " is not in the environment");
+    const auto screen = folder_ / "screen";
+    // mpirun takes its ranks along when it is told to end.
+    const std::string command = "timeout --foreground --kill-after=10 120 " +
+                                environment("MPIRUN") + " -np 2 " + path + " " + arguments + " > " +
+                                screen.string() + " 2>&1";
+    const int status = std::system(command.c_str());
+    std::ifstream file(screen);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128,
+            {std::istreambuf_iterator<char>(file), {}}};
+  }
+  json file_of(const std::string& program, const std::string& arguments) const {
+    const auto path = folder_ / "results.json";
+    const Result result = run(program, arguments + " --benchmark_out=" + path.string());
+    EXPECT_EQ(result.code, 0) << result.screen;
+    std::ifstream file(path);
+    return json::parse(file);
+  }
+
+  std::filesystem::path folder_;
+};
+
+std::set<std::string> names_of(const json& file) {
+  std::set<std::string> names;
+  for (const json& row : file.at("benchmarks")) names.insert(row.at("name"));
+  return names;
+}
+
+TEST_F(Programs, AllreducePerf) {
+  const json file = file_of("ALLREDUCE_PERF",
+                            "--min-bytes 64KiB --max-bytes 256KiB --blocks 2 "
+                            "--benchmark_min_time=0.002 --benchmark_filter='allreduce/.*/65536$'");
+  EXPECT_EQ(names_of(file),
+            (std::set<std::string>{"allreduce/hora_bucket/65536", "allreduce/hora/65536",
+                                   "allreduce/mpi/65536", "allreduce/mpi_out_of_place/65536",
+                                   "allreduce/mpi_copy/65536", "allreduce/private_memory/65536"}));
+  EXPECT_EQ(file.at("context").at("ranks"), "2");
+  for (const json& row : file.at("benchmarks")) {
+    SCOPED_TRACE(row.dump());
+    EXPECT_EQ(row.at("time_unit"), "us");
+    EXPECT_EQ(row.at("label"), "float sum");
+    EXPECT_GE(row.at("iterations"), 6);
+    EXPECT_EQ(row.at("wrong"), 0.0);
+    EXPECT_EQ(row.at("bytes"), 65536.0);
+    EXPECT_EQ(row.at("count"), 16384.0);
+    const double microseconds = row.at("real_time");
+    EXPECT_GT(microseconds, 0.0);
+    EXPECT_GE(row.at("p99_us").get<double>(), microseconds);
+    EXPECT_NEAR(row.at("algbw").get<double>(), 65536.0 / microseconds / 1e3, 1e-3);
+    // nccl-tests: 2 (n - 1) / n, and n is 2.
+    EXPECT_DOUBLE_EQ(row.at("busbw").get<double>(), row.at("algbw").get<double>());
+    EXPECT_EQ(row.contains("vs_mpi"),
+              row.at("name").get<std::string>().find("hora") != std::string::npos);
+  }
+}
+
+TEST_F(Programs, RepetitionsAreMeasuredAnewAndAggregated) {
+  const json file = file_of("ALLREDUCE_PERF",
+                            "--min-bytes 4 --max-bytes 4 --blocks 2 --benchmark_min_time=0.001 "
+                            "--benchmark_repetitions=3 --benchmark_filter='allreduce/(hora|mpi)/'");
+  int iterations = 0;
+  std::set<double> times;
+  for (const json& row : file.at("benchmarks")) {
+    if (row.at("run_type") != "iteration" || row.at("name") != "allreduce/hora/4") continue;
+    iterations += 1;
+    times.insert(row.at("real_time").get<double>());
+  }
+  EXPECT_EQ(iterations, 3);
+  const auto names = names_of(file);
+  EXPECT_TRUE(names.contains("allreduce/hora/4_median")) << file.dump(1);
+}
+
+TEST_F(Programs, ColumnsOfNcclTestsOnScreen) {
+  const Result result = run("ALLREDUCE_PERF",
+                            "--max-bytes 4 --blocks 1 --benchmark_min_time=0.001 "
+                            "--benchmark_filter=allreduce/hora/");
+  EXPECT_EQ(result.code, 0);
+  for (const char* column :
+       {"size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong"}) {
+    EXPECT_THAT(result.screen, HasSubstr(column));
+  }
+}
+
+TEST_F(Programs, Negotiation) {
+  const json file =
+      file_of("NEGOTIATION", "--idle-seconds 0.2 --wait-seconds 0.2 --benchmark_min_time=0.01");
+  EXPECT_EQ(names_of(file),
+            (std::set<std::string>{
+                "negotiation/last_submission_to_ready", "negotiation/4_bytes_from_idle",
+                "negotiation/cpu_nothing_submitted", "negotiation/cpu_waiting_on_own_node"}));
+  for (const json& row : file.at("benchmarks")) {
+    SCOPED_TRACE(row.dump());
+    EXPECT_TRUE(row.at("pass") == 0.0 || row.at("pass") == 1.0);
+    if (row.contains("bar_us")) {
+      EXPECT_GT(row.at("real_time").get<double>(), 0.0);
+      EXPECT_EQ(row.at("pass") == 1.0, row.at("real_time").get<double>() <= row.at("bar_us"));
+    } else {
+      // The rank that waits may begin a little after the other one's 0.2 s have.
+      EXPECT_GE(row.at("elapsed_s").get<double>(), 0.1);
+      EXPECT_EQ(row.at("pass") == 1.0,
+                row.at("cpu_percent").get<double>() <= row.at("bar_percent"));
+    }
+  }
+}
+
+// Left out by ctest's environment in builds without LibTorch.
+TEST_F(Programs, TrainingStep) {
+  const json file = file_of("TRAINING_STEP", "--batch 2 --blocks 2 --steps 1");
+  EXPECT_EQ(names_of(file), (std::set<std::string>{"training_step/plain", "training_step/hora"}));
+  for (const json& row : file.at("benchmarks")) {
+    SCOPED_TRACE(row.dump());
+    EXPECT_EQ(row.at("time_unit"), "ms");
+    EXPECT_GT(row.at("real_time").get<double>(), 0.0);
+    if (row.at("name") == "training_step/hora") {
+      EXPECT_EQ(row.at("wrong"), 0.0);
+      EXPECT_GT(row.at("over_plain").get<double>(), 0.0);
+      EXPECT_GE(row.at("hidden_share").get<double>(), 0.0);
+      EXPECT_LE(row.at("hidden_share").get<double>(), 1.0);
+    }
+  }
+}
+
+TEST_F(Programs, ListsNamesWithoutMeasuring) {
+  const Result result = run("NEGOTIATION", "--benchmark_list_tests --benchmark_filter=bytes");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.screen, "negotiation/4_bytes_from_idle\n");
+}
+
+TEST_F(Programs, AFilterThatMatchesNothingAndAnUnknownFlagFail) {
+  const Result nothing = run("NEGOTIATION", "--benchmark_filter=no_such");
+  EXPECT_NE(nothing.code, 0);
+  EXPECT_THAT(nothing.screen, HasSubstr("--benchmark_filter=no_such matches no benchmark"));
+  const Result unknown = run("NEGOTIATION", "--unknown");
+  EXPECT_NE(unknown.code, 0);
+  EXPECT_THAT(unknown.screen, HasSubstr("--unknown"));
+}
+
+}  // namespace

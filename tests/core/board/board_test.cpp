@@ -1,0 +1,270 @@
+#include "core/board/board.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/core/board/shared_board.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using Arrival = NodeBoard::Arrival;
+using test::SharedBoard;
+using Ids = std::vector<Id>;
+
+BoardShape shape(int local_size, bool single_node) {
+  return {.local_size = local_size,
+          .id_capacity = 8,
+          .single_node = single_node,
+          .mailbox_bytes = 256,
+          .control_bytes = 1000};
+}
+
+Location at(std::uint64_t offset) {
+  return {.window = 1, .reserved = 0, .offset = offset};
+}
+
+std::vector<std::byte> payload(std::size_t bytes, int value) {
+  return std::vector<std::byte>(bytes, static_cast<std::byte>(value));
+}
+
+/// The ids of the next batch; nothing where there is none, or a payload.
+Ids next_ids(NodeBoard& board) {
+  const auto batch = board.next_batch();
+  return batch ? batch->ids : Ids{};
+}
+
+TEST(Board, TheLastArriverAppendsTheIdToTheLogOfASingleNode) {
+  SharedBoard board(shape(3, true));
+  const Id id = make_id(5, 0);
+  EXPECT_EQ(board[2].arrive(id, at(128)), Arrival::waiting);
+  EXPECT_EQ(board[0].arrive(id, at(64)), Arrival::waiting);
+  EXPECT_EQ(board[1].ready_mask(id), 0b101u);
+  EXPECT_EQ(board[0].last_run(id), 0u);
+  EXPECT_FALSE(board[0].log_has_news());
+  EXPECT_EQ(board[1].arrive(id, at(192)), Arrival::complete);
+  EXPECT_EQ(board[0].ready_mask(id), 0u);
+  EXPECT_GT(board[0].last_run(id), 0u);
+  for (int r = 0; r < 3; ++r) {
+    EXPECT_TRUE(board[r].log_has_news());
+    EXPECT_EQ(next_ids(board[r]), Ids{id});
+    EXPECT_FALSE(board[r].log_has_news());
+    EXPECT_EQ(board[r].location(id, 0), at(64));
+    EXPECT_EQ(board[r].location(id, 1), at(192));
+    EXPECT_EQ(board[r].location(id, 2), at(128));
+  }
+  EXPECT_FALSE(board[0].pop_arrival().has_value());
+}
+
+TEST(Board, TheLastArriverTellsTheLeaderWhereThereAreSeveralNodes) {
+  SharedBoard board(shape(2, false));
+  EXPECT_EQ(board[0].arrive(3, at(0)), Arrival::waiting);
+  EXPECT_FALSE(board[0].leader_has_news());
+  EXPECT_EQ(board[1].arrive(3, at(0)), Arrival::complete);
+  EXPECT_TRUE(board[0].leader_has_news());
+  EXPECT_FALSE(board[0].log_has_news());
+  EXPECT_EQ(board[0].pop_arrival(), Id{3});
+  EXPECT_FALSE(board[0].pop_arrival().has_value());
+}
+
+TEST(Board, LaterRunsHaveGreaterNumbers) {
+  SharedBoard board(shape(1, true));
+  board[0].arrive(2, at(0));
+  board[0].arrive(1, at(0));
+  EXPECT_LT(board[0].last_run(2), board[0].last_run(1));
+  next_ids(board[0]);
+  board[0].arrive(2, at(0));
+  EXPECT_GT(board[0].last_run(2), board[0].last_run(1));
+}
+
+TEST(Board, ARetiredIdIsStale) {
+  SharedBoard board(shape(2, true));
+  const Id old = make_id(4, 0);
+  board[1].arrive(old, at(0));
+  EXPECT_FALSE(board[0].retire(old, /*only_idle=*/true)) << "rank 1 is ready for it";
+  EXPECT_EQ(board[0].ready_mask(old), 0b10u);
+  EXPECT_TRUE(board[0].retire(old, /*only_idle=*/false));
+  EXPECT_EQ(board[0].arrive(old, at(0)), Arrival::stale);
+  EXPECT_EQ(board[0].ready_mask(old), 0u);
+
+  const Id next = make_id(4, 1);
+  EXPECT_EQ(board[0].ready_mask(next), 0u) << "nobody is ready for the new id";
+  EXPECT_EQ(board[0].arrive(next, at(0)), Arrival::waiting);
+  EXPECT_TRUE(board[0].retire(old, true)) << "again: nothing to do";
+  EXPECT_EQ(board[0].ready_mask(next), 0b01u);
+  EXPECT_EQ(board[1].arrive(next, at(0)), Arrival::complete);
+  EXPECT_EQ(next_ids(board[0]), Ids{next});
+}
+
+TEST(Board, GenerationsWrapAround) {
+  SharedBoard board(shape(1, true));
+  for (std::uint32_t generation = 0; generation < 65536; ++generation) {
+    ASSERT_TRUE(board[0].retire(make_id(2, generation), true));
+  }
+  EXPECT_EQ(board[0].arrive(make_id(2, 65535), at(0)), Arrival::stale);
+  EXPECT_EQ(board[0].arrive(make_id(2, 0), at(0)), Arrival::complete);
+}
+
+TEST(Board, ResetForgetsWhoWasReady) {
+  SharedBoard board(shape(2, true));
+  board[0].arrive(6, at(0));
+  board[1].reset(6);
+  EXPECT_EQ(board[0].ready_mask(6), 0u);
+  EXPECT_EQ(board[1].arrive(6, at(0)), Arrival::waiting);
+  board[0].reset(make_id(6, 7));
+  EXPECT_EQ(board[0].ready_mask(6), 0b10u) << "another generation's reset";
+}
+
+TEST(Board, WatchingIsSeenByEveryRank) {
+  SharedBoard board(shape(2, true));
+  EXPECT_FALSE(board[1].watched(3));
+  board[0].watch(3, true);
+  EXPECT_TRUE(board[1].watched(3));
+  board[0].watch(3, false);
+  EXPECT_FALSE(board[1].watched(3));
+}
+
+TEST(Board, TheFirstReaderClosesTheBatchForAll) {
+  SharedBoard board(shape(2, true));
+  for (const Id id : {1, 2}) {
+    for (int r : {0, 1}) board[r].arrive(id, at(0));
+  }
+  EXPECT_EQ(next_ids(board[0]), (Ids{1, 2}));
+  for (int r : {0, 1}) board[r].arrive(3, at(0));
+  EXPECT_EQ(next_ids(board[1]), (Ids{1, 2}));
+  EXPECT_EQ(next_ids(board[1]), Ids{3});
+  EXPECT_EQ(next_ids(board[0]), Ids{3});
+}
+
+TEST(Board, APushedRunIsOneBatchForEveryReader) {
+  SharedBoard board(shape(2, false));
+  board[0].push_run(Ids{4, 1, 2});
+  board[0].push_run(Ids{});
+  board[0].push_run(Ids{7});
+  EXPECT_EQ(next_ids(board[0]), (Ids{4, 1, 2}));
+  board[0].push_run(Ids{3, 5});
+  for (int r : {1, 0}) {
+    if (r == 1) {
+      EXPECT_EQ(next_ids(board[1]), (Ids{4, 1, 2}));
+    }
+    EXPECT_EQ(next_ids(board[r]), Ids{7});
+    EXPECT_EQ(next_ids(board[r]), (Ids{3, 5}));
+    EXPECT_FALSE(board[r].next_batch().has_value());
+  }
+}
+
+TEST(Board, ControlPayloadsKeepTheirPlaceInTheLog) {
+  SharedBoard board(shape(1, true));
+  board[0].arrive(1, at(0));
+  ASSERT_TRUE(board[0].push_control(payload(30, 7)));
+  ASSERT_TRUE(board[0].push_control({}));
+  board[0].arrive(2, at(0));
+  EXPECT_EQ(next_ids(board[0]), Ids{1});
+  const auto control = board[0].next_batch();
+  ASSERT_TRUE(control.has_value());
+  EXPECT_EQ(control->kind, LogBatch::Kind::control);
+  EXPECT_EQ(control->payload, payload(30, 7));
+  EXPECT_EQ(board[0].next_batch()->payload.size(), 0u);
+  EXPECT_EQ(next_ids(board[0]), Ids{2});
+}
+
+TEST(Board, AFullControlRingRefusesUntilTheSlowestReaderHasCaughtUp) {
+  SharedBoard board(shape(2, false));
+  int pushed = 0;
+  while (board[0].push_control(payload(300, pushed))) ++pushed;
+  EXPECT_EQ(pushed, 3);
+  EXPECT_TRUE(board[0].next_batch().has_value());
+  EXPECT_FALSE(board[0].push_control(payload(300, 3))) << "rank 1 has read nothing";
+  EXPECT_EQ(board[1].next_batch()->payload, payload(300, 0));
+  EXPECT_TRUE(board[0].push_control(payload(300, 3))) << "it crosses the end of the ring";
+  EXPECT_FALSE(board[0].push_control(payload(300, 4)));
+  for (int value = 1; value <= 3; ++value) {
+    EXPECT_EQ(board[0].next_batch()->payload, payload(300, value));
+    EXPECT_EQ(board[1].next_batch()->payload, payload(300, value));
+  }
+  EXPECT_FALSE(board[0].push_control(payload(1001, 0))) << "longer than the ring";
+}
+
+TEST(Board, TheLogHoldsABoundedNumberOfControlPayloads) {
+  SharedBoard board(shape(1, true));
+  int pushed = 0;
+  while (pushed < 100000 && board[0].push_control({})) ++pushed;
+  EXPECT_EQ(pushed, 1024);
+  EXPECT_TRUE(board[0].next_batch().has_value());
+  EXPECT_TRUE(board[0].push_control({}));
+  EXPECT_FALSE(board[0].push_control({}));
+}
+
+TEST(Board, MailKeepsItsOrderPerRankAndIsRefusedWhenThereIsNoRoom) {
+  SharedBoard board(shape(2, true));
+  int pushed = 0;
+  while (board[1].push_mail(payload(60, pushed))) ++pushed;
+  EXPECT_EQ(pushed, 4);
+  EXPECT_TRUE(board[0].push_mail(payload(5, 99)));
+  EXPECT_TRUE(board[0].leader_has_news());
+  for (int value = 0; value < pushed; ++value) {
+    EXPECT_EQ(board[0].pop_mail(1), payload(60, value));
+  }
+  EXPECT_FALSE(board[0].pop_mail(1).has_value());
+  EXPECT_EQ(board[0].pop_mail(0), payload(5, 99));
+  EXPECT_FALSE(board[0].leader_has_news());
+}
+
+TEST(Board, DoneByAllIsTheSlowestRanks) {
+  SharedBoard board(shape(3, true));
+  board[0].set_done(4);
+  board[2].set_done(2);
+  EXPECT_EQ(board[1].done_by_all(), 0u);
+  board[1].set_done(3);
+  EXPECT_EQ(board[1].done_by_all(), 2u);
+}
+
+// Ranks come in any order, read as they like, and come again once all have read: many laps around
+// the rings, whose entries are never overrun.
+TEST(Board, LongRandomRunsStayInOrder) {
+  auto random = test::generator();
+  for (const bool single_node : {true, false}) {
+    constexpr int kRanks = 3;
+    constexpr Id kIds = 8;
+    SharedBoard board(shape(kRanks, single_node));
+    std::vector<Ids> read(kRanks);
+    std::vector<std::vector<std::uint64_t>> arrived(kRanks, std::vector<std::uint64_t>(kIds));
+    std::vector<std::vector<std::uint64_t>> seen = arrived;
+    while (read[0].size() < 20000) {
+      const int r = static_cast<int>(random() % kRanks);
+      const auto rank = static_cast<std::size_t>(r);
+      const Id id = static_cast<Id>(random() % kIds);
+      const bool all_read = std::all_of(seen.begin(), seen.end(), [&](const auto& counts) {
+        return counts[id] >= arrived[rank][id];
+      });
+      if (random() % 4 != 0) {
+        if (!all_read) continue;
+        ++arrived[rank][id];
+        board[r].arrive(id, at(arrived[rank][id]));
+        continue;
+      }
+      Ids decided;
+      while (const auto arrival = board[0].pop_arrival()) decided.push_back(*arrival);
+      board[0].push_run(decided);
+      const auto batch = board[r].next_batch();
+      if (!batch) continue;
+      for (const Id run : batch->ids) {
+        read[rank].push_back(run);
+        const std::uint64_t round = ++seen[rank][run];
+        for (int peer = 0; peer < kRanks; ++peer) {
+          ASSERT_EQ(board[r].location(run, peer), at(round));
+        }
+      }
+    }
+    for (const Ids& of_rank : read) {
+      const std::size_t common = std::min(of_rank.size(), read[0].size());
+      ASSERT_TRUE(std::equal(of_rank.begin(), of_rank.begin() + static_cast<std::ptrdiff_t>(common),
+                             read[0].begin()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,28 @@
+/// A node's board in memory of this process, with a view for each local rank.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+
+#include "core/board/board.h"
+
+namespace hora::test {
+
+class SharedBoard {
+ public:
+  explicit SharedBoard(const BoardShape& shape)
+      : memory_(std::make_unique<Line[]>(NodeBoard::bytes(shape) / sizeof(Line) + 1)) {
+    for (int r = 0; r < shape.local_size; ++r) views_.emplace_back(memory_[0].bytes, shape, r);
+  }
+  NodeBoard& operator[](int local_rank) { return views_[static_cast<std::size_t>(local_rank)]; }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64] = {};
+  };
+  std::unique_ptr<Line[]> memory_;
+  std::deque<NodeBoard> views_;
+};
+
+}  // namespace hora::test

@@ -1,0 +1,141 @@
+#include "core/engine/name_table.h"
+
+#include <gtest/gtest.h>
+
+namespace hora {
+namespace {
+
+std::shared_ptr<Submission> submission(const std::string& name, std::int64_t extent = 8) {
+  auto result = std::make_shared<Submission>();
+  result->name = name;
+  result->signature.shape = {extent};
+  return result;
+}
+
+constexpr Id kId = make_id(2, 5);
+
+class NameTableOfOneName : public testing::Test {
+ protected:
+  /// "g" with an id, nothing of it in flight.
+  void SetUp() override {
+    const auto first = submission("g");
+    ASSERT_TRUE(table_.enter(first));
+    ASSERT_EQ(table_.assign("g", kId), first);
+    table_.leave(*first);
+  }
+  /// As an engine that finds the id does.
+  std::shared_ptr<Submission> ready() {
+    auto result = submission("g");
+    EXPECT_TRUE(table_.enter(result));
+    result->id = kId;
+    table_.set_waiting(kId, result);
+    return result;
+  }
+  NameTable table_{8};
+};
+
+TEST(NameTable, ANameIsInFlightOnce) {
+  NameTable table(4);
+  const auto first = submission("g");
+  const auto second = submission("g");
+  EXPECT_TRUE(table.enter(first));
+  EXPECT_FALSE(table.enter(second));
+  table.leave(*second);
+  EXPECT_FALSE(table.enter(second)) << "only its owner frees a name";
+  table.leave(*first);
+  EXPECT_TRUE(table.enter(second));
+}
+
+TEST(NameTable, UnnamedIsTheLowestFreeSlot) {
+  NameTable table(4);
+  std::vector<std::shared_ptr<Submission>> open;
+  for (const char* name : {"p.0", "p.1", "p.3"}) {
+    open.push_back(submission(name));
+    table.enter(open.back());
+  }
+  EXPECT_EQ(table.unnamed("p"), "p.2");
+  table.leave(*open[0]);
+  EXPECT_EQ(table.unnamed("p"), "p.0");
+  EXPECT_EQ(table.unnamed("q"), "q.0");
+}
+
+TEST_F(NameTableOfOneName, KeepsIdAndSignatureWhenTheNameIsFree) {
+  ASSERT_TRUE(table_.enter(submission("g", 9)));
+  EXPECT_EQ(table_.at("g").id, kId);
+  EXPECT_EQ(table_.at("g").signature.shape, Shape{8});
+}
+
+TEST_F(NameTableOfOneName, WaitingIsFoundByTheWholeIdOnly) {
+  const auto mine = ready();
+  EXPECT_EQ(table_.waiting_for(kId), mine);
+  EXPECT_EQ(table_.waiting_for(make_id(2, 6)), nullptr) << "the slot's next generation";
+  table_.set_waiting(kId, nullptr);
+  EXPECT_EQ(table_.waiting_for(kId), nullptr);
+}
+
+TEST_F(NameTableOfOneName, AssignFindsOnlyAnUndecidedSubmission) {
+  EXPECT_EQ(table_.assign("unknown", 1), nullptr);
+  EXPECT_EQ(table_.assign("g", 1), nullptr) << "nothing in flight";
+  const auto decided = submission("g");
+  ASSERT_TRUE(table_.enter(decided));
+  decided->decided = true;
+  EXPECT_EQ(table_.assign("g", 1), nullptr);
+}
+
+TEST_F(NameTableOfOneName, RetiringGivesBackWhoMustReport) {
+  const auto mine = ready();
+  EXPECT_EQ(table_.retire(kId), mine);
+  EXPECT_EQ(mine->id, std::nullopt);
+  EXPECT_EQ(table_.waiting_for(kId), nullptr);
+  EXPECT_EQ(table_.at("g").id, std::nullopt);
+  EXPECT_EQ(table_.retire(kId), nullptr) << "the second time it names nothing";
+}
+
+TEST_F(NameTableOfOneName, RetiringForgetsANameThatIsNotInFlight) {
+  EXPECT_EQ(table_.retire(kId), nullptr);
+  EXPECT_THROW(table_.at("g"), std::out_of_range);
+}
+
+TEST_F(NameTableOfOneName, RetiringLeavesWhoHasReportedOrRuns) {
+  const auto changed = submission("g", 9);
+  ASSERT_TRUE(table_.enter(changed));  // reported by name, without the id
+  EXPECT_EQ(table_.retire(kId), nullptr);
+  EXPECT_EQ(table_.at("g").id, std::nullopt);
+
+  const Id next = make_id(3, 0);
+  ASSERT_EQ(table_.assign("g", next), changed);
+  changed->decided = true;
+  EXPECT_EQ(table_.retire(next), nullptr) << "it is running";
+}
+
+TEST_F(NameTableOfOneName, ARetiredIdsNextNameIsLeftAlone) {
+  EXPECT_EQ(table_.retire(kId), nullptr);
+  const auto other = submission("h");
+  ASSERT_TRUE(table_.enter(other));
+  ASSERT_EQ(table_.assign("h", make_id(2, 6)), other);
+  EXPECT_EQ(table_.retire(kId), nullptr);
+  EXPECT_EQ(table_.at("h").id, make_id(2, 6));
+}
+
+TEST_F(NameTableOfOneName, TakingAFailedOneStopsItsWaiting) {
+  const auto mine = ready();
+  EXPECT_EQ(table_.take_undecided("g"), mine);
+  EXPECT_EQ(table_.waiting_for(kId), nullptr);
+  EXPECT_EQ(table_.at("g").id, kId) << "the name keeps its id";
+  mine->state.store(Submission::kFailed);
+  EXPECT_EQ(table_.take_undecided("g"), nullptr);
+  EXPECT_EQ(table_.take_undecided("unknown"), nullptr);
+}
+
+TEST_F(NameTableOfOneName, UnfinishedAreThoseInFlight) {
+  EXPECT_TRUE(table_.unfinished().empty());
+  const auto mine = ready();
+  const auto other = submission("h");
+  table_.enter(other);
+  EXPECT_EQ(table_.unfinished().size(), 2u);
+  mine->state.store(Submission::kDone);
+  EXPECT_EQ(table_.unfinished(), std::vector{other});
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,234 @@
+// What a single leader makes of single events.
+#include <gtest/gtest.h>
+
+#include "core/negotiation/leader.h"
+#include "core/negotiation/mismatch.h"
+
+namespace hora {
+namespace {
+
+using namespace std::chrono_literals;
+
+Signature shaped(std::int64_t extent) {
+  Signature signature;
+  signature.shape = {extent};
+  return signature;
+}
+
+Mail report(const std::string& name, std::int64_t extent) {
+  return {.kind = MailKind::report, .name = name, .signature = shaped(extent), .location = {}};
+}
+
+Mail overdue(const std::string& name) {
+  return {.kind = MailKind::overdue, .name = name, .signature = {}, .location = {}};
+}
+
+Up ready(Id id) {
+  return {.ready = {id}};
+}
+
+/// One leader beside a board of one id's ready mask.
+struct Seat {
+  Seat(const Topology& topology, int node)
+      : leader(topology, node, 16,
+               {.retire = [](Id, bool) { return true; },
+                .last_run = [](Id) { return std::uint64_t{0}; },
+                .ready_mask = [this](Id) { return mask; }}) {}
+
+  /// Reports `name` by every local rank and child, and gives the id that the root assigns.
+  Id assign(const std::string& name, int local_size, const std::vector<int>& children) {
+    for (int r = 0; r < local_size; ++r) leader.on_mail(r, report(name, 8), 0s);
+    for (const int child : children)
+      leader.on_up(child, {.reports = {{name, {{shaped(8), {}}}}}}, 0s);
+    return leader.take(0s).decisions.at(0).assigned.at(0).id;
+  }
+
+  std::uint64_t mask = 0;
+  Leader leader;
+};
+
+const Topology two_nodes_of_two{{{0, 1}, {2, 3}}};
+
+// Between the last arriver's bit and its announcement the mask is full: to decide then would leave
+// the announcement behind, as if the ranks were ready for the next time.
+TEST(LeaderReadiness, AFullMaskCountsOnlyOnceItIsAnnounced) {
+  Seat root(two_nodes_of_two, 0);
+  const Id id = root.assign("g", 2, {1});
+  root.mask = 3;
+  root.leader.on_up(1, {.reports = {{"g", {{shaped(7), {}}}}}}, 0s);
+  root.leader.on_watched_arrivals();
+  EXPECT_TRUE(root.leader.take(0s).decisions.empty());
+  root.mask = 0;
+  root.leader.on_node_ready(id);
+  const auto decisions = root.leader.take(0s).decisions;
+  ASSERT_EQ(decisions.size(), 1u);
+  ASSERT_EQ(decisions[0].failed.size(), 1u);
+  EXPECT_TRUE(decisions[0].failed[0].has_id);
+  EXPECT_EQ(decisions[0].failed[0].text,
+            mismatch_text({"g", {{shaped(8), {0, 1}}, {shaped(7), {2, 3}}}}));
+
+  // Nothing of the failed round is left: the child alone is not enough.
+  root.leader.on_up(1, ready(id), 0s);
+  EXPECT_TRUE(root.leader.take(0s).decisions.empty());
+  root.leader.on_node_ready(id);
+  ASSERT_EQ(root.leader.take(0s).decisions.at(0).run, std::vector<Id>{id});
+}
+
+TEST(LeaderReadiness, ReadyBitsBesideAReportAreWatchedAndCount) {
+  Seat root(Topology{{{0, 1, 2}}}, 0);
+  const Id id = root.assign("g", 3, {});
+  root.leader.on_mail(1, report("g", 9), 0s);
+  EXPECT_EQ(root.leader.take(0s).watch, std::vector<Id>{id});
+  root.mask = 0b100;
+  root.leader.on_watched_arrivals();
+  EXPECT_TRUE(root.leader.take(0s).decisions.empty());
+  root.mask = 0b101;
+  root.leader.on_watched_arrivals();
+  EXPECT_EQ(root.leader.take(0s).decisions.at(0).failed.at(0).text,
+            mismatch_text({"g", {{shaped(8), {0, 2}}, {shaped(9), {1}}}}));
+}
+
+// The child counted ready bits of an id that the root has given up: those ranks report again, so
+// the report is void, whichever way round the two messages crossed.
+TEST(LeaderReadiness, AReportThatCountsAnIdIsVoidOnceTheIdIsGivenUp) {
+  const Topology topology{{{0}, {1, 2}}};
+  Seat root(topology, 0);
+  const Id old = root.assign("g", 1, {1});
+  for (int n = 0; n < 16; ++n) root.assign("filler" + std::to_string(n), 1, {1});
+  // "g" was the least recently used of 16 ids, so the 17th name has taken its slot.
+  root.leader.on_up(1, {.reports = {{"g", {{shaped(8), {1}}, {shaped(7), {2}}}, old}}}, 0s);
+  root.leader.on_mail(0, report("g", 8), 0s);
+  EXPECT_TRUE(root.leader.take(0s).decisions.empty());
+  root.leader.on_up(1, {.reports = {{"g", {{shaped(8), {1}}, {shaped(7), {2}}}}}}, 0s);
+  EXPECT_EQ(root.leader.take(0s).decisions.at(0).failed.at(0).text,
+            mismatch_text({"g", {{shaped(8), {0, 1}}, {shaped(7), {2}}}}));
+}
+
+TEST(LeaderReadiness, ALeaderReportsAgainWhenAnIdThatItCountedIsGivenUp) {
+  const Topology topology{{{0}, {1, 2}}};
+  Seat leader(topology, 1);
+  leader.leader.on_mail(0, report("g", 8), 0s);
+  leader.leader.on_mail(1, report("g", 8), 0s);
+  ASSERT_EQ(leader.leader.take(0s).up.reports.size(), 1u);
+  const Id id = make_id(3, 0);
+  leader.leader.on_decision({.assigned = {{"g", id, {}}}});
+  ASSERT_EQ(leader.leader.take(0s).decisions.size(), 1u);
+
+  leader.mask = 0b01;  // rank 1 as before, rank 2 with another shape
+  leader.leader.on_mail(1, report("g", 7), 0s);
+  const auto first = leader.leader.take(0s).up.reports;
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].counted, id);
+  EXPECT_EQ(first[0].values, (std::vector<Value>{{shaped(8), {1}}, {shaped(7), {2}}}));
+
+  leader.mask = 0;
+  leader.leader.on_decision({.number = 1, .retired = {id}});
+  EXPECT_TRUE(leader.leader.take(0s).up.empty());
+  leader.leader.on_mail(0, report("g", 8), 0s);
+  const auto second = leader.leader.take(0s).up.reports;
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].counted, std::nullopt);
+  EXPECT_EQ(second[0].values, first[0].values);
+}
+
+std::string long_name(int n) {
+  return std::string(1000, 'n') + std::to_string(n);
+}
+
+// A decision must fit into the node's log, however much there is to decide.
+TEST(LeaderReadiness, LongDecisionsAreCut) {
+  constexpr int kNames = 4000;
+  for (const bool agreed : {true, false}) {
+    const Topology topology{{{0, 1}}};
+    Leader root(topology, 0, kNames,
+                {.retire = [](Id, bool) { return true; },
+                 .last_run = [](Id) { return std::uint64_t{0}; },
+                 .ready_mask = [](Id) { return std::uint64_t{0}; }});
+    for (int n = 0; n < kNames; ++n) {
+      root.on_mail(0, report(long_name(n), 8), 0s);
+      root.on_mail(1, report(long_name(n), agreed ? 8 : 7), 0s);
+    }
+    int told = 0;
+    for (auto output = root.take(0s); !output.decisions.empty(); output = root.take(0s)) {
+      for (const Decision& decision : output.decisions) {
+        EXPECT_LT(encode(decision).size(), kDecisionBytes + kDecisionBytes / 4);
+        EXPECT_GT(encode(decision).size(), told + 1200 < kNames ? kDecisionBytes / 2 : 0);
+        for (const Assigned& assigned : decision.assigned) {
+          ASSERT_EQ(assigned.name, long_name(told++));
+        }
+        for (const Failed& failed : decision.failed) ASSERT_EQ(failed.name, long_name(told++));
+      }
+    }
+    EXPECT_EQ(told, kNames);
+  }
+}
+
+// Five nodes: 0 has the children 1, 2, 4; 3 is below 2.
+const Topology five_nodes{{{0}, {1}, {2, 3}, {4, 5}, {6}}};
+
+TEST(Overdue, NamesTheRanksThatLackANewTensor) {
+  Seat root(five_nodes, 0);
+  root.leader.on_mail(0, report("late", 8), 0s);
+  root.leader.on_mail(0, overdue("late"), 1s);
+  EXPECT_TRUE(root.leader.take(1s).warnings.empty()) << "others may be about to say what they know";
+  const auto when = root.leader.deadline();
+  ASSERT_TRUE(when.has_value());
+  root.leader.on_up(2, {.presence = {{"late", {3, 4}, {2, 5}}}}, 1s);
+  const auto warnings = root.leader.take(*when).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(
+      warnings[0].find("\"late\" is waited for by ranks 0, 3, 4 and has not been submitted by "
+                       "ranks 2, 5, by ranks 1, 6 (nothing heard"),
+      std::string::npos)
+      << warnings[0];
+  EXPECT_EQ(root.leader.deadline(), std::nullopt);
+}
+
+TEST(Overdue, ALeaderTellsItsParentWhatItKnowsOfItsSubtree) {
+  Seat leader(five_nodes, 2);
+  leader.leader.on_mail(1, report("late", 8), 0s);
+  leader.leader.on_up(3, {.reports = {{"late", {{shaped(8), {}}}}}}, 0s);
+  leader.leader.on_mail(1, overdue("late"), 1s);
+  const auto presence = leader.leader.take(1s).up.presence;
+  ASSERT_EQ(presence.size(), 1u);
+  EXPECT_EQ(presence[0], (Presence{"late", {3, 4, 5}, {2}}));
+}
+
+TEST(Overdue, PresencePassesThroughALeaderWhoseRanksAreNotReady) {
+  Seat leader(five_nodes, 2);
+  leader.leader.on_up(3, {.presence = {{"late", {5}, {4}}}}, 1s);
+  const auto presence = leader.leader.take(1s).up.presence;
+  ASSERT_EQ(presence.size(), 1u);
+  EXPECT_EQ(presence[0], (Presence{"late", {5}, {2, 3, 4}}));
+}
+
+TEST(Overdue, ASubtreeThatIsReadyForAKnownNameStillComplains) {
+  Seat leader(two_nodes_of_two, 1);
+  for (const int r : {0, 1}) leader.leader.on_mail(r, report("g", 8), 0s);
+  leader.leader.on_decision({.assigned = {{"g", 5, {}}}});
+  leader.leader.take(0s);
+  leader.leader.on_node_ready(5);
+  EXPECT_EQ(leader.leader.take(0s).up.ready, std::vector<Id>{5});
+  leader.leader.on_mail(0, overdue("g"), 1s);
+  auto up = leader.leader.take(1s).up;
+  EXPECT_TRUE(up.ready.empty()) << "told twice";
+  ASSERT_EQ(up.presence.size(), 1u) << "the root hears of it from nobody else";
+  EXPECT_EQ(up.presence[0], (Presence{"g", {2, 3}, {}}));
+  // Once it has run, a complaint that was under way means nothing.
+  leader.leader.on_decision({.number = 1, .run = {5}});
+  leader.leader.on_mail(0, overdue("g"), 2s);
+  EXPECT_TRUE(leader.leader.take(2s).up.empty());
+}
+
+TEST(Overdue, NothingIsSaidOfATensorThatWasDecidedMeanwhile) {
+  Seat root(two_nodes_of_two, 0);
+  root.leader.on_mail(0, report("g", 8), 0s);
+  root.leader.on_mail(0, overdue("g"), 1s);
+  root.leader.on_mail(1, report("g", 8), 1s);
+  root.leader.on_up(1, {.reports = {{"g", {{shaped(8), {}}}}}}, 1s);
+  EXPECT_EQ(root.leader.take(1s).decisions.size(), 1u);
+  EXPECT_TRUE(root.leader.take(10s).warnings.empty());
+}
+
+}  // namespace
+}  // namespace hora

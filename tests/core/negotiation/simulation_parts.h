@@ -1,0 +1,292 @@
+/// The parts of a Simulation: links between leaders, nodes, ranks.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/engine/leader_desk.h"
+#include "core/engine/name_table.h"
+#include "core/negotiation/mismatch.h"
+#include "tests/core/negotiation/simulation.h"
+
+namespace hora::test {
+
+inline BoardShape board_shape(int local_size, int id_capacity, bool single_node) {
+  // Small, so that mailboxes and the log fill up now and then.
+  return {.local_size = local_size,
+          .id_capacity = id_capacity,
+          .single_node = single_node,
+          .mailbox_bytes = 1024,
+          .control_bytes = 32768};
+}
+
+/// In order between each pair of nodes.
+struct Simulation::Links {
+  Links(int count, std::mt19937_64& generator)
+      : nodes(count), random(generator), queues(static_cast<std::size_t>(count * count)) {}
+
+  std::deque<std::vector<std::byte>>& queue(int from, int to) {
+    return queues[static_cast<std::size_t>(from * nodes + to)];
+  }
+  std::optional<TreeLink::Received> receive(int node) {
+    if (random() % 4 == 0) return std::nullopt;
+    const int first = static_cast<int>(random() % static_cast<std::uint64_t>(nodes));
+    for (int i = 0; i < nodes; ++i) {
+      const int from = (first + i) % nodes;
+      auto& waiting = queue(from, node);
+      if (waiting.empty()) continue;
+      TreeLink::Received received{from, std::move(waiting.front())};
+      waiting.pop_front();
+      return received;
+    }
+    return std::nullopt;
+  }
+
+  int nodes;
+  std::mt19937_64& random;
+  std::vector<std::deque<std::vector<std::byte>>> queues;
+};
+
+struct Simulation::Node {
+  struct Link final : TreeLink {
+    Link(Links& all, int index) : links(all), node(index) {}
+    void send(int to, std::span<const std::byte> message) override {
+      links.queue(node, to).emplace_back(message.begin(), message.end());
+    }
+    std::optional<Received> receive() override { return links.receive(node); }
+    bool flushed() override { return true; }
+    Links& links;
+    int node;
+  };
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+
+  Node(const Topology& topology, int index, int id_capacity, Links& links)
+      : shape(board_shape(
+            static_cast<int>(topology.ranks_of_node[static_cast<std::size_t>(index)].size()),
+            id_capacity, topology.nodes() == 1)),
+        memory(NodeBoard::bytes(shape) / sizeof(Line) + 1),
+        board(memory.data()->bytes, shape, 0),
+        link(links, index),
+        desk(topology, index, id_capacity, board, topology.nodes() > 1 ? &link : nullptr) {}
+
+  BoardShape shape;
+  std::vector<Line> memory;
+  NodeBoard board;  ///< the leader's view; read by local rank 0 too
+  Link link;
+  LeaderDesk desk;
+  /// Where each local rank's current tensor of a name lies.
+  std::map<std::string, std::map<int, Location>> places;
+};
+
+/// Does what an engine does, but for moving data.
+struct Simulation::Rank {
+  Rank(Simulation& simulation, Node& home, int world_rank, int local, int id_capacity)
+      : all(simulation),
+        node(home),
+        rank(world_rank),
+        local_rank(local),
+        own_view(home.memory.data()->bytes, home.shape, local),
+        board(local == 0 ? home.board : own_view),
+        table(id_capacity) {}
+
+  std::size_t rounds_of(const std::string& name) const {
+    const std::size_t rounds = all.script_.names.at(name).size();
+    return rank == all.script_.skipping_rank && name == all.script_.skipped ? rounds - 1 : rounds;
+  }
+  bool can_submit(const std::string& name) const {
+    const auto count = [&](const auto& map) {
+      const auto entry = map.find(name);
+      return entry == map.end() ? std::size_t{0} : entry->second;
+    };
+    return !in_flight.contains(name) && count(submitted) < rounds_of(name);
+  }
+
+  /// The next name of this rank's program, if it may submit one now.
+  std::optional<std::string> next_name() const {
+    if (closed) return std::nullopt;
+    const Script& script = all.script_;
+    if (!script.order.empty()) {
+      if (in_flight.size() >=
+          static_cast<std::size_t>(script.window[static_cast<std::size_t>(rank)])) {
+        return std::nullopt;
+      }
+      for (std::size_t at = position; at < script.order.size(); ++at) {
+        const std::string& name = script.order[at];
+        if (can_submit(name)) return name;
+        // Its turn, but still in flight; a skipped one is passed over.
+        if (in_flight.contains(name)) return std::nullopt;
+      }
+      return std::nullopt;
+    }
+    std::vector<std::string> open;
+    for (const auto& [name, rounds] : script.names) {
+      if (can_submit(name)) open.push_back(name);
+    }
+    if (open.empty()) return std::nullopt;
+    return open[all.random_() % open.size()];
+  }
+
+  void submit_one() {
+    flush_outbox();
+    const auto name = next_name();
+    if (!name) return depart_if_done();
+    if (!all.script_.order.empty()) {
+      while (all.script_.order[position] != *name) ++position;
+      ++position;
+    }
+    const Round& round = all.script_.names.at(*name)[submitted[*name]++];
+    auto submission = std::make_shared<Submission>();
+    submission->name = *name;
+    submission->signature = round.odd_rank == rank ? round.odd : round.signature;
+    submission->location = {
+        .window = static_cast<std::uint32_t>(rank), .reserved = 0, .offset = next_offset += 64};
+    node.places[*name][local_rank] = submission->location;
+    in_flight.insert(*name);
+    if (!table.enter(submission)) problem("the name \"" + *name + "\" is still in its table");
+    announce(submission);
+  }
+
+  void announce(const std::shared_ptr<Submission>& submission) {
+    const NameTable::Entry& entry = table.at(submission->name);
+    if (!entry.id || entry.signature != submission->signature) return report(*submission);
+    const Id id = *entry.id;
+    submission->id = id;
+    table.set_waiting(id, submission);
+    if (board.arrive(id, submission->location) != NodeBoard::Arrival::stale) return;
+    table.set_waiting(id, nullptr);
+    submission->id.reset();
+    report(*submission);
+  }
+
+  void report(const Submission& submission) {
+    outbox.push_back(encode(Mail{.kind = MailKind::report,
+                                 .name = submission.name,
+                                 .signature = submission.signature,
+                                 .location = submission.location}));
+    flush_outbox();
+  }
+
+  void flush_outbox() {
+    while (!outbox.empty() && board.push_mail(outbox.front())) outbox.pop_front();
+  }
+
+  void depart_if_done() {
+    if (departed || !in_flight.empty()) return;
+    departed = true;
+    outbox.push_back(
+        encode(Mail{.kind = MailKind::departed, .name = {}, .signature = {}, .location = {}}));
+    flush_outbox();
+  }
+
+  void read_one() {
+    flush_outbox();
+    complete();
+    const auto batch = board.next_batch();
+    if (!batch) return;
+    Decision decision;
+    decision.run = batch->ids;
+    if (batch->kind == LogBatch::Kind::control) {
+      decision = std::get<Decision>(decode(batch->payload).value());
+    }
+    execute(decision);
+  }
+
+  void execute(const Decision& decision) {
+    for (const Id id : decision.retired) {
+      if (const auto submission = table.retire(id)) report(*submission);
+    }
+    for (const Failed& failed : decision.failed) {
+      history.push_back("fail " + failed.name + ": " + failed.text);
+      const auto submission = table.take_undecided(failed.name);
+      if (submission)
+        end(*submission, failed.text);
+      else if (!closed)
+        problem("failure of \"" + failed.name + "\", which it has not submitted");
+    }
+    for (const Assigned& assigned : decision.assigned) {
+      history.push_back("run " + assigned.name);
+      take(table.assign(assigned.name, assigned.id), assigned.name, assigned.locations);
+    }
+    for (const Id id : decision.run) {
+      const auto submission = table.waiting_for(id);
+      history.push_back("run " + (submission ? submission->name : "id " + std::to_string(id)));
+      std::vector<Location> locations;
+      for (int r = 0; r < board.local_size(); ++r) locations.push_back(board.location(id, r));
+      take(submission, "id " + std::to_string(id), locations);
+      table.set_waiting(id, nullptr);
+    }
+    board.set_done(++executed);
+    if (!decision.departed.empty()) {
+      history.push_back("departed " + ranks_text(decision.departed));
+      closed = true;
+      for (const auto& submission : table.unfinished()) {
+        if (!submission->decided) end(*submission, "shut down");
+      }
+    }
+    all_departed |= decision.finished;
+  }
+
+  void take(const std::shared_ptr<Submission>& submission, const std::string& what,
+            const std::vector<Location>& locations) {
+    if (!submission) return problem("told to run " + what + ", which it has not submitted");
+    submission->decided = true;
+    const auto& places = node.places[submission->name];
+    for (int r = 0; r < board.local_size(); ++r) {
+      const auto place = places.find(r);
+      if (place == places.end() || place->second != locations[static_cast<std::size_t>(r)]) {
+        problem("wrong location of \"" + submission->name + "\" on local rank " +
+                std::to_string(r));
+      }
+    }
+    running.emplace_back(executed + 1, submission);
+  }
+
+  /// As in the data path: a tensor is free once the whole node has come as far.
+  void complete() {
+    while (!running.empty() && running.front().first <= board.done_by_all()) {
+      end(*running.front().second, {});
+      running.pop_front();
+    }
+  }
+
+  void end(Submission& submission, const std::string& error) {
+    submission.state.store(error.empty() ? Submission::kDone : Submission::kFailed);
+    results[submission.name].push_back(error);
+    in_flight.erase(submission.name);
+    table.leave(submission);
+  }
+
+  void problem(const std::string& text) {
+    all.problems_.push_back("rank " + std::to_string(rank) + ": " + text);
+  }
+
+  Simulation& all;
+  Node& node;
+  int rank;
+  int local_rank;
+  NodeBoard own_view;
+  NodeBoard& board;
+  NameTable table;
+  std::map<std::string, std::size_t> submitted;
+  std::set<std::string> in_flight;
+  std::size_t position = 0;  ///< in the script's order
+  std::uint64_t next_offset = 0;
+  std::uint64_t executed = 0;
+  std::deque<std::pair<std::uint64_t, std::shared_ptr<Submission>>> running;
+  std::deque<std::vector<std::byte>> outbox;
+  bool closed = false;
+  bool departed = false;
+  bool all_departed = false;
+  std::vector<std::string> history;
+  std::map<std::string, std::vector<std::string>> results;
+};
+
+}  // namespace hora::test

@@ -1,0 +1,101 @@
+#include "core/negotiation/topology.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <set>
+
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using Nodes = std::vector<std::vector<int>>;
+
+TEST(MakeTopology, OrdersUnevenAndInterleavedGroupsByTheirLowestRank) {
+  EXPECT_EQ(make_topology({7, 7, 7, 2}, 0).ranks_of_node, (Nodes{{0, 1, 2}, {3}}));
+  EXPECT_EQ(make_topology({0, 1, 0, 1, 1}, 0).ranks_of_node, (Nodes{{0, 2}, {1, 3, 4}}));
+  EXPECT_EQ(make_topology({9, 5, 5, 9}, 0).ranks_of_node, (Nodes{{0, 3}, {1, 2}}));
+}
+
+TEST(MakeTopology, CutsGroupsIntoPieces) {
+  EXPECT_EQ(make_topology({0, 0, 0, 0, 0}, 2).ranks_of_node, (Nodes{{0, 1}, {2, 3}, {4}}));
+  EXPECT_EQ(make_topology({0, 1, 0, 1, 0, 1}, 2).ranks_of_node, (Nodes{{0, 2}, {1, 3}, {4}, {5}}));
+  EXPECT_EQ(make_topology({0, 0, 0}, 1).ranks_of_node, (Nodes{{0}, {1}, {2}}));
+  EXPECT_EQ(make_topology({0, 0, 0}, 8).ranks_of_node, (Nodes{{0, 1, 2}}));
+}
+
+TEST(MakeTopology, EveryRankHasOnePlace) {
+  auto random = test::generator();
+  for (int round = 0; round < 300; ++round) {
+    std::vector<int> group_of_rank(1 + random() % 40);
+    for (int& group : group_of_rank) group = static_cast<int>(random() % 6);
+    const int limit = static_cast<int>(random() % 5);
+    const Topology topology = make_topology(group_of_rank, limit);
+    ASSERT_EQ(topology.size(), static_cast<int>(group_of_rank.size()));
+    std::size_t smallest = group_of_rank.size();
+    for (const auto& ranks : topology.ranks_of_node) {
+      smallest = std::min(smallest, ranks.size());
+      ASSERT_TRUE(limit == 0 || ranks.size() <= static_cast<std::size_t>(limit));
+      for (const int rank : ranks) {
+        ASSERT_EQ(group_of_rank[static_cast<std::size_t>(rank)],
+                  group_of_rank[static_cast<std::size_t>(ranks.front())]);
+      }
+    }
+    ASSERT_EQ(topology.smallest_node(), static_cast<int>(smallest));
+    for (int rank = 0; rank < topology.size(); ++rank) {
+      const auto& of_node =
+          topology.ranks_of_node.at(static_cast<std::size_t>(topology.node_of(rank)));
+      ASSERT_EQ(of_node.at(static_cast<std::size_t>(topology.local_rank_of(rank))), rank);
+    }
+    ASSERT_TRUE(std::is_sorted(topology.ranks_of_node.begin(), topology.ranks_of_node.end()));
+  }
+}
+
+TEST(Topology, UnknownRanksHaveNoPlace) {
+  const Topology topology = make_topology({0, 0, 1}, 0);
+  for (const int rank : {-1, 3, 1000}) {
+    EXPECT_EQ(topology.node_of(rank), -1);
+    EXPECT_EQ(topology.local_rank_of(rank), -1);
+  }
+}
+
+TEST(Tree, ParentsAndChildrenAgreeAndEveryNodeIsNearTheRoot) {
+  for (int nodes = 1; nodes <= 130; ++nodes) {
+    const int most_hops = std::bit_width(static_cast<unsigned>(nodes - 1));  // ceil(log2(nodes))
+    std::vector<int> seen_as_child(static_cast<std::size_t>(nodes), 0);
+    for (int node = 0; node < nodes; ++node) {
+      for (const int child : tree_children(node, nodes)) {
+        ASSERT_LT(child, nodes);
+        ASSERT_EQ(tree_parent(child), node);
+        ++seen_as_child[static_cast<std::size_t>(child)];
+      }
+      int hops = 0;
+      for (int at = node; at != 0; at = tree_parent(at)) ++hops;
+      ASSERT_LE(hops, most_hops) << "node " << node << " of " << nodes;
+    }
+    ASSERT_EQ(tree_parent(0), -1);
+    ASSERT_EQ(seen_as_child[0], 0);
+    for (int node = 1; node < nodes; ++node) {
+      ASSERT_EQ(seen_as_child[static_cast<std::size_t>(node)], 1) << node << " of " << nodes;
+    }
+  }
+}
+
+TEST(Tree, ASubtreeIsANodeAndItsChildrensSubtrees) {
+  for (int nodes = 1; nodes <= 70; ++nodes) {
+    for (int node = 0; node < nodes; ++node) {
+      std::multiset<int> expected = {node};
+      for (const int child : tree_children(node, nodes)) {
+        for (const int member : tree_subtree(child, nodes)) expected.insert(member);
+      }
+      const auto subtree = tree_subtree(node, nodes);
+      ASSERT_EQ(subtree, std::vector<int>(expected.begin(), expected.end()));
+    }
+    ASSERT_EQ(tree_subtree(0, nodes).size(), static_cast<std::size_t>(nodes));
+  }
+}
+
+}  // namespace
+}  // namespace hora

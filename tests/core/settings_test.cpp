@@ -1,0 +1,212 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/error.h>
+#include <hora/settings.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+Settings with(const std::string& variable, const std::string& value) {
+  const SettingAssignment assignment{variable, value};
+  return parse_settings({&assignment, 1});
+}
+
+/// The message with which `assignments` are refused, else a failure.
+std::string refusal(const std::vector<SettingAssignment>& assignments) {
+  try {
+    parse_settings(assignments);
+    ADD_FAILURE() << assignments.front().variable << "=" << assignments.front().value
+                  << " was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_setting);
+    return error.what();
+  }
+  return {};
+}
+
+std::string refusal(const std::string& variable, const std::string& value) {
+  return refusal({{variable, value}});
+}
+
+TEST(Settings, DefaultsWhereNothingIsSet) {
+  EXPECT_EQ(parse_settings({}), Settings{});
+}
+
+TEST(Settings, EachVariableSetsItsField) {
+  EXPECT_EQ(with("HORA_RANKS_PER_NODE", "2").ranks_per_node, 2);
+  EXPECT_EQ(with("HORA_FUSION_THRESHOLD", "123").fusion_threshold, 123u);
+  EXPECT_EQ(with("HORA_BUCKET_SIZE", "25MiB").bucket_size, 25u << 20);
+  EXPECT_EQ(with("HORA_CHUNK_SIZE", "4K").chunk_size, 4096u);
+  EXPECT_EQ(with("HORA_SMALL_MESSAGE", "0").small_message, 0u);
+  EXPECT_EQ(with("HORA_CROSS_ALGORITHM", "ring").cross_algorithm, CrossAlgorithm::ring);
+  EXPECT_EQ(with("HORA_CROSS_ALGORITHM", "direct").cross_algorithm, CrossAlgorithm::direct);
+  EXPECT_EQ(with("HORA_ID_CAPACITY", "16").id_capacity, 16);
+  EXPECT_EQ(with("HORA_SPIN", "0").spin, 0us);
+  EXPECT_EQ(with("HORA_STALL_WARNING", "0").stall_warning, 0ms);
+  EXPECT_EQ(with("HORA_MALLOC_TUNING", "off").malloc_tuning, false);
+  EXPECT_EQ(with("HORA_LOG_LEVEL", "debug").log_level, LogLevel::debug);
+  EXPECT_EQ(with("HORA_LOG_LEVEL", "off").log_level, LogLevel::off);
+}
+
+TEST(Settings, SizesMeanWhatTheirSuffixSays) {
+  const auto size = [](const std::string& text) {
+    return with("HORA_FUSION_THRESHOLD", text).fusion_threshold;
+  };
+  EXPECT_EQ(size("65536"), 65536u);
+  EXPECT_EQ(size("64K"), 65536u);
+  EXPECT_EQ(size("64KiB"), 65536u);
+  EXPECT_EQ(size("64KB"), 64000u);
+  EXPECT_EQ(size("64M"), 64u << 20);
+  EXPECT_EQ(size("64MiB"), 64u << 20);
+  EXPECT_EQ(size("64MB"), 64000000u);
+  EXPECT_EQ(size("2G"), std::size_t{2} << 30);
+  EXPECT_EQ(size("2GiB"), std::size_t{2} << 30);
+  EXPECT_EQ(size("2GB"), 2000000000u);
+}
+
+TEST(Settings, DurationsMeanWhatTheirSuffixSays) {
+  EXPECT_EQ(with("HORA_SPIN", "70").spin, 70us);
+  EXPECT_EQ(with("HORA_SPIN", "70us").spin, 70us);
+  EXPECT_EQ(with("HORA_SPIN", "3ms").spin, 3ms);
+  EXPECT_EQ(with("HORA_SPIN", "1s").spin, 1s);
+  EXPECT_EQ(with("HORA_STALL_WARNING", "30").stall_warning, 30s);
+  EXPECT_EQ(with("HORA_STALL_WARNING", "30s").stall_warning, 30s);
+  EXPECT_EQ(with("HORA_STALL_WARNING", "250ms").stall_warning, 250ms);
+}
+
+TEST(Settings, RefusesWhatIsNotANumber) {
+  for (const char* text : {"", " ", "x", "M", "+1", " 1", "0x", "nan", "-"}) {
+    EXPECT_THAT(refusal("HORA_CHUNK_SIZE", text),
+                AllOf(HasSubstr("HORA_CHUNK_SIZE=\"" + std::string(text) + "\""),
+                      HasSubstr("4KiB to 1GiB")));
+  }
+}
+
+TEST(Settings, RefusesUnknownSuffixes) {
+  for (const char* suffix : {"m", "mb", "MIB", "T", "B", " MiB", "MiB ", "MiB1", "x10", "s"}) {
+    EXPECT_THAT(refusal("HORA_CHUNK_SIZE", "64" + std::string(suffix)),
+                AllOf(HasSubstr("unknown suffix \"" + std::string(suffix) + "\""),
+                      HasSubstr("KiB, MiB, GiB (powers of 1024)")));
+  }
+  EXPECT_THAT(refusal("HORA_STALL_WARNING", "10us"), HasSubstr("unknown suffix \"us\""));
+  EXPECT_THAT(refusal("HORA_SPIN", "10KiB"), HasSubstr("us, ms or s"));
+  EXPECT_THAT(refusal("HORA_ID_CAPACITY", "1K"), HasSubstr("unknown suffix"));
+  EXPECT_THAT(refusal("HORA_CHUNK_SIZE", "1.5M"), HasSubstr("not a whole number"));
+}
+
+TEST(Settings, RefusesNegativeNumbers) {
+  EXPECT_THAT(refusal("HORA_RANKS_PER_NODE", "-1"),
+              AllOf(HasSubstr("HORA_RANKS_PER_NODE=\"-1\""), HasSubstr("negative"),
+                    HasSubstr("a whole number from 0 to 65536")));
+}
+
+TEST(Settings, RefusesWhatIsOutOfRange) {
+  EXPECT_THAT(refusal("HORA_ID_CAPACITY", "15"), HasSubstr("too small"));
+  EXPECT_THAT(refusal("HORA_ID_CAPACITY", "65537"), HasSubstr("from 16 to 65536"));
+  EXPECT_THAT(refusal("HORA_CHUNK_SIZE", "4095"), HasSubstr("too small"));
+  EXPECT_THAT(refusal("HORA_CHUNK_SIZE", "2GiB"), HasSubstr("too large"));
+  EXPECT_THAT(refusal("HORA_SPIN", "1000001"), HasSubstr("from 0 to 1s"));
+}
+
+TEST(Settings, RefusesNumbersThatOverflow) {
+  for (const char* text : {"9223372036854775807", "9223372036854775808", "18446744073709551617",
+                           "17179869184G", "99999999999999999999999999"}) {
+    EXPECT_THAT(refusal("HORA_FUSION_THRESHOLD", text), HasSubstr("too large")) << text;
+  }
+}
+
+TEST(Settings, RefusesUnknownChoices) {
+  EXPECT_THAT(refusal("HORA_CROSS_ALGORITHM", "Ring"),
+              AllOf(HasSubstr("\"Ring\""), HasSubstr("automatic, direct or ring")));
+  EXPECT_THAT(refusal("HORA_MALLOC_TUNING", "yes"), HasSubstr("off or on"));
+  EXPECT_THAT(refusal("HORA_LOG_LEVEL", "3"), HasSubstr("debug, info, warning, error or off"));
+}
+
+TEST(Settings, UnknownVariableIsToldTheNearestName) {
+  EXPECT_THAT(refusal("HORA_FUSSION_TRESHOLD", "64M"),
+              AllOf(HasSubstr("HORA_FUSSION_TRESHOLD=\"64M\""),
+                    HasSubstr("did you mean HORA_FUSION_THRESHOLD?"), HasSubstr("HORA_SPIN")));
+  EXPECT_THAT(refusal("HORA_CROSSALGORITHM", "ring"),
+              HasSubstr("did you mean HORA_CROSS_ALGORITHM?"));
+  EXPECT_THAT(refusal("HORA_LOGLEVEL", "info"), HasSubstr("did you mean HORA_LOG_LEVEL?"));
+}
+
+TEST(Settings, RefusesAVariableSetTwice) {
+  EXPECT_THAT(refusal({{"HORA_SPIN", "1"}, {"HORA_SPIN", "1"}}), HasSubstr("more than once"));
+}
+
+TEST(Settings, FindsItsVariablesInAnEnvironment) {
+  const char* const environment[] = {"PATH=/bin",   "HORA_SPIN=7",   "XHORA_SPIN=8", "HORARUN=1",
+                                     "HORA_EMPTY=", "HORA_NO_VALUE", "HORA_A=b=c",   nullptr};
+  EXPECT_EQ(setting_assignments(environment),
+            (std::vector<SettingAssignment>{
+                {"HORA_SPIN", "7"}, {"HORA_EMPTY", ""}, {"HORA_NO_VALUE", ""}, {"HORA_A", "b=c"}}));
+}
+
+TEST(Settings, DescriptionsCoverEachVariableOnce) {
+  const auto assignments = to_assignments(Settings{});
+  const auto descriptions = setting_descriptions();
+  ASSERT_EQ(descriptions.size(), 11u);
+  ASSERT_EQ(assignments.size(), descriptions.size());
+  for (std::size_t i = 0; i < descriptions.size(); ++i) {
+    const SettingDescription& description = descriptions[i];
+    EXPECT_EQ(description.variable, assignments[i].variable);
+    EXPECT_EQ(description.default_value, assignments[i].value);
+    EXPECT_TRUE(description.variable.starts_with("HORA_")) << description.variable;
+    EXPECT_TRUE(description.documentation.ends_with(".")) << description.variable;
+    EXPECT_FALSE(description.allowed.empty()) << description.variable;
+    EXPECT_THAT(refusal(std::string(description.variable), "@"),
+                HasSubstr(std::string(description.allowed)));
+  }
+}
+
+TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
+  const auto is = [](std::string_view variable, std::string_view value) {
+    const auto descriptions = setting_descriptions();
+    const auto row = std::ranges::find(descriptions, variable, &SettingDescription::variable);
+    ASSERT_NE(row, descriptions.end()) << variable;
+    EXPECT_EQ(row->default_value, value) << variable;
+  };
+  is("HORA_FUSION_THRESHOLD", "64MiB");
+  is("HORA_BUCKET_SIZE", "0");
+  is("HORA_SPIN", "50us");
+  is("HORA_STALL_WARNING", "10s");
+  is("HORA_MALLOC_TUNING", "on");
+  is("HORA_CROSS_ALGORITHM", "automatic");
+  is("HORA_ID_CAPACITY", "4096");
+}
+
+TEST(Settings, SurviveTheRoundTripThroughText) {
+  EXPECT_EQ(parse_settings(to_assignments(Settings{})), Settings{});
+  std::mt19937_64 random = test::generator();
+  const auto below = [&](std::uint64_t bound) { return random() % bound; };
+  for (int round = 0; round < 2000; ++round) {
+    // Shifts make values that a suffix fits.
+    Settings settings;
+    settings.ranks_per_node = static_cast<int>(below(65537));
+    settings.fusion_threshold = below(64) << below(31);
+    settings.bucket_size = below(std::uint64_t{64} << 30);
+    settings.chunk_size = 4096 + (below(1000) << below(20));
+    settings.small_message = below(65) * (below(2) == 0 ? 1000 : 1024);
+    settings.cross_algorithm = static_cast<CrossAlgorithm>(below(3));
+    settings.id_capacity = static_cast<int>(16 + below(65521));
+    settings.spin = std::chrono::microseconds(below(2) == 0 ? below(1000001) : below(11) * 100000);
+    settings.stall_warning = std::chrono::milliseconds(below(86400001));
+    settings.malloc_tuning = below(2) == 1;
+    settings.log_level = static_cast<LogLevel>(below(5));
+    EXPECT_EQ(parse_settings(to_assignments(settings)), settings);
+  }
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,121 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/error.h>
+#include <hora/types.h>
+
+#include <limits>
+#include <set>
+#include <string>
+
+namespace hora {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
+                               DataType::float64, DataType::int32,    DataType::int64,
+                               DataType::uint8};
+
+TensorView shaped(Shape shape, DataType type = DataType::float32) {
+  return {nullptr, type, std::move(shape), {}};
+}
+
+/// The message of the Error(invalid_argument) that elements() throws, else a failure.
+std::string refusal(const TensorView& tensor) {
+  try {
+    const std::int64_t elements = tensor.elements();
+    ADD_FAILURE() << "elements() returned " << elements;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return {};
+}
+
+TEST(DataType, SizesAndNames) {
+  EXPECT_EQ(size_of(DataType::float16), 2u);
+  EXPECT_EQ(size_of(DataType::bfloat16), 2u);
+  EXPECT_EQ(size_of(DataType::float32), sizeof(float));
+  EXPECT_EQ(size_of(DataType::float64), sizeof(double));
+  EXPECT_EQ(size_of(DataType::int32), 4u);
+  EXPECT_EQ(size_of(DataType::int64), 8u);
+  EXPECT_EQ(size_of(DataType::uint8), 1u);
+  EXPECT_EQ(name_of(DataType::bfloat16), "bfloat16");
+  EXPECT_EQ(name_of(DataType::float64), "float64");
+  std::set<std::string_view> names;
+  for (const DataType type : kTypes) names.insert(name_of(type));
+  EXPECT_EQ(names.size(), std::size(kTypes));
+}
+
+TEST(DataType, KnowsFloatingPoint) {
+  for (const DataType type : kTypes) {
+    EXPECT_EQ(is_floating_point(type), name_of(type).find("float") != std::string_view::npos)
+        << name_of(type);
+  }
+}
+
+TEST(DataType, OfCppTypes) {
+  EXPECT_EQ(data_type_of<float>, DataType::float32);
+  EXPECT_EQ(data_type_of<double>, DataType::float64);
+  EXPECT_EQ(data_type_of<std::int32_t>, DataType::int32);
+  EXPECT_EQ(data_type_of<std::int64_t>, DataType::int64);
+  EXPECT_EQ(data_type_of<std::uint8_t>, DataType::uint8);
+}
+
+TEST(DataType, NumberFromAStrangerHasNoSize) {
+  const auto unknown = static_cast<DataType>(200);
+  EXPECT_EQ(size_of(unknown), 0u);
+  EXPECT_FALSE(is_floating_point(unknown));
+  EXPECT_EQ(name_of(unknown), "unknown type");
+  EXPECT_THAT(refusal(shaped({3}, unknown)), HasSubstr("200"));
+}
+
+TEST(Names, OfOperationsAndDevices) {
+  EXPECT_EQ(name_of(ReduceOp::average), "average");
+  EXPECT_EQ(name_of(ReduceOp::sum), "sum");
+  EXPECT_EQ(name_of(DeviceKind::cpu), "cpu");
+  EXPECT_EQ(name_of(DeviceKind::cuda), "cuda");
+}
+
+TEST(TensorView, CountsElementsAndBytes) {
+  EXPECT_EQ(shaped({}).elements(), 1);
+  EXPECT_EQ(shaped({}).bytes(), 4u);
+  EXPECT_EQ(shaped({2, 3, 5}).elements(), 30);
+  EXPECT_EQ(shaped({2, 3, 5}, DataType::float64).bytes(), 240u);
+  EXPECT_EQ(shaped({2, 3, 5}, DataType::uint8).bytes(), 30u);
+  EXPECT_EQ(shaped({7, 0}).elements(), 0);
+}
+
+TEST(TensorView, RefusesNegativeExtents) {
+  EXPECT_THAT(refusal(shaped({2, -3})), AllOf(HasSubstr("[2, -3]"), HasSubstr("negative")));
+  EXPECT_THAT(refusal(shaped({0, -1})), HasSubstr("-1"));
+}
+
+TEST(TensorView, RefusesMoreBytesThanCanBeCounted) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(shaped({kMost}, DataType::uint8).elements(), kMost);
+  EXPECT_EQ(shaped({kMost / 4}).elements(), kMost / 4);
+  EXPECT_THAT(refusal(shaped({kMost / 4 + 1})), HasSubstr("2305843009213693952"));
+  EXPECT_THAT(refusal(shaped({kMost, 2}, DataType::uint8)), HasSubstr("2^63"));
+  EXPECT_THAT(refusal(shaped({std::int64_t{1} << 32, std::int64_t{1} << 32})), HasSubstr("2^63"));
+}
+
+TEST(TensorView, AnEmptyTensorOverflowsNothing) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(shaped({kMost, kMost, 0}).elements(), 0);
+  EXPECT_EQ(shaped({kMost, kMost, 0}).bytes(), 0u);
+}
+
+TEST(TensorView, ViewsOfPlainMemory) {
+  double values[6] = {};
+  const TensorView flat = view(values, 6);
+  EXPECT_EQ(flat.data, values);
+  EXPECT_EQ(flat.type, DataType::float64);
+  EXPECT_EQ(flat.shape, Shape{6});
+  EXPECT_EQ(flat.device, Device{});
+  EXPECT_EQ(view(values, Shape{2, 3}).shape, (Shape{2, 3}));
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# The CIFAR-10 program on 2 ranks, each a node: its report, what it prints, the same bits from the
+# same seed, and how it refuses bad files.
+# Usage: run_test.sh PREPARE_DIGITS CIFAR10 MPIRUN... (the programs; mpirun with its options)
+set -euo pipefail
+prepare_digits=$1 cifar10=$2
+shift 2
+mpirun=("$@")
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/cifar10_run_test.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+# Bars of ink, at a height that is the label.
+awk 'BEGIN {
+  srand(1)
+  for (image = 0; image < 1797; ++image) {
+    label = image % 10
+    for (pixel = 0; pixel < 64; ++pixel) {
+      row = int(pixel / 8)
+      ink = row == label % 8 ? 12 : (label > 7 && row > 5 ? 8 : 0)
+      printf "%d,", ink + int(rand() * 4)
+    }
+    printf "%d\n", label
+  }
+}' > digits.csv
+"$prepare_digits" --output data < digits.csv
+
+train() {
+  "${mpirun[@]}" "$cifar10" --epochs 2 --limit "${limit:-128}" --batch 16 --stem imagenet "$@" \
+    < /dev/null
+}
+
+# expect_lines COUNT PATTERN FILE
+expect_lines() {
+  local found
+  found=$(grep -cE -- "$2" "$3" || true)
+  [[ $found == "$1" ]] || { cat "$3"; fail "$found lines match '$2', expected $1"; }
+}
+
+echo "=== report, output, saved model"
+train --data data --seed 5 --report report.json --save first.pt > output
+cat output report.json
+# Rank 0 alone prints, and what mpirun hides from it is no terminal.
+expect_lines 1 'data: handwritten digits .*not CIFAR-10.* 128 training and 128 validation' output
+expect_lines 1 'model: ResNet-18 .*torchvision' output
+expect_lines 1 'ranks: 2 on 2 nodes \(1 \+ 1\)' output
+expect_lines 1 'batch: 16 a rank, 32 in all; 2 epochs of 4 steps; seed 5' output
+expect_lines 1 'epoch 1/2: loss [0-9.]+, validation [0-9.]+ % \([0-9]+ of 128 images\), [0-9]+ im' output
+expect_lines 1 'epoch 2/2: ' output
+expect_lines 1 'best validation accuracy .* images/s, .* hidden' output
+expect_lines 0 $'\r\x1b' output
+awk -F'[:,]' '
+  /"best_accuracy"/ && $2 >= 0 && $2 <= 100 { ++right }
+  /"images_per_second"/ && $2 > 0 { ++right }
+  /"hidden_share"/ && $2 >= 0 && $2 <= 1 { ++right }
+  /"ranks": 2,/ || /"nodes": 2,/ || /"data": "digits",/ || /"epochs": 2$/ { ++right }
+  /":/ { ++fields }
+  END { exit !(right == 7 && fields == 7) }' report.json || fail "the report's fields"
+
+echo "=== one seed, one result"
+train --data data --seed 5 --save second.pt > output
+cmp first.pt second.pt
+train --data data --seed 6 --save third.pt > output
+! cmp -s first.pt third.pt || fail "the seed changes nothing"
+
+echo "=== bad files are named once, with their sizes"
+cp -r data truncated
+head -c 3000 data/test_batch.bin > truncated/test_batch.bin
+cp -r data labelled
+printf '\x0a' | dd of=labelled/data_batch_1.bin bs=1 seek=6146 conv=notrunc status=none
+cp -r data missing
+rm missing/data_batch_1.bin
+expect_refused() {
+  local pattern=$1
+  shift
+  if train "$@" > output 2>&1; then
+    fail "accepted $*"
+  fi
+  expect_lines 1 "$pattern" output
+  expect_lines 0 'epoch' output
+}
+expect_refused 'truncated/test_batch.bin is truncated: found 3000 bytes; expected 1106280 bytes' \
+  --data truncated
+expect_refused 'labelled/data_batch_1.bin: record 2 .byte 6146. has label 10; labels are 0 to 9' \
+  --data labelled
+expect_refused 'missing/data_batch_1.bin is missing: found 0 bytes; expected 4415901 bytes' \
+  --data missing
+expect_refused 'absent does not exist' --data absent
+expect_refused 'there is no folder absent; make it first' --data data --report absent/report.json
+expect_refused 'momentum' --data data --momentum 2
+limit=3 expect_refused '3 training images in batches of 16 for 2 ranks' --data data
+echo "all as expected"

@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# two_node_cifar10.sh with every tool it calls replaced by one that only notes the call.
+# Usage: two_node_cifar10_test.sh ROOT
+set -euo pipefail
+root=$1
+work=$(mktemp -d "${TMPDIR:-/tmp}/two_node_cifar10_test.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+tree=$work/tree calls=$work/calls output=$work/output
+
+fail() {
+  cat "$output" "$calls"
+  echo "FAILED: $*"
+  exit 1
+}
+
+# --- Tools ---------------------------------------------------------------------------------------
+mkdir -p "$work/bin"
+for tool in bash dirname realpath mkdir rm mv cat tar gzip md5sum cp; do
+  ln -s "$(command -v $tool)" "$work/bin/$tool"
+done
+fake() {
+  {
+    echo '#!/bin/bash'
+    echo "echo \"\${0##*/} \$*\" >> '$calls'"
+    cat
+  } > "$work/bin/$1"
+  chmod +x "$work/bin/$1"
+}
+fake nproc <<< 'echo 9'
+fake dpkg-query <<< 'echo installed'
+fake curl <<< "[[ -e '$work/network' ]] || exit 7
+for word; do last=\$file; file=\$word; [[ \$last == --output ]] && cp '$work/network' \"\$file\"; done
+exit 0"
+fake apt-get <<< "[[ \$* == *download* ]] && touch_deb=python3-sklearn_1_all.deb && : > \$touch_deb"
+fake cmake <<< "[[ \$1 == --preset ]] && mkdir -p build/release && : > build/release/build.ninja
+[[ \$1 != --build ]] || { mkdir -p build/release/examples
+cp '$work/bin/prepare' build/release/examples/prepare_digits; }"
+# shellcheck disable=SC2016  # for the fake to expand
+fake prepare <<< 'mkdir "$2"; cat > "$2/read"'
+fake mpirun <<< "printf '%s\n' \"\$@\" > '$work/mpirun_arguments'"
+mkdir -p "$work/package/usr/sklearn/datasets/data"
+echo 'the digits' | gzip > "$work/package/usr/sklearn/datasets/data/digits.csv.gz"
+fake dpkg-deb <<< "tar -c -C '$work/package' ."
+
+fresh_tree() {
+  rm -rf "$tree"
+  mkdir -p "$tree/examples" "$tree/cmake" "$tree/elsewhere"
+  cp "$root/examples/two_node_cifar10.sh" "$tree/examples/"
+  cp "$root/cmake/debian.sh" "$root/cmake/debian-packages.txt" "$tree/cmake/"
+}
+
+# Called from another folder, as a user would; sets `code`.
+run() {
+  : > "$calls"
+  rm -f "$work/mpirun_arguments"
+  code=0
+  (cd "$tree/elsewhere" && PATH=$work/bin "$work/bin/bash" ../examples/two_node_cifar10.sh "$@") \
+    > "$output" 2>&1 || code=$?
+}
+says() { grep -qF -- "$1" "$output" || fail "it does not say '$1'"; }
+called() { grep -q -- "$1" "$calls" || fail "it did not call '$1'"; }
+not_called() { ! grep -q -- "$1" "$calls" || fail "it called '$1'"; }
+passed() { grep -qxF -- "$1" "$work/mpirun_arguments" || fail "mpirun did not get '$1'"; }
+not_passed() { ! grep -qF -- "$1" "$work/mpirun_arguments" || fail "mpirun got '$1'"; }
+
+# --- Options -------------------------------------------------------------------------------------
+fresh_tree
+run --help
+((code == 0)) || fail "--help"
+[[ ! -s $calls ]] || fail "--help calls something"
+for option in epochs batch lr momentum weight-decay seed stem data limit hosts report save; do
+  says "--$option"
+done
+[[ $(grep -c '\[default: ' "$output") == 13 ]] || fail "defaults in --help"
+
+refuses() {
+  local what=$1
+  shift
+  run "$@"
+  ((code == 2)) || fail "exit code $code for $*"
+  says "$what"
+  [[ ! -s $calls ]] || fail "called something for $*"
+}
+refuses "--hosts: 'a;reboot:2'" --hosts 'a:2,a;reboot:2'
+refuses "--hosts: '-x:2'" --hosts -x:2
+refuses "--hosts: 'a:0'" --hosts a:0
+refuses "--hosts: 'a'" --hosts a
+refuses "--epochs: 'many'" --epochs many
+refuses "--epochs: ''" --epochs
+refuses "--lr: '-1'" --lr=-1
+refuses "--stem: 'resnet'" --stem resnet
+refuses "there is no folder 'absent'" --data absent
+refuses "there is no folder for 'absent/r.json'" --report absent/r.json
+refuses "unknown option '--epoch'" --epoch 3
+refuses "unknown argument 'leftover'" leftover
+
+# --- Set-up and training -------------------------------------------------------------------------
+run --epochs 3 --save 'my model.pt'
+((code == 0)) || fail "exit code $code"
+says 'NOT CIFAR-10'
+called '^curl .*--connect-timeout 5 .*https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz'
+called '^cmake --preset release'
+called '^apt-get .*download python3-sklearn'
+not_called 'install'
+[[ $(cat "$tree/build/data/digits/read") == 'the digits' ]] || fail "what prepare_digits read"
+[[ $(ls "$tree/build/data") == digits ]] || fail "left behind: $(ls "$tree/build/data")"
+for word in -np 4 --oversubscribe HORA_RANKS_PER_NODE=2 OMP_NUM_THREADS=2 \
+  "$tree/build/release/examples/cifar10" "$tree/build/data/digits" --epochs 3 \
+  "$tree/elsewhere/my model.pt"; do
+  passed "$word"
+done
+# The command it shows is the command it runs.
+mv "$work/mpirun_arguments" "$work/ran"
+shown=$(sed -n 's/^\$ //p' "$output")
+(PATH=$work/bin && eval "$shown")
+cmp "$work/ran" "$work/mpirun_arguments" || fail "it shows another command than it runs"
+
+run
+((code == 0)) || fail "the second call"
+not_called '^curl'
+not_called '^apt-get'
+not_called '^prepare'
+not_called '^cmake --preset'
+passed "$tree/build/data/digits"
+
+mkdir "$tree/elsewhere/mine"
+run --hosts a:2,node-b.example:3 --data mine
+((code == 0)) || fail "--hosts"
+passed --host
+passed a:2,node-b.example:3
+passed 5
+passed "$tree/elsewhere/mine"
+passed OMP_NUM_THREADS=4
+not_passed HORA_RANKS_PER_NODE
+not_passed --oversubscribe
+
+run --no-train
+((code == 0)) || fail "--no-train"
+not_called '^mpirun'
+
+# --- What may come from the network --------------------------------------------------------------
+fresh_tree
+echo 'not the archive' > "$work/network"
+run
+((code == 0)) || fail "exit code $code"
+says 'does not have the published checksum'
+says 'NOT CIFAR-10'
+passed "$tree/build/data/digits"
+
+fresh_tree
+mkdir -p "$work/cifar-10-batches-bin"
+echo 'records' > "$work/cifar-10-batches-bin/data_batch_1.bin"
+tar -czf "$work/network" -C "$work" cifar-10-batches-bin
+sum=$(md5sum "$work/network")
+sed -i "s/^published_md5=.*/published_md5=${sum%% *}/" "$tree/examples/two_node_cifar10.sh"
+run
+((code == 0)) || fail "exit code $code"
+says 'Data: CIFAR-10'
+passed "$tree/build/data/cifar-10-batches-bin"
+not_called '^apt-get'
+[[ $(ls "$tree/build/data") == cifar-10-batches-bin ]] || fail "left behind"
+run
+not_called '^curl'
+passed "$tree/build/data/cifar-10-batches-bin"
+
+# --- Where packages cannot be installed ----------------------------------------------------------
+fake dpkg-query <<< 'exit 1'
+rm "$work/bin/apt-get"
+run
+((code == 1)) || fail "exit code $code"
+says libtorch-dev
+not_called '^cmake'
+echo "all as expected"

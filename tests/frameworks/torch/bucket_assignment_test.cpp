@@ -1,0 +1,133 @@
+#include "frameworks/torch/bucket_assignment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr std::size_t MiB = std::size_t{1} << 20;
+
+std::vector<std::size_t> gradients_of(const BucketLayout& layout) {
+  std::vector<std::size_t> gradients;
+  for (const GradientPlace& place : layout.places) gradients.push_back(place.gradient);
+  return gradients;
+}
+
+TEST(AssignBuckets, NothingGivesNoBucket) {
+  EXPECT_THAT(assign_buckets({}, MiB), IsEmpty());
+}
+
+TEST(AssignBuckets, GoesFromLastToFirstAndPadsToCacheLines) {
+  const std::vector<GradientSize> gradients{
+      {DataType::float32, 100}, {DataType::float32, 64}, {DataType::float32, 4}};
+  const auto layouts = assign_buckets(gradients, MiB);
+  ASSERT_THAT(layouts, SizeIs(1));
+  EXPECT_THAT(layouts[0].places,
+              ElementsAre(GradientPlace{2, 0}, GradientPlace{1, 64}, GradientPlace{0, 128}));
+  EXPECT_EQ(layouts[0].presence_offset, 256U);
+  EXPECT_EQ(layouts[0].bytes, 256U + 3 * sizeof(float));
+}
+
+TEST(AssignBuckets, EachTypeHasItsOwn) {
+  const std::vector<GradientSize> gradients{{DataType::float32, 64},
+                                            {DataType::float16, 64},
+                                            {DataType::float32, 64},
+                                            {DataType::float64, 64}};
+  const auto layouts = assign_buckets(gradients, MiB);
+  ASSERT_THAT(layouts, SizeIs(3));
+  // In the order in which the last of each is expected.
+  EXPECT_EQ(layouts[0].type, DataType::float64);
+  EXPECT_EQ(layouts[1].type, DataType::float16);
+  EXPECT_EQ(layouts[2].type, DataType::float32);
+  EXPECT_THAT(gradients_of(layouts[2]), ElementsAre(2, 0));
+  EXPECT_EQ(layouts[1].bytes, 64U + 2);
+}
+
+TEST(AssignBuckets, TinyOneBeforeAHugeOneIsJoinedByLaterSmallOnes) {
+  const std::size_t tiny = 20 << 10;
+  const std::vector<GradientSize> gradients{{DataType::float32, 2 * MiB},
+                                            {DataType::float32, tiny},
+                                            {DataType::float32, 9 * MiB},
+                                            {DataType::float32, tiny}};
+  const auto layouts = assign_buckets(gradients, 4 * MiB);
+  ASSERT_THAT(layouts, SizeIs(2));
+  EXPECT_THAT(gradients_of(layouts[0]), ElementsAre(2));
+  EXPECT_THAT(gradients_of(layouts[1]), ElementsAre(3, 1, 0));
+}
+
+TEST(AssignBuckets, ClosesAtThreeQuartersAndTakesUpToFiveQuarters) {
+  const std::vector<GradientSize> gradients(5, {DataType::float32, 5 * MiB / 2});
+  const auto layouts = assign_buckets(gradients, 4 * MiB);
+  ASSERT_THAT(layouts, SizeIs(3));
+  EXPECT_THAT(gradients_of(layouts[0]), ElementsAre(4, 3));
+  EXPECT_THAT(gradients_of(layouts[1]), ElementsAre(2, 1));
+  EXPECT_THAT(gradients_of(layouts[2]), ElementsAre(0));
+}
+
+TEST(AssignBuckets, AtMostTwoAreOpen) {
+  // 2.6 MiB fit twice into no bucket of 4 MiB, nor reach 3/4 of it.
+  const std::vector<GradientSize> gradients(4, {DataType::float32, 26 * MiB / 10});
+  const auto layouts = assign_buckets(gradients, 4 * MiB);
+  ASSERT_THAT(layouts, SizeIs(4));
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_THAT(gradients_of(layouts[i]), ElementsAre(3 - i));
+}
+
+TEST(AssignBuckets, EmptyGradientHasAPlaceInThePresenceLane) {
+  const std::vector<GradientSize> gradients{{DataType::float32, 0}};
+  const auto layouts = assign_buckets(gradients, MiB);
+  ASSERT_THAT(layouts, SizeIs(1));
+  EXPECT_EQ(layouts[0].bytes, sizeof(float));
+}
+
+TEST(AssignBuckets, RandomSizesKeepTheRules) {
+  auto random = test::generator();
+  for (int round = 0; round < 200; ++round) {
+    const std::size_t bucket_bytes = std::uniform_int_distribution<std::size_t>(1, 1 << 16)(random);
+    std::vector<GradientSize> gradients(std::uniform_int_distribution<std::size_t>(0, 80)(random));
+    for (GradientSize& gradient : gradients) {
+      const int exponent = std::uniform_int_distribution<int>(0, 17)(random);
+      const auto elements =
+          std::uniform_int_distribution<std::size_t>(0, std::size_t{1} << exponent)(random);
+      gradient.type = random() % 2 == 0 ? DataType::float32 : DataType::float64;
+      gradient.bytes = elements * size_of(gradient.type);
+    }
+    const auto layouts = assign_buckets(gradients, bucket_bytes);
+    EXPECT_EQ(layouts, assign_buckets(gradients, bucket_bytes));
+
+    std::set<std::size_t> placed;
+    std::size_t earlier_last = gradients.size();
+    for (const BucketLayout& layout : layouts) {
+      std::size_t end = 0;
+      std::size_t previous = gradients.size();
+      for (const GradientPlace& place : layout.places) {
+        EXPECT_TRUE(placed.insert(place.gradient).second);
+        EXPECT_EQ(gradients[place.gradient].type, layout.type);
+        EXPECT_EQ(place.offset % 64, 0U);
+        EXPECT_EQ(place.offset, end);
+        EXPECT_LT(place.gradient, previous);
+        previous = place.gradient;
+        end = place.offset + (gradients[place.gradient].bytes + 63) / 64 * 64;
+      }
+      EXPECT_EQ(layout.presence_offset, end);
+      EXPECT_EQ(layout.bytes, end + layout.places.size() * size_of(layout.type));
+      EXPECT_TRUE(layout.places.size() == 1 || end <= bucket_bytes + bucket_bytes / 4);
+      EXPECT_LT(previous, earlier_last);
+      earlier_last = previous;
+    }
+    EXPECT_EQ(placed.size(), gradients.size());
+  }
+}
+
+}  // namespace
+}  // namespace hora

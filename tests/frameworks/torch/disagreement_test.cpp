@@ -1,0 +1,110 @@
+// Ranks whose optimizers hold different parameters.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/network.h"
+
+namespace hora::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Named = torch::OrderedDict<std::string, torch::Tensor>;
+
+torch::Tensor weight(std::int64_t size = 3) {
+  return torch::zeros({size}, torch::requires_grad());
+}
+
+// All ranks must refuse, in the same words.
+class Disagreement : public testing::Test {
+ protected:
+  // `mine`: parameters of the last rank; `others`: of all others.
+  void expect_mismatch(const Named& others, const Named& mine,
+                       const testing::Matcher<std::string>& text,
+                       const DistributedOptimizerOptions& options = {}) {
+    const Named& named = world_.rank() + 1 == world_.size() ? mine : others;
+    torch::optim::SGD sgd(named.values(), 0.1);
+    std::string what;
+    expect_error(ErrorCode::mismatch, text, [&] {
+      try {
+        DistributedOptimizer(world_, sgd, named, options);
+      } catch (const Error& error) {
+        what = error.what();
+        throw;
+      }
+    });
+    what.resize(1000);
+    torch::Tensor bytes = torch::empty({1000}, torch::kByte);
+    std::copy(what.begin(), what.end(), bytes.data_ptr<std::uint8_t>());
+    EXPECT_TRUE(equals_root(world_, bytes)) << what;
+    // The next one is right.
+    const auto a = weight();
+    torch::optim::SGD next({a}, 1.0);
+    DistributedOptimizer optimizer(world_, next, {{"a", a}});
+    a.sum().backward();
+    optimizer.step();
+    EXPECT_TRUE(torch::allclose(a, torch::full({3}, -1.0)));
+  }
+
+  const Context world_ = init();
+};
+
+TEST_F(Disagreement, AboutAName) {
+  expect_mismatch({{"first", weight()}, {"second", weight()}},
+                  {{"first", weight()}, {"other", weight()}},
+                  AllOf(HasSubstr("'second'"), HasSubstr("'other'"), HasSubstr("rank 0"),
+                        HasSubstr("rank " + std::to_string(world_.size() - 1))));
+}
+
+TEST_F(Disagreement, AboutAShape) {
+  expect_mismatch({{"a", weight(3)}}, {{"a", weight(4)}},
+                  AllOf(HasSubstr("[3]"), HasSubstr("[4]")));
+}
+
+TEST_F(Disagreement, AboutAType) {
+  expect_mismatch({{"a", weight()}},
+                  {{"a", torch::zeros({3}, torch::dtype(torch::kDouble).requires_grad(true))}},
+                  AllOf(HasSubstr("float32"), HasSubstr("float64")));
+}
+
+TEST_F(Disagreement, AboutMemoryOrder) {
+  const auto row_major = torch::zeros({2, 3}, torch::requires_grad());
+  const auto column_major = torch::zeros({3, 2}).t().requires_grad_();
+  expect_mismatch({{"a", row_major}}, {{"a", column_major}}, HasSubstr("strides"));
+}
+
+TEST_F(Disagreement, AboutTheNumberOfParameters) {
+  expect_mismatch({{"a", weight()}}, {{"a", weight()}, {"b", weight()}},
+                  AllOf(HasSubstr("'b'"), HasSubstr("none")));
+}
+
+TEST_F(Disagreement, AboutBuckets) {
+  const bool last = world_.rank() + 1 == world_.size();
+  expect_mismatch({{"a", weight()}}, {{"a", weight()}},
+                  AllOf(HasSubstr("1000 bytes"), HasSubstr("2000 bytes")),
+                  {.bucket_bytes = last ? 2000U : 1000U});
+}
+
+TEST(Leaving, PeersGetAnErrorAndCanEnd) {
+  Context world = init();
+  const auto a = weight();
+  torch::optim::SGD sgd({a}, 1.0);
+  DistributedOptimizer optimizer(world, sgd, {{"a", a}});
+  if (world.rank() == 0) {
+    world.shutdown();
+  } else {
+    // Out of either: the hook throws where it is known already.
+    expect_error(ErrorCode::shut_down, HasSubstr("shutdown"), [&] {
+      a.sum().backward();
+      optimizer.step();
+    });
+    EXPECT_TRUE(torch::equal(a, torch::zeros({3}))) << "stepped without an average";
+  }
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,93 @@
+// Errors of DistributedOptimizer: each says what is wrong and where, and nobody hangs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/network.h"
+
+namespace hora::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+torch::Tensor weight(std::int64_t size = 3) {
+  return torch::zeros({size}, torch::requires_grad());
+}
+
+TEST(Misuse, OptimizerThatCallsItsClosureAgain) {
+  const Context world = init();
+  const auto a = weight();
+  torch::optim::LBFGS lbfgs({a});
+  expect_error(ErrorCode::invalid_argument, HasSubstr("LBFGS"), [&] {
+    DistributedOptimizer(world, lbfgs, {{"a", a}});
+  });
+}
+
+TEST(Misuse, ParameterWithoutName) {
+  const Context world = init();
+  const auto a = weight();
+  const auto b = weight();
+  torch::optim::SGD sgd({a, b}, 0.1);
+  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("parameter 1"), HasSubstr("group 0")),
+               [&] {
+                 DistributedOptimizer(world, sgd, {{"a", a}});
+               });
+}
+
+TEST(Misuse, NamedParameterOfNoGroupIsLeftAlone) {
+  const Context world = init();
+  const auto a = weight();
+  const auto backbone = weight();
+  torch::optim::SGD sgd({a}, 1.0);
+  DistributedOptimizer optimizer(world, sgd, {{"backbone", backbone}, {"a", a}});
+  ((a + backbone).sum() * world.rank()).backward();
+  optimizer.step();
+  EXPECT_TRUE(torch::equal(backbone.grad(), torch::full({3}, 1.0 * world.rank())));
+}
+
+TEST(Misuse, TypesThatHaveNoGradients) {
+  const Context world = init();
+  const auto counts = torch::zeros({3}, torch::kLong);
+  torch::optim::SGD sgd({counts}, 0.1);
+  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("'counts'"), HasSubstr("Long")), [&] {
+    DistributedOptimizer(world, sgd, {{"counts", counts}});
+  });
+}
+
+TEST(Misuse, SparseGradient) {
+  const Context world = init();
+  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(10, 3).sparse(true));
+  torch::optim::SGD sgd(embedding->parameters(), 0.1);
+  DistributedOptimizer optimizer(world, sgd, embedding->named_parameters());
+  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("'weight'"), HasSubstr("sparse")), [&] {
+    embedding->forward(torch::tensor({1, 2})).sum().backward();
+  });
+  embedding->weight.mutable_grad().reset();
+}
+
+TEST(Misuse, TypeChangedAfterConstruction) {
+  const Context world = init();
+  auto network = small_network(1);
+  torch::optim::SGD sgd(network->parameters(), 0.1);
+  DistributedOptimizer optimizer(world, sgd, network->named_parameters());
+  network->to(torch::kDouble);
+  expect_error(ErrorCode::invalid_argument,
+               AllOf(HasSubstr("Parameter '"), HasSubstr("Float"), HasSubstr("Double")), [&] {
+                 loss_of(network, whole_batch(1, 4, torch::kDouble)).backward();
+                 optimizer.step();
+               });
+}
+
+TEST(Misuse, ParameterGroupAddedAfterConstruction) {
+  const Context world = init();
+  const auto a = weight();
+  torch::optim::SGD sgd({a}, 0.1);
+  DistributedOptimizer optimizer(world, sgd, {{"a", a}});
+  sgd.add_param_group(torch::optim::OptimizerParamGroup({weight()}));
+  expect_error(ErrorCode::invalid_argument, HasSubstr("after construction"),
+               [&] { optimizer.step(); });
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Who may include whom: frameworks -> ops -> core; examples and bench use public headers only; a
+# public header includes public headers only, for the others are not installed.
+# Usage: layering.sh ROOT
+set -euo pipefail
+cd "$1"
+
+failures=0 files_read=0
+
+# Includes of `folder` that match `pattern` (over what stands between the quotes or brackets,
+# delimiters included) are errors.
+forbid() {
+  local folder=$1 why=$2 pattern=$3 files
+  mapfile -d '' -t files < <(
+    find "$folder" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0)
+  ((${#files[@]} > 0)) || return 0
+  files_read=$((files_read + ${#files[@]}))
+  if grep -nHE "^[[:space:]]*#[[:space:]]*include[[:space:]]*$pattern" "${files[@]}"; then
+    echo "  ^ $why"
+    failures=$((failures + 1))
+  fi
+}
+
+mpi='[<"]mpi(-ext)?\.h[">]'
+gpu='[<"](cuda|nccl|cudnn|cublas)[A-Za-z0-9_./]*[">]'
+torch='[<"](torch|ATen|c10|caffe2)/|[<"]hora/torch\.h[">]'
+
+if [[ -d core ]]; then
+  forbid core "core knows no other folder" '"(ops|frameworks|examples|bench|tests)/'
+  forbid core "core knows no MPI, CUDA, NCCL or LibTorch" "($mpi|$gpu|$torch)"
+fi
+if [[ -d ops ]]; then
+  forbid ops "ops knows only core" '"(frameworks|examples|bench|tests)/'
+  forbid ops "ops knows no LibTorch" "($torch)"
+fi
+if [[ -d frameworks ]]; then
+  forbid frameworks "frameworks know only core and ops" '"(examples|bench|tests)/'
+fi
+
+public_headers=()
+for include in core/include frameworks/torch/include; do
+  [[ -d $include ]] || continue
+  forbid "$include" "a public header includes public headers only" '("|<(core|ops|frameworks)/)'
+  while IFS= read -r header; do
+    public_headers+=("${header//./\\.}")
+  done < <(cd "$include" && find . -name '*.h' -printf '%P\n')
+done
+public=$(IFS='|' && echo "${public_headers[*]}")
+
+for folder in examples bench; do
+  [[ -d $folder ]] || continue
+  forbid "$folder" "$folder uses public headers only" '[<"](core|ops|frameworks|tests)/'
+  if grep -rnHoE --include='*.h' --include='*.cpp' '#[[:space:]]*include[[:space:]]*[<"]hora/[^">]*' \
+    "$folder" | grep -vE "[<\"]($public)\$"; then
+    echo "  ^ no public header of hora has this name"
+    failures=$((failures + 1))
+  fi
+done
+
+((files_read > 0)) || { echo "No sources found in $PWD"; exit 1; }
+echo "$failures rules broken"
+((failures == 0))

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# layering.sh must see each kind of wrong include, and pass a tree without one.
+set -euo pipefail
+here=$(dirname "$(realpath "$0")")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fresh_tree() {
+  rm -rf "${work:?}/tree"
+  mkdir -p "$work"/tree/{core/include/hora,core/plan,ops/mpi,frameworks/torch/include/hora,examples,bench}
+  echo '#include <vector>' > "$work/tree/core/include/hora/hora.h"
+  echo '#include <torch/torch.h>' > "$work/tree/frameworks/torch/include/hora/torch.h"
+  echo '#include <mpi.h>' > "$work/tree/ops/mpi/communicator.cpp"
+  echo '#include <hora/hora.h>' > "$work/tree/examples/a.cpp"
+  echo '#include "bench/harness.h"' > "$work/tree/bench/b.cpp"
+}
+
+fresh_tree
+bash "$here/layering.sh" "$work/tree"
+
+must_find() {
+  local file=$1 line=$2
+  fresh_tree
+  echo "$line" > "$work/tree/$file"
+  if bash "$here/layering.sh" "$work/tree"; then
+    echo "not found: $line in $file"
+    exit 1
+  fi
+}
+
+must_find core/plan/a.h '#include "ops/local/kernels.h"'
+must_find core/plan/a.cpp '#include <mpi.h>'
+must_find core/plan/a.cpp '  #  include <cuda_runtime.h>'
+must_find core/plan/a.cpp '#include <nccl.h>'
+must_find core/plan/a.cpp '#include <torch/torch.h>'
+must_find core/plan/a.cpp '#include <hora/torch.h>'
+must_find ops/mpi/a.cpp '#include <ATen/ATen.h>'
+must_find ops/mpi/a.h '#include "frameworks/torch/hooks.h"'
+must_find frameworks/torch/a.cpp '#include "examples/model.h"'
+must_find core/include/hora/a.h '#include "core/plan/plan.h"'
+must_find core/include/hora/a.h '#include <core/plan/plan.h>'
+must_find examples/a.cpp '#include "core/plan/plan.h"'
+must_find bench/a.cpp '#include "ops/local/kernels.h"'
+must_find bench/a.cpp '#include <hora/plan.h>'

@@ -1,0 +1,179 @@
+#include <gtest/gtest.h>
+#include <hora/hora.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "ops/local/kernels.h"
+#include "tests/ops/context/world.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+constexpr std::int64_t kSizes[] = {0, 1, 3, 16, 17, 1000, 4097, 300001};
+
+/// Small whole numbers: every sum of them is exact in every type but uint8, where it wraps.
+template <class T>
+std::vector<T> whole_numbers(int rank, std::int64_t count) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<T>((i * 7 + static_cast<std::size_t>(rank) * 13) % 101);
+  }
+  return values;
+}
+
+template <class T>
+class AllreduceOf : public testing::Test {};
+using Types = testing::Types<float, double, std::int32_t, std::int64_t, std::uint8_t>;
+TYPED_TEST_SUITE(AllreduceOf, Types);
+
+TYPED_TEST(AllreduceOf, EqualsTheSerialSum) {
+  using T = TypeParam;
+  const Context world = init();
+  for (const std::int64_t count : kSizes) {
+    auto values = whole_numbers<T>(world.rank(), count);
+    std::vector<T> expected(values.size(), T{0});
+    for (int rank = 0; rank < world.size(); ++rank) {
+      const auto theirs = whole_numbers<T>(rank, count);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expected[i] = static_cast<T>(expected[i] + theirs[i]);
+      }
+    }
+    for (int round = 0; round < 3; ++round) {
+      auto result = values;
+      allreduce(world, view(result.data(), count), {.name = "sum", .op = ReduceOp::sum});
+      ASSERT_EQ(result, expected) << count << " elements, round " << round;
+    }
+  }
+}
+
+TEST(Allreduce, HalfTypesAreExactWhereTheSumIs) {
+  const Context world = init();
+  const auto whole = whole_numbers<float>(0, 5000);
+  for (const DataType type : {DataType::float16, DataType::bfloat16}) {
+    const auto narrow = [&](float value) {
+      return type == DataType::float16 ? to_float16(value) : to_bfloat16(value);
+    };
+    std::vector<std::uint16_t> values;
+    std::vector<std::uint16_t> expected;
+    for (const float value : whole) {
+      const float small = std::fmod(value, 16.0F);  // exact in bfloat16's 8 bits, and four times it
+      values.push_back(narrow(small * static_cast<float>(world.rank() == 0 ? 1 : 2)));
+      expected.push_back(narrow(small * static_cast<float>(2 * world.size() - 1)));
+    }
+    allreduce(world, {values.data(), type, {5000}, {}}, {.name = "half", .op = ReduceOp::sum});
+    EXPECT_EQ(values, expected) << name_of(type);
+  }
+}
+
+std::vector<float> random_floats(std::uint64_t seed, std::int64_t count) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+/// Any order of additions errs by at most (n-1) * eps * sum|x| to first order (Higham, Accuracy and
+/// Stability of Numerical Algorithms, 4.2); one more eps for the multiplication by 1/n.
+TEST(Allreduce, RandomFloatsAreWithinTheBoundOfSummationAndEqualOnEveryRank) {
+  const Context world = init();
+  const std::uint64_t seed = test::seed();
+  const auto n = static_cast<double>(world.size());
+  for (const std::int64_t count : kSizes) {
+    auto mine = random_floats(seed + static_cast<std::uint64_t>(world.rank()), count);
+    std::vector<double> sum(mine.size()), magnitude(mine.size());
+    for (int rank = 0; rank < world.size(); ++rank) {
+      const auto theirs = random_floats(seed + static_cast<std::uint64_t>(rank), count);
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        sum[i] += theirs[i];
+        magnitude[i] += std::abs(theirs[i]);
+      }
+    }
+    allreduce(world, view(mine.data(), count), {.name = "average"});
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      const double bound = n * std::numeric_limits<float>::epsilon() * magnitude[i] / n;
+      ASSERT_NEAR(mine[i], sum[i] / n, bound) << "element " << i << " of " << count;
+    }
+    EXPECT_TRUE(test::same_everywhere(world, mine.data(), mine.size() * sizeof(float)));
+  }
+}
+
+/// Whatever was fused, wherever a tensor lies: the same bits (with the direct algorithm).
+TEST(Allreduce, BitsDependNeitherOnFusionNorOnPositionNorOnTheRun) {
+  std::vector<std::vector<float>> first_run;
+  for (int run = 0; run < 2; ++run) {
+    const Context world = init();
+    const auto seed = 77 + static_cast<std::uint64_t>(world.rank()) * 1000;
+    constexpr std::size_t kTensors = 20;
+    const auto count_of = [](std::size_t t) { return static_cast<std::int64_t>(1 + t * t * 61); };
+    std::vector<std::vector<float>> alone, together;
+    for (std::size_t t = 0; t < kTensors; ++t) {
+      alone.push_back(random_floats(seed + t, count_of(t)));
+      together.push_back(alone.back());
+      allreduce(world, view(alone[t].data(), count_of(t)), {.name = "alone" + std::to_string(t)});
+    }
+    for (int round = 0; round < 4; ++round) {
+      std::vector<Handle> handles;
+      for (std::size_t t = 0; t < kTensors; ++t) {
+        together[t] = random_floats(seed + t, count_of(t));
+        handles.push_back(allreduce_async(world, view(together[t].data(), count_of(t)),
+                                          {.name = "together" + std::to_string(t)}));
+      }
+      for (Handle& handle : handles) handle.wait();
+      ASSERT_EQ(together, alone) << "round " << round;
+    }
+    Buffer bucket(world, 1 << 20);
+    auto* inside = reinterpret_cast<float*>(bucket.data()) + 5;
+    const auto values = random_floats(seed + 9, count_of(9));
+    std::copy(values.begin(), values.end(), inside);
+    allreduce(world, view(inside, count_of(9)), {.name = "bucket"});
+    EXPECT_EQ(std::vector<float>(inside, inside + count_of(9)), alone[9]);
+    if (run == 0) first_run = alone;
+    EXPECT_EQ(alone, first_run);
+  }
+}
+
+TEST(Allreduce, ABufferIsUsedInPlaceAndItsNeighboursAreLeftAlone) {
+  const Context world = init();
+  Buffer buffer(world, 64 * 1024);
+  auto* values = reinterpret_cast<std::int32_t*>(buffer.data());
+  for (const std::int64_t count : {1, 15, 16, 1000, 16000}) {
+    std::fill(values, values + 16384, -1);
+    std::fill(values + 3, values + 3 + count, world.rank() + 1);
+    allreduce(world, view(values + 3, count), {.name = "inside", .op = ReduceOp::sum});
+    const int n = world.size();
+    EXPECT_EQ(values[2], -1);
+    EXPECT_EQ(std::count(values + 3, values + 3 + count, n * (n + 1) / 2), count);
+    EXPECT_EQ(values[3 + count], -1);
+  }
+}
+
+TEST(Allreduce, AnAverageOfIntegersAndOtherNonsenseAreRefusedAtOnce) {
+  const Context world = init();
+  std::vector<std::int32_t> values(4, 1);
+  const auto code_of = [&](const TensorView& tensor, const AllreduceOptions& options) {
+    try {
+      allreduce(world, tensor, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.tensor(), options.name);
+      return error.code();
+    }
+    return ErrorCode::transport;
+  };
+  EXPECT_EQ(code_of(view(values.data(), 4), {.name = "x"}), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of({nullptr, DataType::float32, {3}, {}}, {.name = "x"}),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of({values.data(), DataType::float32, {4}, {DeviceKind::cuda, 0}}, {.name = "x"}),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(view(values.data(), 4), {.name = "x", .op = ReduceOp::sum, .process_set = 3}),
+            ErrorCode::invalid_argument);
+  allreduce(world, view(values.data(), 4), {.name = "x", .op = ReduceOp::sum});
+  EXPECT_EQ(values[0], world.size());
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,136 @@
+// One fault a run, for faults_test.sh: what the other ranks see of it.
+#include <hora/hora.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// One line at once, so that lines of several ranks do not mix.
+void say(const hora::Context& world, const std::string& text) {
+  std::printf("%s\n", ("rank " + std::to_string(world.rank()) + ": " + text).c_str());
+  std::fflush(stdout);
+}
+
+hora::Handle submit(const hora::Context& world, std::vector<float>& values,
+                    const std::string& name) {
+  return hora::allreduce_async(
+      world, hora::view(values.data(), static_cast<std::int64_t>(values.size())), {.name = name});
+}
+
+/// These ranks come late to "late" by `delay`; before that, `known` times together.
+int late(int argc, char** argv) {
+  const hora::Context world = hora::init();
+  const int known = std::stoi(argv[2]);
+  const std::chrono::milliseconds delay(std::stoi(argv[3]));
+  std::vector<float> values(100, 1.0F);
+  for (int i = 0; i < known; ++i) submit(world, values, "late").wait();
+  for (int i = 4; i < argc; ++i) {
+    if (std::stoi(argv[i]) == world.rank()) std::this_thread::sleep_for(delay);
+  }
+  submit(world, values, "late").wait();
+  say(world, "done");
+  return 0;
+}
+
+void throw_with_open_handles(const hora::Context& world, int thrower) {
+  std::vector<float> mine(1000, 1.0F);
+  std::vector<float> other(1000, 1.0F);
+  hora::Handle first = submit(world, mine, "first");
+  hora::Handle second = submit(world, other, "second");
+  if (world.rank() == thrower) throw std::runtime_error("the application's own error");
+  first.wait();
+  second.wait();
+  // What the thrower never submits.
+  submit(world, mine, "third").wait();
+  say(world, "third is complete");
+}
+
+int caught_in_main(int thrower) {
+  try {
+    const hora::Context world = hora::init();
+    throw_with_open_handles(world, thrower);
+    return 0;
+  } catch (const std::exception& error) {
+    std::printf("caught: %s\n", error.what());
+    return 0;  // not even a caught exception makes the job a success
+  }
+}
+
+int uncaught(int thrower) {
+  const hora::Context world = hora::init();
+  throw_with_open_handles(world, thrower);
+  return 0;
+}
+
+int init_only() {
+  try {
+    const hora::Context world = hora::init();
+    say(world, "started");
+    return 0;
+  } catch (const hora::Error& error) {
+    const std::string code(name_of(error.code()));
+    std::printf("%s\n", (code + ": " + error.what()).c_str());
+    std::fflush(stdout);
+    return 3;
+  }
+}
+
+/// Rank 0 leaves; the others wait for what it has not submitted, known or new.
+int shutdown_early(int known) {
+  hora::Context world = hora::init();
+  std::vector<float> values(100, 1.0F);
+  for (int i = 0; i < known; ++i) submit(world, values, "g").wait();
+  const auto begin = std::chrono::steady_clock::now();
+  if (world.rank() == 0) {
+    std::this_thread::sleep_for(200ms);
+    world.shutdown();
+    say(world, "left");
+    return 0;
+  }
+  try {
+    submit(world, values, "g").wait();
+    say(world, "no error");
+  } catch (const hora::Error& error) {
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - begin);
+    const bool in_time = waited < 200ms + 1s;
+    say(world, std::string(name_of(error.code())) + (in_time ? " in time: " : " too late: ") +
+                   error.what());
+  }
+  world.shutdown();
+  return 0;
+}
+
+int exits(int code) {
+  const hora::Context world = hora::init();
+  std::vector<float> values(100, 1.0F);
+  submit(world, values, "g").wait();
+  if (world.rank() == world.size() - 1) std::exit(code);
+  submit(world, values, "g").wait();
+  say(world, "no error");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view mode = argc > 1 ? argv[1] : "";
+  const int number = argc > 2 ? std::atoi(argv[2]) : 0;
+  if (mode == "late" && argc > 3) return late(argc, argv);
+  if (mode == "throw-caught") return caught_in_main(number);
+  if (mode == "throw-uncaught") return uncaught(number);
+  if (mode == "init") return init_only();
+  if (mode == "shutdown-early") return shutdown_early(number);
+  if (mode == "exit") return exits(number);
+  std::fprintf(stderr, "unknown mode\n");
+  return 2;
+}

@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# Exit codes, messages and times of fault_program under mpirun.
+# Usage: faults_test.sh GROUP PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
+#   GROUP  overdue_new, overdue_known, exceptions, settings or leaving
+set -uo pipefail
+group=$1 program=$2
+shift 2
+mpi=("$@")
+failures=0
+output='' code=0 seconds=0
+
+# run COMMAND...: into output, code and seconds; 30 s stand for "it hangs".
+run() {
+  local begin=$SECONDS
+  output=$(timeout --kill-after=5 30 "$@" 2>&1)
+  code=$?
+  seconds=$((SECONDS - begin))
+}
+
+failed() {
+  echo "$1; exit code $code after $seconds s, output:"
+  echo "$output"
+  failures=$((failures + 1))
+}
+
+# expect NAME zero|nonzero [TEXT...]: every text must be in the output.
+expect() {
+  local name=$1 wanted=$2 text before=$failures
+  shift 2
+  case $wanted in
+    zero) ((code == 0)) || failed "$name: should succeed" ;;
+    nonzero)
+      ((code != 0 && code != 124 && code != 137)) || failed "$name: should fail by itself"
+      ;;
+  esac
+  for text in "$@"; do
+    [[ $output == *"$text"* ]] || failed "$name: no '$text'"
+  done
+  ((failures == before)) && echo "$name: ok"
+}
+
+# never NAME TEXT
+never() {
+  [[ $output != *"$2"* ]] || failed "$1: '$2' should not be there"
+}
+
+# within NAME SECONDS
+within() {
+  ((seconds <= $2)) || failed "$1: took longer than $2 s"
+}
+
+# overdue NAME RANKS RANKS_PER_NODE KNOWN TEXT LATE_RANKS...: the warning must say TEXT
+overdue() {
+  local name=$1 ranks=$2 per_node=$3 known=$4 text=$5
+  shift 5
+  run env HORA_STALL_WARNING=300ms HORA_RANKS_PER_NODE="$per_node" \
+    "${mpi[@]}" "$ranks" "$program" late "$known" 2500 "$@"
+  expect "$name" zero "tensor \"late\" is waited for by $text"
+}
+
+case $group in
+  overdue_*)
+    known=$([[ $group == overdue_new ]] && echo 0 || echo 2)
+    overdue "one node" 4 0 "$known" \
+      "ranks 0, 2, 3 and has not been submitted by ranks 1." 1
+    overdue "two nodes, a rank of the other node" 4 2 "$known" \
+      "ranks 0-2 and has not been submitted by ranks 3." 3
+    overdue "two nodes, all of the root's" 4 2 "$known" \
+      "ranks 2, 3 and has not been submitted by ranks 0, 1" 0 1
+    overdue "one rank a node" 4 1 "$known" \
+      "ranks 0, 2 and has not been submitted by ranks 1, 3" 1 3
+    ;;
+  exceptions)
+    for mode in throw-caught throw-uncaught; do
+      for per_node in 0 1; do
+        for thrower in 0 1; do
+          name="$mode on rank $thrower, ranks per node $per_node"
+          run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" $mode $thrower
+          expect "$name" nonzero
+          within "$name" 10
+          never "$name" "third is complete"
+        done
+      done
+    done
+    ;;
+  settings)
+    colon=("${mpi[@]}" 1 env HORA_FUSION_THRESHOLD=1MiB "$program" init : -np 1
+      env HORA_FUSION_THRESHOLD=2MiB "$program" init)
+    run "${colon[@]}"
+    expect "another value on rank 1" nonzero \
+      "invalid_setting: HORA_FUSION_THRESHOLD is 2MiB on rank 1 but 1MiB on rank 0"
+    count=$(grep -c '^invalid_setting: HORA_FUSION_THRESHOLD' <<< "$output")
+    ((count == 2)) || failed "another value on rank 1: told by $count of 2 ranks"
+    never "another value on rank 1" started
+
+    run "${mpi[@]}" 1 "$program" init : -np 1 env HORA_FUSION_TRESHOLD=1 "$program" init
+    expect "an unknown name on rank 1" nonzero \
+      "invalid_setting: rank 1: HORA_FUSION_TRESHOLD=\"1\"" "did you mean HORA_FUSION_THRESHOLD"
+    count=$(grep -c '^invalid_setting: rank 1: HORA_FUSION_TRESHOLD' <<< "$output")
+    ((count == 2)) || failed "an unknown name on rank 1: told by $count of 2 ranks"
+
+    run "${mpi[@]}" 1 env HORA_SPIN=10us "$program" init : -np 1 "$program" init
+    expect "a value on rank 0 alone" zero "rank 1: started"
+    ;;
+  leaving)
+    for per_node in 0 1; do
+      for known in 0 2; do
+        name="shutdown while others wait, known $known, ranks per node $per_node"
+        run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 "$program" shutdown-early $known
+        expect "$name" zero "rank 0: left" "rank 1: shut_down in time: " \
+          "rank 2: shut_down in time: " "rank 0 has called shutdown()"
+      done
+      for exit_code in 0 3; do
+        name="exit($exit_code) without shutdown, ranks per node $per_node"
+        run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" exit $exit_code
+        expect "$name" nonzero "rank 1 exits without Context::shutdown()"
+        never "$name" "no error"
+        within "$name" 10
+      done
+    done
+    ;;
+  *)
+    echo "unknown group $group"
+    exit 2
+    ;;
+esac
+((failures == 0))

@@ -1,0 +1,85 @@
+#include "ops/context/node_discovery.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using Reach = std::vector<std::vector<bool>>;
+
+Reach everybody(std::size_t count) {
+  return Reach(count, std::vector<bool>(count, true));
+}
+
+TEST(GroupByReach, OneGroupWhereAllReachAll) {
+  EXPECT_EQ(group_by_reach(everybody(1)), std::vector<int>{0});
+  EXPECT_EQ(group_by_reach(everybody(4)), (std::vector<int>{0, 0, 0, 0}));
+  EXPECT_TRUE(group_by_reach({}).empty());
+}
+
+TEST(GroupByReach, OneDirectionIsNotEnough) {
+  Reach reach = everybody(3);
+  reach[0][2] = false;
+  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
+  reach = everybody(3);
+  reach[2][0] = false;
+  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
+}
+
+TEST(GroupByReach, ARankThatReachesNobodyStandsAlone) {
+  Reach reach = everybody(4);
+  for (std::size_t i = 0; i < 4; ++i) reach[1][i] = i == 1;
+  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 1, 0, 0}));
+}
+
+TEST(GroupByReach, TwoNamespacesOnOneHost) {
+  Reach reach(6, std::vector<bool>(6, false));
+  for (std::size_t i = 0; i < 6; ++i) {
+    for (std::size_t j = 0; j < 6; ++j) reach[i][j] = i % 2 == j % 2;
+  }
+  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 1, 0, 1, 0, 1}));
+}
+
+TEST(GroupByReach, AllMembersMustBeReachedNotJustTheFirst) {
+  Reach reach = everybody(3);
+  reach[1][2] = false;
+  EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
+}
+
+TEST(GroupByReach, GroupsOfRandomReachAreMutualAndGreedy) {
+  auto random = test::generator();
+  for (int round = 0; round < 500; ++round) {
+    const std::size_t count = 1 + random() % 9;
+    Reach reach = everybody(count);
+    for (auto& row : reach) {
+      for (std::size_t j = 0; j < count; ++j) row[j] = random() % 4 != 0;
+    }
+    const auto mutual = [&](std::size_t i, std::size_t j) { return reach[i][j] && reach[j][i]; };
+    const auto group = group_by_reach(reach);
+    ASSERT_EQ(group.size(), count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto first = static_cast<std::size_t>(group[i]);
+      ASSERT_LE(first, i);
+      ASSERT_EQ(group[first], group[i]) << "named after its first member";
+      for (std::size_t j = 0; j < i; ++j) {
+        if (group[j] == group[i]) {
+          ASSERT_TRUE(mutual(i, j)) << i << " and " << j << " share no memory";
+        }
+      }
+      // No earlier group would have taken it.
+      for (std::size_t other = 0; other < first; ++other) {
+        if (group[other] != static_cast<int>(other)) continue;
+        bool fits = true;
+        for (std::size_t j = other; j < i; ++j) {
+          if (group[j] == static_cast<int>(other)) fits = fits && mutual(i, j);
+        }
+        ASSERT_FALSE(fits) << i << " would fit into group " << other;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hora

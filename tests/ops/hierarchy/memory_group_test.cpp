@@ -1,0 +1,133 @@
+#include "ops/hierarchy/memory_group.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/ops/hierarchy/bound_tensors.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using test::BoundTensors;
+
+constexpr PlanLimits kOneUnit{.fusion_bytes = 1 << 20, .chunk_bytes = 1 << 10};
+const std::vector<std::int64_t> kElements = {1, 300, 0, 16, 17, 777};
+
+class MemoryGroupOf : public testing::TestWithParam<int> {
+ protected:
+  int ranks() const { return GetParam(); }
+  std::mt19937_64 random_ = test::generator();
+
+  /// Every rank its slice of the whole unit, ranks in a random order.
+  void run_all(const BoundUnit& unit) {
+    for (const int rank : shuffled()) {
+      MemoryGroup group(rank, ranks());
+      EXPECT_TRUE(group.run(unit, {0, unit.unit.bytes}).poll());
+    }
+  }
+  std::vector<int> shuffled() {
+    std::vector<int> order(static_cast<std::size_t>(ranks()));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random_);
+    return order;
+  }
+  /// On every rank each element of every tensor is `expected(tensor, at)`.
+  template <class T, class F>
+  void expect_everywhere(const BoundTensors<T>& tensors, F&& expected) {
+    for (std::size_t t = 0; t < kElements.size(); ++t) {
+      for (int r = 0; r < ranks(); ++r) {
+        for (std::size_t i = 0; i < static_cast<std::size_t>(kElements[t]); ++i) {
+          ASSERT_EQ(tensors.now(t, r, i), expected(t, i))
+              << "tensor " << t << " rank " << r << " at " << i;
+        }
+      }
+    }
+    EXPECT_TRUE(tensors.guards_intact());
+  }
+};
+
+TEST_P(MemoryGroupOf, SumsAndScalesOnAllRanks) {
+  BoundTensors<float> tensors(kElements, ranks(), random_);
+  run_all(tensors.unit(OperationKind::allreduce, kOneUnit, 0.25));
+  expect_everywhere(tensors,
+                    [&](std::size_t t, std::size_t i) { return tensors.sum(t, i) * 0.25F; });
+}
+
+TEST_P(MemoryGroupOf, SumsIntegersAndBytes) {
+  BoundTensors<std::int64_t> wide(kElements, ranks(), random_);
+  run_all(wide.unit(OperationKind::allreduce, kOneUnit));
+  expect_everywhere(wide, [&](std::size_t t, std::size_t i) { return wide.sum(t, i); });
+  BoundTensors<std::uint8_t> narrow(kElements, ranks(), random_);
+  run_all(narrow.unit(OperationKind::allreduce, kOneUnit));
+  expect_everywhere(narrow, [&](std::size_t t, std::size_t i) { return narrow.sum(t, i); });
+}
+
+TEST_P(MemoryGroupOf, BroadcastsFromEachRoot) {
+  for (int root = 0; root < ranks(); ++root) {
+    BoundTensors<double> tensors(kElements, ranks(), random_);
+    BoundUnit unit = tensors.unit(OperationKind::broadcast, kOneUnit);
+    unit.root_local = root;
+    run_all(unit);
+    expect_everywhere(tensors,
+                      [&](std::size_t t, std::size_t i) { return tensors.before(t, root, i); });
+  }
+}
+
+// As the pipeline calls it, with any number of slices up to the number of ranks.
+TEST_P(MemoryGroupOf, ScatterIntoStagingAndGatherGiveTheSum) {
+  for (int slices = 1; slices <= ranks(); ++slices) {
+    BoundTensors<float> tensors(kElements, ranks(), random_);
+    const BoundUnit unit = tensors.unit(OperationKind::allreduce, kOneUnit, 0.5);
+    struct Part {
+      MemoryGroup group;
+      Range slice;
+      std::vector<float> staging;
+    };
+    std::vector<Part> parts;
+    for (std::size_t c = 0; c < unit.unit.chunks(); ++c) {
+      for (int s = 0; s < slices; ++s) {
+        const Range slice = slice_range(chunk_range(unit.unit, c), s, slices);
+        Part& part = parts.emplace_back(
+            Part{MemoryGroup(s, ranks()), slice, std::vector<float>(slice.bytes / 4, -1.0F)});
+        auto* const staging = reinterpret_cast<std::byte*>(part.staging.data());
+        EXPECT_TRUE(part.group.reduce_scatter(unit, slice, staging).poll());
+      }
+    }
+    EXPECT_TRUE(tensors.unchanged()) << "the sums are in staging only, and not scaled";
+    for (Part& part : parts) {
+      for (float& value : part.staging) value *= 0.5F;  // what the cross group does
+    }
+    std::shuffle(parts.begin(), parts.end(), random_);
+    for (Part& part : parts) {
+      const auto* const staging = reinterpret_cast<const std::byte*>(part.staging.data());
+      EXPECT_TRUE(part.group.all_gather(unit, part.slice, staging).poll());
+    }
+    expect_everywhere(tensors,
+                      [&](std::size_t t, std::size_t i) { return tensors.sum(t, i) * 0.5F; });
+  }
+}
+
+TEST_P(MemoryGroupOf, ABroadcastsStagingHoldsTheRootsBytes) {
+  const int root = ranks() - 1;
+  BoundTensors<std::int32_t> tensors(kElements, ranks(), random_);
+  BoundUnit unit = tensors.unit(OperationKind::broadcast, kOneUnit);
+  unit.root_local = root;
+  const Range whole{0, unit.unit.bytes};
+  std::vector<std::int32_t> staging(whole.bytes / 4);
+  auto* const bytes = reinterpret_cast<std::byte*>(staging.data());
+  MemoryGroup group(0, ranks());
+  EXPECT_TRUE(group.reduce_scatter(unit, whole, bytes).poll());
+  EXPECT_TRUE(tensors.unchanged());
+  EXPECT_TRUE(group.all_gather(unit, whole, bytes).poll());
+  expect_everywhere(tensors,
+                    [&](std::size_t t, std::size_t i) { return tensors.before(t, root, i); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, MemoryGroupOf, testing::Values(1, 2, 3, 5),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,271 @@
+// The pipeline over groups whose work completes after random numbers of polls, in any order.
+#include "ops/hierarchy/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <random>
+#include <set>
+
+#include "tests/core/board/shared_board.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using Random = std::mt19937_64;
+
+/// Done after some polls; tells `done` then.
+class Slow final : public PendingWork {
+ public:
+  Slow(std::uint64_t polls, std::function<void()> done) : polls_(polls), done_(std::move(done)) {}
+  bool poll() override {
+    EXPECT_FALSE(complete_) << "polled again after its end";
+    if (polls_-- > 0) return false;
+    complete_ = true;
+    done_();
+    return true;
+  }
+
+ private:
+  std::uint64_t polls_;
+  std::function<void()> done_;
+  bool complete_ = false;
+};
+
+/// What the pipeline has asked for, checked as it asks.
+struct Trace {
+  explicit Trace(Random& generator, std::uint64_t most_polls)
+      : random(generator), slowest(most_polls) {}
+
+  Completion slow(std::function<void()> done) {
+    const std::uint64_t polls = random() % (slowest + 1);
+    if (polls == 0 && random() % 2 == 0) {
+      done();
+      return {};  // complete at once
+    }
+    return Completion(std::make_unique<Slow>(polls, std::move(done)));
+  }
+
+  Random& random;
+  std::uint64_t slowest;
+  std::vector<Range> scattered, gathered;  ///< slices, in the order of their start
+  std::vector<std::uint64_t> sequences;    ///< of the cross group
+  std::vector<std::size_t> crossed_bytes;
+  std::set<const std::byte*> staging_in_use;
+  std::size_t most_in_use = 0;
+  std::size_t gathers_complete = 0;
+  std::size_t runs_complete = 0;
+  std::set<std::uint64_t> scatters_open;  ///< their order numbers
+  std::set<const std::byte*> crossing;
+};
+
+struct FakeLocal final : LocalGroup {
+  explicit FakeLocal(Trace& t) : trace(t) {}
+
+  Completion run(const BoundUnit& unit, Range chunk) override {
+    EXPECT_EQ(chunk, (Range{0, unit.unit.bytes}));
+    EXPECT_EQ(trace.runs_complete, runs_started++) << "one unit after the other";
+    return trace.slow([this] { ++trace.runs_complete; });
+  }
+  Completion reduce_scatter(const BoundUnit&, Range slice, std::byte* staging) override {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(staging) % 64, 0u);
+    EXPECT_TRUE(trace.staging_in_use.insert(staging).second) << "the slot is in use";
+    trace.most_in_use = std::max(trace.most_in_use, trace.staging_in_use.size());
+    const std::uint64_t number = trace.scattered.size();
+    trace.scattered.push_back(slice);
+    trace.scatters_open.insert(number);
+    return trace.slow([this, number] { trace.scatters_open.erase(number); });
+  }
+  Completion all_gather(const BoundUnit&, Range slice, const std::byte* staging) override {
+    EXPECT_FALSE(trace.crossing.contains(staging)) << "before the network is done with it";
+    trace.staging_in_use.insert(staging);  // a broadcast's slot has no input here
+    trace.gathered.push_back(slice);
+    return trace.slow([this, staging] {
+      trace.staging_in_use.erase(staging);
+      ++trace.gathers_complete;
+    });
+  }
+
+  Trace& trace;
+  std::size_t runs_started = 0;
+};
+
+struct FakeCross final : CrossGroup {
+  explicit FakeCross(Trace& t) : trace(t) {}
+
+  Completion start(std::span<std::byte> staging, std::uint64_t sequence) {
+    EXPECT_GT(staging.size(), 0u);
+    trace.sequences.push_back(sequence);
+    trace.crossed_bytes.push_back(staging.size());
+    trace.crossing.insert(staging.data());
+    std::fill(staging.begin(), staging.end(), std::byte{1});  // the whole slot is there
+    return trace.slow([this, at = staging.data()] { trace.crossing.erase(at); });
+  }
+  Completion allreduce(DataType type, std::span<std::byte> staging, double scale,
+                       std::uint64_t sequence) override {
+    EXPECT_EQ(type, DataType::float64);
+    EXPECT_EQ(scale, 0.125);
+    EXPECT_EQ(staging.size() % 8, 0u);
+    EXPECT_TRUE(trace.staging_in_use.contains(staging.data()));
+    return start(staging, sequence);
+  }
+  Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override {
+    EXPECT_EQ(root, 1);
+    return start(staging, sequence);
+  }
+
+  Trace& trace;
+};
+
+BoundUnit unit_of(std::size_t bytes, std::size_t chunk_bytes,
+                  OperationKind kind = OperationKind::allreduce) {
+  BoundUnit bound;
+  bound.unit.kind = kind;
+  bound.unit.type = DataType::float64;
+  bound.unit.bytes = bytes;
+  bound.unit.chunk_bytes = chunk_bytes;
+  bound.scale = 0.125;
+  bound.root_node = 1;
+  return bound;
+}
+
+struct OneRank {
+  OneRank(const PipelineOptions& options, Random& random, std::uint64_t slowest)
+      : board({.local_size = 1, .id_capacity = 8, .single_node = false}),
+        trace(random, slowest),
+        local(trace),
+        cross(trace),
+        pipeline(options, board[0], local, options.nodes > 1 ? &cross : nullptr) {}
+
+  test::SharedBoard board;
+  Trace trace;
+  FakeLocal local;
+  FakeCross cross;
+  Pipeline pipeline;
+};
+
+constexpr std::size_t kMostAdvances = 100000;
+
+TEST(Pipeline, StartsEveryStageInOrderAndNeverExceedsItsSlots) {
+  auto random = test::generator();
+  for (int round = 0; round < 400; ++round) {
+    PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1, .slots = 4};
+    options.slots = 1 + random() % 6;
+    options.slices = 1 + static_cast<int>(random() % 4);
+    options.local_rank = static_cast<int>(random() % static_cast<std::uint64_t>(options.slices));
+    OneRank rank(options, random, random() % 8);
+
+    // Uneven: most units end in a short chunk, some slices are empty.
+    std::vector<Range> slices;
+    std::vector<std::size_t> chunks_until_unit;
+    std::deque<BoundUnit> units;
+    for (std::uint64_t u = 1 + random() % 8; u > 0; --u) {
+      const std::size_t bytes = random() % 4 == 0 ? 0 : 64 * (1 + random() % 60);
+      units.push_back(unit_of(bytes, 64 * (1 + random() % 20)));
+      for (std::size_t c = 0; c < units.back().unit.chunks(); ++c) {
+        slices.push_back(
+            slice_range(chunk_range(units.back().unit, c), options.local_rank, options.slices));
+      }
+      chunks_until_unit.push_back(slices.size());
+    }
+    const std::size_t unit_count = units.size();
+    std::size_t advances = 0;
+    while (rank.pipeline.completed() < unit_count) {
+      if (!units.empty() && random() % 3 == 0) {
+        rank.pipeline.start(std::move(units.front()));
+        units.pop_front();
+      }
+      rank.pipeline.advance();
+      const std::uint64_t completed = rank.pipeline.completed();
+      if (completed > 0) {
+        ASSERT_GE(rank.trace.gathers_complete, chunks_until_unit[completed - 1])
+            << "complete before its last chunk was spread";
+      }
+      ASSERT_LT(++advances, kMostAdvances) << "no end";
+    }
+    EXPECT_FALSE(rank.pipeline.polls());
+    EXPECT_FALSE(rank.pipeline.advance());
+    EXPECT_EQ(rank.trace.scattered, slices);
+    EXPECT_EQ(rank.trace.gathered, slices);
+    EXPECT_LE(rank.trace.most_in_use, options.slots);
+    std::vector<std::uint64_t> sequences;
+    std::vector<std::size_t> bytes;
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      if (slices[i].bytes == 0) continue;  // nothing to sum: but the number is used up
+      sequences.push_back(i);
+      bytes.push_back(slices[i].bytes);
+    }
+    EXPECT_EQ(rank.trace.sequences, sequences);
+    EXPECT_EQ(rank.trace.crossed_bytes, bytes);
+  }
+}
+
+TEST(Pipeline, StagesOverlap) {
+  auto random = test::generator();
+  OneRank rank({.node = 0, .nodes = 2, .local_rank = 0, .slices = 1, .slots = 4}, random, 20);
+  rank.pipeline.start(unit_of(64 * 40, 64));
+  std::size_t overlapping = 0;
+  for (std::size_t i = 0; i < kMostAdvances && rank.pipeline.completed() == 0; ++i) {
+    rank.pipeline.advance();
+    if (!rank.trace.scatters_open.empty() && !rank.trace.crossing.empty()) ++overlapping;
+  }
+  EXPECT_EQ(rank.pipeline.completed(), 1u);
+  EXPECT_EQ(rank.trace.most_in_use, 4u);
+  EXPECT_GT(overlapping, 0u);
+}
+
+TEST(Pipeline, ABroadcastTakesInputOnTheRootsNodeOnly) {
+  auto random = test::generator();
+  for (const int node : {0, 1}) {
+    OneRank rank({.node = node, .nodes = 2, .local_rank = 0, .slices = 1}, random, 5);
+    rank.pipeline.start(unit_of(64 * 10, 128, OperationKind::broadcast));
+    for (std::size_t i = 0; i < kMostAdvances && rank.pipeline.completed() == 0; ++i) {
+      rank.pipeline.advance();
+    }
+    EXPECT_EQ(rank.trace.scattered.size(), node == 1 ? 5u : 0u);
+    EXPECT_EQ(rank.trace.crossed_bytes, std::vector<std::size_t>(5, 128));
+    EXPECT_EQ(rank.trace.gathered.size(), 5u);
+  }
+}
+
+TEST(Pipeline, OneNodeRunsUnitsWholeOneAfterTheOther) {
+  auto random = test::generator();
+  OneRank rank({.node = 0, .nodes = 1, .local_rank = 0, .slices = 1}, random, 6);
+  for (const std::size_t bytes : {640u, 0u, 64u}) rank.pipeline.start(unit_of(bytes, 64));
+  EXPECT_TRUE(rank.pipeline.polls());
+  for (std::size_t i = 0; i < kMostAdvances && rank.pipeline.completed() < 3; ++i) {
+    rank.pipeline.advance();
+    ASSERT_EQ(rank.pipeline.completed(), rank.trace.runs_complete);
+  }
+  EXPECT_EQ(rank.trace.runs_complete, 3u);
+  EXPECT_FALSE(rank.pipeline.polls());
+}
+
+TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
+  auto random = test::generator();
+  test::SharedBoard board({.local_size = 2, .id_capacity = 8, .single_node = false});
+  Trace trace(random, 3);
+  FakeLocal local(trace);
+  FakeCross cross(trace);
+  const PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
+  PipelineOptions other = options;
+  other.local_rank = 1;
+  Pipeline with_slice(options, board[0], local, &cross);
+  Pipeline without(other, board[1], local, nullptr);
+  for (Pipeline* pipeline : {&with_slice, &without}) pipeline->start(unit_of(640, 64));
+  EXPECT_TRUE(without.advance());
+  EXPECT_EQ(without.completed(), 0u);
+  EXPECT_EQ(without.awaited(), 1u) << "its completion depends on local peers alone";
+  EXPECT_EQ(with_slice.awaited(), 0u) << "it has work of its own";
+  for (std::size_t i = 0; i < kMostAdvances && with_slice.completed() == 0; ++i) {
+    with_slice.advance();
+  }
+  EXPECT_EQ(without.completed(), 1u);
+  EXPECT_EQ(without.awaited(), 0u);
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,21 @@
+# Fails where an object of ops/local with instruction-set flags defines a weak function: the
+# linker could keep that copy for the whole program, which then dies on a CPU without the instructions.
+string(REPLACE "|" ";" objects "${OBJECTS}")
+set(checked 0)
+foreach(object IN LISTS objects)
+  if(NOT object MATCHES "kernels_[a-z0-9]+\\.cpp")
+    continue()
+  endif()
+  execute_process(COMMAND ${NM} --demangle --defined-only ${object}
+    OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]* W [^\n]*" shared "${symbols}")
+  if(shared)
+    list(JOIN shared "\n" shared)
+    message(FATAL_ERROR "${object} defines functions that other objects may share:\n${shared}")
+  endif()
+  math(EXPR checked "${checked} + 1")
+endforeach()
+if(checked EQUAL 0)
+  message(FATAL_ERROR "No kernels_*.cpp among the objects '${OBJECTS}'")
+endif()
+message("${checked} objects share no code")

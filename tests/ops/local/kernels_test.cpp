@@ -1,0 +1,254 @@
+#include "ops/local/kernels.h"
+
+#include <gtest/gtest.h>
+#include <hora/error.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include "ops/local/kernel_table.h"
+#include "tests/ops/local/serial_model.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using test::Direct;
+using test::Half;
+using test::random_element;
+using test::serial_sum;
+
+/// Blocks of one allocation, each at `shift` elements past a 64-byte boundary.
+template <class Stored>
+class Blocks {
+ public:
+  Blocks(std::size_t blocks, std::size_t count, std::size_t shift)
+      : stride_((count + shift) * sizeof(Stored) / 64 * 64 + 128),
+        shift_(shift * sizeof(Stored)),
+        memory_(blocks * stride_ + 64) {}
+  std::byte* operator[](std::size_t block) {
+    std::byte* const start = memory_.data();
+    const std::size_t to_line = (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64;
+    return start + to_line + block * stride_ + shift_;
+  }
+
+ private:
+  std::size_t stride_;
+  std::size_t shift_;
+  std::vector<std::byte> memory_;
+};
+
+template <class Model>
+class ReduceTest : public testing::Test {
+ protected:
+  using Stored = typename Model::Stored;
+  using Vectors = std::vector<std::vector<Stored>>;
+
+  static Vectors random_inputs(std::size_t inputs, std::size_t count, std::mt19937_64& random) {
+    Vectors values(inputs, std::vector<Stored>(count));
+    for (auto& input : values) {
+      std::ranges::generate(input, [&] { return random_element<Model>(random); });
+    }
+    return values;
+  }
+
+  /// Equal to the bit; of NaN only that it is one.
+  static void expect_equal(const std::byte* memory, const std::vector<Stored>& expected) {
+    if (expected.empty() ||
+        std::memcmp(memory, expected.data(), expected.size() * sizeof(Stored)) == 0) {
+      return;
+    }
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      Stored value;
+      std::memcpy(&value, memory + i * sizeof(Stored), sizeof value);
+      if (Model::is_nan(expected[i]) && Model::is_nan(value)) continue;
+      ASSERT_EQ(std::memcmp(&value, &expected[i], sizeof value), 0)
+          << "element " << i << " is " << +value << ", expected " << +expected[i];
+    }
+  }
+
+  /// One call; `outputs` of them, `in_place` as far as there are inputs (in reverse order).
+  static void check(const KernelTable& kernels, const Vectors& values,
+                    const std::vector<Stored>& expected, std::size_t outputs, bool in_place,
+                    std::size_t shift, double scale) {
+    const std::size_t inputs = values.size();
+    const std::size_t count = expected.size();
+    Blocks<Stored> memory(inputs + outputs, count + 1, shift);
+    std::vector<const std::byte*> in;
+    std::vector<std::byte*> out;
+    for (std::size_t k = 0; k < inputs; ++k) {
+      if (count != 0) std::memcpy(memory[k], values[k].data(), count * sizeof(Stored));
+      in.push_back(memory[k]);
+    }
+    for (std::size_t o = 0; o < outputs; ++o) {
+      out.push_back(in_place && o < inputs ? memory[inputs - 1 - o] : memory[inputs + o]);
+      std::memset(out.back() + count * sizeof(Stored), 0x5a, sizeof(Stored));
+    }
+    kernels.reduce[static_cast<std::size_t>(Model::kType)](in.data(), inputs, out.data(), outputs,
+                                                           count, scale);
+    Stored guard;
+    std::memset(&guard, 0x5a, sizeof guard);
+    for (std::size_t o = 0; o < outputs; ++o) {
+      expect_equal(out[o], expected);
+      ASSERT_EQ(std::memcmp(out[o] + count * sizeof(Stored), &guard, sizeof guard), 0)
+          << "wrote past the end";
+    }
+    for (std::size_t k = 0; k < inputs; ++k) {
+      if (count == 0 || (in_place && inputs - 1 - k < outputs)) continue;
+      ASSERT_EQ(std::memcmp(in[k], values[k].data(), count * sizeof(Stored)), 0) << "input changed";
+    }
+  }
+};
+
+using Models =
+    testing::Types<Half<DataType::float16>, Half<DataType::bfloat16>,
+                   Direct<float, DataType::float32>, Direct<double, DataType::float64>,
+                   Direct<std::uint32_t, DataType::int32>, Direct<std::uint64_t, DataType::int64>,
+                   Direct<std::uint8_t, DataType::uint8>>;
+struct ModelName {
+  template <class Model>
+  static std::string GetName(int) {
+    return std::string(name_of(Model::kType));
+  }
+};
+TYPED_TEST_SUITE(ReduceTest, Models, ModelName);
+
+constexpr std::array<std::size_t, 10> kCounts = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4097};
+
+TYPED_TEST(ReduceTest, EqualsTheSerialSumOnEveryInstructionSet) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t count : kCounts) {
+    for (std::size_t inputs = 1; inputs <= 9; ++inputs) {
+      const auto values = this->random_inputs(inputs, count, random);
+      const double scale = inputs % 2 == 0 ? 1.0 / static_cast<double>(inputs) : 1.0;
+      const auto expected = serial_sum<TypeParam>(values, count, scale);
+      for (std::size_t outputs = 1; outputs <= 9; ++outputs) {
+        const std::size_t shift = random() % 4;  // whole elements: off the 64-byte lines
+        for (auto kernels = runnable_kernels(); *kernels != nullptr; ++kernels) {
+          SCOPED_TRACE(testing::Message()
+                       << (*kernels)->instruction_set << ", " << count << " elements, " << inputs
+                       << " inputs, " << outputs << " outputs, shift " << shift);
+          this->check(**kernels, values, expected, outputs, false, shift, scale);
+          this->check(**kernels, values, expected, outputs, true, shift, scale);
+          if (this->HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+/// A tensor may be cut anywhere, and lie anywhere: its elements come out the same.
+TYPED_TEST(ReduceTest, BitsDoNotDependOnCutsAndAlignment) {
+  using Element = typename TypeParam::Stored;
+  std::mt19937_64 random = test::generator();
+  constexpr std::size_t kCount = 3000;
+  for (const std::size_t inputs : {2, 4, 7}) {
+    const auto values = this->random_inputs(inputs, kCount, random);
+    const auto expected = serial_sum<TypeParam>(values, kCount, 0.3);
+    const std::size_t cut = random() % kCount;
+    std::vector<Element> result(kCount);
+    for (const auto& [begin, end] : {std::pair{std::size_t{0}, cut}, std::pair{cut, kCount}}) {
+      std::vector<const std::byte*> in;
+      for (const auto& input : values) {
+        in.push_back(reinterpret_cast<const std::byte*>(input.data() + begin));
+      }
+      std::byte* const out = reinterpret_cast<std::byte*>(result.data() + begin);
+      reduce(TypeParam::kType, in, {&out, 1}, end - begin, 0.3);
+    }
+    this->expect_equal(reinterpret_cast<const std::byte*>(result.data()), expected);
+  }
+}
+
+/// One input with scale 1 is a copy, NaN's payload included.
+TYPED_TEST(ReduceTest, OneInputIsCopied) {
+  using Element = typename TypeParam::Stored;
+  std::mt19937_64 random = test::generator();
+  std::vector<Element> values(777);
+  for (Element& value : values) {
+    const std::uint64_t bits = random();
+    std::memcpy(&value, &bits, sizeof value);
+  }
+  std::vector<std::vector<Element>> results(3, std::vector<Element>(values.size()));
+  std::vector<std::byte*> out;
+  for (auto& result : results) out.push_back(reinterpret_cast<std::byte*>(result.data()));
+  const auto* in = reinterpret_cast<const std::byte*>(values.data());
+  reduce(TypeParam::kType, {&in, 1}, out, values.size(), 1.0);
+  for (const auto& result : results) {
+    EXPECT_EQ(std::memcmp(result.data(), values.data(), values.size() * sizeof(Element)), 0);
+  }
+}
+
+/// Every pattern times scales that lead into subnormals, across every rounding and to infinity.
+template <class Model>
+void expect_every_pattern_scales(double scale) {
+  std::vector<std::vector<std::uint16_t>> values(1, std::vector<std::uint16_t>(65536));
+  for (std::uint32_t i = 0; i < 65536; ++i) values[0][i] = static_cast<std::uint16_t>(i);
+  const auto expected = serial_sum<Model>(values, 65536, scale);
+  const auto* in = reinterpret_cast<const std::byte*>(values[0].data());
+  std::vector<std::uint16_t> first;
+  for (auto kernels = runnable_kernels(); *kernels != nullptr; ++kernels) {
+    std::vector<std::uint16_t> result(65536);
+    auto* out = reinterpret_cast<std::byte*>(result.data());
+    (*kernels)->reduce[static_cast<std::size_t>(Model::kType)](&in, 1, &out, 1, 65536, scale);
+    for (std::size_t i = 0; i < 65536; ++i) {
+      if (Model::is_nan(expected[i])) {
+        ASSERT_TRUE(Model::is_nan(result[i])) << (*kernels)->instruction_set << ' ' << i;
+      } else {
+        ASSERT_EQ(result[i], expected[i]) << (*kernels)->instruction_set << ' ' << i;
+      }
+    }
+    if (first.empty()) first = result;
+    ASSERT_EQ(result, first) << (*kernels)->instruction_set << " differs in a NaN's payload";
+  }
+}
+
+TEST(Halves, EveryPatternTimesManyScalesOnEveryInstructionSet) {
+  std::mt19937_64 random = test::generator();
+  std::vector<double> scales = {1.0,     -1.0,    0.0, 0.5,    1.0 / 3,
+                                0x1p-10, 0x1p-24, 3.0, 1000.0, 0x1p40};
+  std::uniform_real_distribution<double> power(-30, 30);
+  for (int i = 0; i < 6; ++i) scales.push_back(std::exp2(power(random)));
+  for (const double scale : scales) {
+    SCOPED_TRACE(scale);
+    expect_every_pattern_scales<Half<DataType::float16>>(scale);
+    expect_every_pattern_scales<Half<DataType::bfloat16>>(scale);
+  }
+}
+
+#if defined(__x86_64__)
+/// Subnormal float16 survives in a thread that flushes float32 subnormals to zero.
+TEST(Halves, Float16KeepsSubnormalsWhereTheCpuFlushesThem) {
+  const unsigned int before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040);  // flush to zero, denormals are zero
+  expect_every_pattern_scales<Half<DataType::float16>>(1.0);
+  expect_every_pattern_scales<Half<DataType::float16>>(0.25);
+  _mm_setcsr(before);
+}
+#endif
+
+TEST(Reduce, RefusesNoInputsAndUnknownTypes) {
+  float value = 1;
+  const auto* in = reinterpret_cast<const std::byte*>(&value);
+  auto* out = reinterpret_cast<std::byte*>(&value);
+  EXPECT_THROW(reduce(DataType::float32, {}, {&out, 1}, 1, 1.0), Error);
+  EXPECT_THROW(reduce(static_cast<DataType>(7), {&in, 1}, {&out, 1}, 1, 1.0), Error);
+  EXPECT_NO_THROW(reduce(DataType::float32, {&in, 1}, {}, 1, 0.5));
+}
+
+TEST(Kernels, TheBestThatTheCpuHasIsUsed) {
+  ASSERT_NE(runnable_kernels()[0], nullptr);
+  EXPECT_STREQ(kernel_instruction_set(), runnable_kernels()[0]->instruction_set);
+  auto last = runnable_kernels();
+  while (last[1] != nullptr) ++last;
+  EXPECT_STREQ((*last)->instruction_set, "baseline");
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,53 @@
+#include "ops/mpi/environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace hora {
+namespace {
+
+using testing::HasSubstr;
+
+std::optional<std::string> check(int world_size, std::map<std::string, std::string> environment) {
+  return launcher_mismatch(world_size, [&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(LauncherMismatch, NoLauncherIsOneProcess) {
+  EXPECT_EQ(check(1, {}), std::nullopt);
+}
+
+TEST(LauncherMismatch, AgreementIsNoMismatch) {
+  EXPECT_EQ(check(1, {{"OMPI_COMM_WORLD_SIZE", "1"}}), std::nullopt);
+  EXPECT_EQ(check(4, {{"OMPI_COMM_WORLD_SIZE", "4"}}), std::nullopt);
+  EXPECT_EQ(check(2, {{"PMI_SIZE", "2"}}), std::nullopt);
+}
+
+TEST(LauncherMismatch, NamesTheLauncherAndItsNumber) {
+  EXPECT_THAT(check(1, {{"OMPI_COMM_WORLD_SIZE", "4"}}).value_or(""),
+              testing::AllOf(HasSubstr("Open MPI"), HasSubstr("OMPI_COMM_WORLD_SIZE=4"),
+                             HasSubstr("MPI_COMM_WORLD has one")));
+  EXPECT_THAT(check(1, {{"PMI_SIZE", "2"}}).value_or(""), HasSubstr("PMI_SIZE=2"));
+  EXPECT_THAT(check(1, {{"SLURM_STEP_NUM_TASKS", "8"}}).value_or(""), HasSubstr("srun"));
+}
+
+TEST(LauncherMismatch, TheInnerLauncherCounts) {
+  EXPECT_EQ(check(1, {{"OMPI_COMM_WORLD_SIZE", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}}), std::nullopt);
+}
+
+TEST(LauncherMismatch, ABatchScriptIsNoStep) {
+  EXPECT_EQ(check(1, {{"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "17"}}), std::nullopt);
+}
+
+TEST(LauncherMismatch, IgnoresWhatIsNoNumber) {
+  EXPECT_EQ(check(1, {{"PMI_SIZE", ""}}), std::nullopt);
+  EXPECT_EQ(check(1, {{"PMI_SIZE", "2x"}}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# MPI's life in a process: exit codes and messages of environment_program.
+# Usage: environment_test.sh PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
+set -uo pipefail
+program=$1
+shift
+failures=0
+
+# expect NAME EXIT_CODE (a number, or "nonzero") TEXT COMMAND...
+expect() {
+  local name=$1 code=$2 text=$3 output actual
+  shift 3
+  output=$(timeout --kill-after=5 30 "$@" 2>&1)
+  actual=$?
+  if [[ $code == nonzero ]] && ((actual != 0 && actual != 124 && actual != 137)); then
+    actual=nonzero
+  fi
+  if [[ $actual != "$code" || $output != *"$text"* ]]; then
+    echo "$name: exit code $actual, expected $code, with the text '$text' in:"
+    echo "$output"
+    failures=$((failures + 1))
+  else
+    echo "$name: ok"
+  fi
+}
+
+# mpirun exits with an error where a rank leaves without MPI_Finalize: 0 says that it was called.
+expect "three times in one process" 0 done "$@" 2 "$program" start-and-stop
+expect "the application's MPI" 0 multiple=1 "$@" 2 "$program" application-multiple
+expect "too low a thread level" 0 "MPI offers MPI_THREAD_FUNNELED" \
+  "$@" 1 "$program" application-funneled
+expect "after MPI_Finalize" 0 "MPI is finalised" "$@" 1 "$program" after-finalize
+expect "a rank that exits with 0 while others wait" nonzero \
+  "rank 0 exits without Context::shutdown()" "$@" 2 "$program" exit
+# Open MPI sometimes loses its own message about MPI_ABORT; the code is what counts.
+expect "abort" 7 "" "$@" 2 "$program" abort
+expect "no launcher" 0 done env OMPI_MCA_ess_singleton_isolated=1 "$program" start
+expect "another library's launcher" 3 "PMI_SIZE=2" \
+  env OMPI_MCA_ess_singleton_isolated=1 PMI_SIZE=2 "$program" start
+((failures == 0))

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Builds hora and runs its tests. On a fresh Debian 12, as root or with sudo, it installs what is
+# missing first; elsewhere it names what is missing and stops.
+#
+# Usage: tests/run.sh [--sanitize] [option of ctest...]
+#   (nothing)    preset release: everything
+#   --sanitize   presets asan (value and thread tiers, MPI tests on 2 ranks) and tsan (value and
+#                thread tiers), both without LibTorch
+#   option       goes to ctest: -R allreduce, -L values, -j 1, --rerun-failed
+# TEST_SEED=<number> repeats a run's random choices; CI=1 makes warnings errors.
+# Exit code: 0 only where tests ran, none failed and nothing was left behind.
+set -euo pipefail
+cd "$(dirname "$(realpath "$0")")/.."
+
+sanitize=false
+if [[ ${1:-} == --sanitize ]]; then
+  sanitize=true
+  shift
+elif [[ ${1:-} == -h || ${1:-} == --help ]]; then
+  sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$0"
+  exit 0
+fi
+
+source cmake/debian.sh
+if $sanitize; then
+  hora_install_packages build test
+else
+  hora_install_packages build torch examples bench test
+fi
+
+cores=$(nproc)
+# MPI tests wait more than they compute: on few cores more of them fit beside one another.
+level=$((cores < 4 ? 4 : cores))
+failed=() skipped=()
+
+# run_preset PRESET OPTION...: builds and tests; notes in `failed` and `skipped`.
+run_preset() {
+  local preset=$1 temporary left status=0
+  shift
+  echo "=== $preset: configure and build"
+  cmake --preset "$preset" -DHORA_WERROR="${CI:+ON}" \
+    > "build/$preset.configure.log" 2>&1 ||
+    { cat "build/$preset.configure.log"; failed+=("$preset: configure"); return; }
+  cmake --build --preset "$preset" --parallel "$cores" ||
+    { failed+=("$preset: build"); return; }
+
+  echo "=== $preset: test"
+  temporary=$(mktemp -d /tmp/hora-tests.XXXXXX)
+  TMPDIR=$temporary ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
+    --parallel "$level" "$@" | tee "build/$preset.ctest.log" || status=$?
+  ((status == 0)) || failed+=("$preset: ctest, exit code $status")
+
+  while read -r line; do
+    skipped+=("$preset: $line")
+  done < <(grep -E '\((Skipped|Disabled)\)$' "build/$preset.ctest.log")
+
+  # mpirun's daemons need a moment to go.
+  for _ in {1..10}; do
+    left=$(bash tests/leftovers.sh "build/$preset" "$temporary")
+    [[ -n $left ]] || break
+    sleep 1
+  done
+  if [[ -n $left ]]; then
+    echo "Left behind by the tests:"
+    echo "$left"
+    failed+=("$preset: something was left behind")
+  fi
+  rm -rf "$temporary"
+}
+
+mkdir -p build
+if $sanitize; then
+  run_preset asan -L '^(values|threads|mpi)$' -E '_np(1|[3-9])(_|$)' "$@"
+  run_preset tsan -L '^(values|threads)$' "$@"
+else
+  run_preset release "$@"
+fi
+
+((${#skipped[@]} == 0)) || printf 'NOT RUN: %s\n' "${skipped[@]}"
+if ((${#failed[@]} > 0)); then
+  printf 'FAILED: %s\n' "${failed[@]}"
+  exit 1
+fi
+echo "All tests that ran passed; not run: ${#skipped[@]}."

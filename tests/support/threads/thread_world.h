@@ -1,0 +1,39 @@
+/// A world of ranks in one process: real engines, boards and pipelines over plain memory.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "core/engine/engine.h"
+
+namespace hora::test {
+
+struct ThreadWorldOptions {
+  std::vector<int> node_sizes = {1};  ///< ranks of each node
+  Settings settings;
+  bool engine_threads = true;  ///< false: the test steps the engines
+};
+
+/// Thread rule: engine(r) as Engine says; construction and destruction by one thread.
+class ThreadWorld {
+ public:
+  explicit ThreadWorld(const ThreadWorldOptions& options);
+  ~ThreadWorld();
+
+  int size() const;
+  Engine& engine(int rank);
+  NodeMemory& memory(int rank);
+  /// One round of step() over all engines; true if any made progress.
+  bool step();
+
+ private:
+  struct Rank;
+  struct Node;
+  struct Wires;
+  std::unique_ptr<Wires> wires_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+}  // namespace hora::test

@@ -1,0 +1,75 @@
+/// What connects nodes in one process: tree links and cross groups.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "core/engine/tree_link.h"
+#include "ops/hierarchy/groups.h"
+
+namespace hora::test {
+
+/// The leaders' mailboxes. Thread rule: any thread.
+class Post {
+ public:
+  explicit Post(int nodes) : boxes_(static_cast<std::size_t>(nodes)) {}
+  void send(int from, int to, std::span<const std::byte> message);
+  std::optional<TreeLink::Received> receive(int node);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::deque<TreeLink::Received>> boxes_;
+};
+
+class PostLink final : public TreeLink {
+ public:
+  PostLink(Post& post, int node) : post_(post), node_(node) {}
+  void send(int node, std::span<const std::byte> message) override {
+    post_.send(node_, node, message);
+  }
+  std::optional<Received> receive() override { return post_.receive(node_); }
+  bool flushed() override { return true; }
+
+ private:
+  Post& post_;
+  int node_;
+};
+
+/// One cross group's meeting place: operation `sequence` is done once every node has brought its
+/// part. Thread rule: any thread.
+class Meeting {
+ public:
+  explicit Meeting(int nodes) : nodes_(nodes) {}
+  void bring(int node, std::uint64_t sequence, std::span<const std::byte> part);
+  /// Parts by node, once all are there.
+  const std::vector<std::vector<std::byte>>* complete(std::uint64_t sequence);
+  /// Called once by each node when it has taken what it needs.
+  void leave(std::uint64_t sequence);
+
+ private:
+  struct Operation {
+    std::vector<std::vector<std::byte>> parts;
+    int brought = 0;
+    int left = 0;
+  };
+  int nodes_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, Operation> operations_;
+};
+
+class MeetingCrossGroup final : public CrossGroup {
+ public:
+  MeetingCrossGroup(Meeting& meeting, int node) : meeting_(meeting), node_(node) {}
+  Completion allreduce(DataType type, std::span<std::byte> staging, double scale,
+                       std::uint64_t sequence) override;
+  Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
+
+ private:
+  Meeting& meeting_;
+  int node_;
+};
+
+}  // namespace hora::test

@@ -1,0 +1,116 @@
+# The two hosts of two_hosts.sh, which sources this. Uses its variables $work (a folder) and $rate.
+
+host_a_address=10.77.0.1 host_b_address=10.77.0.2
+host_a_pid= host_b_pid= mpirun_pid=
+
+# start_host NAME FLAG...: sets started_pid to a process that holds the host's namespaces. FLAG goes
+# to unshare. pdeathsig and kill-child: the host ends with this script, however that ends.
+start_host() {
+  local name=$1
+  shift
+  mkdir -p "$work/$name"
+  setpriv --pdeathsig KILL unshare --net --uts --ipc --mount "$@" bash -c '
+    set -e
+    hostname "$1"
+    mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+    [[ ! -e /etc/hosts ]] || mount --bind "$2/hosts" /etc/hosts
+    ip link set lo up
+    echo ready > "$2/$1/ready"
+    exec sleep infinity' "$name" "$name" "$work" < /dev/null > "$work/$name/log" 2>&1 &
+  local holder=$!
+  disown "$holder"
+  for _ in {1..100}; do
+    [[ -e $work/$name/ready ]] && break
+    kill -0 "$holder" 2> /dev/null || break
+    sleep 0.05
+  done
+  [[ -e $work/$name/ready ]] || skip "host $name did not start: $(tail -n 1 "$work/$name/log")"
+  # With --fork the namespaces belong to unshare's child.
+  if [[ " $* " == *" --fork "* ]]; then
+    read -r holder _ < <(cat "/proc/$holder/task/$holder/children" && echo)
+  fi
+  started_pid=$holder
+}
+
+start_hosts() {
+  printf '127.0.0.1 localhost\n%s host-a\n%s host-b\n' \
+    "$host_a_address" "$host_b_address" > "$work/hosts"
+  start_host host-a
+  host_a_pid=$started_pid
+  start_host host-b --pid --fork --kill-child --mount-proc
+  host_b_pid=$started_pid
+
+  ip link add link0 netns "$host_a_pid" type veth peer name link0 netns "$host_b_pid" ||
+    skip "the kernel makes no veth pair"
+  local pid address
+  for pid in "$host_a_pid" "$host_b_pid"; do
+    address=$host_a_address
+    [[ $pid == "$host_b_pid" ]] && address=$host_b_address
+    nsenter --net --target "$pid" ip address add "$address/24" dev link0
+    nsenter --net --target "$pid" ip link set link0 up
+    if [[ -n $rate ]]; then
+      nsenter --net --target "$pid" \
+        tc qdisc add dev link0 root tbf rate "$rate" burst 256kb latency 20ms
+    fi
+  done
+
+  # What mpirun calls in ssh's place to start its daemon on the other host.
+  cat > "$work/remote_shell" << AGENT
+#!/bin/bash
+while [[ \$1 == -* ]]; do shift; done
+[[ \$1 == $host_b_address ]] || { echo "unknown host \$1" >&2; exit 1; }
+shift
+exec nsenter --net --uts --ipc --mount --pid --root --wd --target $host_b_pid \\
+  env TMPDIR="$work/host-b" /bin/sh -c "\$*"
+AGENT
+  chmod +x "$work/remote_shell"
+}
+
+# run_on_hosts RANKS_PER_HOST PROGRAM ARGUMENT...
+run_on_hosts() {
+  local ranks=$1 forward=() name
+  shift
+  while IFS='=' read -r name _; do
+    [[ $name =~ ^(HORA_[A-Z_]+|OMP_NUM_THREADS|TEST_SEED|[ALUT][A-Z]*SAN_OPTIONS)$ ]] &&
+      forward+=(-x "$name")
+  done < <(env)
+  setpriv --pdeathsig TERM \
+    nsenter --net --uts --ipc --mount --root --wd --target "$host_a_pid" \
+    env TMPDIR="$work/host-a" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    mpirun -np $((2 * ranks)) --host "$host_a_address:$ranks,$host_b_address:$ranks" \
+    --oversubscribe --bind-to none \
+    --mca plm_rsh_agent "$work/remote_shell" --mca mpi_yield_when_idle 1 \
+    --mca btl self,vader,tcp --mca oob_tcp_if_include 10.77.0.0/24 \
+    --mca btl_tcp_if_include 10.77.0.0/24 --wdir "$PWD" "${forward[@]}" "$@" < /dev/null &
+  mpirun_pid=$!
+  local status=0
+  wait "$mpirun_pid" || status=$?
+  mpirun_pid=
+  return "$status"
+}
+
+# "<bytes sent by host A> <bytes received by host A>"
+link_bytes() {
+  nsenter --net --target "$host_a_pid" cat /proc/net/dev |
+    awk '$1 == "link0:" { print $10, $2 }'
+}
+
+stop_hosts() {
+  local namespace process
+  if [[ -n $mpirun_pid ]] && kill -TERM "$mpirun_pid" 2> /dev/null; then
+    for _ in {1..50}; do
+      kill -0 "$mpirun_pid" 2> /dev/null || break
+      sleep 0.1
+    done
+  fi
+  # Whoever is still in host A's network, its holder included; host B's init takes its own along.
+  if [[ -n $host_a_pid ]] && namespace=$(readlink "/proc/$host_a_pid/ns/net"); then
+    for process in /proc/[0-9]*; do
+      if [[ $(readlink "$process/ns/net" 2> /dev/null) == "$namespace" ]]; then
+        kill -KILL "${process#/proc/}" 2> /dev/null || true
+      fi
+    done
+  fi
+  [[ -z $host_b_pid ]] || kill -KILL "$host_b_pid" 2> /dev/null || true
+  rm -rf "$work"
+}
