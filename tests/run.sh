@@ -32,10 +32,12 @@ cores=$(nproc)
 # MPI tests wait more than they compute: on few cores more of them fit beside one another.
 level=$((cores < 4 ? 4 : cores))
 failed=() skipped=()
+temporary= segments=
+trap 'rm -rf "$temporary" "$segments"' EXIT
 
 # run_preset PRESET OPTION...: builds and tests; notes in `failed` and `skipped`.
 run_preset() {
-  local preset=$1 temporary left status=0
+  local preset=$1 before left status=0
   shift
   echo "=== $preset: configure and build"
   cmake --preset "$preset" -DHORA_WERROR="${CI:+ON}" \
@@ -46,8 +48,12 @@ run_preset() {
 
   echo "=== $preset: test"
   temporary=$(mktemp -d /tmp/hora-tests.XXXXXX)
-  TMPDIR=$temporary ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
-    --parallel "$level" "$@" | tee "build/$preset.ctest.log" || status=$?
+  # Open MPI's shared-memory files; it forgets some of those of jobs that tests abort.
+  segments=$(mktemp -d /dev/shm/hora-tests.XXXXXX)
+  before=$(bash tests/leftovers.sh "build/$preset" "$temporary")
+  TMPDIR=$temporary OMPI_MCA_btl_vader_backing_directory=$segments \
+    ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --parallel "$level" "$@" |
+    tee "build/$preset.ctest.log" || status=$?
   ((status == 0)) || failed+=("$preset: ctest, exit code $status")
 
   while read -r line; do
@@ -56,7 +62,8 @@ run_preset() {
 
   # mpirun's daemons need a moment to go.
   for _ in {1..10}; do
-    left=$(bash tests/leftovers.sh "build/$preset" "$temporary")
+    left=$(bash tests/leftovers.sh "build/$preset" "$temporary" |
+      grep -vxF -e "$before" -e '' || true)
     [[ -n $left ]] || break
     sleep 1
   done
@@ -65,7 +72,7 @@ run_preset() {
     echo "$left"
     failed+=("$preset: something was left behind")
   fi
-  rm -rf "$temporary"
+  rm -rf "$temporary" "$segments"
 }
 
 mkdir -p build

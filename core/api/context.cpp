@@ -65,6 +65,9 @@ const std::vector<int>& Context::ranks_of_node(int node) const {
 const Settings& Context::settings() const {
   return runtime()->parts().settings;
 }
+std::uint32_t Context::next_instance_number() const {
+  return runtime()->next_instance_number();
+}
 Statistics Context::statistics() const {
   return runtime()->engine().statistics();
 }

@@ -23,9 +23,6 @@ constexpr Now kLongestPoll = milliseconds(1);
 constexpr Now kLongestDataPoll = microseconds(100);
 /// A leader with nothing to do still hears of shutdowns and errors of other nodes.
 constexpr Now kIdlePoll = milliseconds(100);
-/// How often a sleeping engine looks whether a submission of its rank is overdue: submitting does
-/// not wake it for that.
-constexpr Now kStallTick = milliseconds(500);
 /// The first pause where nobody waits in wait(): polling hot beside a computing main thread would
 /// use up this thread's claim to the core, and the news would then wait for a whole time slice.
 constexpr Now kFirstPause = microseconds(10);
@@ -84,7 +81,7 @@ void Engine::drive_until_finished(const Submission& submission) {
     } else if (idle < parts_.settings.spin) {
       std::this_thread::yield();
     } else {
-      board_.sleep(NodeBoard::Sleeper::driver, parts_.data_path->awaited(), kStallTick,
+      board_.sleep(NodeBoard::Sleeper::driver, parts_.data_path->awaited(), kOverdueTick,
                    [&] { return has_news(); });
       complain_about_overdue();
     }
@@ -142,7 +139,7 @@ std::optional<std::chrono::nanoseconds> Engine::pause_length(Now idle) {
   }
   // Peers finish the unit that I have finished at about the same time.
   if (!unfulfilled_.empty() && idle < parts_.settings.spin / 10) return std::chrono::nanoseconds(0);
-  Now pause = leads_several ? kIdlePoll : kStallTick;
+  Now pause = leads_several ? kIdlePoll : kOverdueTick;
   if (desk_) {
     if (const auto deadline = desk_->deadline()) {
       pause = std::clamp<Now>(*deadline - now(), microseconds(100), pause);

@@ -3,6 +3,8 @@
 
 #include <hora/settings.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -35,6 +37,9 @@ class Runtime {
   int local_rank() const { return local_rank_; }
   bool is_shut_down() const { return shut_down_; }
 
+  /// Tells objects of one kind apart that every rank constructs in one order.
+  std::uint32_t next_instance_number() { return instances_.fetch_add(1); }
+
   /// Collective. Does nothing the second time.
   void shutdown();
   /// Prints why and ends the job.
@@ -46,6 +51,7 @@ class Runtime {
   int node_;
   int local_rank_;
   Engine engine_;
+  std::atomic<std::uint32_t> instances_{0};
   bool shut_down_ = false;
 };
 

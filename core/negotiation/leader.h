@@ -21,6 +21,9 @@ namespace hora {
 /// Time since any fixed moment; the caller's clock.
 using Now = std::chrono::nanoseconds;
 
+/// A rank notices at the latest this long after its deadline that a tensor waits for others.
+inline constexpr Now kOverdueTick = std::chrono::milliseconds(500);
+
 /// A decision names tensors of about this many bytes at most; the rest follows in the next ones.
 inline constexpr std::size_t kDecisionBytes = std::size_t{1} << 20;
 

@@ -7,9 +7,9 @@
 namespace hora {
 namespace {
 
-/// Ranks of different nodes complain at about the same time: the root hears them all before it
-/// prints.
-constexpr Now kGatherTime = std::chrono::milliseconds(300);
+/// Ranks of different nodes complain within a tick of one another; with the time that their reports
+/// travel, the root hears them all before it prints.
+constexpr Now kGatherTime = kOverdueTick + std::chrono::milliseconds(250);
 
 }  // namespace
 

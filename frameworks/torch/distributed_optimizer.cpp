@@ -11,7 +11,6 @@
 #include "frameworks/torch/data_type.h"
 #include "frameworks/torch/gradient_averager.h"
 #include "frameworks/torch/gradient_hooks.h"
-#include "frameworks/torch/instance_number.h"
 #include "frameworks/torch/parameter_list.h"
 
 namespace hora {
@@ -177,7 +176,7 @@ DistributedOptimizer::DistributedOptimizer(const Context& context,
   refuse_repeated_closures(optimizer);
   std::vector<Parameter> parameters = select(optimizer, named_parameters);
   const GradientAverager::Options averaging{
-      "hora.gradients." + std::to_string(next_instance_number(context)), options.op,
+      "hora.gradients." + std::to_string(context.next_instance_number()), options.op,
       bucket_bytes(context, options)};
   check_ranks_agree(context, parameters, averaging);
   implementation_ =

@@ -80,8 +80,8 @@ run_on_hosts() {
     mpirun -np $((2 * ranks)) --host "$host_a_address:$ranks,$host_b_address:$ranks" \
     --oversubscribe --bind-to none \
     --mca plm_rsh_agent "$work/remote_shell" --mca mpi_yield_when_idle 1 \
-    --mca btl self,vader,tcp --mca oob_tcp_if_include 10.77.0.0/24 \
-    --mca btl_tcp_if_include 10.77.0.0/24 --wdir "$PWD" "${forward[@]}" "$@" < /dev/null &
+    --mca btl self,vader,tcp --mca btl_vader_backing_directory /dev/shm \
+    --mca oob_tcp_if_include 10.77.0.0/24 --mca btl_tcp_if_include 10.77.0.0/24 --wdir "$PWD" "${forward[@]}" "$@" < /dev/null &
   mpirun_pid=$!
   local status=0
   wait "$mpirun_pid" || status=$?

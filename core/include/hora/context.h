@@ -58,7 +58,11 @@ class Context {
   bool is_shut_down() const noexcept;
 
   /// For hora's own headers.
+  ///@{
+  /// 0, 1, 2, ... in the order of calls: equal on all ranks where they construct in one order.
+  std::uint32_t next_instance_number() const;
   const std::shared_ptr<Runtime>& runtime() const;
+  ///@}
 
  private:
   std::shared_ptr<Runtime> runtime_;
