@@ -30,8 +30,9 @@ endif()
 # -Wno-restrict: GCC 12 warns of an overlap in std::string's operator+ where there is none (GCC bug
 # 105651, mended in 13).
 add_library(hora_build_options INTERFACE)
-target_compile_options(hora_build_options INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off
+set(_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
   $<$<BOOL:${HORA_WERROR}>:-Werror>)
+target_compile_options(hora_build_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${_warnings}>")
+unset(_warnings)
 target_include_directories(hora_build_options INTERFACE ${PROJECT_SOURCE_DIR})

@@ -1,0 +1,69 @@
+/// The calls into CUDA that hora makes, as a table: tests put a fake device in its place and script
+/// success, delay and failure of each call.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <hora/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+namespace hora {
+
+/// `elements` values from `source` to `target`; a null source stands for zeros. Both aligned to
+/// their element size; pieces do not overlap.
+struct CopyPiece {
+  const void* source = nullptr;
+  void* target = nullptr;
+  std::int64_t elements = 0;
+};
+
+/// target[i] = convert(source[i] * scale), for every piece, in one kernel (several where there are
+/// many pieces). Equal types with scale 1 are copied bit by bit, whatever the type; otherwise both
+/// must be floating-point types, and the product is rounded once to nearest even.
+struct BatchedCopy {
+  std::span<const CopyPiece> pieces;
+  DataType source_type = DataType::float32;
+  DataType target_type = DataType::float32;
+  double scale = 1.0;
+};
+
+/// Members are named after the CUDA runtime's functions without their prefix, with the same
+/// arguments, results and thread rules. Never empty where hora uses them.
+struct CudaFunctions {
+  std::function<const char*(cudaError_t)> get_error_string;
+  std::function<cudaError_t()> get_last_error;  ///< clears it
+  std::function<cudaError_t(int*)> get_device_count;
+  std::function<cudaError_t(int)> set_device;
+  std::function<cudaError_t(char* id, int length, int device)> device_get_pci_bus_id;
+
+  std::function<cudaError_t(cudaStream_t*, unsigned flags, int priority)> stream_create;
+  std::function<cudaError_t(cudaStream_t)> stream_destroy;
+  std::function<cudaError_t(cudaStream_t)> stream_synchronize;
+  std::function<cudaError_t(cudaStream_t, cudaEvent_t, unsigned flags)> stream_wait_event;
+
+  std::function<cudaError_t(cudaEvent_t*, unsigned flags)> event_create;
+  std::function<cudaError_t(cudaEvent_t)> event_destroy;
+  std::function<cudaError_t(cudaEvent_t, cudaStream_t)> event_record;
+  std::function<cudaError_t(cudaEvent_t)> event_query;
+  std::function<cudaError_t(cudaEvent_t)> event_synchronize;
+
+  std::function<cudaError_t(void**, std::size_t, unsigned flags)> host_alloc;
+  std::function<cudaError_t(void*)> free_host;
+  std::function<cudaError_t(void**, std::size_t)> malloc;
+  std::function<cudaError_t(void*)> free;
+  std::function<cudaError_t(void* target, const void* source, std::size_t, cudaMemcpyKind,
+                            cudaStream_t)>
+      memcpy_async;
+  std::function<cudaError_t(void*, int value, std::size_t, cudaStream_t)> memset_async;
+
+  /// hora's own kernel.
+  std::function<cudaError_t(const BatchedCopy&, cudaStream_t)> batched_copy;
+};
+
+/// The CUDA runtime.
+const CudaFunctions& cuda_runtime();
+
+}  // namespace hora

@@ -1,0 +1,53 @@
+/// The calls into NCCL that hora makes, as a table; see ops/cuda/functions.h.
+#pragma once
+
+#include <nccl.h>
+
+#include <cstddef>
+#include <functional>
+
+namespace hora {
+
+/// Members are named after NCCL's functions without their prefix, with the same arguments, results
+/// and thread rules.
+struct NcclFunctions {
+  std::function<const char*(ncclResult_t)> get_error_string;
+  std::function<const char*(ncclComm_t)> get_last_error;
+  std::function<ncclResult_t(int*)> get_version;
+  std::function<ncclResult_t(ncclUniqueId*)> get_unique_id;
+
+  std::function<ncclResult_t(ncclComm_t*, int ranks, ncclUniqueId, int rank, ncclConfig_t*)>
+      comm_init_rank_config;
+  std::function<ncclResult_t(ncclComm_t, ncclResult_t* state)> comm_get_async_error;
+  std::function<ncclResult_t(ncclComm_t)> comm_finalize;
+  std::function<ncclResult_t(ncclComm_t)> comm_destroy;
+  std::function<ncclResult_t(ncclComm_t)> comm_abort;
+  std::function<ncclResult_t(ncclComm_t, void*, std::size_t, void** handle)> comm_register;
+  std::function<ncclResult_t(ncclComm_t, void* handle)> comm_deregister;
+
+  std::function<ncclResult_t(void**, std::size_t)> mem_alloc;
+  std::function<ncclResult_t(void*)> mem_free;
+
+  std::function<ncclResult_t()> group_start;
+  std::function<ncclResult_t()> group_end;
+  std::function<ncclResult_t(const void*, void*, std::size_t count, ncclDataType_t, ncclRedOp_t,
+                             ncclComm_t, cudaStream_t)>
+      all_reduce;
+  std::function<ncclResult_t(const void*, void*, std::size_t received_count, ncclDataType_t,
+                             ncclRedOp_t, ncclComm_t, cudaStream_t)>
+      reduce_scatter;
+  std::function<ncclResult_t(const void*, void*, std::size_t sent_count, ncclDataType_t, ncclComm_t,
+                             cudaStream_t)>
+      all_gather;
+  std::function<ncclResult_t(const void*, void*, std::size_t count, ncclDataType_t, int root,
+                             ncclComm_t, cudaStream_t)>
+      broadcast;
+  std::function<ncclResult_t(const void*, void*, std::size_t count, ncclDataType_t, ncclRedOp_t,
+                             int root, ncclComm_t, cudaStream_t)>
+      reduce;
+};
+
+/// The NCCL that this process has loaded.
+const NcclFunctions& nccl_library();
+
+}  // namespace hora
