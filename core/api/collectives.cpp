@@ -31,7 +31,21 @@ void check_common(const std::string& name, ProcessSet process_set) {
   }
 }
 
-Signature signature_of(const std::string& name, const TensorView& tensor, OperationKind kind) {
+void check_device(const Context& context, const std::string& name, const Device& device) {
+  const EngineParts& parts = context.runtime()->parts();
+  const std::string where = std::string(name_of(device.kind)) + ":" + std::to_string(device.index);
+  if (!parts.device) {
+    refuse(name, "it lies on " + where + ", and this rank has a data path for cpu only");
+  }
+  if (device.index != parts.device_index) {
+    refuse(name, "it lies on " + where + ", and this rank works on " +
+                     std::string(name_of(device.kind)) + ":" + std::to_string(parts.device_index) +
+                     " alone: one device a process, see hora::local_device()");
+  }
+}
+
+Signature signature_of(const Context& context, const std::string& name, const TensorView& tensor,
+                       OperationKind kind) {
   if (tensor.shape.size() > kMaxDimensions) {
     refuse(name, "at most " + std::to_string(kMaxDimensions) + " dimensions, this tensor has " +
                      std::to_string(tensor.shape.size()));
@@ -40,10 +54,7 @@ Signature signature_of(const std::string& name, const TensorView& tensor, Operat
     refuse(name, "its data pointer is null, but its shape has " +
                      std::to_string(tensor.elements()) + " elements");
   }
-  if (tensor.device.kind != DeviceKind::cpu) {
-    refuse(name, "it lies on " + std::string(name_of(tensor.device.kind)) +
-                     ", and this build of hora has a data path for cpu only");
-  }
+  if (tensor.device.kind != DeviceKind::cpu) check_device(context, name, tensor.device);
   Signature signature;
   signature.kind = kind;
   signature.type = tensor.type;
@@ -56,12 +67,13 @@ struct Request {
   std::string name;
   Signature signature;
   std::byte* data = nullptr;
+  void* stream = nullptr;
 };
 
-Request request(const Context&, const TensorView& tensor, const AllreduceOptions& options) {
+Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options) {
   check_common(options.name, options.process_set);
-  Request r{options.name, signature_of(options.name, tensor, OperationKind::allreduce),
-            static_cast<std::byte*>(tensor.data)};
+  Request r{options.name, signature_of(context, options.name, tensor, OperationKind::allreduce),
+            static_cast<std::byte*>(tensor.data), tensor.stream};
   if (options.op == ReduceOp::average && !is_floating_point(tensor.type)) {
     refuse(options.name, "an average of " + std::string(name_of(tensor.type)) +
                              " is not defined: ask for ReduceOp::sum");
@@ -76,15 +88,15 @@ Request request(const Context& context, const TensorView& tensor, const Broadcas
     refuse(options.name, "root " + std::to_string(options.root) + " is no rank: ranks are 0 to " +
                              std::to_string(context.size() - 1));
   }
-  Request r{options.name, signature_of(options.name, tensor, OperationKind::broadcast),
-            static_cast<std::byte*>(tensor.data)};
+  Request r{options.name, signature_of(context, options.name, tensor, OperationKind::broadcast),
+            static_cast<std::byte*>(tensor.data), tensor.stream};
   r.signature.root = options.root;
   return r;
 }
 
 Request request(const Context&, const BarrierOptions& options) {
   check_common(options.name, options.process_set);
-  Request r{options.name, {}, nullptr};
+  Request r{options.name, {}};
   r.signature.kind = OperationKind::barrier;
   r.signature.type = DataType::uint8;
   r.signature.shape = {0};
@@ -92,12 +104,14 @@ Request request(const Context&, const BarrierOptions& options) {
 }
 
 void run(const Context& context, Request r) {
-  context.runtime()->engine().submit_and_wait(std::move(r.name), std::move(r.signature), r.data);
+  context.runtime()->engine().submit_and_wait(std::move(r.name), std::move(r.signature), r.data,
+                                              r.stream);
 }
 
 Handle start(const Context& context, Request r) {
   const auto& runtime = context.runtime();
-  return {runtime, runtime->engine().submit(std::move(r.name), std::move(r.signature), r.data)};
+  return {runtime,
+          runtime->engine().submit(std::move(r.name), std::move(r.signature), r.data, r.stream)};
 }
 
 }  // namespace

@@ -44,14 +44,27 @@ bool Handle::ready() const {
   return !valid() || submission_->finished();
 }
 
-void Handle::wait() {
+std::shared_ptr<Submission> Handle::finish(std::optional<void*> stream) {
   if (!valid()) {
     throw Error(ErrorCode::invalid_use,
                 "there is nothing to wait for: this handle was waited for already, or moved from");
   }
-  const auto submission = std::exchange(submission_, nullptr);
+  auto submission = std::exchange(submission_, nullptr);
   const auto runtime = std::exchange(runtime_, nullptr);
+  if (stream) submission->stream = *stream;
   runtime->engine().wait(*submission);
+  return submission;
+}
+
+void Handle::wait() {
+  finish(std::nullopt);
+}
+void Handle::wait(void* stream) {
+  finish(stream);
+}
+void Handle::synchronize() {
+  const auto submission = finish(std::nullopt);
+  if (submission->work) submission->work->synchronize();
 }
 
 }  // namespace hora

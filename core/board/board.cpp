@@ -31,7 +31,7 @@ std::size_t page_up(std::size_t bytes) {
 
 struct NodeBoard::Layout {
   std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
-      end;
+      start_order, end;
 };
 
 NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
@@ -48,7 +48,8 @@ NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
   l.arrivals = l.arrivals_head + sizeof(SequenceRingHead);
   l.mailboxes = page_up(l.arrivals + ring);
   l.control = l.mailboxes + ranks * (sizeof(MailboxHead) + page_up(shape.mailbox_bytes));
-  l.end = l.control + page_up(shape.control_bytes);
+  l.start_order = l.control + page_up(shape.control_bytes);
+  l.end = l.start_order + sizeof(StartOrderMemory);
   return l;
 }
 
@@ -69,7 +70,8 @@ NodeBoard::NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank)
       arrivals_(reinterpret_cast<SequenceRingHead*>(memory + layout(shape).arrivals_head),
                 reinterpret_cast<SequenceRingEntry*>(memory + layout(shape).arrivals),
                 ring_capacity(shape)),
-      control_(memory + layout(shape).control, shape.control_bytes) {}
+      control_(memory + layout(shape).control, shape.control_bytes),
+      start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)) {}
 
 Location& NodeBoard::place(Id id, int local_rank) const {
   return locations_[slot_of(id) * shape_.local_size + local_rank];

@@ -11,6 +11,7 @@
 
 #include "core/board/byte_ring.h"
 #include "core/board/sequence_ring.h"
+#include "core/board/start_order.h"
 
 namespace hora {
 
@@ -114,6 +115,9 @@ class NodeBoard {
   /// Units that every rank of the node has finished.
   std::uint64_t done_by_all() const;
 
+  /// Steps of the data path that all ranks of the node start in one order.
+  StartOrderMemory& start_order() const { return *start_order_; }
+
   // Sleeping and waking. A sleeper announces itself before it looks for news a last time, so
   // nothing is missed. A rank has two sleepers: its engine thread, and a thread that drives in its
   // place.
@@ -177,6 +181,7 @@ class NodeBoard {
   SequenceRing log_;
   SequenceRing arrivals_;
   ByteRing control_;
+  StartOrderMemory* start_order_;
 
   std::uint64_t log_position_ = 0;       ///< mine
   std::uint64_t arrival_position_ = 0;   ///< mine, as leader

@@ -35,6 +35,11 @@ Engine::~Engine() {
 
 void Engine::stage(Submission& submission, std::byte* data) {
   submission.bytes = submission.signature.bytes();
+  if (submission.signature.device != DeviceKind::cpu) {
+    submission.block = data;
+    submission.work = parts_.device->begin(submission.stream);
+    return;
+  }
   if (submission.bytes == 0) return;
   if (const auto location = parts_.memory->find(data, submission.bytes)) {
     submission.block = data;
@@ -48,8 +53,10 @@ void Engine::stage(Submission& submission, std::byte* data) {
   std::memcpy(submission.block, data, submission.bytes);
 }
 
-std::shared_ptr<Submission> Engine::submit(std::string name, Signature signature, std::byte* data) {
+std::shared_ptr<Submission> Engine::submit(std::string name, Signature signature, std::byte* data,
+                                           void* stream) {
   auto submission = std::make_shared<Submission>();
+  submission->stream = stream;
   submission->signature = std::move(signature);
   {
     const std::lock_guard table(table_lock_);
@@ -132,6 +139,7 @@ void Engine::collect(Submission& submission) {
   if (done && submission.user_data) {
     std::memcpy(submission.user_data, submission.block, submission.bytes);
   }
+  if (done && submission.work) submission.work->wait_done(submission.stream);
   release(submission);
   if (!done) throw detached(*submission.error);
 }
@@ -158,17 +166,17 @@ class Engine::DriverSeat {
   std::unique_lock<std::mutex> lock_;
 };
 
-void Engine::submit_and_wait(std::string name, Signature signature, std::byte* data) {
+void Engine::submit_and_wait(std::string name, Signature signature, std::byte* data, void* stream) {
   std::shared_ptr<Submission> submission;
   if (single_node_) {
     std::unique_lock lock(drive_lock_, std::try_to_lock);
     if (lock) {
       const DriverSeat seat(*this, std::move(lock));
-      submission = submit(std::move(name), std::move(signature), data);
+      submission = submit(std::move(name), std::move(signature), data, stream);
       drive_until_finished(*submission);
     }
   }
-  if (!submission) submission = submit(std::move(name), std::move(signature), data);
+  if (!submission) submission = submit(std::move(name), std::move(signature), data, stream);
   wait(*submission);
 }
 

@@ -17,6 +17,7 @@
 
 #include "core/board/board.h"
 #include "core/engine/data_path.h"
+#include "core/engine/device.h"
 #include "core/engine/leader_desk.h"
 #include "core/engine/name_table.h"
 #include "core/engine/submission.h"
@@ -33,6 +34,8 @@ struct EngineParts {
   NodeBoard* board = nullptr;
   NodeMemory* memory = nullptr;
   DataPath* data_path = nullptr;
+  DevicePort* device = nullptr;  ///< where this process has one
+  int device_index = 0;
   TreeLink* tree = nullptr;  ///< leaders of jobs of several nodes only
 };
 
@@ -50,11 +53,13 @@ class Engine {
 
   void start_thread();
 
-  /// Copies the data in where peers cannot see it, and says that it is ready. `name` empty: unnamed
-  /// (see collectives.h).
-  std::shared_ptr<Submission> submit(std::string name, Signature signature, std::byte* data);
+  /// Copies the data in where peers cannot see it, and says that it is ready (on a device: once
+  /// `stream` has come so far). `name` empty: unnamed (see collectives.h).
+  std::shared_ptr<Submission> submit(std::string name, Signature signature, std::byte* data,
+                                     void* stream = nullptr);
   /// submit() and wait(), without waking this rank's engine.
-  void submit_and_wait(std::string name, Signature signature, std::byte* data);
+  void submit_and_wait(std::string name, Signature signature, std::byte* data,
+                       void* stream = nullptr);
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
   /// Lets go of a submission whose handle an exception has dropped.
@@ -130,6 +135,7 @@ class Engine {
   std::mutex drive_lock_;
   std::deque<Unfulfilled> unfulfilled_;
   std::uint64_t units_started_ = 0;
+  bool device_busy_ = false;
 
   std::atomic<int> undecided_{0};  ///< my submissions that wait for other ranks
   std::atomic<int> waiters_{0};    ///< my threads that are blocked in wait()

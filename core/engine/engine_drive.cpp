@@ -31,6 +31,7 @@ bool Engine::make_progress(bool network) {
   }
   progress |= parts_.data_path->advance();
   progress |= fulfil();
+  if (parts_.device) device_busy_ = parts_.device->check();
   return progress;
 }
 
@@ -139,9 +140,10 @@ BoundUnit Engine::bind(Unit unit, const Batch& batch) {
   bound.local_size = board_.local_size();
   for (const UnitTensor& tensor : unit.tensors) {
     const Submission& mine = *batch.submissions[tensor.index];
+    if (mine.work) bound.work.push_back(mine.work);
     for (int r = 0; r < bound.local_size; ++r) {
       std::byte* address = mine.block;
-      if (r != board_.local_rank() && mine.bytes > 0) {
+      if (r != board_.local_rank() && mine.bytes > 0 && !mine.work) {
         address =
             parts_.memory->address(r, batch.locations[tensor.index][static_cast<std::size_t>(r)]);
       }
@@ -204,6 +206,7 @@ void Engine::fail_undecided(const Error& error) {
 void Engine::poison(const Error& error) {
   log().error("rank {}: {}", parts_.rank, error.what());
   poisoned_.store(true);
+  if (parts_.device) parts_.device->abort();
   std::vector<std::shared_ptr<Submission>> open;
   {
     const std::lock_guard table(table_lock_);

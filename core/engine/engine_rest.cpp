@@ -23,6 +23,8 @@ constexpr Now kLongestPoll = milliseconds(1);
 constexpr Now kLongestDataPoll = microseconds(100);
 /// A leader with nothing to do still hears of shutdowns and errors of other nodes.
 constexpr Now kIdlePoll = milliseconds(100);
+/// Failures of what runs on a device are looked for this often.
+constexpr Now kDevicePoll = milliseconds(10);
 /// The first pause where nobody waits in wait(): polling hot beside a computing main thread would
 /// use up this thread's claim to the core, and the news would then wait for a whole time slice.
 constexpr Now kFirstPause = microseconds(10);
@@ -140,6 +142,7 @@ std::optional<std::chrono::nanoseconds> Engine::pause_length(Now idle) {
   // Peers finish the unit that I have finished at about the same time.
   if (!unfulfilled_.empty() && idle < parts_.settings.spin / 10) return std::chrono::nanoseconds(0);
   Now pause = leads_several ? kIdlePoll : kOverdueTick;
+  if (device_busy_) pause = kDevicePoll;
   if (desk_) {
     if (const auto deadline = desk_->deadline()) {
       pause = std::clamp<Now>(*deadline - now(), microseconds(100), pause);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/board/board.h"
+#include "core/engine/device.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"
 
@@ -29,9 +30,11 @@ struct Submission {
   std::string name;
   Signature signature;
   std::byte* user_data = nullptr;  ///< set where results must be copied out of `block`
-  std::byte* block = nullptr;      ///< the memory that peers see
+  std::byte* block = nullptr;      ///< the memory that the collective works on
   Location location;
   std::size_t bytes = 0;
+  std::shared_ptr<DeviceWork> work;  ///< of memory on a device
+  void* stream = nullptr;            ///< which the result is ordered before
 
   // Guarded by the engine's table lock.
   std::optional<Id> id;  ///< as which I am ready; none: reported by name

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "core/plan/plan.h"
 
 namespace hora {
+
+class DeviceWork;
 
 struct BoundUnit {
   Unit unit;
@@ -14,7 +17,9 @@ struct BoundUnit {
   int root_node = 0;   ///< of broadcasts
   int root_local = 0;  ///< of broadcasts: the root's local rank in its node
   int local_size = 1;
-  std::vector<std::byte*> memory;  ///< [position in unit.tensors * local_size + local rank]
+  /// [position in unit.tensors * local_size + local rank]; on a device my own alone are set.
+  std::vector<std::byte*> memory;
+  std::vector<std::shared_ptr<DeviceWork>> work;  ///< by position; on a device only
 
   std::byte* tensor(std::size_t position, int local_rank) const {
     return memory[position * static_cast<std::size_t>(local_size) +

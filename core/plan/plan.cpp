@@ -31,6 +31,7 @@ std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimi
       fresh.kind = signature.kind;
       fresh.type = signature.type;
       fresh.op = signature.op;
+      fresh.device = signature.device;
       fresh.root = signature.root;
     }
     Unit& unit = units.back();

@@ -46,6 +46,7 @@ struct Unit {
   OperationKind kind = OperationKind::allreduce;
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
+  DeviceKind device = DeviceKind::cpu;
   int root = 0;  ///< world rank, of broadcasts
   std::vector<UnitTensor> tensors;
   std::size_t bytes = 0;        ///< padded length

@@ -78,7 +78,7 @@ void MpiTransport::connect_nodes() {
       tree_.emplace(world_, std::move(leaders), my_node_);
     }
   }
-  pipeline_.emplace(options, *board_, *local_, cross_ ? &*cross_ : nullptr);
+  pipeline_.emplace(options, *board_, LocalGroups{.memory = &*local_}, cross_ ? &*cross_ : nullptr);
   // Nobody may publish on a board that its owner has not seen mapped by all.
   world_.barrier();
 }

@@ -11,18 +11,30 @@
 
 namespace hora {
 
-/// Ranks that share a node. Ranges are unit bytes. By shared windows, by NCCL, or by threads in
-/// tests.
+/// One chunk on its way through the hierarchy. Ranges are unit bytes.
+struct ChunkPart {
+  const BoundUnit& unit;  ///< valid until the chunk has come out again
+  Range chunk;
+  int slices;        ///< into which the chunk is cut; local ranks from here on own none
+  Range slice;       ///< mine; may be empty
+  std::size_t slot;  ///< of the staging ring, mine until the chunk has come out again
+};
+
+/// Ranks that share a node. By shared windows, by NCCL, or by threads in tests.
 class LocalGroup {
  public:
   virtual ~LocalGroup() = default;
-  /// The whole operation inside the node, for a job of one node: my slice of `chunk` summed over
-  /// (or taken from the root among) all local ranks, and written to all of them.
-  virtual Completion run(const BoundUnit& unit, Range chunk) = 0;
+  /// True: all local ranks must take part in every chunk, and start its steps in one order.
+  virtual bool is_collective() const = 0;
+  /// Host memory of at least `bytes` for the slices of `slot`, 64-byte aligned.
+  virtual std::byte* staging(std::size_t slot, std::size_t bytes) = 0;
+  /// The whole operation inside the node, for a job of one node: the unit summed over (or taken
+  /// from the root among) all local ranks, in all of them.
+  virtual Completion run(const BoundUnit& unit) = 0;
   /// My slice, summed over the node without scale (a broadcast: the root's bytes), into staging.
-  virtual Completion reduce_scatter(const BoundUnit& unit, Range slice, std::byte* staging) = 0;
+  virtual Completion reduce_scatter(const ChunkPart& part) = 0;
   /// My slice from staging to all local ranks.
-  virtual Completion all_gather(const BoundUnit& unit, Range slice, const std::byte* staging) = 0;
+  virtual Completion all_gather(const ChunkPart& part) = 0;
 };
 
 /// The ranks of one local rank, one in each node: index in the group = node index. By MPI.

@@ -42,8 +42,17 @@ void spread_from(int root, const Addresses& memory, int local_size, std::size_t 
 
 }  // namespace
 
-Completion MemoryGroup::run(const BoundUnit& unit, Range chunk) {
-  for (const Run& run : runs(unit.unit, slice_range(chunk, local_rank_, local_size_))) {
+std::byte* MemoryGroup::staging(std::size_t slot, std::size_t bytes) {
+  if (slot >= staging_.size()) staging_.resize(slot + 1);
+  auto& block = staging_[slot];
+  if (block.size() < bytes + kAlignment) block.resize(bytes + kAlignment);
+  const auto address = reinterpret_cast<std::uintptr_t>(block.data());
+  return block.data() + (align_up(address) - address);
+}
+
+Completion MemoryGroup::run(const BoundUnit& unit) {
+  const Range mine = slice_range({0, unit.unit.bytes}, local_rank_, local_size_);
+  for (const Run& run : runs(unit.unit, mine)) {
     const Addresses memory(unit, run);
     if (unit.unit.kind == OperationKind::broadcast) {
       spread_from(unit.root_local, memory, local_size_, run.range.bytes);
@@ -54,10 +63,12 @@ Completion MemoryGroup::run(const BoundUnit& unit, Range chunk) {
   return {};
 }
 
-Completion MemoryGroup::reduce_scatter(const BoundUnit& unit, Range slice, std::byte* staging) {
-  for (const Run& run : runs(unit.unit, slice)) {
+Completion MemoryGroup::reduce_scatter(const ChunkPart& part) {
+  const BoundUnit& unit = part.unit;
+  std::byte* const staged = staging(part.slot, part.slice.bytes);
+  for (const Run& run : runs(unit.unit, part.slice)) {
     const Addresses memory(unit, run);
-    std::byte* const out = staging + run.offset;
+    std::byte* const out = staged + run.offset;
     if (unit.unit.kind == OperationKind::broadcast) {
       spread(memory[unit.root_local], {&out, 1}, run.range.bytes);
     } else {
@@ -67,10 +78,11 @@ Completion MemoryGroup::reduce_scatter(const BoundUnit& unit, Range slice, std::
   return {};
 }
 
-Completion MemoryGroup::all_gather(const BoundUnit& unit, Range slice, const std::byte* staging) {
-  for (const Run& run : runs(unit.unit, slice)) {
-    const Addresses memory(unit, run);
-    spread(staging + run.offset, memory.outputs(), run.range.bytes);
+Completion MemoryGroup::all_gather(const ChunkPart& part) {
+  const std::byte* const staged = staging(part.slot, part.slice.bytes);
+  for (const Run& run : runs(part.unit.unit, part.slice)) {
+    const Addresses memory(part.unit, run);
+    spread(staged + run.offset, memory.outputs(), run.range.bytes);
   }
   return {};
 }

@@ -2,6 +2,9 @@
 /// tests.
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include "ops/hierarchy/groups.h"
 
 namespace hora {
@@ -13,13 +16,16 @@ class MemoryGroup final : public LocalGroup {
  public:
   MemoryGroup(int local_rank, int local_size) : local_rank_(local_rank), local_size_(local_size) {}
 
-  Completion run(const BoundUnit& unit, Range chunk) override;
-  Completion reduce_scatter(const BoundUnit& unit, Range slice, std::byte* staging) override;
-  Completion all_gather(const BoundUnit& unit, Range slice, const std::byte* staging) override;
+  bool is_collective() const override { return false; }
+  std::byte* staging(std::size_t slot, std::size_t bytes) override;
+  Completion run(const BoundUnit& unit) override;
+  Completion reduce_scatter(const ChunkPart& part) override;
+  Completion all_gather(const ChunkPart& part) override;
 
  private:
   int local_rank_;
   int local_size_;
+  std::vector<std::vector<std::byte>> staging_;  ///< by slot
 };
 
 }  // namespace hora

@@ -4,13 +4,19 @@
 
 namespace hora {
 
-Pipeline::Pipeline(const PipelineOptions& options, NodeBoard& board, LocalGroup& local,
+Pipeline::Pipeline(const PipelineOptions& options, NodeBoard& board, LocalGroups locals,
                    CrossGroup* cross)
-    : options_(options), board_(board), local_(local), cross_(cross), staging_(options.slots) {}
+    : options_(options),
+      board_(board),
+      order_(board.start_order(), board.local_rank() == 0),
+      locals_(locals),
+      cross_(cross) {}
 
 void Pipeline::start(BoundUnit unit) {
   units_.push_back(std::make_unique<Entry>());
-  units_.back()->unit = std::move(unit);
+  Entry& entry = *units_.back();
+  entry.unit = std::move(unit);
+  entry.local = entry.unit.unit.device == DeviceKind::cpu ? locals_.memory : locals_.device;
 }
 
 std::uint64_t Pipeline::awaited() const {
@@ -36,7 +42,7 @@ bool Pipeline::run_in_node() {
   while (!units_.empty()) {
     Entry& entry = *units_.front();
     if (!entry.running) {
-      entry.in_node = local_.run(entry.unit, {0, entry.unit.unit.bytes});
+      entry.in_node = entry.local->run(entry.unit);
       entry.running = true;
     }
     if (!entry.in_node.poll()) return any;
@@ -48,7 +54,14 @@ bool Pipeline::run_in_node() {
 }
 
 std::size_t Pipeline::chunks_of(const Entry& entry) const {
-  return cross_ ? entry.unit.unit.chunks() : 0;
+  return cross_ || entry.local->is_collective() ? entry.unit.unit.chunks() : 0;
+}
+
+bool Pipeline::may_start(const Entry& entry, StartOrder::Step step) const {
+  return !entry.local->is_collective() || order_.allows(step);
+}
+void Pipeline::note_start(const Entry& entry, StartOrder::Step step) {
+  if (entry.local->is_collective()) order_.start(step);
 }
 
 /// Starts chunks while there is a slot for them.
@@ -58,16 +71,19 @@ bool Pipeline::feed() {
     Entry& entry = *units_[feeding_];
     while (entry.next_chunk < chunks_of(entry)) {
       if (chunks_.size() == options_.slots) return any;
-      const Range chunk = chunk_range(entry.unit.unit, entry.next_chunk++);
-      const Range slice = slice_range(chunk, options_.local_rank, options_.slices);
+      if (!may_start(entry, StartOrder::Step::reduce_scatter)) return any;
+      const BoundUnit& unit = entry.unit;
+      const Range chunk = chunk_range(unit.unit, entry.next_chunk++);
+      const Range slice =
+          cross_ ? slice_range(chunk, options_.local_rank, options_.slices) : Range{};
       const std::uint64_t sequence = next_sequence_++;
+      const ChunkPart part{unit, chunk, options_.slices, slice, sequence % options_.slots};
       Completion completion;
+      note_start(entry, StartOrder::Step::reduce_scatter);
       const bool has_input =
-          entry.unit.unit.kind != OperationKind::broadcast || entry.unit.root_node == options_.node;
-      auto& block = staging_[sequence % options_.slots];
-      if (block.size() < slice.bytes + kAlignment) block.resize(slice.bytes + kAlignment);
-      if (has_input) completion = local_.reduce_scatter(entry.unit, slice, slot(sequence));
-      chunks_.push_back({&entry, sequence, slice, Stage::local_in, std::move(completion)});
+          unit.unit.kind != OperationKind::broadcast || unit.root_node == options_.node;
+      if (has_input) completion = entry.local->reduce_scatter(part);
+      chunks_.push_back({&entry, sequence, part, Stage::local_in, std::move(completion)});
       any = true;
     }
   }
@@ -88,9 +104,11 @@ bool Pipeline::step(Chunk& chunk) {
     any = true;
   }
   if (chunk.stage == Stage::cross && chunk.completion.poll()) chunk.stage = Stage::crossed;
-  if (chunk.stage == Stage::crossed && chunk.sequence == next_out_) {
+  if (chunk.stage == Stage::crossed && chunk.sequence == next_out_ &&
+      may_start(*chunk.entry, StartOrder::Step::all_gather)) {
     ++next_out_;
-    chunk.completion = local_.all_gather(chunk.entry->unit, chunk.slice, slot(chunk.sequence));
+    note_start(*chunk.entry, StartOrder::Step::all_gather);
+    chunk.completion = chunk.entry->local->all_gather(chunk.part);
     chunk.stage = Stage::local_out;
     any = true;
   }
@@ -98,9 +116,10 @@ bool Pipeline::step(Chunk& chunk) {
 }
 
 void Pipeline::start_cross(Chunk& chunk) {
-  if (chunk.slice.bytes == 0) return;
+  const std::size_t bytes = chunk.part.slice.bytes;
+  if (bytes == 0) return;
   const BoundUnit& unit = chunk.entry->unit;
-  const std::span<std::byte> staging(slot(chunk.sequence), chunk.slice.bytes);
+  const std::span<std::byte> staging(chunk.entry->local->staging(chunk.part.slot, bytes), bytes);
   chunk.completion = unit.unit.kind == OperationKind::broadcast
                          ? cross_->broadcast(staging, unit.root_node, chunk.sequence)
                          : cross_->allreduce(unit.unit.type, staging, unit.scale, chunk.sequence);
@@ -117,12 +136,6 @@ bool Pipeline::retire_units() {
   }
   if (any) board_.set_done(done_);
   return any;
-}
-
-std::byte* Pipeline::slot(std::uint64_t sequence) {
-  auto& block = staging_[sequence % options_.slots];
-  const auto address = reinterpret_cast<std::uintptr_t>(block.data());
-  return block.data() + (align_up(address) - address);
 }
 
 }  // namespace hora

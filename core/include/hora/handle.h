@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 namespace hora {
 
@@ -24,11 +25,19 @@ class Handle {
   bool ready() const;
   /// Blocks until done. Throws the operation's Error, the same on every rank where ranks disagree,
   /// and Error(invalid_use) when there is nothing to wait for (waited already, or moved from).
+  ///
+  /// On a device it does not wait for the device's work, but orders the stream of the tensor's view
+  /// (or `stream`) after it: what that stream is given later finds the result.
   void wait();
+  void wait(void* stream);
+  /// wait(), and blocks until the device has done the work, too.
+  void synchronize();
   /// True until wait() has returned or thrown.
   bool valid() const noexcept { return submission_ != nullptr; }
 
  private:
+  std::shared_ptr<Submission> finish(std::optional<void*> stream);
+
   std::shared_ptr<Runtime> runtime_;
   std::shared_ptr<Submission> submission_;
 };

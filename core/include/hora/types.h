@@ -67,6 +67,9 @@ struct TensorView {
   DataType type = DataType::float32;
   Shape shape;
   Device device;
+  /// On a device: the stream (cudaStream_t) that the data is ready on, and that the result is
+  /// ordered before by wait(); null: the device's default stream.
+  void* stream = nullptr;
 
   /// Product of the extents (1 for a scalar). Throws Error(invalid_argument) where an extent is
   /// negative or the product, in bytes, does not fit std::int64_t.

@@ -25,7 +25,7 @@ class MemoryGroupOf : public testing::TestWithParam<int> {
   void run_all(const BoundUnit& unit) {
     for (const int rank : shuffled()) {
       MemoryGroup group(rank, ranks());
-      EXPECT_TRUE(group.run(unit, {0, unit.unit.bytes}).poll());
+      EXPECT_TRUE(group.run(unit).poll());
     }
   }
   std::vector<int> shuffled() {
@@ -83,27 +83,32 @@ TEST_P(MemoryGroupOf, ScatterIntoStagingAndGatherGiveTheSum) {
     const BoundUnit unit = tensors.unit(OperationKind::allreduce, kOneUnit, 0.5);
     struct Part {
       MemoryGroup group;
-      Range slice;
-      std::vector<float> staging;
+      ChunkPart chunk;
+      float* staging() {
+        return reinterpret_cast<float*>(group.staging(chunk.slot, chunk.slice.bytes));
+      }
     };
     std::vector<Part> parts;
     for (std::size_t c = 0; c < unit.unit.chunks(); ++c) {
       for (int s = 0; s < slices; ++s) {
-        const Range slice = slice_range(chunk_range(unit.unit, c), s, slices);
-        Part& part = parts.emplace_back(
-            Part{MemoryGroup(s, ranks()), slice, std::vector<float>(slice.bytes / 4, -1.0F)});
-        auto* const staging = reinterpret_cast<std::byte*>(part.staging.data());
-        EXPECT_TRUE(part.group.reduce_scatter(unit, slice, staging).poll());
+        const Range chunk = chunk_range(unit.unit, c);
+        const Range slice = slice_range(chunk, s, slices);
+        parts.push_back({MemoryGroup(s, ranks()), {unit, chunk, slices, slice, c % 3}});
+        EXPECT_TRUE(parts.back().group.reduce_scatter(parts.back().chunk).poll());
       }
     }
     EXPECT_TRUE(tensors.unchanged()) << "the sums are in staging only, and not scaled";
     for (Part& part : parts) {
-      for (float& value : part.staging) value *= 0.5F;  // what the cross group does
+      float* const staging = part.staging();
+      for (std::size_t i = 0; i < part.chunk.slice.bytes / 4; ++i) {
+        staging[i] *= 0.5F;  // what the cross group does
+      }
     }
-    std::shuffle(parts.begin(), parts.end(), random_);
-    for (Part& part : parts) {
-      const auto* const staging = reinterpret_cast<const std::byte*>(part.staging.data());
-      EXPECT_TRUE(part.group.all_gather(unit, part.slice, staging).poll());
+    std::vector<std::size_t> order(parts.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::shuffle(order.begin(), order.end(), random_);
+    for (const std::size_t i : order) {
+      EXPECT_TRUE(parts[i].group.all_gather(parts[i].chunk).poll());
     }
     expect_everywhere(tensors,
                       [&](std::size_t t, std::size_t i) { return tensors.sum(t, i) * 0.5F; });
@@ -116,12 +121,11 @@ TEST_P(MemoryGroupOf, ABroadcastsStagingHoldsTheRootsBytes) {
   BoundUnit unit = tensors.unit(OperationKind::broadcast, kOneUnit);
   unit.root_local = root;
   const Range whole{0, unit.unit.bytes};
-  std::vector<std::int32_t> staging(whole.bytes / 4);
-  auto* const bytes = reinterpret_cast<std::byte*>(staging.data());
   MemoryGroup group(0, ranks());
-  EXPECT_TRUE(group.reduce_scatter(unit, whole, bytes).poll());
+  const ChunkPart part{unit, whole, 1, whole, 0};
+  EXPECT_TRUE(group.reduce_scatter(part).poll());
   EXPECT_TRUE(tensors.unchanged());
-  EXPECT_TRUE(group.all_gather(unit, whole, bytes).poll());
+  EXPECT_TRUE(group.all_gather(part).poll());
   expect_everywhere(tensors,
                     [&](std::size_t t, std::size_t i) { return tensors.before(t, root, i); });
 }

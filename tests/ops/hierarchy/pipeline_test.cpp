@@ -8,7 +8,9 @@
 #include <functional>
 #include <random>
 #include <set>
+#include <string>
 
+#include "ops/hierarchy/memory_group.h"
 #include "tests/core/board/shared_board.h"
 #include "tests/support/seed.h"
 
@@ -52,6 +54,7 @@ struct Trace {
   Random& random;
   std::uint64_t slowest;
   std::vector<Range> scattered, gathered;  ///< slices, in the order of their start
+  std::string steps;                       ///< both, in the order of their start: r and g
   std::vector<std::uint64_t> sequences;    ///< of the cross group
   std::vector<std::size_t> crossed_bytes;
   std::set<const std::byte*> staging_in_use;
@@ -65,30 +68,39 @@ struct Trace {
 struct FakeLocal final : LocalGroup {
   explicit FakeLocal(Trace& t) : trace(t) {}
 
-  Completion run(const BoundUnit& unit, Range chunk) override {
-    EXPECT_EQ(chunk, (Range{0, unit.unit.bytes}));
+  bool is_collective() const override { return collective; }
+  std::byte* staging(std::size_t slot, std::size_t bytes) override {
+    return memory.staging(slot, bytes);
+  }
+  Completion run(const BoundUnit&) override {
     EXPECT_EQ(trace.runs_complete, runs_started++) << "one unit after the other";
     return trace.slow([this] { ++trace.runs_complete; });
   }
-  Completion reduce_scatter(const BoundUnit&, Range slice, std::byte* staging) override {
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(staging) % 64, 0u);
-    EXPECT_TRUE(trace.staging_in_use.insert(staging).second) << "the slot is in use";
+  Completion reduce_scatter(const ChunkPart& part) override {
+    const std::byte* staged = staging(part.slot, part.slice.bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(staged) % 64, 0u);
+    EXPECT_TRUE(trace.staging_in_use.insert(staged).second) << "the slot is in use";
     trace.most_in_use = std::max(trace.most_in_use, trace.staging_in_use.size());
     const std::uint64_t number = trace.scattered.size();
-    trace.scattered.push_back(slice);
+    trace.scattered.push_back(part.slice);
+    trace.steps.push_back('r');
     trace.scatters_open.insert(number);
     return trace.slow([this, number] { trace.scatters_open.erase(number); });
   }
-  Completion all_gather(const BoundUnit&, Range slice, const std::byte* staging) override {
-    EXPECT_FALSE(trace.crossing.contains(staging)) << "before the network is done with it";
-    trace.staging_in_use.insert(staging);  // a broadcast's slot has no input here
-    trace.gathered.push_back(slice);
-    return trace.slow([this, staging] {
-      trace.staging_in_use.erase(staging);
+  Completion all_gather(const ChunkPart& part) override {
+    const std::byte* staged = staging(part.slot, part.slice.bytes);
+    EXPECT_FALSE(trace.crossing.contains(staged)) << "before the network is done with it";
+    trace.staging_in_use.insert(staged);  // a broadcast's slot has no input here
+    trace.gathered.push_back(part.slice);
+    trace.steps.push_back('g');
+    return trace.slow([this, staged] {
+      trace.staging_in_use.erase(staged);
       ++trace.gathers_complete;
     });
   }
 
+  MemoryGroup memory{0, 1};
+  bool collective = false;
   Trace& trace;
   std::size_t runs_started = 0;
 };
@@ -138,7 +150,7 @@ struct OneRank {
         trace(random, slowest),
         local(trace),
         cross(trace),
-        pipeline(options, board[0], local, options.nodes > 1 ? &cross : nullptr) {}
+        pipeline(options, board[0], {.memory = &local}, options.nodes > 1 ? &cross : nullptr) {}
 
   test::SharedBoard board;
   Trace trace;
@@ -253,8 +265,8 @@ TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   const PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
   PipelineOptions other = options;
   other.local_rank = 1;
-  Pipeline with_slice(options, board[0], local, &cross);
-  Pipeline without(other, board[1], local, nullptr);
+  Pipeline with_slice(options, board[0], {.memory = &local}, &cross);
+  Pipeline without(other, board[1], {.memory = &local}, nullptr);
   for (Pipeline* pipeline : {&with_slice, &without}) pipeline->start(unit_of(640, 64));
   EXPECT_TRUE(without.advance());
   EXPECT_EQ(without.completed(), 0u);
@@ -265,6 +277,44 @@ TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   }
   EXPECT_EQ(without.completed(), 1u);
   EXPECT_EQ(without.awaited(), 0u);
+}
+
+TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
+  auto random = test::generator();
+  for (int round = 0; round < 200; ++round) {
+    constexpr int kRanks = 3;
+    constexpr int kSlices = 2;  // the last rank owns none, and takes part nevertheless
+    test::SharedBoard board({.local_size = kRanks, .id_capacity = 8, .single_node = false});
+    std::deque<Trace> traces;
+    std::deque<FakeLocal> locals;
+    std::deque<FakeCross> crosses;
+    std::deque<Pipeline> pipelines;
+    const std::size_t slots = 1 + random() % 4;
+    for (int r = 0; r < kRanks; ++r) {
+      Trace& trace = traces.emplace_back(random, random() % 9);
+      FakeLocal& local = locals.emplace_back(trace);
+      local.collective = true;
+      FakeCross& cross = crosses.emplace_back(trace);
+      const PipelineOptions options{
+          .node = 0, .nodes = 2, .local_rank = r, .slices = kSlices, .slots = slots};
+      pipelines.emplace_back(options, board[r], LocalGroups{.memory = &local},
+                             r < kSlices ? &cross : nullptr);
+    }
+    const std::size_t chunks = 1 + random() % 12;
+    std::vector<std::size_t> started(kRanks, 0);
+    std::size_t advances = 0;
+    while (pipelines[0].completed() < 2) {
+      const auto r = static_cast<std::size_t>(random() % kRanks);
+      if (started[r] < 2 && random() % 4 == 0) {
+        pipelines[r].start(unit_of(64 * kSlices * chunks, 64 * kSlices));
+        ++started[r];
+      }
+      pipelines[r].advance();
+      ASSERT_LT(++advances, kMostAdvances) << "no end";
+    }
+    EXPECT_EQ(traces[0].steps.size(), 4 * chunks);
+    for (const Trace& trace : traces) EXPECT_EQ(trace.steps, traces[0].steps);
+  }
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ struct ThreadWorld::Rank {
   NodeBoard board;
   HeapMemory memory;
   MemoryGroup group;
+  RankDevice device;
   std::optional<MeetingCrossGroup> cross;
   std::optional<PostLink> link;
   std::optional<Pipeline> pipeline;
@@ -70,13 +71,18 @@ ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) {
       if (topology.nodes() > 1 && local == 0) rank.link.emplace(wires_->post, n);
       const PipelineOptions pipeline{
           .node = n, .nodes = topology.nodes(), .local_rank = local, .slices = slices};
-      rank.pipeline.emplace(pipeline, rank.board, rank.group, rank.cross ? &*rank.cross : nullptr);
+      if (options.device) {
+        rank.device = options.device(static_cast<int>(ranks_.size()) - 1, n, local);
+      }
+      const LocalGroups locals{.memory = &rank.group, .device = rank.device.group};
+      rank.pipeline.emplace(pipeline, rank.board, locals, rank.cross ? &*rank.cross : nullptr);
       rank.engine.emplace(EngineParts{.topology = topology,
                                       .rank = static_cast<int>(ranks_.size()) - 1,
                                       .settings = options.settings,
                                       .board = &rank.board,
                                       .memory = &rank.memory,
                                       .data_path = &*rank.pipeline,
+                                      .device = rank.device.port,
                                       .tree = rank.link ? &*rank.link : nullptr});
     }
   }

@@ -2,17 +2,27 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "ops/hierarchy/groups.h"
 
 namespace hora::test {
+
+/// What gives a rank a device; both outlive the world.
+struct RankDevice {
+  DevicePort* port = nullptr;
+  LocalGroup* group = nullptr;
+};
 
 struct ThreadWorldOptions {
   std::vector<int> node_sizes = {1};  ///< ranks of each node
   Settings settings;
   bool engine_threads = true;  ///< false: the test steps the engines
+  /// By (rank, node, local rank); empty: no devices.
+  std::function<RankDevice(int, int, int)> device = {};
 };
 
 /// Thread rule: engine(r) as Engine says; construction and destruction by one thread.

@@ -1,0 +1,45 @@
+/// What the engine needs to know of a device: how its work is ordered with the callers' streams.
+#pragma once
+
+#include <hora/types.h>
+
+#include <cstddef>
+#include <memory>
+
+namespace hora {
+
+/// One submission's memory on a device. Streams are the device's own (cudaStream_t), passed as
+/// plain pointers. Nothing but synchronize() blocks the host for the device's work.
+/// Thread rule: wait_done and synchronize by any thread after record_done; the others by the thread
+/// that holds the engine's lock.
+class DeviceWork {
+ public:
+  virtual ~DeviceWork() = default;
+  /// What `stream` is given from now on begins after the caller's data is there.
+  virtual void wait_ready(void* stream) = 0;
+  /// The result is there when `stream` has done what it was given so far.
+  virtual void record_done(void* stream) = 0;
+  /// What `stream` is given from now on begins after the result is there.
+  virtual void wait_done(void* stream) = 0;
+  /// Blocks the host until the result is there.
+  virtual void synchronize() = 0;
+};
+
+/// This process's device. Thread rule: any thread, but check() by the one that holds the engine's
+/// lock.
+class DevicePort {
+ public:
+  virtual ~DevicePort() = default;
+  /// Memory is ready when `stream` has done what it was given so far.
+  virtual std::shared_ptr<DeviceWork> begin(void* stream) = 0;
+  /// For buffers, 256-byte aligned. Throws Error(out_of_memory).
+  virtual std::byte* allocate(std::size_t bytes) = 0;
+  virtual void release(std::byte* data) noexcept = 0;
+  /// True while collectives are under way on the device. Throws Error(transport) where they have
+  /// failed, or make no progress for too long.
+  virtual bool check() = 0;
+  /// Ends what is under way on the device, so that nobody waits for it any longer.
+  virtual void abort() noexcept = 0;
+};
+
+}  // namespace hora
