@@ -3,29 +3,44 @@
 #include <exception>
 #include <utility>
 
+#include "core/api/check_device.h"
 #include "core/engine/runtime.h"
 
 namespace hora {
 
-Buffer::Buffer(const Context& context, std::size_t bytes)
-    : runtime_(context.runtime()), data_(runtime_->memory().allocate(bytes).data), size_(bytes) {}
+Buffer::Buffer(const Context& context, std::size_t bytes, const Device& device)
+    : runtime_(context.runtime()), size_(bytes), device_(device) {
+  if (device.kind == DeviceKind::cpu) {
+    data_ = runtime_->memory().allocate(bytes).data;
+    return;
+  }
+  check_device(runtime_->parts(), device, "a buffer");
+  data_ = runtime_->engine().allocate_on_device(bytes);
+}
 
 Buffer::Buffer(Buffer&& other) noexcept
     : runtime_(std::move(other.runtime_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      device_(other.device_) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(runtime_, other.runtime_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(device_, other.device_);
   return *this;
 }
 
 Buffer::~Buffer() {
   // While an exception unwinds, a dropped handle may leave a collective under way in this memory:
   // then it is not handed out again.
-  if (data_ && std::uncaught_exceptions() == 0) runtime_->memory().release(data_);
+  if (!data_ || std::uncaught_exceptions() > 0) return;
+  if (device_.kind == DeviceKind::cpu) {
+    runtime_->memory().release(data_);
+  } else {
+    runtime_->engine().release_on_device(data_);
+  }
 }
 
 }  // namespace hora

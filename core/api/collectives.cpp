@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/api/check_device.h"
 #include "core/engine/runtime.h"
 
 namespace hora {
@@ -12,11 +13,12 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kMaxDimensions = 64;
 
+std::string described(const std::string& name) {
+  return name.empty() ? std::string("unnamed tensor") : "tensor \"" + name + "\"";
+}
+
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  throw Error(
-      ErrorCode::invalid_argument,
-      (name.empty() ? std::string("unnamed tensor") : "tensor \"" + name + "\"") + ": " + why, -1,
-      name);
+  throw Error(ErrorCode::invalid_argument, described(name) + ": " + why, -1, name);
 }
 
 void check_common(const std::string& name, ProcessSet process_set) {
@@ -31,19 +33,6 @@ void check_common(const std::string& name, ProcessSet process_set) {
   }
 }
 
-void check_device(const Context& context, const std::string& name, const Device& device) {
-  const EngineParts& parts = context.runtime()->parts();
-  const std::string where = std::string(name_of(device.kind)) + ":" + std::to_string(device.index);
-  if (!parts.device) {
-    refuse(name, "it lies on " + where + ", and this rank has a data path for cpu only");
-  }
-  if (device.index != parts.device_index) {
-    refuse(name, "it lies on " + where + ", and this rank works on " +
-                     std::string(name_of(device.kind)) + ":" + std::to_string(parts.device_index) +
-                     " alone: one device a process, see hora::local_device()");
-  }
-}
-
 Signature signature_of(const Context& context, const std::string& name, const TensorView& tensor,
                        OperationKind kind) {
   if (tensor.shape.size() > kMaxDimensions) {
@@ -54,7 +43,9 @@ Signature signature_of(const Context& context, const std::string& name, const Te
     refuse(name, "its data pointer is null, but its shape has " +
                      std::to_string(tensor.elements()) + " elements");
   }
-  if (tensor.device.kind != DeviceKind::cpu) check_device(context, name, tensor.device);
+  if (tensor.device.kind != DeviceKind::cpu) {
+    check_device(context.runtime()->parts(), tensor.device, described(name), name);
+  }
   Signature signature;
   signature.kind = kind;
   signature.type = tensor.type;

@@ -25,8 +25,8 @@ class DeviceWork {
   virtual void synchronize() = 0;
 };
 
-/// This process's device. Thread rule: any thread, but check() by the one that holds the engine's
-/// lock.
+/// This process's device. Thread rule: begin() by any thread, the others by the one that holds the
+/// engine's lock.
 class DevicePort {
  public:
   virtual ~DevicePort() = default;

@@ -222,6 +222,16 @@ void Engine::orphan(const std::shared_ptr<Submission>& submission) {
   release(*submission);
 }
 
+std::byte* Engine::allocate_on_device(std::size_t bytes) {
+  const std::lock_guard lock(drive_lock_);
+  return parts_.device->allocate(bytes);
+}
+
+void Engine::release_on_device(std::byte* data) noexcept {
+  const std::lock_guard lock(drive_lock_);
+  parts_.device->release(data);
+}
+
 bool Engine::step() {
   const std::lock_guard lock(drive_lock_);
   const bool progress = drive(/*network=*/true);

@@ -65,6 +65,10 @@ class Engine {
   /// Lets go of a submission whose handle an exception has dropped.
   void orphan(const std::shared_ptr<Submission>& submission);
 
+  /// Memory for buffers on the device. Throws Error(out_of_memory).
+  std::byte* allocate_on_device(std::size_t bytes);
+  void release_on_device(std::byte* data) noexcept;
+
   /// Makes what progress is possible; for engines without a thread.
   bool step();
   bool has_thread() const { return thread_.joinable(); }

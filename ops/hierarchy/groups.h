@@ -15,9 +15,10 @@ namespace hora {
 struct ChunkPart {
   const BoundUnit& unit;  ///< valid until the chunk has come out again
   Range chunk;
-  int slices;        ///< into which the chunk is cut; local ranks from here on own none
-  Range slice;       ///< mine; may be empty
-  std::size_t slot;  ///< of the staging ring, mine until the chunk has come out again
+  int slices;             ///< into which the chunk is cut; local ranks from here on own none
+  Range slice;            ///< mine; may be empty
+  std::size_t slot;       ///< of the staging ring, mine until the chunk has come out again
+  bool has_input = true;  ///< false: a broadcast, and the root is on another node
 };
 
 /// Ranks that share a node. By shared windows, by NCCL, or by threads in tests.
@@ -31,7 +32,8 @@ class LocalGroup {
   /// The whole operation inside the node, for a job of one node: the unit summed over (or taken
   /// from the root among) all local ranks, in all of them.
   virtual Completion run(const BoundUnit& unit) = 0;
-  /// My slice, summed over the node without scale (a broadcast: the root's bytes), into staging.
+  /// My slice, summed over the node without scale (a broadcast: the root's bytes), into staging;
+  /// without input: staging may be written to.
   virtual Completion reduce_scatter(const ChunkPart& part) = 0;
   /// My slice from staging to all local ranks.
   virtual Completion all_gather(const ChunkPart& part) = 0;

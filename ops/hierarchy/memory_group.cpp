@@ -64,6 +64,7 @@ Completion MemoryGroup::run(const BoundUnit& unit) {
 }
 
 Completion MemoryGroup::reduce_scatter(const ChunkPart& part) {
+  if (!part.has_input) return {};
   const BoundUnit& unit = part.unit;
   std::byte* const staged = staging(part.slot, part.slice.bytes);
   for (const Run& run : runs(unit.unit, part.slice)) {

@@ -77,12 +77,12 @@ bool Pipeline::feed() {
       const Range slice =
           cross_ ? slice_range(chunk, options_.local_rank, options_.slices) : Range{};
       const std::uint64_t sequence = next_sequence_++;
-      const ChunkPart part{unit, chunk, options_.slices, slice, sequence % options_.slots};
-      Completion completion;
-      note_start(entry, StartOrder::Step::reduce_scatter);
       const bool has_input =
           unit.unit.kind != OperationKind::broadcast || unit.root_node == options_.node;
-      if (has_input) completion = entry.local->reduce_scatter(part);
+      const ChunkPart part{unit,     chunk, options_.slices, slice, sequence % options_.slots,
+                           has_input};
+      note_start(entry, StartOrder::Step::reduce_scatter);
+      Completion completion = entry.local->reduce_scatter(part);
       chunks_.push_back({&entry, sequence, part, Stage::local_in, std::move(completion)});
       any = true;
     }

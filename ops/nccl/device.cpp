@@ -1,0 +1,55 @@
+#include "ops/nccl/device.h"
+
+#include <hora/error.h>
+
+#include <string>
+#include <utility>
+
+#include "ops/cuda/stream_order.h"
+
+namespace hora {
+namespace {
+
+/// Events are looked at this often, however often the engine polls.
+constexpr auto kLookInterval = std::chrono::milliseconds(1);
+/// Until the communicator has taken in its last call.
+constexpr auto kRegistrationLimit = std::chrono::seconds(60);
+
+}  // namespace
+
+bool DeviceWatch::check() {
+  if (pending_.empty()) return false;
+  const Time time = clock_();
+  if (time < next_look_) return true;
+  next_look_ = time + kLookInterval;
+  communicator_.check_async();
+  while (!pending_.empty() && pending_.front().event->query()) pending_.pop_front();
+  if (pending_.empty()) return false;
+  const Time waited = time - pending_.front().since;
+  if (limit_.count() > 0 && waited > limit_) {
+    throw Error(
+        ErrorCode::transport,
+        "a collective on the GPU has made no progress for " +
+            std::to_string(std::chrono::duration_cast<std::chrono::seconds>(waited).count()) +
+            " s: a peer is gone, or its GPU is stuck; it is aborted (HORA_DEVICE_TIMEOUT)");
+  }
+  return true;
+}
+
+std::shared_ptr<DeviceWork> NcclDevice::begin(void* stream) {
+  return std::make_shared<StreamOrder>(events_, stream);
+}
+
+std::byte* NcclDevice::allocate(std::size_t bytes) {
+  communicator_.wait_ready(std::chrono::steady_clock::now() + kRegistrationLimit);
+  RegisteredMemory memory(nccl_, communicator_, bytes);
+  std::byte* const data = memory.data();
+  buffers_.emplace(data, std::move(memory));
+  return data;
+}
+
+void NcclDevice::release(std::byte* data) noexcept {
+  buffers_.erase(data);
+}
+
+}  // namespace hora

@@ -1,0 +1,66 @@
+/// This process's GPU: memory for buffers, the order with callers' streams, and the watch over what
+/// runs on it.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+
+#include "core/engine/device.h"
+#include "ops/cuda/event.h"
+#include "ops/nccl/communicator.h"
+#include "ops/nccl/registered_memory.h"
+
+namespace hora {
+
+/// What finds out that collectives on the device have failed: their events come late, or the
+/// communicator says so. Thread rule: the thread that holds the engine's lock.
+class DeviceWatch {
+ public:
+  using Time = std::chrono::nanoseconds;
+  using Clock = Time (*)();
+  /// `limit`: how long something may be under way; 0: for ever.
+  DeviceWatch(NcclCommunicator& communicator, Time limit, Clock clock)
+      : communicator_(communicator), limit_(limit), clock_(clock) {}
+
+  /// `event` is recorded after a collective. Events are added in stream order.
+  void add(std::shared_ptr<Event> event) { pending_.push_back({std::move(event), clock_()}); }
+  /// True while anything is under way. Throws Error(transport).
+  bool check();
+
+ private:
+  struct Pending {
+    std::shared_ptr<Event> event;
+    Time since;
+  };
+  NcclCommunicator& communicator_;
+  Time limit_;
+  Clock clock_;
+  Time next_look_{};
+  std::deque<Pending> pending_;
+};
+
+/// Thread rule: as DevicePort.
+class NcclDevice final : public DevicePort {
+ public:
+  /// References outlive it.
+  NcclDevice(const NcclFunctions& nccl, NcclCommunicator& communicator, EventPool& events,
+             DeviceWatch& watch)
+      : nccl_(nccl), communicator_(communicator), events_(events), watch_(watch) {}
+
+  std::shared_ptr<DeviceWork> begin(void* stream) override;
+  std::byte* allocate(std::size_t bytes) override;
+  void release(std::byte* data) noexcept override;
+  bool check() override { return watch_.check(); }
+  void abort() noexcept override { communicator_.abort(); }
+
+ private:
+  const NcclFunctions& nccl_;
+  NcclCommunicator& communicator_;
+  EventPool& events_;
+  DeviceWatch& watch_;
+  std::map<std::byte*, RegisteredMemory> buffers_;
+};
+
+}  // namespace hora

@@ -1,0 +1,277 @@
+#include "ops/nccl/nccl_group.h"
+
+#include <utility>
+
+#include "ops/nccl/check.h"
+
+namespace hora {
+namespace {
+
+/// Before the application's kernels that wait for a place on the device.
+constexpr int kUrgent = -1;
+
+/// Length of every slice of the chunk, the last ones' padding included.
+std::size_t slice_length(const ChunkPart& part) {
+  return slice_range(part.chunk, 0, part.slices).bytes;
+}
+
+ncclRedOp_t reduction_of(const BoundUnit& unit) {
+  return unit.unit.op == ReduceOp::average ? ncclAvg : ncclSum;
+}
+
+/// Everything between construction and destruction is one call of NCCL.
+class NcclCallGroup {
+ public:
+  explicit NcclCallGroup(const NcclFunctions& nccl) : nccl_(nccl) {
+    nccl_check(nccl_, nccl_.group_start(), "ncclGroupStart");
+  }
+  void end() { nccl_check(nccl_, nccl_.group_end(), "ncclGroupEnd"); }
+
+ private:
+  const NcclFunctions& nccl_;
+};
+
+}  // namespace
+
+class NcclGroup::Launch final : public PendingWork {
+ public:
+  Launch(NcclGroup& group, Step enqueue, Step enqueued, const Event* event)
+      : group_(group),
+        ticket_(group.next_launch_++),
+        enqueue_(std::move(enqueue)),
+        enqueued_(std::move(enqueued)),
+        event_(event) {}
+
+  bool poll() override {
+    if (stage_ == Stage::queued) {
+      if (group_.launched_ != ticket_) return false;
+      enqueue_();
+      stage_ = Stage::taken_in;
+    }
+    if (stage_ == Stage::taken_in) {
+      if (!group_.communicator_.ready()) return false;
+      enqueued_();
+      ++group_.launched_;
+      stage_ = Stage::under_way;
+    }
+    return !event_ || event_->query();
+  }
+
+ private:
+  enum class Stage { queued, taken_in, under_way };
+  NcclGroup& group_;
+  std::uint64_t ticket_;
+  Step enqueue_;
+  Step enqueued_;
+  const Event* event_;
+  Stage stage_ = Stage::queued;
+};
+
+NcclGroup::NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda,
+                     const NcclFunctions& nccl, NcclCommunicator& communicator, EventPool& events,
+                     DeviceWatch& watch)
+    : options_(options),
+      cuda_(cuda),
+      nccl_(nccl),
+      communicator_(communicator),
+      events_(events),
+      watch_(watch),
+      collectives_(cuda, kUrgent),
+      download_(cuda, kUrgent),
+      upload_(cuda, kUrgent),
+      slots_(options.slots) {}
+
+Completion NcclGroup::launch(Step enqueue, Step enqueued, const Event* event) {
+  return Completion(
+      std::make_unique<Launch>(*this, std::move(enqueue), std::move(enqueued), event));
+}
+
+NcclGroup::Slot& NcclGroup::slot(std::size_t index) {
+  auto& slot = slots_.at(index);
+  if (!slot) {
+    const auto slices = static_cast<std::size_t>(options_.slices);
+    const std::size_t slice = align_up((align_up(options_.chunk_bytes) + slices - 1) / slices);
+    slot =
+        std::make_unique<Slot>(Slot{DeviceMemory(cuda_, slices * slice), PinnedMemory(cuda_, slice),
+                                    Event(cuda_), Event(cuda_), Event(cuda_), Event(cuda_)});
+  }
+  return *slot;
+}
+
+std::byte* NcclGroup::staging(std::size_t index, std::size_t) {
+  return slot(index).staging.data();
+}
+
+std::byte* NcclGroup::my_slice(const ChunkPart& part) {
+  return slot(part.slot).chunk.data() + (part.slice.begin - part.chunk.begin);
+}
+
+Completion NcclGroup::run(const BoundUnit& unit) {
+  const auto enqueue = [this, &unit] {
+    cudaStream_t const stream = collectives_.get();
+    for (const auto& work : unit.work) work->wait_ready(stream);
+    const auto type = to_nccl(unit.unit.type);
+    NcclCallGroup calls(nccl_);
+    for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
+      std::byte* const data = unit.tensor(i, options_.local_rank);
+      const std::size_t count = unit.unit.tensors[i].range.bytes / size_of(unit.unit.type);
+      if (count == 0) continue;
+      if (unit.unit.kind == OperationKind::broadcast) {
+        nccl_check(
+            nccl_,
+            nccl_.broadcast(data, data, count, type, unit.root_local, communicator_.get(), stream),
+            "ncclBroadcast");
+      } else {
+        nccl_check(nccl_,
+                   nccl_.all_reduce(data, data, count, type, reduction_of(unit),
+                                    communicator_.get(), stream),
+                   "ncclAllReduce");
+      }
+    }
+    calls.end();
+  };
+  const auto enqueued = [this, &unit] {
+    for (const auto& work : unit.work) work->record_done(collectives_.get());
+    watch_stream();
+  };
+  return launch(enqueue, enqueued);
+}
+
+Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
+  Slot& own = slot(part.slot);
+  if (!part.has_input) {
+    // The network writes into staging next: the last upload must have read it.
+    return launch([] {}, [] {}, &own.uploaded);
+  }
+  const auto enqueue = [this, part] {
+    for (const auto& work : part.unit.work) work->wait_ready(collectives_.get());
+    copy_tensors(part, /*out_of_tensors=*/true);
+    scatter(part);
+  };
+  const auto enqueued = [this, part, &own] {
+    own.scattered.record(collectives_.get());
+    wait(download_.get(), own.scattered);
+    wait(download_.get(), own.uploaded);
+    if (part.slice.bytes > 0) {
+      cuda_check(cuda_,
+                 cuda_.memcpy_async(own.staging.data(), my_slice(part), part.slice.bytes,
+                                    cudaMemcpyDeviceToHost, download_.get()),
+                 "cudaMemcpyAsync from the device");
+    }
+    own.downloaded.record(download_.get());
+    watch_stream();
+  };
+  return launch(enqueue, enqueued, &own.downloaded);
+}
+
+Completion NcclGroup::all_gather(const ChunkPart& part) {
+  Slot& own = slot(part.slot);
+  const auto enqueue = [this, part, &own] {
+    wait(upload_.get(), own.spread);
+    if (part.slice.bytes > 0) {
+      cuda_check(cuda_,
+                 cuda_.memcpy_async(my_slice(part), own.staging.data(), part.slice.bytes,
+                                    cudaMemcpyHostToDevice, upload_.get()),
+                 "cudaMemcpyAsync to the device");
+    }
+    own.uploaded.record(upload_.get());
+    wait(collectives_.get(), own.uploaded);
+    gather(part);
+  };
+  const auto enqueued = [this, part, &own] {
+    for (const auto& work : part.unit.work) work->wait_ready(collectives_.get());
+    copy_tensors(part, /*out_of_tensors=*/false);
+    own.spread.record(collectives_.get());
+    const bool is_last = part.chunk.begin + part.chunk.bytes == part.unit.unit.bytes;
+    if (is_last) {
+      for (const auto& work : part.unit.work) work->record_done(collectives_.get());
+    }
+    watch_stream();
+  };
+  return launch(enqueue, enqueued);
+}
+
+/// Between the tensors and the slot's contiguous chunk. A broadcast's tensors are read on the
+/// root alone.
+void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
+  const Unit& unit = part.unit.unit;
+  if (out_of_tensors && unit.kind == OperationKind::broadcast &&
+      part.unit.root_local != options_.local_rank) {
+    return;
+  }
+  std::byte* const chunk = slot(part.slot).chunk.data();
+  std::vector<CopyPiece> pieces;
+  for (const Run& run : runs(unit, part.chunk)) {
+    std::byte* const tensor = part.unit.tensor(run.tensor, options_.local_rank) + run.range.begin;
+    const auto elements = static_cast<std::int64_t>(run.range.bytes / size_of(unit.type));
+    std::byte* const packed = chunk + run.offset;
+    pieces.push_back(out_of_tensors ? CopyPiece{tensor, packed, elements}
+                                    : CopyPiece{packed, tensor, elements});
+  }
+  if (pieces.empty()) return;
+  const BatchedCopy copy{.pieces = pieces, .source_type = unit.type, .target_type = unit.type};
+  cuda_check(cuda_, cuda_.batched_copy(copy, collectives_.get()), "the kernel batched_copy");
+}
+
+void NcclGroup::scatter(const ChunkPart& part) {
+  const Unit& unit = part.unit.unit;
+  std::byte* const chunk = slot(part.slot).chunk.data();
+  const std::size_t length = slice_length(part);
+  const std::size_t count = length / size_of(unit.type);
+  const auto type = to_nccl(unit.type);
+  NcclCallGroup calls(nccl_);
+  if (unit.kind == OperationKind::broadcast) {
+    nccl_check(nccl_,
+               nccl_.broadcast(chunk, chunk, count * static_cast<std::size_t>(part.slices), type,
+                               part.unit.root_local, communicator_.get(), collectives_.get()),
+               "ncclBroadcast");
+  } else if (part.slices == options_.local_size) {
+    std::byte* const mine = chunk + static_cast<std::size_t>(options_.local_rank) * length;
+    nccl_check(nccl_,
+               nccl_.reduce_scatter(chunk, mine, count, type, ncclSum, communicator_.get(),
+                                    collectives_.get()),
+               "ncclReduceScatter");
+  } else {
+    for (int s = 0; s < part.slices; ++s) {
+      std::byte* const slice = chunk + static_cast<std::size_t>(s) * length;
+      nccl_check(nccl_,
+                 nccl_.reduce(slice, slice, count, type, ncclSum, s, communicator_.get(),
+                              collectives_.get()),
+                 "ncclReduce");
+    }
+  }
+  calls.end();
+}
+
+void NcclGroup::gather(const ChunkPart& part) {
+  const Unit& unit = part.unit.unit;
+  std::byte* const chunk = slot(part.slot).chunk.data();
+  const std::size_t length = slice_length(part);
+  const std::size_t count = length / size_of(unit.type);
+  const auto type = to_nccl(unit.type);
+  NcclCallGroup calls(nccl_);
+  if (part.slices == options_.local_size) {
+    const std::byte* const mine = chunk + static_cast<std::size_t>(options_.local_rank) * length;
+    nccl_check(nccl_,
+               nccl_.all_gather(mine, chunk, count, type, communicator_.get(), collectives_.get()),
+               "ncclAllGather");
+  } else {
+    for (int s = 0; s < part.slices; ++s) {
+      std::byte* const slice = chunk + static_cast<std::size_t>(s) * length;
+      nccl_check(
+          nccl_,
+          nccl_.broadcast(slice, slice, count, type, s, communicator_.get(), collectives_.get()),
+          "ncclBroadcast");
+    }
+  }
+  calls.end();
+}
+
+/// What the collectives' stream has now been given is to finish.
+void NcclGroup::watch_stream() {
+  auto event = events_.take();
+  event->record(collectives_.get());
+  watch_.add(std::move(event));
+}
+
+}  // namespace hora

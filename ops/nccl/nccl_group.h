@@ -1,0 +1,85 @@
+/// LocalGroup on the GPUs of a node, by NCCL.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ops/cuda/device_memory.h"
+#include "ops/cuda/event.h"
+#include "ops/cuda/pinned_memory.h"
+#include "ops/cuda/stream.h"
+#include "ops/hierarchy/groups.h"
+#include "ops/nccl/communicator.h"
+#include "ops/nccl/device.h"
+
+namespace hora {
+
+struct NcclGroupOptions {
+  int local_rank = 0;
+  int local_size = 1;
+  int slices = 1;               ///< as the pipeline cuts a chunk
+  std::size_t slots = 0;        ///< likewise
+  std::size_t chunk_bytes = 0;  ///< of the longest chunk
+};
+
+/// One node: one all-reduce in place for each tensor of a unit. Several nodes, for each chunk:
+///
+///   collectives' stream:  pack -> reduce-scatter              all-gather -> unpack
+///   download stream:                        -> pinned staging
+///   host:                                       the cross group
+///   upload stream:                                          -> my slice
+///
+/// The streams are ordered by events; the host waits for the download alone, by polling. Calls of
+/// NCCL begin in the order in which the group is called, each when the communicator has taken in
+/// the one before (it never blocks). Slots are allocated when first used, once.
+/// Thread rule: the thread that holds the engine's lock.
+class NcclGroup final : public LocalGroup {
+ public:
+  /// References outlive it. The communicator's ranks are the node's local ranks.
+  NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda, const NcclFunctions& nccl,
+            NcclCommunicator& communicator, EventPool& events, DeviceWatch& watch);
+
+  bool is_collective() const override { return true; }
+  std::byte* staging(std::size_t slot, std::size_t bytes) override;
+  Completion run(const BoundUnit& unit) override;
+  Completion reduce_scatter(const ChunkPart& part) override;
+  Completion all_gather(const ChunkPart& part) override;
+
+ private:
+  struct Slot {
+    DeviceMemory chunk;    ///< a whole chunk, its slices of equal length
+    PinnedMemory staging;  ///< my slice
+    Event scattered;       ///< the chunk has been summed
+    Event downloaded;      ///< staging has been written
+    Event uploaded;        ///< staging has been read
+    Event spread;          ///< the chunk has been read
+  };
+  class Launch;
+  using Step = std::function<void()>;
+
+  /// `enqueue` calls NCCL; `enqueued` goes on once NCCL has taken that in; then `event`, if any, is
+  /// waited for.
+  Completion launch(Step enqueue, Step enqueued, const Event* event = nullptr);
+  Slot& slot(std::size_t index);
+  std::byte* my_slice(const ChunkPart& part);
+  void copy_tensors(const ChunkPart& part, bool out_of_tensors);
+  void scatter(const ChunkPart& part);
+  void gather(const ChunkPart& part);
+  void watch_stream();
+
+  NcclGroupOptions options_;
+  const CudaFunctions& cuda_;
+  const NcclFunctions& nccl_;
+  NcclCommunicator& communicator_;
+  EventPool& events_;
+  DeviceWatch& watch_;
+  Stream collectives_;
+  Stream download_;
+  Stream upload_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::uint64_t next_launch_ = 0;  ///< tickets of launches
+  std::uint64_t launched_ = 0;
+};
+
+}  // namespace hora
