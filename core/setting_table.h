@@ -149,6 +149,18 @@ inline constexpr Row kRows[] = {
      "Keeps large freed blocks in the process, so that each step's gradients do not cause page "
      "faults anew (glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD).",
      kField<&Settings::malloc_tuning>, kSwitch},
+    {"HORA_CUDA",
+     "Whether tensors on GPUs can be averaged, where the build and every rank's machine have CUDA; "
+     "off spares each rank the GPU memory that this takes.",
+     kField<&Settings::cuda>, kSwitch},
+    {"HORA_DEVICE_TIMEOUT",
+     "A collective that is under way on the GPU for longer than this fails, and so does everything "
+     "after it; 0: never.",
+     kField<&Settings::device_timeout>,
+     {},
+     &kSeconds,
+     0,
+     86400000},
     {"HORA_LOG_LEVEL", "The least severe message that is printed.", kField<&Settings::log_level>,
      kLogLevels},
 };

@@ -62,6 +62,11 @@ const std::vector<int>& Context::ranks_of_node(int node) const {
   return topology.ranks_of_node[static_cast<std::size_t>(node)];
 }
 
+Device Context::device() const {
+  const EngineParts& parts = runtime()->parts();
+  return parts.device ? Device{DeviceKind::cuda, parts.device_index} : Device{};
+}
+
 const Settings& Context::settings() const {
   return runtime()->parts().settings;
 }

@@ -78,7 +78,9 @@ void MpiTransport::connect_nodes() {
       tree_.emplace(world_, std::move(leaders), my_node_);
     }
   }
-  pipeline_.emplace(options, *board_, LocalGroups{.memory = &*local_}, cross_ ? &*cross_ : nullptr);
+  gpu_ = make_gpu(world_, node_, options, settings_);
+  const LocalGroups locals{.memory = &*local_, .device = gpu_ ? &gpu_->group() : nullptr};
+  pipeline_.emplace(options, *board_, locals, cross_ ? &*cross_ : nullptr);
   // Nobody may publish on a board that its owner has not seen mapped by all.
   world_.barrier();
 }
@@ -103,10 +105,13 @@ EngineParts MpiTransport::parts() {
           .board = &*board_,
           .memory = node_.memory.get(),
           .data_path = &*pipeline_,
+          .device = gpu_ ? &gpu_->port() : nullptr,
+          .device_index = gpu_ ? gpu_->index() : 0,
           .tree = tree_ ? &*tree_ : nullptr};
 }
 
 void MpiTransport::disconnect() {
+  if (gpu_) gpu_->disconnect();
   tree_.reset();
   data_ = Communicator();
   world_ = Communicator();

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/engine/runtime.h"
+#include "ops/context/gpu.h"
 #include "ops/context/node_discovery.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
@@ -44,6 +45,7 @@ class MpiTransport final : public Transport {
   std::optional<MpiPointToPoint> messages_;
   std::optional<MessageCrossGroup> cross_;
   std::optional<MpiTreeLink> tree_;
+  std::unique_ptr<Gpu> gpu_;
   std::optional<Pipeline> pipeline_;
 };
 

@@ -14,6 +14,8 @@ namespace hora {
 struct NodeDiscovery {
   Topology topology;
   std::unique_ptr<SharedMemory> memory;
+  int host_rank = 0;  ///< my place among the ranks of my host, virtual nodes or not
+  int host_size = 1;
 };
 
 /// Groups of candidates: each candidate joins the first group all of whose members it can reach and

@@ -36,6 +36,7 @@ struct CudaFunctions {
   std::function<const char*(cudaError_t)> get_error_string;
   std::function<cudaError_t()> get_last_error;  ///< clears it
   std::function<cudaError_t(int*)> get_device_count;
+  std::function<cudaError_t(int*)> get_device;
   std::function<cudaError_t(int)> set_device;
   std::function<cudaError_t(char* id, int length, int device)> device_get_pci_bus_id;
 

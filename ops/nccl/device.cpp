@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/cuda/device_guard.h"
 #include "ops/cuda/stream_order.h"
 
 namespace hora {
@@ -37,10 +38,12 @@ bool DeviceWatch::check() {
 }
 
 std::shared_ptr<DeviceWork> NcclDevice::begin(void* stream) {
+  const DeviceGuard device(cuda_, index_);
   return std::make_shared<StreamOrder>(events_, stream);
 }
 
 std::byte* NcclDevice::allocate(std::size_t bytes) {
+  const DeviceGuard device(cuda_, index_);
   communicator_.wait_ready(std::chrono::steady_clock::now() + kRegistrationLimit);
   RegisteredMemory memory(nccl_, communicator_, bytes);
   std::byte* const data = memory.data();

@@ -45,9 +45,14 @@ class DeviceWatch {
 class NcclDevice final : public DevicePort {
  public:
   /// References outlive it.
-  NcclDevice(const NcclFunctions& nccl, NcclCommunicator& communicator, EventPool& events,
-             DeviceWatch& watch)
-      : nccl_(nccl), communicator_(communicator), events_(events), watch_(watch) {}
+  NcclDevice(const CudaFunctions& cuda, const NcclFunctions& nccl, int index,
+             NcclCommunicator& communicator, EventPool& events, DeviceWatch& watch)
+      : cuda_(cuda),
+        nccl_(nccl),
+        index_(index),
+        communicator_(communicator),
+        events_(events),
+        watch_(watch) {}
 
   std::shared_ptr<DeviceWork> begin(void* stream) override;
   std::byte* allocate(std::size_t bytes) override;
@@ -56,7 +61,9 @@ class NcclDevice final : public DevicePort {
   void abort() noexcept override { communicator_.abort(); }
 
  private:
+  const CudaFunctions& cuda_;
   const NcclFunctions& nccl_;
+  int index_;
   NcclCommunicator& communicator_;
   EventPool& events_;
   DeviceWatch& watch_;

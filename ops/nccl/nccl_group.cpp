@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "ops/cuda/check.h"
+#include "ops/cuda/device_guard.h"
 #include "ops/nccl/check.h"
 
 namespace hora {
@@ -43,8 +45,9 @@ class NcclGroup::Launch final : public PendingWork {
         event_(event) {}
 
   bool poll() override {
+    if (stage_ == Stage::queued && group_.launched_ != ticket_) return false;
+    const DeviceGuard device(group_.cuda_, group_.options_.device);
     if (stage_ == Stage::queued) {
-      if (group_.launched_ != ticket_) return false;
       enqueue_();
       stage_ = Stage::taken_in;
     }

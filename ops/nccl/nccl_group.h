@@ -16,6 +16,7 @@
 namespace hora {
 
 struct NcclGroupOptions {
+  int device = 0;
   int local_rank = 0;
   int local_size = 1;
   int slices = 1;               ///< as the pipeline cuts a chunk

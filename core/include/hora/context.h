@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hora/settings.h>
+#include <hora/types.h>
 
 #include <chrono>
 #include <cstdint>
@@ -44,6 +45,9 @@ class Context {
   int cross_size() const;  ///< number of nodes
   /// World ranks of node `node`, ascending. Throws Error(invalid_argument) for an unknown node.
   const std::vector<int>& ranks_of_node(int node) const;
+
+  /// Where this rank should compute: its GPU, or the CPU where the job has none.
+  Device device() const;
 
   const Settings& settings() const;  ///< rank 0's, in force on every rank
   Statistics statistics() const;

@@ -31,6 +31,8 @@ struct Settings {
   std::chrono::microseconds spin{50};
   std::chrono::milliseconds stall_warning{10000};
   bool malloc_tuning = true;
+  bool cuda = true;
+  std::chrono::milliseconds device_timeout{60000};
   LogLevel log_level = LogLevel::warning;
 
   bool operator==(const Settings&) const = default;

@@ -1,0 +1,31 @@
+/// This rank's GPU, put together. CMake selects the source: gpu_cuda.cpp or gpu_none.cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/engine/device.h"
+#include "ops/context/node_discovery.h"
+#include "ops/hierarchy/pipeline.h"
+#include "ops/mpi/communicator.h"
+
+namespace hora {
+
+class Gpu {
+ public:
+  virtual ~Gpu() = default;
+  virtual int index() const = 0;
+  virtual DevicePort& port() = 0;
+  virtual LocalGroup& group() = 0;
+  /// Lets go of communicators. Collective over the node.
+  virtual void disconnect() = 0;
+};
+
+/// The GPU of each rank: its place among the ranks of its host, modulo the GPUs that it sees (so
+/// CUDA_VISIBLE_DEVICES, MIG names included, holds). Null on every rank where this build has no
+/// CUDA, HORA_CUDA is off, or any rank sees no GPU. Collective. Throws Error(transport) and, where
+/// two copies of CUDA's libraries are loaded, Error(invalid_use).
+std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& node,
+                              const PipelineOptions& pipeline, const Settings& settings);
+
+}  // namespace hora

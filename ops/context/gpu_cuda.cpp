@@ -1,0 +1,103 @@
+#include <algorithm>
+#include <cstring>
+
+#include "core/engine/engine.h"
+#include "core/log.h"
+#include "ops/context/gpu.h"
+#include "ops/cuda/check.h"
+#include "ops/nccl/check.h"
+#include "ops/nccl/nccl_group.h"
+
+namespace hora {
+namespace {
+
+/// Ranks of a node start within this time of one another, and NCCL finds its links.
+constexpr auto kConnectLimit = std::chrono::minutes(2);
+constexpr auto kCloseLimit = std::chrono::seconds(30);
+
+NcclCommunicator connect(const NcclFunctions& nccl, const Communicator& world,
+                         const std::vector<int>& ranks_of_node) {
+  ncclUniqueId id{};
+  if (world.rank() == ranks_of_node.front()) {
+    nccl_check(nccl, nccl.get_unique_id(&id), "ncclGetUniqueId");
+  }
+  const auto ids = world.all_gather(std::as_bytes(std::span(&id, 1)));
+  std::memcpy(&id, ids[static_cast<std::size_t>(ranks_of_node.front())].data(), sizeof id);
+  const auto mine = std::find(ranks_of_node.begin(), ranks_of_node.end(), world.rank());
+  NcclCommunicator communicator(nccl, id, static_cast<int>(ranks_of_node.size()),
+                                static_cast<int>(mine - ranks_of_node.begin()));
+  communicator.wait_ready(std::chrono::steady_clock::now() + kConnectLimit);
+  return communicator;
+}
+
+class CudaGpu final : public Gpu {
+ public:
+  CudaGpu(const Communicator& world, const std::vector<int>& ranks_of_node, int index,
+          const NcclGroupOptions& options, const Settings& settings)
+      : index_(index),
+        communicator_(connect(nccl_library(), world, ranks_of_node)),
+        events_(cuda_runtime()),
+        watch_(communicator_, settings.device_timeout, now),
+        port_(cuda_runtime(), nccl_library(), index, communicator_, events_, watch_),
+        group_(options, cuda_runtime(), nccl_library(), communicator_, events_, watch_) {}
+
+  int index() const override { return index_; }
+  DevicePort& port() override { return port_; }
+  LocalGroup& group() override { return group_; }
+  void disconnect() override {
+    communicator_.close(std::chrono::steady_clock::now() + kCloseLimit);
+  }
+
+ private:
+  int index_;
+  NcclCommunicator communicator_;
+  EventPool events_;
+  DeviceWatch watch_;
+  NcclDevice port_;
+  NcclGroup group_;
+};
+
+int visible_devices() {
+  int count = 0;
+  const cudaError_t result = cuda_runtime().get_device_count(&count);
+  if (result == cudaSuccess) return count;
+  // No driver, or no device: a machine without GPUs, where a build with CUDA works on the CPU.
+  cuda_runtime().get_last_error();
+  return 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& node,
+                              const PipelineOptions& pipeline, const Settings& settings) {
+  const int devices = settings.cuda ? visible_devices() : 0;
+  int fewest = devices;
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&devices, 1)))) {
+    int theirs = 0;
+    std::memcpy(&theirs, bytes.data(), sizeof theirs);
+    fewest = std::min(fewest, theirs);
+  }
+  if (fewest == 0) {
+    if (devices > 0) {
+      log().warn("rank {} sees {} GPUs, but another rank sees none: hora works on the CPU alone",
+                 world.rank(), devices);
+    }
+    return nullptr;
+  }
+  const int index = node.host_rank % devices;
+  if (node.host_size > devices && node.host_rank == 0) {
+    log().warn("{} ranks share {} GPUs on the host of rank {}", node.host_size, devices,
+               world.rank());
+  }
+  cuda_check(cuda_runtime(), cuda_runtime().set_device(index), "cudaSetDevice");
+  const auto& ranks = node.topology.ranks_of_node[static_cast<std::size_t>(pipeline.node)];
+  const NcclGroupOptions options{.device = index,
+                                 .local_rank = pipeline.local_rank,
+                                 .local_size = static_cast<int>(ranks.size()),
+                                 .slices = pipeline.slices,
+                                 .slots = pipeline.slots,
+                                 .chunk_bytes = settings.chunk_size};
+  return std::make_unique<CudaGpu>(world, ranks, index, options, settings);
+}
+
+}  // namespace hora

@@ -1,0 +1,10 @@
+#include "ops/context/gpu.h"
+
+namespace hora {
+
+std::unique_ptr<Gpu> make_gpu(const Communicator&, const NodeDiscovery&, const PipelineOptions&,
+                              const Settings&) {
+  return nullptr;
+}
+
+}  // namespace hora
