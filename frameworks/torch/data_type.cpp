@@ -1,5 +1,7 @@
 #include "frameworks/torch/data_type.h"
 
+#include <hora/error.h>
+
 #include <array>
 #include <utility>
 
@@ -30,6 +32,18 @@ c10::ScalarType to_scalar_type(DataType type) noexcept {
     if (ours == type) return theirs;
   }
   return c10::ScalarType::Undefined;
+}
+
+Device to_device(const c10::Device& device) {
+  if (device.is_cpu()) return {};
+  if (device.is_cuda()) return {DeviceKind::cuda, device.index()};
+  throw Error(ErrorCode::invalid_argument,
+              "a tensor is on " + device.str() + "; hora works on cpu and cuda");
+}
+
+c10::Device to_torch(const Device& device) noexcept {
+  if (device.kind == DeviceKind::cpu) return c10::Device(c10::kCPU);
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(device.index)};
 }
 
 }  // namespace hora

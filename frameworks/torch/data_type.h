@@ -1,6 +1,7 @@
-/// hora's element types and LibTorch's.
+/// hora's element types and devices, and LibTorch's.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 #include <hora/types.h>
 
@@ -11,5 +12,9 @@ namespace hora {
 /// Nothing where hora has no such type (bool, complex, quantised, ...).
 std::optional<DataType> to_data_type(c10::ScalarType type) noexcept;
 c10::ScalarType to_scalar_type(DataType type) noexcept;
+
+/// Throws Error(invalid_argument) for a device that is neither CPU nor CUDA.
+Device to_device(const c10::Device& device);
+c10::Device to_torch(const Device& device) noexcept;
 
 }  // namespace hora

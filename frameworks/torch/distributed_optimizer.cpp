@@ -30,15 +30,23 @@ void refuse_repeated_closures(torch::optim::Optimizer& optimizer) {
   }
 }
 
-void check_averageable(const Parameter& parameter) {
+void check_averageable(const Context& context, const Parameter& parameter,
+                       const torch::Device& device) {
   const torch::Tensor& tensor = parameter.tensor;
   const auto fail = [&](const std::string& what) {
     refuse("parameter '" + parameter.name + "' " + what, parameter.name);
   };
   if (tensor.layout() != torch::kStrided) fail("is sparse; expected a dense one");
-  if (!tensor.device().is_cpu()) {
-    fail("is on " + tensor.device().str() +
-         "; this build of hora averages on the CPU only: use hora::local_device()");
+  if (tensor.device() != device) {
+    fail("is on " + tensor.device().str() + ", and others on " + device.str() +
+         ": all must be on one device");
+  }
+  if (!device.is_cpu() && device != to_torch(context.device())) {
+    fail("is on " + device.str() + ", but this rank averages on the CPU" +
+         (context.device().kind == DeviceKind::cpu
+              ? std::string(" only")
+              : " and on " + to_torch(context.device()).str() + " only") +
+         ": use hora::local_device()");
   }
   const auto type = to_data_type(tensor.scalar_type());
   if (!type || !is_floating_point(*type)) {
@@ -48,7 +56,8 @@ void check_averageable(const Parameter& parameter) {
 }
 
 // The named parameters that the optimizer's groups hold.
-std::vector<Parameter> select(torch::optim::Optimizer& optimizer, const NamedParameters& named) {
+std::vector<Parameter> select(const Context& context, torch::optim::Optimizer& optimizer,
+                              const NamedParameters& named) {
   std::vector<NamedIdentity> identities;
   for (const auto& item : named) {
     if (!item.value().defined()) refuse("parameter '" + item.key() + "' is undefined", item.key());
@@ -64,15 +73,16 @@ std::vector<Parameter> select(torch::optim::Optimizer& optimizer, const NamedPar
   std::vector<Parameter> parameters;
   for (const std::size_t index : *selected) {
     parameters.push_back({named[index].key(), named[index].value()});
-    check_averageable(parameters.back());
+    check_averageable(context, parameters.back(), parameters.front().tensor.device());
   }
   return parameters;
 }
 
-std::size_t bucket_bytes(const Context& context, const DistributedOptimizerOptions& options) {
+std::size_t bucket_bytes(const Context& context, const DistributedOptimizerOptions& options,
+                         bool on_host) {
   if (options.bucket_bytes != 0) return options.bucket_bytes;
   if (context.settings().bucket_size != 0) return context.settings().bucket_size;
-  return std::size_t{context.cross_size() == 1 ? 4U : 25U} << 20U;
+  return std::size_t{on_host && context.cross_size() == 1 ? 4U : 25U} << 20U;
 }
 
 // Refused here, where the parameter can be named; in a bucket it would be a matter of lengths.
@@ -174,10 +184,11 @@ DistributedOptimizer::DistributedOptimizer(const Context& context,
                                            const NamedParameters& named_parameters,
                                            const DistributedOptimizerOptions& options) {
   refuse_repeated_closures(optimizer);
-  std::vector<Parameter> parameters = select(optimizer, named_parameters);
+  std::vector<Parameter> parameters = select(context, optimizer, named_parameters);
   const GradientAverager::Options averaging{
       "hora.gradients." + std::to_string(context.next_instance_number()), options.op,
-      bucket_bytes(context, options)};
+      bucket_bytes(context, options,
+                   parameters.empty() || parameters.front().tensor.device().is_cpu())};
   check_ranks_agree(context, parameters, averaging);
   implementation_ =
       std::make_unique<Implementation>(context, optimizer, std::move(parameters), averaging);

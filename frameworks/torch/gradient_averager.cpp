@@ -29,6 +29,9 @@ GradientAverager::GradientAverager(const Context& context, std::vector<Parameter
                                    const Options& options)
     : context_(context), op_(options.op), parameters_(std::move(parameters)) {
   slots_.resize(parameters_.size());
+  const bool on_host = parameters_.empty() || parameters_.front().tensor.device().is_cpu();
+  const auto make_bucket = on_host ? make_host_bucket : make_cuda_bucket;
+  if (!on_host) presence_.emplace(context_, options.name + ".presence", parameters_.size());
   for (const BucketLayout& layout : assign(parameters_, options.bucket_bytes)) {
     const std::size_t bucket = buckets_.size();
     Submission submission;
@@ -39,7 +42,7 @@ GradientAverager::GradientAverager(const Context& context, std::vector<Parameter
       submission.slots.push_back(index);
       slots_[index] = {bucket, place, false};
     }
-    buckets_.emplace_back(context_, layout, parameters_);
+    buckets_.push_back(make_bucket(context_, layout, parameters_));
     submissions_.push_back(std::move(submission));
   }
 }
@@ -47,7 +50,7 @@ GradientAverager::GradientAverager(const Context& context, std::vector<Parameter
 GradientAverager::~GradientAverager() {
   if (std::uncaught_exceptions() == 0) return;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    if (submissions_[bucket].handle.valid()) buckets_[bucket].give_up_memory();
+    if (submissions_[bucket].handle.valid()) buckets_[bucket]->give_up_memory();
   }
 }
 
@@ -85,10 +88,11 @@ GradientAverager::Cost GradientAverager::finish() {
     }
     submit(bucket);
   }
+  if (presence_) presence_->begin();
   std::exception_ptr failure;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     try {
-      submissions_[bucket].handle.wait();
+      submissions_[bucket].handle.wait(buckets_[bucket]->view().stream);
     } catch (...) {
       if (!failure) failure = std::current_exception();
     }
@@ -96,7 +100,10 @@ GradientAverager::Cost GradientAverager::finish() {
   const Cost cost{Clock::now() - begin, context_.statistics().in_flight - in_flight_before_};
   if (!failure) {
     for (std::size_t index = 0; index < slots_.size(); ++index) {
-      buckets_[slots_[index].bucket].publish(slots_[index].place, parameters_[index]);
+      const GradientBucket& bucket = *buckets_[slots_[index].bucket];
+      const auto present = bucket.present_anywhere(slots_[index].place);
+      bucket.publish(slots_[index].place, parameters_[index],
+                     present ? *present : presence_->anywhere(index));
     }
   }
   begin_next_round();
@@ -110,7 +117,8 @@ void GradientAverager::store(std::size_t index) {
     in_flight_before_ = context_.statistics().in_flight;
   }
   Slot& slot = slots_[index];
-  buckets_[slot.bucket].store(slot.place, parameters_[index]);
+  buckets_[slot.bucket]->store(slot.place, parameters_[index]);
+  if (presence_ && !parameters_[index].tensor.grad().defined()) presence_->note_absent(index);
   slot.stored = true;
   submissions_[slot.bucket].missing -= 1;
 }
@@ -118,13 +126,15 @@ void GradientAverager::store(std::size_t index) {
 void GradientAverager::submit(std::size_t bucket) {
   Submission& submission = submissions_[bucket];
   if (submission.submitted) return;
+  buckets_[bucket]->pack();
   submission.handle =
-      allreduce_async(context_, buckets_[bucket].view(), {.name = submission.name, .op = op_});
+      allreduce_async(context_, buckets_[bucket]->view(), {.name = submission.name, .op = op_});
   submission.submitted = true;
 }
 
 void GradientAverager::begin_next_round() {
   open_ = false;
+  if (presence_) presence_->end();
   for (Slot& slot : slots_) slot.stored = false;
   for (Submission& submission : submissions_) {
     submission.submitted = false;

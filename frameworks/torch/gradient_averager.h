@@ -5,11 +5,14 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "frameworks/torch/gradient_bucket.h"
+#include "frameworks/torch/presence.h"
 
 namespace hora {
 
@@ -29,7 +32,7 @@ class GradientAverager {
     std::chrono::nanoseconds in_flight{0};
   };
 
-  /// `context` must outlive it and stay where it is.
+  /// `context` must outlive it and stay where it is. The parameters are all on one device.
   GradientAverager(const Context& context, std::vector<Parameter> parameters,
                    const Options& options);
   /// Waits for what is under way, but not while an exception unwinds the stack.
@@ -77,8 +80,9 @@ class GradientAverager {
   bool open_ = false;
   std::chrono::nanoseconds in_flight_before_{0};
   std::vector<Slot> slots_;  // by parameter
-  std::vector<GradientBucket> buckets_;
-  std::vector<Submission> submissions_;  // by bucket; after buckets_: handles go first
+  std::vector<std::unique_ptr<GradientBucket>> buckets_;
+  std::optional<PresenceExchange> presence_;  ///< where the buckets cannot tell
+  std::vector<Submission> submissions_;       // by bucket; after buckets_: handles go first
 };
 
 }  // namespace hora

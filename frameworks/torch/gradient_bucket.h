@@ -1,4 +1,4 @@
-/// The memory of one bucket: gradients' places, their views, and the presence lane.
+/// The memory of one bucket: gradients' places, their views, and which gradients there are.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,37 +25,50 @@ struct Parameter {
 /// the layout. Thread rule: one thread at a time.
 class GradientBucket {
  public:
-  /// `parameters` in registration order, as the layout's indices count.
-  GradientBucket(const Context& context, const BucketLayout& layout,
-                 const std::vector<Parameter>& parameters);
+  virtual ~GradientBucket() = default;
 
-  /// Brings the parameter's `.grad` into its place, marks it present, and makes `.grad` the view.
-  /// Copies nothing where `.grad` is the view already; marks it absent, and its place zero, where
-  /// `.grad` is undefined. Throws Error(invalid_argument) for a sparse gradient, and where the
-  /// parameter has got another type or shape since construction.
-  void store(std::size_t place, const Parameter& parameter);
+  /// Takes the parameter's `.grad` in, which becomes the view of its place. Copies nothing where it
+  /// is that already; an undefined `.grad` counts as zeros. Throws Error(invalid_argument) for a
+  /// sparse gradient, and where the parameter has got another type or shape since construction.
+  virtual void store(std::size_t place, const Parameter& parameter) = 0;
+  /// All gradients are stored: after this, and in the order of the current stream on a device,
+  /// view() holds them.
+  virtual void pack() = 0;
+  /// After the sum over ranks: whether any rank had this gradient. Nothing where the memory cannot
+  /// be read without waiting for a device.
+  virtual std::optional<bool> present_anywhere(std::size_t place) const = 0;
 
   /// After the sum over ranks: `.grad` becomes the view where any rank had a gradient, else
   /// undefined.
-  void publish(std::size_t place, const Parameter& parameter) const;
-
+  void publish(std::size_t place, const Parameter& parameter, bool present) const;
   /// Never frees the memory: peers may go on writing to it.
   void give_up_memory() noexcept;
-
-  /// All of it, as one tensor.
+  /// All of it, as one tensor; its stream is the current one.
   TensorView view() const;
 
- private:
-  void mark(std::size_t place, bool present);
-  bool is_present_anywhere(std::size_t place) const;
+ protected:
+  /// `parameters` in registration order, as the layout's indices count; all on one device.
+  GradientBucket(const Context& context, const BucketLayout& layout,
+                 const std::vector<Parameter>& parameters);
 
+  const BucketLayout& layout() const { return layout_; }
+  std::byte* data() const { return memory_->data(); }
+  at::Tensor all_bytes() const;
+  /// The view at `place`, once the parameter and its `.grad` have been checked as store() says.
+  const at::Tensor& place_of(std::size_t place, const Parameter& parameter) const;
+
+ private:
   BucketLayout layout_;
   std::shared_ptr<Buffer> memory_;
   std::vector<at::Tensor> views_;
-  std::vector<std::byte> one_;  // the bucket's type's 1
 };
 
-/// Throws Error(invalid_argument) where the parameter's type or shape is no longer that of `view`.
-void check_unchanged(const Parameter& parameter, const at::Tensor& view);
+/// Dense memory in the same order of elements.
+bool same_memory_order(const at::Tensor& a, const at::Tensor& b);
+
+std::unique_ptr<GradientBucket> make_host_bucket(const Context& context, const BucketLayout& layout,
+                                                 const std::vector<Parameter>& parameters);
+std::unique_ptr<GradientBucket> make_cuda_bucket(const Context& context, const BucketLayout& layout,
+                                                 const std::vector<Parameter>& parameters);
 
 }  // namespace hora

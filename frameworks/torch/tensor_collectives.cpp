@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "frameworks/torch/data_type.h"
+#include "frameworks/torch/device_stream.h"
 
 namespace hora {
 namespace {
@@ -15,10 +16,6 @@ namespace {
 void check_usable(const std::string& name, const torch::Tensor& tensor) {
   if (!tensor.defined()) refuse(name, "is undefined; expected one with memory");
   if (tensor.layout() != torch::kStrided) refuse(name, "is sparse; expected a dense one");
-  if (!tensor.device().is_cpu()) {
-    refuse(name, "is on " + tensor.device().str() +
-                     "; this build of hora has a data path for the CPU only");
-  }
 }
 
 TensorView view_of(const std::string& name, const torch::Tensor& contiguous) {
@@ -27,7 +24,8 @@ TensorView view_of(const std::string& name, const torch::Tensor& contiguous) {
     refuse(name, std::string("has type ") + torch::toString(contiguous.scalar_type()) +
                      "; expected float16, bfloat16, float32, float64, int32, int64 or uint8");
   }
-  return {contiguous.data_ptr(), *type, contiguous.sizes().vec(), {}};
+  return {contiguous.data_ptr(), *type, contiguous.sizes().vec(), to_device(contiguous.device()),
+          current_stream(contiguous.device())};
 }
 
 // The memory was written behind autograd's back: tell it, so that a backward that saved the old
@@ -48,8 +46,8 @@ TensorHandle start(Collective collective, const Context& context, torch::Tensor 
 
 }  // namespace
 
-torch::Device local_device(const Context&) {
-  return torch::kCPU;
+torch::Device local_device(const Context& context) {
+  return to_torch(context.device());
 }
 
 TensorHandle::TensorHandle(Handle handle, torch::Tensor contiguous, torch::Tensor target)
@@ -63,7 +61,9 @@ TensorHandle& TensorHandle::operator=(TensorHandle&& other) noexcept {
 }
 
 torch::Tensor TensorHandle::wait() {
-  handle_.wait();
+  void* const stream = current_stream(contiguous_.device());
+  handle_.wait(stream);
+  keep_for_stream(contiguous_, stream);
   if (contiguous_.is_same(target_)) {
     note_written(target_);
   } else {

@@ -1,8 +1,9 @@
 /// This rank's GPU, put together. CMake selects the source: gpu_cuda.cpp or gpu_none.cpp.
 #pragma once
 
+#include <hora/settings.h>
+
 #include <memory>
-#include <string>
 
 #include "core/engine/device.h"
 #include "ops/context/node_discovery.h"

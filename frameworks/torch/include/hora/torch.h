@@ -11,13 +11,14 @@
 
 namespace hora {
 
-/// The device this rank should compute on: the CPU in a build without CUDA.
+/// The device this rank should compute on: its GPU, or the CPU where the job has none.
 torch::Device local_device(const Context& context);
 
-/// Collectives on dense CPU tensors, of any strides. `allreduce_` and `broadcast_` work in place
-/// and return their argument; `allreduce` leaves its argument alone. Errors and rules:
-/// collectives.h; besides, Error(invalid_argument) for sparse or undefined tensors and types hora
-/// does not have.
+/// Collectives on dense tensors on the CPU or on this rank's GPU, of any strides. On a GPU they are
+/// ordered after the current stream, and wait() makes the current stream wait, not the host.
+/// `allreduce_` and `broadcast_` work in place and return their argument; `allreduce` leaves its
+/// argument alone. Errors and rules: collectives.h; besides, Error(invalid_argument) for sparse or
+/// undefined tensors and types hora does not have.
 torch::Tensor allreduce(const Context& context, const torch::Tensor& tensor,
                         const AllreduceOptions& options = {});
 torch::Tensor& allreduce_(const Context& context, torch::Tensor& tensor,

@@ -1,0 +1,19 @@
+#include "frameworks/torch/device_stream.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAStream.h>
+
+namespace hora {
+
+void* current_stream(const at::Device& device) {
+  return device.is_cuda() ? c10::cuda::getCurrentCUDAStream(device.index()).stream() : nullptr;
+}
+
+void keep_for_stream(const at::Tensor& tensor, void* stream) {
+  if (!tensor.is_cuda()) return;
+  c10::cuda::CUDACachingAllocator::recordStream(
+      tensor.storage().data_ptr(),
+      c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), tensor.device().index()));
+}
+
+}  // namespace hora

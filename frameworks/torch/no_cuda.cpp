@@ -1,0 +1,21 @@
+/// What takes the place of cuda/ where hora or LibTorch is built without CUDA.
+#include <hora/error.h>
+
+#include "frameworks/torch/device_stream.h"
+#include "frameworks/torch/gradient_bucket.h"
+
+namespace hora {
+
+void* current_stream(const at::Device&) {
+  return nullptr;
+}
+
+void keep_for_stream(const at::Tensor&, void*) {}
+
+std::unique_ptr<GradientBucket> make_cuda_bucket(const Context&, const BucketLayout&,
+                                                 const std::vector<Parameter>&) {
+  throw Error(ErrorCode::invalid_argument,
+              "this build of hora::torch averages gradients on the CPU only");
+}
+
+}  // namespace hora
