@@ -95,7 +95,7 @@ std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& no
                                  .local_rank = pipeline.local_rank,
                                  .local_size = static_cast<int>(ranks.size()),
                                  .slices = pipeline.slices,
-                                 .slots = pipeline.slots,
+                                 .slots = pipeline.nodes > 1 ? pipeline.slots : 0,
                                  .chunk_bytes = settings.chunk_size};
   return std::make_unique<CudaGpu>(world, ranks, index, options, settings);
 }

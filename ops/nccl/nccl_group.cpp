@@ -81,32 +81,26 @@ NcclGroup::NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda,
       watch_(watch),
       collectives_(cuda, kUrgent),
       download_(cuda, kUrgent),
-      upload_(cuda, kUrgent),
-      slots_(options.slots) {}
+      upload_(cuda, kUrgent) {
+  const auto slices = static_cast<std::size_t>(options_.slices);
+  const std::size_t slice = align_up((align_up(options_.chunk_bytes) + slices - 1) / slices);
+  for (std::size_t i = 0; i < options_.slots; ++i) {
+    slots_.push_back({DeviceMemory(cuda_, slices * slice), PinnedMemory(cuda_, slice), Event(cuda_),
+                      Event(cuda_), Event(cuda_), Event(cuda_)});
+  }
+}
 
 Completion NcclGroup::launch(Step enqueue, Step enqueued, const Event* event) {
   return Completion(
       std::make_unique<Launch>(*this, std::move(enqueue), std::move(enqueued), event));
 }
 
-NcclGroup::Slot& NcclGroup::slot(std::size_t index) {
-  auto& slot = slots_.at(index);
-  if (!slot) {
-    const auto slices = static_cast<std::size_t>(options_.slices);
-    const std::size_t slice = align_up((align_up(options_.chunk_bytes) + slices - 1) / slices);
-    slot =
-        std::make_unique<Slot>(Slot{DeviceMemory(cuda_, slices * slice), PinnedMemory(cuda_, slice),
-                                    Event(cuda_), Event(cuda_), Event(cuda_), Event(cuda_)});
-  }
-  return *slot;
-}
-
 std::byte* NcclGroup::staging(std::size_t index, std::size_t) {
-  return slot(index).staging.data();
+  return slots_[index].staging.data();
 }
 
 std::byte* NcclGroup::my_slice(const ChunkPart& part) {
-  return slot(part.slot).chunk.data() + (part.slice.begin - part.chunk.begin);
+  return slots_[part.slot].chunk.data() + (part.slice.begin - part.chunk.begin);
 }
 
 Completion NcclGroup::run(const BoundUnit& unit) {
@@ -141,7 +135,7 @@ Completion NcclGroup::run(const BoundUnit& unit) {
 }
 
 Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
-  Slot& own = slot(part.slot);
+  Slot& own = slots_[part.slot];
   if (!part.has_input) {
     // The network writes into staging next: the last upload must have read it.
     return launch([] {}, [] {}, &own.uploaded);
@@ -168,7 +162,7 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
 }
 
 Completion NcclGroup::all_gather(const ChunkPart& part) {
-  Slot& own = slot(part.slot);
+  Slot& own = slots_[part.slot];
   const auto enqueue = [this, part, &own] {
     wait(upload_.get(), own.spread);
     if (part.slice.bytes > 0) {
@@ -202,7 +196,7 @@ void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
       part.unit.root_local != options_.local_rank) {
     return;
   }
-  std::byte* const chunk = slot(part.slot).chunk.data();
+  std::byte* const chunk = slots_[part.slot].chunk.data();
   std::vector<CopyPiece> pieces;
   for (const Run& run : runs(unit, part.chunk)) {
     std::byte* const tensor = part.unit.tensor(run.tensor, options_.local_rank) + run.range.begin;
@@ -218,7 +212,7 @@ void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
 
 void NcclGroup::scatter(const ChunkPart& part) {
   const Unit& unit = part.unit.unit;
-  std::byte* const chunk = slot(part.slot).chunk.data();
+  std::byte* const chunk = slots_[part.slot].chunk.data();
   const std::size_t length = slice_length(part);
   const std::size_t count = length / size_of(unit.type);
   const auto type = to_nccl(unit.type);
@@ -248,7 +242,7 @@ void NcclGroup::scatter(const ChunkPart& part) {
 
 void NcclGroup::gather(const ChunkPart& part) {
   const Unit& unit = part.unit.unit;
-  std::byte* const chunk = slot(part.slot).chunk.data();
+  std::byte* const chunk = slots_[part.slot].chunk.data();
   const std::size_t length = slice_length(part);
   const std::size_t count = length / size_of(unit.type);
   const auto type = to_nccl(unit.type);

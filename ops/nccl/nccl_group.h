@@ -20,7 +20,7 @@ struct NcclGroupOptions {
   int local_rank = 0;
   int local_size = 1;
   int slices = 1;               ///< as the pipeline cuts a chunk
-  std::size_t slots = 0;        ///< likewise
+  std::size_t slots = 0;        ///< likewise; 0 in jobs of one node
   std::size_t chunk_bytes = 0;  ///< of the longest chunk
 };
 
@@ -33,11 +33,12 @@ struct NcclGroupOptions {
 ///
 /// The streams are ordered by events; the host waits for the download alone, by polling. Calls of
 /// NCCL begin in the order in which the group is called, each when the communicator has taken in
-/// the one before (it never blocks). Slots are allocated when first used, once.
+/// the one before (it never blocks).
 /// Thread rule: the thread that holds the engine's lock.
 class NcclGroup final : public LocalGroup {
  public:
-  /// References outlive it. The communicator's ranks are the node's local ranks.
+  /// References outlive it. The communicator's ranks are the node's local ranks. Allocates all slots;
+  /// throws Error(out_of_memory).
   NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda, const NcclFunctions& nccl,
             NcclCommunicator& communicator, EventPool& events, DeviceWatch& watch);
 
@@ -62,7 +63,6 @@ class NcclGroup final : public LocalGroup {
   /// `enqueue` calls NCCL; `enqueued` goes on once NCCL has taken that in; then `event`, if any, is
   /// waited for.
   Completion launch(Step enqueue, Step enqueued, const Event* event = nullptr);
-  Slot& slot(std::size_t index);
   std::byte* my_slice(const ChunkPart& part);
   void copy_tensors(const ChunkPart& part, bool out_of_tensors);
   void scatter(const ChunkPart& part);
@@ -78,7 +78,7 @@ class NcclGroup final : public LocalGroup {
   Stream collectives_;
   Stream download_;
   Stream upload_;
-  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<Slot> slots_;
   std::uint64_t next_launch_ = 0;  ///< tickets of launches
   std::uint64_t launched_ = 0;
 };

@@ -215,6 +215,10 @@ CudaFunctions cuda_functions(FakeDevice& device) {
     *count = 1;
     return made(device, "get_device_count", [] { return cudaSuccess; });
   };
+  table.get_device = [&device](int* index) {
+    *index = 0;
+    return made(device, "get_device", [] { return cudaSuccess; });
+  };
   table.set_device = [&device](int index) {
     return made(device, "set_device",
                 [&] { return index == 0 ? cudaSuccess : cudaErrorInvalidDevice; });

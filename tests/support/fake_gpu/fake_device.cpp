@@ -10,6 +10,7 @@ FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
       options_(options),
       script_({"get_last_error",
                "get_device_count",
+               "get_device",
                "set_device",
                "device_get_pci_bus_id",
                "stream_create",

@@ -1,0 +1,266 @@
+// The whole way of a tensor on a GPU: engine, pipeline, NcclGroup, on fake GPUs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "ops/local/kernels.h"
+#include "tests/ops/nccl/gpu_world.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using test::DeviceTensor;
+using test::GpuWorld;
+using test::GpuWorldOptions;
+
+using Random = std::mt19937_64;
+using Bytes = std::vector<std::byte>;
+
+std::string layout_name(const testing::TestParamInfo<std::vector<int>>& info) {
+  std::string name = "nodes";
+  for (const int size : info.param) name += "_" + std::to_string(size);
+  return name;
+}
+
+/// Small whole numbers, whose sums are exact in every type.
+Bytes whole_numbers(DataType type, std::int64_t count, Random& random) {
+  Bytes bytes(static_cast<std::size_t>(count) * size_of(type));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const int value = static_cast<int>(random() % 12);
+    std::byte* const at = bytes.data() + static_cast<std::size_t>(i) * size_of(type);
+    const auto put = [&](auto typed) { std::memcpy(at, &typed, sizeof typed); };
+    switch (type) {
+      case DataType::float16:
+        put(to_float16(static_cast<float>(value)));
+        break;
+      case DataType::bfloat16:
+        put(to_bfloat16(static_cast<float>(value)));
+        break;
+      case DataType::float32:
+        put(static_cast<float>(value));
+        break;
+      case DataType::float64:
+        put(static_cast<double>(value));
+        break;
+      case DataType::int32:
+        put(static_cast<std::int32_t>(value));
+        break;
+      case DataType::int64:
+        put(static_cast<std::int64_t>(value));
+        break;
+      case DataType::uint8:
+        put(static_cast<std::uint8_t>(value));
+        break;
+    }
+  }
+  return bytes;
+}
+
+constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
+                               DataType::float64, DataType::int32,    DataType::int64,
+                               DataType::uint8};
+
+class GpuEngine : public testing::TestWithParam<std::vector<int>> {
+ protected:
+  GpuWorldOptions options(std::chrono::microseconds longest_delay = {}) const {
+    GpuWorldOptions result{.node_sizes = GetParam()};
+    result.settings.chunk_size = 4096;
+    result.settings.device_timeout = std::chrono::seconds(60);
+    result.gpu.seed = test::seed();
+    result.gpu.longest_delay = longest_delay;
+    return result;
+  }
+  static void expect_no_complaints(GpuWorld& world) {
+    EXPECT_THAT(world.nccl_errors(), testing::IsEmpty());
+    for (int rank = 0; rank < world.size(); ++rank) {
+      EXPECT_THAT(world.gpu(rank).violations(), testing::IsEmpty());
+    }
+  }
+};
+
+/// One collective of a program that all ranks run.
+struct Step {
+  OperationKind kind;
+  DataType type;
+  ReduceOp op;
+  int root;
+  std::vector<Bytes> values;  ///< by rank
+};
+
+std::vector<Step> random_program(int ranks, std::size_t steps, Random& random) {
+  std::vector<Step> program;
+  for (std::size_t i = 0; i < steps; ++i) {
+    Step step;
+    step.kind = random() % 4 == 0 ? OperationKind::broadcast : OperationKind::allreduce;
+    step.type = kTypes[random() % std::size(kTypes)];
+    // The average of 4 ranks' whole numbers is exact as well.
+    const bool averages = is_floating_point(step.type) && (ranks & (ranks - 1)) == 0;
+    step.op = step.kind == OperationKind::allreduce && averages && random() % 2 == 0
+                  ? ReduceOp::average
+                  : ReduceOp::sum;
+    step.root = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
+    const auto count = static_cast<std::int64_t>(random() % 8 == 0 ? random() % 3 : random() % 6000);
+    for (int rank = 0; rank < ranks; ++rank) {
+      step.values.push_back(whole_numbers(step.type, count, random));
+    }
+    program.push_back(std::move(step));
+  }
+  return program;
+}
+
+// Each tensor travels on the GPU and, by another name, in host memory: the bytes must be equal.
+TEST_P(GpuEngine, GivesTheCpuPathsBytesInAnyOrder) {
+  auto random = test::generator();
+  GpuWorld world(options(std::chrono::microseconds(200)));
+  const auto program = random_program(world.size(), 24, random);
+  const std::uint64_t seed = random();
+  world.on_all_ranks([&](int rank) {
+    Random order(seed + static_cast<std::uint64_t>(rank));
+    Engine& engine = world.engine(rank);
+    const auto mine = static_cast<std::size_t>(rank);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<std::unique_ptr<DeviceTensor>> tensors;
+      std::vector<Bytes> host;
+      std::vector<std::size_t> sequence;
+      for (std::size_t i = 0; i < program.size(); ++i) {
+        const Step& step = program[i];
+        tensors.push_back(
+            std::make_unique<DeviceTensor>(world.gpu(rank), step.type, step.values[mine]));
+        host.push_back(step.values[mine]);
+        sequence.push_back(i);
+      }
+      std::shuffle(sequence.begin(), sequence.end(), order);
+      std::vector<std::shared_ptr<Submission>> submissions;
+      for (const std::size_t i : sequence) {
+        const Step& step = program[i];
+        Signature signature = tensors[i]->signature(step.kind, step.op, step.root);
+        submissions.push_back(engine.submit("gpu" + std::to_string(i), signature,
+                                            tensors[i]->data(), tensors[i]->stream()));
+        signature.device = DeviceKind::cpu;
+        submissions.push_back(
+            engine.submit("cpu" + std::to_string(i), signature, host[i].data()));
+      }
+      for (const auto& submission : submissions) engine.wait(*submission);
+      for (std::size_t i = 0; i < program.size(); ++i) {
+        ASSERT_EQ(tensors[i]->read(), host[i])
+            << "rank " << rank << ", tensor " << i << ", "
+            << to_string(tensors[i]->signature(program[i].kind, program[i].op, program[i].root));
+      }
+    }
+  });
+  expect_no_complaints(world);
+}
+
+// What costs the host a wait for the GPU, or the GPU a stop.
+constexpr const char* kSynchronising[] = {"stream_synchronize", "event_synchronize", "malloc",
+                                          "free",               "host_alloc",        "free_host",
+                                          "stream_create",      "event_create"};
+
+TEST_P(GpuEngine, TheSteadyStateNeverSynchronises) {
+  GpuWorld world(options());
+  std::vector<std::unique_ptr<DeviceTensor>> tensors;
+  auto random = test::generator();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    tensors.push_back(std::make_unique<DeviceTensor>(
+        world.gpu(rank), DataType::float32, whole_numbers(DataType::float32, 20000, random)));
+  }
+  const auto run = [&](int rounds) {
+    world.on_all_ranks([&](int rank) {
+      DeviceTensor& tensor = *tensors[static_cast<std::size_t>(rank)];
+      for (int i = 0; i < rounds; ++i) {
+        world.engine(rank).submit_and_wait(
+            "x", tensor.signature(OperationKind::allreduce, ReduceOp::sum), tensor.data(),
+            tensor.stream());
+        // The application reads its result before the next round, as an optimizer does.
+        tensor.read();
+      }
+    });
+  };
+  run(20);
+  std::map<std::pair<int, std::string>, int> before;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    for (const char* call : kSynchronising) before[{rank, call}] = world.gpu(rank).count(call);
+  }
+  constexpr int kRounds = 10;
+  run(kRounds);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    for (const char* call : kSynchronising) {
+      const int by_the_test = std::string(call) == "stream_synchronize" ? kRounds : 0;
+      EXPECT_EQ(world.gpu(rank).count(call) - before.at({rank, call}), by_the_test)
+          << call << " on rank " << rank;
+    }
+  }
+  expect_no_complaints(world);
+}
+
+TEST_P(GpuEngine, LeavesNothingBehind) {
+  GpuWorld world(options());
+  auto random = test::generator();
+  world.on_all_ranks([&](int) {});
+  {
+    std::vector<std::unique_ptr<DeviceTensor>> tensors;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      tensors.push_back(std::make_unique<DeviceTensor>(
+          world.gpu(rank), DataType::float32, whole_numbers(DataType::float32, 5000, random)));
+    }
+    world.on_all_ranks([&](int rank) {
+      DeviceTensor& tensor = *tensors[static_cast<std::size_t>(rank)];
+      world.engine(rank).submit_and_wait(
+          "x", tensor.signature(OperationKind::allreduce, ReduceOp::sum), tensor.data(),
+          tensor.stream());
+      tensor.read();
+      std::byte* const buffer = world.engine(rank).allocate_on_device(1000);
+      world.engine(rank).release_on_device(buffer);
+    });
+  }
+  world.end();
+  for (int rank = 0; rank < static_cast<int>(GetParam().size()); ++rank) {
+    EXPECT_EQ(world.gpu(rank).live(), test::LiveHandles{}) << "rank " << rank;
+  }
+  EXPECT_THAT(world.nccl_errors(), testing::IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuEngine,
+                         testing::Values(std::vector{1}, std::vector{2}, std::vector{3},
+                                         std::vector{4}, std::vector{1, 1}, std::vector{2, 1},
+                                         std::vector{2, 2}, std::vector{1, 3},
+                                         std::vector{1, 1, 1, 1}),
+                         layout_name);
+
+TEST(GpuEngineOrder, WaitDoesNotWaitForTheGpu) {
+  GpuWorld world({.node_sizes = {2}, .settings = {}, .gpu = {}});
+  auto random = test::generator();
+  std::vector<std::unique_ptr<DeviceTensor>> tensors;
+  const Bytes ones = [] {
+    Bytes bytes(1000 * sizeof(float));
+    const std::vector<float> values(1000, 1.0F);
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+  }();
+  for (int rank = 0; rank < 2; ++rank) {
+    tensors.push_back(
+        std::make_unique<DeviceTensor>(world.gpu(rank), DataType::float32, ones));
+    tensors.back()->read();
+    world.gpu(rank).hold();
+    tensors.back()->fill(ones);  // comes late
+  }
+  world.on_all_ranks([&](int rank) {
+    DeviceTensor& tensor = *tensors[static_cast<std::size_t>(rank)];
+    world.engine(rank).submit_and_wait(
+        "x", tensor.signature(OperationKind::allreduce, ReduceOp::sum), tensor.data(),
+        tensor.stream());  // returns, though no stream moves
+  });
+  for (int rank = 0; rank < 2; ++rank) world.gpu(rank).resume();
+  for (int rank = 0; rank < 2; ++rank) {
+    const Bytes result = tensors[static_cast<std::size_t>(rank)]->read();
+    float first = 0.0F;
+    std::memcpy(&first, result.data(), sizeof first);
+    EXPECT_EQ(first, 2.0F);
+  }
+}
+
+}  // namespace
+}  // namespace hora

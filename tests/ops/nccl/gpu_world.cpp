@@ -1,0 +1,118 @@
+#include "tests/ops/nccl/gpu_world.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "ops/cuda/check.h"
+
+namespace hora::test {
+
+struct GpuWorld::Rank {
+  Rank(FakeGpu& gpu, const ncclUniqueId& id, const NcclGroupOptions& options,
+       const Settings& settings)
+      : communicator(gpu.nccl(), id, options.local_size, options.local_rank),
+        events(gpu.cuda()),
+        watch(communicator, settings.device_timeout, now),
+        port(gpu.cuda(), gpu.nccl(), options.device, communicator, events, watch),
+        group(options, gpu.cuda(), gpu.nccl(), communicator, events, watch) {}
+  NcclCommunicator communicator;
+  EventPool events;
+  DeviceWatch watch;
+  NcclDevice port;
+  NcclGroup group;
+};
+
+GpuWorld::GpuWorld(const GpuWorldOptions& options) {
+  const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
+  const PipelineOptions pipeline;
+  for (const int size : options.node_sizes) {
+    ncclUniqueId id{};
+    for (int local = 0; local < size; ++local) {
+      FakeGpuOptions gpu = options.gpu;
+      gpu.seed += gpus_.size();
+      gpus_.push_back(std::make_unique<FakeGpu>(nccl_, gpu));
+      if (local == 0) gpus_.back()->nccl().get_unique_id(&id);
+      const NcclGroupOptions group{.local_rank = local,
+                                   .local_size = size,
+                                   .slices = slices,
+                                   .slots = options.node_sizes.size() > 1 ? pipeline.slots : 0,
+                                   .chunk_bytes = options.settings.chunk_size};
+      ranks_.push_back(std::make_unique<Rank>(*gpus_.back(), id, group, options.settings));
+    }
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (auto& rank : ranks_) rank->communicator.wait_ready(deadline);
+  world_ = std::make_unique<ThreadWorld>(
+      ThreadWorldOptions{.node_sizes = options.node_sizes,
+                         .settings = options.settings,
+                         .engine_threads = options.engine_threads,
+                         .device = [this](int rank, int, int) {
+                           Rank& own = *ranks_[static_cast<std::size_t>(rank)];
+                           return RankDevice{&own.port, &own.group};
+                         }});
+}
+
+GpuWorld::~GpuWorld() {
+  end();
+}
+
+void GpuWorld::end() {
+  world_.reset();
+  ranks_.clear();
+}
+
+DevicePort& GpuWorld::port(int rank) {
+  return ranks_[static_cast<std::size_t>(rank)]->port;
+}
+
+void GpuWorld::on_all_ranks(const std::function<void(int)>& body) {
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < size(); ++rank) {
+    threads.emplace_back([&, rank] { body(rank); });
+  }
+}
+
+DeviceTensor::DeviceTensor(FakeGpu& gpu, DataType type, std::vector<std::byte> bytes)
+    : gpu_(gpu),
+      type_(type),
+      stream_(gpu.cuda(), 0),
+      device_(gpu.cuda(), bytes.size()),
+      host_(gpu.cuda(), bytes.size()) {
+  fill(bytes);
+}
+
+void DeviceTensor::fill(const std::vector<std::byte>& bytes) {
+  if (bytes.empty()) return;
+  std::memcpy(host_.data(), bytes.data(), bytes.size());
+  cuda_check(gpu_.cuda(),
+             gpu_.cuda().memcpy_async(device_.data(), host_.data(), bytes.size(),
+                                      cudaMemcpyHostToDevice, stream_.get()),
+             "cudaMemcpyAsync");
+}
+
+Signature DeviceTensor::signature(OperationKind kind, ReduceOp op, int root) const {
+  Signature result;
+  result.kind = kind;
+  result.type = type_;
+  result.op = op;
+  result.device = DeviceKind::cuda;
+  result.root = root;
+  result.shape = {static_cast<std::int64_t>(device_.bytes() / size_of(type_))};
+  return result;
+}
+
+std::vector<std::byte> DeviceTensor::read() {
+  std::vector<std::byte> bytes(device_.bytes());
+  if (bytes.empty()) return bytes;
+  const CudaFunctions& cuda = gpu_.cuda();
+  cuda_check(cuda,
+             cuda.memcpy_async(host_.data(), device_.data(), bytes.size(), cudaMemcpyDeviceToHost,
+                               stream_.get()),
+             "cudaMemcpyAsync");
+  cuda_check(cuda, cuda.stream_synchronize(stream_.get()), "cudaStreamSynchronize");
+  std::memcpy(bytes.data(), host_.data(), bytes.size());
+  return bytes;
+}
+
+}  // namespace hora::test

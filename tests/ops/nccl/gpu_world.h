@@ -1,0 +1,72 @@
+/// A world of ranks as threads, each with a fake GPU, on the real engine and pipeline.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "ops/cuda/device_memory.h"
+#include "ops/cuda/pinned_memory.h"
+#include "ops/cuda/stream.h"
+#include "ops/nccl/nccl_group.h"
+#include "tests/support/fake_gpu/fake_gpu.h"
+#include "tests/support/threads/thread_world.h"
+
+namespace hora::test {
+
+struct GpuWorldOptions {
+  std::vector<int> node_sizes = {1};
+  Settings settings = {};
+  FakeGpuOptions gpu = {};
+  bool engine_threads = true;
+};
+
+/// Thread rule: rank r's members by one thread each; construction and destruction by one thread.
+class GpuWorld {
+ public:
+  explicit GpuWorld(const GpuWorldOptions& options);
+  ~GpuWorld();
+
+  int size() const { return world_->size(); }
+  Engine& engine(int rank) { return world_->engine(rank); }
+  FakeGpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
+  DevicePort& port(int rank);
+  std::vector<std::string> nccl_errors() const { return nccl_.errors(); }
+  /// Runs `body(rank)` on a thread for each rank.
+  void on_all_ranks(const std::function<void(int)>& body);
+  /// Ends the ranks, not their GPUs: then live() counts what they have left behind.
+  void end();
+
+ private:
+  struct Rank;
+  FakeNcclWorld nccl_;
+  std::vector<std::unique_ptr<FakeGpu>> gpus_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::unique_ptr<ThreadWorld> world_;
+};
+
+/// Values on a rank's GPU, with a stream of the "application" that fills and reads them.
+class DeviceTensor {
+ public:
+  DeviceTensor(FakeGpu& gpu, DataType type, std::vector<std::byte> bytes);
+
+  /// The upload goes on when this returns.
+  void fill(const std::vector<std::byte>& bytes);
+  std::byte* data() const { return device_.data(); }
+  void* stream() const { return stream_.get(); }
+  Signature signature(OperationKind kind, ReduceOp op, int root = 0) const;
+  /// What the stream finds, in its order.
+  std::vector<std::byte> read();
+
+ private:
+  FakeGpu& gpu_;
+  DataType type_;
+  Stream stream_;
+  DeviceMemory device_;
+  PinnedMemory host_;
+};
+
+}  // namespace hora::test
