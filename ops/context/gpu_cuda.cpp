@@ -37,9 +37,9 @@ class CudaGpu final : public Gpu {
       : index_(index),
         communicator_(connect(nccl_library(), world, ranks_of_node)),
         events_(cuda_runtime()),
-        watch_(communicator_, settings.device_timeout, now),
+        watch_(communicator_, events_, settings.device_timeout, now),
         port_(cuda_runtime(), nccl_library(), index, communicator_, events_, watch_),
-        group_(options, cuda_runtime(), nccl_library(), communicator_, events_, watch_) {}
+        group_(options, cuda_runtime(), nccl_library(), communicator_, watch_) {}
 
   int index() const override { return index_; }
   DevicePort& port() override { return port_; }

@@ -18,6 +18,12 @@ constexpr auto kRegistrationLimit = std::chrono::seconds(60);
 
 }  // namespace
 
+void DeviceWatch::add(cudaStream_t stream) {
+  if (pending_.size() < 2) pending_.push_back({events_.take(), {}});
+  pending_.back().event->record(stream);
+  pending_.back().since = clock_();
+}
+
 bool DeviceWatch::check() {
   if (pending_.empty()) return false;
   const Time time = clock_();

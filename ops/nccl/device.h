@@ -21,11 +21,11 @@ class DeviceWatch {
   using Time = std::chrono::nanoseconds;
   using Clock = Time (*)();
   /// `limit`: how long something may be under way; 0: for ever.
-  DeviceWatch(NcclCommunicator& communicator, Time limit, Clock clock)
-      : communicator_(communicator), limit_(limit), clock_(clock) {}
+  DeviceWatch(NcclCommunicator& communicator, EventPool& events, Time limit, Clock clock)
+      : communicator_(communicator), events_(events), limit_(limit), clock_(clock) {}
 
-  /// `event` is recorded after a collective. Events are added in stream order.
-  void add(std::shared_ptr<Event> event) { pending_.push_back({std::move(event), clock_()}); }
+  /// `stream`, always the same one, has been given a collective.
+  void add(cudaStream_t stream);
   /// True while anything is under way. Throws Error(transport).
   bool check();
 
@@ -35,10 +35,11 @@ class DeviceWatch {
     Time since;
   };
   NcclCommunicator& communicator_;
+  EventPool& events_;
   Time limit_;
   Clock clock_;
   Time next_look_{};
-  std::deque<Pending> pending_;
+  std::deque<Pending> pending_;  ///< at most two: the oldest, and one that moves on with the stream
 };
 
 /// Thread rule: as DevicePort.

@@ -71,13 +71,11 @@ class NcclGroup::Launch final : public PendingWork {
 };
 
 NcclGroup::NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda,
-                     const NcclFunctions& nccl, NcclCommunicator& communicator, EventPool& events,
-                     DeviceWatch& watch)
+                     const NcclFunctions& nccl, NcclCommunicator& communicator, DeviceWatch& watch)
     : options_(options),
       cuda_(cuda),
       nccl_(nccl),
       communicator_(communicator),
-      events_(events),
       watch_(watch),
       collectives_(cuda, kUrgent),
       download_(cuda, kUrgent),
@@ -129,7 +127,7 @@ Completion NcclGroup::run(const BoundUnit& unit) {
   };
   const auto enqueued = [this, &unit] {
     for (const auto& work : unit.work) work->record_done(collectives_.get());
-    watch_stream();
+    watch_.add(collectives_.get());
   };
   return launch(enqueue, enqueued);
 }
@@ -156,7 +154,7 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
                  "cudaMemcpyAsync from the device");
     }
     own.downloaded.record(download_.get());
-    watch_stream();
+    watch_.add(collectives_.get());
   };
   return launch(enqueue, enqueued, &own.downloaded);
 }
@@ -183,7 +181,7 @@ Completion NcclGroup::all_gather(const ChunkPart& part) {
     if (is_last) {
       for (const auto& work : part.unit.work) work->record_done(collectives_.get());
     }
-    watch_stream();
+    watch_.add(collectives_.get());
   };
   return launch(enqueue, enqueued);
 }
@@ -262,13 +260,6 @@ void NcclGroup::gather(const ChunkPart& part) {
     }
   }
   calls.end();
-}
-
-/// What the collectives' stream has now been given is to finish.
-void NcclGroup::watch_stream() {
-  auto event = events_.take();
-  event->record(collectives_.get());
-  watch_.add(std::move(event));
 }
 
 }  // namespace hora

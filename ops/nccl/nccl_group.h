@@ -37,10 +37,10 @@ struct NcclGroupOptions {
 /// Thread rule: the thread that holds the engine's lock.
 class NcclGroup final : public LocalGroup {
  public:
-  /// References outlive it. The communicator's ranks are the node's local ranks. Allocates all slots;
-  /// throws Error(out_of_memory).
+  /// References outlive it. The communicator's ranks are the node's local ranks. Allocates all
+  /// slots; throws Error(out_of_memory).
   NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda, const NcclFunctions& nccl,
-            NcclCommunicator& communicator, EventPool& events, DeviceWatch& watch);
+            NcclCommunicator& communicator, DeviceWatch& watch);
 
   bool is_collective() const override { return true; }
   std::byte* staging(std::size_t slot, std::size_t bytes) override;
@@ -67,13 +67,11 @@ class NcclGroup final : public LocalGroup {
   void copy_tensors(const ChunkPart& part, bool out_of_tensors);
   void scatter(const ChunkPart& part);
   void gather(const ChunkPart& part);
-  void watch_stream();
 
   NcclGroupOptions options_;
   const CudaFunctions& cuda_;
   const NcclFunctions& nccl_;
   NcclCommunicator& communicator_;
-  EventPool& events_;
   DeviceWatch& watch_;
   Stream collectives_;
   Stream download_;

@@ -102,7 +102,8 @@ std::vector<Step> random_program(int ranks, std::size_t steps, Random& random) {
                   ? ReduceOp::average
                   : ReduceOp::sum;
     step.root = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
-    const auto count = static_cast<std::int64_t>(random() % 8 == 0 ? random() % 3 : random() % 6000);
+    const auto count =
+        static_cast<std::int64_t>(random() % 8 == 0 ? random() % 3 : random() % 6000);
     for (int rank = 0; rank < ranks; ++rank) {
       step.values.push_back(whole_numbers(step.type, count, random));
     }
@@ -140,8 +141,7 @@ TEST_P(GpuEngine, GivesTheCpuPathsBytesInAnyOrder) {
         submissions.push_back(engine.submit("gpu" + std::to_string(i), signature,
                                             tensors[i]->data(), tensors[i]->stream()));
         signature.device = DeviceKind::cpu;
-        submissions.push_back(
-            engine.submit("cpu" + std::to_string(i), signature, host[i].data()));
+        submissions.push_back(engine.submit("cpu" + std::to_string(i), signature, host[i].data()));
       }
       for (const auto& submission : submissions) engine.wait(*submission);
       for (std::size_t i = 0; i < program.size(); ++i) {
@@ -155,9 +155,9 @@ TEST_P(GpuEngine, GivesTheCpuPathsBytesInAnyOrder) {
 }
 
 // What costs the host a wait for the GPU, or the GPU a stop.
-constexpr const char* kSynchronising[] = {"stream_synchronize", "event_synchronize", "malloc",
-                                          "free",               "host_alloc",        "free_host",
-                                          "stream_create",      "event_create"};
+constexpr const char* kSynchronising[] = {
+    "stream_synchronize", "event_synchronize", "malloc",        "free",
+    "host_alloc",         "free_host",         "stream_create", "event_create"};
 
 TEST_P(GpuEngine, TheSteadyStateNeverSynchronises) {
   GpuWorld world(options());
@@ -208,9 +208,9 @@ TEST_P(GpuEngine, LeavesNothingBehind) {
     }
     world.on_all_ranks([&](int rank) {
       DeviceTensor& tensor = *tensors[static_cast<std::size_t>(rank)];
-      world.engine(rank).submit_and_wait(
-          "x", tensor.signature(OperationKind::allreduce, ReduceOp::sum), tensor.data(),
-          tensor.stream());
+      world.engine(rank).submit_and_wait("x",
+                                         tensor.signature(OperationKind::allreduce, ReduceOp::sum),
+                                         tensor.data(), tensor.stream());
       tensor.read();
       std::byte* const buffer = world.engine(rank).allocate_on_device(1000);
       world.engine(rank).release_on_device(buffer);
@@ -232,7 +232,6 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuEngine,
 
 TEST(GpuEngineOrder, WaitDoesNotWaitForTheGpu) {
   GpuWorld world({.node_sizes = {2}, .settings = {}, .gpu = {}});
-  auto random = test::generator();
   std::vector<std::unique_ptr<DeviceTensor>> tensors;
   const Bytes ones = [] {
     Bytes bytes(1000 * sizeof(float));
@@ -241,8 +240,7 @@ TEST(GpuEngineOrder, WaitDoesNotWaitForTheGpu) {
     return bytes;
   }();
   for (int rank = 0; rank < 2; ++rank) {
-    tensors.push_back(
-        std::make_unique<DeviceTensor>(world.gpu(rank), DataType::float32, ones));
+    tensors.push_back(std::make_unique<DeviceTensor>(world.gpu(rank), DataType::float32, ones));
     tensors.back()->read();
     world.gpu(rank).hold();
     tensors.back()->fill(ones);  // comes late

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "ops/cuda/check.h"
+#include "ops/hierarchy/pipeline.h"
 
 namespace hora::test {
 
@@ -13,9 +14,9 @@ struct GpuWorld::Rank {
        const Settings& settings)
       : communicator(gpu.nccl(), id, options.local_size, options.local_rank),
         events(gpu.cuda()),
-        watch(communicator, settings.device_timeout, now),
+        watch(communicator, events, settings.device_timeout, now),
         port(gpu.cuda(), gpu.nccl(), options.device, communicator, events, watch),
-        group(options, gpu.cuda(), gpu.nccl(), communicator, events, watch) {}
+        group(options, gpu.cuda(), gpu.nccl(), communicator, watch) {}
   NcclCommunicator communicator;
   EventPool events;
   DeviceWatch watch;

@@ -1,0 +1,210 @@
+// A call into CUDA or NCCL fails on one rank: it says which, nobody's GPU waits for ever, and
+// nothing is left behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/error.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "tests/ops/nccl/gpu_world.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using test::DeviceTensor;
+using test::GpuWorld;
+
+constexpr std::size_t kElements = 3000;
+constexpr auto kFreeWithin = std::chrono::seconds(10);
+
+struct Fault {
+  const char* call;
+  bool nccl;
+  std::vector<int> nodes;
+  OperationKind kind = OperationKind::allreduce;
+};
+
+std::string fault_name(const testing::TestParamInfo<Fault>& info) {
+  std::string name = std::string(info.param.nccl ? "nccl_" : "cuda_") + info.param.call;
+  for (const int size : info.param.nodes) name += "_" + std::to_string(size);
+  return name + (info.param.kind == OperationKind::broadcast ? "_broadcast" : "");
+}
+
+class GpuFault : public testing::TestWithParam<Fault> {
+ protected:
+  static test::GpuWorldOptions options() {
+    test::GpuWorldOptions result{.node_sizes = GetParam().nodes};
+    result.settings.chunk_size = 4096;
+    result.settings.device_timeout = std::chrono::milliseconds(400);
+    result.settings.log_level = LogLevel::off;
+    result.gpu.seed = test::seed();
+    return result;
+  }
+};
+
+/// What one rank's rounds have come to.
+struct Outcome {
+  std::optional<Error> error;
+  int rounds = 0;
+};
+
+// Other nodes' ranks wait for a message that never comes: a real job is aborted by the rank that
+// has failed, here `over` says so.
+Outcome run_rounds(GpuWorld& world, int rank, OperationKind kind, DeviceTensor& tensor, int rounds,
+                   std::atomic<bool>& over) {
+  Outcome outcome;
+  Engine& engine = world.engine(rank);
+  try {
+    for (; outcome.rounds < rounds; ++outcome.rounds) {
+      const auto submission =
+          engine.submit("x", tensor.signature(kind, ReduceOp::sum), tensor.data(), tensor.stream());
+      while (!submission->finished()) {
+        if (over.load()) return outcome;
+        std::this_thread::yield();
+      }
+      engine.wait(*submission);
+    }
+  } catch (const Error& error) {
+    outcome.error = detached(error);
+  }
+  return outcome;
+}
+
+TEST_P(GpuFault, IsNamedAndFreesEveryGpu) {
+  const Fault& fault = GetParam();
+  for (int nth = 1; nth <= 3; ++nth) {
+    GpuWorld world(options());
+    const int culprit = world.size() - 1;
+    std::vector<std::unique_ptr<DeviceTensor>> tensors;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      tensors.push_back(std::make_unique<DeviceTensor>(world.gpu(rank), DataType::float32,
+                                                       std::vector<std::byte>(kElements * 4)));
+    }
+    std::atomic<bool> over{false};
+    std::vector<Outcome> outcomes(static_cast<std::size_t>(world.size()));
+    const auto run = [&](int rounds) {
+      world.on_all_ranks([&](int rank) {
+        const auto r = static_cast<std::size_t>(rank);
+        outcomes[r] = run_rounds(world, rank, fault.kind, *tensors[r], rounds, over);
+        if (rank == culprit && outcomes[r].error) over.store(true);
+      });
+    };
+    run(2);
+    for (const Outcome& outcome : outcomes) ASSERT_FALSE(outcome.error) << "before the fault";
+    if (fault.nccl) {
+      world.gpu(culprit).nccl_fail(fault.call, nth, ncclSystemError);
+    } else {
+      world.gpu(culprit).fail(fault.call, nth, cudaErrorLaunchFailure);
+    }
+    run(20);
+    const Outcome& failed = outcomes[static_cast<std::size_t>(culprit)];
+    ASSERT_TRUE(failed.error) << "the fault had no consequence";
+    EXPECT_EQ(failed.error->code(), ErrorCode::transport);
+    EXPECT_THAT(failed.error->what(), testing::HasSubstr(" failed: "));
+
+    const auto begin = std::chrono::steady_clock::now();
+    for (auto& tensor : tensors) {
+      try {
+        tensor->read();  // returns once the GPU is free
+      } catch (const Error&) {
+        // The fake's fault may show here as well.
+      }
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kFreeWithin);
+    world.end();
+    tensors.clear();
+    for (int rank = 0; rank <= culprit; ++rank) {
+      EXPECT_EQ(world.gpu(rank).live(), test::LiveHandles{}) << "rank " << rank;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, GpuFault,
+    testing::Values(Fault{"event_record", false, {2}}, Fault{"stream_wait_event", false, {2}},
+                    Fault{"all_reduce", true, {2}}, Fault{"group_start", true, {2}},
+                    Fault{"group_end", true, {2}}, Fault{"comm_get_async_error", true, {2}},
+                    Fault{"broadcast", true, {2}, OperationKind::broadcast},
+                    Fault{"event_record", false, {2, 2}}, Fault{"stream_wait_event", false, {2, 2}},
+                    Fault{"event_query", false, {2, 2}}, Fault{"memcpy_async", false, {2, 2}},
+                    Fault{"batched_copy", false, {2, 2}}, Fault{"reduce_scatter", true, {2, 2}},
+                    Fault{"all_gather", true, {2, 2}}, Fault{"group_end", true, {2, 2}},
+                    Fault{"reduce", true, {1, 2}}, Fault{"broadcast", true, {1, 2}},
+                    Fault{"all_gather", true, {2, 2}, OperationKind::broadcast}),
+    fault_name);
+
+TEST(GpuFaults, APeerThatNeverComesEndsInAnErrorWithinTheTimeout) {
+  Settings settings;
+  settings.device_timeout = std::chrono::milliseconds(300);
+  settings.log_level = LogLevel::off;
+  GpuWorld world({.node_sizes = {2}, .settings = settings, .gpu = {}});
+  std::vector<std::unique_ptr<DeviceTensor>> tensors;
+  for (int rank = 0; rank < 2; ++rank) {
+    tensors.push_back(std::make_unique<DeviceTensor>(world.gpu(rank), DataType::float32,
+                                                     std::vector<std::byte>(kElements * 4)));
+    tensors.back()->read();
+  }
+  world.gpu(1).hold();  // its GPU hangs
+  world.on_all_ranks([&](int rank) {
+    DeviceTensor& tensor = *tensors[static_cast<std::size_t>(rank)];
+    world.engine(rank).submit_and_wait("x",
+                                       tensor.signature(OperationKind::allreduce, ReduceOp::sum),
+                                       tensor.data(), tensor.stream());
+  });
+  tensors[0]->read();  // hangs until the communicator is aborted
+  const auto deadline = std::chrono::steady_clock::now() + kFreeWithin;
+  while (!world.engine(0).poisoned() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  try {
+    world.engine(0).submit("y", tensors[0]->signature(OperationKind::allreduce, ReduceOp::sum),
+                           tensors[0]->data(), tensors[0]->stream());
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::transport);
+    EXPECT_THAT(error.what(), testing::HasSubstr("no progress"));
+  }
+  world.gpu(1).resume();
+}
+
+TEST(GpuFaults, AnAsynchronousErrorFailsWhatIsPending) {
+  GpuWorld world({.node_sizes = {2}, .settings = {}, .gpu = {}});
+  std::vector<std::unique_ptr<DeviceTensor>> tensors;
+  for (int rank = 0; rank < 2; ++rank) {
+    tensors.push_back(std::make_unique<DeviceTensor>(world.gpu(rank), DataType::float32,
+                                                     std::vector<std::byte>(kElements * 4)));
+    world.gpu(rank).async_error(ncclRemoteError);
+  }
+  world.on_all_ranks([&](int rank) {
+    DeviceTensor& tensor = *tensors[static_cast<std::size_t>(rank)];
+    try {
+      world.engine(rank).submit_and_wait("x",
+                                         tensor.signature(OperationKind::allreduce, ReduceOp::sum),
+                                         tensor.data(), tensor.stream());
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::transport);
+    }
+  });
+}
+
+TEST(GpuFaults, WithoutMemoryABufferIsRefusedAndTheRankGoesOn) {
+  GpuWorld world({.node_sizes = {1}, .settings = {}, .gpu = {}});
+  world.gpu(0).nccl_fail("mem_alloc", 1, ncclUnhandledCudaError);
+  try {
+    world.engine(0).allocate_on_device(123456);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+    EXPECT_THAT(error.what(), testing::HasSubstr("123456"));
+  }
+  std::byte* const memory = world.engine(0).allocate_on_device(123456);
+  EXPECT_NE(memory, nullptr);
+  world.engine(0).release_on_device(memory);
+}
+
+}  // namespace
+}  // namespace hora
