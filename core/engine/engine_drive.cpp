@@ -205,14 +205,15 @@ void Engine::fail_undecided(const Error& error) {
 
 void Engine::poison(const Error& error) {
   log().error("rank {}: {}", parts_.rank, error.what());
-  poisoned_.store(true);
-  if (parts_.device) parts_.device->abort();
   std::vector<std::shared_ptr<Submission>> open;
   {
     const std::lock_guard table(table_lock_);
     closed_ = detached(error);
     open = table_.unfinished();
   }
+  poisoned_.store(true);
+  // First, for whoever is told of the error may free the memory that a device works on.
+  if (parts_.device) parts_.device->abort();
   for (const auto& submission : open) finish(submission, detached(error));
 }
 

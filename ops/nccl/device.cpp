@@ -37,8 +37,8 @@ bool DeviceWatch::check() {
     throw Error(
         ErrorCode::transport,
         "a collective on the GPU has made no progress for " +
-            std::to_string(std::chrono::duration_cast<std::chrono::seconds>(waited).count()) +
-            " s: a peer is gone, or its GPU is stuck; it is aborted (HORA_DEVICE_TIMEOUT)");
+            std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(waited).count()) +
+            " ms: a peer is gone, or its GPU is stuck; it is aborted (HORA_DEVICE_TIMEOUT)");
   }
   return true;
 }
