@@ -41,6 +41,10 @@ class CudaGpu final : public Gpu {
         port_(cuda_runtime(), nccl_library(), index, communicator_, events_, watch_),
         group_(options, cuda_runtime(), nccl_library(), communicator_, watch_) {}
 
+  /// Before memory is freed, which waits for what may never come to an end. Nothing after
+  /// disconnect().
+  ~CudaGpu() override { communicator_.abort(); }
+
   int index() const override { return index_; }
   DevicePort& port() override { return port_; }
   LocalGroup& group() override { return group_; }

@@ -17,6 +17,8 @@ struct GpuWorld::Rank {
         watch(communicator, events, settings.device_timeout, now),
         port(gpu.cuda(), gpu.nccl(), options.device, communicator, events, watch),
         group(options, gpu.cuda(), gpu.nccl(), communicator, watch) {}
+  /// As the owner in ops/context: freeing memory waits for what may never come to an end.
+  ~Rank() { communicator.abort(); }
   NcclCommunicator communicator;
   EventPool events;
   DeviceWatch watch;
