@@ -1,0 +1,58 @@
+/// Move-only owner of a CUDA event, and a pool of them.
+#pragma once
+
+#include <memory>
+
+#include "ops/cuda/functions.h"
+
+namespace hora {
+
+/// A point in a stream's work, without a time stamp (which makes it cheaper). All members throw
+/// Error(transport) where CUDA fails. Thread rule: one thread at a time records; any thread may
+/// query and wait.
+class Event {
+ public:
+  Event() noexcept = default;
+  explicit Event(const CudaFunctions& functions);
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+  ~Event();
+
+  cudaEvent_t get() const noexcept { return event_; }
+
+  /// After all work that `stream` holds now. Whoever waits already goes on waiting for the former
+  /// record.
+  void record(cudaStream_t stream);
+  /// True where the work before the last record is done, or nothing was recorded yet. Never blocks.
+  bool query() const;
+  /// Blocks this thread for the GPU: not for the steady state.
+  void synchronize() const;
+
+ private:
+  friend void wait(cudaStream_t stream, const Event& event);
+  void release() noexcept;
+
+  const CudaFunctions* functions_ = nullptr;
+  cudaEvent_t event_ = nullptr;
+};
+
+/// Work that is enqueued on `stream` from now on runs after the event's last record. Does not block
+/// the host.
+void wait(cudaStream_t stream, const Event& event);
+
+/// Hands out events and takes them back, so that the steady state creates none. An event that comes
+/// back may still be waited for by streams: these remember the record, not the event.
+/// Thread rule: any thread.
+class EventPool {
+ public:
+  explicit EventPool(const CudaFunctions& functions);
+
+  /// Returns to the pool with its last owner; may outlive this object.
+  std::shared_ptr<Event> take();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace hora

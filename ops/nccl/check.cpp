@@ -1,0 +1,45 @@
+#include "ops/nccl/check.h"
+
+#include <hora/error.h>
+
+#include <string>
+
+#include "core/log.h"
+
+namespace hora {
+namespace {
+
+std::string describe(const NcclFunctions& functions, ncclResult_t result, std::string_view call,
+                     ncclComm_t comm) {
+  const char* text = functions.get_error_string(result);
+  std::string what = std::string(call) + " failed: " + (text != nullptr ? text : "unknown error") +
+                     " (error " + std::to_string(static_cast<int>(result)) + ")";
+  if (comm != nullptr) {
+    const char* last = functions.get_last_error(comm);
+    if (last != nullptr && *last != '\0') {
+      what += std::string("; NCCL's last error: ") + last;
+    }
+  }
+  return what;
+}
+
+}  // namespace
+
+void throw_nccl_error(const NcclFunctions& functions, ncclResult_t result, std::string_view call,
+                      ncclComm_t comm) {
+  throw Error(ErrorCode::transport, describe(functions, result, call, comm));
+}
+
+void nccl_check_release(const NcclFunctions& functions, ncclResult_t result,
+                        std::string_view call) noexcept {
+  if (result == ncclSuccess || result == ncclInProgress) {
+    return;
+  }
+  try {
+    log().debug(describe(functions, result, call, nullptr));
+  } catch (...) {
+    // No memory for the text: the failure stays unreported.
+  }
+}
+
+}  // namespace hora

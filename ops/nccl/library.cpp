@@ -1,0 +1,31 @@
+#include "ops/nccl/functions.h"
+
+namespace hora {
+
+const NcclFunctions& nccl_library() {
+  static const NcclFunctions functions{
+      .get_error_string = ncclGetErrorString,
+      .get_last_error = ncclGetLastError,
+      .get_version = ncclGetVersion,
+      .get_unique_id = ncclGetUniqueId,
+      .comm_init_rank_config = ncclCommInitRankConfig,
+      .comm_get_async_error = ncclCommGetAsyncError,
+      .comm_finalize = ncclCommFinalize,
+      .comm_destroy = ncclCommDestroy,
+      .comm_abort = ncclCommAbort,
+      .comm_register = ncclCommRegister,
+      .comm_deregister = ncclCommDeregister,
+      .mem_alloc = ncclMemAlloc,
+      .mem_free = ncclMemFree,
+      .group_start = ncclGroupStart,
+      .group_end = ncclGroupEnd,
+      .all_reduce = ncclAllReduce,
+      .reduce_scatter = ncclReduceScatter,
+      .all_gather = ncclAllGather,
+      .broadcast = ncclBroadcast,
+      .reduce = ncclReduce,
+  };
+  return functions;
+}
+
+}  // namespace hora

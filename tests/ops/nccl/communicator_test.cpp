@@ -1,0 +1,154 @@
+#include "ops/nccl/communicator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/error.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "ops/cuda/device_memory.h"
+#include "ops/cuda/stream.h"
+#include "tests/support/fake_gpu/ranks.h"
+
+namespace hora {
+namespace {
+
+using test::far_away;
+using test::in_milliseconds;
+using test::LiveHandles;
+using test::Ranks;
+
+static_assert(!std::is_copy_constructible_v<NcclCommunicator>);
+static_assert(std::is_nothrow_move_constructible_v<NcclCommunicator>);
+static_assert(std::is_nothrow_move_assignable_v<NcclCommunicator>);
+
+TEST(NcclCommunicatorTest, IsReadyWhenAllHaveCome) {
+  for (int size = 1; size <= 4; ++size) {
+    Ranks ranks(size);
+    ranks.run([&](int rank) {
+      NcclCommunicator communicator = ranks.communicator(rank);
+      communicator.wait_ready(far_away());
+      EXPECT_TRUE(communicator.ready());
+      EXPECT_NO_THROW(communicator.check_async());
+      communicator.close(far_away());
+      EXPECT_EQ(communicator.get(), nullptr);
+      communicator.close(far_away());
+      EXPECT_EQ(ranks.gpu(rank).live(), LiveHandles{});
+      EXPECT_EQ(ranks.gpu(rank).nccl_count("comm_abort"), 0);
+    });
+    EXPECT_THAT(ranks.world.errors(), testing::IsEmpty());
+  }
+}
+
+TEST(NcclCommunicatorTest, DoesNotWaitForRanksThatDoNotCome) {
+  Ranks ranks(2);
+  {
+    const NcclCommunicator communicator = ranks.communicator(0);
+    for (int poll = 0; poll < 100; ++poll) {
+      EXPECT_FALSE(communicator.ready());
+    }
+    EXPECT_THROW(communicator.wait_ready(in_milliseconds(5)), Error);
+  }
+  EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{});
+}
+
+TEST(NcclCommunicatorTest, FailureAtOnceLeavesNothing) {
+  Ranks ranks(1);
+  ranks.gpu(0).nccl_fail("comm_init_rank_config", 1, ncclSystemError);
+  EXPECT_THROW(ranks.communicator(0), Error);
+  EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{});
+}
+
+TEST(NcclCommunicatorTest, FailureInTheBackgroundIsThrownByPolling) {
+  Ranks ranks(1);
+  ranks.gpu(0).nccl_fail("initialisation", 1, ncclSystemError);
+  {
+    const NcclCommunicator communicator = ranks.communicator(0);
+    EXPECT_THROW(communicator.wait_ready(far_away()), Error);
+    EXPECT_THROW(communicator.check_async(), Error);
+  }
+  EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{});
+}
+
+TEST(NcclCommunicatorTest, AFailingPollIsThrown) {
+  Ranks ranks(1);
+  const NcclCommunicator communicator = ranks.communicator(0);
+  ranks.gpu(0).nccl_fail("comm_get_async_error", 1, ncclInternalError);
+  EXPECT_THROW(communicator.ready(), Error);
+}
+
+TEST(NcclCommunicatorTest, MovesAndAbortsOnce) {
+  Ranks ranks(1);
+  {
+    NcclCommunicator first = ranks.communicator(0);
+    const ncclComm_t handle = first.get();
+    NcclCommunicator second = std::move(first);
+    EXPECT_EQ(second.get(), handle);
+    NcclCommunicator third;
+    third = std::move(second);
+    third.abort();
+    third.abort();
+    EXPECT_EQ(third.get(), nullptr);
+    EXPECT_THROW(third.ready(), Error);
+  }
+  EXPECT_EQ(ranks.gpu(0).nccl_count("comm_abort"), 1);
+  EXPECT_THAT(ranks.world.errors(), testing::IsEmpty());
+}
+
+TEST(NcclCommunicatorTest, CloseHasADeadline) {
+  Ranks ranks(2);
+  ranks.run([&](int rank) {
+    NcclCommunicator communicator = ranks.communicator(rank);
+    communicator.wait_ready(far_away());
+    if (rank == 0) {
+      EXPECT_THROW(communicator.close(in_milliseconds(20)), Error);
+      EXPECT_EQ(communicator.get(), nullptr);
+      EXPECT_EQ(ranks.gpu(0).nccl_count("comm_abort"), 1);
+    }
+  });
+  EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{});
+  EXPECT_EQ(ranks.gpu(1).live(), LiveHandles{});
+}
+
+TEST(NcclCommunicatorTest, FailuresOfCloseLeaveNothing) {
+  for (const char* call : {"comm_finalize", "comm_destroy"}) {
+    Ranks ranks(1);
+    ranks.gpu(0).nccl_fail(call, 1, ncclSystemError);
+    NcclCommunicator communicator = ranks.communicator(0);
+    EXPECT_THROW(communicator.close(far_away()), Error) << call;
+    EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{}) << call;
+  }
+}
+
+TEST(NcclCommunicatorTest, AbortFreesAStreamThatWaitsForAPeer) {
+  Ranks ranks(2, {.first_collective_polls = 0});
+  ranks.run([&](int rank) {
+    test::FakeGpu& gpu = ranks.gpu(rank);
+    const Stream stream(gpu.cuda(), 0);
+    const DeviceMemory memory(gpu.cuda(), 40);
+    NcclCommunicator communicator = ranks.communicator(rank);
+    communicator.wait_ready(far_away());
+    if (rank == 0) {
+      // Rank 1 never comes.
+      EXPECT_EQ(gpu.nccl().all_reduce(memory.data(), memory.data(), 10, ncclFloat32, ncclSum,
+                                      communicator.get(), stream.get()),
+                ncclSuccess);
+      EXPECT_THROW(communicator.close(in_milliseconds(20)), Error);
+      EXPECT_EQ(gpu.cuda().stream_synchronize(stream.get()), cudaSuccess);
+    }
+  });
+}
+
+TEST(NcclCommunicatorTest, AnAsynchronousErrorIsThrown) {
+  Ranks ranks(1);
+  NcclCommunicator communicator = ranks.communicator(0);
+  communicator.wait_ready(far_away());
+  ranks.gpu(0).async_error(ncclRemoteError);
+  EXPECT_THROW(communicator.check_async(), Error);
+  EXPECT_THROW(communicator.close(far_away()), Error);
+  EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{});
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,157 @@
+#include "tests/support/fake_gpu/collective.h"
+
+#include <cstring>
+#include <vector>
+
+#include "ops/local/kernels.h"
+
+namespace hora::test {
+namespace {
+
+bool rooted(CollectiveKind kind) {
+  return kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce;
+}
+
+bool reduces(CollectiveKind kind) {
+  return kind != CollectiveKind::all_gather && kind != CollectiveKind::broadcast;
+}
+
+bool receives(const Collective& part) {
+  return part.kind != CollectiveKind::reduce || part.rank == part.root;
+}
+
+bool sends(const Collective& part) {
+  return part.kind != CollectiveKind::broadcast || part.rank == part.root;
+}
+
+/// Sums [first, first + count) of all ranks' memory into `outputs`.
+void sum(std::span<const Collective> parts, std::size_t first,
+         std::span<std::byte* const> outputs) {
+  const Collective& any = parts.front();
+  if (any.count == 0) {
+    return;
+  }
+  std::vector<const std::byte*> inputs;
+  for (const Collective& part : parts) {
+    inputs.push_back(static_cast<const std::byte*>(part.send) + first * size_of(any.type));
+  }
+  reduce(any.type, inputs, outputs, any.count, any.average ? 1.0 / any.ranks : 1.0);
+}
+
+void copy(void* target, const void* source, std::size_t bytes) {
+  if (bytes > 0 && target != source) {
+    std::memmove(target, source, bytes);
+  }
+}
+
+}  // namespace
+
+const char* name_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce:
+      return "all_reduce";
+    case CollectiveKind::reduce_scatter:
+      return "reduce_scatter";
+    case CollectiveKind::all_gather:
+      return "all_gather";
+    case CollectiveKind::broadcast:
+      return "broadcast";
+    case CollectiveKind::reduce:
+      return "reduce";
+  }
+  return "unknown";
+}
+
+std::size_t Collective::send_bytes() const {
+  const std::size_t part = count * size_of(type);
+  if (kind == CollectiveKind::reduce_scatter) {
+    return part * static_cast<std::size_t>(ranks);
+  }
+  return sends(*this) ? part : 0;
+}
+
+std::size_t Collective::receive_bytes() const {
+  const std::size_t part = count * size_of(type);
+  if (kind == CollectiveKind::all_gather) {
+    return part * static_cast<std::size_t>(ranks);
+  }
+  return receives(*this) ? part : 0;
+}
+
+std::string Collective::text() const {
+  std::string text = std::string(name_of(kind)) + " of " + std::to_string(count) + " " +
+                     std::string(hora::name_of(type));
+  if (reduces(kind)) {
+    text += average ? ", average" : ", sum";
+  }
+  if (rooted(kind)) {
+    text += ", root " + std::to_string(root);
+  }
+  return text;
+}
+
+std::optional<DataType> from_nccl(ncclDataType_t type) {
+  switch (type) {
+    case ncclFloat16:
+      return DataType::float16;
+    case ncclBfloat16:
+      return DataType::bfloat16;
+    case ncclFloat32:
+      return DataType::float32;
+    case ncclFloat64:
+      return DataType::float64;
+    case ncclInt32:
+      return DataType::int32;
+    case ncclInt64:
+      return DataType::int64;
+    case ncclUint8:
+      return DataType::uint8;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string disagreement(std::span<const Collective> parts) {
+  const std::string first = parts.front().text();
+  for (const Collective& part : parts) {
+    if (part.text() != first) {
+      return "rank 0: " + first + "; rank " + std::to_string(part.rank) + ": " + part.text();
+    }
+  }
+  return {};
+}
+
+void perform(std::span<const Collective> parts) {
+  const Collective& any = parts.front();
+  const std::size_t bytes = any.count * size_of(any.type);
+  const Collective& root = parts[static_cast<std::size_t>(any.root)];
+  std::vector<std::byte*> outputs;
+  for (const Collective& part : parts) {
+    outputs.push_back(static_cast<std::byte*>(part.receive));
+  }
+  switch (any.kind) {
+    case CollectiveKind::all_reduce:
+      return sum(parts, 0, outputs);
+    case CollectiveKind::reduce_scatter:
+      for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+        sum(parts, rank * any.count, std::span(outputs).subspan(rank, 1));
+      }
+      return;
+    case CollectiveKind::all_gather:
+      for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+        for (std::byte* output : outputs) {
+          copy(output + rank * bytes, parts[rank].send, bytes);
+        }
+      }
+      return;
+    case CollectiveKind::broadcast:
+      for (std::byte* output : outputs) {
+        copy(output, root.send, bytes);
+      }
+      return;
+    case CollectiveKind::reduce:
+      return sum(parts, 0, std::span(outputs).subspan(static_cast<std::size_t>(any.root), 1));
+  }
+}
+
+}  // namespace hora::test

@@ -1,0 +1,46 @@
+/// What a collective is, whether ranks agree about it, and what it does: on values.
+#pragma once
+
+#include <hora/types.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "ops/nccl/functions.h"
+
+namespace hora::test {
+
+enum class CollectiveKind { all_reduce, reduce_scatter, all_gather, broadcast, reduce };
+
+/// The name of the member of NcclFunctions.
+const char* name_of(CollectiveKind kind);
+
+/// One rank's part.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  const void* send = nullptr;
+  void* receive = nullptr;
+  std::size_t count = 0;  ///< as the call's argument: per rank for reduce_scatter and all_gather
+  DataType type = DataType::float32;
+  bool average = false;
+  int root = 0;
+  int rank = 0;
+  int ranks = 1;
+
+  std::size_t send_bytes() const;
+  std::size_t receive_bytes() const;
+  /// "all_reduce of 5 float32, sum".
+  std::string text() const;
+};
+
+std::optional<DataType> from_nccl(ncclDataType_t type);
+
+/// Says how ranks disagree; empty where they do not. Parts by rank.
+std::string disagreement(std::span<const Collective> parts);
+
+/// Sums in rank order, rounded as hora::reduce does.
+void perform(std::span<const Collective> parts);
+
+}  // namespace hora::test

@@ -1,0 +1,233 @@
+#include <cstdio>
+#include <cstring>
+
+#include "tests/support/fake_gpu/batched_copy.h"
+#include "tests/support/fake_gpu/fake_device.h"
+
+namespace hora::test {
+namespace {
+
+template <class Body>
+cudaError_t made(FakeDevice& device, std::string_view call, Body body) {
+  const cudaError_t error = device.begin(call);
+  return device.end(error != cudaSuccess ? error : body());
+}
+
+/// Takes place even where the script says that it fails.
+template <class Body>
+cudaError_t released(FakeDevice& device, std::string_view call, Body body) {
+  const cudaError_t error = device.begin(call);
+  const cudaError_t done = body();
+  return device.end(error != cudaSuccess ? error : done);
+}
+
+cudaError_t allocate(FakeDevice& device, MemoryKind kind, void** data, std::size_t bytes) {
+  *data = bytes == 0 ? nullptr : device.memory().allocate(kind, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t release(FakeDevice& device, MemoryKind kind, void* data) {
+  if (data == nullptr) {
+    return cudaSuccess;
+  }
+  device.synchronize_all();
+  if (device.memory().release(kind, data)) {
+    return cudaSuccess;
+  }
+  device.violation("freeing what was not allocated, or not by this kind of call");
+  return cudaErrorInvalidValue;
+}
+
+/// What is wrong with the memory of a copy; null where nothing is.
+const char* wrong(FakeMemory& memory, void* target, const void* source, std::size_t bytes,
+                  cudaMemcpyKind kind) {
+  const auto on_device = [&](const void* data) { return memory.on_device(data, bytes); };
+  const auto pinned = [&](const void* data) { return memory.pinned(data, bytes); };
+  const bool target_is_device = on_device(target);
+  const bool source_is_device = on_device(source);
+  if (!target_is_device && !pinned(target)) {
+    return "a copy's target is not in any block of device or pinned memory";
+  }
+  if (!source_is_device && !pinned(source)) {
+    return "a copy's source is not in any block of device or pinned memory";
+  }
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (bytes > 0 && kind != cudaMemcpyDefault &&
+      (to_device != target_is_device || from_device != source_is_device)) {
+    return "a copy's direction is not that of its memory";
+  }
+  return nullptr;
+}
+
+bool on_device(FakeMemory& memory, const BatchedCopy& copy) {
+  for (const CopyPiece& piece : copy.pieces) {
+    const auto elements = static_cast<std::size_t>(piece.elements);
+    if (!memory.on_device(piece.target, elements * size_of(copy.target_type)) ||
+        (piece.source != nullptr &&
+         !memory.on_device(piece.source, elements * size_of(copy.source_type)))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_t stream) {
+  constexpr auto kOutside = "a batched copy's piece is not in any block of device memory";
+  if (!valid(copy)) {
+    device.violation("a batched copy of types or addresses that it does not take");
+    return cudaErrorInvalidValue;
+  }
+  if (!on_device(device.memory(), copy)) {
+    device.violation(kOutside);
+    return cudaErrorInvalidValue;
+  }
+  std::vector<CopyPiece> pieces(copy.pieces.begin(), copy.pieces.end());
+  const auto work = [&device, copy, pieces = std::move(pieces)] {
+    BatchedCopy mine = copy;
+    mine.pieces = pieces;
+    if (on_device(device.memory(), mine)) {
+      run(mine);
+    } else {
+      device.fault(kOutside);
+    }
+  };
+  return device.enqueue(stream, device.script().delay_of("batched_copy"), work);
+}
+
+cudaError_t copy_bytes(FakeDevice& device, void* target, const void* source, std::size_t bytes,
+                       cudaMemcpyKind kind, cudaStream_t stream) {
+  if (const char* text = wrong(device.memory(), target, source, bytes, kind)) {
+    device.violation(text);
+    return cudaErrorInvalidValue;
+  }
+  return device.enqueue(stream, device.script().delay_of("memcpy_async"), [=, &device] {
+    if (const char* text = wrong(device.memory(), target, source, bytes, kind)) {
+      device.fault(text);
+    } else if (bytes > 0) {
+      std::memcpy(target, source, bytes);
+    }
+  });
+}
+
+cudaError_t set_bytes(FakeDevice& device, void* target, int value, std::size_t bytes,
+                      cudaStream_t stream) {
+  constexpr auto kOutside = "memset of what is not in any block of device memory";
+  if (!device.memory().on_device(target, bytes)) {
+    device.violation(kOutside);
+    return cudaErrorInvalidValue;
+  }
+  return device.enqueue(stream, device.script().delay_of("memset_async"), [=, &device] {
+    if (!device.memory().on_device(target, bytes)) {
+      device.fault(kOutside);
+    } else if (bytes > 0) {
+      std::memset(target, value, bytes);
+    }
+  });
+}
+
+const char* text_of(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    default:
+      return "a fake error";
+  }
+}
+
+void add_memory(CudaFunctions& table, FakeDevice& device) {
+  table.host_alloc = [&device](void** data, std::size_t bytes, unsigned) {
+    return made(device, "host_alloc",
+                [&] { return allocate(device, MemoryKind::pinned, data, bytes); });
+  };
+  table.free_host = [&device](void* data) {
+    return released(device, "free_host", [&] { return release(device, MemoryKind::pinned, data); });
+  };
+  table.malloc = [&device](void** data, std::size_t bytes) {
+    return made(device, "malloc",
+                [&] { return allocate(device, MemoryKind::device, data, bytes); });
+  };
+  table.free = [&device](void* data) {
+    return released(device, "free", [&] { return release(device, MemoryKind::device, data); });
+  };
+  table.memcpy_async = [&device](void* target, const void* source, std::size_t bytes,
+                                 cudaMemcpyKind kind, cudaStream_t stream) {
+    return made(device, "memcpy_async",
+                [&] { return copy_bytes(device, target, source, bytes, kind, stream); });
+  };
+  table.memset_async = [&device](void* target, int value, std::size_t bytes, cudaStream_t stream) {
+    return made(device, "memset_async",
+                [&] { return set_bytes(device, target, value, bytes, stream); });
+  };
+  table.batched_copy = [&device](const BatchedCopy& copy, cudaStream_t stream) {
+    return made(device, "batched_copy", [&] { return copy_pieces(device, copy, stream); });
+  };
+}
+
+void add_streams(CudaFunctions& table, FakeDevice& device) {
+  table.stream_create = [&device](cudaStream_t* stream, unsigned, int) {
+    return made(device, "stream_create", [&] { return device.create_stream(stream); });
+  };
+  table.stream_destroy = [&device](cudaStream_t stream) {
+    return released(device, "stream_destroy", [&] { return device.destroy_stream(stream); });
+  };
+  table.stream_synchronize = [&device](cudaStream_t stream) {
+    return made(device, "stream_synchronize", [&] { return device.synchronize_stream(stream); });
+  };
+  table.stream_wait_event = [&device](cudaStream_t stream, cudaEvent_t event, unsigned) {
+    return made(device, "stream_wait_event", [&] { return device.wait_event(stream, event); });
+  };
+  table.event_create = [&device](cudaEvent_t* event, unsigned) {
+    return made(device, "event_create", [&] { return device.create_event(event); });
+  };
+  table.event_destroy = [&device](cudaEvent_t event) {
+    return released(device, "event_destroy", [&] { return device.destroy_event(event); });
+  };
+  table.event_record = [&device](cudaEvent_t event, cudaStream_t stream) {
+    return made(device, "event_record", [&] { return device.record_event(event, stream); });
+  };
+  table.event_query = [&device](cudaEvent_t event) {
+    return made(device, "event_query", [&] { return device.query_event(event); });
+  };
+  table.event_synchronize = [&device](cudaEvent_t event) {
+    return made(device, "event_synchronize", [&] { return device.synchronize_event(event); });
+  };
+}
+
+}  // namespace
+
+CudaFunctions cuda_functions(FakeDevice& device) {
+  CudaFunctions table;
+  table.get_error_string = text_of;
+  table.get_last_error = [&device] {
+    device.script().begin("get_last_error");
+    return device.take_last_error();
+  };
+  table.get_device_count = [&device](int* count) {
+    *count = 1;
+    return made(device, "get_device_count", [] { return cudaSuccess; });
+  };
+  table.set_device = [&device](int index) {
+    return made(device, "set_device",
+                [&] { return index == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+  };
+  table.device_get_pci_bus_id = [&device](char* id, int length, int) {
+    return made(device, "device_get_pci_bus_id", [&] {
+      std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", device.number() + 1);
+      return cudaSuccess;
+    });
+  };
+  add_streams(table, device);
+  add_memory(table, device);
+  return table;
+}
+
+}  // namespace hora::test

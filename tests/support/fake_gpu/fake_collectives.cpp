@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <utility>
+
+#include "tests/support/fake_gpu/fake_nccl.h"
+
+namespace hora::test {
+
+void FakeNccl::start_group() {
+  const std::scoped_lock lock(world_->mutex);
+  ++groups_[std::this_thread::get_id()].depth;
+}
+
+ncclResult_t FakeNccl::end_group(ncclResult_t scripted) {
+  const std::scoped_lock lock(world_->mutex);
+  const auto found = groups_.find(std::this_thread::get_id());
+  if (found == groups_.end()) {
+    wrong(nullptr, "ncclGroupEnd without ncclGroupStart");
+    return ncclInvalidUsage;
+  }
+  Group& group = found->second;
+  if (scripted != ncclSuccess) {
+    group.error = scripted;
+  }
+  if (--group.depth > 0) {
+    return group.error;
+  }
+  const Group ended = std::move(group);
+  groups_.erase(found);
+  // An error within the group drops all of it.
+  return ended.error != ncclSuccess ? ended.error : launch(ended.operations);
+}
+
+ncclResult_t FakeNccl::collective(ncclComm_t handle, Collective part, ncclDataType_t type,
+                                  ncclRedOp_t op, cudaStream_t stream, ncclResult_t scripted) {
+  const std::scoped_lock lock(world_->mutex);
+  const auto found = groups_.find(std::this_thread::get_id());
+  Group* group = found == groups_.end() ? nullptr : &found->second;
+  const Comm comm = find(handle);
+  const ncclResult_t result =
+      scripted != ncclSuccess ? scripted : validate(comm, part, type, op, stream);
+  if (result != ncclSuccess) {
+    if (group != nullptr) {
+      group->error = result;
+    }
+    return result;
+  }
+  if (group != nullptr) {
+    group->operations.push_back({comm, part, stream});
+    return ncclSuccess;
+  }
+  return launch({{comm, part, stream}});
+}
+
+ncclResult_t FakeNccl::validate(const Comm& comm, Collective& part, ncclDataType_t type,
+                                ncclRedOp_t op, cudaStream_t stream) {
+  if (!comm) {
+    return wrong(comm, "not a communicator of this GPU, or one that is gone");
+  }
+  if (const ncclResult_t error = unusable(*comm); error != ncclSuccess) {
+    return error;
+  }
+  const std::optional<DataType> known = from_nccl(type);
+  if (!known || (op != ncclSum && op != ncclAvg) || (op == ncclAvg && !is_floating_point(*known))) {
+    return wrong(comm, "a type or operation that hora does not use");
+  }
+  part.type = *known;
+  part.average = op == ncclAvg;
+  part.rank = comm->rank;
+  part.ranks = comm->clique->size();
+  if (part.root < 0 || part.root >= part.ranks) {
+    return wrong(comm, "a root outside of the communicator");
+  }
+  if (!device_.knows(stream)) {
+    return wrong(comm, "a stream that is not this GPU's");
+  }
+  if (std::string fault = memory_fault(part); !fault.empty()) {
+    device_.violation(fault);
+    return wrong(comm, std::move(fault));
+  }
+  return ncclSuccess;
+}
+
+std::string FakeNccl::memory_fault(const Collective& part) {
+  const std::string what = part.text();
+  const FakeMemory& memory = device_.memory();
+  if (!memory.on_device(part.send, part.send_bytes()) ||
+      !memory.on_device(part.receive, part.receive_bytes())) {
+    return what + ": memory that is not in any block of device memory";
+  }
+  const auto misaligned = [&](const void* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % size_of(part.type) != 0;
+  };
+  if (misaligned(part.send) || misaligned(part.receive)) {
+    return what + ": memory that is not aligned to its elements";
+  }
+  return {};
+}
+
+ncclResult_t FakeNccl::launch(std::vector<Operation> operations) {
+  int polls = 0;
+  for (const Operation& operation : operations) {
+    // Again, for a group may have been open while a communicator changed.
+    if (const ncclResult_t error = unusable(*operation.comm); error != ncclSuccess) {
+      return error;
+    }
+    polls = std::max(polls, std::exchange(operation.comm->first_collective_polls, 0));
+  }
+  if (polls == 0) {
+    for (const Operation& operation : operations) {
+      enqueue(operation);
+    }
+    return ncclSuccess;
+  }
+  const auto job = std::make_shared<NcclJob>();
+  for (const Operation& operation : operations) {
+    operation.comm->job = job;
+  }
+  job->polls = polls;
+  job->launch = [this, operations = std::move(operations)] {
+    for (const Operation& operation : operations) {
+      operation.comm->job.reset();
+      if (!operation.comm->aborted) {
+        enqueue(operation);
+      }
+    }
+  };
+  return ncclInProgress;
+}
+
+void FakeNccl::enqueue(const Operation& operation) {
+  const auto delay = script_.delay_of(name_of(operation.part.kind));
+  const std::uint64_t number = operation.comm->enqueued++;
+  const auto work = [this, operation, number] {
+    world_->run(*operation.comm, number, operation.part, [&] {
+      std::string fault = memory_fault(operation.part);
+      if (!fault.empty()) {
+        device_.fault(fault);
+      }
+      return fault;
+    });
+  };
+  if (device_.enqueue(operation.stream, delay, work) != cudaSuccess) {
+    operation.comm->error = ncclUnhandledCudaError;
+    operation.comm->last_error = "the stream of a collective is gone";
+  }
+}
+
+}  // namespace hora::test

@@ -1,0 +1,195 @@
+#include "tests/support/fake_gpu/fake_device.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hora::test {
+
+FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
+    : number_(number),
+      options_(options),
+      script_({"get_last_error",
+               "get_device_count",
+               "set_device",
+               "device_get_pci_bus_id",
+               "stream_create",
+               "stream_destroy",
+               "stream_synchronize",
+               "stream_wait_event",
+               "event_create",
+               "event_destroy",
+               "event_record",
+               "event_query",
+               "event_synchronize",
+               "host_alloc",
+               "free_host",
+               "malloc",
+               "free",
+               "memcpy_async",
+               "memset_async",
+               "batched_copy"}),
+      generator_(options.seed + static_cast<std::uint64_t>(number)) {
+  streams_.emplace(nullptr, std::make_shared<FakeStream>(state_));
+}
+
+void FakeDevice::stop() {
+  {
+    const std::scoped_lock lock(state_.mutex);
+    state_.stopping = true;
+    state_.changed.notify_all();
+  }
+  streams_.clear();
+  retired_.clear();
+}
+
+void FakeDevice::hold(bool held) {
+  const std::scoped_lock lock(state_.mutex);
+  state_.held = held;
+  state_.changed.notify_all();
+}
+
+void FakeDevice::violation(std::string text) {
+  const std::scoped_lock lock(state_.mutex);
+  violations_.push_back("GPU " + std::to_string(number_) + ": " + std::move(text));
+}
+
+void FakeDevice::fault(std::string text) {
+  violation(std::move(text));
+  const std::scoped_lock lock(state_.mutex);
+  faulted_ = true;
+}
+
+std::vector<std::string> FakeDevice::violations() const {
+  const std::scoped_lock lock(state_.mutex);
+  return violations_;
+}
+
+cudaError_t FakeDevice::begin(std::string_view call) {
+  const int scripted = script_.begin(call);
+  const std::scoped_lock lock(state_.mutex);
+  if (scripted != 0) {
+    return static_cast<cudaError_t>(scripted);
+  }
+  return faulted_ ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+cudaError_t FakeDevice::end(cudaError_t result) {
+  if (result != cudaSuccess) {
+    const std::scoped_lock lock(state_.mutex);
+    last_errors_[std::this_thread::get_id()] = result;
+  }
+  return result;
+}
+
+cudaError_t FakeDevice::take_last_error() {
+  const std::scoped_lock lock(state_.mutex);
+  const auto found = last_errors_.find(std::this_thread::get_id());
+  return found == last_errors_.end() ? cudaSuccess : std::exchange(found->second, cudaSuccess);
+}
+
+std::uintptr_t FakeDevice::next_handle() {
+  const std::scoped_lock lock(state_.mutex);
+  // Never an address that exists, never null; the low numbers are CUDA's special streams.
+  return (static_cast<std::uintptr_t>(number_ + 1) << 32) + (++handles_ << 4);
+}
+
+std::shared_ptr<FakeStream> FakeDevice::find(cudaStream_t stream) {
+  if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
+    stream = nullptr;
+  }
+  {
+    const std::scoped_lock lock(state_.mutex);
+    const auto found = streams_.find(stream);
+    if (found != streams_.end()) {
+      return found->second;
+    }
+  }
+  violation("not a stream of this GPU, or a destroyed one");
+  return nullptr;
+}
+
+bool FakeDevice::knows(cudaStream_t stream) {
+  return find(stream) != nullptr;
+}
+
+cudaError_t FakeDevice::create_stream(cudaStream_t* stream) {
+  *stream = reinterpret_cast<cudaStream_t>(next_handle());
+  auto made = std::make_shared<FakeStream>(state_);
+  const std::scoped_lock lock(state_.mutex);
+  streams_.emplace(*stream, std::move(made));
+  return cudaSuccess;
+}
+
+cudaError_t FakeDevice::destroy_stream(cudaStream_t stream) {
+  const std::shared_ptr<FakeStream> found = stream == nullptr ? nullptr : find(stream);
+  if (!found) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  found->retire();
+  const std::scoped_lock lock(state_.mutex);
+  retired_.push_back(found);
+  streams_.erase(stream);
+  return cudaSuccess;
+}
+
+cudaError_t FakeDevice::synchronize_stream(cudaStream_t stream) {
+  const std::shared_ptr<FakeStream> found = find(stream);
+  if (!found) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  found->synchronize();
+  const std::scoped_lock lock(state_.mutex);
+  return faulted_ ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+void FakeDevice::synchronize_all() {
+  std::vector<std::shared_ptr<FakeStream>> all;
+  {
+    const std::scoped_lock lock(state_.mutex);
+    all = retired_;
+    for (const auto& [handle, stream] : streams_) {
+      all.push_back(stream);
+    }
+  }
+  for (const std::shared_ptr<FakeStream>& stream : all) {
+    stream->synchronize();
+  }
+}
+
+cudaError_t FakeDevice::enqueue(cudaStream_t stream, std::chrono::microseconds delay,
+                                std::function<void()> work) {
+  const std::shared_ptr<FakeStream> found = find(stream);
+  if (!found) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  found->enqueue([this, delay, work = std::move(work)] {
+    pause(delay);
+    work();
+  });
+  return cudaSuccess;
+}
+
+void FakeDevice::pause(std::chrono::microseconds delay) {
+  std::unique_lock lock(state_.mutex);
+  if (options_.longest_delay.count() > 0) {
+    using Distribution = std::uniform_int_distribution<std::chrono::microseconds::rep>;
+    delay += std::chrono::microseconds(Distribution(0, options_.longest_delay.count())(generator_));
+  }
+  if (delay.count() > 0) {
+    // Other streams' changes wake it, too: the time counts, not the first wake-up.
+    const auto end = std::chrono::steady_clock::now() + delay;
+    state_.changed.wait_until(lock, end, [this] { return state_.stopping; });
+  }
+}
+
+int FakeDevice::streams() const {
+  const std::scoped_lock lock(state_.mutex);
+  return static_cast<int>(streams_.size()) - 1;  // but the null stream
+}
+
+int FakeDevice::events() const {
+  const std::scoped_lock lock(state_.mutex);
+  return static_cast<int>(events_.size());
+}
+
+}  // namespace hora::test

@@ -1,0 +1,95 @@
+/// The CUDA part of a fake GPU: streams, events, memory.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ops/cuda/functions.h"
+#include "tests/support/fake_gpu/call_script.h"
+#include "tests/support/fake_gpu/fake_gpu.h"
+#include "tests/support/fake_gpu/fake_memory.h"
+#include "tests/support/fake_gpu/fake_stream.h"
+
+namespace hora::test {
+
+/// `number` is unique in its world and part of every handle; handles are never used again, so that
+/// stale and foreign ones are found. Thread rule: any thread.
+class FakeDevice {
+ public:
+  FakeDevice(int number, const FakeGpuOptions& options);
+  ~FakeDevice() { stop(); }
+
+  /// Ends all waiting inside of this device, and its threads.
+  void stop();
+  void hold(bool held);
+
+  CallScript& script() { return script_; }
+  FakeMemory& memory() { return memory_; }
+  int number() const { return number_; }
+
+  void violation(std::string text);
+  /// A violation by work that runs: every later call fails, as after an illegal address in CUDA.
+  void fault(std::string text);
+  std::vector<std::string> violations() const;
+
+  /// Counts the call; what the script, or an earlier fault, makes of it.
+  cudaError_t begin(std::string_view call);
+  /// Remembers the calling thread's last error.
+  cudaError_t end(cudaError_t result);
+  cudaError_t take_last_error();
+
+  cudaError_t create_stream(cudaStream_t* stream);
+  cudaError_t destroy_stream(cudaStream_t stream);
+  cudaError_t synchronize_stream(cudaStream_t stream);
+  cudaError_t wait_event(cudaStream_t stream, cudaEvent_t event);
+  cudaError_t create_event(cudaEvent_t* event);
+  cudaError_t destroy_event(cudaEvent_t event);
+  cudaError_t record_event(cudaEvent_t event, cudaStream_t stream);
+  cudaError_t query_event(cudaEvent_t event);
+  cudaError_t synchronize_event(cudaEvent_t event);
+  /// Waits for all streams, as cudaFree and cudaFreeHost do.
+  void synchronize_all();
+
+  /// `delay`: at least so long, and the random delay of the options.
+  cudaError_t enqueue(cudaStream_t stream, std::chrono::microseconds delay,
+                      std::function<void()> work);
+  bool knows(cudaStream_t stream);
+
+  int streams() const;
+  int events() const;
+  /// The next handle's value.
+  std::uintptr_t next_handle();
+
+ private:
+  struct Record {
+    bool done = false;
+  };
+  std::shared_ptr<FakeStream> find(cudaStream_t stream);
+  /// Null where nothing was recorded. False: not an event of this device.
+  bool latest(cudaEvent_t event, std::shared_ptr<Record>& record);
+  void wait(const std::shared_ptr<Record>& record);
+  void pause(std::chrono::microseconds delay);
+
+  const int number_;
+  const FakeGpuOptions options_;
+  CallScript script_;
+  FakeMemory memory_;
+  mutable StreamsState state_;
+  std::mt19937_64 generator_;
+  std::uintptr_t handles_ = 0;
+  std::map<cudaStream_t, std::shared_ptr<FakeStream>> streams_;  ///< nullptr: the null stream
+  std::vector<std::shared_ptr<FakeStream>> retired_;
+  std::map<cudaEvent_t, std::shared_ptr<Record>> events_;
+  std::map<std::thread::id, cudaError_t> last_errors_;
+  std::vector<std::string> violations_;
+  bool faulted_ = false;
+};
+
+/// The table whose calls go to `device`.
+CudaFunctions cuda_functions(FakeDevice& device);
+
+}  // namespace hora::test

@@ -1,0 +1,91 @@
+#include <utility>
+
+#include "tests/support/fake_gpu/fake_device.h"
+
+namespace hora::test {
+
+bool FakeDevice::latest(cudaEvent_t event, std::shared_ptr<Record>& record) {
+  {
+    const std::scoped_lock lock(state_.mutex);
+    const auto found = events_.find(event);
+    if (found != events_.end()) {
+      record = found->second;
+      return true;
+    }
+  }
+  violation("not an event of this GPU, or a destroyed one");
+  return false;
+}
+
+void FakeDevice::wait(const std::shared_ptr<Record>& record) {
+  std::unique_lock lock(state_.mutex);
+  state_.changed.wait(lock, [&] { return state_.stopping || record->done; });
+}
+
+cudaError_t FakeDevice::create_event(cudaEvent_t* event) {
+  *event = reinterpret_cast<cudaEvent_t>(next_handle());
+  const std::scoped_lock lock(state_.mutex);
+  events_.emplace(*event, nullptr);
+  return cudaSuccess;
+}
+
+cudaError_t FakeDevice::destroy_event(cudaEvent_t event) {
+  std::shared_ptr<Record> record;
+  if (!latest(event, record)) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  const std::scoped_lock lock(state_.mutex);
+  events_.erase(event);
+  return cudaSuccess;
+}
+
+cudaError_t FakeDevice::record_event(cudaEvent_t event, cudaStream_t stream) {
+  std::shared_ptr<Record> former;
+  if (!latest(event, former) || !knows(stream)) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  const auto record = std::make_shared<Record>();
+  {
+    const std::scoped_lock lock(state_.mutex);
+    events_[event] = record;
+  }
+  return enqueue(stream, script_.delay_of("event_record"), [this, record] {
+    const std::scoped_lock lock(state_.mutex);
+    record->done = true;
+    state_.changed.notify_all();
+  });
+}
+
+cudaError_t FakeDevice::wait_event(cudaStream_t stream, cudaEvent_t event) {
+  std::shared_ptr<Record> record;
+  if (!latest(event, record) || !knows(stream)) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  if (!record) {
+    return cudaSuccess;
+  }
+  return enqueue(stream, script_.delay_of("stream_wait_event"), [this, record] { wait(record); });
+}
+
+cudaError_t FakeDevice::query_event(cudaEvent_t event) {
+  std::shared_ptr<Record> record;
+  if (!latest(event, record)) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  const std::scoped_lock lock(state_.mutex);
+  return !record || record->done ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t FakeDevice::synchronize_event(cudaEvent_t event) {
+  std::shared_ptr<Record> record;
+  if (!latest(event, record)) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  if (record) {
+    wait(record);
+  }
+  const std::scoped_lock lock(state_.mutex);
+  return faulted_ ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+}  // namespace hora::test

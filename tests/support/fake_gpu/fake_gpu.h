@@ -1,0 +1,100 @@
+/// A GPU and an NCCL that need neither: "device memory" is host memory, and every stream is a
+/// thread that runs its work in order.
+///
+/// What it is strict about, where the real ones are not, so that tests see mistakes: see
+/// violations(). What it leaves out: the null stream does not wait for other streams; collectives
+/// of different communicators never disturb each other.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/cuda/functions.h"
+#include "ops/nccl/functions.h"
+
+namespace hora::test {
+
+class NcclWorld;
+
+/// The place where the communicators of several FakeGpus (ranks as threads of one process) meet.
+/// Thread rule: any thread.
+class FakeNcclWorld {
+ public:
+  FakeNcclWorld();
+  ~FakeNcclWorld();
+
+  /// Ranks that disagreed about a collective, and misuse of NCCL. Empty after a right program.
+  std::vector<std::string> errors() const;
+
+ private:
+  friend class FakeGpu;
+  std::shared_ptr<NcclWorld> world_;
+};
+
+struct FakeGpuOptions {
+  std::uint64_t seed = 0;
+  /// Each item of work on a stream starts after a random time up to this.
+  std::chrono::microseconds longest_delay{0};
+  /// A communicator is ready at this poll after all ranks have come.
+  int initialisation_polls = 3;
+  /// The first collectives of a non-blocking communicator return ncclInProgress, and get onto their
+  /// streams at this poll only, as NCCL connects the ranks in the background; 0: at once.
+  int first_collective_polls = 2;
+};
+
+/// What was made and not given back.
+struct LiveHandles {
+  int streams = 0;
+  int events = 0;
+  int pinned = 0;  ///< blocks of host memory
+  int device = 0;  ///< blocks of device memory, ncclMemAlloc's too
+  int communicators = 0;
+  int registrations = 0;
+  bool operator==(const LiveHandles&) const = default;
+};
+
+/// One rank's GPU. Thread rule: any thread; the destructor ends all work, whatever it waits for.
+class FakeGpu {
+ public:
+  explicit FakeGpu(FakeNcclWorld& world, const FakeGpuOptions& options = {});
+  ~FakeGpu();
+  FakeGpu(const FakeGpu&) = delete;
+  FakeGpu& operator=(const FakeGpu&) = delete;
+
+  const CudaFunctions& cuda() const;
+  const NcclFunctions& nccl() const;
+
+  /// The nth call from now on (1: the next) of a member of CudaFunctions fails, once; nth 0: every
+  /// call. Nothing is done by a call that fails, but that destroying and freeing always take place.
+  void fail(std::string_view call, int nth, cudaError_t error);
+  /// The same for NcclFunctions. "initialisation" is the background part of making a communicator.
+  void nccl_fail(std::string_view call, int nth, ncclResult_t error);
+  /// Work that this call of either table puts on a stream takes at least so long.
+  void delay(std::string_view call, std::chrono::microseconds duration);
+  /// Streams begin no further work until resume().
+  void hold();
+  void resume();
+  /// What ncclCommGetAsyncError says from now on, of one communicator or of all.
+  void async_error(ncclComm_t comm, ncclResult_t error);
+  void async_error(ncclResult_t error);
+
+  /// Calls of a member since the beginning.
+  int count(std::string_view call) const;
+  int nccl_count(std::string_view call) const;
+  LiveHandles live() const;
+  /// Handles that are not this GPU's, memory outside of any allocation (also when the work runs),
+  /// copies from and to pageable host memory (which synchronise), misaligned elements, freed memory
+  /// that is still registered. Such a call fails; where work has already begun, so do all later
+  /// ones.
+  std::vector<std::string> violations() const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace hora::test

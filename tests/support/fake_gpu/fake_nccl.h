@@ -1,0 +1,91 @@
+/// The NCCL part of a fake GPU.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/fake_gpu/fake_device.h"
+#include "tests/support/fake_gpu/nccl_world.h"
+
+namespace hora::test {
+
+/// Thread rule: any thread, one at a time (which is checked), but for the destructor, stop() and
+/// what the test calls.
+class FakeNccl {
+ public:
+  FakeNccl(std::shared_ptr<NcclWorld> world, FakeDevice& device, const FakeGpuOptions& options);
+  /// Ends all collectives of this GPU.
+  void stop();
+
+  CallScript& script() { return script_; }
+  NcclWorld& world() { return *world_; }
+  FakeDevice& device() { return device_; }
+
+  /// Counts the call; what the script makes of it.
+  ncclResult_t begin(std::string_view call);
+  /// False, and an error of the world, where another thread is inside.
+  bool enter();
+  void leave() { --inside_; }
+
+  ncclResult_t initialise(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank,
+                          const ncclConfig_t* config);
+  ncclResult_t poll(ncclComm_t comm, ncclResult_t* state);
+  ncclResult_t finalize(ncclComm_t comm);
+  /// Destroys or aborts.
+  ncclResult_t release(ncclComm_t comm, bool abort);
+  ncclResult_t add_registration(ncclComm_t comm, void* data, std::size_t bytes, void** handle);
+  ncclResult_t remove_registration(ncclComm_t comm, void* handle);
+  ncclResult_t free(void* data);
+  const char* last_error(ncclComm_t comm);
+
+  void start_group();
+  ncclResult_t end_group(ncclResult_t scripted);
+  ncclResult_t collective(ncclComm_t comm, Collective part, ncclDataType_t type, ncclRedOp_t op,
+                          cudaStream_t stream, ncclResult_t scripted);
+
+  void async_error(ncclComm_t comm, ncclResult_t error);  ///< null: all communicators
+  int communicators() const;
+  int registrations() const;
+
+ private:
+  using Comm = std::shared_ptr<NcclCommunicatorState>;
+  struct Operation {
+    Comm comm;
+    Collective part;
+    cudaStream_t stream;
+  };
+  struct Group {
+    int depth = 0;
+    std::vector<Operation> operations;
+    ncclResult_t error = ncclSuccess;
+  };
+  // All with the world's mutex held.
+  Comm find(ncclComm_t comm) const;
+  ncclResult_t unusable(NcclCommunicatorState& comm);
+  ncclResult_t wrong(const Comm& comm, std::string text);
+  ncclResult_t validate(const Comm& comm, Collective& part, ncclDataType_t type, ncclRedOp_t op,
+                        cudaStream_t stream);
+  ncclResult_t launch(std::vector<Operation> operations);
+  void enqueue(const Operation& operation);
+  void advance(NcclCommunicatorState& comm);
+  std::string memory_fault(const Collective& part);
+
+  const std::shared_ptr<NcclWorld> world_;
+  FakeDevice& device_;
+  const FakeGpuOptions options_;
+  CallScript script_;
+  std::atomic<int> inside_{0};
+  std::map<ncclComm_t, Comm> comms_;
+  std::map<std::thread::id, Group> groups_;
+  std::string last_error_;
+};
+
+/// The table whose calls go to `nccl`.
+NcclFunctions nccl_functions(FakeNccl& nccl);
+
+}  // namespace hora::test

@@ -1,0 +1,99 @@
+/// Where the communicators of all fake GPUs meet.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/support/fake_gpu/collective.h"
+
+namespace hora::test {
+
+struct NcclCommunicatorState;
+
+/// One collective of a communicator: runs once all ranks have come.
+struct NcclMeeting {
+  explicit NcclMeeting(int ranks) : parts(static_cast<std::size_t>(ranks)) {}
+  std::vector<std::optional<Collective>> parts;
+  int arrived = 0;
+  bool computing = false;  ///< the last arriver works on everybody's memory: nobody may leave
+  bool done = false;
+};
+
+/// What the ranks of one communicator share.
+struct NcclClique {
+  explicit NcclClique(int size) : members(static_cast<std::size_t>(size)) {}
+  std::vector<std::weak_ptr<NcclCommunicatorState>> members;
+  std::map<std::uint64_t, std::shared_ptr<NcclMeeting>> meetings;  ///< by number
+  int joined = 0;
+  int finalizing = 0;
+  bool broken = false;  ///< a rank has left before the initialisation was complete
+  int size() const { return static_cast<int>(members.size()); }
+};
+
+/// Collectives that are not on their streams yet.
+struct NcclJob {
+  int polls = 0;
+  std::function<void()> launch;
+};
+
+/// One rank's communicator. All fields are guarded by NcclWorld::mutex.
+struct NcclCommunicatorState {
+  std::shared_ptr<NcclClique> clique;
+  int rank = 0;
+  bool blocking = false;
+  bool initialised = false;
+  int initialisation_polls = 0;
+  int first_collective_polls = 0;
+  ncclResult_t initialisation_error = ncclSuccess;
+  ncclResult_t error = ncclSuccess;
+  std::string last_error;
+  std::shared_ptr<NcclJob> job;
+  bool finalizing = false;
+  bool finalized = false;
+  bool aborted = false;
+  std::uint64_t enqueued = 0;  ///< the number of the next collective
+  std::uint64_t done = 0;
+  int inside = 0;                        ///< streams that are in a collective
+  std::map<void*, void*> registrations;  ///< memory by handle
+};
+
+/// Thread rule: any thread; `mutex` is taken before any of a device.
+class NcclWorld {
+ public:
+  int next_gpu();
+  ncclUniqueId next_id();
+  std::vector<std::string> errors() const;
+  void error(std::string text);  // takes the mutex
+
+  /// On a stream's thread: meets the other ranks. Ends early where this rank's communicator is
+  /// aborted. `check` says what is wrong with this rank's memory, empty for nothing.
+  void run(NcclCommunicatorState& comm, std::uint64_t number, const Collective& part,
+           const std::function<std::string()>& check);
+  /// Waits until this rank's streams are out of all collectives.
+  void abort(NcclCommunicatorState& comm);
+
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::uint64_t, std::shared_ptr<NcclClique>> cliques;  ///< by unique id
+
+ private:
+  void meet(std::unique_lock<std::mutex>& lock, NcclCommunicatorState& comm, std::uint64_t number,
+            const Collective& part, const std::string& wrong);
+  void complete(std::unique_lock<std::mutex>& lock, NcclClique& clique, NcclMeeting& meeting,
+                std::uint64_t number, std::string wrong);
+
+  int gpus_ = 0;
+  std::uint64_t ids_ = 0;
+  std::vector<std::string> errors_;
+};
+
+std::uint64_t value_of(const ncclUniqueId& id);
+
+}  // namespace hora::test

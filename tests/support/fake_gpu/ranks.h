@@ -1,0 +1,67 @@
+/// Ranks as threads, each with a fake GPU.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "ops/nccl/communicator.h"
+#include "tests/support/fake_gpu/fake_gpu.h"
+
+namespace hora::test {
+
+inline NcclCommunicator::Deadline in_milliseconds(int milliseconds) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+}
+/// Longer than any test should take.
+inline NcclCommunicator::Deadline far_away() {
+  return in_milliseconds(60000);
+}
+
+class Ranks {
+ public:
+  explicit Ranks(int size, FakeGpuOptions options = {}) {
+    for (int rank = 0; rank < size; ++rank) {
+      gpus_.push_back(std::make_unique<FakeGpu>(world, options));
+    }
+    gpu(0).nccl().get_unique_id(&id);
+  }
+
+  int size() const { return static_cast<int>(gpus_.size()); }
+  FakeGpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
+  /// Not ready yet.
+  NcclCommunicator communicator(int rank) { return {gpu(rank).nccl(), id, size(), rank}; }
+
+  /// Calls body(rank) on a thread for each rank; throws the first rank's exception, if any.
+  template <class Body>
+  void run(Body body) {
+    std::vector<std::exception_ptr> failures(gpus_.size());
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          body(rank);
+        } catch (...) {
+          failures[static_cast<std::size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    for (const std::exception_ptr& failure : failures) {
+      if (failure) {
+        std::rethrow_exception(failure);
+      }
+    }
+  }
+
+  FakeNcclWorld world;
+  ncclUniqueId id{};
+
+ private:
+  std::vector<std::unique_ptr<FakeGpu>> gpus_;
+};
+
+}  // namespace hora::test
