@@ -73,6 +73,10 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
   target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE ${LibTorch_INCLUDE_DIRS})
   target_link_libraries(LibTorch::LibTorch INTERFACE
     ${LibTorch_torch_cpu_LIBRARY} ${LibTorch_c10_LIBRARY})
+  # A wheel brings the headers of its fmt, which hide the system's, but no library for them.
+  if(EXISTS ${LibTorch_INCLUDE_DIR}/fmt)
+    target_compile_definitions(LibTorch::LibTorch INTERFACE FMT_HEADER_ONLY)
+  endif()
   if(LibTorch_HAS_CUDA)
     # Nothing refers to torch_cuda's symbols; loading it registers the CUDA backend.
     target_link_libraries(LibTorch::LibTorch INTERFACE

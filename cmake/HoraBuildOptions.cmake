@@ -34,5 +34,8 @@ set(_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversio
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
   $<$<BOOL:${HORA_WERROR}>:-Werror>)
 target_compile_options(hora_build_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${_warnings}>")
+# No -Wpedantic, -Wconversion: nvcc's own code between the lines has what they warn of.
+target_compile_options(hora_build_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow$<$<BOOL:${HORA_WERROR}>:;-Werror=all-warnings>>")
 unset(_warnings)
 target_include_directories(hora_build_options INTERFACE ${PROJECT_SOURCE_DIR})

@@ -19,6 +19,9 @@ if(TARGET hora_torch)
   list(APPEND package_files ${CMAKE_CURRENT_SOURCE_DIR}/cmake/FindLibTorch.cmake)
 endif()
 
+if(HORA_CUDA)
+  list(APPEND package_files ${CMAKE_CURRENT_SOURCE_DIR}/cmake/FindNCCL.cmake)
+endif()
 configure_package_config_file(cmake/hora-config.cmake.in hora-config.cmake
   INSTALL_DESTINATION ${package_folder} NO_SET_AND_CHECK_MACRO)
 # Before 1.0 a minor version may change the interface.

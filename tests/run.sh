@@ -2,19 +2,23 @@
 # Builds hora and runs its tests. On a fresh Debian 12, as root or with sudo, it installs what is
 # missing first; elsewhere it names what is missing and stops.
 #
-# Usage: tests/run.sh [--sanitize] [option of ctest...]
+# Usage: tests/run.sh [--sanitize | --cuda] [option of ctest...]
 #   (nothing)    preset release: everything
 #   --sanitize   presets asan (value and thread tiers, MPI tests on 2 ranks) and tsan (value and
 #                thread tiers), both without LibTorch
+#   --cuda       preset cuda: the GPU data path on a fake GPU (label fake_gpu); what uses LibTorch
+#                (label torch), against its CUDA build but on the CPU, with 1 and 2 ranks; and the
+#                installed package. Needs nvcc, not a GPU. cmake/cuda_libtorch.sh downloads that
+#                LibTorch, once (1.5 GB)
 #   option       goes to ctest: -R allreduce, -L values, -j 1, --rerun-failed
 # TEST_SEED=<number> repeats a run's random choices; CI=1 makes warnings errors.
 # Exit code: 0 only where tests ran, none failed and nothing was left behind.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
-sanitize=false
-if [[ ${1:-} == --sanitize ]]; then
-  sanitize=true
+kind=release
+if [[ ${1:-} == --sanitize || ${1:-} == --cuda ]]; then
+  kind=${1#--}
   shift
 elif [[ ${1:-} == -h || ${1:-} == --help ]]; then
   sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$0"
@@ -22,25 +26,27 @@ elif [[ ${1:-} == -h || ${1:-} == --help ]]; then
 fi
 
 source cmake/debian.sh
-if $sanitize; then
-  hora_install_packages build test
-else
-  hora_install_packages build torch examples bench test
-fi
+case $kind in
+  release) hora_install_packages build torch examples bench test ;;
+  sanitize) hora_install_packages build test ;;
+  cuda) hora_install_packages build cuda examples bench test ;;
+esac
 
 cores=$(nproc)
 # MPI tests wait more than they compute: on few cores more of them fit beside one another.
 level=$((cores < 4 ? 4 : cores))
 failed=() skipped=()
-temporary= segments=
+temporary='' segments=''
 trap 'rm -rf "$temporary" "$segments"' EXIT
 
+# Further arguments of CMake's configuration.
+configuration=()
 # run_preset PRESET OPTION...: builds and tests; notes in `failed` and `skipped`.
 run_preset() {
   local preset=$1 before left status=0
   shift
   echo "=== $preset: configure and build"
-  cmake --preset "$preset" -DHORA_WERROR="${CI:+ON}" \
+  cmake --preset "$preset" -DHORA_WERROR="${CI:+ON}" "${configuration[@]}" \
     > "build/$preset.configure.log" 2>&1 ||
     { cat "build/$preset.configure.log"; failed+=("$preset: configure"); return; }
   cmake --build --preset "$preset" --parallel "$cores" ||
@@ -76,12 +82,18 @@ run_preset() {
 }
 
 mkdir -p build
-if $sanitize; then
-  run_preset asan -L '^(values|threads|mpi)$' -E '_np(1|[3-9])(_|$)' "$@"
-  run_preset tsan -L '^(values|threads)$' "$@"
-else
-  run_preset release "$@"
-fi
+case $kind in
+  release) run_preset release "$@" ;;
+  sanitize)
+    run_preset asan -L '^(values|threads|mpi)$' -E '_np(1|[3-9])(_|$)' "$@"
+    run_preset tsan -L '^(values|threads)$' "$@"
+    ;;
+  cuda)
+    prefix=$(cmake/cuda_libtorch.sh)
+    configuration=(-DCMAKE_PREFIX_PATH="$prefix")
+    run_preset cuda -L '^(fake_gpu|torch|package)$' -E '^torch_.*_np[3-9](_|$)' "$@"
+    ;;
+esac
 
 ((${#skipped[@]} == 0)) || printf 'NOT RUN: %s\n' "${skipped[@]}"
 if ((${#failed[@]} > 0)); then

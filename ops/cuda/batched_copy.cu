@@ -1,0 +1,249 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "ops/cuda/batched_copy.h"
+#include "ops/cuda/copy_plan.h"
+
+namespace hora {
+namespace {
+
+constexpr int kThreads = 256;
+/// Of at most 40 registers a thread: 96 KiB of loads in flight on each multiprocessor, several
+/// times what the memory's latency asks for.
+constexpr int kBlocksPerMultiprocessor = 6;
+
+/// An unsigned word of the device's load and store instructions.
+template <int kBytes>
+struct WordOf;
+template <>
+struct WordOf<1> {
+  using Type = std::uint8_t;
+};
+template <>
+struct WordOf<2> {
+  using Type = std::uint16_t;
+};
+template <>
+struct WordOf<4> {
+  using Type = std::uint32_t;
+};
+template <>
+struct WordOf<8> {
+  using Type = uint2;
+};
+template <>
+struct WordOf<16> {
+  using Type = uint4;
+};
+template <int kBytes>
+using Word = typename WordOf<kBytes>::Type;
+
+/// The bits of an element of no arithmetic type: copied as they are.
+template <class T>
+constexpr bool kIsBits = std::is_unsigned_v<T>;
+
+__device__ float widened(__half value) {
+  return __half2float(value);
+}
+__device__ float widened(__nv_bfloat16 value) {
+  return __bfloat162float(value);
+}
+__device__ float widened(float value) {
+  return value;
+}
+__device__ double widened(double value) {
+  return value;
+}
+
+template <class Target, class Source>
+__device__ Target rounded(Source value) {
+  if constexpr (std::is_same_v<Target, __half>) {
+    if constexpr (std::is_same_v<Source, double>) {
+      return __double2half(value);
+    } else {
+      return __float2half_rn(value);
+    }
+  } else if constexpr (std::is_same_v<Target, __nv_bfloat16>) {
+    if constexpr (std::is_same_v<Source, double>) {
+      return __double2bfloat16(value);
+    } else {
+      return __float2bfloat16_rn(value);
+    }
+  } else {
+    return static_cast<Target>(value);
+  }
+}
+
+template <class Source, class Target>
+__device__ Target converted(Source value, double scale) {
+  if constexpr (kIsBits<Source>) {
+    return value;
+  } else if constexpr (std::is_same_v<Source, double> || std::is_same_v<Target, double>) {
+    return rounded<Target>(static_cast<double>(widened(value)) * scale);
+  } else {
+    return rounded<Target>(widened(value) * static_cast<float>(scale));
+  }
+}
+
+/// `kCount` elements by one load and one store. All bits zero is the value 0 of every type.
+template <class Source, class Target, int kCount>
+struct Group {
+  using SourceWord = Word<kCount* static_cast<int>(sizeof(Source))>;
+  using TargetWord = Word<kCount* static_cast<int>(sizeof(Target))>;
+
+  static __device__ TargetWord convert(const SourceWord& word, double scale) {
+    Source values[kCount];
+    Target results[kCount];
+    std::memcpy(values, &word, sizeof(word));
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      results[i] = converted<Source, Target>(values[i], scale);
+    }
+    TargetWord result;
+    std::memcpy(&result, results, sizeof(result));
+    return result;
+  }
+
+  /// The whole block copies `count` groups, at most kUnroll * kThreads: first all loads, which so
+  /// are in flight together, then all stores. Sources are read once, so they give way first in the
+  /// cache; targets stay, for whoever sends them.
+  template <int kUnroll>
+  static __device__ void copy(const char* source, char* target, int count, double scale) {
+    SourceWord words[kUnroll];
+#pragma unroll
+    for (int step = 0; step < kUnroll; ++step) {
+      const int index = step * kThreads + static_cast<int>(threadIdx.x);
+      if (index < count) {
+        words[step] = __ldcs(reinterpret_cast<const SourceWord*>(source) + index);
+      }
+    }
+#pragma unroll
+    for (int step = 0; step < kUnroll; ++step) {
+      const int index = step * kThreads + static_cast<int>(threadIdx.x);
+      if (index < count) {
+        reinterpret_cast<TargetWord*>(target)[index] = convert(words[step], scale);
+      }
+    }
+  }
+
+  static __device__ void fill_with_zeros(char* target, int count) {
+    for (int index = static_cast<int>(threadIdx.x); index < count; index += kThreads) {
+      reinterpret_cast<TargetWord*>(target)[index] = TargetWord{};
+    }
+  }
+};
+
+template <class Source, class Target>
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    copy_tile(const __grid_constant__ CopyLaunch launch, double scale) {
+  constexpr int kVector = vector_elements(sizeof(Source), sizeof(Target));
+  constexpr int kElements = static_cast<int>(tile_elements(sizeof(Source), sizeof(Target)));
+  using One = Group<Source, Target, 1>;
+  using Vector = Group<Source, Target, kVector>;
+
+  const CopyTile tile = tile_of<sizeof(Source), sizeof(Target)>(launch, blockIdx.x);
+  const bool zeros = tile.source == nullptr;
+  int head = vector_head<sizeof(Source), sizeof(Target)>(
+      reinterpret_cast<std::uintptr_t>(tile.source), reinterpret_cast<std::uintptr_t>(tile.target));
+  if (head < 0) {
+    // Nowhere aligned on both sides: one by one, neighbouring threads at neighbouring elements.
+    constexpr int kStep = 8 * kThreads;
+    for (int first = 0; first < tile.elements; first += kStep) {
+      One::template copy<8>(tile.source + first * sizeof(Source),
+                            tile.target + first * sizeof(Target), tile.elements - first, scale);
+    }
+    return;
+  }
+
+  head = min(head, tile.elements);
+  const int vectors = (tile.elements - head) / kVector;
+  const int tail = head + vectors * kVector;
+  const auto source_at = [&](int element) { return tile.source + element * sizeof(Source); };
+  const auto target_at = [&](int element) { return tile.target + element * sizeof(Target); };
+  if (zeros) {
+    One::fill_with_zeros(tile.target, head);
+    Vector::fill_with_zeros(target_at(head), vectors);
+    One::fill_with_zeros(target_at(tail), tile.elements - tail);
+    return;
+  }
+  Vector::template copy<kElements / kVector / kThreads>(source_at(head), target_at(head), vectors,
+                                                        scale);
+  // Each below kVector elements.
+  One::template copy<1>(tile.source, tile.target, head, scale);
+  One::template copy<1>(source_at(tail), target_at(tail), tile.elements - tail, scale);
+}
+
+template <class Source, class Target>
+cudaError_t copy_pieces(const BatchedCopy& copy, cudaStream_t stream) {
+  if (!can_be_copied(copy.pieces, sizeof(Source), sizeof(Target))) {
+    return cudaErrorInvalidValue;
+  }
+  CopyLaunch launch;
+  for (std::span<const CopyPiece> rest = copy.pieces; !rest.empty();) {
+    rest = fill_launch(rest, tile_elements(sizeof(Source), sizeof(Target)), launch);
+    if (grid_size(launch) > 0) {
+      copy_tile<Source, Target><<<grid_size(launch), kThreads, 0, stream>>>(launch, copy.scale);
+      if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
+        return error;
+      }
+    }
+  }
+  return cudaSuccess;
+}
+
+template <class Source>
+cudaError_t convert_pieces(const BatchedCopy& copy, cudaStream_t stream) {
+  switch (copy.target_type) {
+    case DataType::float16:
+      return copy_pieces<Source, __half>(copy, stream);
+    case DataType::bfloat16:
+      return copy_pieces<Source, __nv_bfloat16>(copy, stream);
+    case DataType::float32:
+      return copy_pieces<Source, float>(copy, stream);
+    case DataType::float64:
+      return copy_pieces<Source, double>(copy, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+cudaError_t copy_bits(const BatchedCopy& copy, cudaStream_t stream) {
+  switch (size_of(copy.source_type)) {
+    case 1:
+      return copy_pieces<std::uint8_t, std::uint8_t>(copy, stream);
+    case 2:
+      return copy_pieces<std::uint16_t, std::uint16_t>(copy, stream);
+    case 4:
+      return copy_pieces<std::uint32_t, std::uint32_t>(copy, stream);
+    case 8:
+      return copy_pieces<std::uint64_t, std::uint64_t>(copy, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace
+
+cudaError_t batched_copy(const BatchedCopy& copy, cudaStream_t stream) {
+  if (copy.source_type == copy.target_type && copy.scale == 1.0) {
+    return copy_bits(copy, stream);
+  }
+  switch (copy.source_type) {
+    case DataType::float16:
+      return convert_pieces<__half>(copy, stream);
+    case DataType::bfloat16:
+      return convert_pieces<__nv_bfloat16>(copy, stream);
+    case DataType::float32:
+      return convert_pieces<float>(copy, stream);
+    case DataType::float64:
+      return convert_pieces<double>(copy, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace hora

@@ -1,0 +1,35 @@
+#include <cuda_runtime_api.h>
+
+#include "ops/cuda/batched_copy.h"
+#include "ops/cuda/functions.h"
+
+namespace hora {
+
+const CudaFunctions& cuda_runtime() {
+  static const CudaFunctions functions{
+      .get_error_string = cudaGetErrorString,
+      .get_last_error = cudaGetLastError,
+      .get_device_count = cudaGetDeviceCount,
+      .set_device = cudaSetDevice,
+      .device_get_pci_bus_id = cudaDeviceGetPCIBusId,
+      .stream_create = cudaStreamCreateWithPriority,
+      .stream_destroy = cudaStreamDestroy,
+      .stream_synchronize = cudaStreamSynchronize,
+      .stream_wait_event = cudaStreamWaitEvent,
+      .event_create = cudaEventCreateWithFlags,
+      .event_destroy = cudaEventDestroy,
+      .event_record = cudaEventRecord,
+      .event_query = cudaEventQuery,
+      .event_synchronize = cudaEventSynchronize,
+      .host_alloc = cudaHostAlloc,
+      .free_host = cudaFreeHost,
+      .malloc = cudaMalloc,
+      .free = cudaFree,
+      .memcpy_async = cudaMemcpyAsync,
+      .memset_async = cudaMemsetAsync,
+      .batched_copy = batched_copy,
+  };
+  return functions;
+}
+
+}  // namespace hora
