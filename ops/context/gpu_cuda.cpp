@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/engine/engine.h"
 #include "core/log.h"
 #include "ops/context/gpu.h"
 #include "ops/cuda/check.h"
+#include "ops/cuda/loaded_libraries.h"
 #include "ops/nccl/check.h"
 #include "ops/nccl/nccl_group.h"
 
@@ -70,6 +72,19 @@ int visible_devices() {
   return 0;
 }
 
+/// What this rank works with, for the log.
+void report(int rank, int index) {
+  const LoadedLibraries libraries = check_one_copy();
+  int nccl = 0;
+  nccl_check(nccl_library(), nccl_library().get_version(&nccl), "ncclGetVersion");
+  std::array<char, 32> bus{};
+  cuda_check(cuda_runtime(),
+             cuda_runtime().device_get_pci_bus_id(bus.data(), static_cast<int>(bus.size()), index),
+             "cudaDeviceGetPCIBusId");
+  log().info("rank {}: cuda:{} ({}), CUDA runtime {}, NCCL {}.{}.{} {}", rank, index, bus.data(),
+             libraries.cuda_runtime, nccl / 10000, nccl / 100 % 100, nccl % 100, libraries.nccl);
+}
+
 }  // namespace
 
 std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& node,
@@ -94,6 +109,7 @@ std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& no
                world.rank());
   }
   cuda_check(cuda_runtime(), cuda_runtime().set_device(index), "cudaSetDevice");
+  report(world.rank(), index);
   const auto& ranks = node.topology.ranks_of_node[static_cast<std::size_t>(pipeline.node)];
   const NcclGroupOptions options{.device = index,
                                  .local_rank = pipeline.local_rank,

@@ -10,6 +10,7 @@ const CudaFunctions& cuda_runtime() {
       .get_error_string = cudaGetErrorString,
       .get_last_error = cudaGetLastError,
       .get_device_count = cudaGetDeviceCount,
+      .get_device = cudaGetDevice,
       .set_device = cudaSetDevice,
       .device_get_pci_bus_id = cudaDeviceGetPCIBusId,
       .stream_create = cudaStreamCreateWithPriority,
