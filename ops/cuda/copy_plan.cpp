@@ -22,7 +22,8 @@ bool can_be_copied(std::span<const CopyPiece> pieces, std::size_t source_size,
 }
 
 std::span<const CopyPiece> fill_launch(std::span<const CopyPiece> pieces,
-                                       std::int64_t elements_per_tile, CopyLaunch& launch) noexcept {
+                                       std::int64_t elements_per_tile,
+                                       CopyLaunch& launch) noexcept {
   std::int64_t tiles = 0;
   std::size_t taken = 0;
   launch.pieces = 0;

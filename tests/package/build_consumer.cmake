@@ -33,6 +33,7 @@ if(LIBTORCH_INCLUDE_DIR)
   cmake_path(GET LIBTORCH_INCLUDE_DIR PARENT_PATH torch_prefix)
   list(APPEND prefixes ${torch_prefix})
 endif()
+list(JOIN prefixes "\\;" prefixes)  # one argument through run()
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${WORK}/build -G ${GENERATOR}
   "-DCMAKE_PREFIX_PATH=${prefixes}" -DWITH_TORCH=${WITH_TORCH}
   -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${CXX_LAUNCHER}

@@ -1,0 +1,54 @@
+// CUDA's own functions and the kernels, as far as they answer on a machine without a GPU.
+#include <gtest/gtest.h>
+#include <hora/types.h>
+
+#include <array>
+#include <vector>
+
+#include "ops/cuda/functions.h"
+#include "ops/cuda/loaded_libraries.h"
+
+namespace hora {
+namespace {
+
+TEST(CudaRuntime, AnswersWithoutADevice) {
+  int devices = -1;
+  const cudaError_t error = cuda_runtime().get_device_count(&devices);
+  if (error == cudaSuccess) {
+    EXPECT_GE(devices, 0);
+  } else {
+    EXPECT_STRNE(cuda_runtime().get_error_string(error), "");
+    EXPECT_EQ(cuda_runtime().get_last_error(), error);
+  }
+}
+
+TEST(CudaRuntime, ItsFileIsFoundInTheMemoryMap) {
+  EXPECT_NE(check_one_copy().cuda_runtime.find("libcudart"), std::string::npos);
+}
+
+TEST(CudaRuntime, NothingIsLaunchedForNothing) {
+  const std::vector<CopyPiece> empty(1000);
+  for (const DataType type : {DataType::uint8, DataType::float16, DataType::float64}) {
+    EXPECT_EQ(cuda_runtime().batched_copy({{}, type, type, 1.0}, nullptr), cudaSuccess);
+    EXPECT_EQ(cuda_runtime().batched_copy({empty, type, type, 1.0}, nullptr), cudaSuccess);
+  }
+}
+
+TEST(CudaRuntime, CopiesThatHaveNoMeaningAreInvalid) {
+  const auto copy = [](DataType source, DataType target, double scale, CopyPiece piece = {}) {
+    const std::array pieces = {piece};
+    return cuda_runtime().batched_copy({pieces, source, target, scale}, nullptr);
+  };
+  EXPECT_EQ(copy(DataType::int32, DataType::float32, 1.0), cudaErrorInvalidValue);
+  EXPECT_EQ(copy(DataType::float32, DataType::int64, 1.0), cudaErrorInvalidValue);
+  EXPECT_EQ(copy(DataType::int32, DataType::int32, 0.5), cudaErrorInvalidValue);
+  const DataType type = DataType::float32;
+  EXPECT_EQ(copy(type, type, 1.0, {nullptr, nullptr, 1}), cudaErrorInvalidValue);
+  alignas(8) std::array<char, 16> memory;
+  EXPECT_EQ(copy(type, type, 1.0, {nullptr, &memory[1], 1}), cudaErrorInvalidValue);
+  EXPECT_EQ(copy(type, type, 1.0, {&memory[1], &memory[0], 1}), cudaErrorInvalidValue);
+  EXPECT_EQ(copy(type, type, 1.0, {nullptr, &memory[0], -1}), cudaErrorInvalidValue);
+}
+
+}  // namespace
+}  // namespace hora
