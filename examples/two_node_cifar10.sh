@@ -22,6 +22,10 @@ Usage: examples/two_node_cifar10.sh [option...]
   --seed N             draws weights, order of images and augmentation [default: 1]
   --stem cifar|imagenet
                        3x3 convolution of stride 1, or torchvision's [default: cifar]
+  --device cpu|cuda    cuda: a GPU a rank, with the build and the LibTorch of the preset cuda, which
+                       needs nvcc [default: cpu]
+  --amp off|fp16|bf16  automatic mixed precision; fp16 with cuda only [default: off]
+  --channels-last      channels innermost in memory
   --limit N            only the first N images; 0: all [default: 0]
   --report FILE        write the results as JSON [default: none]
   --save FILE          save the trained model [default: none]
@@ -48,6 +52,9 @@ check() {
     --lr | --momentum | --weight-decay)
       [[ $2 =~ $number ]] || fail "$1: '$2' is not a number of 0 or more" ;;
     --stem) [[ $2 == cifar || $2 == imagenet ]] || fail "--stem: '$2' is not cifar or imagenet" ;;
+    --device) [[ $2 == cpu || $2 == cuda ]] || fail "--device: '$2' is not cpu or cuda" ;;
+    --amp) [[ $2 == off || $2 == fp16 || $2 == bf16 ]] ||
+      fail "--amp: '$2' is not off, fp16 or bf16" ;;
     --progress) [[ $2 == live || $2 == plain ]] || fail "--progress: '$2' is not live or plain" ;;
     --report | --save)
       [[ -d $(dirname -- "$2") ]] || fail "$1: there is no folder for '$2'; make it first" ;;
@@ -57,13 +64,14 @@ check() {
   esac
 }
 
-hosts='' data='' train=true progress=''
+hosts='' data='' train=true progress='' device=cpu
 [[ ! -t 1 ]] || progress=live
 arguments=()
 while (($# > 0)); do
   case $1 in
     -h | --help) usage; exit 0 ;;
     --no-train) train=false; shift; continue ;;
+    --channels-last) arguments+=("$1"); shift; continue ;;
     --?*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     --?*) (($# >= 2)) || set -- "$1" '' ;;
     *) fail "unknown argument '$1'; see --help" ;;
@@ -73,6 +81,7 @@ while (($# > 0)); do
     --hosts) hosts=$2 ;;
     --data) data=$(realpath -- "$2") ;;
     --progress) progress=$2 ;;
+    --device) device=$2 arguments+=("$1" "$2") ;;
     --report | --save) arguments+=("$1" "$(realpath -m -- "$2")") ;;
     *) arguments+=("$1" "$2") ;;
   esac
@@ -97,12 +106,18 @@ fi
 
 cd "$root"
 source cmake/debian.sh
-hora_install_packages build torch examples
-
-build=build/release
+if [[ $device == cuda ]]; then
+  hora_install_packages build cuda examples
+  libtorch=$(cmake/cuda_libtorch.sh)
+  preset=cuda configuration=(-DCMAKE_PREFIX_PATH="$libtorch")
+else
+  hora_install_packages build torch examples
+  preset=release configuration=()
+fi
+build=build/$preset
 if [[ ! -e $build/build.ninja ]]; then
   echo "Configuring $build"
-  cmake --preset release -DHORA_TESTS=OFF -DHORA_BENCH=OFF
+  cmake --preset "$preset" -DHORA_TESTS=OFF -DHORA_BENCH=OFF "${configuration[@]}"
 fi
 cmake --build "$build" --parallel "$(nproc)" --target cifar10 prepare_digits
 

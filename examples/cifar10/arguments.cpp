@@ -46,6 +46,10 @@ void describe(CLI::App& app, Arguments& arguments) {
   static const std::map<std::string, ProgressStyle> styles{{"auto", ProgressStyle::automatic},
                                                            {"live", ProgressStyle::live},
                                                            {"plain", ProgressStyle::plain}};
+  static const std::map<std::string, DeviceChoice> devices{
+      {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}};
+  static const std::map<std::string, Precision> precisions{
+      {"off", Precision::float32}, {"fp16", Precision::float16}, {"bf16", Precision::bfloat16}};
   const double infinity = std::numeric_limits<double>::infinity();
 
   app.add_option("--data", arguments.data,
@@ -67,6 +71,16 @@ void describe(CLI::App& app, Arguments& arguments) {
                  "cifar: 3x3 convolution of stride 1; imagenet: torchvision's")
       ->transform(CLI::CheckedTransformer(stems))
       ->default_str("cifar");
+  app.add_option("--device", arguments.device,
+                 "cpu; cuda: each rank's GPU; auto: the GPUs where every rank has one")
+      ->transform(CLI::CheckedTransformer(devices))
+      ->default_str("auto");
+  app.add_option("--amp", arguments.amp,
+                 "automatic mixed precision: fp16 (on CUDA, with a scaled loss) or bf16")
+      ->transform(CLI::CheckedTransformer(precisions))
+      ->default_str("off");
+  app.add_flag("--channels-last", arguments.channels_last,
+               "keep images and weights channel by channel innermost, which GPUs like");
   app.add_option("--limit", arguments.limit,
                  "use only the first N images for training and for validation; 0: all")
       ->check(whole_number());

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "examples/cifar10/precision.h"
 #include "examples/cifar10/progress.h"
 #include "examples/cifar10/stem.h"
 
@@ -19,6 +20,9 @@ struct Arguments {
   double weight_decay = 5e-4;
   std::uint64_t seed = 1;
   Stem stem = Stem::cifar;
+  DeviceChoice device = DeviceChoice::automatic;
+  Precision amp = Precision::float32;
+  bool channels_last = false;
   std::string data;
   std::size_t limit = 0;  ///< images, of training and of validation; 0: all
   std::string report;     ///< empty: none is written

@@ -32,6 +32,7 @@ Setup prepare(const hora::Context& world, const cifar10::Arguments& arguments) {
       }
     }
   }
+  cifar10::check_device(world, arguments);
   cifar10::Data data = cifar10::load_data(arguments.data, arguments.limit);
   const cifar10::TrainingSampler sampler(data.training.size(), {world.rank(), world.size()},
                                          static_cast<std::size_t>(arguments.batch), arguments.seed);

@@ -1,5 +1,6 @@
 #include "examples/cifar10/trainer.h"
 
+#include <hora/grad_scaler.h>
 #include <hora/torch.h>
 #include <spdlog/fmt/fmt.h>
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "examples/cifar10/augmentation.h"
+#include "examples/cifar10/autocast.h"
 #include "examples/cifar10/learning_rate.h"
 #include "examples/cifar10/output_file.h"
 #include "examples/cifar10/resnet18.h"
@@ -37,6 +39,20 @@ struct ValidationResult {
   std::int64_t images;
 };
 
+torch::Device choose_device(const hora::Context& world, const Arguments& arguments) {
+  const torch::Device own = hora::local_device(world);
+  if (arguments.device == DeviceChoice::cuda && !own.is_cuda()) {
+    throw std::runtime_error(
+        "--device cuda: this job has no GPU on every rank, or hora was built without CUDA "
+        "(preset cuda)");
+  }
+  const torch::Device device = arguments.device == DeviceChoice::cpu ? torch::kCPU : own;
+  if (arguments.amp == Precision::float16 && !device.is_cuda()) {
+    throw std::runtime_error("--amp fp16 needs --device cuda; on the CPU, use bf16");
+  }
+  return device;
+}
+
 class Trainer {
  public:
   Trainer(const hora::Context& world, const Arguments& arguments, const Data& data,
@@ -46,12 +62,13 @@ class Trainer {
         data_(data),
         sampler_(sampler),
         progress_(progress),
-        device_(hora::local_device(world)),
+        device_(choose_device(world, arguments)),
         model_(make_model(arguments, device_, sampler.steps())),
         sgd_(model_->parameters(), torch::optim::SGDOptions(arguments.learning_rate)
                                        .momentum(arguments.momentum)
                                        .weight_decay(arguments.weight_decay)),
-        optimizer_(world, sgd_, model_->named_parameters()) {
+        optimizer_(world, sgd_, model_->named_parameters()),
+        scaler_({.enabled = arguments.amp == Precision::float16}) {
     hora::broadcast_parameters(world, *model_, /*root=*/0);
   }
 
@@ -96,6 +113,14 @@ class Trainer {
       }
     }
     model->to(device);
+    if (arguments.channels_last) {
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : model->parameters()) {
+        if (parameter.dim() == 4) {
+          parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
+        }
+      }
+    }
     return model;
   }
 
@@ -117,6 +142,10 @@ class Trainer {
     progress_.line(fmt::format("ranks: {} on {} node{} ({}), {} thread{} each", world_.size(),
                                world_.cross_size(), world_.cross_size() == 1 ? "" : "s", nodes,
                                torch::get_num_threads(), torch::get_num_threads() == 1 ? "" : "s"));
+    constexpr std::array precisions{"float32", "float16 (autocast)", "bfloat16 (autocast)"};
+    progress_.line(fmt::format("device: {}, {}{}", device_.str(),
+                               precisions[static_cast<std::size_t>(arguments_.amp)],
+                               arguments_.channels_last ? ", channels last" : ""));
     progress_.line(fmt::format("batch: {} a rank, {} in all; {} epochs of {} steps; seed {}",
                                sampler_.batch(), images_a_step(), arguments_.epochs,
                                sampler_.steps(), arguments_.seed));
@@ -140,7 +169,11 @@ class Trainer {
                   data_.source.normalisation, out + i * image_bytes);
       label[i] = dataset.label(images[i]);
     }
-    return {batch.images.to(device_), batch.labels.to(device_)};
+    batch.images = batch.images.to(device_);
+    if (arguments_.channels_last) {
+      batch.images = batch.images.contiguous(torch::MemoryFormat::ChannelsLast);
+    }
+    return {batch.images, batch.labels.to(device_)};
   }
 
   Batch make_training_batch(std::span<const std::size_t> images, int epoch) const {
@@ -161,6 +194,12 @@ class Trainer {
     }
   }
 
+  torch::Tensor loss_of(const Batch& batch) {
+    const Autocast autocast(device_, arguments_.amp);
+    return torch::nn::functional::cross_entropy(model_(batch.images).to(torch::kFloat32),
+                                                batch.labels);
+  }
+
   // The mean loss over all ranks.
   double train_epoch(int epoch) {
     model_->train();
@@ -173,10 +212,10 @@ class Trainer {
           std::span(order).subspan(step * sampler_.batch(), sampler_.batch()), epoch);
       set_learning_rate();
       optimizer_.zero_grad();
-      const torch::Tensor loss =
-          torch::nn::functional::cross_entropy(model_(batch.images), batch.labels);
-      loss.backward();
-      optimizer_.step();
+      const torch::Tensor loss = loss_of(batch);
+      scaler_.scale(loss).backward();
+      scaler_.step(optimizer_);
+      scaler_.update();
       ++steps_done_;
       training_seconds_ = seconds_before + seconds_since(start);
       const auto this_loss = loss.item<double>();
@@ -213,6 +252,7 @@ class Trainer {
     for (std::size_t done = 0; done < mine.size(); done += sampler_.batch()) {
       const std::size_t count = std::min(sampler_.batch(), mine.size() - done);
       const Batch batch = make_batch(data_.validation, std::span(mine).subspan(done, count), {});
+      const Autocast autocast(device_, arguments_.amp);
       counts[0] += model_(batch.images).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
     }
     hora::allreduce(world_, hora::view(counts.data(), std::int64_t{counts.size()}),
@@ -251,12 +291,17 @@ class Trainer {
   ResNet18 model_;
   torch::optim::SGD sgd_;
   hora::DistributedOptimizer optimizer_;
+  hora::GradScaler scaler_;
   std::size_t steps_done_ = 0;
   double training_seconds_ = 0;    ///< without validation
   double validation_seconds_ = 0;  ///< of the last one
 };
 
 }  // namespace
+
+void check_device(const hora::Context& world, const Arguments& arguments) {
+  choose_device(world, arguments);
+}
 
 Report train(const hora::Context& world, const Arguments& arguments, const Data& data,
              const TrainingSampler& sampler, Progress& progress) {

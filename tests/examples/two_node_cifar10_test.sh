@@ -68,10 +68,10 @@ fresh_tree
 run --help
 ((code == 0)) || fail "--help"
 [[ ! -s $calls ]] || fail "--help calls something"
-for option in epochs batch lr momentum weight-decay seed stem data limit hosts report save; do
+for option in epochs batch lr momentum weight-decay seed stem data limit hosts report save device amp channels-last; do
   says "--$option"
 done
-[[ $(grep -c '\[default: ' "$output") == 13 ]] || fail "defaults in --help"
+[[ $(grep -c '\[default: ' "$output") == 15 ]] || fail "defaults in --help"
 
 refuses() {
   local what=$1
@@ -89,6 +89,8 @@ refuses "--epochs: 'many'" --epochs many
 refuses "--epochs: ''" --epochs
 refuses "--lr: '-1'" --lr=-1
 refuses "--stem: 'resnet'" --stem resnet
+refuses "--device: 'gpu'" --device gpu
+refuses "--amp: 'fp8'" --amp fp8
 refuses "there is no folder 'absent'" --data absent
 refuses "there is no folder for 'absent/r.json'" --report absent/r.json
 refuses "unknown option '--epoch'" --epoch 3

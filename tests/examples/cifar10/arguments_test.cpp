@@ -23,6 +23,9 @@ TEST(Arguments, Defaults) {
   EXPECT_EQ(parsed.arguments->batch, 32);
   EXPECT_DOUBLE_EQ(parsed.arguments->momentum, 0.9);
   EXPECT_EQ(parsed.arguments->stem, Stem::cifar);
+  EXPECT_EQ(parsed.arguments->device, DeviceChoice::automatic);
+  EXPECT_EQ(parsed.arguments->amp, Precision::float32);
+  EXPECT_FALSE(parsed.arguments->channels_last);
   EXPECT_EQ(parsed.arguments->limit, 0U);
   EXPECT_EQ(parsed.arguments->report, "");
   EXPECT_EQ(parsed.arguments->save, "");
@@ -45,6 +48,11 @@ TEST(Arguments, EveryOption) {
                              "18446744073709551615",
                              "--stem",
                              "imagenet",
+                             "--device",
+                             "cuda",
+                             "--amp",
+                             "bf16",
+                             "--channels-last",
                              "--limit",
                              "256",
                              "--report",
@@ -62,6 +70,9 @@ TEST(Arguments, EveryOption) {
   EXPECT_DOUBLE_EQ(arguments.weight_decay, 1e-3);
   EXPECT_EQ(arguments.seed, 18446744073709551615U);
   EXPECT_EQ(arguments.stem, Stem::imagenet);
+  EXPECT_EQ(arguments.device, DeviceChoice::cuda);
+  EXPECT_EQ(arguments.amp, Precision::bfloat16);
+  EXPECT_TRUE(arguments.channels_last);
   EXPECT_EQ(arguments.limit, 256U);
   EXPECT_EQ(arguments.report, "r.json");
   EXPECT_EQ(arguments.save, "m.pt");
@@ -113,6 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{{"--data", "d", "--seed", "18446744073709551616"}, "--seed"},
                     Wrong{{"--data", "d", "--limit", "-5"}, "--limit"},
                     Wrong{{"--data", "d", "--stem", "resnet"}, "--stem"},
+                    Wrong{{"--data", "d", "--device", "gpu"}, "--device"},
+                    Wrong{{"--data", "d", "--amp", "fp8"}, "--amp"},
                     Wrong{{"--data", "d", "--epoch", "3"}, "--epoch"},
                     Wrong{{"--data", "d", "leftover"}, "leftover"}));
 
