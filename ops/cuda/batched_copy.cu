@@ -12,9 +12,13 @@ namespace hora {
 namespace {
 
 constexpr int kThreads = 256;
-/// Of at most 40 registers a thread: 96 KiB of loads in flight on each multiprocessor, several
-/// times what the memory's latency asks for.
+/// So at most 40 registers a thread: 96 KiB of loads in flight on each multiprocessor, several
+/// times what the memory's latency asks for. Turing's hold 1024 threads.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int kBlocksPerMultiprocessor = 4;
+#else
 constexpr int kBlocksPerMultiprocessor = 6;
+#endif
 
 /// An unsigned word of the device's load and store instructions.
 template <int kBytes>
