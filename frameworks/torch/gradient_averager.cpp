@@ -42,7 +42,14 @@ GradientAverager::GradientAverager(const Context& context, std::vector<Parameter
       submission.slots.push_back(index);
       slots_[index] = {bucket, place, false};
     }
-    buckets_.push_back(make_bucket(context_, layout, parameters_));
+    try {
+      buckets_.push_back(make_bucket(context_, layout, parameters_));
+    } catch (const Error& error) {
+      throw Error(error.code(),
+                  "bucket \"" + submission.name + "\" of " + std::to_string(layout.bytes) +
+                      " bytes: " + error.what(),
+                  error.rank(), submission.name);
+    }
     submissions_.push_back(std::move(submission));
   }
 }
@@ -126,7 +133,7 @@ void GradientAverager::store(std::size_t index) {
 void GradientAverager::submit(std::size_t bucket) {
   Submission& submission = submissions_[bucket];
   if (submission.submitted) return;
-  buckets_[bucket]->pack();
+  buckets_[bucket]->pack(submission.name);
   submission.handle =
       allreduce_async(context_, buckets_[bucket]->view(), {.name = submission.name, .op = op_});
   submission.submitted = true;

@@ -32,8 +32,8 @@ class GradientBucket {
   /// sparse gradient, and where the parameter has got another type or shape since construction.
   virtual void store(std::size_t place, const Parameter& parameter) = 0;
   /// All gradients are stored: after this, and in the order of the current stream on a device,
-  /// view() holds them.
-  virtual void pack() = 0;
+  /// view() holds them. `name`: for profilers.
+  virtual void pack(const std::string& name) = 0;
   /// After the sum over ranks: whether any rank had this gradient. Nothing where the memory cannot
   /// be read without waiting for a device.
   virtual std::optional<bool> present_anywhere(std::size_t place) const = 0;

@@ -48,7 +48,7 @@ class HostBucket final : public GradientBucket {
     mark(place, true);
   }
 
-  void pack() override {}
+  void pack(const std::string&) override {}
 
   std::optional<bool> present_anywhere(std::size_t place) const override {
     // Averaging scales the lane, and it cannot round to zero: tested for any set bit.

@@ -1,5 +1,6 @@
 #include "ops/nccl/nccl_group.h"
 
+#include <nvtx3/nvtx3.hpp>
 #include <utility>
 
 #include "ops/cuda/check.h"
@@ -103,6 +104,7 @@ std::byte* NcclGroup::my_slice(const ChunkPart& part) {
 
 Completion NcclGroup::run(const BoundUnit& unit) {
   const auto enqueue = [this, &unit] {
+    const nvtx3::scoped_range range("hora collective in the node", nvtx3::payload{unit.unit.bytes});
     cudaStream_t const stream = collectives_.get();
     for (const auto& work : unit.work) work->wait_ready(stream);
     const auto type = to_nccl(unit.unit.type);
@@ -139,6 +141,7 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
     return launch([] {}, [] {}, &own.uploaded);
   }
   const auto enqueue = [this, part] {
+    const nvtx3::scoped_range range("hora reduce-scatter", nvtx3::payload{part.chunk.bytes});
     for (const auto& work : part.unit.work) work->wait_ready(collectives_.get());
     copy_tensors(part, /*out_of_tensors=*/true);
     scatter(part);
@@ -162,6 +165,7 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
 Completion NcclGroup::all_gather(const ChunkPart& part) {
   Slot& own = slots_[part.slot];
   const auto enqueue = [this, part, &own] {
+    const nvtx3::scoped_range range("hora all-gather", nvtx3::payload{part.chunk.bytes});
     wait(upload_.get(), own.spread);
     if (part.slice.bytes > 0) {
       cuda_check(cuda_,

@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
+#include <nvtx3/nvtx3.hpp>
 #include <utility>
 
 #include "frameworks/torch/device_stream.h"
@@ -41,7 +42,8 @@ class CudaBucket final : public GradientBucket {
     gradient = own;
   }
 
-  void pack() override {
+  void pack(const std::string& name) override {
+    const nvtx3::scoped_range range("pack " + name);
     const auto stream = c10::cuda::getCurrentCUDAStream();
     for (const auto& other : streams_) {
       if (other == stream) continue;
