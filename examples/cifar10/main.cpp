@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "examples/cifar10/arguments.h"
+#include "examples/cifar10/model.h"
 #include "examples/cifar10/output_file.h"
 #include "examples/cifar10/trainer.h"
 
@@ -32,7 +33,7 @@ Setup prepare(const hora::Context& world, const cifar10::Arguments& arguments) {
       }
     }
   }
-  cifar10::check_device(world, arguments);
+  cifar10::choose_device(world, arguments);
   cifar10::Data data = cifar10::load_data(arguments.data, arguments.limit);
   const cifar10::TrainingSampler sampler(data.training.size(), {world.rank(), world.size()},
                                          static_cast<std::size_t>(arguments.batch), arguments.seed);

@@ -11,9 +11,6 @@
 
 namespace cifar10 {
 
-/// Throws std::runtime_error where this job cannot compute as the arguments say.
-void check_device(const hora::Context& world, const Arguments& arguments);
-
 /// Trains, validates after each epoch, and saves the model where the arguments say so. Collective;
 /// every rank gets the same accuracy. Rank 0's progress is shown. Throws hora::Error, and
 /// std::exception where the model cannot be written.

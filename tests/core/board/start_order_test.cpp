@@ -34,8 +34,8 @@ TEST(StartOrder, FollowersStartWhatTheLeaderHasStarted) {
 
 // The leader stays within what the pipeline's slots allow, and goes round the ring several times.
 TEST(StartOrder, IsTheSameOnAllThreads) {
-  constexpr std::size_t kSteps = 5 * StartOrderMemory::kCapacity;
-  constexpr std::uint64_t kAhead = 16;
+  constexpr std::size_t kSteps = 2 * StartOrderMemory::kCapacity + 100;
+  constexpr std::uint64_t kAhead = 64;
   const auto memory = std::make_unique<StartOrderMemory>();
   std::string order;
   auto random = test::generator();
