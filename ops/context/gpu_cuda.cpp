@@ -15,6 +15,8 @@ namespace {
 
 /// Ranks of a node start within this time of one another, and NCCL finds its links.
 constexpr auto kConnectLimit = std::chrono::minutes(2);
+/// Two for each collective under way.
+constexpr std::size_t kEvents = 128;
 constexpr auto kCloseLimit = std::chrono::seconds(30);
 
 NcclCommunicator connect(const NcclFunctions& nccl, const Communicator& world,
@@ -38,7 +40,7 @@ class CudaGpu final : public Gpu {
           const NcclGroupOptions& options, const Settings& settings)
       : index_(index),
         communicator_(connect(nccl_library(), world, ranks_of_node)),
-        events_(cuda_runtime()),
+        events_(cuda_runtime(), kEvents),
         watch_(communicator_, events_, settings.device_timeout, now),
         port_(cuda_runtime(), nccl_library(), index, communicator_, events_, watch_),
         group_(options, cuda_runtime(), nccl_library(), communicator_, watch_) {}

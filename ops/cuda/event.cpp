@@ -69,7 +69,13 @@ struct EventPool::State {
   std::vector<std::unique_ptr<Event>> free;
 };
 
-EventPool::EventPool(const CudaFunctions& functions) : state_(std::make_shared<State>(functions)) {}
+EventPool::EventPool(const CudaFunctions& functions, std::size_t ready)
+    : state_(std::make_shared<State>(functions)) {
+  state_->free.reserve(ready);
+  for (; state_->created < ready; ++state_->created) {
+    state_->free.push_back(std::make_unique<Event>(functions));
+  }
+}
 
 std::shared_ptr<Event> EventPool::take() {
   std::unique_ptr<Event> event;

@@ -1,6 +1,7 @@
 /// Move-only owner of a CUDA event, and a pool of them.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "ops/cuda/functions.h"
@@ -45,7 +46,8 @@ void wait(cudaStream_t stream, const Event& event);
 /// Thread rule: any thread.
 class EventPool {
  public:
-  explicit EventPool(const CudaFunctions& functions);
+  /// `ready`: events that are made at once.
+  explicit EventPool(const CudaFunctions& functions, std::size_t ready = 0);
 
   /// Returns to the pool with its last owner; may outlive this object.
   std::shared_ptr<Event> take();

@@ -13,7 +13,7 @@ struct GpuWorld::Rank {
   Rank(FakeGpu& gpu, const ncclUniqueId& id, const NcclGroupOptions& options,
        const Settings& settings)
       : communicator(gpu.nccl(), id, options.local_size, options.local_rank),
-        events(gpu.cuda()),
+        events(gpu.cuda(), 16),  // as in ops/context: two for each collective under way
         watch(communicator, events, settings.device_timeout, now),
         port(gpu.cuda(), gpu.nccl(), options.device, communicator, events, watch),
         group(options, gpu.cuda(), gpu.nccl(), communicator, watch) {}
