@@ -33,7 +33,17 @@ Engine::~Engine() {
   stop();
 }
 
-void Engine::stage(Submission& submission, std::byte* data) {
+/// In a job of one node my slice of a large tensor, which is a unit of its own there.
+Range Engine::direct_slice(const Submission& submission) const {
+  const bool is_sum = submission.signature.kind == OperationKind::allreduce;
+  if (!single_node_ || !is_sum || submission.bytes < kAloneBytes) return {};
+  const Range slice =
+      slice_range({0, align_up(submission.bytes)}, board_.local_rank(), board_.local_size());
+  if (slice.bytes == 0) return {};
+  return {slice.begin, std::min(slice.bytes, submission.bytes - slice.begin)};
+}
+
+void Engine::stage(Submission& submission, std::byte* data, Caller caller) {
   submission.bytes = submission.signature.bytes();
   if (submission.signature.device != DeviceKind::cpu) {
     submission.block = data;
@@ -50,11 +60,18 @@ void Engine::stage(Submission& submission, std::byte* data) {
   submission.block = block.data;
   submission.location = block.location;
   submission.user_data = data;
-  std::memcpy(submission.block, data, submission.bytes);
+  // Not for handles: an exception may drop one, and free the memory, while peers go on.
+  if (caller == Caller::waits) submission.direct = direct_slice(submission);
+  copy_around(submission.direct, submission.block, data, submission.bytes);
 }
 
 std::shared_ptr<Submission> Engine::submit(std::string name, Signature signature, std::byte* data,
                                            void* stream) {
+  return submit(std::move(name), std::move(signature), data, stream, Caller::goes_on);
+}
+
+std::shared_ptr<Submission> Engine::submit(std::string name, Signature signature, std::byte* data,
+                                           void* stream, Caller caller) {
   auto submission = std::make_shared<Submission>();
   submission->stream = stream;
   submission->signature = std::move(signature);
@@ -74,7 +91,7 @@ std::shared_ptr<Submission> Engine::submit(std::string name, Signature signature
     }
   }
   try {
-    stage(*submission, data);
+    stage(*submission, data, caller);
     const std::lock_guard table(table_lock_);
     if (closed_) throw detached(*closed_);
     submission->submitted = now();

@@ -93,7 +93,11 @@ class Engine {
   };
 
   // submitting
-  void stage(Submission& submission, std::byte* data);
+  enum class Caller { goes_on, waits };
+  std::shared_ptr<Submission> submit(std::string name, Signature signature, std::byte* data,
+                                     void* stream, Caller caller);
+  void stage(Submission& submission, std::byte* data, Caller caller);
+  Range direct_slice(const Submission& submission) const;
   void announce(const std::shared_ptr<Submission>& submission);
   void report(Submission& submission);
   void send_mail(const Mail& mail);

@@ -121,6 +121,7 @@ void Engine::run(const Batch& batch) {
   signatures.reserve(batch.submissions.size());
   for (const auto& submission : batch.submissions) signatures.push_back(&submission->signature);
   const PlanLimits limits{.fusion_bytes = parts_.settings.fusion_threshold,
+                          .alone_bytes = single_node_ ? kAloneBytes : 0,
                           .chunk_bytes = single_node_ ? 0 : parts_.settings.chunk_size};
   for (Unit& unit : plan(signatures, limits)) {
     Unfulfilled& entry = unfulfilled_.emplace_back();
@@ -142,7 +143,7 @@ BoundUnit Engine::bind(Unit unit, const Batch& batch) {
     const Submission& mine = *batch.submissions[tensor.index];
     if (mine.work) bound.work.push_back(mine.work);
     for (int r = 0; r < bound.local_size; ++r) {
-      std::byte* address = mine.block;
+      std::byte* address = mine.direct.bytes > 0 ? mine.user_data : mine.block;
       if (r != board_.local_rank() && mine.bytes > 0 && !mine.work) {
         address =
             parts_.memory->address(r, batch.locations[tensor.index][static_cast<std::size_t>(r)]);

@@ -1,5 +1,4 @@
 /// Engine: waiting for results, and driving meanwhile.
-#include <cstring>
 #include <utility>
 
 #include "core/engine/engine.h"
@@ -9,7 +8,7 @@ namespace hora {
 void Engine::collect(Submission& submission) {
   const bool done = submission.state.load(std::memory_order_acquire) == Submission::kDone;
   if (done && submission.user_data) {
-    std::memcpy(submission.user_data, submission.block, submission.bytes);
+    copy_around(submission.direct, submission.user_data, submission.block, submission.bytes);
   }
   if (done && submission.work) submission.work->wait_done(submission.stream);
   release(submission);
@@ -44,11 +43,12 @@ void Engine::submit_and_wait(std::string name, Signature signature, std::byte* d
     std::unique_lock lock(drive_lock_, std::try_to_lock);
     if (lock) {
       const DriverSeat seat(*this, std::move(lock));
-      submission = submit(std::move(name), std::move(signature), data, stream);
+      submission = submit(std::move(name), std::move(signature), data, stream, Caller::waits);
       drive_until_finished(*submission);
     }
   }
-  if (!submission) submission = submit(std::move(name), std::move(signature), data, stream);
+  if (!submission)
+    submission = submit(std::move(name), std::move(signature), data, stream, Caller::waits);
   wait(*submission);
 }
 

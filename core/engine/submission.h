@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "core/engine/device.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"
+#include "core/plan/plan.h"
 
 namespace hora {
 
@@ -22,6 +24,14 @@ namespace hora {
 /// standard library where thread checkers cannot see it.
 inline Error detached(const Error& error) {
   return {error.code(), std::string(error.what()), error.rank(), error.tensor()};
+}
+
+/// Copies all of [0, bytes) but `left_out`.
+inline void copy_around(Range left_out, std::byte* target, const std::byte* source,
+                        std::size_t bytes) {
+  const std::size_t end = left_out.begin + left_out.bytes;
+  std::memcpy(target, source, left_out.begin);
+  std::memcpy(target + end, source + end, bytes - end);
 }
 
 struct Submission {
@@ -33,6 +43,9 @@ struct Submission {
   std::byte* block = nullptr;      ///< the memory that the collective works on
   Location location;
   std::size_t bytes = 0;
+  /// The slice of user_data that this rank sums, straight from and into it: never copied. Empty
+  /// where the engine must not touch user_data.
+  Range direct;
   std::shared_ptr<DeviceWork> work;  ///< of memory on a device
   void* stream = nullptr;            ///< which the result is ordered before
 

@@ -24,7 +24,11 @@ std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimi
   for (std::size_t i = 0; i < decided.size(); ++i) {
     const Signature& signature = *decided[i];
     const std::size_t bytes = signature.bytes();
-    const bool joins = !units.empty() && fuses(*decided[i - 1], signature) &&
+    const auto alone = [&](std::size_t size) {
+      return limits.alone_bytes > 0 && size >= limits.alone_bytes;
+    };
+    const bool joins = !units.empty() && fuses(*decided[i - 1], signature) && !alone(bytes) &&
+                       !alone(decided[i - 1]->bytes()) &&
                        units.back().bytes + align_up(bytes) <= limits.fusion_bytes;
     if (!joins) {
       Unit& fresh = units.emplace_back();

@@ -23,6 +23,9 @@ constexpr std::size_t align_up(std::size_t bytes, std::size_t alignment = kAlign
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
+/// In a job of one node a tensor of this size gains nothing by travelling with others.
+inline constexpr std::size_t kAloneBytes = std::size_t{1} << 20;
+
 /// Bytes [begin, begin + bytes) of a unit, a staging block or a tensor.
 struct Range {
   std::size_t begin = 0;
@@ -32,6 +35,7 @@ struct Range {
 
 struct PlanLimits {
   std::size_t fusion_bytes = 0;  ///< a unit of several tensors is at most this long
+  std::size_t alone_bytes = 0;   ///< a tensor of this size is a unit of its own; 0: none is
   std::size_t chunk_bytes = 0;   ///< upper bound of a chunk; 0: a unit is one chunk
 };
 
@@ -57,8 +61,9 @@ struct Unit {
 };
 
 /// Cuts a decided batch into units, in its order: neighbours of equal kind, type, op, root, scale
-/// and device are fused while the unit stays within the fusion threshold. A tensor longer than that
-/// is a unit of its own. A unit of zero bytes (barriers, empty tensors) has no chunk.
+/// and device are fused while the unit stays within the fusion threshold. A tensor longer than
+/// that, or of alone_bytes, is a unit of its own. A unit of zero bytes (barriers, empty tensors)
+/// has no chunk.
 std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimits& limits);
 
 Range chunk_range(const Unit& unit, std::size_t chunk);

@@ -73,6 +73,38 @@ TEST_P(EngineOnLayouts, SumsFirstTimeAndFromTheCache) {
   });
 }
 
+// In one node each rank sums its slice of such tensors in its own memory, but only where it waits.
+TEST_P(EngineOnLayouts, LargeTensorsAreRightForWaitingAndForAsynchronousRanks) {
+  ThreadWorld world(options());
+  const std::int64_t count = static_cast<std::int64_t>(kAloneBytes / sizeof(float)) + 1 +
+                             static_cast<std::int64_t>(test::generator()() % 5000);
+  on_all_ranks(world, [&](int rank) {
+    Engine& engine = world.engine(rank);
+    for (int round = 0; round < 4; ++round) {
+      std::vector<float> values(static_cast<std::size_t>(count));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<float>((static_cast<std::size_t>(rank + round) + i) % 1000);
+      }
+      std::vector<float> small(10, 1.0F);
+      const auto beside = engine.submit("small", floats(10), bytes(small));
+      if ((rank + round) % 2 == 0) {
+        engine.submit_and_wait("large", floats(count), bytes(values));
+      } else {
+        engine.wait(*engine.submit("large", floats(count), bytes(values)));
+      }
+      engine.wait(*beside);
+      EXPECT_EQ(small, std::vector<float>(10, static_cast<float>(world.size())));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        std::size_t expected = 0;
+        for (int r = 0; r < world.size(); ++r) {
+          expected += (static_cast<std::size_t>(r + round) + i) % 1000;
+        }
+        ASSERT_EQ(values[i], static_cast<float>(expected)) << "rank " << rank << " at " << i;
+      }
+    }
+  });
+}
+
 TEST_P(EngineOnLayouts, CrossedOrdersFinishAndAreRight) {
   ThreadWorld world(options());
   const std::uint64_t seed = test::seed();

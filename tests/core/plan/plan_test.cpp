@@ -22,7 +22,7 @@ std::vector<Unit> plan_of(const std::vector<Signature>& signatures, const PlanLi
 
 TEST(Plan, FusesNeighboursOfOneKindUpToTheThreshold) {
   const auto units = plan_of({tensor(1), tensor(16), tensor(17), tensor(1)},
-                             {.fusion_bytes = 256, .chunk_bytes = 0});
+                             {.fusion_bytes = 256, .alone_bytes = 0, .chunk_bytes = 0});
   ASSERT_EQ(units.size(), 2u);
   EXPECT_EQ(units[0].tensors,
             (std::vector<UnitTensor>{{0, {0, 4}}, {1, {64, 64}}, {2, {128, 68}}}));
@@ -43,6 +43,14 @@ TEST(Plan, TensorOverTheThresholdStandsAlone) {
       plan_of({tensor(4), tensor(1000), tensor(4)}, {.fusion_bytes = 128, .chunk_bytes = 0});
   ASSERT_EQ(units.size(), 3u);
   EXPECT_EQ(units[1].bytes, align_up(4000));
+}
+
+TEST(Plan, TensorsOfThatSizeTravelAlone) {
+  const auto units = plan_of({tensor(4), tensor(100), tensor(99), tensor(4)},
+                             {.fusion_bytes = 1 << 20, .alone_bytes = 400, .chunk_bytes = 0});
+  ASSERT_EQ(units.size(), 3u);
+  EXPECT_EQ(units[1].tensors, (std::vector<UnitTensor>{{1, {0, 400}}}));
+  EXPECT_EQ(units[2].tensors.size(), 2u) << "what follows may travel together again";
 }
 
 TEST(Plan, EmptyTensorsAndBarriersHaveNoChunk) {
