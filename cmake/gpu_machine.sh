@@ -106,7 +106,8 @@ hora_gpu_use() {
     [[ ! -d $part ]] || path+=:$(realpath "$part")
   done
   export LD_LIBRARY_PATH=$path:$folder/lib
-  if ldd "$folder"/bin/* 2>&1 | grep -qE "(GLIBCXX|CXXABI|GCC)_[0-9.]*' not found"; then
+  part=$(ldd "$folder"/bin/* 2>&1) || true
+  if [[ $part =~ (GLIBCXX|CXXABI|GCC)_[0-9.]*\'\ not\ found ]]; then
     echo "The C++ library of this machine is too old: using the one brought along"
     LD_LIBRARY_PATH=$folder/lib/compiler:$LD_LIBRARY_PATH
   fi
@@ -123,15 +124,15 @@ hora_gpu_use() {
   # One host: no remote shell is needed, and NCCL has no network to look for.
   export OMPI_MCA_plm_rsh_agent=false PRTE_MCA_plm_ssh_agent=false
   export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_IB_DISABLE=${NCCL_IB_DISABLE:-1}
-  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+  export GTEST_COLOR=no OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 }
 
 hora_gpu_show_libraries() {
-  local program missing=0
+  local program text missing=0
   for program in "$1"/bin/*; do
-    echo "--- ldd $(basename "$program")"
-    ldd "$program" || true
-    ldd "$program" 2>&1 | grep -q 'not found' && missing=1
+    text=$(ldd "$program" 2>&1) || true
+    printf -- '--- ldd %s\n%s\n' "$(basename "$program")" "$text"
+    [[ $text != *'not found'* ]] || missing=1
   done
   ((missing == 0)) || { echo "A library is missing; see above"; return 1; }
 }

@@ -28,7 +28,7 @@ source cmake/gpu_machine.sh
 
 readonly programs=(batched_copy_test gpu_collectives_test gpu_torch_test kill_peer cifar10)
 
-usage() { sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$0"; }
+usage() { sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$script"; }
 
 pack() {
   local data=${HORA_GPU_DATA:-build/data/digits}
@@ -64,7 +64,7 @@ mpi_tests() {
 # train FOLDER: at least 95 % of the digits, the example's own bar.
 train() {
   [[ -d $1/data ]] || { echo "no data"; return 77; }
-  "$1/bin/cifar10" --help | grep -q -e --device || { echo "cifar10 has no --device"; return 77; }
+  [[ $("$1/bin/cifar10" --help) == *--device* ]] || { echo "cifar10 has no --device"; return 77; }
   nvidia-smi > /dev/null 2>&1 || { echo "no GPU here"; return 77; }
   HORA_RANKS_PER_NODE=1 "${mpirun[@]}" -np 2 "$1/bin/cifar10" --data "$1/data" --device cuda \
     --report "$OUT/training.json" || return 1
