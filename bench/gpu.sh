@@ -5,8 +5,8 @@
 #   as tests/gpu.sh: pack collects programs and MPI on a machine with compilers, run FOLDER runs them
 #   on the GPU machine; run alone does both here. tests/gpu.sh and bench/gpu.sh may share a folder.
 #
-# Variables: HORA_GPU_TORCH, HORA_GPU_MPI, HORA_GPU_ARCHITECTURES, HORA_GPU_ONLY as in tests/gpu.sh;
-#   HORA_GPU_BATCH   images a step of ResNet-50 [128]
+# Variables: GPU_TORCH, GPU_MPI, GPU_ARCHITECTURES, GPU_ONLY as in tests/gpu.sh;
+#   GPU_BATCH   images a step of ResNet-50 [128]
 #   OUT              folder for log.txt and results.txt [build/gpu-bench]
 # Exit code: 0 only where everything ran and no result was wrong; 77 where there is no GPU.
 set -euo pipefail
@@ -20,17 +20,17 @@ source cmake/gpu_machine.sh
 readonly programs=(copy_perf gpu_training_step staged_allreduce)
 
 step() {
-  [[ -n ${HORA_GPU_ONLY:-} && ! $1 =~ $HORA_GPU_ONLY ]] || hora_gpu_step "$@"
+  [[ -n ${GPU_ONLY:-} && ! $1 =~ $GPU_ONLY ]] || hora_gpu_step "$@"
 }
 
 run() {
-  local bin=$1/bin batch=${HORA_GPU_BATCH:-128} precision
+  local bin=$1/bin batch=${GPU_BATCH:-128} precision
   mkdir -p "$OUT"
   hora_gpu_use "$1"
   hora_gpu_show_libraries "$1" > "$OUT/log.txt" || { cat "$OUT/log.txt"; exit 1; }
   nvidia-smi | tee -a "$OUT/log.txt" || echo "no nvidia-smi here"
 
-  HORA_GPU_LINES=40
+  GPU_LINES=40
   step "pack and unpack of 161 gradients" 120 "$bin/copy_perf"
   for precision in fp32 tf32 fp16 bf16; do
     step "training step, $precision" 150 \

