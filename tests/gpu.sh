@@ -51,7 +51,9 @@ step() {
 # NCCL see several hosts.
 mpi_tests() {
   local program=$1 bin=$2/bin seconds=150 apart=tests/gpu/host_of_rank.sh
-  step "$program, 1 rank" "$seconds" "${mpirun[@]}" -np 1 "$bin/$program"
+  # The log names the GPU and the libraries that were loaded.
+  step "$program, 1 rank" "$seconds" \
+    env HORA_LOG_LEVEL=info "${mpirun[@]}" -np 1 "$bin/$program"
   step "$program, 2 nodes" "$seconds" \
     env HORA_RANKS_PER_NODE=1 "${mpirun[@]}" -np 2 "$bin/$program"
   step "$program, 1 node of 2" "$seconds" "${mpirun[@]}" -np 2 "$apart" "$bin/$program"

@@ -3,6 +3,7 @@
 #include <hora/hora.h>
 
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "tests/gpu/collectives/device_array.h"
@@ -47,20 +48,22 @@ class GpuStreams : public GpuTest {
                          stream.get()));
   }
 
-  /// Allocated in SetUp, where there is a GPU.
+  /// Only where there is a GPU; after init(), which chooses it where there are several.
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
+    world_.emplace(init());
     ballast_ = DeviceArray(DataType::uint8, kLoadBytes);
     source_ = DeviceArray(DataType::float32, kCount);
     tensor_ = DeviceArray(DataType::float32, kCount);
   }
 
+  std::optional<Context> world_;
   DeviceArray ballast_, source_, tensor_;
 };
 
 TEST_F(GpuStreams, ACollectiveTakesWhatItsStreamHasWritten) {
-  const Context world = init();
+  const Context& world = *world_;
   const TestStream stream;
   for (int round = 1; round <= 5; ++round) {
     write_late(world, stream, round);
@@ -73,7 +76,7 @@ TEST_F(GpuStreams, ACollectiveTakesWhatItsStreamHasWritten) {
 }
 
 TEST_F(GpuStreams, WaitMayOrderAnotherStream) {
-  const Context world = init();
+  const Context& world = *world_;
   const TestStream producer;
   const TestStream consumer;
   for (int round = 1; round <= 5; ++round) {
@@ -86,7 +89,7 @@ TEST_F(GpuStreams, WaitMayOrderAnotherStream) {
 }
 
 TEST_F(GpuStreams, SynchronizeWaitsForTheDevice) {
-  const Context world = init();
+  const Context& world = *world_;
   const TestStream producer;
   const TestStream unrelated;
   for (int round = 1; round <= 5; ++round) {
@@ -100,14 +103,14 @@ TEST_F(GpuStreams, SynchronizeWaitsForTheDevice) {
 }
 
 TEST_F(GpuStreams, TheNullStreamIsTheDefault) {
-  const Context world = init();
+  const Context& world = *world_;
   tensor_.write(floats(static_cast<float>(1 + world.rank())), nullptr);
   allreduce(world, tensor_.view(world.device()), {.name = "x", .op = ReduceOp::sum});
   EXPECT_EQ(tensor_.read(nullptr), floats(sum(world, 1)));
 }
 
 TEST_F(GpuStreams, ResultsMayBeTheNextInput) {
-  const Context world = init();
+  const Context& world = *world_;
   const TestStream stream;
   tensor_.write(floats(1.0F), stream.get());
   cuda(cudaStreamSynchronize(stream.get()));
