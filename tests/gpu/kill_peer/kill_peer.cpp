@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::int64_t kCount = 16 << 20;
 constexpr int kRounds = 10;  // before the last one
+/// Longer than ranks take to agree and to start the collective.
+constexpr auto kUntilTheKill = std::chrono::milliseconds(500);
 
 /// One line at once, so that lines of several ranks do not mix; out before the process ends.
 void say(int rank, const std::string& text) {
@@ -35,11 +37,12 @@ void hold(cudaStream_t stream) {
       stream, [](void*) { std::this_thread::sleep_for(std::chrono::minutes(1)); }, nullptr));
 }
 
-/// Once wait() returns, the collective is under way on every GPU, and cannot end without this
-/// rank's values.
+/// Its values never come, so that the collective has begun on the others and cannot end. Not after
+/// wait(): across nodes that one needs the values.
 [[noreturn]] void die_inside(const hora::Context& world, const hora::TensorView& tensor) {
   hold(static_cast<cudaStream_t>(tensor.stream));
-  hora::allreduce_async(world, tensor, {.name = "x"}).wait();
+  const hora::Handle handle = hora::allreduce_async(world, tensor, {.name = "x"});
+  std::this_thread::sleep_for(kUntilTheKill);
   say(world.rank(), "killed");
   std::raise(SIGKILL);
   std::abort();
