@@ -30,7 +30,7 @@ run() {
   hora_gpu_show_libraries "$1" > "$OUT/log.txt" || { cat "$OUT/log.txt"; exit 1; }
   nvidia-smi | tee -a "$OUT/log.txt" || echo "no nvidia-smi here"
 
-  GPU_LINES=40
+  GPU_LINES=40  # of a step, on the screen
   step "pack and unpack of 161 gradients" 120 "$bin/copy_perf"
   for precision in fp32 tf32 fp16 bf16; do
     step "training step, $precision" 150 \

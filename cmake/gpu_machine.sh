@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # For scripts that run hora's programs on a machine with a GPU which may have no MPI, no compiler and
 # no network; sourced by tests/gpu.sh and bench/gpu.sh from the repository's root.
 #
