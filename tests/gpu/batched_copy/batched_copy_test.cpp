@@ -1,0 +1,167 @@
+// The copy kernel against what tests/support/fake_gpu/batched_copy.h calculates on the host.
+#include "tests/support/fake_gpu/batched_copy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "ops/cuda/check.h"
+#include "ops/cuda/device_memory.h"
+#include "ops/cuda/pinned_memory.h"
+#include "ops/cuda/stream.h"
+#include "tests/gpu/batched_copy/arena.h"
+#include "tests/gpu/batched_copy/device.h"
+#include "tests/support/seed.h"
+
+namespace hora::test {
+namespace {
+
+using enum DataType;
+constexpr std::array kFloats = {float16, bfloat16, float32, float64};
+constexpr std::array kAll = {float16, bfloat16, float32, float64, int32, int64, uint8};
+/// Of bytes that no piece covers.
+constexpr auto kUntouched = std::byte{0xa5};
+/// As ops/cuda/copy_plan.h: bytes of a tile on the side of the larger type.
+constexpr std::size_t kTileBytes = 16384;
+
+class BatchedCopyTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (*missing_device() != 0) GTEST_SKIP() << "no GPU here: " << missing_device();
+  }
+
+  static void check(cudaError_t result) { cuda_check(device(), result, "a call of the test"); }
+
+  static void transfer(std::byte* target, const std::byte* source, std::size_t bytes,
+                       const Stream& stream) {
+    check(device().memcpy_async(target, source, bytes, cudaMemcpyDefault, stream.get()));
+    check(device().stream_synchronize(stream.get()));
+  }
+
+  /// What the device makes of it: all bytes of the target block.
+  static std::vector<std::byte> on_device(const std::vector<PieceShape>& shapes, const Arena& arena,
+                                          const std::vector<std::byte>& source, BatchedCopy copy) {
+    const Stream stream(device(), 0);
+    const DeviceMemory device_source(device(), arena.source_bytes);
+    const DeviceMemory device_target(device(), arena.target_bytes);
+    const PinnedMemory host(device(), std::max(arena.source_bytes, arena.target_bytes));
+    std::copy(source.begin(), source.end(), host.data());
+    transfer(device_source.data(), host.data(), arena.source_bytes, stream);
+    check(device().memset_async(device_target.data(), std::to_integer<int>(kUntouched),
+                                arena.target_bytes, stream.get()));
+    {
+      // Gone once the call returns, before the kernel has run.
+      const auto pieces = pieces_in(arena, shapes, device_source.data(), device_target.data());
+      copy.pieces = pieces;
+      check(device().batched_copy(copy, stream.get()));
+    }
+    transfer(host.data(), device_target.data(), arena.target_bytes, stream);
+    return {host.data(), host.data() + arena.target_bytes};
+  }
+
+  /// `most`: units in the last place by which values may differ.
+  static void compare(const std::vector<PieceShape>& shapes, const BatchedCopy& types,
+                      std::uint64_t most) {
+    const std::string what = std::string(name_of(types.source_type)) + " to " +
+                             std::string(name_of(types.target_type)) + ", scale " +
+                             std::to_string(types.scale);
+    const Arena arena = lay_out(shapes, types.source_type, types.target_type);
+    std::vector<std::byte> source(arena.source_bytes);
+    auto random = generator(size_of(types.source_type));
+    fill(source, types.source_type, random);
+    std::vector<std::byte> expected(arena.target_bytes, kUntouched);
+    BatchedCopy on_host = types;
+    const auto pieces = pieces_in(arena, shapes, source.data(), expected.data());
+    on_host.pieces = pieces;
+    run(on_host);
+
+    const auto result = on_device(shapes, arena, source, types);
+    std::vector<bool> covered(result.size(), false);
+    const std::size_t bytes = size_of(types.target_type);
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      for (std::int64_t element = 0; element < shapes[i].elements; ++element) {
+        const std::size_t at = arena.target_offset[i] + static_cast<std::size_t>(element) * bytes;
+        std::fill_n(covered.begin() + static_cast<std::ptrdiff_t>(at), bytes, true);
+        const auto apart = distance(types.target_type, result.data() + at, expected.data() + at);
+        const bool bits = types.source_type == types.target_type && types.scale == 1.0;
+        ASSERT_LE(apart, most) << what << ": element " << element << " of " << shapes[i].elements
+                               << ", shifts " << shapes[i].source_shift << " and "
+                               << shapes[i].target_shift;
+        ASSERT_TRUE(!bits || std::memcmp(&result[at], &expected[at], bytes) == 0) << what;
+      }
+    }
+    for (std::size_t at = 0; at < result.size(); ++at) {
+      ASSERT_TRUE(covered[at] || result[at] == kUntouched) << what << ": byte " << at;
+    }
+  }
+
+  static std::vector<PieceShape> shapes_for(DataType source, DataType target) {
+    const std::size_t larger = std::max(size_of(source), size_of(target));
+    const std::size_t smaller = std::min(size_of(source), size_of(target));
+    return piece_shapes(static_cast<int>(16 / smaller),
+                        static_cast<std::int64_t>(kTileBytes / larger));
+  }
+};
+
+TEST_F(BatchedCopyTest, EqualTypesAreCopiedBitByBit) {
+  for (const DataType type : kAll) {
+    compare(shapes_for(type, type), {{}, type, type, 1.0}, 0);
+  }
+}
+
+TEST_F(BatchedCopyTest, PowersOfTwoAreExactToTheBit) {
+  for (const DataType source : kFloats) {
+    for (const DataType target : kFloats) {
+      for (const double scale : {1.0, 0.25, 8.0}) {
+        compare(shapes_for(source, target), {{}, source, target, scale}, 0);
+      }
+    }
+  }
+}
+
+// The host forms the product without rounding; the kernel rounds the scale (by less than half of a
+// float32's last place, for these scales) and the product to float32 where no type is float64, and
+// then once more to the target's type.
+TEST_F(BatchedCopyTest, OtherScalesAreWithinOneUnitInTheLastPlace) {
+  for (const DataType source : kFloats) {
+    for (const DataType target : kFloats) {
+      for (const double scale : {1.0 / 3, 0.1}) {
+        compare(shapes_for(source, target), {{}, source, target, scale}, 1);
+      }
+    }
+  }
+}
+
+TEST_F(BatchedCopyTest, MorePiecesThanOneLaunchHolds) {
+  std::vector<PieceShape> shapes;
+  for (int i = 0; i < 5000; ++i) shapes.push_back({i % 9, i % 5, i % 3, i % 11 == 0});
+  compare(shapes, {}, 0);
+  compare({}, {}, 0);
+}
+
+TEST_F(BatchedCopyTest, OneLargePiece) {
+  constexpr std::int64_t kElements = (std::int64_t{1} << 20) + 3;
+  compare({{kElements, 0, 0, false}}, {{}, float32, float16, 1.0}, 0);
+  compare({{kElements, 1, 2, false}}, {}, 0);
+}
+
+TEST_F(BatchedCopyTest, RefusesWhatCannotBeCopied) {
+  const Stream stream(device(), 0);
+  const DeviceMemory memory(device(), 256);
+  const auto refused = [&](const CopyPiece& piece, DataType source, DataType target) {
+    const std::array pieces = {piece};
+    const BatchedCopy copy{pieces, source, target, 1.0};
+    EXPECT_EQ(device().batched_copy(copy, stream.get()), cudaErrorInvalidValue);
+  };
+  refused({memory.data(), memory.data() + 128, 4}, int32, float32);
+  refused({memory.data() + 1, memory.data() + 128, 4}, float32, float32);
+  refused({memory.data(), memory.data() + 130, 4}, float16, float32);
+  refused({memory.data(), memory.data() + 128, -1}, float32, float32);
+  check(device().stream_synchronize(stream.get()));
+}
+
+}  // namespace
+}  // namespace hora::test
