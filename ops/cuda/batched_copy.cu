@@ -190,10 +190,12 @@ cudaError_t copy_pieces(const BatchedCopy& copy, cudaStream_t stream) {
   for (std::span<const CopyPiece> rest = copy.pieces; !rest.empty();) {
     rest = fill_launch(rest, tile_elements(sizeof(Source), sizeof(Target)), launch);
     if (grid_size(launch) > 0) {
-      copy_tile<Source, Target><<<grid_size(launch), kThreads, 0, stream>>>(launch, copy.scale);
-      if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
-        return error;
-      }
+      // Its own result, not cudaGetLastError(), which may be an old error of the application's.
+      double scale = copy.scale;
+      void* arguments[] = {&launch, &scale};
+      const cudaError_t error = cudaLaunchKernel(copy_tile<Source, Target>, grid_size(launch),
+                                                 kThreads, arguments, 0, stream);
+      if (error != cudaSuccess) return error;
     }
   }
   return cudaSuccess;
