@@ -48,6 +48,13 @@ std::shared_ptr<DeviceWork> NcclDevice::begin(void* stream) {
   return std::make_shared<StreamOrder>(events_, stream);
 }
 
+bool NcclDevice::check() {
+  if (!watch_.is_due()) return watch_.check();
+  // A thread without a device of its own would take memory of the first one.
+  const DeviceGuard device(cuda_, index_);
+  return watch_.check();
+}
+
 std::byte* NcclDevice::allocate(std::size_t bytes) {
   const DeviceGuard device(cuda_, index_);
   communicator_.wait_ready(std::chrono::steady_clock::now() + kRegistrationLimit);
@@ -58,7 +65,13 @@ std::byte* NcclDevice::allocate(std::size_t bytes) {
 }
 
 void NcclDevice::release(std::byte* data) noexcept {
-  buffers_.erase(data);
+  try {
+    const DeviceGuard device(cuda_, index_);
+    buffers_.erase(data);
+  } catch (const Error&) {
+    // CUDA is beyond help; so is its memory.
+    buffers_.erase(data);
+  }
 }
 
 }  // namespace hora
