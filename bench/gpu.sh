@@ -12,16 +12,13 @@
 set -euo pipefail
 script=$(realpath "$0")
 OUT=$(realpath -m "${OUT:-$(dirname "$script")/../build/gpu-bench}")
+folder=''
 (($# < 2)) || folder=$(realpath -m "$2")
 cd "$(dirname "$script")/.."
 export OUT
 source cmake/gpu_machine.sh
 
 readonly programs=(copy_perf gpu_training_step staged_allreduce)
-
-step() {
-  [[ -n ${GPU_ONLY:-} && ! $1 =~ $GPU_ONLY ]] || hora_gpu_step "$@"
-}
 
 run() {
   local bin=$1/bin batch=${GPU_BATCH:-128} precision
@@ -31,15 +28,15 @@ run() {
   nvidia-smi | tee -a "$OUT/log.txt" || echo "no nvidia-smi here"
 
   GPU_LINES=40  # of a step, on the screen
-  step "pack and unpack of 161 gradients" 120 "$bin/copy_perf"
+  hora_gpu_step "pack and unpack of 161 gradients" 120 "$bin/copy_perf"
   for precision in fp32 tf32 fp16 bf16; do
-    step "training step, $precision" 150 \
+    hora_gpu_step "training step, $precision" 150 \
       "${mpirun[@]}" -np 1 "$bin/gpu_training_step" --batch "$batch" --precision "$precision"
   done
-  step "averages over pinned memory" 120 \
+  hora_gpu_step "averages over pinned memory" 120 \
     env HORA_RANKS_PER_NODE=1 "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
   # Longer chunks: fewer, larger copies.
-  step "averages over pinned memory, 4 MiB chunks" 120 \
+  hora_gpu_step "averages over pinned memory, 4 MiB chunks" 120 \
     env HORA_RANKS_PER_NODE=1 HORA_CHUNK_SIZE=4MiB "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
   hora_gpu_results
 }
@@ -51,14 +48,8 @@ case ${1:-run} in
     hora_gpu_pack "$folder" "${programs[@]}"
     ;;
   run)
-    if (($# > 1)); then
-      [[ -d $folder/bin ]] || hora_gpu_stop "$folder holds no programs: make it with pack"
-      run "$folder"
-    else
-      hora_gpu_build "${programs[@]}"
-      hora_gpu_link build/gpu/benchmarks "${programs[@]}"
-      run "$PWD/build/gpu/benchmarks"
-    fi
+    hora_gpu_choose "$folder" benchmarks "${programs[@]}"
+    run "$folder"
     ;;
   *) hora_gpu_stop "unknown mode $1; see --help" ;;
 esac

@@ -6,7 +6,8 @@
 #   hora_gpu_build PROGRAM..., hora_gpu_link FOLDER PROGRAM...  for a run on this machine
 #   hora_gpu_use FOLDER              sets LD_LIBRARY_PATH and `mpirun` for what lies there
 #   hora_gpu_show_libraries FOLDER   ldd of each program; fails where a library is missing
-#   hora_gpu_step NAME SECONDS COMMAND...  runs it, notes the result
+#   hora_gpu_choose FOLDER NAME PROGRAM...  sets `folder` to what is to be run
+#   hora_gpu_step NAME SECONDS COMMAND...  runs it where GPU_ONLY wants it, notes the result
 #   hora_gpu_results                 prints the table; its status is the script's exit code
 
 hora_gpu_stop() { echo "$(basename "$0"): $*" >&2; exit 1; }
@@ -98,6 +99,20 @@ hora_gpu_link() {
   done
 }
 
+# hora_gpu_choose FOLDER NAME PROGRAM...: FOLDER, made by pack; where that is empty build/gpu/NAME,
+# after building the programs.
+hora_gpu_choose() {
+  folder=$1
+  if [[ -n $folder ]]; then
+    [[ -d $folder/bin ]] || hora_gpu_stop "$folder holds no programs: make it with pack"
+    return
+  fi
+  folder=$PWD/build/gpu/$2
+  shift 2
+  hora_gpu_build "$@"
+  hora_gpu_link "$folder" "$@"
+}
+
 hora_gpu_use() {
   local folder=$1 torch path part
   torch=$(hora_gpu_torch)
@@ -142,6 +157,7 @@ hora_gpu_names=() hora_gpu_verdicts=()
 # The logs of all steps, one after another, in $OUT/log.txt: what ran is there even where the
 # script is ended.
 hora_gpu_step() {
+  [[ -z ${GPU_ONLY:-} || $1 =~ $GPU_ONLY ]] || return 0
   local name=$1 seconds=$2 status=0 begin=$SECONDS verdict
   shift 2
   {

@@ -21,6 +21,7 @@
 set -euo pipefail
 script=$(realpath "$0")
 OUT=$(realpath -m "${OUT:-$(dirname "$script")/../build/gpu-tests}")
+folder=''
 (($# < 2)) || folder=$(realpath -m "$2")
 cd "$(dirname "$script")/.."
 export OUT
@@ -42,24 +43,19 @@ pack() {
   hora_gpu_size "$1"
 }
 
-# step NAME SECONDS COMMAND...
-step() {
-  [[ -n ${GPU_ONLY:-} && ! $1 =~ $GPU_ONLY ]] || hora_gpu_step "$@"
-}
-
 # One GPU for all ranks, so each virtual node is a communicator of one, unless host_of_rank.sh makes
 # NCCL see several hosts.
 mpi_tests() {
   local program=$1 bin=$2/bin seconds=150 apart=tests/gpu/host_of_rank.sh
   # The log names the GPU and the libraries that were loaded.
-  step "$program, 1 rank" "$seconds" \
+  hora_gpu_step "$program, 1 rank" "$seconds" \
     env HORA_LOG_LEVEL=info "${mpirun[@]}" -np 1 "$bin/$program"
-  step "$program, 2 nodes" "$seconds" \
+  hora_gpu_step "$program, 2 nodes" "$seconds" \
     env HORA_RANKS_PER_NODE=1 "${mpirun[@]}" -np 2 "$bin/$program"
-  step "$program, 1 node of 2" "$seconds" "${mpirun[@]}" -np 2 "$apart" "$bin/$program"
-  step "$program, 4 nodes" "$seconds" \
+  hora_gpu_step "$program, 1 node of 2" "$seconds" "${mpirun[@]}" -np 2 "$apart" "$bin/$program"
+  hora_gpu_step "$program, 4 nodes" "$seconds" \
     env HORA_RANKS_PER_NODE=1 "${mpirun[@]}" -np 4 "$bin/$program"
-  step "$program, 2 nodes of 2" "$seconds" \
+  hora_gpu_step "$program, 2 nodes of 2" "$seconds" \
     env HORA_RANKS_PER_NODE=2 "${mpirun[@]}" -np 4 "$apart" "$bin/$program"
 }
 
@@ -82,17 +78,17 @@ run() {
   nvidia-smi || echo "no nvidia-smi here"
   hora_gpu_show_libraries "$folder" | tee "$OUT/log.txt" || exit 1
 
-  step "batched copy" 120 "$folder/bin/batched_copy_test"
+  hora_gpu_step "batched copy" 120 "$folder/bin/batched_copy_test"
   mpi_tests gpu_collectives_test "$folder"
   mpi_tests gpu_torch_test "$folder"
   local sanitizer tool
   sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
   for tool in memcheck racecheck; do
     if [[ -x $sanitizer ]]; then
-      step "batched copy, $tool" 180 "$sanitizer" --tool "$tool" --error-exitcode 9 \
+      hora_gpu_step "batched copy, $tool" 180 "$sanitizer" --tool "$tool" --error-exitcode 9 \
         "$folder/bin/batched_copy_test"
     else
-      step "batched copy, $tool" 10 bash -c 'echo "no compute-sanitizer here"; exit 77'
+      hora_gpu_step "batched copy, $tool" 10 bash -c 'echo "no compute-sanitizer here"; exit 77'
     fi
   done
   # mpirun ends the job; and, where mpirun lets it, the other rank gets an error of hora's.
@@ -100,12 +96,12 @@ run() {
   local way ranks
   for way in mpirun rank; do
     for ranks in 2 1; do
-      step "a rank killed ($way), $ranks a node" 90 env HORA_RANKS_PER_NODE="$ranks" \
+      hora_gpu_step "a rank killed ($way), $ranks a node" 90 env HORA_RANKS_PER_NODE="$ranks" \
         bash tests/gpu/kill_test.sh "$way" "$folder/bin/kill_peer" "${mpirun[@]}"
     done
   done
   unset HORA_DEVICE_TIMEOUT
-  step "training on digits, 95 %" 240 bash "$script" train "$folder"
+  hora_gpu_step "training on digits, 95 %" 240 bash "$script" train "$folder"
   hora_gpu_results
 }
 
@@ -116,14 +112,8 @@ case ${1:-run} in
     pack "$folder"
     ;;
   run)
-    if (($# > 1)); then
-      [[ -d $folder/bin ]] || hora_gpu_stop "$folder holds no programs: make it with pack"
-      run "$folder"
-    else
-      hora_gpu_build "${programs[@]}"
-      hora_gpu_link build/gpu/programs "${programs[@]}"
-      run "$PWD/build/gpu/programs"
-    fi
+    hora_gpu_choose "$folder" programs "${programs[@]}"
+    run "$folder"
     ;;
   train) # one step, as a command of its own
     hora_gpu_use "$folder"

@@ -41,7 +41,7 @@ class CudaGpu final : public Gpu {
       : index_(index),
         communicator_(connect(nccl_library(), world, ranks_of_node)),
         events_(cuda_runtime(), kEvents),
-        watch_(communicator_, events_, settings.device_timeout, now),
+        watch_(cuda_runtime(), index, communicator_, events_, settings.device_timeout, now),
         port_(cuda_runtime(), nccl_library(), index, communicator_, events_, watch_),
         group_(options, cuda_runtime(), nccl_library(), communicator_, watch_) {}
 

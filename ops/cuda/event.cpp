@@ -4,60 +4,40 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cuda/check.h"
-
 namespace hora {
 
-Event::Event(const CudaFunctions& functions) : functions_(&functions) {
-  cuda_check(functions, functions.event_create(&event_, cudaEventDisableTiming),
+Event::Event(const CudaFunctions& functions) {
+  cudaEvent_t event = nullptr;
+  cuda_check(functions, functions.event_create(&event, cudaEventDisableTiming),
              "cudaEventCreateWithFlags");
-}
-
-Event::Event(Event&& other) noexcept
-    : functions_(other.functions_), event_(std::exchange(other.event_, nullptr)) {}
-
-Event& Event::operator=(Event&& other) noexcept {
-  if (this != &other) {
-    release();
-    functions_ = other.functions_;
-    event_ = std::exchange(other.event_, nullptr);
-  }
-  return *this;
-}
-
-Event::~Event() {
-  release();
-}
-
-void Event::release() noexcept {
-  if (event_ != nullptr) {
-    cuda_check_release(*functions_, functions_->event_destroy(std::exchange(event_, nullptr)),
-                       "cudaEventDestroy");
-  }
+  event_ = Owned<Release>(functions, event);
 }
 
 void Event::record(cudaStream_t stream) {
-  cuda_check(*functions_, functions_->event_record(event_, stream), "cudaEventRecord");
+  const CudaFunctions& functions = event_.functions();
+  cuda_check(functions, functions.event_record(get(), stream), "cudaEventRecord");
 }
 
 bool Event::query() const {
-  const cudaError_t result = functions_->event_query(event_);
+  const CudaFunctions& functions = event_.functions();
+  const cudaError_t result = functions.event_query(get());
   if (result == cudaErrorNotReady) {
     // CUDA keeps it as the last error, where the application's next check would find it.
-    functions_->get_last_error();
+    functions.get_last_error();
     return false;
   }
-  cuda_check(*functions_, result, "cudaEventQuery");
+  cuda_check(functions, result, "cudaEventQuery");
   return true;
 }
 
 void Event::synchronize() const {
-  cuda_check(*functions_, functions_->event_synchronize(event_), "cudaEventSynchronize");
+  const CudaFunctions& functions = event_.functions();
+  cuda_check(functions, functions.event_synchronize(get()), "cudaEventSynchronize");
 }
 
 void wait(cudaStream_t stream, const Event& event) {
-  cuda_check(*event.functions_, event.functions_->stream_wait_event(stream, event.event_, 0),
-             "cudaStreamWaitEvent");
+  const CudaFunctions& functions = event.event_.functions();
+  cuda_check(functions, functions.stream_wait_event(stream, event.get(), 0), "cudaStreamWaitEvent");
 }
 
 struct EventPool::State {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "ops/cuda/functions.h"
+#include "ops/cuda/owned.h"
 
 namespace hora {
 
@@ -15,11 +15,8 @@ class Event {
  public:
   Event() noexcept = default;
   explicit Event(const CudaFunctions& functions);
-  Event(Event&& other) noexcept;
-  Event& operator=(Event&& other) noexcept;
-  ~Event();
 
-  cudaEvent_t get() const noexcept { return event_; }
+  cudaEvent_t get() const noexcept { return event_.get(); }
 
   /// After all work that `stream` holds now. Whoever waits already goes on waiting for the former
   /// record.
@@ -31,10 +28,12 @@ class Event {
 
  private:
   friend void wait(cudaStream_t stream, const Event& event);
-  void release() noexcept;
-
-  const CudaFunctions* functions_ = nullptr;
-  cudaEvent_t event_ = nullptr;
+  struct Release {
+    using Handle = cudaEvent_t;
+    static constexpr auto function = &CudaFunctions::event_destroy;
+    static constexpr auto name = "cudaEventDestroy";
+  };
+  Owned<Release> event_;
 };
 
 /// Work that is enqueued on `stream` from now on runs after the event's last record. Does not block

@@ -1,7 +1,7 @@
 /// Move-only owner of a CUDA stream.
 #pragma once
 
-#include "ops/cuda/functions.h"
+#include "ops/cuda/owned.h"
 
 namespace hora {
 
@@ -13,17 +13,16 @@ class Stream {
   Stream() noexcept = default;
   /// `priority` as CUDA counts: lower numbers go first, 0 is the default.
   Stream(const CudaFunctions& functions, int priority);
-  Stream(Stream&& other) noexcept;
-  Stream& operator=(Stream&& other) noexcept;
-  ~Stream();
 
-  cudaStream_t get() const noexcept { return stream_; }
+  cudaStream_t get() const noexcept { return stream_.get(); }
 
  private:
-  void release() noexcept;
-
-  const CudaFunctions* functions_ = nullptr;
-  cudaStream_t stream_ = nullptr;
+  struct Release {
+    using Handle = cudaStream_t;
+    static constexpr auto function = &CudaFunctions::stream_destroy;
+    static constexpr auto name = "cudaStreamDestroy";
+  };
+  Owned<Release> stream_;
 };
 
 }  // namespace hora

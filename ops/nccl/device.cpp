@@ -2,6 +2,7 @@
 
 #include <hora/error.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,8 @@ bool DeviceWatch::check() {
   const Time time = clock_();
   if (time < next_look_) return true;
   next_look_ = time + kLookInterval;
+  // A thread without a device of its own would take memory of the first one.
+  const DeviceGuard device(cuda_, index_);
   communicator_.check_async();
   while (!pending_.empty() && pending_.front().event->query()) pending_.pop_front();
   if (pending_.empty()) return false;
@@ -48,13 +51,6 @@ std::shared_ptr<DeviceWork> NcclDevice::begin(void* stream) {
   return std::make_shared<StreamOrder>(events_, stream);
 }
 
-bool NcclDevice::check() {
-  if (!watch_.is_due()) return watch_.check();
-  // A thread without a device of its own would take memory of the first one.
-  const DeviceGuard device(cuda_, index_);
-  return watch_.check();
-}
-
 std::byte* NcclDevice::allocate(std::size_t bytes) {
   const DeviceGuard device(cuda_, index_);
   communicator_.wait_ready(std::chrono::steady_clock::now() + kRegistrationLimit);
@@ -65,13 +61,13 @@ std::byte* NcclDevice::allocate(std::size_t bytes) {
 }
 
 void NcclDevice::release(std::byte* data) noexcept {
+  std::optional<DeviceGuard> device;
   try {
-    const DeviceGuard device(cuda_, index_);
-    buffers_.erase(data);
+    device.emplace(cuda_, index_);
   } catch (const Error&) {
     // CUDA is beyond help; so is its memory.
-    buffers_.erase(data);
   }
+  buffers_.erase(data);
 }
 
 }  // namespace hora

@@ -21,11 +21,14 @@ class DeviceWatch {
   using Time = std::chrono::nanoseconds;
   using Clock = Time (*)();
   /// `limit`: how long something may be under way; 0: for ever.
-  DeviceWatch(NcclCommunicator& communicator, EventPool& events, Time limit, Clock clock)
-      : communicator_(communicator), events_(events), limit_(limit), clock_(clock) {}
-
-  /// True where check() would call CUDA or NCCL.
-  bool is_due() const { return !pending_.empty() && clock_() >= next_look_; }
+  DeviceWatch(const CudaFunctions& cuda, int index, NcclCommunicator& communicator,
+              EventPool& events, Time limit, Clock clock)
+      : cuda_(cuda),
+        index_(index),
+        communicator_(communicator),
+        events_(events),
+        limit_(limit),
+        clock_(clock) {}
 
   /// `stream`, always the same one, has been given a collective.
   void add(cudaStream_t stream);
@@ -37,6 +40,8 @@ class DeviceWatch {
     std::shared_ptr<Event> event;
     Time since;
   };
+  const CudaFunctions& cuda_;
+  int index_;
   NcclCommunicator& communicator_;
   EventPool& events_;
   Time limit_;
@@ -61,7 +66,7 @@ class NcclDevice final : public DevicePort {
   std::shared_ptr<DeviceWork> begin(void* stream) override;
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* data) noexcept override;
-  bool check() override;
+  bool check() override { return watch_.check(); }
   void abort() noexcept override { communicator_.abort(); }
 
  private:

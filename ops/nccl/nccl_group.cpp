@@ -13,10 +13,20 @@ namespace {
 /// Before the application's kernels that wait for a place on the device.
 constexpr int kUrgent = -1;
 
-/// Length of every slice of the chunk, the last ones' padding included.
-std::size_t slice_length(const ChunkPart& part) {
-  return slice_range(part.chunk, 0, part.slices).bytes;
-}
+/// A chunk in its slot as NCCL sees it: slices of equal length, the last ones' padding included.
+struct Slices {
+  Slices(const ChunkPart& part, std::byte* memory)
+      : chunk(memory),
+        length(slice_range(part.chunk, 0, part.slices).bytes),
+        count(length / size_of(part.unit.unit.type)),
+        type(to_nccl(part.unit.unit.type)) {}
+  std::byte* at(int slice) const { return chunk + static_cast<std::size_t>(slice) * length; }
+
+  std::byte* chunk;
+  std::size_t length;  ///< bytes of a slice
+  std::size_t count;   ///< elements of a slice
+  ncclDataType_t type;
+};
 
 ncclRedOp_t reduction_of(const BoundUnit& unit) {
   return unit.unit.op == ReduceOp::average ? ncclAvg : ncclSum;
@@ -142,7 +152,7 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
   }
   const auto enqueue = [this, part] {
     const nvtx3::scoped_range range("hora reduce-scatter", nvtx3::payload{part.chunk.bytes});
-    for (const auto& work : part.unit.work) work->wait_ready(collectives_.get());
+    await_tensors(part);
     copy_tensors(part, /*out_of_tensors=*/true);
     scatter(part);
   };
@@ -178,7 +188,7 @@ Completion NcclGroup::all_gather(const ChunkPart& part) {
     gather(part);
   };
   const auto enqueued = [this, part, &own] {
-    for (const auto& work : part.unit.work) work->wait_ready(collectives_.get());
+    if (!part.has_input) await_tensors(part);
     copy_tensors(part, /*out_of_tensors=*/false);
     own.spread.record(collectives_.get());
     const bool is_last = part.chunk.begin + part.chunk.bytes == part.unit.unit.bytes;
@@ -188,6 +198,12 @@ Completion NcclGroup::all_gather(const ChunkPart& part) {
     watch_.add(collectives_.get());
   };
   return launch(enqueue, enqueued);
+}
+
+/// Before the collectives' stream touches the unit's tensors; once for all its chunks.
+void NcclGroup::await_tensors(const ChunkPart& part) {
+  if (part.chunk.begin > 0) return;
+  for (const auto& work : part.unit.work) work->wait_ready(collectives_.get());
 }
 
 /// Between the tensors and the slot's contiguous chunk. A broadcast's tensors are read on the
@@ -213,29 +229,26 @@ void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
 }
 
 void NcclGroup::scatter(const ChunkPart& part) {
-  const Unit& unit = part.unit.unit;
-  std::byte* const chunk = slots_[part.slot].chunk.data();
-  const std::size_t length = slice_length(part);
-  const std::size_t count = length / size_of(unit.type);
-  const auto type = to_nccl(unit.type);
+  const Slices slices(part, slots_[part.slot].chunk.data());
+  ncclComm_t const comm = communicator_.get();
+  cudaStream_t const stream = collectives_.get();
   NcclCallGroup calls(nccl_);
-  if (unit.kind == OperationKind::broadcast) {
+  if (part.unit.unit.kind == OperationKind::broadcast) {
     nccl_check(nccl_,
-               nccl_.broadcast(chunk, chunk, count * static_cast<std::size_t>(part.slices), type,
-                               part.unit.root_local, communicator_.get(), collectives_.get()),
+               nccl_.broadcast(slices.chunk, slices.chunk,
+                               slices.count * static_cast<std::size_t>(part.slices), slices.type,
+                               part.unit.root_local, comm, stream),
                "ncclBroadcast");
   } else if (part.slices == options_.local_size) {
-    std::byte* const mine = chunk + static_cast<std::size_t>(options_.local_rank) * length;
     nccl_check(nccl_,
-               nccl_.reduce_scatter(chunk, mine, count, type, ncclSum, communicator_.get(),
-                                    collectives_.get()),
+               nccl_.reduce_scatter(slices.chunk, slices.at(options_.local_rank), slices.count,
+                                    slices.type, ncclSum, comm, stream),
                "ncclReduceScatter");
   } else {
     for (int s = 0; s < part.slices; ++s) {
-      std::byte* const slice = chunk + static_cast<std::size_t>(s) * length;
       nccl_check(nccl_,
-                 nccl_.reduce(slice, slice, count, type, ncclSum, s, communicator_.get(),
-                              collectives_.get()),
+                 nccl_.reduce(slices.at(s), slices.at(s), slices.count, slices.type, ncclSum, s,
+                              comm, stream),
                  "ncclReduce");
     }
   }
@@ -243,23 +256,20 @@ void NcclGroup::scatter(const ChunkPart& part) {
 }
 
 void NcclGroup::gather(const ChunkPart& part) {
-  const Unit& unit = part.unit.unit;
-  std::byte* const chunk = slots_[part.slot].chunk.data();
-  const std::size_t length = slice_length(part);
-  const std::size_t count = length / size_of(unit.type);
-  const auto type = to_nccl(unit.type);
+  const Slices slices(part, slots_[part.slot].chunk.data());
+  ncclComm_t const comm = communicator_.get();
+  cudaStream_t const stream = collectives_.get();
   NcclCallGroup calls(nccl_);
   if (part.slices == options_.local_size) {
-    const std::byte* const mine = chunk + static_cast<std::size_t>(options_.local_rank) * length;
     nccl_check(nccl_,
-               nccl_.all_gather(mine, chunk, count, type, communicator_.get(), collectives_.get()),
+               nccl_.all_gather(slices.at(options_.local_rank), slices.chunk, slices.count,
+                                slices.type, comm, stream),
                "ncclAllGather");
   } else {
     for (int s = 0; s < part.slices; ++s) {
-      std::byte* const slice = chunk + static_cast<std::size_t>(s) * length;
       nccl_check(
           nccl_,
-          nccl_.broadcast(slice, slice, count, type, s, communicator_.get(), collectives_.get()),
+          nccl_.broadcast(slices.at(s), slices.at(s), slices.count, slices.type, s, comm, stream),
           "ncclBroadcast");
     }
   }

@@ -5,9 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "ops/cuda/device_memory.h"
 #include "ops/cuda/event.h"
-#include "ops/cuda/pinned_memory.h"
+#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/hierarchy/groups.h"
 #include "ops/nccl/communicator.h"
@@ -64,6 +63,7 @@ class NcclGroup final : public LocalGroup {
   /// waited for.
   Completion launch(Step enqueue, Step enqueued, const Event* event = nullptr);
   std::byte* my_slice(const ChunkPart& part);
+  void await_tensors(const ChunkPart& part);
   void copy_tensors(const ChunkPart& part, bool out_of_tensors);
   void scatter(const ChunkPart& part);
   void gather(const ChunkPart& part);

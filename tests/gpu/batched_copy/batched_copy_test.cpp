@@ -9,8 +9,7 @@
 #include <string>
 
 #include "ops/cuda/check.h"
-#include "ops/cuda/device_memory.h"
-#include "ops/cuda/pinned_memory.h"
+#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/gpu/batched_copy/arena.h"
 #include "tests/gpu/batched_copy/device.h"

@@ -6,9 +6,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "ops/cuda/device_memory.h"
 #include "ops/cuda/event.h"
-#include "ops/cuda/pinned_memory.h"
+#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 

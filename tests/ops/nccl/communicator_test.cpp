@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "ops/cuda/device_memory.h"
+#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/ranks.h"
 

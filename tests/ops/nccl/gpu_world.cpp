@@ -14,7 +14,7 @@ struct GpuWorld::Rank {
        const Settings& settings)
       : communicator(gpu.nccl(), id, options.local_size, options.local_rank),
         events(gpu.cuda(), 16),  // as in ops/context: two for each collective under way
-        watch(communicator, events, settings.device_timeout, now),
+        watch(gpu.cuda(), options.device, communicator, events, settings.device_timeout, now),
         port(gpu.cuda(), gpu.nccl(), options.device, communicator, events, watch),
         group(options, gpu.cuda(), gpu.nccl(), communicator, watch) {}
   /// As the owner in ops/context: freeing memory waits for what may never come to an end.

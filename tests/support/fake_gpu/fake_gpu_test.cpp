@@ -7,9 +7,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "ops/cuda/device_memory.h"
 #include "ops/cuda/event.h"
-#include "ops/cuda/pinned_memory.h"
+#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/support/seed.h"
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "ops/cuda/device_memory.h"
 #include "ops/cuda/event.h"
+#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/local/kernels.h"
 #include "ops/nccl/communicator.h"
