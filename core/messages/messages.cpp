@@ -95,7 +95,7 @@ class Decoder {
 
   Signature signature(const wire::Signature* s) {
     if (!s) return {};
-    Signature result{.kind = enumerator<OperationKind>(s->kind(), OperationKind::barrier, "kind"),
+    Signature result{.kind = enumerator<OperationKind>(s->kind(), OperationKind::reduce_scatter, "kind"),
                      .type = enumerator<DataType>(s->type(), DataType::uint8, "type"),
                      .op = enumerator<ReduceOp>(s->op(), ReduceOp::sum, "op"),
                      .device = enumerator<DeviceKind>(s->device(), DeviceKind::cuda, "device"),

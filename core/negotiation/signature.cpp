@@ -10,6 +10,12 @@ std::string_view name_of(OperationKind kind) noexcept {
       return "broadcast";
     case OperationKind::barrier:
       return "barrier";
+    case OperationKind::allgather:
+      return "allgather";
+    case OperationKind::alltoall:
+      return "alltoall";
+    case OperationKind::reduce_scatter:
+      return "reduce_scatter";
   }
   return "unknown operation";
 }

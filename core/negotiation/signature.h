@@ -10,8 +10,24 @@
 namespace hora {
 
 /// The numbers are part of the wire format: append, never reorder.
-enum class OperationKind : std::uint8_t { allreduce = 0, broadcast = 1, barrier = 2 };
+enum class OperationKind : std::uint8_t {
+  allreduce = 0,
+  broadcast = 1,
+  barrier = 2,
+  allgather = 3,
+  alltoall = 4,
+  reduce_scatter = 5,
+};
 std::string_view name_of(OperationKind kind) noexcept;
+
+/// Operations whose result differs by rank, and is memory of its own (core/plan/exchange.h).
+constexpr bool is_exchange(OperationKind kind) {
+  return kind == OperationKind::allgather || kind == OperationKind::alltoall ||
+         kind == OperationKind::reduce_scatter;
+}
+
+/// The first extent in a signature where it may differ by rank.
+inline constexpr std::int64_t kAnyExtent = -1;
 
 /// One rank's idea of a named operation.
 struct Signature {
