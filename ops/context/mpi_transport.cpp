@@ -99,15 +99,15 @@ void MpiTransport::report() const {
 }
 
 EngineParts MpiTransport::parts() {
-  return {.topology = node_.topology,
+  return {.world = {.topology = node_.topology,
+                    .board = &*board_,
+                    .memory = node_.memory.get(),
+                    .data_path = &*pipeline_,
+                    .tree = tree_ ? &*tree_ : nullptr},
           .rank = world_.rank(),
           .settings = settings_,
-          .board = &*board_,
-          .memory = node_.memory.get(),
-          .data_path = &*pipeline_,
           .device = gpu_ ? &gpu_->port() : nullptr,
-          .device_index = gpu_ ? gpu_->index() : 0,
-          .tree = tree_ ? &*tree_ : nullptr};
+          .device_index = gpu_ ? gpu_->index() : 0};
 }
 
 void MpiTransport::disconnect() {

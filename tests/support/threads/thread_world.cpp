@@ -76,14 +76,14 @@ ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) {
       }
       const LocalGroups locals{.memory = &rank.group, .device = rank.device.group};
       rank.pipeline.emplace(pipeline, rank.board, locals, rank.cross ? &*rank.cross : nullptr);
-      rank.engine.emplace(EngineParts{.topology = topology,
+      rank.engine.emplace(EngineParts{.world = {.topology = topology,
+                                                .board = &rank.board,
+                                                .memory = &rank.memory,
+                                                .data_path = &*rank.pipeline,
+                                                .tree = rank.link ? &*rank.link : nullptr},
                                       .rank = static_cast<int>(ranks_.size()) - 1,
                                       .settings = options.settings,
-                                      .board = &rank.board,
-                                      .memory = &rank.memory,
-                                      .data_path = &*rank.pipeline,
-                                      .device = rank.device.port,
-                                      .tree = rank.link ? &*rank.link : nullptr});
+                                      .device = rank.device.port});
     }
   }
   if (!options.engine_threads) return;
