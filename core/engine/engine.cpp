@@ -22,10 +22,7 @@ Engine::Engine(EngineParts parts)
               .settings = parts_.settings,
               .device = parts_.device,
               .departed = [this](const auto& ranks, bool all) { on_departed(ranks, all); },
-              .sets_change =
-                  [this](auto submission, const auto& locations) {
-                    on_sets_change(std::move(submission), locations);
-                  }} {
+              .sets_change = [this](auto submission) { on_sets_change(std::move(submission)); }} {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
   for (const auto& ranks : parts_.world.topology.ranks_of_node) {
     world.ranks.insert(world.ranks.end(), ranks.begin(), ranks.end());

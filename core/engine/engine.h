@@ -76,6 +76,8 @@ class Engine {
   void depart();
   /// Ends the thread.
   void stop();
+  /// After stop(): lets go of the process sets' communicators.
+  void disconnect_sets();
 
   Statistics statistics() const;
   bool poisoned() const { return shared_.poisoned.load(); }
@@ -100,8 +102,7 @@ class Engine {
   SetEngine& set_engine(ProcessSet set) const;
   const Set& known_set(ProcessSet set) const;
   ProcessSet change_sets(Request request);
-  void on_sets_change(std::shared_ptr<Submission> submission,
-                      const std::vector<Location>& locations);
+  void on_sets_change(std::shared_ptr<Submission> submission);
   bool advance_sets_changes();
   void add(SetsChange& change);
   void remove(SetsChange& change);

@@ -96,12 +96,11 @@ void Engine::remove_set(ProcessSet set) {
                       (set == 0 ? " is the world, which stays" : " was removed already"),
                   parts_.rank);
     }
-    if (known.engine && !known.engine->unfinished().empty()) {
+    if (const auto open = known.engine ? known.engine->open_name() : std::nullopt) {
       throw Error(ErrorCode::invalid_use,
-                  "process set " + std::to_string(set) + " cannot be removed: tensor \"" +
-                      known.engine->unfinished().front()->name +
+                  "process set " + std::to_string(set) + " cannot be removed: tensor \"" + *open +
                       "\" is in flight on it: wait for its handle first",
-                  parts_.rank);
+                  parts_.rank, *open);
     }
   }
   Request request{.name = kRemoving, .signature = {}};
@@ -112,8 +111,7 @@ void Engine::remove_set(ProcessSet set) {
   change_sets(std::move(request));
 }
 
-void Engine::on_sets_change(std::shared_ptr<Submission> submission,
-                            const std::vector<Location>& locations) {
+void Engine::on_sets_change(std::shared_ptr<Submission> submission) {
   SetsChange change;
   if (submission->signature.kind == OperationKind::add_process_set) {
     change.plan.topology = restricted(parts_.world.topology, ranks_in(submission->signature));
@@ -121,7 +119,7 @@ void Engine::on_sets_change(std::shared_ptr<Submission> submission,
     if (node >= 0) {
       const int first = change.plan.topology.ranks_of_node[static_cast<std::size_t>(node)].front();
       change.plan.board_owner = parts_.world.topology.local_rank_of(first);
-      change.plan.board = locations[static_cast<std::size_t>(change.plan.board_owner)];
+      change.plan.board = submission->told[static_cast<std::size_t>(change.plan.board_owner)];
     }
   }
   change.submission = std::move(submission);
@@ -162,10 +160,18 @@ void Engine::add(SetsChange& change) {
   sets_.push_back(std::move(set));
 }
 
+void Engine::disconnect_sets() {
+  const std::shared_lock lock(sets_lock_);
+  for (const auto& set : sets_) {
+    if (set->transport) set->transport->disconnect();
+  }
+}
+
 void Engine::remove(SetsChange& change) {
   const std::unique_lock lock(sets_lock_);
   Set& set = *sets_[static_cast<std::size_t>(change.submission->signature.shape.front())];
   set.removed = true;
+  set.transport->disconnect();
   if (!set.engine) return;
   set.engine->fail_undecided(
       Error(ErrorCode::invalid_use, "its process set was removed", parts_.rank));

@@ -32,6 +32,8 @@ class SetTransport {
   /// Goes on without blocking; true when parts() are ready. Throws Error(transport).
   virtual bool poll() = 0;
   virtual SetParts parts() = 0;
+  /// Lets go of communicators; memory stays.
+  virtual void disconnect() = 0;
 };
 
 /// A process set that all ranks of the world have agreed on.

@@ -25,6 +25,7 @@ void Runtime::shutdown() {
   engine_.depart();
   engine_.stop();
   if (engine_.poisoned()) abort("a transport had failed before shutdown");
+  engine_.disconnect_sets();
   transport_->disconnect();
 }
 

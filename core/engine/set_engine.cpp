@@ -202,6 +202,11 @@ std::vector<std::shared_ptr<Submission>> SetEngine::unfinished() const {
   return table_.unfinished();
 }
 
+std::optional<std::string> SetEngine::open_name() const {
+  const std::lock_guard table(table_lock_);
+  return table_.taken();
+}
+
 void SetEngine::close(const Error& error) {
   const std::lock_guard table(table_lock_);
   if (!closed_) closed_ = detached(error);

@@ -27,8 +27,8 @@ struct EngineShared {
   std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is given back
   /// Called with the drive lock held. Some ranks have called shutdown; all have.
   std::function<void(const std::vector<int>& ranks, bool all)> departed;
-  /// A change of the process sets has been agreed on. By local rank: what each told its node.
-  std::function<void(std::shared_ptr<Submission>, const std::vector<Location>&)> sets_change;
+  /// A change of the process sets has been agreed on, and my node's ranks have all read it.
+  std::function<void(std::shared_ptr<Submission>)> sets_change;
 };
 
 /// Thread rule, beside each part. The *table* lock guards names and submissions and is held
@@ -55,6 +55,8 @@ class SetEngine {
   /// Lets go of a submission whose handle an exception has dropped.
   void orphan(const std::shared_ptr<Submission>& submission);
   std::vector<std::shared_ptr<Submission>> unfinished() const;
+  /// A name whose handle is open, if any.
+  std::optional<std::string> open_name() const;
   Statistics statistics() const;
   /// No more can be submitted. The first cause stays.
   void close(const Error& error);
@@ -105,7 +107,6 @@ class SetEngine {
   bool flush_outbox();
   void execute(const LogBatch& batch);
   void execute_decision(const Decision& decision);
-  void take_sets_changes(Batch& batch);
   void run(const Batch& batch);
   BoundUnit bind(Unit unit, const Batch& batch);
   void bind_exchange(BoundUnit& bound, const Submission& mine,

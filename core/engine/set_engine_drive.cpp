@@ -90,23 +90,9 @@ void SetEngine::execute_decision(const Decision& decision) {
     undecided_.fetch_sub(1);
     finish(submission, Error(ErrorCode::mismatch, failed.text, -1, failed.name));
   }
-  take_sets_changes(batch);
   run(batch);
   if (!decision.departed.empty()) shared_.departed(decision.departed, false);
   if (decision.finished) shared_.departed({}, true);
-}
-
-void SetEngine::take_sets_changes(Batch& batch) {
-  for (std::size_t i = 0; i < batch.submissions.size();) {
-    if (!changes_sets(batch.submissions[i]->signature.kind)) {
-      ++i;
-      continue;
-    }
-    const auto at = static_cast<std::ptrdiff_t>(i);
-    shared_.sets_change(batch.submissions[i], batch.locations[i]);
-    batch.submissions.erase(batch.submissions.begin() + at);
-    batch.locations.erase(batch.locations.begin() + at);
-  }
 }
 
 void SetEngine::run(const Batch& batch) {
@@ -135,8 +121,9 @@ BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
   }
   bound.local_size = board_.local_size();
   for (const UnitTensor& tensor : unit.tensors) {
-    const Submission& mine = *batch.submissions[tensor.index];
+    Submission& mine = *batch.submissions[tensor.index];
     const std::vector<Location>& locations = batch.locations[tensor.index];
+    if (changes_sets(unit.kind)) mine.told = locations;
     if (mine.work) bound.work.push_back(mine.work);
     if (is_exchange(unit.kind)) {
       bind_exchange(bound, mine, locations);
@@ -178,7 +165,11 @@ bool SetEngine::fulfil() {
   bool any = false;
   while (!unfulfilled_.empty() && unfulfilled_.front().unit <= completed) {
     for (const auto& submission : unfulfilled_.front().submissions) {
-      finish(submission, std::nullopt);
+      if (changes_sets(submission->signature.kind)) {
+        shared_.sets_change(submission);
+      } else {
+        finish(submission, std::nullopt);
+      }
     }
     unfulfilled_.pop_front();
     any = true;

@@ -70,7 +70,9 @@ struct Submission {
   std::shared_ptr<ExchangeResult> result;
   std::shared_ptr<DeviceWork> work;  ///< of memory on a device
   void* stream = nullptr;            ///< which the result is ordered before
-  ProcessSet changed_set = 0;        ///< of changes of the process sets: which one
+  // Of changes of the process sets:
+  std::vector<Location> told;  ///< by local rank: what each told its node
+  ProcessSet changed_set = 0;  ///< the result
 
   // Guarded by the engine's table lock.
   std::optional<Id> id;  ///< as which I am ready; none: reported by name

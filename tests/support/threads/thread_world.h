@@ -11,6 +11,8 @@
 
 namespace hora::test {
 
+class WireRoom;
+
 /// What gives a rank a device; both outlive the world.
 struct RankDevice {
   DevicePort* port = nullptr;
@@ -40,8 +42,7 @@ class ThreadWorld {
  private:
   struct Rank;
   struct Node;
-  struct Wires;
-  std::unique_ptr<Wires> wires_;
+  std::unique_ptr<WireRoom> room_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };

@@ -1,0 +1,76 @@
+#include "ops/context/set_path.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hora {
+namespace {
+
+/// Sets beside the world have fewer names and shorter queues.
+constexpr int kSetIds = 1024;
+constexpr std::size_t kSetMailbox = std::size_t{64} << 10;
+constexpr std::size_t kSetControl = std::size_t{2} << 20;
+
+}  // namespace
+
+BoardShape board_shape(const Topology& topology, int node, const Settings& settings, bool world) {
+  BoardShape shape;
+  shape.local_size =
+      static_cast<int>(topology.ranks_of_node[static_cast<std::size_t>(node)].size());
+  shape.id_capacity = world ? settings.id_capacity : std::min(settings.id_capacity, kSetIds);
+  shape.single_node = topology.nodes() == 1;
+  if (!world) {
+    shape.mailbox_bytes = kSetMailbox;
+    shape.control_bytes = kSetControl;
+  }
+  // Room for a decision that assigns every id, with a location for each local rank.
+  shape.control_bytes +=
+      static_cast<std::size_t>(shape.id_capacity) * static_cast<std::size_t>(shape.local_size) * 16;
+  return shape;
+}
+
+PipelineOptions pipeline_options(const Topology& topology, int rank) {
+  return {.node = topology.node_of(rank),
+          .nodes = topology.nodes(),
+          .local_rank = topology.local_rank_of(rank),
+          .slices = topology.smallest_node()};
+}
+
+SetPath::SetPath(const SetGround& ground, const Topology& topology, NodeMemory& memory,
+                 NodeBoard board, const Communicator& negotiation, const Communicator& data,
+                 LocalGroup* device)
+    : topology_(topology),
+      memory_(memory),
+      board_(std::move(board)),
+      local_(board_.local_rank(), board_.local_size()) {
+  const PipelineOptions options = pipeline_options(topology_, ground.rank);
+  if (options.nodes > 1) {
+    const auto rank_in_each_node = [&](int local_rank) {
+      std::vector<int> ranks;
+      for (const auto& of_node : topology_.ranks_of_node) {
+        ranks.push_back(of_node[static_cast<std::size_t>(local_rank)]);
+      }
+      return ranks;
+    };
+    if (options.local_rank < options.slices) {
+      messages_.emplace(data, options.node, rank_in_each_node(options.local_rank));
+      cross_.emplace(*messages_, CrossOptions{.algorithm = ground.settings->cross_algorithm,
+                                              .small_message = ground.settings->small_message});
+    }
+    if (options.local_rank == 0) {
+      tree_.emplace(negotiation, rank_in_each_node(0), options.node);
+    }
+  }
+  const LocalGroups locals{.memory = &local_, .device = device};
+  pipeline_.emplace(options, board_, locals, cross_ ? &*cross_ : nullptr);
+}
+
+SetParts SetPath::parts() {
+  return {.topology = topology_,
+          .board = &board_,
+          .memory = &memory_,
+          .data_path = &*pipeline_,
+          .tree = tree_ ? &*tree_ : nullptr};
+}
+
+}  // namespace hora
