@@ -96,8 +96,8 @@ class Decoder {
   Signature signature(const wire::Signature* s) {
     if (!s) return {};
     Signature result{.kind = enumerator<OperationKind>(s->kind(), OperationKind::barrier, "kind"),
-                     .type = enumerator<DataType>(s->type(), DataType::uint8, "type"),
-                     .op = enumerator<ReduceOp>(s->op(), ReduceOp::sum, "op"),
+                     .type = enumerator<DataType>(s->type(), DataType::boolean, "type"),
+                     .op = enumerator<ReduceOp>(s->op(), ReduceOp::adasum, "op"),
                      .device = enumerator<DeviceKind>(s->device(), DeviceKind::cuda, "device"),
                      .root = s->root(),
                      .shape = to_vector(s->shape())};

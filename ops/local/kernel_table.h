@@ -6,16 +6,27 @@
 
 #include <cstddef>
 
+#include "ops/local/scales.h"
+
 namespace hora {
 
-inline constexpr std::size_t kDataTypes = 7;
+inline constexpr std::size_t kDataTypes = 10;
+/// All but adasum, whose number is the last.
+inline constexpr std::size_t kReduceOps = 5;
+
+/// hora::reduce with at least one input and one element.
+using ReduceKernel = void (*)(const std::byte* const* inputs, std::size_t input_count,
+                              std::byte* const* outputs, std::size_t output_count,
+                              std::size_t count, Scales scales);
+
+struct ReduceKernels {
+  ReduceKernel plain_sum;          ///< where Scales::pre is 1, or does not apply
+  ReduceKernel by_op[kReduceOps];  ///< by ReduceOp's number
+};
 
 struct KernelTable {
   const char* instruction_set;
-  /// By DataType's number; hora::reduce with at least one input and one element.
-  void (*reduce[kDataTypes])(const std::byte* const* inputs, std::size_t input_count,
-                             std::byte* const* outputs, std::size_t output_count, std::size_t count,
-                             double scale);
+  ReduceKernels reduce[kDataTypes];  ///< by DataType's number
   /// Copy by non-temporal stores, fenced; any alignment and length.
   void (*stream_copy)(std::byte* out, const std::byte* in, std::size_t bytes);
 };
