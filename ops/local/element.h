@@ -140,5 +140,13 @@ struct Half {
   static Vector scaled(Vector vector, Scalar scale) { return vector * scale; }
 };
 
+/// `count` elements, fewer than a vector; the other lanes are zero.
+template <class E>
+inline typename E::Vector load_partial(const typename E::Stored* from, std::size_t count) {
+  typename E::Stored padded[E::kLanes] = {};
+  __builtin_memcpy(padded, from, count * sizeof(typename E::Stored));
+  return E::load(padded);
+}
+
 }  // namespace
 }  // namespace hora

@@ -6,11 +6,14 @@
 
 #include <cstddef>
 
+#include "ops/local/adasum_values.h"
 #include "ops/local/scales.h"
 
 namespace hora {
 
 inline constexpr std::size_t kDataTypes = 10;
+/// float16, bfloat16, float32, float64: the first ones.
+inline constexpr std::size_t kFloatingTypes = 4;
 /// All but adasum, whose number is the last.
 inline constexpr std::size_t kReduceOps = 5;
 
@@ -24,9 +27,17 @@ struct ReduceKernels {
   ReduceKernel by_op[kReduceOps];  ///< by ReduceOp's number
 };
 
+/// As hora::adasum_dots and hora::adasum_combine.
+struct AdasumKernels {
+  AdasumDots (*dots)(const std::byte* a, const std::byte* b, std::size_t count);
+  void (*combine)(const std::byte* a, const std::byte* b, AdasumFactors factors, std::byte* out,
+                  std::size_t count);
+};
+
 struct KernelTable {
   const char* instruction_set;
-  ReduceKernels reduce[kDataTypes];  ///< by DataType's number
+  ReduceKernels reduce[kDataTypes];      ///< by DataType's number
+  AdasumKernels adasum[kFloatingTypes];  ///< by DataType's number
   /// Copy by non-temporal stores, fenced; any alignment and length.
   void (*stream_copy)(std::byte* out, const std::byte* in, std::size_t bytes);
 };

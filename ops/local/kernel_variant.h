@@ -1,6 +1,7 @@
 /// The kernels themselves. Included once by each kernels_<instruction set>.cpp, which defines
 /// HORA_KERNEL_TABLE and HORA_INSTRUCTION_SET. Everything but the table has internal linkage, and
 /// nothing of the standard library is called (see kernel_table.h).
+#include "ops/local/adasum_kernels.h"
 #include "ops/local/element.h"
 #include "ops/local/kernel_table.h"
 #include "ops/local/operations.h"
@@ -98,6 +99,8 @@ constinit const KernelTable HORA_KERNEL_TABLE = {
      integer<std::int8_t, std::uint8_t>(plain_sum<Plain<std::uint8_t, false>>),
      integer<std::int16_t, std::uint16_t>(reduce_blocks<Plain<std::uint16_t, false>, Sum>),
      kBoolean},
+    {kAdasum<Half<Float16Conversion>>, kAdasum<Half<Bfloat16Conversion>>,
+     kAdasum<Plain<float, true>>, kAdasum<Plain<double, true>>},
     stream_copy};
 
 }  // namespace hora

@@ -35,14 +35,6 @@ inline Factors<E> factors_of(Scales scales) {
   }
 }
 
-/// `count` elements, fewer than a vector; the other lanes are zero.
-template <class E>
-inline typename E::Vector load_partial(const typename E::Stored* from, std::size_t count) {
-  typename E::Stored padded[E::kLanes] = {};
-  __builtin_memcpy(padded, from, count * sizeof(typename E::Stored));
-  return E::load(padded);
-}
-
 /// Elements [i, count), fewer than a vector, of any numbers of inputs and outputs.
 template <class E, class Op>
 void tail(const Bytes* const* inputs, std::size_t input_count, Bytes* const* outputs,
