@@ -69,6 +69,9 @@ Request request(const Context& context, const TensorView& tensor, const Allreduc
     refuse(options.name, "an average of " + std::string(name_of(tensor.type)) +
                              " is not defined: ask for ReduceOp::sum");
   }
+  if (tensor.device.kind != DeviceKind::cpu && tensor.type == DataType::int16) {
+    refuse(options.name, "int16 is reduced on the CPU only: convert the tensor to int32");
+  }
   r.signature.op = options.op;
   return r;
 }

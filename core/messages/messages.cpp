@@ -98,8 +98,8 @@ class Decoder {
     if (!s) return {};
     Signature result{
         .kind = enumerator<OperationKind>(s->kind(), OperationKind::remove_process_set, "kind"),
-        .type = enumerator<DataType>(s->type(), DataType::uint8, "type"),
-        .op = enumerator<ReduceOp>(s->op(), ReduceOp::sum, "op"),
+        .type = enumerator<DataType>(s->type(), DataType::boolean, "type"),
+        .op = enumerator<ReduceOp>(s->op(), ReduceOp::adasum, "op"),
         .device = enumerator<DeviceKind>(s->device(), DeviceKind::cuda, "device"),
         .root = s->root(),
         .shape = to_vector(s->shape()),

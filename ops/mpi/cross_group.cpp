@@ -27,7 +27,7 @@ Completion MessageCrossGroup::allreduce(DataType type, std::span<std::byte> stag
   if (resources_.link().size() == 1) {
     const std::array<const std::byte*, 1> input{staging.data()};
     const std::array<std::byte*, 1> output{staging.data()};
-    reduce(type, input, output, staging.size() / size_of(type), scale);
+    reduce(type, ReduceOp::sum, input, output, staging.size() / size_of(type), {.post = scale});
     return Completion();
   }
   if (staging.size() <= options_.small_message) {

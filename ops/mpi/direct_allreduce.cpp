@@ -57,7 +57,8 @@ void DirectAllreduce::sum_my_segment() {
     return;
   }
   const std::array<std::byte*, 1> output{mine.data()};
-  reduce(type_, workspace().inputs, output, mine.size() / size_of(type_), scale_);
+  reduce(type_, ReduceOp::sum, workspace().inputs, output, mine.size() / size_of(type_),
+         {.post = scale_});
   for (int k = 1; k < members_; ++k) {
     send(workspace().gather_sends, peer(k), kGather, mine);
   }

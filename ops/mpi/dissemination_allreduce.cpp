@@ -70,7 +70,7 @@ void DisseminationAllreduce::sum() {
         blocks((member - me_ + members_) % members_, 1).data();
   }
   const std::array<std::byte*, 1> output{staging_.data()};
-  reduce(type_, inputs, output, staging_.size() / size_of(type_), scale_);
+  reduce(type_, ReduceOp::sum, inputs, output, staging_.size() / size_of(type_), {.post = scale_});
 }
 
 }  // namespace hora

@@ -68,7 +68,8 @@ void RingAllreduce::add(int step) {
   }
   const std::array<const std::byte*, 2> inputs{incoming(step).data(), mine.data()};
   const std::array<std::byte*, 1> output{mine.data()};
-  reduce(type_, inputs, output, mine.size() / size_of(type_), step == steps_ - 1 ? scale_ : 1.0);
+  reduce(type_, ReduceOp::sum, inputs, output, mine.size() / size_of(type_),
+         {.post = step == steps_ - 1 ? scale_ : 1.0});
 }
 
 bool RingAllreduce::reduce_scatter() {

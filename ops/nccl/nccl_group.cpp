@@ -13,13 +13,19 @@ namespace {
 /// Before the application's kernels that wait for a place on the device.
 constexpr int kUrgent = -1;
 
+/// int16, which NCCL does not have, can still be broadcast: as any other type of two bytes.
+ncclDataType_t type_of(const Unit& unit) {
+  const bool only_travels = unit.kind == OperationKind::broadcast;
+  return to_nccl(only_travels && unit.type == DataType::int16 ? DataType::float16 : unit.type);
+}
+
 /// A chunk in its slot as NCCL sees it: slices of equal length, the last ones' padding included.
 struct Slices {
   Slices(const ChunkPart& part, std::byte* memory)
       : chunk(memory),
         length(slice_range(part.chunk, 0, part.slices).bytes),
         count(length / size_of(part.unit.unit.type)),
-        type(to_nccl(part.unit.unit.type)) {}
+        type(type_of(part.unit.unit)) {}
   std::byte* at(int slice) const { return chunk + static_cast<std::size_t>(slice) * length; }
 
   std::byte* chunk;
@@ -117,7 +123,7 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     const nvtx3::scoped_range range("hora collective in the node", nvtx3::payload{unit.unit.bytes});
     cudaStream_t const stream = collectives_.get();
     for (const auto& work : unit.work) work->wait_ready(stream);
-    const auto type = to_nccl(unit.unit.type);
+    const auto type = type_of(unit.unit);
     NcclCallGroup calls(nccl_);
     for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
       std::byte* const data = unit.tensor(i, options_.local_rank);

@@ -147,9 +147,9 @@ void expect_results(const std::vector<Operation>& operations,
   }
 }
 
-constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
-                               DataType::float64, DataType::int32,    DataType::int64,
-                               DataType::uint8};
+constexpr DataType kTypes[] = {
+    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
+    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
 
 // Algorithm, members.
 class CrossGroupTest : public testing::TestWithParam<std::tuple<CrossOptions, int>> {

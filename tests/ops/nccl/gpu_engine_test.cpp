@@ -54,6 +54,15 @@ Bytes whole_numbers(DataType type, std::int64_t count, Random& random) {
       case DataType::uint8:
         put(static_cast<std::uint8_t>(value));
         break;
+      case DataType::int8:
+        put(static_cast<std::int8_t>(value));
+        break;
+      case DataType::int16:
+        put(static_cast<std::int16_t>(value));
+        break;
+      case DataType::boolean:
+        put(value % 2 != 0);
+        break;
     }
   }
   return bytes;
@@ -61,7 +70,7 @@ Bytes whole_numbers(DataType type, std::int64_t count, Random& random) {
 
 constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
                                DataType::float64, DataType::int32,    DataType::int64,
-                               DataType::uint8};
+                               DataType::uint8,   DataType::int8};
 
 class GpuEngine : public testing::TestWithParam<std::vector<int>> {
  protected:

@@ -72,7 +72,8 @@ Completion MeetingCrossGroup::allreduce(DataType type, std::span<std::byte> stag
         std::vector<const std::byte*> inputs;
         for (const auto& part : parts) inputs.push_back(part.data());
         std::byte* output = staging.data();
-        reduce(type, inputs, {&output, 1}, staging.size() / size_of(type), scale);
+        reduce(type, ReduceOp::sum, inputs, {&output, 1}, staging.size() / size_of(type),
+               {.post = scale});
       }));
 }
 
