@@ -27,7 +27,8 @@ class LocalGroup {
   virtual ~LocalGroup() = default;
   /// True: all local ranks must take part in every chunk, and start its steps in one order.
   virtual bool is_collective() const = 0;
-  /// Host memory of at least `bytes` for the slices of `slot`, 64-byte aligned.
+  /// Memory for my slice of the chunk in `slot`, at least `bytes`, 64-byte aligned; where the cross
+  /// group works that it is used with.
   virtual std::byte* staging(std::size_t slot, std::size_t bytes) = 0;
   /// The whole operation inside the node, for a job of one node: the unit summed over (or taken
   /// from the root among) all local ranks, in all of them.

@@ -2,17 +2,27 @@
 
 #include <hora/error.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
 
-#include "ops/local/kernels.h"
 #include "ops/mpi/binomial_broadcast.h"
 #include "ops/mpi/direct_allreduce.h"
 #include "ops/mpi/dissemination_allreduce.h"
 #include "ops/mpi/ring_allreduce.h"
 
 namespace hora {
+
+void MessageCrossGroup::reserve(std::size_t operations, std::size_t staging_bytes) {
+  const int members = resources_.link().size();
+  const std::size_t gathered =
+      DisseminationAllreduce::work_bytes(std::min(staging_bytes, options_.small_message), members);
+  const std::size_t summed = options_.algorithm == CrossAlgorithm::ring
+                                 ? RingAllreduce::work_bytes(staging_bytes, members)
+                                 : DirectAllreduce::work_bytes(staging_bytes, members);
+  resources_.reserve(operations, std::max(gathered, summed));
+}
 
 Completion MessageCrossGroup::allreduce(DataType type, std::span<std::byte> staging, double scale,
                                         std::uint64_t sequence) {
@@ -26,9 +36,8 @@ Completion MessageCrossGroup::allreduce(DataType type, std::span<std::byte> stag
   }
   if (resources_.link().size() == 1) {
     const std::array<const std::byte*, 1> input{staging.data()};
-    const std::array<std::byte*, 1> output{staging.data()};
-    reduce(type, input, output, staging.size() / size_of(type), scale);
-    return Completion();
+    return resources_.space().reduce(type, input, staging.data(), staging.size() / size_of(type),
+                                     scale);
   }
   if (staging.size() <= options_.small_message) {
     return Completion(

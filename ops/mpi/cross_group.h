@@ -10,6 +10,7 @@
 
 #include "ops/hierarchy/groups.h"
 #include "ops/mpi/cross_work.h"
+#include "ops/mpi/host_space.h"
 #include "ops/mpi/point_to_point.h"
 
 namespace hora {
@@ -26,8 +27,13 @@ struct CrossOptions {
 /// newest. Outlives the work that it started. Thread rule: as CrossGroup.
 class MessageCrossGroup : public CrossGroup {
  public:
-  explicit MessageCrossGroup(PointToPoint& link, const CrossOptions& options = {})
-      : resources_(link), options_(options) {}
+  /// Staging lies in `space`, whose memory `link` takes. Both outlive it.
+  explicit MessageCrossGroup(PointToPoint& link, const CrossOptions& options = {},
+                             StagingSpace& space = host_space())
+      : resources_(link, space), options_(options) {}
+
+  /// Takes all memory now that `operations` at once of up to `staging_bytes` work in.
+  void reserve(std::size_t operations, std::size_t staging_bytes);
 
   /// Throws Error(invalid_argument) where the length is no multiple of the element size.
   Completion allreduce(DataType type, std::span<std::byte> staging, double scale,

@@ -25,6 +25,9 @@ class DisseminationAllreduce : public CrossWork {
                          double scale, std::uint64_t sequence);
   bool poll() override;
 
+  /// Memory that an operation works in, beside its staging.
+  static std::size_t work_bytes(std::size_t staging_bytes, int members);
+
  private:
   /// `count` blocks from the first-th on; block k is the staging of member me + k.
   std::span<std::byte> blocks(int first, int count) const;
@@ -32,7 +35,9 @@ class DisseminationAllreduce : public CrossWork {
   /// missing.
   int count_at(int distance) const;
   void send_round();
-  void sum();
+  bool copy_mine();
+  bool gather();
+  void start_sum();
 
   DataType type_;
   std::span<std::byte> staging_;
@@ -40,7 +45,10 @@ class DisseminationAllreduce : public CrossWork {
   int me_;
   int members_;
   std::byte* gathered_;
+  Completion copy_;  // of my staging into its block
+  bool copied_ = false;
   int distance_ = 1;  // of the round under way
+  Completion sum_;
 };
 
 }  // namespace hora

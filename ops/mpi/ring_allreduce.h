@@ -26,6 +26,9 @@ class RingAllreduce : public CrossWork {
                 double scale, std::uint64_t sequence);
   bool poll() override;
 
+  /// Memory that an operation works in, beside its staging.
+  static std::size_t work_bytes(std::size_t staging_bytes, int members);
+
  private:
   /// Segment (me - steps) modulo n; steps in [0, 2n).
   std::span<std::byte> segment_back(int steps) const;
@@ -34,7 +37,8 @@ class RingAllreduce : public CrossWork {
   void post_gather_receives();
   bool reduce_scatter();
   bool all_gather();
-  void add(int step);
+  void start_adding(int step);
+  void go_on();
 
   DataType type_;
   std::span<std::byte> staging_;
@@ -46,8 +50,10 @@ class RingAllreduce : public CrossWork {
   int right_;
   std::size_t longest_segment_;
   std::byte* buffer_;  // two segments
-  int reduced_ = 0;    // steps of the reduce-scatter that are through
-  int gathered_ = 0;   // of the all-gather
+  bool adding_ = false;
+  Completion sum_;
+  int reduced_ = 0;   // steps of the reduce-scatter that are through
+  int gathered_ = 0;  // of the all-gather
 };
 
 }  // namespace hora

@@ -151,7 +151,8 @@ struct OneRank {
         trace(random, slowest),
         local(trace),
         cross(trace),
-        pipeline(options, board[0], {.memory = &local}, options.nodes > 1 ? &cross : nullptr) {}
+        pipeline(options, board[0], {.memory = &local},
+                 {.memory = options.nodes > 1 ? &cross : nullptr}) {}
 
   test::SharedBoard board;
   Trace trace;
@@ -299,7 +300,7 @@ TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
       const PipelineOptions options{
           .node = 0, .nodes = 2, .local_rank = r, .slices = kSlices, .slots = slots};
       pipelines.emplace_back(options, board[r], LocalGroups{.memory = &local},
-                             r < kSlices ? &cross : nullptr);
+                             CrossGroups{.memory = r < kSlices ? &cross : nullptr});
     }
     const std::size_t chunks = 1 + random() % 12;
     std::vector<std::size_t> started(kRanks, 0);

@@ -75,7 +75,9 @@ ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) {
         rank.device = options.device(static_cast<int>(ranks_.size()) - 1, n, local);
       }
       const LocalGroups locals{.memory = &rank.group, .device = rank.device.group};
-      rank.pipeline.emplace(pipeline, rank.board, locals, rank.cross ? &*rank.cross : nullptr);
+      const CrossGroups crosses{.memory = rank.cross ? &*rank.cross : nullptr,
+                                .device = rank.device.cross};
+      rank.pipeline.emplace(pipeline, rank.board, locals, crosses);
       rank.engine.emplace(EngineParts{.topology = topology,
                                       .rank = static_cast<int>(ranks_.size()) - 1,
                                       .settings = options.settings,
