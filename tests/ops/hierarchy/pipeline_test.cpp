@@ -267,8 +267,8 @@ TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   const PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
   PipelineOptions other = options;
   other.local_rank = 1;
-  Pipeline with_slice(options, board[0], {.memory = &local}, &cross);
-  Pipeline without(other, board[1], {.memory = &local}, nullptr);
+  Pipeline with_slice(options, board[0], {.memory = &local}, {.memory = &cross});
+  Pipeline without(other, board[1], {.memory = &local}, {});
   for (Pipeline* pipeline : {&with_slice, &without}) pipeline->start(unit_of(640, 64));
   EXPECT_TRUE(without.advance());
   EXPECT_EQ(without.completed(), 0u);
