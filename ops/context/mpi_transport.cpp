@@ -69,8 +69,7 @@ void MpiTransport::connect_nodes() {
         members.push_back(ranks[static_cast<std::size_t>(my_local_rank_)]);
       }
       messages_.emplace(data_, my_node_, std::move(members));
-      cross_.emplace(*messages_, CrossOptions{.algorithm = settings_.cross_algorithm,
-                                              .small_message = settings_.small_message});
+      cross_.emplace(*messages_, cross_options(settings_));
     }
     if (my_local_rank_ == 0) {
       std::vector<int> leaders;
@@ -78,9 +77,11 @@ void MpiTransport::connect_nodes() {
       tree_.emplace(world_, std::move(leaders), my_node_);
     }
   }
-  gpu_ = make_gpu(world_, node_, options, settings_);
+  gpu_ = make_gpu(world_, node_, options, settings_, messages_ ? &*messages_ : nullptr);
   const LocalGroups locals{.memory = &*local_, .device = gpu_ ? &gpu_->group() : nullptr};
-  pipeline_.emplace(options, *board_, locals, cross_ ? &*cross_ : nullptr);
+  const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr,
+                            .device = gpu_ ? gpu_->cross() : nullptr};
+  pipeline_.emplace(options, *board_, locals, crosses);
   // Nobody may publish on a board that its owner has not seen mapped by all.
   world_.barrier();
 }

@@ -14,6 +14,10 @@
 
 namespace hora {
 
+CrossOptions cross_options(const Settings& settings) {
+  return {.algorithm = settings.cross_algorithm, .small_message = settings.small_message};
+}
+
 void MessageCrossGroup::reserve(std::size_t operations, std::size_t staging_bytes) {
   const int members = resources_.link().size();
   const std::size_t gathered =

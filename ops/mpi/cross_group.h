@@ -21,6 +21,8 @@ struct CrossOptions {
   std::size_t small_message = std::size_t{4} << 10;      ///< up to here: dissemination
 };
 
+CrossOptions cross_options(const Settings& settings);
+
 /// Whatever the algorithm, all members get the same bits, in every run. With direct they do not
 /// depend on how long the staging is, either (dissemination sums in the same order). At most
 /// CrossResources::kWindow sequence numbers may lie between the oldest operation under way and the

@@ -7,8 +7,7 @@
 
 #include "ops/cuda/check.h"
 #include "ops/hierarchy/pipeline.h"
-#include "ops/mpi/cross_group.h"
-#include "ops/nccl/device_space.h"
+#include "ops/nccl/device_cross.h"
 
 namespace hora::test {
 
@@ -20,14 +19,6 @@ struct GpuWorld::Rank {
         watch(gpu.cuda(), options.device, communicator, events, settings.device_timeout, now),
         port(gpu.cuda(), gpu.nccl(), options.device, communicator, events, watch),
         group(options, gpu.cuda(), gpu.nccl(), communicator, watch) {}
-  /// As the owner in ops/context.
-  void connect(FakeGpu& gpu, PointToPoint& messages, const CrossOptions& cross_options,
-               const NcclGroupOptions& options) {
-    space.emplace(gpu.cuda(), options.device, events);
-    link.emplace(gpu.cuda(), options.device, messages);
-    cross.emplace(*link, cross_options, *space);
-    cross->reserve(options.slots, options.slice_bytes());
-  }
   /// As the owner in ops/context: freeing memory waits for what may never come to an end.
   ~Rank() { communicator.abort(); }
   NcclCommunicator communicator;
@@ -35,9 +26,7 @@ struct GpuWorld::Rank {
   DeviceWatch watch;
   NcclDevice port;
   NcclGroup group;
-  std::optional<DeviceSpace> space;
-  std::optional<DeviceLink> link;
-  std::optional<MessageCrossGroup> cross;
+  std::optional<DeviceCross> cross;
 };
 
 GpuWorld::GpuWorld(const GpuWorldOptions& options) {
@@ -68,7 +57,7 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) {
       .engine_threads = options.engine_threads,
       .device = [this](int rank, int, int) {
         Rank& own = *ranks_[static_cast<std::size_t>(rank)];
-        return RankDevice{&own.port, &own.group, own.cross ? &*own.cross : nullptr};
+        return RankDevice{&own.port, &own.group, own.cross ? &own.cross->group() : nullptr};
       }});
 }
 
@@ -77,8 +66,6 @@ void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
   const NcclGroupOptions group{.slices = slices,
                                .slots = PipelineOptions{}.slots,
                                .chunk_bytes = options.settings.chunk_size};
-  const CrossOptions cross{.algorithm = options.settings.cross_algorithm,
-                           .small_message = options.settings.small_message};
   for (int slice = 0; slice < slices; ++slice) {
     std::vector<std::size_t> members;
     std::size_t first = 0;
@@ -94,8 +81,10 @@ void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
     networks_.push_back(std::make_unique<ThreadNetwork>(
         static_cast<int>(members.size()), options.gpu.seed + networks_.size(), inspect));
     for (std::size_t node = 0; node < members.size(); ++node) {
-      ranks_[members[node]]->connect(
-          *gpus_[members[node]], networks_.back()->member(static_cast<int>(node)), cross, group);
+      Rank& rank = *ranks_[members[node]];
+      rank.cross.emplace(gpus_[members[node]]->cuda(), rank.events, group,
+                         networks_.back()->member(static_cast<int>(node)),
+                         cross_options(options.settings));
     }
   }
 }
