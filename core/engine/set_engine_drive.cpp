@@ -114,7 +114,8 @@ void SetEngine::run(const Batch& batch) {
 
 BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
   BoundUnit bound;
-  bound.scale = unit.op == ReduceOp::average ? 1.0 / parts_.topology.size() : 1.0;
+  bound.scale = unit.postscale;
+  if (unit.op == ReduceOp::average) bound.scale /= parts_.topology.size();
   if (unit.kind == OperationKind::broadcast) {
     bound.root_node = parts_.topology.node_of(unit.root);
     bound.root_local = parts_.topology.local_rank_of(unit.root);

@@ -34,9 +34,14 @@ MpiTransport::MpiTransport(int* argc, char*** argv)
   const SetGround ground{
       .rank = world_.rank(), .settings = &settings_, .memory = node_.memory.get()};
   NodeBoard board = make_board();
-  gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, world_.rank()), settings_);
-  path_.emplace(ground, node_.topology, *node_.memory, std::move(board), world_, data_,
-                gpu_ ? &gpu_->group() : nullptr);
+  path_.emplace(ground, node_.topology, *node_.memory, std::move(board), world_, data_);
+  gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, world_.rank()), settings_,
+                  path_->messages());
+  if (gpu_) {
+    path_->connect(&gpu_->group(), gpu_->cross());
+  } else {
+    path_->connect(nullptr, nullptr);
+  }
   sets_.emplace(ground, node_.topology,
                 node_.topology.nodes() > 1 ? Communicator::world() : Communicator(),
                 path_->board());

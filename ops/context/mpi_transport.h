@@ -34,8 +34,8 @@ class MpiTransport final : public Transport {
   Communicator data_;  ///< messages of cross groups, apart from the negotiation's
   Settings settings_;
   NodeDiscovery node_;
-  std::unique_ptr<Gpu> gpu_;
   std::optional<SetPath> path_;  ///< the world's
+  std::unique_ptr<Gpu> gpu_;     ///< uses the path's messages
   std::optional<MpiSets> sets_;
 };
 

@@ -37,32 +37,31 @@ PipelineOptions pipeline_options(const Topology& topology, int rank) {
 }
 
 SetPath::SetPath(const SetGround& ground, const Topology& topology, NodeMemory& memory,
-                 NodeBoard board, const Communicator& negotiation, const Communicator& data,
-                 LocalGroup* device)
-    : topology_(topology),
+                 NodeBoard board, const Communicator& negotiation, const Communicator& data)
+    : options_(pipeline_options(topology, ground.rank)),
+      topology_(topology),
       memory_(memory),
       board_(std::move(board)),
       local_(board_.local_rank(), board_.local_size()) {
-  const PipelineOptions options = pipeline_options(topology_, ground.rank);
-  if (options.nodes > 1) {
-    const auto rank_in_each_node = [&](int local_rank) {
-      std::vector<int> ranks;
-      for (const auto& of_node : topology_.ranks_of_node) {
-        ranks.push_back(of_node[static_cast<std::size_t>(local_rank)]);
-      }
-      return ranks;
-    };
-    if (options.local_rank < options.slices) {
-      messages_.emplace(data, options.node, rank_in_each_node(options.local_rank));
-      cross_.emplace(*messages_, CrossOptions{.algorithm = ground.settings->cross_algorithm,
-                                              .small_message = ground.settings->small_message});
+  if (options_.nodes == 1) return;
+  const auto rank_in_each_node = [&](int local_rank) {
+    std::vector<int> ranks;
+    for (const auto& of_node : topology_.ranks_of_node) {
+      ranks.push_back(of_node[static_cast<std::size_t>(local_rank)]);
     }
-    if (options.local_rank == 0) {
-      tree_.emplace(negotiation, rank_in_each_node(0), options.node);
-    }
+    return ranks;
+  };
+  if (options_.local_rank < options_.slices) {
+    messages_.emplace(data, options_.node, rank_in_each_node(options_.local_rank));
+    cross_.emplace(*messages_, cross_options(*ground.settings));
   }
+  if (options_.local_rank == 0) tree_.emplace(negotiation, rank_in_each_node(0), options_.node);
+}
+
+void SetPath::connect(LocalGroup* device, CrossGroup* device_cross) {
   const LocalGroups locals{.memory = &local_, .device = device};
-  pipeline_.emplace(options, board_, locals, cross_ ? &*cross_ : nullptr);
+  const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device_cross};
+  pipeline_.emplace(options_, board_, locals, crosses);
 }
 
 SetParts SetPath::parts() {

@@ -56,14 +56,20 @@ class SetPath {
   /// The communicators hold all ranks of the world, carry no other messages, and outlive this; they
   /// are not used in a set of one node.
   SetPath(const SetGround& ground, const Topology& topology, NodeMemory& memory, NodeBoard board,
-          const Communicator& negotiation, const Communicator& data, LocalGroup* device);
+          const Communicator& negotiation, const Communicator& data);
 
-  SetParts parts();
   NodeBoard& board() { return board_; }
+  /// Of my cross group; null where I have none.
+  PointToPoint* messages() { return messages_ ? &*messages_ : nullptr; }
+  /// The groups for tensors on this rank's device; null: none, and host memory's cross group.
+  void connect(LocalGroup* device, CrossGroup* device_cross);
+  /// Once connected.
+  SetParts parts();
   /// Before the communicators go.
   void disconnect() { tree_.reset(); }
 
  private:
+  PipelineOptions options_;
   Topology topology_;
   NodeMemory& memory_;
   NodeBoard board_;

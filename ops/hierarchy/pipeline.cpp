@@ -5,18 +5,22 @@
 namespace hora {
 
 Pipeline::Pipeline(const PipelineOptions& options, NodeBoard& board, LocalGroups locals,
-                   CrossGroup* cross)
+                   CrossGroups crosses)
     : options_(options),
       board_(board),
       order_(board.start_order(), board.local_rank() == 0),
       locals_(locals),
-      cross_(cross) {}
+      crosses_(crosses) {
+  if (!crosses_.device) crosses_.device = crosses_.memory;
+}
 
 void Pipeline::start(BoundUnit unit) {
   units_.push_back(std::make_unique<Entry>());
   Entry& entry = *units_.back();
   entry.unit = std::move(unit);
-  entry.local = entry.unit.unit.device == DeviceKind::cpu ? locals_.memory : locals_.device;
+  const bool on_cpu = entry.unit.unit.device == DeviceKind::cpu;
+  entry.local = on_cpu ? locals_.memory : locals_.device;
+  entry.cross = on_cpu ? crosses_.memory : crosses_.device;
 }
 
 std::uint64_t Pipeline::awaited() const {
@@ -54,7 +58,7 @@ bool Pipeline::run_in_node() {
 }
 
 std::size_t Pipeline::chunks_of(const Entry& entry) const {
-  return cross_ || entry.local->is_collective() ? entry.unit.unit.chunks() : 0;
+  return entry.cross || entry.local->is_collective() ? entry.unit.unit.chunks() : 0;
 }
 
 bool Pipeline::may_start(const Entry& entry, StartOrder::Step step) const {
@@ -75,7 +79,7 @@ bool Pipeline::feed() {
       const BoundUnit& unit = entry.unit;
       const Range chunk = chunk_range(unit.unit, entry.next_chunk++);
       const Range slice =
-          cross_ ? slice_range(chunk, options_.local_rank, options_.slices) : Range{};
+          entry.cross ? slice_range(chunk, options_.local_rank, options_.slices) : Range{};
       const std::uint64_t sequence = next_sequence_++;
       const bool has_input =
           unit.unit.kind != OperationKind::broadcast || unit.root_node == options_.node;
@@ -119,10 +123,12 @@ void Pipeline::start_cross(Chunk& chunk) {
   const std::size_t bytes = chunk.part.slice.bytes;
   if (bytes == 0) return;
   const BoundUnit& unit = chunk.entry->unit;
+  CrossGroup& cross = *chunk.entry->cross;
   const std::span<std::byte> staging(chunk.entry->local->staging(chunk.part.slot, bytes), bytes);
-  chunk.completion = unit.unit.kind == OperationKind::broadcast
-                         ? cross_->broadcast(staging, unit.root_node, chunk.sequence)
-                         : cross_->allreduce(unit.unit.type, staging, unit.scale, chunk.sequence);
+  chunk.completion =
+      unit.unit.kind == OperationKind::broadcast
+          ? cross.broadcast(staging, unit.root_node, chunk.sequence)
+          : cross.allreduce({unit.unit.type, unit.unit.op, unit.scale}, staging, chunk.sequence);
 }
 
 bool Pipeline::retire_units() {

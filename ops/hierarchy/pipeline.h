@@ -27,6 +27,14 @@ struct LocalGroups {
   LocalGroup* device = nullptr;
 };
 
+/// The cross groups of a rank, likewise; `device` null: as `memory`, which is null in jobs of one
+/// node and on local ranks without a slice. Their operations are numbered together, and their
+/// staging is that of the local group beside them.
+struct CrossGroups {
+  CrossGroup* memory = nullptr;
+  CrossGroup* device = nullptr;
+};
+
 /// One node: the local group runs each unit whole. Several nodes, for each chunk of a unit:
 ///   reduce-scatter of my slice into a staging slot -> allreduce (or broadcast) of it over my cross
 ///   group -> all-gather from the slot to the node.
@@ -37,8 +45,8 @@ struct LocalGroups {
 /// Thread rule: the thread that holds the engine's lock.
 class Pipeline final : public DataPath {
  public:
-  /// `cross` is null in jobs of one node and on local ranks without a slice.
-  Pipeline(const PipelineOptions& options, NodeBoard& board, LocalGroups locals, CrossGroup* cross);
+  Pipeline(const PipelineOptions& options, NodeBoard& board, LocalGroups locals,
+           CrossGroups crosses);
 
   void start(BoundUnit unit) override;
   bool advance() override;
@@ -53,6 +61,7 @@ class Pipeline final : public DataPath {
   struct Entry {
     BoundUnit unit;
     LocalGroup* local = nullptr;
+    CrossGroup* cross = nullptr;
     std::size_t next_chunk = 0;  ///< to be started
     std::size_t spread = 0;      ///< chunks that are complete
     bool running = false;        ///< in a job of one node
@@ -79,7 +88,7 @@ class Pipeline final : public DataPath {
   NodeBoard& board_;
   StartOrder order_;
   LocalGroups locals_;
-  CrossGroup* cross_;
+  CrossGroups crosses_;
 
   std::deque<std::unique_ptr<Entry>> units_;  ///< started, not done by me
   std::size_t feeding_ = 0;                   ///< first unit in units_ with chunks to start

@@ -54,12 +54,11 @@ class NcclCallGroup {
 
 class NcclGroup::Launch final : public PendingWork {
  public:
-  Launch(NcclGroup& group, Step enqueue, Step enqueued, const Event* event)
+  Launch(NcclGroup& group, Step enqueue, LastStep enqueued)
       : group_(group),
         ticket_(group.next_launch_++),
         enqueue_(std::move(enqueue)),
-        enqueued_(std::move(enqueued)),
-        event_(event) {}
+        enqueued_(std::move(enqueued)) {}
 
   bool poll() override {
     if (stage_ == Stage::queued && group_.launched_ != ticket_) return false;
@@ -70,7 +69,7 @@ class NcclGroup::Launch final : public PendingWork {
     }
     if (stage_ == Stage::taken_in) {
       if (!group_.communicator_.ready()) return false;
-      enqueued_();
+      event_ = enqueued_();
       ++group_.launched_;
       stage_ = Stage::under_way;
     }
@@ -82,10 +81,14 @@ class NcclGroup::Launch final : public PendingWork {
   NcclGroup& group_;
   std::uint64_t ticket_;
   Step enqueue_;
-  Step enqueued_;
-  const Event* event_;
+  LastStep enqueued_;
+  const Event* event_ = nullptr;
   Stage stage_ = Stage::queued;
 };
+
+std::size_t NcclGroupOptions::slice_bytes() const {
+  return slice_range({0, align_up(chunk_bytes)}, 0, slices).bytes;
+}
 
 NcclGroup::NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda,
                      const NcclFunctions& nccl, NcclCommunicator& communicator, DeviceWatch& watch)
@@ -94,28 +97,30 @@ NcclGroup::NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda,
       nccl_(nccl),
       communicator_(communicator),
       watch_(watch),
-      collectives_(cuda, kUrgent),
-      download_(cuda, kUrgent),
-      upload_(cuda, kUrgent) {
-  const auto slices = static_cast<std::size_t>(options_.slices);
-  const std::size_t slice = align_up((align_up(options_.chunk_bytes) + slices - 1) / slices);
+      collectives_(cuda, kUrgentPriority) {
+  if (options_.slots == 0) return;
+  const std::size_t slice = options_.slice_bytes();
   for (std::size_t i = 0; i < options_.slots; ++i) {
-    slots_.push_back({DeviceMemory(cuda_, slices * slice), PinnedMemory(cuda_, slice), Event(cuda_),
-                      Event(cuda_), Event(cuda_), Event(cuda_)});
+    chunks_.emplace_back(cuda_, static_cast<std::size_t>(options_.slices) * slice);
+  }
+  if (options_.device_staging) {
+    staging_ = std::make_unique<DeviceStaging>(cuda_, options_.slots);
+  } else {
+    staging_ = std::make_unique<PinnedStaging>(cuda_, options_.slots, slice);
   }
 }
 
-Completion NcclGroup::launch(Step enqueue, Step enqueued, const Event* event) {
-  return Completion(
-      std::make_unique<Launch>(*this, std::move(enqueue), std::move(enqueued), event));
+Completion NcclGroup::launch(Step enqueue, LastStep enqueued) {
+  return Completion(std::make_unique<Launch>(*this, std::move(enqueue), std::move(enqueued)));
 }
 
 std::byte* NcclGroup::staging(std::size_t index, std::size_t) {
-  return slots_[index].staging.data();
+  return staging_->data(index);
 }
 
-std::byte* NcclGroup::my_slice(const ChunkPart& part) {
-  return slots_[part.slot].chunk.data() + (part.slice.begin - part.chunk.begin);
+std::span<std::byte> NcclGroup::my_slice(const ChunkPart& part) {
+  if (part.slice.bytes == 0) return {};
+  return {chunks_[part.slot].data() + (part.slice.begin - part.chunk.begin), part.slice.bytes};
 }
 
 Completion NcclGroup::run(const BoundUnit& unit) {
@@ -143,18 +148,17 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     }
     calls.end();
   };
-  const auto enqueued = [this, &unit] {
+  const auto enqueued = [this, &unit]() -> const Event* {
     for (const auto& work : unit.work) work->record_done(collectives_.get());
     watch_.add(collectives_.get());
+    return nullptr;
   };
   return launch(enqueue, enqueued);
 }
 
 Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
-  Slot& own = slots_[part.slot];
   if (!part.has_input) {
-    // The network writes into staging next: the last upload must have read it.
-    return launch([] {}, [] {}, &own.uploaded);
+    return launch([] {}, [this, part] { return &staging_->make_room(part.slot, my_slice(part)); });
   }
   const auto enqueue = [this, part] {
     const nvtx3::scoped_range range("hora reduce-scatter", nvtx3::payload{part.chunk.bytes});
@@ -162,46 +166,30 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
     copy_tensors(part, /*out_of_tensors=*/true);
     scatter(part);
   };
-  const auto enqueued = [this, part, &own] {
-    own.scattered.record(collectives_.get());
-    wait(download_.get(), own.scattered);
-    wait(download_.get(), own.uploaded);
-    if (part.slice.bytes > 0) {
-      cuda_check(cuda_,
-                 cuda_.memcpy_async(own.staging.data(), my_slice(part), part.slice.bytes,
-                                    cudaMemcpyDeviceToHost, download_.get()),
-                 "cudaMemcpyAsync from the device");
-    }
-    own.downloaded.record(download_.get());
+  const auto enqueued = [this, part] {
+    const Event& out = staging_->take_out(part.slot, my_slice(part), collectives_.get());
     watch_.add(collectives_.get());
+    return &out;
   };
-  return launch(enqueue, enqueued, &own.downloaded);
+  return launch(enqueue, enqueued);
 }
 
 Completion NcclGroup::all_gather(const ChunkPart& part) {
-  Slot& own = slots_[part.slot];
-  const auto enqueue = [this, part, &own] {
+  const auto enqueue = [this, part] {
     const nvtx3::scoped_range range("hora all-gather", nvtx3::payload{part.chunk.bytes});
-    wait(upload_.get(), own.spread);
-    if (part.slice.bytes > 0) {
-      cuda_check(cuda_,
-                 cuda_.memcpy_async(my_slice(part), own.staging.data(), part.slice.bytes,
-                                    cudaMemcpyHostToDevice, upload_.get()),
-                 "cudaMemcpyAsync to the device");
-    }
-    own.uploaded.record(upload_.get());
-    wait(collectives_.get(), own.uploaded);
+    staging_->bring_in(part.slot, my_slice(part), collectives_.get());
     gather(part);
   };
-  const auto enqueued = [this, part, &own] {
+  const auto enqueued = [this, part]() -> const Event* {
     if (!part.has_input) await_tensors(part);
     copy_tensors(part, /*out_of_tensors=*/false);
-    own.spread.record(collectives_.get());
+    staging_->leave(part.slot, collectives_.get());
     const bool is_last = part.chunk.begin + part.chunk.bytes == part.unit.unit.bytes;
     if (is_last) {
       for (const auto& work : part.unit.work) work->record_done(collectives_.get());
     }
     watch_.add(collectives_.get());
+    return nullptr;
   };
   return launch(enqueue, enqueued);
 }
@@ -220,7 +208,7 @@ void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
       part.unit.root_local != options_.local_rank) {
     return;
   }
-  std::byte* const chunk = slots_[part.slot].chunk.data();
+  std::byte* const chunk = chunks_[part.slot].data();
   std::vector<CopyPiece> pieces;
   for (const Run& run : runs(unit, part.chunk)) {
     std::byte* const tensor = part.unit.tensor(run.tensor, options_.local_rank) + run.range.begin;
@@ -235,7 +223,7 @@ void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
 }
 
 void NcclGroup::scatter(const ChunkPart& part) {
-  const Slices slices(part, slots_[part.slot].chunk.data());
+  const Slices slices(part, chunks_[part.slot].data());
   ncclComm_t const comm = communicator_.get();
   cudaStream_t const stream = collectives_.get();
   NcclCallGroup calls(nccl_);
@@ -262,7 +250,7 @@ void NcclGroup::scatter(const ChunkPart& part) {
 }
 
 void NcclGroup::gather(const ChunkPart& part) {
-  const Slices slices(part, slots_[part.slot].chunk.data());
+  const Slices slices(part, chunks_[part.slot].data());
   ncclComm_t const comm = communicator_.get();
   cudaStream_t const stream = collectives_.get();
   NcclCallGroup calls(nccl_);

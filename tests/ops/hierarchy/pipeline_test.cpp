@@ -117,10 +117,10 @@ struct FakeCross final : CrossGroup {
     std::fill(staging.begin(), staging.end(), std::byte{1});  // the whole slot is there
     return trace.slow([this, at = staging.data()] { trace.crossing.erase(at); });
   }
-  Completion allreduce(DataType type, std::span<std::byte> staging, double scale,
+  Completion allreduce(const Reduction& reduction, std::span<std::byte> staging,
                        std::uint64_t sequence) override {
-    EXPECT_EQ(type, DataType::float64);
-    EXPECT_EQ(scale, 0.125);
+    EXPECT_EQ(reduction.type, DataType::float64);
+    EXPECT_EQ(reduction.scale, 0.125);
     EXPECT_EQ(staging.size() % 8, 0u);
     EXPECT_TRUE(trace.staging_in_use.contains(staging.data()));
     return start(staging, sequence);
@@ -151,7 +151,8 @@ struct OneRank {
         trace(random, slowest),
         local(trace),
         cross(trace),
-        pipeline(options, board[0], {.memory = &local}, options.nodes > 1 ? &cross : nullptr) {}
+        pipeline(options, board[0], {.memory = &local},
+                 {.memory = options.nodes > 1 ? &cross : nullptr}) {}
 
   test::SharedBoard board;
   Trace trace;
@@ -266,8 +267,8 @@ TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   const PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
   PipelineOptions other = options;
   other.local_rank = 1;
-  Pipeline with_slice(options, board[0], {.memory = &local}, &cross);
-  Pipeline without(other, board[1], {.memory = &local}, nullptr);
+  Pipeline with_slice(options, board[0], {.memory = &local}, {.memory = &cross});
+  Pipeline without(other, board[1], {.memory = &local}, {});
   for (Pipeline* pipeline : {&with_slice, &without}) pipeline->start(unit_of(640, 64));
   EXPECT_TRUE(without.advance());
   EXPECT_EQ(without.completed(), 0u);
@@ -299,7 +300,7 @@ TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
       const PipelineOptions options{
           .node = 0, .nodes = 2, .local_rank = r, .slices = kSlices, .slots = slots};
       pipelines.emplace_back(options, board[r], LocalGroups{.memory = &local},
-                             r < kSlices ? &cross : nullptr);
+                             CrossGroups{.memory = r < kSlices ? &cross : nullptr});
     }
     const std::size_t chunks = 1 + random() % 12;
     std::vector<std::size_t> started(kRanks, 0);

@@ -241,7 +241,8 @@ INSTANTIATE_TEST_SUITE_P(Members, AdasumAllreduceTest, testing::Range(1, 10));
 TEST(AdasumAllreduce, RefusesWhatCannotBeRight) {
   auto random = test::generator();
   FakeNetwork network(2, random);
-  CrossResources resources(network.member(0));
+  HostSpace space;
+  CrossResources resources(network.member(0), space);
   alignas(64) std::byte staging[64] = {};
   const auto start = [&](DataType type, std::vector<Range> tensors) {
     AdasumAllreduce(resources, type, staging, std::move(tensors), 0);

@@ -116,7 +116,8 @@ class Members {
                           std::uint64_t sequence) {
     return operation.broadcast_root
                ? group.broadcast(staging, *operation.broadcast_root, sequence)
-               : group.allreduce(operation.type, staging, operation.scale, sequence);
+               : group.allreduce({.type = operation.type, .scale = operation.scale}, staging,
+                                 sequence);
   }
 
   std::mt19937_64& random_;
@@ -251,7 +252,7 @@ TEST(CrossGroup, RefusesWhatCannotBeRight) {
   FakeNetwork network(2, random);
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte staging[64] = {};
-  EXPECT_THROW(group.allreduce(DataType::float32, {staging, 63}, 1.0, 0), Error);
+  EXPECT_THROW(group.allreduce({}, {staging, 63}, 0), Error);
   EXPECT_THROW(group.broadcast({staging, 64}, 2, 0), Error);
   EXPECT_THROW(group.broadcast({staging, 64}, -1, 0), Error);
 }
@@ -262,9 +263,9 @@ TEST(CrossGroup, RefusesATagThatIsInUse) {
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte first[64] = {};
   alignas(64) std::byte second[64] = {};
-  const Completion open = group.allreduce(DataType::float32, first, 1.0, 5);
+  const Completion open = group.allreduce({}, first, 5);
   try {
-    group.allreduce(DataType::float32, second, 1.0, 5 + CrossResources::kWindow);
+    group.allreduce({}, second, 5 + CrossResources::kWindow);
     FAIL() << "two operations with the same tags were started";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_use);

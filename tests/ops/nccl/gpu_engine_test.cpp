@@ -19,10 +19,22 @@ using test::GpuWorldOptions;
 using Random = std::mt19937_64;
 using Bytes = std::vector<std::byte>;
 
-std::string layout_name(const testing::TestParamInfo<std::vector<int>>& info) {
+/// Nodes, and how data travels between them.
+struct Layout {
+  std::vector<int> nodes;
+  bool device_staging = false;
+  CrossAlgorithm algorithm = CrossAlgorithm::direct;
+  std::size_t small_message = 0;
+};
+
+std::string layout_name(const testing::TestParamInfo<Layout>& info) {
+  const Layout& layout = info.param;
   std::string name = "nodes";
-  for (const int size : info.param) name += "_" + std::to_string(size);
-  return name;
+  for (const int size : layout.nodes) name += "_" + std::to_string(size);
+  if (!layout.device_staging) return name;
+  return name + (layout.small_message > 0                     ? "_gpu_dissemination"
+                 : layout.algorithm == CrossAlgorithm::direct ? "_gpu_direct"
+                                                              : "_gpu_ring");
 }
 
 /// Small whole numbers, whose sums are exact in every type.
@@ -72,11 +84,14 @@ constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::
                                DataType::float64, DataType::int32,    DataType::int64,
                                DataType::uint8,   DataType::int8};
 
-class GpuEngine : public testing::TestWithParam<std::vector<int>> {
+class GpuEngine : public testing::TestWithParam<Layout> {
  protected:
   GpuWorldOptions options(std::chrono::microseconds longest_delay = {}) const {
-    GpuWorldOptions result{.node_sizes = GetParam()};
+    GpuWorldOptions result{.node_sizes = GetParam().nodes,
+                           .device_staging = GetParam().device_staging};
     result.settings.chunk_size = 4096;
+    result.settings.cross_algorithm = GetParam().algorithm;
+    result.settings.small_message = GetParam().small_message;
     result.settings.device_timeout = std::chrono::seconds(60);
     result.gpu.seed = test::seed();
     result.gpu.longest_delay = longest_delay;
@@ -87,6 +102,8 @@ class GpuEngine : public testing::TestWithParam<std::vector<int>> {
     for (int rank = 0; rank < world.size(); ++rank) {
       EXPECT_THAT(world.gpu(rank).violations(), testing::IsEmpty());
     }
+    EXPECT_EQ(world.messages() > 0, GetParam().device_staging);
+    EXPECT_EQ(world.misplaced_messages(), 0);
   }
 };
 
@@ -207,8 +224,8 @@ TEST_P(GpuEngine, TheSteadyStateNeverSynchronises) {
 
 TEST_P(GpuEngine, LeavesNothingBehind) {
   GpuWorld world(options());
+  const int ranks = world.size();
   auto random = test::generator();
-  world.on_all_ranks([&](int) {});
   {
     std::vector<std::unique_ptr<DeviceTensor>> tensors;
     for (int rank = 0; rank < world.size(); ++rank) {
@@ -226,17 +243,29 @@ TEST_P(GpuEngine, LeavesNothingBehind) {
     });
   }
   world.end();
-  for (int rank = 0; rank < static_cast<int>(GetParam().size()); ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     EXPECT_EQ(world.gpu(rank).live(), test::LiveHandles{}) << "rank " << rank;
   }
   EXPECT_THAT(world.nccl_errors(), testing::IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuEngine,
-                         testing::Values(std::vector{1}, std::vector{2}, std::vector{3},
-                                         std::vector{4}, std::vector{1, 1}, std::vector{2, 1},
-                                         std::vector{2, 2}, std::vector{1, 3},
-                                         std::vector{1, 1, 1, 1}),
+                         testing::Values(Layout{{1}}, Layout{{2}}, Layout{{3}}, Layout{{4}},
+                                         Layout{{1, 1}}, Layout{{2, 1}}, Layout{{2, 2}},
+                                         Layout{{1, 3}}, Layout{{1, 1, 1, 1}}),
+                         layout_name);
+
+constexpr auto kDirect = CrossAlgorithm::direct;
+constexpr auto kRing = CrossAlgorithm::ring;
+constexpr std::size_t kAllSmall = std::size_t{1} << 20;
+INSTANTIATE_TEST_SUITE_P(DeviceStaging, GpuEngine,
+                         testing::Values(Layout{{1, 1}, true}, Layout{{2, 1}, true},
+                                         Layout{{2, 2}, true}, Layout{{1, 3}, true},
+                                         Layout{{1, 1, 1}, true}, Layout{{2, 2, 2}, true},
+                                         Layout{{1, 1}, true, kRing},
+                                         Layout{{2, 1, 1}, true, kRing},
+                                         Layout{{1, 1}, true, kDirect, kAllSmall},
+                                         Layout{{1, 2, 1}, true, kDirect, kAllSmall}),
                          layout_name);
 
 TEST(GpuEngineOrder, WaitDoesNotWaitForTheGpu) {

@@ -87,6 +87,10 @@ LiveHandles FakeGpu::live() const {
           .registrations = parts_->nccl.registrations()};
 }
 
+bool FakeGpu::owns(const void* data, std::size_t bytes) const {
+  return parts_->device.memory().on_device(data, bytes);
+}
+
 std::vector<std::string> FakeGpu::violations() const {
   return parts_->device.violations();
 }

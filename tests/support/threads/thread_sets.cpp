@@ -56,7 +56,7 @@ SetWires& WireRoom::wires(ProcessSet set, const Topology& topology) {
 }
 
 ThreadPath::ThreadPath(const Topology& topology, int rank, NodeBoard board, SetWires& wires,
-                       LocalGroup* device)
+                       const RankDevice& device)
     : board_(std::move(board)), group_(board_.local_rank(), board_.local_size()) {
   const PipelineOptions options{.node = topology.node_of(rank),
                                 .nodes = topology.nodes(),
@@ -66,8 +66,9 @@ ThreadPath::ThreadPath(const Topology& topology, int rank, NodeBoard board, SetW
     cross_.emplace(*wires.meetings[static_cast<std::size_t>(options.local_rank)], options.node);
   }
   if (options.nodes > 1 && options.local_rank == 0) link_.emplace(wires.post, options.node);
-  const LocalGroups locals{.memory = &group_, .device = device};
-  pipeline_.emplace(options, board_, locals, cross_ ? &*cross_ : nullptr);
+  const LocalGroups locals{.memory = &group_, .device = device.group};
+  const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device.cross};
+  pipeline_.emplace(options, board_, locals, crosses);
 }
 
 BoardShape thread_board_shape(const Topology& topology, int node, const Settings& settings) {
@@ -93,7 +94,7 @@ std::unique_ptr<SetTransport> ThreadSets::begin(const SetPlan& plan) {
                   plan.topology.local_rank_of(rank_), board_.bells().among(members));
   transport->memory.emplace(node_, topology_.local_rank_of(rank_), std::move(members));
   transport->path.emplace(plan.topology, rank_, std::move(board),
-                          room_.wires(plan.id, plan.topology), nullptr);
+                          room_.wires(plan.id, plan.topology), RankDevice{});
   return transport;
 }
 

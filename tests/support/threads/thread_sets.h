@@ -11,6 +11,7 @@
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
 #include "tests/support/threads/heap_memory.h"
+#include "tests/support/threads/thread_world.h"
 #include "tests/support/threads/wires.h"
 
 namespace hora::test {
@@ -36,7 +37,7 @@ class WireRoom {
 class ThreadPath {
  public:
   ThreadPath(const Topology& topology, int rank, NodeBoard board, SetWires& wires,
-             LocalGroup* device);
+             const RankDevice& device);
   NodeBoard& board() { return board_; }
   DataPath& data_path() { return *pipeline_; }
   TreeLink* tree() { return link_ ? &*link_ : nullptr; }

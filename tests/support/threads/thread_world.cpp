@@ -29,7 +29,7 @@ struct ThreadWorld::Rank {
                    : RankDevice{}),
         path(topology, rank,
              NodeBoard(node.words.data()->bytes, node.shape, topology.local_rank_of(rank)),
-             room.wires(0, topology), device.group),
+             room.wires(0, topology), device),
         sets(room, topology, rank, settings, node.memory, path.board()),
         engine(EngineParts{.world = {.topology = topology,
                                      .board = &path.board(),

@@ -13,10 +13,11 @@ namespace hora::test {
 
 class WireRoom;
 
-/// What gives a rank a device; both outlive the world.
+/// What gives a rank a device; all outlive the world.
 struct RankDevice {
   DevicePort* port = nullptr;
   LocalGroup* group = nullptr;
+  CrossGroup* cross = nullptr;  ///< null: that of plain memory
 };
 
 struct ThreadWorldOptions {

@@ -64,7 +64,7 @@ class Attendance final : public PendingWork {
 
 }  // namespace
 
-Completion MeetingCrossGroup::allreduce(DataType type, std::span<std::byte> staging, double scale,
+Completion MeetingCrossGroup::allreduce(const Reduction& reduction, std::span<std::byte> staging,
                                         std::uint64_t sequence) {
   meeting_.bring(node_, sequence, staging);
   return Completion(std::make_unique<Attendance>(
@@ -72,8 +72,8 @@ Completion MeetingCrossGroup::allreduce(DataType type, std::span<std::byte> stag
         std::vector<const std::byte*> inputs;
         for (const auto& part : parts) inputs.push_back(part.data());
         std::byte* output = staging.data();
-        reduce(type, ReduceOp::sum, inputs, {&output, 1}, staging.size() / size_of(type),
-               {.post = scale});
+        reduce(reduction.type, reduction.op, inputs, {&output, 1},
+               staging.size() / size_of(reduction.type), {.post = reduction.scale});
       }));
 }
 

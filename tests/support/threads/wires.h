@@ -63,7 +63,7 @@ class Meeting {
 class MeetingCrossGroup final : public CrossGroup {
  public:
   MeetingCrossGroup(Meeting& meeting, int node) : meeting_(meeting), node_(node) {}
-  Completion allreduce(DataType type, std::span<std::byte> staging, double scale,
+  Completion allreduce(const Reduction& reduction, std::span<std::byte> staging,
                        std::uint64_t sequence) override;
   Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
 
