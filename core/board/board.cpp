@@ -31,7 +31,7 @@ std::size_t page_up(std::size_t bytes) {
 
 struct NodeBoard::Layout {
   std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
-      start_order, end;
+      start_order, exchanges, end;
 };
 
 NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
@@ -49,7 +49,8 @@ NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
   l.mailboxes = page_up(l.arrivals + ring);
   l.control = l.mailboxes + ranks * (sizeof(MailboxHead) + page_up(shape.mailbox_bytes));
   l.start_order = l.control + page_up(shape.control_bytes);
-  l.end = l.start_order + sizeof(StartOrderMemory);
+  l.exchanges = l.start_order + sizeof(StartOrderMemory);
+  l.end = l.exchanges + ranks * sizeof(ExchangeDeskCell);
   return l;
 }
 
@@ -71,7 +72,8 @@ NodeBoard::NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank)
                 reinterpret_cast<SequenceRingEntry*>(memory + layout(shape).arrivals),
                 ring_capacity(shape)),
       control_(memory + layout(shape).control, shape.control_bytes),
-      start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)) {}
+      start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)),
+      exchanges_(reinterpret_cast<ExchangeDeskCell*>(memory + layout(shape).exchanges)) {}
 
 Location& NodeBoard::place(Id id, int local_rank) const {
   return locations_[slot_of(id) * shape_.local_size + local_rank];

@@ -60,7 +60,9 @@ void MpiTransport::connect_nodes() {
   const PipelineOptions options{.node = my_node_,
                                 .nodes = topology.nodes(),
                                 .local_rank = my_local_rank_,
-                                .slices = topology.smallest_node()};
+                                .slices = topology.smallest_node(),
+                                .topology = topology,
+                                .chunk_bytes = settings_.chunk_size};
   local_.emplace(my_local_rank_, board_->local_size());
   if (options.nodes > 1) {
     if (my_local_rank_ < options.slices) {
@@ -80,7 +82,7 @@ void MpiTransport::connect_nodes() {
   }
   gpu_ = make_gpu(world_, node_, options, settings_);
   const LocalGroups locals{.memory = &*local_, .device = gpu_ ? &gpu_->group() : nullptr};
-  pipeline_.emplace(options, *board_, locals, cross_ ? &*cross_ : nullptr);
+  pipeline_.emplace(options, *board_, *node_.memory, locals, cross_ ? &*cross_ : nullptr);
   // Nobody may publish on a board that its owner has not seen mapped by all.
   world_.barrier();
 }

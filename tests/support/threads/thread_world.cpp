@@ -69,13 +69,18 @@ ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) {
         rank.cross.emplace(*wires_->meetings[static_cast<std::size_t>(local)], n);
       }
       if (topology.nodes() > 1 && local == 0) rank.link.emplace(wires_->post, n);
-      const PipelineOptions pipeline{
-          .node = n, .nodes = topology.nodes(), .local_rank = local, .slices = slices};
+      const PipelineOptions pipeline{.node = n,
+                                     .nodes = topology.nodes(),
+                                     .local_rank = local,
+                                     .slices = slices,
+                                     .topology = topology,
+                                     .chunk_bytes = options.settings.chunk_size};
       if (options.device) {
         rank.device = options.device(static_cast<int>(ranks_.size()) - 1, n, local);
       }
       const LocalGroups locals{.memory = &rank.group, .device = rank.device.group};
-      rank.pipeline.emplace(pipeline, rank.board, locals, rank.cross ? &*rank.cross : nullptr);
+      rank.pipeline.emplace(pipeline, rank.board, rank.memory, locals,
+                            rank.cross ? &*rank.cross : nullptr);
       rank.engine.emplace(EngineParts{.topology = topology,
                                       .rank = static_cast<int>(ranks_.size()) - 1,
                                       .settings = options.settings,
