@@ -32,7 +32,7 @@ std::size_t page_up(std::size_t bytes) {
 
 struct NodeBoard::Layout {
   std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
-      start_order, bells, end;
+      start_order, bells, exchanges, end;
 };
 
 NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
@@ -51,7 +51,8 @@ NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
   l.control = l.mailboxes + ranks * (sizeof(MailboxHead) + page_up(shape.mailbox_bytes));
   l.start_order = l.control + page_up(shape.control_bytes);
   l.bells = page_up(l.start_order + sizeof(StartOrderMemory));
-  l.end = l.bells + ranks * sizeof(Bells::Cell);
+  l.exchanges = l.bells + ranks * sizeof(Bells::Cell);
+  l.end = l.exchanges + ranks * sizeof(ExchangeDeskCell);
   return l;
 }
 
@@ -79,7 +80,8 @@ NodeBoard::NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank,
                 ring_capacity(shape)),
       control_(memory + layout(shape).control, shape.control_bytes),
       start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)),
-      bells_(std::move(bells)) {}
+      bells_(std::move(bells)),
+      exchanges_(reinterpret_cast<ExchangeDeskCell*>(memory + layout(shape).exchanges)) {}
 
 Location& NodeBoard::place(Id id, int local_rank) const {
   return locations_[slot_of(id) * shape_.local_size + local_rank];

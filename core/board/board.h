@@ -11,6 +11,8 @@
 
 #include "core/board/bells.h"
 #include "core/board/byte_ring.h"
+#include "core/board/exchange_desk.h"
+#include "core/board/location.h"
 #include "core/board/sequence_ring.h"
 #include "core/board/start_order.h"
 
@@ -28,14 +30,6 @@ constexpr std::uint32_t generation_of(Id id) {
 constexpr Id make_id(int slot, std::uint32_t generation) {
   return (generation << 16) | static_cast<std::uint32_t>(slot);
 }
-
-/// Where a rank's tensor lies: one of its windows, and the byte offset in it.
-struct Location {
-  std::uint32_t window = 0;
-  std::uint32_t reserved = 0;
-  std::uint64_t offset = 0;
-  bool operator==(const Location&) const = default;
-};
 
 /// Ranks a node can have: the width of the ready mask. Larger hosts are split into virtual nodes.
 inline constexpr int kMaxLocalSize = 48;
@@ -121,6 +115,10 @@ class NodeBoard {
 
   /// Steps of the data path that all ranks of the node start in one order.
   StartOrderMemory& start_order() const { return *start_order_; }
+  /// The rounds of exchanges.
+  ExchangeDesk exchange_desk() const {
+    return ExchangeDesk(exchanges_, shape_.local_size, local_rank_);
+  }
 
   // Sleeping and waking.
   using Sleeper = Bells::Sleeper;
@@ -165,6 +163,7 @@ class NodeBoard {
   ByteRing control_;
   StartOrderMemory* start_order_;
   Bells bells_;
+  ExchangeDeskCell* exchanges_;  ///< by local rank
 
   std::uint64_t log_position_ = 0;       ///< mine
   std::uint64_t arrival_position_ = 0;   ///< mine, as leader

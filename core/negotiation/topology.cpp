@@ -64,6 +64,20 @@ Topology restricted(const Topology& world, const std::vector<int>& members) {
   return result;
 }
 
+Topology renumbered(const Topology& topology) {
+  std::vector<int> all;
+  for (const auto& ranks : topology.ranks_of_node)
+    all.insert(all.end(), ranks.begin(), ranks.end());
+  std::sort(all.begin(), all.end());
+  Topology result = topology;
+  for (auto& ranks : result.ranks_of_node) {
+    for (int& rank : ranks) {
+      rank = static_cast<int>(std::lower_bound(all.begin(), all.end(), rank) - all.begin());
+    }
+  }
+  return result;
+}
+
 int tree_parent(int node) {
   return node == 0 ? -1 : node & (node - 1);
 }

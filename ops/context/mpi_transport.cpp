@@ -35,8 +35,8 @@ MpiTransport::MpiTransport(int* argc, char*** argv)
       .rank = world_.rank(), .settings = &settings_, .memory = node_.memory.get()};
   NodeBoard board = make_board();
   path_.emplace(ground, node_.topology, *node_.memory, std::move(board), world_, data_);
-  gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, world_.rank()), settings_,
-                  path_->messages());
+  gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, world_.rank(), settings_),
+                  settings_, path_->messages());
   if (gpu_) {
     path_->connect(&gpu_->group(), gpu_->cross());
   } else {

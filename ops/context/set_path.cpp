@@ -29,16 +29,18 @@ BoardShape board_shape(const Topology& topology, int node, const Settings& setti
   return shape;
 }
 
-PipelineOptions pipeline_options(const Topology& topology, int rank) {
+PipelineOptions pipeline_options(const Topology& topology, int rank, const Settings& settings) {
   return {.node = topology.node_of(rank),
           .nodes = topology.nodes(),
           .local_rank = topology.local_rank_of(rank),
-          .slices = topology.smallest_node()};
+          .slices = topology.smallest_node(),
+          .topology = renumbered(topology),
+          .chunk_bytes = settings.chunk_size};
 }
 
 SetPath::SetPath(const SetGround& ground, const Topology& topology, NodeMemory& memory,
                  NodeBoard board, const Communicator& negotiation, const Communicator& data)
-    : options_(pipeline_options(topology, ground.rank)),
+    : options_(pipeline_options(topology, ground.rank, *ground.settings)),
       topology_(topology),
       memory_(memory),
       board_(std::move(board)),
@@ -61,7 +63,7 @@ SetPath::SetPath(const SetGround& ground, const Topology& topology, NodeMemory& 
 void SetPath::connect(LocalGroup* device, CrossGroup* device_cross) {
   const LocalGroups locals{.memory = &local_, .device = device};
   const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device_cross};
-  pipeline_.emplace(options_, board_, locals, crosses);
+  pipeline_.emplace(options_, board_, memory_, locals, crosses);
 }
 
 SetParts SetPath::parts() {

@@ -47,7 +47,7 @@ class MemberMemory final : public NodeMemory {
 BoardShape board_shape(const Topology& topology, int node, const Settings& settings, bool world);
 
 /// Where `rank` stands in the set, as its data path wants it.
-PipelineOptions pipeline_options(const Topology& topology, int rank);
+PipelineOptions pipeline_options(const Topology& topology, int rank, const Settings& settings);
 
 /// The data path and the negotiation's link of one set, for a member.
 /// Thread rule: the thread that holds the engine's lock.

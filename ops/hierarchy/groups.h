@@ -54,6 +54,11 @@ class CrossGroup {
                                std::uint64_t sequence) = 0;
   /// staging of all nodes = staging of node `root`.
   virtual Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) = 0;
+  /// sends[n] goes to node n, receives[n] is filled by node n: by node, mine unused. Lengths match
+  /// pair by pair; memory stays until completion and may be aligned anyhow.
+  virtual Completion exchange(std::span<const std::span<const std::byte>> sends,
+                              std::span<const std::span<std::byte>> receives,
+                              std::uint64_t sequence) = 0;
 };
 
 }  // namespace hora

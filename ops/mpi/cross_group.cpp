@@ -9,6 +9,7 @@
 
 #include "ops/mpi/binomial_broadcast.h"
 #include "ops/mpi/direct_allreduce.h"
+#include "ops/mpi/direct_exchange.h"
 #include "ops/mpi/dissemination_allreduce.h"
 #include "ops/mpi/ring_allreduce.h"
 
@@ -65,6 +66,22 @@ Completion MessageCrossGroup::broadcast(std::span<std::byte> staging, int root,
     return Completion();
   }
   return Completion(std::make_unique<BinomialBroadcast>(resources_, staging, root, sequence));
+}
+
+Completion MessageCrossGroup::exchange(std::span<const std::span<const std::byte>> sends,
+                                       std::span<const std::span<std::byte>> receives,
+                                       std::uint64_t sequence) {
+  const auto members = static_cast<std::size_t>(resources_.link().size());
+  if (sends.size() != members || receives.size() != members) {
+    throw Error(ErrorCode::invalid_argument, "an exchange among " + std::to_string(members) +
+                                                 " nodes got " + std::to_string(sends.size()) +
+                                                 " sends and " + std::to_string(receives.size()) +
+                                                 " receives: give one of each for each node");
+  }
+  if (members == 1) {
+    return Completion();
+  }
+  return Completion(std::make_unique<DirectExchange>(resources_, sends, receives, sequence));
 }
 
 }  // namespace hora

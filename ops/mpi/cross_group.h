@@ -42,6 +42,10 @@ class MessageCrossGroup : public CrossGroup {
                        std::uint64_t sequence) override;
   /// Throws Error(invalid_argument) for a root that is no member.
   Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
+  /// Throws Error(invalid_argument) where there is not one send and one receive for each member.
+  Completion exchange(std::span<const std::span<const std::byte>> sends,
+                      std::span<const std::span<std::byte>> receives,
+                      std::uint64_t sequence) override;
 
  private:
   CrossResources resources_;

@@ -13,6 +13,7 @@
 #include "ops/hierarchy/memory_group.h"
 #include "tests/core/board/shared_board.h"
 #include "tests/support/seed.h"
+#include "tests/support/threads/heap_memory.h"
 
 namespace hora {
 namespace {
@@ -129,6 +130,11 @@ struct FakeCross final : CrossGroup {
     EXPECT_EQ(root, 1);
     return start(staging, sequence);
   }
+  Completion exchange(std::span<const std::span<const std::byte>>,
+                      std::span<const std::span<std::byte>>, std::uint64_t) override {
+    ADD_FAILURE() << "there is no exchange here";
+    return {};
+  }
 
   Trace& trace;
 };
@@ -151,10 +157,12 @@ struct OneRank {
         trace(random, slowest),
         local(trace),
         cross(trace),
-        pipeline(options, board[0], {.memory = &local},
+        pipeline(options, board[0], memory, {.memory = &local},
                  {.memory = options.nodes > 1 ? &cross : nullptr}) {}
 
   test::SharedBoard board;
+  test::HeapNode node{1};
+  test::HeapMemory memory{node, 0};
   Trace trace;
   FakeLocal local;
   FakeCross cross;
@@ -267,8 +275,10 @@ TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   const PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
   PipelineOptions other = options;
   other.local_rank = 1;
-  Pipeline with_slice(options, board[0], {.memory = &local}, {.memory = &cross});
-  Pipeline without(other, board[1], {.memory = &local}, {});
+  test::HeapNode node(2);
+  test::HeapMemory memory(node, 0);
+  Pipeline with_slice(options, board[0], memory, {.memory = &local}, {.memory = &cross});
+  Pipeline without(other, board[1], memory, {.memory = &local}, {});
   for (Pipeline* pipeline : {&with_slice, &without}) pipeline->start(unit_of(640, 64));
   EXPECT_TRUE(without.advance());
   EXPECT_EQ(without.completed(), 0u);
@@ -290,6 +300,8 @@ TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
     std::deque<Trace> traces;
     std::deque<FakeLocal> locals;
     std::deque<FakeCross> crosses;
+    test::HeapNode node(kRanks);
+    test::HeapMemory memory(node, 0);
     std::deque<Pipeline> pipelines;
     const std::size_t slots = 1 + random() % 4;
     for (int r = 0; r < kRanks; ++r) {
@@ -299,7 +311,7 @@ TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
       FakeCross& cross = crosses.emplace_back(trace);
       const PipelineOptions options{
           .node = 0, .nodes = 2, .local_rank = r, .slices = kSlices, .slots = slots};
-      pipelines.emplace_back(options, board[r], LocalGroups{.memory = &local},
+      pipelines.emplace_back(options, board[r], memory, LocalGroups{.memory = &local},
                              CrossGroups{.memory = r < kSlices ? &cross : nullptr});
     }
     const std::size_t chunks = 1 + random() % 12;

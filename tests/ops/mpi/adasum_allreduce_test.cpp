@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 
+#include "ops/mpi/host_space.h"
 #include "tests/ops/mpi/adasum_model.h"
 #include "tests/ops/mpi/fake_network.h"
 #include "tests/support/seed.h"
@@ -69,10 +70,12 @@ std::vector<std::vector<Bytes>> run(const std::vector<Layout>& layouts,
                                     std::uint64_t first_sequence = CrossResources::kWindow - 1) {
   const std::size_t members = stagings.front().size();
   FakeNetwork network(static_cast<int>(members), random);
+  HostSpace space;
   std::vector<std::unique_ptr<CrossResources>> resources;
   std::vector<std::unique_ptr<AdasumAllreduce>> open;
   for (std::size_t member = 0; member < members; ++member) {
-    resources.push_back(std::make_unique<CrossResources>(network.member(static_cast<int>(member))));
+    resources.push_back(
+        std::make_unique<CrossResources>(network.member(static_cast<int>(member)), space));
     for (std::size_t number = 0; number < layouts.size(); ++number) {
       open.push_back(std::make_unique<AdasumAllreduce>(
           *resources.back(), layouts[number].type, stagings[number][member], layouts[number].ranges,

@@ -55,20 +55,22 @@ SetWires& WireRoom::wires(ProcessSet set, const Topology& topology) {
   return *entry;
 }
 
-ThreadPath::ThreadPath(const Topology& topology, int rank, NodeBoard board, SetWires& wires,
-                       const RankDevice& device)
+ThreadPath::ThreadPath(const Topology& topology, int rank, NodeBoard board, NodeMemory& memory,
+                       SetWires& wires, const Settings& settings, const RankDevice& device)
     : board_(std::move(board)), group_(board_.local_rank(), board_.local_size()) {
   const PipelineOptions options{.node = topology.node_of(rank),
                                 .nodes = topology.nodes(),
                                 .local_rank = topology.local_rank_of(rank),
-                                .slices = topology.smallest_node()};
+                                .slices = topology.smallest_node(),
+                                .topology = renumbered(topology),
+                                .chunk_bytes = settings.chunk_size};
   if (options.nodes > 1 && options.local_rank < options.slices) {
     cross_.emplace(*wires.meetings[static_cast<std::size_t>(options.local_rank)], options.node);
   }
   if (options.nodes > 1 && options.local_rank == 0) link_.emplace(wires.post, options.node);
   const LocalGroups locals{.memory = &group_, .device = device.group};
   const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device.cross};
-  pipeline_.emplace(options, board_, locals, crosses);
+  pipeline_.emplace(options, board_, memory, locals, crosses);
 }
 
 BoardShape thread_board_shape(const Topology& topology, int node, const Settings& settings) {
@@ -93,8 +95,8 @@ std::unique_ptr<SetTransport> ThreadSets::begin(const SetPlan& plan) {
                   thread_board_shape(plan.topology, node, settings_),
                   plan.topology.local_rank_of(rank_), board_.bells().among(members));
   transport->memory.emplace(node_, topology_.local_rank_of(rank_), std::move(members));
-  transport->path.emplace(plan.topology, rank_, std::move(board),
-                          room_.wires(plan.id, plan.topology), RankDevice{});
+  transport->path.emplace(plan.topology, rank_, std::move(board), *transport->memory,
+                          room_.wires(plan.id, plan.topology), settings_, RankDevice{});
   return transport;
 }
 

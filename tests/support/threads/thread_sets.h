@@ -36,8 +36,8 @@ class WireRoom {
 /// One rank's way through one set.
 class ThreadPath {
  public:
-  ThreadPath(const Topology& topology, int rank, NodeBoard board, SetWires& wires,
-             const RankDevice& device);
+  ThreadPath(const Topology& topology, int rank, NodeBoard board, NodeMemory& memory,
+             SetWires& wires, const Settings& settings, const RankDevice& device);
   NodeBoard& board() { return board_; }
   DataPath& data_path() { return *pipeline_; }
   TreeLink* tree() { return link_ ? &*link_ : nullptr; }

@@ -28,8 +28,8 @@ struct ThreadWorld::Rank {
                    ? options.device(rank, topology.node_of(rank), topology.local_rank_of(rank))
                    : RankDevice{}),
         path(topology, rank,
-             NodeBoard(node.words.data()->bytes, node.shape, topology.local_rank_of(rank)),
-             room.wires(0, topology), device),
+             NodeBoard(node.words.data()->bytes, node.shape, topology.local_rank_of(rank)), memory,
+             room.wires(0, topology), settings, device),
         sets(room, topology, rank, settings, node.memory, path.board()),
         engine(EngineParts{.world = {.topology = topology,
                                      .board = &path.board(),
