@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ops/hierarchy/exchange_copy.h"
 #include "ops/local/kernels.h"
 
 namespace hora {
@@ -29,7 +28,8 @@ void ExchangeRun::prepare() {
   const int nodes = site_.topology.nodes();
   const int rank = site_.topology.ranks_of_node[static_cast<std::size_t>(site_.node)]
                                                [static_cast<std::size_t>(site_.local_rank)];
-  result_ = unit_.exchange.result->allocate(map.result_rows(rank), map.result_bytes(rank));
+  const std::size_t bytes = map.result_bytes(rank);
+  result_ = {unit_.exchange.result->allocate(map.result_rows(rank), bytes), bytes};
   for (int node = 0; node < nodes; ++node) {
     outgoing_.push_back(map.stream(site_.node, node));
     incoming_.push_back(map.stream(node, site_.node));

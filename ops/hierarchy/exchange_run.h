@@ -10,6 +10,7 @@
 #include "core/board/exchange_desk.h"
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
+#include "ops/hierarchy/exchange_copy.h"
 #include "ops/hierarchy/exchange_memory.h"
 #include "ops/hierarchy/exchange_sizes.h"
 #include "ops/hierarchy/groups.h"
@@ -85,7 +86,7 @@ class ExchangeRun {
 
   // Once the sizes are known.
   bool prepared_ = false;
-  std::byte* result_ = nullptr;
+  ResultMemory result_;
   std::vector<Stream> outgoing_, incoming_;  ///< by node
   std::size_t stream_chunk_ = 0;             ///< bytes of each stream in one round
   std::size_t stride_ = 0;                   ///< of an owner's slices in memory
