@@ -200,6 +200,7 @@ TEST_P(GpuEngine, TheSteadyStateNeverSynchronises) {
   std::map<std::pair<int, std::string>, int> before;
   for (int rank = 0; rank < world.size(); ++rank) {
     for (const char* call : kSynchronising) before[{rank, call}] = world.gpu(rank).count(call);
+    before[{rank, "memcpy_async"}] = world.gpu(rank).count("memcpy_async");
   }
   constexpr int kRounds = 10;
   run(kRounds);
@@ -208,6 +209,10 @@ TEST_P(GpuEngine, TheSteadyStateNeverSynchronises) {
       const int by_the_test = std::string(call) == "stream_synchronize" ? kRounds : 0;
       EXPECT_EQ(world.gpu(rank).count(call) - before.at({rank, call}), by_the_test)
           << call << " on rank " << rank;
+    }
+    if (GetParam().device_staging) {
+      EXPECT_EQ(world.gpu(rank).count("memcpy_async") - before.at({rank, "memcpy_async"}), kRounds)
+          << "copies beside the test's own";
     }
   }
   expect_no_complaints(world);
