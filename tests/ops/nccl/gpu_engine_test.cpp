@@ -209,6 +209,7 @@ TEST_P(GpuEngine, TheSteadyStateNeverSynchronises) {
   std::map<std::pair<int, std::string>, int> before;
   for (int rank = 0; rank < world.size(); ++rank) {
     for (const char* call : kSynchronising) before[{rank, call}] = world.gpu(rank).count(call);
+    before[{rank, "memcpy_async"}] = world.gpu(rank).count("memcpy_async");
   }
   constexpr int kRounds = 10;
   run(kRounds);
@@ -217,6 +218,10 @@ TEST_P(GpuEngine, TheSteadyStateNeverSynchronises) {
       const int by_the_test = std::string(call) == "stream_synchronize" ? kRounds : 0;
       EXPECT_EQ(world.gpu(rank).count(call) - before.at({rank, call}), by_the_test)
           << call << " on rank " << rank;
+    }
+    if (GetParam().device_staging) {
+      EXPECT_EQ(world.gpu(rank).count("memcpy_async") - before.at({rank, "memcpy_async"}), kRounds)
+          << "copies beside the test's own";
     }
   }
   expect_no_complaints(world);
@@ -260,9 +265,7 @@ constexpr auto kRing = CrossAlgorithm::ring;
 constexpr std::size_t kAllSmall = std::size_t{1} << 20;
 INSTANTIATE_TEST_SUITE_P(DeviceStaging, GpuEngine,
                          testing::Values(Layout{{1, 1}, true}, Layout{{2, 1}, true},
-                                         Layout{{2, 2}, true}, Layout{{1, 3}, true},
-                                         Layout{{1, 1, 1}, true}, Layout{{2, 2, 2}, true},
-                                         Layout{{1, 1}, true, kRing},
+                                         Layout{{2, 2}, true}, Layout{{1, 1, 1}, true},
                                          Layout{{2, 1, 1}, true, kRing},
                                          Layout{{1, 1}, true, kDirect, kAllSmall},
                                          Layout{{1, 2, 1}, true, kDirect, kAllSmall}),
