@@ -59,7 +59,7 @@ std::vector<int> Engine::ranks_of(ProcessSet set) const {
 ProcessSet Engine::change_sets(Request request) {
   const auto submission = submit(std::move(request));
   wait(*submission);
-  return submission->changed_set;
+  return static_cast<ProcessSet>(submission->number);
 }
 
 ProcessSet Engine::add_set(const std::vector<int>& ranks) {
@@ -155,7 +155,7 @@ void Engine::add(SetsChange& change) {
     set->engine = std::make_unique<SetEngine>(set->transport->parts(), shared_);
     engines_.push_back(set->engine.get());
   }
-  change.submission->changed_set = change.plan.id;
+  change.submission->number = static_cast<int>(change.plan.id);
   const std::unique_lock lock(sets_lock_);
   sets_.push_back(std::move(set));
 }

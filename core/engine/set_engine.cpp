@@ -3,6 +3,7 @@
 #include "core/engine/set_engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "core/engine/exchange_header.h"
@@ -115,24 +116,25 @@ void SetEngine::announce(const std::shared_ptr<Submission>& submission) {
   const Id id = *entry.id;
   submission->id = id;
   table_.set_waiting(id, submission);
-  switch (board_.arrive(id, submission->location)) {
-    case NodeBoard::Arrival::complete:
-      if (single_node_) {
-        board_.signal_others();
-        board_.signal(board_.local_rank());
-      } else {
-        board_.signal(0);
-      }
-      return;
-    case NodeBoard::Arrival::waiting:
-      if (board_.watched(id)) board_.signal(0);
-      return;
-    case NodeBoard::Arrival::stale:
-      // The log will say so, and find nothing of mine to report again.
-      table_.set_waiting(id, nullptr);
-      submission->id.reset();
-      return report(*submission);
+  if (arrive(id, submission->location) != NodeBoard::Arrival::stale) return;
+  // The log will say so, and find nothing of mine to report again.
+  table_.set_waiting(id, nullptr);
+  submission->id.reset();
+  report(*submission);
+}
+
+NodeBoard::Arrival SetEngine::arrive(Id id, Location where) {
+  const NodeBoard::Arrival arrival = board_.arrive(id, where);
+  if (arrival == NodeBoard::Arrival::complete) {
+    if (single_node_) board_.signal_others();
+    board_.signal(single_node_ ? board_.local_rank() : 0);
+  } else if (arrival == NodeBoard::Arrival::waiting) {
+    if (board_.watched(id)) board_.signal(0);
+    for (std::uint64_t left = board_.joined_mask(); left != 0; left &= left - 1) {
+      board_.signal(std::countr_zero(left));
+    }
   }
+  return arrival;
 }
 
 void SetEngine::report(Submission& submission) {

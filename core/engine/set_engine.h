@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,9 @@ class SetEngine {
   /// No more can be submitted. The first cause stays.
   void close(const Error& error);
   void tell_departed();
+  /// Says that this rank, which has nothing in flight, has no more to bring. The submission is
+  /// finished when all ranks have said so; its number is the last one.
+  std::shared_ptr<Submission> join();
   /// Waits for peers though nothing is submitted.
   void expect_peers() { undecided_.fetch_add(1); }
   bool waits_for_peers() const { return undecided_.load() > 0; }
@@ -99,6 +103,7 @@ class SetEngine {
   void stage_data(Submission& submission, std::byte* data, Caller caller);
   Range direct_slice(const Submission& submission) const;
   void announce(const std::shared_ptr<Submission>& submission);
+  NodeBoard::Arrival arrive(Id id, Location where);
   void report(Submission& submission);
   void send_mail(const Mail& mail);
   void release(Submission& submission);
@@ -112,6 +117,14 @@ class SetEngine {
   void bind_exchange(BoundUnit& bound, const Submission& mine,
                      const std::vector<Location>& locations);
   bool fulfil();
+
+  // having joined (set_engine_join.cpp)
+  bool stand_in();
+  bool stand_in_for(Id id, const std::string& name);
+  bool may_stand_in() const;
+  std::shared_ptr<Submission> stand_in_submission(Id id, const Signature& signature);
+  void drop_stand_in(Id id);
+  void end_join(int last_joined);
 
   SetParts parts_;
   EngineShared& shared_;
@@ -129,6 +142,8 @@ class SetEngine {
   std::uint64_t units_started_ = 0;
 
   std::atomic<int> undecided_{0};  ///< my submissions that wait for other ranks
+  std::atomic<bool> joined_{false};
+  std::set<Id> refused_;  ///< ids of operations that ended badly, or will, because I have joined
 };
 
 }  // namespace hora

@@ -84,6 +84,11 @@ std::size_t Pipeline::chunks_of(const Entry& entry) const {
   return entry.cross || entry.local->is_collective() ? entry.unit.unit.chunks() : 0;
 }
 
+/// Adasum's factors are of whole tensors: one local rank has all of them.
+int Pipeline::slices_of(const Unit& unit) const {
+  return unit.op == ReduceOp::adasum ? 1 : options_.slices;
+}
+
 bool Pipeline::may_start(const Entry& entry, StartOrder::Step step) const {
   return !entry.local->is_collective() || order_.allows(step);
 }
@@ -108,11 +113,11 @@ bool Pipeline::feed() {
       const BoundUnit& unit = entry.unit;
       const Range chunk = chunk_range(unit.unit, entry.next_chunk++);
       const Range slice =
-          entry.cross ? slice_range(chunk, options_.local_rank, options_.slices) : Range{};
+          entry.cross ? slice_range(chunk, options_.local_rank, slices_of(unit.unit)) : Range{};
       const std::uint64_t sequence = next_sequence_++;
       const bool has_input =
           unit.unit.kind != OperationKind::broadcast || unit.root_node == options_.node;
-      const ChunkPart part{unit,     chunk, options_.slices, slice, sequence % options_.slots,
+      const ChunkPart part{unit,     chunk, slices_of(unit.unit), slice, sequence % options_.slots,
                            has_input};
       note_start(entry, StartOrder::Step::reduce_scatter);
       Completion completion = entry.local->reduce_scatter(part);
@@ -169,10 +174,16 @@ void Pipeline::start_cross(Chunk& chunk) {
   const BoundUnit& unit = chunk.entry->unit;
   CrossGroup& cross = *chunk.entry->cross;
   const std::span<std::byte> staging(chunk.entry->local->staging(chunk.part.slot, bytes), bytes);
-  chunk.completion =
-      unit.unit.kind == OperationKind::broadcast
-          ? cross.broadcast(staging, unit.root_node, chunk.sequence)
-          : cross.allreduce({unit.unit.type, unit.unit.op, unit.scale}, staging, chunk.sequence);
+  if (unit.unit.kind == OperationKind::broadcast) {
+    chunk.completion = cross.broadcast(staging, unit.root_node, chunk.sequence);
+  } else if (unit.unit.op == ReduceOp::adasum) {
+    std::vector<Range> tensors;
+    for (const UnitTensor& tensor : unit.unit.tensors) tensors.push_back(tensor.range);
+    chunk.completion = cross.adasum(unit.unit.type, staging, std::move(tensors), chunk.sequence);
+  } else {
+    chunk.completion =
+        cross.allreduce({unit.unit.type, unit.unit.op, unit.scale}, staging, chunk.sequence);
+  }
 }
 
 bool Pipeline::is_complete(const Entry& entry) const {

@@ -97,6 +97,7 @@ class Pipeline final : public DataPath {
   bool retire_units();
   bool is_complete(const Entry& entry) const;
   std::size_t chunks_of(const Entry& entry) const;
+  int slices_of(const Unit& unit) const;
 
   PipelineOptions options_;
   NodeBoard& board_;
