@@ -111,8 +111,10 @@ void Engine::announce(const std::shared_ptr<Submission>& submission) {
   const Id id = *entry.id;
   submission->id = id;
   table_.set_waiting(id, submission);
+  parts_.trace.marked(submission->name, "ready");
   switch (board_.arrive(id, submission->location)) {
     case NodeBoard::Arrival::complete:
+      parts_.trace.marked(submission->name, "last of the node");
       if (single_node_) {
         board_.signal_others();
         board_.signal(board_.local_rank());
@@ -132,6 +134,7 @@ void Engine::announce(const std::shared_ptr<Submission>& submission) {
 }
 
 void Engine::report(Submission& submission) {
+  parts_.trace.marked(submission.name, "reported");
   send_mail({.kind = MailKind::report,
              .name = submission.name,
              .signature = submission.signature,

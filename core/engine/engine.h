@@ -23,6 +23,7 @@
 #include "core/engine/submission.h"
 #include "core/engine/tree_link.h"
 #include "core/negotiation/topology.h"
+#include "core/trace/tracer.h"
 
 namespace hora {
 
@@ -37,6 +38,7 @@ struct EngineParts {
   DevicePort* device = nullptr;  ///< where this process has one
   int device_index = 0;
   TreeLink* tree = nullptr;  ///< leaders of jobs of several nodes only
+  Tracer trace = {};
 };
 
 /// Two locks. The *table* lock guards names and submissions and is held briefly. The *drive* lock

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "core/engine/engine.h"
+#include "core/engine/trace_hooks.h"
 #include "core/log.h"
 #include "core/negotiation/mismatch.h"
 
@@ -75,6 +76,7 @@ void Engine::execute_decision(const Decision& decision) {
     }
     submission->decided = true;
     submission->decided_at = now();
+    trace_decided(parts_.trace, *submission);
     batch.submissions.push_back(std::move(submission));
   };
   {
@@ -103,6 +105,7 @@ void Engine::execute_decision(const Decision& decision) {
     }
     if (!submission) continue;
     undecided_.fetch_sub(1);
+    trace_failed(parts_.trace, *submission);
     finish(submission, Error(ErrorCode::mismatch, failed.text, -1, failed.name));
   }
   run(batch);
@@ -129,12 +132,14 @@ void Engine::run(const Batch& batch) {
     for (const UnitTensor& tensor : unit.tensors) {
       entry.submissions.push_back(batch.submissions[tensor.index]);
     }
+    trace_unit(parts_.trace, entry.unit, unit, entry.submissions);
     parts_.data_path->start(bind(std::move(unit), batch));
   }
 }
 
 BoundUnit Engine::bind(Unit unit, const Batch& batch) {
   BoundUnit bound;
+  bound.number = units_started_;
   bound.scale = unit.op == ReduceOp::average ? 1.0 / parts_.topology.size() : 1.0;
   bound.root_node = node_of_rank_[static_cast<std::size_t>(unit.root)];
   bound.root_local = local_rank_of_rank_[static_cast<std::size_t>(unit.root)];
@@ -160,6 +165,7 @@ bool Engine::fulfil() {
   const std::uint64_t completed = parts_.data_path->completed();
   bool any = false;
   while (!unfulfilled_.empty() && unfulfilled_.front().unit <= completed) {
+    parts_.trace.completed(unfulfilled_.front().unit);
     for (const auto& submission : unfulfilled_.front().submissions) {
       finish(submission, std::nullopt);
     }

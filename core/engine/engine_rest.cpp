@@ -65,6 +65,7 @@ void Engine::complain_about_overdue() {
   for (const auto& submission : table_.unfinished()) {
     if (submission->decided || !submission->announced() || submission->overdue_at > time) continue;
     submission->overdue_at = time + parts_.settings.stall_warning;
+    parts_.trace.marked(submission->name, "overdue");
     send_mail(
         {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
   }

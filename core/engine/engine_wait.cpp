@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/engine/engine.h"
+#include "core/engine/trace_hooks.h"
 
 namespace hora {
 
@@ -44,6 +45,7 @@ void Engine::submit_and_wait(std::string name, Signature signature, std::byte* d
     if (lock) {
       const DriverSeat seat(*this, std::move(lock));
       submission = submit(std::move(name), std::move(signature), data, stream, Caller::waits);
+      const TracedWait blocked(parts_.trace, *submission);
       drive_until_finished(*submission);
     }
   }
@@ -53,6 +55,7 @@ void Engine::submit_and_wait(std::string name, Signature signature, std::byte* d
 }
 
 void Engine::wait(Submission& submission) {
+  const TracedWait blocked(parts_.trace, submission);
   if (!submission.finished() && single_node_) {
     std::unique_lock lock(drive_lock_, std::try_to_lock);
     if (lock) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -12,6 +13,8 @@ namespace hora {
 class DeviceWork;
 
 struct BoundUnit {
+  /// 1, 2, ... in the order of start; 0: not known.
+  std::uint64_t number = 0;
   Unit unit;
   double scale = 1.0;  ///< applied once to the complete sum
   int root_node = 0;   ///< of broadcasts

@@ -118,7 +118,8 @@ std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& no
                                  .local_size = static_cast<int>(ranks.size()),
                                  .slices = pipeline.slices,
                                  .slots = pipeline.nodes > 1 ? pipeline.slots : 0,
-                                 .chunk_bytes = settings.chunk_size};
+                                 .chunk_bytes = settings.chunk_size,
+                                 .trace = pipeline.trace};
   return std::make_unique<CudaGpu>(world, ranks, index, options, settings);
 }
 

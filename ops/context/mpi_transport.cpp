@@ -5,7 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "core/engine/trace_hooks.h"
 #include "core/log.h"
+#include "core/trace/timeline_path.h"
 #include "ops/context/process_tuning.h"
 #include "ops/context/settings_agreement.h"
 #include "ops/local/kernels.h"
@@ -36,6 +38,20 @@ MpiTransport::MpiTransport(int* argc, char*** argv)
   make_board();
   connect_nodes();
   report();
+  start_timeline();
+}
+
+/// HORA_TIMELINE. Collective: a rank whose file cannot be written is an error on all.
+void MpiTransport::start_timeline() {
+  if (settings_.timeline.empty()) return;
+  std::string problem;
+  try {
+    trace_.start(timeline_file(settings_.timeline, world_.rank()),
+                 identity_of(node_.topology, world_.rank()));
+  } catch (const Error& error) {
+    problem = std::string("HORA_TIMELINE: ") + error.what();
+  }
+  throw_together(world_, problem, ErrorCode::invalid_setting);
 }
 
 /// The leader's first window holds the board; everybody of the node has that window mapped.
@@ -60,7 +76,8 @@ void MpiTransport::connect_nodes() {
   const PipelineOptions options{.node = my_node_,
                                 .nodes = topology.nodes(),
                                 .local_rank = my_local_rank_,
-                                .slices = topology.smallest_node()};
+                                .slices = topology.smallest_node(),
+                                .trace = Tracer(&trace_)};
   local_.emplace(my_local_rank_, board_->local_size());
   if (options.nodes > 1) {
     if (my_local_rank_ < options.slices) {
@@ -107,7 +124,8 @@ EngineParts MpiTransport::parts() {
           .data_path = &*pipeline_,
           .device = gpu_ ? &gpu_->port() : nullptr,
           .device_index = gpu_ ? gpu_->index() : 0,
-          .tree = tree_ ? &*tree_ : nullptr};
+          .tree = tree_ ? &*tree_ : nullptr,
+          .trace = Tracer(&trace_)};
 }
 
 void MpiTransport::disconnect() {

@@ -31,6 +31,7 @@ class MpiTransport final : public Transport {
   void make_board();
   void connect_nodes();
   void report() const;
+  void start_timeline();
 
   // In the order in which they are needed; destroyed in reverse.
   std::unique_ptr<MpiEnvironment> environment_;
@@ -38,6 +39,7 @@ class MpiTransport final : public Transport {
   Communicator data_;  ///< messages of cross groups, apart from the negotiation's
   Settings settings_;
   NodeDiscovery node_;
+  Trace trace_;
   int my_node_ = 0;
   int my_local_rank_ = 0;
   std::optional<NodeBoard> board_;

@@ -31,6 +31,7 @@ bool Pipeline::advance() {
   while (!chunks_.empty() && chunks_.front().stage == Stage::local_out &&
          chunks_.front().completion.poll()) {
     ++chunks_.front().entry->spread;
+    trace(chunks_.front().part, ChunkStage::done);
     chunks_.pop_front();
     progress = true;
   }
@@ -42,6 +43,7 @@ bool Pipeline::run_in_node() {
   while (!units_.empty()) {
     Entry& entry = *units_.front();
     if (!entry.running) {
+      options_.trace.started(entry.unit.number);
       entry.in_node = entry.local->run(entry.unit);
       entry.running = true;
     }
@@ -82,6 +84,7 @@ bool Pipeline::feed() {
       const ChunkPart part{unit,     chunk, options_.slices, slice, sequence % options_.slots,
                            has_input};
       note_start(entry, StartOrder::Step::reduce_scatter);
+      trace(part, ChunkStage::local_in);
       Completion completion = entry.local->reduce_scatter(part);
       chunks_.push_back({&entry, sequence, part, Stage::local_in, std::move(completion)});
       any = true;
@@ -94,19 +97,25 @@ bool Pipeline::step(Chunk& chunk) {
   bool any = false;
   if (chunk.stage == Stage::local_in && chunk.completion.poll()) {
     chunk.stage = Stage::between;
+    trace(chunk.part, ChunkStage::ready);
     any = true;
   }
   // Cross operations start in the order of their sequence on every node.
   if (chunk.stage == Stage::between && chunk.sequence == next_cross_) {
     ++next_cross_;
+    trace(chunk.part, ChunkStage::cross);
     start_cross(chunk);
     chunk.stage = Stage::cross;
     any = true;
   }
-  if (chunk.stage == Stage::cross && chunk.completion.poll()) chunk.stage = Stage::crossed;
+  if (chunk.stage == Stage::cross && chunk.completion.poll()) {
+    chunk.stage = Stage::crossed;
+    trace(chunk.part, ChunkStage::ready);
+  }
   if (chunk.stage == Stage::crossed && chunk.sequence == next_out_ &&
       may_start(*chunk.entry, StartOrder::Step::all_gather)) {
     ++next_out_;
+    trace(chunk.part, ChunkStage::local_out);
     note_start(*chunk.entry, StartOrder::Step::all_gather);
     chunk.completion = chunk.entry->local->all_gather(chunk.part);
     chunk.stage = Stage::local_out;
@@ -136,6 +145,10 @@ bool Pipeline::retire_units() {
   }
   if (any) board_.set_done(done_);
   return any;
+}
+
+void Pipeline::trace(const ChunkPart& part, ChunkStage stage) const {
+  options_.trace.chunk({part.unit.number, part.chunk.begin, part.chunk.bytes, part.slot}, stage);
 }
 
 }  // namespace hora

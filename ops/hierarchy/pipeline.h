@@ -9,6 +9,7 @@
 #include "core/board/board.h"
 #include "core/board/start_order.h"
 #include "core/engine/data_path.h"
+#include "core/trace/tracer.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora {
@@ -19,6 +20,7 @@ struct PipelineOptions {
   int local_rank = 0;
   int slices = 1;         ///< local ranks that take part between nodes: the smallest node's size
   std::size_t slots = 4;  ///< chunks under way at once between nodes
+  Tracer trace = {};
 };
 
 /// The local groups of a node, by where a unit's memory lies. `device` is null where there is none.
@@ -73,6 +75,7 @@ class Pipeline final : public DataPath {
   bool may_start(const Entry& entry, StartOrder::Step step) const;
   void note_start(const Entry& entry, StartOrder::Step step);
   bool retire_units();
+  void trace(const ChunkPart& part, ChunkStage stage) const;
   std::size_t chunks_of(const Entry& entry) const;
 
   PipelineOptions options_;

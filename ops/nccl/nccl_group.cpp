@@ -13,6 +13,11 @@ namespace {
 /// Before the application's kernels that wait for a place on the device.
 constexpr int kUrgent = -1;
 
+/// Rows of the timeline.
+constexpr std::string_view kCollectivesRow = "GPU: collectives";
+constexpr std::string_view kDownloadRow = "GPU: download";
+constexpr std::string_view kUploadRow = "GPU: upload";
+
 /// A chunk in its slot as NCCL sees it: slices of equal length, the last ones' padding included.
 struct Slices {
   Slices(const ChunkPart& part, std::byte* memory)
@@ -90,7 +95,8 @@ NcclGroup::NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda,
       watch_(watch),
       collectives_(cuda, kUrgent),
       download_(cuda, kUrgent),
-      upload_(cuda, kUrgent) {
+      upload_(cuda, kUrgent),
+      trace_(options.trace, cuda, options.device) {
   const auto slices = static_cast<std::size_t>(options_.slices);
   const std::size_t slice = align_up((align_up(options_.chunk_bytes) + slices - 1) / slices);
   for (std::size_t i = 0; i < options_.slots; ++i) {
@@ -108,6 +114,11 @@ std::byte* NcclGroup::staging(std::size_t index, std::size_t) {
   return slots_[index].staging.data();
 }
 
+void NcclGroup::trace_begin(const Stream& stream, const ChunkPart& part, std::string_view row,
+                            std::string_view phase) {
+  trace_.begin(stream.get(), {row, phase, part.unit.number, part.chunk.bytes});
+}
+
 std::byte* NcclGroup::my_slice(const ChunkPart& part) {
   return slots_[part.slot].chunk.data() + (part.slice.begin - part.chunk.begin);
 }
@@ -117,6 +128,7 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     const nvtx3::scoped_range range("hora collective in the node", nvtx3::payload{unit.unit.bytes});
     cudaStream_t const stream = collectives_.get();
     for (const auto& work : unit.work) work->wait_ready(stream);
+    trace_.begin(stream, {kCollectivesRow, name_of(unit.unit.kind), unit.number, unit.unit.bytes});
     const auto type = to_nccl(unit.unit.type);
     NcclCallGroup calls(nccl_);
     for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
@@ -138,6 +150,7 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     calls.end();
   };
   const auto enqueued = [this, &unit] {
+    trace_.end(collectives_.get());
     for (const auto& work : unit.work) work->record_done(collectives_.get());
     watch_.add(collectives_.get());
   };
@@ -153,19 +166,24 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
   const auto enqueue = [this, part] {
     const nvtx3::scoped_range range("hora reduce-scatter", nvtx3::payload{part.chunk.bytes});
     await_tensors(part);
+    trace_begin(collectives_, part, kCollectivesRow, "pack");
     copy_tensors(part, /*out_of_tensors=*/true);
+    trace_begin(collectives_, part, kCollectivesRow, "reduce_scatter");
     scatter(part);
   };
   const auto enqueued = [this, part, &own] {
+    trace_.end(collectives_.get());
     own.scattered.record(collectives_.get());
     wait(download_.get(), own.scattered);
     wait(download_.get(), own.uploaded);
+    trace_begin(download_, part, kDownloadRow, "download");
     if (part.slice.bytes > 0) {
       cuda_check(cuda_,
                  cuda_.memcpy_async(own.staging.data(), my_slice(part), part.slice.bytes,
                                     cudaMemcpyDeviceToHost, download_.get()),
                  "cudaMemcpyAsync from the device");
     }
+    trace_.end(download_.get());
     own.downloaded.record(download_.get());
     watch_.add(collectives_.get());
   };
@@ -177,19 +195,24 @@ Completion NcclGroup::all_gather(const ChunkPart& part) {
   const auto enqueue = [this, part, &own] {
     const nvtx3::scoped_range range("hora all-gather", nvtx3::payload{part.chunk.bytes});
     wait(upload_.get(), own.spread);
+    trace_begin(upload_, part, kUploadRow, "upload");
     if (part.slice.bytes > 0) {
       cuda_check(cuda_,
                  cuda_.memcpy_async(my_slice(part), own.staging.data(), part.slice.bytes,
                                     cudaMemcpyHostToDevice, upload_.get()),
                  "cudaMemcpyAsync to the device");
     }
+    trace_.end(upload_.get());
     own.uploaded.record(upload_.get());
     wait(collectives_.get(), own.uploaded);
+    trace_begin(collectives_, part, kCollectivesRow, "all_gather");
     gather(part);
   };
   const auto enqueued = [this, part, &own] {
     if (!part.has_input) await_tensors(part);
+    trace_begin(collectives_, part, kCollectivesRow, "unpack");
     copy_tensors(part, /*out_of_tensors=*/false);
+    trace_.end(collectives_.get());
     own.spread.record(collectives_.get());
     const bool is_last = part.chunk.begin + part.chunk.bytes == part.unit.unit.bytes;
     if (is_last) {

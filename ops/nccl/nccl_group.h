@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "ops/cuda/device_trace.h"
 #include "ops/cuda/event.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
@@ -21,6 +22,7 @@ struct NcclGroupOptions {
   int slices = 1;               ///< as the pipeline cuts a chunk
   std::size_t slots = 0;        ///< likewise; 0 in jobs of one node
   std::size_t chunk_bytes = 0;  ///< of the longest chunk
+  Tracer trace = {};
 };
 
 /// One node: one all-reduce in place for each tensor of a unit. Several nodes, for each chunk:
@@ -62,6 +64,8 @@ class NcclGroup final : public LocalGroup {
   /// `enqueue` calls NCCL; `enqueued` goes on once NCCL has taken that in; then `event`, if any, is
   /// waited for.
   Completion launch(Step enqueue, Step enqueued, const Event* event = nullptr);
+  void trace_begin(const Stream& stream, const ChunkPart& part, std::string_view row,
+                   std::string_view phase);
   std::byte* my_slice(const ChunkPart& part);
   void await_tensors(const ChunkPart& part);
   void copy_tensors(const ChunkPart& part, bool out_of_tensors);
@@ -76,6 +80,7 @@ class NcclGroup final : public LocalGroup {
   Stream collectives_;
   Stream download_;
   Stream upload_;
+  DeviceTrace trace_;
   std::vector<Slot> slots_;
   std::uint64_t next_launch_ = 0;  ///< tickets of launches
   std::uint64_t launched_ = 0;

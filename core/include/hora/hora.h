@@ -7,4 +7,5 @@
 #include <hora/error.h>
 #include <hora/handle.h>
 #include <hora/settings.h>
+#include <hora/timeline.h>
 #include <hora/types.h>

@@ -33,6 +33,7 @@ struct Settings {
   bool malloc_tuning = true;
   bool cuda = true;
   std::chrono::milliseconds device_timeout{60000};
+  std::string timeline = {};  ///< empty: off
   LogLevel log_level = LogLevel::warning;
 
   bool operator==(const Settings&) const = default;

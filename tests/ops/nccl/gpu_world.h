@@ -21,6 +21,8 @@ struct GpuWorldOptions {
   Settings settings = {};
   FakeGpuOptions gpu = {};
   bool engine_threads = true;
+  /// By rank; empty: no timelines. They outlive the world.
+  std::function<Tracer(int)> trace = {};
 };
 
 /// Thread rule: rank r's members by one thread each; construction and destruction by one thread.

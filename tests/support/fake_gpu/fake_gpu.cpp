@@ -87,6 +87,10 @@ LiveHandles FakeGpu::live() const {
           .registrations = parts_->nccl.registrations()};
 }
 
+int FakeGpu::timing_events() const {
+  return parts_->device.timing_events();
+}
+
 std::vector<std::string> FakeGpu::violations() const {
   return parts_->device.violations();
 }

@@ -86,6 +86,8 @@ class FakeGpu {
   int count(std::string_view call) const;
   int nccl_count(std::string_view call) const;
   LiveHandles live() const;
+  /// Events with a time stamp that were ever created.
+  int timing_events() const;
   /// Handles that are not this GPU's, memory outside of any allocation (also when the work runs),
   /// copies from and to pageable host memory (which synchronise), misaligned elements, freed memory
   /// that is still registered. Such a call fails; where work has already begun, so do all later

@@ -69,8 +69,13 @@ ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) {
         rank.cross.emplace(*wires_->meetings[static_cast<std::size_t>(local)], n);
       }
       if (topology.nodes() > 1 && local == 0) rank.link.emplace(wires_->post, n);
-      const PipelineOptions pipeline{
-          .node = n, .nodes = topology.nodes(), .local_rank = local, .slices = slices};
+      const Tracer trace =
+          options.trace ? options.trace(static_cast<int>(ranks_.size()) - 1) : Tracer();
+      const PipelineOptions pipeline{.node = n,
+                                     .nodes = topology.nodes(),
+                                     .local_rank = local,
+                                     .slices = slices,
+                                     .trace = trace};
       if (options.device) {
         rank.device = options.device(static_cast<int>(ranks_.size()) - 1, n, local);
       }
@@ -83,7 +88,8 @@ ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) {
                                       .memory = &rank.memory,
                                       .data_path = &*rank.pipeline,
                                       .device = rank.device.port,
-                                      .tree = rank.link ? &*rank.link : nullptr});
+                                      .tree = rank.link ? &*rank.link : nullptr,
+                                      .trace = trace});
     }
   }
   if (!options.engine_threads) return;
