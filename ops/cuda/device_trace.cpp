@@ -2,6 +2,7 @@
 
 #include <hora/error.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -103,11 +104,13 @@ std::optional<DeviceTrace::Pending> DeviceTrace::first() {
 bool DeviceTrace::hand_in(const Pending& pending) {
   const Open& open = pending.open;
   if (!pending.end->query() || !resolve(*open.reference)) return false;
-  const TraceTime begin = *open.reference->host + elapsed(*open.reference->event, *open.begin);
-  const TraceTime length = elapsed(*open.begin, *pending.end);
-  trace_.trace()->record([&](Recording& recording) {
-    recording.device(open.phase, open.subject, begin, begin + length);
-  });
+  // A stream's phases follow one another; but a new reference, or rounding, may move them a little.
+  TraceTime& row_end = row_ends_[open.phase.row];
+  const TraceTime begin =
+      std::max(row_end, *open.reference->host + elapsed(*open.reference->event, *open.begin));
+  row_end = begin + elapsed(*open.begin, *pending.end);
+  trace_.trace()->record(
+      [&](Recording& recording) { recording.device(open.phase, open.subject, begin, row_end); });
   return true;
 }
 
@@ -140,6 +143,7 @@ std::uint64_t DeviceTrace::drop() noexcept {
   open_.clear();
   pending_.clear();
   session_.reset();
+  row_ends_.clear();
   lost_ = 0;
   failed_ = false;
   return lost;

@@ -78,7 +78,8 @@ class DeviceTrace final : public TraceSource {
   std::mutex mutex_;  ///< held while events are recorded, not while they are read
   std::optional<Session> session_;
   std::map<cudaStream_t, Open> open_;
-  std::deque<Pending> pending_;  ///< taken away by the writer alone
+  std::deque<Pending> pending_;                     ///< taken away by the writer alone
+  std::map<std::string_view, TraceTime> row_ends_;  ///< the writer's
   std::uint64_t lost_ = 0;
   bool failed_ = false;
 };

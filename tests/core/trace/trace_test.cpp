@@ -125,7 +125,10 @@ TEST(Trace, ThreadsRecordWhileItIsStartedAndStopped) {
   std::vector<std::jthread> threads;
   for (const char* name : {"a", "b"}) {
     threads.emplace_back([&, name] {
-      while (!ending) Tracer(&trace).marked(name, "x");
+      while (!ending) {
+        Tracer(&trace).marked(name, "x");
+        std::this_thread::sleep_for(10us);  // so that files stay short
+      }
     });
   }
   for (int round = 0; round < 20; ++round) {
