@@ -18,7 +18,7 @@ cd "$(dirname "$script")/.."
 export OUT
 source cmake/gpu_machine.sh
 
-readonly programs=(copy_perf gpu_training_step staged_allreduce)
+readonly programs=(copy_perf gpu_training_step mpi_cuda_support staged_allreduce)
 
 run() {
   local bin=$1/bin batch=${GPU_BATCH:-128} precision
@@ -38,6 +38,8 @@ run() {
   # Longer chunks: fewer, larger copies.
   hora_gpu_step "averages over pinned memory, 4 MiB chunks" 120 \
     env HORA_RANKS_PER_NODE=1 HORA_CHUNK_SIZE=4MiB "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
+  # Over pinned memory again, then from GPU memory straight into MPI, where that takes it.
+  hora_gpu_step "averages from GPU memory" 150 bash "$script" device_staging "$1"
   hora_gpu_results
 }
 
@@ -50,6 +52,11 @@ case ${1:-run} in
   run)
     hora_gpu_choose "$folder" benchmarks "${programs[@]}"
     run "$folder"
+    ;;
+  device_staging) # one step, as a command of its own
+    hora_gpu_use "$folder"
+    HORA_RANKS_PER_NODE=1 hora_gpu_cuda_aware "$folder" \
+      "${mpirun_gpu[@]}" -np 2 "$folder/bin/staged_allreduce"
     ;;
   *) hora_gpu_stop "unknown mode $1; see --help" ;;
 esac

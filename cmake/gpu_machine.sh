@@ -4,7 +4,8 @@
 #
 #   hora_gpu_pack FOLDER PROGRAM...  builds and collects what must be carried there
 #   hora_gpu_build PROGRAM..., hora_gpu_link FOLDER PROGRAM...  for a run on this machine
-#   hora_gpu_use FOLDER              sets LD_LIBRARY_PATH and `mpirun` for what lies there
+#   hora_gpu_use FOLDER              sets LD_LIBRARY_PATH and `mpirun` for what lies there; `mpirun_gpu`
+#                                    for messages from GPU memory: with the transports MPI chooses
 #   hora_gpu_show_libraries FOLDER   ldd of each program; fails where a library is missing
 #   hora_gpu_choose FOLDER NAME PROGRAM...  sets `folder` to what is to be run
 #   hora_gpu_step NAME SECONDS COMMAND...  runs it where GPU_ONLY wants it, notes the result
@@ -134,7 +135,9 @@ hora_gpu_use() {
   else
     mpirun=("$(command -v mpirun)") || hora_gpu_stop "no mpirun in PATH; set GPU_MPI"
   fi
-  mpirun+=(--oversubscribe --bind-to none --mca pml ob1 --mca btl self,vader,tcp)
+  mpirun+=(--oversubscribe --bind-to none)
+  mpirun_gpu=("${mpirun[@]}")
+  mpirun+=(--mca pml ob1 --mca btl "self,vader,tcp")
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
   # One host: no remote shell is needed, and NCCL has no network to look for.
@@ -151,6 +154,15 @@ hora_gpu_show_libraries() {
     [[ $text != *'not found'* ]] || missing=1
   done
   ((missing == 0)) || { echo "A library is missing; see above"; return 1; }
+}
+
+# hora_gpu_cuda_aware FOLDER COMMAND...: runs it where MPI says that it takes GPU memory, else 77.
+hora_gpu_cuda_aware() {
+  local folder=$1
+  shift
+  "${mpirun_gpu[@]}" -np 1 "$folder/bin/mpi_cuda_support" ||
+    { echo "not run: it needs a GPU, and an MPI that says it takes GPU memory"; return 77; }
+  HORA_CUDA_AWARE_MPI=on HORA_LOG_LEVEL=info "$@"
 }
 
 hora_gpu_names=() hora_gpu_verdicts=()

@@ -40,6 +40,7 @@ inline constexpr Unit kMicroseconds{"microseconds", kMicrosecondSuffixes,
 inline constexpr Unit kSeconds{"seconds", kSecondSuffixes, ", optionally with a suffix: ms or s"};
 
 inline constexpr std::string_view kCrossAlgorithms[] = {"automatic", "direct", "ring"};
+inline constexpr std::string_view kCudaAwareMpi[] = {"auto", "on", "off"};
 inline constexpr std::string_view kSwitch[] = {"off", "on"};
 inline constexpr std::string_view kLogLevels[] = {"debug", "info", "warning", "error", "off"};
 
@@ -154,6 +155,11 @@ inline constexpr Row kRows[] = {
      "Whether tensors on GPUs can be averaged, where the build and every rank's machine have CUDA; "
      "off spares each rank the GPU memory that this takes.",
      kField<&Settings::cuda>, kSwitch},
+    {"HORA_CUDA_AWARE_MPI",
+     "Whether what travels between nodes goes from GPU memory straight into MPI, or through pinned "
+     "host memory: auto (straight where every rank's MPI says that it takes GPU memory), on (also "
+     "where MPI says no or nothing; one that really cannot then crashes), or off.",
+     kField<&Settings::cuda_aware_mpi>, kCudaAwareMpi},
     {"HORA_DEVICE_TIMEOUT",
      "A collective that is under way on the GPU for longer than this fails, and so does everything "
      "after it; 0: never.",

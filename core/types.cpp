@@ -23,9 +23,12 @@ std::string text(const Shape& shape) {
 std::size_t size_of(DataType type) noexcept {
   switch (type) {
     case DataType::uint8:
+    case DataType::int8:
+    case DataType::boolean:
       return 1;
     case DataType::float16:
     case DataType::bfloat16:
+    case DataType::int16:
       return 2;
     case DataType::float32:
     case DataType::int32:
@@ -53,6 +56,12 @@ std::string_view name_of(DataType type) noexcept {
       return "int64";
     case DataType::uint8:
       return "uint8";
+    case DataType::int8:
+      return "int8";
+    case DataType::int16:
+      return "int16";
+    case DataType::boolean:
+      return "bool";
   }
   return "unknown type";
 }
@@ -67,6 +76,9 @@ bool is_floating_point(DataType type) noexcept {
     case DataType::int32:
     case DataType::int64:
     case DataType::uint8:
+    case DataType::int8:
+    case DataType::int16:
+    case DataType::boolean:
       return false;
   }
   return false;
@@ -78,6 +90,14 @@ std::string_view name_of(ReduceOp op) noexcept {
       return "average";
     case ReduceOp::sum:
       return "sum";
+    case ReduceOp::min:
+      return "min";
+    case ReduceOp::max:
+      return "max";
+    case ReduceOp::product:
+      return "product";
+    case ReduceOp::adasum:
+      return "adasum";
   }
   return "unknown operation";
 }

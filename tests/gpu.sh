@@ -27,7 +27,8 @@ cd "$(dirname "$script")/.."
 export OUT
 source cmake/gpu_machine.sh
 
-readonly programs=(batched_copy_test gpu_collectives_test gpu_torch_test kill_peer cifar10)
+readonly programs=(batched_copy_test device_reduce_test gpu_collectives_test gpu_torch_test kill_peer
+  mpi_cuda_support cifar10)
 
 usage() { sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$script"; }
 
@@ -59,6 +60,12 @@ mpi_tests() {
     env HORA_RANKS_PER_NODE=2 "${mpirun[@]}" -np 4 "$apart" "$bin/$program"
 }
 
+# device_staging FOLDER NODES: the collectives, from GPU memory straight into MPI.
+device_staging() {
+  HORA_RANKS_PER_NODE=1 hora_gpu_cuda_aware "$1" \
+    "${mpirun_gpu[@]}" -np "$2" "$1/bin/gpu_collectives_test"
+}
+
 # train FOLDER: at least 95 % of the digits, the example's own bar.
 train() {
   [[ -d $1/data ]] || { echo "no data"; return 77; }
@@ -79,17 +86,24 @@ run() {
   hora_gpu_show_libraries "$folder" | tee "$OUT/log.txt" || exit 1
 
   hora_gpu_step "batched copy" 120 "$folder/bin/batched_copy_test"
+  hora_gpu_step "device reduce" 120 "$folder/bin/device_reduce_test"
   mpi_tests gpu_collectives_test "$folder"
+  local nodes
+  for nodes in 2 3; do
+    hora_gpu_step "CUDA-aware MPI, $nodes nodes" 150 bash "$script" device_staging "$folder" "$nodes"
+  done
   mpi_tests gpu_torch_test "$folder"
-  local sanitizer tool
+  local sanitizer tool program
   sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
   for tool in memcheck racecheck; do
-    if [[ -x $sanitizer ]]; then
-      hora_gpu_step "batched copy, $tool" 180 "$sanitizer" --tool "$tool" --error-exitcode 9 \
-        "$folder/bin/batched_copy_test"
-    else
-      hora_gpu_step "batched copy, $tool" 10 bash -c 'echo "no compute-sanitizer here"; exit 77'
-    fi
+    for program in batched_copy device_reduce; do
+      if [[ -x $sanitizer ]]; then
+        hora_gpu_step "${program/_/ }, $tool" 180 "$sanitizer" --tool "$tool" --error-exitcode 9 \
+          "$folder/bin/${program}_test"
+      else
+        hora_gpu_step "${program/_/ }, $tool" 10 bash -c 'echo "no compute-sanitizer here"; exit 77'
+      fi
+    done
   done
   # mpirun ends the job; and, where mpirun lets it, the other rank gets an error of hora's.
   export HORA_DEVICE_TIMEOUT=5s
@@ -115,7 +129,11 @@ case ${1:-run} in
     hora_gpu_choose "$folder" programs "${programs[@]}"
     run "$folder"
     ;;
-  train) # one step, as a command of its own
+  device_staging) # one step, as a command of its own
+    hora_gpu_use "$folder"
+    device_staging "$folder" "$3"
+    ;;
+  train) # likewise
     hora_gpu_use "$folder"
     train "$folder"
     ;;

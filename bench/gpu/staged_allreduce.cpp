@@ -1,6 +1,8 @@
-/// Averages of large tensors on GPUs across nodes, which go over pinned host memory, beside what
-/// the pinned copies alone would take: the same bytes down and up at the same time, by two plain
-/// cudaMemcpyAsync. Run with two virtual nodes: HORA_RANKS_PER_NODE=1 mpirun -np 2. 77: no GPU.
+/// Averages of large tensors on GPUs across nodes, beside what the copies to pinned host memory
+/// alone would take: the same bytes down and up at the same time, by two plain cudaMemcpyAsync. The
+/// averages go over pinned memory, too; with HORA_CUDA_AWARE_MPI=on then also from GPU memory
+/// straight into MPI, in the same run. Run with two virtual nodes: HORA_RANKS_PER_NODE=1 mpirun
+/// -np 2. 77: no GPU.
 ///
 /// `GB/s` are a tensor's bytes over the slowest rank's time, each operation begun on an idle GPU.
 #include <cuda_runtime_api.h>
@@ -9,8 +11,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 #include "bench/harness/ranks.h"
@@ -94,8 +98,8 @@ bench::Contender allreduce(const hora::Context& world, const hora::Buffer& buffe
               }};
 }
 
-int measure(const hora::Context& world, const std::vector<std::int64_t>& megabytes,
-            double seconds) {
+std::int64_t measure(const hora::Context& world, const char* way,
+                     const std::vector<std::int64_t>& megabytes, double seconds) {
   const bench::Ranks ranks;
   std::int64_t wrong = 0;
   for (const std::int64_t size : megabytes) {
@@ -115,13 +119,24 @@ int measure(const hora::Context& world, const std::vector<std::int64_t>& megabyt
       return static_cast<double>(bytes) / 1e9 / bench::quantile(bench::flatten(timing.blocks), 0.5);
     };
     std::printf(
-        "%lld MiB: allreduce %.2f GB/s, pinned copies down and up %.2f GB/s, share %.3f%s\n",
-        static_cast<long long>(size), rate(timings[0]), rate(timings[1]),
+        "%lld MiB over %s: allreduce %.2f GB/s, pinned copies down and up %.2f GB/s, share "
+        "%.3f%s\n",
+        static_cast<long long>(size), way, rate(timings[0]), rate(timings[1]),
         1.0 / bench::ratio_of_blocks(timings[0].blocks, timings[1].blocks),
         timings[0].wrong > 0 ? ", WRONG" : "");
     std::fflush(stdout);
   }
-  return wrong == 0 ? 0 : 1;
+  return wrong;
+}
+
+/// A context of its own, for settings are read once.
+std::int64_t measure_with(const char* cuda_aware_mpi, const char* way,
+                          const std::vector<std::int64_t>& megabytes, double seconds) {
+  setenv("HORA_CUDA_AWARE_MPI", cuda_aware_mpi, 1);
+  hora::Context world = hora::init();
+  const std::int64_t wrong = measure(world, way, megabytes, seconds);
+  world.shutdown();
+  return wrong;
 }
 
 }  // namespace
@@ -132,12 +147,15 @@ int main(int argc, char** argv) {
     std::printf("no GPU here\n");
     return 77;
   }
-  const hora::Context world = hora::init(argc, argv);
   std::vector<std::int64_t> megabytes = {4, 25, 100, 256};
   double seconds = 2.0;
-  CLI::App app("Times averages that are staged over pinned memory");
+  CLI::App app("Times averages of GPU memory between nodes");
   app.add_option("--megabytes", megabytes, "sizes, MiB")->capture_default_str();
   app.add_option("--seconds", seconds, "of each size and contender")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  return measure(world, megabytes, seconds);
+  const char* const wanted = std::getenv("HORA_CUDA_AWARE_MPI");
+  const bool straight = wanted && std::string_view(wanted) == "on";
+  std::int64_t wrong = measure_with("off", "pinned memory", megabytes, seconds);
+  if (straight) wrong += measure_with("on", "GPU memory", megabytes, seconds);
+  return wrong == 0 ? 0 : 1;
 }

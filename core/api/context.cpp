@@ -37,7 +37,7 @@ int Context::rank() const {
   return runtime()->parts().rank;
 }
 int Context::size() const {
-  return runtime()->parts().topology.size();
+  return runtime()->parts().world.topology.size();
 }
 int Context::local_rank() const {
   return runtime()->local_rank();
@@ -49,11 +49,11 @@ int Context::cross_rank() const {
   return runtime()->node();
 }
 int Context::cross_size() const {
-  return runtime()->parts().topology.nodes();
+  return runtime()->parts().world.topology.nodes();
 }
 
 const std::vector<int>& Context::ranks_of_node(int node) const {
-  const Topology& topology = runtime()->parts().topology;
+  const Topology& topology = runtime()->parts().world.topology;
   if (node < 0 || node >= topology.nodes()) {
     throw Error(ErrorCode::invalid_argument, "node " + std::to_string(node) +
                                                  " does not exist: nodes are 0 to " +

@@ -18,7 +18,7 @@ std::string start_timeline(const Context& context, const std::string& path) {
   }
   const EngineParts& parts = context.runtime()->parts();
   const std::string file = timeline_file(path, parts.rank);
-  parts.trace.trace()->start(file, identity_of(parts.topology, parts.rank));
+  parts.trace.trace()->start(file, identity_of(parts.world.topology, parts.rank));
   return file;
 }
 

@@ -1,6 +1,7 @@
 #include "core/board/board.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hora {
 namespace {
@@ -31,7 +32,7 @@ std::size_t page_up(std::size_t bytes) {
 
 struct NodeBoard::Layout {
   std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
-      start_order, end;
+      start_order, bells, exchanges, end;
 };
 
 NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
@@ -49,7 +50,9 @@ NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
   l.mailboxes = page_up(l.arrivals + ring);
   l.control = l.mailboxes + ranks * (sizeof(MailboxHead) + page_up(shape.mailbox_bytes));
   l.start_order = l.control + page_up(shape.control_bytes);
-  l.end = l.start_order + sizeof(StartOrderMemory);
+  l.bells = page_up(l.start_order + sizeof(StartOrderMemory));
+  l.exchanges = l.bells + ranks * sizeof(Bells::Cell);
+  l.end = l.exchanges + ranks * sizeof(ExchangeDeskCell);
   return l;
 }
 
@@ -58,6 +61,11 @@ std::size_t NodeBoard::bytes(const BoardShape& shape) {
 }
 
 NodeBoard::NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank)
+    : NodeBoard(memory, shape, local_rank,
+                Bells(reinterpret_cast<Bells::Cell*>(memory + layout(shape).bells),
+                      shape.local_size, local_rank)) {}
+
+NodeBoard::NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank, Bells bells)
     : shape_(shape),
       local_rank_(local_rank),
       full_mask_((std::uint64_t{1} << shape.local_size) - 1),
@@ -71,7 +79,9 @@ NodeBoard::NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank)
                 reinterpret_cast<SequenceRingEntry*>(memory + layout(shape).arrivals),
                 ring_capacity(shape)),
       control_(memory + layout(shape).control, shape.control_bytes),
-      start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)) {}
+      start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)),
+      bells_(std::move(bells)),
+      exchanges_(reinterpret_cast<ExchangeDeskCell*>(memory + layout(shape).exchanges)) {}
 
 Location& NodeBoard::place(Id id, int local_rank) const {
   return locations_[slot_of(id) * shape_.local_size + local_rank];

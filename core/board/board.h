@@ -9,7 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "core/board/bells.h"
 #include "core/board/byte_ring.h"
+#include "core/board/exchange_desk.h"
+#include "core/board/location.h"
 #include "core/board/sequence_ring.h"
 #include "core/board/start_order.h"
 
@@ -27,14 +30,6 @@ constexpr std::uint32_t generation_of(Id id) {
 constexpr Id make_id(int slot, std::uint32_t generation) {
   return (generation << 16) | static_cast<std::uint32_t>(slot);
 }
-
-/// Where a rank's tensor lies: one of its windows, and the byte offset in it.
-struct Location {
-  std::uint32_t window = 0;
-  std::uint32_t reserved = 0;
-  std::uint64_t offset = 0;
-  bool operator==(const Location&) const = default;
-};
 
 /// Ranks a node can have: the width of the ready mask. Larger hosts are split into virtual nodes.
 inline constexpr int kMaxLocalSize = 48;
@@ -66,9 +61,12 @@ class NodeBoard {
  public:
   static std::size_t bytes(const BoardShape& shape);
   NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank);
+  /// Of a process set, whose ranks are woken by the bells of the world's board (Bells::among).
+  NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank, Bells bells);
 
   int local_rank() const { return local_rank_; }
   int local_size() const { return shape_.local_size; }
+  int id_capacity() const { return shape_.id_capacity; }
 
   // Readiness of known ids.
   enum class Arrival { waiting, complete, stale };
@@ -117,35 +115,22 @@ class NodeBoard {
 
   /// Steps of the data path that all ranks of the node start in one order.
   StartOrderMemory& start_order() const { return *start_order_; }
-
-  // Sleeping and waking. A sleeper announces itself before it looks for news a last time, so
-  // nothing is missed. A rank has two sleepers: its engine thread, and a thread that drives in its
-  // place.
-  enum class Sleeper { engine, driver };
-  /// Wakes local rank r's driver if it sleeps; its engine if it sleeps and there is no driver.
-  void signal(int local_rank);
-  void signal_others();
-  /// Wakes my engine, whatever else.
-  void wake_engine();
-  /// A driver of my rank begins or ends.
-  void set_driving(bool on);
-  /// Sleeps until signalled, until `timeout`, until `done_by_all() >= awaited` may hold (0: nothing
-  /// is awaited), or not at all where `has_news()`, asked after the announcement, is true.
-  template <class HasNews>
-  void sleep(Sleeper who, std::uint64_t awaited, std::optional<std::chrono::nanoseconds> timeout,
-             HasNews&& has_news) {
-    const std::uint32_t before = announce_sleep(who, awaited);
-    if (!has_news()) sleep_announced(who, before, timeout);
-    end_sleep(who);
+  /// The rounds of exchanges.
+  ExchangeDesk exchange_desk() const {
+    return ExchangeDesk(exchanges_, shape_.local_size, local_rank_);
   }
 
+  // Sleeping and waking.
+  using Sleeper = Bells::Sleeper;
+  const Bells& bells() const { return bells_; }
+  /// Wakes local rank r if it sleeps.
+  void signal(int local_rank) { bells_.signal(local_rank); }
+  void signal_others();
+  /// From now on a peer that finishes unit `units` (0: none is awaited) wakes me if I sleep.
+  void await_done(std::uint64_t units);
+
  private:
-  enum DriverState : std::uint32_t { kNoDriver = 0, kDriving = 1, kDriverAsleep = 2 };
   struct alignas(64) RankCell {
-    std::atomic<std::uint32_t> engine_wake;  ///< futex word
-    std::atomic<std::uint32_t> engine_asleep;
-    std::atomic<std::uint32_t> driver_wake;  ///< futex word
-    std::atomic<std::uint32_t> driver;       ///< a DriverState
     std::atomic<std::uint64_t> awaited;
     alignas(64) std::atomic<std::uint64_t> done;
     alignas(64) std::atomic<std::uint64_t> control_read;  ///< bytes of the control ring
@@ -165,11 +150,6 @@ class NodeBoard {
   Mailbox mailbox(int local_rank) const;
   std::uint64_t slowest(std::atomic<std::uint64_t> RankCell::*position) const;
   std::uint64_t close_batch(std::uint64_t ticket, SequenceRingEntry& first);
-  bool sleeps(int local_rank) const;
-  std::uint32_t announce_sleep(Sleeper who, std::uint64_t awaited);
-  void sleep_announced(Sleeper who, std::uint32_t before,
-                       std::optional<std::chrono::nanoseconds> timeout);
-  void end_sleep(Sleeper who);
 
   BoardShape shape_;
   int local_rank_;
@@ -182,6 +162,8 @@ class NodeBoard {
   SequenceRing arrivals_;
   ByteRing control_;
   StartOrderMemory* start_order_;
+  Bells bells_;
+  ExchangeDeskCell* exchanges_;  ///< by local rank
 
   std::uint64_t log_position_ = 0;       ///< mine
   std::uint64_t arrival_position_ = 0;   ///< mine, as leader

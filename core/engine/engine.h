@@ -2,7 +2,6 @@
 #pragma once
 
 #include <hora/context.h>
-#include <hora/settings.h>
 
 #include <atomic>
 #include <chrono>
@@ -10,42 +9,23 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
-#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "core/board/board.h"
-#include "core/engine/data_path.h"
-#include "core/engine/device.h"
-#include "core/engine/leader_desk.h"
-#include "core/engine/name_table.h"
+#include "core/engine/parts.h"
+#include "core/engine/set_engine.h"
 #include "core/engine/submission.h"
-#include "core/engine/tree_link.h"
-#include "core/negotiation/topology.h"
-#include "core/trace/tracer.h"
 
 namespace hora {
 
-/// What an engine is made of. References outlive it.
-struct EngineParts {
-  Topology topology;
-  int rank = 0;  ///< world rank
-  Settings settings;
-  NodeBoard* board = nullptr;
-  NodeMemory* memory = nullptr;
-  DataPath* data_path = nullptr;
-  DevicePort* device = nullptr;  ///< where this process has one
-  int device_index = 0;
-  TreeLink* tree = nullptr;  ///< leaders of jobs of several nodes only
-  Tracer trace = {};
-};
-
-/// Two locks. The *table* lock guards names and submissions and is held briefly. The *drive* lock
-/// guards everything that makes progress (log, leader's desk, data path); its holder drives: the
-/// engine thread, or, in a job of one node, a thread that waits for a result. In jobs of several
-/// nodes only the engine thread drives, because only it may call MPI. Thread rule: submit, wait,
-/// release, statistics: any thread. start, depart, stop: one thread.
+/// All process sets of one rank, and the thread that drives them. The *drive* lock guards
+/// everything that makes progress (logs, leaders' desks, data paths); its holder drives: the engine
+/// thread, or, in a job of one node, a thread that waits for a result. In jobs of several nodes
+/// only the engine thread drives, because only it may call MPI. Thread rule: submit, wait, release,
+/// sets, statistics: any thread. start, depart, stop: one thread.
 class Engine {
  public:
   explicit Engine(EngineParts parts);
@@ -56,16 +36,33 @@ class Engine {
   void start_thread();
 
   /// Copies the data in where peers cannot see it, and says that it is ready (on a device: once
-  /// `stream` has come so far). `name` empty: unnamed (see collectives.h).
+  /// the stream has come so far). Throws what collectives.h says of submitting calls.
+  std::shared_ptr<Submission> submit(Request request, ProcessSet set = 0);
   std::shared_ptr<Submission> submit(std::string name, Signature signature, std::byte* data,
-                                     void* stream = nullptr);
+                                     void* stream = nullptr) {
+    return submit({std::move(name), std::move(signature), data, stream});
+  }
   /// submit() and wait(), without waking this rank's engine.
+  void submit_and_wait(Request request, ProcessSet set = 0);
   void submit_and_wait(std::string name, Signature signature, std::byte* data,
-                       void* stream = nullptr);
+                       void* stream = nullptr) {
+    submit_and_wait({std::move(name), std::move(signature), data, stream});
+  }
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
   /// Lets go of a submission whose handle an exception has dropped.
-  void orphan(const std::shared_ptr<Submission>& submission);
+  void orphan(const std::shared_ptr<Submission>& submission) {
+    submission->set->orphan(submission);
+  }
+
+  /// A new process set of these world ranks (ascending). Collective over the world; throws the same
+  /// Error(mismatch) on every rank where they differ.
+  ProcessSet add_set(const std::vector<int>& ranks);
+  /// Collective over the world. Throws Error(invalid_use) while this rank has collectives of the
+  /// set in flight.
+  void remove_set(ProcessSet set);
+  /// Its world ranks, ascending. Throws Error(invalid_argument) for an unknown set.
+  std::vector<int> ranks_of(ProcessSet set) const;
 
   /// Memory for buffers on the device. Throws Error(out_of_memory).
   std::byte* allocate_on_device(std::size_t bytes);
@@ -79,46 +76,46 @@ class Engine {
   void depart();
   /// Ends the thread.
   void stop();
+  /// After stop(): lets go of the process sets' communicators.
+  void disconnect_sets();
 
   Statistics statistics() const;
-  bool poisoned() const { return poisoned_.load(); }
+  bool poisoned() const { return shared_.poisoned.load(); }
 
  private:
-  /// Decided submissions of this rank, and where each local rank keeps its part.
-  struct Batch {
-    std::vector<std::shared_ptr<Submission>> submissions;
-    std::vector<std::vector<Location>> locations;
+  /// A process set, whether I am in it or not. Its engine, once made, stays until the end, because
+  /// handles know it; a removed one is closed.
+  struct Set {
+    std::vector<int> ranks;
+    std::unique_ptr<SetTransport> transport;  ///< before the engine: outlives it
+    std::unique_ptr<SetEngine> engine;        ///< null where I am no member
+    bool removed = false;
   };
-  struct Unfulfilled {
-    std::uint64_t unit;
-    std::vector<std::shared_ptr<Submission>> submissions;
+  struct SetsChange {
+    std::shared_ptr<Submission> submission;
+    SetPlan plan;  ///< of a set that is added
+    std::unique_ptr<SetTransport> transport;
   };
 
-  // submitting
-  enum class Caller { goes_on, waits };
-  std::shared_ptr<Submission> submit(std::string name, Signature signature, std::byte* data,
-                                     void* stream, Caller caller);
-  void stage(Submission& submission, std::byte* data, Caller caller);
-  Range direct_slice(const Submission& submission) const;
-  void announce(const std::shared_ptr<Submission>& submission);
-  void report(Submission& submission);
-  void send_mail(const Mail& mail);
-  void release(Submission& submission);
-  void collect(Submission& submission);
+  // sets
+  SetEngine& world() const { return *sets_.front()->engine; }
+  SetEngine& set_engine(ProcessSet set) const;
+  const Set& known_set(ProcessSet set) const;
+  ProcessSet change_sets(Request request);
+  void on_sets_change(std::shared_ptr<Submission> submission);
+  bool advance_sets_changes();
+  void add(SetsChange& change);
+  void remove(SetsChange& change);
 
   // driving
   bool drive(bool network);
   bool make_progress(bool network);
-  bool flush_outbox();
-  void execute(const LogBatch& batch);
-  void execute_decision(const Decision& decision);
-  void run(const Batch& batch);
-  BoundUnit bind(Unit unit, const Batch& batch);
-  bool fulfil();
-  void finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error);
-  void fail_undecided(const Error& error);
   void poison(const Error& error);
+  void on_departed(const std::vector<int>& ranks, bool all);
   bool has_news() const;
+  bool is_running() const;
+  bool polls() const;
+  void await_done();
   void complain_about_overdue();
 
   // waiting
@@ -130,32 +127,23 @@ class Engine {
   std::optional<std::chrono::nanoseconds> pause_length(Now idle);
 
   EngineParts parts_;
-  NodeBoard& board_;
+  const Bells& bells_;
   const bool single_node_;
-  std::vector<int> node_of_rank_;
-  std::vector<int> local_rank_of_rank_;
-  std::optional<LeaderDesk> desk_;  ///< of node leaders; under the drive lock
+  EngineShared shared_;
 
-  mutable std::mutex table_lock_;
-  NameTable table_;
-  std::optional<Error> closed_;  ///< why nothing more can be submitted
-  Statistics statistics_;
-  std::deque<std::vector<std::byte>> outbox_;  ///< mail that found the mailbox full
+  mutable std::shared_mutex sets_lock_;  ///< the list: written with the drive lock held, too
+  std::vector<std::unique_ptr<Set>> sets_;
+  std::mutex sets_call_lock_;  ///< one add_set or remove_set at a time
 
   std::mutex drive_lock_;
-  std::deque<Unfulfilled> unfulfilled_;
-  std::uint64_t units_started_ = 0;
+  std::vector<SetEngine*> engines_;  ///< of the sets that I am in
+  std::deque<SetsChange> sets_changes_;
   bool device_busy_ = false;
 
-  std::atomic<int> undecided_{0};  ///< my submissions that wait for other ranks
-  std::atomic<int> waiters_{0};    ///< my threads that are blocked in wait()
-  std::atomic<bool> poisoned_{false};
+  std::atomic<int> waiters_{0};  ///< my threads that are blocked in wait()
   std::atomic<bool> all_departed_{false};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
-
-/// The engine's clock.
-Now now();
 
 }  // namespace hora

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "core/board/futex.h"
 #include "core/engine/engine.h"
 
 namespace hora {
@@ -58,39 +57,6 @@ void ask_for_short_slices() {
 
 }  // namespace
 
-void Engine::complain_about_overdue() {
-  if (undecided_.load() == 0 || parts_.settings.stall_warning.count() == 0) return;
-  const std::lock_guard table(table_lock_);
-  const Now time = now();
-  for (const auto& submission : table_.unfinished()) {
-    if (submission->decided || !submission->announced() || submission->overdue_at > time) continue;
-    submission->overdue_at = time + parts_.settings.stall_warning;
-    parts_.trace.marked(submission->name, "overdue");
-    send_mail(
-        {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
-  }
-}
-
-void Engine::drive_until_finished(const Submission& submission) {
-  Now idle_since = now();
-  while (!submission.finished()) {
-    if (drive(/*network=*/false)) {
-      idle_since = now();
-      continue;
-    }
-    const Now idle = now() - idle_since;
-    if (idle < microseconds(1)) {
-      spin_pause();
-    } else if (idle < parts_.settings.spin) {
-      std::this_thread::yield();
-    } else {
-      board_.sleep(NodeBoard::Sleeper::driver, parts_.data_path->awaited(), kOverdueTick,
-                   [&] { return has_news(); });
-      complain_about_overdue();
-    }
-  }
-}
-
 void Engine::run_thread() {
   // The default slack of 50 us would be added to each pause between two polls.
   ::prctl(PR_SET_TIMERSLACK, 1000UL);
@@ -113,39 +79,41 @@ void Engine::run_thread() {
 
 void Engine::rest(Now idle) {
   std::optional<std::chrono::nanoseconds> pause;
-  std::uint64_t awaited = 0;
   {
     const std::lock_guard lock(drive_lock_);
     pause = pause_length(idle);
-    awaited = parts_.data_path->awaited();
+    await_done();
   }
   if (pause && pause->count() == 0) {
     std::this_thread::yield();
     return;
   }
-  board_.sleep(NodeBoard::Sleeper::engine, awaited, pause, [&] {
+  bells_.sleep(Bells::Sleeper::engine, pause, [&] {
     const std::lock_guard lock(drive_lock_);
     return has_news() || stopping_.load();
   });
 }
 
 std::optional<std::chrono::nanoseconds> Engine::pause_length(Now idle) {
-  if (poisoned_.load()) return std::nullopt;
-  const bool waits_for_peers = undecided_.load() > 0;
-  const bool leads_several = desk_ && !single_node_;
-  if (parts_.data_path->polls() || (desk_ && desk_->unfinished()) ||
-      (leads_several && waits_for_peers)) {
-    const Now longest = parts_.data_path->polls() ? kLongestDataPoll : kLongestPoll;
+  if (poisoned()) return std::nullopt;
+  const auto any = [&](auto&& holds) {
+    return std::any_of(engines_.begin(), engines_.end(), holds);
+  };
+  const bool data_travels = polls();
+  const bool leads_several = any([](auto* e) { return e->leads_several(); });
+  if (data_travels || any([](auto* e) { return e->messages_left(); }) ||
+      any([](auto* e) { return e->leads_several() && e->waits_for_peers(); })) {
+    const Now longest = data_travels ? kLongestDataPoll : kLongestPoll;
     if (waiters_.load() == 0) return std::clamp<Now>(idle / kBackoffShare, kFirstPause, longest);
     if (idle < parts_.settings.spin) return std::chrono::nanoseconds(0);
     return std::min<Now>(idle / kBackoffShare, longest);
   }
   // Peers finish the unit that I have finished at about the same time.
-  if (!unfulfilled_.empty() && idle < parts_.settings.spin / 10) return std::chrono::nanoseconds(0);
+  if (is_running() && idle < parts_.settings.spin / 10) return std::chrono::nanoseconds(0);
   Now pause = leads_several ? kIdlePoll : kOverdueTick;
   if (device_busy_) pause = kDevicePoll;
-  if (desk_) {
-    if (const auto deadline = desk_->deadline()) {
+  for (const SetEngine* engine : engines_) {
+    if (const auto deadline = engine->deadline()) {
       pause = std::clamp<Now>(*deadline - now(), microseconds(100), pause);
     }
   }

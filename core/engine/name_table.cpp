@@ -81,4 +81,11 @@ std::vector<std::shared_ptr<Submission>> NameTable::unfinished() const {
   return result;
 }
 
+std::optional<std::string> NameTable::taken() const {
+  for (const auto& [name, entry] : entries_) {
+    if (entry.submission) return name;
+  }
+  return std::nullopt;
+}
+
 }  // namespace hora

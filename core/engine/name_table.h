@@ -44,6 +44,8 @@ class NameTable {
   std::shared_ptr<Submission> take_undecided(const std::string& name);
 
   std::vector<std::shared_ptr<Submission>> unfinished() const;
+  /// A name that is not free, if any.
+  std::optional<std::string> taken() const;
 
  private:
   struct Hash {

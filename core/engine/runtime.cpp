@@ -10,8 +10,8 @@ namespace hora {
 Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
     : transport_(std::move(transport)),
       parts_(transport_->parts()),
-      node_(parts_.topology.node_of(parts_.rank)),
-      local_rank_(parts_.topology.local_rank_of(parts_.rank)),
+      node_(parts_.world.topology.node_of(parts_.rank)),
+      local_rank_(parts_.world.topology.local_rank_of(parts_.rank)),
       engine_(parts_) {
   if (engine_thread) engine_.start_thread();
 }
@@ -27,6 +27,7 @@ void Runtime::shutdown() {
   engine_.stop();
   if (Trace* const trace = parts_.trace.trace()) trace->close();
   if (engine_.poisoned()) abort("a transport had failed before shutdown");
+  engine_.disconnect_sets();
   transport_->disconnect();
 }
 

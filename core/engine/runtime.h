@@ -32,7 +32,7 @@ class Runtime {
 
   const EngineParts& parts() const { return parts_; }
   Engine& engine() { return engine_; }
-  NodeMemory& memory() { return *parts_.memory; }
+  NodeMemory& memory() { return *parts_.world.memory; }
   int node() const { return node_; }
   int local_rank() const { return local_rank_; }
   bool is_shut_down() const { return shut_down_; }

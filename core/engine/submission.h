@@ -1,6 +1,7 @@
 /// One named operation from submission to fulfilment.
 #pragma once
 
+#include <hora/collectives.h>
 #include <hora/error.h>
 
 #include <atomic>
@@ -11,12 +12,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/board/board.h"
 #include "core/engine/device.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"
-#include "core/plan/plan.h"
+#include "core/plan/bound_unit.h"
 
 namespace hora {
 
@@ -34,11 +36,29 @@ inline void copy_around(Range left_out, std::byte* target, const std::byte* sour
   std::memcpy(target + end, source + end, bytes - end);
 }
 
+/// An operation that a user asks for.
+struct Request {
+  std::string name;  ///< empty: unnamed (see collectives.h)
+  Signature signature;
+  std::byte* data = nullptr;
+  void* stream = nullptr;  ///< on a device: `data` is ready once it has come so far
+  /// Of exchanges: the length of `data`, the extents that I bring (BoundExchange::rows), and where
+  /// the result goes.
+  std::size_t bytes = 0;
+  std::vector<std::int64_t> rows = {};
+  std::shared_ptr<ExchangeResult> result = nullptr;
+  /// What the node's ranks are told instead of where `data` lies.
+  std::optional<Location> location = std::nullopt;
+};
+
+class SetEngine;
+
 struct Submission {
   enum State : std::uint32_t { kPending = 0, kDone = 1, kFailed = 2 };
 
   std::string name;
   Signature signature;
+  SetEngine* set = nullptr;        ///< whose it is
   std::byte* user_data = nullptr;  ///< set where results must be copied out of `block`
   std::byte* block = nullptr;      ///< the memory that the collective works on
   Location location;
@@ -46,8 +66,13 @@ struct Submission {
   /// The slice of user_data that this rank sums, straight from and into it: never copied. Empty
   /// where the engine must not touch user_data.
   Range direct;
+  std::byte* header = nullptr;  ///< of exchanges: an ExchangeHeader in my window
+  std::shared_ptr<ExchangeResult> result;
   std::shared_ptr<DeviceWork> work;  ///< of memory on a device
   void* stream = nullptr;            ///< which the result is ordered before
+  // Of changes of the process sets:
+  std::vector<Location> told;  ///< by local rank: what each told its node
+  ProcessSet changed_set = 0;  ///< the result
 
   // Guarded by the engine's table lock.
   std::optional<Id> id;  ///< as which I am ready; none: reported by name
@@ -63,5 +88,8 @@ struct Submission {
   bool announced() const { return submitted != Now{}; }
   bool finished() const { return state.load(std::memory_order_acquire) != kPending; }
 };
+
+/// The engine's clock.
+Now now();
 
 }  // namespace hora

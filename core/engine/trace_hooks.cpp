@@ -23,22 +23,25 @@ void trace_unit(const Tracer& trace, std::uint64_t number, const Unit& unit,
   for (const auto& submission : submissions) {
     tensors.push_back({submission->name, submission->bytes, submission->decided_at});
   }
-  const bool is_sum = unit.kind == OperationKind::allreduce;
+  const bool reduces =
+      unit.kind == OperationKind::allreduce || unit.kind == OperationKind::reduce_scatter;
   const UnitFacts facts{.operation = name_of(unit.kind),
                         .type = name_of(unit.type),
-                        .op = is_sum ? name_of(unit.op) : std::string_view(),
+                        .op = reduces ? name_of(unit.op) : std::string_view(),
                         .bytes = unit.bytes,
                         .tensors = tensors.size(),
                         .chunks = unit.chunks()};
-  trace.record([&](Recording& recording) { recording.planned(number, facts, tensors); });
+  trace.record(
+      [&](Recording& recording) { recording.planned(trace.unit(number), facts, tensors); });
 }
 
 void TracedWait::finish() noexcept {
   try {
     const std::string thread = this_thread_name();
     const TraceTime end = trace_now();
-    trace_.record(
-        [&](Recording& recording) { recording.waited(thread, submission_->name, begin_, end); });
+    trace_.record([&](Recording& recording) {
+      recording.waited(thread, trace_.tensor(submission_->name), begin_, end);
+    });
   } catch (const std::exception& error) {
     try {
       log().warn("a wait is missing in the timeline: {}", error.what());

@@ -12,7 +12,8 @@ namespace hora {
 
 inline void trace_decided(const Tracer& trace, const Submission& submission) {
   trace.record([&](Recording& recording) {
-    recording.negotiated(submission.name, submission.submitted, submission.decided_at);
+    recording.negotiated(trace.tensor(submission.name), submission.submitted,
+                         submission.decided_at);
   });
 }
 
@@ -20,8 +21,8 @@ inline void trace_decided(const Tracer& trace, const Submission& submission) {
 inline void trace_failed(const Tracer& trace, const Submission& submission) {
   trace.record([&](Recording& recording) {
     const TraceTime time = trace_now();
-    recording.negotiated(submission.name, submission.submitted, time);
-    recording.marked(submission.name, "mismatch", time);
+    recording.negotiated(trace.tensor(submission.name), submission.submitted, time);
+    recording.marked(trace.tensor(submission.name), "mismatch", time);
   });
 }
 

@@ -21,7 +21,8 @@ constexpr std::size_t kLeastTableBytes = 4;
 auto encode_signature(Builder& builder, const Signature& s) {
   return wire::CreateSignatureDirect(
       builder, static_cast<std::uint8_t>(s.kind), static_cast<std::uint8_t>(s.type),
-      static_cast<std::uint8_t>(s.op), static_cast<std::uint8_t>(s.device), s.root, &s.shape);
+      static_cast<std::uint8_t>(s.op), static_cast<std::uint8_t>(s.device), s.root, &s.shape,
+      s.prescale, s.postscale);
 }
 
 flatbuffers::Offset<void> encode_body(Builder& builder, const Mail& mail) {
@@ -95,12 +96,15 @@ class Decoder {
 
   Signature signature(const wire::Signature* s) {
     if (!s) return {};
-    Signature result{.kind = enumerator<OperationKind>(s->kind(), OperationKind::barrier, "kind"),
-                     .type = enumerator<DataType>(s->type(), DataType::uint8, "type"),
-                     .op = enumerator<ReduceOp>(s->op(), ReduceOp::sum, "op"),
-                     .device = enumerator<DeviceKind>(s->device(), DeviceKind::cuda, "device"),
-                     .root = s->root(),
-                     .shape = to_vector(s->shape())};
+    Signature result{
+        .kind = enumerator<OperationKind>(s->kind(), OperationKind::remove_process_set, "kind"),
+        .type = enumerator<DataType>(s->type(), DataType::boolean, "type"),
+        .op = enumerator<ReduceOp>(s->op(), ReduceOp::adasum, "op"),
+        .device = enumerator<DeviceKind>(s->device(), DeviceKind::cuda, "device"),
+        .root = s->root(),
+        .shape = to_vector(s->shape()),
+        .prescale = s->prescale(),
+        .postscale = s->postscale()};
     return result;
   }
 

@@ -24,6 +24,8 @@ std::string what_differs(const Report& report) {
   add(differs(report, [](const Signature& s) { return s.shape.size(); }), "number of dimensions");
   add(differs(report, [](const Signature& s) { return s.shape; }), "shape");
   add(differs(report, [](const Signature& s) { return s.op; }), "reduction");
+  add(differs(report, [](const Signature& s) { return s.prescale; }), "prescale");
+  add(differs(report, [](const Signature& s) { return s.postscale; }), "postscale");
   add(differs(report, [](const Signature& s) { return s.root; }), "root");
   add(differs(report, [](const Signature& s) { return s.device; }), "device");
   return text;

@@ -10,8 +10,30 @@
 namespace hora {
 
 /// The numbers are part of the wire format: append, never reorder.
-enum class OperationKind : std::uint8_t { allreduce = 0, broadcast = 1, barrier = 2 };
+enum class OperationKind : std::uint8_t {
+  allreduce = 0,
+  broadcast = 1,
+  barrier = 2,
+  allgather = 3,
+  alltoall = 4,
+  reduce_scatter = 5,
+  add_process_set = 6,     ///< shape: its world ranks
+  remove_process_set = 7,  ///< shape: {its number}
+};
 std::string_view name_of(OperationKind kind) noexcept;
+
+/// Operations whose result differs by rank, and is memory of its own (core/plan/exchange.h).
+constexpr bool is_exchange(OperationKind kind) {
+  return kind == OperationKind::allgather || kind == OperationKind::alltoall ||
+         kind == OperationKind::reduce_scatter;
+}
+
+constexpr bool changes_sets(OperationKind kind) {
+  return kind == OperationKind::add_process_set || kind == OperationKind::remove_process_set;
+}
+
+/// The first extent in a signature where it may differ by rank.
+inline constexpr std::int64_t kAnyExtent = -1;
 
 /// One rank's idea of a named operation.
 struct Signature {
@@ -21,9 +43,14 @@ struct Signature {
   DeviceKind device = DeviceKind::cpu;
   std::int32_t root = 0;
   Shape shape = {};
+  double prescale = 1.0;   ///< of each rank's values, of reductions
+  double postscale = 1.0;  ///< of the result
   bool operator==(const Signature&) const = default;
 
+  /// Of the tensor, 0 where there is none; not for exchanges, whose ranks bring their own lengths.
   std::size_t bytes() const;
+  /// Of all dimensions but the first.
+  std::size_t row_bytes() const;
 };
 
 /// "allreduce float32 [3, 4] average on cpu", for errors and logs.

@@ -51,6 +51,33 @@ Topology make_topology(const std::vector<int>& group_of_rank, int ranks_per_node
   return topology;
 }
 
+Topology restricted(const Topology& world, const std::vector<int>& members) {
+  Topology result;
+  for (const auto& ranks : world.ranks_of_node) {
+    std::vector<int> chosen;
+    for (const int rank : ranks) {
+      if (std::find(members.begin(), members.end(), rank) != members.end()) chosen.push_back(rank);
+    }
+    if (!chosen.empty()) result.ranks_of_node.push_back(std::move(chosen));
+  }
+  std::sort(result.ranks_of_node.begin(), result.ranks_of_node.end());
+  return result;
+}
+
+Topology renumbered(const Topology& topology) {
+  std::vector<int> all;
+  for (const auto& ranks : topology.ranks_of_node)
+    all.insert(all.end(), ranks.begin(), ranks.end());
+  std::sort(all.begin(), all.end());
+  Topology result = topology;
+  for (auto& ranks : result.ranks_of_node) {
+    for (int& rank : ranks) {
+      rank = static_cast<int>(std::lower_bound(all.begin(), all.end(), rank) - all.begin());
+    }
+  }
+  return result;
+}
+
 int tree_parent(int node) {
   return node == 0 ? -1 : node & (node - 1);
 }

@@ -21,6 +21,12 @@ struct Topology {
 /// groups cut further into pieces of at most `ranks_per_node` (0: no limit) consecutive ranks.
 Topology make_topology(const std::vector<int>& group_of_rank, int ranks_per_node);
 
+/// The part of the world that `members` (world ranks) are; nodes without any are left out.
+Topology restricted(const Topology& world, const std::vector<int>& members);
+
+/// With the ranks numbered 0, 1, .. in their order.
+Topology renumbered(const Topology& topology);
+
 /// The binomial tree on 0 .. nodes-1 with root 0: log2(nodes) hops from any node to the root.
 int tree_parent(int node);  ///< -1 for the root
 std::vector<int> tree_children(int node, int nodes);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/plan/plan.h"
@@ -11,6 +12,26 @@
 namespace hora {
 
 class DeviceWork;
+
+/// Where the result of an exchange goes.
+class ExchangeResult {
+ public:
+  virtual ~ExchangeResult() = default;
+  /// Memory for rows[0] + rows[1] + ... rows, `bytes` long (null where that is 0). `rows`: by the
+  /// rank of the set that they came from; of a reduce-scatter one number, my rows. Called once, by
+  /// the thread that drives, as soon as all sizes are known. Throws Error(out_of_memory).
+  virtual std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) = 0;
+};
+
+/// What a unit of one of the exchange operations (is_exchange) has besides.
+struct BoundExchange {
+  std::size_t row_bytes = 0;  ///< of one row: all dimensions but the first
+  /// By local rank, in that rank's shared memory until the unit is complete. allgather: {rows};
+  /// alltoall: rows for each rank of the set; reduce_scatter: {rows of the whole}, equal
+  /// everywhere.
+  std::vector<std::span<const std::int64_t>> rows;
+  std::shared_ptr<ExchangeResult> result;
+};
 
 struct BoundUnit {
   /// 1, 2, ... in the order of start; 0: not known.
@@ -23,6 +44,7 @@ struct BoundUnit {
   /// [position in unit.tensors * local_size + local rank]; on a device my own alone are set.
   std::vector<std::byte*> memory;
   std::vector<std::shared_ptr<DeviceWork>> work;  ///< by position; on a device only
+  BoundExchange exchange;                         ///< of exchanges: one tensor, my input
 
   std::byte* tensor(std::size_t position, int local_rank) const {
     return memory[position * static_cast<std::size_t>(local_size) +

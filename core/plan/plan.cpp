@@ -6,8 +6,9 @@ namespace hora {
 namespace {
 
 bool fuses(const Signature& a, const Signature& b) {
+  if (is_exchange(a.kind)) return false;
   return a.kind == b.kind && a.type == b.type && a.op == b.op && a.device == b.device &&
-         a.root == b.root;
+         a.root == b.root && a.prescale == b.prescale && a.postscale == b.postscale;
 }
 
 std::size_t chunk_length(std::size_t unit_bytes, std::size_t limit) {
@@ -37,6 +38,8 @@ std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimi
       fresh.op = signature.op;
       fresh.device = signature.device;
       fresh.root = signature.root;
+      fresh.prescale = signature.prescale;
+      fresh.postscale = signature.postscale;
     }
     Unit& unit = units.back();
     unit.tensors.push_back({i, {unit.bytes, bytes}});

@@ -52,6 +52,8 @@ struct Unit {
   ReduceOp op = ReduceOp::sum;
   DeviceKind device = DeviceKind::cpu;
   int root = 0;  ///< world rank, of broadcasts
+  double prescale = 1.0;
+  double postscale = 1.0;
   std::vector<UnitTensor> tensors;
   std::size_t bytes = 0;        ///< padded length
   std::size_t chunk_bytes = 0;  ///< length of every chunk but the last; a multiple of 64

@@ -1,7 +1,10 @@
 /// What a timeline is made of: rows, and events on them. Values only.
 #pragma once
 
+#include <hora/collectives.h>
+
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +18,19 @@ TraceTime trace_now();
 
 /// Kinds of rows, in the order in which they are shown.
 enum class RowGroup : std::uint8_t { threads = 0, device = 1, chunks = 2, tensors = 3 };
+
+/// A tensor and a unit of a process set. 0, the world, is not shown.
+///@{
+struct TensorKey {
+  std::string_view name;
+  ProcessSet set = 0;
+};
+struct UnitKey {
+  std::uint64_t number = 0;  ///< 1, 2, ... in the set; 0: none
+  ProcessSet set = 0;
+  auto operator<=>(const UnitKey&) const = default;
+};
+///@}
 
 /// A horizontal line of the timeline. Spans of one row never overlap.
 struct TraceRow {
@@ -45,8 +61,8 @@ struct TraceEvent {
   RowIndex row = 0;
   RowIndex subject = kNoRow;  ///< the row of the tensor that it is about, where that is another
   TraceTime begin{};
-  TraceTime duration{};                 ///< of spans
-  std::uint64_t unit = 0;               ///< number; 0: none
+  TraceTime duration{};  ///< of spans
+  UnitKey unit;
   std::optional<std::uint64_t> bytes;   ///< of the tensor, or the chunk
   std::optional<std::uint64_t> offset;  ///< of the chunk in its unit
   std::optional<UnitFacts> facts;

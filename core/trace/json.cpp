@@ -44,7 +44,8 @@ const char* category(RowGroup group) {
 Json arguments_of(const TraceEvent& event, std::span<const TraceRow> rows) {
   Json arguments = Json::object();
   if (event.subject != kNoRow) arguments["tensor"] = rows[event.subject].name;
-  if (event.unit > 0) arguments["unit"] = event.unit;
+  if (event.unit.number > 0) arguments["unit"] = event.unit.number;
+  if (event.unit.set > 0) arguments["set"] = event.unit.set;
   if (event.bytes) arguments["bytes"] = *event.bytes;
   if (event.offset) arguments["offset"] = *event.offset;
   if (event.facts) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/trace/event.h"
@@ -23,7 +24,7 @@ struct TensorFacts {
 enum class ChunkStage : std::uint8_t { local_in, cross, local_out, ready, done };
 
 struct ChunkFacts {
-  std::uint64_t unit = 0;
+  UnitKey unit;
   std::uint64_t offset = 0;  ///< in the unit's bytes
   std::uint64_t bytes = 0;
   std::uint64_t slot = 0;  ///< its row: slots hold one chunk at a time
@@ -33,7 +34,7 @@ struct ChunkFacts {
 struct DevicePhase {
   std::string_view row;   ///< the stream's, "GPU: collectives"
   std::string_view name;  ///< "reduce_scatter"
-  std::uint64_t unit = 0;
+  UnitKey unit;
   std::uint64_t bytes = 0;
 };
 
@@ -45,19 +46,18 @@ class Recording {
       : buffer_(events, rows) {}
 
   /// Something that happens to a tensor while it is negotiated; `mark` has static storage.
-  void marked(std::string_view tensor, std::string_view mark, TraceTime time);
-  void negotiated(std::string_view tensor, TraceTime submitted, TraceTime decided);
-  /// Unit `number` will run; its tensors' queue spans begin.
-  void planned(std::uint64_t number, const UnitFacts& facts,
-               const std::vector<TensorFacts>& tensors);
-  void started(std::uint64_t unit, TraceTime time);
-  void completed(std::uint64_t unit, TraceTime time);
+  void marked(const TensorKey& tensor, std::string_view mark, TraceTime time);
+  void negotiated(const TensorKey& tensor, TraceTime submitted, TraceTime decided);
+  /// The unit will run; its tensors' queue spans begin.
+  void planned(UnitKey unit, const UnitFacts& facts, const std::vector<TensorFacts>& tensors);
+  void started(UnitKey unit, TraceTime time);
+  void completed(UnitKey unit, TraceTime time);
   /// The first chunk's first stage starts its unit.
   void chunk(const ChunkFacts& chunk, ChunkStage stage, TraceTime time);
   /// `thread` was blocked for the tensor.
-  void waited(std::string_view thread, std::string_view tensor, TraceTime begin, TraceTime end);
+  void waited(std::string_view thread, const TensorKey& tensor, TraceTime begin, TraceTime end);
   /// The row of the unit's first tensor, kNoRow where the unit is not known.
-  RowIndex subject(std::uint64_t unit) const;
+  RowIndex subject(UnitKey unit) const;
   void device(const DevicePhase& phase, RowIndex subject, TraceTime begin, TraceTime end);
 
   EventBuffer& buffer() { return buffer_; }
@@ -81,8 +81,8 @@ class Recording {
   void push(RowGroup group, std::string_view row, TraceEvent event);
 
   EventBuffer buffer_;
-  std::map<std::uint64_t, OpenUnit> units_;
-  std::map<std::uint64_t, OpenStage> stages_;  ///< by slot
+  std::map<UnitKey, OpenUnit> units_;
+  std::map<std::pair<ProcessSet, std::uint64_t>, OpenStage> stages_;  ///< by set and slot
 };
 
 }  // namespace hora

@@ -9,7 +9,7 @@
 namespace hora {
 namespace {
 
-// Bytes are bytes: types that hora cannot add up, such as a mask of bools, can still be copied.
+// Bytes are bytes: types that hora cannot add up, such as complex numbers, can still be copied.
 torch::Tensor as_broadcastable(const torch::Tensor& tensor) {
   if (to_data_type(tensor.scalar_type())) return tensor;
   return tensor.contiguous().flatten().view(torch::kByte);

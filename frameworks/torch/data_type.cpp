@@ -8,7 +8,7 @@
 namespace hora {
 namespace {
 
-constexpr std::array<std::pair<DataType, c10::ScalarType>, 7> pairs{{
+constexpr std::array<std::pair<DataType, c10::ScalarType>, 10> pairs{{
     {DataType::float16, c10::ScalarType::Half},
     {DataType::bfloat16, c10::ScalarType::BFloat16},
     {DataType::float32, c10::ScalarType::Float},
@@ -16,6 +16,9 @@ constexpr std::array<std::pair<DataType, c10::ScalarType>, 7> pairs{{
     {DataType::int32, c10::ScalarType::Int},
     {DataType::int64, c10::ScalarType::Long},
     {DataType::uint8, c10::ScalarType::Byte},
+    {DataType::int8, c10::ScalarType::Char},
+    {DataType::int16, c10::ScalarType::Short},
+    {DataType::boolean, c10::ScalarType::Bool},
 }};
 
 }  // namespace

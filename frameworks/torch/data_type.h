@@ -9,7 +9,7 @@
 
 namespace hora {
 
-/// Nothing where hora has no such type (bool, complex, quantised, ...).
+/// Nothing where hora has no such type (complex, quantised, ...).
 std::optional<DataType> to_data_type(c10::ScalarType type) noexcept;
 c10::ScalarType to_scalar_type(DataType type) noexcept;
 

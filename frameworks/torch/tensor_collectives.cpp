@@ -22,7 +22,8 @@ TensorView view_of(const std::string& name, const torch::Tensor& contiguous) {
   const auto type = to_data_type(contiguous.scalar_type());
   if (!type) {
     refuse(name, std::string("has type ") + torch::toString(contiguous.scalar_type()) +
-                     "; expected float16, bfloat16, float32, float64, int32, int64 or uint8");
+                     "; expected float16, bfloat16, float32, float64, int8, int16, int32, int64, "
+                     "uint8 or bool");
   }
   return {contiguous.data_ptr(), *type, contiguous.sizes().vec(), to_device(contiguous.device()),
           current_stream(contiguous.device())};

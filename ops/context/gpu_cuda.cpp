@@ -1,13 +1,16 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "core/engine/engine.h"
 #include "core/log.h"
 #include "ops/context/gpu.h"
+#include "ops/context/gpu/agreement.h"
 #include "ops/cuda/check.h"
 #include "ops/cuda/loaded_libraries.h"
 #include "ops/nccl/check.h"
+#include "ops/nccl/device_cross.h"
 #include "ops/nccl/nccl_group.h"
 
 namespace hora {
@@ -37,13 +40,16 @@ NcclCommunicator connect(const NcclFunctions& nccl, const Communicator& world,
 class CudaGpu final : public Gpu {
  public:
   CudaGpu(const Communicator& world, const std::vector<int>& ranks_of_node, int index,
-          const NcclGroupOptions& options, const Settings& settings)
+          const NcclGroupOptions& options, const Settings& settings, PointToPoint* messages)
       : index_(index),
         communicator_(connect(nccl_library(), world, ranks_of_node)),
         events_(cuda_runtime(), kEvents),
         watch_(cuda_runtime(), index, communicator_, events_, settings.device_timeout, now),
         port_(cuda_runtime(), nccl_library(), index, communicator_, events_, watch_),
-        group_(options, cuda_runtime(), nccl_library(), communicator_, watch_) {}
+        group_(options, cuda_runtime(), nccl_library(), communicator_, watch_) {
+    if (!options.device_staging || !messages) return;
+    cross_.emplace(cuda_runtime(), events_, options, *messages, cross_options(settings));
+  }
 
   /// Before memory is freed, which waits for what may never come to an end. Nothing after
   /// disconnect().
@@ -52,6 +58,7 @@ class CudaGpu final : public Gpu {
   int index() const override { return index_; }
   DevicePort& port() override { return port_; }
   LocalGroup& group() override { return group_; }
+  CrossGroup* cross() override { return cross_ ? &cross_->group() : nullptr; }
   void disconnect() override {
     communicator_.close(std::chrono::steady_clock::now() + kCloseLimit);
   }
@@ -63,6 +70,7 @@ class CudaGpu final : public Gpu {
   DeviceWatch watch_;
   NcclDevice port_;
   NcclGroup group_;
+  std::optional<DeviceCross> cross_;
 };
 
 int visible_devices() {
@@ -90,7 +98,8 @@ void report(int rank, int index) {
 }  // namespace
 
 std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& node,
-                              const PipelineOptions& pipeline, const Settings& settings) {
+                              const PipelineOptions& pipeline, const Settings& settings,
+                              PointToPoint* messages) {
   const int devices = settings.cuda ? visible_devices() : 0;
   int fewest = devices;
   for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&devices, 1)))) {
@@ -112,15 +121,18 @@ std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& no
   }
   cuda_check(cuda_runtime(), cuda_runtime().set_device(index), "cudaSetDevice");
   report(world.rank(), index);
+  check_gpus(cuda_runtime(), world, node.topology, index);
   const auto& ranks = node.topology.ranks_of_node[static_cast<std::size_t>(pipeline.node)];
-  const NcclGroupOptions options{.device = index,
-                                 .local_rank = pipeline.local_rank,
-                                 .local_size = static_cast<int>(ranks.size()),
-                                 .slices = pipeline.slices,
-                                 .slots = pipeline.nodes > 1 ? pipeline.slots : 0,
-                                 .chunk_bytes = settings.chunk_size,
-                                 .trace = pipeline.trace};
-  return std::make_unique<CudaGpu>(world, ranks, index, options, settings);
+  const NcclGroupOptions options{
+      .device = index,
+      .local_rank = pipeline.local_rank,
+      .local_size = static_cast<int>(ranks.size()),
+      .slices = pipeline.slices,
+      .slots = pipeline.nodes > 1 ? pipeline.slots : 0,
+      .chunk_bytes = settings.chunk_size,
+      .device_staging = agree_on_device_staging(world, settings, pipeline.nodes),
+      .trace = pipeline.trace};
+  return std::make_unique<CudaGpu>(world, ranks, index, options, settings, messages);
 }
 
 }  // namespace hora

@@ -33,10 +33,24 @@ MpiTransport::MpiTransport(int* argc, char*** argv)
     log().info("this C library keeps its own thresholds for large allocations");
   }
   node_ = discover_nodes(world_, settings_.ranks_per_node);
-  my_node_ = node_.topology.node_of(world_.rank());
-  my_local_rank_ = node_.topology.local_rank_of(world_.rank());
-  make_board();
-  connect_nodes();
+  const SetGround ground{.rank = world_.rank(),
+                         .settings = &settings_,
+                         .memory = node_.memory.get(),
+                         .trace = Tracer(&trace_)};
+  NodeBoard board = make_board();
+  path_.emplace(ground, 0, node_.topology, *node_.memory, std::move(board), world_, data_);
+  gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, ground, 0), settings_,
+                  path_->messages());
+  if (gpu_) {
+    path_->connect(&gpu_->group(), gpu_->cross());
+  } else {
+    path_->connect(nullptr, nullptr);
+  }
+  sets_.emplace(ground, node_.topology,
+                node_.topology.nodes() > 1 ? Communicator::world() : Communicator(),
+                path_->board());
+  // Nobody may publish on a board that its owner has not seen mapped by all.
+  world_.barrier();
   report();
   start_timeline();
 }
@@ -55,82 +69,46 @@ void MpiTransport::start_timeline() {
 }
 
 /// The leader's first window holds the board; everybody of the node has that window mapped.
-void MpiTransport::make_board() {
-  const auto& ranks = node_.topology.ranks_of_node[static_cast<std::size_t>(my_node_)];
-  BoardShape shape;
-  shape.local_size = static_cast<int>(ranks.size());
-  shape.id_capacity = settings_.id_capacity;
-  shape.single_node = node_.topology.nodes() == 1;
-  // Room for a decision that assigns every id, with a location for each local rank.
-  shape.control_bytes += static_cast<std::size_t>(shape.id_capacity) * ranks.size() * 16;
-
+NodeBoard MpiTransport::make_board() {
+  const int node = node_.topology.node_of(world_.rank());
+  const int local_rank = node_.topology.local_rank_of(world_.rank());
+  const auto& ranks = node_.topology.ranks_of_node[static_cast<std::size_t>(node)];
+  const BoardShape shape = board_shape(node_.topology, node, settings_, true);
   Location place;
-  if (my_local_rank_ == 0) place = node_.memory->allocate(NodeBoard::bytes(shape)).location;
+  if (local_rank == 0) place = node_.memory->allocate(NodeBoard::bytes(shape)).location;
   const auto places = world_.all_gather(std::as_bytes(std::span(&place, 1)));
   std::memcpy(&place, places[static_cast<std::size_t>(ranks.front())].data(), sizeof place);
-  board_.emplace(node_.memory->address(0, place), shape, my_local_rank_);
+  return {node_.memory->address(0, place), shape, local_rank};
 }
 
-void MpiTransport::connect_nodes() {
-  const Topology& topology = node_.topology;
-  const PipelineOptions options{.node = my_node_,
-                                .nodes = topology.nodes(),
-                                .local_rank = my_local_rank_,
-                                .slices = topology.smallest_node(),
-                                .trace = Tracer(&trace_)};
-  local_.emplace(my_local_rank_, board_->local_size());
-  if (options.nodes > 1) {
-    if (my_local_rank_ < options.slices) {
-      std::vector<int> members;
-      for (const auto& ranks : topology.ranks_of_node) {
-        members.push_back(ranks[static_cast<std::size_t>(my_local_rank_)]);
-      }
-      messages_.emplace(data_, my_node_, std::move(members));
-      cross_.emplace(*messages_, CrossOptions{.algorithm = settings_.cross_algorithm,
-                                              .small_message = settings_.small_message});
-    }
-    if (my_local_rank_ == 0) {
-      std::vector<int> leaders;
-      for (const auto& ranks : topology.ranks_of_node) leaders.push_back(ranks.front());
-      tree_.emplace(world_, std::move(leaders), my_node_);
-    }
-  }
-  gpu_ = make_gpu(world_, node_, options, settings_);
-  const LocalGroups locals{.memory = &*local_, .device = gpu_ ? &gpu_->group() : nullptr};
-  pipeline_.emplace(options, *board_, locals, cross_ ? &*cross_ : nullptr);
-  // Nobody may publish on a board that its owner has not seen mapped by all.
-  world_.barrier();
-}
-
-void MpiTransport::report() const {
-  if (my_local_rank_ == 0) {
-    const auto advice = binding_advice(cores_of_process(), cores_of_host(), board_->local_size());
+void MpiTransport::report() {
+  const NodeBoard& board = path_->board();
+  if (board.local_rank() == 0) {
+    const auto advice = binding_advice(cores_of_process(), cores_of_host(), board.local_size());
     if (advice) log().warn("rank {}: {}", world_.rank(), *advice);
   }
   if (world_.rank() != 0) return;
   const Topology& topology = node_.topology;
   log().info("{} ranks on {} nodes of {} to {} ranks; kernels: {}; between nodes: {}",
-             topology.size(), topology.nodes(), topology.smallest_node(), board_->local_size(),
+             topology.size(), topology.nodes(), topology.smallest_node(), board.local_size(),
              kernel_instruction_set(),
              settings_.cross_algorithm == CrossAlgorithm::ring ? "ring" : "direct");
 }
 
 EngineParts MpiTransport::parts() {
-  return {.topology = node_.topology,
+  return {.world = path_->parts(),
           .rank = world_.rank(),
           .settings = settings_,
-          .board = &*board_,
-          .memory = node_.memory.get(),
-          .data_path = &*pipeline_,
           .device = gpu_ ? &gpu_->port() : nullptr,
           .device_index = gpu_ ? gpu_->index() : 0,
-          .tree = tree_ ? &*tree_ : nullptr,
+          .sets = &*sets_,
           .trace = Tracer(&trace_)};
 }
 
 void MpiTransport::disconnect() {
   if (gpu_) gpu_->disconnect();
-  tree_.reset();
+  path_->disconnect();
+  sets_->disconnect();
   data_ = Communicator();
   world_ = Communicator();
   environment_->release();

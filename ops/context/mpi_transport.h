@@ -6,14 +6,11 @@
 
 #include "core/engine/runtime.h"
 #include "ops/context/gpu.h"
+#include "ops/context/mpi_sets.h"
 #include "ops/context/node_discovery.h"
-#include "ops/hierarchy/memory_group.h"
-#include "ops/hierarchy/pipeline.h"
+#include "ops/context/set_path.h"
 #include "ops/mpi/communicator.h"
-#include "ops/mpi/cross_group.h"
 #include "ops/mpi/environment.h"
-#include "ops/mpi/mpi_point_to_point.h"
-#include "ops/mpi/tree_link.h"
 
 namespace hora {
 
@@ -28,9 +25,8 @@ class MpiTransport final : public Transport {
   [[noreturn]] void abort() noexcept override;
 
  private:
-  void make_board();
-  void connect_nodes();
-  void report() const;
+  NodeBoard make_board();
+  void report();
   void start_timeline();
 
   // In the order in which they are needed; destroyed in reverse.
@@ -40,15 +36,9 @@ class MpiTransport final : public Transport {
   Settings settings_;
   NodeDiscovery node_;
   Trace trace_;
-  int my_node_ = 0;
-  int my_local_rank_ = 0;
-  std::optional<NodeBoard> board_;
-  std::optional<MemoryGroup> local_;
-  std::optional<MpiPointToPoint> messages_;
-  std::optional<MessageCrossGroup> cross_;
-  std::optional<MpiTreeLink> tree_;
-  std::unique_ptr<Gpu> gpu_;
-  std::optional<Pipeline> pipeline_;
+  std::optional<SetPath> path_;  ///< the world's
+  std::unique_ptr<Gpu> gpu_;     ///< uses the path's messages
+  std::optional<MpiSets> sets_;
 };
 
 }  // namespace hora

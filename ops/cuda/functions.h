@@ -30,6 +30,21 @@ struct BatchedCopy {
   double scale = 1.0;
 };
 
+/// output[i] = round((inputs[0][i] + inputs[1][i] + ..) * scale), i in [0, count): the bits of
+/// ops/local's reduce() but for a NaN's payload, so in the order of the inputs, in the element type
+/// (float16 and bfloat16: in float32, rounded once), integers wrapping and not scaled. One input
+/// without scale is copied bit by bit. The output may be one of the inputs; all are aligned to the
+/// element size.
+struct DeviceReduction {
+  static constexpr std::size_t kMaximumInputs = 480;  ///< as many fit into a kernel's parameters
+
+  DataType type = DataType::float32;
+  std::span<const std::byte* const> inputs;
+  std::byte* output = nullptr;
+  std::int64_t count = 0;
+  double scale = 1.0;
+};
+
 /// Members are named after the CUDA runtime's functions without their prefix, with the same
 /// arguments, results and thread rules. Never empty where hora uses them.
 struct CudaFunctions {
@@ -38,7 +53,12 @@ struct CudaFunctions {
   std::function<cudaError_t(int*)> get_device_count;
   std::function<cudaError_t(int*)> get_device;
   std::function<cudaError_t(int)> set_device;
+  std::function<cudaError_t(cudaDeviceProp*, int device)> get_device_properties;
   std::function<cudaError_t(char* id, int length, int device)> device_get_pci_bus_id;
+  std::function<cudaError_t(int* device, const char* id)> device_get_by_pci_bus_id;
+  std::function<cudaError_t(int* can, int device, int peer)> device_can_access_peer;
+  std::function<cudaError_t(int* value, cudaDeviceP2PAttr, int device, int peer)>
+      device_get_p2p_attribute;
 
   std::function<cudaError_t(cudaStream_t*, unsigned flags, int priority)> stream_create;
   std::function<cudaError_t(cudaStream_t)> stream_destroy;
@@ -61,8 +81,9 @@ struct CudaFunctions {
       memcpy_async;
   std::function<cudaError_t(void*, int value, std::size_t, cudaStream_t)> memset_async;
 
-  /// hora's own kernel.
+  /// hora's own kernels.
   std::function<cudaError_t(const BatchedCopy&, cudaStream_t)> batched_copy;
+  std::function<cudaError_t(const DeviceReduction&, cudaStream_t)> device_reduce;
 };
 
 /// The CUDA runtime.

@@ -2,6 +2,7 @@
 
 #include "ops/cuda/batched_copy.h"
 #include "ops/cuda/functions.h"
+#include "ops/cuda/reduce.h"
 
 namespace hora {
 
@@ -12,7 +13,15 @@ const CudaFunctions& cuda_runtime() {
       .get_device_count = cudaGetDeviceCount,
       .get_device = cudaGetDevice,
       .set_device = cudaSetDevice,
+      // A macro in CUDA 12.
+      .get_device_properties =
+          [](cudaDeviceProp* properties, int device) {
+            return cudaGetDeviceProperties(properties, device);
+          },
       .device_get_pci_bus_id = cudaDeviceGetPCIBusId,
+      .device_get_by_pci_bus_id = cudaDeviceGetByPCIBusId,
+      .device_can_access_peer = cudaDeviceCanAccessPeer,
+      .device_get_p2p_attribute = cudaDeviceGetP2PAttribute,
       .stream_create = cudaStreamCreateWithPriority,
       .stream_destroy = cudaStreamDestroy,
       .stream_synchronize = cudaStreamSynchronize,
@@ -30,6 +39,7 @@ const CudaFunctions& cuda_runtime() {
       .memcpy_async = cudaMemcpyAsync,
       .memset_async = cudaMemsetAsync,
       .batched_copy = batched_copy,
+      .device_reduce = device_reduce,
   };
   return functions;
 }

@@ -5,6 +5,9 @@
 
 namespace hora {
 
+/// Before the application's kernels that wait for a place on the device.
+inline constexpr int kUrgentPriority = -1;
+
 /// A stream that does not synchronise with the null stream. Destruction does not wait: work that
 /// was enqueued still runs. Throws Error(transport) where CUDA fails.
 /// Thread rule: one thread at a time; get() from any.

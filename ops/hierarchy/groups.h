@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/plan/bound_unit.h"
+#include "core/plan/reduction.h"
 #include "ops/hierarchy/completion.h"
 
 namespace hora {
@@ -27,7 +28,8 @@ class LocalGroup {
   virtual ~LocalGroup() = default;
   /// True: all local ranks must take part in every chunk, and start its steps in one order.
   virtual bool is_collective() const = 0;
-  /// Host memory of at least `bytes` for the slices of `slot`, 64-byte aligned.
+  /// Memory for my slice of the chunk in `slot`, at least `bytes`, 64-byte aligned; where the cross
+  /// group works that it is used with.
   virtual std::byte* staging(std::size_t slot, std::size_t bytes) = 0;
   /// The whole operation inside the node, for a job of one node: the unit summed over (or taken
   /// from the root among) all local ranks, in all of them.
@@ -46,12 +48,17 @@ class LocalGroup {
 class CrossGroup {
  public:
   virtual ~CrossGroup() = default;
-  /// staging = sum over nodes, in node order, times scale. Bytes are a multiple of the element
-  /// size.
-  virtual Completion allreduce(DataType type, std::span<std::byte> staging, double scale,
+  /// staging = the nodes' stagings taken together (`reduction`). Bytes are a multiple of the
+  /// element size.
+  virtual Completion allreduce(const Reduction& reduction, std::span<std::byte> staging,
                                std::uint64_t sequence) = 0;
   /// staging of all nodes = staging of node `root`.
   virtual Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) = 0;
+  /// sends[n] goes to node n, receives[n] is filled by node n: by node, mine unused. Lengths match
+  /// pair by pair; memory stays until completion and may be aligned anyhow.
+  virtual Completion exchange(std::span<const std::span<const std::byte>> sends,
+                              std::span<const std::span<std::byte>> receives,
+                              std::uint64_t sequence) = 0;
 };
 
 }  // namespace hora

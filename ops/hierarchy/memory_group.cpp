@@ -57,7 +57,8 @@ Completion MemoryGroup::run(const BoundUnit& unit) {
     if (unit.unit.kind == OperationKind::broadcast) {
       spread_from(unit.root_local, memory, local_size_, run.range.bytes);
     } else {
-      reduce(unit.unit.type, memory.inputs(), memory.outputs(), elements(unit, run), unit.scale);
+      reduce(unit.unit.type, unit.unit.op, memory.inputs(), memory.outputs(), elements(unit, run),
+             {.pre = unit.unit.prescale, .post = unit.scale});
     }
   }
   return {};
@@ -73,7 +74,8 @@ Completion MemoryGroup::reduce_scatter(const ChunkPart& part) {
     if (unit.unit.kind == OperationKind::broadcast) {
       spread(memory[unit.root_local], {&out, 1}, run.range.bytes);
     } else {
-      reduce(unit.unit.type, memory.inputs(), {&out, 1}, elements(unit, run), 1.0);
+      reduce(unit.unit.type, unit.unit.op, memory.inputs(), {&out, 1}, elements(unit, run),
+             {.pre = unit.unit.prescale});
     }
   }
   return {};

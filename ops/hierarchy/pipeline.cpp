@@ -1,22 +1,43 @@
 #include "ops/hierarchy/pipeline.h"
 
+#include <hora/error.h>
+
+#include <string>
 #include <utility>
 
 namespace hora {
 
-Pipeline::Pipeline(const PipelineOptions& options, NodeBoard& board, LocalGroups locals,
-                   CrossGroup* cross)
+Pipeline::Pipeline(const PipelineOptions& options, NodeBoard& board, NodeMemory& memory,
+                   LocalGroups locals, CrossGroups crosses)
     : options_(options),
       board_(board),
       order_(board.start_order(), board.local_rank() == 0),
       locals_(locals),
-      cross_(cross) {}
+      crosses_(crosses),
+      site_{.topology = options.topology,
+            .node = options.node,
+            .local_rank = options.local_rank,
+            .slices = options.slices,
+            .chunk_bytes = options.chunk_bytes,
+            .desk = board.exchange_desk(),
+            .memory = ExchangeMemory(memory),
+            .cross = crosses.memory} {
+  if (!crosses_.device) crosses_.device = crosses_.memory;
+}
 
 void Pipeline::start(BoundUnit unit) {
+  if (is_exchange(unit.unit.kind) && unit.unit.device != DeviceKind::cpu) {
+    throw Error(ErrorCode::invalid_argument, std::string(name_of(unit.unit.kind)) +
+                                                 " of a tensor on " +
+                                                 std::string(name_of(unit.unit.device)) +
+                                                 " is not possible yet: give it a tensor on cpu");
+  }
   units_.push_back(std::make_unique<Entry>());
   Entry& entry = *units_.back();
   entry.unit = std::move(unit);
-  entry.local = entry.unit.unit.device == DeviceKind::cpu ? locals_.memory : locals_.device;
+  const bool on_cpu = entry.unit.unit.device == DeviceKind::cpu;
+  entry.local = on_cpu ? locals_.memory : locals_.device;
+  entry.cross = on_cpu ? crosses_.memory : crosses_.device;
 }
 
 std::uint64_t Pipeline::awaited() const {
@@ -44,7 +65,12 @@ bool Pipeline::run_in_node() {
     Entry& entry = *units_.front();
     if (!entry.running) {
       options_.trace.started(entry.unit.number);
-      entry.in_node = entry.local->run(entry.unit);
+      if (is_exchange(entry.unit.unit.kind)) {
+        ExchangeRun run(entry.unit, site_, 0);
+        while (!run.complete()) run.advance();
+      } else {
+        entry.in_node = entry.local->run(entry.unit);
+      }
       entry.running = true;
     }
     if (!entry.in_node.poll()) return any;
@@ -56,7 +82,8 @@ bool Pipeline::run_in_node() {
 }
 
 std::size_t Pipeline::chunks_of(const Entry& entry) const {
-  return cross_ || entry.local->is_collective() ? entry.unit.unit.chunks() : 0;
+  if (is_exchange(entry.unit.unit.kind)) return 0;
+  return entry.cross || entry.local->is_collective() ? entry.unit.unit.chunks() : 0;
 }
 
 bool Pipeline::may_start(const Entry& entry, StartOrder::Step step) const {
@@ -71,13 +98,19 @@ bool Pipeline::feed() {
   bool any = false;
   for (; feeding_ < units_.size(); ++feeding_) {
     Entry& entry = *units_[feeding_];
+    if (is_exchange(entry.unit.unit.kind)) {
+      // Not at the front: earlier chunks are under way.
+      if (feeding_ > 0) return any;
+      any |= advance_exchange(entry);
+      if (!entry.exchanged) return any;
+    }
     while (entry.next_chunk < chunks_of(entry)) {
       if (chunks_.size() == options_.slots) return any;
       if (!may_start(entry, StartOrder::Step::reduce_scatter)) return any;
       const BoundUnit& unit = entry.unit;
       const Range chunk = chunk_range(unit.unit, entry.next_chunk++);
       const Range slice =
-          cross_ ? slice_range(chunk, options_.local_rank, options_.slices) : Range{};
+          entry.cross ? slice_range(chunk, options_.local_rank, options_.slices) : Range{};
       const std::uint64_t sequence = next_sequence_++;
       const bool has_input =
           unit.unit.kind != OperationKind::broadcast || unit.root_node == options_.node;
@@ -91,6 +124,22 @@ bool Pipeline::feed() {
     }
   }
   return any;
+}
+
+bool Pipeline::advance_exchange(Entry& entry) {
+  if (!entry.exchange) {
+    options_.trace.started(entry.unit.number);
+    entry.exchange = std::make_unique<ExchangeRun>(entry.unit, site_, next_sequence_);
+  }
+  const bool any = entry.exchange->advance();
+  if (!entry.exchange->complete()) return any;
+  // Nothing else is under way, so the three are one.
+  next_sequence_ += entry.exchange->rounds();
+  next_cross_ = next_out_ = next_sequence_;
+  site_.rounds += entry.exchange->rounds();
+  entry.exchange.reset();
+  entry.exchanged = true;
+  return true;
 }
 
 bool Pipeline::step(Chunk& chunk) {
@@ -128,16 +177,21 @@ void Pipeline::start_cross(Chunk& chunk) {
   const std::size_t bytes = chunk.part.slice.bytes;
   if (bytes == 0) return;
   const BoundUnit& unit = chunk.entry->unit;
+  CrossGroup& cross = *chunk.entry->cross;
   const std::span<std::byte> staging(chunk.entry->local->staging(chunk.part.slot, bytes), bytes);
-  chunk.completion = unit.unit.kind == OperationKind::broadcast
-                         ? cross_->broadcast(staging, unit.root_node, chunk.sequence)
-                         : cross_->allreduce(unit.unit.type, staging, unit.scale, chunk.sequence);
+  chunk.completion =
+      unit.unit.kind == OperationKind::broadcast
+          ? cross.broadcast(staging, unit.root_node, chunk.sequence)
+          : cross.allreduce({unit.unit.type, unit.unit.op, unit.scale}, staging, chunk.sequence);
+}
+
+bool Pipeline::is_complete(const Entry& entry) const {
+  return is_exchange(entry.unit.unit.kind) ? entry.exchanged : entry.spread == chunks_of(entry);
 }
 
 bool Pipeline::retire_units() {
   bool any = false;
-  while (!units_.empty() && units_.front()->spread == chunks_of(*units_.front())) {
-    if (units_.front()->next_chunk < chunks_of(*units_.front())) break;
+  while (!units_.empty() && is_complete(*units_.front())) {
     units_.pop_front();
     if (feeding_ > 0) --feeding_;
     ++done_;
@@ -148,7 +202,8 @@ bool Pipeline::retire_units() {
 }
 
 void Pipeline::trace(const ChunkPart& part, ChunkStage stage) const {
-  options_.trace.chunk({part.unit.number, part.chunk.begin, part.chunk.bytes, part.slot}, stage);
+  const UnitKey unit = options_.trace.unit(part.unit.number);
+  options_.trace.chunk({unit, part.chunk.begin, part.chunk.bytes, part.slot}, stage);
 }
 
 }  // namespace hora

@@ -9,7 +9,9 @@
 #include "core/board/board.h"
 #include "core/board/start_order.h"
 #include "core/engine/data_path.h"
+#include "core/negotiation/topology.h"
 #include "core/trace/tracer.h"
+#include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora {
@@ -21,12 +23,24 @@ struct PipelineOptions {
   int slices = 1;         ///< local ranks that take part between nodes: the smallest node's size
   std::size_t slots = 4;  ///< chunks under way at once between nodes
   Tracer trace = {};
+
+  // Of exchanges.
+  Topology topology = {};  ///< of the set
+  std::size_t chunk_bytes = std::size_t{1} << 20;
 };
 
 /// The local groups of a node, by where a unit's memory lies. `device` is null where there is none.
 struct LocalGroups {
   LocalGroup* memory = nullptr;
   LocalGroup* device = nullptr;
+};
+
+/// The cross groups of a rank, likewise; `device` null: as `memory`, which is null in jobs of one
+/// node and on local ranks without a slice. Their operations are numbered together, and their
+/// staging is that of the local group beside them.
+struct CrossGroups {
+  CrossGroup* memory = nullptr;
+  CrossGroup* device = nullptr;
 };
 
 /// One node: the local group runs each unit whole. Several nodes, for each chunk of a unit:
@@ -36,12 +50,16 @@ struct LocalGroups {
 /// collective. Each stage starts chunks in the order of the plan, on every rank the same; chunk
 /// c + slots waits for the slot of chunk c. Steps of collective groups start in the order that the
 /// node's leader gives (start_order.h). Chunks number the cross group's operations, over all units.
+///
+/// An exchange (ExchangeRun) has the pipeline to itself: it begins when all chunks of earlier units
+/// are complete on this rank, and later units are fed when it has finished.
 /// Thread rule: the thread that holds the engine's lock.
 class Pipeline final : public DataPath {
  public:
-  /// `cross` is null in jobs of one node and on local ranks without a slice.
-  Pipeline(const PipelineOptions& options, NodeBoard& board, LocalGroups locals, CrossGroup* cross);
+  Pipeline(const PipelineOptions& options, NodeBoard& board, NodeMemory& memory, LocalGroups locals,
+           CrossGroups crosses);
 
+  /// Throws Error(invalid_argument) for an exchange of tensors on a device.
   void start(BoundUnit unit) override;
   bool advance() override;
   std::uint64_t completed() const override { return board_.done_by_all(); }
@@ -55,10 +73,13 @@ class Pipeline final : public DataPath {
   struct Entry {
     BoundUnit unit;
     LocalGroup* local = nullptr;
+    CrossGroup* cross = nullptr;
     std::size_t next_chunk = 0;  ///< to be started
     std::size_t spread = 0;      ///< chunks that are complete
     bool running = false;        ///< in a job of one node
     Completion in_node;
+    std::unique_ptr<ExchangeRun> exchange;  ///< while it has the pipeline
+    bool exchanged = false;
   };
   struct Chunk {
     Entry* entry;
@@ -70,11 +91,13 @@ class Pipeline final : public DataPath {
 
   bool run_in_node();
   bool feed();
+  bool advance_exchange(Entry& entry);
   bool step(Chunk& chunk);
   void start_cross(Chunk& chunk);
   bool may_start(const Entry& entry, StartOrder::Step step) const;
   void note_start(const Entry& entry, StartOrder::Step step);
   bool retire_units();
+  bool is_complete(const Entry& entry) const;
   void trace(const ChunkPart& part, ChunkStage stage) const;
   std::size_t chunks_of(const Entry& entry) const;
 
@@ -82,7 +105,8 @@ class Pipeline final : public DataPath {
   NodeBoard& board_;
   StartOrder order_;
   LocalGroups locals_;
-  CrossGroup* cross_;
+  CrossGroups crosses_;
+  ExchangeSite site_;
 
   std::deque<std::unique_ptr<Entry>> units_;  ///< started, not done by me
   std::size_t feeding_ = 0;                   ///< first unit in units_ with chunks to start

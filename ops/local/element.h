@@ -1,4 +1,4 @@
-/// Elements in vector registers: how each DataType is loaded, summed and stored, for the
+/// Elements in vector registers: how each DataType is loaded, scaled and stored, for the
 /// instruction set that the including source is compiled for. All in an unnamed namespace (see
 /// kernel_table.h).
 #pragma once
@@ -38,13 +38,15 @@ inline void store_vector(void* to, Vector vector) {
   *static_cast<typename Unaligned<Vector>::Type*>(to) = vector;
 }
 
-/// Types that are summed as they are. Integers are summed unsigned, so that they wrap.
-template <class T, bool kScaled>
+/// Types that are reduced as they are. Integers are summed and multiplied as unsigned ones, so that
+/// they wrap, and compared as what they are.
+template <class T, bool kIsScaled>
 struct Plain {
   using Stored = T;
   using Scalar = T;
   typedef T Vector __attribute__((vector_size(kWidth)));
   static constexpr std::size_t kLanes = kWidth / sizeof(T);
+  static constexpr bool kScaled = kIsScaled;
 
   static Vector load(const Stored* from) { return load_vector<Vector>(from); }
   static void store(Stored* to, Vector vector) { store_vector(to, vector); }
@@ -55,6 +57,11 @@ struct Plain {
       return vector;
     }
   }
+};
+
+/// One byte, 0 or 1; any other value read counts as 1.
+struct Boolean : Plain<std::uint8_t, false> {
+  static Vector load(const Stored* from) { return (Vector)(load_vector<Vector>(from) != 0) & 1; }
 };
 
 typedef float Floats __attribute__((vector_size(kWidth)));
@@ -119,18 +126,27 @@ struct Bfloat16Conversion {
   }
 };
 
-/// Types of 16 bits, summed in float32.
+/// Types of 16 bits, reduced in float32.
 template <class Conversion>
 struct Half {
   using Stored = std::uint16_t;
   using Scalar = float;
   using Vector = Floats;
   static constexpr std::size_t kLanes = kWidth / sizeof(float);
+  static constexpr bool kScaled = true;
 
   static Vector load(const Stored* from) { return Conversion::widen(load_vector<Halves>(from)); }
   static void store(Stored* to, Vector vector) { store_vector(to, Conversion::narrow(vector)); }
   static Vector scaled(Vector vector, Scalar scale) { return vector * scale; }
 };
+
+/// `count` elements, fewer than a vector; the other lanes are zero.
+template <class E>
+inline typename E::Vector load_partial(const typename E::Stored* from, std::size_t count) {
+  typename E::Stored padded[E::kLanes] = {};
+  __builtin_memcpy(padded, from, count * sizeof(typename E::Stored));
+  return E::load(padded);
+}
 
 }  // namespace
 }  // namespace hora

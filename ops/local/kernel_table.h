@@ -6,16 +6,38 @@
 
 #include <cstddef>
 
+#include "ops/local/adasum_values.h"
+#include "ops/local/scales.h"
+
 namespace hora {
 
-inline constexpr std::size_t kDataTypes = 7;
+inline constexpr std::size_t kDataTypes = 10;
+/// float16, bfloat16, float32, float64: the first ones.
+inline constexpr std::size_t kFloatingTypes = 4;
+/// All but adasum, whose number is the last.
+inline constexpr std::size_t kReduceOps = 5;
+
+/// hora::reduce with at least one input and one element.
+using ReduceKernel = void (*)(const std::byte* const* inputs, std::size_t input_count,
+                              std::byte* const* outputs, std::size_t output_count,
+                              std::size_t count, Scales scales);
+
+struct ReduceKernels {
+  ReduceKernel plain_sum;          ///< where Scales::pre is 1, or does not apply
+  ReduceKernel by_op[kReduceOps];  ///< by ReduceOp's number
+};
+
+/// As hora::adasum_dots and hora::adasum_combine.
+struct AdasumKernels {
+  AdasumDots (*dots)(const std::byte* a, const std::byte* b, std::size_t count);
+  void (*combine)(const std::byte* a, const std::byte* b, AdasumFactors factors, std::byte* out,
+                  std::size_t count);
+};
 
 struct KernelTable {
   const char* instruction_set;
-  /// By DataType's number; hora::reduce with at least one input and one element.
-  void (*reduce[kDataTypes])(const std::byte* const* inputs, std::size_t input_count,
-                             std::byte* const* outputs, std::size_t output_count, std::size_t count,
-                             double scale);
+  ReduceKernels reduce[kDataTypes];      ///< by DataType's number
+  AdasumKernels adasum[kFloatingTypes];  ///< by DataType's number
   /// Copy by non-temporal stores, fenced; any alignment and length.
   void (*stream_copy)(std::byte* out, const std::byte* in, std::size_t bytes);
 };

@@ -24,6 +24,18 @@ const KernelTable& kernels() noexcept {
   return best;
 }
 
+void check_reduction(DataType type, ReduceOp op, std::size_t inputs) {
+  if (inputs > 0 && static_cast<std::size_t>(type) < kDataTypes &&
+      static_cast<std::size_t>(op) < kReduceOps) {
+    return;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "hora::reduce needs at least one input (got " + std::to_string(inputs) +
+                  ") of a known data type (got number " + std::to_string(static_cast<int>(type)) +
+                  ") and sum, average, min, max or product (got " + std::string(name_of(op)) +
+                  ", number " + std::to_string(static_cast<int>(op)) + ")");
+}
+
 }  // namespace
 
 const KernelTable* const* runnable_kernels() noexcept {
@@ -46,20 +58,22 @@ const KernelTable* const* runnable_kernels() noexcept {
   return runnable.tables;
 }
 
-void reduce(DataType type, std::span<const std::byte* const> inputs,
-            std::span<std::byte* const> outputs, std::size_t count, double scale) {
-  const auto index = static_cast<std::size_t>(type);
-  if (inputs.empty() || index >= kDataTypes) {
-    throw Error(ErrorCode::invalid_argument,
-                "hora::reduce needs at least one input (got " + std::to_string(inputs.size()) +
-                    ") of a known data type (got number " + std::to_string(index) + ")");
-  }
+void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs,
+            std::span<std::byte* const> outputs, std::size_t count, Scales scales) {
+  check_reduction(type, op, inputs.size());
   if (count == 0) return;
-  if (inputs.size() == 1 && (scale == 1.0 || !is_floating_point(type))) {
+  const bool is_floating = is_floating_point(type);
+  const bool prescaled = is_floating && scales.pre != 1.0;
+  const bool scaled = prescaled || (is_floating && scales.post != 1.0);
+  // A boolean's copy would keep a byte other than 0 and 1.
+  if (inputs.size() == 1 && !scaled && type != DataType::boolean) {
     return spread(inputs[0], outputs, count * size_of(type));
   }
-  kernels().reduce[index](inputs.data(), inputs.size(), outputs.data(), outputs.size(), count,
-                          scale);
+  const ReduceKernels& of_type = kernels().reduce[static_cast<std::size_t>(type)];
+  const bool is_sum = op == ReduceOp::sum || op == ReduceOp::average;
+  const ReduceKernel kernel =
+      is_sum && !prescaled ? of_type.plain_sum : of_type.by_op[static_cast<std::size_t>(op)];
+  kernel(inputs.data(), inputs.size(), outputs.data(), outputs.size(), count, scales);
 }
 
 void spread(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes) {

@@ -6,19 +6,27 @@
 #include <cstddef>
 #include <span>
 
+#include "ops/local/scales.h"
+
 namespace hora {
 
-/// out[o][i] = round((in[0][i] + in[1][i] + ... ) * scale) for every o, i in [0, count).
+/// out[o][i] = round(post * (pre * in[0][i] op pre * in[1][i] op ...)) for every o, i in [0,
+/// count), where op is + for ReduceOp::sum and average (whose factor is in `scales.post`), min, max
+/// or *.
 ///
-/// Summed in the order of `inputs`, in the element type (float16 and bfloat16: in float32, rounded
-/// once to nearest even; integers wrap; scale is applied to floating-point types only, in the type
-/// of the sum, and skipped where it is 1). The bits do not depend on count, alignment or
-/// instruction set, but for a NaN's payload. An output may be the same memory as an input (exactly,
-/// not shifted). At least one input; inputs and outputs aligned to the element size. Reads each
-/// input once and writes each output once. Throws Error(invalid_argument) for no input and for an
-/// unknown type.
-void reduce(DataType type, std::span<const std::byte* const> inputs,
-            std::span<std::byte* const> outputs, std::size_t count, double scale);
+/// In the order of `inputs`, in the element type (float16 and bfloat16: in float32, rounded once to
+/// nearest even). Scales apply to floating-point types only, in the type of the sum, and are
+/// skipped where they are 1. Sums and products of integers wrap. min and max give NaN where an
+/// input has one, and take -0 for less than +0. Booleans are bytes of which every one but 0 is
+/// true; sum and max are the logical or, product and min the logical and, and outputs are 0 or 1.
+///
+/// The bits do not depend on count, alignment or instruction set, but for a NaN's payload. An
+/// output may be the same memory as an input (exactly, not shifted). At least one input; inputs and
+/// outputs aligned to the element size. Reads each input once and writes each output once. Throws
+/// Error(invalid_argument) for no input, for an unknown type and for an op that is unknown or
+/// adasum, which is no reduction of elements.
+void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs,
+            std::span<std::byte* const> outputs, std::size_t count, Scales scales);
 
 /// memcpy to every output.
 void spread(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes);

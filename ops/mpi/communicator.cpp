@@ -125,4 +125,20 @@ void Communicator::barrier() const {
   mpi_check(MPI_Barrier(comm_), "MPI_Barrier");
 }
 
+PendingDuplicate::PendingDuplicate(const Communicator& original)
+    : duplicate_(std::make_unique<MPI_Comm>(MPI_COMM_NULL)) {
+  mpi_check(MPI_Comm_idup(original.get(), duplicate_.get(), &request_), "MPI_Comm_idup");
+}
+
+PendingDuplicate::~PendingDuplicate() {
+  if (request_ != MPI_REQUEST_NULL) static_cast<void>(duplicate_.release());
+}
+
+std::optional<Communicator> PendingDuplicate::poll() {
+  int done = 0;
+  mpi_check(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test of a duplicate");
+  if (done == 0) return std::nullopt;
+  return Communicator(*duplicate_);
+}
+
 }  // namespace hora

@@ -4,6 +4,8 @@
 #include <mpi.h>
 
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,12 +44,31 @@ class Communicator {
   void barrier() const;
 
  private:
+  friend class PendingDuplicate;
   explicit Communicator(MPI_Comm comm);  // takes ownership
   void release() noexcept;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 0;
+};
+
+/// A duplicate in the making (MPI_Comm_idup): begun on every rank of the original in one order, one
+/// at a time, and never waited for. Destroyed before it is complete it leaves MPI its memory, for
+/// before an abort. Thread rule: one thread at a time.
+class PendingDuplicate {
+ public:
+  explicit PendingDuplicate(const Communicator& original);
+  PendingDuplicate(const PendingDuplicate&) = delete;
+  PendingDuplicate& operator=(const PendingDuplicate&) = delete;
+  ~PendingDuplicate();
+
+  /// Goes on without blocking; the duplicate, once. Throws Error(transport).
+  std::optional<Communicator> poll();
+
+ private:
+  MPI_Request request_ = MPI_REQUEST_NULL;
+  std::unique_ptr<MPI_Comm> duplicate_;  ///< MPI writes to it until the request is complete
 };
 
 }  // namespace hora

@@ -10,6 +10,7 @@
 
 #include "ops/hierarchy/groups.h"
 #include "ops/mpi/cross_work.h"
+#include "ops/mpi/host_space.h"
 #include "ops/mpi/point_to_point.h"
 
 namespace hora {
@@ -20,20 +21,31 @@ struct CrossOptions {
   std::size_t small_message = std::size_t{4} << 10;      ///< up to here: dissemination
 };
 
+CrossOptions cross_options(const Settings& settings);
+
 /// Whatever the algorithm, all members get the same bits, in every run. With direct they do not
 /// depend on how long the staging is, either (dissemination sums in the same order). At most
 /// CrossResources::kWindow sequence numbers may lie between the oldest operation under way and the
 /// newest. Outlives the work that it started. Thread rule: as CrossGroup.
 class MessageCrossGroup : public CrossGroup {
  public:
-  explicit MessageCrossGroup(PointToPoint& link, const CrossOptions& options = {})
-      : resources_(link), options_(options) {}
+  /// Staging lies in `space`, whose memory `link` takes. Both outlive it.
+  explicit MessageCrossGroup(PointToPoint& link, const CrossOptions& options = {},
+                             StagingSpace& space = host_space())
+      : resources_(link, space), options_(options) {}
+
+  /// Takes all memory now that `operations` at once of up to `staging_bytes` work in.
+  void reserve(std::size_t operations, std::size_t staging_bytes);
 
   /// Throws Error(invalid_argument) where the length is no multiple of the element size.
-  Completion allreduce(DataType type, std::span<std::byte> staging, double scale,
+  Completion allreduce(const Reduction& reduction, std::span<std::byte> staging,
                        std::uint64_t sequence) override;
   /// Throws Error(invalid_argument) for a root that is no member.
   Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
+  /// Throws Error(invalid_argument) where there is not one send and one receive for each member.
+  Completion exchange(std::span<const std::span<const std::byte>> sends,
+                      std::span<const std::span<std::byte>> receives,
+                      std::uint64_t sequence) override;
 
  private:
   CrossResources resources_;

@@ -7,20 +7,15 @@
 namespace hora {
 namespace {
 
-constexpr std::align_val_t kBufferAlignment{64};
 constexpr PointToPoint::Request kNothing = -1;
 
 }  // namespace
-
-void WorkBuffer::Free::operator()(std::byte* data) const noexcept {
-  ::operator delete(data, kBufferAlignment);
-}
 
 std::byte* WorkBuffer::reserve(std::size_t bytes) {
   if (bytes > capacity_) {
     data_.reset();  // first, so that both never exist at once
     capacity_ = 0;
-    data_.reset(static_cast<std::byte*>(::operator new(bytes, kBufferAlignment)));
+    data_.reset(space_.allocate(bytes));
     capacity_ = bytes;
   }
   return data_.get();
@@ -49,6 +44,25 @@ bool RequestQueue::drained(PointToPoint& link) {
   return all_completed();
 }
 
+Workspace& CrossResources::take_workspace() {
+  if (free_.empty()) {
+    workspaces_.push_back(std::make_unique<Workspace>(space_));
+    free_.push_back(workspaces_.back().get());
+  }
+  Workspace& workspace = *free_.back();
+  free_.pop_back();
+  return workspace;
+}
+
+void CrossResources::reserve(std::size_t operations, std::size_t bytes) {
+  std::vector<Workspace*> taken;
+  for (std::size_t i = 0; i < operations; ++i) {
+    taken.push_back(&take_workspace());
+    taken.back()->buffer.reserve(bytes);
+  }
+  free_.insert(free_.end(), taken.begin(), taken.end());
+}
+
 Workspace& CrossResources::begin(std::uint64_t sequence) {
   const auto slot = static_cast<std::size_t>(sequence % kWindow);
   if (under_way_.test(slot)) {
@@ -57,13 +71,8 @@ Workspace& CrossResources::begin(std::uint64_t sequence) {
                     "that is " + std::to_string(kWindow) +
                     " or a multiple of it earlier is under way: start fewer at once");
   }
-  if (free_.empty()) {
-    workspaces_.push_back(std::make_unique<Workspace>());
-    free_.push_back(workspaces_.back().get());
-  }
+  Workspace& workspace = take_workspace();
   under_way_.set(slot);
-  Workspace& workspace = *free_.back();
-  free_.pop_back();
   return workspace;
 }
 

@@ -5,25 +5,29 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <span>
 #include <vector>
 
 #include "ops/hierarchy/completion.h"
+#include "ops/hierarchy/staging_space.h"
 #include "ops/mpi/point_to_point.h"
 
 namespace hora {
 
-/// 64-byte aligned memory that grows and is not initialised.
+/// 64-byte aligned memory of a staging space, which grows and is not initialised.
 class WorkBuffer {
  public:
+  /// `space` outlives it.
+  explicit WorkBuffer(StagingSpace& space) : space_(space), data_(nullptr, Free{space}) {}
   /// At least this many bytes; what was in it before is lost.
   std::byte* reserve(std::size_t bytes);
 
  private:
   struct Free {
-    void operator()(std::byte* data) const noexcept;
+    StagingSpace& space;
+    void operator()(std::byte* data) const noexcept { space.release(data); }
   };
+  StagingSpace& space_;
   std::unique_ptr<std::byte, Free> data_;
   std::size_t capacity_ = 0;
 };
@@ -48,6 +52,7 @@ class RequestQueue {
 
 /// The memory of one operation under way; reused, so that the steady state allocates nothing in it.
 struct Workspace {
+  explicit Workspace(StagingSpace& space) : buffer(space) {}
   WorkBuffer buffer;
   RequestQueue sends, receives, gather_sends, gather_receives;
   std::vector<const std::byte*> inputs;
@@ -68,15 +73,22 @@ class CrossResources {
   static constexpr std::uint64_t kWindow = 4096;
   static constexpr int kPhases = 8;
 
-  explicit CrossResources(PointToPoint& link) : link_(link) {}
+  /// Both outlive it.
+  CrossResources(PointToPoint& link, StagingSpace& space) : link_(link), space_(space) {}
 
   PointToPoint& link() noexcept { return link_; }
+  StagingSpace& space() noexcept { return space_; }
+  /// Workspaces for `operations` at once, with `bytes` of memory each.
+  void reserve(std::size_t operations, std::size_t bytes);
   /// Throws Error(invalid_use) where operation `sequence - kWindow` (or a multiple) is under way.
   Workspace& begin(std::uint64_t sequence);
   void end(std::uint64_t sequence, Workspace& workspace);
 
  private:
+  Workspace& take_workspace();
+
   PointToPoint& link_;
+  StagingSpace& space_;
   std::bitset<kWindow> under_way_;
   std::vector<std::unique_ptr<Workspace>> workspaces_;
   std::vector<Workspace*> free_;
@@ -91,6 +103,7 @@ class CrossWork : public PendingWork {
  protected:
   Workspace& workspace() noexcept { return *workspace_; }
   PointToPoint& link() noexcept { return resources_.link(); }
+  StagingSpace& space() noexcept { return resources_.space(); }
   /// Empty spans are not sent: both ends know the lengths.
   void send(RequestQueue& queue, int to, int phase, std::span<const std::byte> bytes);
   void receive(RequestQueue& queue, int from, int phase, std::span<std::byte> bytes);

@@ -1,9 +1,6 @@
 #include "ops/mpi/direct_allreduce.h"
 
-#include <array>
-
 #include "core/plan/plan.h"
-#include "ops/local/kernels.h"
 
 namespace hora {
 namespace {
@@ -13,17 +10,16 @@ constexpr int kGather = 1;
 
 }  // namespace
 
-DirectAllreduce::DirectAllreduce(CrossResources& resources, DataType type,
-                                 std::span<std::byte> staging, double scale, std::uint64_t sequence)
+DirectAllreduce::DirectAllreduce(CrossResources& resources, const Reduction& reduction,
+                                 std::span<std::byte> staging, std::uint64_t sequence)
     : CrossWork(resources, sequence),
-      type_(type),
+      reduction_(reduction),
       staging_(staging),
-      scale_(scale),
       me_(link().index()),
       members_(link().size()) {
   Workspace& work = workspace();
   const std::span<std::byte> mine = segment(me_);
-  std::byte* incoming = work.buffer.reserve(mine.size() * static_cast<std::size_t>(members_ - 1));
+  std::byte* incoming = work.buffer.reserve(work_bytes(staging_.size(), members_));
   work.inputs.resize(static_cast<std::size_t>(members_));
   work.inputs[static_cast<std::size_t>(me_)] = mine.data();
   for (int k = 1; k < members_; ++k) {
@@ -35,6 +31,10 @@ DirectAllreduce::DirectAllreduce(CrossResources& resources, DataType type,
   for (int k = 1; k < members_; ++k) {
     send(work.sends, peer(k), kScatter, segment(peer(k)));
   }
+}
+
+std::size_t DirectAllreduce::work_bytes(std::size_t staging_bytes, int members) {
+  return slice_range({0, staging_bytes}, 0, members).bytes * static_cast<std::size_t>(members - 1);
 }
 
 std::span<std::byte> DirectAllreduce::segment(int member) const {
@@ -51,15 +51,22 @@ void DirectAllreduce::post_gather_receives() {
   }
 }
 
-void DirectAllreduce::sum_my_segment() {
-  const std::span<std::byte> mine = segment(me_);
-  if (mine.empty()) {
-    return;
+bool DirectAllreduce::sum_my_segment() {
+  if (!summing_) {
+    if (!workspace().receives.drained(link())) {
+      return false;
+    }
+    const std::span<std::byte> mine = segment(me_);
+    sum_ = space().reduce(reduction_, workspace().inputs, mine.data(),
+                          mine.size() / size_of(reduction_.type));
+    summing_ = true;
   }
-  const std::array<std::byte*, 1> output{mine.data()};
-  reduce(type_, workspace().inputs, output, mine.size() / size_of(type_), scale_);
+  return sum_.poll();
+}
+
+void DirectAllreduce::send_sum() {
   for (int k = 1; k < members_; ++k) {
-    send(workspace().gather_sends, peer(k), kGather, mine);
+    send(workspace().gather_sends, peer(k), kGather, segment(me_));
   }
 }
 
@@ -67,10 +74,10 @@ bool DirectAllreduce::poll() {
   Workspace& work = workspace();
   post_gather_receives();
   if (!summed_) {
-    if (!work.receives.drained(link())) {
+    if (!sum_my_segment()) {
       return false;
     }
-    sum_my_segment();
+    send_sum();
     summed_ = true;
   }
   if (!work.sends.all_completed() || !work.gather_receives.drained(link()) ||

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/plan/reduction.h"
 #include "ops/mpi/cross_work.h"
 
 namespace hora {
@@ -18,23 +19,28 @@ namespace hora {
 /// and the same order, wherever it lies. Thread rule: as CrossGroup.
 class DirectAllreduce : public CrossWork {
  public:
-  DirectAllreduce(CrossResources& resources, DataType type, std::span<std::byte> staging,
-                  double scale, std::uint64_t sequence);
+  DirectAllreduce(CrossResources& resources, const Reduction& reduction,
+                  std::span<std::byte> staging, std::uint64_t sequence);
   bool poll() override;
+
+  /// Memory that an operation works in, beside its staging.
+  static std::size_t work_bytes(std::size_t staging_bytes, int members);
 
  private:
   std::span<std::byte> segment(int member) const;
   /// The k-th peer, k in [1, n): each member begins with another one.
   int peer(int k) const { return (me_ + k) % members_; }
   void post_gather_receives();
-  void sum_my_segment();
+  bool sum_my_segment();
+  void send_sum();
 
-  DataType type_;
+  Reduction reduction_;
   std::span<std::byte> staging_;
-  double scale_;
   int me_;
   int members_;
+  bool summing_ = false;
   bool summed_ = false;
+  Completion sum_;
 };
 
 }  // namespace hora

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-
-#include "ops/local/kernels.h"
 
 namespace hora {
 namespace {
@@ -15,22 +12,25 @@ constexpr int kExchange = 0;
 
 }  // namespace
 
-DisseminationAllreduce::DisseminationAllreduce(CrossResources& resources, DataType type,
-                                               std::span<std::byte> staging, double scale,
-                                               std::uint64_t sequence)
+DisseminationAllreduce::DisseminationAllreduce(CrossResources& resources,
+                                               const Reduction& reduction,
+                                               std::span<std::byte> staging, std::uint64_t sequence)
     : CrossWork(resources, sequence),
-      type_(type),
+      reduction_(reduction),
       staging_(staging),
-      scale_(scale),
       me_(link().index()),
       members_(link().size()),
-      gathered_(workspace().buffer.reserve(staging.size() * static_cast<std::size_t>(members_))) {
-  std::memcpy(gathered_, staging_.data(), staging_.size());
+      gathered_(workspace().buffer.reserve(work_bytes(staging.size(), members_))) {
   for (int distance = 1; distance < members_; distance *= 2) {
     receive(workspace().receives, (me_ + distance) % members_, kExchange,
             blocks(distance, count_at(distance)));
   }
-  send_round();
+  const std::array<const std::byte*, 1> mine{staging_.data()};
+  copy_ = space().reduce({.type = reduction_.type}, mine, gathered_, staging_.size() / size_of(reduction_.type));
+}
+
+std::size_t DisseminationAllreduce::work_bytes(std::size_t staging_bytes, int members) {
+  return staging_bytes * static_cast<std::size_t>(members);
 }
 
 std::span<std::byte> DisseminationAllreduce::blocks(int first, int count) const {
@@ -47,7 +47,18 @@ void DisseminationAllreduce::send_round() {
        blocks(0, count_at(distance_)));
 }
 
-bool DisseminationAllreduce::poll() {
+bool DisseminationAllreduce::copy_mine() {
+  if (!copied_) {
+    if (!copy_.poll()) {
+      return false;
+    }
+    copied_ = true;
+    send_round();
+  }
+  return true;
+}
+
+bool DisseminationAllreduce::gather() {
   while (distance_ < members_) {
     if (!workspace().receives.next_completed(link())) {
       return false;
@@ -56,21 +67,25 @@ bool DisseminationAllreduce::poll() {
     if (distance_ < members_) {
       send_round();
     } else {
-      sum();
+      start_sum();
     }
   }
-  return workspace().sends.drained(link()) && finish();
+  return true;
 }
 
-void DisseminationAllreduce::sum() {
+bool DisseminationAllreduce::poll() {
+  return copy_mine() && gather() && workspace().sends.drained(link()) && sum_.poll() && finish();
+}
+
+void DisseminationAllreduce::start_sum() {
   auto& inputs = workspace().inputs;
   inputs.resize(static_cast<std::size_t>(members_));
   for (int member = 0; member < members_; ++member) {
     inputs[static_cast<std::size_t>(member)] =
         blocks((member - me_ + members_) % members_, 1).data();
   }
-  const std::array<std::byte*, 1> output{staging_.data()};
-  reduce(type_, inputs, output, staging_.size() / size_of(type_), scale_);
+  sum_ = space().reduce(reduction_, inputs, staging_.data(),
+                        staging_.size() / size_of(reduction_.type));
 }
 
 }  // namespace hora

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/plan/reduction.h"
 #include "ops/mpi/cross_work.h"
 
 namespace hora {
@@ -21,9 +22,12 @@ namespace hora {
 /// not depend on how much was fused. Thread rule: as CrossGroup.
 class DisseminationAllreduce : public CrossWork {
  public:
-  DisseminationAllreduce(CrossResources& resources, DataType type, std::span<std::byte> staging,
-                         double scale, std::uint64_t sequence);
+  DisseminationAllreduce(CrossResources& resources, const Reduction& reduction,
+                         std::span<std::byte> staging, std::uint64_t sequence);
   bool poll() override;
+
+  /// Memory that an operation works in, beside its staging.
+  static std::size_t work_bytes(std::size_t staging_bytes, int members);
 
  private:
   /// `count` blocks from the first-th on; block k is the staging of member me + k.
@@ -32,15 +36,19 @@ class DisseminationAllreduce : public CrossWork {
   /// missing.
   int count_at(int distance) const;
   void send_round();
-  void sum();
+  bool copy_mine();
+  bool gather();
+  void start_sum();
 
-  DataType type_;
+  Reduction reduction_;
   std::span<std::byte> staging_;
-  double scale_;
   int me_;
   int members_;
   std::byte* gathered_;
+  Completion copy_;  // of my staging into its block
+  bool copied_ = false;
   int distance_ = 1;  // of the round under way
+  Completion sum_;
 };
 
 }  // namespace hora

@@ -3,7 +3,6 @@
 #include <array>
 
 #include "core/plan/plan.h"
-#include "ops/local/kernels.h"
 
 namespace hora {
 namespace {
@@ -17,24 +16,27 @@ constexpr int kGather = 1;
 // Step t of the reduce-scatter sends segment me-1-t and receives segment me-2-t; step t of the
 // all-gather sends segment me-t and receives segment me-1-t. What is received in one step is sent
 // in the next.
-RingAllreduce::RingAllreduce(CrossResources& resources, DataType type, std::span<std::byte> staging,
-                             double scale, std::uint64_t sequence)
+RingAllreduce::RingAllreduce(CrossResources& resources, const Reduction& reduction,
+                             std::span<std::byte> staging, std::uint64_t sequence)
     : CrossWork(resources, sequence),
-      type_(type),
+      reduction_(reduction),
       staging_(staging),
-      scale_(scale),
       me_(link().index()),
       members_(link().size()),
       steps_(members_ - 1),
       left_((me_ + members_ - 1) % members_),
       right_((me_ + 1) % members_),
       longest_segment_(slice_range({0, staging.size()}, 0, members_).bytes),
-      buffer_(workspace().buffer.reserve(2 * longest_segment_)) {
+      buffer_(workspace().buffer.reserve(work_bytes(staging.size(), members_))) {
   receive_step(0);
   if (steps_ > 1) {
     receive_step(1);
   }
   send(workspace().sends, right_, kReduce, segment_back(1));
+}
+
+std::size_t RingAllreduce::work_bytes(std::size_t staging_bytes, int members) {
+  return 2 * slice_range({0, staging_bytes}, 0, members).bytes;
 }
 
 std::span<std::byte> RingAllreduce::segment_back(int steps) const {
@@ -61,32 +63,42 @@ void RingAllreduce::post_gather_receives() {
   }
 }
 
-void RingAllreduce::add(int step) {
+void RingAllreduce::start_adding(int step) {
   const std::span<std::byte> mine = segment_back(step + 2);
-  if (mine.empty()) {
-    return;
-  }
   const std::array<const std::byte*, 2> inputs{incoming(step).data(), mine.data()};
-  const std::array<std::byte*, 1> output{mine.data()};
-  reduce(type_, inputs, output, mine.size() / size_of(type_), step == steps_ - 1 ? scale_ : 1.0);
+  Reduction reduction = reduction_;
+  if (step < steps_ - 1) reduction.scale = 1.0;
+  sum_ = space().reduce(reduction, inputs, mine.data(), mine.size() / size_of(reduction.type));
+  adding_ = true;
+}
+
+/// The step's sum is there: it goes to the next member, and its memory takes another segment.
+void RingAllreduce::go_on() {
+  Workspace& work = workspace();
+  adding_ = false;
+  if (reduced_ + 2 < steps_) {
+    receive_step(reduced_ + 2);
+  }
+  ++reduced_;
+  if (reduced_ < steps_) {
+    send(work.sends, right_, kReduce, segment_back(reduced_ + 1));
+  } else {
+    send(work.gather_sends, right_, kGather, segment_back(0));
+  }
 }
 
 bool RingAllreduce::reduce_scatter() {
-  Workspace& work = workspace();
   while (reduced_ < steps_) {
-    if (!work.receives.next_completed(link())) {
+    if (!adding_) {
+      if (!workspace().receives.next_completed(link())) {
+        return false;
+      }
+      start_adding(reduced_);
+    }
+    if (!sum_.poll()) {
       return false;
     }
-    add(reduced_);
-    if (reduced_ + 2 < steps_) {
-      receive_step(reduced_ + 2);
-    }
-    ++reduced_;
-    if (reduced_ < steps_) {
-      send(work.sends, right_, kReduce, segment_back(reduced_ + 1));
-    } else {
-      send(work.gather_sends, right_, kGather, segment_back(0));
-    }
+    go_on();
   }
   return true;
 }

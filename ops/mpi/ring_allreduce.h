@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/plan/reduction.h"
 #include "ops/mpi/cross_work.h"
 
 namespace hora {
@@ -22,9 +23,12 @@ namespace hora {
 /// Thread rule: as CrossGroup.
 class RingAllreduce : public CrossWork {
  public:
-  RingAllreduce(CrossResources& resources, DataType type, std::span<std::byte> staging,
-                double scale, std::uint64_t sequence);
+  RingAllreduce(CrossResources& resources, const Reduction& reduction, std::span<std::byte> staging,
+                std::uint64_t sequence);
   bool poll() override;
+
+  /// Memory that an operation works in, beside its staging.
+  static std::size_t work_bytes(std::size_t staging_bytes, int members);
 
  private:
   /// Segment (me - steps) modulo n; steps in [0, 2n).
@@ -34,11 +38,11 @@ class RingAllreduce : public CrossWork {
   void post_gather_receives();
   bool reduce_scatter();
   bool all_gather();
-  void add(int step);
+  void start_adding(int step);
+  void go_on();
 
-  DataType type_;
+  Reduction reduction_;
   std::span<std::byte> staging_;
-  double scale_;
   int me_;
   int members_;
   int steps_;  // of each half: n - 1
@@ -46,8 +50,10 @@ class RingAllreduce : public CrossWork {
   int right_;
   std::size_t longest_segment_;
   std::byte* buffer_;  // two segments
-  int reduced_ = 0;    // steps of the reduce-scatter that are through
-  int gathered_ = 0;   // of the all-gather
+  bool adding_ = false;
+  Completion sum_;
+  int reduced_ = 0;   // steps of the reduce-scatter that are through
+  int gathered_ = 0;  // of the all-gather
 };
 
 }  // namespace hora

@@ -10,13 +10,14 @@
 namespace hora {
 namespace {
 
-/// Before the application's kernels that wait for a place on the device.
-constexpr int kUrgent = -1;
-
-/// Rows of the timeline.
+/// A row of the timeline.
 constexpr std::string_view kCollectivesRow = "GPU: collectives";
-constexpr std::string_view kDownloadRow = "GPU: download";
-constexpr std::string_view kUploadRow = "GPU: upload";
+
+/// int16, which NCCL does not have, can still be broadcast: as any other type of two bytes.
+ncclDataType_t type_of(const Unit& unit) {
+  const bool only_travels = unit.kind == OperationKind::broadcast;
+  return to_nccl(only_travels && unit.type == DataType::int16 ? DataType::float16 : unit.type);
+}
 
 /// A chunk in its slot as NCCL sees it: slices of equal length, the last ones' padding included.
 struct Slices {
@@ -24,7 +25,7 @@ struct Slices {
       : chunk(memory),
         length(slice_range(part.chunk, 0, part.slices).bytes),
         count(length / size_of(part.unit.unit.type)),
-        type(to_nccl(part.unit.unit.type)) {}
+        type(type_of(part.unit.unit)) {}
   std::byte* at(int slice) const { return chunk + static_cast<std::size_t>(slice) * length; }
 
   std::byte* chunk;
@@ -53,12 +54,11 @@ class NcclCallGroup {
 
 class NcclGroup::Launch final : public PendingWork {
  public:
-  Launch(NcclGroup& group, Step enqueue, Step enqueued, const Event* event)
+  Launch(NcclGroup& group, Step enqueue, LastStep enqueued)
       : group_(group),
         ticket_(group.next_launch_++),
         enqueue_(std::move(enqueue)),
-        enqueued_(std::move(enqueued)),
-        event_(event) {}
+        enqueued_(std::move(enqueued)) {}
 
   bool poll() override {
     if (stage_ == Stage::queued && group_.launched_ != ticket_) return false;
@@ -69,7 +69,7 @@ class NcclGroup::Launch final : public PendingWork {
     }
     if (stage_ == Stage::taken_in) {
       if (!group_.communicator_.ready()) return false;
-      enqueued_();
+      event_ = enqueued_();
       ++group_.launched_;
       stage_ = Stage::under_way;
     }
@@ -81,10 +81,14 @@ class NcclGroup::Launch final : public PendingWork {
   NcclGroup& group_;
   std::uint64_t ticket_;
   Step enqueue_;
-  Step enqueued_;
-  const Event* event_;
+  LastStep enqueued_;
+  const Event* event_ = nullptr;
   Stage stage_ = Stage::queued;
 };
+
+std::size_t NcclGroupOptions::slice_bytes() const {
+  return slice_range({0, align_up(chunk_bytes)}, 0, slices).bytes;
+}
 
 NcclGroup::NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda,
                      const NcclFunctions& nccl, NcclCommunicator& communicator, DeviceWatch& watch)
@@ -93,34 +97,38 @@ NcclGroup::NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda,
       nccl_(nccl),
       communicator_(communicator),
       watch_(watch),
-      collectives_(cuda, kUrgent),
-      download_(cuda, kUrgent),
-      upload_(cuda, kUrgent),
+      collectives_(cuda, kUrgentPriority),
       trace_(options.trace, cuda, options.device) {
-  const auto slices = static_cast<std::size_t>(options_.slices);
-  const std::size_t slice = align_up((align_up(options_.chunk_bytes) + slices - 1) / slices);
+  if (options_.slots == 0) return;
+  const std::size_t slice = options_.slice_bytes();
   for (std::size_t i = 0; i < options_.slots; ++i) {
-    slots_.push_back({DeviceMemory(cuda_, slices * slice), PinnedMemory(cuda_, slice), Event(cuda_),
-                      Event(cuda_), Event(cuda_), Event(cuda_)});
+    chunks_.emplace_back(cuda_, static_cast<std::size_t>(options_.slices) * slice);
+  }
+  if (options_.device_staging) {
+    staging_ = std::make_unique<DeviceStaging>(cuda_, options_.slots);
+  } else {
+    staging_ = std::make_unique<PinnedStaging>(cuda_, options_.slots, slice, trace_);
   }
 }
 
-Completion NcclGroup::launch(Step enqueue, Step enqueued, const Event* event) {
-  return Completion(
-      std::make_unique<Launch>(*this, std::move(enqueue), std::move(enqueued), event));
+Completion NcclGroup::launch(Step enqueue, LastStep enqueued) {
+  return Completion(std::make_unique<Launch>(*this, std::move(enqueue), std::move(enqueued)));
 }
 
 std::byte* NcclGroup::staging(std::size_t index, std::size_t) {
-  return slots_[index].staging.data();
+  return staging_->data(index);
 }
 
-void NcclGroup::trace_begin(const Stream& stream, const ChunkPart& part, std::string_view row,
-                            std::string_view phase) {
-  trace_.begin(stream.get(), {row, phase, part.unit.number, part.chunk.bytes});
+void NcclGroup::trace_begin(const ChunkPart& part, std::string_view phase) {
+  const UnitKey unit = options_.trace.unit(part.unit.number);
+  trace_.begin(collectives_.get(), {kCollectivesRow, phase, unit, part.chunk.bytes});
 }
 
-std::byte* NcclGroup::my_slice(const ChunkPart& part) {
-  return slots_[part.slot].chunk.data() + (part.slice.begin - part.chunk.begin);
+StagedSlice NcclGroup::my_slice(const ChunkPart& part) {
+  const UnitKey unit = options_.trace.unit(part.unit.number);
+  if (part.slice.bytes == 0) return {part.slot, {}, unit};
+  std::byte* const data = chunks_[part.slot].data() + (part.slice.begin - part.chunk.begin);
+  return {part.slot, {data, part.slice.bytes}, unit};
 }
 
 Completion NcclGroup::run(const BoundUnit& unit) {
@@ -128,8 +136,9 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     const nvtx3::scoped_range range("hora collective in the node", nvtx3::payload{unit.unit.bytes});
     cudaStream_t const stream = collectives_.get();
     for (const auto& work : unit.work) work->wait_ready(stream);
-    trace_.begin(stream, {kCollectivesRow, name_of(unit.unit.kind), unit.number, unit.unit.bytes});
-    const auto type = to_nccl(unit.unit.type);
+    trace_.begin(stream, {kCollectivesRow, name_of(unit.unit.kind),
+                          options_.trace.unit(unit.number), unit.unit.bytes});
+    const auto type = type_of(unit.unit);
     NcclCallGroup calls(nccl_);
     for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
       std::byte* const data = unit.tensor(i, options_.local_rank);
@@ -149,76 +158,55 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     }
     calls.end();
   };
-  const auto enqueued = [this, &unit] {
+  const auto enqueued = [this, &unit]() -> const Event* {
     trace_.end(collectives_.get());
     for (const auto& work : unit.work) work->record_done(collectives_.get());
     watch_.add(collectives_.get());
+    return nullptr;
   };
   return launch(enqueue, enqueued);
 }
 
 Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
-  Slot& own = slots_[part.slot];
   if (!part.has_input) {
-    // The network writes into staging next: the last upload must have read it.
-    return launch([] {}, [] {}, &own.uploaded);
+    return launch([] {}, [this, part] { return &staging_->make_room(my_slice(part)); });
   }
   const auto enqueue = [this, part] {
     const nvtx3::scoped_range range("hora reduce-scatter", nvtx3::payload{part.chunk.bytes});
     await_tensors(part);
-    trace_begin(collectives_, part, kCollectivesRow, "pack");
+    trace_begin(part, "pack");
     copy_tensors(part, /*out_of_tensors=*/true);
-    trace_begin(collectives_, part, kCollectivesRow, "reduce_scatter");
+    trace_begin(part, "reduce_scatter");
     scatter(part);
   };
-  const auto enqueued = [this, part, &own] {
+  const auto enqueued = [this, part] {
     trace_.end(collectives_.get());
-    own.scattered.record(collectives_.get());
-    wait(download_.get(), own.scattered);
-    wait(download_.get(), own.uploaded);
-    trace_begin(download_, part, kDownloadRow, "download");
-    if (part.slice.bytes > 0) {
-      cuda_check(cuda_,
-                 cuda_.memcpy_async(own.staging.data(), my_slice(part), part.slice.bytes,
-                                    cudaMemcpyDeviceToHost, download_.get()),
-                 "cudaMemcpyAsync from the device");
-    }
-    trace_.end(download_.get());
-    own.downloaded.record(download_.get());
+    const Event& out = staging_->take_out(my_slice(part), collectives_.get());
     watch_.add(collectives_.get());
+    return &out;
   };
-  return launch(enqueue, enqueued, &own.downloaded);
+  return launch(enqueue, enqueued);
 }
 
 Completion NcclGroup::all_gather(const ChunkPart& part) {
-  Slot& own = slots_[part.slot];
-  const auto enqueue = [this, part, &own] {
+  const auto enqueue = [this, part] {
     const nvtx3::scoped_range range("hora all-gather", nvtx3::payload{part.chunk.bytes});
-    wait(upload_.get(), own.spread);
-    trace_begin(upload_, part, kUploadRow, "upload");
-    if (part.slice.bytes > 0) {
-      cuda_check(cuda_,
-                 cuda_.memcpy_async(my_slice(part), own.staging.data(), part.slice.bytes,
-                                    cudaMemcpyHostToDevice, upload_.get()),
-                 "cudaMemcpyAsync to the device");
-    }
-    trace_.end(upload_.get());
-    own.uploaded.record(upload_.get());
-    wait(collectives_.get(), own.uploaded);
-    trace_begin(collectives_, part, kCollectivesRow, "all_gather");
+    staging_->bring_in(my_slice(part), collectives_.get());
+    trace_begin(part, "all_gather");
     gather(part);
   };
-  const auto enqueued = [this, part, &own] {
+  const auto enqueued = [this, part]() -> const Event* {
     if (!part.has_input) await_tensors(part);
-    trace_begin(collectives_, part, kCollectivesRow, "unpack");
+    trace_begin(part, "unpack");
     copy_tensors(part, /*out_of_tensors=*/false);
     trace_.end(collectives_.get());
-    own.spread.record(collectives_.get());
+    staging_->leave(part.slot, collectives_.get());
     const bool is_last = part.chunk.begin + part.chunk.bytes == part.unit.unit.bytes;
     if (is_last) {
       for (const auto& work : part.unit.work) work->record_done(collectives_.get());
     }
     watch_.add(collectives_.get());
+    return nullptr;
   };
   return launch(enqueue, enqueued);
 }
@@ -237,7 +225,7 @@ void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
       part.unit.root_local != options_.local_rank) {
     return;
   }
-  std::byte* const chunk = slots_[part.slot].chunk.data();
+  std::byte* const chunk = chunks_[part.slot].data();
   std::vector<CopyPiece> pieces;
   for (const Run& run : runs(unit, part.chunk)) {
     std::byte* const tensor = part.unit.tensor(run.tensor, options_.local_rank) + run.range.begin;
@@ -252,7 +240,7 @@ void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
 }
 
 void NcclGroup::scatter(const ChunkPart& part) {
-  const Slices slices(part, slots_[part.slot].chunk.data());
+  const Slices slices(part, chunks_[part.slot].data());
   ncclComm_t const comm = communicator_.get();
   cudaStream_t const stream = collectives_.get();
   NcclCallGroup calls(nccl_);
@@ -279,7 +267,7 @@ void NcclGroup::scatter(const ChunkPart& part) {
 }
 
 void NcclGroup::gather(const ChunkPart& part) {
-  const Slices slices(part, slots_[part.slot].chunk.data());
+  const Slices slices(part, chunks_[part.slot].data());
   ncclComm_t const comm = communicator_.get();
   cudaStream_t const stream = collectives_.get();
   NcclCallGroup calls(nccl_);

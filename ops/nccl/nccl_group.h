@@ -12,6 +12,7 @@
 #include "ops/hierarchy/groups.h"
 #include "ops/nccl/communicator.h"
 #include "ops/nccl/device.h"
+#include "ops/nccl/slice_staging.h"
 
 namespace hora {
 
@@ -22,19 +23,23 @@ struct NcclGroupOptions {
   int slices = 1;               ///< as the pipeline cuts a chunk
   std::size_t slots = 0;        ///< likewise; 0 in jobs of one node
   std::size_t chunk_bytes = 0;  ///< of the longest chunk
+  /// The cross group takes the GPU's memory.
+  bool device_staging = false;
   Tracer trace = {};
+
+  /// Bytes of the longest slice.
+  std::size_t slice_bytes() const;
 };
 
 /// One node: one all-reduce in place for each tensor of a unit. Several nodes, for each chunk:
 ///
-///   collectives' stream:  pack -> reduce-scatter              all-gather -> unpack
-///   download stream:                        -> pinned staging
-///   host:                                       the cross group
-///   upload stream:                                          -> my slice
+///   collectives' stream:  pack -> reduce-scatter                     all-gather -> unpack
+///   slice_staging.h:                          my slice out ..  .. in
+///   engine:                                           the cross group
 ///
-/// The streams are ordered by events; the host waits for the download alone, by polling. Calls of
-/// NCCL begin in the order in which the group is called, each when the communicator has taken in
-/// the one before (it never blocks).
+/// The streams are ordered by events; the host waits, by polling, for the one alone that lets the
+/// cross group begin. Calls of NCCL begin in the order in which the group is called, each when the
+/// communicator has taken in the one before (it never blocks).
 /// Thread rule: the thread that holds the engine's lock.
 class NcclGroup final : public LocalGroup {
  public:
@@ -50,23 +55,15 @@ class NcclGroup final : public LocalGroup {
   Completion all_gather(const ChunkPart& part) override;
 
  private:
-  struct Slot {
-    DeviceMemory chunk;    ///< a whole chunk, its slices of equal length
-    PinnedMemory staging;  ///< my slice
-    Event scattered;       ///< the chunk has been summed
-    Event downloaded;      ///< staging has been written
-    Event uploaded;        ///< staging has been read
-    Event spread;          ///< the chunk has been read
-  };
   class Launch;
   using Step = std::function<void()>;
+  using LastStep = std::function<const Event*()>;
 
-  /// `enqueue` calls NCCL; `enqueued` goes on once NCCL has taken that in; then `event`, if any, is
-  /// waited for.
-  Completion launch(Step enqueue, Step enqueued, const Event* event = nullptr);
-  void trace_begin(const Stream& stream, const ChunkPart& part, std::string_view row,
-                   std::string_view phase);
-  std::byte* my_slice(const ChunkPart& part);
+  /// `enqueue` calls NCCL; `enqueued` goes on once NCCL has taken that in; then the event that it
+  /// returns, if any, is waited for.
+  Completion launch(Step enqueue, LastStep enqueued);
+  void trace_begin(const ChunkPart& part, std::string_view phase);
+  StagedSlice my_slice(const ChunkPart& part);
   void await_tensors(const ChunkPart& part);
   void copy_tensors(const ChunkPart& part, bool out_of_tensors);
   void scatter(const ChunkPart& part);
@@ -78,10 +75,9 @@ class NcclGroup final : public LocalGroup {
   NcclCommunicator& communicator_;
   DeviceWatch& watch_;
   Stream collectives_;
-  Stream download_;
-  Stream upload_;
   DeviceTrace trace_;
-  std::vector<Slot> slots_;
+  std::vector<DeviceMemory> chunks_;  ///< by slot: a whole chunk, its slices of equal length
+  std::unique_ptr<SliceStaging> staging_;
   std::uint64_t next_launch_ = 0;  ///< tickets of launches
   std::uint64_t launched_ = 0;
 };

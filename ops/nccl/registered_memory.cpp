@@ -24,7 +24,13 @@ ncclDataType_t to_nccl(DataType type) {
     case DataType::int64:
       return ncclInt64;
     case DataType::uint8:
+    case DataType::boolean:
       return ncclUint8;
+    case DataType::int8:
+      return ncclInt8;
+    case DataType::int16:
+      throw Error(ErrorCode::invalid_argument,
+                  "NCCL has no type for int16: convert the tensor to int32, or move it to the CPU");
   }
   throw Error(ErrorCode::invalid_argument,
               "unknown data type " + std::to_string(static_cast<int>(type)));

@@ -11,7 +11,8 @@
 
 namespace hora {
 
-/// Throws Error(invalid_argument) for an unknown type.
+/// Booleans are uint8 with the values 0 and 1. Throws Error(invalid_argument) for int16, which NCCL
+/// does not have, and for an unknown type.
 ncclDataType_t to_nccl(DataType type);
 
 /// Move-only owner of memory from ncclMemAlloc, registered with a communicator that is ready. NCCL

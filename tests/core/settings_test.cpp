@@ -51,6 +51,8 @@ TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_SMALL_MESSAGE", "0").small_message, 0u);
   EXPECT_EQ(with("HORA_CROSS_ALGORITHM", "ring").cross_algorithm, CrossAlgorithm::ring);
   EXPECT_EQ(with("HORA_CROSS_ALGORITHM", "direct").cross_algorithm, CrossAlgorithm::direct);
+  EXPECT_EQ(with("HORA_CUDA_AWARE_MPI", "on").cuda_aware_mpi, CudaAwareMpi::on);
+  EXPECT_EQ(with("HORA_CUDA_AWARE_MPI", "off").cuda_aware_mpi, CudaAwareMpi::off);
   EXPECT_EQ(with("HORA_ID_CAPACITY", "16").id_capacity, 16);
   EXPECT_EQ(with("HORA_SPIN", "0").spin, 0us);
   EXPECT_EQ(with("HORA_STALL_WARNING", "0").stall_warning, 0ms);
@@ -194,6 +196,7 @@ TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
   is("HORA_STALL_WARNING", "10s");
   is("HORA_MALLOC_TUNING", "on");
   is("HORA_CROSS_ALGORITHM", "automatic");
+  is("HORA_CUDA_AWARE_MPI", "auto");
   is("HORA_ID_CAPACITY", "4096");
   is("HORA_TIMELINE", "off");
 }
@@ -215,6 +218,7 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
     settings.spin = std::chrono::microseconds(below(2) == 0 ? below(1000001) : below(11) * 100000);
     settings.stall_warning = std::chrono::milliseconds(below(86400001));
     settings.malloc_tuning = below(2) == 1;
+    settings.cuda_aware_mpi = static_cast<CudaAwareMpi>(below(3));
     settings.log_level = static_cast<LogLevel>(below(5));
     settings.timeline = below(2) == 1 ? "" : "a b/%r=" + std::to_string(below(100)) + ".json";
     EXPECT_EQ(parse_settings(to_assignments(settings)), settings);

@@ -13,9 +13,9 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
-                               DataType::float64, DataType::int32,    DataType::int64,
-                               DataType::uint8};
+constexpr DataType kTypes[] = {
+    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
+    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
 
 TensorView shaped(Shape shape, DataType type = DataType::float32) {
   return {nullptr, type, std::move(shape), {}};
@@ -41,8 +41,13 @@ TEST(DataType, SizesAndNames) {
   EXPECT_EQ(size_of(DataType::int32), 4u);
   EXPECT_EQ(size_of(DataType::int64), 8u);
   EXPECT_EQ(size_of(DataType::uint8), 1u);
+  EXPECT_EQ(size_of(DataType::int8), 1u);
+  EXPECT_EQ(size_of(DataType::int16), 2u);
+  EXPECT_EQ(size_of(DataType::boolean), sizeof(bool));
   EXPECT_EQ(name_of(DataType::bfloat16), "bfloat16");
   EXPECT_EQ(name_of(DataType::float64), "float64");
+  EXPECT_EQ(name_of(DataType::int16), "int16");
+  EXPECT_EQ(name_of(DataType::boolean), "bool");
   std::set<std::string_view> names;
   for (const DataType type : kTypes) names.insert(name_of(type));
   EXPECT_EQ(names.size(), std::size(kTypes));
@@ -61,6 +66,9 @@ TEST(DataType, OfCppTypes) {
   EXPECT_EQ(data_type_of<std::int32_t>, DataType::int32);
   EXPECT_EQ(data_type_of<std::int64_t>, DataType::int64);
   EXPECT_EQ(data_type_of<std::uint8_t>, DataType::uint8);
+  EXPECT_EQ(data_type_of<std::int8_t>, DataType::int8);
+  EXPECT_EQ(data_type_of<std::int16_t>, DataType::int16);
+  EXPECT_EQ(data_type_of<bool>, DataType::boolean);
 }
 
 TEST(DataType, NumberFromAStrangerHasNoSize) {
@@ -74,6 +82,10 @@ TEST(DataType, NumberFromAStrangerHasNoSize) {
 TEST(Names, OfOperationsAndDevices) {
   EXPECT_EQ(name_of(ReduceOp::average), "average");
   EXPECT_EQ(name_of(ReduceOp::sum), "sum");
+  EXPECT_EQ(name_of(ReduceOp::min), "min");
+  EXPECT_EQ(name_of(ReduceOp::max), "max");
+  EXPECT_EQ(name_of(ReduceOp::product), "product");
+  EXPECT_EQ(name_of(ReduceOp::adasum), "adasum");
   EXPECT_EQ(name_of(DeviceKind::cpu), "cpu");
   EXPECT_EQ(name_of(DeviceKind::cuda), "cuda");
 }

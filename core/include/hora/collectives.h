@@ -3,9 +3,13 @@
 ///
 /// Errors, all hora::Error: mismatch (the same on every rank, naming the tensor, the ranks and both
 /// values; the next collective is right), duplicate_name (thrown at once by the submitting call),
-/// invalid_argument (at once: null data, negative extent, average of integers, root out of range,
-/// unknown process set, name over 1024 bytes, a device this build has no data path for), shut_down,
+/// invalid_argument (at once: null data, negative extent, average of integers, a scale for
+/// integers, root out of range, splits that do not fit, a process set that is unknown or that this
+/// rank is not in, name over 1024 bytes, a device this build has no data path for), shut_down,
 /// out_of_memory, transport.
+///
+/// Booleans (one byte; every value but 0 is true) take sum and max as logical or, product and min
+/// as logical and. Integer sums and products wrap. min and max of a NaN are NaN.
 ///
 /// Reproducible to the bit: each element is summed in local rank order, then in node order,
 /// whatever was fused and whichever rank came first; float16 and bfloat16 are summed in float32
@@ -16,14 +20,17 @@
 
 #include <hora/context.h>
 #include <hora/handle.h>
+#include <hora/result.h>
 #include <hora/types.h>
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace hora {
 
-/// Ranks that take part. Set 0 is the world; only it is offered now.
+/// Ranks that take part: 0 is the world, others come from add_process_set() (process_set.h). Names
+/// of different sets have nothing to do with one another.
 using ProcessSet = std::uint32_t;
 
 /// An empty name means: the lowest-numbered unnamed slot of this kind of operation that is not in
@@ -33,6 +40,10 @@ struct AllreduceOptions {
   std::string name = {};
   ReduceOp op = ReduceOp::average;
   ProcessSet process_set = 0;
+  /// Each rank's values are multiplied by the first before the reduction, the result by the second:
+  /// floating-point types only, in the type of the sum, in the same pass.
+  double prescale = 1.0;
+  double postscale = 1.0;
 };
 
 struct BroadcastOptions {
@@ -46,7 +57,27 @@ struct BarrierOptions {
   ProcessSet process_set = 0;
 };
 
-/// Replaces the values by their sum or average over all ranks.
+struct AllgatherOptions {
+  std::string name = {};
+  ProcessSet process_set = 0;
+};
+
+struct AlltoallOptions {
+  std::string name = {};
+  /// Rows for each rank of the set, in its order; empty: the rows are divided evenly.
+  std::vector<std::int64_t> splits = {};
+  ProcessSet process_set = 0;
+};
+
+struct ReduceScatterOptions {
+  std::string name = {};
+  ReduceOp op = ReduceOp::average;
+  ProcessSet process_set = 0;
+  double prescale = 1.0;  ///< as in AllreduceOptions
+  double postscale = 1.0;
+};
+
+/// Replaces the values by their average, sum, ... over all ranks (ReduceOp).
 void allreduce(const Context& context, const TensorView& tensor,
                const AllreduceOptions& options = {});
 [[nodiscard]] Handle allreduce_async(const Context& context, const TensorView& tensor,
@@ -61,5 +92,26 @@ void broadcast(const Context& context, const TensorView& tensor,
 /// Returns when every rank has called it.
 void barrier(const Context& context, const BarrierOptions& options = {});
 [[nodiscard]] Handle barrier_async(const Context& context, const BarrierOptions& options = {});
+
+/// The tensors of all ranks of the set, one after the other along the first dimension, which may
+/// differ by rank and be 0; the others must agree. A scalar counts as one row.
+Result allgather(const Context& context, const TensorView& tensor,
+                 const AllgatherOptions& options = {});
+[[nodiscard]] ResultHandle allgather_async(const Context& context, const TensorView& tensor,
+                                           const AllgatherOptions& options = {});
+
+/// Sends `splits[i]` rows (of the first dimension, in order) to rank i of the set; gives the rows
+/// that come from each rank, in its order.
+Result alltoall(const Context& context, const TensorView& tensor,
+                const AlltoallOptions& options = {});
+[[nodiscard]] ResultHandle alltoall_async(const Context& context, const TensorView& tensor,
+                                          const AlltoallOptions& options = {});
+
+/// My rows of the reduced tensor: the first dimension, n, is cut into one piece a rank of the set,
+/// n / size rows long and for the first n % size ranks one more. The bits are allreduce's.
+Result reduce_scatter(const Context& context, const TensorView& tensor,
+                      const ReduceScatterOptions& options = {});
+[[nodiscard]] ResultHandle reduce_scatter_async(const Context& context, const TensorView& tensor,
+                                                const ReduceScatterOptions& options = {});
 
 }  // namespace hora

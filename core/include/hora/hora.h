@@ -6,6 +6,8 @@
 #include <hora/context.h>
 #include <hora/error.h>
 #include <hora/handle.h>
+#include <hora/process_set.h>
+#include <hora/result.h>
 #include <hora/settings.h>
 #include <hora/timeline.h>
 #include <hora/types.h>

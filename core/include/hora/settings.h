@@ -15,6 +15,8 @@ namespace hora {
 
 /// How nodes add up their slices. `automatic` is `direct`.
 enum class CrossAlgorithm : std::uint8_t { automatic = 0, direct = 1, ring = 2 };
+/// Whether MPI is given GPU memory; `automatic`: where every rank's MPI says that it takes it.
+enum class CudaAwareMpi : std::uint8_t { automatic = 0, on = 1, off = 2 };
 enum class LogLevel : std::uint8_t { debug = 0, info = 1, warning = 2, error = 3, off = 4 };
 
 /// Rank 0's values hold for every rank; a rank whose environment sets another value is an error.
@@ -32,6 +34,7 @@ struct Settings {
   std::chrono::milliseconds stall_warning{10000};
   bool malloc_tuning = true;
   bool cuda = true;
+  CudaAwareMpi cuda_aware_mpi = CudaAwareMpi::automatic;
   std::chrono::milliseconds device_timeout{60000};
   std::string timeline = {};  ///< empty: off
   LogLevel log_level = LogLevel::warning;

@@ -1,10 +1,12 @@
-/// A timeline of this rank's collectives: when each tensor was negotiated, queued, averaged and
-/// waited for, and when the GPU worked. Open it in https://ui.perfetto.dev or chrome://tracing.
+/// A timeline of this rank's collectives: when each tensor was negotiated, queued, averaged (or
+/// exchanged) and waited for, and when the GPU worked. Open it in https://ui.perfetto.dev or
+/// chrome://tracing.
 ///
 /// Rows: threads that wait; the GPU's streams; slots of chunks between nodes; one row a tensor.
-/// pid is the rank. Times are the host's steady clock in microseconds, so the files of one host's
-/// ranks fit together as they are; for several hosts, the event "hora_timeline" holds the wall
-/// clock at the same moment as the steady one.
+/// Those of a process set other than the world have its number beside them: "loss (set 1)". pid is
+/// the rank. Times are the host's steady clock in microseconds, so the files of one host's ranks
+/// fit together as they are; for several hosts, the event "hora_timeline" holds the wall clock at
+/// the same moment as the steady one.
 ///
 /// A file that was stopped is valid JSON (an array). In one that a crash has left, the closing
 /// bracket is missing, and at most the last fifth of a second's events: the format allows that.

@@ -17,11 +17,14 @@ enum class DataType : std::uint8_t {
   int32 = 4,
   int64 = 5,
   uint8 = 6,
+  int8 = 7,
+  int16 = 8,
+  boolean = 9,  ///< one byte, 0 or 1
 };
 
 /// Bytes of one element.
 std::size_t size_of(DataType type) noexcept;
-/// "float32", "bfloat16", ...
+/// "float32", "bfloat16", "bool", ...
 std::string_view name_of(DataType type) noexcept;
 /// True for float16, bfloat16, float32, float64.
 bool is_floating_point(DataType type) noexcept;
@@ -42,10 +45,30 @@ template <>
 inline constexpr DataType data_type_of<std::int64_t> = DataType::int64;
 template <>
 inline constexpr DataType data_type_of<std::uint8_t> = DataType::uint8;
+template <>
+inline constexpr DataType data_type_of<std::int8_t> = DataType::int8;
+template <>
+inline constexpr DataType data_type_of<std::int16_t> = DataType::int16;
+template <>
+inline constexpr DataType data_type_of<bool> = DataType::boolean;
 
-/// How the values of all ranks become one. Integer sums wrap modulo 2^bits, as MPI's do;
-/// an average of integers is an error.
-enum class ReduceOp : std::uint8_t { average = 0, sum = 1 };
+/// How the values of all ranks become one. The numbers are part of the wire format: append, never
+/// reorder.
+///
+/// Integer sums and products wrap modulo 2^bits, as MPI's do; an average of integers is an error.
+/// The minimum and the maximum of values with a NaN among them is a NaN, and -0 is below +0. Of
+/// booleans, sum and max are the logical or, product and min the logical and.
+enum class ReduceOp : std::uint8_t {
+  average = 0,
+  sum = 1,
+  min = 2,
+  max = 3,
+  product = 4,
+  /// Adaptive summation, of floating-point types: the sum of orthogonal gradients, the average of
+  /// parallel ones (Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2020,
+  /// arXiv 2006.02924).
+  adasum = 5,
+};
 std::string_view name_of(ReduceOp op) noexcept;
 
 enum class DeviceKind : std::uint8_t { cpu = 0, cuda = 1 };

@@ -121,7 +121,8 @@ class Racer {
   template <class HasNews>
   void sleep(HasNews&& has_news, std::uint64_t awaited) {
     const auto begin = Clock::now();
-    board_.sleep(NodeBoard::Sleeper::engine, awaited, kLostWakeUp, has_news);
+    board_.await_done(awaited);
+    board_.bells().sleep(NodeBoard::Sleeper::engine, kLostWakeUp, has_news);
     reading_.slept_through |= Clock::now() - begin > kLostWakeUp / 2;
   }
 
@@ -216,9 +217,9 @@ TEST(BoardSleep, ASignalWakesTheEngineAndADriverBeforeIt) {
   SharedBoard board(shape(true));
   for (const auto who : {NodeBoard::Sleeper::engine, NodeBoard::Sleeper::driver}) {
     std::atomic<bool> awake{false};
-    if (who == NodeBoard::Sleeper::driver) board[1].set_driving(true);
+    if (who == NodeBoard::Sleeper::driver) board[1].bells().set_driving(true);
     const std::jthread sleeper([&] {
-      board[1].sleep(who, 0, kLostWakeUp, [] { return false; });
+      board[1].bells().sleep(who, kLostWakeUp, [] { return false; });
       awake.store(true);
     });
     const auto begin = Clock::now();
@@ -227,7 +228,7 @@ TEST(BoardSleep, ASignalWakesTheEngineAndADriverBeforeIt) {
       std::this_thread::sleep_for(1ms);
       ASSERT_LT(Clock::now() - begin, kLostWakeUp / 2);
     }
-    board[1].set_driving(false);
+    board[1].bells().set_driving(false);
   }
 }
 
@@ -236,7 +237,8 @@ TEST(BoardSleep, TheAwaitedUnitWakes) {
   std::atomic<bool> asleep{false};
   const auto begin = Clock::now();
   std::jthread sleeper([&] {
-    board[1].sleep(NodeBoard::Sleeper::engine, 5, kLostWakeUp, [&] {
+    board[1].await_done(5);
+    board[1].bells().sleep(NodeBoard::Sleeper::engine, kLostWakeUp, [&] {
       asleep.store(true);
       return board[1].done_by_all() >= 5;
     });
@@ -250,10 +252,10 @@ TEST(BoardSleep, TheAwaitedUnitWakes) {
 TEST(BoardSleep, EndsAtItsTimeoutAndIsSkippedWhereThereIsNews) {
   SharedBoard board(shape(true));
   const auto begin = Clock::now();
-  board[0].sleep(NodeBoard::Sleeper::engine, 0, kLostWakeUp, [] { return true; });
+  board[0].bells().sleep(NodeBoard::Sleeper::engine, kLostWakeUp, [] { return true; });
   EXPECT_LT(Clock::now() - begin, kLostWakeUp / 2);
   const auto second = Clock::now();
-  board[0].sleep(NodeBoard::Sleeper::engine, 0, 20ms, [] { return false; });
+  board[0].bells().sleep(NodeBoard::Sleeper::engine, 20ms, [] { return false; });
   EXPECT_GE(Clock::now() - second, 19ms);
   EXPECT_LT(Clock::now() - second, kLostWakeUp / 2);
 }

@@ -101,8 +101,8 @@ class RandomMessages {
   Location location() { return {number<std::uint32_t>(), 0, number<std::uint64_t>()}; }
   Signature signature() {
     return {.kind = static_cast<OperationKind>(below(3)),
-            .type = static_cast<DataType>(below(7)),
-            .op = static_cast<ReduceOp>(below(2)),
+            .type = static_cast<DataType>(below(10)),
+            .op = static_cast<ReduceOp>(below(6)),
             .device = static_cast<DeviceKind>(below(2)),
             .root = number<std::int32_t>(),
             .shape = numbers<std::int64_t>()};

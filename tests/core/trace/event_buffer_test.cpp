@@ -7,7 +7,7 @@ namespace {
 
 TraceEvent numbered(std::uint64_t unit) {
   TraceEvent event;
-  event.unit = unit;
+  event.unit = {unit};
   return event;
 }
 
@@ -17,7 +17,7 @@ TEST(EventBuffer, GivesEventsInTheirOrderAndEachOnce) {
   for (std::uint64_t unit = 1; unit <= 3; ++unit) buffer.push(numbered(unit));
   buffer.take(batch);
   ASSERT_EQ(batch.events.size(), 3u);
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(batch.events[i].unit, i + 1);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(batch.events[i].unit.number, i + 1);
   buffer.take(batch);
   EXPECT_TRUE(batch.events.empty());
   EXPECT_EQ(batch.dropped, 0u);
@@ -29,7 +29,7 @@ TEST(EventBuffer, WhatDoesNotFitIsDroppedAndCountedForGood) {
   for (std::uint64_t unit = 1; unit <= 10; ++unit) buffer.push(numbered(unit));
   buffer.take(batch);
   EXPECT_EQ(batch.events.size(), 4u);
-  EXPECT_EQ(batch.events.back().unit, 4u);
+  EXPECT_EQ(batch.events.back().unit.number, 4u);
   EXPECT_EQ(batch.dropped, 6u);
   for (std::uint64_t unit = 1; unit <= 5; ++unit) buffer.push(numbered(unit));
   buffer.take(batch);

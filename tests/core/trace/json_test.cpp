@@ -21,7 +21,7 @@ TEST(TraceJson, ASpanWithAllItsFacts) {
   event.name = "allreduce";
   event.begin = 1'000'000'000'123ns;
   event.duration = 4567ns;
-  event.unit = 9;
+  event.unit = {9};
   event.bytes = 100;
   event.offset = 64;
   event.facts = UnitFacts{"allreduce", "float32", "average", 128, 2, 3};
@@ -41,6 +41,12 @@ TEST(TraceJson, ASpanWithAllItsFacts) {
                                    {"unit_bytes", 128},
                                    {"unit_tensors", 2},
                                    {"unit_chunks", 3}}}}));
+}
+
+TEST(TraceJson, ASetOtherThanTheWorldIsNamed) {
+  TraceEvent event;
+  event.unit = {9, 2};
+  EXPECT_EQ(parsed(event).at("args"), (json{{"unit", 9}, {"set", 2}}));
 }
 
 TEST(TraceJson, AMarkHasNoLength) {

@@ -94,7 +94,7 @@ TEST(Trace, WhatDoesNotFitIsDroppedAndTheFileSaysSo) {
   trace.start(folder.file("1"), kIdentity);
   // Under one lock: the writer cannot make room.
   trace.record([](Recording& recording) {
-    for (int i = 0; i < 200; ++i) recording.marked("a", "x", trace_now());
+    for (int i = 0; i < 200; ++i) recording.marked({"a"}, "x", trace_now());
   });
   trace.stop();
   const Timeline timeline(folder.file("1"));
@@ -150,7 +150,7 @@ class LateSource final : public TraceSource {
   bool collect() override {
     if (polls_ > 0 && --polls_ == 0) {
       trace_.record([](Recording& recording) {
-        recording.device({"GPU", "late", 0, 0}, kNoRow, 1ns, 2ns);
+        recording.device({"GPU", "late", {0}, 0}, kNoRow, 1ns, 2ns);
       });
     }
     return polls_ > 0;

@@ -7,9 +7,9 @@ namespace hora {
 namespace {
 
 TEST(DataTypes, CorrespondInBothDirectionsAndInSize) {
-  for (const DataType type :
-       {DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64,
-        DataType::int32, DataType::int64, DataType::uint8}) {
+  for (const DataType type : {DataType::float16, DataType::bfloat16, DataType::float32,
+                              DataType::float64, DataType::int32, DataType::int64, DataType::uint8,
+                              DataType::int8, DataType::int16, DataType::boolean}) {
     const c10::ScalarType scalar = to_scalar_type(type);
     EXPECT_EQ(to_data_type(scalar), type) << name_of(type);
     EXPECT_EQ(c10::elementSize(scalar), size_of(type)) << name_of(type);
@@ -18,8 +18,7 @@ TEST(DataTypes, CorrespondInBothDirectionsAndInSize) {
 }
 
 TEST(DataTypes, OthersHaveNone) {
-  EXPECT_EQ(to_data_type(c10::kBool), std::nullopt);
-  EXPECT_EQ(to_data_type(c10::kShort), std::nullopt);
+  EXPECT_EQ(to_data_type(c10::kQInt8), std::nullopt);
   EXPECT_EQ(to_data_type(c10::kComplexFloat), std::nullopt);
 }
 

@@ -113,10 +113,11 @@ TEST(TensorCollectives, WhatCannotTravelIsRefusedByName) {
   };
   refused({}, "undefined");
   refused(torch::zeros({3}).to_sparse(), "sparse");
-  refused(torch::zeros({3}, torch::kBool), "Bool");
+  refused(torch::zeros({3}, torch::kComplexFloat), "ComplexFloat");
 }
 
-// All that a module can hold: several types, a mask, a tied weight, odd strides.
+// All that a module can hold: several types (complex numbers travel as bytes), a mask, a tied
+// weight, odd strides.
 struct OddModule : torch::nn::Module {
   explicit OddModule(double value) {
     const auto scalar = torch::tensor(value);
@@ -127,6 +128,7 @@ struct OddModule : torch::nn::Module {
     mask = register_buffer("mask", torch::full({3}, value).gt(1.5));
     count = register_buffer("count", scalar.to(torch::kLong));
     small = register_buffer("small", scalar.to(torch::kShort));
+    register_buffer("phase", torch::full({2}, value, torch::kComplexFloat));
     norm = register_module("norm", torch::nn::BatchNorm1d(4));
     norm->running_mean.fill_(value);
   }

@@ -20,7 +20,8 @@ namespace {
 
 using enum DataType;
 constexpr std::array kFloats = {float16, bfloat16, float32, float64};
-constexpr std::array kAll = {float16, bfloat16, float32, float64, int32, int64, uint8};
+constexpr std::array kAll = {float16, bfloat16, float32, float64, int32,
+                             int64,   uint8,    int8,    int16,   boolean};
 /// Of bytes that no piece covers.
 constexpr auto kUntouched = std::byte{0xa5};
 /// As ops/cuda/copy_plan.h: bytes of a tile on the side of the larger type.

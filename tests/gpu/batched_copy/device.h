@@ -1,4 +1,4 @@
-/// The device that the tests of the copy kernel run on. CMake selects the source: real_device.cpp,
+/// The device that the tests of the kernels run on. CMake selects the source: real_device.cpp,
 /// or fake_device.cpp, with which the tests themselves are tested where there is no GPU.
 #pragma once
 

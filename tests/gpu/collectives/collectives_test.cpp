@@ -15,7 +15,7 @@ namespace hora::test {
 namespace {
 
 using enum DataType;
-constexpr std::array kTypes = {float16, bfloat16, float32, float64, int32, int64, uint8};
+constexpr std::array kTypes = {float16, bfloat16, float32, float64, int32, int64, uint8, int8};
 
 class GpuCollectives : public GpuTest {};
 

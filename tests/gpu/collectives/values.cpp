@@ -66,6 +66,12 @@ double number_at(DataType type, const Bytes& values, std::size_t index) {
       return static_cast<double>(load<std::int64_t>(values, index));
     case DataType::uint8:
       return load<std::uint8_t>(values, index);
+    case DataType::int8:
+      return load<std::int8_t>(values, index);
+    case DataType::int16:
+      return load<std::int16_t>(values, index);
+    case DataType::boolean:
+      return load<std::uint8_t>(values, index);
   }
   return 0.0;
 }

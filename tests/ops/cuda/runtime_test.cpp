@@ -50,5 +50,24 @@ TEST(CudaRuntime, CopiesThatHaveNoMeaningAreInvalid) {
   EXPECT_EQ(copy(type, type, 1.0, {nullptr, &memory[0], -1}), cudaErrorInvalidValue);
 }
 
+TEST(CudaRuntime, ReductionsOfNothingAreNotLaunchedAndWrongOnesAreInvalid) {
+  alignas(8) std::array<std::byte, 16> memory;
+  std::byte* const output = memory.data();
+  const auto reduced = [&](std::vector<const std::byte*> inputs, std::int64_t count,
+                           DataType type = DataType::float32) {
+    return cuda_runtime().device_reduce(
+        {.type = type, .inputs = inputs, .output = output, .count = count, .scale = 0.5}, nullptr);
+  };
+  EXPECT_EQ(reduced({output, output}, 0), cudaSuccess);
+  EXPECT_EQ(reduced({output}, 4, DataType::int32), cudaSuccess) << "a copy onto itself";
+  EXPECT_EQ(reduced({}, 4), cudaErrorInvalidValue);
+  EXPECT_EQ(reduced({output, nullptr}, 4), cudaErrorInvalidValue);
+  EXPECT_EQ(reduced({output, output + 1}, 1), cudaErrorInvalidValue);
+  EXPECT_EQ(reduced({output, output}, -1), cudaErrorInvalidValue);
+  EXPECT_EQ(reduced({output, output}, 1, static_cast<DataType>(99)), cudaErrorInvalidValue);
+  const std::vector<const std::byte*> too_many(DeviceReduction::kMaximumInputs + 1, output);
+  EXPECT_EQ(reduced(too_many, 4), cudaErrorInvalidValue);
+}
+
 }  // namespace
 }  // namespace hora

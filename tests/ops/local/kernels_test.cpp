@@ -14,36 +14,20 @@
 #endif
 
 #include "ops/local/kernel_table.h"
+#include "tests/ops/local/blocks.h"
 #include "tests/ops/local/serial_model.h"
 #include "tests/support/seed.h"
 
 namespace hora {
 namespace {
 
+using test::Blocks;
+using test::Boolean;
 using test::Direct;
 using test::Half;
+using test::Integer;
 using test::random_element;
-using test::serial_sum;
-
-/// Blocks of one allocation, each at `shift` elements past a 64-byte boundary.
-template <class Stored>
-class Blocks {
- public:
-  Blocks(std::size_t blocks, std::size_t count, std::size_t shift)
-      : stride_((count + shift) * sizeof(Stored) / 64 * 64 + 128),
-        shift_(shift * sizeof(Stored)),
-        memory_(blocks * stride_ + 64) {}
-  std::byte* operator[](std::size_t block) {
-    std::byte* const start = memory_.data();
-    const std::size_t to_line = (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64;
-    return start + to_line + block * stride_ + shift_;
-  }
-
- private:
-  std::size_t stride_;
-  std::size_t shift_;
-  std::vector<std::byte> memory_;
-};
+using test::serial_reduce;
 
 template <class Model>
 class ReduceTest : public testing::Test {
@@ -75,9 +59,8 @@ class ReduceTest : public testing::Test {
   }
 
   /// One call; `outputs` of them, `in_place` as far as there are inputs (in reverse order).
-  static void check(const KernelTable& kernels, const Vectors& values,
-                    const std::vector<Stored>& expected, std::size_t outputs, bool in_place,
-                    std::size_t shift, double scale) {
+  static void check(ReduceKernel kernel, const Vectors& values, const std::vector<Stored>& expected,
+                    std::size_t outputs, bool in_place, std::size_t shift, Scales scales) {
     const std::size_t inputs = values.size();
     const std::size_t count = expected.size();
     Blocks<Stored> memory(inputs + outputs, count + 1, shift);
@@ -91,8 +74,7 @@ class ReduceTest : public testing::Test {
       out.push_back(in_place && o < inputs ? memory[inputs - 1 - o] : memory[inputs + o]);
       std::memset(out.back() + count * sizeof(Stored), 0x5a, sizeof(Stored));
     }
-    kernels.reduce[static_cast<std::size_t>(Model::kType)](in.data(), inputs, out.data(), outputs,
-                                                           count, scale);
+    if (count != 0) kernel(in.data(), inputs, out.data(), outputs, count, scales);
     Stored guard;
     std::memset(&guard, 0x5a, sizeof guard);
     for (std::size_t o = 0; o < outputs; ++o) {
@@ -110,8 +92,9 @@ class ReduceTest : public testing::Test {
 using Models =
     testing::Types<Half<DataType::float16>, Half<DataType::bfloat16>,
                    Direct<float, DataType::float32>, Direct<double, DataType::float64>,
-                   Direct<std::uint32_t, DataType::int32>, Direct<std::uint64_t, DataType::int64>,
-                   Direct<std::uint8_t, DataType::uint8>>;
+                   Integer<std::int32_t, DataType::int32>, Integer<std::int64_t, DataType::int64>,
+                   Integer<std::uint8_t, DataType::uint8>, Integer<std::int8_t, DataType::int8>,
+                   Integer<std::int16_t, DataType::int16>, Boolean>;
 struct ModelName {
   template <class Model>
   static std::string GetName(int) {
@@ -121,22 +104,28 @@ struct ModelName {
 TYPED_TEST_SUITE(ReduceTest, Models, ModelName);
 
 constexpr std::array<std::size_t, 10> kCounts = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4097};
+constexpr std::array kOps = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
-TYPED_TEST(ReduceTest, EqualsTheSerialSumOnEveryInstructionSet) {
+const ReduceKernels& kernels_of(const KernelTable& table, DataType type) {
+  return table.reduce[static_cast<std::size_t>(type)];
+}
+
+TYPED_TEST(ReduceTest, PlainSumsEqualTheSerialModelOnEveryInstructionSet) {
   std::mt19937_64 random = test::generator();
   for (const std::size_t count : kCounts) {
     for (std::size_t inputs = 1; inputs <= 9; ++inputs) {
       const auto values = this->random_inputs(inputs, count, random);
-      const double scale = inputs % 2 == 0 ? 1.0 / static_cast<double>(inputs) : 1.0;
-      const auto expected = serial_sum<TypeParam>(values, count, scale);
+      const Scales scales{.post = inputs % 2 == 0 ? 1.0 / static_cast<double>(inputs) : 1.0};
+      const auto expected = serial_reduce<TypeParam>(ReduceOp::sum, values, count, scales);
       for (std::size_t outputs = 1; outputs <= 9; ++outputs) {
         const std::size_t shift = random() % 4;  // whole elements: off the 64-byte lines
-        for (auto kernels = runnable_kernels(); *kernels != nullptr; ++kernels) {
+        for (auto table = runnable_kernels(); *table != nullptr; ++table) {
           SCOPED_TRACE(testing::Message()
-                       << (*kernels)->instruction_set << ", " << count << " elements, " << inputs
+                       << (*table)->instruction_set << ", " << count << " elements, " << inputs
                        << " inputs, " << outputs << " outputs, shift " << shift);
-          this->check(**kernels, values, expected, outputs, false, shift, scale);
-          this->check(**kernels, values, expected, outputs, true, shift, scale);
+          const ReduceKernel kernel = kernels_of(**table, TypeParam::kType).plain_sum;
+          this->check(kernel, values, expected, outputs, false, shift, scales);
+          this->check(kernel, values, expected, outputs, true, shift, scales);
           if (this->HasFatalFailure()) return;
         }
       }
@@ -144,14 +133,49 @@ TYPED_TEST(ReduceTest, EqualsTheSerialSumOnEveryInstructionSet) {
   }
 }
 
+TYPED_TEST(ReduceTest, EveryOperationEqualsTheSerialModelOnEveryInstructionSet) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t count : kCounts) {
+    for (const std::size_t inputs : {1, 2, 3, 8, 9, 17}) {
+      const auto values = this->random_inputs(inputs, count, random);
+      for (const ReduceOp op : kOps) {
+        // A product of many numbers leaves no type's range with this.
+        const Scales scales{.pre = random() % 2 == 0 ? 0.3 : 1.0,
+                            .post = random() % 2 == 0 ? 0.7 : 1.0};
+        const auto expected = serial_reduce<TypeParam>(op, values, count, scales);
+        for (const std::size_t outputs : {std::size_t{1}, std::size_t{2}, inputs}) {
+          const std::size_t shift = random() % 4;
+          for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+            SCOPED_TRACE(testing::Message()
+                         << (*table)->instruction_set << ", " << name_of(op) << " of " << count
+                         << " elements, " << inputs << " inputs, " << outputs << " outputs, shift "
+                         << shift << ", scales " << scales.pre << " and " << scales.post);
+            const ReduceKernel kernel =
+                kernels_of(**table, TypeParam::kType).by_op[static_cast<std::size_t>(op)];
+            this->check(kernel, values, expected, outputs, random() % 2 == 0, shift, scales);
+            if (this->HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// hora::reduce: the right kernel for each op and scales, wherever a tensor is cut.
 /// A tensor may be cut anywhere, and lie anywhere: its elements come out the same.
 TYPED_TEST(ReduceTest, BitsDoNotDependOnCutsAndAlignment) {
   using Element = typename TypeParam::Stored;
   std::mt19937_64 random = test::generator();
   constexpr std::size_t kCount = 3000;
-  for (const std::size_t inputs : {2, 4, 7}) {
+  for (int round = 0; round < 60; ++round) {
+    const std::size_t inputs = 2 + random() % 6;
+    const ReduceOp op = round % 5 == 4 ? ReduceOp::average : kOps[round % 5];
+    const Scales scales{.pre = random() % 2 == 0 ? 0.4 : 1.0,
+                        .post = random() % 2 == 0 ? 0.3 : 1.0};
+    SCOPED_TRACE(testing::Message() << name_of(op) << " of " << inputs << " inputs, scales "
+                                    << scales.pre << " and " << scales.post);
     const auto values = this->random_inputs(inputs, kCount, random);
-    const auto expected = serial_sum<TypeParam>(values, kCount, 0.3);
+    const auto expected = serial_reduce<TypeParam>(op, values, kCount, scales);
     const std::size_t cut = random() % kCount;
     std::vector<Element> result(kCount);
     for (const auto& [begin, end] : {std::pair{std::size_t{0}, cut}, std::pair{cut, kCount}}) {
@@ -160,13 +184,13 @@ TYPED_TEST(ReduceTest, BitsDoNotDependOnCutsAndAlignment) {
         in.push_back(reinterpret_cast<const std::byte*>(input.data() + begin));
       }
       std::byte* const out = reinterpret_cast<std::byte*>(result.data() + begin);
-      reduce(TypeParam::kType, in, {&out, 1}, end - begin, 0.3);
+      reduce(TypeParam::kType, op, in, {&out, 1}, end - begin, scales);
     }
     this->expect_equal(reinterpret_cast<const std::byte*>(result.data()), expected);
   }
 }
 
-/// One input with scale 1 is a copy, NaN's payload included.
+/// One input with scales of 1 is a copy, NaN's payload included, but for a boolean's bytes.
 TYPED_TEST(ReduceTest, OneInputIsCopied) {
   using Element = typename TypeParam::Stored;
   std::mt19937_64 random = test::generator();
@@ -179,9 +203,17 @@ TYPED_TEST(ReduceTest, OneInputIsCopied) {
   std::vector<std::byte*> out;
   for (auto& result : results) out.push_back(reinterpret_cast<std::byte*>(result.data()));
   const auto* in = reinterpret_cast<const std::byte*>(values.data());
-  reduce(TypeParam::kType, {&in, 1}, out, values.size(), 1.0);
-  for (const auto& result : results) {
-    EXPECT_EQ(std::memcmp(result.data(), values.data(), values.size() * sizeof(Element)), 0);
+  for (const ReduceOp op : kOps) {
+    for (auto& result : results) std::ranges::fill(result, Element{});
+    reduce(TypeParam::kType, op, {&in, 1}, out, values.size(), {});
+    for (const auto& result : results) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const Element value = TypeParam::kType == DataType::boolean
+                                  ? static_cast<Element>(values[i] != Element{})
+                                  : values[i];
+        ASSERT_EQ(std::memcmp(&result[i], &value, sizeof value), 0) << name_of(op) << ' ' << i;
+      }
+    }
   }
 }
 
@@ -190,13 +222,13 @@ template <class Model>
 void expect_every_pattern_scales(double scale) {
   std::vector<std::vector<std::uint16_t>> values(1, std::vector<std::uint16_t>(65536));
   for (std::uint32_t i = 0; i < 65536; ++i) values[0][i] = static_cast<std::uint16_t>(i);
-  const auto expected = serial_sum<Model>(values, 65536, scale);
+  const auto expected = serial_reduce<Model>(ReduceOp::sum, values, 65536, {.post = scale});
   const auto* in = reinterpret_cast<const std::byte*>(values[0].data());
   std::vector<std::uint16_t> first;
   for (auto kernels = runnable_kernels(); *kernels != nullptr; ++kernels) {
     std::vector<std::uint16_t> result(65536);
     auto* out = reinterpret_cast<std::byte*>(result.data());
-    (*kernels)->reduce[static_cast<std::size_t>(Model::kType)](&in, 1, &out, 1, 65536, scale);
+    kernels_of(**kernels, Model::kType).plain_sum(&in, 1, &out, 1, 65536, {.post = scale});
     for (std::size_t i = 0; i < 65536; ++i) {
       if (Model::is_nan(expected[i])) {
         ASSERT_TRUE(Model::is_nan(result[i])) << (*kernels)->instruction_set << ' ' << i;
@@ -233,13 +265,18 @@ TEST(Halves, Float16KeepsSubnormalsWhereTheCpuFlushesThem) {
 }
 #endif
 
-TEST(Reduce, RefusesNoInputsAndUnknownTypes) {
+TEST(Reduce, RefusesNoInputsAndUnknownTypesAndOperations) {
   float value = 1;
   const auto* in = reinterpret_cast<const std::byte*>(&value);
   auto* out = reinterpret_cast<std::byte*>(&value);
-  EXPECT_THROW(reduce(DataType::float32, {}, {&out, 1}, 1, 1.0), Error);
-  EXPECT_THROW(reduce(static_cast<DataType>(7), {&in, 1}, {&out, 1}, 1, 1.0), Error);
-  EXPECT_NO_THROW(reduce(DataType::float32, {&in, 1}, {}, 1, 0.5));
+  const auto sum = [&](DataType type, ReduceOp op) {
+    reduce(type, op, {&in, 1}, {&out, 1}, 1, {});
+  };
+  EXPECT_THROW(reduce(DataType::float32, ReduceOp::sum, {}, {&out, 1}, 1, {}), Error);
+  EXPECT_THROW(sum(static_cast<DataType>(10), ReduceOp::sum), Error);
+  EXPECT_THROW(sum(DataType::float32, ReduceOp::adasum), Error);
+  EXPECT_THROW(sum(DataType::float32, static_cast<ReduceOp>(6)), Error);
+  EXPECT_NO_THROW(reduce(DataType::float32, ReduceOp::sum, {&in, 1}, {}, 1, {.post = 0.5}));
 }
 
 TEST(Kernels, TheBestThatTheCpuHasIsUsed) {

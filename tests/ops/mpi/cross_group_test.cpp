@@ -11,6 +11,7 @@
 
 #include "tests/ops/mpi/cross_model.h"
 #include "tests/ops/mpi/fake_network.h"
+#include "tests/ops/mpi/slow_space.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -39,11 +40,16 @@ struct Operation {
 // All members of a group, in this thread.
 class Members {
  public:
-  Members(int count, const CrossOptions& options, std::mt19937_64& random)
+  Members(int count, const CrossOptions& options, std::mt19937_64& random,
+          StagingSpace& space = host_space())
       : random_(random), network_(count, random) {
     for (int index = 0; index < count; ++index) {
-      members_.push_back(std::make_unique<Member>(network_.member(index), options));
+      members_.push_back(std::make_unique<Member>(network_.member(index), options, space));
     }
+  }
+
+  void reserve(std::size_t operations, std::size_t staging_bytes) {
+    for (auto& member : members_) member->group.reserve(operations, staging_bytes);
   }
 
   // Runs the operations on every member, each member at its own pace and with up to `at_once` open;
@@ -71,7 +77,8 @@ class Members {
 
  private:
   struct Member {
-    Member(PointToPoint& link, const CrossOptions& options) : group(link, options) {}
+    Member(PointToPoint& link, const CrossOptions& options, StagingSpace& space)
+        : group(link, options, space) {}
     MessageCrossGroup group;
     std::size_t started = 0;
     std::deque<Completion> open;
@@ -116,7 +123,8 @@ class Members {
                           std::uint64_t sequence) {
     return operation.broadcast_root
                ? group.broadcast(staging, *operation.broadcast_root, sequence)
-               : group.allreduce(operation.type, staging, operation.scale, sequence);
+               : group.allreduce({.type = operation.type, .scale = operation.scale}, staging,
+                                 sequence);
   }
 
   std::mt19937_64& random_;
@@ -147,9 +155,9 @@ void expect_results(const std::vector<Operation>& operations,
   }
 }
 
-constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
-                               DataType::float64, DataType::int32,    DataType::int64,
-                               DataType::uint8};
+constexpr DataType kTypes[] = {
+    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
+    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
 
 // Algorithm, members.
 class CrossGroupTest : public testing::TestWithParam<std::tuple<CrossOptions, int>> {
@@ -210,6 +218,23 @@ constexpr CrossOptions kRing{CrossAlgorithm::ring, 0};
 constexpr CrossOptions kDissemination{CrossAlgorithm::direct, std::size_t{1} << 30};
 constexpr CrossOptions kMixed{CrossAlgorithm::automatic, 512};
 
+TEST_P(CrossGroupTest, SumsMayTakeAWhileAndReservedMemoryIsEnough) {
+  auto random = test::generator();
+  constexpr std::size_t kAtOnce = 5, kMost = 40 * 64;
+  std::vector<Operation> operations;
+  for (int number = 0; number < 40; ++number) {
+    const std::size_t bytes = number == 0 ? kMost : random() % (kMost / 8 + 1) * 8;
+    operations.push_back(allreduce_of(members(), kTypes[random() % std::size(kTypes)], bytes,
+                                      random() % 2 == 0 ? 1.0 : 0.3, random));
+  }
+  test::SlowSpace space(random);
+  Members group(members(), options(), random, space);
+  group.reserve(kAtOnce, kMost);
+  const int reserved = space.allocations();
+  expect_results(operations, group.run(operations, kAtOnce), options());
+  EXPECT_EQ(space.allocations(), reserved);
+}
+
 INSTANTIATE_TEST_SUITE_P(Algorithms, CrossGroupTest,
                          testing::Combine(testing::Values(kDirect, kRing, kDissemination, kMixed),
                                           testing::Range(1, 10)),
@@ -251,7 +276,7 @@ TEST(CrossGroup, RefusesWhatCannotBeRight) {
   FakeNetwork network(2, random);
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte staging[64] = {};
-  EXPECT_THROW(group.allreduce(DataType::float32, {staging, 63}, 1.0, 0), Error);
+  EXPECT_THROW(group.allreduce({}, {staging, 63}, 0), Error);
   EXPECT_THROW(group.broadcast({staging, 64}, 2, 0), Error);
   EXPECT_THROW(group.broadcast({staging, 64}, -1, 0), Error);
 }
@@ -262,9 +287,9 @@ TEST(CrossGroup, RefusesATagThatIsInUse) {
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte first[64] = {};
   alignas(64) std::byte second[64] = {};
-  const Completion open = group.allreduce(DataType::float32, first, 1.0, 5);
+  const Completion open = group.allreduce({}, first, 5);
   try {
-    group.allreduce(DataType::float32, second, 1.0, 5 + CrossResources::kWindow);
+    group.allreduce({}, second, 5 + CrossResources::kWindow);
     FAIL() << "two operations with the same tags were started";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_use);

@@ -32,6 +32,14 @@ struct Bfloat16 {
   static Memory store(Value value) { return to_bfloat16(value); }
 };
 
+/// Its sum is the logical or.
+struct Boolean {
+  using Memory = std::uint8_t;
+  using Value = std::uint32_t;
+  static Value load(Memory value) { return value; }
+  static Memory store(Value value) { return value != 0; }
+};
+
 template <class Function>
 auto with_type(DataType type, Function function) {
   switch (type) {
@@ -49,6 +57,12 @@ auto with_type(DataType type, Function function) {
       return function(Plain<std::int64_t, std::uint64_t>{});
     case DataType::uint8:
       return function(Plain<std::uint8_t, std::uint32_t>{});
+    case DataType::int8:
+      return function(Plain<std::int8_t, std::uint32_t>{});
+    case DataType::int16:
+      return function(Plain<std::int16_t, std::uint32_t>{});
+    case DataType::boolean:
+      return function(Boolean{});
   }
   throw std::logic_error("unknown type");
 }
@@ -85,6 +99,8 @@ Bytes random_values(DataType type, std::size_t bytes, std::mt19937_64& random) {
       if constexpr (std::is_floating_point_v<typename Traits::Value>) {
         std::uniform_real_distribution<typename Traits::Value> uniform(-1, 1);
         store<Traits>(result, i, uniform(random));
+      } else if constexpr (std::is_same_v<Traits, Boolean>) {
+        store<Traits>(result, i, static_cast<typename Traits::Value>(random() % 2));
       } else {
         store<Traits>(result, i, static_cast<typename Traits::Value>(random()));
       }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "ops/mpi/host_space.h"
 #include "tests/ops/mpi/fake_network.h"
 #include "tests/support/seed.h"
 
@@ -11,7 +12,7 @@ namespace hora {
 namespace {
 
 TEST(WorkBuffer, IsAlignedAndKeptWhileItIsLongEnough) {
-  WorkBuffer buffer;
+  WorkBuffer buffer(host_space());
   for (const std::size_t bytes : {1, 100, 5000}) {
     const std::byte* data = buffer.reserve(bytes);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 64, 0U);
@@ -23,7 +24,7 @@ TEST(WorkBuffer, IsAlignedAndKeptWhileItIsLongEnough) {
 TEST(CrossResources, WorkspacesAreReused) {
   auto random = test::generator();
   test::FakeNetwork network(1, random);
-  CrossResources resources(network.member(0));
+  CrossResources resources(network.member(0), host_space());
   Workspace& first = resources.begin(0);
   Workspace& second = resources.begin(1);
   EXPECT_NE(&first, &second);

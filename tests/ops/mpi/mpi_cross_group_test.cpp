@@ -67,7 +67,7 @@ TEST_P(MpiCrossGroupTest, SeveralAtOnceAreTheSerialSums) {
       expected.push_back(inputs[static_cast<std::size_t>(round % members_)]);
     }
     for (std::size_t i = 0; i < staging.size(); ++i) {
-      open.push_back(i % 2 == 0 ? group_.allreduce(DataType::float32, staging[i], 0.25, sequence++)
+      open.push_back(i % 2 == 0 ? group_.allreduce({.scale = 0.25}, staging[i], sequence++)
                                 : group_.broadcast(staging[i], round % members_, sequence++));
     }
     ASSERT_NO_FATAL_FAILURE(wait(open));

@@ -19,10 +19,22 @@ using test::GpuWorldOptions;
 using Random = std::mt19937_64;
 using Bytes = std::vector<std::byte>;
 
-std::string layout_name(const testing::TestParamInfo<std::vector<int>>& info) {
+/// Nodes, and how data travels between them.
+struct Layout {
+  std::vector<int> nodes;
+  bool device_staging = false;
+  CrossAlgorithm algorithm = CrossAlgorithm::direct;
+  std::size_t small_message = 0;
+};
+
+std::string layout_name(const testing::TestParamInfo<Layout>& info) {
+  const Layout& layout = info.param;
   std::string name = "nodes";
-  for (const int size : info.param) name += "_" + std::to_string(size);
-  return name;
+  for (const int size : layout.nodes) name += "_" + std::to_string(size);
+  if (!layout.device_staging) return name;
+  return name + (layout.small_message > 0                     ? "_gpu_dissemination"
+                 : layout.algorithm == CrossAlgorithm::direct ? "_gpu_direct"
+                                                              : "_gpu_ring");
 }
 
 /// Small whole numbers, whose sums are exact in every type.
@@ -54,6 +66,15 @@ Bytes whole_numbers(DataType type, std::int64_t count, Random& random) {
       case DataType::uint8:
         put(static_cast<std::uint8_t>(value));
         break;
+      case DataType::int8:
+        put(static_cast<std::int8_t>(value));
+        break;
+      case DataType::int16:
+        put(static_cast<std::int16_t>(value));
+        break;
+      case DataType::boolean:
+        put(value % 2 != 0);
+        break;
     }
   }
   return bytes;
@@ -61,13 +82,16 @@ Bytes whole_numbers(DataType type, std::int64_t count, Random& random) {
 
 constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
                                DataType::float64, DataType::int32,    DataType::int64,
-                               DataType::uint8};
+                               DataType::uint8,   DataType::int8};
 
-class GpuEngine : public testing::TestWithParam<std::vector<int>> {
+class GpuEngine : public testing::TestWithParam<Layout> {
  protected:
   GpuWorldOptions options(std::chrono::microseconds longest_delay = {}) const {
-    GpuWorldOptions result{.node_sizes = GetParam()};
+    GpuWorldOptions result{.node_sizes = GetParam().nodes,
+                           .device_staging = GetParam().device_staging};
     result.settings.chunk_size = 4096;
+    result.settings.cross_algorithm = GetParam().algorithm;
+    result.settings.small_message = GetParam().small_message;
     result.settings.device_timeout = std::chrono::seconds(60);
     result.gpu.seed = test::seed();
     result.gpu.longest_delay = longest_delay;
@@ -78,6 +102,8 @@ class GpuEngine : public testing::TestWithParam<std::vector<int>> {
     for (int rank = 0; rank < world.size(); ++rank) {
       EXPECT_THAT(world.gpu(rank).violations(), testing::IsEmpty());
     }
+    EXPECT_EQ(world.messages() > 0, GetParam().device_staging);
+    EXPECT_EQ(world.misplaced_messages(), 0);
   }
 };
 
@@ -183,6 +209,7 @@ TEST_P(GpuEngine, TheSteadyStateNeverSynchronises) {
   std::map<std::pair<int, std::string>, int> before;
   for (int rank = 0; rank < world.size(); ++rank) {
     for (const char* call : kSynchronising) before[{rank, call}] = world.gpu(rank).count(call);
+    before[{rank, "memcpy_async"}] = world.gpu(rank).count("memcpy_async");
   }
   constexpr int kRounds = 10;
   run(kRounds);
@@ -192,14 +219,18 @@ TEST_P(GpuEngine, TheSteadyStateNeverSynchronises) {
       EXPECT_EQ(world.gpu(rank).count(call) - before.at({rank, call}), by_the_test)
           << call << " on rank " << rank;
     }
+    if (GetParam().device_staging) {
+      EXPECT_EQ(world.gpu(rank).count("memcpy_async") - before.at({rank, "memcpy_async"}), kRounds)
+          << "copies beside the test's own";
+    }
   }
   expect_no_complaints(world);
 }
 
 TEST_P(GpuEngine, LeavesNothingBehind) {
   GpuWorld world(options());
+  const int ranks = world.size();
   auto random = test::generator();
-  world.on_all_ranks([&](int) {});
   {
     std::vector<std::unique_ptr<DeviceTensor>> tensors;
     for (int rank = 0; rank < world.size(); ++rank) {
@@ -217,17 +248,27 @@ TEST_P(GpuEngine, LeavesNothingBehind) {
     });
   }
   world.end();
-  for (int rank = 0; rank < static_cast<int>(GetParam().size()); ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     EXPECT_EQ(world.gpu(rank).live(), test::LiveHandles{}) << "rank " << rank;
   }
   EXPECT_THAT(world.nccl_errors(), testing::IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuEngine,
-                         testing::Values(std::vector{1}, std::vector{2}, std::vector{3},
-                                         std::vector{4}, std::vector{1, 1}, std::vector{2, 1},
-                                         std::vector{2, 2}, std::vector{1, 3},
-                                         std::vector{1, 1, 1, 1}),
+                         testing::Values(Layout{{1}}, Layout{{2}}, Layout{{3}}, Layout{{4}},
+                                         Layout{{1, 1}}, Layout{{2, 1}}, Layout{{2, 2}},
+                                         Layout{{1, 3}}, Layout{{1, 1, 1, 1}}),
+                         layout_name);
+
+constexpr auto kDirect = CrossAlgorithm::direct;
+constexpr auto kRing = CrossAlgorithm::ring;
+constexpr std::size_t kAllSmall = std::size_t{1} << 20;
+INSTANTIATE_TEST_SUITE_P(DeviceStaging, GpuEngine,
+                         testing::Values(Layout{{1, 1}, true}, Layout{{2, 1}, true},
+                                         Layout{{2, 2}, true}, Layout{{1, 1, 1}, true},
+                                         Layout{{2, 1, 1}, true, kRing},
+                                         Layout{{1, 1}, true, kDirect, kAllSmall},
+                                         Layout{{1, 2, 1}, true, kDirect, kAllSmall}),
                          layout_name);
 
 TEST(GpuEngineOrder, WaitDoesNotWaitForTheGpu) {

@@ -25,18 +25,22 @@ struct Fault {
   bool nccl;
   std::vector<int> nodes;
   OperationKind kind = OperationKind::allreduce;
+  bool device_staging = false;
 };
 
 std::string fault_name(const testing::TestParamInfo<Fault>& info) {
   std::string name = std::string(info.param.nccl ? "nccl_" : "cuda_") + info.param.call;
   for (const int size : info.param.nodes) name += "_" + std::to_string(size);
-  return name + (info.param.kind == OperationKind::broadcast ? "_broadcast" : "");
+  return name + (info.param.kind == OperationKind::broadcast ? "_broadcast" : "") +
+         (info.param.device_staging ? "_device_staging" : "");
 }
 
 class GpuFault : public testing::TestWithParam<Fault> {
  protected:
   static test::GpuWorldOptions options() {
-    test::GpuWorldOptions result{.node_sizes = GetParam().nodes};
+    test::GpuWorldOptions result{.node_sizes = GetParam().nodes,
+                                 .device_staging = GetParam().device_staging};
+    result.settings.small_message = 0;
     result.settings.chunk_size = 4096;
     result.settings.device_timeout = std::chrono::milliseconds(400);
     result.settings.log_level = LogLevel::off;
@@ -134,6 +138,19 @@ INSTANTIATE_TEST_SUITE_P(
                     Fault{"all_gather", true, {2, 2}}, Fault{"group_end", true, {2, 2}},
                     Fault{"reduce", true, {1, 2}}, Fault{"broadcast", true, {1, 2}},
                     Fault{"all_gather", true, {2, 2}, OperationKind::broadcast}),
+    fault_name);
+
+Fault device_staged(const char* call, bool nccl = false,
+                    OperationKind kind = OperationKind::allreduce) {
+  return {call, nccl, {2, 2}, kind, true};
+}
+INSTANTIATE_TEST_SUITE_P(
+    DeviceStaging, GpuFault,
+    testing::Values(device_staged("device_reduce"), device_staged("event_record"),
+                    device_staged("event_query"), device_staged("get_device"),
+                    device_staged("batched_copy"), device_staged("reduce_scatter", true),
+                    device_staged("all_gather", true),
+                    device_staged("all_gather", true, OperationKind::broadcast)),
     fault_name);
 
 TEST(GpuFaults, APeerThatNeverComesEndsInAnErrorWithinTheTimeout) {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "ops/cuda/check.h"
 #include "ops/hierarchy/pipeline.h"
+#include "ops/nccl/device_cross.h"
 
 namespace hora::test {
 
@@ -24,6 +26,7 @@ struct GpuWorld::Rank {
   DeviceWatch watch;
   NcclDevice port;
   NcclGroup group;
+  std::optional<DeviceCross> cross;
 };
 
 GpuWorld::GpuWorld(const GpuWorldOptions& options) {
@@ -43,22 +46,52 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) {
                                    .slices = slices,
                                    .slots = options.node_sizes.size() > 1 ? pipeline.slots : 0,
                                    .chunk_bytes = options.settings.chunk_size,
+                                   .device_staging = options.device_staging,
                                    .trace = trace};
       ranks_.push_back(std::make_unique<Rank>(*gpus_.back(), id, group, options.settings));
     }
   }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   for (auto& rank : ranks_) rank->communicator.wait_ready(deadline);
-  world_ = std::make_unique<ThreadWorld>(
-      ThreadWorldOptions{.node_sizes = options.node_sizes,
-                         .settings = options.settings,
-                         .engine_threads = options.engine_threads,
-                         .device =
-                             [this](int rank, int, int) {
-                               Rank& own = *ranks_[static_cast<std::size_t>(rank)];
-                               return RankDevice{&own.port, &own.group};
-                             },
-                         .trace = options.trace});
+  if (options.device_staging) connect_nodes(options);
+  world_ = std::make_unique<ThreadWorld>(ThreadWorldOptions{
+      .node_sizes = options.node_sizes,
+      .settings = options.settings,
+      .engine_threads = options.engine_threads,
+      .device =
+          [this](int rank, int, int) {
+            Rank& own = *ranks_[static_cast<std::size_t>(rank)];
+            return RankDevice{&own.port, &own.group, own.cross ? &own.cross->group() : nullptr};
+          },
+      .trace = options.trace});
+}
+
+void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
+  const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
+  const NcclGroupOptions group{.slices = slices,
+                               .slots = PipelineOptions{}.slots,
+                               .chunk_bytes = options.settings.chunk_size};
+  for (int slice = 0; slice < slices; ++slice) {
+    std::vector<std::size_t> members;
+    std::size_t first = 0;
+    for (const int size : options.node_sizes) {
+      members.push_back(first + static_cast<std::size_t>(slice));
+      first += static_cast<std::size_t>(size);
+    }
+    const auto inspect = [this, members](int member, std::span<const std::byte> memory) {
+      const FakeGpu& gpu = *gpus_[members[static_cast<std::size_t>(member)]];
+      ++messages_;
+      if (!gpu.owns(memory.data(), memory.size())) ++misplaced_;
+    };
+    networks_.push_back(std::make_unique<ThreadNetwork>(
+        static_cast<int>(members.size()), options.gpu.seed + networks_.size(), inspect));
+    for (std::size_t node = 0; node < members.size(); ++node) {
+      Rank& rank = *ranks_[members[node]];
+      rank.cross.emplace(gpus_[members[node]]->cuda(), rank.events, group,
+                         networks_.back()->member(static_cast<int>(node)),
+                         cross_options(options.settings));
+    }
+  }
 }
 
 GpuWorld::~GpuWorld() {

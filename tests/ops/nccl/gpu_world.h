@@ -1,6 +1,7 @@
 /// A world of ranks as threads, each with a fake GPU, on the real engine and pipeline.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -12,6 +13,7 @@
 #include "ops/cuda/stream.h"
 #include "ops/nccl/nccl_group.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
+#include "tests/support/threads/thread_network.h"
 #include "tests/support/threads/thread_world.h"
 
 namespace hora::test {
@@ -21,6 +23,9 @@ struct GpuWorldOptions {
   Settings settings = {};
   FakeGpuOptions gpu = {};
   bool engine_threads = true;
+  /// Between nodes: from GPU memory, by the real algorithms of the cross group; else over pinned
+  /// memory, by the thread world's own.
+  bool device_staging = false;
   /// By rank; empty: no timelines. They outlive the world.
   std::function<Tracer(int)> trace = {};
 };
@@ -36,6 +41,9 @@ class GpuWorld {
   FakeGpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   DevicePort& port(int rank);
   std::vector<std::string> nccl_errors() const { return nccl_.errors(); }
+  /// Messages from or to memory that is not the sender's or receiver's GPU's.
+  int misplaced_messages() const { return misplaced_.load(); }
+  std::int64_t messages() const { return messages_.load(); }
   /// Runs `body(rank)` on a thread for each rank.
   void on_all_ranks(const std::function<void(int)>& body);
   /// Ends the ranks, not their GPUs: then live() counts what they have left behind.
@@ -43,8 +51,13 @@ class GpuWorld {
 
  private:
   struct Rank;
+  void connect_nodes(const GpuWorldOptions& options);
+
+  std::atomic<int> misplaced_{0};
+  std::atomic<std::int64_t> messages_{0};
   FakeNcclWorld nccl_;
   std::vector<std::unique_ptr<FakeGpu>> gpus_;
+  std::vector<std::unique_ptr<ThreadNetwork>> networks_;  ///< by slice
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::unique_ptr<ThreadWorld> world_;
 };

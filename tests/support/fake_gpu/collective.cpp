@@ -35,7 +35,8 @@ void sum(std::span<const Collective> parts, std::size_t first,
   for (const Collective& part : parts) {
     inputs.push_back(static_cast<const std::byte*>(part.send) + first * size_of(any.type));
   }
-  reduce(any.type, inputs, outputs, any.count, any.average ? 1.0 / any.ranks : 1.0);
+  reduce(any.type, ReduceOp::sum, inputs, outputs, any.count,
+         {.post = any.average ? 1.0 / any.ranks : 1.0});
 }
 
 void copy(void* target, const void* source, std::size_t bytes) {
@@ -106,6 +107,8 @@ std::optional<DataType> from_nccl(ncclDataType_t type) {
       return DataType::int64;
     case ncclUint8:
       return DataType::uint8;
+    case ncclInt8:
+      return DataType::int8;
     default:
       return std::nullopt;
   }

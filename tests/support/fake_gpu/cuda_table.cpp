@@ -1,17 +1,9 @@
-#include <cstdio>
-#include <cstring>
+#include "tests/support/fake_gpu/cuda_table.h"
 
-#include "tests/support/fake_gpu/batched_copy.h"
-#include "tests/support/fake_gpu/fake_device.h"
+#include <cstring>
 
 namespace hora::test {
 namespace {
-
-template <class Body>
-cudaError_t made(FakeDevice& device, std::string_view call, Body body) {
-  const cudaError_t error = device.begin(call);
-  return device.end(error != cudaSuccess ? error : body());
-}
 
 /// Takes place even where the script says that it fails.
 template <class Body>
@@ -58,41 +50,6 @@ const char* wrong(FakeMemory& memory, void* target, const void* source, std::siz
     return "a copy's direction is not that of its memory";
   }
   return nullptr;
-}
-
-bool on_device(FakeMemory& memory, const BatchedCopy& copy) {
-  for (const CopyPiece& piece : copy.pieces) {
-    const auto elements = static_cast<std::size_t>(piece.elements);
-    if (!memory.on_device(piece.target, elements * size_of(copy.target_type)) ||
-        (piece.source != nullptr &&
-         !memory.on_device(piece.source, elements * size_of(copy.source_type)))) {
-      return false;
-    }
-  }
-  return true;
-}
-
-cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_t stream) {
-  constexpr auto kOutside = "a batched copy's piece is not in any block of device memory";
-  if (!valid(copy)) {
-    device.violation("a batched copy of types or addresses that it does not take");
-    return cudaErrorInvalidValue;
-  }
-  if (!on_device(device.memory(), copy)) {
-    device.violation(kOutside);
-    return cudaErrorInvalidValue;
-  }
-  std::vector<CopyPiece> pieces(copy.pieces.begin(), copy.pieces.end());
-  const auto work = [&device, copy, pieces = std::move(pieces)] {
-    BatchedCopy mine = copy;
-    mine.pieces = pieces;
-    if (on_device(device.memory(), mine)) {
-      run(mine);
-    } else {
-      device.fault(kOutside);
-    }
-  };
-  return device.enqueue(stream, device.script().delay_of("batched_copy"), work);
 }
 
 cudaError_t copy_bytes(FakeDevice& device, void* target, const void* source, std::size_t bytes,
@@ -167,9 +124,6 @@ void add_memory(CudaFunctions& table, FakeDevice& device) {
     return made(device, "memset_async",
                 [&] { return set_bytes(device, target, value, bytes, stream); });
   };
-  table.batched_copy = [&device](const BatchedCopy& copy, cudaStream_t stream) {
-    return made(device, "batched_copy", [&] { return copy_pieces(device, copy, stream); });
-  };
 }
 
 void add_streams(CudaFunctions& table, FakeDevice& device) {
@@ -216,10 +170,6 @@ CudaFunctions cuda_functions(FakeDevice& device) {
     device.script().begin("get_last_error");
     return device.take_last_error();
   };
-  table.get_device_count = [&device](int* count) {
-    *count = 1;
-    return made(device, "get_device_count", [] { return cudaSuccess; });
-  };
   table.get_device = [&device](int* index) {
     *index = 0;
     return made(device, "get_device", [] { return cudaSuccess; });
@@ -228,13 +178,9 @@ CudaFunctions cuda_functions(FakeDevice& device) {
     return made(device, "set_device",
                 [&] { return index == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
   };
-  table.device_get_pci_bus_id = [&device](char* id, int length, int) {
-    return made(device, "device_get_pci_bus_id", [&] {
-      std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", device.number() + 1);
-      return cudaSuccess;
-    });
-  };
+  add_peers(table, device);
   add_streams(table, device);
+  add_kernels(table, device);
   add_memory(table, device);
   return table;
 }

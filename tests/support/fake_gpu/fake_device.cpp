@@ -1,6 +1,7 @@
 #include "tests/support/fake_gpu/fake_device.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 namespace hora::test {
@@ -12,7 +13,11 @@ FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
                "get_device_count",
                "get_device",
                "set_device",
+               "get_device_properties",
                "device_get_pci_bus_id",
+               "device_get_by_pci_bus_id",
+               "device_can_access_peer",
+               "device_get_p2p_attribute",
                "stream_create",
                "stream_destroy",
                "stream_synchronize",
@@ -29,7 +34,8 @@ FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
                "free",
                "memcpy_async",
                "memset_async",
-               "batched_copy"}),
+               "batched_copy",
+               "device_reduce"}),
       generator_(options.seed + static_cast<std::uint64_t>(number)) {
   streams_.emplace(nullptr, std::make_shared<FakeStream>(state_));
 }
@@ -42,6 +48,12 @@ void FakeDevice::stop() {
   }
   streams_.clear();
   retired_.clear();
+}
+
+std::string FakeDevice::bus_id() const {
+  char id[32];
+  std::snprintf(id, sizeof id, "0000:%02x:00.0", number_ + 1);
+  return id;
 }
 
 void FakeDevice::hold(bool held) {

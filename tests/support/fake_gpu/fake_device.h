@@ -30,6 +30,9 @@ class FakeDevice {
   CallScript& script() { return script_; }
   FakeMemory& memory() { return memory_; }
   int number() const { return number_; }
+  /// "0000:01:00.0", unique in its world.
+  std::string bus_id() const;
+  const std::vector<FakePeer>& peers() const { return options_.peers; }
 
   void violation(std::string text);
   /// A violation by work that runs: every later call fails, as after an illegal address in CUDA.

@@ -91,6 +91,10 @@ int FakeGpu::timing_events() const {
   return parts_->device.timing_events();
 }
 
+bool FakeGpu::owns(const void* data, std::size_t bytes) const {
+  return parts_->device.memory().on_device(data, bytes);
+}
+
 std::vector<std::string> FakeGpu::violations() const {
   return parts_->device.violations();
 }

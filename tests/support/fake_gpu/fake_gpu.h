@@ -35,6 +35,14 @@ class FakeNcclWorld {
   std::shared_ptr<NcclWorld> world_;
 };
 
+/// Another GPU that the same process sees: of what links say, not to work with.
+struct FakePeer {
+  std::string bus_id;
+  bool access = true;
+  int performance_rank = 0;
+  bool native_atomics = true;
+};
+
 struct FakeGpuOptions {
   std::uint64_t seed = 0;
   /// Each item of work on a stream starts after a random time up to this.
@@ -44,6 +52,7 @@ struct FakeGpuOptions {
   /// The first collectives of a non-blocking communicator return ncclInProgress, and get onto their
   /// streams at this poll only, as NCCL connects the ranks in the background; 0: at once.
   int first_collective_polls = 2;
+  std::vector<FakePeer> peers = {};
 };
 
 /// What was made and not given back.
@@ -88,6 +97,8 @@ class FakeGpu {
   LiveHandles live() const;
   /// Events with a time stamp that were ever created.
   int timing_events() const;
+  /// Whether all of [data, data + bytes) is memory of this GPU, in one block.
+  bool owns(const void* data, std::size_t bytes) const;
   /// Handles that are not this GPU's, memory outside of any allocation (also when the work runs),
   /// copies from and to pageable host memory (which synchronise), misaligned elements, freed memory
   /// that is still registered. Such a call fails; where work has already begun, so do all later

@@ -2,24 +2,11 @@
 
 #include <atomic>
 #include <numeric>
-#include <optional>
 
-#include "ops/hierarchy/memory_group.h"
-#include "ops/hierarchy/pipeline.h"
 #include "tests/support/threads/heap_memory.h"
-#include "tests/support/threads/wires.h"
+#include "tests/support/threads/thread_sets.h"
 
 namespace hora::test {
-
-struct ThreadWorld::Wires {
-  explicit Wires(int nodes, int slices) : post(nodes) {
-    for (int slice = 0; slice < slices; ++slice) {
-      meetings.push_back(std::make_unique<Meeting>(nodes));
-    }
-  }
-  Post post;
-  std::vector<std::unique_ptr<Meeting>> meetings;
-};
 
 struct ThreadWorld::Node {
   Node(const BoardShape& board_shape)
@@ -33,21 +20,38 @@ struct ThreadWorld::Node {
 };
 
 struct ThreadWorld::Rank {
-  Rank(Node& node, int local_rank)
-      : board(node.words.data()->bytes, node.shape, local_rank),
-        memory(node.memory, local_rank),
-        group(local_rank, node.shape.local_size) {}
-  NodeBoard board;
+  Rank(Node& node, const Topology& topology, int rank, const ThreadWorldOptions& options,
+       WireRoom& room)
+      : memory(node.memory, topology.local_rank_of(rank)),
+        trace(options.trace ? options.trace(rank) : Tracer()),
+        settings(options.settings),
+        device(options.device
+                   ? options.device(rank, topology.node_of(rank), topology.local_rank_of(rank))
+                   : RankDevice{}),
+        path(topology, rank,
+             NodeBoard(node.words.data()->bytes, node.shape, topology.local_rank_of(rank)), memory,
+             room.wires(0, topology), settings, device, trace),
+        sets(room, topology, rank, settings, node.memory, path.board(), trace),
+        engine(EngineParts{.world = {.topology = topology,
+                                     .board = &path.board(),
+                                     .memory = &memory,
+                                     .data_path = &path.data_path(),
+                                     .tree = path.tree()},
+                           .rank = rank,
+                           .settings = settings,
+                           .device = device.port,
+                           .sets = &sets,
+                           .trace = trace}) {}
   HeapMemory memory;
-  MemoryGroup group;
+  Tracer trace;
+  Settings settings;
   RankDevice device;
-  std::optional<MeetingCrossGroup> cross;
-  std::optional<PostLink> link;
-  std::optional<Pipeline> pipeline;
-  std::optional<Engine> engine;
+  ThreadPath path;
+  ThreadSets sets;
+  Engine engine;
 };
 
-ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) {
+ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) : room_(std::make_unique<WireRoom>()) {
   Topology topology;
   int next_rank = 0;
   for (const int size : options.node_sizes) {
@@ -55,56 +59,25 @@ ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) {
     std::iota(ranks.begin(), ranks.end(), next_rank);
     next_rank += size;
   }
-  const int slices = topology.smallest_node();
-  wires_ = std::make_unique<Wires>(topology.nodes(), slices);
-  for (int n = 0; n < topology.nodes(); ++n) {
-    BoardShape shape;
-    shape.local_size = options.node_sizes[static_cast<std::size_t>(n)];
-    shape.id_capacity = options.settings.id_capacity;
-    shape.single_node = topology.nodes() == 1;
-    nodes_.push_back(std::make_unique<Node>(shape));
-    for (int local = 0; local < shape.local_size; ++local) {
-      auto& rank = *ranks_.emplace_back(std::make_unique<Rank>(*nodes_.back(), local));
-      if (topology.nodes() > 1 && local < slices) {
-        rank.cross.emplace(*wires_->meetings[static_cast<std::size_t>(local)], n);
-      }
-      if (topology.nodes() > 1 && local == 0) rank.link.emplace(wires_->post, n);
-      const Tracer trace =
-          options.trace ? options.trace(static_cast<int>(ranks_.size()) - 1) : Tracer();
-      const PipelineOptions pipeline{.node = n,
-                                     .nodes = topology.nodes(),
-                                     .local_rank = local,
-                                     .slices = slices,
-                                     .trace = trace};
-      if (options.device) {
-        rank.device = options.device(static_cast<int>(ranks_.size()) - 1, n, local);
-      }
-      const LocalGroups locals{.memory = &rank.group, .device = rank.device.group};
-      rank.pipeline.emplace(pipeline, rank.board, locals, rank.cross ? &*rank.cross : nullptr);
-      rank.engine.emplace(EngineParts{.topology = topology,
-                                      .rank = static_cast<int>(ranks_.size()) - 1,
-                                      .settings = options.settings,
-                                      .board = &rank.board,
-                                      .memory = &rank.memory,
-                                      .data_path = &*rank.pipeline,
-                                      .device = rank.device.port,
-                                      .tree = rank.link ? &*rank.link : nullptr,
-                                      .trace = trace});
+  for (int node = 0; node < topology.nodes(); ++node) {
+    nodes_.push_back(std::make_unique<Node>(thread_board_shape(topology, node, options.settings)));
+    for (const int rank : topology.ranks_of_node[static_cast<std::size_t>(node)]) {
+      ranks_.push_back(std::make_unique<Rank>(*nodes_.back(), topology, rank, options, *room_));
     }
   }
   if (!options.engine_threads) return;
-  for (auto& rank : ranks_) rank->engine->start_thread();
+  for (auto& rank : ranks_) rank->engine.start_thread();
 }
 
 ThreadWorld::~ThreadWorld() {
-  for (auto& rank : ranks_) rank->engine->stop();
+  for (auto& rank : ranks_) rank->engine.stop();
 }
 
 int ThreadWorld::size() const {
   return static_cast<int>(ranks_.size());
 }
 Engine& ThreadWorld::engine(int rank) {
-  return *ranks_[static_cast<std::size_t>(rank)]->engine;
+  return ranks_[static_cast<std::size_t>(rank)]->engine;
 }
 NodeMemory& ThreadWorld::memory(int rank) {
   return ranks_[static_cast<std::size_t>(rank)]->memory;
@@ -112,7 +85,7 @@ NodeMemory& ThreadWorld::memory(int rank) {
 
 bool ThreadWorld::step() {
   bool progress = false;
-  for (auto& rank : ranks_) progress |= rank->engine->step();
+  for (auto& rank : ranks_) progress |= rank->engine.step();
   return progress;
 }
 

@@ -11,10 +11,13 @@
 
 namespace hora::test {
 
-/// What gives a rank a device; both outlive the world.
+class WireRoom;
+
+/// What gives a rank a device; all outlive the world.
 struct RankDevice {
   DevicePort* port = nullptr;
   LocalGroup* group = nullptr;
+  CrossGroup* cross = nullptr;  ///< null: that of plain memory
 };
 
 struct ThreadWorldOptions {
@@ -42,8 +45,7 @@ class ThreadWorld {
  private:
   struct Rank;
   struct Node;
-  struct Wires;
-  std::unique_ptr<Wires> wires_;
+  std::unique_ptr<WireRoom> room_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };

@@ -1,7 +1,10 @@
 #include "tests/support/threads/wires.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "ops/local/kernels.h"
@@ -22,18 +25,18 @@ std::optional<TreeLink::Received> Post::receive(int node) {
   return message;
 }
 
-void Meeting::bring(int node, std::uint64_t sequence, std::span<const std::byte> part) {
+void Meeting::bring(int node, std::uint64_t sequence, Parts parts) {
   const std::lock_guard lock(mutex_);
   Operation& operation = operations_[sequence];
-  operation.parts.resize(static_cast<std::size_t>(nodes_));
-  operation.parts[static_cast<std::size_t>(node)].assign(part.begin(), part.end());
+  operation.of_node.resize(static_cast<std::size_t>(nodes_));
+  operation.of_node[static_cast<std::size_t>(node)] = std::move(parts);
   ++operation.brought;
 }
 
-const std::vector<std::vector<std::byte>>* Meeting::complete(std::uint64_t sequence) {
+const std::vector<Meeting::Parts>* Meeting::complete(std::uint64_t sequence) {
   const std::lock_guard lock(mutex_);
   const Operation& operation = operations_.at(sequence);
-  return operation.brought == nodes_ ? &operation.parts : nullptr;
+  return operation.brought == nodes_ ? &operation.of_node : nullptr;
 }
 
 void Meeting::leave(std::uint64_t sequence) {
@@ -45,13 +48,13 @@ namespace {
 
 class Attendance final : public PendingWork {
  public:
-  using Parts = std::vector<std::vector<std::byte>>;
-  Attendance(Meeting& meeting, std::uint64_t sequence, std::function<void(const Parts&)> take)
+  using Take = std::function<void(const std::vector<Meeting::Parts>&)>;
+  Attendance(Meeting& meeting, std::uint64_t sequence, Take take)
       : meeting_(meeting), sequence_(sequence), take_(std::move(take)) {}
   bool poll() override {
-    const Parts* parts = meeting_.complete(sequence_);
-    if (!parts) return false;
-    take_(*parts);
+    const std::vector<Meeting::Parts>* of_node = meeting_.complete(sequence_);
+    if (!of_node) return false;
+    take_(*of_node);
     meeting_.leave(sequence_);
     return true;
   }
@@ -59,29 +62,58 @@ class Attendance final : public PendingWork {
  private:
   Meeting& meeting_;
   std::uint64_t sequence_;
-  std::function<void(const Parts&)> take_;
+  Take take_;
 };
+
+std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
+  return {bytes.begin(), bytes.end()};
+}
 
 }  // namespace
 
-Completion MeetingCrossGroup::allreduce(DataType type, std::span<std::byte> staging, double scale,
+Completion MeetingCrossGroup::allreduce(const Reduction& reduction, std::span<std::byte> staging,
                                         std::uint64_t sequence) {
-  meeting_.bring(node_, sequence, staging);
+  meeting_.bring(node_, sequence, {copy_of(staging)});
   return Completion(std::make_unique<Attendance>(
-      meeting_, sequence, [=](const std::vector<std::vector<std::byte>>& parts) {
+      meeting_, sequence, [=](const std::vector<Meeting::Parts>& of_node) {
         std::vector<const std::byte*> inputs;
-        for (const auto& part : parts) inputs.push_back(part.data());
+        for (const auto& parts : of_node) inputs.push_back(parts[0].data());
         std::byte* output = staging.data();
-        reduce(type, inputs, {&output, 1}, staging.size() / size_of(type), scale);
+        reduce(reduction.type, reduction.op, inputs, {&output, 1},
+               staging.size() / size_of(reduction.type), {.post = reduction.scale});
       }));
 }
 
 Completion MeetingCrossGroup::broadcast(std::span<std::byte> staging, int root,
                                         std::uint64_t sequence) {
-  meeting_.bring(node_, sequence, staging);
+  meeting_.bring(node_, sequence, {copy_of(staging)});
   return Completion(std::make_unique<Attendance>(
-      meeting_, sequence, [=](const std::vector<std::vector<std::byte>>& parts) {
-        std::memcpy(staging.data(), parts[static_cast<std::size_t>(root)].data(), staging.size());
+      meeting_, sequence, [=](const std::vector<Meeting::Parts>& of_node) {
+        std::memcpy(staging.data(), of_node[static_cast<std::size_t>(root)][0].data(),
+                    staging.size());
+      }));
+}
+
+Completion MeetingCrossGroup::exchange(std::span<const std::span<const std::byte>> sends,
+                                       std::span<const std::span<std::byte>> receives,
+                                       std::uint64_t sequence) {
+  Meeting::Parts parts;
+  for (const auto& bytes : sends) parts.push_back(copy_of(bytes));
+  meeting_.bring(node_, sequence, std::move(parts));
+  const auto me = static_cast<std::size_t>(node_);
+  const std::vector<std::span<std::byte>> targets(receives.begin(), receives.end());
+  return Completion(std::make_unique<Attendance>(
+      meeting_, sequence, [=](const std::vector<Meeting::Parts>& of_node) {
+        for (std::size_t node = 0; node < of_node.size(); ++node) {
+          if (node == me) continue;
+          const std::vector<std::byte>& part = of_node[node].at(me);
+          if (part.size() != targets.at(node).size()) {
+            throw std::logic_error("an exchange got " + std::to_string(part.size()) +
+                                   " bytes where " + std::to_string(targets[node].size()) +
+                                   " were expected");
+          }
+          std::copy(part.begin(), part.end(), targets[node].begin());
+        }
       }));
 }
 

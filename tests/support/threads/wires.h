@@ -39,19 +39,20 @@ class PostLink final : public TreeLink {
 };
 
 /// One cross group's meeting place: operation `sequence` is done once every node has brought its
-/// part. Thread rule: any thread.
+/// part, or, of an exchange, its parts by the node that they are for. Thread rule: any thread.
 class Meeting {
  public:
+  using Parts = std::vector<std::vector<std::byte>>;
   explicit Meeting(int nodes) : nodes_(nodes) {}
-  void bring(int node, std::uint64_t sequence, std::span<const std::byte> part);
-  /// Parts by node, once all are there.
-  const std::vector<std::vector<std::byte>>* complete(std::uint64_t sequence);
+  void bring(int node, std::uint64_t sequence, Parts parts);
+  /// What each node has brought, once all are there.
+  const std::vector<Parts>* complete(std::uint64_t sequence);
   /// Called once by each node when it has taken what it needs.
   void leave(std::uint64_t sequence);
 
  private:
   struct Operation {
-    std::vector<std::vector<std::byte>> parts;
+    std::vector<Parts> of_node;
     int brought = 0;
     int left = 0;
   };
@@ -63,9 +64,13 @@ class Meeting {
 class MeetingCrossGroup final : public CrossGroup {
  public:
   MeetingCrossGroup(Meeting& meeting, int node) : meeting_(meeting), node_(node) {}
-  Completion allreduce(DataType type, std::span<std::byte> staging, double scale,
+  Completion allreduce(const Reduction& reduction, std::span<std::byte> staging,
                        std::uint64_t sequence) override;
   Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
+  /// Completes with std::logic_error where the lengths of a pair differ.
+  Completion exchange(std::span<const std::span<const std::byte>> sends,
+                      std::span<const std::span<std::byte>> receives,
+                      std::uint64_t sequence) override;
 
  private:
   Meeting& meeting_;

@@ -1,29 +1,15 @@
-/// Engine: making progress.
+/// SetEngine: making progress.
 #include <algorithm>
 #include <utility>
 #include <variant>
 
-#include "core/engine/engine.h"
+#include "core/engine/exchange_header.h"
+#include "core/engine/set_engine.h"
 #include "core/engine/trace_hooks.h"
-#include "core/log.h"
-#include "core/negotiation/mismatch.h"
 
 namespace hora {
 
-bool Engine::drive(bool network) {
-  if (poisoned_.load(std::memory_order_relaxed)) return false;
-  try {
-    return make_progress(network);
-  } catch (const Error& error) {
-    poison(error);
-  } catch (const std::exception& error) {
-    poison(Error(ErrorCode::transport, std::string("hora's engine failed: ") + error.what(),
-                 parts_.rank));
-  }
-  return true;
-}
-
-bool Engine::make_progress(bool network) {
+bool SetEngine::make_progress(bool network) {
   bool progress = flush_outbox();
   if (desk_ && (network || single_node_)) progress |= desk_->work(now());
   while (const auto batch = board_.next_batch()) {
@@ -32,11 +18,10 @@ bool Engine::make_progress(bool network) {
   }
   progress |= parts_.data_path->advance();
   progress |= fulfil();
-  if (parts_.device) device_busy_ = parts_.device->check();
   return progress;
 }
 
-bool Engine::flush_outbox() {
+bool SetEngine::flush_outbox() {
   if (undecided_.load(std::memory_order_relaxed) == 0) return false;
   const std::lock_guard table(table_lock_);
   bool any = false;
@@ -48,7 +33,7 @@ bool Engine::flush_outbox() {
   return any;
 }
 
-void Engine::execute(const LogBatch& batch) {
+void SetEngine::execute(const LogBatch& batch) {
   if (batch.kind == LogBatch::Kind::control) {
     const auto message = decode(batch.payload);
     const Decision* decision = message ? std::get_if<Decision>(&*message) : nullptr;
@@ -65,18 +50,18 @@ void Engine::execute(const LogBatch& batch) {
   execute_decision(runs);
 }
 
-void Engine::execute_decision(const Decision& decision) {
+void SetEngine::execute_decision(const Decision& decision) {
   Batch batch;
   const auto take = [&](std::shared_ptr<Submission> submission, const std::string& what) {
     if (!submission) {
       throw Error(ErrorCode::transport,
-                  "negotiation: rank " + std::to_string(parts_.rank) + " is told to run " + what +
+                  "negotiation: rank " + std::to_string(shared_.rank) + " is told to run " + what +
                       ", which it has not submitted",
-                  parts_.rank);
+                  shared_.rank);
     }
     submission->decided = true;
     submission->decided_at = now();
-    trace_decided(parts_.trace, *submission);
+    trace_decided(trace_, *submission);
     batch.submissions.push_back(std::move(submission));
   };
   {
@@ -105,53 +90,55 @@ void Engine::execute_decision(const Decision& decision) {
     }
     if (!submission) continue;
     undecided_.fetch_sub(1);
-    trace_failed(parts_.trace, *submission);
+    trace_failed(trace_, *submission);
     finish(submission, Error(ErrorCode::mismatch, failed.text, -1, failed.name));
   }
   run(batch);
-  if (!decision.departed.empty()) {
-    const Error gone(ErrorCode::shut_down,
-                     "rank " + ranks_text(decision.departed) +
-                         " has called shutdown(): no collective can complete any more",
-                     decision.departed.front());
-    fail_undecided(gone);
-  }
-  if (decision.finished) all_departed_.store(true);
+  if (!decision.departed.empty()) shared_.departed(decision.departed, false);
+  if (decision.finished) shared_.departed({}, true);
 }
 
-void Engine::run(const Batch& batch) {
+void SetEngine::run(const Batch& batch) {
   std::vector<const Signature*> signatures;
   signatures.reserve(batch.submissions.size());
   for (const auto& submission : batch.submissions) signatures.push_back(&submission->signature);
-  const PlanLimits limits{.fusion_bytes = parts_.settings.fusion_threshold,
+  const PlanLimits limits{.fusion_bytes = shared_.settings.fusion_threshold,
                           .alone_bytes = single_node_ ? kAloneBytes : 0,
-                          .chunk_bytes = single_node_ ? 0 : parts_.settings.chunk_size};
+                          .chunk_bytes = single_node_ ? 0 : shared_.settings.chunk_size};
   for (Unit& unit : plan(signatures, limits)) {
     Unfulfilled& entry = unfulfilled_.emplace_back();
     entry.unit = ++units_started_;
     for (const UnitTensor& tensor : unit.tensors) {
       entry.submissions.push_back(batch.submissions[tensor.index]);
     }
-    trace_unit(parts_.trace, entry.unit, unit, entry.submissions);
+    trace_unit(trace_, entry.unit, unit, entry.submissions);
     parts_.data_path->start(bind(std::move(unit), batch));
   }
 }
 
-BoundUnit Engine::bind(Unit unit, const Batch& batch) {
+BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
   BoundUnit bound;
   bound.number = units_started_;
-  bound.scale = unit.op == ReduceOp::average ? 1.0 / parts_.topology.size() : 1.0;
-  bound.root_node = node_of_rank_[static_cast<std::size_t>(unit.root)];
-  bound.root_local = local_rank_of_rank_[static_cast<std::size_t>(unit.root)];
+  bound.scale = unit.postscale;
+  if (unit.op == ReduceOp::average) bound.scale /= parts_.topology.size();
+  if (unit.kind == OperationKind::broadcast) {
+    bound.root_node = parts_.topology.node_of(unit.root);
+    bound.root_local = parts_.topology.local_rank_of(unit.root);
+  }
   bound.local_size = board_.local_size();
   for (const UnitTensor& tensor : unit.tensors) {
-    const Submission& mine = *batch.submissions[tensor.index];
+    Submission& mine = *batch.submissions[tensor.index];
+    const std::vector<Location>& locations = batch.locations[tensor.index];
+    if (changes_sets(unit.kind)) mine.told = locations;
     if (mine.work) bound.work.push_back(mine.work);
+    if (is_exchange(unit.kind)) {
+      bind_exchange(bound, mine, locations);
+      continue;
+    }
     for (int r = 0; r < bound.local_size; ++r) {
       std::byte* address = mine.direct.bytes > 0 ? mine.user_data : mine.block;
       if (r != board_.local_rank() && mine.bytes > 0 && !mine.work) {
-        address =
-            parts_.memory->address(r, batch.locations[tensor.index][static_cast<std::size_t>(r)]);
+        address = parts_.memory->address(r, locations[static_cast<std::size_t>(r)]);
       }
       bound.memory.push_back(address);
     }
@@ -160,14 +147,36 @@ BoundUnit Engine::bind(Unit unit, const Batch& batch) {
   return bound;
 }
 
-bool Engine::fulfil() {
+void SetEngine::bind_exchange(BoundUnit& bound, const Submission& mine,
+                              const std::vector<Location>& locations) {
+  bound.exchange.row_bytes = mine.signature.row_bytes();
+  bound.exchange.result = mine.result;
+  for (int r = 0; r < bound.local_size; ++r) {
+    const bool is_mine = r == board_.local_rank();
+    const std::byte* memory =
+        is_mine ? mine.header : parts_.memory->address(r, locations[static_cast<std::size_t>(r)]);
+    const ExchangeHeader& header = ExchangeHeader::at(memory);
+    bound.exchange.rows.push_back(header.extents());
+    std::byte* input = is_mine ? mine.block : nullptr;
+    if (!is_mine && header.bytes > 0 && !mine.work) {
+      input = parts_.memory->address(r, header.payload);
+    }
+    bound.memory.push_back(input);
+  }
+}
+
+bool SetEngine::fulfil() {
   if (unfulfilled_.empty()) return false;
   const std::uint64_t completed = parts_.data_path->completed();
   bool any = false;
   while (!unfulfilled_.empty() && unfulfilled_.front().unit <= completed) {
-    parts_.trace.completed(unfulfilled_.front().unit);
+    trace_.completed(unfulfilled_.front().unit);
     for (const auto& submission : unfulfilled_.front().submissions) {
-      finish(submission, std::nullopt);
+      if (changes_sets(submission->signature.kind)) {
+        shared_.sets_change(submission);
+      } else {
+        finish(submission, std::nullopt);
+      }
     }
     unfulfilled_.pop_front();
     any = true;
@@ -175,7 +184,7 @@ bool Engine::fulfil() {
   return any;
 }
 
-void Engine::finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error) {
+void SetEngine::finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error) {
   bool orphaned = false;
   {
     const std::lock_guard table(table_lock_);
@@ -194,7 +203,7 @@ void Engine::finish(const std::shared_ptr<Submission>& submission, std::optional
   if (orphaned) release(*submission);
 }
 
-void Engine::fail_undecided(const Error& error) {
+void SetEngine::fail_undecided(const Error& error) {
   std::vector<std::shared_ptr<Submission>> open;
   {
     const std::lock_guard table(table_lock_);
@@ -210,22 +219,21 @@ void Engine::fail_undecided(const Error& error) {
   }
 }
 
-void Engine::poison(const Error& error) {
-  log().error("rank {}: {}", parts_.rank, error.what());
+void SetEngine::fail_all(const Error& error) {
   std::vector<std::shared_ptr<Submission>> open;
   {
     const std::lock_guard table(table_lock_);
     closed_ = detached(error);
     open = table_.unfinished();
   }
-  poisoned_.store(true);
-  // First, for whoever is told of the error may free the memory that a device works on.
-  if (parts_.device) parts_.device->abort();
   for (const auto& submission : open) finish(submission, detached(error));
 }
 
-bool Engine::has_news() const {
-  if (poisoned_.load(std::memory_order_relaxed)) return false;
+bool SetEngine::polls() const {
+  return parts_.data_path->polls();
+}
+
+bool SetEngine::has_news() const {
   return board_.log_has_news() || (desk_ && board_.leader_has_news()) ||
          (!unfulfilled_.empty() && unfulfilled_.front().unit <= parts_.data_path->completed());
 }

@@ -1,0 +1,186 @@
+#include "core/api/requests.h"
+
+#include <hora/error.h>
+#include <hora/process_set.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "core/api/check_device.h"
+#include "core/engine/runtime.h"
+
+namespace hora {
+namespace {
+
+constexpr std::size_t kMaxNameBytes = 1024;
+constexpr std::size_t kMaxDimensions = 64;
+
+std::string described(const std::string& name) {
+  return name.empty() ? std::string("unnamed tensor") : "tensor \"" + name + "\"";
+}
+
+[[noreturn]] void refuse(const std::string& name, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, described(name) + ": " + why, -1, name);
+}
+
+void check_name(const std::string& name) {
+  if (name.size() > kMaxNameBytes || name.find('\0') != std::string::npos) {
+    refuse(name.substr(0, 64), "a name has at most " + std::to_string(kMaxNameBytes) +
+                                   " bytes and no zero byte, this one has " +
+                                   std::to_string(name.size()));
+  }
+}
+
+Request of_tensor(const Context& context, const std::string& name, const TensorView& tensor,
+                  OperationKind kind) {
+  check_name(name);
+  if (tensor.shape.size() > kMaxDimensions) {
+    refuse(name, "at most " + std::to_string(kMaxDimensions) + " dimensions, this tensor has " +
+                     std::to_string(tensor.shape.size()));
+  }
+  if (tensor.bytes() > 0 && tensor.data == nullptr) {
+    refuse(name, "its data pointer is null, but its shape has " +
+                     std::to_string(tensor.elements()) + " elements");
+  }
+  if (tensor.device.kind != DeviceKind::cpu) {
+    check_device(context.runtime()->parts(), tensor.device, described(name), name);
+  }
+  Request request{name, {}, static_cast<std::byte*>(tensor.data), tensor.stream};
+  request.signature.kind = kind;
+  request.signature.type = tensor.type;
+  request.signature.device = tensor.device.kind;
+  request.signature.shape = tensor.shape;
+  return request;
+}
+
+template <class Options>
+void set_reduction(Request& request, const Options& options) {
+  Signature& signature = request.signature;
+  const bool scales = is_floating_point(signature.type);
+  const std::string type(name_of(signature.type));
+  if (options.op == ReduceOp::average && !scales) {
+    refuse(options.name, "an average of " + type + " is not defined: ask for ReduceOp::sum");
+  }
+  if (options.op == ReduceOp::adasum && !scales) {
+    refuse(options.name, "Adasum of " + type + " is not defined: it takes floating-point types");
+  }
+  const bool scaled = options.prescale != 1.0 || options.postscale != 1.0;
+  if (scaled && (!scales || options.op == ReduceOp::adasum)) {
+    refuse(options.name,
+           "prescale and postscale are for sums, averages, minima, maxima and "
+           "products of floating-point types, not for " +
+               std::string(name_of(options.op)) + " of " + type);
+  }
+  if (!std::isfinite(options.prescale) || !std::isfinite(options.postscale)) {
+    refuse(options.name, "prescale and postscale must be finite numbers");
+  }
+  signature.op = options.op;
+  signature.prescale = options.prescale;
+  signature.postscale = options.postscale;
+}
+
+/// The first extent may differ by rank: it is mine alone.
+void make_exchange(Request& request, const TensorView& tensor) {
+  request.bytes = tensor.bytes();
+  request.signature.op = ReduceOp::sum;
+  request.signature.shape.front() = kAnyExtent;
+}
+
+void check_has_rows(const std::string& name, const TensorView& tensor, OperationKind kind) {
+  if (tensor.shape.empty()) {
+    refuse(name,
+           "a scalar has no first dimension for " + std::string(name_of(kind)) + " to divide");
+  }
+}
+
+std::vector<std::int64_t> even_splits(const std::string& name, std::int64_t rows, int ranks) {
+  if (rows % ranks != 0) {
+    refuse(name, std::to_string(rows) + " rows cannot be divided evenly among " +
+                     std::to_string(ranks) + " ranks: give splits");
+  }
+  return std::vector<std::int64_t>(static_cast<std::size_t>(ranks), rows / ranks);
+}
+
+void check_splits(const std::string& name, const std::vector<std::int64_t>& splits,
+                  std::int64_t rows, int ranks) {
+  if (splits.size() != static_cast<std::size_t>(ranks)) {
+    refuse(name, std::to_string(splits.size()) + " splits for " + std::to_string(ranks) +
+                     " ranks: give one for each rank of the process set");
+  }
+  std::int64_t left = rows;
+  for (const std::int64_t split : splits) {
+    if (split < 0) refuse(name, "a split of " + std::to_string(split) + " rows");
+    left = split > left ? -1 : left - split;
+    if (left < 0) break;
+  }
+  if (left != 0) {
+    refuse(name, "the splits do not add up to the tensor's " + std::to_string(rows) + " rows");
+  }
+}
+
+}  // namespace
+
+Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options) {
+  Request result = of_tensor(context, options.name, tensor, OperationKind::allreduce);
+  set_reduction(result, options);
+  return result;
+}
+
+Request request(const Context& context, const TensorView& tensor, const BroadcastOptions& options) {
+  Request result = of_tensor(context, options.name, tensor, OperationKind::broadcast);
+  const auto ranks = ranks_of(context, options.process_set);
+  if (!std::binary_search(ranks.begin(), ranks.end(), options.root)) {
+    refuse(options.name, "root " + std::to_string(options.root) + " is no rank of process set " +
+                             std::to_string(options.process_set) + ", which has " +
+                             std::to_string(ranks.size()) + " from " +
+                             std::to_string(ranks.front()) + " to " + std::to_string(ranks.back()));
+  }
+  result.signature.root = options.root;
+  return result;
+}
+
+Request request(const Context&, const BarrierOptions& options) {
+  check_name(options.name);
+  Request result{options.name, {}};
+  result.signature.kind = OperationKind::barrier;
+  result.signature.type = DataType::uint8;
+  result.signature.shape = {0};
+  return result;
+}
+
+Request request(const Context& context, const TensorView& tensor, const AllgatherOptions& options) {
+  TensorView with_rows = tensor;
+  if (with_rows.shape.empty()) with_rows.shape = {1};
+  Request result = of_tensor(context, options.name, with_rows, OperationKind::allgather);
+  result.rows = {with_rows.shape.front()};
+  make_exchange(result, with_rows);
+  return result;
+}
+
+Request request(const Context& context, const TensorView& tensor, const AlltoallOptions& options) {
+  Request result = of_tensor(context, options.name, tensor, OperationKind::alltoall);
+  check_has_rows(options.name, tensor, OperationKind::alltoall);
+  const int ranks = size_of(context, options.process_set);
+  const std::int64_t rows = tensor.shape.front();
+  result.rows = options.splits.empty() ? even_splits(options.name, rows, ranks) : options.splits;
+  check_splits(options.name, result.rows, rows, ranks);
+  make_exchange(result, tensor);
+  return result;
+}
+
+Request request(const Context& context, const TensorView& tensor,
+                const ReduceScatterOptions& options) {
+  Request result = of_tensor(context, options.name, tensor, OperationKind::reduce_scatter);
+  check_has_rows(options.name, tensor, OperationKind::reduce_scatter);
+  if (options.op == ReduceOp::adasum) {
+    refuse(options.name, "Adasum is for allreduce: its result is of the whole tensor");
+  }
+  result.bytes = tensor.bytes();
+  result.rows = {tensor.shape.front()};
+  set_reduction(result, options);
+  return result;
+}
+
+}  // namespace hora

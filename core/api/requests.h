@@ -1,0 +1,20 @@
+/// What users ask for, checked and as the engine takes it.
+#pragma once
+
+#include <hora/collectives.h>
+#include <hora/context.h>
+
+#include "core/engine/submission.h"
+
+namespace hora {
+
+/// All throw what collectives.h says of submitting calls.
+Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options);
+Request request(const Context& context, const TensorView& tensor, const BroadcastOptions& options);
+Request request(const Context& context, const BarrierOptions& options);
+Request request(const Context& context, const TensorView& tensor, const AllgatherOptions& options);
+Request request(const Context& context, const TensorView& tensor, const AlltoallOptions& options);
+Request request(const Context& context, const TensorView& tensor,
+                const ReduceScatterOptions& options);
+
+}  // namespace hora

@@ -1,0 +1,63 @@
+/// How the ranks of a node wake one another.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace hora {
+
+/// A view of wake-up words in shared memory that is all zero at first. One rank has one cell,
+/// however many process sets it is in: each set's board holds a view with its own numbering of the
+/// ranks. A rank has two sleepers: its engine thread, and a thread that drives in its place.
+///
+/// A sleeper announces itself before it looks for news a last time, so nothing is missed.
+/// Thread rule: signal and sleeps: any thread of any rank; the others: my rank's.
+class Bells {
+ public:
+  struct alignas(64) Cell {
+    std::atomic<std::uint32_t> engine_wake;  ///< futex word
+    std::atomic<std::uint32_t> engine_asleep;
+    std::atomic<std::uint32_t> driver_wake;  ///< futex word
+    std::atomic<std::uint32_t> driver;       ///< a DriverState
+  };
+  enum class Sleeper { engine, driver };
+
+  /// Rank r's cell is cells[r].
+  Bells(Cell* cells, int ranks, int mine);
+  /// The same bells as a process set numbers them: its rank i is `members[i]` here.
+  Bells among(const std::vector<int>& members) const;
+
+  /// Wakes that rank's driver if it sleeps; its engine if it sleeps and there is no driver.
+  void signal(int rank) const;
+  bool sleeps(int rank) const;
+  /// Wakes my engine, whatever else.
+  void wake_engine() const;
+  /// A driver of my rank begins or ends.
+  void set_driving(bool on) const;
+  /// Sleeps until signalled, until `timeout`, or not at all where `has_news()`, asked after the
+  /// announcement, is true.
+  template <class HasNews>
+  void sleep(Sleeper who, std::optional<std::chrono::nanoseconds> timeout,
+             HasNews&& has_news) const {
+    const std::uint32_t before = announce(who);
+    if (!has_news()) wait(who, before, timeout);
+    end(who);
+  }
+
+ private:
+  enum DriverState : std::uint32_t { kNoDriver = 0, kDriving = 1, kDriverAsleep = 2 };
+
+  Bells(std::vector<Cell*> cells, Cell* mine) : cells_(std::move(cells)), mine_(mine) {}
+  std::uint32_t announce(Sleeper who) const;
+  void wait(Sleeper who, std::uint32_t before,
+            std::optional<std::chrono::nanoseconds> timeout) const;
+  void end(Sleeper who) const;
+
+  std::vector<Cell*> cells_;  ///< by rank
+  Cell* mine_;
+};
+
+}  // namespace hora

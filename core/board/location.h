@@ -1,0 +1,16 @@
+/// A place in the memory that a node's ranks share.
+#pragma once
+
+#include <cstdint>
+
+namespace hora {
+
+/// Where a rank's tensor lies: one of its windows, and the byte offset in it.
+struct Location {
+  std::uint32_t window = 0;
+  std::uint32_t reserved = 0;
+  std::uint64_t offset = 0;
+  bool operator==(const Location&) const = default;
+};
+
+}  // namespace hora

@@ -1,0 +1,70 @@
+/// What engines are made of. References outlive the engine.
+#pragma once
+
+#include <hora/collectives.h>
+#include <hora/settings.h>
+
+#include <memory>
+#include <vector>
+
+#include "core/board/board.h"
+#include "core/engine/data_path.h"
+#include "core/engine/device.h"
+#include "core/engine/tree_link.h"
+#include "core/negotiation/topology.h"
+#include "core/trace/tracer.h"
+
+namespace hora {
+
+/// Of one process set.
+struct SetParts {
+  Topology topology;  ///< its members, by world rank
+  NodeBoard* board = nullptr;
+  NodeMemory* memory = nullptr;  ///< peers by their local rank in the set
+  DataPath* data_path = nullptr;
+  TreeLink* tree = nullptr;  ///< of its node leaders, where it has several nodes
+};
+
+/// The transports of a process set in the making, and then their owner.
+/// Thread rule: the thread that holds the engine's lock.
+class SetTransport {
+ public:
+  virtual ~SetTransport() = default;
+  /// Goes on without blocking; true when parts() are ready. Throws Error(transport).
+  virtual bool poll() = 0;
+  virtual SetParts parts() = 0;
+  /// Lets go of communicators; memory stays.
+  virtual void disconnect() = 0;
+};
+
+/// A process set that all ranks of the world have agreed on.
+struct SetPlan {
+  ProcessSet id = 0;
+  Topology topology;  ///< its members, by world rank
+  /// The board of my node's members, all zero; unused where I am no member.
+  Location board;
+  int board_owner = 0;  ///< the local rank, in the world, whose window that is in
+};
+
+/// Thread rule: the thread that holds the engine's lock, but for board_bytes: any thread.
+class SetFactory {
+ public:
+  virtual ~SetFactory() = default;
+  /// Length of the board of node `node` of such a set.
+  virtual std::size_t board_bytes(const Topology& of_set, int node) const = 0;
+  /// Called on every rank of the world, member or not, in one order; one at a time.
+  virtual std::unique_ptr<SetTransport> begin(const SetPlan& plan) = 0;
+};
+
+/// Of one rank.
+struct EngineParts {
+  SetParts world;
+  int rank = 0;  ///< world rank
+  Settings settings;
+  DevicePort* device = nullptr;  ///< where this process has one
+  int device_index = 0;          ///< which one that is
+  SetFactory* sets = nullptr;
+  Tracer trace = {};
+};
+
+}  // namespace hora

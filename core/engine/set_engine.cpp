@@ -1,0 +1,225 @@
+/// SetEngine: submitting, and what becomes of a submission in the end. set_engine_drive.cpp: making
+/// progress.
+#include "core/engine/set_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/engine/exchange_header.h"
+
+namespace hora {
+
+SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet set)
+    : parts_(parts),
+      shared_(shared),
+      trace_(shared_.trace.of_set(set)),
+      board_(*parts_.board),
+      single_node_(parts_.topology.nodes() == 1),
+      table_(board_.id_capacity()) {
+  if (board_.local_rank() == 0) {
+    desk_.emplace(parts_.topology, parts_.topology.node_of(shared_.rank), board_.id_capacity(),
+                  board_, parts_.tree);
+  }
+}
+
+/// In a set of one node my slice of a large tensor, which is a unit of its own there.
+Range SetEngine::direct_slice(const Submission& submission) const {
+  const bool is_sum = submission.signature.kind == OperationKind::allreduce;
+  if (!single_node_ || !is_sum || submission.bytes < kAloneBytes) return {};
+  const Range slice =
+      slice_range({0, align_up(submission.bytes)}, board_.local_rank(), board_.local_size());
+  if (slice.bytes == 0) return {};
+  return {slice.begin, std::min(slice.bytes, submission.bytes - slice.begin)};
+}
+
+void SetEngine::stage(Submission& submission, const Request& request, Caller caller) {
+  if (request.location) {
+    submission.location = *request.location;
+    return;
+  }
+  if (is_exchange(submission.signature.kind)) return stage_exchange(submission, request);
+  submission.bytes = submission.signature.bytes();
+  stage_data(submission, request.data, caller);
+}
+
+void SetEngine::stage_exchange(Submission& submission, const Request& request) {
+  submission.bytes = request.bytes;
+  submission.result = request.result;
+  // Not at the caller's risk: peers read my input while I wait.
+  stage_data(submission, request.data, Caller::goes_on);
+  const NodeMemory::Block header =
+      parts_.memory->allocate(ExchangeHeader::bytes_for(request.rows.size()));
+  submission.header = header.data;
+  ExchangeHeader::write(header.data, submission.location, submission.bytes, request.rows);
+  submission.location = header.location;
+}
+
+void SetEngine::stage_data(Submission& submission, std::byte* data, Caller caller) {
+  if (submission.signature.device != DeviceKind::cpu) {
+    submission.block = data;
+    submission.work = shared_.device->begin(submission.stream);
+    return;
+  }
+  if (submission.bytes == 0) return;
+  if (const auto location = parts_.memory->find(data, submission.bytes)) {
+    submission.block = data;
+    submission.location = *location;
+    return;
+  }
+  const NodeMemory::Block block = parts_.memory->allocate(submission.bytes);
+  submission.block = block.data;
+  submission.location = block.location;
+  submission.user_data = data;
+  // Not for handles: an exception may drop one, and free the memory, while peers go on.
+  if (caller == Caller::waits) submission.direct = direct_slice(submission);
+  copy_around(submission.direct, submission.block, data, submission.bytes);
+}
+
+std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
+  auto submission = std::make_shared<Submission>();
+  submission->set = this;
+  submission->stream = request.stream;
+  submission->signature = std::move(request.signature);
+  {
+    const std::lock_guard table(table_lock_);
+    if (closed_) throw detached(*closed_);
+    submission->name =
+        !request.name.empty()
+            ? std::move(request.name)
+            : table_.unnamed("hora.unnamed." + std::string(name_of(submission->signature.kind)));
+    if (!table_.enter(submission)) {
+      throw Error(ErrorCode::duplicate_name,
+                  "tensor \"" + submission->name + "\" is in flight already on rank " +
+                      std::to_string(shared_.rank) +
+                      ": wait for its handle first, or give this one a name of its own",
+                  shared_.rank, submission->name);
+    }
+  }
+  try {
+    stage(*submission, request, caller);
+    const std::lock_guard table(table_lock_);
+    if (closed_) throw detached(*closed_);
+    submission->submitted = now();
+    submission->overdue_at = submission->submitted + shared_.settings.stall_warning;
+    undecided_.fetch_add(1);
+    announce(submission);
+  } catch (...) {
+    release(*submission);
+    throw;
+  }
+  return submission;
+}
+
+void SetEngine::announce(const std::shared_ptr<Submission>& submission) {
+  const NameTable::Entry& entry = table_.at(submission->name);
+  if (!entry.id || entry.signature != submission->signature) return report(*submission);
+  const Id id = *entry.id;
+  submission->id = id;
+  table_.set_waiting(id, submission);
+  trace_.marked(submission->name, "ready");
+  switch (board_.arrive(id, submission->location)) {
+    case NodeBoard::Arrival::complete:
+      trace_.marked(submission->name, "last of the node");
+      if (single_node_) {
+        board_.signal_others();
+        board_.signal(board_.local_rank());
+      } else {
+        board_.signal(0);
+      }
+      return;
+    case NodeBoard::Arrival::waiting:
+      if (board_.watched(id)) board_.signal(0);
+      return;
+    case NodeBoard::Arrival::stale:
+      // The log will say so, and find nothing of mine to report again.
+      table_.set_waiting(id, nullptr);
+      submission->id.reset();
+      return report(*submission);
+  }
+}
+
+void SetEngine::report(Submission& submission) {
+  trace_.marked(submission.name, "reported");
+  send_mail({.kind = MailKind::report,
+             .name = submission.name,
+             .signature = submission.signature,
+             .location = submission.location});
+}
+
+void SetEngine::send_mail(const Mail& mail) {
+  auto bytes = encode(mail);
+  if (!outbox_.empty() || !board_.push_mail(bytes)) outbox_.push_back(std::move(bytes));
+  board_.signal(0);
+}
+
+void SetEngine::tell_departed() {
+  const std::lock_guard table(table_lock_);
+  send_mail({.kind = MailKind::departed, .name = {}, .signature = {}, .location = {}});
+}
+
+void SetEngine::complain_about_overdue() {
+  if (!waits_for_peers() || shared_.settings.stall_warning.count() == 0) return;
+  const std::lock_guard table(table_lock_);
+  const Now time = now();
+  for (const auto& submission : table_.unfinished()) {
+    if (submission->decided || !submission->announced() || submission->overdue_at > time) continue;
+    submission->overdue_at = time + shared_.settings.stall_warning;
+    trace_.marked(submission->name, "overdue");
+    send_mail(
+        {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
+  }
+}
+
+void SetEngine::collect(Submission& submission) {
+  const bool done = submission.state.load(std::memory_order_acquire) == Submission::kDone;
+  if (done && submission.user_data && !submission.result) {
+    copy_around(submission.direct, submission.user_data, submission.block, submission.bytes);
+  }
+  if (done && submission.work) submission.work->wait_done(submission.stream);
+  release(submission);
+  if (!done) throw detached(*submission.error);
+}
+
+void SetEngine::release(Submission& submission) {
+  if (!shared_.poisoned.load()) {
+    if (submission.user_data) parts_.memory->release(submission.block);
+    if (submission.header) parts_.memory->release(submission.header);
+  }
+  submission.block = nullptr;
+  submission.header = nullptr;
+  const std::lock_guard table(table_lock_);
+  table_.leave(submission);
+}
+
+void SetEngine::orphan(const std::shared_ptr<Submission>& submission) {
+  {
+    const std::lock_guard table(table_lock_);
+    if (!submission->finished()) {
+      submission->orphaned = true;
+      return;
+    }
+  }
+  release(*submission);
+}
+
+std::vector<std::shared_ptr<Submission>> SetEngine::unfinished() const {
+  const std::lock_guard table(table_lock_);
+  return table_.unfinished();
+}
+
+std::optional<std::string> SetEngine::open_name() const {
+  const std::lock_guard table(table_lock_);
+  return table_.taken();
+}
+
+void SetEngine::close(const Error& error) {
+  const std::lock_guard table(table_lock_);
+  if (!closed_) closed_ = detached(error);
+}
+
+Statistics SetEngine::statistics() const {
+  const std::lock_guard table(table_lock_);
+  return statistics_;
+}
+
+}  // namespace hora

@@ -1,0 +1,137 @@
+/// One process set's part of a rank's engine: its names, its negotiation and its data path.
+#pragma once
+
+#include <hora/context.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/engine/leader_desk.h"
+#include "core/engine/name_table.h"
+#include "core/engine/parts.h"
+#include "core/engine/submission.h"
+
+namespace hora {
+
+/// What the sets of one rank have in common.
+struct EngineShared {
+  int rank = 0;  ///< world rank
+  Settings settings;
+  DevicePort* device = nullptr;
+  Tracer trace = {};
+  std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is given back
+  /// Called with the drive lock held. Some ranks have called shutdown; all have.
+  std::function<void(const std::vector<int>& ranks, bool all)> departed;
+  /// A change of the process sets has been agreed on, and my node's ranks have all read it.
+  std::function<void(std::shared_ptr<Submission>)> sets_change;
+};
+
+/// Thread rule, beside each part. The *table* lock guards names and submissions and is held
+/// briefly; the *drive* lock is the Engine's.
+class SetEngine {
+ public:
+  enum class Caller { goes_on, waits };
+
+  SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet set = 0);
+  SetEngine(const SetEngine&) = delete;
+  SetEngine& operator=(const SetEngine&) = delete;
+
+  const Topology& topology() const { return parts_.topology; }
+  NodeMemory& memory() const { return *parts_.memory; }
+  NodeBoard& board() const { return board_; }
+  bool single_node() const { return single_node_; }
+  const Tracer& trace() const { return trace_; }
+
+  // Any thread.
+  /// Copies the data in where peers cannot see it, and says that it is ready. `waits`: the caller
+  /// keeps the data as it is until the end.
+  std::shared_ptr<Submission> submit(Request request, Caller caller);
+  /// Of a finished submission: copies results out, or throws its error. Frees the name.
+  void collect(Submission& submission);
+  /// Lets go of a submission whose handle an exception has dropped.
+  void orphan(const std::shared_ptr<Submission>& submission);
+  std::vector<std::shared_ptr<Submission>> unfinished() const;
+  /// A name whose handle is open, if any.
+  std::optional<std::string> open_name() const;
+  Statistics statistics() const;
+  /// No more can be submitted. The first cause stays.
+  void close(const Error& error);
+  void tell_departed();
+  /// Waits for peers though nothing is submitted.
+  void expect_peers() { undecided_.fetch_add(1); }
+  bool waits_for_peers() const { return undecided_.load() > 0; }
+  void complain_about_overdue();
+
+  // Holding the drive lock.
+  bool make_progress(bool network);
+  bool has_news() const;
+  bool is_running() const { return !unfulfilled_.empty(); }
+  /// True while something is under way that only polling moves.
+  bool polls() const;
+  bool leads_several() const { return desk_ && !single_node_; }
+  bool messages_left() { return desk_ && desk_->unfinished(); }
+  std::uint64_t awaited() const { return parts_.data_path->awaited(); }
+  std::optional<Now> deadline() const { return desk_ ? desk_->deadline() : std::nullopt; }
+  void finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error);
+  /// Fails what waits for other ranks, and what is submitted from now on.
+  void fail_undecided(const Error& error);
+  /// Fails everything.
+  void fail_all(const Error& error);
+
+ private:
+  /// Decided submissions of this rank, and where each local rank keeps its part.
+  struct Batch {
+    std::vector<std::shared_ptr<Submission>> submissions;
+    std::vector<std::vector<Location>> locations;
+  };
+  struct Unfulfilled {
+    std::uint64_t unit;
+    std::vector<std::shared_ptr<Submission>> submissions;
+  };
+
+  // submitting
+  void stage(Submission& submission, const Request& request, Caller caller);
+  void stage_exchange(Submission& submission, const Request& request);
+  void stage_data(Submission& submission, std::byte* data, Caller caller);
+  Range direct_slice(const Submission& submission) const;
+  void announce(const std::shared_ptr<Submission>& submission);
+  void report(Submission& submission);
+  void send_mail(const Mail& mail);
+  void release(Submission& submission);
+
+  // driving
+  bool flush_outbox();
+  void execute(const LogBatch& batch);
+  void execute_decision(const Decision& decision);
+  void run(const Batch& batch);
+  BoundUnit bind(Unit unit, const Batch& batch);
+  void bind_exchange(BoundUnit& bound, const Submission& mine,
+                     const std::vector<Location>& locations);
+  bool fulfil();
+
+  SetParts parts_;
+  EngineShared& shared_;
+  const Tracer trace_;
+  NodeBoard& board_;
+  const bool single_node_;
+  std::optional<LeaderDesk> desk_;  ///< of node leaders; under the drive lock
+
+  mutable std::mutex table_lock_;
+  NameTable table_;
+  std::optional<Error> closed_;  ///< why nothing more can be submitted
+  Statistics statistics_;
+  std::deque<std::vector<std::byte>> outbox_;  ///< mail that found the mailbox full
+
+  std::deque<Unfulfilled> unfulfilled_;  ///< under the drive lock, as the next
+  std::uint64_t units_started_ = 0;
+
+  std::atomic<int> undecided_{0};  ///< my submissions that wait for other ranks
+};
+
+}  // namespace hora

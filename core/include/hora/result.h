@@ -1,0 +1,59 @@
+/// What a collective gives whose result has a size of its own.
+#pragma once
+
+#include <hora/handle.h>
+#include <hora/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace hora {
+
+class ResultMemory;
+
+/// A dense row-major tensor in memory of hora's, 64-byte aligned. Copies share the memory, which is
+/// free when the last one is gone. Thread rule: as a plain pointer.
+class Result {
+ public:
+  Result() noexcept = default;
+  explicit Result(std::shared_ptr<ResultMemory> memory) noexcept;
+
+  /// Null where there are no elements.
+  std::byte* data() const;
+  DataType type() const;
+  const Shape& shape() const;
+  /// Rows that came from each rank of the set; of a reduce-scatter one number, mine.
+  const std::vector<std::int64_t>& rows() const;
+  TensorView view() const;
+  /// The elements. Throws Error(invalid_argument) for another type than type().
+  template <class T>
+  std::span<T> values() const {
+    check_type(data_type_of<T>);
+    return {reinterpret_cast<T*>(data()), static_cast<std::size_t>(view().elements())};
+  }
+
+ private:
+  void check_type(DataType asked) const;
+  std::shared_ptr<ResultMemory> memory_;
+};
+
+/// As Handle, for collectives that give a Result.
+class ResultHandle {
+ public:
+  ResultHandle() noexcept = default;
+  ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) noexcept;
+
+  bool ready() const { return handle_.ready(); }
+  bool valid() const noexcept { return handle_.valid(); }
+  /// Blocks until done; throws as Handle::wait().
+  Result wait();
+
+ private:
+  std::shared_ptr<ResultMemory> memory_;
+  Handle handle_;
+};
+
+}  // namespace hora

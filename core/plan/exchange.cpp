@@ -1,0 +1,194 @@
+#include "core/plan/exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hora {
+namespace {
+
+/// Adds a piece at the end, unless it is empty.
+void append(Stream& stream, Piece piece, std::size_t bytes) {
+  if (bytes == 0) return;
+  piece.range = {length_of(stream), bytes};
+  stream.push_back(piece);
+}
+
+std::size_t at(int rank) {
+  return static_cast<std::size_t>(rank);
+}
+
+}  // namespace
+
+std::size_t extents_of_rank(OperationKind kind, int ranks) {
+  return kind == OperationKind::alltoall ? static_cast<std::size_t>(ranks) : 1;
+}
+
+std::int64_t scattered_rows(std::int64_t rows, int ranks, int rank) {
+  return rows / ranks + (rank < rows % ranks ? 1 : 0);
+}
+
+std::int64_t first_scattered_row(std::int64_t rows, int ranks, int rank) {
+  return rows / ranks * rank + std::min<std::int64_t>(rank, rows % ranks);
+}
+
+std::size_t length_of(const Stream& stream) {
+  return stream.empty() ? 0 : stream.back().range.begin + stream.back().range.bytes;
+}
+
+Stream cut(const Stream& stream, Range range) {
+  Stream result;
+  const std::size_t end = range.begin + range.bytes;
+  auto piece = std::partition_point(stream.begin(), stream.end(), [&](const Piece& p) {
+    return p.range.begin + p.range.bytes <= range.begin;
+  });
+  for (; piece != stream.end() && piece->range.begin < end; ++piece) {
+    const std::size_t from = std::max(range.begin, piece->range.begin);
+    const std::size_t to = std::min(end, piece->range.begin + piece->range.bytes);
+    Piece part = *piece;
+    part.source_offset += from - piece->range.begin;
+    part.destination_offset += from - piece->range.begin;
+    append(result, part, to - from);
+  }
+  return result;
+}
+
+Stream coming_to(int local_rank, const Stream& stream) {
+  Stream result;
+  for (const Piece& piece : stream) {
+    if (piece.destination != local_rank && piece.destination != Piece::kAll) continue;
+    append(result, piece, piece.range.bytes);
+  }
+  return result;
+}
+
+std::size_t round_bytes(std::size_t chunk_bytes, int nodes) {
+  return std::max(align_up(chunk_bytes / static_cast<std::size_t>(std::max(1, nodes - 1))),
+                  kAlignment);
+}
+
+ExchangeMap::ExchangeMap(const Topology& topology, ExchangeExtents extents)
+    : topology_(topology), extents_(std::move(extents)), size_(topology.size()) {}
+
+const std::vector<int>& ExchangeMap::ranks_of(int node) const {
+  return topology_.ranks_of_node[at(node)];
+}
+
+/// Rows that one rank gives to another; of a reduce-scatter every rank gives the same.
+std::int64_t ExchangeMap::rows(int from_rank, int to_rank) const {
+  const auto own = extents_.rows[at(from_rank)];
+  switch (extents_.kind) {
+    case OperationKind::alltoall:
+      return own[at(to_rank)];
+    case OperationKind::reduce_scatter:
+      return scattered_rows(own[0], size_, to_rank);
+    default:
+      return own[0];
+  }
+}
+
+std::size_t ExchangeMap::bytes(std::int64_t rows) const {
+  return static_cast<std::size_t>(rows) * extents_.row_bytes;
+}
+
+Stream ExchangeMap::stream(int from_node, int to_node) const {
+  if (extents_.kind == OperationKind::alltoall) return alltoall_stream(from_node, to_node);
+  if (extents_.kind == OperationKind::reduce_scatter) return scattered_stream(to_node);
+  return gathered_stream(from_node);
+}
+
+Stream ExchangeMap::gathered_stream(int from_node) const {
+  std::vector<std::size_t> begin;
+  std::size_t total = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    begin.push_back(total);
+    total += bytes(rows(rank, 0));
+  }
+  Stream result;
+  int source = 0;
+  for (const int rank : ranks_of(from_node)) {
+    append(result, {source++, 0, Piece::kAll, begin[at(rank)], {}}, bytes(rows(rank, 0)));
+  }
+  return result;
+}
+
+Stream ExchangeMap::alltoall_stream(int from_node, int to_node) const {
+  // Of each destination: where the part of each source begins in its result.
+  std::vector<std::vector<std::size_t>> begin_in_result;
+  for (const int to : ranks_of(to_node)) {
+    auto& begin = begin_in_result.emplace_back();
+    std::size_t total = 0;
+    for (int from = 0; from < size_; ++from) {
+      begin.push_back(total);
+      total += bytes(rows(from, to));
+    }
+  }
+  Stream result;
+  int source = 0;
+  for (const int from : ranks_of(from_node)) {
+    std::vector<std::size_t> begin_in_input;
+    std::size_t total = 0;
+    for (int to = 0; to < size_; ++to) {
+      begin_in_input.push_back(total);
+      total += bytes(rows(from, to));
+    }
+    int destination = 0;
+    for (const int to : ranks_of(to_node)) {
+      const std::size_t offset = begin_in_result[at(destination)][at(from)];
+      append(result, {source, begin_in_input[at(to)], destination, offset, {}},
+             bytes(rows(from, to)));
+      ++destination;
+    }
+    ++source;
+  }
+  return result;
+}
+
+Stream ExchangeMap::scattered_stream(int to_node) const {
+  const std::int64_t whole = extents_.rows[0][0];
+  Stream result;
+  int destination = 0;
+  for (const int to : ranks_of(to_node)) {
+    const std::size_t offset = bytes(first_scattered_row(whole, size_, to));
+    append(result, {Piece::kAll, offset, destination++, 0, {}}, bytes(rows(0, to)));
+  }
+  return result;
+}
+
+std::size_t ExchangeMap::stream_bytes(int from_node, int to_node) const {
+  std::size_t total = 0;
+  if (extents_.kind == OperationKind::alltoall) {
+    for (const int from : ranks_of(from_node)) {
+      for (const int to : ranks_of(to_node)) total += bytes(rows(from, to));
+    }
+  } else if (extents_.kind == OperationKind::reduce_scatter) {
+    for (const int to : ranks_of(to_node)) total += bytes(rows(0, to));
+  } else {
+    for (const int from : ranks_of(from_node)) total += bytes(rows(from, 0));
+  }
+  return total;
+}
+
+std::size_t ExchangeMap::longest_stream() const {
+  std::size_t longest = 0;
+  for (int from = 0; from < topology_.nodes(); ++from) {
+    for (int to = 0; to < topology_.nodes(); ++to) {
+      if (from != to) longest = std::max(longest, stream_bytes(from, to));
+    }
+  }
+  return longest;
+}
+
+std::vector<std::int64_t> ExchangeMap::result_rows(int rank) const {
+  if (extents_.kind == OperationKind::reduce_scatter) return {rows(0, rank)};
+  std::vector<std::int64_t> result;
+  for (int from = 0; from < size_; ++from) result.push_back(rows(from, rank));
+  return result;
+}
+
+std::size_t ExchangeMap::result_bytes(int rank) const {
+  std::size_t total = 0;
+  for (const std::int64_t count : result_rows(rank)) total += bytes(count);
+  return total;
+}
+
+}  // namespace hora

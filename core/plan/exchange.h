@@ -1,0 +1,89 @@
+/// Which bytes of an allgather, alltoall or reduce-scatter go from where to where. Pure.
+///
+/// A *row* is one step of the first dimension. What the ranks of node A give to the ranks of node B
+/// is a *stream*: bytes in an order that both nodes know, so that any range of them can travel
+/// without a description. A stream consists of *pieces*, each from one place to one place. Nodes,
+/// ranks and local ranks are those of the set; the ranks of a node need not follow one another.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/negotiation/topology.h"
+#include "core/plan/plan.h"
+
+namespace hora {
+
+/// What an exchange is, as soon as everybody's extents are known.
+struct ExchangeExtents {
+  OperationKind kind = OperationKind::allgather;
+  std::size_t row_bytes = 0;
+  /// By rank: as BoundExchange::rows.
+  std::vector<std::span<const std::int64_t>> rows;
+};
+
+/// How many extents a rank has: alltoall: one for each rank, else one.
+std::size_t extents_of_rank(OperationKind kind, int ranks);
+
+/// Of a reduce-scatter of `rows` rows: every rank gets rows / ranks of them, the first rows % ranks
+/// ranks one more; rank r's begin where those of rank r - 1 end.
+std::int64_t scattered_rows(std::int64_t rows, int ranks, int rank);
+std::int64_t first_scattered_row(std::int64_t rows, int ranks, int rank);
+
+struct Piece {
+  /// As source: the sum over all local ranks of the node, each at source_offset. As destination:
+  /// every local rank of the node, each at destination_offset.
+  static constexpr int kAll = -1;
+  int source = 0;  ///< local rank in the node that gives
+  std::size_t source_offset = 0;
+  int destination = 0;  ///< local rank in the node that gets
+  std::size_t destination_offset = 0;
+  Range range;  ///< in the stream
+  bool operator==(const Piece&) const = default;
+};
+/// Pieces that follow one another without a gap, from 0; none is empty.
+using Stream = std::vector<Piece>;
+
+std::size_t length_of(const Stream& stream);
+/// The part of the stream in `range` (its end may lie beyond the stream's), counted from the
+/// range's first byte.
+Stream cut(const Stream& stream, Range range);
+/// The pieces that come to this local rank, as a stream of their own.
+Stream coming_to(int local_rank, const Stream& stream);
+
+/// The bytes of every stream that travel in one round: a round moves about `chunk_bytes` out of a
+/// node. A multiple of 64.
+std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
+
+/// Offsets of rows and streams of one exchange. What the spans in `extents` point to outlives it,
+/// and so does the topology.
+class ExchangeMap {
+ public:
+  ExchangeMap(const Topology& topology, ExchangeExtents extents);
+
+  /// alltoall: from rank to rank, sources first. reduce-scatter: the part of each destination.
+  Stream stream(int from_node, int to_node) const;
+  /// Of all streams between two different nodes.
+  std::size_t longest_stream() const;
+
+  /// What ExchangeResult::allocate gets on that rank.
+  std::vector<std::int64_t> result_rows(int rank) const;
+  std::size_t result_bytes(int rank) const;
+
+ private:
+  Stream gathered_stream(int from_node) const;
+  Stream alltoall_stream(int from_node, int to_node) const;
+  Stream scattered_stream(int to_node) const;
+  std::size_t stream_bytes(int from_node, int to_node) const;
+  const std::vector<int>& ranks_of(int node) const;
+  std::int64_t rows(int from_rank, int to_rank) const;
+  std::size_t bytes(std::int64_t rows) const;
+
+  const Topology& topology_;
+  ExchangeExtents extents_;
+  int size_;
+};
+
+}  // namespace hora

@@ -1,0 +1,24 @@
+/// Whether what travels between nodes goes from GPU memory straight into MPI.
+#pragma once
+
+#include <hora/settings.h>
+
+#include <span>
+#include <string>
+
+#include "ops/mpi/cuda_support.h"
+
+namespace hora {
+
+struct DeviceStagingChoice {
+  bool on_device = false;
+  bool doubtful = false;  ///< insisted on, though MPI does not say that it can
+  std::string reason;     ///< for the log, a sentence without full stop
+};
+
+/// `by_rank`: what each rank's MPI says. The same on all ranks for the same arguments. Where the
+/// user insists hora believes the user, for MPI's own answer can be a wrong no. Pure.
+DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
+                                          std::span<const CudaSupport> by_rank, int nodes);
+
+}  // namespace hora

@@ -1,0 +1,133 @@
+#include "ops/context/gpu/links.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+namespace hora {
+namespace {
+
+/// What a call gives, where it succeeds. CUDA's last error is cleared for the application.
+template <class Call>
+std::optional<int> asked(const CudaFunctions& cuda, Call call) {
+  int value = 0;
+  if (call(&value) == cudaSuccess) return value;
+  cuda.get_last_error();
+  return std::nullopt;
+}
+
+GpuLink link_between(const CudaFunctions& cuda, int device, int peer) {
+  if (peer == device) return {.kind = LinkKind::same};
+  const auto access =
+      asked(cuda, [&](int* can) { return cuda.device_can_access_peer(can, device, peer); });
+  if (!access) return {};
+  if (*access == 0) return {.kind = LinkKind::no_access};
+  const auto attribute = [&](cudaDeviceP2PAttr which) {
+    return asked(cuda, [&](int* value) {
+      return cuda.device_get_p2p_attribute(value, which, device, peer);
+    });
+  };
+  const auto rank = attribute(cudaDevP2PAttrPerformanceRank);
+  const auto atomics = attribute(cudaDevP2PAttrNativeAtomicSupported);
+  if (!rank || !atomics) return {};
+  return {.kind = *atomics != 0 ? LinkKind::nvlink : LinkKind::pcie, .performance_rank = *rank};
+}
+
+std::string text_of(const GpuLink& link) {
+  const std::string rank = " (rank " + std::to_string(link.performance_rank) + ")";
+  switch (link.kind) {
+    case LinkKind::unknown:
+      return "unknown (not visible to each other)";
+    case LinkKind::same:
+      return "the same GPU";
+    case LinkKind::no_access:
+      return "no peer access";
+    case LinkKind::pcie:
+      return "PCIe" + rank;
+    case LinkKind::nvlink:
+      return "NVLink" + rank;
+  }
+  return {};
+}
+
+/// NCCL goes by distance over PCIe: SHM between GPUs of two CPUs, unless NCCL_P2P_LEVEL says else.
+std::string transport_of(LinkKind kind, const NcclTransports& transports) {
+  const std::string shm = transports.shm ? "SHM" : "network";
+  if (!transports.one_host) return "network";
+  if (!transports.p2p || kind == LinkKind::no_access) return shm;
+  switch (kind) {
+    case LinkKind::nvlink:
+      return "P2P";
+    case LinkKind::pcie:
+      return "P2P or, between far GPUs, " + shm;
+    default:
+      return "unknown";
+  }
+}
+
+std::string joined(const std::vector<std::string>& parts, const std::string& separator) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;
+  return text;
+}
+
+struct Pairs {
+  std::map<std::string, std::vector<std::string>> by_link;  ///< "NVLink (rank 0)": "4-5", "6-7"
+  std::vector<std::string> transports;                      ///< distinct
+};
+
+Pairs pairs_of(const NodeGpus& gpus) {
+  Pairs pairs;
+  for (std::size_t i = 0; i < gpus.ranks.size(); ++i) {
+    for (std::size_t j = i + 1; j < gpus.ranks.size(); ++j) {
+      const GpuLink& seen = gpus.links[i][j];
+      const GpuLink& link = seen.kind == LinkKind::unknown ? gpus.links[j][i] : seen;
+      pairs.by_link[text_of(link)].push_back(std::to_string(gpus.ranks[i]) + "-" +
+                                             std::to_string(gpus.ranks[j]));
+      const std::string transport = transport_of(link.kind, gpus.transports);
+      if (std::ranges::count(pairs.transports, transport) == 0) {
+        pairs.transports.push_back(transport);
+      }
+    }
+  }
+  return pairs;
+}
+
+/// The pairs of each kind, but those of the commonest one.
+std::string links_text(const Pairs& pairs) {
+  const auto commonest = std::ranges::max_element(
+      pairs.by_link, {}, [](const auto& entry) { return entry.second.size(); });
+  std::vector<std::string> parts;
+  for (const auto& [link, names] : pairs.by_link) {
+    if (link != commonest->first) parts.push_back(link + " " + joined(names, " "));
+  }
+  parts.push_back((parts.empty() ? "all " : "all others ") + commonest->first);
+  return joined(parts, ", ");
+}
+
+}  // namespace
+
+std::vector<GpuLink> links_from(const CudaFunctions& cuda, int device,
+                                std::span<const std::string> bus_ids) {
+  std::vector<GpuLink> links;
+  for (const std::string& bus_id : bus_ids) {
+    const auto peer = asked(
+        cuda, [&](int* index) { return cuda.device_get_by_pci_bus_id(index, bus_id.c_str()); });
+    links.push_back(peer ? link_between(cuda, device, *peer) : GpuLink{});
+  }
+  return links;
+}
+
+std::string describe(const NodeGpus& gpus) {
+  std::vector<std::string> members;
+  for (std::size_t i = 0; i < gpus.ranks.size(); ++i) {
+    members.push_back("rank " + std::to_string(gpus.ranks[i]) + " " + gpus.bus_ids[i]);
+  }
+  const std::string text = "node " + std::to_string(gpus.node) + " on " + gpus.host + ": GPUs of " +
+                           joined(members, ", ");
+  if (gpus.ranks.size() < 2) return text;
+  const Pairs pairs = pairs_of(gpus);
+  return text + "; links: " + links_text(pairs) + "; NCCL: " + joined(pairs.transports, "; ");
+}
+
+}  // namespace hora

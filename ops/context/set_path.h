@@ -1,0 +1,84 @@
+/// The transports of one process set, the world's among them, put together.
+#pragma once
+
+#include <hora/settings.h>
+
+#include <optional>
+
+#include "core/engine/parts.h"
+#include "ops/hierarchy/memory_group.h"
+#include "ops/hierarchy/pipeline.h"
+#include "ops/mpi/communicator.h"
+#include "ops/mpi/cross_group.h"
+#include "ops/mpi/mpi_point_to_point.h"
+#include "ops/mpi/tree_link.h"
+
+namespace hora {
+
+/// What all process sets of a rank are built on. References outlive the sets.
+struct SetGround {
+  int rank = 0;  ///< world rank
+  const Settings* settings = nullptr;
+  NodeMemory* memory = nullptr;  ///< the node's, by local rank in the world
+  Tracer trace = {};
+};
+
+/// The node's memory as the ranks of a process set number it.
+class MemberMemory final : public NodeMemory {
+ public:
+  /// `members[i]`: local rank in the world of the set's local rank i.
+  MemberMemory(NodeMemory& memory, std::vector<int> members)
+      : memory_(memory), members_(std::move(members)) {}
+
+  Block allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  void release(std::byte* data) noexcept override { memory_.release(data); }
+  std::optional<Location> find(const std::byte* data, std::size_t bytes) const override {
+    return memory_.find(data, bytes);
+  }
+  std::byte* address(int local_rank, Location location) override {
+    return memory_.address(members_[static_cast<std::size_t>(local_rank)], location);
+  }
+
+ private:
+  NodeMemory& memory_;
+  std::vector<int> members_;
+};
+
+/// The board of node `node` of a set; `world`: of the set of all ranks.
+BoardShape board_shape(const Topology& topology, int node, const Settings& settings, bool world);
+
+/// Where the rank stands in the set, as its data path wants it.
+PipelineOptions pipeline_options(const Topology& topology, const SetGround& ground, ProcessSet set);
+
+/// The data path and the negotiation's link of one set, for a member.
+/// Thread rule: the thread that holds the engine's lock.
+class SetPath {
+ public:
+  /// The communicators hold all ranks of the world, carry no other messages, and outlive this; they
+  /// are not used in a set of one node.
+  SetPath(const SetGround& ground, ProcessSet set, const Topology& topology, NodeMemory& memory,
+          NodeBoard board, const Communicator& negotiation, const Communicator& data);
+
+  NodeBoard& board() { return board_; }
+  /// Of my cross group; null where I have none.
+  PointToPoint* messages() { return messages_ ? &*messages_ : nullptr; }
+  /// The groups for tensors on this rank's device; null: none, and host memory's cross group.
+  void connect(LocalGroup* device, CrossGroup* device_cross);
+  /// Once connected.
+  SetParts parts();
+  /// Before the communicators go.
+  void disconnect() { tree_.reset(); }
+
+ private:
+  PipelineOptions options_;
+  Topology topology_;
+  NodeMemory& memory_;
+  NodeBoard board_;
+  MemoryGroup local_;
+  std::optional<MpiPointToPoint> messages_;
+  std::optional<MessageCrossGroup> cross_;
+  std::optional<MpiTreeLink> tree_;
+  std::optional<Pipeline> pipeline_;
+};
+
+}  // namespace hora

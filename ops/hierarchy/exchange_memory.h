@@ -1,0 +1,55 @@
+/// The memory of exchanges between nodes: what crosses, on its way out and in.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/board/exchange_desk.h"
+#include "core/engine/data_path.h"
+
+namespace hora {
+
+/// A block of my node memory that grows when asked to; what was in it is lost then.
+class GrowingBlock {
+ public:
+  explicit GrowingBlock(NodeMemory& memory) : memory_(memory) {}
+  GrowingBlock(const GrowingBlock&) = delete;
+  GrowingBlock& operator=(const GrowingBlock&) = delete;
+  ~GrowingBlock() {
+    if (block_.data) memory_.release(block_.data);
+  }
+
+  /// At least this many bytes, 64-byte aligned. Throws Error(out_of_memory).
+  std::byte* reserve(std::size_t bytes);
+  Location location() const { return block_.location; }
+
+ private:
+  NodeMemory& memory_;
+  NodeMemory::Block block_;
+  std::size_t bytes_ = 0;
+};
+
+/// Two blocks for each slot of the desk, kept from one exchange to the next: staging, which my
+/// node's ranks read, and scratch, which is mine alone. Thread rule: one thread at a time.
+class ExchangeMemory {
+ public:
+  explicit ExchangeMemory(NodeMemory& memory)
+      : memory_(memory),
+        staging_{GrowingBlock(memory), GrowingBlock(memory)},
+        scratch_{GrowingBlock(memory), GrowingBlock(memory)} {}
+
+  GrowingBlock& staging(std::uint64_t round) { return staging_[ExchangeDesk::slot(round)]; }
+  GrowingBlock& scratch(std::uint64_t round) { return scratch_[ExchangeDesk::slot(round)]; }
+  /// A local rank's staging, as seen from here.
+  const std::byte* at(int local_rank, Location location) {
+    return memory_.address(local_rank, location);
+  }
+
+ private:
+  NodeMemory& memory_;
+  std::array<GrowingBlock, ExchangeDeskCell::kSlots> staging_;
+  std::array<GrowingBlock, ExchangeDeskCell::kSlots> scratch_;
+};
+
+}  // namespace hora

@@ -1,0 +1,206 @@
+#include "ops/hierarchy/exchange_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/local/kernels.h"
+
+namespace hora {
+namespace {
+
+/// Copied between two looks at the network.
+constexpr std::size_t kOwnStep = std::size_t{1} << 20;
+
+}  // namespace
+
+ExchangeRun::ExchangeRun(const BoundUnit& unit, ExchangeSite& site, std::uint64_t first_sequence)
+    : unit_(unit),
+      site_(site),
+      first_sequence_(first_sequence),
+      sizes_(unit, site.topology, site.node),
+      nodes_(site.topology.ranks_of_node.size()),
+      rounds_(sizes_.must_be_told() ? 1 : 0) {
+  if (!sizes_.must_be_told()) prepare();
+}
+
+void ExchangeRun::prepare() {
+  const ExchangeMap map(site_.topology, sizes_.extents());
+  const int nodes = site_.topology.nodes();
+  const int rank = site_.topology.ranks_of_node[static_cast<std::size_t>(site_.node)]
+                                               [static_cast<std::size_t>(site_.local_rank)];
+  const std::size_t bytes = map.result_bytes(rank);
+  result_ = {unit_.exchange.result->allocate(map.result_rows(rank), bytes), bytes};
+  for (int node = 0; node < nodes; ++node) {
+    outgoing_.push_back(map.stream(site_.node, node));
+    incoming_.push_back(map.stream(node, site_.node));
+  }
+  // A reduce-scatter's own part is summed with that of the other nodes.
+  if (!sums() || nodes == 1) {
+    own_ = coming_to(site_.local_rank, incoming_[static_cast<std::size_t>(site_.node)]);
+  }
+  if (const std::size_t longest = map.longest_stream(); longest > 0) {
+    stream_chunk_ = std::min(round_bytes(site_.chunk_bytes, nodes), align_up(longest));
+    stride_ = slice_range({0, stream_chunk_}, 0, site_.slices).bytes;
+    rounds_ += (longest + stream_chunk_ - 1) / stream_chunk_;
+  }
+  prepared_ = true;
+}
+
+bool ExchangeRun::complete() const {
+  return prepared_ && next_copy_ == rounds_ && crossings_.empty() && own_done_ == length_of(own_);
+}
+
+bool ExchangeRun::advance() {
+  bool any = false;
+  if (site_.cross) {
+    any |= start_rounds();
+    any |= finish_crossings();
+  }
+  any |= copy_rounds();
+  return any || copy_own();
+}
+
+bool ExchangeRun::start_rounds() {
+  bool any = false;
+  for (; next_start_ < rounds_ && site_.desk.may_fill(at_desk(next_start_)); ++next_start_) {
+    Crossing& crossing = crossings_.emplace_back();
+    crossing.round = next_start_;
+    crossing.work = is_sizes(next_start_) ? start_sizes(next_start_)
+                                          : start_data(next_start_, crossing.summands);
+    any = true;
+  }
+  return any;
+}
+
+Completion ExchangeRun::start_sizes(std::uint64_t round) {
+  if (site_.local_rank != 0) return {};
+  const std::uint64_t desk_round = at_desk(round);
+  const std::size_t mine = sizes_.bytes_of(site_.node);
+  std::byte* const told = site_.memory.scratch(desk_round).reserve(mine);
+  sizes_.write(told);
+  const std::size_t stride = sizes_.stride();
+  std::byte* const staging = site_.memory.staging(desk_round).reserve(nodes_ * stride);
+  const std::vector<std::span<const std::byte>> sends(nodes_, {told, mine});
+  std::vector<std::span<std::byte>> receives;
+  for (std::size_t node = 0; node < nodes_; ++node) {
+    receives.emplace_back(staging + node * stride, sizes_.bytes_of(static_cast<int>(node)));
+  }
+  return site_.cross->exchange(sends, receives, first_sequence_ + round);
+}
+
+Range ExchangeRun::slice(const Stream& stream, std::uint64_t round, int owner) const {
+  const std::size_t length = length_of(stream);
+  const std::size_t chunk = static_cast<std::size_t>(round - (sizes_.must_be_told() ? 1 : 0));
+  const std::size_t begin = std::min(chunk * stream_chunk_, length);
+  return slice_range({begin, std::min(stream_chunk_, length - begin)}, owner, site_.slices);
+}
+
+/// A range of what my node gives: where it lies, or gathered into `scratch`.
+std::span<const std::byte> ExchangeRun::outgoing(const Stream& stream, Range range,
+                                                 std::byte* scratch) const {
+  const Stream pieces = cut(stream, range);
+  if (pieces.size() == 1 && (pieces[0].source != Piece::kAll || unit_.local_size == 1)) {
+    const int source = std::max(pieces[0].source, 0);
+    return {unit_.tensor(0, source) + pieces[0].source_offset, range.bytes};
+  }
+  gather(unit_, pieces, scratch);
+  return {scratch, range.bytes};
+}
+
+Completion ExchangeRun::start_data(std::uint64_t round, std::vector<const std::byte*>& summands) {
+  const std::uint64_t desk_round = at_desk(round);
+  const auto me = static_cast<std::size_t>(site_.node);
+  const bool is_gather = unit_.unit.kind == OperationKind::allgather;
+  std::byte* const scratch =
+      site_.memory.scratch(desk_round).reserve((sums() ? 2 : 1) * nodes_ * stride_);
+  std::byte* const staging =
+      site_.memory.staging(desk_round).reserve((sums() ? 1 : nodes_) * stride_);
+  std::byte* const incoming = sums() ? scratch + nodes_ * stride_ : staging;
+
+  std::vector<std::span<const std::byte>> sends(nodes_);
+  std::vector<std::span<std::byte>> receives(nodes_);
+  std::span<const std::byte> to_all;
+  for (std::size_t node = 0; node < nodes_; ++node) {
+    const Range in = slice(incoming_[node], round, site_.local_rank);
+    receives[node] = {incoming + node * stride_, in.bytes};
+    if (node == me) continue;
+    const Range out = slice(outgoing_[node], round, site_.local_rank);
+    sends[node] = is_gather && !to_all.empty()
+                      ? to_all
+                      : outgoing(outgoing_[node], out, scratch + node * stride_);
+    if (is_gather) to_all = sends[node];
+  }
+  Completion work = site_.cross->exchange(sends, receives, first_sequence_ + round);
+  if (sums()) {
+    for (const auto& part : receives) summands.push_back(part.data());
+    const Range own = slice(incoming_[me], round, site_.local_rank);
+    summands[me] = outgoing(incoming_[me], own, receives[me].data()).data();
+  }
+  return work;
+}
+
+bool ExchangeRun::finish_crossings() {
+  bool any = false;
+  while (!crossings_.empty() && crossings_.front().work.poll()) {
+    const Crossing& crossing = crossings_.front();
+    const std::uint64_t desk_round = at_desk(crossing.round);
+    if (!crossing.summands.empty()) sum(crossing);
+    site_.desk.publish(desk_round, site_.memory.staging(desk_round).location());
+    crossings_.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+void ExchangeRun::sum(const Crossing& crossing) {
+  const auto me = static_cast<std::size_t>(site_.node);
+  const std::size_t bytes = slice(incoming_[me], crossing.round, site_.local_rank).bytes;
+  std::byte* const out = site_.memory.staging(at_desk(crossing.round)).reserve(bytes);
+  const DataType type = unit_.unit.type;
+  reduce(type, unit_.unit.op, crossing.summands, {&out, 1}, bytes / size_of(type),
+         {.post = unit_.scale});
+}
+
+bool ExchangeRun::copy_rounds() {
+  bool any = false;
+  for (; next_copy_ < rounds_ && site_.desk.published(at_desk(next_copy_), site_.slices);
+       ++next_copy_) {
+    const std::uint64_t desk_round = at_desk(next_copy_);
+    if (is_sizes(next_copy_)) {
+      sizes_.read(site_.memory.at(0, site_.desk.staging(0, desk_round)));
+      prepare();
+    } else {
+      copy_data(next_copy_);
+    }
+    site_.desk.copied(desk_round);
+    any = true;
+  }
+  return any;
+}
+
+void ExchangeRun::copy_data(std::uint64_t round) {
+  for (int owner = 0; owner < site_.slices; ++owner) {
+    const std::byte* const staging =
+        site_.memory.at(owner, site_.desk.staging(owner, at_desk(round)));
+    for (std::size_t node = 0; node < nodes_; ++node) {
+      // Of a reduce-scatter all nodes' streams to mine are alike, and staging holds their sum.
+      const bool is_mine = node == static_cast<std::size_t>(site_.node);
+      if (is_mine != sums()) continue;
+      const Range range = slice(incoming_[node], round, owner);
+      scatter(cut(incoming_[node], range), site_.local_rank,
+              staging + (sums() ? 0 : node * stride_), result_);
+    }
+  }
+}
+
+/// A step, so that the network is not left alone for long; in one node all at once.
+bool ExchangeRun::copy_own() {
+  const std::size_t left = length_of(own_) - own_done_;
+  if (left == 0) return false;
+  const std::size_t step = nodes_ == 1 ? left : std::min(left, kOwnStep);
+  copy_to_result(unit_, cut(own_, {own_done_, step}), result_);
+  own_done_ += step;
+  return true;
+}
+
+}  // namespace hora

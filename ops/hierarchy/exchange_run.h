@@ -1,0 +1,101 @@
+/// One allgather, alltoall or reduce-scatter on its way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "core/board/exchange_desk.h"
+#include "core/plan/bound_unit.h"
+#include "core/plan/exchange.h"
+#include "ops/hierarchy/exchange_copy.h"
+#include "ops/hierarchy/exchange_memory.h"
+#include "ops/hierarchy/exchange_sizes.h"
+#include "ops/hierarchy/groups.h"
+
+namespace hora {
+
+/// What all exchanges of a pipeline share.
+struct ExchangeSite {
+  Topology topology;  ///< of the set
+  int node = 0;       ///< mine
+  int local_rank = 0;
+  int slices = 1;
+  std::size_t chunk_bytes = 0;
+  ExchangeDesk desk;
+  ExchangeMemory memory;
+  CrossGroup* cross = nullptr;  ///< null on local ranks without a slice, and in one node
+  std::uint64_t rounds = 0;     ///< of the exchanges that are complete
+};
+
+/// In the node every rank takes what is its own straight from its peers' inputs: one pass. Between
+/// nodes in rounds: round 0 tells the sizes (by the leaders; not of a reduce-scatter), then round
+/// by round a chunk of every stream. Owner l gathers slice l of what its node gives to each other
+/// node (a slice in one piece is sent from where it lies), exchanges with its peers, and publishes
+/// what it got, or, of a reduce-scatter, the sum over nodes in node order with the scale: the bits
+/// of allreduce. Everybody copies its own part out of all owners' staging.
+///
+/// It cannot stand still for ever: a round waits for earlier rounds alone (exchange_desk.h), its
+/// crossing for the same round of the peers on other nodes, and rounds are the same on all ranks,
+/// since all compute them from the same extents. The result's memory waits for nobody.
+/// Thread rule: the thread that holds the engine's lock.
+class ExchangeRun {
+ public:
+  /// `first_sequence`: of the cross group's operations, one a round. Unit and site outlive it.
+  ExchangeRun(const BoundUnit& unit, ExchangeSite& site, std::uint64_t first_sequence);
+
+  /// Makes what progress is possible now; true if there was any.
+  bool advance();
+  /// My result is there, and I read nobody's input any more.
+  bool complete() const;
+  /// Sequence numbers and rounds of the desk that it took, once complete.
+  std::uint64_t rounds() const { return rounds_; }
+
+ private:
+  struct Crossing {
+    std::uint64_t round;
+    Completion work;
+    std::vector<const std::byte*> summands;  ///< of a reduce-scatter: my slice, by node
+  };
+
+  void prepare();
+  bool start_rounds();
+  Completion start_sizes(std::uint64_t round);
+  Completion start_data(std::uint64_t round, std::vector<const std::byte*>& summands);
+  bool finish_crossings();
+  void sum(const Crossing& crossing);
+  bool copy_rounds();
+  void copy_data(std::uint64_t round);
+  bool copy_own();
+
+  bool sums() const { return unit_.unit.kind == OperationKind::reduce_scatter; }
+  bool is_sizes(std::uint64_t round) const { return round == 0 && sizes_.must_be_told(); }
+  std::uint64_t at_desk(std::uint64_t round) const { return site_.rounds + round; }
+  /// Owner's slice of the chunk that travels in `round`.
+  Range slice(const Stream& stream, std::uint64_t round, int owner) const;
+  std::span<const std::byte> outgoing(const Stream& stream, Range range, std::byte* scratch) const;
+
+  const BoundUnit& unit_;
+  ExchangeSite& site_;
+  std::uint64_t first_sequence_;
+  ExchangeSizes sizes_;
+  std::size_t nodes_;
+  std::uint64_t rounds_;  ///< known so far
+
+  // Once the sizes are known.
+  bool prepared_ = false;
+  ResultMemory result_;
+  std::vector<Stream> outgoing_, incoming_;  ///< by node
+  std::size_t stream_chunk_ = 0;             ///< bytes of each stream in one round
+  std::size_t stride_ = 0;                   ///< of an owner's slices in memory
+  Stream own_;                               ///< from my node to me
+  std::size_t own_done_ = 0;
+
+  std::uint64_t next_start_ = 0;  ///< rounds
+  std::uint64_t next_copy_ = 0;
+  std::deque<Crossing> crossings_;
+};
+
+}  // namespace hora

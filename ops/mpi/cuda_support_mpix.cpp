@@ -1,0 +1,14 @@
+// Open MPI, and MPI libraries that have its extension.
+#include <mpi.h>
+// After mpi.h.
+#include <mpi-ext.h>
+
+#include "ops/mpi/cuda_support.h"
+
+namespace hora {
+
+CudaSupport mpi_cuda_support() {
+  return MPIX_Query_cuda_support() == 1 ? CudaSupport::yes : CudaSupport::no;
+}
+
+}  // namespace hora

@@ -1,0 +1,10 @@
+// MPI libraries that cannot be asked.
+#include "ops/mpi/cuda_support.h"
+
+namespace hora {
+
+CudaSupport mpi_cuda_support() {
+  return CudaSupport::unknown;
+}
+
+}  // namespace hora

@@ -1,0 +1,34 @@
+#include "ops/mpi/host_space.h"
+
+#include <new>
+
+#include "ops/local/kernels.h"
+
+namespace hora {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+}  // namespace
+
+std::byte* HostSpace::allocate(std::size_t bytes) {
+  return static_cast<std::byte*>(::operator new(bytes, kAlignment));
+}
+
+void HostSpace::release(std::byte* data) noexcept {
+  ::operator delete(data, kAlignment);
+}
+
+Completion HostSpace::reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                             std::byte* output, std::size_t count) {
+  hora::reduce(reduction.type, reduction.op, inputs, {&output, 1}, count,
+               {.post = reduction.scale});
+  return {};
+}
+
+HostSpace& host_space() noexcept {
+  static HostSpace space;
+  return space;
+}
+
+}  // namespace hora

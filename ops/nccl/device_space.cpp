@@ -1,0 +1,87 @@
+#include "ops/nccl/device_space.h"
+
+#include <hora/error.h>
+
+#include <optional>
+#include <utility>
+
+#include "ops/cuda/device_guard.h"
+
+namespace hora {
+namespace {
+
+class Reached final : public PendingWork {
+ public:
+  Reached(const CudaFunctions& cuda, int device, std::shared_ptr<Event> event)
+      : cuda_(cuda), device_(device), event_(std::move(event)) {}
+  bool poll() override {
+    const DeviceGuard device(cuda_, device_);
+    return event_->query();
+  }
+
+ private:
+  const CudaFunctions& cuda_;
+  int device_;
+  std::shared_ptr<Event> event_;
+};
+
+}  // namespace
+
+DeviceSpace::DeviceSpace(const CudaFunctions& cuda, int device, EventPool& events)
+    : cuda_(cuda), device_(device), events_(events), stream_(cuda, kUrgentPriority) {}
+
+std::byte* DeviceSpace::allocate(std::size_t bytes) {
+  const DeviceGuard device(cuda_, device_);
+  DeviceMemory memory(cuda_, bytes);
+  std::byte* const data = memory.data();
+  blocks_.emplace(data, std::move(memory));
+  return data;
+}
+
+void DeviceSpace::release(std::byte* data) noexcept {
+  std::optional<DeviceGuard> device;
+  try {
+    device.emplace(cuda_, device_);
+  } catch (const Error&) {
+    // CUDA is beyond help; so is its memory.
+  }
+  blocks_.erase(data);
+}
+
+Completion DeviceSpace::reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                               std::byte* output, std::size_t count) {
+  if (count == 0) return {};
+  const DeviceGuard device(cuda_, device_);
+  const DeviceReduction launch{.type = reduction.type,
+                               .inputs = inputs,
+                               .output = output,
+                               .count = static_cast<std::int64_t>(count),
+                               .scale = reduction.scale};
+  cuda_check(cuda_, cuda_.device_reduce(launch, stream_.get()), "the kernel device_reduce");
+  auto event = events_.take();
+  event->record(stream_.get());
+  return Completion(std::make_unique<Reached>(cuda_, device_, std::move(event)));
+}
+
+void DeviceLink::make_current() const {
+  int current = 0;
+  cuda_check(cuda_, cuda_.get_device(&current), "cudaGetDevice");
+  if (current != device_) cuda_check(cuda_, cuda_.set_device(device_), "cudaSetDevice");
+}
+
+PointToPoint::Request DeviceLink::send(int to, int tag, std::span<const std::byte> bytes) {
+  make_current();
+  return link_.send(to, tag, bytes);
+}
+
+PointToPoint::Request DeviceLink::receive(int from, int tag, std::span<std::byte> bytes) {
+  make_current();
+  return link_.receive(from, tag, bytes);
+}
+
+bool DeviceLink::test(Request request) {
+  make_current();
+  return link_.test(request);
+}
+
+}  // namespace hora

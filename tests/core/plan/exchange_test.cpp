@@ -1,0 +1,226 @@
+#include "core/plan/exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using Random = std::mt19937_64;
+using Rows = std::vector<std::vector<std::int64_t>>;
+
+ExchangeExtents extents_of(OperationKind kind, std::size_t row_bytes, const Rows& rows) {
+  return {kind, row_bytes, {rows.begin(), rows.end()}};
+}
+
+TEST(Exchange, AllgatherGivesEveryNodeTheSameStream) {
+  const Topology topology{{{0, 2}, {1, 3}}};
+  const Rows rows = {{2}, {3}, {0}, {1}};
+  const ExchangeMap map(topology, extents_of(OperationKind::allgather, 8, rows));
+  EXPECT_EQ(map.stream(0, 0), (Stream{{0, 0, Piece::kAll, 0, {0, 16}}}));
+  EXPECT_EQ(map.stream(0, 1), map.stream(0, 0));
+  EXPECT_EQ(map.stream(1, 0),
+            (Stream{{0, 0, Piece::kAll, 16, {0, 24}}, {1, 0, Piece::kAll, 40, {24, 8}}}));
+  EXPECT_EQ(map.longest_stream(), 32u);
+  EXPECT_EQ(map.result_rows(3), (std::vector<std::int64_t>{2, 3, 0, 1}));
+  EXPECT_EQ(map.result_bytes(3), 48u);
+}
+
+TEST(Exchange, AlltoallGoesFromRankToRankInTheOrderOfTheSet) {
+  const Topology topology{{{0, 2}, {1}}};
+  const Rows rows = {{1, 2, 3}, {4, 5, 6}, {7, 8, 0}};
+  const ExchangeMap map(topology, extents_of(OperationKind::alltoall, 1, rows));
+  EXPECT_EQ(map.stream(0, 1), (Stream{{0, 1, 0, 0, {0, 2}}, {1, 7, 0, 7, {2, 8}}}));
+  EXPECT_EQ(map.stream(1, 0), (Stream{{0, 0, 0, 1, {0, 4}}, {0, 9, 1, 3, {4, 6}}}));
+  EXPECT_EQ(map.stream(1, 1), (Stream{{0, 4, 0, 2, {0, 5}}}));
+  EXPECT_EQ(map.longest_stream(), 10u);
+  EXPECT_EQ(map.result_rows(1), (std::vector<std::int64_t>{2, 5, 8}));
+  EXPECT_EQ(map.result_bytes(2), 9u);
+}
+
+TEST(Exchange, ReduceScatterGivesTheFirstRanksOneRowMore) {
+  const Topology topology{{{0, 1}, {2}}};
+  const Rows rows = {{8}, {8}, {8}};
+  const ExchangeMap map(topology, extents_of(OperationKind::reduce_scatter, 4, rows));
+  const Stream both = {{Piece::kAll, 0, 0, 0, {0, 12}}, {Piece::kAll, 12, 1, 0, {12, 12}}};
+  EXPECT_EQ(map.stream(1, 0), both);
+  EXPECT_EQ(map.stream(0, 0), both);
+  EXPECT_EQ(map.stream(0, 1), (Stream{{Piece::kAll, 24, 0, 0, {0, 8}}}));
+  EXPECT_EQ(map.result_rows(2), (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(map.result_bytes(0), 12u);
+}
+
+TEST(Exchange, ScatteredRowsCoverTheWhole) {
+  auto random = test::generator();
+  for (int round = 0; round < 300; ++round) {
+    const int ranks = 1 + static_cast<int>(random() % 9);
+    const auto whole = static_cast<std::int64_t>(random() % 40);
+    std::int64_t next = 0;
+    for (int r = 0; r < ranks; ++r) {
+      EXPECT_EQ(first_scattered_row(whole, ranks, r), next);
+      next += scattered_rows(whole, ranks, r);
+      EXPECT_GE(scattered_rows(whole, ranks, 0), scattered_rows(whole, ranks, r));
+      EXPECT_LE(scattered_rows(whole, ranks, 0) - scattered_rows(whole, ranks, r), 1);
+    }
+    EXPECT_EQ(next, whole);
+  }
+}
+
+TEST(Exchange, CountsBeyond32Bits) {
+  const std::int64_t rows = std::int64_t{5} << 31;
+  const Topology topology{{{0}, {1}}};
+  const std::size_t bytes = std::size_t{5} << 34;
+  {
+    const Rows all = {{rows}, {rows + 1}};
+    const ExchangeMap map(topology, extents_of(OperationKind::allgather, 8, all));
+    EXPECT_EQ(map.stream(1, 0), (Stream{{0, 0, Piece::kAll, bytes, {0, bytes + 8}}}));
+    EXPECT_EQ(map.result_bytes(0), 2 * bytes + 8);
+    EXPECT_EQ(cut(map.stream(1, 0), {bytes - 64, 1000}),
+              (Stream{{0, bytes - 64, Piece::kAll, 2 * bytes - 64, {0, 72}}}));
+  }
+  {
+    const Rows all = {{rows, 3}, {1, rows}};
+    const ExchangeMap map(topology, extents_of(OperationKind::alltoall, 8, all));
+    EXPECT_EQ(map.stream(0, 1), (Stream{{0, bytes, 0, 0, {0, 24}}}));
+    EXPECT_EQ(map.stream(1, 1), (Stream{{0, 8, 0, 24, {0, bytes}}}));
+  }
+  EXPECT_EQ(scattered_rows(2 * rows + 1, 2, 0), rows + 1);
+  EXPECT_EQ(first_scattered_row(2 * rows + 1, 2, 1), rows + 1);
+}
+
+TEST(Exchange, RoundsShareAChunkAmongTheOtherNodes) {
+  EXPECT_EQ(round_bytes(4096, 2), 4096u);
+  EXPECT_EQ(round_bytes(4096, 5), 1024u);
+  EXPECT_EQ(round_bytes(4096, 4), align_up(4096 / 3));
+  EXPECT_EQ(round_bytes(64, 1000), 64u);
+}
+
+/// A byte is known by where it comes from; a sum by the offset alone.
+struct Source {
+  int rank = -1;
+  std::size_t offset = 0;
+  bool operator==(const Source&) const = default;
+};
+
+struct RandomExchange {
+  explicit RandomExchange(OperationKind operation, Random& random) : kind(operation) {
+    std::vector<int> group_of_rank(1 + random() % 8);
+    for (int& group : group_of_rank) group = static_cast<int>(random() % 4);
+    topology = make_topology(group_of_rank, 0);
+    const int size = topology.size();
+    row_bytes = random() % 5;
+    const auto some = [&] {
+      return random() % 3 == 0 ? 0 : static_cast<std::int64_t>(random() % 9);
+    };
+    const std::int64_t whole = some();
+    for (int rank = 0; rank < size; ++rank) {
+      auto& own = rows.emplace_back(extents_of_rank(kind, size), whole);
+      if (kind == OperationKind::reduce_scatter) continue;
+      for (auto& extent : own) extent = some();
+    }
+  }
+
+  std::size_t bytes(std::int64_t count) const {
+    return static_cast<std::size_t>(count) * row_bytes;
+  }
+
+  /// Written down from the operations' definitions.
+  std::vector<Source> expected(int rank) const {
+    std::vector<Source> result;
+    const auto take = [&](int from, std::size_t offset, std::size_t length) {
+      for (std::size_t i = 0; i < length; ++i) result.push_back({from, offset + i});
+    };
+    const auto to = static_cast<std::size_t>(rank);
+    if (kind == OperationKind::reduce_scatter) {
+      // Rank r gets floor((rows + ranks - 1 - r) / ranks) rows.
+      const auto ranks = static_cast<std::int64_t>(topology.size());
+      const auto rows_of = [&](std::int64_t r) { return bytes((rows[0][0] + ranks - 1 - r) / ranks); };
+      std::size_t offset = 0;
+      for (int r = 0; r < rank; ++r) offset += rows_of(r);
+      take(Piece::kAll, offset, rows_of(rank));
+      return result;
+    }
+    for (int from = 0; from < topology.size(); ++from) {
+      const auto& own = rows[static_cast<std::size_t>(from)];
+      if (kind == OperationKind::allgather) {
+        take(from, 0, bytes(own[0]));
+      } else {
+        take(from, bytes(std::accumulate(own.begin(), own.begin() + rank, std::int64_t{0})),
+             bytes(own[to]));
+      }
+    }
+    return result;
+  }
+
+  OperationKind kind;
+  Topology topology;
+  std::size_t row_bytes = 0;
+  Rows rows;
+};
+
+class ExchangeOf : public testing::TestWithParam<OperationKind> {};
+
+// All streams into each node, cut at random places: every byte of every result comes once.
+TEST_P(ExchangeOf, StreamsFillEveryResultOnce) {
+  auto random = test::generator();
+  for (int round = 0; round < 400; ++round) {
+    const RandomExchange exchange(GetParam(), random);
+    const Topology& topology = exchange.topology;
+    const ExchangeMap map(topology, extents_of(exchange.kind, exchange.row_bytes, exchange.rows));
+    std::size_t longest = 0;
+    for (int node = 0; node < topology.nodes(); ++node) {
+      const auto& ranks = topology.ranks_of_node[static_cast<std::size_t>(node)];
+      for (std::size_t local = 0; local < ranks.size(); ++local) {
+        const int rank = ranks[local];
+        std::vector<Source> result(map.result_bytes(rank));
+        std::vector<int> times(result.size(), 0);
+        for (int from = 0; from < topology.nodes(); ++from) {
+          const Stream whole = map.stream(from, node);
+          if (from != node) longest = std::max(longest, length_of(whole));
+          const Stream mine = coming_to(static_cast<int>(local), whole);
+          std::size_t next = 0;
+          while (next < length_of(mine)) {
+            const std::size_t length = 1 + random() % 40;
+            std::size_t filled = 0;
+            for (const Piece& piece : cut(mine, {next, length})) {
+              ASSERT_EQ(piece.range.begin, filled);
+              filled += piece.range.bytes;
+              for (std::size_t i = 0; i < piece.range.bytes; ++i) {
+                const std::size_t at = piece.destination_offset + i;
+                ASSERT_LT(at, result.size());
+                const int source =
+                    piece.source == Piece::kAll
+                        ? Piece::kAll
+                        : topology.ranks_of_node[static_cast<std::size_t>(from)]
+                                                [static_cast<std::size_t>(piece.source)];
+                result[at] = {source, piece.source_offset + i};
+                ++times[at];
+              }
+            }
+            ASSERT_EQ(filled, std::min(length, length_of(mine) - next));
+            next += length;
+          }
+        }
+        const bool sums = exchange.kind == OperationKind::reduce_scatter;
+        EXPECT_EQ(times, std::vector<int>(result.size(), sums ? topology.nodes() : 1));
+        EXPECT_EQ(result, exchange.expected(rank));
+      }
+    }
+    EXPECT_EQ(map.longest_stream(), longest);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ExchangeOf,
+                         testing::Values(OperationKind::allgather, OperationKind::alltoall,
+                                         OperationKind::reduce_scatter),
+                         [](const auto& parameters) {
+                           return std::string(name_of(parameters.param));
+                         });
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,25 @@
+// Says whether this MPI takes GPU memory, in its own words. Exit code: 0 where it does, 77 where it
+// does not say so. For scripts that run what needs it.
+#include <mpi.h>
+
+#include <cstdio>
+
+#include "ops/cuda/functions.h"
+#include "ops/mpi/cuda_support.h"
+
+int main(int argc, char** argv) {
+  int devices = 0;
+  if (hora::cuda_runtime().get_device_count(&devices) != cudaSuccess || devices == 0) {
+    std::printf("no GPU here\n");
+    return 77;
+  }
+  hora::cuda_runtime().set_device(0);
+  MPI_Init(&argc, &argv);
+  const hora::CudaSupport support = hora::mpi_cuda_support();
+  MPI_Finalize();
+  std::printf("this MPI %s\n", support == hora::CudaSupport::yes ? "takes GPU memory"
+                               : support == hora::CudaSupport::no
+                                   ? "says that it takes no GPU memory"
+                                   : "cannot be asked about GPU memory");
+  return support == hora::CudaSupport::yes ? 0 : 77;
+}

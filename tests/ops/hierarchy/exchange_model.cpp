@@ -1,0 +1,99 @@
+#include "tests/ops/hierarchy/exchange_model.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/plan/exchange.h"
+
+namespace hora::test {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+std::int64_t sum_of(const std::vector<std::int64_t>& rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
+
+/// Sum of the nodes' sums, as the hierarchy rounds it.
+Bytes sum_over_nodes(const ExchangeOperation& operation, const Topology& topology) {
+  std::vector<Bytes> of_node;
+  for (const auto& ranks : topology.ranks_of_node) {
+    std::vector<Bytes> inputs;
+    for (const int rank : ranks) inputs.push_back(operation.inputs[at(rank)]);
+    const double scale = topology.nodes() == 1 ? operation.scale : 1.0;
+    of_node.push_back(sum_in_order(operation.type, inputs, scale));
+  }
+  return topology.nodes() == 1 ? of_node[0]
+                               : sum_in_order(operation.type, of_node, operation.scale);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> ExchangeOperation::expected_rows(const Topology& topology,
+                                                           int rank) const {
+  const int size = topology.size();
+  if (kind == OperationKind::allreduce) return {};
+  if (kind == OperationKind::reduce_scatter) return {scattered_rows(rows[0][0], size, rank)};
+  std::vector<std::int64_t> result;
+  for (const auto& own : rows) {
+    result.push_back(kind == OperationKind::alltoall ? own[at(rank)] : own[0]);
+  }
+  return result;
+}
+
+Bytes ExchangeOperation::expected(const Topology& topology, int rank) const {
+  Bytes result;
+  const auto take = [&](const Bytes& from, std::int64_t first, std::int64_t count) {
+    const auto begin = from.begin() + first * static_cast<std::int64_t>(row_bytes);
+    result.insert(result.end(), begin, begin + count * static_cast<std::int64_t>(row_bytes));
+  };
+  if (kind == OperationKind::allreduce) return sum_over_nodes(*this, topology);
+  if (kind == OperationKind::reduce_scatter) {
+    const std::int64_t whole = rows[0][0];
+    take(sum_over_nodes(*this, topology), first_scattered_row(whole, topology.size(), rank),
+         scattered_rows(whole, topology.size(), rank));
+    return result;
+  }
+  for (std::size_t from = 0; from < rows.size(); ++from) {
+    if (kind == OperationKind::allgather) {
+      take(inputs[from], 0, rows[from][0]);
+    } else {
+      const std::vector<std::int64_t> before(rows[from].begin(), rows[from].begin() + rank);
+      take(inputs[from], sum_of(before), rows[from][at(rank)]);
+    }
+  }
+  return result;
+}
+
+ExchangeOperation random_exchange(OperationKind kind, int ranks, std::int64_t most_rows,
+                                  std::mt19937_64& random) {
+  ExchangeOperation result;
+  result.kind = kind;
+  result.type = static_cast<DataType>(random() % 7);
+  if (random() % 2 == 0 && is_floating_point(result.type)) result.scale = 1.0 / ranks;
+  result.row_bytes = random() % 8 * size_of(result.type);
+  const bool nothing = random() % 10 == 0;
+  const auto some_rows = [&] {
+    return nothing || random() % 4 == 0
+               ? std::int64_t{0}
+               : static_cast<std::int64_t>(random() % (static_cast<std::uint64_t>(most_rows) + 1));
+  };
+  const std::int64_t whole = some_rows() * (kind == OperationKind::reduce_scatter ? ranks : 1);
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto& own = result.rows.emplace_back(extents_of_rank(kind, ranks), whole);
+    if (kind != OperationKind::reduce_scatter) std::generate(own.begin(), own.end(), some_rows);
+    const std::size_t bytes = static_cast<std::size_t>(sum_of(own)) * result.row_bytes;
+    result.inputs.push_back(random_values(result.type, bytes, random));
+  }
+  return result;
+}
+
+ExchangeOperation allreduce_of(const ExchangeOperation& reduce_scatter) {
+  ExchangeOperation result = reduce_scatter;
+  result.kind = OperationKind::allreduce;
+  return result;
+}
+
+}  // namespace hora::test

@@ -1,0 +1,220 @@
+#include "ops/local/adasum.h"
+
+#include <gtest/gtest.h>
+#include <hora/error.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "ops/local/kernel_table.h"
+#include "tests/ops/local/serial_model.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using test::Direct;
+using test::Half;
+
+template <class Model>
+class AdasumTest : public testing::Test {
+ protected:
+  using Stored = typename Model::Stored;
+  using Sum = typename Model::Sum;
+  using Vector = std::vector<Stored>;
+
+  static const std::byte* bytes(const Stored* values) {
+    return reinterpret_cast<const std::byte*>(values);
+  }
+  static std::byte* bytes(Stored* values) { return reinterpret_cast<std::byte*>(values); }
+
+  static Vector numbers(std::size_t count, std::mt19937_64& random) {
+    std::uniform_real_distribution<double> uniform(-1, 1);
+    Vector values(count);
+    for (Stored& value : values) value = Model::narrow(static_cast<Sum>(uniform(random)));
+    return values;
+  }
+
+  static AdasumDots dots(const Vector& a, const Vector& b) {
+    return adasum_dots(Model::kType, bytes(a.data()), bytes(b.data()), a.size());
+  }
+  /// The whole of Adasum.
+  static Vector adasum(const Vector& a, const Vector& b) {
+    Vector result(a.size());
+    adasum_combine(Model::kType, bytes(a.data()), bytes(b.data()), adasum_factors(dots(a, b)),
+                   bytes(result.data()), a.size());
+    return result;
+  }
+};
+
+using Models = testing::Types<Half<DataType::float16>, Half<DataType::bfloat16>,
+                              Direct<float, DataType::float32>, Direct<double, DataType::float64>>;
+struct ModelName {
+  template <class Model>
+  static std::string GetName(int) {
+    return std::string(name_of(Model::kType));
+  }
+};
+TYPED_TEST_SUITE(AdasumTest, Models, ModelName);
+
+constexpr std::array<std::size_t, 9> kCounts = {0, 1, 2, 15, 16, 17, 63, 1000, 4097};
+
+/// As adasum_kernels.h says, one element after the other.
+template <class Model>
+double serial_dot(const std::vector<typename Model::Stored>& a,
+                  const std::vector<typename Model::Stored>& b) {
+  std::array<double, 16> lanes = {};
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    lanes[i % 16] +=
+        static_cast<double>(Model::widen(a[i])) * static_cast<double>(Model::widen(b[i]));
+  }
+  for (std::size_t count = 8; count > 0; count /= 2) {
+    for (std::size_t lane = 0; lane < count; ++lane) lanes[lane] += lanes[lane + count];
+  }
+  return lanes[0];
+}
+
+TYPED_TEST(AdasumTest, DotsAreTheSameOnEveryInstructionSetAndAtAnyAddress) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t count : kCounts) {
+    const auto a = this->numbers(count, random);
+    const auto b = this->numbers(count, random);
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      for (const std::size_t shift : {0, 1, 3}) {
+        SCOPED_TRACE(testing::Message() << (*table)->instruction_set << ", " << count
+                                        << " elements, shifted by " << shift);
+        std::vector<typename TypeParam::Stored> shifted(shift);
+        shifted.insert(shifted.end(), a.begin(), a.end());
+        const AdasumDots dots = (*table)->adasum[static_cast<std::size_t>(TypeParam::kType)].dots(
+            this->bytes(shifted.data() + shift), this->bytes(b.data()), count);
+        EXPECT_EQ(dots.dot, serial_dot<TypeParam>(a, b));
+        EXPECT_EQ(dots.norm_a, serial_dot<TypeParam>(a, a));
+        EXPECT_EQ(dots.norm_b, serial_dot<TypeParam>(b, b));
+      }
+    }
+  }
+}
+
+TYPED_TEST(AdasumTest, CombinesLikeTheSerialModelOnEveryInstructionSet) {
+  std::mt19937_64 random = test::generator();
+  const AdasumFactors factors{.a = 0.3, .b = -1.7};
+  for (const std::size_t count : kCounts) {
+    const auto a = this->numbers(count, random);
+    const auto b = this->numbers(count, random);
+    std::vector<typename TypeParam::Stored> expected(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      expected[i] = TypeParam::narrow(
+          static_cast<typename TypeParam::Sum>(factors.a) * TypeParam::widen(a[i]) +
+          static_cast<typename TypeParam::Sum>(factors.b) * TypeParam::widen(b[i]));
+    }
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      SCOPED_TRACE(testing::Message() << (*table)->instruction_set << ", " << count);
+      const auto combine = (*table)->adasum[static_cast<std::size_t>(TypeParam::kType)].combine;
+      auto of_a = a;
+      auto of_b = b;
+      std::vector<typename TypeParam::Stored> apart(count);
+      combine(this->bytes(a.data()), this->bytes(b.data()), factors, this->bytes(apart.data()),
+              count);
+      EXPECT_EQ(apart, expected);
+      combine(this->bytes(of_a.data()), this->bytes(b.data()), factors, this->bytes(of_a.data()),
+              count);
+      EXPECT_EQ(of_a, expected) << "in a's place";
+      combine(this->bytes(a.data()), this->bytes(of_b.data()), factors, this->bytes(of_b.data()),
+              count);
+      EXPECT_EQ(of_b, expected) << "in b's place";
+    }
+  }
+}
+
+TYPED_TEST(AdasumTest, OfAVectorAndItselfIsThatVector) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t count : kCounts) {
+    const auto a = this->numbers(count, random);
+    EXPECT_EQ(this->adasum(a, a), a) << count;
+  }
+}
+
+/// Of a and -4 a, which has no rounding errors but for those of the two terms and their sum.
+TYPED_TEST(AdasumTest, OfParallelVectorsIsTheirAverage) {
+  std::mt19937_64 random = test::generator();
+  const auto a = this->numbers(1000, random);
+  auto b = a;
+  for (auto& value : b)
+    value = TypeParam::narrow(TypeParam::widen(value) * static_cast<typename TypeParam::Sum>(-4));
+  const auto result = this->adasum(a, b);
+  // Factors 3 and 1.125: |3 a| + |1.125 b| = 7.5 |a| bounds what is rounded.
+  const double rounding = 7.5 * 4 * std::numeric_limits<typename TypeParam::Sum>::epsilon();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double element = TypeParam::widen(a[i]);
+    const double expected = element * -1.5;
+    const auto low = TypeParam::narrow(
+        static_cast<typename TypeParam::Sum>(expected - rounding * std::fabs(element)));
+    const auto high = TypeParam::narrow(
+        static_cast<typename TypeParam::Sum>(expected + rounding * std::fabs(element)));
+    EXPECT_GE(TypeParam::widen(result[i]), TypeParam::widen(low)) << element;
+    EXPECT_LE(TypeParam::widen(result[i]), TypeParam::widen(high)) << element;
+  }
+}
+
+TYPED_TEST(AdasumTest, OfOrthogonalVectorsIsTheirSum) {
+  std::mt19937_64 random = test::generator();
+  const auto even = this->numbers(500, random);
+  const auto odd = this->numbers(500, random);
+  std::vector<typename TypeParam::Stored> a(1000), b(1000), sum(1000);
+  for (std::size_t i = 0; i < 500; ++i) {
+    sum[2 * i] = a[2 * i] = even[i];
+    sum[2 * i + 1] = b[2 * i + 1] = odd[i];
+  }
+  EXPECT_EQ(this->adasum(a, b), sum);
+}
+
+TYPED_TEST(AdasumTest, AZeroVectorContributesNothing) {
+  std::mt19937_64 random = test::generator();
+  const auto a = this->numbers(100, random);
+  const std::vector<typename TypeParam::Stored> zero(100);
+  EXPECT_EQ(this->adasum(a, zero), a);
+  EXPECT_EQ(this->adasum(zero, a), a);
+  EXPECT_EQ(this->adasum(zero, zero), zero);
+}
+
+TEST(AdasumFactors, FollowTheFormula) {
+  const AdasumFactors factors = adasum_factors({.dot = 3, .norm_a = 2, .norm_b = 12});
+  EXPECT_EQ(factors.a, 1 - 3.0 / 4);
+  EXPECT_EQ(factors.b, 1 - 3.0 / 24);
+}
+
+TEST(AdasumFactors, StayInFloatsRangeHoweverShortAVectorIs) {
+  for (const double ratio : {0x1p-99, 0x1p-100, 0x1p-101, 0x1p-400}) {
+    // Parallel vectors: a.b = |a| |b|.
+    for (const bool a_is_short : {false, true}) {
+      const AdasumFactors factors =
+          a_is_short ? adasum_factors({.dot = ratio, .norm_a = ratio * ratio, .norm_b = 1})
+                     : adasum_factors({.dot = ratio, .norm_a = 1, .norm_b = ratio * ratio});
+      EXPECT_TRUE(std::isfinite(static_cast<float>(factors.a))) << ratio;
+      EXPECT_TRUE(std::isfinite(static_cast<float>(factors.b))) << ratio;
+      EXPECT_EQ(factors.a == 1 && factors.b == 1, ratio <= 0x1p-100) << ratio;
+    }
+  }
+}
+
+TEST(AdasumFactors, AreNanWhereADotIs) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const AdasumFactors factors = adasum_factors({.dot = kNan, .norm_a = kNan, .norm_b = 1});
+  EXPECT_TRUE(std::isnan(factors.a));
+  EXPECT_TRUE(std::isnan(factors.b));
+}
+
+TEST(Adasum, RefusesWhatIsNotFloatingPoint) {
+  std::int32_t value = 1;
+  auto* bytes = reinterpret_cast<std::byte*>(&value);
+  for (const DataType type : {DataType::int32, DataType::boolean, static_cast<DataType>(200)}) {
+    EXPECT_THROW(adasum_dots(type, bytes, bytes, 1), Error);
+    EXPECT_THROW(adasum_combine(type, bytes, bytes, {}, bytes, 1), Error);
+  }
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,105 @@
+// DirectExchange over MpiPointToPoint on real ranks, among allreduces.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <deque>
+#include <numeric>
+
+#include "ops/mpi/cross_group.h"
+#include "ops/mpi/mpi_point_to_point.h"
+#include "tests/ops/mpi/cross_model.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using test::Bytes;
+
+/// An exchange, or (from every member to every member the same) an allreduce.
+struct Step {
+  bool is_exchange = true;
+  std::vector<std::vector<Bytes>> parts;  ///< [from][to]
+  std::vector<Bytes> got;                 ///< by sender
+};
+
+class MpiDirectExchangeTest : public testing::Test {
+ protected:
+  std::size_t at(int member) const { return static_cast<std::size_t>(member); }
+
+  Step random_step(std::mt19937_64& random) {
+    constexpr std::size_t kLengths[] = {0, 8, 64, 5000, 300000, 2000000};
+    Step step;
+    step.is_exchange = random() % 3 != 0;
+    const std::size_t common = 8 * (1 + random() % 5000);
+    for (int from = 0; from < members_; ++from) {
+      auto& of_member = step.parts.emplace_back();
+      for (int to = 0; to < members_; ++to) {
+        const std::size_t bytes = step.is_exchange ? kLengths[random() % 6] : common;
+        of_member.push_back(test::random_values(DataType::int64, bytes, random));
+      }
+    }
+    for (int from = 0; from < members_; ++from) {
+      step.got.emplace_back(step.parts[at(from)][at(me_)].size());
+    }
+    if (!step.is_exchange) step.got[0] = step.parts[at(me_)][0];
+    return step;
+  }
+
+  Completion start(Step& step, std::uint64_t sequence) {
+    if (!step.is_exchange) {
+      return group_.allreduce(DataType::int64, step.got[0], 1.0, sequence);
+    }
+    std::vector<std::span<const std::byte>> sends;
+    std::vector<std::span<std::byte>> receives;
+    for (int peer = 0; peer < members_; ++peer) {
+      sends.emplace_back(step.parts[at(me_)][at(peer)]);
+      receives.emplace_back(step.got[at(peer)]);
+    }
+    return group_.exchange(sends, receives, sequence);
+  }
+
+  void expect_right(const Step& step) {
+    if (!step.is_exchange) {
+      std::vector<Bytes> inputs;
+      for (const auto& parts : step.parts) inputs.push_back(parts[0]);
+      EXPECT_TRUE(step.got[0] == test::sum_in_order(DataType::int64, inputs, 1.0));
+      return;
+    }
+    for (int from = 0; from < members_; ++from) {
+      if (from == me_) continue;
+      EXPECT_TRUE(step.got[at(from)] == step.parts[at(from)][at(me_)]) << "from member " << from;
+    }
+  }
+
+  Communicator world_ = Communicator::world();
+  int members_ = world_.size();
+  int me_ = world_.rank();
+  std::vector<int> ranks_ = [this] {
+    std::vector<int> ranks(at(members_));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }();
+  MpiPointToPoint link_{world_, me_, ranks_};
+  MessageCrossGroup group_{link_};
+};
+
+TEST_F(MpiDirectExchangeTest, SeveralAtOnceAmongAllreduces) {
+  auto random = test::generator();  // equal on all ranks: each knows what the others give
+  std::uint64_t sequence = CrossResources::kWindow - 6;
+  for (int round = 0; round < 5; ++round) {
+    std::deque<Step> steps;
+    for (int i = 0; i < 6; ++i) steps.push_back(random_step(random));
+    std::vector<Completion> open;
+    for (Step& step : steps) open.push_back(start(step, sequence++));
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!open.empty()) {
+      std::erase_if(open, [](Completion& completion) { return completion.poll(); });
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline)
+          << open.size() << " operations are not complete after 60 s";
+    }
+    for (const Step& step : steps) expect_right(step);
+  }
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,21 @@
+/// The parts of the table of a fake GPU's CUDA functions.
+#pragma once
+
+#include <string_view>
+
+#include "tests/support/fake_gpu/fake_device.h"
+
+namespace hora::test {
+
+template <class Body>
+cudaError_t made(FakeDevice& device, std::string_view call, Body body) {
+  const cudaError_t error = device.begin(call);
+  return device.end(error != cudaSuccess ? error : body());
+}
+
+/// hora's own kernels.
+void add_kernels(CudaFunctions& table, FakeDevice& device);
+/// What devices this one sees, and how they are linked.
+void add_peers(CudaFunctions& table, FakeDevice& device);
+
+}  // namespace hora::test

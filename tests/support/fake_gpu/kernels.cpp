@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "tests/support/fake_gpu/batched_copy.h"
+#include "tests/support/fake_gpu/cuda_table.h"
+#include "tests/support/fake_gpu/device_reduce.h"
+
+namespace hora::test {
+namespace {
+
+bool on_device(FakeMemory& memory, const BatchedCopy& copy) {
+  for (const CopyPiece& piece : copy.pieces) {
+    const auto elements = static_cast<std::size_t>(piece.elements);
+    if (!memory.on_device(piece.target, elements * size_of(copy.target_type)) ||
+        (piece.source != nullptr &&
+         !memory.on_device(piece.source, elements * size_of(copy.source_type)))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_t stream) {
+  constexpr auto kOutside = "a batched copy's piece is not in any block of device memory";
+  if (!valid(copy)) {
+    device.violation("a batched copy of types or addresses that it does not take");
+    return cudaErrorInvalidValue;
+  }
+  if (!on_device(device.memory(), copy)) {
+    device.violation(kOutside);
+    return cudaErrorInvalidValue;
+  }
+  std::vector<CopyPiece> pieces(copy.pieces.begin(), copy.pieces.end());
+  const auto work = [&device, copy, pieces = std::move(pieces)] {
+    BatchedCopy mine = copy;
+    mine.pieces = pieces;
+    if (on_device(device.memory(), mine)) {
+      run(mine);
+    } else {
+      device.fault(kOutside);
+    }
+  };
+  return device.enqueue(stream, device.script().delay_of("batched_copy"), work);
+}
+
+bool on_device(FakeMemory& memory, const DeviceReduction& reduction) {
+  const std::size_t bytes = static_cast<std::size_t>(reduction.count) * size_of(reduction.type);
+  return memory.on_device(reduction.output, bytes) &&
+         std::ranges::all_of(reduction.inputs, [&](const std::byte* input) {
+           return memory.on_device(input, bytes);
+         });
+}
+
+cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
+                          cudaStream_t stream) {
+  constexpr auto kOutside = "a reduction's memory is not in any block of device memory";
+  if (!valid(reduction)) {
+    device.violation("a reduction of inputs or addresses that it does not take");
+    return cudaErrorInvalidValue;
+  }
+  if (!on_device(device.memory(), reduction)) {
+    device.violation(kOutside);
+    return cudaErrorInvalidValue;
+  }
+  std::vector<const std::byte*> inputs(reduction.inputs.begin(), reduction.inputs.end());
+  const auto work = [&device, reduction, inputs = std::move(inputs)] {
+    DeviceReduction mine = reduction;
+    mine.inputs = inputs;
+    if (on_device(device.memory(), mine)) {
+      run(mine);
+    } else {
+      device.fault(kOutside);
+    }
+  };
+  return device.enqueue(stream, device.script().delay_of("device_reduce"), work);
+}
+
+}  // namespace
+
+void add_kernels(CudaFunctions& table, FakeDevice& device) {
+  table.batched_copy = [&device](const BatchedCopy& copy, cudaStream_t stream) {
+    return made(device, "batched_copy", [&] { return copy_pieces(device, copy, stream); });
+  };
+  table.device_reduce = [&device](const DeviceReduction& reduction, cudaStream_t stream) {
+    return made(device, "device_reduce", [&] { return reduce_memory(device, reduction, stream); });
+  };
+}
+
+}  // namespace hora::test

@@ -1,0 +1,89 @@
+#include <cstdio>
+#include <string>
+
+#include "tests/support/fake_gpu/cuda_table.h"
+
+namespace hora::test {
+namespace {
+
+/// Devices of one process: this one, then the options' peers.
+const FakePeer* peer_at(const FakeDevice& device, int index) {
+  const auto peers = static_cast<int>(device.peers().size());
+  return index >= 1 && index <= peers ? &device.peers()[static_cast<std::size_t>(index - 1)]
+                                      : nullptr;
+}
+
+cudaError_t find_by_bus_id(const FakeDevice& device, const std::string& bus_id, int& index) {
+  if (bus_id == device.bus_id()) {
+    index = 0;
+    return cudaSuccess;
+  }
+  for (std::size_t i = 0; i < device.peers().size(); ++i) {
+    if (device.peers()[i].bus_id == bus_id) {
+      index = static_cast<int>(i) + 1;
+      return cudaSuccess;
+    }
+  }
+  return cudaErrorInvalidDevice;
+}
+
+cudaError_t p2p_attribute(const FakeDevice& device, cudaDeviceP2PAttr attribute, int index,
+                          int& value) {
+  const FakePeer* peer = peer_at(device, index);
+  if (!peer) return cudaErrorInvalidDevice;
+  switch (attribute) {
+    case cudaDevP2PAttrPerformanceRank:
+      value = peer->performance_rank;
+      return cudaSuccess;
+    case cudaDevP2PAttrNativeAtomicSupported:
+      value = peer->native_atomics ? 1 : 0;
+      return cudaSuccess;
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace
+
+void add_peers(CudaFunctions& table, FakeDevice& device) {
+  table.get_device_count = [&device](int* count) {
+    return made(device, "get_device_count", [&] {
+      *count = 1 + static_cast<int>(device.peers().size());
+      return cudaSuccess;
+    });
+  };
+  table.get_device_properties = [&device](cudaDeviceProp* properties, int index) {
+    return made(device, "get_device_properties", [&] {
+      if (index != 0) return cudaErrorInvalidDevice;
+      *properties = {};
+      properties->uuid.bytes[0] = static_cast<char>(device.number() + 1);
+      return cudaSuccess;
+    });
+  };
+  table.device_get_pci_bus_id = [&device](char* id, int length, int) {
+    return made(device, "device_get_pci_bus_id", [&] {
+      std::snprintf(id, static_cast<std::size_t>(length), "%s", device.bus_id().c_str());
+      return cudaSuccess;
+    });
+  };
+  table.device_get_by_pci_bus_id = [&device](int* index, const char* id) {
+    return made(device, "device_get_by_pci_bus_id",
+                [&] { return find_by_bus_id(device, id, *index); });
+  };
+  table.device_can_access_peer = [&device](int* can, int from, int to) {
+    return made(device, "device_can_access_peer", [&] {
+      const FakePeer* peer = peer_at(device, to);
+      if (from != 0 || !peer) return cudaErrorInvalidDevice;
+      *can = peer->access ? 1 : 0;
+      return cudaSuccess;
+    });
+  };
+  table.device_get_p2p_attribute = [&device](int* value, cudaDeviceP2PAttr attribute, int from,
+                                             int to) {
+    return made(device, "device_get_p2p_attribute", [&] {
+      return from == 0 ? p2p_attribute(device, attribute, to, *value) : cudaErrorInvalidDevice;
+    });
+  };
+}
+
+}  // namespace hora::test

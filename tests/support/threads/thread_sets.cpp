@@ -1,0 +1,106 @@
+#include "tests/support/threads/thread_sets.h"
+
+#include <utility>
+
+namespace hora::test {
+namespace {
+
+/// The node's memory as the set's ranks number it.
+class MemberHeap final : public NodeMemory {
+ public:
+  MemberHeap(HeapNode& node, int local_rank, std::vector<int> members)
+      : memory_(node, local_rank), members_(std::move(members)) {}
+  Block allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  void release(std::byte* data) noexcept override { memory_.release(data); }
+  std::optional<Location> find(const std::byte* data, std::size_t bytes) const override {
+    return memory_.find(data, bytes);
+  }
+  std::byte* address(int local_rank, Location location) override {
+    return memory_.address(members_[static_cast<std::size_t>(local_rank)], location);
+  }
+
+ private:
+  HeapMemory memory_;
+  std::vector<int> members_;
+};
+
+struct ThreadSetTransport final : SetTransport {
+  bool poll() override { return true; }
+  SetParts parts() override {
+    return {.topology = topology,
+            .board = &path->board(),
+            .memory = &*memory,
+            .data_path = &path->data_path(),
+            .tree = path->tree()};
+  }
+  void disconnect() override {}
+
+  Topology topology;
+  std::optional<MemberHeap> memory;
+  std::optional<ThreadPath> path;
+};
+
+}  // namespace
+
+SetWires::SetWires(int nodes, int slices) : post(nodes) {
+  for (int slice = 0; slice < slices; ++slice) {
+    meetings.push_back(std::make_unique<Meeting>(nodes));
+  }
+}
+
+SetWires& WireRoom::wires(ProcessSet set, const Topology& topology) {
+  const std::lock_guard lock(mutex_);
+  auto& entry = wires_[set];
+  if (!entry) entry = std::make_unique<SetWires>(topology.nodes(), topology.smallest_node());
+  return *entry;
+}
+
+ThreadPath::ThreadPath(const Topology& topology, int rank, NodeBoard board, NodeMemory& memory,
+                       SetWires& wires, const Settings& settings, const RankDevice& device,
+                       const Tracer& trace)
+    : board_(std::move(board)), group_(board_.local_rank(), board_.local_size()) {
+  const PipelineOptions options{.node = topology.node_of(rank),
+                                .nodes = topology.nodes(),
+                                .local_rank = topology.local_rank_of(rank),
+                                .slices = topology.smallest_node(),
+                                .trace = trace,
+                                .topology = renumbered(topology),
+                                .chunk_bytes = settings.chunk_size};
+  if (options.nodes > 1 && options.local_rank < options.slices) {
+    cross_.emplace(*wires.meetings[static_cast<std::size_t>(options.local_rank)], options.node);
+  }
+  if (options.nodes > 1 && options.local_rank == 0) link_.emplace(wires.post, options.node);
+  const LocalGroups locals{.memory = &group_, .device = device.group};
+  const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device.cross};
+  pipeline_.emplace(options, board_, memory, locals, crosses);
+}
+
+BoardShape thread_board_shape(const Topology& topology, int node, const Settings& settings) {
+  BoardShape shape;
+  shape.local_size =
+      static_cast<int>(topology.ranks_of_node[static_cast<std::size_t>(node)].size());
+  shape.id_capacity = settings.id_capacity;
+  shape.single_node = topology.nodes() == 1;
+  return shape;
+}
+
+std::unique_ptr<SetTransport> ThreadSets::begin(const SetPlan& plan) {
+  auto transport = std::make_unique<ThreadSetTransport>();
+  transport->topology = plan.topology;
+  const int node = plan.topology.node_of(rank_);
+  if (node < 0) return transport;
+  std::vector<int> members;
+  for (const int rank : plan.topology.ranks_of_node[static_cast<std::size_t>(node)]) {
+    members.push_back(topology_.local_rank_of(rank));
+  }
+  NodeBoard board(node_.address(plan.board_owner, plan.board),
+                  thread_board_shape(plan.topology, node, settings_),
+                  plan.topology.local_rank_of(rank_), board_.bells().among(members));
+  transport->memory.emplace(node_, topology_.local_rank_of(rank_), std::move(members));
+  transport->path.emplace(plan.topology, rank_, std::move(board), *transport->memory,
+                          room_.wires(plan.id, plan.topology), settings_, RankDevice{},
+                          trace_.of_set(plan.id));
+  return transport;
+}
+
+}  // namespace hora::test

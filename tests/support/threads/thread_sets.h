@@ -1,0 +1,82 @@
+/// Process sets of a ThreadWorld, and what every set there is made of.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "core/engine/parts.h"
+#include "ops/hierarchy/memory_group.h"
+#include "ops/hierarchy/pipeline.h"
+#include "tests/support/threads/heap_memory.h"
+#include "tests/support/threads/thread_world.h"
+#include "tests/support/threads/wires.h"
+
+namespace hora::test {
+
+/// What connects the nodes of one set.
+struct SetWires {
+  SetWires(int nodes, int slices);
+  Post post;
+  std::vector<std::unique_ptr<Meeting>> meetings;  ///< by slice
+};
+
+/// The wires of all sets, made by whoever comes first. Thread rule: any thread.
+class WireRoom {
+ public:
+  SetWires& wires(ProcessSet set, const Topology& topology);
+
+ private:
+  std::mutex mutex_;
+  std::map<ProcessSet, std::unique_ptr<SetWires>> wires_;
+};
+
+/// One rank's way through one set.
+class ThreadPath {
+ public:
+  ThreadPath(const Topology& topology, int rank, NodeBoard board, NodeMemory& memory,
+             SetWires& wires, const Settings& settings, const RankDevice& device,
+             const Tracer& trace);
+  NodeBoard& board() { return board_; }
+  DataPath& data_path() { return *pipeline_; }
+  TreeLink* tree() { return link_ ? &*link_ : nullptr; }
+
+ private:
+  NodeBoard board_;
+  MemoryGroup group_;
+  std::optional<MeetingCrossGroup> cross_;
+  std::optional<PostLink> link_;
+  std::optional<Pipeline> pipeline_;
+};
+
+BoardShape thread_board_shape(const Topology& topology, int node, const Settings& settings);
+
+class ThreadSets final : public SetFactory {
+ public:
+  ThreadSets(WireRoom& room, const Topology& topology, int rank, const Settings& settings,
+             HeapNode& node, const NodeBoard& board, const Tracer& trace)
+      : room_(room),
+        topology_(topology),
+        rank_(rank),
+        settings_(settings),
+        node_(node),
+        board_(board),
+        trace_(trace) {}
+  std::size_t board_bytes(const Topology& of_set, int node) const override {
+    return NodeBoard::bytes(thread_board_shape(of_set, node, settings_));
+  }
+  std::unique_ptr<SetTransport> begin(const SetPlan& plan) override;
+
+ private:
+  WireRoom& room_;
+  Topology topology_;
+  int rank_;
+  const Settings& settings_;
+  HeapNode& node_;
+  const NodeBoard& board_;
+  Tracer trace_;
+};
+
+}  // namespace hora::test
