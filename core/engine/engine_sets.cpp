@@ -152,7 +152,7 @@ void Engine::add(SetsChange& change) {
   set->ranks = ranks_in(change.submission->signature);
   set->transport = std::move(change.transport);
   if (change.plan.topology.node_of(parts_.rank) >= 0) {
-    set->engine = std::make_unique<SetEngine>(set->transport->parts(), shared_);
+    set->engine = std::make_unique<SetEngine>(set->transport->parts(), shared_, change.plan.id);
     engines_.push_back(set->engine.get());
   }
   change.submission->number = static_cast<int>(change.plan.id);

@@ -3,6 +3,7 @@
 
 #include "core/board/futex.h"
 #include "core/engine/engine.h"
+#include "core/engine/trace_hooks.h"
 
 namespace hora {
 
@@ -36,6 +37,7 @@ void Engine::submit_and_wait(Request request, ProcessSet set) {
     if (lock) {
       const DriverSeat seat(*this, std::move(lock));
       submission = engine.submit(std::move(request), SetEngine::Caller::waits);
+      const TracedWait blocked(engine.trace(), *submission);
       drive_until_finished(*submission);
     }
   }
@@ -57,6 +59,7 @@ int Engine::join(ProcessSet set) {
 }
 
 void Engine::await(const Submission& submission) {
+  const TracedWait blocked(submission.set->trace(), submission);
   if (!submission.finished() && single_node_) {
     std::unique_lock lock(drive_lock_, std::try_to_lock);
     if (lock) {

@@ -10,9 +10,10 @@
 
 namespace hora {
 
-SetEngine::SetEngine(const SetParts& parts, EngineShared& shared)
+SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet set)
     : parts_(parts),
       shared_(shared),
+      trace_(shared_.trace.of_set(set)),
       board_(*parts_.board),
       single_node_(parts_.topology.nodes() == 1),
       table_(board_.id_capacity()) {
@@ -116,7 +117,10 @@ void SetEngine::announce(const std::shared_ptr<Submission>& submission) {
   const Id id = *entry.id;
   submission->id = id;
   table_.set_waiting(id, submission);
-  if (arrive(id, submission->location) != NodeBoard::Arrival::stale) return;
+  trace_.marked(submission->name, "ready");
+  const NodeBoard::Arrival arrival = arrive(id, submission->location);
+  if (arrival == NodeBoard::Arrival::complete) trace_.marked(submission->name, "last of the node");
+  if (arrival != NodeBoard::Arrival::stale) return;
   // The log will say so, and find nothing of mine to report again.
   table_.set_waiting(id, nullptr);
   submission->id.reset();
@@ -138,6 +142,7 @@ NodeBoard::Arrival SetEngine::arrive(Id id, Location where) {
 }
 
 void SetEngine::report(Submission& submission) {
+  trace_.marked(submission.name, "reported");
   send_mail({.kind = MailKind::report,
              .name = submission.name,
              .signature = submission.signature,
@@ -162,6 +167,7 @@ void SetEngine::complain_about_overdue() {
   for (const auto& submission : table_.unfinished()) {
     if (submission->decided || !submission->announced() || submission->overdue_at > time) continue;
     submission->overdue_at = time + shared_.settings.stall_warning;
+    trace_.marked(submission->name, "overdue");
     send_mail(
         {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
   }

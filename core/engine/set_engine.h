@@ -25,6 +25,7 @@ struct EngineShared {
   int rank = 0;  ///< world rank
   Settings settings;
   DevicePort* device = nullptr;
+  Tracer trace = {};
   std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is given back
   /// Called with the drive lock held. Some ranks have called shutdown; all have.
   std::function<void(const std::vector<int>& ranks, bool all)> departed;
@@ -38,7 +39,7 @@ class SetEngine {
  public:
   enum class Caller { goes_on, waits };
 
-  SetEngine(const SetParts& parts, EngineShared& shared);
+  SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet set = 0);
   SetEngine(const SetEngine&) = delete;
   SetEngine& operator=(const SetEngine&) = delete;
 
@@ -46,6 +47,7 @@ class SetEngine {
   NodeMemory& memory() const { return *parts_.memory; }
   NodeBoard& board() const { return board_; }
   bool single_node() const { return single_node_; }
+  const Tracer& trace() const { return trace_; }
 
   // Any thread.
   /// Copies the data in where peers cannot see it, and says that it is ready. `waits`: the caller
@@ -128,6 +130,7 @@ class SetEngine {
 
   SetParts parts_;
   EngineShared& shared_;
+  const Tracer trace_;
   NodeBoard& board_;
   const bool single_node_;
   std::optional<LeaderDesk> desk_;  ///< of node leaders; under the drive lock

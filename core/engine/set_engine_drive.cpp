@@ -5,6 +5,7 @@
 
 #include "core/engine/exchange_header.h"
 #include "core/engine/set_engine.h"
+#include "core/engine/trace_hooks.h"
 
 namespace hora {
 
@@ -61,6 +62,7 @@ void SetEngine::execute_decision(const Decision& decision) {
     }
     submission->decided = true;
     submission->decided_at = now();
+    trace_decided(trace_, *submission);
     batch.submissions.push_back(std::move(submission));
   };
   {
@@ -103,6 +105,7 @@ void SetEngine::execute_decision(const Decision& decision) {
     }
     if (!submission) continue;
     undecided_.fetch_sub(1);
+    trace_failed(trace_, *submission);
     finish(submission, Error(ErrorCode::mismatch, failed.text, -1, failed.name));
   }
   run(batch);
@@ -124,12 +127,14 @@ void SetEngine::run(const Batch& batch) {
     for (const UnitTensor& tensor : unit.tensors) {
       entry.submissions.push_back(batch.submissions[tensor.index]);
     }
+    trace_unit(trace_, entry.unit, unit, entry.submissions);
     parts_.data_path->start(bind(std::move(unit), batch));
   }
 }
 
 BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
   BoundUnit bound;
+  bound.number = units_started_;
   bound.scale = unit.postscale;
   if (unit.op == ReduceOp::average) bound.scale /= parts_.topology.size();
   if (unit.kind == OperationKind::broadcast) {
@@ -182,6 +187,7 @@ bool SetEngine::fulfil() {
   const std::uint64_t completed = parts_.data_path->completed();
   bool any = false;
   while (!unfulfilled_.empty() && unfulfilled_.front().unit <= completed) {
+    trace_.completed(unfulfilled_.front().unit);
     for (const auto& submission : unfulfilled_.front().submissions) {
       if (changes_sets(submission->signature.kind)) {
         shared_.sets_change(submission);

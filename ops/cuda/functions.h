@@ -70,6 +70,7 @@ struct CudaFunctions {
   std::function<cudaError_t(cudaEvent_t, cudaStream_t)> event_record;
   std::function<cudaError_t(cudaEvent_t)> event_query;
   std::function<cudaError_t(cudaEvent_t)> event_synchronize;
+  std::function<cudaError_t(float* milliseconds, cudaEvent_t, cudaEvent_t)> event_elapsed_time;
 
   std::function<cudaError_t(void**, std::size_t, unsigned flags)> host_alloc;
   std::function<cudaError_t(void*)> free_host;

@@ -52,6 +52,7 @@ bool Pipeline::advance() {
   while (!chunks_.empty() && chunks_.front().stage == Stage::local_out &&
          chunks_.front().completion.poll()) {
     ++chunks_.front().entry->spread;
+    trace(chunks_.front().part, ChunkStage::done);
     chunks_.pop_front();
     progress = true;
   }
@@ -63,6 +64,7 @@ bool Pipeline::run_in_node() {
   while (!units_.empty()) {
     Entry& entry = *units_.front();
     if (!entry.running) {
+      options_.trace.started(entry.unit.number);
       if (is_exchange(entry.unit.unit.kind)) {
         ExchangeRun run(entry.unit, site_, 0);
         while (!run.complete()) run.advance();
@@ -120,6 +122,7 @@ bool Pipeline::feed() {
       const ChunkPart part{unit,     chunk, slices_of(unit.unit), slice, sequence % options_.slots,
                            has_input};
       note_start(entry, StartOrder::Step::reduce_scatter);
+      trace(part, ChunkStage::local_in);
       Completion completion = entry.local->reduce_scatter(part);
       chunks_.push_back({&entry, sequence, part, Stage::local_in, std::move(completion)});
       any = true;
@@ -130,6 +133,7 @@ bool Pipeline::feed() {
 
 bool Pipeline::advance_exchange(Entry& entry) {
   if (!entry.exchange) {
+    options_.trace.started(entry.unit.number);
     entry.exchange = std::make_unique<ExchangeRun>(entry.unit, site_, next_sequence_);
   }
   const bool any = entry.exchange->advance();
@@ -147,19 +151,25 @@ bool Pipeline::step(Chunk& chunk) {
   bool any = false;
   if (chunk.stage == Stage::local_in && chunk.completion.poll()) {
     chunk.stage = Stage::between;
+    trace(chunk.part, ChunkStage::ready);
     any = true;
   }
   // Cross operations start in the order of their sequence on every node.
   if (chunk.stage == Stage::between && chunk.sequence == next_cross_) {
     ++next_cross_;
+    trace(chunk.part, ChunkStage::cross);
     start_cross(chunk);
     chunk.stage = Stage::cross;
     any = true;
   }
-  if (chunk.stage == Stage::cross && chunk.completion.poll()) chunk.stage = Stage::crossed;
+  if (chunk.stage == Stage::cross && chunk.completion.poll()) {
+    chunk.stage = Stage::crossed;
+    trace(chunk.part, ChunkStage::ready);
+  }
   if (chunk.stage == Stage::crossed && chunk.sequence == next_out_ &&
       may_start(*chunk.entry, StartOrder::Step::all_gather)) {
     ++next_out_;
+    trace(chunk.part, ChunkStage::local_out);
     note_start(*chunk.entry, StartOrder::Step::all_gather);
     chunk.completion = chunk.entry->local->all_gather(chunk.part);
     chunk.stage = Stage::local_out;
@@ -200,6 +210,11 @@ bool Pipeline::retire_units() {
   }
   if (any) board_.set_done(done_);
   return any;
+}
+
+void Pipeline::trace(const ChunkPart& part, ChunkStage stage) const {
+  const UnitKey unit = options_.trace.unit(part.unit.number);
+  options_.trace.chunk({unit, part.chunk.begin, part.chunk.bytes, part.slot}, stage);
 }
 
 }  // namespace hora

@@ -76,7 +76,7 @@ struct ExchangeWorld::Rank {
       : memory(node.memory, options.local_rank), group(options.local_rank, local_size) {
     if (meeting) cross.emplace(*meeting, options.node);
     pipeline.emplace(options, node.board[options.local_rank], memory, LocalGroups{.memory = &group},
-                     cross ? &*cross : nullptr);
+                     CrossGroups{.memory = cross ? &*cross : nullptr});
   }
   HeapMemory memory;
   MemoryGroup group;
