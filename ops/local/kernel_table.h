@@ -9,6 +9,8 @@
 namespace hora {
 
 inline constexpr std::size_t kDataTypes = 7;
+/// The first of them.
+inline constexpr std::size_t kFloatTypes = 4;
 
 struct KernelTable {
   const char* instruction_set;
@@ -18,6 +20,11 @@ struct KernelTable {
                              double scale);
   /// Copy by non-temporal stores, fenced; any alignment and length.
   void (*stream_copy)(std::byte* out, const std::byte* in, std::size_t bytes);
+  /// By the source's and the target's number; hora::convert. Null where one of them alone is
+  /// float64. `limit` is finite in the type of the product. Past the caches only where `out` is
+  /// 64-byte aligned and not `in`.
+  bool (*convert[kFloatTypes][kFloatTypes])(std::byte* out, const std::byte* in, std::size_t count,
+                                            double scale, double limit, bool past_caches);
 };
 
 extern const KernelTable kBaselineKernels;

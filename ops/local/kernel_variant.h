@@ -1,6 +1,7 @@
 /// The kernels themselves. Included once by each kernels_<instruction set>.cpp, which defines
 /// HORA_KERNEL_TABLE and HORA_INSTRUCTION_SET. Everything but the table has internal linkage, and
 /// nothing of the standard library is called (see kernel_table.h).
+#include "ops/local/convert_variant.h"
 #include "ops/local/element.h"
 #include "ops/local/kernel_table.h"
 
@@ -190,14 +191,23 @@ void stream_copy(Bytes* out, const Bytes* in, std::size_t bytes) {
 
 #endif
 
+using Float16 = Half<Float16Conversion>;
+using Bfloat16 = Half<Bfloat16Conversion>;
+using Float32 = Plain<float, true>;
+using Float64 = Plain<double, true>;
+
 }  // namespace
 
 // In the order of DataType.
 constinit const KernelTable HORA_KERNEL_TABLE = {
     HORA_INSTRUCTION_SET,
-    {reduce<Half<Float16Conversion>>, reduce<Half<Bfloat16Conversion>>, reduce<Plain<float, true>>,
-     reduce<Plain<double, true>>, reduce<Plain<std::uint32_t, false>>,
-     reduce<Plain<std::uint64_t, false>>, reduce<Plain<std::uint8_t, false>>},
-    stream_copy};
+    {reduce<Float16>, reduce<Bfloat16>, reduce<Float32>, reduce<Float64>,
+     reduce<Plain<std::uint32_t, false>>, reduce<Plain<std::uint64_t, false>>,
+     reduce<Plain<std::uint8_t, false>>},
+    stream_copy,
+    {{convert<Float16, Float16>, convert<Float16, Bfloat16>, convert<Float16, Float32>, nullptr},
+     {convert<Bfloat16, Float16>, convert<Bfloat16, Bfloat16>, convert<Bfloat16, Float32>, nullptr},
+     {convert<Float32, Float16>, convert<Float32, Bfloat16>, convert<Float32, Float32>, nullptr},
+     {nullptr, nullptr, nullptr, convert<Float64, Float64>}}};
 
 }  // namespace hora
