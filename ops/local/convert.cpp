@@ -83,9 +83,9 @@ bool convert_float64(DataType source, const std::byte* in, DataType target, std:
 bool convert(DataType source, const std::byte* in, DataType target, std::byte* out,
              std::size_t count, const Conversion& conversion) {
   if (!is_floating_point(source) || !is_floating_point(target)) {
-    throw Error(ErrorCode::invalid_argument,
-                "hora::convert takes floating-point types; got " + std::string(name_of(source)) +
-                    " and " + std::string(name_of(target)));
+    throw Error(ErrorCode::invalid_argument, "hora::convert takes floating-point types; got " +
+                                                 std::string(name_of(source)) + " and " +
+                                                 std::string(name_of(target)));
   }
   const bool wide = source == DataType::float64 || target == DataType::float64;
   const double most = wide ? std::numeric_limits<double>::max()

@@ -59,8 +59,8 @@ void model(DataType source, const std::byte* in, DataType target, std::byte* out
   if (source == float64 || target == float64) {
     product *= conversion.scale;
   } else {
-    product = static_cast<double>(static_cast<float>(product) *
-                                  static_cast<float>(conversion.scale));
+    product =
+        static_cast<double>(static_cast<float>(product) * static_cast<float>(conversion.scale));
   }
   if (!(std::fabs(product) <= conversion.limit) || std::isinf(product)) within = false;
   encode(target, out, product);
@@ -154,8 +154,8 @@ TEST(Convert, EveryInstructionSetAndWayOfWriting) {
   for (auto kernels = runnable_kernels(); *kernels != nullptr; ++kernels) {
     for (const DataType source : kFloats) {
       for (const DataType target : kFloats) {
-        const auto kernel = (*kernels)->convert[static_cast<std::size_t>(source)]
-                                               [static_cast<std::size_t>(target)];
+        const auto kernel =
+            (*kernels)->convert[static_cast<std::size_t>(source)][static_cast<std::size_t>(target)];
         if (kernel == nullptr) continue;
         for (const bool past_caches : {false, true}) {
           for (const std::size_t count : kCounts) {
@@ -251,11 +251,9 @@ TEST(Convert, AProductThatOverflowsIsToldWhateverTheLimit) {
 TEST(Convert, Float64IsRoundedOnce) {
   // Just above the middle of 1 and the next float16; as a float32 it is that middle, and goes to
   // even.
-  for (const auto& [value, bits] : {std::pair{1 + 0x1p-11 + 0x1p-40, 0x3c01},
-                                    std::pair{-1 - 0x1p-11 - 0x1p-40, 0xbc01},
-                                    std::pair{1 + 0x1p-11, 0x3c00},
-                                    std::pair{1e300, 0x7c00},
-                                    std::pair{-1e-300, 0x8000}}) {
+  for (const auto& [value, bits] :
+       {std::pair{1 + 0x1p-11 + 0x1p-40, 0x3c01}, std::pair{-1 - 0x1p-11 - 0x1p-40, 0xbc01},
+        std::pair{1 + 0x1p-11, 0x3c00}, std::pair{1e300, 0x7c00}, std::pair{-1e-300, 0x8000}}) {
     std::uint16_t half = 0;
     convert(float64, reinterpret_cast<const std::byte*>(&value), float16,
             reinterpret_cast<std::byte*>(&half), 1, {});
