@@ -36,7 +36,9 @@ TEST(AssignBuckets, GoesFromLastToFirstAndPadsToCacheLines) {
   EXPECT_THAT(layouts[0].places,
               ElementsAre(GradientPlace{2, 0}, GradientPlace{1, 64}, GradientPlace{0, 128}));
   EXPECT_EQ(layouts[0].presence_offset, 256U);
-  EXPECT_EQ(layouts[0].bytes, 256U + 3 * sizeof(float));
+  EXPECT_EQ(layouts[0].flag_offset, 256U + 3 * sizeof(float));
+  EXPECT_EQ(layouts[0].bytes, 256U + 4 * sizeof(float));
+  EXPECT_EQ(layouts[0].gradient_bytes, 0U);
 }
 
 TEST(AssignBuckets, EachTypeHasItsOwn) {
@@ -51,7 +53,7 @@ TEST(AssignBuckets, EachTypeHasItsOwn) {
   EXPECT_EQ(layouts[1].type, DataType::float16);
   EXPECT_EQ(layouts[2].type, DataType::float32);
   EXPECT_THAT(gradients_of(layouts[2]), ElementsAre(2, 0));
-  EXPECT_EQ(layouts[1].bytes, 64U + 2);
+  EXPECT_EQ(layouts[1].bytes, 64U + 2 * 2);
 }
 
 TEST(AssignBuckets, TinyOneBeforeAHugeOneIsJoinedByLaterSmallOnes) {
