@@ -76,7 +76,7 @@ struct ExchangeWorld::Rank {
       : memory(node.memory, options.local_rank), group(options.local_rank, local_size) {
     if (meeting) cross.emplace(*meeting, options.node);
     pipeline.emplace(options, node.board[options.local_rank], memory, LocalGroups{.memory = &group},
-                     cross ? &*cross : nullptr);
+                     CrossGroups{.memory = cross ? &*cross : nullptr});
   }
   HeapMemory memory;
   MemoryGroup group;
@@ -143,6 +143,7 @@ BoundUnit ExchangeWorld::unit_for(const std::vector<Bound>& of_rank,
   BoundUnit unit;
   unit.unit.kind = operation.kind;
   unit.unit.type = operation.type;
+  unit.unit.prescale = operation.prescale;
   unit.unit.chunk_bytes = align_up(chunk_bytes_);
   unit.unit.tensors = {{0, {0, own.memory.size()}}};
   unit.scale = operation.scale;
