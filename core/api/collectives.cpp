@@ -89,4 +89,8 @@ ResultHandle reduce_scatter_async(const Context& context, const TensorView& tens
   return start_exchange(context, request(context, tensor, options), options.process_set);
 }
 
+int join(const Context& context, ProcessSet set) {
+  return context.runtime()->engine().join(set);
+}
+
 }  // namespace hora

@@ -50,6 +50,9 @@ class Engine {
   }
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
+  /// Waits for what this rank has in flight on the set, then for every rank of it to join, standing
+  /// in with nothing meanwhile. The last rank to join.
+  int join(ProcessSet set);
   /// Lets go of a submission whose handle an exception has dropped.
   void orphan(const std::shared_ptr<Submission>& submission) {
     submission->set->orphan(submission);
@@ -120,6 +123,7 @@ class Engine {
 
   // waiting
   class DriverSeat;
+  void await(const Submission& submission);
   void drive_until_finished(const Submission& submission);
   void block_until_finished(const Submission& submission);
   void run_thread();

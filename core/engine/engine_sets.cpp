@@ -59,7 +59,7 @@ std::vector<int> Engine::ranks_of(ProcessSet set) const {
 ProcessSet Engine::change_sets(Request request) {
   const auto submission = submit(std::move(request));
   wait(*submission);
-  return submission->changed_set;
+  return static_cast<ProcessSet>(submission->number);
 }
 
 ProcessSet Engine::add_set(const std::vector<int>& ranks) {
@@ -152,10 +152,10 @@ void Engine::add(SetsChange& change) {
   set->ranks = ranks_in(change.submission->signature);
   set->transport = std::move(change.transport);
   if (change.plan.topology.node_of(parts_.rank) >= 0) {
-    set->engine = std::make_unique<SetEngine>(set->transport->parts(), shared_);
+    set->engine = std::make_unique<SetEngine>(set->transport->parts(), shared_, change.plan.id);
     engines_.push_back(set->engine.get());
   }
-  change.submission->changed_set = change.plan.id;
+  change.submission->number = static_cast<int>(change.plan.id);
   const std::unique_lock lock(sets_lock_);
   sets_.push_back(std::move(set));
 }

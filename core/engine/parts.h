@@ -12,6 +12,7 @@
 #include "core/engine/device.h"
 #include "core/engine/tree_link.h"
 #include "core/negotiation/topology.h"
+#include "core/trace/tracer.h"
 
 namespace hora {
 
@@ -63,6 +64,7 @@ struct EngineParts {
   DevicePort* device = nullptr;  ///< where this process has one
   int device_index = 0;          ///< which one that is
   SetFactory* sets = nullptr;
+  Tracer trace = {};
 };
 
 }  // namespace hora

@@ -130,7 +130,8 @@ std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& no
       .slices = pipeline.slices,
       .slots = pipeline.nodes > 1 ? pipeline.slots : 0,
       .chunk_bytes = settings.chunk_size,
-      .device_staging = agree_on_device_staging(world, settings, pipeline.nodes)};
+      .device_staging = agree_on_device_staging(world, settings, pipeline.nodes),
+      .trace = pipeline.trace};
   return std::make_unique<CudaGpu>(world, ranks, index, options, settings, messages);
 }
 

@@ -29,18 +29,21 @@ BoardShape board_shape(const Topology& topology, int node, const Settings& setti
   return shape;
 }
 
-PipelineOptions pipeline_options(const Topology& topology, int rank, const Settings& settings) {
-  return {.node = topology.node_of(rank),
+PipelineOptions pipeline_options(const Topology& topology, const SetGround& ground,
+                                 ProcessSet set) {
+  return {.node = topology.node_of(ground.rank),
           .nodes = topology.nodes(),
-          .local_rank = topology.local_rank_of(rank),
+          .local_rank = topology.local_rank_of(ground.rank),
           .slices = topology.smallest_node(),
+          .trace = ground.trace.of_set(set),
           .topology = renumbered(topology),
-          .chunk_bytes = settings.chunk_size};
+          .chunk_bytes = ground.settings->chunk_size};
 }
 
-SetPath::SetPath(const SetGround& ground, const Topology& topology, NodeMemory& memory,
-                 NodeBoard board, const Communicator& negotiation, const Communicator& data)
-    : options_(pipeline_options(topology, ground.rank, *ground.settings)),
+SetPath::SetPath(const SetGround& ground, ProcessSet set, const Topology& topology,
+                 NodeMemory& memory, NodeBoard board, const Communicator& negotiation,
+                 const Communicator& data)
+    : options_(pipeline_options(topology, ground, set)),
       topology_(topology),
       memory_(memory),
       board_(std::move(board)),

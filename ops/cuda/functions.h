@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 
 namespace hora {
@@ -21,14 +22,24 @@ struct CopyPiece {
 };
 
 /// target[i] = convert(source[i] * scale), for every piece, in one kernel (several where there are
-/// many pieces). Equal types with scale 1 are copied bit by bit, whatever the type; otherwise both
-/// must be floating-point types, and the product is rounded once to nearest even.
+/// many pieces). Equal types with scale 1 and no flag are copied bit by bit, whatever the type;
+/// otherwise both must be floating-point types, and the product is rounded once to nearest even. A
+/// source may be its own target where the types are equal.
 struct BatchedCopy {
   std::span<const CopyPiece> pieces;
   DataType source_type = DataType::float32;
   DataType target_type = DataType::float32;
   double scale = 1.0;
+  /// An element of the target's type that becomes 1 where a product is NaN, infinite, or of a
+  /// magnitude above `limit`, and otherwise stays as it is; null: nobody looks.
+  void* flag = nullptr;
+  double limit = std::numeric_limits<double>::max();
 };
+
+/// A copy of bits, whatever they mean.
+inline bool is_plain(const BatchedCopy& copy) {
+  return copy.source_type == copy.target_type && copy.scale == 1.0 && copy.flag == nullptr;
+}
 
 /// output[i] = round((inputs[0][i] + inputs[1][i] + ..) * scale), i in [0, count): the bits of
 /// ops/local's reduce() but for a NaN's payload, so in the order of the inputs, in the element type
@@ -70,6 +81,7 @@ struct CudaFunctions {
   std::function<cudaError_t(cudaEvent_t, cudaStream_t)> event_record;
   std::function<cudaError_t(cudaEvent_t)> event_query;
   std::function<cudaError_t(cudaEvent_t)> event_synchronize;
+  std::function<cudaError_t(float* milliseconds, cudaEvent_t, cudaEvent_t)> event_elapsed_time;
 
   std::function<cudaError_t(void**, std::size_t, unsigned flags)> host_alloc;
   std::function<cudaError_t(void*)> free_host;

@@ -31,6 +31,7 @@ const CudaFunctions& cuda_runtime() {
       .event_record = cudaEventRecord,
       .event_query = cudaEventQuery,
       .event_synchronize = cudaEventSynchronize,
+      .event_elapsed_time = cudaEventElapsedTime,
       .host_alloc = cudaHostAlloc,
       .free_host = cudaFreeHost,
       .malloc = cudaMalloc,

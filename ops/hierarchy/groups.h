@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/plan/bound_unit.h"
 #include "core/plan/reduction.h"
@@ -52,6 +53,9 @@ class CrossGroup {
   /// element size.
   virtual Completion allreduce(const Reduction& reduction, std::span<std::byte> staging,
                                std::uint64_t sequence) = 0;
+  /// staging = Adasum of the nodes' stagings, tensor by tensor (`tensors`: their bytes in it).
+  virtual Completion adasum(DataType type, std::span<std::byte> staging, std::vector<Range> tensors,
+                            std::uint64_t sequence) = 0;
   /// staging of all nodes = staging of node `root`.
   virtual Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) = 0;
   /// sends[n] goes to node n, receives[n] is filled by node n: by node, mine unused. Lengths match

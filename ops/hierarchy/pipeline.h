@@ -10,6 +10,7 @@
 #include "core/board/start_order.h"
 #include "core/engine/data_path.h"
 #include "core/negotiation/topology.h"
+#include "core/trace/tracer.h"
 #include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/groups.h"
 
@@ -21,6 +22,7 @@ struct PipelineOptions {
   int local_rank = 0;
   int slices = 1;         ///< local ranks that take part between nodes: the smallest node's size
   std::size_t slots = 4;  ///< chunks under way at once between nodes
+  Tracer trace = {};
 
   // Of exchanges.
   Topology topology = {};  ///< of the set
@@ -96,7 +98,9 @@ class Pipeline final : public DataPath {
   void note_start(const Entry& entry, StartOrder::Step step);
   bool retire_units();
   bool is_complete(const Entry& entry) const;
+  void trace(const ChunkPart& part, ChunkStage stage) const;
   std::size_t chunks_of(const Entry& entry) const;
+  int slices_of(const Unit& unit) const;
 
   PipelineOptions options_;
   NodeBoard& board_;

@@ -10,8 +10,8 @@
 namespace hora {
 namespace {
 
-/// Before the application's kernels that wait for a place on the device.
-constexpr int kUrgent = -1;
+/// A row of the timeline.
+constexpr std::string_view kCollectivesRow = "GPU: collectives";
 
 /// int16, which NCCL does not have, can still be broadcast: as any other type of two bytes.
 ncclDataType_t type_of(const Unit& unit) {
@@ -97,7 +97,8 @@ NcclGroup::NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda,
       nccl_(nccl),
       communicator_(communicator),
       watch_(watch),
-      collectives_(cuda, kUrgentPriority) {
+      collectives_(cuda, kUrgentPriority),
+      trace_(options.trace, cuda, options.device) {
   if (options_.slots == 0) return;
   const std::size_t slice = options_.slice_bytes();
   for (std::size_t i = 0; i < options_.slots; ++i) {
@@ -106,7 +107,7 @@ NcclGroup::NcclGroup(const NcclGroupOptions& options, const CudaFunctions& cuda,
   if (options_.device_staging) {
     staging_ = std::make_unique<DeviceStaging>(cuda_, options_.slots);
   } else {
-    staging_ = std::make_unique<PinnedStaging>(cuda_, options_.slots, slice);
+    staging_ = std::make_unique<PinnedStaging>(cuda_, options_.slots, slice, trace_);
   }
 }
 
@@ -118,9 +119,16 @@ std::byte* NcclGroup::staging(std::size_t index, std::size_t) {
   return staging_->data(index);
 }
 
-std::span<std::byte> NcclGroup::my_slice(const ChunkPart& part) {
-  if (part.slice.bytes == 0) return {};
-  return {chunks_[part.slot].data() + (part.slice.begin - part.chunk.begin), part.slice.bytes};
+void NcclGroup::trace_begin(const ChunkPart& part, std::string_view phase) {
+  const UnitKey unit = options_.trace.unit(part.unit.number);
+  trace_.begin(collectives_.get(), {kCollectivesRow, phase, unit, part.chunk.bytes});
+}
+
+StagedSlice NcclGroup::my_slice(const ChunkPart& part) {
+  const UnitKey unit = options_.trace.unit(part.unit.number);
+  if (part.slice.bytes == 0) return {part.slot, {}, unit};
+  std::byte* const data = chunks_[part.slot].data() + (part.slice.begin - part.chunk.begin);
+  return {part.slot, {data, part.slice.bytes}, unit};
 }
 
 Completion NcclGroup::run(const BoundUnit& unit) {
@@ -128,6 +136,8 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     const nvtx3::scoped_range range("hora collective in the node", nvtx3::payload{unit.unit.bytes});
     cudaStream_t const stream = collectives_.get();
     for (const auto& work : unit.work) work->wait_ready(stream);
+    trace_.begin(stream, {kCollectivesRow, name_of(unit.unit.kind),
+                          options_.trace.unit(unit.number), unit.unit.bytes});
     const auto type = type_of(unit.unit);
     NcclCallGroup calls(nccl_);
     for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
@@ -149,6 +159,7 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     calls.end();
   };
   const auto enqueued = [this, &unit]() -> const Event* {
+    trace_.end(collectives_.get());
     for (const auto& work : unit.work) work->record_done(collectives_.get());
     watch_.add(collectives_.get());
     return nullptr;
@@ -158,16 +169,19 @@ Completion NcclGroup::run(const BoundUnit& unit) {
 
 Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
   if (!part.has_input) {
-    return launch([] {}, [this, part] { return &staging_->make_room(part.slot, my_slice(part)); });
+    return launch([] {}, [this, part] { return &staging_->make_room(my_slice(part)); });
   }
   const auto enqueue = [this, part] {
     const nvtx3::scoped_range range("hora reduce-scatter", nvtx3::payload{part.chunk.bytes});
     await_tensors(part);
+    trace_begin(part, "pack");
     copy_tensors(part, /*out_of_tensors=*/true);
+    trace_begin(part, "reduce_scatter");
     scatter(part);
   };
   const auto enqueued = [this, part] {
-    const Event& out = staging_->take_out(part.slot, my_slice(part), collectives_.get());
+    trace_.end(collectives_.get());
+    const Event& out = staging_->take_out(my_slice(part), collectives_.get());
     watch_.add(collectives_.get());
     return &out;
   };
@@ -177,12 +191,15 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
 Completion NcclGroup::all_gather(const ChunkPart& part) {
   const auto enqueue = [this, part] {
     const nvtx3::scoped_range range("hora all-gather", nvtx3::payload{part.chunk.bytes});
-    staging_->bring_in(part.slot, my_slice(part), collectives_.get());
+    staging_->bring_in(my_slice(part), collectives_.get());
+    trace_begin(part, "all_gather");
     gather(part);
   };
   const auto enqueued = [this, part]() -> const Event* {
     if (!part.has_input) await_tensors(part);
+    trace_begin(part, "unpack");
     copy_tensors(part, /*out_of_tensors=*/false);
+    trace_.end(collectives_.get());
     staging_->leave(part.slot, collectives_.get());
     const bool is_last = part.chunk.begin + part.chunk.bytes == part.unit.unit.bytes;
     if (is_last) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "ops/cuda/device_trace.h"
 #include "ops/cuda/event.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
@@ -24,6 +25,7 @@ struct NcclGroupOptions {
   std::size_t chunk_bytes = 0;  ///< of the longest chunk
   /// The cross group takes the GPU's memory.
   bool device_staging = false;
+  Tracer trace = {};
 
   /// Bytes of the longest slice.
   std::size_t slice_bytes() const;
@@ -60,7 +62,8 @@ class NcclGroup final : public LocalGroup {
   /// `enqueue` calls NCCL; `enqueued` goes on once NCCL has taken that in; then the event that it
   /// returns, if any, is waited for.
   Completion launch(Step enqueue, LastStep enqueued);
-  std::span<std::byte> my_slice(const ChunkPart& part);
+  void trace_begin(const ChunkPart& part, std::string_view phase);
+  StagedSlice my_slice(const ChunkPart& part);
   void await_tensors(const ChunkPart& part);
   void copy_tensors(const ChunkPart& part, bool out_of_tensors);
   void scatter(const ChunkPart& part);
@@ -72,6 +75,7 @@ class NcclGroup final : public LocalGroup {
   NcclCommunicator& communicator_;
   DeviceWatch& watch_;
   Stream collectives_;
+  DeviceTrace trace_;
   std::vector<DeviceMemory> chunks_;  ///< by slot: a whole chunk, its slices of equal length
   std::unique_ptr<SliceStaging> staging_;
   std::uint64_t next_launch_ = 0;  ///< tickets of launches

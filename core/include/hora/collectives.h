@@ -114,4 +114,12 @@ Result reduce_scatter(const Context& context, const TensorView& tensor,
 [[nodiscard]] ResultHandle reduce_scatter_async(const Context& context, const TensorView& tensor,
                                                 const ReduceScatterOptions& options = {});
 
+/// Says that this rank has no more data, and blocks until every rank of the set has said so; gives
+/// the world rank that said it last, the same on every rank. Meanwhile this rank takes part in the
+/// allreduces of the others with nothing: sum, min, max, product and Adasum are those of the other
+/// ranks' values, and an average divides by the size of the set all the same. Any other collective,
+/// and tensors on a device, are an Error(mismatch) on the ranks that submit them, naming this rank.
+/// What this rank has in flight is waited for first; other threads must not submit to the set.
+int join(const Context& context, ProcessSet set = 0);
+
 }  // namespace hora

@@ -66,6 +66,33 @@ TEST_F(EventTest, EveryCallIsChecked) {
   EXPECT_THROW(wait(stream.get(), event), Error);
 }
 
+TEST_F(EventTest, TimeBetweenTwoStamps) {
+  const Stream stream(gpu_.cuda(), 0);
+  Event first(gpu_.cuda(), TimeStamp::on);
+  Event second(gpu_.cuda(), TimeStamp::on);
+  first.record(stream.get());
+  gpu_.delay("event_record", std::chrono::milliseconds(20));
+  second.record(stream.get());
+  EXPECT_THROW(elapsed(first, second), Error) << "not done yet";
+  second.synchronize();
+  EXPECT_GE(elapsed(first, second), std::chrono::milliseconds(19));
+  EXPECT_EQ(elapsed(second, first), -elapsed(first, second));
+  EXPECT_EQ(elapsed(first, first).count(), 0);
+}
+
+TEST_F(EventTest, WithoutAStampThereIsNoTime) {
+  const Stream stream(gpu_.cuda(), 0);
+  Event without(gpu_.cuda());
+  Event with(gpu_.cuda(), TimeStamp::on);
+  EXPECT_EQ(gpu_.timing_events(), 1);
+  EXPECT_THROW(elapsed(with, with), Error) << "never recorded";
+  without.record(stream.get());
+  with.record(stream.get());
+  with.synchronize();
+  EXPECT_THROW(elapsed(without, with), Error);
+  EXPECT_THROW(elapsed(with, without), Error);
+}
+
 TEST_F(EventTest, PoolCreatesNoneInTheSteadyState) {
   EventPool pool(gpu_.cuda());
   for (int step = 0; step < 10; ++step) {

@@ -39,12 +39,15 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) {
       gpu.seed += gpus_.size();
       gpus_.push_back(std::make_unique<FakeGpu>(nccl_, gpu));
       if (local == 0) gpus_.back()->nccl().get_unique_id(&id);
+      const Tracer trace =
+          options.trace ? options.trace(static_cast<int>(ranks_.size())) : Tracer();
       const NcclGroupOptions group{.local_rank = local,
                                    .local_size = size,
                                    .slices = slices,
                                    .slots = options.node_sizes.size() > 1 ? pipeline.slots : 0,
                                    .chunk_bytes = options.settings.chunk_size,
-                                   .device_staging = options.device_staging};
+                                   .device_staging = options.device_staging,
+                                   .trace = trace};
       ranks_.push_back(std::make_unique<Rank>(*gpus_.back(), id, group, options.settings));
     }
   }
@@ -55,10 +58,12 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) {
       .node_sizes = options.node_sizes,
       .settings = options.settings,
       .engine_threads = options.engine_threads,
-      .device = [this](int rank, int, int) {
-        Rank& own = *ranks_[static_cast<std::size_t>(rank)];
-        return RankDevice{&own.port, &own.group, own.cross ? &own.cross->group() : nullptr};
-      }});
+      .device =
+          [this](int rank, int, int) {
+            Rank& own = *ranks_[static_cast<std::size_t>(rank)];
+            return RankDevice{&own.port, &own.group, own.cross ? &own.cross->group() : nullptr};
+          },
+      .trace = options.trace});
 }
 
 void GpuWorld::connect_nodes(const GpuWorldOptions& options) {

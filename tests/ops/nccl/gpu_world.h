@@ -26,6 +26,8 @@ struct GpuWorldOptions {
   /// Between nodes: from GPU memory, by the real algorithms of the cross group; else over pinned
   /// memory, by the thread world's own.
   bool device_staging = false;
+  /// By rank; empty: no timelines. They outlive the world.
+  std::function<Tracer(int)> trace = {};
 };
 
 /// Thread rule: rank r's members by one thread each; construction and destruction by one thread.

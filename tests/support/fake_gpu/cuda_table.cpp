@@ -139,8 +139,9 @@ void add_streams(CudaFunctions& table, FakeDevice& device) {
   table.stream_wait_event = [&device](cudaStream_t stream, cudaEvent_t event, unsigned) {
     return made(device, "stream_wait_event", [&] { return device.wait_event(stream, event); });
   };
-  table.event_create = [&device](cudaEvent_t* event, unsigned) {
-    return made(device, "event_create", [&] { return device.create_event(event); });
+  table.event_create = [&device](cudaEvent_t* event, unsigned flags) {
+    const bool timing = (flags & cudaEventDisableTiming) == 0;
+    return made(device, "event_create", [&] { return device.create_event(event, timing); });
   };
   table.event_destroy = [&device](cudaEvent_t event) {
     return released(device, "event_destroy", [&] { return device.destroy_event(event); });
@@ -153,6 +154,10 @@ void add_streams(CudaFunctions& table, FakeDevice& device) {
   };
   table.event_synchronize = [&device](cudaEvent_t event) {
     return made(device, "event_synchronize", [&] { return device.synchronize_event(event); });
+  };
+  table.event_elapsed_time = [&device](float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+    return made(device, "event_elapsed_time",
+                [&] { return device.elapsed_time(milliseconds, from, to); });
   };
 }
 

@@ -87,6 +87,10 @@ LiveHandles FakeGpu::live() const {
           .registrations = parts_->nccl.registrations()};
 }
 
+int FakeGpu::timing_events() const {
+  return parts_->device.timing_events();
+}
+
 bool FakeGpu::owns(const void* data, std::size_t bytes) const {
   return parts_->device.memory().on_device(data, bytes);
 }

@@ -56,12 +56,14 @@ SetWires& WireRoom::wires(ProcessSet set, const Topology& topology) {
 }
 
 ThreadPath::ThreadPath(const Topology& topology, int rank, NodeBoard board, NodeMemory& memory,
-                       SetWires& wires, const Settings& settings, const RankDevice& device)
+                       SetWires& wires, const Settings& settings, const RankDevice& device,
+                       const Tracer& trace)
     : board_(std::move(board)), group_(board_.local_rank(), board_.local_size()) {
   const PipelineOptions options{.node = topology.node_of(rank),
                                 .nodes = topology.nodes(),
                                 .local_rank = topology.local_rank_of(rank),
                                 .slices = topology.smallest_node(),
+                                .trace = trace,
                                 .topology = renumbered(topology),
                                 .chunk_bytes = settings.chunk_size};
   if (options.nodes > 1 && options.local_rank < options.slices) {
@@ -96,7 +98,8 @@ std::unique_ptr<SetTransport> ThreadSets::begin(const SetPlan& plan) {
                   plan.topology.local_rank_of(rank_), board_.bells().among(members));
   transport->memory.emplace(node_, topology_.local_rank_of(rank_), std::move(members));
   transport->path.emplace(plan.topology, rank_, std::move(board), *transport->memory,
-                          room_.wires(plan.id, plan.topology), settings_, RankDevice{});
+                          room_.wires(plan.id, plan.topology), settings_, RankDevice{},
+                          trace_.of_set(plan.id));
   return transport;
 }
 
