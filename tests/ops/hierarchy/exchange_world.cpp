@@ -144,6 +144,7 @@ BoundUnit ExchangeWorld::unit_for(const std::vector<Bound>& of_rank,
   BoundUnit unit;
   unit.unit.kind = operation.kind;
   unit.unit.type = operation.type;
+  unit.unit.prescale = operation.prescale;
   unit.unit.chunk_bytes = align_up(chunk_bytes_);
   unit.unit.tensors = {{0, {0, own.memory.size()}}};
   unit.scale = operation.scale;
