@@ -120,6 +120,14 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
   }
 }
 
+std::vector<int> members(const Context& context, const std::string& name, ProcessSet set) {
+  try {
+    return ranks_of(context, set);
+  } catch (const Error& error) {
+    refuse(name, error.what());
+  }
+}
+
 }  // namespace
 
 Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options) {
@@ -130,7 +138,7 @@ Request request(const Context& context, const TensorView& tensor, const Allreduc
 
 Request request(const Context& context, const TensorView& tensor, const BroadcastOptions& options) {
   Request result = of_tensor(context, options.name, tensor, OperationKind::broadcast);
-  const auto ranks = ranks_of(context, options.process_set);
+  const auto ranks = members(context, options.name, options.process_set);
   if (!std::binary_search(ranks.begin(), ranks.end(), options.root)) {
     refuse(options.name, "root " + std::to_string(options.root) + " is no rank of process set " +
                              std::to_string(options.process_set) + ", which has " +
@@ -162,7 +170,7 @@ Request request(const Context& context, const TensorView& tensor, const Allgathe
 Request request(const Context& context, const TensorView& tensor, const AlltoallOptions& options) {
   Request result = of_tensor(context, options.name, tensor, OperationKind::alltoall);
   check_has_rows(options.name, tensor, OperationKind::alltoall);
-  const int ranks = size_of(context, options.process_set);
+  const int ranks = static_cast<int>(members(context, options.name, options.process_set).size());
   const std::int64_t rows = tensor.shape.front();
   result.rows = options.splits.empty() ? even_splits(options.name, rows, ranks) : options.splits;
   check_splits(options.name, result.rows, rows, ranks);

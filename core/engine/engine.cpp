@@ -38,7 +38,8 @@ Engine::~Engine() {
 }
 
 std::shared_ptr<Submission> Engine::submit(Request request, ProcessSet set) {
-  return set_engine(set).submit(std::move(request), SetEngine::Caller::goes_on);
+  SetEngine& engine = set_engine(set, request.name);
+  return engine.submit(std::move(request), SetEngine::Caller::goes_on);
 }
 
 std::byte* Engine::allocate_on_device(std::size_t bytes) {

@@ -102,8 +102,9 @@ class Engine {
 
   // sets
   SetEngine& world() const { return *sets_.front()->engine; }
-  SetEngine& set_engine(ProcessSet set) const;
-  const Set& known_set(ProcessSet set) const;
+  /// Throws Error(invalid_argument), which names `tensor`, where I cannot submit to it.
+  SetEngine& set_engine(ProcessSet set, const std::string& tensor = {}) const;
+  const Set& known_set(ProcessSet set, const std::string& tensor = {}) const;
   ProcessSet change_sets(Request request);
   void on_sets_change(std::shared_ptr<Submission> submission);
   bool advance_sets_changes();

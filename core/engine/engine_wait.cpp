@@ -30,7 +30,7 @@ class Engine::DriverSeat {
 };
 
 void Engine::submit_and_wait(Request request, ProcessSet set) {
-  SetEngine& engine = set_engine(set);
+  SetEngine& engine = set_engine(set, request.name);
   std::shared_ptr<Submission> submission;
   if (single_node_) {
     std::unique_lock lock(drive_lock_, std::try_to_lock);
