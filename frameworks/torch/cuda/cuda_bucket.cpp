@@ -67,7 +67,7 @@ class CudaBucket final : public GradientBucket {
     }
     // Freed in the order of the stream that has read them: LibTorch reuses memory in that order.
     for (const at::Tensor& source : sources_) keep_for_stream(source, stream.stream());
-    stored_.clear();
+    for (Pieces& list : stored_) list.pieces.clear();
     sources_.clear();
     streams_.clear();
   }

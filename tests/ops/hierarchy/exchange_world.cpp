@@ -1,6 +1,7 @@
 #include "tests/ops/hierarchy/exchange_world.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <optional>
 #include <stdexcept>
@@ -212,13 +213,15 @@ std::vector<std::vector<ExchangeOutcome>> ExchangeWorld::run_in_steps(
 std::vector<std::vector<ExchangeOutcome>> ExchangeWorld::run_in_threads(
     const std::vector<ExchangeOperation>& operations) {
   auto bound = bind(operations);
-  std::vector<std::exception_ptr> failures(ranks_.size());
+  std::atomic<bool> failed{false};
+  std::exception_ptr failure;  // the first one
   const auto run = [&](int rank) {
     Pipeline& pipeline = *ranks_[at(rank)]->pipeline;
     for (std::size_t i = 0; i < operations.size(); ++i) {
       pipeline.start(unit_for(bound[i], operations[i], rank));
     }
     while (pipeline.completed() < units_before_ + operations.size()) {
+      require(!failed, "another rank has failed");
       if (!pipeline.advance()) std::this_thread::yield();
       retire(bound, rank);
     }
@@ -231,14 +234,12 @@ std::vector<std::vector<ExchangeOutcome>> ExchangeWorld::run_in_threads(
         try {
           run(rank);
         } catch (...) {
-          failures[at(rank)] = std::current_exception();
+          if (!failed.exchange(true)) failure = std::current_exception();
         }
       });
     }
   }
-  for (const auto& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  if (failure) std::rethrow_exception(failure);
   return outcomes(bound);
 }
 
