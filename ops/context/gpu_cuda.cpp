@@ -46,7 +46,8 @@ class CudaGpu final : public Gpu {
         events_(cuda_runtime(), kEvents),
         watch_(cuda_runtime(), index, communicator_, events_, settings.device_timeout, now),
         port_(cuda_runtime(), nccl_library(), index, communicator_, events_, watch_),
-        group_(options, cuda_runtime(), nccl_library(), communicator_, watch_) {
+        launches_(cuda_runtime(), nccl_library(), index, communicator_, watch_),
+        group_(options, launches_) {
     if (!options.device_staging || !messages) return;
     cross_.emplace(cuda_runtime(), events_, options, *messages, cross_options(settings));
   }
@@ -69,6 +70,7 @@ class CudaGpu final : public Gpu {
   EventPool events_;
   DeviceWatch watch_;
   NcclDevice port_;
+  NcclLaunches launches_;
   NcclGroup group_;
   std::optional<DeviceCross> cross_;
 };

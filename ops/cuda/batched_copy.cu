@@ -18,13 +18,15 @@ constexpr int kBlocksPerMultiprocessor = 4;
 constexpr int kBlocksPerMultiprocessor = 6;
 #endif
 
-/// The bits of an element of no arithmetic type: copied as they are.
+/// The bits of an element of no arithmetic type: copied as they are. As a bool: whether they are 0.
 template <class T>
 constexpr bool kIsBits = std::is_unsigned_v<T>;
 
 template <class Source, class Target>
 __device__ Target converted(Source value, double scale) {
-  if constexpr (kIsBits<Source>) {
+  if constexpr (std::is_same_v<Target, bool>) {
+    return value != 0;
+  } else if constexpr (kIsBits<Source>) {
     return value;
   } else if constexpr (std::is_same_v<Source, double> || std::is_same_v<Target, double>) {
     return rounded<Target>(static_cast<double>(widened(value)) * scale);
@@ -177,6 +179,10 @@ cudaError_t copy_bits(const BatchedCopy& copy, cudaStream_t stream) {
 cudaError_t batched_copy(const BatchedCopy& copy, cudaStream_t stream) {
   if (copy.source_type == copy.target_type && copy.scale == 1.0) {
     return copy_bits(copy, stream);
+  }
+  if (copy.source_type == DataType::uint8 && copy.target_type == DataType::boolean) {
+    return copy.scale == 1.0 ? copy_pieces<std::uint8_t, bool>(copy, stream)
+                             : cudaErrorInvalidValue;
   }
   switch (copy.source_type) {
     case DataType::float16:

@@ -13,7 +13,7 @@
 namespace hora {
 
 /// `elements` values from `source` to `target`; a null source stands for zeros. Both aligned to
-/// their element size; pieces do not overlap.
+/// their element size; pieces do not overlap, but a piece may be its own target.
 struct CopyPiece {
   const void* source = nullptr;
   void* target = nullptr;
@@ -21,8 +21,9 @@ struct CopyPiece {
 };
 
 /// target[i] = convert(source[i] * scale), for every piece, in one kernel (several where there are
-/// many pieces). Equal types with scale 1 are copied bit by bit, whatever the type; otherwise both
-/// must be floating-point types, and the product is rounded once to nearest even.
+/// many pieces). Equal types with scale 1 are copied bit by bit, whatever the type. From uint8 to
+/// boolean, unscaled, every byte but 0 becomes 1. Otherwise both must be floating-point types, and
+/// the product is rounded once to nearest even.
 struct BatchedCopy {
   std::span<const CopyPiece> pieces;
   DataType source_type = DataType::float32;
@@ -30,15 +31,16 @@ struct BatchedCopy {
   double scale = 1.0;
 };
 
-/// output[i] = round((inputs[0][i] + inputs[1][i] + ..) * scale), i in [0, count): the bits of
+/// output[i] = round((inputs[0][i] op inputs[1][i] op ..) * scale), i in [0, count): the bits of
 /// ops/local's reduce() but for a NaN's payload, so in the order of the inputs, in the element type
-/// (float16 and bfloat16: in float32, rounded once), integers wrapping and not scaled. One input
-/// without scale is copied bit by bit. The output may be one of the inputs; all are aligned to the
-/// element size.
+/// (float16 and bfloat16: in float32, rounded once), integers wrapping and not scaled, booleans by
+/// their truth. One input without scale, unless of booleans, is copied bit by bit. The output may
+/// be one of the inputs; all are aligned to the element size. Not for Adasum.
 struct DeviceReduction {
   static constexpr std::size_t kMaximumInputs = 480;  ///< as many fit into a kernel's parameters
 
   DataType type = DataType::float32;
+  ReduceOp op = ReduceOp::sum;  ///< average: its factor is in `scale`
   std::span<const std::byte* const> inputs;
   std::byte* output = nullptr;
   std::int64_t count = 0;

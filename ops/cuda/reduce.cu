@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/reduce.h"
@@ -58,13 +59,80 @@ struct Arithmetic<__half> : HalfArithmetic<__half> {};
 template <>
 struct Arithmetic<__nv_bfloat16> : HalfArithmetic<__nv_bfloat16> {};
 
-/// Two values become one. Integers are unsigned here, so that they wrap.
+/// A boolean: a byte of which every value but 0 is true.
+struct Truth {
+  std::uint8_t byte;
+};
+template <>
+struct Arithmetic<Truth> {
+  using Value = std::uint8_t;
+  static __device__ Value load(Truth stored) { return stored.byte != 0 ? 1 : 0; }
+  static __device__ Truth store(Value value) { return {value}; }
+  static __device__ Value scaled(Value value, double) { return value; }
+};
+
+/// Two truths, 0 or 1 each, become one.
+struct Or {
+  static __device__ std::uint8_t combine(std::uint8_t a, std::uint8_t b) { return a | b; }
+};
+struct And {
+  static __device__ std::uint8_t combine(std::uint8_t a, std::uint8_t b) { return a & b; }
+};
+
+/// Two values become one. Each operation says which one is meant for booleans, and as what it takes
+/// signed integers: as unsigned ones where they wrap.
 struct Sum {
+  using OfTruth = Or;
+  template <class Signed>
+  using Integer = std::make_unsigned_t<Signed>;
   static __device__ float combine(float a, float b) { return __fadd_rn(a, b); }
   static __device__ double combine(double a, double b) { return __dadd_rn(a, b); }
-  template <class Integer>
-  static __device__ Integer combine(Integer a, Integer b) {
-    return static_cast<Integer>(a + b);
+  template <class Unsigned>
+  static __device__ Unsigned combine(Unsigned a, Unsigned b) {
+    return static_cast<Unsigned>(a + b);
+  }
+};
+
+struct Product {
+  using OfTruth = And;
+  template <class Signed>
+  using Integer = std::make_unsigned_t<Signed>;
+  static __device__ float combine(float a, float b) { return __fmul_rn(a, b); }
+  static __device__ double combine(double a, double b) { return __dmul_rn(a, b); }
+  template <class Unsigned>
+  static __device__ Unsigned combine(Unsigned a, Unsigned b) {
+    return static_cast<Unsigned>(1U * a * b);  // never in a signed type, as short ones would be
+  }
+};
+
+/// Whether `b` is taken though no less and no more than `a`, as in ops/local (operations.h): NaN
+/// where one is, and -0 below +0.
+template <class Value>
+__device__ bool is_chosen_last(Value a, Value b, bool negative_wins) {
+  if constexpr (std::is_floating_point_v<Value>) {
+    return b != b || (a == b && signbit(negative_wins ? b : a));
+  } else {
+    return false;
+  }
+}
+
+struct Minimum {
+  using OfTruth = And;
+  template <class Signed>
+  using Integer = Signed;
+  template <class Value>
+  static __device__ Value combine(Value a, Value b) {
+    return b < a || is_chosen_last(a, b, true) ? b : a;
+  }
+};
+
+struct Maximum {
+  using OfTruth = Or;
+  template <class Signed>
+  using Integer = Signed;
+  template <class Value>
+  static __device__ Value combine(Value a, Value b) {
+    return a < b || is_chosen_last(a, b, false) ? b : a;
   }
 };
 
@@ -161,6 +229,9 @@ cudaError_t reduce_elements(const DeviceReduction& reduction, cudaStream_t strea
              : launch_groups<T, Operation, 1>(launch, stream);
 }
 
+template <class Operation, class Signed>
+using Integer = typename Operation::template Integer<Signed>;
+
 /// In the order of DataType.
 template <class Operation>
 cudaError_t reduce_by(const DeviceReduction& reduction, cudaStream_t stream) {
@@ -174,17 +245,23 @@ cudaError_t reduce_by(const DeviceReduction& reduction, cudaStream_t stream) {
     case DataType::float64:
       return reduce_elements<double, Operation>(reduction, stream);
     case DataType::int32:
-      return reduce_elements<std::uint32_t, Operation>(reduction, stream);
+      return reduce_elements<Integer<Operation, std::int32_t>, Operation>(reduction, stream);
     case DataType::int64:
-      return reduce_elements<std::uint64_t, Operation>(reduction, stream);
+      return reduce_elements<Integer<Operation, std::int64_t>, Operation>(reduction, stream);
     case DataType::uint8:
       return reduce_elements<std::uint8_t, Operation>(reduction, stream);
+    case DataType::int8:
+      return reduce_elements<Integer<Operation, std::int8_t>, Operation>(reduction, stream);
+    case DataType::int16:
+      return reduce_elements<Integer<Operation, std::int16_t>, Operation>(reduction, stream);
+    case DataType::boolean:
+      return reduce_elements<Truth, typename Operation::OfTruth>(reduction, stream);
   }
   return cudaErrorInvalidValue;
 }
 
 bool is_copy(const DeviceReduction& reduction) {
-  return reduction.inputs.size() == 1 &&
+  return reduction.inputs.size() == 1 && reduction.type != DataType::boolean &&
          (reduction.scale == 1.0 || !is_floating_point(reduction.type));
 }
 
@@ -202,7 +279,20 @@ cudaError_t device_reduce(const DeviceReduction& reduction, cudaStream_t stream)
                            static_cast<std::size_t>(reduction.count) * size_of(reduction.type),
                            cudaMemcpyDeviceToDevice, stream);
   }
-  return reduce_by<Sum>(reduction, stream);
+  switch (reduction.op) {
+    case ReduceOp::sum:
+    case ReduceOp::average:
+      return reduce_by<Sum>(reduction, stream);
+    case ReduceOp::min:
+      return reduce_by<Minimum>(reduction, stream);
+    case ReduceOp::max:
+      return reduce_by<Maximum>(reduction, stream);
+    case ReduceOp::product:
+      return reduce_by<Product>(reduction, stream);
+    case ReduceOp::adasum:
+      break;
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace hora

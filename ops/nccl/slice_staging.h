@@ -56,8 +56,8 @@ class PinnedStaging final : public SliceStaging {
     Event left;        ///< the chunk has been read
   };
   const CudaFunctions& cuda_;
-  Stream download_;
-  Stream upload_;
+  CudaStream download_;
+  CudaStream upload_;
   std::vector<Slot> slots_;
 };
 

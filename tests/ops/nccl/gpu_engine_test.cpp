@@ -37,11 +37,12 @@ std::string layout_name(const testing::TestParamInfo<Layout>& info) {
                                                               : "_gpu_ring");
 }
 
-/// Small whole numbers, whose sums are exact in every type.
-Bytes whole_numbers(DataType type, std::int64_t count, Random& random) {
+/// Small whole numbers, whose sums are exact in every type; so are products of up to 4 of them in
+/// floating-point types, if they are below 4.
+Bytes whole_numbers(DataType type, std::int64_t count, Random& random, int below = 12) {
   Bytes bytes(static_cast<std::size_t>(count) * size_of(type));
   for (std::int64_t i = 0; i < count; ++i) {
-    const int value = static_cast<int>(random() % 12);
+    const int value = static_cast<int>(random() % static_cast<std::uint64_t>(below));
     std::byte* const at = bytes.data() + static_cast<std::size_t>(i) * size_of(type);
     const auto put = [&](auto typed) { std::memcpy(at, &typed, sizeof typed); };
     switch (type) {
@@ -73,7 +74,7 @@ Bytes whole_numbers(DataType type, std::int64_t count, Random& random) {
         put(static_cast<std::int16_t>(value));
         break;
       case DataType::boolean:
-        put(value % 2 != 0);
+        put(static_cast<std::uint8_t>(value % 3 == 0 ? 0 : value));  // true is not 1 alone
         break;
     }
   }
@@ -82,7 +83,8 @@ Bytes whole_numbers(DataType type, std::int64_t count, Random& random) {
 
 constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
                                DataType::float64, DataType::int32,    DataType::int64,
-                               DataType::uint8,   DataType::int8};
+                               DataType::uint8,   DataType::int8,     DataType::boolean};
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
 class GpuEngine : public testing::TestWithParam<Layout> {
  protected:
@@ -113,7 +115,16 @@ struct Step {
   DataType type;
   ReduceOp op;
   int root;
-  std::vector<Bytes> values;  ///< by rank
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::vector<Bytes> values = {};  ///< by rank
+
+  Signature signature(const DeviceTensor& tensor) const {
+    Signature result = tensor.signature(kind, op, root);
+    result.prescale = prescale;
+    result.postscale = postscale;
+    return result;
+  }
 };
 
 std::vector<Step> random_program(int ranks, std::size_t steps, Random& random) {
@@ -122,16 +133,22 @@ std::vector<Step> random_program(int ranks, std::size_t steps, Random& random) {
     Step step;
     step.kind = random() % 4 == 0 ? OperationKind::broadcast : OperationKind::allreduce;
     step.type = kTypes[random() % std::size(kTypes)];
-    // The average of 4 ranks' whole numbers is exact as well.
+    // The average of 4 ranks' whole numbers is exact as well, and so are scales of powers of two.
     const bool averages = is_floating_point(step.type) && (ranks & (ranks - 1)) == 0;
-    step.op = step.kind == OperationKind::allreduce && averages && random() % 2 == 0
-                  ? ReduceOp::average
-                  : ReduceOp::sum;
+    step.op = ReduceOp::sum;
+    if (step.kind == OperationKind::allreduce) {
+      step.op = averages && random() % 3 == 0 ? ReduceOp::average : kOps[random() % 4];
+      if (is_floating_point(step.type) && random() % 2 == 0) {
+        step.prescale = random() % 2 == 0 ? -0.5 : 2.0;
+        step.postscale = random() % 2 == 0 ? 1.0 : 0.25;
+      }
+    }
     step.root = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
     const auto count =
         static_cast<std::int64_t>(random() % 8 == 0 ? random() % 3 : random() % 6000);
     for (int rank = 0; rank < ranks; ++rank) {
-      step.values.push_back(whole_numbers(step.type, count, random));
+      const int below = step.op == ReduceOp::product ? 4 : 12;
+      step.values.push_back(whole_numbers(step.type, count, random, below));
     }
     program.push_back(std::move(step));
   }
@@ -163,7 +180,7 @@ TEST_P(GpuEngine, GivesTheCpuPathsBytesInAnyOrder) {
       std::vector<std::shared_ptr<Submission>> submissions;
       for (const std::size_t i : sequence) {
         const Step& step = program[i];
-        Signature signature = tensors[i]->signature(step.kind, step.op, step.root);
+        Signature signature = step.signature(*tensors[i]);
         submissions.push_back(engine.submit("gpu" + std::to_string(i), signature,
                                             tensors[i]->data(), tensors[i]->stream()));
         signature.device = DeviceKind::cpu;
@@ -171,9 +188,8 @@ TEST_P(GpuEngine, GivesTheCpuPathsBytesInAnyOrder) {
       }
       for (const auto& submission : submissions) engine.wait(*submission);
       for (std::size_t i = 0; i < program.size(); ++i) {
-        ASSERT_EQ(tensors[i]->read(), host[i])
-            << "rank " << rank << ", tensor " << i << ", "
-            << to_string(tensors[i]->signature(program[i].kind, program[i].op, program[i].root));
+        ASSERT_EQ(tensors[i]->read(), host[i]) << "rank " << rank << ", tensor " << i << ", "
+                                               << to_string(program[i].signature(*tensors[i]));
       }
     }
   });

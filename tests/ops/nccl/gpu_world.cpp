@@ -18,13 +18,15 @@ struct GpuWorld::Rank {
         events(gpu.cuda(), 16),  // as in ops/context: two for each collective under way
         watch(gpu.cuda(), options.device, communicator, events, settings.device_timeout, now),
         port(gpu.cuda(), gpu.nccl(), options.device, communicator, events, watch),
-        group(options, gpu.cuda(), gpu.nccl(), communicator, watch) {}
+        launches(gpu.cuda(), gpu.nccl(), options.device, communicator, watch),
+        group(options, launches) {}
   /// As the owner in ops/context: freeing memory waits for what may never come to an end.
   ~Rank() { communicator.abort(); }
   NcclCommunicator communicator;
   EventPool events;
   DeviceWatch watch;
   NcclDevice port;
+  NcclLaunches launches;
   NcclGroup group;
   std::optional<DeviceCross> cross;
 };

@@ -76,7 +76,7 @@ class DeviceTensor {
  private:
   FakeGpu& gpu_;
   DataType type_;
-  Stream stream_;
+  CudaStream stream_;
   DeviceMemory device_;
   PinnedMemory host_;
 };

@@ -75,6 +75,10 @@ bool bit_by_bit(const BatchedCopy& copy) {
   return copy.source_type == copy.target_type && copy.scale == 1.0;
 }
 
+bool to_truth(const BatchedCopy& copy) {
+  return copy.source_type == DataType::uint8 && copy.target_type == DataType::boolean;
+}
+
 bool aligned(const void* memory, DataType type) {
   return reinterpret_cast<std::uintptr_t>(memory) % size_of(type) == 0;
 }
@@ -82,7 +86,7 @@ bool aligned(const void* memory, DataType type) {
 }  // namespace
 
 bool valid(const BatchedCopy& copy) {
-  const bool types = bit_by_bit(copy) ||
+  const bool types = bit_by_bit(copy) || (to_truth(copy) && copy.scale == 1.0) ||
                      (is_floating_point(copy.source_type) && is_floating_point(copy.target_type));
   return types && std::ranges::all_of(copy.pieces, [&](const CopyPiece& piece) {
            return piece.elements >= 0 && aligned(piece.source, copy.source_type) &&
@@ -100,7 +104,10 @@ void run(const BatchedCopy& copy) {
     if (source == nullptr) {
       std::memset(target, 0, elements * target_bytes);
     } else if (bit_by_bit(copy)) {
-      std::memcpy(target, source, elements * target_bytes);
+      std::memmove(target, source, elements * target_bytes);
+    } else if (to_truth(copy)) {
+      std::transform(source, source + elements, target,
+                     [](std::byte byte) { return std::byte(byte != std::byte{0}); });
     } else {
       for (std::size_t i = 0; i < elements; ++i) {
         const Wide value = load(copy.source_type, source + i * source_bytes);

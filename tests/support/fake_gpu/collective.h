@@ -24,7 +24,7 @@ struct Collective {
   void* receive = nullptr;
   std::size_t count = 0;  ///< as the call's argument: per rank for reduce_scatter and all_gather
   DataType type = DataType::float32;
-  bool average = false;
+  ReduceOp op = ReduceOp::sum;
   int root = 0;
   int rank = 0;
   int ranks = 1;
@@ -36,11 +36,13 @@ struct Collective {
 };
 
 std::optional<DataType> from_nccl(ncclDataType_t type);
+std::optional<ReduceOp> from_nccl(ncclRedOp_t op);
 
 /// Says how ranks disagree; empty where they do not. Parts by rank.
 std::string disagreement(std::span<const Collective> parts);
 
-/// Sums in rank order, rounded as hora::reduce does.
+/// Reduces in rank order, rounded as hora::reduce does (also where a NaN is among minima and
+/// maxima, which NCCL leaves out).
 void perform(std::span<const Collective> parts);
 
 }  // namespace hora::test

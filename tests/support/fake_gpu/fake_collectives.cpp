@@ -60,11 +60,12 @@ ncclResult_t FakeNccl::validate(const Comm& comm, Collective& part, ncclDataType
     return error;
   }
   const std::optional<DataType> known = from_nccl(type);
-  if (!known || (op != ncclSum && op != ncclAvg) || (op == ncclAvg && !is_floating_point(*known))) {
+  const std::optional<ReduceOp> operation = from_nccl(op);
+  if (!known || !operation || (op == ncclAvg && !is_floating_point(*known))) {
     return wrong(comm, "a type or operation that hora does not use");
   }
   part.type = *known;
-  part.average = op == ncclAvg;
+  part.op = *operation;
   part.rank = comm->rank;
   part.ranks = comm->clique->size();
   if (part.root < 0 || part.root >= part.ranks) {
