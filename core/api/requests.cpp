@@ -197,4 +197,12 @@ Request request(const Context& context, const TensorView& tensor,
   return result;
 }
 
+void check_path(const Request& request, ProcessSet set) {
+  const Signature& signature = request.signature;
+  if (set == 0 || signature.device == DeviceKind::cpu || is_exchange(signature.kind)) return;
+  refuse(request.name,
+         std::string(name_of(signature.kind)) + " on " + std::string(name_of(signature.device)) +
+             " is for process set 0; in set " + std::to_string(set) + " give it a tensor on cpu");
+}
+
 }  // namespace hora

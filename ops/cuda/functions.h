@@ -77,6 +77,8 @@ struct CudaFunctions {
   std::function<cudaError_t(void*)> free_host;
   std::function<cudaError_t(void**, std::size_t)> malloc;
   std::function<cudaError_t(void*)> free;
+  std::function<cudaError_t(void**, std::size_t, cudaStream_t)> malloc_async;
+  std::function<cudaError_t(void*, cudaStream_t)> free_async;
   std::function<cudaError_t(void* target, const void* source, std::size_t, cudaMemcpyKind,
                             cudaStream_t)>
       memcpy_async;

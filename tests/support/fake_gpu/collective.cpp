@@ -8,19 +8,23 @@
 namespace hora::test {
 namespace {
 
-bool rooted(CollectiveKind kind) {
-  return kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce;
+bool rooted(const Collective& part) {
+  return part.kind == CollectiveKind::broadcast || part.kind == CollectiveKind::reduce ||
+         part.is_transfer();
 }
 
-bool reduces(CollectiveKind kind) {
-  return kind != CollectiveKind::all_gather && kind != CollectiveKind::broadcast;
+bool reduces(const Collective& part) {
+  return part.kind != CollectiveKind::all_gather && part.kind != CollectiveKind::broadcast &&
+         !part.is_transfer();
 }
 
 bool receives(const Collective& part) {
+  if (part.is_transfer()) return part.kind == CollectiveKind::recv;
   return part.kind != CollectiveKind::reduce || part.rank == part.root;
 }
 
 bool sends(const Collective& part) {
+  if (part.is_transfer()) return part.kind == CollectiveKind::send;
   return part.kind != CollectiveKind::broadcast || part.rank == part.root;
 }
 
@@ -59,6 +63,10 @@ const char* name_of(CollectiveKind kind) {
       return "broadcast";
     case CollectiveKind::reduce:
       return "reduce";
+    case CollectiveKind::send:
+      return "send";
+    case CollectiveKind::recv:
+      return "recv";
   }
   return "unknown";
 }
@@ -82,11 +90,11 @@ std::size_t Collective::receive_bytes() const {
 std::string Collective::text() const {
   std::string text = std::string(name_of(kind)) + " of " + std::to_string(count) + " " +
                      std::string(hora::name_of(type));
-  if (reduces(kind)) {
+  if (reduces(*this)) {
     text += ", " + std::string(hora::name_of(op));
   }
-  if (rooted(kind)) {
-    text += ", root " + std::to_string(root);
+  if (rooted(*this)) {
+    text += (is_transfer() ? ", peer " : ", root ") + std::to_string(root);
   }
   return text;
 }
@@ -171,6 +179,9 @@ void perform(std::span<const Collective> parts) {
       return;
     case CollectiveKind::reduce:
       return combine(parts, 0, std::span(outputs).subspan(static_cast<std::size_t>(any.root), 1));
+    case CollectiveKind::send:
+    case CollectiveKind::recv:
+      return;  // NcclWorld::transfer
   }
 }
 

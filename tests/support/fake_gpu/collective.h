@@ -12,7 +12,7 @@
 
 namespace hora::test {
 
-enum class CollectiveKind { all_reduce, reduce_scatter, all_gather, broadcast, reduce };
+enum class CollectiveKind { all_reduce, reduce_scatter, all_gather, broadcast, reduce, send, recv };
 
 /// The name of the member of NcclFunctions.
 const char* name_of(CollectiveKind kind);
@@ -25,12 +25,14 @@ struct Collective {
   std::size_t count = 0;  ///< as the call's argument: per rank for reduce_scatter and all_gather
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;
-  int root = 0;
+  int root = 0;  ///< of send and recv: the peer
   int rank = 0;
   int ranks = 1;
 
   std::size_t send_bytes() const;
   std::size_t receive_bytes() const;
+  /// Between two ranks alone.
+  bool is_transfer() const { return kind == CollectiveKind::send || kind == CollectiveKind::recv; }
   /// "all_reduce of 5 float32, sum".
   std::string text() const;
 };
