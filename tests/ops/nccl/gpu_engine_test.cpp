@@ -5,8 +5,8 @@
 #include <cstring>
 #include <random>
 
-#include "ops/local/kernels.h"
 #include "tests/ops/nccl/gpu_world.h"
+#include "tests/ops/nccl/whole_numbers.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -15,6 +15,7 @@ namespace {
 using test::DeviceTensor;
 using test::GpuWorld;
 using test::GpuWorldOptions;
+using test::whole_numbers;
 
 using Random = std::mt19937_64;
 using Bytes = std::vector<std::byte>;
@@ -35,50 +36,6 @@ std::string layout_name(const testing::TestParamInfo<Layout>& info) {
   return name + (layout.small_message > 0                     ? "_gpu_dissemination"
                  : layout.algorithm == CrossAlgorithm::direct ? "_gpu_direct"
                                                               : "_gpu_ring");
-}
-
-/// Small whole numbers, whose sums are exact in every type; so are products of up to 4 of them in
-/// floating-point types, if they are below 4.
-Bytes whole_numbers(DataType type, std::int64_t count, Random& random, int below = 12) {
-  Bytes bytes(static_cast<std::size_t>(count) * size_of(type));
-  for (std::int64_t i = 0; i < count; ++i) {
-    const int value = static_cast<int>(random() % static_cast<std::uint64_t>(below));
-    std::byte* const at = bytes.data() + static_cast<std::size_t>(i) * size_of(type);
-    const auto put = [&](auto typed) { std::memcpy(at, &typed, sizeof typed); };
-    switch (type) {
-      case DataType::float16:
-        put(to_float16(static_cast<float>(value)));
-        break;
-      case DataType::bfloat16:
-        put(to_bfloat16(static_cast<float>(value)));
-        break;
-      case DataType::float32:
-        put(static_cast<float>(value));
-        break;
-      case DataType::float64:
-        put(static_cast<double>(value));
-        break;
-      case DataType::int32:
-        put(static_cast<std::int32_t>(value));
-        break;
-      case DataType::int64:
-        put(static_cast<std::int64_t>(value));
-        break;
-      case DataType::uint8:
-        put(static_cast<std::uint8_t>(value));
-        break;
-      case DataType::int8:
-        put(static_cast<std::int8_t>(value));
-        break;
-      case DataType::int16:
-        put(static_cast<std::int16_t>(value));
-        break;
-      case DataType::boolean:
-        put(static_cast<std::uint8_t>(value % 3 == 0 ? 0 : value));  // true is not 1 alone
-        break;
-    }
-  }
-  return bytes;
 }
 
 constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
