@@ -75,7 +75,8 @@ TEST(FakeTransfers, LengthsThatDifferAreSeen) {
     } else {
       rank.recv(0, 5, 0);
     }
-    rank.finish();
+    EXPECT_EQ(rank.gpu.cuda().stream_synchronize(rank.stream.get()), cudaSuccess);
+    EXPECT_THROW(rank.communicator.check_async(), std::exception);
   });
   EXPECT_THAT(ranks.world.errors(), ElementsAre(HasSubstr("send of 4 uint8, peer 1")));
 }
