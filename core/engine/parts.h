@@ -61,8 +61,9 @@ struct EngineParts {
   SetParts world;
   int rank = 0;  ///< world rank
   Settings settings;
-  DevicePort* device = nullptr;  ///< where this process has one
-  int device_index = 0;          ///< which one that is
+  DevicePort* device = nullptr;       ///< where this process has one
+  DeviceHeap* device_heap = nullptr;  ///< likewise
+  int device_index = 0;               ///< which one that is
   SetFactory* sets = nullptr;
   Tracer trace = {};
 };

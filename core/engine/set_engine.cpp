@@ -40,14 +40,22 @@ void SetEngine::stage(Submission& submission, const Request& request, Caller cal
   }
   if (is_exchange(submission.signature.kind)) return stage_exchange(submission, request);
   submission.bytes = submission.signature.bytes();
-  stage_data(submission, request.data, caller);
+  if (submission.signature.device != DeviceKind::cpu) {
+    stage_device_data(submission, request.data);
+  } else {
+    stage_host_data(submission, request.data, caller);
+  }
 }
 
 void SetEngine::stage_exchange(Submission& submission, const Request& request) {
   submission.bytes = request.bytes;
   submission.result = request.result;
-  // Not at the caller's risk: peers read my input while I wait.
-  stage_data(submission, request.data, Caller::goes_on);
+  if (submission.signature.device != DeviceKind::cpu && !request.staged) {
+    stage_device_data(submission, request.data);
+  } else {
+    // Not at the caller's risk: peers read my input while I wait.
+    stage_host_data(submission, request.data, Caller::goes_on);
+  }
   const NodeMemory::Block header =
       parts_.memory->allocate(ExchangeHeader::bytes_for(request.rows.size()));
   submission.header = header.data;
@@ -55,12 +63,12 @@ void SetEngine::stage_exchange(Submission& submission, const Request& request) {
   submission.location = header.location;
 }
 
-void SetEngine::stage_data(Submission& submission, std::byte* data, Caller caller) {
-  if (submission.signature.device != DeviceKind::cpu) {
-    submission.block = data;
-    submission.work = shared_.device->begin(submission.stream);
-    return;
-  }
+void SetEngine::stage_device_data(Submission& submission, std::byte* data) {
+  submission.block = data;
+  submission.work = shared_.device->begin(submission.stream);
+}
+
+void SetEngine::stage_host_data(Submission& submission, std::byte* data, Caller caller) {
   if (submission.bytes == 0) return;
   if (const auto location = parts_.memory->find(data, submission.bytes)) {
     submission.block = data;

@@ -102,7 +102,8 @@ class SetEngine {
   // submitting
   void stage(Submission& submission, const Request& request, Caller caller);
   void stage_exchange(Submission& submission, const Request& request);
-  void stage_data(Submission& submission, std::byte* data, Caller caller);
+  void stage_device_data(Submission& submission, std::byte* data);
+  void stage_host_data(Submission& submission, std::byte* data, Caller caller);
   Range direct_slice(const Submission& submission) const;
   void announce(const std::shared_ptr<Submission>& submission);
   NodeBoard::Arrival arrive(Id id, Location where);

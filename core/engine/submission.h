@@ -47,6 +47,7 @@ struct Request {
   std::size_t bytes = 0;
   std::vector<std::int64_t> rows = {};
   std::shared_ptr<ExchangeResult> result = nullptr;
+  bool staged = false;  ///< `data` is host memory, though the tensor is on a device
   /// What the node's ranks are told instead of where `data` lies.
   std::optional<Location> location = std::nullopt;
 };

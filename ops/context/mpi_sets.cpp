@@ -32,7 +32,7 @@ class MpiSetTransport final : public SetTransport {
     if (board_) {
       path_.emplace(ground_, id_, topology_, memory_, std::move(*board_), communicators_[0],
                     communicators_[1]);
-      path_->connect(nullptr, nullptr);
+      path_->connect(nullptr, nullptr, nullptr);
     }
     return true;
   }

@@ -42,9 +42,10 @@ MpiTransport::MpiTransport(int* argc, char*** argv)
   gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, ground, 0), settings_,
                   path_->messages());
   if (gpu_) {
-    path_->connect(&gpu_->group(), gpu_->cross());
+    const GpuGroups groups = gpu_->groups();
+    path_->connect(groups.local, groups.exchange, groups.cross);
   } else {
-    path_->connect(nullptr, nullptr);
+    path_->connect(nullptr, nullptr, nullptr);
   }
   sets_.emplace(ground, node_.topology,
                 node_.topology.nodes() > 1 ? Communicator::world() : Communicator(),
@@ -100,6 +101,7 @@ EngineParts MpiTransport::parts() {
           .rank = world_.rank(),
           .settings = settings_,
           .device = gpu_ ? &gpu_->port() : nullptr,
+          .device_heap = gpu_ ? &gpu_->heap() : nullptr,
           .device_index = gpu_ ? gpu_->index() : 0,
           .sets = &*sets_,
           .trace = Tracer(&trace_)};

@@ -63,7 +63,7 @@ class SetPath {
   /// Of my cross group; null where I have none.
   PointToPoint* messages() { return messages_ ? &*messages_ : nullptr; }
   /// The groups for tensors on this rank's device; null: none, and host memory's cross group.
-  void connect(LocalGroup* device, CrossGroup* device_cross);
+  void connect(LocalGroup* device, ExchangeGroup* device_exchange, CrossGroup* device_cross);
   /// Once connected.
   SetParts parts();
   /// Before the communicators go.

@@ -19,7 +19,7 @@ constexpr int kBlocksPerMultiprocessor = 4;
 constexpr int kBlocksPerMultiprocessor = 6;
 #endif
 
-/// The bits of an element of no arithmetic type: copied as they are.
+/// The bits of an element of no arithmetic type: copied as they are. As a bool: whether they are 0.
 template <class T>
 constexpr bool kIsBits = std::is_unsigned_v<T>;
 
@@ -37,7 +37,9 @@ class Converter {
         limit_(static_cast<Wide<Source, Target>>(arithmetic.limit)) {}
 
   __device__ Target operator()(Source value) {
-    if constexpr (kIsBits<Source>) {
+    if constexpr (std::is_same_v<Target, bool>) {
+      return value != 0;
+    } else if constexpr (kIsBits<Source>) {
       return value;
     } else {
       const auto product = static_cast<Wide<Source, Target>>(widened(value)) * scale_;
@@ -224,6 +226,10 @@ cudaError_t copy_bits(const BatchedCopy& copy, cudaStream_t stream) {
 cudaError_t batched_copy(const BatchedCopy& copy, cudaStream_t stream) {
   if (is_plain(copy)) {
     return copy_bits(copy, stream);
+  }
+  if (copy.source_type == DataType::uint8 && copy.target_type == DataType::boolean) {
+    return copy.scale == 1.0 ? copy_pieces<std::uint8_t, bool>(copy, stream)
+                             : cudaErrorInvalidValue;
   }
   switch (copy.source_type) {
     case DataType::float16:

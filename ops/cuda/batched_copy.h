@@ -13,10 +13,9 @@ namespace hora {
 /// converted, a piece has a negative count, no target, or addresses not aligned to its types, or
 /// the flag is not aligned to the target's type.
 ///
-/// Values are multiplied in float64 where one of the types is float64, else in float32, and then
-/// rounded to the target's type, to nearest even. Zeros that a null source stands for are not
-/// multiplied.
-/// Any thread; the stream's device must be current.
+/// Values that are scaled or converted are multiplied in float64 where one of the types is float64,
+/// else in float32, and then rounded to the target's type, to nearest even. Zeros that a null
+/// source stands for are not multiplied. Any thread; the stream's device must be current.
 cudaError_t batched_copy(const BatchedCopy& copy, cudaStream_t stream);
 
 }  // namespace hora

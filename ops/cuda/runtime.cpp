@@ -36,6 +36,10 @@ const CudaFunctions& cuda_runtime() {
       .free_host = cudaFreeHost,
       .malloc = cudaMalloc,
       .free = cudaFree,
+      // An overload in C++.
+      .malloc_async = [](void** data, std::size_t bytes,
+                         cudaStream_t stream) { return cudaMallocAsync(data, bytes, stream); },
+      .free_async = cudaFreeAsync,
       .memcpy_async = cudaMemcpyAsync,
       .memset_async = cudaMemsetAsync,
       .batched_copy = batched_copy,

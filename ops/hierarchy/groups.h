@@ -1,4 +1,4 @@
-/// The two interfaces that the hierarchy is built from. Every call starts work and returns its
+/// The interfaces that the hierarchy is built from. Every call starts work and returns its
 /// Completion; none blocks. Thread rule: the thread that holds the engine's lock.
 #pragma once
 
@@ -40,6 +40,15 @@ class LocalGroup {
   virtual Completion reduce_scatter(const ChunkPart& part) = 0;
   /// My slice from staging to all local ranks.
   virtual Completion all_gather(const ChunkPart& part) = 0;
+};
+
+/// Exchanges of tensors on the devices of one node, which all its ranks start in the same order.
+class ExchangeGroup {
+ public:
+  virtual ~ExchangeGroup() = default;
+  /// My part of the exchange, with memory for the result from unit.exchange.result. The unit stays
+  /// until completion, which may come before the device has done it (DeviceWork).
+  virtual Completion run(const BoundUnit& unit) = 0;
 };
 
 /// The ranks of one local rank, one in each node: index in the group = node index. By MPI.

@@ -26,11 +26,11 @@ Pipeline::Pipeline(const PipelineOptions& options, NodeBoard& board, NodeMemory&
 }
 
 void Pipeline::start(BoundUnit unit) {
-  if (is_exchange(unit.unit.kind) && unit.unit.device != DeviceKind::cpu) {
+  if (lacks_group(unit)) {
     throw Error(ErrorCode::invalid_argument, std::string(name_of(unit.unit.kind)) +
                                                  " of a tensor on " +
                                                  std::string(name_of(unit.unit.device)) +
-                                                 " is not possible yet: give it a tensor on cpu");
+                                                 " is not possible here: give it a tensor on cpu");
   }
   units_.push_back(std::make_unique<Entry>());
   Entry& entry = *units_.back();
@@ -38,6 +38,12 @@ void Pipeline::start(BoundUnit unit) {
   const bool on_cpu = entry.unit.unit.device == DeviceKind::cpu;
   entry.local = on_cpu ? locals_.memory : locals_.device;
   entry.cross = on_cpu ? crosses_.memory : crosses_.device;
+}
+
+/// A staged exchange has no work on the device: it is one of host memory.
+bool Pipeline::lacks_group(const BoundUnit& unit) const {
+  if (is_exchange(unit.unit.kind)) return !unit.work.empty() && !locals_.device_exchange;
+  return unit.unit.device != DeviceKind::cpu && !locals_.device;
 }
 
 std::uint64_t Pipeline::awaited() const {
@@ -65,12 +71,7 @@ bool Pipeline::run_in_node() {
     Entry& entry = *units_.front();
     if (!entry.running) {
       options_.trace.started(entry.unit.number);
-      if (is_exchange(entry.unit.unit.kind)) {
-        ExchangeRun run(entry.unit, site_, 0);
-        while (!run.complete()) run.advance();
-      } else {
-        entry.in_node = entry.local->run(entry.unit);
-      }
+      entry.in_node = start_in_node(entry);
       entry.running = true;
     }
     if (!entry.in_node.poll()) return any;
@@ -79,6 +80,15 @@ bool Pipeline::run_in_node() {
     any = true;
   }
   return any;
+}
+
+Completion Pipeline::start_in_node(Entry& entry) {
+  const BoundUnit& unit = entry.unit;
+  if (!is_exchange(unit.unit.kind)) return entry.local->run(unit);
+  if (!unit.work.empty()) return locals_.device_exchange->run(unit);
+  ExchangeRun run(unit, site_, 0);
+  while (!run.complete()) run.advance();
+  return {};
 }
 
 std::size_t Pipeline::chunks_of(const Entry& entry) const {

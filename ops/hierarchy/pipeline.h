@@ -29,10 +29,12 @@ struct PipelineOptions {
   std::size_t chunk_bytes = std::size_t{1} << 20;
 };
 
-/// The local groups of a node, by where a unit's memory lies. `device` is null where there is none.
+/// The local groups of a node, by where a unit's memory lies. `device` is null where there is none,
+/// and `device_exchange` also in jobs of several nodes.
 struct LocalGroups {
   LocalGroup* memory = nullptr;
   LocalGroup* device = nullptr;
+  ExchangeGroup* device_exchange = nullptr;
 };
 
 /// The cross groups of a rank, likewise; `device` null: as `memory`, which is null in jobs of one
@@ -59,7 +61,7 @@ class Pipeline final : public DataPath {
   Pipeline(const PipelineOptions& options, NodeBoard& board, NodeMemory& memory, LocalGroups locals,
            CrossGroups crosses);
 
-  /// Throws Error(invalid_argument) for an exchange of tensors on a device.
+  /// Throws Error(invalid_argument) for tensors on a device where there is no group for them.
   void start(BoundUnit unit) override;
   bool advance() override;
   std::uint64_t completed() const override { return board_.done_by_all(); }
@@ -89,7 +91,9 @@ class Pipeline final : public DataPath {
     Completion completion;
   };
 
+  bool lacks_group(const BoundUnit& unit) const;
   bool run_in_node();
+  Completion start_in_node(Entry& entry);
   bool feed();
   bool advance_exchange(Entry& entry);
   bool step(Chunk& chunk);

@@ -63,8 +63,8 @@ class PinnedStaging final : public SliceStaging {
   };
   const CudaFunctions& cuda_;
   DeviceTrace& trace_;
-  Stream download_;
-  Stream upload_;
+  CudaStream download_;
+  CudaStream upload_;
   std::vector<Slot> slots_;
 };
 

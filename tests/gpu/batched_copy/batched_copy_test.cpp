@@ -38,7 +38,7 @@ class BatchedCopyTest : public testing::Test {
   static void check(cudaError_t result) { cuda_check(device(), result, "a call of the test"); }
 
   static void transfer(std::byte* target, const std::byte* source, std::size_t bytes,
-                       const Stream& stream) {
+                       const CudaStream& stream) {
     check(device().memcpy_async(target, source, bytes, cudaMemcpyDefault, stream.get()));
     check(device().stream_synchronize(stream.get()));
   }
@@ -46,7 +46,7 @@ class BatchedCopyTest : public testing::Test {
   /// What the device makes of it: all bytes of the target block.
   static std::vector<std::byte> on_device(const std::vector<PieceShape>& shapes, const Arena& arena,
                                           const std::vector<std::byte>& source, BatchedCopy copy) {
-    const Stream stream(device(), 0);
+    const CudaStream stream(device(), 0);
     const DeviceMemory device_source(device(), arena.source_bytes);
     const DeviceMemory device_target(device(), arena.target_bytes);
     const PinnedMemory host(device(), std::max(arena.source_bytes, arena.target_bytes));
@@ -208,6 +208,10 @@ TEST_F(BatchedCopyTest, APieceMayBeItsOwnTarget) {
   EXPECT_EQ(std::memcmp(host.data(), values.data(), bytes), 0);
 }
 
+TEST_F(BatchedCopyTest, BytesBecomeTruths) {
+  compare(shapes_for(uint8, boolean), {{}, uint8, boolean, 1.0}, 0);
+}
+
 TEST_F(BatchedCopyTest, MorePiecesThanOneLaunchHolds) {
   std::vector<PieceShape> shapes;
   for (int i = 0; i < 5000; ++i) shapes.push_back({i % 9, i % 5, i % 3, i % 11 == 0});
@@ -222,7 +226,7 @@ TEST_F(BatchedCopyTest, OneLargePiece) {
 }
 
 TEST_F(BatchedCopyTest, RefusesWhatCannotBeCopied) {
-  const Stream stream(device(), 0);
+  const CudaStream stream(device(), 0);
   const DeviceMemory memory(device(), 256);
   const auto refused = [&](const CopyPiece& piece, DataType source, DataType target) {
     const std::array pieces = {piece};

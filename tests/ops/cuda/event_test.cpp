@@ -27,7 +27,7 @@ TEST_F(EventTest, AnEventThatWasNeverRecordedIsDone) {
 }
 
 TEST_F(EventTest, IsDoneWhenTheStreamGetsThere) {
-  const Stream stream(gpu_.cuda(), 0);
+  const CudaStream stream(gpu_.cuda(), 0);
   Event event(gpu_.cuda());
   gpu_.hold();
   event.record(stream.get());
@@ -39,8 +39,8 @@ TEST_F(EventTest, IsDoneWhenTheStreamGetsThere) {
 }
 
 TEST_F(EventTest, AnotherStreamWaitsWithoutTheHost) {
-  const Stream first(gpu_.cuda(), 0);
-  const Stream second(gpu_.cuda(), 0);
+  const CudaStream first(gpu_.cuda(), 0);
+  const CudaStream second(gpu_.cuda(), 0);
   Event before(gpu_.cuda());
   Event after(gpu_.cuda());
   gpu_.delay("event_record", std::chrono::milliseconds(20));
@@ -54,7 +54,7 @@ TEST_F(EventTest, AnotherStreamWaitsWithoutTheHost) {
 }
 
 TEST_F(EventTest, EveryCallIsChecked) {
-  const Stream stream(gpu_.cuda(), 0);
+  const CudaStream stream(gpu_.cuda(), 0);
   Event event(gpu_.cuda());
   for (const char* call :
        {"event_record", "event_query", "event_synchronize", "stream_wait_event"}) {

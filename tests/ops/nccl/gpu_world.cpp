@@ -6,8 +6,10 @@
 #include <thread>
 
 #include "ops/cuda/check.h"
+#include "ops/cuda/stream_heap.h"
 #include "ops/hierarchy/pipeline.h"
 #include "ops/nccl/device_cross.h"
+#include "ops/nccl/nccl_exchange.h"
 
 namespace hora::test {
 
@@ -18,14 +20,20 @@ struct GpuWorld::Rank {
         events(gpu.cuda(), 16),  // as in ops/context: two for each collective under way
         watch(gpu.cuda(), options.device, communicator, events, settings.device_timeout, now),
         port(gpu.cuda(), gpu.nccl(), options.device, communicator, events, watch),
-        group(options, gpu.cuda(), gpu.nccl(), communicator, watch) {}
+        launches(gpu.cuda(), gpu.nccl(), options.device, communicator, watch),
+        heap(gpu.cuda(), options.device, events, launches.stream()),
+        group(options, launches),
+        exchange(options.local_rank, options.local_size, launches, heap) {}
   /// As the owner in ops/context: freeing memory waits for what may never come to an end.
   ~Rank() { communicator.abort(); }
   NcclCommunicator communicator;
   EventPool events;
   DeviceWatch watch;
   NcclDevice port;
+  NcclLaunches launches;
+  StreamHeap heap;
   NcclGroup group;
+  NcclExchange exchange;
   std::optional<DeviceCross> cross;
 };
 
@@ -59,9 +67,10 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) {
       .settings = options.settings,
       .engine_threads = options.engine_threads,
       .device =
-          [this](int rank, int, int) {
+          [this, single_node = options.node_sizes.size() == 1](int rank, int, int) {
             Rank& own = *ranks_[static_cast<std::size_t>(rank)];
-            return RankDevice{&own.port, &own.group, own.cross ? &own.cross->group() : nullptr};
+            return RankDevice{&own.port, &own.group, single_node ? &own.exchange : nullptr,
+                              own.cross ? &own.cross->group() : nullptr};
           },
       .trace = options.trace});
 }
@@ -101,6 +110,10 @@ GpuWorld::~GpuWorld() {
 void GpuWorld::end() {
   world_.reset();
   ranks_.clear();
+}
+
+DeviceHeap& GpuWorld::heap(int rank) {
+  return ranks_[static_cast<std::size_t>(rank)]->heap;
 }
 
 DevicePort& GpuWorld::port(int rank) {

@@ -77,6 +77,10 @@ double limit_of(const BatchedCopy& copy) {
   return wide ? copy.limit : std::min(copy.limit, static_cast<double>(FLT_MAX));
 }
 
+bool to_truth(const BatchedCopy& copy) {
+  return copy.source_type == DataType::uint8 && copy.target_type == DataType::boolean;
+}
+
 bool aligned(const void* memory, DataType type) {
   return reinterpret_cast<std::uintptr_t>(memory) % size_of(type) == 0;
 }
@@ -84,7 +88,7 @@ bool aligned(const void* memory, DataType type) {
 }  // namespace
 
 bool valid(const BatchedCopy& copy) {
-  const bool types = is_plain(copy) ||
+  const bool types = is_plain(copy) || (to_truth(copy) && copy.scale == 1.0) ||
                      (is_floating_point(copy.source_type) && is_floating_point(copy.target_type));
   return types && aligned(copy.flag, copy.target_type) &&
          std::ranges::all_of(copy.pieces, [&](const CopyPiece& piece) {
@@ -105,7 +109,10 @@ void run(const BatchedCopy& copy) {
     if (source == nullptr) {
       std::memset(target, 0, elements * target_bytes);
     } else if (is_plain(copy)) {
-      std::memcpy(target, source, elements * target_bytes);
+      std::memmove(target, source, elements * target_bytes);
+    } else if (to_truth(copy)) {
+      std::transform(source, source + elements, target,
+                     [](std::byte byte) { return std::byte(byte != std::byte{0}); });
     } else {
       for (std::size_t i = 0; i < elements; ++i) {
         const Wide product =

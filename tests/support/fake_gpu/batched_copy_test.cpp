@@ -73,6 +73,12 @@ TEST(BatchedCopyTest, CopiesEqualTypesBitByBit) {
   EXPECT_EQ((convert<std::uint32_t>(float32, float32, 0x7fa00001U)), 0x7fa00001U) << "a NaN";
 }
 
+TEST(BatchedCopyTest, EveryByteButZeroIsTrue) {
+  EXPECT_EQ((convert<std::uint8_t>(boolean, uint8, std::uint8_t{0})), 0);
+  EXPECT_EQ((convert<std::uint8_t>(boolean, uint8, std::uint8_t{1})), 1);
+  EXPECT_EQ((convert<std::uint8_t>(boolean, uint8, std::uint8_t{128})), 1);
+}
+
 TEST(BatchedCopyTest, MovesManyPiecesAndZeros) {
   std::vector<float> source = {1, 2, 3, 4, 5};
   std::vector<double> target(8, -1);
@@ -125,6 +131,8 @@ TEST(BatchedCopyTest, RefusesWhatCannotBeConverted) {
   EXPECT_TRUE(valid({pieces, int32, int32, 1.0}));
   EXPECT_FALSE(valid({pieces, int32, int32, 1.0, memory.data()})) << "integers are always finite";
   EXPECT_FALSE(valid({pieces, float32, float32, 1.0, memory.data() + 1})) << "a misaligned flag";
+  EXPECT_FALSE(valid({pieces, uint8, boolean, 0.5}));
+  EXPECT_FALSE(valid({pieces, boolean, uint8, 1.0}));
   const std::array misaligned = {CopyPiece{memory.data() + 1, memory.data() + 8, 1}};
   EXPECT_FALSE(valid({misaligned, int32, int32, 1.0}));
 }

@@ -32,6 +32,8 @@ FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
                "free_host",
                "malloc",
                "free",
+               "malloc_async",
+               "free_async",
                "memcpy_async",
                "memset_async",
                "batched_copy",

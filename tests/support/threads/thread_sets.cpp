@@ -70,7 +70,8 @@ ThreadPath::ThreadPath(const Topology& topology, int rank, NodeBoard board, Node
     cross_.emplace(*wires.meetings[static_cast<std::size_t>(options.local_rank)], options.node);
   }
   if (options.nodes > 1 && options.local_rank == 0) link_.emplace(wires.post, options.node);
-  const LocalGroups locals{.memory = &group_, .device = device.group};
+  const LocalGroups locals{
+      .memory = &group_, .device = device.group, .device_exchange = device.exchange};
   const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device.cross};
   pipeline_.emplace(options, board_, memory, locals, crosses);
 }

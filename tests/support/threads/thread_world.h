@@ -17,6 +17,7 @@ class WireRoom;
 struct RankDevice {
   DevicePort* port = nullptr;
   LocalGroup* group = nullptr;
+  ExchangeGroup* exchange = nullptr;
   CrossGroup* cross = nullptr;  ///< null: that of plain memory
 };
 
