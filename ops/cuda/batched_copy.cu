@@ -228,7 +228,7 @@ cudaError_t batched_copy(const BatchedCopy& copy, cudaStream_t stream) {
     return copy_bits(copy, stream);
   }
   if (copy.source_type == DataType::uint8 && copy.target_type == DataType::boolean) {
-    return copy.scale == 1.0 ? copy_pieces<std::uint8_t, bool>(copy, stream)
+    return copy.scale == 1.0 ? copy_pieces<std::uint8_t, bool, false>(copy, stream)
                              : cudaErrorInvalidValue;
   }
   switch (copy.source_type) {

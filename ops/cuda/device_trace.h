@@ -50,7 +50,7 @@ class DeviceTrace final : public TraceSource {
   struct Session {
     explicit Session(const CudaFunctions& cuda);
     EventPool events;
-    Stream stream;  ///< of references
+    CudaStream stream;  ///< of references
     std::shared_ptr<Reference> reference;
   };
   struct Open {

@@ -22,10 +22,10 @@ struct CopyPiece {
 };
 
 /// target[i] = convert(source[i] * scale), for every piece, in one kernel (several where there are
-/// many pieces). Equal types with scale 1 and no flag are copied bit by bit, whatever the type. From
-/// uint8 to boolean, unscaled, every byte but 0 becomes 1. Otherwise both must be floating-point
-/// types, and the product is rounded once to nearest even. A source may be its own target where the
-/// types are equal.
+/// many pieces). Equal types with scale 1 and no flag are copied bit by bit, whatever the type.
+/// From uint8 to boolean, unscaled, every byte but 0 becomes 1. Otherwise both must be
+/// floating-point types, and the product is rounded once to nearest even. A source may be its own
+/// target where the types are equal.
 struct BatchedCopy {
   std::span<const CopyPiece> pieces;
   DataType source_type = DataType::float32;

@@ -102,7 +102,7 @@ class BatchedCopyTest : public testing::Test {
 
   /// The flag, 0 before, once `source` from element `shift` on has been converted.
   static double flag_of(const std::vector<float>& source, int shift, DataType target, double scale,
-                        double limit, const Stream& stream) {
+                        double limit, const CudaStream& stream) {
     const std::size_t bytes = source.size() * sizeof(float);
     const DeviceMemory device_source(device(), bytes);
     const DeviceMemory device_target(device(), source.size() * size_of(target));
@@ -166,7 +166,7 @@ TEST_F(BatchedCopyTest, TellsOfOneValueOutsideTheLimitWhereverItIs) {
   constexpr double kLimit = 10.0;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::array outside = {kInfinity, -kInfinity, std::nanf(""), 41.0F, -41.0F};
-  const Stream stream(device(), 0);
+  const CudaStream stream(device(), 0);
   std::size_t which = 0;
   for (const DataType target : kFloats) {
     const auto tile =
@@ -190,7 +190,7 @@ TEST_F(BatchedCopyTest, TellsOfOneValueOutsideTheLimitWhereverItIs) {
 }
 
 TEST_F(BatchedCopyTest, APieceMayBeItsOwnTarget) {
-  const Stream stream(device(), 0);
+  const CudaStream stream(device(), 0);
   std::vector<float> values(10001);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) - 5000.0F;
   const std::size_t bytes = values.size() * sizeof(float);

@@ -38,7 +38,7 @@ class DeviceTraceTest : public testing::Test {
   Trace trace_{{.write_interval = 1h, .source_limit = 50ms}};
   test::FakeNcclWorld world_;
   test::FakeGpu gpu_{world_};
-  Stream stream_{gpu_.cuda(), 0};
+  CudaStream stream_{gpu_.cuda(), 0};
   DeviceTrace device_{Tracer(&trace_), gpu_.cuda(), 0};
   const test::LiveHandles before_ = gpu_.live();
 };
@@ -101,10 +101,10 @@ TEST_F(DeviceTraceTest, LengthsAreTheDevices) {
 }
 
 TEST_F(DeviceTraceTest, StreamsHavePhasesOfTheirOwn) {
-  const Stream other(gpu_.cuda(), 0);
+  const CudaStream other(gpu_.cuda(), 0);
   start();
   run("pack");
-  device_.begin(other.get(), {"GPU: upload", "upload", 7, 1});
+  device_.begin(other.get(), {"GPU: upload", "upload", {7}, 1});
   end();
   device_.end(other.get());
   const Timeline timeline = stop();

@@ -67,7 +67,7 @@ TEST_F(EventTest, EveryCallIsChecked) {
 }
 
 TEST_F(EventTest, TimeBetweenTwoStamps) {
-  const Stream stream(gpu_.cuda(), 0);
+  const CudaStream stream(gpu_.cuda(), 0);
   Event first(gpu_.cuda(), TimeStamp::on);
   Event second(gpu_.cuda(), TimeStamp::on);
   first.record(stream.get());
@@ -81,7 +81,7 @@ TEST_F(EventTest, TimeBetweenTwoStamps) {
 }
 
 TEST_F(EventTest, WithoutAStampThereIsNoTime) {
-  const Stream stream(gpu_.cuda(), 0);
+  const CudaStream stream(gpu_.cuda(), 0);
   Event without(gpu_.cuda());
   Event with(gpu_.cuda(), TimeStamp::on);
   EXPECT_EQ(gpu_.timing_events(), 1);
