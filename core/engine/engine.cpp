@@ -85,11 +85,17 @@ void Engine::poison(const Error& error) {
 
 void Engine::on_departed(const std::vector<int>& ranks, bool all) {
   if (all) return all_departed_.store(true);
-  const Error gone(
-      ErrorCode::shut_down,
-      "rank " + ranks_text(ranks) + " has called shutdown(): no collective can complete any more",
-      ranks.front());
-  for (SetEngine* engine : engines_) engine->fail_undecided(gone);
+  const auto left = [&](int rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  };
+  const std::shared_lock lock(sets_lock_);
+  for (const auto& set : sets_) {
+    if (!set->engine || std::none_of(set->ranks.begin(), set->ranks.end(), left)) continue;
+    set->engine->fail_undecided(Error(
+        ErrorCode::shut_down,
+        "rank " + ranks_text(ranks) + " has called shutdown(): no collective can complete any more",
+        ranks.front()));
+  }
 }
 
 bool Engine::has_news() const {
