@@ -4,6 +4,7 @@
 #include <hora/hora.h>
 #include <hora/torch_collectives.h>
 #include <hora/torch_groups.h>
+#include <hora/torch_objects.h>
 #include <hora/torch_sparse.h>
 #include <torch/torch.h>
 
