@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hora/hora.h>
+#include <hora/sync_batch_norm.h>
 #include <hora/torch_collectives.h>
 #include <hora/torch_groups.h>
 #include <hora/torch_objects.h>
