@@ -6,9 +6,11 @@
 #     One GoogleTest executable, one ctest. LABELS names the tier: values (the default) or threads.
 #     LIBRARIES defaults to hora::hora; a test of internals names the object libraries it needs.
 #
-#   hora_add_mpi_test(name SOURCES ... [CORES 1 2 3 4] [RANKS_PER_NODE 0 1 2 3] [LIBRARIES ...]
-#                     [LABELS ...] [ENVIRONMENT A=1...] [ARGUMENTS ...] [TIMEOUT seconds] [OWN_MAIN])
-#     One executable under mpirun, one ctest for each number of ranks in CORES, named
+#   hora_add_mpi_test(name SOURCES ... | PROGRAM other [CORES 1 2 3 4] [RANKS_PER_NODE 0 1 2 3]
+#                     [LIBRARIES ...] [LABELS ...] [ENVIRONMENT A=1...] [ARGUMENTS ...]
+#                     [TIMEOUT seconds] [OWN_MAIN])
+#     One executable (PROGRAM: the one of the test `other`, run in another way) under mpirun, one
+#     ctest for each number of ranks in CORES, named
 #     `<name>_np<ranks>`. RANKS_PER_NODE adds virtual nodes, `<name>_np<ranks>_rpn<ranks per node>`,
 #     for each value below the number of ranks; 0 stands for the run without virtual nodes, so leave
 #     it out where only virtual nodes make sense. Label: mpi.
@@ -117,7 +119,7 @@ function(_hora_register_mpi_test test ranks seconds labels environment)
 endfunction()
 
 function(hora_add_mpi_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 TEST "OWN_MAIN" "TIMEOUT"
+  cmake_parse_arguments(PARSE_ARGV 1 TEST "OWN_MAIN" "TIMEOUT;PROGRAM"
     "SOURCES;LIBRARIES;LABELS;ENVIRONMENT;ARGUMENTS;CORES;RANKS_PER_NODE")
   if(TEST_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "hora_add_mpi_test(${name}): unknown arguments ${TEST_UNPARSED_ARGUMENTS}")
@@ -131,9 +133,12 @@ function(hora_add_mpi_test name)
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT ${HORA_TEST_TIMEOUT})
   endif()
-  _hora_test_executable(${name} ${TEST_OWN_MAIN} hora_test_mpi_main
-    SOURCES ${TEST_SOURCES} LIBRARIES ${TEST_LIBRARIES})
-  target_link_libraries(${name} PRIVATE MPI::MPI_CXX)
+  if(NOT TEST_PROGRAM)
+    set(TEST_PROGRAM ${name})
+    _hora_test_executable(${name} ${TEST_OWN_MAIN} hora_test_mpi_main
+      SOURCES ${TEST_SOURCES} LIBRARIES ${TEST_LIBRARIES})
+    target_link_libraries(${name} PRIVATE MPI::MPI_CXX)
+  endif()
 
   set(registered 0)
   foreach(ranks IN LISTS TEST_CORES)
@@ -148,7 +153,7 @@ function(hora_add_mpi_test name)
         continue()
       endif()
       _hora_register_mpi_test(${test} ${ranks} ${TEST_TIMEOUT} "mpi;${TEST_LABELS}"
-        "${environment}" $<TARGET_FILE:${name}> ${TEST_ARGUMENTS})
+        "${environment}" $<TARGET_FILE:${TEST_PROGRAM}> ${TEST_ARGUMENTS})
       math(EXPR registered "${registered} + 1")
     endforeach()
   endforeach()

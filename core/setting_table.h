@@ -75,6 +75,7 @@ struct Row {
   const Unit* unit = nullptr;
   std::int64_t least = 0;
   std::int64_t most = 0;
+  std::string Settings::*path = nullptr;  ///< set where it is no number; empty is "off"
 };
 
 inline constexpr std::int64_t kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
@@ -167,6 +168,14 @@ inline constexpr Row kRows[] = {
      &kSeconds,
      0,
      86400000},
+    {.variable = "HORA_TIMELINE",
+     .documentation =
+         "Writes a timeline of all collectives from init to shutdown, for Perfetto or "
+         "chrome://tracing, one file a rank: %r in the path stands for the rank, which otherwise "
+         "is put before the extension (see hora/timeline.h).",
+     .field = {},
+     .choices = {},
+     .path = &Settings::timeline},
     {"HORA_LOG_LEVEL", "The least severe message that is printed.", kField<&Settings::log_level>,
      kLogLevels},
 };

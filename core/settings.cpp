@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/setting_table.h"
+#include "core/trace/timeline_path.h"
 
 namespace hora {
 namespace {
@@ -27,12 +28,14 @@ std::string format_number(std::int64_t value, std::span<const Suffix> suffixes) 
 }
 
 std::string format(const Row& row, const Settings& settings) {
+  if (row.path) return (settings.*row.path).empty() ? "off" : settings.*row.path;
   const std::int64_t value = row.field.get(settings);
   if (row.choices.empty()) return format_number(value, row.unit->suffixes);
   return std::string(row.choices[static_cast<std::size_t>(value)]);
 }
 
 std::string allowed(const Row& row) {
+  if (row.path) return "off, or the path of a file";
   if (row.choices.empty()) {
     const auto bound = [&](std::int64_t value) { return format_number(value, row.unit->suffixes); };
     return std::string(row.unit->name) + " from " + bound(row.least) + " to " + bound(row.most) +
@@ -70,11 +73,26 @@ std::int64_t parse_number(const Row& row, std::string_view text) {
 }
 
 std::int64_t parse_value(const Row& row, std::string_view text) {
-  if (text.empty()) refuse(row, text, "the value is empty (unset the variable for the default)");
   if (row.choices.empty()) return parse_number(row, text);
   const auto choice = std::ranges::find(row.choices, text);
   if (choice == row.choices.end()) refuse(row, text, "unknown choice");
   return choice - row.choices.begin();
+}
+
+std::string parse_path(const Row& row, std::string_view text) {
+  if (text == "off") return {};
+  const std::string reason = wrong_with_timeline_path(text);
+  if (!reason.empty()) refuse(row, text, reason);
+  return std::string(text);
+}
+
+void set(const Row& row, std::string_view text, Settings& settings) {
+  if (text.empty()) refuse(row, text, "the value is empty (unset the variable for the default)");
+  if (row.path) {
+    settings.*row.path = parse_path(row, text);
+  } else {
+    row.field.set(settings, parse_value(row, text));
+  }
 }
 
 /// Levenshtein's distance: the fewest insertions, deletions and replacements from `a` to `b`.
@@ -146,7 +164,7 @@ Settings parse_settings(std::span<const SettingAssignment> assignments) {
     if (!seen.insert(assignment.variable).second) {
       refuse(*row, assignment.value, "the variable is set more than once");
     }
-    row->field.set(settings, parse_value(*row, assignment.value));
+    set(*row, assignment.value, settings);
   }
   return settings;
 }

@@ -2,14 +2,15 @@
 # Builds hora and runs its tests. On a fresh Debian 12, as root or with sudo, it installs what is
 # missing first; elsewhere it names what is missing and stops.
 #
-# Usage: tests/run.sh [--sanitize | --cuda] [option of ctest...]
-#   (nothing)    preset release: everything
+# Usage: tests/run.sh [--sanitize | --cuda | --nightly] [option of ctest...]
+#   (nothing)    preset release: everything but the label nightly
 #   --sanitize   presets asan (value and thread tiers, MPI tests on 2 ranks) and tsan (value and
 #                thread tiers), both without LibTorch
 #   --cuda       preset cuda: the GPU data path on a fake GPU (label fake_gpu); what uses LibTorch
 #                (label torch), against its CUDA build but on the CPU, with 1 and 2 ranks; and the
 #                installed package. Needs nvcc, not a GPU. cmake/cuda_libtorch.sh downloads that
 #                LibTorch, once (1.5 GB)
+#   --nightly    preset release: the label nightly, which takes minutes and 8 GiB of memory
 #   option       goes to ctest: -R allreduce, -L values, -j 1, --rerun-failed
 # TEST_SEED=<number> repeats a run's random choices; CI=1 makes warnings errors.
 # Exit code: 0 only where tests ran, none failed and nothing was left behind.
@@ -17,7 +18,7 @@ set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
 kind=release
-if [[ ${1:-} == --sanitize || ${1:-} == --cuda ]]; then
+if [[ ${1:-} == --sanitize || ${1:-} == --cuda || ${1:-} == --nightly ]]; then
   kind=${1#--}
   shift
 elif [[ ${1:-} == -h || ${1:-} == --help ]]; then
@@ -27,7 +28,7 @@ fi
 
 source cmake/debian.sh
 case $kind in
-  release) hora_install_packages build torch examples bench test ;;
+  release | nightly) hora_install_packages build torch examples bench test ;;
   sanitize) hora_install_packages build test ;;
   cuda) hora_install_packages build cuda examples bench test ;;
 esac
@@ -83,9 +84,10 @@ run_preset() {
 
 mkdir -p build
 case $kind in
-  release) run_preset release "$@" ;;
+  release) run_preset release -LE '^nightly$' "$@" ;;
+  nightly) run_preset release -L '^nightly$' "$@" ;;
   sanitize)
-    run_preset asan -L '^(values|threads|mpi)$' -E '_np(1|[3-9])(_|$)' "$@"
+    run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' -E '_np(1|[3-9])(_|$)' "$@"
     run_preset tsan -L '^(values|threads)$' "$@"
     ;;
   cuda)

@@ -20,11 +20,13 @@ void PlainStep::forward_and_backward() {
   torch::cross_entropy_loss(model_->forward(images_), labels_).backward();
 }
 
-AveragedStep::AveragedStep(const hora::Context& world, const StepOptions& options)
+AveragedStep::AveragedStep(const hora::Context& world, const StepOptions& options,
+                           hora::Compression compression)
     : world_(world), plain_(options) {
   hora::broadcast_parameters(world, *plain_.model());
   optimizer_.emplace(world, plain_.sgd(), plain_.model()->named_parameters(),
-                     hora::DistributedOptimizerOptions{.bucket_bytes = options.bucket_bytes});
+                     hora::DistributedOptimizerOptions{.bucket_bytes = options.bucket_bytes,
+                                                       .compression = compression});
 }
 
 void AveragedStep::run() {

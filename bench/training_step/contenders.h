@@ -40,7 +40,8 @@ class PlainStep {
 class AveragedStep {
  public:
   /// Collective.
-  AveragedStep(const hora::Context& world, const StepOptions& options);
+  AveragedStep(const hora::Context& world, const StepOptions& options,
+               hora::Compression compression);
   void run();
 
   /// Collective: the largest difference between the last step's gradients and the average, in

@@ -1,7 +1,8 @@
 /// What averaging gradients adds to a training step: ResNet-18, 32x32 images, SGD with momentum.
 ///
 /// Blocks of steps alternate, in the same processes, between the bare optimizer on a network
-/// without hooks (`training_step/plain`: no communication at all) and hora (`training_step/hora`).
+/// without hooks (`training_step/plain`: no communication at all) and hora (`training_step/hora`,
+/// and `training_step/hora_bfloat16` with compression).
 /// A time is the slowest rank's median; the first step of a block is left out, and four before all.
 /// Run under mpirun with --bind-to none.
 #include <hora/torch.h>
@@ -9,7 +10,9 @@
 #include <sys/time.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <chrono>
+#include <list>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,8 +32,19 @@ struct Options : StepOptions {
 };
 
 constexpr int warm_up_steps = 4;
-// Sums of a few floats, rounded once each.
-constexpr double gradient_tolerance = 1e-5;
+
+/// hora, in one of its ways.
+struct Way {
+  const char* name;
+  hora::Compression compression;
+  double tolerance;  ///< of gradients, as a share of their parameter's largest
+};
+constexpr std::array ways{
+    // Sums of a few floats, rounded once each.
+    Way{"training_step/hora", hora::Compression::none, 1e-5},
+    // Rounded to 8 bits before the sum and after it. (In float16 small gradients would vanish.)
+    Way{"training_step/hora_bfloat16", hora::Compression::bfloat16, 0x1p-7},
+};
 
 struct Timings {
   Blocks wall;
@@ -77,39 +91,59 @@ Measurement measurement_of(const Ranks& ranks, const Timings& timings) {
   return result;
 }
 
+/// One way of hora's and its times.
+struct Contender {
+  Contender(const hora::Context& world, const Options& options, const Way& its_way)
+      : way(its_way), step(world, options, its_way.compression) {}
+
+  // Collective; run() must not be called after it.
+  Measurement measurement(const Ranks& ranks, const Timings& plain) {
+    const hora::OptimizerStatistics statistics = step.optimizer().statistics();
+    // A step more than was timed, for copying the weights takes time.
+    const auto weights = step.copy_of_weights();
+    step.run();
+    const double error = step.error_of_gradients(weights);
+
+    Measurement result = measurement_of(ranks, times);
+    auto& counters = result.counters;
+    counters["over_plain"] = ranks.max(ratio_of_blocks(times.wall, plain.wall));
+    counters["cpu_over_plain"] = ranks.max(ratio_of_blocks(times.cpu, plain.cpu));
+    counters["hidden_share"] = statistics.hidden_share();
+    counters["waited_ms"] = std::chrono::duration<double, std::milli>(statistics.waited).count() /
+                            static_cast<double>(statistics.steps);
+    counters["wrong"] = ranks.max(error <= way.tolerance ? 0.0 : 1.0);
+    return result;
+  }
+
+  Way way;
+  AveragedStep step;
+  Timings times;
+};
+
 std::vector<Measurement> measure(const hora::Context& world, const Ranks& ranks,
                                  const Options& options) {
   torch::set_num_threads(options.threads);
   torch::manual_seed(1 + static_cast<std::uint64_t>(world.rank()));
   PlainStep plain(options);
-  AveragedStep averaged(world, options);
+  Timings plain_times;
+  std::list<Contender> contenders;  // which stay where they are
+  for (const Way& way : ways) contenders.emplace_back(world, options, way);
   for (int step = 0; step < warm_up_steps; ++step) {
     plain.run();
-    averaged.run();
+    for (Contender& contender : contenders) contender.step.run();
   }
-  averaged.optimizer().reset_statistics();
+  for (Contender& contender : contenders) contender.step.optimizer().reset_statistics();
 
-  Timings plain_times;
-  Timings hora_times;
   for (int block = 0; block < options.blocks; ++block) {
     time_block(world, options, plain_times, [&] { plain.run(); });
-    time_block(world, options, hora_times, [&] { averaged.run(); });
+    for (Contender& contender : contenders) {
+      time_block(world, options, contender.times, [&] { contender.step.run(); });
+    }
   }
-  const hora::OptimizerStatistics statistics = averaged.optimizer().statistics();
-  // A step more than was timed, for copying the weights takes time.
-  const auto weights = averaged.copy_of_weights();
-  averaged.run();
-  const double error = averaged.error_of_gradients(weights);
-
-  std::vector<Measurement> result{measurement_of(ranks, plain_times),
-                                  measurement_of(ranks, hora_times)};
-  auto& counters = result[1].counters;
-  counters["over_plain"] = ranks.max(ratio_of_blocks(hora_times.wall, plain_times.wall));
-  counters["cpu_over_plain"] = ranks.max(ratio_of_blocks(hora_times.cpu, plain_times.cpu));
-  counters["hidden_share"] = statistics.hidden_share();
-  counters["waited_ms"] = std::chrono::duration<double, std::milli>(statistics.waited).count() /
-                          static_cast<double>(statistics.steps);
-  counters["wrong"] = ranks.max(error <= gradient_tolerance ? 0.0 : 1.0);
+  std::vector<Measurement> result{measurement_of(ranks, plain_times)};
+  for (Contender& contender : contenders) {
+    result.push_back(contender.measurement(ranks, plain_times));
+  }
   return result;
 }
 
@@ -143,7 +177,7 @@ int main(int argc, char** argv) {
   program.describe("ranks", std::to_string(world.size()));
   program.describe("nodes", std::to_string(world.cross_size()));
   program.describe("stem", options.stem == cifar10::Stem::cifar ? "cifar" : "imagenet");
-  program.add({.names = {"training_step/plain", "training_step/hora"},
+  program.add({.names = {"training_step/plain", ways[0].name, ways[1].name},
                .unit = benchmark::kMillisecond,
                .measure = [&](const std::vector<std::size_t>& selected) {
                  const auto all = measure(world, ranks, options);

@@ -11,30 +11,62 @@ namespace hora {
 namespace {
 
 void run(const Context& context, Request r, ProcessSet set) {
+  check_path(r, set);
   context.runtime()->engine().submit_and_wait(std::move(r), set);
 }
 
 Handle start(const Context& context, Request r, ProcessSet set) {
+  check_path(r, set);
   const auto& runtime = context.runtime();
   return {runtime, runtime->engine().submit(std::move(r), set)};
 }
 
-std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r) {
+/// Shared with what it lives in: the runtime goes last.
+std::shared_ptr<ResultMemory> held_by(const std::shared_ptr<Runtime>& runtime,
+                                      std::unique_ptr<ResultMemory> memory) {
+  ResultMemory* const plain = memory.release();
+  return {plain, [runtime](ResultMemory* result) { delete result; }};
+}
+
+/// Where the result goes. Tensors on a device are exchanged there in a job of one node; else by way
+/// of host memory.
+std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, ProcessSet set) {
+  const auto& runtime = context.runtime();
+  const EngineParts& parts = runtime->parts();
   const Shape& shape = r.signature.shape;
-  auto memory = std::make_shared<ResultMemory>(context.runtime(), r.signature.type,
-                                               Shape(shape.begin() + 1, shape.end()));
-  r.result = memory;
-  return memory;
+  ResultForm form{.type = r.signature.type,
+                  .row = Shape(shape.begin() + 1, shape.end()),
+                  .device = {},
+                  .stream = r.stream};
+  std::unique_ptr<ResultMemory> memory;
+  if (r.signature.device == DeviceKind::cpu) {
+    memory = std::make_unique<HostResult>(runtime->memory(), std::move(form));
+  } else {
+    form.device = {r.signature.device, parts.device_index};
+    if (set == 0 && parts.world.topology.nodes() == 1) {
+      memory = std::make_unique<DeviceResult>(*parts.device_heap, std::move(form));
+    } else {
+      auto staged = std::make_unique<StagedResult>(runtime->memory(), *parts.device_heap,
+                                                   std::move(form), r.data, r.bytes);
+      r.data = staged->input();
+      r.staged = true;
+      memory = std::move(staged);
+    }
+  }
+  auto shared = held_by(runtime, std::move(memory));
+  r.result = shared;
+  return shared;
 }
 
 Result run_exchange(const Context& context, Request r, ProcessSet set) {
-  auto memory = add_result(context, r);
+  auto memory = add_result(context, r, set);
   run(context, std::move(r), set);
+  memory->collect();
   return Result(std::move(memory));
 }
 
 ResultHandle start_exchange(const Context& context, Request r, ProcessSet set) {
-  auto memory = add_result(context, r);
+  auto memory = add_result(context, r, set);
   return {start(context, std::move(r), set), std::move(memory)};
 }
 
@@ -87,6 +119,10 @@ Result reduce_scatter(const Context& context, const TensorView& tensor,
 ResultHandle reduce_scatter_async(const Context& context, const TensorView& tensor,
                                   const ReduceScatterOptions& options) {
   return start_exchange(context, request(context, tensor, options), options.process_set);
+}
+
+int join(const Context& context, ProcessSet set) {
+  return context.runtime()->engine().join(set);
 }
 
 }  // namespace hora

@@ -55,6 +55,19 @@ Request of_tensor(const Context& context, const std::string& name, const TensorV
   return request;
 }
 
+/// What NCCL does not have.
+void check_device_reduces(const std::string& name, const Signature& signature, ReduceOp op) {
+  if (signature.device == DeviceKind::cpu) return;
+  const std::string on_device = " on " + std::string(name_of(signature.device));
+  if (op == ReduceOp::adasum) {
+    refuse(name, "Adasum of tensors" + on_device + " is not possible: give it a tensor on cpu");
+  }
+  if (signature.type == DataType::int16) {
+    refuse(name, "reductions of int16" + on_device +
+                     " are not possible: convert it to int32, or give a tensor on cpu");
+  }
+}
+
 template <class Options>
 void set_reduction(Request& request, const Options& options) {
   Signature& signature = request.signature;
@@ -76,6 +89,7 @@ void set_reduction(Request& request, const Options& options) {
   if (!std::isfinite(options.prescale) || !std::isfinite(options.postscale)) {
     refuse(options.name, "prescale and postscale must be finite numbers");
   }
+  check_device_reduces(options.name, signature, options.op);
   signature.op = options.op;
   signature.prescale = options.prescale;
   signature.postscale = options.postscale;
@@ -120,6 +134,14 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
   }
 }
 
+std::vector<int> members(const Context& context, const std::string& name, ProcessSet set) {
+  try {
+    return ranks_of(context, set);
+  } catch (const Error& error) {
+    refuse(name, error.what());
+  }
+}
+
 }  // namespace
 
 Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options) {
@@ -130,7 +152,7 @@ Request request(const Context& context, const TensorView& tensor, const Allreduc
 
 Request request(const Context& context, const TensorView& tensor, const BroadcastOptions& options) {
   Request result = of_tensor(context, options.name, tensor, OperationKind::broadcast);
-  const auto ranks = ranks_of(context, options.process_set);
+  const auto ranks = members(context, options.name, options.process_set);
   if (!std::binary_search(ranks.begin(), ranks.end(), options.root)) {
     refuse(options.name, "root " + std::to_string(options.root) + " is no rank of process set " +
                              std::to_string(options.process_set) + ", which has " +
@@ -162,7 +184,7 @@ Request request(const Context& context, const TensorView& tensor, const Allgathe
 Request request(const Context& context, const TensorView& tensor, const AlltoallOptions& options) {
   Request result = of_tensor(context, options.name, tensor, OperationKind::alltoall);
   check_has_rows(options.name, tensor, OperationKind::alltoall);
-  const int ranks = size_of(context, options.process_set);
+  const int ranks = static_cast<int>(members(context, options.name, options.process_set).size());
   const std::int64_t rows = tensor.shape.front();
   result.rows = options.splits.empty() ? even_splits(options.name, rows, ranks) : options.splits;
   check_splits(options.name, result.rows, rows, ranks);
@@ -181,6 +203,14 @@ Request request(const Context& context, const TensorView& tensor,
   result.rows = {tensor.shape.front()};
   set_reduction(result, options);
   return result;
+}
+
+void check_path(const Request& request, ProcessSet set) {
+  const Signature& signature = request.signature;
+  if (set == 0 || signature.device == DeviceKind::cpu || is_exchange(signature.kind)) return;
+  refuse(request.name,
+         std::string(name_of(signature.kind)) + " on " + std::string(name_of(signature.device)) +
+             " is for process set 0; in set " + std::to_string(set) + " give it a tensor on cpu");
 }
 
 }  // namespace hora

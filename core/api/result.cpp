@@ -31,7 +31,8 @@ const std::vector<std::int64_t>& Result::rows() const {
   return held(memory_).rows();
 }
 TensorView Result::view() const {
-  return {data(), type(), shape(), {}};
+  const ResultMemory& memory = held(memory_);
+  return {memory.data(), memory.type(), memory.shape(), memory.device(), memory.stream()};
 }
 
 void Result::check_type(DataType asked) const {
@@ -46,6 +47,7 @@ ResultHandle::ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) 
 
 Result ResultHandle::wait() {
   handle_.wait();
+  memory_->collect();
   return Result(std::exchange(memory_, nullptr));
 }
 

@@ -6,22 +6,25 @@
 #include <memory>
 #include <vector>
 
+#include "core/engine/device.h"
 #include "core/engine/runtime.h"
 #include "core/plan/bound_unit.h"
 
 namespace hora {
 
-/// A block of my windows: warm memory, where fresh pages would cost more than the exchange.
+/// What a Result will be, as far as it is known before the exchange.
+struct ResultForm {
+  DataType type = DataType::float32;
+  Shape row;  ///< all extents but the first
+  Device device;
+  void* stream = nullptr;  ///< of the input
+};
+
 /// Thread rule: allocate() by the thread that drives, the rest once the collective is finished.
-class ResultMemory final : public ExchangeResult {
+class ResultMemory : public ExchangeResult {
  public:
-  /// `row`: all extents but the first.
-  ResultMemory(std::shared_ptr<Runtime> runtime, DataType type, Shape row)
-      : runtime_(std::move(runtime)), type_(type), shape_(std::move(row)) {
+  explicit ResultMemory(ResultForm form) : form_(std::move(form)), shape_(form_.row) {
     shape_.insert(shape_.begin(), 0);
-  }
-  ~ResultMemory() override {
-    if (data_) runtime_->memory().release(data_);
   }
   ResultMemory(const ResultMemory&) = delete;
   ResultMemory& operator=(const ResultMemory&) = delete;
@@ -29,21 +32,87 @@ class ResultMemory final : public ExchangeResult {
   std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) override {
     rows_.assign(rows.begin(), rows.end());
     for (const std::int64_t count : rows) shape_.front() += count;
-    if (bytes > 0) data_ = runtime_->memory().allocate(bytes).data;
+    bytes_ = bytes;
+    if (bytes > 0) data_ = place(bytes);
     return data_;
   }
+  /// By the thread that has waited: the form's stream finds the result from now on. May block.
+  virtual void collect() {}
 
   std::byte* data() const { return data_; }
-  DataType type() const { return type_; }
+  DataType type() const { return form_.type; }
   const Shape& shape() const { return shape_; }
   const std::vector<std::int64_t>& rows() const { return rows_; }
+  const Device& device() const { return form_.device; }
+  void* stream() const { return form_.stream; }
 
- private:
-  std::shared_ptr<Runtime> runtime_;
-  DataType type_;
+ protected:
+  virtual std::byte* place(std::size_t bytes) = 0;
+
+  ResultForm form_;
   Shape shape_;
   std::vector<std::int64_t> rows_;
   std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// A block of my windows: warm memory, where fresh pages would cost more than the exchange.
+class HostResult final : public ResultMemory {
+ public:
+  /// `memory` outlives it.
+  HostResult(NodeMemory& memory, ResultForm form)
+      : ResultMemory(std::move(form)), memory_(memory) {}
+  ~HostResult() override {
+    if (data_) memory_.release(data_);
+  }
+
+ private:
+  std::byte* place(std::size_t bytes) override { return memory_.allocate(bytes).data; }
+
+  NodeMemory& memory_;
+};
+
+/// Written on the device's own stream. Goes back in the order of the form's stream, or of the
+/// device's own, as long as nobody has waited: then nobody reads it, and that stream may be gone.
+class DeviceResult final : public ResultMemory {
+ public:
+  /// `heap` outlives it.
+  DeviceResult(DeviceHeap& heap, ResultForm form) : ResultMemory(std::move(form)), heap_(heap) {}
+  ~DeviceResult() override {
+    heap_.release(data_, collected_ ? std::optional(form_.stream) : std::nullopt);
+  }
+  void collect() override { collected_ = true; }
+
+ private:
+  std::byte* place(std::size_t bytes) override { return heap_.allocate(bytes, std::nullopt); }
+
+  DeviceHeap& heap_;
+  bool collected_ = false;
+};
+
+/// An exchange of host memory for tensors on a device: my input in a block of my windows, and such
+/// a block for the result, which goes on to the device when the caller has waited.
+class StagedResult final : public ResultMemory {
+ public:
+  /// Copies `bytes` of `input` as soon as the form's stream has come so far; blocks until then.
+  /// `memory` and `heap` outlive it. Throws Error(out_of_memory) and Error(transport).
+  StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form, const std::byte* input,
+               std::size_t bytes);
+  ~StagedResult() override;
+
+  std::byte* input() const { return input_; }
+  /// Throws Error(out_of_memory) and Error(transport).
+  void collect() override;
+
+ private:
+  std::byte* place(std::size_t bytes) override { return staging_ = allocate_host(bytes); }
+  std::byte* allocate_host(std::size_t bytes) { return memory_.allocate(bytes).data; }
+  void release_host(std::byte*& block);
+
+  NodeMemory& memory_;
+  DeviceHeap& heap_;
+  std::byte* input_ = nullptr;
+  std::byte* staging_ = nullptr;  ///< of the result; until it is collected, data_ as well
 };
 
 }  // namespace hora

@@ -32,7 +32,7 @@ std::size_t page_up(std::size_t bytes) {
 
 struct NodeBoard::Layout {
   std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
-      start_order, bells, exchanges, end;
+      start_order, bells, exchanges, joined, end;
 };
 
 NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
@@ -52,7 +52,8 @@ NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
   l.start_order = l.control + page_up(shape.control_bytes);
   l.bells = page_up(l.start_order + sizeof(StartOrderMemory));
   l.exchanges = l.bells + ranks * sizeof(Bells::Cell);
-  l.end = l.exchanges + ranks * sizeof(ExchangeDeskCell);
+  l.joined = page_up(l.exchanges + ranks * sizeof(ExchangeDeskCell));
+  l.end = l.joined + sizeof(std::uint64_t);
   return l;
 }
 
@@ -80,6 +81,7 @@ NodeBoard::NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank,
                 ring_capacity(shape)),
       control_(memory + layout(shape).control, shape.control_bytes),
       start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)),
+      joined_(reinterpret_cast<std::atomic<std::uint64_t>*>(memory + layout(shape).joined)),
       bells_(std::move(bells)),
       exchanges_(reinterpret_cast<ExchangeDeskCell*>(memory + layout(shape).exchanges)) {}
 
@@ -135,6 +137,27 @@ void NodeBoard::watch(Id id, bool on) {
 
 bool NodeBoard::watched(Id id) const {
   return cell(id).watched.load(std::memory_order_seq_cst) != 0;
+}
+
+void NodeBoard::withdraw(Id id) {
+  const std::uint64_t mine = std::uint64_t{1} << local_rank_;
+  std::uint64_t word = cell(id).ready.load(std::memory_order_seq_cst);
+  while (generation_in(word) == generation_of(id) &&
+         !cell(id).ready.compare_exchange_weak(word, word & ~mine, std::memory_order_seq_cst)) {
+  }
+}
+
+void NodeBoard::set_joined(bool on) {
+  const std::uint64_t mine = std::uint64_t{1} << local_rank_;
+  if (on) {
+    joined_->fetch_or(mine, std::memory_order_seq_cst);
+  } else {
+    joined_->fetch_and(~mine, std::memory_order_seq_cst);
+  }
+}
+
+std::uint64_t NodeBoard::joined_mask() const {
+  return joined_->load(std::memory_order_seq_cst);
 }
 
 void NodeBoard::reset(Id id) {

@@ -83,11 +83,17 @@ class NodeBoard {
   /// The leader wants to be woken at each arrival of this id.
   void watch(Id id, bool on);
   bool watched(Id id) const;
+  /// I am not ready any more.
+  void withdraw(Id id);
   /// Forgets who was ready.
   void reset(Id id);
   /// Gives the id up. False, and nothing is done, while its last arriver is at work; with
   /// `only_idle` also while any rank is ready for it.
   bool retire(Id id, bool only_idle);
+
+  // Ranks that have joined: they want to be woken at each arrival, to come as well.
+  void set_joined(bool on);
+  std::uint64_t joined_mask() const;
 
   // The log.
   bool log_has_news() const;
@@ -162,6 +168,7 @@ class NodeBoard {
   SequenceRing arrivals_;
   ByteRing control_;
   StartOrderMemory* start_order_;
+  std::atomic<std::uint64_t>* joined_;
   Bells bells_;
   ExchangeDeskCell* exchanges_;  ///< by local rank
 

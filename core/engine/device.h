@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 namespace hora {
 
@@ -23,6 +24,22 @@ class DeviceWork {
   virtual void wait_done(void* stream) = 0;
   /// Blocks the host until the result is there.
   virtual void synchronize() = 0;
+};
+
+/// Memory for results, whose life and copies are ordered by streams. No stream (nullopt): the
+/// device's own, on which collectives run. Thread rule: any thread.
+class DeviceHeap {
+ public:
+  virtual ~DeviceHeap() = default;
+  /// For what `stream` is given from now on. 256-byte aligned. Throws Error(out_of_memory).
+  virtual std::byte* allocate(std::size_t bytes, std::optional<void*> stream) = 0;
+  /// Goes back when `stream` has done what it was given so far.
+  virtual void release(std::byte* data, std::optional<void*> stream) noexcept = 0;
+  /// After what `stream` holds; both block the host until the copy is there. Throw
+  /// Error(transport).
+  virtual void to_host(std::byte* host, const std::byte* data, std::size_t bytes, void* stream) = 0;
+  virtual void to_device(std::byte* data, const std::byte* host, std::size_t bytes,
+                         void* stream) = 0;
 };
 
 /// This process's device. Thread rule: begin() by any thread, the others by the one that holds the

@@ -21,6 +21,7 @@ Engine::Engine(EngineParts parts)
       shared_{.rank = parts_.rank,
               .settings = parts_.settings,
               .device = parts_.device,
+              .trace = parts_.trace,
               .departed = [this](const auto& ranks, bool all) { on_departed(ranks, all); },
               .sets_change = [this](auto submission) { on_sets_change(std::move(submission)); }} {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
@@ -37,7 +38,8 @@ Engine::~Engine() {
 }
 
 std::shared_ptr<Submission> Engine::submit(Request request, ProcessSet set) {
-  return set_engine(set).submit(std::move(request), SetEngine::Caller::goes_on);
+  SetEngine& engine = set_engine(set, request.name);
+  return engine.submit(std::move(request), SetEngine::Caller::goes_on);
 }
 
 std::byte* Engine::allocate_on_device(std::size_t bytes) {

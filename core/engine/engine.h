@@ -50,6 +50,9 @@ class Engine {
   }
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
+  /// Waits for what this rank has in flight on the set, then for every rank of it to join, standing
+  /// in with nothing meanwhile. The last rank to join.
+  int join(ProcessSet set);
   /// Lets go of a submission whose handle an exception has dropped.
   void orphan(const std::shared_ptr<Submission>& submission) {
     submission->set->orphan(submission);
@@ -99,8 +102,9 @@ class Engine {
 
   // sets
   SetEngine& world() const { return *sets_.front()->engine; }
-  SetEngine& set_engine(ProcessSet set) const;
-  const Set& known_set(ProcessSet set) const;
+  /// Throws Error(invalid_argument), which names `tensor`, where I cannot submit to it.
+  SetEngine& set_engine(ProcessSet set, const std::string& tensor = {}) const;
+  const Set& known_set(ProcessSet set, const std::string& tensor = {}) const;
   ProcessSet change_sets(Request request);
   void on_sets_change(std::shared_ptr<Submission> submission);
   bool advance_sets_changes();
@@ -120,6 +124,7 @@ class Engine {
 
   // waiting
   class DriverSeat;
+  void await(const Submission& submission);
   void drive_until_finished(const Submission& submission);
   void block_until_finished(const Submission& submission);
   void run_thread();

@@ -23,30 +23,30 @@ std::vector<int> ranks_in(const Signature& signature) {
 
 }  // namespace
 
-const Engine::Set& Engine::known_set(ProcessSet set) const {
+const Engine::Set& Engine::known_set(ProcessSet set, const std::string& tensor) const {
   if (set >= sets_.size()) {
     throw Error(ErrorCode::invalid_argument,
                 "process set " + std::to_string(set) + " does not exist: there are " +
                     std::to_string(sets_.size()) +
                     " (0 is the world), others come from hora::add_process_set()",
-                parts_.rank);
+                parts_.rank, tensor);
   }
   return *sets_[set];
 }
 
-SetEngine& Engine::set_engine(ProcessSet set) const {
+SetEngine& Engine::set_engine(ProcessSet set, const std::string& tensor) const {
   const std::shared_lock lock(sets_lock_);
-  const Set& known = known_set(set);
+  const Set& known = known_set(set, tensor);
   if (known.removed) {
     throw Error(ErrorCode::invalid_argument, "process set " + std::to_string(set) + " was removed",
-                parts_.rank);
+                parts_.rank, tensor);
   }
   if (!known.engine) {
     throw Error(ErrorCode::invalid_argument,
                 "rank " + std::to_string(parts_.rank) + " is not in process set " +
                     std::to_string(set) + ", which has the ranks " + ranks_text(known.ranks) +
                     ": only they may submit to it",
-                parts_.rank);
+                parts_.rank, tensor);
   }
   return *known.engine;
 }
@@ -59,7 +59,7 @@ std::vector<int> Engine::ranks_of(ProcessSet set) const {
 ProcessSet Engine::change_sets(Request request) {
   const auto submission = submit(std::move(request));
   wait(*submission);
-  return submission->changed_set;
+  return static_cast<ProcessSet>(submission->number);
 }
 
 ProcessSet Engine::add_set(const std::vector<int>& ranks) {
@@ -152,10 +152,10 @@ void Engine::add(SetsChange& change) {
   set->ranks = ranks_in(change.submission->signature);
   set->transport = std::move(change.transport);
   if (change.plan.topology.node_of(parts_.rank) >= 0) {
-    set->engine = std::make_unique<SetEngine>(set->transport->parts(), shared_);
+    set->engine = std::make_unique<SetEngine>(set->transport->parts(), shared_, change.plan.id);
     engines_.push_back(set->engine.get());
   }
-  change.submission->changed_set = change.plan.id;
+  change.submission->number = static_cast<int>(change.plan.id);
   const std::unique_lock lock(sets_lock_);
   sets_.push_back(std::move(set));
 }

@@ -3,6 +3,7 @@
 
 #include "core/board/futex.h"
 #include "core/engine/engine.h"
+#include "core/engine/trace_hooks.h"
 
 namespace hora {
 
@@ -29,13 +30,14 @@ class Engine::DriverSeat {
 };
 
 void Engine::submit_and_wait(Request request, ProcessSet set) {
-  SetEngine& engine = set_engine(set);
+  SetEngine& engine = set_engine(set, request.name);
   std::shared_ptr<Submission> submission;
   if (single_node_) {
     std::unique_lock lock(drive_lock_, std::try_to_lock);
     if (lock) {
       const DriverSeat seat(*this, std::move(lock));
       submission = engine.submit(std::move(request), SetEngine::Caller::waits);
+      const TracedWait blocked(engine.trace(), *submission);
       drive_until_finished(*submission);
     }
   }
@@ -44,6 +46,20 @@ void Engine::submit_and_wait(Request request, ProcessSet set) {
 }
 
 void Engine::wait(Submission& submission) {
+  await(submission);
+  submission.set->collect(submission);
+}
+
+int Engine::join(ProcessSet set) {
+  SetEngine& engine = set_engine(set);
+  for (const auto& submission : engine.unfinished()) await(*submission);
+  const auto submission = engine.join();
+  wait(*submission);
+  return submission->number;
+}
+
+void Engine::await(const Submission& submission) {
+  const TracedWait blocked(submission.set->trace(), submission);
   if (!submission.finished() && single_node_) {
     std::unique_lock lock(drive_lock_, std::try_to_lock);
     if (lock) {
@@ -58,7 +74,6 @@ void Engine::wait(Submission& submission) {
     block_until_finished(submission);
     waiters_.fetch_sub(1);
   }
-  submission.set->collect(submission);
 }
 
 void Engine::block_until_finished(const Submission& submission) {

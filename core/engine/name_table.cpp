@@ -81,6 +81,20 @@ std::vector<std::shared_ptr<Submission>> NameTable::unfinished() const {
   return result;
 }
 
+void NameTable::learn(const std::string& name, Id id, const Signature& signature) {
+  Entry& entry = entries_[name];
+  entry.id = id;
+  entry.signature = signature;
+  names_of_ids_[id] = name;
+}
+
+const Signature* NameTable::signature_of(Id id) const {
+  const auto name = names_of_ids_.find(id);
+  if (name == names_of_ids_.end()) return nullptr;
+  const Entry& entry = entries_.at(name->second);
+  return entry.id == id ? &entry.signature : nullptr;
+}
+
 std::optional<std::string> NameTable::taken() const {
   for (const auto& [name, entry] : entries_) {
     if (entry.submission) return name;

@@ -43,6 +43,13 @@ class NameTable {
   /// The undecided submission of this name, or null; it no longer waits for an id.
   std::shared_ptr<Submission> take_undecided(const std::string& name);
 
+  // For a rank that has joined, and hears of names that others submit.
+  /// The name has this id and signature.
+  void learn(const std::string& name, Id id, const Signature& signature);
+  /// Null for an id that is not known.
+  const Signature* signature_of(Id id) const;
+  const std::unordered_map<Id, std::string>& names_of_ids() const { return names_of_ids_; }
+
   std::vector<std::shared_ptr<Submission>> unfinished() const;
   /// A name that is not free, if any.
   std::optional<std::string> taken() const;

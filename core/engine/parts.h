@@ -12,6 +12,7 @@
 #include "core/engine/device.h"
 #include "core/engine/tree_link.h"
 #include "core/negotiation/topology.h"
+#include "core/trace/tracer.h"
 
 namespace hora {
 
@@ -60,9 +61,11 @@ struct EngineParts {
   SetParts world;
   int rank = 0;  ///< world rank
   Settings settings;
-  DevicePort* device = nullptr;  ///< where this process has one
-  int device_index = 0;          ///< which one that is
+  DevicePort* device = nullptr;       ///< where this process has one
+  DeviceHeap* device_heap = nullptr;  ///< likewise
+  int device_index = 0;               ///< which one that is
   SetFactory* sets = nullptr;
+  Tracer trace = {};
 };
 
 }  // namespace hora

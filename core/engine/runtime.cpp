@@ -18,12 +18,14 @@ Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
 
 Runtime::~Runtime() {
   engine_.stop();
+  if (Trace* const trace = parts_.trace.trace()) trace->close();
 }
 
 void Runtime::shutdown() {
   if (std::exchange(shut_down_, true)) return;
   engine_.depart();
   engine_.stop();
+  if (Trace* const trace = parts_.trace.trace()) trace->close();
   if (engine_.poisoned()) abort("a transport had failed before shutdown");
   engine_.disconnect_sets();
   transport_->disconnect();

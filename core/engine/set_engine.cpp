@@ -3,15 +3,17 @@
 #include "core/engine/set_engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "core/engine/exchange_header.h"
 
 namespace hora {
 
-SetEngine::SetEngine(const SetParts& parts, EngineShared& shared)
+SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet set)
     : parts_(parts),
       shared_(shared),
+      trace_(shared_.trace.of_set(set)),
       board_(*parts_.board),
       single_node_(parts_.topology.nodes() == 1),
       table_(board_.id_capacity()) {
@@ -38,14 +40,22 @@ void SetEngine::stage(Submission& submission, const Request& request, Caller cal
   }
   if (is_exchange(submission.signature.kind)) return stage_exchange(submission, request);
   submission.bytes = submission.signature.bytes();
-  stage_data(submission, request.data, caller);
+  if (submission.signature.device != DeviceKind::cpu) {
+    stage_device_data(submission, request.data);
+  } else {
+    stage_host_data(submission, request.data, caller);
+  }
 }
 
 void SetEngine::stage_exchange(Submission& submission, const Request& request) {
   submission.bytes = request.bytes;
   submission.result = request.result;
-  // Not at the caller's risk: peers read my input while I wait.
-  stage_data(submission, request.data, Caller::goes_on);
+  if (submission.signature.device != DeviceKind::cpu && !request.staged) {
+    stage_device_data(submission, request.data);
+  } else {
+    // Not at the caller's risk: peers read my input while I wait.
+    stage_host_data(submission, request.data, Caller::goes_on);
+  }
   const NodeMemory::Block header =
       parts_.memory->allocate(ExchangeHeader::bytes_for(request.rows.size()));
   submission.header = header.data;
@@ -53,12 +63,12 @@ void SetEngine::stage_exchange(Submission& submission, const Request& request) {
   submission.location = header.location;
 }
 
-void SetEngine::stage_data(Submission& submission, std::byte* data, Caller caller) {
-  if (submission.signature.device != DeviceKind::cpu) {
-    submission.block = data;
-    submission.work = shared_.device->begin(submission.stream);
-    return;
-  }
+void SetEngine::stage_device_data(Submission& submission, std::byte* data) {
+  submission.block = data;
+  submission.work = shared_.device->begin(submission.stream);
+}
+
+void SetEngine::stage_host_data(Submission& submission, std::byte* data, Caller caller) {
   if (submission.bytes == 0) return;
   if (const auto location = parts_.memory->find(data, submission.bytes)) {
     submission.block = data;
@@ -115,27 +125,32 @@ void SetEngine::announce(const std::shared_ptr<Submission>& submission) {
   const Id id = *entry.id;
   submission->id = id;
   table_.set_waiting(id, submission);
-  switch (board_.arrive(id, submission->location)) {
-    case NodeBoard::Arrival::complete:
-      if (single_node_) {
-        board_.signal_others();
-        board_.signal(board_.local_rank());
-      } else {
-        board_.signal(0);
-      }
-      return;
-    case NodeBoard::Arrival::waiting:
-      if (board_.watched(id)) board_.signal(0);
-      return;
-    case NodeBoard::Arrival::stale:
-      // The log will say so, and find nothing of mine to report again.
-      table_.set_waiting(id, nullptr);
-      submission->id.reset();
-      return report(*submission);
+  trace_.marked(submission->name, "ready");
+  const NodeBoard::Arrival arrival = arrive(id, submission->location);
+  if (arrival == NodeBoard::Arrival::complete) trace_.marked(submission->name, "last of the node");
+  if (arrival != NodeBoard::Arrival::stale) return;
+  // The log will say so, and find nothing of mine to report again.
+  table_.set_waiting(id, nullptr);
+  submission->id.reset();
+  report(*submission);
+}
+
+NodeBoard::Arrival SetEngine::arrive(Id id, Location where) {
+  const NodeBoard::Arrival arrival = board_.arrive(id, where);
+  if (arrival == NodeBoard::Arrival::complete) {
+    if (single_node_) board_.signal_others();
+    board_.signal(single_node_ ? board_.local_rank() : 0);
+  } else if (arrival == NodeBoard::Arrival::waiting) {
+    if (board_.watched(id)) board_.signal(0);
+    for (std::uint64_t left = board_.joined_mask(); left != 0; left &= left - 1) {
+      board_.signal(std::countr_zero(left));
+    }
   }
+  return arrival;
 }
 
 void SetEngine::report(Submission& submission) {
+  trace_.marked(submission.name, "reported");
   send_mail({.kind = MailKind::report,
              .name = submission.name,
              .signature = submission.signature,
@@ -160,6 +175,7 @@ void SetEngine::complain_about_overdue() {
   for (const auto& submission : table_.unfinished()) {
     if (submission->decided || !submission->announced() || submission->overdue_at > time) continue;
     submission->overdue_at = time + shared_.settings.stall_warning;
+    trace_.marked(submission->name, "overdue");
     send_mail(
         {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct EngineShared {
   int rank = 0;  ///< world rank
   Settings settings;
   DevicePort* device = nullptr;
+  Tracer trace = {};
   std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is given back
   /// Called with the drive lock held. Some ranks have called shutdown; all have.
   std::function<void(const std::vector<int>& ranks, bool all)> departed;
@@ -37,7 +39,7 @@ class SetEngine {
  public:
   enum class Caller { goes_on, waits };
 
-  SetEngine(const SetParts& parts, EngineShared& shared);
+  SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet set = 0);
   SetEngine(const SetEngine&) = delete;
   SetEngine& operator=(const SetEngine&) = delete;
 
@@ -45,6 +47,7 @@ class SetEngine {
   NodeMemory& memory() const { return *parts_.memory; }
   NodeBoard& board() const { return board_; }
   bool single_node() const { return single_node_; }
+  const Tracer& trace() const { return trace_; }
 
   // Any thread.
   /// Copies the data in where peers cannot see it, and says that it is ready. `waits`: the caller
@@ -61,6 +64,9 @@ class SetEngine {
   /// No more can be submitted. The first cause stays.
   void close(const Error& error);
   void tell_departed();
+  /// Says that this rank, which has nothing in flight, has no more to bring. The submission is
+  /// finished when all ranks have said so; its number is the last one.
+  std::shared_ptr<Submission> join();
   /// Waits for peers though nothing is submitted.
   void expect_peers() { undecided_.fetch_add(1); }
   bool waits_for_peers() const { return undecided_.load() > 0; }
@@ -96,9 +102,11 @@ class SetEngine {
   // submitting
   void stage(Submission& submission, const Request& request, Caller caller);
   void stage_exchange(Submission& submission, const Request& request);
-  void stage_data(Submission& submission, std::byte* data, Caller caller);
+  void stage_device_data(Submission& submission, std::byte* data);
+  void stage_host_data(Submission& submission, std::byte* data, Caller caller);
   Range direct_slice(const Submission& submission) const;
   void announce(const std::shared_ptr<Submission>& submission);
+  NodeBoard::Arrival arrive(Id id, Location where);
   void report(Submission& submission);
   void send_mail(const Mail& mail);
   void release(Submission& submission);
@@ -113,8 +121,17 @@ class SetEngine {
                      const std::vector<Location>& locations);
   bool fulfil();
 
+  // having joined (set_engine_join.cpp)
+  bool stand_in();
+  bool stand_in_for(Id id, const std::string& name);
+  bool may_stand_in() const;
+  std::shared_ptr<Submission> stand_in_submission(Id id, const Signature& signature);
+  void drop_stand_in(Id id);
+  void end_join(int last_joined);
+
   SetParts parts_;
   EngineShared& shared_;
+  const Tracer trace_;
   NodeBoard& board_;
   const bool single_node_;
   std::optional<LeaderDesk> desk_;  ///< of node leaders; under the drive lock
@@ -129,6 +146,8 @@ class SetEngine {
   std::uint64_t units_started_ = 0;
 
   std::atomic<int> undecided_{0};  ///< my submissions that wait for other ranks
+  std::atomic<bool> joined_{false};
+  std::set<Id> refused_;  ///< ids of operations that ended badly, or will, because I have joined
 };
 
 }  // namespace hora

@@ -5,6 +5,7 @@
 
 #include "core/engine/exchange_header.h"
 #include "core/engine/set_engine.h"
+#include "core/engine/trace_hooks.h"
 
 namespace hora {
 
@@ -15,6 +16,7 @@ bool SetEngine::make_progress(bool network) {
     execute(*batch);
     progress = true;
   }
+  progress |= stand_in();
   progress |= parts_.data_path->advance();
   progress |= fulfil();
   return progress;
@@ -60,21 +62,35 @@ void SetEngine::execute_decision(const Decision& decision) {
     }
     submission->decided = true;
     submission->decided_at = now();
+    trace_decided(trace_, *submission);
     batch.submissions.push_back(std::move(submission));
   };
   {
     const std::lock_guard table(table_lock_);
     for (const Id id : decision.retired) {
+      drop_stand_in(id);
       if (const auto submission = table_.retire(id)) report(*submission);
     }
     for (const Assigned& assigned : decision.assigned) {
-      take(table_.assign(assigned.name, assigned.id), "\"" + assigned.name + "\"");
+      auto submission = table_.assign(assigned.name, assigned.id);
+      if (!submission && joined_.load() && assigned.signature) {
+        table_.learn(assigned.name, assigned.id, *assigned.signature);
+        submission = stand_in_submission(assigned.id, *assigned.signature);
+      }
+      take(std::move(submission), "\"" + assigned.name + "\"");
       batch.locations.push_back(assigned.locations);
     }
     for (const Id id : decision.run) {
-      take(table_.waiting_for(id), "id " + std::to_string(id));
+      auto submission = table_.waiting_for(id);
       auto& locations = batch.locations.emplace_back();
       for (int r = 0; r < board_.local_size(); ++r) locations.push_back(board_.location(id, r));
+      if (const Signature* known = table_.signature_of(id);
+          !submission && joined_.load() && known) {
+        // Nobody of this node has come.
+        submission = stand_in_submission(id, *known);
+        std::fill(locations.begin(), locations.end(), kNowhere);
+      }
+      take(std::move(submission), "id " + std::to_string(id));
       table_.set_waiting(id, nullptr);
     }
     if (!batch.submissions.empty()) ++statistics_.batches;
@@ -84,13 +100,16 @@ void SetEngine::execute_decision(const Decision& decision) {
     std::shared_ptr<Submission> submission;
     {
       const std::lock_guard table(table_lock_);
+      if (failed.has_id) drop_stand_in(failed.id);
       submission = table_.take_undecided(failed.name);
     }
     if (!submission) continue;
     undecided_.fetch_sub(1);
+    trace_failed(trace_, *submission);
     finish(submission, Error(ErrorCode::mismatch, failed.text, -1, failed.name));
   }
   run(batch);
+  if (decision.all_joined) end_join(decision.last_joined);
   if (!decision.departed.empty()) shared_.departed(decision.departed, false);
   if (decision.finished) shared_.departed({}, true);
 }
@@ -108,12 +127,14 @@ void SetEngine::run(const Batch& batch) {
     for (const UnitTensor& tensor : unit.tensors) {
       entry.submissions.push_back(batch.submissions[tensor.index]);
     }
+    trace_unit(trace_, entry.unit, unit, entry.submissions);
     parts_.data_path->start(bind(std::move(unit), batch));
   }
 }
 
 BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
   BoundUnit bound;
+  bound.number = units_started_;
   bound.scale = unit.postscale;
   if (unit.op == ReduceOp::average) bound.scale /= parts_.topology.size();
   if (unit.kind == OperationKind::broadcast) {
@@ -132,8 +153,9 @@ BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
     }
     for (int r = 0; r < bound.local_size; ++r) {
       std::byte* address = mine.direct.bytes > 0 ? mine.user_data : mine.block;
+      const Location location = locations[static_cast<std::size_t>(r)];
       if (r != board_.local_rank() && mine.bytes > 0 && !mine.work) {
-        address = parts_.memory->address(r, locations[static_cast<std::size_t>(r)]);
+        address = location == kNowhere ? nullptr : parts_.memory->address(r, location);
       }
       bound.memory.push_back(address);
     }
@@ -165,6 +187,7 @@ bool SetEngine::fulfil() {
   const std::uint64_t completed = parts_.data_path->completed();
   bool any = false;
   while (!unfulfilled_.empty() && unfulfilled_.front().unit <= completed) {
+    trace_.completed(unfulfilled_.front().unit);
     for (const auto& submission : unfulfilled_.front().submissions) {
       if (changes_sets(submission->signature.kind)) {
         shared_.sets_change(submission);
@@ -229,7 +252,8 @@ bool SetEngine::polls() const {
 
 bool SetEngine::has_news() const {
   return board_.log_has_news() || (desk_ && board_.leader_has_news()) ||
-         (!unfulfilled_.empty() && unfulfilled_.front().unit <= parts_.data_path->completed());
+         (!unfulfilled_.empty() && unfulfilled_.front().unit <= parts_.data_path->completed()) ||
+         may_stand_in();
 }
 
 }  // namespace hora

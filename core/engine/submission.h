@@ -47,6 +47,7 @@ struct Request {
   std::size_t bytes = 0;
   std::vector<std::int64_t> rows = {};
   std::shared_ptr<ExchangeResult> result = nullptr;
+  bool staged = false;  ///< `data` is host memory, though the tensor is on a device
   /// What the node's ranks are told instead of where `data` lies.
   std::optional<Location> location = std::nullopt;
 };
@@ -70,15 +71,15 @@ struct Submission {
   std::shared_ptr<ExchangeResult> result;
   std::shared_ptr<DeviceWork> work;  ///< of memory on a device
   void* stream = nullptr;            ///< which the result is ordered before
-  // Of changes of the process sets:
-  std::vector<Location> told;  ///< by local rank: what each told its node
-  ProcessSet changed_set = 0;  ///< the result
+  std::vector<Location> told;        ///< of changes of the process sets: by local rank
+  int number = 0;  ///< the result of such a change (the set), and of join (the last rank)
 
   // Guarded by the engine's table lock.
   std::optional<Id> id;  ///< as which I am ready; none: reported by name
   bool decided = false;
-  bool orphaned = false;  ///< its handle was dropped by an exception
-  Now submitted{};        ///< zero until it is announced
+  bool orphaned = false;   ///< its handle was dropped by an exception
+  bool stands_in = false;  ///< of a rank that has joined; no handle knows it
+  Now submitted{};         ///< zero until it is announced
   Now overdue_at{};
   Now decided_at{};
 

@@ -48,7 +48,8 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
   for (const Presence& p : up.presence) {
     presence.push_back(wire::CreatePresenceDirect(builder, p.name.c_str(), &p.ready, &p.missing));
   }
-  return wire::CreateUpDirect(builder, up.process_set, &up.ready, &reports, &presence, &up.departed)
+  return wire::CreateUpDirect(builder, up.process_set, &up.ready, &reports, &presence, &up.departed,
+                              &up.joined)
       .Union();
 }
 
@@ -57,12 +58,14 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Decision& decision
   for (const Assigned& a : decision.assigned) {
     std::vector<std::uint32_t> windows;
     std::vector<std::uint64_t> offsets;
+    flatbuffers::Offset<wire::Signature> signature;
+    if (a.signature) signature = encode_signature(builder, *a.signature);
     for (const Location& location : a.locations) {
       windows.push_back(location.window);
       offsets.push_back(location.offset);
     }
     assigned.push_back(
-        wire::CreateAssignedDirect(builder, a.name.c_str(), a.id, &windows, &offsets));
+        wire::CreateAssignedDirect(builder, a.name.c_str(), a.id, &windows, &offsets, signature));
   }
   std::vector<flatbuffers::Offset<wire::Failed>> failed;
   for (const Failed& f : decision.failed) {
@@ -71,7 +74,8 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Decision& decision
   }
   return wire::CreateDecisionDirect(builder, decision.process_set, decision.number,
                                     &decision.retired, &assigned, &failed, &decision.run,
-                                    &decision.departed, decision.finished)
+                                    &decision.departed, decision.finished, decision.all_joined,
+                                    decision.last_joined)
       .Union();
 }
 
@@ -96,20 +100,19 @@ class Decoder {
 
   Signature signature(const wire::Signature* s) {
     if (!s) return {};
-    Signature result{
-        .kind = enumerator<OperationKind>(s->kind(), OperationKind::remove_process_set, "kind"),
-        .type = enumerator<DataType>(s->type(), DataType::boolean, "type"),
-        .op = enumerator<ReduceOp>(s->op(), ReduceOp::adasum, "op"),
-        .device = enumerator<DeviceKind>(s->device(), DeviceKind::cuda, "device"),
-        .root = s->root(),
-        .shape = to_vector(s->shape()),
-        .prescale = s->prescale(),
-        .postscale = s->postscale()};
+    Signature result{.kind = enumerator<OperationKind>(s->kind(), OperationKind::join, "kind"),
+                     .type = enumerator<DataType>(s->type(), DataType::boolean, "type"),
+                     .op = enumerator<ReduceOp>(s->op(), ReduceOp::adasum, "op"),
+                     .device = enumerator<DeviceKind>(s->device(), DeviceKind::cuda, "device"),
+                     .root = s->root(),
+                     .shape = to_vector(s->shape()),
+                     .prescale = s->prescale(),
+                     .postscale = s->postscale()};
     return result;
   }
 
   Mail mail(const wire::Mail& m) {
-    return {.kind = enumerator<MailKind>(m.kind(), MailKind::departed, "mail kind"),
+    return {.kind = enumerator<MailKind>(m.kind(), MailKind::joined, "mail kind"),
             .name = to_text(m.name()),
             .signature = signature(m.signature()),
             .location = {.window = m.window(), .reserved = 0, .offset = m.offset()}};
@@ -120,7 +123,8 @@ class Decoder {
               .ready = to_vector(u.ready()),
               .reports = {},
               .presence = {},
-              .departed = to_vector(u.departed())};
+              .departed = to_vector(u.departed()),
+              .joined = to_vector(u.joined())};
     for (const wire::Report* r : items(u.reports())) {
       Report report{.name = to_text(r->name()), .values = {}, .counted = std::nullopt};
       if (r->counts_id()) report.counted = r->id();
@@ -145,7 +149,9 @@ class Decoder {
                     .assigned = {},
                     .run = to_vector(d.run()),
                     .departed = to_vector(d.departed()),
-                    .finished = d.finished()};
+                    .finished = d.finished(),
+                    .all_joined = d.all_joined(),
+                    .last_joined = d.last_joined()};
     for (const wire::Assigned* a : items(d.assigned())) {
       Assigned assigned{.name = to_text(a->name()), .id = a->id(), .locations = {}};
       const auto windows = to_vector(a->windows());
@@ -154,6 +160,7 @@ class Decoder {
       for (std::size_t i = 0; i < std::min(windows.size(), offsets.size()); ++i) {
         assigned.locations.push_back({windows[i], 0, offsets[i]});
       }
+      if (a->signature()) assigned.signature = signature(a->signature());
       result.assigned.push_back(std::move(assigned));
     }
     for (const wire::Failed* f : items(d.failed())) {

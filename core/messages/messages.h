@@ -40,6 +40,7 @@ enum class MailKind : std::uint8_t {
   report = 0,    ///< this name needs negotiating
   overdue = 1,   ///< I have waited too long for this name
   departed = 2,  ///< I have called shutdown
+  joined = 3,    ///< I have called join, and have nothing in flight
 };
 
 /// A rank to its node's leader.
@@ -66,10 +67,12 @@ struct Up {
   std::vector<Report> reports = {};
   std::vector<Presence> presence = {};
   std::vector<int> departed = {};
+  std::vector<int> joined = {};  ///< read first: reports may count them as present
   bool operator==(const Up&) const = default;
 
   bool empty() const {
-    return ready.empty() && reports.empty() && presence.empty() && departed.empty();
+    return ready.empty() && reports.empty() && presence.empty() && departed.empty() &&
+           joined.empty();
   }
 };
 
@@ -79,6 +82,8 @@ struct Assigned {
   Id id = 0;
   /// By local rank of the reading node; each node's leader fills it in.
   std::vector<Location> locations;
+  /// Set where a rank has joined: it may know of the name from here alone.
+  std::optional<Signature> signature = std::nullopt;
   bool operator==(const Assigned&) const = default;
 };
 
@@ -102,15 +107,18 @@ struct Decision {
   std::vector<Id> run = {};
   std::vector<int> departed = {};  ///< world ranks that have called shutdown
   bool finished = false;           ///< every rank has
+  bool all_joined = false;         ///< every rank has called join
+  int last_joined = 0;             ///< the last one of them, then
   bool operator==(const Decision&) const = default;
 
   bool empty() const {
     return retired.empty() && failed.empty() && assigned.empty() && run.empty() &&
-           departed.empty() && !finished;
+           departed.empty() && !finished && !all_joined;
   }
   /// True when the ids to run say it all.
   bool only_runs() const {
-    return retired.empty() && failed.empty() && assigned.empty() && departed.empty() && !finished;
+    return retired.empty() && failed.empty() && assigned.empty() && departed.empty() && !finished &&
+           !all_joined;
   }
 };
 

@@ -45,7 +45,7 @@ Leader::Pending& Leader::pending(const std::string& name) {
   if (fresh) {
     const std::size_t ranks = topology_.ranks_of_node[static_cast<std::size_t>(node_)].size();
     entry->second.local.resize(ranks);
-    entry->second.locations.resize(ranks);
+    entry->second.locations.assign(ranks, kNowhere);
     if (const auto known = names_.find(name); known != names_.end()) {
       entry->second.id = known->second;
       output_.watch.push_back(known->second);
@@ -61,6 +61,9 @@ void Leader::on_mail(int local_rank, const Mail& mail, Now now) {
   switch (mail.kind) {
     case MailKind::departed:
       (is_root() ? next_.departed : output_.up.departed).push_back(rank);
+      break;
+    case MailKind::joined:
+      note_joined({rank});
       break;
     case MailKind::overdue:
       note_overdue(mail.name, now);
@@ -83,6 +86,7 @@ void Leader::on_node_ready(Id id) {
 }
 
 void Leader::on_up(int child, const Up& up, Now now) {
+  note_joined(up.joined);
   for (const Id id : up.ready) {
     const auto known = assignments_.find(id);
     if (known == assignments_.end()) continue;
@@ -125,8 +129,17 @@ void Leader::advance_id(Id id) {
     advance_name(assignment.name);
     return;
   }
-  if (assignment.forwarded || !assignment.node_ready ||
-      assignment.ready_below.size() != children_.size()) {
+  const bool node = assignment.node_ready || joined_locally() == local_mask();
+  const bool below = std::all_of(children_.begin(), children_.end(), [&](int child) {
+    return assignment.ready_below.contains(child) || all_joined_below(child);
+  });
+  if (assignment.forwarded || !node || !below) return;
+  const bool all_came = assignment.node_ready && assignment.ready_below.size() == children_.size();
+  if (!all_came && !allows_joined(assignment.signature.kind, assignment.signature.device)) {
+    // Disputed between those who came and those who have joined.
+    const std::string name = assignment.name;
+    pending(name);
+    advance_name(name);
     return;
   }
   assignment.forwarded = true;
@@ -143,17 +156,15 @@ std::uint64_t Leader::ready_locally(Id id) const {
 }
 
 bool Leader::complete(const Pending& entry) const {
-  std::uint64_t local = entry.id ? ready_locally(*entry.id) : 0;
+  std::uint64_t local = (entry.id ? ready_locally(*entry.id) : 0) | joined_locally();
   for (std::size_t r = 0; r < entry.local.size(); ++r) {
     if (entry.local[r]) local |= std::uint64_t{1} << r;
   }
-  std::size_t below = entry.below.size();
-  if (entry.id) {
-    for (const int child : assignments_.at(*entry.id).ready_below) {
-      below += entry.below.contains(child) ? 0u : 1u;
-    }
-  }
-  return local == local_mask() && below == children_.size();
+  const auto present = [&](int child) {
+    return entry.below.contains(child) || all_joined_below(child) ||
+           (entry.id && assignments_.at(*entry.id).ready_below.contains(child));
+  };
+  return local == local_mask() && std::all_of(children_.begin(), children_.end(), present);
 }
 
 Report Leader::merged(const std::string& name, const Pending& entry) const {
@@ -163,17 +174,26 @@ Report Leader::merged(const std::string& name, const Pending& entry) const {
     report.counted = entry.id;
   };
   const auto& ranks = topology_.ranks_of_node[static_cast<std::size_t>(node_)];
+  const std::uint64_t ready = entry.id ? ready_locally(*entry.id) : 0;
+  std::vector<int> joined;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (entry.local[r]) {
       add_value(report, *entry.local[r], {ranks[r]});
-    } else {
+    } else if (ready >> r & 1) {
       add_ready({ranks[r]});
+    } else {
+      joined.push_back(ranks[r]);
     }
   }
   for (const int child : children_) {
     const auto reported = entry.below.find(child);
     if (reported == entry.below.end()) {
-      add_ready(ranks_in_subtree(child));
+      const auto subtree = ranks_in_subtree(child);
+      if (entry.id && assignments_.at(*entry.id).ready_below.contains(child)) {
+        add_ready(subtree);
+      } else {
+        joined.insert(joined.end(), subtree.begin(), subtree.end());
+      }
       continue;
     }
     for (const Value& value : reported->second.values) {
@@ -182,6 +202,7 @@ Report Leader::merged(const std::string& name, const Pending& entry) const {
     }
     if (reported->second.counted) report.counted = reported->second.counted;
   }
+  add_joined(report, joined);
   // The text of an error depends on who said what, not on who was first.
   std::sort(report.values.begin(), report.values.end(),
             [](const Value& a, const Value& b) { return a.ranks.front() < b.ranks.front(); });
@@ -198,7 +219,9 @@ void Leader::advance_name(const std::string& name) {
     return;
   }
   Report report = *found->second.merged;
-  if (report.values.size() == 1) report.values.front().ranks.clear();
+  if (report.values.front().ranks.size() == ranks_in_subtree(node_).size()) {
+    report.values.front().ranks.clear();
+  }
   output_.up.reports.push_back(std::move(report));
 }
 
@@ -231,13 +254,17 @@ void Leader::apply(Decision& decision) {
   }
   for (Assigned& assigned : decision.assigned) {
     auto entry = pending_.extract(assigned.name);
-    if (entry.empty()) continue;
+    const bool all_joined = entry.empty();
+    if (all_joined && !assigned.signature) continue;
     overdue_.erase(assigned.name);
-    assigned.locations = entry.mapped().locations;
+    const std::size_t ranks = topology_.ranks_of_node[static_cast<std::size_t>(node_)].size();
+    assigned.locations =
+        all_joined ? std::vector<Location>(ranks, kNowhere) : std::move(entry.mapped().locations);
     names_[assigned.name] = assigned.id;
     assignments_[assigned.id] = {
         .name = assigned.name,
-        .signature = entry.mapped().merged.value().values.front().signature,
+        .signature = assigned.signature ? *assigned.signature
+                                        : entry.mapped().merged.value().values.front().signature,
         .node_ready = false,
         .ready_below = {},
         .forwarded = false};
@@ -248,12 +275,14 @@ void Leader::apply(Decision& decision) {
     }
     nobody_is_ready(id);
   }
+  if (decision.all_joined) joined_.clear();
 }
 
 LeaderOutput Leader::take(Now now) {
   if (is_root()) {
     tell_disagreed();
     assign_waiting();
+    conclude_join();
     departed_.insert(next_.departed.begin(), next_.departed.end());
     next_.finished =
         !next_.departed.empty() && departed_.size() == static_cast<std::size_t>(topology_.size());

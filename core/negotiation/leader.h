@@ -49,6 +49,9 @@ struct LeaderOutput {
 /// A rank whose signature of a known name has changed reports it while others set the ready bit of
 /// the name's id: then the ready bits count as reports of the id's signature, until the id is given
 /// up. Thread rule: one thread at a time.
+///
+/// A rank joins with nothing in flight, so where all ranks of a node have joined no ready bit is
+/// set and no report pending there: such a node is present for every id and name without a word.
 class Leader {
  public:
   Leader(const Topology& topology, int node, int id_capacity, IdUse use);
@@ -95,6 +98,12 @@ class Leader {
   Pending& pending(const std::string& name);
   std::uint64_t ready_locally(Id id) const;
   void advance_id(Id id);
+  // Ranks that have called join are present for every allreduce, with nothing.
+  void note_joined(const std::vector<int>& ranks);
+  std::uint64_t joined_locally() const;
+  bool all_joined_below(int child) const;
+  void add_joined(Report& report, const std::vector<int>& ranks) const;
+  void conclude_join();
   void advance_name(const std::string& name);
   bool complete(const Pending& pending) const;
   Report merged(const std::string& name, const Pending& pending) const;
@@ -128,6 +137,8 @@ class Leader {
   Decision next_;  ///< the root's, under construction
   std::uint64_t decision_number_ = 0;
   std::set<int> departed_;
+  std::set<int> joined_;  ///< of my subtree
+  int last_joined_ = 0;
 };
 
 }  // namespace hora

@@ -77,7 +77,11 @@ void Leader::assign_waiting() {
       if (!id) return false;
     }
     bytes += name.size() + kEntryBytes;
-    next_.assigned.push_back({name, *id, {}});
+    Assigned assigned{name, *id, {}};
+    if (!joined_.empty()) {
+      assigned.signature = pending_.at(name).merged.value().values.front().signature;
+    }
+    next_.assigned.push_back(std::move(assigned));
     return true;
   });
 }

@@ -48,6 +48,16 @@ std::string ranks_text(std::span<const int> ranks) {
 }
 
 std::string mismatch_text(const Report& report) {
+  const auto joined = std::find_if(report.values.begin(), report.values.end(), [](const Value& v) {
+    return v.signature.kind == OperationKind::join;
+  });
+  if (joined != report.values.end()) {
+    const auto other = joined == report.values.begin() ? joined + 1 : report.values.begin();
+    return "tensor \"" + report.name + "\": rank " + ranks_text(joined->ranks) +
+           " has called join() and brings nothing more: only an allreduce on cpu goes on without "
+           "it, and rank " +
+           ranks_text(other->ranks) + " submitted " + to_string(other->signature);
+  }
   std::string text =
       "tensor \"" + report.name + "\": ranks disagree about its " + what_differs(report) + ": ";
   const std::size_t shown = std::min(report.values.size(), kValuesShown);

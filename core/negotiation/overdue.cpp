@@ -17,7 +17,7 @@ Presence Leader::presence_of(const std::string& name) const {
   const auto& ranks = topology_.ranks_of_node[static_cast<std::size_t>(node_)];
   std::set<int> ready;
   std::set<int> missing;
-  std::uint64_t local = 0;
+  std::uint64_t local = joined_locally();
   std::set<int> below;
   if (const auto entry = pending_.find(name); entry != pending_.end()) {
     for (std::size_t r = 0; r < ranks.size(); ++r) {

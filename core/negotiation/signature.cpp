@@ -33,6 +33,8 @@ std::string_view name_of(OperationKind kind) noexcept {
       return "add_process_set";
     case OperationKind::remove_process_set:
       return "remove_process_set";
+    case OperationKind::join:
+      return "join";
   }
   return "unknown operation";
 }
@@ -49,7 +51,8 @@ std::size_t Signature::row_bytes() const {
 
 std::string to_string(const Signature& signature) {
   std::string text(name_of(signature.kind));
-  if (signature.kind == OperationKind::barrier) return text;
+  if (signature.kind == OperationKind::barrier || signature.kind == OperationKind::join)
+    return text;
   if (!changes_sets(signature.kind)) text.append(" ").append(name_of(signature.type));
   text.append(" [");
   for (std::size_t i = 0; i < signature.shape.size(); ++i) {

@@ -19,6 +19,7 @@ enum class OperationKind : std::uint8_t {
   reduce_scatter = 5,
   add_process_set = 6,     ///< shape: its world ranks
   remove_process_set = 7,  ///< shape: {its number}
+  join = 8,                ///< of a rank that has joined, where it cannot stand in
 };
 std::string_view name_of(OperationKind kind) noexcept;
 
@@ -26,6 +27,11 @@ std::string_view name_of(OperationKind kind) noexcept;
 constexpr bool is_exchange(OperationKind kind) {
   return kind == OperationKind::allgather || kind == OperationKind::alltoall ||
          kind == OperationKind::reduce_scatter;
+}
+
+/// Operations that a rank which has joined takes part in, with nothing.
+constexpr bool allows_joined(OperationKind kind, DeviceKind device) {
+  return kind == OperationKind::allreduce && device == DeviceKind::cpu;
 }
 
 constexpr bool changes_sets(OperationKind kind) {

@@ -34,6 +34,8 @@ struct BoundExchange {
 };
 
 struct BoundUnit {
+  /// 1, 2, ... in the order of start; 0: not known.
+  std::uint64_t number = 0;
   Unit unit;
   double scale = 1.0;  ///< applied once to the complete sum
   int root_node = 0;   ///< of broadcasts

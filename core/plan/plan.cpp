@@ -45,7 +45,11 @@ std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimi
     unit.tensors.push_back({i, {unit.bytes, bytes}});
     unit.bytes += align_up(bytes);
   }
-  for (Unit& unit : units) unit.chunk_bytes = chunk_length(unit.bytes, limits.chunk_bytes);
+  for (Unit& unit : units) {
+    // Adasum takes whole tensors together.
+    const std::size_t limit = unit.op == ReduceOp::adasum ? 0 : limits.chunk_bytes;
+    unit.chunk_bytes = chunk_length(unit.bytes, limit);
+  }
   return units;
 }
 

@@ -54,7 +54,7 @@ class Trainer {
                                        .momentum(arguments.momentum)
                                        .weight_decay(arguments.weight_decay)),
         optimizer_(world, sgd_, model_->named_parameters()),
-        scaler_({.enabled = arguments.amp == Precision::float16}) {
+        scaler_(optimizer_, {.enabled = arguments.amp == Precision::float16}) {
     hora::broadcast_parameters(world, *model_, /*root=*/0);
   }
 
@@ -176,7 +176,7 @@ class Trainer {
       optimizer_.zero_grad();
       const torch::Tensor loss = loss_of(batch);
       scaler_.scale(loss).backward();
-      scaler_.step(optimizer_);
+      scaler_.step();
       scaler_.update();
       ++steps_done_;
       training_seconds_ = seconds_before + seconds_since(start);

@@ -27,7 +27,7 @@ std::string line_or_none(std::span<const std::string> lines, std::size_t index) 
 
 }  // namespace
 
-void check_agreement(const Context& context, const std::string& what, const std::string& name,
+void check_agreement(const Context& context, const Agreement& agreement, const std::string& name,
                      std::span<const std::string> lines) {
   if (context.size() == 1) return;
   const std::vector<std::string> expected =
@@ -48,9 +48,9 @@ void check_agreement(const Context& context, const std::string& what, const std:
   const auto index = static_cast<std::size_t>(*first - 1);
   const std::string theirs = share(context, name + ".difference", line_or_none(lines, index), rank);
   throw Error(ErrorCode::mismatch,
-              what + " differ between ranks: rank 0 has " + line_or_none(expected, index) +
-                  ", rank " + std::to_string(rank) + " has " + theirs + " (number " +
-                  std::to_string(index) +
+              agreement.what + " differ between ranks: rank 0 has " +
+                  line_or_none(expected, index) + ", rank " + std::to_string(rank) + " has " +
+                  theirs + " (number " + std::to_string(index) +
                   " in order of registration). Every rank must build the same model",
               rank, name);
 }

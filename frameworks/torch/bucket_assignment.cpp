@@ -13,7 +13,8 @@ constexpr std::size_t max_open_buckets = 2;  // of one type
 struct Bucket {
   DataType type;
   std::vector<GradientPlace> places;
-  std::size_t filled = 0;  // bytes, padded
+  std::size_t filled = 0;          // bytes, padded
+  std::size_t gradient_bytes = 0;  // of gradient memory
   bool open = true;
 };
 
@@ -23,9 +24,12 @@ class Assignment {
       : most_(bucket_bytes + bucket_bytes / 4), enough_(bucket_bytes - bucket_bytes / 4) {}
 
   void add(std::size_t gradient, GradientSize size) {
-    const std::size_t padded = align_up(size.bytes);
-    Bucket& bucket = best_fit(size.type, padded);
-    bucket.places.push_back({gradient, bucket.filled});
+    const std::size_t padded = align_up(size.bytes / size_of(size.type) * size_of(size.wire_type));
+    Bucket& bucket = best_fit(size.wire_type, padded);
+    const bool converted = size.type != size.wire_type;
+    bucket.places.push_back(
+        {gradient, bucket.filled, size.type, converted ? bucket.gradient_bytes : 0});
+    if (converted) bucket.gradient_bytes += align_up(size.bytes);
     bucket.filled += padded;
     bucket.open = bucket.filled < enough_;
   }
@@ -38,9 +42,10 @@ class Assignment {
     });
     std::vector<BucketLayout> layouts;
     for (Bucket& bucket : buckets_) {
-      const std::size_t presence_bytes = bucket.places.size() * size_of(bucket.type);
-      layouts.push_back(
-          {bucket.type, std::move(bucket.places), bucket.filled, bucket.filled + presence_bytes});
+      const std::size_t element = size_of(bucket.type);
+      const std::size_t flag = bucket.filled + bucket.places.size() * element;
+      layouts.push_back({bucket.type, std::move(bucket.places), bucket.filled, flag, flag + element,
+                         bucket.gradient_bytes});
     }
     return layouts;
   }
@@ -60,7 +65,7 @@ class Assignment {
     if (best != nullptr) return *best;
     // One that will be closed at once takes no place among the open ones.
     if (open == max_open_buckets && padded < enough_) fullest->open = false;
-    return buckets_.emplace_back(Bucket{type, {}, 0, true});
+    return buckets_.emplace_back(Bucket{type, {}, 0, 0, true});
   }
 
   std::size_t most_;

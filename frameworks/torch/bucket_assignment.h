@@ -12,35 +12,46 @@ namespace hora {
 /// One parameter's gradient.
 struct GradientSize {
   DataType type = DataType::float32;
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;      ///< in `type`
+  DataType wire_type = type;  ///< in which it travels
 };
 
-/// A gradient's range in its bucket begins at a multiple of 64 bytes and is padded to one.
+/// A gradient's range in its bucket begins at a multiple of 64 bytes and is padded to one; so does
+/// its range in the bucket's gradient memory.
 struct GradientPlace {
-  std::size_t gradient = 0;  ///< index into the list of gradients
-  std::size_t offset = 0;    ///< bytes from the bucket's begin
+  std::size_t gradient = 0;           ///< index into the list of gradients
+  std::size_t offset = 0;             ///< bytes from the bucket's begin
+  DataType type = DataType::float32;  ///< of the gradient
+  /// Where that is not the bucket's type: bytes from the begin of the gradient memory.
+  std::size_t gradient_offset = 0;
   bool operator==(const GradientPlace&) const = default;
 };
 
 /// One bucket: the places in the order in which backward is expected to fill them, then the
 /// presence lane, one element of the bucket's type for each place: 1 where this rank has that
 /// gradient, else 0. It is reduced with the rest, so that afterwards every rank knows which
-/// gradients no rank had.
+/// gradients no rank had. The last element is the flag: 1 where this rank's gradients are not all
+/// finite (see wire_type.h), else 0.
+///
+/// Beside the bucket there is gradient memory, which does not travel: it has the gradients of other
+/// types than the bucket's, as `.grad` shows them.
 struct BucketLayout {
-  DataType type = DataType::float32;
+  DataType type = DataType::float32;  ///< on the wire
   std::vector<GradientPlace> places;
   std::size_t presence_offset = 0;  ///< bytes, a multiple of 64
-  std::size_t bytes = 0;            ///< whole length, the presence lane included
+  std::size_t flag_offset = 0;      ///< bytes
+  std::size_t bytes = 0;            ///< whole length, lane and flag included
+  std::size_t gradient_bytes = 0;   ///< of gradient memory, a multiple of 64
   bool operator==(const BucketLayout&) const = default;
 };
 
 /// Takes the gradients (in registration order) from last to first, for that is about the order in
-/// which backward finishes them. Each goes where it fits best among the open buckets of its type:
-/// at most two are open, a bucket takes up to 5/4 of `bucket_bytes` and closes at 3/4. So a tiny
-/// gradient before a huge one neither closes a bucket of its own nor waits in the huge one's: it is
-/// joined by later small ones. A gradient of 3/4 `bucket_bytes` or more is a bucket of its own
-/// where it fits into no open one. Buckets come in the order in which their last gradient is
-/// expected. `bucket_bytes` must not be 0.
+/// which backward finishes them. Each goes where it fits best among the open buckets of its wire
+/// type: at most two are open, a bucket takes up to 5/4 of `bucket_bytes`, as they travel, and
+/// closes at 3/4. So a tiny gradient before a huge one neither closes a bucket of its own nor waits
+/// in the huge one's: it is joined by later small ones. A gradient of 3/4 `bucket_bytes` or more is
+/// a bucket of its own where it fits into no open one. Buckets come in the order in which their
+/// last gradient is expected. `bucket_bytes` must not be 0.
 std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients,
                                          std::size_t bucket_bytes);
 

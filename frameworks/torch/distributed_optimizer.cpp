@@ -2,15 +2,12 @@
 #include <torch/optim/lbfgs.h>
 
 #include <algorithm>
-#include <exception>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "frameworks/torch/agreement.h"
 #include "frameworks/torch/data_type.h"
-#include "frameworks/torch/gradient_averager.h"
-#include "frameworks/torch/gradient_hooks.h"
+#include "frameworks/torch/optimizer_implementation.h"
 #include "frameworks/torch/parameter_list.h"
 
 namespace hora {
@@ -89,20 +86,16 @@ std::size_t bucket_bytes(const Context& context, const DistributedOptimizerOptio
 void check_ranks_agree(const Context& context, const std::vector<Parameter>& parameters,
                        const GradientAverager::Options& options) {
   std::vector<std::string> lines{"buckets of " + std::to_string(options.bucket_bytes) + " bytes, " +
-                                 std::string(name_of(options.op))};
+                                 std::string(name_of(options.op)) + ", compression " +
+                                 std::string(name_of(options.compression))};
   for (const Parameter& parameter : parameters) {
     const torch::Tensor& tensor = parameter.tensor;
     lines.push_back(describe(parameter.name, to_data_type(tensor.scalar_type()).value(),
                              tensor.sizes().vec(), tensor.strides().vec()));
   }
-  check_agreement(context, "DistributedOptimizer's parameters", options.name + ".parameters",
-                  lines);
-}
-
-std::vector<torch::Tensor> tensors_of(const std::vector<Parameter>& parameters) {
-  std::vector<torch::Tensor> tensors;
-  for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
-  return tensors;
+  check_agreement(context,
+                  {"DistributedOptimizer's parameters", "Every rank must build the same model"},
+                  options.name + ".parameters", lines);
 }
 
 }  // namespace
@@ -114,71 +107,6 @@ double OptimizerStatistics::hidden_share() const {
   return std::clamp(share, 0.0, 1.0);
 }
 
-class DistributedOptimizer::Implementation {
- public:
-  Implementation(const Context& context, torch::optim::Optimizer& optimizer,
-                 std::vector<Parameter> parameters, const GradientAverager::Options& options)
-      : optimizer_(optimizer),
-        averager_(context, std::move(parameters), options),
-        hooks_(
-            tensors_of(averager_.parameters()),
-            [this](std::size_t index) { averager_.before_gradient(index); },
-            [this](std::size_t index) { averager_.after_gradient(index); }) {
-    for (const Parameter& parameter : averager_.parameters()) {
-      known_.insert(parameter.tensor.unsafeGetTensorImpl());
-    }
-  }
-
-  void zero_grad() {
-    // Gradients given up before a step: peers may wait for the rest of this round.
-    if (averager_.round_open()) synchronize();
-    for (const Parameter& parameter : averager_.parameters()) {
-      parameter.tensor.mutable_grad().reset();
-    }
-    hooks_.refresh();
-    synchronized_ = false;
-  }
-
-  void synchronize() {
-    const GradientAverager::Cost cost = averager_.finish();
-    statistics_.waited += cost.waited;
-    statistics_.in_flight += cost.in_flight;
-    hooks_.refresh();
-    synchronized_ = true;
-  }
-
-  void step() {
-    refuse_new_parameters();
-    if (!synchronized_ || averager_.round_open()) synchronize();
-    synchronized_ = false;
-    optimizer_.step();
-    statistics_.steps += 1;
-  }
-
-  torch::optim::Optimizer& optimizer() { return optimizer_; }
-  OptimizerStatistics& statistics() { return statistics_; }
-
- private:
-  // Parameters added later would be stepped with this rank's own gradient: silently wrong.
-  void refuse_new_parameters() {
-    for (const auto& group : optimizer_.param_groups()) {
-      for (const auto& tensor : group.params()) {
-        if (known_.contains(tensor.unsafeGetTensorImpl())) continue;
-        refuse(
-            "a parameter was added to the wrapped optimizer after construction; add parameter "
-            "groups first, then construct DistributedOptimizer");
-      }
-    }
-  }
-
-  torch::optim::Optimizer& optimizer_;
-  GradientAverager averager_;
-  GradientHooks hooks_;  // after averager_: taken away first
-  std::unordered_set<const void*> known_;
-  bool synchronized_ = false;
-  OptimizerStatistics statistics_;
-};
-
 DistributedOptimizer::DistributedOptimizer(const Context& context,
                                            torch::optim::Optimizer& optimizer,
                                            const NamedParameters& named_parameters,
@@ -188,7 +116,8 @@ DistributedOptimizer::DistributedOptimizer(const Context& context,
   const GradientAverager::Options averaging{
       "hora.gradients." + std::to_string(context.next_instance_number()), options.op,
       bucket_bytes(context, options,
-                   parameters.empty() || parameters.front().tensor.device().is_cpu())};
+                   parameters.empty() || parameters.front().tensor.device().is_cpu()),
+      options.compression};
   check_ranks_agree(context, parameters, averaging);
   implementation_ =
       std::make_unique<Implementation>(context, optimizer, std::move(parameters), averaging);

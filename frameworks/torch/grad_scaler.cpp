@@ -1,48 +1,46 @@
 #include <hora/grad_scaler.h>
 
-#include <cmath>
-#include <map>
-#include <utility>
-#include <vector>
+#include <string>
 
+#include "frameworks/torch/agreement.h"
 #include "frameworks/torch/loss_scale.h"
+#include "frameworks/torch/optimizer_implementation.h"
 
 namespace hora {
-namespace {
 
-/// Divides the gradients of one device and type; true if all of them were finite.
-bool unscale(std::vector<torch::Tensor>& gradients, double factor) {
-  const torch::NoGradGuard no_grad;
-  if (gradients.front().is_cuda()) {
-    const auto options = torch::TensorOptions(gradients.front().device()).dtype(torch::kFloat32);
-    torch::Tensor found = torch::zeros({1}, options);
-    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found,
-                                                   torch::full({1}, factor, options));
-    return found.item<float>() == 0.0F;
-  }
-  bool finite = true;
-  for (torch::Tensor& gradient : gradients) {
-    gradient.mul_(factor);
-    // A sum is finite only where all its terms are; where it overflows, the terms are looked at.
-    finite = finite && (std::isfinite(gradient.sum().item<double>()) ||
-                        torch::isfinite(gradient).all().item<bool>());
-  }
-  return finite;
-}
-
-}  // namespace
+/// Where a step stands.
+enum class Phase { scaled, unscaled, stepped };
 
 struct GradScaler::State {
-  GradScalerOptions options;
+  State(DistributedOptimizer::Implementation& averaging, const GradScalerOptions& given)
+      : optimizer(averaging), options(given) {
+    scale.scale = options.enabled ? options.initial_scale : 1.0;
+    if (options.enabled) optimizer.begin_unscaling(1.0 / scale.scale);
+  }
+  ~State() {
+    if (options.enabled) optimizer.end_unscaling();
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw Error(ErrorCode::invalid_use, "GradScaler: " + what, optimizer.context().rank());
+  }
+
+  DistributedOptimizer::Implementation& optimizer;
+  const GradScalerOptions options;
   LossScale scale;
-  bool unscaled = false;
+  Phase phase = Phase::scaled;
   bool finite = true;
 };
 
-GradScaler::GradScaler(const GradScalerOptions& options) : state_(std::make_unique<State>()) {
+GradScaler::GradScaler(DistributedOptimizer& optimizer, const GradScalerOptions& options) {
   check_options(options);
-  state_->options = options;
-  state_->scale.scale = options.enabled ? options.initial_scale : 1.0;
+  DistributedOptimizer::Implementation& averaging = *optimizer.implementation_;
+  check_agreement(averaging.context(),
+                  {"GradScaler's options", "Every rank must give the same ones"},
+                  averaging.name() + ".scaler", {{describe(options)}});
+  state_ = std::make_unique<State>(averaging, options);
 }
 
 GradScaler::~GradScaler() = default;
@@ -53,42 +51,43 @@ torch::Tensor GradScaler::scale(const torch::Tensor& loss) const {
   return state_->options.enabled ? loss * state_->scale.scale : loss;
 }
 
-void GradScaler::unscale_(DistributedOptimizer& optimizer) {
-  if (!state_->options.enabled) return;
-  if (state_->unscaled) {
-    throw Error(ErrorCode::invalid_use,
-                "GradScaler: the gradients have been divided by the scale already; call update() "
-                "after each step");
+void GradScaler::unscale_() {
+  State& state = *state_;
+  if (!state.options.enabled) return state.optimizer.synchronize_once();
+  if (state.phase != Phase::scaled) {
+    state.refuse(
+        "the gradients have been divided by the scale already; call update() after each "
+        "step");
   }
-  optimizer.synchronize();
-  // By type: averaged parameters are all on one device.
-  std::map<torch::ScalarType, std::vector<torch::Tensor>> groups;
-  for (auto& group : optimizer.wrapped().param_groups()) {
-    for (auto& parameter : group.params()) {
-      torch::Tensor& gradient = parameter.mutable_grad();
-      if (!gradient.defined()) continue;
-      groups[gradient.scalar_type()].push_back(gradient);
-    }
-  }
-  state_->finite = true;
-  for (auto& [type, gradients] : groups) {
-    state_->finite = unscale(gradients, 1.0 / state_->scale.scale) && state_->finite;
-  }
-  state_->unscaled = true;
+  state.optimizer.synchronize_once();
+  state.finite = state.optimizer.gradients_are_finite();
+  state.phase = Phase::unscaled;
 }
 
-bool GradScaler::step(DistributedOptimizer& optimizer) {
-  if (!state_->unscaled) unscale_(optimizer);
-  const bool finite = state_->finite;
-  if (finite) optimizer.step();
-  return finite;
+bool GradScaler::step() {
+  State& state = *state_;
+  if (state.phase == Phase::scaled) unscale_();
+  if (state.phase == Phase::stepped) {
+    state.refuse("step() was called a second time; call update() after each step");
+  }
+  if (state.finite) {
+    state.optimizer.step();
+  } else {
+    state.optimizer.skip_step();
+  }
+  if (state.options.enabled) state.phase = Phase::stepped;
+  return state.finite;
 }
 
 void GradScaler::update() {
-  if (!state_->options.enabled) return;
-  state_->scale = next_scale(state_->scale, state_->options, state_->finite);
-  state_->unscaled = false;
-  state_->finite = true;
+  State& state = *state_;
+  if (!state.options.enabled) return;
+  if (state.phase == Phase::scaled) state.refuse("update() was called without a step() before it");
+  const LossScale next = next_scale(state.scale, state.options, state.finite);
+  state.optimizer.change_unscaling(1.0 / next.scale);
+  state.scale = next;
+  state.phase = Phase::scaled;
+  state.finite = true;
 }
 
 double GradScaler::current_scale() const {

@@ -1,5 +1,6 @@
 #include "frameworks/torch/gradient_averager.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include <exception>
@@ -13,14 +14,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 std::vector<BucketLayout> assign(const std::vector<Parameter>& parameters,
-                                 std::size_t bucket_bytes) {
+                                 const GradientAverager::Options& options) {
   std::vector<GradientSize> sizes;
   for (const Parameter& parameter : parameters) {
-    sizes.push_back(
-        {to_data_type(parameter.tensor.scalar_type()).value(),
-         static_cast<std::size_t>(parameter.tensor.numel()) * parameter.tensor.element_size()});
+    const DataType type = to_data_type(parameter.tensor.scalar_type()).value();
+    sizes.push_back({type, static_cast<std::size_t>(parameter.tensor.numel()) * size_of(type),
+                     wire_type(options.compression, type)});
   }
-  return assign_buckets(sizes, bucket_bytes);
+  return assign_buckets(sizes, options.bucket_bytes);
 }
 
 }  // namespace
@@ -32,7 +33,7 @@ GradientAverager::GradientAverager(const Context& context, std::vector<Parameter
   const bool on_host = parameters_.empty() || parameters_.front().tensor.device().is_cpu();
   const auto make_bucket = on_host ? make_host_bucket : make_cuda_bucket;
   if (!on_host) presence_.emplace(context_, options.name + ".presence", parameters_.size());
-  for (const BucketLayout& layout : assign(parameters_, options.bucket_bytes)) {
+  for (const BucketLayout& layout : assign(parameters_, options)) {
     const std::size_t bucket = buckets_.size();
     Submission submission;
     submission.name = options.name + "." + std::to_string(bucket);
@@ -80,6 +81,21 @@ void GradientAverager::after_gradient(std::size_t index) {
   if (submissions_[bucket].missing == 0) submit(bucket);
 }
 
+void GradientAverager::unscale_by(std::optional<double> factor) {
+  const std::lock_guard lock(mutex_);
+  unscale_ = factor;
+}
+
+bool GradientAverager::gradients_were_finite() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<at::Tensor> flags;
+  for (const auto& bucket : buckets_) {
+    const at::Tensor flag = bucket->flag();
+    if (flag.defined()) flags.push_back(flag);
+  }
+  return flags.empty() || !at::cat(flags).any().item<bool>();
+}
+
 bool GradientAverager::round_open() const {
   const std::lock_guard lock(mutex_);
   return open_;
@@ -99,7 +115,7 @@ GradientAverager::Cost GradientAverager::finish() {
   std::exception_ptr failure;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     try {
-      submissions_[bucket].handle.wait(buckets_[bucket]->view().stream);
+      complete(bucket);
     } catch (...) {
       if (!failure) failure = std::current_exception();
     }
@@ -113,16 +129,21 @@ GradientAverager::Cost GradientAverager::finish() {
                      present ? *present : presence_->anywhere(index));
     }
   }
-  begin_next_round();
+  end_round();
   if (failure) std::rethrow_exception(failure);
   return cost;
 }
 
-void GradientAverager::store(std::size_t index) {
-  if (!open_) {
-    open_ = true;
-    in_flight_before_ = context_.statistics().in_flight;
+void GradientAverager::begin_round() {
+  open_ = true;
+  in_flight_before_ = context_.statistics().in_flight;
+  for (const auto& bucket : buckets_) {
+    bucket->begin_round(gradient_passes(bucket->wire_type(), unscale_, context_.size()));
   }
+}
+
+void GradientAverager::store(std::size_t index) {
+  if (!open_) begin_round();
   Slot& slot = slots_[index];
   buckets_[slot.bucket]->store(slot.place, parameters_[index]);
   if (presence_ && !parameters_[index].tensor.grad().defined()) presence_->note_absent(index);
@@ -139,7 +160,13 @@ void GradientAverager::submit(std::size_t bucket) {
   submission.submitted = true;
 }
 
-void GradientAverager::begin_next_round() {
+void GradientAverager::complete(std::size_t bucket) {
+  Submission& submission = submissions_[bucket];
+  submission.handle.wait(buckets_[bucket]->view().stream);
+  buckets_[bucket]->unpack(submission.name);
+}
+
+void GradientAverager::end_round() {
   open_ = false;
   if (presence_) presence_->end();
   for (Slot& slot : slots_) slot.stored = false;

@@ -25,6 +25,7 @@ class GradientAverager {
     std::string name;  ///< of the collectives: "<name>.<bucket>"
     ReduceOp op = ReduceOp::average;
     std::size_t bucket_bytes = 0;
+    Compression compression = Compression::none;
   };
   /// What a round has cost.
   struct Cost {
@@ -41,6 +42,13 @@ class GradientAverager {
   GradientAverager& operator=(const GradientAverager&) = delete;
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
+
+  /// From the next round on gradients are multiplied by `factor` on their way into `.grad`, and
+  /// looked at; nothing: neither.
+  void unscale_by(std::optional<double> factor);
+  /// Whether all gradients of the last round were finite, where they have been looked at: the same
+  /// on all ranks. Waits for the device.
+  bool gradients_were_finite() const;
 
   /// Before autograd adds to `.grad` of parameter `index`: throws Error(invalid_use) where its
   /// memory belongs to a collective since an earlier backward.
@@ -69,15 +77,18 @@ class GradientAverager {
     Handle handle;
   };
 
+  void begin_round();
   void store(std::size_t index);
   void submit(std::size_t bucket);
-  void begin_next_round();
+  void complete(std::size_t bucket);
+  void end_round();
 
   const Context& context_;
   const ReduceOp op_;
   const std::vector<Parameter> parameters_;
   mutable std::mutex mutex_;
   bool open_ = false;
+  std::optional<double> unscale_;  ///< of rounds to come
   std::chrono::nanoseconds in_flight_before_{0};
   std::vector<Slot> slots_;  // by parameter
   std::vector<std::unique_ptr<GradientBucket>> buckets_;

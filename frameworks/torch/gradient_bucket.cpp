@@ -13,16 +13,24 @@ namespace hora {
 namespace {
 
 // A view with the parameter's strides: optimizers and autograd are fastest where they agree, and a
-// gradient of the same strides is copied as one block.
-at::Tensor make_view(const std::shared_ptr<Buffer>& memory, std::size_t offset,
-                     const at::Tensor& parameter) {
-  const auto options = at::TensorOptions(parameter.scalar_type()).device(parameter.device());
-  auto* data = memory->data() + offset;
-  const auto keep_alive = [memory](void*) {};
+// gradient of the same strides is copied as one block. `owner` keeps the memory alive.
+template <class Owner>
+at::Tensor make_view(const Owner& owner, void* data, DataType type, const at::Tensor& parameter) {
+  const auto options = at::TensorOptions(to_scalar_type(type)).device(parameter.device());
+  const auto keep_alive = [owner](void*) {};
   if (parameter.is_non_overlapping_and_dense()) {
     return at::from_blob(data, parameter.sizes(), parameter.strides(), keep_alive, options);
   }
   return at::from_blob(data, parameter.sizes(), keep_alive, options);
+}
+
+// Dense memory in the same order of elements.
+bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.is_non_overlapping_and_dense() || !b.is_non_overlapping_and_dense()) return false;
+  for (std::int64_t d = 0; d < a.dim(); ++d) {
+    if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
+  }
+  return true;
 }
 
 template <class A, class B>
@@ -49,46 +57,76 @@ void check_unchanged(const Parameter& parameter, const at::Tensor& view) {
 
 }  // namespace
 
-bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.is_non_overlapping_and_dense() || !b.is_non_overlapping_and_dense()) return false;
-  for (std::int64_t d = 0; d < a.dim(); ++d) {
-    if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
-  }
-  return true;
-}
-
 GradientBucket::GradientBucket(const Context& context, const BucketLayout& layout,
                                const std::vector<Parameter>& parameters)
-    : layout_(layout),
-      memory_(std::make_shared<Buffer>(
-          context, layout.bytes,
-          to_device(parameters[layout.places.front().gradient].tensor.device()))) {
+    : layout_(layout) {
+  const at::Device device = parameters[layout.places.front().gradient].tensor.device();
+  memory_ = std::make_shared<Buffer>(context, layout.bytes, to_device(device));
+  gradient_memory_ =
+      at::zeros({static_cast<std::int64_t>(layout.gradient_bytes + unpack_flag_bytes)},
+                at::TensorOptions(at::kByte).device(device));
+  auto* gradients = static_cast<std::byte*>(gradient_memory_.data_ptr());
   for (const GradientPlace& place : layout_.places) {
-    views_.push_back(make_view(memory_, place.offset, parameters[place.gradient].tensor));
+    const at::Tensor& parameter = parameters[place.gradient].tensor;
+    Views views;
+    views.wire = make_view(memory_, memory_->data() + place.offset, layout_.type, parameter);
+    views.gradient =
+        place.type == layout_.type
+            ? views.wire
+            : make_view(gradient_memory_, gradients + place.gradient_offset, place.type, parameter);
+    views_.push_back(std::move(views));
   }
 }
 
-const at::Tensor& GradientBucket::place_of(std::size_t place, const Parameter& parameter) const {
-  const at::Tensor& own = views_[place];
+at::Tensor GradientBucket::take(std::size_t place, const Parameter& parameter) const {
+  const at::Tensor& own = gradient(place);
   check_unchanged(parameter, own);
-  const at::Tensor& gradient = parameter.tensor.grad();
-  if (gradient.defined() && gradient.layout() != at::kStrided) {
+  at::Tensor& gradient = parameter.tensor.mutable_grad();
+  if (!gradient.defined()) return {};
+  if (gradient.layout() != at::kStrided) {
     throw Error(ErrorCode::invalid_argument,
                 "Parameter '" + parameter.name +
                     "' has a sparse gradient; hora averages dense ones only: build its layer with "
                     "sparse(false), or leave it out of the wrapped optimizer",
                 -1, parameter.name);
   }
-  return own;
+  at::Tensor source = gradient;
+  const bool same_type = gradient.scalar_type() == own.scalar_type();
+  if (gradient.data_ptr() != own.data_ptr() && !(same_type && same_memory_order(gradient, own))) {
+    own.copy_(gradient);
+    source = own;
+  }
+  gradient = own;
+  return source;
+}
+
+bool GradientBucket::needs_unpacking(std::size_t place) const {
+  return layout_.places[place].type != layout_.type || !passes_.unpack.is_plain();
 }
 
 void GradientBucket::publish(std::size_t place, const Parameter& parameter, bool present) const {
   at::Tensor& gradient = parameter.tensor.mutable_grad();
   if (!present) {
     gradient.reset();
-  } else if (!gradient.is_same(views_[place])) {
-    gradient = views_[place];
+  } else if (!gradient.is_same(views_[place].gradient)) {
+    gradient = views_[place].gradient;
   }
+}
+
+at::Tensor GradientBucket::flag() const {
+  if (passes_.pack.checked) {
+    return all_bytes().narrow(0, static_cast<std::int64_t>(layout_.flag_offset),
+                              static_cast<std::int64_t>(size_of(layout_.type)));
+  }
+  if (passes_.unpack.checked) {
+    return gradient_memory_.narrow(0, static_cast<std::int64_t>(layout_.gradient_bytes),
+                                   unpack_flag_bytes);
+  }
+  return {};
+}
+
+std::byte* GradientBucket::unpack_flag() const {
+  return static_cast<std::byte*>(gradient_memory_.data_ptr()) + layout_.gradient_bytes;
 }
 
 void GradientBucket::give_up_memory() noexcept {
@@ -103,12 +141,12 @@ TensorView GradientBucket::view() const {
           layout_.type,
           {elements},
           memory_->device(),
-          current_stream(views_.front().device())};
+          current_stream(gradient_memory_.device())};
 }
 
 at::Tensor GradientBucket::all_bytes() const {
   return at::from_blob(memory_->data(), {static_cast<std::int64_t>(layout_.bytes)},
-                       at::TensorOptions(at::kByte).device(views_.front().device()));
+                       at::TensorOptions(at::kByte).device(gradient_memory_.device()));
 }
 
 }  // namespace hora

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "frameworks/torch/bucket_assignment.h"
+#include "frameworks/torch/wire_type.h"
 
 namespace hora {
 
@@ -22,25 +23,35 @@ struct Parameter {
 };
 
 /// Views keep the memory alive, so a `.grad` may outlive the optimizer. Places are numbered as in
-/// the layout. Thread rule: one thread at a time.
+/// the layout. A gradient of the bucket's type is averaged where `.grad` views it; one of another
+/// type is converted on its way into the bucket, and back into gradient memory, which `.grad`
+/// views. Thread rule: one thread at a time.
 class GradientBucket {
  public:
   virtual ~GradientBucket() = default;
 
-  /// Takes the parameter's `.grad` in, which becomes the view of its place. Copies nothing where it
-  /// is that already; an undefined `.grad` counts as zeros. Throws Error(invalid_argument) for a
-  /// sparse gradient, and where the parameter has got another type or shape since construction.
+  DataType wire_type() const { return layout_.type; }
+  /// Before a round's first store().
+  void begin_round(const GradientPasses& passes) { passes_ = passes; }
+  /// Takes the parameter's `.grad` in, which becomes a view of hora's memory. Copies nothing where
+  /// it is in its place in the bucket already and stays as it is; an undefined `.grad` counts as
+  /// zeros. Throws Error(invalid_argument) for a sparse gradient, and where the parameter has got
+  /// another type or shape since construction.
   virtual void store(std::size_t place, const Parameter& parameter) = 0;
   /// All gradients are stored: after this, and in the order of the current stream on a device,
   /// view() holds them. `name`: for profilers.
   virtual void pack(const std::string& name) = 0;
+  /// After the sum over ranks, in the order of the current stream: what `.grad` views holds it.
+  virtual void unpack(const std::string& name) = 0;
   /// After the sum over ranks: whether any rank had this gradient. Nothing where the memory cannot
   /// be read without waiting for a device.
   virtual std::optional<bool> present_anywhere(std::size_t place) const = 0;
 
-  /// After the sum over ranks: `.grad` becomes the view where any rank had a gradient, else
-  /// undefined.
+  /// After unpack(): `.grad` becomes the view where any rank had a gradient, else undefined.
   void publish(std::size_t place, const Parameter& parameter, bool present) const;
+  /// After unpack(), and on the bucket's device: bytes of which one is not 0 where a pass of any
+  /// rank has noted a bad value; undefined where no pass has looked.
+  at::Tensor flag() const;
   /// Never frees the memory: peers may go on writing to it.
   void give_up_memory() noexcept;
   /// All of it, as one tensor; its stream is the current one.
@@ -52,19 +63,35 @@ class GradientBucket {
                  const std::vector<Parameter>& parameters);
 
   const BucketLayout& layout() const { return layout_; }
+  const GradientPasses& passes() const { return passes_; }
   std::byte* data() const { return memory_->data(); }
   at::Tensor all_bytes() const;
-  /// The view at `place`, once the parameter and its `.grad` have been checked as store() says.
-  const at::Tensor& place_of(std::size_t place, const Parameter& parameter) const;
+  /// The place in the bucket, with the parameter's strides.
+  const at::Tensor& wire(std::size_t place) const { return views_[place].wire; }
+  /// What `.grad` views: wire(place), or a place in gradient memory.
+  const at::Tensor& gradient(std::size_t place) const { return views_[place].gradient; }
+  /// unpack()'s flag lies behind gradient memory, in the type of what is unpacked: room for any.
+  static constexpr std::size_t unpack_flag_bytes = 8;
+  const at::Tensor& gradient_memory() const { return gradient_memory_; }
+  std::byte* unpack_flag() const;
+  /// Whether unpack() has anything to do for this place.
+  bool needs_unpacking(std::size_t place) const;
+  /// The parameter's gradient, in the order of elements of its place, once it and the parameter
+  /// have been checked as store() says; undefined where there is none. `.grad` becomes
+  /// gradient(place).
+  at::Tensor take(std::size_t place, const Parameter& parameter) const;
 
  private:
+  struct Views {
+    at::Tensor wire;
+    at::Tensor gradient;
+  };
   BucketLayout layout_;
+  GradientPasses passes_;
   std::shared_ptr<Buffer> memory_;
-  std::vector<at::Tensor> views_;
+  at::Tensor gradient_memory_;
+  std::vector<Views> views_;
 };
-
-/// Dense memory in the same order of elements.
-bool same_memory_order(const at::Tensor& a, const at::Tensor& b);
 
 std::unique_ptr<GradientBucket> make_host_bucket(const Context& context, const BucketLayout& layout,
                                                  const std::vector<Parameter>& parameters);

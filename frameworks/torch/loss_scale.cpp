@@ -3,7 +3,9 @@
 #include <hora/error.h>
 
 #include <algorithm>
+#include <iomanip>
 #include <limits>
+#include <sstream>
 #include <string>
 
 namespace hora {
@@ -31,6 +33,16 @@ void check_options(const GradScalerOptions& options) {
   require(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor",
           options.backoff_factor, "between 0 and 1");
   require(options.growth_interval >= 1, "growth_interval", options.growth_interval, "1 or more");
+}
+
+std::string describe(const GradScalerOptions& options) {
+  if (!options.enabled) return "switched off";
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<double>::max_digits10) << "initial scale "
+       << options.initial_scale << ", growth factor " << options.growth_factor
+       << ", backoff factor " << options.backoff_factor << ", growth interval "
+       << options.growth_interval;
+  return text.str();
 }
 
 }  // namespace hora

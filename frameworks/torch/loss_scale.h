@@ -3,6 +3,8 @@
 
 #include <hora/grad_scaler_options.h>
 
+#include <string>
+
 namespace hora {
 
 struct LossScale {
@@ -18,5 +20,8 @@ LossScale next_scale(const LossScale& now, const GradScalerOptions& options, boo
 
 /// Throws Error(invalid_argument) naming the option, its value and what is allowed.
 void check_options(const GradScalerOptions& options);
+
+/// All options, to the bit.
+std::string describe(const GradScalerOptions& options);
 
 }  // namespace hora

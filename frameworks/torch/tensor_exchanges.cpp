@@ -28,10 +28,9 @@ template <class Options>
 AlltoallHandle start(const Context& context, const torch::Tensor& tensor, const Options& options) {
   check_dense(options.name, tensor);
   const torch::NoGradGuard no_grad;
-  // Exchanges have a data path on the host only.
-  torch::Tensor sent = tensor.detach().cpu().contiguous();
+  torch::Tensor sent = tensor.detach().contiguous();
   ResultHandle handle = submit(context, view_of(options.name, sent), options);
-  return {std::move(handle), std::move(sent), tensor.device()};
+  return {std::move(handle), std::move(sent)};
 }
 
 TensorHandle without_splits(AlltoallHandle handle) {

@@ -48,21 +48,20 @@ torch::Tensor TensorHandle::wait() {
   return std::exchange(pending_, nullptr)->wait();
 }
 
-AlltoallHandle::AlltoallHandle(ResultHandle handle, torch::Tensor sent,
-                               torch::Device device) noexcept
-    : sent_(std::move(sent)), device_(device), handle_(std::move(handle)) {}
+AlltoallHandle::AlltoallHandle(ResultHandle handle, torch::Tensor sent) noexcept
+    : sent_(std::move(sent)), handle_(std::move(handle)) {}
 
 AlltoallHandle& AlltoallHandle::operator=(AlltoallHandle&& other) noexcept {
   handle_ = std::move(other.handle_);  // first: it waits while what it reads is still held
   sent_ = std::move(other.sent_);
-  device_ = other.device_;
   return *this;
 }
 
 AlltoallResult AlltoallHandle::wait() {
   const Result result = handle_.wait();
+  keep_for_stream(sent_, current_stream(sent_.device()));
   sent_.reset();
-  return {to_tensor(result).to(device_), result.rows()};
+  return {to_tensor(result), result.rows()};
 }
 
 }  // namespace hora

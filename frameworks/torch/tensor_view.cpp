@@ -26,7 +26,9 @@ TensorView view_of(const std::string& name, const torch::Tensor& contiguous) {
 }
 
 torch::Tensor to_tensor(const Result& result) {
-  const auto options = torch::TensorOptions().dtype(to_scalar_type(result.type()));
+  const auto options = torch::TensorOptions()
+                           .dtype(to_scalar_type(result.type()))
+                           .device(to_torch(result.view().device));
   if (result.data() == nullptr) return torch::empty(result.shape(), options);
   return torch::from_blob(
       result.data(), result.shape(), [result](void*) {}, options);

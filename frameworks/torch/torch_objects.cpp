@@ -134,7 +134,8 @@ std::vector<Tensors> allgather_object(const Context& context, const Tensors& ten
 void broadcast_optimizer_state(const Context& context, torch::optim::Optimizer& optimizer,
                                int root) {
   const auto device = device_of(optimizer);
-  check_agreement(context, "Optimizers", kName, described(optimizer));
+  check_agreement(context, {"Optimizers", "Every rank must build the same one"}, kName,
+                  described(optimizer));
   const bool sends = context.rank() == root;
   const std::string text =
       broadcast_object(context, std::string_view(sends ? saved(optimizer) : std::string()),

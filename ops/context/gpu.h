@@ -13,14 +13,20 @@
 
 namespace hora {
 
+struct GpuGroups {
+  LocalGroup* local = nullptr;
+  ExchangeGroup* exchange = nullptr;  ///< null in jobs of several nodes
+  /// Where the local group's slices stay in GPU memory; null: host memory's cross group, or none.
+  CrossGroup* cross = nullptr;
+};
+
 class Gpu {
  public:
   virtual ~Gpu() = default;
   virtual int index() const = 0;
   virtual DevicePort& port() = 0;
-  virtual LocalGroup& group() = 0;
-  /// Beside group(), where its slices stay in GPU memory; null: host memory's cross group, or none.
-  virtual CrossGroup* cross() = 0;
+  virtual DeviceHeap& heap() = 0;
+  virtual GpuGroups groups() = 0;
   /// Lets go of communicators. Collective over the node.
   virtual void disconnect() = 0;
 };

@@ -9,8 +9,10 @@
 #include "ops/context/gpu/agreement.h"
 #include "ops/cuda/check.h"
 #include "ops/cuda/loaded_libraries.h"
+#include "ops/cuda/stream_heap.h"
 #include "ops/nccl/check.h"
 #include "ops/nccl/device_cross.h"
+#include "ops/nccl/nccl_exchange.h"
 #include "ops/nccl/nccl_group.h"
 
 namespace hora {
@@ -46,7 +48,12 @@ class CudaGpu final : public Gpu {
         events_(cuda_runtime(), kEvents),
         watch_(cuda_runtime(), index, communicator_, events_, settings.device_timeout, now),
         port_(cuda_runtime(), nccl_library(), index, communicator_, events_, watch_),
-        group_(options, cuda_runtime(), nccl_library(), communicator_, watch_) {
+        launches_(cuda_runtime(), nccl_library(), index, communicator_, watch_),
+        heap_(cuda_runtime(), index, events_, launches_.stream()),
+        group_(options, launches_) {
+    if (options.slots == 0) {
+      exchange_.emplace(options.local_rank, options.local_size, launches_, heap_);
+    }
     if (!options.device_staging || !messages) return;
     cross_.emplace(cuda_runtime(), events_, options, *messages, cross_options(settings));
   }
@@ -57,8 +64,12 @@ class CudaGpu final : public Gpu {
 
   int index() const override { return index_; }
   DevicePort& port() override { return port_; }
-  LocalGroup& group() override { return group_; }
-  CrossGroup* cross() override { return cross_ ? &cross_->group() : nullptr; }
+  DeviceHeap& heap() override { return heap_; }
+  GpuGroups groups() override {
+    return {.local = &group_,
+            .exchange = exchange_ ? &*exchange_ : nullptr,
+            .cross = cross_ ? &cross_->group() : nullptr};
+  }
   void disconnect() override {
     communicator_.close(std::chrono::steady_clock::now() + kCloseLimit);
   }
@@ -69,7 +80,10 @@ class CudaGpu final : public Gpu {
   EventPool events_;
   DeviceWatch watch_;
   NcclDevice port_;
+  NcclLaunches launches_;
+  StreamHeap heap_;
   NcclGroup group_;
+  std::optional<NcclExchange> exchange_;
   std::optional<DeviceCross> cross_;
 };
 
@@ -130,7 +144,8 @@ std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& no
       .slices = pipeline.slices,
       .slots = pipeline.nodes > 1 ? pipeline.slots : 0,
       .chunk_bytes = settings.chunk_size,
-      .device_staging = agree_on_device_staging(world, settings, pipeline.nodes)};
+      .device_staging = agree_on_device_staging(world, settings, pipeline.nodes),
+      .trace = pipeline.trace};
   return std::make_unique<CudaGpu>(world, ranks, index, options, settings, messages);
 }
 

@@ -13,6 +13,7 @@ class MpiSetTransport final : public SetTransport {
   MpiSetTransport(const SetGround& ground, const SetPlan& plan, const Communicator& world,
                   std::vector<int> members, std::optional<NodeBoard> board)
       : ground_(ground),
+        id_(plan.id),
         topology_(plan.topology),
         memory_(*ground.memory, std::move(members)),
         board_(std::move(board)),
@@ -29,9 +30,9 @@ class MpiSetTransport final : public SetTransport {
       }
     }
     if (board_) {
-      path_.emplace(ground_, topology_, memory_, std::move(*board_), communicators_[0],
+      path_.emplace(ground_, id_, topology_, memory_, std::move(*board_), communicators_[0],
                     communicators_[1]);
-      path_->connect(nullptr, nullptr);
+      path_->connect(nullptr, nullptr, nullptr);
     }
     return true;
   }
@@ -45,6 +46,7 @@ class MpiSetTransport final : public SetTransport {
 
  private:
   SetGround ground_;
+  ProcessSet id_;
   Topology topology_;
   MemberMemory memory_;
   std::optional<NodeBoard> board_;  ///< until the path has it

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "core/engine/trace_hooks.h"
 #include "core/log.h"
+#include "core/trace/timeline_path.h"
 #include "ops/context/process_tuning.h"
 #include "ops/context/settings_agreement.h"
 #include "ops/local/kernels.h"
@@ -31,16 +33,19 @@ MpiTransport::MpiTransport(int* argc, char*** argv)
     log().info("this C library keeps its own thresholds for large allocations");
   }
   node_ = discover_nodes(world_, settings_.ranks_per_node);
-  const SetGround ground{
-      .rank = world_.rank(), .settings = &settings_, .memory = node_.memory.get()};
+  const SetGround ground{.rank = world_.rank(),
+                         .settings = &settings_,
+                         .memory = node_.memory.get(),
+                         .trace = Tracer(&trace_)};
   NodeBoard board = make_board();
-  path_.emplace(ground, node_.topology, *node_.memory, std::move(board), world_, data_);
-  gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, world_.rank(), settings_),
-                  settings_, path_->messages());
+  path_.emplace(ground, 0, node_.topology, *node_.memory, std::move(board), world_, data_);
+  gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, ground, 0), settings_,
+                  path_->messages());
   if (gpu_) {
-    path_->connect(&gpu_->group(), gpu_->cross());
+    const GpuGroups groups = gpu_->groups();
+    path_->connect(groups.local, groups.exchange, groups.cross);
   } else {
-    path_->connect(nullptr, nullptr);
+    path_->connect(nullptr, nullptr, nullptr);
   }
   sets_.emplace(ground, node_.topology,
                 node_.topology.nodes() > 1 ? Communicator::world() : Communicator(),
@@ -48,6 +53,20 @@ MpiTransport::MpiTransport(int* argc, char*** argv)
   // Nobody may publish on a board that its owner has not seen mapped by all.
   world_.barrier();
   report();
+  start_timeline();
+}
+
+/// HORA_TIMELINE. Collective: a rank whose file cannot be written is an error on all.
+void MpiTransport::start_timeline() {
+  if (settings_.timeline.empty()) return;
+  std::string problem;
+  try {
+    trace_.start(timeline_file(settings_.timeline, world_.rank()),
+                 identity_of(node_.topology, world_.rank()));
+  } catch (const Error& error) {
+    problem = std::string("HORA_TIMELINE: ") + error.what();
+  }
+  throw_together(world_, problem, ErrorCode::invalid_setting);
 }
 
 /// The leader's first window holds the board; everybody of the node has that window mapped.
@@ -82,8 +101,10 @@ EngineParts MpiTransport::parts() {
           .rank = world_.rank(),
           .settings = settings_,
           .device = gpu_ ? &gpu_->port() : nullptr,
+          .device_heap = gpu_ ? &gpu_->heap() : nullptr,
           .device_index = gpu_ ? gpu_->index() : 0,
-          .sets = &*sets_};
+          .sets = &*sets_,
+          .trace = Tracer(&trace_)};
 }
 
 void MpiTransport::disconnect() {

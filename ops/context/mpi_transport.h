@@ -27,6 +27,7 @@ class MpiTransport final : public Transport {
  private:
   NodeBoard make_board();
   void report();
+  void start_timeline();
 
   // In the order in which they are needed; destroyed in reverse.
   std::unique_ptr<MpiEnvironment> environment_;
@@ -34,6 +35,7 @@ class MpiTransport final : public Transport {
   Communicator data_;  ///< messages of cross groups, apart from the negotiation's
   Settings settings_;
   NodeDiscovery node_;
+  Trace trace_;
   std::optional<SetPath> path_;  ///< the world's
   std::unique_ptr<Gpu> gpu_;     ///< uses the path's messages
   std::optional<MpiSets> sets_;

@@ -29,18 +29,21 @@ BoardShape board_shape(const Topology& topology, int node, const Settings& setti
   return shape;
 }
 
-PipelineOptions pipeline_options(const Topology& topology, int rank, const Settings& settings) {
-  return {.node = topology.node_of(rank),
+PipelineOptions pipeline_options(const Topology& topology, const SetGround& ground,
+                                 ProcessSet set) {
+  return {.node = topology.node_of(ground.rank),
           .nodes = topology.nodes(),
-          .local_rank = topology.local_rank_of(rank),
+          .local_rank = topology.local_rank_of(ground.rank),
           .slices = topology.smallest_node(),
+          .trace = ground.trace.of_set(set),
           .topology = renumbered(topology),
-          .chunk_bytes = settings.chunk_size};
+          .chunk_bytes = ground.settings->chunk_size};
 }
 
-SetPath::SetPath(const SetGround& ground, const Topology& topology, NodeMemory& memory,
-                 NodeBoard board, const Communicator& negotiation, const Communicator& data)
-    : options_(pipeline_options(topology, ground.rank, *ground.settings)),
+SetPath::SetPath(const SetGround& ground, ProcessSet set, const Topology& topology,
+                 NodeMemory& memory, NodeBoard board, const Communicator& negotiation,
+                 const Communicator& data)
+    : options_(pipeline_options(topology, ground, set)),
       topology_(topology),
       memory_(memory),
       board_(std::move(board)),
@@ -60,8 +63,9 @@ SetPath::SetPath(const SetGround& ground, const Topology& topology, NodeMemory& 
   if (options_.local_rank == 0) tree_.emplace(negotiation, rank_in_each_node(0), options_.node);
 }
 
-void SetPath::connect(LocalGroup* device, CrossGroup* device_cross) {
-  const LocalGroups locals{.memory = &local_, .device = device};
+void SetPath::connect(LocalGroup* device, ExchangeGroup* device_exchange,
+                      CrossGroup* device_cross) {
+  const LocalGroups locals{.memory = &local_, .device = device, .device_exchange = device_exchange};
   const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device_cross};
   pipeline_.emplace(options_, board_, memory_, locals, crosses);
 }

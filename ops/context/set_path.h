@@ -20,6 +20,7 @@ struct SetGround {
   int rank = 0;  ///< world rank
   const Settings* settings = nullptr;
   NodeMemory* memory = nullptr;  ///< the node's, by local rank in the world
+  Tracer trace = {};
 };
 
 /// The node's memory as the ranks of a process set number it.
@@ -46,8 +47,8 @@ class MemberMemory final : public NodeMemory {
 /// The board of node `node` of a set; `world`: of the set of all ranks.
 BoardShape board_shape(const Topology& topology, int node, const Settings& settings, bool world);
 
-/// Where `rank` stands in the set, as its data path wants it.
-PipelineOptions pipeline_options(const Topology& topology, int rank, const Settings& settings);
+/// Where the rank stands in the set, as its data path wants it.
+PipelineOptions pipeline_options(const Topology& topology, const SetGround& ground, ProcessSet set);
 
 /// The data path and the negotiation's link of one set, for a member.
 /// Thread rule: the thread that holds the engine's lock.
@@ -55,14 +56,14 @@ class SetPath {
  public:
   /// The communicators hold all ranks of the world, carry no other messages, and outlive this; they
   /// are not used in a set of one node.
-  SetPath(const SetGround& ground, const Topology& topology, NodeMemory& memory, NodeBoard board,
-          const Communicator& negotiation, const Communicator& data);
+  SetPath(const SetGround& ground, ProcessSet set, const Topology& topology, NodeMemory& memory,
+          NodeBoard board, const Communicator& negotiation, const Communicator& data);
 
   NodeBoard& board() { return board_; }
   /// Of my cross group; null where I have none.
   PointToPoint* messages() { return messages_ ? &*messages_ : nullptr; }
   /// The groups for tensors on this rank's device; null: none, and host memory's cross group.
-  void connect(LocalGroup* device, CrossGroup* device_cross);
+  void connect(LocalGroup* device, ExchangeGroup* device_exchange, CrossGroup* device_cross);
   /// Once connected.
   SetParts parts();
   /// Before the communicators go.

@@ -37,7 +37,15 @@ struct CopyLaunch {
   std::uint16_t last_tile_elements[kCapacity];  ///< at least 1
   std::uint16_t pieces;
 };
-static_assert(sizeof(CopyLaunch) + sizeof(double) <= 4096, "no room in a kernel's parameters");
+
+/// What the kernel does besides copying; see BatchedCopy.
+struct CopyArithmetic {
+  double scale;
+  double limit;  ///< finite in the type of the product
+  void* flag;
+};
+static_assert(sizeof(CopyLaunch) + sizeof(CopyArithmetic) <= 4096,
+              "no room in a kernel's parameters");
 
 /// As large as a grid can be.
 inline constexpr std::int64_t kMaximumTiles = 0x7fffffff;

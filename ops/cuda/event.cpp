@@ -1,15 +1,16 @@
 #include "ops/cuda/event.h"
 
+#include <cmath>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 namespace hora {
 
-Event::Event(const CudaFunctions& functions) {
+Event::Event(const CudaFunctions& functions, TimeStamp time_stamp) {
   cudaEvent_t event = nullptr;
-  cuda_check(functions, functions.event_create(&event, cudaEventDisableTiming),
-             "cudaEventCreateWithFlags");
+  const unsigned flags = time_stamp == TimeStamp::on ? cudaEventDefault : cudaEventDisableTiming;
+  cuda_check(functions, functions.event_create(&event, flags), "cudaEventCreateWithFlags");
   event_ = Owned<Release>(functions, event);
 }
 
@@ -40,20 +41,29 @@ void wait(cudaStream_t stream, const Event& event) {
   cuda_check(functions, functions.stream_wait_event(stream, event.get(), 0), "cudaStreamWaitEvent");
 }
 
+std::chrono::nanoseconds elapsed(const Event& from, const Event& to) {
+  const CudaFunctions& functions = from.event_.functions();
+  float milliseconds = 0.0F;
+  cuda_check(functions, functions.event_elapsed_time(&milliseconds, from.get(), to.get()),
+             "cudaEventElapsedTime");
+  return std::chrono::nanoseconds(std::llround(static_cast<double>(milliseconds) * 1e6));
+}
+
 struct EventPool::State {
-  explicit State(const CudaFunctions& table) : functions(table) {}
+  State(const CudaFunctions& table, TimeStamp stamp) : functions(table), time_stamp(stamp) {}
 
   const CudaFunctions& functions;
+  const TimeStamp time_stamp;
   std::mutex mutex;
   std::size_t created = 0;
   std::vector<std::unique_ptr<Event>> free;
 };
 
-EventPool::EventPool(const CudaFunctions& functions, std::size_t ready)
-    : state_(std::make_shared<State>(functions)) {
+EventPool::EventPool(const CudaFunctions& functions, std::size_t ready, TimeStamp time_stamp)
+    : state_(std::make_shared<State>(functions, time_stamp)) {
   state_->free.reserve(ready);
   for (; state_->created < ready; ++state_->created) {
-    state_->free.push_back(std::make_unique<Event>(functions));
+    state_->free.push_back(std::make_unique<Event>(functions, time_stamp));
   }
 }
 
@@ -67,7 +77,7 @@ std::shared_ptr<Event> EventPool::take() {
     } else {
       // Room for every event, so that giving one back cannot fail.
       state_->free.reserve(state_->created + 1);
-      event = std::make_unique<Event>(state_->functions);
+      event = std::make_unique<Event>(state_->functions, state_->time_stamp);
       ++state_->created;
     }
   }

@@ -8,12 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 
 namespace hora {
 
 /// `elements` values from `source` to `target`; a null source stands for zeros. Both aligned to
-/// their element size; pieces do not overlap.
+/// their element size; pieces do not overlap, but a piece may be its own target.
 struct CopyPiece {
   const void* source = nullptr;
   void* target = nullptr;
@@ -21,24 +22,36 @@ struct CopyPiece {
 };
 
 /// target[i] = convert(source[i] * scale), for every piece, in one kernel (several where there are
-/// many pieces). Equal types with scale 1 are copied bit by bit, whatever the type; otherwise both
-/// must be floating-point types, and the product is rounded once to nearest even.
+/// many pieces). Equal types with scale 1 and no flag are copied bit by bit, whatever the type. From
+/// uint8 to boolean, unscaled, every byte but 0 becomes 1. Otherwise both must be floating-point
+/// types, and the product is rounded once to nearest even. A source may be its own target where the
+/// types are equal.
 struct BatchedCopy {
   std::span<const CopyPiece> pieces;
   DataType source_type = DataType::float32;
   DataType target_type = DataType::float32;
   double scale = 1.0;
+  /// An element of the target's type that becomes 1 where a product is NaN, infinite, or of a
+  /// magnitude above `limit`, and otherwise stays as it is; null: nobody looks.
+  void* flag = nullptr;
+  double limit = std::numeric_limits<double>::max();
 };
 
-/// output[i] = round((inputs[0][i] + inputs[1][i] + ..) * scale), i in [0, count): the bits of
+/// A copy of bits, whatever they mean.
+inline bool is_plain(const BatchedCopy& copy) {
+  return copy.source_type == copy.target_type && copy.scale == 1.0 && copy.flag == nullptr;
+}
+
+/// output[i] = round((inputs[0][i] op inputs[1][i] op ..) * scale), i in [0, count): the bits of
 /// ops/local's reduce() but for a NaN's payload, so in the order of the inputs, in the element type
-/// (float16 and bfloat16: in float32, rounded once), integers wrapping and not scaled. One input
-/// without scale is copied bit by bit. The output may be one of the inputs; all are aligned to the
-/// element size.
+/// (float16 and bfloat16: in float32, rounded once), integers wrapping and not scaled, booleans by
+/// their truth. One input without scale, unless of booleans, is copied bit by bit. The output may
+/// be one of the inputs; all are aligned to the element size. Not for Adasum.
 struct DeviceReduction {
   static constexpr std::size_t kMaximumInputs = 480;  ///< as many fit into a kernel's parameters
 
   DataType type = DataType::float32;
+  ReduceOp op = ReduceOp::sum;  ///< average: its factor is in `scale`
   std::span<const std::byte* const> inputs;
   std::byte* output = nullptr;
   std::int64_t count = 0;
@@ -70,11 +83,14 @@ struct CudaFunctions {
   std::function<cudaError_t(cudaEvent_t, cudaStream_t)> event_record;
   std::function<cudaError_t(cudaEvent_t)> event_query;
   std::function<cudaError_t(cudaEvent_t)> event_synchronize;
+  std::function<cudaError_t(float* milliseconds, cudaEvent_t, cudaEvent_t)> event_elapsed_time;
 
   std::function<cudaError_t(void**, std::size_t, unsigned flags)> host_alloc;
   std::function<cudaError_t(void*)> free_host;
   std::function<cudaError_t(void**, std::size_t)> malloc;
   std::function<cudaError_t(void*)> free;
+  std::function<cudaError_t(void**, std::size_t, cudaStream_t)> malloc_async;
+  std::function<cudaError_t(void*, cudaStream_t)> free_async;
   std::function<cudaError_t(void* target, const void* source, std::size_t, cudaMemcpyKind,
                             cudaStream_t)>
       memcpy_async;

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "ops/cuda/element.cuh"
 #include "ops/cuda/reduce.h"
+#include "ops/cuda/reduce_operations.cuh"
 
 namespace hora {
 namespace {
@@ -22,51 +22,6 @@ struct ReduceLaunch {
   std::int32_t input_count;
 };
 static_assert(sizeof(ReduceLaunch) <= 4096, "no room in a kernel's parameters");
-
-/// How elements stored as T are summed. The intrinsics are never fused into a multiply-add, which
-/// would round once less than the host does.
-template <class T>
-struct Arithmetic {
-  using Value = T;
-  static __device__ Value load(T stored) { return stored; }
-  static __device__ T store(Value value) { return value; }
-  static __device__ Value scaled(Value value, double) { return value; }
-};
-template <>
-struct Arithmetic<float> {
-  using Value = float;
-  static __device__ Value load(float stored) { return stored; }
-  static __device__ float store(Value value) { return value; }
-  static __device__ Value scaled(Value value, double scale) {
-    return __fmul_rn(value, static_cast<float>(scale));
-  }
-};
-template <>
-struct Arithmetic<double> {
-  using Value = double;
-  static __device__ Value load(double stored) { return stored; }
-  static __device__ double store(Value value) { return value; }
-  static __device__ Value scaled(Value value, double scale) { return __dmul_rn(value, scale); }
-};
-template <class Half>
-struct HalfArithmetic : Arithmetic<float> {
-  static __device__ float load(Half stored) { return widened(stored); }
-  static __device__ Half store(float value) { return rounded<Half>(value); }
-};
-template <>
-struct Arithmetic<__half> : HalfArithmetic<__half> {};
-template <>
-struct Arithmetic<__nv_bfloat16> : HalfArithmetic<__nv_bfloat16> {};
-
-/// Two values become one. Integers are unsigned here, so that they wrap.
-struct Sum {
-  static __device__ float combine(float a, float b) { return __fadd_rn(a, b); }
-  static __device__ double combine(double a, double b) { return __dadd_rn(a, b); }
-  template <class Integer>
-  static __device__ Integer combine(Integer a, Integer b) {
-    return static_cast<Integer>(a + b);
-  }
-};
 
 /// `kCount` neighbouring elements of each input, by one load each. Their sum begins with the first
 /// input and takes the others in order, several loads ahead of the additions.
@@ -161,6 +116,9 @@ cudaError_t reduce_elements(const DeviceReduction& reduction, cudaStream_t strea
              : launch_groups<T, Operation, 1>(launch, stream);
 }
 
+template <class Operation, class Signed>
+using Integer = typename Operation::template Integer<Signed>;
+
 /// In the order of DataType.
 template <class Operation>
 cudaError_t reduce_by(const DeviceReduction& reduction, cudaStream_t stream) {
@@ -174,17 +132,23 @@ cudaError_t reduce_by(const DeviceReduction& reduction, cudaStream_t stream) {
     case DataType::float64:
       return reduce_elements<double, Operation>(reduction, stream);
     case DataType::int32:
-      return reduce_elements<std::uint32_t, Operation>(reduction, stream);
+      return reduce_elements<Integer<Operation, std::int32_t>, Operation>(reduction, stream);
     case DataType::int64:
-      return reduce_elements<std::uint64_t, Operation>(reduction, stream);
+      return reduce_elements<Integer<Operation, std::int64_t>, Operation>(reduction, stream);
     case DataType::uint8:
       return reduce_elements<std::uint8_t, Operation>(reduction, stream);
+    case DataType::int8:
+      return reduce_elements<Integer<Operation, std::int8_t>, Operation>(reduction, stream);
+    case DataType::int16:
+      return reduce_elements<Integer<Operation, std::int16_t>, Operation>(reduction, stream);
+    case DataType::boolean:
+      return reduce_elements<Truth, typename Operation::OfTruth>(reduction, stream);
   }
   return cudaErrorInvalidValue;
 }
 
 bool is_copy(const DeviceReduction& reduction) {
-  return reduction.inputs.size() == 1 &&
+  return reduction.inputs.size() == 1 && reduction.type != DataType::boolean &&
          (reduction.scale == 1.0 || !is_floating_point(reduction.type));
 }
 
@@ -202,7 +166,20 @@ cudaError_t device_reduce(const DeviceReduction& reduction, cudaStream_t stream)
                            static_cast<std::size_t>(reduction.count) * size_of(reduction.type),
                            cudaMemcpyDeviceToDevice, stream);
   }
-  return reduce_by<Sum>(reduction, stream);
+  switch (reduction.op) {
+    case ReduceOp::sum:
+    case ReduceOp::average:
+      return reduce_by<Sum>(reduction, stream);
+    case ReduceOp::min:
+      return reduce_by<Minimum>(reduction, stream);
+    case ReduceOp::max:
+      return reduce_by<Maximum>(reduction, stream);
+    case ReduceOp::product:
+      return reduce_by<Product>(reduction, stream);
+    case ReduceOp::adasum:
+      break;
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace hora

@@ -2,7 +2,7 @@
 
 namespace hora {
 
-Stream::Stream(const CudaFunctions& functions, int priority) {
+CudaStream::CudaStream(const CudaFunctions& functions, int priority) {
   cudaStream_t stream = nullptr;
   cuda_check(functions, functions.stream_create(&stream, cudaStreamNonBlocking, priority),
              "cudaStreamCreateWithPriority");

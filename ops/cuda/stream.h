@@ -11,11 +11,11 @@ inline constexpr int kUrgentPriority = -1;
 /// A stream that does not synchronise with the null stream. Destruction does not wait: work that
 /// was enqueued still runs. Throws Error(transport) where CUDA fails.
 /// Thread rule: one thread at a time; get() from any.
-class Stream {
+class CudaStream {
  public:
-  Stream() noexcept = default;
+  CudaStream() noexcept = default;
   /// `priority` as CUDA counts: lower numbers go first, 0 is the default.
-  Stream(const CudaFunctions& functions, int priority);
+  CudaStream(const CudaFunctions& functions, int priority);
 
   cudaStream_t get() const noexcept { return stream_.get(); }
 

@@ -30,7 +30,7 @@ const std::byte* source_of(const BoundUnit& unit, const Piece& piece) {
 
 }  // namespace
 
-void ResultMemory::copy(std::size_t offset, const std::byte* in, std::size_t bytes) const {
+void ExchangeTarget::copy(std::size_t offset, const std::byte* in, std::size_t bytes) const {
   if (bytes_ >= kStreamedResult) {
     stream_copy(data_ + offset, in, bytes);
   } else {
@@ -49,14 +49,14 @@ void gather(const BoundUnit& unit, const Stream& stream, std::byte* out) {
 }
 
 void scatter(const Stream& stream, int local_rank, const std::byte* in,
-             const ResultMemory& result) {
+             const ExchangeTarget& result) {
   for (const Piece& piece : stream) {
     if (piece.destination != local_rank && piece.destination != Piece::kAll) continue;
     result.copy(piece.destination_offset, in + piece.range.begin, piece.range.bytes);
   }
 }
 
-void copy_to_result(const BoundUnit& unit, const Stream& stream, const ResultMemory& result) {
+void copy_to_result(const BoundUnit& unit, const Stream& stream, const ExchangeTarget& result) {
   for (const Piece& piece : stream) {
     if (piece.source == Piece::kAll) {
       sum_piece(unit, piece, unit.scale, result.at(piece.destination_offset));

@@ -10,10 +10,10 @@ namespace hora {
 
 /// The result of an exchange as the target of copies: past the caches where it is too long to be
 /// read from them afterwards.
-class ResultMemory {
+class ExchangeTarget {
  public:
-  ResultMemory() noexcept = default;
-  ResultMemory(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
+  ExchangeTarget() noexcept = default;
+  ExchangeTarget(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
   std::byte* at(std::size_t offset) const { return data_ + offset; }
   void copy(std::size_t offset, const std::byte* in, std::size_t bytes) const;
 
@@ -28,10 +28,11 @@ void gather(const BoundUnit& unit, const Stream& stream, std::byte* out);
 
 /// From `in`, where the stream's bytes lie one after the other, those that come to `local_rank`
 /// into its result.
-void scatter(const Stream& stream, int local_rank, const std::byte* in, const ResultMemory& result);
+void scatter(const Stream& stream, int local_rank, const std::byte* in,
+             const ExchangeTarget& result);
 
 /// Straight from the node's inputs into my result, in local rank order; sums are scaled. `stream`:
 /// what comes to me alone.
-void copy_to_result(const BoundUnit& unit, const Stream& stream, const ResultMemory& result);
+void copy_to_result(const BoundUnit& unit, const Stream& stream, const ExchangeTarget& result);
 
 }  // namespace hora

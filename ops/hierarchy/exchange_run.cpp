@@ -46,8 +46,9 @@ void ExchangeRun::prepare() {
   prepared_ = true;
 }
 
+// What I have copied has been published, by me, too: so none of my crossings is open.
 bool ExchangeRun::complete() const {
-  return prepared_ && next_copy_ == rounds_ && crossings_.empty() && own_done_ == length_of(own_);
+  return prepared_ && next_copy_ == rounds_ && own_done_ == length_of(own_);
 }
 
 bool ExchangeRun::advance() {
@@ -99,7 +100,8 @@ Range ExchangeRun::slice(const Stream& stream, std::uint64_t round, int owner) c
 std::span<const std::byte> ExchangeRun::outgoing(const Stream& stream, Range range,
                                                  std::byte* scratch) const {
   const Stream pieces = cut(stream, range);
-  if (pieces.size() == 1 && (pieces[0].source != Piece::kAll || unit_.local_size == 1)) {
+  const bool sum_is_input = unit_.local_size == 1 && unit_.unit.prescale == 1.0;
+  if (pieces.size() == 1 && (pieces[0].source != Piece::kAll || sum_is_input)) {
     const int source = std::max(pieces[0].source, 0);
     return {unit_.tensor(0, source) + pieces[0].source_offset, range.bytes};
   }

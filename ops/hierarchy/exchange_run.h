@@ -86,7 +86,7 @@ class ExchangeRun {
 
   // Once the sizes are known.
   bool prepared_ = false;
-  ResultMemory result_;
+  ExchangeTarget result_;
   std::vector<Stream> outgoing_, incoming_;  ///< by node
   std::size_t stream_chunk_ = 0;             ///< bytes of each stream in one round
   std::size_t stride_ = 0;                   ///< of an owner's slices in memory

@@ -1,10 +1,11 @@
-/// The two interfaces that the hierarchy is built from. Every call starts work and returns its
+/// The interfaces that the hierarchy is built from. Every call starts work and returns its
 /// Completion; none blocks. Thread rule: the thread that holds the engine's lock.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/plan/bound_unit.h"
 #include "core/plan/reduction.h"
@@ -41,6 +42,15 @@ class LocalGroup {
   virtual Completion all_gather(const ChunkPart& part) = 0;
 };
 
+/// Exchanges of tensors on the devices of one node, which all its ranks start in the same order.
+class ExchangeGroup {
+ public:
+  virtual ~ExchangeGroup() = default;
+  /// My part of the exchange, with memory for the result from unit.exchange.result. The unit stays
+  /// until completion, which may come before the device has done it (DeviceWork).
+  virtual Completion run(const BoundUnit& unit) = 0;
+};
+
 /// The ranks of one local rank, one in each node: index in the group = node index. By MPI.
 /// `sequence` numbers the operations of a group, equal on all its members; operations are started
 /// in that order and several are under way at once. Staging is 64-byte aligned and stays valid
@@ -52,6 +62,9 @@ class CrossGroup {
   /// element size.
   virtual Completion allreduce(const Reduction& reduction, std::span<std::byte> staging,
                                std::uint64_t sequence) = 0;
+  /// staging = Adasum of the nodes' stagings, tensor by tensor (`tensors`: their bytes in it).
+  virtual Completion adasum(DataType type, std::span<std::byte> staging, std::vector<Range> tensors,
+                            std::uint64_t sequence) = 0;
   /// staging of all nodes = staging of node `root`.
   virtual Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) = 0;
   /// sends[n] goes to node n, receives[n] is filled by node n: by node, mine unused. Lengths match

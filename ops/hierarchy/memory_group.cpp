@@ -4,27 +4,34 @@
 
 #include "core/board/board.h"
 #include "ops/local/kernels.h"
+#include "ops/local/neutral.h"
 
 namespace hora {
 namespace {
 
-/// Addresses of one run of a tensor, by local rank.
+/// Addresses of one run of a tensor on the local ranks that have it: one that has joined has not.
 class Addresses {
  public:
-  Addresses(const BoundUnit& unit, const Run& run) : count_(unit.local_size) {
-    for (int r = 0; r < count_; ++r) {
-      data_[static_cast<std::size_t>(r)] = unit.tensor(run.tensor, r) + run.range.begin;
+  Addresses(const BoundUnit& unit, const Run& run) : unit_(unit), run_(run) {
+    for (int r = 0; r < unit.local_size; ++r) {
+      if (unit.tensor(run.tensor, r)) data_[count_++] = of(r);
     }
   }
-  std::byte* operator[](int r) const { return data_[static_cast<std::size_t>(r)]; }
-  std::span<std::byte* const> outputs() const { return {data_.data(), size()}; }
-  std::span<const std::byte* const> inputs() const { return {data_.data(), size()}; }
+  std::byte* of(int r) const { return unit_.tensor(run_.tensor, r) + run_.range.begin; }
+  std::span<std::byte* const> outputs() const { return {data_.data(), count_}; }
+  std::span<const std::byte* const> inputs() const { return {data_.data(), count_}; }
 
  private:
-  std::size_t size() const { return static_cast<std::size_t>(count_); }
+  const BoundUnit& unit_;
+  const Run& run_;
   std::array<std::byte*, kMaxLocalSize> data_;
-  int count_;
+  std::size_t count_ = 0;
 };
+
+/// What the elements of a node's ranks become: Adasum is between nodes.
+ReduceOp op_in_node(const Unit& unit) {
+  return unit.op == ReduceOp::adasum ? ReduceOp::sum : unit.op;
+}
 
 std::size_t elements(const BoundUnit& unit, const Run& run) {
   return run.range.bytes / size_of(unit.unit.type);
@@ -35,9 +42,9 @@ void spread_from(int root, const Addresses& memory, int local_size, std::size_t 
   std::array<std::byte*, kMaxLocalSize> others;
   std::size_t count = 0;
   for (int r = 0; r < local_size; ++r) {
-    if (r != root) others[count++] = memory[r];
+    if (r != root) others[count++] = memory.of(r);
   }
-  if (count > 0) spread(memory[root], {others.data(), count}, bytes);
+  if (count > 0) spread(memory.of(root), {others.data(), count}, bytes);
 }
 
 }  // namespace
@@ -57,8 +64,8 @@ Completion MemoryGroup::run(const BoundUnit& unit) {
     if (unit.unit.kind == OperationKind::broadcast) {
       spread_from(unit.root_local, memory, local_size_, run.range.bytes);
     } else {
-      reduce(unit.unit.type, unit.unit.op, memory.inputs(), memory.outputs(), elements(unit, run),
-             {.pre = unit.unit.prescale, .post = unit.scale});
+      reduce(unit.unit.type, op_in_node(unit.unit), memory.inputs(), memory.outputs(),
+             elements(unit, run), {.pre = unit.unit.prescale, .post = unit.scale});
     }
   }
   return {};
@@ -72,9 +79,11 @@ Completion MemoryGroup::reduce_scatter(const ChunkPart& part) {
     const Addresses memory(unit, run);
     std::byte* const out = staged + run.offset;
     if (unit.unit.kind == OperationKind::broadcast) {
-      spread(memory[unit.root_local], {&out, 1}, run.range.bytes);
+      spread(memory.of(unit.root_local), {&out, 1}, run.range.bytes);
+    } else if (memory.inputs().empty()) {
+      fill_neutral(unit.unit.type, unit.unit.op, out, elements(unit, run));
     } else {
-      reduce(unit.unit.type, unit.unit.op, memory.inputs(), {&out, 1}, elements(unit, run),
+      reduce(unit.unit.type, op_in_node(unit.unit), memory.inputs(), {&out, 1}, elements(unit, run),
              {.pre = unit.unit.prescale});
     }
   }

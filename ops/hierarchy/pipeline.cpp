@@ -26,11 +26,11 @@ Pipeline::Pipeline(const PipelineOptions& options, NodeBoard& board, NodeMemory&
 }
 
 void Pipeline::start(BoundUnit unit) {
-  if (is_exchange(unit.unit.kind) && unit.unit.device != DeviceKind::cpu) {
+  if (lacks_group(unit)) {
     throw Error(ErrorCode::invalid_argument, std::string(name_of(unit.unit.kind)) +
                                                  " of a tensor on " +
                                                  std::string(name_of(unit.unit.device)) +
-                                                 " is not possible yet: give it a tensor on cpu");
+                                                 " is not possible here: give it a tensor on cpu");
   }
   units_.push_back(std::make_unique<Entry>());
   Entry& entry = *units_.back();
@@ -38,6 +38,12 @@ void Pipeline::start(BoundUnit unit) {
   const bool on_cpu = entry.unit.unit.device == DeviceKind::cpu;
   entry.local = on_cpu ? locals_.memory : locals_.device;
   entry.cross = on_cpu ? crosses_.memory : crosses_.device;
+}
+
+/// A staged exchange has no work on the device: it is one of host memory.
+bool Pipeline::lacks_group(const BoundUnit& unit) const {
+  if (is_exchange(unit.unit.kind)) return !unit.work.empty() && !locals_.device_exchange;
+  return unit.unit.device != DeviceKind::cpu && !locals_.device;
 }
 
 std::uint64_t Pipeline::awaited() const {
@@ -52,6 +58,7 @@ bool Pipeline::advance() {
   while (!chunks_.empty() && chunks_.front().stage == Stage::local_out &&
          chunks_.front().completion.poll()) {
     ++chunks_.front().entry->spread;
+    trace(chunks_.front().part, ChunkStage::done);
     chunks_.pop_front();
     progress = true;
   }
@@ -63,12 +70,8 @@ bool Pipeline::run_in_node() {
   while (!units_.empty()) {
     Entry& entry = *units_.front();
     if (!entry.running) {
-      if (is_exchange(entry.unit.unit.kind)) {
-        ExchangeRun run(entry.unit, site_, 0);
-        while (!run.complete()) run.advance();
-      } else {
-        entry.in_node = entry.local->run(entry.unit);
-      }
+      options_.trace.started(entry.unit.number);
+      entry.in_node = start_in_node(entry);
       entry.running = true;
     }
     if (!entry.in_node.poll()) return any;
@@ -79,9 +82,23 @@ bool Pipeline::run_in_node() {
   return any;
 }
 
+Completion Pipeline::start_in_node(Entry& entry) {
+  const BoundUnit& unit = entry.unit;
+  if (!is_exchange(unit.unit.kind)) return entry.local->run(unit);
+  if (!unit.work.empty()) return locals_.device_exchange->run(unit);
+  ExchangeRun run(unit, site_, 0);
+  while (!run.complete()) run.advance();
+  return {};
+}
+
 std::size_t Pipeline::chunks_of(const Entry& entry) const {
   if (is_exchange(entry.unit.unit.kind)) return 0;
   return entry.cross || entry.local->is_collective() ? entry.unit.unit.chunks() : 0;
+}
+
+/// Adasum's factors are of whole tensors: one local rank has all of them.
+int Pipeline::slices_of(const Unit& unit) const {
+  return unit.op == ReduceOp::adasum ? 1 : options_.slices;
 }
 
 bool Pipeline::may_start(const Entry& entry, StartOrder::Step step) const {
@@ -108,13 +125,14 @@ bool Pipeline::feed() {
       const BoundUnit& unit = entry.unit;
       const Range chunk = chunk_range(unit.unit, entry.next_chunk++);
       const Range slice =
-          entry.cross ? slice_range(chunk, options_.local_rank, options_.slices) : Range{};
+          entry.cross ? slice_range(chunk, options_.local_rank, slices_of(unit.unit)) : Range{};
       const std::uint64_t sequence = next_sequence_++;
       const bool has_input =
           unit.unit.kind != OperationKind::broadcast || unit.root_node == options_.node;
-      const ChunkPart part{unit,     chunk, options_.slices, slice, sequence % options_.slots,
+      const ChunkPart part{unit,     chunk, slices_of(unit.unit), slice, sequence % options_.slots,
                            has_input};
       note_start(entry, StartOrder::Step::reduce_scatter);
+      trace(part, ChunkStage::local_in);
       Completion completion = entry.local->reduce_scatter(part);
       chunks_.push_back({&entry, sequence, part, Stage::local_in, std::move(completion)});
       any = true;
@@ -125,6 +143,7 @@ bool Pipeline::feed() {
 
 bool Pipeline::advance_exchange(Entry& entry) {
   if (!entry.exchange) {
+    options_.trace.started(entry.unit.number);
     entry.exchange = std::make_unique<ExchangeRun>(entry.unit, site_, next_sequence_);
   }
   const bool any = entry.exchange->advance();
@@ -142,19 +161,25 @@ bool Pipeline::step(Chunk& chunk) {
   bool any = false;
   if (chunk.stage == Stage::local_in && chunk.completion.poll()) {
     chunk.stage = Stage::between;
+    trace(chunk.part, ChunkStage::ready);
     any = true;
   }
   // Cross operations start in the order of their sequence on every node.
   if (chunk.stage == Stage::between && chunk.sequence == next_cross_) {
     ++next_cross_;
+    trace(chunk.part, ChunkStage::cross);
     start_cross(chunk);
     chunk.stage = Stage::cross;
     any = true;
   }
-  if (chunk.stage == Stage::cross && chunk.completion.poll()) chunk.stage = Stage::crossed;
+  if (chunk.stage == Stage::cross && chunk.completion.poll()) {
+    chunk.stage = Stage::crossed;
+    trace(chunk.part, ChunkStage::ready);
+  }
   if (chunk.stage == Stage::crossed && chunk.sequence == next_out_ &&
       may_start(*chunk.entry, StartOrder::Step::all_gather)) {
     ++next_out_;
+    trace(chunk.part, ChunkStage::local_out);
     note_start(*chunk.entry, StartOrder::Step::all_gather);
     chunk.completion = chunk.entry->local->all_gather(chunk.part);
     chunk.stage = Stage::local_out;
@@ -169,10 +194,16 @@ void Pipeline::start_cross(Chunk& chunk) {
   const BoundUnit& unit = chunk.entry->unit;
   CrossGroup& cross = *chunk.entry->cross;
   const std::span<std::byte> staging(chunk.entry->local->staging(chunk.part.slot, bytes), bytes);
-  chunk.completion =
-      unit.unit.kind == OperationKind::broadcast
-          ? cross.broadcast(staging, unit.root_node, chunk.sequence)
-          : cross.allreduce({unit.unit.type, unit.unit.op, unit.scale}, staging, chunk.sequence);
+  if (unit.unit.kind == OperationKind::broadcast) {
+    chunk.completion = cross.broadcast(staging, unit.root_node, chunk.sequence);
+  } else if (unit.unit.op == ReduceOp::adasum) {
+    std::vector<Range> tensors;
+    for (const UnitTensor& tensor : unit.unit.tensors) tensors.push_back(tensor.range);
+    chunk.completion = cross.adasum(unit.unit.type, staging, std::move(tensors), chunk.sequence);
+  } else {
+    chunk.completion =
+        cross.allreduce({unit.unit.type, unit.unit.op, unit.scale}, staging, chunk.sequence);
+  }
 }
 
 bool Pipeline::is_complete(const Entry& entry) const {
@@ -189,6 +220,11 @@ bool Pipeline::retire_units() {
   }
   if (any) board_.set_done(done_);
   return any;
+}
+
+void Pipeline::trace(const ChunkPart& part, ChunkStage stage) const {
+  const UnitKey unit = options_.trace.unit(part.unit.number);
+  options_.trace.chunk({unit, part.chunk.begin, part.chunk.bytes, part.slot}, stage);
 }
 
 }  // namespace hora

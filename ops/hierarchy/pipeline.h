@@ -10,6 +10,7 @@
 #include "core/board/start_order.h"
 #include "core/engine/data_path.h"
 #include "core/negotiation/topology.h"
+#include "core/trace/tracer.h"
 #include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/groups.h"
 
@@ -21,16 +22,19 @@ struct PipelineOptions {
   int local_rank = 0;
   int slices = 1;         ///< local ranks that take part between nodes: the smallest node's size
   std::size_t slots = 4;  ///< chunks under way at once between nodes
+  Tracer trace = {};
 
   // Of exchanges.
   Topology topology = {};  ///< of the set
   std::size_t chunk_bytes = std::size_t{1} << 20;
 };
 
-/// The local groups of a node, by where a unit's memory lies. `device` is null where there is none.
+/// The local groups of a node, by where a unit's memory lies. `device` is null where there is none,
+/// and `device_exchange` also in jobs of several nodes.
 struct LocalGroups {
   LocalGroup* memory = nullptr;
   LocalGroup* device = nullptr;
+  ExchangeGroup* device_exchange = nullptr;
 };
 
 /// The cross groups of a rank, likewise; `device` null: as `memory`, which is null in jobs of one
@@ -57,7 +61,7 @@ class Pipeline final : public DataPath {
   Pipeline(const PipelineOptions& options, NodeBoard& board, NodeMemory& memory, LocalGroups locals,
            CrossGroups crosses);
 
-  /// Throws Error(invalid_argument) for an exchange of tensors on a device.
+  /// Throws Error(invalid_argument) for tensors on a device where there is no group for them.
   void start(BoundUnit unit) override;
   bool advance() override;
   std::uint64_t completed() const override { return board_.done_by_all(); }
@@ -87,7 +91,9 @@ class Pipeline final : public DataPath {
     Completion completion;
   };
 
+  bool lacks_group(const BoundUnit& unit) const;
   bool run_in_node();
+  Completion start_in_node(Entry& entry);
   bool feed();
   bool advance_exchange(Entry& entry);
   bool step(Chunk& chunk);
@@ -96,7 +102,9 @@ class Pipeline final : public DataPath {
   void note_start(const Entry& entry, StartOrder::Step step);
   bool retire_units();
   bool is_complete(const Entry& entry) const;
+  void trace(const ChunkPart& part, ChunkStage stage) const;
   std::size_t chunks_of(const Entry& entry) const;
+  int slices_of(const Unit& unit) const;
 
   PipelineOptions options_;
   NodeBoard& board_;

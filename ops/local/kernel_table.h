@@ -40,6 +40,11 @@ struct KernelTable {
   AdasumKernels adasum[kFloatingTypes];  ///< by DataType's number
   /// Copy by non-temporal stores, fenced; any alignment and length.
   void (*stream_copy)(std::byte* out, const std::byte* in, std::size_t bytes);
+  /// By the source's and the target's number; hora::convert. Null where one of them alone is
+  /// float64. `limit` is finite in the type of the product. Past the caches only where `out` is
+  /// 64-byte aligned and not `in`.
+  bool (*convert[kFloatingTypes][kFloatingTypes])(std::byte* out, const std::byte* in, std::size_t count,
+                                            double scale, double limit, bool past_caches);
 };
 
 extern const KernelTable kBaselineKernels;

@@ -6,7 +6,9 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "ops/mpi/adasum_allreduce.h"
 #include "ops/mpi/binomial_broadcast.h"
 #include "ops/mpi/direct_allreduce.h"
 #include "ops/mpi/direct_exchange.h"
@@ -52,6 +54,12 @@ Completion MessageCrossGroup::allreduce(const Reduction& reduction, std::span<st
     return Completion(std::make_unique<RingAllreduce>(resources_, reduction, staging, sequence));
   }
   return Completion(std::make_unique<DirectAllreduce>(resources_, reduction, staging, sequence));
+}
+
+Completion MessageCrossGroup::adasum(DataType type, std::span<std::byte> staging,
+                                     std::vector<Range> tensors, std::uint64_t sequence) {
+  return Completion(
+      std::make_unique<AdasumAllreduce>(resources_, type, staging, std::move(tensors), sequence));
 }
 
 Completion MessageCrossGroup::broadcast(std::span<std::byte> staging, int root,

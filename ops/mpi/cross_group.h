@@ -40,6 +40,9 @@ class MessageCrossGroup : public CrossGroup {
   /// Throws Error(invalid_argument) where the length is no multiple of the element size.
   Completion allreduce(const Reduction& reduction, std::span<std::byte> staging,
                        std::uint64_t sequence) override;
+  /// Throws Error(invalid_argument) as AdasumAllreduce does, and for GPU memory.
+  Completion adasum(DataType type, std::span<std::byte> staging, std::vector<Range> tensors,
+                    std::uint64_t sequence) override;
   /// Throws Error(invalid_argument) for a root that is no member.
   Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
   /// Throws Error(invalid_argument) where there is not one send and one receive for each member.

@@ -26,7 +26,8 @@ DisseminationAllreduce::DisseminationAllreduce(CrossResources& resources,
             blocks(distance, count_at(distance)));
   }
   const std::array<const std::byte*, 1> mine{staging_.data()};
-  copy_ = space().reduce({.type = reduction_.type}, mine, gathered_, staging_.size() / size_of(reduction_.type));
+  copy_ = space().reduce({.type = reduction_.type}, mine, gathered_,
+                         staging_.size() / size_of(reduction_.type));
 }
 
 std::size_t DisseminationAllreduce::work_bytes(std::size_t staging_bytes, int members) {

@@ -53,6 +53,7 @@ Completion DeviceSpace::reduce(const Reduction& reduction, std::span<const std::
   if (count == 0) return {};
   const DeviceGuard device(cuda_, device_);
   const DeviceReduction launch{.type = reduction.type,
+                               .op = reduction.op,
                                .inputs = inputs,
                                .output = output,
                                .count = static_cast<std::int64_t>(count),

@@ -28,7 +28,7 @@ class DeviceSpace final : public StagingSpace {
   const CudaFunctions& cuda_;
   int device_;
   EventPool& events_;
-  Stream stream_;
+  CudaStream stream_;
   std::map<std::byte*, DeviceMemory> blocks_;
 };
 

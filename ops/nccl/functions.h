@@ -45,6 +45,12 @@ struct NcclFunctions {
   std::function<ncclResult_t(const void*, void*, std::size_t count, ncclDataType_t, ncclRedOp_t,
                              int root, ncclComm_t, cudaStream_t)>
       reduce;
+  std::function<ncclResult_t(const void*, std::size_t count, ncclDataType_t, int peer, ncclComm_t,
+                             cudaStream_t)>
+      send;
+  std::function<ncclResult_t(void*, std::size_t count, ncclDataType_t, int peer, ncclComm_t,
+                             cudaStream_t)>
+      recv;
 };
 
 /// The NCCL that this process has loaded.

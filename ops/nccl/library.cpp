@@ -24,6 +24,8 @@ const NcclFunctions& nccl_library() {
       .all_gather = ncclAllGather,
       .broadcast = ncclBroadcast,
       .reduce = ncclReduce,
+      .send = ncclSend,
+      .recv = ncclRecv,
   };
   return functions;
 }

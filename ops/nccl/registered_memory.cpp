@@ -9,33 +9,6 @@
 
 namespace hora {
 
-ncclDataType_t to_nccl(DataType type) {
-  switch (type) {
-    case DataType::float16:
-      return ncclFloat16;
-    case DataType::bfloat16:
-      return ncclBfloat16;
-    case DataType::float32:
-      return ncclFloat32;
-    case DataType::float64:
-      return ncclFloat64;
-    case DataType::int32:
-      return ncclInt32;
-    case DataType::int64:
-      return ncclInt64;
-    case DataType::uint8:
-    case DataType::boolean:
-      return ncclUint8;
-    case DataType::int8:
-      return ncclInt8;
-    case DataType::int16:
-      throw Error(ErrorCode::invalid_argument,
-                  "NCCL has no type for int16: convert the tensor to int32, or move it to the CPU");
-  }
-  throw Error(ErrorCode::invalid_argument,
-              "unknown data type " + std::to_string(static_cast<int>(type)));
-}
-
 RegisteredMemory::RegisteredMemory(const NcclFunctions& functions,
                                    const NcclCommunicator& communicator, std::size_t bytes)
     : functions_(&functions), comm_(communicator.comm_), bytes_(bytes) {

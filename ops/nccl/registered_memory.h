@@ -1,7 +1,5 @@
-/// Device memory that NCCL may use directly, and hora's types in NCCL's words.
+/// Device memory that NCCL may use directly.
 #pragma once
-
-#include <hora/types.h>
 
 #include <cstddef>
 #include <memory>
@@ -10,10 +8,6 @@
 #include "ops/nccl/functions.h"
 
 namespace hora {
-
-/// Booleans are uint8 with the values 0 and 1. Throws Error(invalid_argument) for int16, which NCCL
-/// does not have, and for an unknown type.
-ncclDataType_t to_nccl(DataType type);
 
 /// Move-only owner of memory from ncclMemAlloc, registered with a communicator that is ready. NCCL
 /// works without the registration as well, only slower: where it fails, that is logged at debug

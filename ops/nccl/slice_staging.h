@@ -6,14 +6,20 @@
 #include <span>
 #include <vector>
 
+#include "ops/cuda/device_trace.h"
 #include "ops/cuda/event.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 
 namespace hora {
 
-/// The slices of a group's slots. `slice` is the device's memory, in the slot's chunk, empty where
-/// this rank owns none; `stream` is the one that NCCL runs on. Nothing blocks the host.
+struct StagedSlice {
+  std::size_t slot = 0;
+  std::span<std::byte> memory;  ///< the device's, in the slot's chunk; empty where I own none
+  UnitKey unit = {};            ///< whose it is
+};
+
+/// The slices of a group's slots. `stream` is the one that NCCL runs on. Nothing blocks the host.
 /// Thread rule: as LocalGroup; the device is current.
 class SliceStaging {
  public:
@@ -22,12 +28,11 @@ class SliceStaging {
   virtual std::byte* data(std::size_t slot) const = 0;
   /// The slice is complete once `stream` has done what it was given so far. When the event is
   /// reached the cross group may begin.
-  virtual const Event& take_out(std::size_t slot, std::span<std::byte> slice,
-                                cudaStream_t stream) = 0;
+  virtual const Event& take_out(const StagedSlice& slice, cudaStream_t stream) = 0;
   /// The slice comes from the network alone, which may begin when the event is reached.
-  virtual const Event& make_room(std::size_t slot, std::span<std::byte> slice) = 0;
+  virtual const Event& make_room(const StagedSlice& slice) = 0;
   /// The cross group is through: what `stream` is given from now on finds its result in the slice.
-  virtual void bring_in(std::size_t slot, std::span<std::byte> slice, cudaStream_t stream) = 0;
+  virtual void bring_in(const StagedSlice& slice, cudaStream_t stream) = 0;
   /// `stream` has been given the last that reads the slot's chunk.
   virtual void leave(std::size_t slot, cudaStream_t stream) = 0;
 };
@@ -38,13 +43,14 @@ class SliceStaging {
 ///   upload stream:                      staging -> slice
 class PinnedStaging final : public SliceStaging {
  public:
-  /// `bytes`: of the longest slice. Throws Error(out_of_memory).
-  PinnedStaging(const CudaFunctions& cuda, std::size_t slots, std::size_t bytes);
+  /// `bytes`: of the longest slice. The trace outlives it. Throws Error(out_of_memory).
+  PinnedStaging(const CudaFunctions& cuda, std::size_t slots, std::size_t bytes,
+                DeviceTrace& trace);
 
   std::byte* data(std::size_t slot) const override { return slots_[slot].memory.data(); }
-  const Event& take_out(std::size_t slot, std::span<std::byte> slice, cudaStream_t stream) override;
-  const Event& make_room(std::size_t slot, std::span<std::byte> slice) override;
-  void bring_in(std::size_t slot, std::span<std::byte> slice, cudaStream_t stream) override;
+  const Event& take_out(const StagedSlice& slice, cudaStream_t stream) override;
+  const Event& make_room(const StagedSlice& slice) override;
+  void bring_in(const StagedSlice& slice, cudaStream_t stream) override;
   void leave(std::size_t slot, cudaStream_t stream) override;
 
  private:
@@ -56,8 +62,9 @@ class PinnedStaging final : public SliceStaging {
     Event left;        ///< the chunk has been read
   };
   const CudaFunctions& cuda_;
-  Stream download_;
-  Stream upload_;
+  DeviceTrace& trace_;
+  CudaStream download_;
+  CudaStream upload_;
   std::vector<Slot> slots_;
 };
 
@@ -68,9 +75,9 @@ class DeviceStaging final : public SliceStaging {
   DeviceStaging(const CudaFunctions& cuda, std::size_t slots);
 
   std::byte* data(std::size_t slot) const override { return slots_[slot].slice; }
-  const Event& take_out(std::size_t slot, std::span<std::byte> slice, cudaStream_t stream) override;
-  const Event& make_room(std::size_t slot, std::span<std::byte> slice) override;
-  void bring_in(std::size_t, std::span<std::byte>, cudaStream_t) override {}
+  const Event& take_out(const StagedSlice& slice, cudaStream_t stream) override;
+  const Event& make_room(const StagedSlice& slice) override;
+  void bring_in(const StagedSlice&, cudaStream_t) override {}
   void leave(std::size_t slot, cudaStream_t stream) override;
 
  private:

@@ -57,6 +57,8 @@ TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_SPIN", "0").spin, 0us);
   EXPECT_EQ(with("HORA_STALL_WARNING", "0").stall_warning, 0ms);
   EXPECT_EQ(with("HORA_MALLOC_TUNING", "off").malloc_tuning, false);
+  EXPECT_EQ(with("HORA_TIMELINE", "/tmp/a.%r.json").timeline, "/tmp/a.%r.json");
+  EXPECT_EQ(with("HORA_TIMELINE", "off").timeline, "");
   EXPECT_EQ(with("HORA_LOG_LEVEL", "debug").log_level, LogLevel::debug);
   EXPECT_EQ(with("HORA_LOG_LEVEL", "off").log_level, LogLevel::off);
 }
@@ -135,6 +137,12 @@ TEST(Settings, RefusesUnknownChoices) {
   EXPECT_THAT(refusal("HORA_LOG_LEVEL", "3"), HasSubstr("debug, info, warning, error or off"));
 }
 
+TEST(Settings, RefusesPathsThatCannotNameTimelines) {
+  for (const char* path : {"%", "a%", "%p.json", "a\nb", ""}) {
+    EXPECT_THAT(refusal("HORA_TIMELINE", path), HasSubstr("off, or the path of a file"));
+  }
+}
+
 TEST(Settings, UnknownVariableIsToldTheNearestName) {
   EXPECT_THAT(refusal("HORA_FUSSION_TRESHOLD", "64M"),
               AllOf(HasSubstr("HORA_FUSSION_TRESHOLD=\"64M\""),
@@ -170,7 +178,7 @@ TEST(Settings, DescriptionsCoverEachVariableOnce) {
     EXPECT_TRUE(description.variable.starts_with("HORA_")) << description.variable;
     EXPECT_TRUE(description.documentation.ends_with(".")) << description.variable;
     EXPECT_FALSE(description.allowed.empty()) << description.variable;
-    EXPECT_THAT(refusal(std::string(description.variable), "@"),
+    EXPECT_THAT(refusal(std::string(description.variable), "%"),
                 HasSubstr(std::string(description.allowed)));
   }
 }
@@ -190,6 +198,7 @@ TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
   is("HORA_CROSS_ALGORITHM", "automatic");
   is("HORA_CUDA_AWARE_MPI", "auto");
   is("HORA_ID_CAPACITY", "4096");
+  is("HORA_TIMELINE", "off");
 }
 
 TEST(Settings, SurviveTheRoundTripThroughText) {
@@ -211,6 +220,7 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
     settings.malloc_tuning = below(2) == 1;
     settings.cuda_aware_mpi = static_cast<CudaAwareMpi>(below(3));
     settings.log_level = static_cast<LogLevel>(below(5));
+    settings.timeline = below(2) == 1 ? "" : "a b/%r=" + std::to_string(below(100)) + ".json";
     EXPECT_EQ(parse_settings(to_assignments(settings)), settings);
   }
 }

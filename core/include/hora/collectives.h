@@ -15,6 +15,12 @@
 /// whatever was fused and whichever rank came first; float16 and bfloat16 are summed in float32
 /// within a node and between nodes, rounded once each.
 ///
+/// On GPUs NCCL reduces within a node: in the type itself and in an order of its own, and its
+/// minima and maxima leave NaN out. Adasum and reductions of int16 are refused there, and so is all
+/// but allgather, alltoall and reduce_scatter in other process sets than 0. In jobs of several
+/// nodes, and in other sets, these three go by way of host memory: the submitting call blocks until
+/// the input's stream has come so far, and wait() until the result is on the GPU.
+///
 /// Thread rule: any thread.
 #pragma once
 
@@ -113,5 +119,13 @@ Result reduce_scatter(const Context& context, const TensorView& tensor,
                       const ReduceScatterOptions& options = {});
 [[nodiscard]] ResultHandle reduce_scatter_async(const Context& context, const TensorView& tensor,
                                                 const ReduceScatterOptions& options = {});
+
+/// Says that this rank has no more data, and blocks until every rank of the set has said so; gives
+/// the world rank that said it last, the same on every rank. Meanwhile this rank takes part in the
+/// allreduces of the others with nothing: sum, min, max, product and Adasum are those of the other
+/// ranks' values, and an average divides by the size of the set all the same. Any other collective,
+/// and tensors on a device, are an Error(mismatch) on the ranks that submit them, naming this rank.
+/// What this rank has in flight is waited for first; other threads must not submit to the set.
+int join(const Context& context, ProcessSet set = 0);
 
 }  // namespace hora

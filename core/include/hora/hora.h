@@ -10,4 +10,5 @@
 #include <hora/process_set.h>
 #include <hora/result.h>
 #include <hora/settings.h>
+#include <hora/timeline.h>
 #include <hora/types.h>

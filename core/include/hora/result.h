@@ -14,8 +14,13 @@ namespace hora {
 
 class ResultMemory;
 
-/// A dense row-major tensor in memory of hora's, 64-byte aligned. Copies share the memory, which is
-/// free when the last one is gone. Thread rule: as a plain pointer.
+/// A dense row-major tensor in memory of hora's, 64-byte aligned, on the device of the input. Copies
+/// share the memory, which is free when the last one is gone.
+///
+/// On a GPU it is complete, and stays, in the order of the input's stream (view().stream), which
+/// outlives it: work that was given to that stream before the last copy went still finds the
+/// memory. Another stream has to wait for that one, which has to wait for it before the end.
+/// Thread rule: as a plain pointer.
 class Result {
  public:
   Result() noexcept = default;
@@ -28,7 +33,8 @@ class Result {
   /// Rows that came from each rank of the set; of a reduce-scatter one number, mine.
   const std::vector<std::int64_t>& rows() const;
   TensorView view() const;
-  /// The elements. Throws Error(invalid_argument) for another type than type().
+  /// The elements, which on a GPU the host cannot read. Throws Error(invalid_argument) for another
+  /// type than type().
   template <class T>
   std::span<T> values() const {
     check_type(data_type_of<T>);

@@ -36,6 +36,7 @@ struct Settings {
   bool cuda = true;
   CudaAwareMpi cuda_aware_mpi = CudaAwareMpi::automatic;
   std::chrono::milliseconds device_timeout{60000};
+  std::string timeline = {};  ///< empty: off
   LogLevel log_level = LogLevel::warning;
 
   bool operator==(const Settings&) const = default;

@@ -66,7 +66,7 @@ enum class ReduceOp : std::uint8_t {
   product = 4,
   /// Adaptive summation, of floating-point types: the sum of orthogonal gradients, the average of
   /// parallel ones (Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2020,
-  /// arXiv 2006.02924).
+  /// arXiv 2006.02924). The ranks of a node count as one, with their sum: Adasum is between nodes.
   adasum = 5,
 };
 std::string_view name_of(ReduceOp op) noexcept;

@@ -14,6 +14,19 @@
 namespace hora {
 namespace {
 
+/// Pieces of one gradient type.
+struct Pieces {
+  DataType type;
+  std::vector<CopyPiece> pieces;
+};
+
+/// The list of `type`, made where there is none.
+std::vector<CopyPiece>& of_type(std::vector<Pieces>& lists, DataType type) {
+  const auto found = std::find_if(lists.begin(), lists.end(),
+                                  [&](const Pieces& list) { return list.type == type; });
+  return found != lists.end() ? found->pieces : lists.emplace_back(Pieces{type, {}}).pieces;
+}
+
 class CudaBucket final : public GradientBucket {
  public:
   CudaBucket(const Context& context, const BucketLayout& layout,
@@ -21,25 +34,21 @@ class CudaBucket final : public GradientBucket {
       : GradientBucket(context, layout, parameters) {
     // Padding is summed as well: stale bytes could be NaN.
     all_bytes().zero_();
+    for (std::size_t place = 0; place < layout.places.size(); ++place) {
+      of_type(places_, type_of(place))
+          .push_back({wire(place).data_ptr(), gradient(place).data_ptr(), gradient(place).numel()});
+    }
   }
 
   void store(std::size_t place, const Parameter& parameter) override {
-    const at::Tensor& own = place_of(place, parameter);
-    at::Tensor& gradient = parameter.tensor.mutable_grad();
     note_stream();
-    if (!gradient.defined()) {
-      pieces_.push_back({nullptr, own.data_ptr(), own.numel()});
-      return;
-    }
-    if (gradient.data_ptr() != own.data_ptr()) {
-      if (same_memory_order(gradient, own)) {
-        pieces_.push_back({gradient.data_ptr(), own.data_ptr(), own.numel()});
-        sources_.push_back(gradient);
-      } else {
-        own.copy_(gradient);
-      }
-    }
-    gradient = own;
+    const at::Tensor source = take(place, parameter);
+    const at::Tensor& target = wire(place);
+    const void* from = source.defined() ? source.data_ptr() : nullptr;
+    const bool stays = source.defined() && from == target.data_ptr();
+    if (stays && passes().pack.is_plain()) return;
+    of_type(stored_, type_of(place)).push_back({from, target.data_ptr(), target.numel()});
+    if (source.defined()) sources_.push_back(source);
   }
 
   void pack(const std::string& name) override {
@@ -51,22 +60,57 @@ class CudaBucket final : public GradientBucket {
       event.record(other);
       event.block(stream);
     }
-    if (!pieces_.empty()) {
-      const DataType type = layout().type;
-      const BatchedCopy copy{.pieces = pieces_, .source_type = type, .target_type = type};
-      cuda_check(cuda_runtime(), cuda_runtime().batched_copy(copy, stream.stream()),
-                 "the kernel that packs gradients");
+    const Flag flag{data() + layout().flag_offset, size_of(layout().type)};
+    if (passes().pack.checked) clear(flag, stream);
+    for (const Pieces& list : stored_) {
+      copy({list.pieces, list.type, layout().type}, passes().pack, flag, stream);
     }
     // Freed in the order of the stream that has read them: LibTorch reuses memory in that order.
     for (const at::Tensor& source : sources_) keep_for_stream(source, stream.stream());
-    pieces_.clear();
+    for (Pieces& list : stored_) list.pieces.clear();
     sources_.clear();
     streams_.clear();
+  }
+
+  void unpack(const std::string& name) override {
+    const nvtx3::scoped_range range("unpack " + name);
+    const auto stream = c10::cuda::getCurrentCUDAStream();
+    const Flag flag{unpack_flag(), unpack_flag_bytes};
+    if (passes().unpack.checked) clear(flag, stream);
+    for (const Pieces& list : places_) {
+      if (list.type == layout().type && passes().unpack.is_plain()) continue;
+      copy({list.pieces, layout().type, list.type}, passes().unpack, flag, stream);
+    }
+    keep_for_stream(gradient_memory(), stream.stream());
   }
 
   std::optional<bool> present_anywhere(std::size_t) const override { return std::nullopt; }
 
  private:
+  struct Flag {
+    std::byte* data;
+    std::size_t bytes;
+  };
+
+  static void clear(const Flag& flag, const c10::cuda::CUDAStream& stream) {
+    cuda_check(cuda_runtime(),
+               cuda_runtime().memset_async(flag.data, 0, flag.bytes, stream.stream()),
+               "cudaMemsetAsync of a bucket's flag");
+  }
+
+  static void copy(BatchedCopy copy, const GradientPass& pass, const Flag& flag,
+                   const c10::cuda::CUDAStream& stream) {
+    copy.scale = pass.scale;
+    if (pass.checked) {
+      copy.flag = flag.data;
+      copy.limit = pass.limit(copy.target_type);
+    }
+    cuda_check(cuda_runtime(), cuda_runtime().batched_copy(copy, stream.stream()),
+               "the kernel that copies gradients");
+  }
+
+  DataType type_of(std::size_t place) const { return layout().places[place].type; }
+
   /// A bucket's gradients may come from several streams.
   void note_stream() {
     const auto stream = c10::cuda::getCurrentCUDAStream();
@@ -75,8 +119,9 @@ class CudaBucket final : public GradientBucket {
     }
   }
 
-  std::vector<CopyPiece> pieces_;
-  std::vector<at::Tensor> sources_;  ///< what pieces_ point to
+  std::vector<Pieces> places_;       ///< from the bucket to what `.grad` views
+  std::vector<Pieces> stored_;       ///< of this round, into the bucket
+  std::vector<at::Tensor> sources_;  ///< what stored_ points to
   std::vector<c10::cuda::CUDAStream> streams_;
 };
 

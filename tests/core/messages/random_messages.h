@@ -65,6 +65,7 @@ class RandomMessages {
     }
     for (int i = below(4); i > 0; --i) {
       Assigned assigned{text(), number<Id>(), {}};
+      if (below(2) == 0) assigned.signature = signature();
       for (int r = below(5); r > 0; --r) assigned.locations.push_back(location());
       result.assigned.push_back(std::move(assigned));
     }

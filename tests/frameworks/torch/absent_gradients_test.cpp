@@ -11,15 +11,17 @@ namespace {
 
 using testing::HasSubstr;
 
-// Two parameters of three elements and an optimizer with learning rate 1.
-class AbsentGradients : public testing::Test {
+// Two parameters of three elements and an optimizer with learning rate 1; everything must hold in
+// every type that gradients travel in.
+class AbsentGradients : public testing::TestWithParam<Compression> {
  protected:
   void SetUp() override { wrap(); }
 
   void wrap() {
     optimizer_.reset();
     optimizer_ = std::make_unique<DistributedOptimizer>(
-        world_, sgd_, torch::OrderedDict<std::string, torch::Tensor>{{"a", a_}, {"b", b_}});
+        world_, sgd_, torch::OrderedDict<std::string, torch::Tensor>{{"a", a_}, {"b", b_}},
+        DistributedOptimizerOptions{.compression = GetParam()});
   }
 
   // A loss whose gradient is `value` everywhere.
@@ -28,7 +30,9 @@ class AbsentGradients : public testing::Test {
   }
   static testing::AssertionResult all_are(const torch::Tensor& tensor, double value) {
     if (!tensor.defined()) return testing::AssertionFailure() << "undefined";
-    if (torch::allclose(tensor, torch::full_like(tensor, value)))
+    // Values and averages are rounded once each, to 8 bits and more; parameters add up a few.
+    const double tolerance = GetParam() == Compression::none ? 1e-5 : 0x1p-6;
+    if (torch::allclose(tensor, torch::full_like(tensor, value), tolerance))
       return testing::AssertionSuccess();
     return testing::AssertionFailure() << "expected " << value << ", got " << tensor;
   }
@@ -43,7 +47,7 @@ class AbsentGradients : public testing::Test {
   std::unique_ptr<DistributedOptimizer> optimizer_;
 };
 
-TEST_F(AbsentGradients, OneRankWithoutCountsAsZero) {
+TEST_P(AbsentGradients, OneRankWithoutCountsAsZero) {
   loss(a_, 1.0).backward();
   if (world_.rank() + 1 < world_.size()) loss(b_, 2.0).backward();
   optimizer_->step();
@@ -55,7 +59,7 @@ TEST_F(AbsentGradients, OneRankWithoutCountsAsZero) {
   }
 }
 
-TEST_F(AbsentGradients, WhereNoRankHasOneItStaysUndefined) {
+TEST_P(AbsentGradients, WhereNoRankHasOneItStaysUndefined) {
   for (int step = 0; step < 2; ++step) {
     optimizer_->zero_grad();
     loss(a_, 1.0).backward();
@@ -66,7 +70,7 @@ TEST_F(AbsentGradients, WhereNoRankHasOneItStaysUndefined) {
   EXPECT_TRUE(all_are(b_, 0.0));
 }
 
-TEST_F(AbsentGradients, ARankWithoutAnyBackwardTakesPart) {
+TEST_P(AbsentGradients, ARankWithoutAnyBackwardTakesPart) {
   if (world_.rank() != 0) (loss(a_, 1.0) + loss(b_, world_.rank())).backward();
   optimizer_->step();
   if (world_.size() > 1) {
@@ -80,19 +84,19 @@ TEST_F(AbsentGradients, ARankWithoutAnyBackwardTakesPart) {
   EXPECT_FALSE(b_.grad().defined());
 }
 
-TEST_F(AbsentGradients, NoRankWithAnyIsLegal) {
+TEST_P(AbsentGradients, NoRankWithAnyIsLegal) {
   optimizer_->step();
   EXPECT_FALSE(a_.grad().defined());
   EXPECT_FALSE(b_.grad().defined());
 }
 
-TEST_F(AbsentGradients, AWeightUsedTwiceIsAveragedOnce) {
+TEST_P(AbsentGradients, AWeightUsedTwiceIsAveragedOnce) {
   (loss(a_, world_.rank()) + loss(a_, 10.0)).backward();
   optimizer_->step();
   EXPECT_TRUE(all_are(a_, -10.0 - mean_of_ranks()));
 }
 
-TEST_F(AbsentGradients, TwoParametersMayBeGivenTheSameMemory) {
+TEST_P(AbsentGradients, TwoParametersMayBeGivenTheSameMemory) {
   const auto gradient = torch::full({3}, 1.0 + world_.rank());
   (a_.view(-1) + b_.view(-1)).backward(gradient);
   optimizer_->synchronize();
@@ -101,7 +105,7 @@ TEST_F(AbsentGradients, TwoParametersMayBeGivenTheSameMemory) {
   EXPECT_TRUE(all_are(gradient, 1.0 + world_.rank())) << "the user's own tensor was written";
 }
 
-TEST_F(AbsentGradients, SecondBackwardBeforeStepThrowsAndTheFirstOneStays) {
+TEST_P(AbsentGradients, SecondBackwardBeforeStepThrowsAndTheFirstOneStays) {
   loss(a_, 1.0 + world_.rank()).backward();
   try {
     loss(a_, 100.0).backward();
@@ -115,7 +119,7 @@ TEST_F(AbsentGradients, SecondBackwardBeforeStepThrowsAndTheFirstOneStays) {
   EXPECT_TRUE(all_are(a_, -1.0 - mean_of_ranks()));
 }
 
-TEST_F(AbsentGradients, SynchronizedGradientsAreTheUsersUntilStep) {
+TEST_P(AbsentGradients, SynchronizedGradientsAreTheUsersUntilStep) {
   loss(a_, 3.0).backward();
   optimizer_->synchronize();
   a_.mutable_grad().mul_(0.5);  // as clipping does
@@ -128,7 +132,7 @@ TEST_F(AbsentGradients, SynchronizedGradientsAreTheUsersUntilStep) {
   EXPECT_TRUE(all_are(a_, -1.5 - mean_of_ranks()));
 }
 
-TEST_F(AbsentGradients, GivenUpGradientsDisturbNothing) {
+TEST_P(AbsentGradients, GivenUpGradientsDisturbNothing) {
   loss(a_, 100.0).backward();
   optimizer_->zero_grad();
   EXPECT_FALSE(a_.grad().defined());
@@ -137,7 +141,7 @@ TEST_F(AbsentGradients, GivenUpGradientsDisturbNothing) {
   EXPECT_TRUE(all_are(a_, -2.0));
 }
 
-TEST_F(AbsentGradients, FreezingBetweenStepsIsLegal) {
+TEST_P(AbsentGradients, FreezingBetweenStepsIsLegal) {
   (loss(a_, 1.0) + loss(b_, 1.0)).backward();
   optimizer_->step();
   optimizer_->zero_grad();
@@ -154,7 +158,7 @@ TEST_F(AbsentGradients, FreezingBetweenStepsIsLegal) {
   EXPECT_TRUE(all_are(a_, -1.0 - mean_of_ranks()));
 }
 
-TEST_F(AbsentGradients, FrozenAtConstructionAndUnfrozenLater) {
+TEST_P(AbsentGradients, FrozenAtConstructionAndUnfrozenLater) {
   a_.set_requires_grad(false);
   wrap();
   loss(b_, 1.0).backward();
@@ -171,7 +175,7 @@ TEST_F(AbsentGradients, FrozenAtConstructionAndUnfrozenLater) {
   }
 }
 
-TEST_F(AbsentGradients, FrozenOnOneRankOnly) {
+TEST_P(AbsentGradients, FrozenOnOneRankOnly) {
   a_.set_requires_grad(world_.rank() == 0);
   if (world_.rank() == 0) loss(a_, 1.0).backward();
   loss(b_, 1.0).backward();
@@ -180,7 +184,7 @@ TEST_F(AbsentGradients, FrozenOnOneRankOnly) {
   EXPECT_TRUE(all_are(b_, -1.0));
 }
 
-TEST_F(AbsentGradients, UsersOwnHooksGoOnWorking) {
+TEST_P(AbsentGradients, UsersOwnHooksGoOnWorking) {
   int calls = 0;
   const auto position = a_.register_hook([&](torch::Tensor gradient) {
     calls += 1;
@@ -193,7 +197,7 @@ TEST_F(AbsentGradients, UsersOwnHooksGoOnWorking) {
   a_.remove_hook(position);
 }
 
-TEST_F(AbsentGradients, GradientsAndParametersOutliveTheWrapper) {
+TEST_P(AbsentGradients, GradientsAndParametersOutliveTheWrapper) {
   loss(a_, 1.0 + world_.rank()).backward();
   optimizer_->step();
   optimizer_.reset();
@@ -205,7 +209,7 @@ TEST_F(AbsentGradients, GradientsAndParametersOutliveTheWrapper) {
   EXPECT_TRUE(all_are(a_.grad(), 2.0 * world_.rank()));
 }
 
-TEST_F(AbsentGradients, MovedWrapperGoesOn) {
+TEST_P(AbsentGradients, MovedWrapperGoesOn) {
   DistributedOptimizer moved(std::move(*optimizer_));
   optimizer_.reset();
   loss(a_, world_.rank()).backward();
@@ -213,7 +217,7 @@ TEST_F(AbsentGradients, MovedWrapperGoesOn) {
   EXPECT_TRUE(all_are(a_, -mean_of_ranks()));
 }
 
-TEST_F(AbsentGradients, StatisticsCountSteps) {
+TEST_P(AbsentGradients, StatisticsCountSteps) {
   for (int step = 0; step < 3; ++step) {
     optimizer_->zero_grad();
     loss(a_, 1.0).backward();
@@ -227,6 +231,11 @@ TEST_F(AbsentGradients, StatisticsCountSteps) {
   EXPECT_EQ(optimizer_->statistics().steps, 0U);
   EXPECT_EQ(optimizer_->statistics().waited.count(), 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(, AbsentGradients,
+                         testing::Values(Compression::none, Compression::float16,
+                                         Compression::bfloat16),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
 
 }  // namespace
 }  // namespace hora::test

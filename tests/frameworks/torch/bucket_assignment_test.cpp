@@ -36,7 +36,9 @@ TEST(AssignBuckets, GoesFromLastToFirstAndPadsToCacheLines) {
   EXPECT_THAT(layouts[0].places,
               ElementsAre(GradientPlace{2, 0}, GradientPlace{1, 64}, GradientPlace{0, 128}));
   EXPECT_EQ(layouts[0].presence_offset, 256U);
-  EXPECT_EQ(layouts[0].bytes, 256U + 3 * sizeof(float));
+  EXPECT_EQ(layouts[0].flag_offset, 256U + 3 * sizeof(float));
+  EXPECT_EQ(layouts[0].bytes, 256U + 4 * sizeof(float));
+  EXPECT_EQ(layouts[0].gradient_bytes, 0U);
 }
 
 TEST(AssignBuckets, EachTypeHasItsOwn) {
@@ -51,7 +53,36 @@ TEST(AssignBuckets, EachTypeHasItsOwn) {
   EXPECT_EQ(layouts[1].type, DataType::float16);
   EXPECT_EQ(layouts[2].type, DataType::float32);
   EXPECT_THAT(gradients_of(layouts[2]), ElementsAre(2, 0));
-  EXPECT_EQ(layouts[1].bytes, 64U + 2);
+  EXPECT_EQ(layouts[1].bytes, 64U + 2 * 2);
+}
+
+TEST(AssignBuckets, GradientsThatTravelInOneTypeShareABucket) {
+  const std::vector<GradientSize> gradients{{DataType::float32, 100, DataType::float16},
+                                            {DataType::float16, 40},
+                                            {DataType::float64, 80, DataType::float16},
+                                            {DataType::float32, 100, DataType::bfloat16}};
+  const auto layouts = assign_buckets(gradients, MiB);
+  ASSERT_THAT(layouts, SizeIs(2));
+  EXPECT_EQ(layouts[0].type, DataType::bfloat16);
+  EXPECT_EQ(layouts[0].gradient_bytes, 128U);
+  const BucketLayout& layout = layouts[1];
+  EXPECT_EQ(layout.type, DataType::float16);
+  // 80 bytes of float64 are 20 of float16. What is as `.grad` shows it has no gradient memory.
+  EXPECT_THAT(layout.places, ElementsAre(GradientPlace{2, 0, DataType::float64, 0},
+                                         GradientPlace{1, 64, DataType::float16, 0},
+                                         GradientPlace{0, 128, DataType::float32, 128}));
+  EXPECT_EQ(layout.presence_offset, 192U);
+  EXPECT_EQ(layout.flag_offset, 192U + 3 * 2);
+  EXPECT_EQ(layout.bytes, 192U + 4 * 2);
+  EXPECT_EQ(layout.gradient_bytes, 256U);
+}
+
+TEST(AssignBuckets, SizesAreThoseOnTheWire) {
+  // 2 MiB each as they travel: two fill a bucket of 4 MiB.
+  const std::vector<GradientSize> gradients(4, {DataType::float32, 4 * MiB, DataType::float16});
+  const auto layouts = assign_buckets(gradients, 4 * MiB);
+  ASSERT_THAT(layouts, SizeIs(2));
+  EXPECT_THAT(gradients_of(layouts[0]), ElementsAre(3, 2));
 }
 
 TEST(AssignBuckets, TinyOneBeforeAHugeOneIsJoinedByLaterSmallOnes) {
@@ -87,7 +118,7 @@ TEST(AssignBuckets, EmptyGradientHasAPlaceInThePresenceLane) {
   const std::vector<GradientSize> gradients{{DataType::float32, 0}};
   const auto layouts = assign_buckets(gradients, MiB);
   ASSERT_THAT(layouts, SizeIs(1));
-  EXPECT_EQ(layouts[0].bytes, sizeof(float));
+  EXPECT_EQ(layouts[0].bytes, 2 * sizeof(float)) << "and the flag";
 }
 
 TEST(AssignBuckets, RandomSizesKeepTheRules) {
@@ -101,6 +132,7 @@ TEST(AssignBuckets, RandomSizesKeepTheRules) {
           std::uniform_int_distribution<std::size_t>(0, std::size_t{1} << exponent)(random);
       gradient.type = random() % 2 == 0 ? DataType::float32 : DataType::float64;
       gradient.bytes = elements * size_of(gradient.type);
+      gradient.wire_type = random() % 2 == 0 ? gradient.type : DataType::float32;
     }
     const auto layouts = assign_buckets(gradients, bucket_bytes);
     EXPECT_EQ(layouts, assign_buckets(gradients, bucket_bytes));
@@ -109,18 +141,27 @@ TEST(AssignBuckets, RandomSizesKeepTheRules) {
     std::size_t earlier_last = gradients.size();
     for (const BucketLayout& layout : layouts) {
       std::size_t end = 0;
+      std::size_t gradients_end = 0;
       std::size_t previous = gradients.size();
       for (const GradientPlace& place : layout.places) {
         EXPECT_TRUE(placed.insert(place.gradient).second);
-        EXPECT_EQ(gradients[place.gradient].type, layout.type);
+        const GradientSize& gradient = gradients[place.gradient];
+        EXPECT_EQ(gradient.wire_type, layout.type);
+        EXPECT_EQ(gradient.type, place.type);
         EXPECT_EQ(place.offset % 64, 0U);
         EXPECT_EQ(place.offset, end);
         EXPECT_LT(place.gradient, previous);
         previous = place.gradient;
-        end = place.offset + (gradients[place.gradient].bytes + 63) / 64 * 64;
+        const std::size_t elements = gradient.bytes / size_of(gradient.type);
+        end = place.offset + (elements * size_of(layout.type) + 63) / 64 * 64;
+        if (place.type == layout.type) continue;
+        EXPECT_EQ(place.gradient_offset, gradients_end);
+        gradients_end += (gradient.bytes + 63) / 64 * 64;
       }
       EXPECT_EQ(layout.presence_offset, end);
-      EXPECT_EQ(layout.bytes, end + layout.places.size() * size_of(layout.type));
+      EXPECT_EQ(layout.flag_offset, end + layout.places.size() * size_of(layout.type));
+      EXPECT_EQ(layout.bytes, layout.flag_offset + size_of(layout.type));
+      EXPECT_EQ(layout.gradient_bytes, gradients_end);
       EXPECT_TRUE(layout.places.size() == 1 || end <= bucket_bytes + bucket_bytes / 4);
       EXPECT_LT(previous, earlier_last);
       earlier_last = previous;

@@ -1,6 +1,7 @@
 // Ranks whose optimizers hold different parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hora/grad_scaler.h>
 
 #include <algorithm>
 #include <string>
@@ -87,6 +88,30 @@ TEST_F(Disagreement, AboutBuckets) {
   expect_mismatch({{"a", weight()}}, {{"a", weight()}},
                   AllOf(HasSubstr("1000 bytes"), HasSubstr("2000 bytes")),
                   {.bucket_bytes = last ? 2000U : 1000U});
+}
+
+TEST_F(Disagreement, AboutCompression) {
+  const bool last = world_.rank() + 1 == world_.size();
+  expect_mismatch({{"a", weight()}}, {{"a", weight()}},
+                  AllOf(HasSubstr("compression float16"), HasSubstr("compression none")),
+                  {.compression = last ? Compression::none : Compression::float16});
+}
+
+TEST_F(Disagreement, AboutTheScaleOfTheLoss) {
+  const auto a = weight();
+  torch::optim::SGD sgd({a}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"a", a}});
+  const bool last = world_.rank() + 1 == world_.size();
+  expect_error(ErrorCode::mismatch,
+               AllOf(HasSubstr("GradScaler"), HasSubstr("initial scale 1024"),
+                     HasSubstr("initial scale 512")),
+               [&] { GradScaler(optimizer, {.initial_scale = last ? 512.0 : 1024.0}); });
+  expect_error(ErrorCode::mismatch, HasSubstr("switched off"),
+               [&] { GradScaler(optimizer, {.enabled = !last}); });
+  GradScaler scaler(optimizer, {.initial_scale = 16.0});  // the next one is right
+  scaler.scale(a.sum()).backward();
+  EXPECT_TRUE(scaler.step());
+  EXPECT_TRUE(torch::allclose(a, torch::full({3}, -1.0)));
 }
 
 TEST(Leaving, PeersGetAnErrorAndCanEnd) {

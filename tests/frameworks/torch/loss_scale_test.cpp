@@ -53,5 +53,15 @@ TEST(LossScale, OptionsOutOfRangeAreRefusedByName) {
   EXPECT_TRUE(has(text({.initial_scale = std::numeric_limits<double>::quiet_NaN()}), "nan"));
 }
 
+TEST(LossScale, TheDescriptionTellsOptionsApart) {
+  const std::string usual = describe({});
+  EXPECT_EQ(usual, describe({}));
+  EXPECT_NE(usual, describe({.initial_scale = 65536.00000000001}));
+  EXPECT_NE(usual, describe({.growth_factor = 2.5}));
+  EXPECT_NE(usual, describe({.backoff_factor = 0.25}));
+  EXPECT_NE(usual, describe({.growth_interval = 1999}));
+  EXPECT_NE(usual, describe({.enabled = false}));
+}
+
 }  // namespace
 }  // namespace hora

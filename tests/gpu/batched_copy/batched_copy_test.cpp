@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "ops/cuda/check.h"
@@ -36,7 +38,7 @@ class BatchedCopyTest : public testing::Test {
   static void check(cudaError_t result) { cuda_check(device(), result, "a call of the test"); }
 
   static void transfer(std::byte* target, const std::byte* source, std::size_t bytes,
-                       const Stream& stream) {
+                       const CudaStream& stream) {
     check(device().memcpy_async(target, source, bytes, cudaMemcpyDefault, stream.get()));
     check(device().stream_synchronize(stream.get()));
   }
@@ -44,7 +46,7 @@ class BatchedCopyTest : public testing::Test {
   /// What the device makes of it: all bytes of the target block.
   static std::vector<std::byte> on_device(const std::vector<PieceShape>& shapes, const Arena& arena,
                                           const std::vector<std::byte>& source, BatchedCopy copy) {
-    const Stream stream(device(), 0);
+    const CudaStream stream(device(), 0);
     const DeviceMemory device_source(device(), arena.source_bytes);
     const DeviceMemory device_target(device(), arena.target_bytes);
     const PinnedMemory host(device(), std::max(arena.source_bytes, arena.target_bytes));
@@ -98,6 +100,29 @@ class BatchedCopyTest : public testing::Test {
     }
   }
 
+  /// The flag, 0 before, once `source` from element `shift` on has been converted.
+  static double flag_of(const std::vector<float>& source, int shift, DataType target, double scale,
+                        double limit, const Stream& stream) {
+    const std::size_t bytes = source.size() * sizeof(float);
+    const DeviceMemory device_source(device(), bytes);
+    const DeviceMemory device_target(device(), source.size() * size_of(target));
+    const DeviceMemory flag(device(), sizeof(double));
+    const PinnedMemory host(device(), std::max(bytes, sizeof(double)));
+    std::memcpy(host.data(), source.data(), bytes);
+    transfer(device_source.data(), host.data(), bytes, stream);
+    check(device().memset_async(flag.data(), 0, sizeof(double), stream.get()));
+    const std::array pieces = {
+        CopyPiece{device_source.data() + static_cast<std::size_t>(shift) * sizeof(float),
+                  device_target.data(), static_cast<std::int64_t>(source.size()) - shift}};
+    check(
+        device().batched_copy({pieces, float32, target, scale, flag.data(), limit}, stream.get()));
+    transfer(host.data(), flag.data(), sizeof(double), stream);
+    double value = 0;
+    const CopyPiece widen{host.data(), &value, 1};
+    run({std::array{widen}, target, float64, 1.0});
+    return value;
+  }
+
   static std::vector<PieceShape> shapes_for(DataType source, DataType target) {
     const std::size_t larger = std::max(size_of(source), size_of(target));
     const std::size_t smaller = std::min(size_of(source), size_of(target));
@@ -135,6 +160,58 @@ TEST_F(BatchedCopyTest, OtherScalesAreWithinOneUnitInTheLastPlace) {
   }
 }
 
+// A tile has a head and a tail of single elements and a body of vectors; where source and target
+// are not aligned alike it is all single elements.
+TEST_F(BatchedCopyTest, TellsOfOneValueOutsideTheLimitWhereverItIs) {
+  constexpr double kLimit = 10.0;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::array outside = {kInfinity, -kInfinity, std::nanf(""), 41.0F, -41.0F};
+  const Stream stream(device(), 0);
+  std::size_t which = 0;
+  for (const DataType target : kFloats) {
+    const auto tile =
+        static_cast<std::int64_t>(kTileBytes / std::max(sizeof(float), size_of(target)));
+    for (const std::int64_t elements : {std::int64_t{1}, std::int64_t{37}, 2 * tile + 5}) {
+      for (const int shift : {0, 1}) {
+        for (const std::int64_t where :
+             {std::int64_t{-1}, std::int64_t{0}, elements / 2, elements - 1}) {
+          std::vector<float> source(static_cast<std::size_t>(elements + shift), -40.0F);
+          const bool inside = where < 0;
+          if (!inside) {
+            source[static_cast<std::size_t>(where + shift)] = outside[which++ % outside.size()];
+          }
+          EXPECT_EQ(flag_of(source, shift, target, 0.25, kLimit, stream), inside ? 0.0 : 1.0)
+              << name_of(target) << ", element " << where << " of " << elements << ", shift "
+              << shift;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(BatchedCopyTest, APieceMayBeItsOwnTarget) {
+  const Stream stream(device(), 0);
+  std::vector<float> values(10001);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) - 5000.0F;
+  const std::size_t bytes = values.size() * sizeof(float);
+  const DeviceMemory memory(device(), bytes + 64);
+  const PinnedMemory host(device(), bytes);
+  std::memcpy(host.data(), values.data(), bytes);
+  transfer(memory.data() + 4, host.data(), bytes, stream);
+  check(device().memset_async(memory.data() + bytes + 32, 0, 4, stream.get()));
+  const std::array pieces = {
+      CopyPiece{memory.data() + 4, memory.data() + 4, static_cast<std::int64_t>(values.size())}};
+  check(device().batched_copy({pieces, float32, float32, 0.5, memory.data() + bytes + 32, 1e30},
+                              stream.get()));
+  transfer(host.data(), memory.data() + 4, bytes, stream);
+  for (float& value : values) value *= 0.5F;
+  EXPECT_EQ(std::memcmp(host.data(), values.data(), bytes), 0);
+}
+
+TEST_F(BatchedCopyTest, BytesBecomeTruths) {
+  compare(shapes_for(uint8, boolean), {{}, uint8, boolean, 1.0}, 0);
+}
+
 TEST_F(BatchedCopyTest, MorePiecesThanOneLaunchHolds) {
   std::vector<PieceShape> shapes;
   for (int i = 0; i < 5000; ++i) shapes.push_back({i % 9, i % 5, i % 3, i % 11 == 0});
@@ -149,7 +226,7 @@ TEST_F(BatchedCopyTest, OneLargePiece) {
 }
 
 TEST_F(BatchedCopyTest, RefusesWhatCannotBeCopied) {
-  const Stream stream(device(), 0);
+  const CudaStream stream(device(), 0);
   const DeviceMemory memory(device(), 256);
   const auto refused = [&](const CopyPiece& piece, DataType source, DataType target) {
     const std::array pieces = {piece};
@@ -160,6 +237,11 @@ TEST_F(BatchedCopyTest, RefusesWhatCannotBeCopied) {
   refused({memory.data() + 1, memory.data() + 128, 4}, float32, float32);
   refused({memory.data(), memory.data() + 130, 4}, float16, float32);
   refused({memory.data(), memory.data() + 128, -1}, float32, float32);
+  const std::array pieces = {CopyPiece{memory.data(), memory.data() + 128, 4}};
+  for (const BatchedCopy& copy : {BatchedCopy{pieces, float32, float32, 1.0, memory.data() + 65},
+                                  BatchedCopy{pieces, int32, int32, 1.0, memory.data() + 64}}) {
+    EXPECT_EQ(device().batched_copy(copy, stream.get()), cudaErrorInvalidValue) << "its flag";
+  }
   check(device().stream_synchronize(stream.get()));
 }
 

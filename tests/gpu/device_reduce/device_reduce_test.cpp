@@ -16,7 +16,9 @@ namespace hora::test {
 namespace {
 
 using enum DataType;
-constexpr std::array kTypes = {float16, bfloat16, float32, float64, int32, int64, uint8};
+constexpr std::array kTypes = {float16, bfloat16, float32, float64, int32,
+                               int64,   uint8,    int8,    int16,   boolean};
+constexpr std::array kOps = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 constexpr std::size_t kAlignment = 256;
 
 struct Case {
@@ -26,11 +28,13 @@ struct Case {
   std::size_t shift = 0;  ///< elements from an aligned address; of the output and every third input
   double scale = 1.0;
   bool in_place = false;  ///< the output is the last input
+  ReduceOp op = ReduceOp::sum;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.inputs << " inputs of " << c.count << " " << name_of(c.type) << ", shift "
-             << c.shift << ", scale " << c.scale << (c.in_place ? ", in place" : "");
+  return out << name_of(c.op) << " of " << c.inputs << " inputs of " << c.count << " "
+             << name_of(c.type) << ", shift " << c.shift << ", scale " << c.scale
+             << (c.in_place ? ", in place" : "");
 }
 
 /// The blocks of a case in one block of memory: its inputs, then its output.
@@ -69,7 +73,7 @@ class DeviceReduceTest : public testing::Test {
   /// `memory` as the device leaves it.
   static std::vector<std::byte> on_device(const Case& c, const Places& places,
                                           const std::vector<std::byte>& memory) {
-    const Stream stream(device(), 0);
+    const CudaStream stream(device(), 0);
     const DeviceMemory block(device(), memory.size());
     const PinnedMemory host(device(), memory.size());
     std::copy(memory.begin(), memory.end(), host.data());
@@ -81,6 +85,7 @@ class DeviceReduceTest : public testing::Test {
       // Gone once the call returns, before the kernel has run.
       const auto inputs = places.inputs(block.data());
       check(device().device_reduce({.type = c.type,
+                                    .op = c.op,
                                     .inputs = inputs,
                                     .output = places.output(block.data()),
                                     .count = static_cast<std::int64_t>(c.count),
@@ -98,7 +103,7 @@ class DeviceReduceTest : public testing::Test {
     fill(memory, c.type, random);
     const std::vector<std::byte> result = on_device(c, places, memory);
     std::byte* const output = places.output(memory.data());
-    reduce(c.type, places.inputs(memory.data()), {&output, 1}, c.count, c.scale);
+    reduce(c.type, c.op, places.inputs(memory.data()), {&output, 1}, c.count, {.post = c.scale});
     const std::size_t begin = places.offsets.back();
     const std::size_t size = size_of(c.type);
     for (std::size_t i = 0; i < c.count; ++i) {
@@ -122,8 +127,11 @@ TEST_F(DeviceReduceTest, GivesTheHostsBits) {
     for (const std::size_t inputs : {1, 2, 3, 4, 5, 8, 9, 14, 33}) {
       for (const std::size_t count : {0, 1, 3, 8, 17, 255, 1000, 4099}) {
         const double scale = random() % 2 == 0 ? 1.0 : 1.0 / static_cast<double>(inputs);
-        expect_hosts_bits(
-            {type, inputs, count, random() % 3 == 0 ? 1U : 0U, scale, random() % 2 == 0}, random);
+        for (const ReduceOp op : kOps) {
+          expect_hosts_bits(
+              {type, inputs, count, random() % 3 == 0 ? 1U : 0U, scale, random() % 2 == 0, op},
+              random);
+        }
       }
     }
   }
@@ -135,6 +143,7 @@ TEST_F(DeviceReduceTest, LongOnesAndAsManyInputsAsPossible) {
     expect_hosts_bits({type, 3, 1000003, 0, 1.0 / 3, true}, random);
     expect_hosts_bits({type, DeviceReduction::kMaximumInputs, 1003, 0, 0.25, false}, random);
   }
+  expect_hosts_bits({boolean, 1, 1000, 0, 1.0, true}, random);  // no copy: truths become 0 and 1
   // Longer than the largest grid takes in one go.
   expect_hosts_bits({uint8, 2, (std::size_t{1} << 24) + 5, 1, 1.0, false}, random);
 }

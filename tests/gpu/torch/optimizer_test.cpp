@@ -4,6 +4,7 @@
 #include <hora/grad_scaler.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "tests/frameworks/torch/network.h"
@@ -148,6 +149,73 @@ TEST_F(GpuOptimizer, LateGradientsOnAStreamOfTheUserAreWaitedFor) {
   }
 }
 
+constexpr std::array kCompressions = {Compression::none, Compression::float16,
+                                      Compression::bfloat16};
+
+// A GPU sums in an order of its own, and rounds each partial sum to the wire type.
+TEST_F(GpuOptimizer, CompressedGradientsAreAveragedAsOnTheCpu) {
+  const Context world = init();
+  for (const Compression compression : kCompressions) {
+    for (const auto type : {torch::kHalf, torch::kFloat, torch::kDouble}) {
+      const auto average = [&](const torch::Device& device) {
+        const auto options = torch::dtype(type).device(device).requires_grad(true);
+        const auto a = torch::zeros({100003}, options);
+        const auto b = torch::zeros({77}, options);
+        torch::optim::SGD sgd({a, b}, 1.0);
+        DistributedOptimizer optimizer(world, sgd, {{"a", a}, {"b", b}},
+                                       {.compression = compression});
+        const void* place = nullptr;
+        for (int step = 0; step < 3; ++step) {
+          optimizer.zero_grad();
+          torch::manual_seed(seed() + static_cast<std::uint64_t>(world.rank()));
+          const auto values = torch::randn({100003}).to(type);
+          a.backward(values.to(device));
+          b.backward(values.to(device).narrow(0, 1, 77));  // not aligned for vectors
+          optimizer.synchronize();
+          EXPECT_EQ(a.grad().scalar_type(), type);
+          EXPECT_TRUE(place == nullptr || place == a.grad().data_ptr());
+          place = a.grad().data_ptr();
+        }
+        return torch::cat({a.grad(), b.grad()}).cpu().to(torch::kDouble);
+      };
+      const auto expected = average(torch::kCPU);
+      const double unit = compression == Compression::none && type != torch::kHalf       ? 0x1p-22
+                          : compression == Compression::bfloat16 && type != torch::kHalf ? 0x1p-7
+                                                                                         : 0x1p-10;
+      const auto error = (average(local_device(world)) - expected).abs().max().item<double>();
+      EXPECT_LE(error, world.size() * 5 * unit) << name_of(compression) << ' ' << type;
+    }
+  }
+}
+
+TEST_F(GpuOptimizer, ScaledGradientsAreDividedInEveryWireType) {
+  const Context world = init();
+  const auto device = local_device(world);
+  for (const Compression compression : kCompressions) {
+    const auto weight = torch::zeros({100003}, torch::device(device)).requires_grad_();
+    torch::optim::SGD sgd({weight}, 1.0);
+    DistributedOptimizer optimizer(world, sgd, {{"weight", weight}}, {.compression = compression});
+    GradScaler scaler(optimizer, {.initial_scale = 1024.0});
+    for (const std::int64_t bad : {-1L, 0L, 50000L, 100002L, -1L}) {
+      optimizer.zero_grad();
+      auto gradient = torch::full({100003}, 3.0 * scaler.current_scale(), device);
+      if (bad >= 0 && world.rank() == world.size() - 1) {
+        gradient[bad] = std::numeric_limits<float>::quiet_NaN();
+      }
+      weight.backward(gradient);
+      EXPECT_EQ(scaler.step(), bad < 0) << name_of(compression) << ", element " << bad;
+      scaler.update();
+    }
+    EXPECT_TRUE((weight == -6.0).all().item<bool>()) << name_of(compression);
+    EXPECT_EQ(scaler.current_scale(), 128.0);
+    // In place: nothing is copied, and still divided once.
+    weight.mutable_grad().zero_();
+    scaler.scale((weight * 5.0).sum()).backward();
+    scaler.unscale_();
+    EXPECT_TRUE((weight.grad() == 5.0).all().item<bool>()) << name_of(compression);
+  }
+}
+
 TEST_F(GpuOptimizer, AnInfinityOnOneRankSkipsTheStepOnAll) {
   const Context world = init();
   const auto device = local_device(world);
@@ -155,7 +223,7 @@ TEST_F(GpuOptimizer, AnInfinityOnOneRankSkipsTheStepOnAll) {
   network->to(device);
   torch::optim::SGD sgd(network->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   DistributedOptimizer optimizer(world, sgd, network->named_parameters());
-  GradScaler scaler({.initial_scale = 8.0});
+  GradScaler scaler(optimizer, {.initial_scale = 8.0});
   for (int step = 0; step < 3; ++step) {
     const bool bad = step == 1;
     const auto before = copies_of(network->parameters());
@@ -165,7 +233,7 @@ TEST_F(GpuOptimizer, AnInfinityOnOneRankSkipsTheStepOnAll) {
       loss = loss * std::numeric_limits<float>::infinity();
     }
     scaler.scale(loss).backward();
-    EXPECT_EQ(scaler.step(optimizer), !bad) << step;
+    EXPECT_EQ(scaler.step(), !bad) << step;
     scaler.update();
     EXPECT_EQ(scaler.current_scale(), step == 0 ? 8.0 : 4.0);
     EXPECT_EQ(torch::equal(before[0], network->parameters()[0]), bad) << step;

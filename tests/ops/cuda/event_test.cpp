@@ -27,7 +27,7 @@ TEST_F(EventTest, AnEventThatWasNeverRecordedIsDone) {
 }
 
 TEST_F(EventTest, IsDoneWhenTheStreamGetsThere) {
-  const Stream stream(gpu_.cuda(), 0);
+  const CudaStream stream(gpu_.cuda(), 0);
   Event event(gpu_.cuda());
   gpu_.hold();
   event.record(stream.get());
@@ -39,8 +39,8 @@ TEST_F(EventTest, IsDoneWhenTheStreamGetsThere) {
 }
 
 TEST_F(EventTest, AnotherStreamWaitsWithoutTheHost) {
-  const Stream first(gpu_.cuda(), 0);
-  const Stream second(gpu_.cuda(), 0);
+  const CudaStream first(gpu_.cuda(), 0);
+  const CudaStream second(gpu_.cuda(), 0);
   Event before(gpu_.cuda());
   Event after(gpu_.cuda());
   gpu_.delay("event_record", std::chrono::milliseconds(20));
@@ -54,7 +54,7 @@ TEST_F(EventTest, AnotherStreamWaitsWithoutTheHost) {
 }
 
 TEST_F(EventTest, EveryCallIsChecked) {
-  const Stream stream(gpu_.cuda(), 0);
+  const CudaStream stream(gpu_.cuda(), 0);
   Event event(gpu_.cuda());
   for (const char* call :
        {"event_record", "event_query", "event_synchronize", "stream_wait_event"}) {
@@ -64,6 +64,33 @@ TEST_F(EventTest, EveryCallIsChecked) {
   EXPECT_THROW(event.query(), Error);
   EXPECT_THROW(event.synchronize(), Error);
   EXPECT_THROW(wait(stream.get(), event), Error);
+}
+
+TEST_F(EventTest, TimeBetweenTwoStamps) {
+  const Stream stream(gpu_.cuda(), 0);
+  Event first(gpu_.cuda(), TimeStamp::on);
+  Event second(gpu_.cuda(), TimeStamp::on);
+  first.record(stream.get());
+  gpu_.delay("event_record", std::chrono::milliseconds(20));
+  second.record(stream.get());
+  EXPECT_THROW(elapsed(first, second), Error) << "not done yet";
+  second.synchronize();
+  EXPECT_GE(elapsed(first, second), std::chrono::milliseconds(19));
+  EXPECT_EQ(elapsed(second, first), -elapsed(first, second));
+  EXPECT_EQ(elapsed(first, first).count(), 0);
+}
+
+TEST_F(EventTest, WithoutAStampThereIsNoTime) {
+  const Stream stream(gpu_.cuda(), 0);
+  Event without(gpu_.cuda());
+  Event with(gpu_.cuda(), TimeStamp::on);
+  EXPECT_EQ(gpu_.timing_events(), 1);
+  EXPECT_THROW(elapsed(with, with), Error) << "never recorded";
+  without.record(stream.get());
+  with.record(stream.get());
+  with.synchronize();
+  EXPECT_THROW(elapsed(without, with), Error);
+  EXPECT_THROW(elapsed(with, without), Error);
 }
 
 TEST_F(EventTest, PoolCreatesNoneInTheSteadyState) {

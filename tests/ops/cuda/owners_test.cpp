@@ -16,7 +16,7 @@ namespace {
 
 /// How to make each owner, and what it calls.
 struct MakesStream {
-  using Owner = Stream;
+  using Owner = CudaStream;
   static constexpr auto kCreate = "stream_create";
   static constexpr auto kDestroy = "stream_destroy";
   static Owner make(const CudaFunctions& cuda) { return Owner(cuda, 0); }

@@ -72,7 +72,7 @@ TEST_F(ExchangeCopy, CopiesIntoShortAndLongResultsAlike) {
   for (const std::size_t length : {std::size_t{1} << 20, std::size_t{5} << 20}) {
     const Bytes in = test::random_values(DataType::uint8, length - 12, random);
     Bytes result(length, std::byte{1});
-    ResultMemory(result.data(), length).copy(5, in.data(), in.size());
+    ExchangeTarget(result.data(), length).copy(5, in.data(), in.size());
     EXPECT_TRUE(part(result, 5, in.size()) == in);
     EXPECT_EQ(part(result, 0, 5), Bytes(5, std::byte{1}));
     EXPECT_EQ(part(result, length - 7, 7), Bytes(7, std::byte{1}));

@@ -23,7 +23,7 @@ Bytes sum_over_nodes(const ExchangeOperation& operation, const Topology& topolog
     std::vector<Bytes> inputs;
     for (const int rank : ranks) inputs.push_back(operation.inputs[at(rank)]);
     const double scale = topology.nodes() == 1 ? operation.scale : 1.0;
-    of_node.push_back(sum_in_order(operation.type, inputs, scale));
+    of_node.push_back(sum_in_order(operation.type, inputs, operation.prescale * scale));
   }
   return topology.nodes() == 1 ? of_node[0]
                                : sum_in_order(operation.type, of_node, operation.scale);
@@ -73,6 +73,7 @@ ExchangeOperation random_exchange(OperationKind kind, int ranks, std::int64_t mo
   result.kind = kind;
   result.type = static_cast<DataType>(random() % 7);
   if (random() % 2 == 0 && is_floating_point(result.type)) result.scale = 1.0 / ranks;
+  if (random() % 2 == 0 && is_floating_point(result.type)) result.prescale = 0.5;
   result.row_bytes = random() % 8 * size_of(result.type);
   const bool nothing = random() % 10 == 0;
   const auto some_rows = [&] {

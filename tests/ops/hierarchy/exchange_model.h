@@ -16,6 +16,7 @@ namespace hora::test {
 struct ExchangeOperation {
   OperationKind kind = OperationKind::allgather;
   DataType type = DataType::float32;
+  double prescale = 1.0;  ///< a power of two: exact, before the sum or after
   double scale = 1.0;
   std::size_t row_bytes = 0;
   std::vector<std::vector<std::int64_t>> rows;  ///< by rank; see BoundExchange

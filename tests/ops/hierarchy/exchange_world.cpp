@@ -1,6 +1,7 @@
 #include "tests/ops/hierarchy/exchange_world.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <optional>
 #include <stdexcept>
@@ -76,7 +77,7 @@ struct ExchangeWorld::Rank {
       : memory(node.memory, options.local_rank), group(options.local_rank, local_size) {
     if (meeting) cross.emplace(*meeting, options.node);
     pipeline.emplace(options, node.board[options.local_rank], memory, LocalGroups{.memory = &group},
-                     cross ? &*cross : nullptr);
+                     CrossGroups{.memory = cross ? &*cross : nullptr});
   }
   HeapMemory memory;
   MemoryGroup group;
@@ -143,6 +144,7 @@ BoundUnit ExchangeWorld::unit_for(const std::vector<Bound>& of_rank,
   BoundUnit unit;
   unit.unit.kind = operation.kind;
   unit.unit.type = operation.type;
+  unit.unit.prescale = operation.prescale;
   unit.unit.chunk_bytes = align_up(chunk_bytes_);
   unit.unit.tensors = {{0, {0, own.memory.size()}}};
   unit.scale = operation.scale;
@@ -211,13 +213,15 @@ std::vector<std::vector<ExchangeOutcome>> ExchangeWorld::run_in_steps(
 std::vector<std::vector<ExchangeOutcome>> ExchangeWorld::run_in_threads(
     const std::vector<ExchangeOperation>& operations) {
   auto bound = bind(operations);
-  std::vector<std::exception_ptr> failures(ranks_.size());
+  std::atomic<bool> failed{false};
+  std::exception_ptr failure;  // the first one
   const auto run = [&](int rank) {
     Pipeline& pipeline = *ranks_[at(rank)]->pipeline;
     for (std::size_t i = 0; i < operations.size(); ++i) {
       pipeline.start(unit_for(bound[i], operations[i], rank));
     }
     while (pipeline.completed() < units_before_ + operations.size()) {
+      require(!failed, "another rank has failed");
       if (!pipeline.advance()) std::this_thread::yield();
       retire(bound, rank);
     }
@@ -230,14 +234,12 @@ std::vector<std::vector<ExchangeOutcome>> ExchangeWorld::run_in_threads(
         try {
           run(rank);
         } catch (...) {
-          failures[at(rank)] = std::current_exception();
+          if (!failed.exchange(true)) failure = std::current_exception();
         }
       });
     }
   }
-  for (const auto& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  if (failure) std::rethrow_exception(failure);
   return outcomes(bound);
 }
 

@@ -129,6 +129,10 @@ struct FakeCross final : CrossGroup {
     EXPECT_TRUE(trace.staging_in_use.contains(staging.data()));
     return start(staging, sequence);
   }
+  Completion adasum(DataType, std::span<std::byte> staging, std::vector<Range>,
+                    std::uint64_t sequence) override {
+    return start(staging, sequence);
+  }
   Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override {
     EXPECT_EQ(root, 1);
     return start(staging, sequence);

@@ -22,6 +22,7 @@ TEST(Pipeline, RefusesAnExchangeOfTensorsOnADevice) {
   OneRank rank({}, random, 0);
   BoundUnit unit = unit_of(0, 64, OperationKind::alltoall);
   unit.unit.device = DeviceKind::cuda;
+  unit.work = {nullptr};
   try {
     rank.pipeline.start(std::move(unit));
     FAIL() << "it is taken in";

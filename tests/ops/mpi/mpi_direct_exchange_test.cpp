@@ -47,7 +47,7 @@ class MpiDirectExchangeTest : public testing::Test {
 
   Completion start(Step& step, std::uint64_t sequence) {
     if (!step.is_exchange) {
-      return group_.allreduce(DataType::int64, step.got[0], 1.0, sequence);
+      return group_.allreduce({.type = DataType::int64}, step.got[0], sequence);
     }
     std::vector<std::span<const std::byte>> sends;
     std::vector<std::span<std::byte>> receives;

@@ -22,11 +22,11 @@ class SlowSpace final : public StagingSpace {
     return host_space().allocate(bytes);
   }
   void release(std::byte* data) noexcept override { host_space().release(data); }
-  Completion reduce(DataType type, std::span<const std::byte* const> inputs, std::byte* output,
-                    std::size_t count, double scale) override {
-    return Completion(
-        std::make_unique<Sum>(type, std::vector<const std::byte*>(inputs.begin(), inputs.end()),
-                              output, count, scale, random_() % 4));
+  Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                    std::byte* output, std::size_t count) override {
+    return Completion(std::make_unique<Sum>(
+        reduction, std::vector<const std::byte*>(inputs.begin(), inputs.end()), output, count,
+        random_() % 4));
   }
 
   int allocations() const { return allocations_; }
@@ -35,14 +35,14 @@ class SlowSpace final : public StagingSpace {
   using Bytes = std::vector<std::byte>;
   class Sum final : public PendingWork {
    public:
-    Sum(DataType type, std::vector<const std::byte*> inputs, std::byte* output, std::size_t count,
-        double scale, std::uint64_t polls)
+    Sum(const Reduction& reduction, std::vector<const std::byte*> inputs, std::byte* output,
+        std::size_t count, std::uint64_t polls)
         : inputs_(std::move(inputs)),
           output_(output),
-          bytes_(count * size_of(type)),
+          bytes_(count * size_of(reduction.type)),
           result_(bytes_),
           polls_(polls) {
-      host_space().reduce(type, inputs_, result_.data(), count, scale);
+      host_space().reduce(reduction, inputs_, result_.data(), count);
       // The output may be one of the inputs.
       std::erase(inputs_, output_);
       for (const std::byte* input : inputs_) before_.emplace_back(input, input + bytes_);

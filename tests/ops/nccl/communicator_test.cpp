@@ -125,7 +125,7 @@ TEST(NcclCommunicatorTest, AbortFreesAStreamThatWaitsForAPeer) {
   Ranks ranks(2, {.first_collective_polls = 0});
   ranks.run([&](int rank) {
     test::FakeGpu& gpu = ranks.gpu(rank);
-    const Stream stream(gpu.cuda(), 0);
+    const CudaStream stream(gpu.cuda(), 0);
     const DeviceMemory memory(gpu.cuda(), 40);
     NcclCommunicator communicator = ranks.communicator(rank);
     communicator.wait_ready(far_away());

@@ -15,9 +15,10 @@ namespace hora {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
-                               DataType::float64, DataType::int32,    DataType::int64,
-                               DataType::uint8};
+constexpr DataType kTypes[] = {
+    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
+    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
 class DeviceSpaceTest : public testing::Test {
  protected:
@@ -31,7 +32,7 @@ class DeviceSpaceTest : public testing::Test {
                      {.seed = test::seed(), .longest_delay = std::chrono::microseconds(300)}};
 };
 
-TEST_F(DeviceSpaceTest, SumsAsTheHostDoes) {
+TEST_F(DeviceSpaceTest, ReducesAsTheHostDoes) {
   auto random = test::generator();
   EventPool events(gpu_.cuda());
   DeviceSpace space(gpu_.cuda(), 0, events);
@@ -50,13 +51,14 @@ TEST_F(DeviceSpaceTest, SumsAsTheHostDoes) {
       for (const Bytes& bytes : on_host) all_host.push_back(bytes.data());
       Bytes expected(kBytes);
       std::byte* const output = expected.data();
-      reduce(type, all_host, {&output, 1}, kBytes / size_of(type), 0.3);
+      const ReduceOp op = kOps[random() % std::size(kOps)];
+      reduce(type, op, all_host, {&output, 1}, kBytes / size_of(type), {.post = 0.3});
 
       const std::vector<const std::byte*> all(on_device.begin(), on_device.end());
-      Completion sum = space.reduce(type, all, on_device.back(), kBytes / size_of(type), 0.3);
+      Completion sum = space.reduce({type, op, 0.3}, all, on_device.back(), kBytes / size_of(type));
       finish(sum);
       EXPECT_EQ(std::memcmp(on_device.back(), expected.data(), kBytes), 0)
-          << inputs << " inputs of " << name_of(type);
+          << name_of(op) << " of " << inputs << " inputs of " << name_of(type);
       for (std::byte* const data : on_device) space.release(data);
     }
   }
@@ -70,7 +72,7 @@ TEST_F(DeviceSpaceTest, IsCompleteWhenTheGpuIs) {
   std::byte* const data = space.allocate(64);
   const std::vector<const std::byte*> inputs = {data, data};
   gpu_.hold();
-  Completion sum = space.reduce(DataType::uint8, inputs, data, 64, 1.0);
+  Completion sum = space.reduce({.type = DataType::uint8}, inputs, data, 64);
   for (int poll = 0; poll < 100; ++poll) EXPECT_FALSE(sum.poll());
   gpu_.resume();
   finish(sum);
@@ -80,7 +82,7 @@ TEST_F(DeviceSpaceTest, IsCompleteWhenTheGpuIs) {
 TEST_F(DeviceSpaceTest, NothingIsStartedForNothing) {
   EventPool events(gpu_.cuda());
   DeviceSpace space(gpu_.cuda(), 0, events);
-  EXPECT_TRUE(space.reduce(DataType::float32, {}, nullptr, 0, 1.0).poll());
+  EXPECT_TRUE(space.reduce({}, {}, nullptr, 0).poll());
   EXPECT_EQ(gpu_.count("device_reduce"), 0);
 }
 
@@ -107,7 +109,7 @@ TEST_F(DeviceSpaceTest, FailuresAreNamed) {
     gpu_.fail(call, 1, cudaErrorLaunchFailure);
     EXPECT_THROW(
         {
-          Completion sum = space.reduce(DataType::uint8, inputs, data, 64, 1.0);
+          Completion sum = space.reduce({.type = DataType::uint8}, inputs, data, 64);
           finish(sum);
         },
         Error)

@@ -18,7 +18,9 @@ using test::GpuWorld;
 
 constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
                                DataType::float64, DataType::int32,    DataType::int64,
-                               DataType::uint8};
+                               DataType::uint8,   DataType::int8,     DataType::boolean};
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
+                             ReduceOp::product};
 
 struct Tensor {
   DataType type;
@@ -57,7 +59,7 @@ TEST(DeviceStaging, GivesThePinnedPathsBits) {
     const auto ranks = static_cast<std::size_t>(std::accumulate(nodes.begin(), nodes.end(), 0));
     std::vector<Tensor> tensors;
     for (const DataType type : kTypes) {
-      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average}) {
+      for (const ReduceOp op : kOps) {
         if (op == ReduceOp::average && !is_floating_point(type)) continue;
         Tensor& tensor = tensors.emplace_back(Tensor{type, op, {}});
         const std::size_t bytes = (1 + random() % 3000) * 8;

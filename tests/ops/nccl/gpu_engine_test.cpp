@@ -5,8 +5,8 @@
 #include <cstring>
 #include <random>
 
-#include "ops/local/kernels.h"
 #include "tests/ops/nccl/gpu_world.h"
+#include "tests/ops/nccl/whole_numbers.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -15,6 +15,7 @@ namespace {
 using test::DeviceTensor;
 using test::GpuWorld;
 using test::GpuWorldOptions;
+using test::whole_numbers;
 
 using Random = std::mt19937_64;
 using Bytes = std::vector<std::byte>;
@@ -37,52 +38,10 @@ std::string layout_name(const testing::TestParamInfo<Layout>& info) {
                                                               : "_gpu_ring");
 }
 
-/// Small whole numbers, whose sums are exact in every type.
-Bytes whole_numbers(DataType type, std::int64_t count, Random& random) {
-  Bytes bytes(static_cast<std::size_t>(count) * size_of(type));
-  for (std::int64_t i = 0; i < count; ++i) {
-    const int value = static_cast<int>(random() % 12);
-    std::byte* const at = bytes.data() + static_cast<std::size_t>(i) * size_of(type);
-    const auto put = [&](auto typed) { std::memcpy(at, &typed, sizeof typed); };
-    switch (type) {
-      case DataType::float16:
-        put(to_float16(static_cast<float>(value)));
-        break;
-      case DataType::bfloat16:
-        put(to_bfloat16(static_cast<float>(value)));
-        break;
-      case DataType::float32:
-        put(static_cast<float>(value));
-        break;
-      case DataType::float64:
-        put(static_cast<double>(value));
-        break;
-      case DataType::int32:
-        put(static_cast<std::int32_t>(value));
-        break;
-      case DataType::int64:
-        put(static_cast<std::int64_t>(value));
-        break;
-      case DataType::uint8:
-        put(static_cast<std::uint8_t>(value));
-        break;
-      case DataType::int8:
-        put(static_cast<std::int8_t>(value));
-        break;
-      case DataType::int16:
-        put(static_cast<std::int16_t>(value));
-        break;
-      case DataType::boolean:
-        put(value % 2 != 0);
-        break;
-    }
-  }
-  return bytes;
-}
-
 constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
                                DataType::float64, DataType::int32,    DataType::int64,
-                               DataType::uint8,   DataType::int8};
+                               DataType::uint8,   DataType::int8,     DataType::boolean};
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
 class GpuEngine : public testing::TestWithParam<Layout> {
  protected:
@@ -113,7 +72,16 @@ struct Step {
   DataType type;
   ReduceOp op;
   int root;
-  std::vector<Bytes> values;  ///< by rank
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::vector<Bytes> values = {};  ///< by rank
+
+  Signature signature(const DeviceTensor& tensor) const {
+    Signature result = tensor.signature(kind, op, root);
+    result.prescale = prescale;
+    result.postscale = postscale;
+    return result;
+  }
 };
 
 std::vector<Step> random_program(int ranks, std::size_t steps, Random& random) {
@@ -122,16 +90,22 @@ std::vector<Step> random_program(int ranks, std::size_t steps, Random& random) {
     Step step;
     step.kind = random() % 4 == 0 ? OperationKind::broadcast : OperationKind::allreduce;
     step.type = kTypes[random() % std::size(kTypes)];
-    // The average of 4 ranks' whole numbers is exact as well.
+    // The average of 4 ranks' whole numbers is exact as well, and so are scales of powers of two.
     const bool averages = is_floating_point(step.type) && (ranks & (ranks - 1)) == 0;
-    step.op = step.kind == OperationKind::allreduce && averages && random() % 2 == 0
-                  ? ReduceOp::average
-                  : ReduceOp::sum;
+    step.op = ReduceOp::sum;
+    if (step.kind == OperationKind::allreduce) {
+      step.op = averages && random() % 3 == 0 ? ReduceOp::average : kOps[random() % 4];
+      if (is_floating_point(step.type) && random() % 2 == 0) {
+        step.prescale = random() % 2 == 0 ? -0.5 : 2.0;
+        step.postscale = random() % 2 == 0 ? 1.0 : 0.25;
+      }
+    }
     step.root = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
     const auto count =
         static_cast<std::int64_t>(random() % 8 == 0 ? random() % 3 : random() % 6000);
     for (int rank = 0; rank < ranks; ++rank) {
-      step.values.push_back(whole_numbers(step.type, count, random));
+      const int below = step.op == ReduceOp::product ? 4 : 12;
+      step.values.push_back(whole_numbers(step.type, count, random, below));
     }
     program.push_back(std::move(step));
   }
@@ -163,7 +137,7 @@ TEST_P(GpuEngine, GivesTheCpuPathsBytesInAnyOrder) {
       std::vector<std::shared_ptr<Submission>> submissions;
       for (const std::size_t i : sequence) {
         const Step& step = program[i];
-        Signature signature = tensors[i]->signature(step.kind, step.op, step.root);
+        Signature signature = step.signature(*tensors[i]);
         submissions.push_back(engine.submit("gpu" + std::to_string(i), signature,
                                             tensors[i]->data(), tensors[i]->stream()));
         signature.device = DeviceKind::cpu;
@@ -171,9 +145,8 @@ TEST_P(GpuEngine, GivesTheCpuPathsBytesInAnyOrder) {
       }
       for (const auto& submission : submissions) engine.wait(*submission);
       for (std::size_t i = 0; i < program.size(); ++i) {
-        ASSERT_EQ(tensors[i]->read(), host[i])
-            << "rank " << rank << ", tensor " << i << ", "
-            << to_string(tensors[i]->signature(program[i].kind, program[i].op, program[i].root));
+        ASSERT_EQ(tensors[i]->read(), host[i]) << "rank " << rank << ", tensor " << i << ", "
+                                               << to_string(program[i].signature(*tensors[i]));
       }
     }
   });

@@ -6,8 +6,10 @@
 #include <thread>
 
 #include "ops/cuda/check.h"
+#include "ops/cuda/stream_heap.h"
 #include "ops/hierarchy/pipeline.h"
 #include "ops/nccl/device_cross.h"
+#include "ops/nccl/nccl_exchange.h"
 
 namespace hora::test {
 
@@ -18,14 +20,20 @@ struct GpuWorld::Rank {
         events(gpu.cuda(), 16),  // as in ops/context: two for each collective under way
         watch(gpu.cuda(), options.device, communicator, events, settings.device_timeout, now),
         port(gpu.cuda(), gpu.nccl(), options.device, communicator, events, watch),
-        group(options, gpu.cuda(), gpu.nccl(), communicator, watch) {}
+        launches(gpu.cuda(), gpu.nccl(), options.device, communicator, watch),
+        heap(gpu.cuda(), options.device, events, launches.stream()),
+        group(options, launches),
+        exchange(options.local_rank, options.local_size, launches, heap) {}
   /// As the owner in ops/context: freeing memory waits for what may never come to an end.
   ~Rank() { communicator.abort(); }
   NcclCommunicator communicator;
   EventPool events;
   DeviceWatch watch;
   NcclDevice port;
+  NcclLaunches launches;
+  StreamHeap heap;
   NcclGroup group;
+  NcclExchange exchange;
   std::optional<DeviceCross> cross;
 };
 
@@ -39,12 +47,15 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) {
       gpu.seed += gpus_.size();
       gpus_.push_back(std::make_unique<FakeGpu>(nccl_, gpu));
       if (local == 0) gpus_.back()->nccl().get_unique_id(&id);
+      const Tracer trace =
+          options.trace ? options.trace(static_cast<int>(ranks_.size())) : Tracer();
       const NcclGroupOptions group{.local_rank = local,
                                    .local_size = size,
                                    .slices = slices,
                                    .slots = options.node_sizes.size() > 1 ? pipeline.slots : 0,
                                    .chunk_bytes = options.settings.chunk_size,
-                                   .device_staging = options.device_staging};
+                                   .device_staging = options.device_staging,
+                                   .trace = trace};
       ranks_.push_back(std::make_unique<Rank>(*gpus_.back(), id, group, options.settings));
     }
   }
@@ -55,10 +66,13 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) {
       .node_sizes = options.node_sizes,
       .settings = options.settings,
       .engine_threads = options.engine_threads,
-      .device = [this](int rank, int, int) {
-        Rank& own = *ranks_[static_cast<std::size_t>(rank)];
-        return RankDevice{&own.port, &own.group, own.cross ? &own.cross->group() : nullptr};
-      }});
+      .device =
+          [this, single_node = options.node_sizes.size() == 1](int rank, int, int) {
+            Rank& own = *ranks_[static_cast<std::size_t>(rank)];
+            return RankDevice{&own.port, &own.group, single_node ? &own.exchange : nullptr,
+                              own.cross ? &own.cross->group() : nullptr};
+          },
+      .trace = options.trace});
 }
 
 void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
@@ -96,6 +110,10 @@ GpuWorld::~GpuWorld() {
 void GpuWorld::end() {
   world_.reset();
   ranks_.clear();
+}
+
+DeviceHeap& GpuWorld::heap(int rank) {
+  return ranks_[static_cast<std::size_t>(rank)]->heap;
 }
 
 DevicePort& GpuWorld::port(int rank) {

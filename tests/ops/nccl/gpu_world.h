@@ -26,6 +26,8 @@ struct GpuWorldOptions {
   /// Between nodes: from GPU memory, by the real algorithms of the cross group; else over pinned
   /// memory, by the thread world's own.
   bool device_staging = false;
+  /// By rank; empty: no timelines. They outlive the world.
+  std::function<Tracer(int)> trace = {};
 };
 
 /// Thread rule: rank r's members by one thread each; construction and destruction by one thread.
@@ -38,6 +40,8 @@ class GpuWorld {
   Engine& engine(int rank) { return world_->engine(rank); }
   FakeGpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   DevicePort& port(int rank);
+  DeviceHeap& heap(int rank);
+  NodeMemory& memory(int rank) { return world_->memory(rank); }
   std::vector<std::string> nccl_errors() const { return nccl_.errors(); }
   /// Messages from or to memory that is not the sender's or receiver's GPU's.
   int misplaced_messages() const { return misplaced_.load(); }
@@ -76,7 +80,7 @@ class DeviceTensor {
  private:
   FakeGpu& gpu_;
   DataType type_;
-  Stream stream_;
+  CudaStream stream_;
   DeviceMemory device_;
   PinnedMemory host_;
 };

@@ -85,19 +85,5 @@ TEST_F(RegisteredMemoryTest, NoBytesNeedNoAllocation) {
   EXPECT_EQ(gpu_.nccl_count("mem_alloc"), 0);
 }
 
-TEST(ToNcclTest, EveryTypeButInt16) {
-  EXPECT_EQ(to_nccl(DataType::float16), ncclFloat16);
-  EXPECT_EQ(to_nccl(DataType::bfloat16), ncclBfloat16);
-  EXPECT_EQ(to_nccl(DataType::float32), ncclFloat32);
-  EXPECT_EQ(to_nccl(DataType::float64), ncclFloat64);
-  EXPECT_EQ(to_nccl(DataType::int32), ncclInt32);
-  EXPECT_EQ(to_nccl(DataType::int64), ncclInt64);
-  EXPECT_EQ(to_nccl(DataType::uint8), ncclUint8);
-  EXPECT_EQ(to_nccl(DataType::int8), ncclInt8);
-  EXPECT_EQ(to_nccl(DataType::boolean), ncclUint8);
-  EXPECT_THROW(to_nccl(DataType::int16), Error);
-  EXPECT_THROW(to_nccl(static_cast<DataType>(99)), Error);
-}
-
 }  // namespace
 }  // namespace hora

@@ -71,8 +71,14 @@ void store(DataType type, std::byte* memory, Wide value) {
   }
 }
 
-bool bit_by_bit(const BatchedCopy& copy) {
-  return copy.source_type == copy.target_type && copy.scale == 1.0;
+/// Largest magnitude that a product may have: it must be finite where the kernel forms it.
+double limit_of(const BatchedCopy& copy) {
+  const bool wide = copy.source_type == DataType::float64 || copy.target_type == DataType::float64;
+  return wide ? copy.limit : std::min(copy.limit, static_cast<double>(FLT_MAX));
+}
+
+bool to_truth(const BatchedCopy& copy) {
+  return copy.source_type == DataType::uint8 && copy.target_type == DataType::boolean;
 }
 
 bool aligned(const void* memory, DataType type) {
@@ -82,9 +88,10 @@ bool aligned(const void* memory, DataType type) {
 }  // namespace
 
 bool valid(const BatchedCopy& copy) {
-  const bool types = bit_by_bit(copy) ||
+  const bool types = is_plain(copy) || (to_truth(copy) && copy.scale == 1.0) ||
                      (is_floating_point(copy.source_type) && is_floating_point(copy.target_type));
-  return types && std::ranges::all_of(copy.pieces, [&](const CopyPiece& piece) {
+  return types && aligned(copy.flag, copy.target_type) &&
+         std::ranges::all_of(copy.pieces, [&](const CopyPiece& piece) {
            return piece.elements >= 0 && aligned(piece.source, copy.source_type) &&
                   aligned(piece.target, copy.target_type);
          });
@@ -93,20 +100,30 @@ bool valid(const BatchedCopy& copy) {
 void run(const BatchedCopy& copy) {
   const std::size_t source_bytes = size_of(copy.source_type);
   const std::size_t target_bytes = size_of(copy.target_type);
+  const Wide limit = static_cast<Wide>(limit_of(copy));
+  bool outside = false;
   for (const CopyPiece& piece : copy.pieces) {
     const auto elements = static_cast<std::size_t>(piece.elements);
     const auto* source = static_cast<const std::byte*>(piece.source);
     auto* target = static_cast<std::byte*>(piece.target);
     if (source == nullptr) {
       std::memset(target, 0, elements * target_bytes);
-    } else if (bit_by_bit(copy)) {
-      std::memcpy(target, source, elements * target_bytes);
+    } else if (is_plain(copy)) {
+      std::memmove(target, source, elements * target_bytes);
+    } else if (to_truth(copy)) {
+      std::transform(source, source + elements, target,
+                     [](std::byte byte) { return std::byte(byte != std::byte{0}); });
     } else {
       for (std::size_t i = 0; i < elements; ++i) {
-        const Wide value = load(copy.source_type, source + i * source_bytes);
-        store(copy.target_type, target + i * target_bytes, value * static_cast<Wide>(copy.scale));
+        const Wide product =
+            load(copy.source_type, source + i * source_bytes) * static_cast<Wide>(copy.scale);
+        store(copy.target_type, target + i * target_bytes, product);
+        outside |= !(product <= limit && -product <= limit);
       }
     }
+  }
+  if (outside && copy.flag != nullptr) {
+    store(copy.target_type, static_cast<std::byte*>(copy.flag), 1);
   }
 }
 

@@ -73,6 +73,12 @@ TEST(BatchedCopyTest, CopiesEqualTypesBitByBit) {
   EXPECT_EQ((convert<std::uint32_t>(float32, float32, 0x7fa00001U)), 0x7fa00001U) << "a NaN";
 }
 
+TEST(BatchedCopyTest, EveryByteButZeroIsTrue) {
+  EXPECT_EQ((convert<std::uint8_t>(boolean, uint8, std::uint8_t{0})), 0);
+  EXPECT_EQ((convert<std::uint8_t>(boolean, uint8, std::uint8_t{1})), 1);
+  EXPECT_EQ((convert<std::uint8_t>(boolean, uint8, std::uint8_t{128})), 1);
+}
+
 TEST(BatchedCopyTest, MovesManyPiecesAndZeros) {
   std::vector<float> source = {1, 2, 3, 4, 5};
   std::vector<double> target(8, -1);
@@ -84,12 +90,49 @@ TEST(BatchedCopyTest, MovesManyPiecesAndZeros) {
   EXPECT_THAT(target, testing::ElementsAre(4, 6, 8, 0, 0, -1, 2, -1));
 }
 
+TEST(BatchedCopyTest, SetsTheFlagWhereAProductIsOutsideTheLimit) {
+  std::uint16_t target[3] = {};
+  const auto flag_after = [&](float value, double limit) {
+    const float source[] = {1, value, -2};
+    std::uint16_t flag = 0;
+    const std::array pieces = {CopyPiece{source, target, 3}, CopyPiece{nullptr, target, 0}};
+    run({pieces, float32, float16, 0.5, &flag, limit});
+    return from_float16(flag);
+  };
+  constexpr double kMost = std::numeric_limits<double>::max();
+  EXPECT_EQ(flag_after(8, 4), 0.0F);
+  EXPECT_EQ(flag_after(8.5F, 4), 1.0F);
+  EXPECT_EQ(flag_after(-8.5F, 4), 1.0F);
+  EXPECT_EQ(flag_after(1e38F, kMost), 0.0F) << "finite, though not in the target's type";
+  EXPECT_EQ(flag_after(std::numeric_limits<float>::infinity(), kMost), 1.0F);
+  EXPECT_EQ(flag_after(std::nanf(""), kMost), 1.0F);
+  EXPECT_EQ(target[0], to_float16(0.5F)) << "values are written all the same";
+  EXPECT_EQ(target[2], to_float16(-1.0F));
+}
+
+TEST(BatchedCopyTest, AnOverflowOfTheProductIsOutsideEveryLimit) {
+  const float source = 3e38F;
+  float single = 0;
+  double wide = 0;
+  float flag = 0;
+  double wide_flag = 0;
+  constexpr double kMost = std::numeric_limits<double>::max();
+  run({std::array{CopyPiece{&source, &single, 1}}, float32, float32, 2.0, &flag, kMost});
+  run({std::array{CopyPiece{&source, &wide, 1}}, float32, float64, 2.0, &wide_flag, kMost});
+  EXPECT_EQ(flag, 1.0F);
+  EXPECT_EQ(wide_flag, 0.0);
+}
+
 TEST(BatchedCopyTest, RefusesWhatCannotBeConverted) {
   alignas(8) std::array<std::byte, 16> memory{};
   const std::array pieces = {CopyPiece{memory.data(), memory.data() + 8, 1}};
   EXPECT_FALSE(valid({pieces, int32, float32, 1.0}));
   EXPECT_FALSE(valid({pieces, int32, int32, 0.5}));
   EXPECT_TRUE(valid({pieces, int32, int32, 1.0}));
+  EXPECT_FALSE(valid({pieces, int32, int32, 1.0, memory.data()})) << "integers are always finite";
+  EXPECT_FALSE(valid({pieces, float32, float32, 1.0, memory.data() + 1})) << "a misaligned flag";
+  EXPECT_FALSE(valid({pieces, uint8, boolean, 0.5}));
+  EXPECT_FALSE(valid({pieces, boolean, uint8, 1.0}));
   const std::array misaligned = {CopyPiece{memory.data() + 1, memory.data() + 8, 1}};
   EXPECT_FALSE(valid({misaligned, int32, int32, 1.0}));
 }

@@ -8,25 +8,29 @@
 namespace hora::test {
 namespace {
 
-bool rooted(CollectiveKind kind) {
-  return kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce;
+bool rooted(const Collective& part) {
+  return part.kind == CollectiveKind::broadcast || part.kind == CollectiveKind::reduce ||
+         part.is_transfer();
 }
 
-bool reduces(CollectiveKind kind) {
-  return kind != CollectiveKind::all_gather && kind != CollectiveKind::broadcast;
+bool reduces(const Collective& part) {
+  return part.kind != CollectiveKind::all_gather && part.kind != CollectiveKind::broadcast &&
+         !part.is_transfer();
 }
 
 bool receives(const Collective& part) {
+  if (part.is_transfer()) return part.kind == CollectiveKind::recv;
   return part.kind != CollectiveKind::reduce || part.rank == part.root;
 }
 
 bool sends(const Collective& part) {
+  if (part.is_transfer()) return part.kind == CollectiveKind::send;
   return part.kind != CollectiveKind::broadcast || part.rank == part.root;
 }
 
-/// Sums [first, first + count) of all ranks' memory into `outputs`.
-void sum(std::span<const Collective> parts, std::size_t first,
-         std::span<std::byte* const> outputs) {
+/// Reduces [first, first + count) of all ranks' memory into `outputs`.
+void combine(std::span<const Collective> parts, std::size_t first,
+             std::span<std::byte* const> outputs) {
   const Collective& any = parts.front();
   if (any.count == 0) {
     return;
@@ -35,8 +39,8 @@ void sum(std::span<const Collective> parts, std::size_t first,
   for (const Collective& part : parts) {
     inputs.push_back(static_cast<const std::byte*>(part.send) + first * size_of(any.type));
   }
-  reduce(any.type, ReduceOp::sum, inputs, outputs, any.count,
-         {.post = any.average ? 1.0 / any.ranks : 1.0});
+  reduce(any.type, any.op, inputs, outputs, any.count,
+         {.post = any.op == ReduceOp::average ? 1.0 / any.ranks : 1.0});
 }
 
 void copy(void* target, const void* source, std::size_t bytes) {
@@ -59,6 +63,10 @@ const char* name_of(CollectiveKind kind) {
       return "broadcast";
     case CollectiveKind::reduce:
       return "reduce";
+    case CollectiveKind::send:
+      return "send";
+    case CollectiveKind::recv:
+      return "recv";
   }
   return "unknown";
 }
@@ -82,11 +90,11 @@ std::size_t Collective::receive_bytes() const {
 std::string Collective::text() const {
   std::string text = std::string(name_of(kind)) + " of " + std::to_string(count) + " " +
                      std::string(hora::name_of(type));
-  if (reduces(kind)) {
-    text += average ? ", average" : ", sum";
+  if (reduces(*this)) {
+    text += ", " + std::string(hora::name_of(op));
   }
-  if (rooted(kind)) {
-    text += ", root " + std::to_string(root);
+  if (rooted(*this)) {
+    text += (is_transfer() ? ", peer " : ", root ") + std::to_string(root);
   }
   return text;
 }
@@ -114,6 +122,23 @@ std::optional<DataType> from_nccl(ncclDataType_t type) {
   }
 }
 
+std::optional<ReduceOp> from_nccl(ncclRedOp_t op) {
+  switch (op) {
+    case ncclSum:
+      return ReduceOp::sum;
+    case ncclAvg:
+      return ReduceOp::average;
+    case ncclMin:
+      return ReduceOp::min;
+    case ncclMax:
+      return ReduceOp::max;
+    case ncclProd:
+      return ReduceOp::product;
+    default:
+      return std::nullopt;
+  }
+}
+
 std::string disagreement(std::span<const Collective> parts) {
   const std::string first = parts.front().text();
   for (const Collective& part : parts) {
@@ -134,10 +159,10 @@ void perform(std::span<const Collective> parts) {
   }
   switch (any.kind) {
     case CollectiveKind::all_reduce:
-      return sum(parts, 0, outputs);
+      return combine(parts, 0, outputs);
     case CollectiveKind::reduce_scatter:
       for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-        sum(parts, rank * any.count, std::span(outputs).subspan(rank, 1));
+        combine(parts, rank * any.count, std::span(outputs).subspan(rank, 1));
       }
       return;
     case CollectiveKind::all_gather:
@@ -153,7 +178,10 @@ void perform(std::span<const Collective> parts) {
       }
       return;
     case CollectiveKind::reduce:
-      return sum(parts, 0, std::span(outputs).subspan(static_cast<std::size_t>(any.root), 1));
+      return combine(parts, 0, std::span(outputs).subspan(static_cast<std::size_t>(any.root), 1));
+    case CollectiveKind::send:
+    case CollectiveKind::recv:
+      return;  // NcclWorld::transfer
   }
 }
 

@@ -30,6 +30,15 @@ cudaError_t release(FakeDevice& device, MemoryKind kind, void* data) {
   return cudaErrorInvalidValue;
 }
 
+/// Memory is there at once; it goes in the stream's order.
+cudaError_t release_in_order(FakeDevice& device, void* data, cudaStream_t stream) {
+  return device.enqueue(stream, {}, [&device, data] {
+    if (!device.memory().release(MemoryKind::ordered, data)) {
+      device.fault("cudaFreeAsync of what cudaMallocAsync did not give");
+    }
+  });
+}
+
 /// What is wrong with the memory of a copy; null where nothing is.
 const char* wrong(FakeMemory& memory, void* target, const void* source, std::size_t bytes,
                   cudaMemcpyKind kind) {
@@ -115,6 +124,15 @@ void add_memory(CudaFunctions& table, FakeDevice& device) {
   table.free = [&device](void* data) {
     return released(device, "free", [&] { return release(device, MemoryKind::device, data); });
   };
+  table.malloc_async = [&device](void** data, std::size_t bytes, cudaStream_t stream) {
+    return made(device, "malloc_async", [&] {
+      return device.knows(stream) ? allocate(device, MemoryKind::ordered, data, bytes)
+                                  : cudaErrorInvalidResourceHandle;
+    });
+  };
+  table.free_async = [&device](void* data, cudaStream_t stream) {
+    return released(device, "free_async", [&] { return release_in_order(device, data, stream); });
+  };
   table.memcpy_async = [&device](void* target, const void* source, std::size_t bytes,
                                  cudaMemcpyKind kind, cudaStream_t stream) {
     return made(device, "memcpy_async",
@@ -139,8 +157,9 @@ void add_streams(CudaFunctions& table, FakeDevice& device) {
   table.stream_wait_event = [&device](cudaStream_t stream, cudaEvent_t event, unsigned) {
     return made(device, "stream_wait_event", [&] { return device.wait_event(stream, event); });
   };
-  table.event_create = [&device](cudaEvent_t* event, unsigned) {
-    return made(device, "event_create", [&] { return device.create_event(event); });
+  table.event_create = [&device](cudaEvent_t* event, unsigned flags) {
+    const bool timing = (flags & cudaEventDisableTiming) == 0;
+    return made(device, "event_create", [&] { return device.create_event(event, timing); });
   };
   table.event_destroy = [&device](cudaEvent_t event) {
     return released(device, "event_destroy", [&] { return device.destroy_event(event); });
@@ -153,6 +172,10 @@ void add_streams(CudaFunctions& table, FakeDevice& device) {
   };
   table.event_synchronize = [&device](cudaEvent_t event) {
     return made(device, "event_synchronize", [&] { return device.synchronize_event(event); });
+  };
+  table.event_elapsed_time = [&device](float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+    return made(device, "event_elapsed_time",
+                [&] { return device.elapsed_time(milliseconds, from, to); });
   };
 }
 

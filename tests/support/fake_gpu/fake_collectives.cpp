@@ -60,11 +60,12 @@ ncclResult_t FakeNccl::validate(const Comm& comm, Collective& part, ncclDataType
     return error;
   }
   const std::optional<DataType> known = from_nccl(type);
-  if (!known || (op != ncclSum && op != ncclAvg) || (op == ncclAvg && !is_floating_point(*known))) {
+  const std::optional<ReduceOp> operation = from_nccl(op);
+  if (!known || !operation || (op == ncclAvg && !is_floating_point(*known))) {
     return wrong(comm, "a type or operation that hora does not use");
   }
   part.type = *known;
-  part.average = op == ncclAvg;
+  part.op = *operation;
   part.rank = comm->rank;
   part.ranks = comm->clique->size();
   if (part.root < 0 || part.root >= part.ranks) {
@@ -106,9 +107,7 @@ ncclResult_t FakeNccl::launch(std::vector<Operation> operations) {
     polls = std::max(polls, std::exchange(operation.comm->first_collective_polls, 0));
   }
   if (polls == 0) {
-    for (const Operation& operation : operations) {
-      enqueue(operation);
-    }
+    enqueue(operations);
     return ncclSuccess;
   }
   const auto job = std::make_shared<NcclJob>();
@@ -119,12 +118,57 @@ ncclResult_t FakeNccl::launch(std::vector<Operation> operations) {
   job->launch = [this, operations = std::move(operations)] {
     for (const Operation& operation : operations) {
       operation.comm->job.reset();
-      if (!operation.comm->aborted) {
-        enqueue(operation);
-      }
     }
+    auto live = operations;
+    std::erase_if(live, [](const Operation& operation) { return operation.comm->aborted; });
+    enqueue(live);
   };
   return ncclInProgress;
+}
+
+void FakeNccl::enqueue(const std::vector<Operation>& operations) {
+  std::vector<Operation> transfers;
+  for (const Operation& operation : operations) {
+    if (operation.part.is_transfer()) {
+      transfers.push_back(operation);
+    } else {
+      enqueue(operation);
+    }
+  }
+  if (!transfers.empty()) {
+    enqueue_transfers(transfers);
+  }
+}
+
+/// Those of one group, all of one communicator and on one stream, as hora's are.
+void FakeNccl::enqueue_transfers(const std::vector<Operation>& operations) {
+  const Operation& any = operations.front();
+  std::vector<Collective> parts;
+  for (const Operation& operation : operations) {
+    if (operation.comm != any.comm || operation.stream != any.stream) {
+      any.comm->error = ncclInvalidUsage;
+      any.comm->last_error = "sends and receives of one group are on several streams";
+      return;
+    }
+    parts.push_back(operation.part);
+  }
+  const std::uint64_t number = any.comm->transfers_enqueued++;
+  const auto work = [this, comm = any.comm, parts, number] {
+    world_->transfer(*comm, number, parts, [&] {
+      for (const Collective& part : parts) {
+        std::string fault = memory_fault(part);
+        if (!fault.empty()) {
+          device_.fault(fault);
+          return fault;
+        }
+      }
+      return std::string();
+    });
+  };
+  if (device_.enqueue(any.stream, script_.delay_of("send"), work) != cudaSuccess) {
+    any.comm->error = ncclUnhandledCudaError;
+    any.comm->last_error = "the stream of a transfer is gone";
+  }
 }
 
 void FakeNccl::enqueue(const Operation& operation) {

@@ -27,10 +27,13 @@ FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
                "event_record",
                "event_query",
                "event_synchronize",
+               "event_elapsed_time",
                "host_alloc",
                "free_host",
                "malloc",
                "free",
+               "malloc_async",
+               "free_async",
                "memcpy_async",
                "memset_async",
                "batched_copy",
@@ -198,6 +201,11 @@ void FakeDevice::pause(std::chrono::microseconds delay) {
 int FakeDevice::streams() const {
   const std::scoped_lock lock(state_.mutex);
   return static_cast<int>(streams_.size()) - 1;  // but the null stream
+}
+
+int FakeDevice::timing_events() const {
+  const std::scoped_lock lock(state_.mutex);
+  return timing_events_;
 }
 
 int FakeDevice::events() const {

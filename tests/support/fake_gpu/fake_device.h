@@ -49,11 +49,12 @@ class FakeDevice {
   cudaError_t destroy_stream(cudaStream_t stream);
   cudaError_t synchronize_stream(cudaStream_t stream);
   cudaError_t wait_event(cudaStream_t stream, cudaEvent_t event);
-  cudaError_t create_event(cudaEvent_t* event);
+  cudaError_t create_event(cudaEvent_t* event, bool timing);
   cudaError_t destroy_event(cudaEvent_t event);
   cudaError_t record_event(cudaEvent_t event, cudaStream_t stream);
   cudaError_t query_event(cudaEvent_t event);
   cudaError_t synchronize_event(cudaEvent_t event);
+  cudaError_t elapsed_time(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
   /// Waits for all streams, as cudaFree and cudaFreeHost do.
   void synchronize_all();
 
@@ -64,12 +65,19 @@ class FakeDevice {
 
   int streams() const;
   int events() const;
+  /// Ever created with a time stamp.
+  int timing_events() const;
   /// The next handle's value.
   std::uintptr_t next_handle();
 
  private:
   struct Record {
     bool done = false;
+    std::chrono::steady_clock::time_point time;
+  };
+  struct FakeEvent {
+    bool timing = false;
+    std::shared_ptr<Record> latest;  ///< null where nothing was recorded
   };
   std::shared_ptr<FakeStream> find(cudaStream_t stream);
   /// Null where nothing was recorded. False: not an event of this device.
@@ -86,7 +94,8 @@ class FakeDevice {
   std::uintptr_t handles_ = 0;
   std::map<cudaStream_t, std::shared_ptr<FakeStream>> streams_;  ///< nullptr: the null stream
   std::vector<std::shared_ptr<FakeStream>> retired_;
-  std::map<cudaEvent_t, std::shared_ptr<Record>> events_;
+  std::map<cudaEvent_t, FakeEvent> events_;
+  int timing_events_ = 0;
   std::map<std::thread::id, cudaError_t> last_errors_;
   std::vector<std::string> violations_;
   bool faulted_ = false;

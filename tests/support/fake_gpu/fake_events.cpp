@@ -9,7 +9,7 @@ bool FakeDevice::latest(cudaEvent_t event, std::shared_ptr<Record>& record) {
     const std::scoped_lock lock(state_.mutex);
     const auto found = events_.find(event);
     if (found != events_.end()) {
-      record = found->second;
+      record = found->second.latest;
       return true;
     }
   }
@@ -22,10 +22,11 @@ void FakeDevice::wait(const std::shared_ptr<Record>& record) {
   state_.changed.wait(lock, [&] { return state_.stopping || record->done; });
 }
 
-cudaError_t FakeDevice::create_event(cudaEvent_t* event) {
+cudaError_t FakeDevice::create_event(cudaEvent_t* event, bool timing) {
   *event = reinterpret_cast<cudaEvent_t>(next_handle());
   const std::scoped_lock lock(state_.mutex);
-  events_.emplace(*event, nullptr);
+  events_.emplace(*event, FakeEvent{timing, nullptr});
+  if (timing) ++timing_events_;
   return cudaSuccess;
 }
 
@@ -47,11 +48,12 @@ cudaError_t FakeDevice::record_event(cudaEvent_t event, cudaStream_t stream) {
   const auto record = std::make_shared<Record>();
   {
     const std::scoped_lock lock(state_.mutex);
-    events_[event] = record;
+    events_.at(event).latest = record;
   }
   return enqueue(stream, script_.delay_of("event_record"), [this, record] {
     const std::scoped_lock lock(state_.mutex);
     record->done = true;
+    record->time = std::chrono::steady_clock::now();
     state_.changed.notify_all();
   });
 }
@@ -86,6 +88,23 @@ cudaError_t FakeDevice::synchronize_event(cudaEvent_t event) {
   }
   const std::scoped_lock lock(state_.mutex);
   return faulted_ ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+cudaError_t FakeDevice::elapsed_time(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  std::shared_ptr<Record> first;
+  std::shared_ptr<Record> second;
+  if (!latest(from, first) || !latest(to, second)) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  const std::scoped_lock lock(state_.mutex);
+  if (!first || !second || !events_.at(from).timing || !events_.at(to).timing) {
+    return cudaErrorInvalidResourceHandle;
+  }
+  if (!first->done || !second->done) {
+    return cudaErrorNotReady;
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(second->time - first->time).count();
+  return cudaSuccess;
 }
 
 }  // namespace hora::test

@@ -82,9 +82,14 @@ LiveHandles FakeGpu::live() const {
   return {.streams = device.streams(),
           .events = device.events(),
           .pinned = memory.blocks(MemoryKind::pinned),
-          .device = memory.blocks(MemoryKind::device) + memory.blocks(MemoryKind::nccl),
+          .device = memory.blocks(MemoryKind::device) + memory.blocks(MemoryKind::ordered) +
+                    memory.blocks(MemoryKind::nccl),
           .communicators = parts_->nccl.communicators(),
           .registrations = parts_->nccl.registrations()};
+}
+
+int FakeGpu::timing_events() const {
+  return parts_->device.timing_events();
 }
 
 bool FakeGpu::owns(const void* data, std::size_t bytes) const {

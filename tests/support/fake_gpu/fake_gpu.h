@@ -95,6 +95,8 @@ class FakeGpu {
   int count(std::string_view call) const;
   int nccl_count(std::string_view call) const;
   LiveHandles live() const;
+  /// Events with a time stamp that were ever created.
+  int timing_events() const;
   /// Whether all of [data, data + bytes) is memory of this GPU, in one block.
   bool owns(const void* data, std::size_t bytes) const;
   /// Handles that are not this GPU's, memory outside of any allocation (also when the work runs),

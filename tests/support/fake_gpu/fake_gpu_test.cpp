@@ -26,14 +26,14 @@ constexpr std::size_t kBytes = kValues * sizeof(int);
 class FakeGpuTest : public testing::Test {
  protected:
   // All on the stream, not at once.
-  void fill(const Stream& stream, std::byte* target, int value) {
+  void fill(const CudaStream& stream, std::byte* target, int value) {
     ASSERT_EQ(gpu_.cuda().memset_async(target, value, kBytes, stream.get()), cudaSuccess);
   }
-  void copy(const Stream& stream, std::byte* target, const std::byte* source) {
+  void copy(const CudaStream& stream, std::byte* target, const std::byte* source) {
     ASSERT_EQ(gpu_.cuda().memcpy_async(target, source, kBytes, cudaMemcpyDefault, stream.get()),
               cudaSuccess);
   }
-  void finish(const Stream& stream) {
+  void finish(const CudaStream& stream) {
     ASSERT_EQ(gpu_.cuda().stream_synchronize(stream.get()), cudaSuccess);
   }
   static bool all(const std::byte* data, int value) {
@@ -46,7 +46,7 @@ class FakeGpuTest : public testing::Test {
 };
 
 TEST_F(FakeGpuTest, WorkRunsLaterAndInOrder) {
-  const Stream stream(gpu_.cuda(), 0);
+  const CudaStream stream(gpu_.cuda(), 0);
   const DeviceMemory first(gpu_.cuda(), kBytes);
   const DeviceMemory second(gpu_.cuda(), kBytes);
   const PinnedMemory host(gpu_.cuda(), kBytes);
@@ -71,8 +71,8 @@ TEST_F(FakeGpuTest, TheNullStreamIsAStream) {
 }
 
 TEST_F(FakeGpuTest, StreamsAreOrderedByEventsOnly) {
-  const Stream slow(gpu_.cuda(), 0);
-  const Stream fast(gpu_.cuda(), 0);
+  const CudaStream slow(gpu_.cuda(), 0);
+  const CudaStream fast(gpu_.cuda(), 0);
   const DeviceMemory memory(gpu_.cuda(), kBytes);
   const DeviceMemory result(gpu_.cuda(), kBytes);
   Event event(gpu_.cuda());
@@ -90,8 +90,8 @@ TEST_F(FakeGpuTest, StreamsAreOrderedByEventsOnly) {
 }
 
 TEST_F(FakeGpuTest, WaitingIsForTheRecordAtTheTimeOfTheCall) {
-  const Stream stream(gpu_.cuda(), 0);
-  const Stream stuck(gpu_.cuda(), 0);
+  const CudaStream stream(gpu_.cuda(), 0);
+  const CudaStream stuck(gpu_.cuda(), 0);
   const DeviceMemory memory(gpu_.cuda(), kBytes);
   Event event(gpu_.cuda());
   wait(stream.get(), event);  // never recorded: nothing to wait for
@@ -108,7 +108,7 @@ TEST_F(FakeGpuTest, ADestroyedStreamFinishesItsWork) {
   const DeviceMemory memory(gpu_.cuda(), kBytes);
   Event event(gpu_.cuda());
   {
-    const Stream stream(gpu_.cuda(), 0);
+    const CudaStream stream(gpu_.cuda(), 0);
     gpu_.delay("memset_async", milliseconds(10));
     fill(stream, memory.data(), 7);
     event.record(stream.get());
@@ -118,7 +118,7 @@ TEST_F(FakeGpuTest, ADestroyedStreamFinishesItsWork) {
 }
 
 TEST_F(FakeGpuTest, FreeingWaitsForTheStreams) {
-  const Stream stream(gpu_.cuda(), 0);
+  const CudaStream stream(gpu_.cuda(), 0);
   {
     const DeviceMemory memory(gpu_.cuda(), kBytes);
     gpu_.delay("memset_async", milliseconds(10));
@@ -129,7 +129,7 @@ TEST_F(FakeGpuTest, FreeingWaitsForTheStreams) {
 }
 
 TEST_F(FakeGpuTest, FindsMemoryThatIsNotItsOwn) {
-  const Stream stream(gpu_.cuda(), 0);
+  const CudaStream stream(gpu_.cuda(), 0);
   const DeviceMemory memory(gpu_.cuda(), kBytes);
   const PinnedMemory host(gpu_.cuda(), kBytes);
   std::vector<std::byte> pageable(kBytes);
@@ -148,7 +148,7 @@ TEST_F(FakeGpuTest, FindsMemoryThatIsNotItsOwn) {
 
 TEST_F(FakeGpuTest, FindsHandlesThatAreNotItsOwn) {
   FakeGpu other(world_);
-  const Stream foreign(other.cuda(), 0);
+  const CudaStream foreign(other.cuda(), 0);
   cudaEvent_t stale = Event(gpu_.cuda()).get();
   EXPECT_EQ(gpu_.cuda().stream_synchronize(foreign.get()), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(gpu_.cuda().event_query(stale), cudaErrorInvalidResourceHandle);

@@ -7,7 +7,7 @@
 
 namespace hora::test {
 
-enum class MemoryKind { pinned, device, nccl };
+enum class MemoryKind { pinned, device, ordered, nccl };
 
 /// Thread rule: any thread.
 class FakeMemory {

@@ -9,11 +9,28 @@ FakeNccl::FakeNccl(std::shared_ptr<NcclWorld> world, FakeDevice& device,
     : world_(std::move(world)),
       device_(device),
       options_(options),
-      script_({"get_last_error", "get_version",          "get_unique_id",   "comm_init_rank_config",
-               "initialisation", "comm_get_async_error", "comm_finalize",   "comm_destroy",
-               "comm_abort",     "comm_register",        "comm_deregister", "mem_alloc",
-               "mem_free",       "group_start",          "group_end",       "all_reduce",
-               "reduce_scatter", "all_gather",           "broadcast",       "reduce"}) {}
+      script_({"get_last_error",
+               "get_version",
+               "get_unique_id",
+               "comm_init_rank_config",
+               "initialisation",
+               "comm_get_async_error",
+               "comm_finalize",
+               "comm_destroy",
+               "comm_abort",
+               "comm_register",
+               "comm_deregister",
+               "mem_alloc",
+               "mem_free",
+               "group_start",
+               "group_end",
+               "all_reduce",
+               "reduce_scatter",
+               "all_gather",
+               "broadcast",
+               "reduce",
+               "send",
+               "recv"}) {}
 
 void FakeNccl::stop() {
   std::map<ncclComm_t, Comm> comms;
@@ -102,7 +119,7 @@ void FakeNccl::advance(NcclCommunicatorState& comm) {
       job->launch();
     }
   } else if (comm.finalizing) {
-    comm.finalized = comm.done == comm.enqueued && clique.finalizing == clique.size();
+    comm.finalized = !comm.in_flight() && clique.finalizing == clique.size();
   }
 }
 
@@ -155,7 +172,7 @@ ncclResult_t FakeNccl::release(ncclComm_t handle, bool abort) {
       return wrong(comm, "not a communicator of this GPU, or one that is gone");
     }
     comms_.erase(handle);
-    in_flight = comm->done != comm->enqueued || comm->job;
+    in_flight = comm->in_flight();
   }
   if (!abort && in_flight) {
     world_->error("a communicator was destroyed while it had collectives in flight");

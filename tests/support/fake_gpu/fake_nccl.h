@@ -71,7 +71,9 @@ class FakeNccl {
   ncclResult_t validate(const Comm& comm, Collective& part, ncclDataType_t type, ncclRedOp_t op,
                         cudaStream_t stream);
   ncclResult_t launch(std::vector<Operation> operations);
+  void enqueue(const std::vector<Operation>& operations);
   void enqueue(const Operation& operation);
+  void enqueue_transfers(const std::vector<Operation>& operations);
   void advance(NcclCommunicatorState& comm);
   std::string memory_fault(const Collective& part);
 

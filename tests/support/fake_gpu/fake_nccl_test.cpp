@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -45,7 +46,7 @@ struct Rank {
   }
   FakeGpu& gpu;
   const NcclFunctions& nccl;
-  Stream stream;
+  CudaStream stream;
   DeviceMemory memory;
   NcclCommunicator communicator;
 };
@@ -108,6 +109,21 @@ TEST_P(FakeNcclTest, AllReduceKnowsEveryType) {
     EXPECT_EQ(sum_of_twos(ncclUint8, std::uint8_t{2}), sum);
     EXPECT_EQ(from_float16(sum_of_twos(ncclFloat16, to_float16(2))), static_cast<float>(sum));
     EXPECT_EQ(from_bfloat16(sum_of_twos(ncclBfloat16, to_bfloat16(2))), static_cast<float>(sum));
+  });
+}
+
+TEST_P(FakeNcclTest, AllReduceKnowsEveryOperation) {
+  const int size = GetParam();
+  run([&](Rank& rank, int number) {
+    const auto of_my_number = [&](ncclRedOp_t op) {
+      rank.values()[0] = static_cast<float>(number + 1);
+      rank.all_reduce(1, ncclFloat32, op);
+      rank.finish();
+      return rank.values()[0];
+    };
+    EXPECT_FLOAT_EQ(of_my_number(ncclMin), 1);
+    EXPECT_FLOAT_EQ(of_my_number(ncclMax), static_cast<float>(size));
+    EXPECT_FLOAT_EQ(of_my_number(ncclProd), std::tgamma(static_cast<float>(size + 1)));
   });
 }
 
@@ -260,7 +276,7 @@ TEST(FakeNcclFaultTest, RefusesWhatIsNotItsOwn) {
               ncclInvalidArgument);
     EXPECT_EQ(rank.all_reduce(1000), ncclInvalidArgument);
     EXPECT_EQ(rank.all_reduce(1, ncclInt32, ncclAvg), ncclInvalidArgument);
-    EXPECT_EQ(rank.all_reduce(1, ncclFloat32, ncclMax), ncclInvalidArgument);
+    EXPECT_EQ(rank.all_reduce(1, ncclFloat32, ncclNumOps), ncclInvalidArgument);
     EXPECT_EQ(rank.gpu.violations().size(), 2U);
     rank.communicator.close(far_away());
     EXPECT_EQ(rank.all_reduce(1), ncclInvalidArgument);

@@ -18,7 +18,7 @@ bool on_device(FakeMemory& memory, const BatchedCopy& copy) {
       return false;
     }
   }
-  return true;
+  return copy.flag == nullptr || memory.on_device(copy.flag, size_of(copy.target_type));
 }
 
 cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_t stream) {

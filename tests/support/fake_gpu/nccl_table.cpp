@@ -114,6 +114,18 @@ void add_collectives(NcclFunctions& table, FakeNccl& nccl) {
     part.root = root;
     return collective(nccl, part, type, op, comm, stream);
   };
+  table.send = [&nccl](const void* data, std::size_t count, ncclDataType_t type, int peer,
+                       ncclComm_t comm, cudaStream_t stream) {
+    Collective part{send, data, nullptr, count};
+    part.root = peer;
+    return collective(nccl, part, type, ncclSum, comm, stream);
+  };
+  table.recv = [&nccl](void* data, std::size_t count, ncclDataType_t type, int peer,
+                       ncclComm_t comm, cudaStream_t stream) {
+    Collective part{recv, nullptr, data, count};
+    part.root = peer;
+    return collective(nccl, part, type, ncclSum, comm, stream);
+  };
 }
 
 }  // namespace

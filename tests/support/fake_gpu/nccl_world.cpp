@@ -91,17 +91,20 @@ void NcclWorld::complete(std::unique_lock<std::mutex>& lock, NcclClique& clique,
     }
   }
   if (!wrong.empty()) {
-    const std::string text = "collective " + std::to_string(number) + ": " + wrong;
-    errors_.push_back(text);
-    for (const auto& member : clique.members) {
-      if (const auto comm = member.lock()) {
-        comm->error = ncclInvalidUsage;
-        comm->last_error = text;
-      }
-    }
+    fail(clique, "collective " + std::to_string(number) + ": " + wrong);
   }
   meeting.done = true;
   changed.notify_all();
+}
+
+void NcclWorld::fail(NcclClique& clique, const std::string& text) {
+  errors_.push_back(text);
+  for (const auto& member : clique.members) {
+    if (const auto comm = member.lock()) {
+      comm->error = ncclInvalidUsage;
+      comm->last_error = text;
+    }
+  }
 }
 
 void NcclWorld::abort(NcclCommunicatorState& comm) {

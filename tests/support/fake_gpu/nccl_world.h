@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,11 +27,19 @@ struct NcclMeeting {
   bool done = false;
 };
 
+/// What one rank sends to another; its memory stays until it is taken.
+struct NcclParcel {
+  Collective part;
+  bool taken = false;
+};
+
 /// What the ranks of one communicator share.
 struct NcclClique {
   explicit NcclClique(int size) : members(static_cast<std::size_t>(size)) {}
   std::vector<std::weak_ptr<NcclCommunicatorState>> members;
   std::map<std::uint64_t, std::shared_ptr<NcclMeeting>> meetings;  ///< by number
+  /// By sender and receiver, in their order.
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<NcclParcel>>> parcels;
   int joined = 0;
   int finalizing = 0;
   bool broken = false;  ///< a rank has left before the initialisation was complete
@@ -60,6 +69,9 @@ struct NcclCommunicatorState {
   bool aborted = false;
   std::uint64_t enqueued = 0;  ///< the number of the next collective
   std::uint64_t done = 0;
+  std::uint64_t transfers_enqueued = 0;  ///< groups of sends and receives, which run in order
+  std::uint64_t transfers_done = 0;
+  bool in_flight() const { return done != enqueued || transfers_done != transfers_enqueued || job; }
   int inside = 0;                        ///< streams that are in a collective
   std::map<void*, void*> registrations;  ///< memory by handle
 };
@@ -76,6 +88,9 @@ class NcclWorld {
   /// aborted. `check` says what is wrong with this rank's memory, empty for nothing.
   void run(NcclCommunicatorState& comm, std::uint64_t number, const Collective& part,
            const std::function<std::string()>& check);
+  /// Likewise the sends and receives of one group, which go on side by side.
+  void transfer(NcclCommunicatorState& comm, std::uint64_t number,
+                const std::vector<Collective>& parts, const std::function<std::string()>& check);
   /// Waits until this rank's streams are out of all collectives.
   void abort(NcclCommunicatorState& comm);
 
@@ -88,6 +103,10 @@ class NcclWorld {
             const Collective& part, const std::string& wrong);
   void complete(std::unique_lock<std::mutex>& lock, NcclClique& clique, NcclMeeting& meeting,
                 std::uint64_t number, std::string wrong);
+
+  void take(std::unique_lock<std::mutex>& lock, NcclCommunicatorState& comm,
+            const Collective& part);
+  void fail(NcclClique& clique, const std::string& text);
 
   int gpus_ = 0;
   std::uint64_t ids_ = 0;

@@ -56,19 +56,22 @@ SetWires& WireRoom::wires(ProcessSet set, const Topology& topology) {
 }
 
 ThreadPath::ThreadPath(const Topology& topology, int rank, NodeBoard board, NodeMemory& memory,
-                       SetWires& wires, const Settings& settings, const RankDevice& device)
+                       SetWires& wires, const Settings& settings, const RankDevice& device,
+                       const Tracer& trace)
     : board_(std::move(board)), group_(board_.local_rank(), board_.local_size()) {
   const PipelineOptions options{.node = topology.node_of(rank),
                                 .nodes = topology.nodes(),
                                 .local_rank = topology.local_rank_of(rank),
                                 .slices = topology.smallest_node(),
+                                .trace = trace,
                                 .topology = renumbered(topology),
                                 .chunk_bytes = settings.chunk_size};
   if (options.nodes > 1 && options.local_rank < options.slices) {
     cross_.emplace(*wires.meetings[static_cast<std::size_t>(options.local_rank)], options.node);
   }
   if (options.nodes > 1 && options.local_rank == 0) link_.emplace(wires.post, options.node);
-  const LocalGroups locals{.memory = &group_, .device = device.group};
+  const LocalGroups locals{
+      .memory = &group_, .device = device.group, .device_exchange = device.exchange};
   const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device.cross};
   pipeline_.emplace(options, board_, memory, locals, crosses);
 }
@@ -96,7 +99,8 @@ std::unique_ptr<SetTransport> ThreadSets::begin(const SetPlan& plan) {
                   plan.topology.local_rank_of(rank_), board_.bells().among(members));
   transport->memory.emplace(node_, topology_.local_rank_of(rank_), std::move(members));
   transport->path.emplace(plan.topology, rank_, std::move(board), *transport->memory,
-                          room_.wires(plan.id, plan.topology), settings_, RankDevice{});
+                          room_.wires(plan.id, plan.topology), settings_, RankDevice{},
+                          trace_.of_set(plan.id));
   return transport;
 }
 

@@ -37,7 +37,8 @@ class WireRoom {
 class ThreadPath {
  public:
   ThreadPath(const Topology& topology, int rank, NodeBoard board, NodeMemory& memory,
-             SetWires& wires, const Settings& settings, const RankDevice& device);
+             SetWires& wires, const Settings& settings, const RankDevice& device,
+             const Tracer& trace);
   NodeBoard& board() { return board_; }
   DataPath& data_path() { return *pipeline_; }
   TreeLink* tree() { return link_ ? &*link_ : nullptr; }
@@ -55,13 +56,14 @@ BoardShape thread_board_shape(const Topology& topology, int node, const Settings
 class ThreadSets final : public SetFactory {
  public:
   ThreadSets(WireRoom& room, const Topology& topology, int rank, const Settings& settings,
-             HeapNode& node, const NodeBoard& board)
+             HeapNode& node, const NodeBoard& board, const Tracer& trace)
       : room_(room),
         topology_(topology),
         rank_(rank),
         settings_(settings),
         node_(node),
-        board_(board) {}
+        board_(board),
+        trace_(trace) {}
   std::size_t board_bytes(const Topology& of_set, int node) const override {
     return NodeBoard::bytes(thread_board_shape(of_set, node, settings_));
   }
@@ -74,6 +76,7 @@ class ThreadSets final : public SetFactory {
   const Settings& settings_;
   HeapNode& node_;
   const NodeBoard& board_;
+  Tracer trace_;
 };
 
 }  // namespace hora::test

@@ -23,14 +23,15 @@ struct ThreadWorld::Rank {
   Rank(Node& node, const Topology& topology, int rank, const ThreadWorldOptions& options,
        WireRoom& room)
       : memory(node.memory, topology.local_rank_of(rank)),
+        trace(options.trace ? options.trace(rank) : Tracer()),
         settings(options.settings),
         device(options.device
                    ? options.device(rank, topology.node_of(rank), topology.local_rank_of(rank))
                    : RankDevice{}),
         path(topology, rank,
              NodeBoard(node.words.data()->bytes, node.shape, topology.local_rank_of(rank)), memory,
-             room.wires(0, topology), settings, device),
-        sets(room, topology, rank, settings, node.memory, path.board()),
+             room.wires(0, topology), settings, device, trace),
+        sets(room, topology, rank, settings, node.memory, path.board(), trace),
         engine(EngineParts{.world = {.topology = topology,
                                      .board = &path.board(),
                                      .memory = &memory,
@@ -39,8 +40,10 @@ struct ThreadWorld::Rank {
                            .rank = rank,
                            .settings = settings,
                            .device = device.port,
-                           .sets = &sets}) {}
+                           .sets = &sets,
+                           .trace = trace}) {}
   HeapMemory memory;
+  Tracer trace;
   Settings settings;
   RankDevice device;
   ThreadPath path;

@@ -17,6 +17,7 @@ class WireRoom;
 struct RankDevice {
   DevicePort* port = nullptr;
   LocalGroup* group = nullptr;
+  ExchangeGroup* exchange = nullptr;
   CrossGroup* cross = nullptr;  ///< null: that of plain memory
 };
 
@@ -26,6 +27,8 @@ struct ThreadWorldOptions {
   bool engine_threads = true;  ///< false: the test steps the engines
   /// By (rank, node, local rank); empty: no devices.
   std::function<RankDevice(int, int, int)> device = {};
+  /// By rank; empty: no timelines. They outlive the world.
+  std::function<Tracer(int)> trace = {};
 };
 
 /// Thread rule: engine(r) as Engine says; construction and destruction by one thread.

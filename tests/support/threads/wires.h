@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <vector>
 
 #include "core/engine/tree_link.h"
@@ -66,6 +67,10 @@ class MeetingCrossGroup final : public CrossGroup {
   MeetingCrossGroup(Meeting& meeting, int node) : meeting_(meeting), node_(node) {}
   Completion allreduce(const Reduction& reduction, std::span<std::byte> staging,
                        std::uint64_t sequence) override;
+  /// There is no model of it here.
+  Completion adasum(DataType, std::span<std::byte>, std::vector<Range>, std::uint64_t) override {
+    throw std::logic_error("a Meeting knows no Adasum");
+  }
   Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
   /// Completes with std::logic_error where the lengths of a pair differ.
   Completion exchange(std::span<const std::span<const std::byte>> sends,

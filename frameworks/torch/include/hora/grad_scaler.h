@@ -8,35 +8,54 @@
 
 namespace hora {
 
-/// Multiplies the loss so that small gradients do not vanish in float16, divides the averaged
-/// gradients by the same factor, and leaves out a step whose gradients are not all finite. Ranks
-/// decide alike without asking one another: a rank's infinity or NaN is in the average, which all
-/// have to the bit.
+/// Multiplies the loss so that small gradients do not vanish in float16, divides the gradients by
+/// the same factor on their way into `.grad`, and leaves out a step whose gradients are not all
+/// finite.
 ///
+///   hora::GradScaler scaler(optimizer);
+///   ...
 ///   optimizer.zero_grad();
 ///   scaler.scale(loss_of(model, batch)).backward();
-///   scaler.step(optimizer);
+///   scaler.step();
 ///   scaler.update();
 ///
-/// For clipping, call unscale_() between. Waits for the device once a step, to learn whether
-/// gradients are finite (as torch.amp does).
-/// Thread rule: one thread at a time.
+/// From construction to destruction the optimizer expects gradients of a scaled loss. Dividing
+/// takes no pass of its own: the pass that copies gradients into their buckets does it, or, where
+/// they travel in float16, the one that brings them back. Wherever `.grad` holds averages (after
+/// unscale_(), step() or the optimizer's synchronize()), they are divided; clip them between
+/// unscale_() and step().
+///
+/// Ranks decide alike without asking one another: what a rank finds travels with its gradients, and
+/// so do infinities and NaN in float16. So all ranks' scales are equal: the constructor compares
+/// the options, each update() follows from them and from decisions that all ranks share, and calls
+/// out of turn, by which one rank's scale could come to differ, are errors on that rank.
+///
+/// A gradient counts as not finite, too, where it is so large (above 1e38 / number of ranks in
+/// float32 and bfloat16) that averaging it could overflow.
+///
+/// step() and unscale_() wait for the device, to learn whether gradients are finite (as torch.amp's
+/// do). Collective: construct it on every rank, with the same options, else every rank throws the
+/// same Error(mismatch). The optimizer must outlive it (it may be moved), and has one GradScaler at
+/// a time. Thread rule: one thread at a time.
 class GradScaler {
  public:
-  /// Throws Error(invalid_argument) for options out of range.
-  explicit GradScaler(const GradScalerOptions& options = {});
+  /// Throws Error(invalid_argument) for options out of range, Error(invalid_use) between backward()
+  /// and the optimizer's step().
+  explicit GradScaler(DistributedOptimizer& optimizer, const GradScalerOptions& options = {});
   ~GradScaler();
   GradScaler(GradScaler&&) noexcept;
   GradScaler& operator=(GradScaler&&) noexcept;
 
   torch::Tensor scale(const torch::Tensor& loss) const;
-  /// Waits until all gradients are averaged and divides them. Throws Error(invalid_use) when they
-  /// have been divided since the last update().
-  void unscale_(DistributedOptimizer& optimizer);
+  /// Waits until all gradients are averaged, and divided. Throws Error(invalid_use) when it was
+  /// called since the last update().
+  void unscale_();
   /// unscale_(), unless that was done, then the wrapped optimizer's step if every gradient is
-  /// finite. True if it stepped.
-  bool step(DistributedOptimizer& optimizer);
-  /// Adapts the scale to what the steps since the last call have found.
+  /// finite. True if it stepped. Throws Error(invalid_use) when it was called since the last
+  /// update().
+  bool step();
+  /// Adapts the scale to what the step has found. Throws Error(invalid_use) before a step and after
+  /// the next backward().
   void update();
 
   double current_scale() const;

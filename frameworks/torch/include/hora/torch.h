@@ -1,6 +1,7 @@
 /// hora for LibTorch: DistributedOptimizer, and the headers of collectives, objects and modules.
 #pragma once
 
+#include <hora/compression.h>
 #include <hora/hora.h>
 #include <hora/sync_batch_norm.h>
 #include <hora/torch_collectives.h>
@@ -26,6 +27,8 @@ struct DistributedOptimizerOptions {
   /// Bytes of gradients averaged in one piece; 0: HORA_BUCKET_SIZE, else 4 MiB in one node and
   /// 25 MiB with a network.
   std::size_t bucket_bytes = 0;
+  /// The type that gradients travel in.
+  Compression compression = Compression::none;
 };
 
 /// What the wrapper has measured since construction or reset_statistics(), on this rank.
@@ -42,17 +45,19 @@ struct OptimizerStatistics {
 ///
 /// The wrapped optimizer stays the user's: schedulers and parameter groups go on working. Buckets
 /// are filled in reverse order of registration; a gradient is copied once, into its bucket, and
-/// `.grad` becomes a view of it. A parameter that got no gradient on this rank counts as zero;
-/// where no rank has one, `.grad` stays undefined. Frozen parameters are such; they may be frozen
-/// and unfrozen between steps. A `.grad` kept by the user holds the next step's values later.
+/// `.grad` becomes a view of it. With compression the copy converts, and when the bucket is
+/// averaged it is converted back, into memory that `.grad` views from step to step. A parameter
+/// that got no gradient on this rank counts as zero; where no rank has one, `.grad` stays
+/// undefined. Frozen parameters are such; they may be frozen and unfrozen between steps. A `.grad`
+/// kept by the user holds the next step's values later.
 ///
 /// Every parameter in the wrapped optimizer's groups must be among named_parameters. Named
 /// parameters that no group holds are neither averaged nor touched.
 ///
 /// The context and the wrapped optimizer must outlive it, and stay where they are.
 ///
-/// Collective: construct, backward and step on every rank; names, shapes, types and memory order
-/// must agree, else the constructor throws the same Error(mismatch) on every rank.
+/// Collective: construct, backward and step on every rank; names, shapes, types, memory order and
+/// options must agree, else the constructor throws the same Error(mismatch) on every rank.
 ///
 /// Thread rule: one thread at a time (backward() included).
 ///
@@ -82,6 +87,7 @@ class DistributedOptimizer {
   void reset_statistics();
 
  private:
+  friend class GradScaler;
   class Implementation;
   std::unique_ptr<Implementation> implementation_;
 };

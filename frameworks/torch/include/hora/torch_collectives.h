@@ -8,7 +8,8 @@
 /// it goes.
 ///
 /// On a GPU they are ordered after the current stream, and wait() makes the current stream wait,
-/// not the host; allgather, alltoall and reduce_scatter travel through host memory there.
+/// not the host. Results of allgather, alltoall and reduce_scatter are for the stream that was
+/// current when they were submitted; for another one, order the two (result.h).
 ///
 /// Autograd goes back through what is out of place and not asynchronous, with Horovod's gradients:
 ///   allreduce       the gradient, reduced with the same options
@@ -85,7 +86,7 @@ class TensorHandle {
 /// The same for alltoall.
 class AlltoallHandle {
  public:
-  AlltoallHandle(ResultHandle handle, torch::Tensor sent, torch::Device device) noexcept;
+  AlltoallHandle(ResultHandle handle, torch::Tensor sent) noexcept;
   AlltoallHandle(AlltoallHandle&&) noexcept = default;
   AlltoallHandle& operator=(AlltoallHandle&& other) noexcept;
   bool ready() const { return handle_.ready(); }
@@ -93,7 +94,6 @@ class AlltoallHandle {
 
  private:
   torch::Tensor sent_;
-  torch::Device device_;
   ResultHandle handle_;  // last: it waits while what it reads is still held
 };
 

@@ -1,0 +1,29 @@
+#include <hora/error.h>
+#include <hora/timeline.h>
+
+#include "core/engine/runtime.h"
+#include "core/engine/trace_hooks.h"
+#include "core/trace/timeline_path.h"
+
+namespace hora {
+
+std::string start_timeline(const Context& context, const std::string& path) {
+  if (context.is_shut_down()) {
+    throw Error(ErrorCode::shut_down, "start_timeline: hora was shut down on this rank");
+  }
+  const std::string wrong = wrong_with_timeline_path(path);
+  if (!wrong.empty()) {
+    throw Error(ErrorCode::invalid_argument, "start_timeline(\"" + path + "\"): " + wrong,
+                context.rank());
+  }
+  const EngineParts& parts = context.runtime()->parts();
+  const std::string file = timeline_file(path, parts.rank);
+  parts.trace.trace()->start(file, identity_of(parts.world.topology, parts.rank));
+  return file;
+}
+
+void stop_timeline(const Context& context) {
+  context.runtime()->parts().trace.trace()->stop();
+}
+
+}  // namespace hora

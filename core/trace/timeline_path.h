@@ -1,0 +1,16 @@
+/// Where timelines are written: rules for paths. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace hora {
+
+/// Why `path` cannot name timelines; empty where it can.
+std::string wrong_with_timeline_path(std::string_view path);
+
+/// `path` with each "%r" replaced by the rank. Where it has none, ".<rank>" is put before the file
+/// name's extension, so that ranks never share a file: "a/t.json" -> "a/t.3.json".
+std::string timeline_file(std::string_view path, int rank);
+
+}  // namespace hora

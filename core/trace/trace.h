@@ -1,0 +1,97 @@
+/// The engine's timeline: off, or written to a file by a thread of its own.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/trace/recording.h"
+#include "core/trace/timeline_file.h"
+
+namespace hora {
+
+/// Something whose times are known only later, such as a device. Thread rule: both by the writer's
+/// thread, one call at a time; after drop() nothing comes until the trace is on again.
+class TraceSource {
+ public:
+  virtual ~TraceSource() = default;
+  /// Hands in what is known by now, without blocking; true while something is still to come.
+  virtual bool collect() = 0;
+  /// Forgets the rest and lets go of what it needed; how many events are lost.
+  virtual std::uint64_t drop() noexcept = 0;
+};
+
+struct TraceOptions {
+  std::size_t events = kTraceEvents;
+  std::size_t rows = kTraceRows;
+  /// The file is behind by at most about this.
+  std::chrono::milliseconds write_interval{200};
+  /// How long stop() waits for a device to finish what it was given before.
+  std::chrono::milliseconds source_limit{1000};
+};
+
+/// While on, its lock is held to add an event or to exchange the buffers, never during input or
+/// output; the lock is a leaf: it may be taken under any other. Thread rule: any thread.
+class Trace {
+ public:
+  explicit Trace(const TraceOptions& options = {}) : options_(options) {}
+  /// Stops.
+  ~Trace() { close(); }
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
+
+  /// Throws Error(invalid_argument) where the file cannot be written, Error(invalid_use) while on.
+  void start(const std::string& file, const TraceIdentity& identity);
+  /// The file is complete when this returns; nothing where the trace is off. Throws
+  /// Error(transport) where not all of it could be written.
+  void stop();
+  /// stop() for destructors: failures are logged.
+  void close() noexcept;
+
+  /// `body` is called with the recording, where there is one.
+  template <class Body>
+  void record(Body&& body) {
+    bool wake = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!recording_) return;
+      const bool before = recording_->buffer().half_full();
+      body(*recording_);
+      wake = !before && recording_->buffer().half_full();
+    }
+    if (wake) wake_.notify_one();
+  }
+
+  /// The source outlives its attachment; detach() waits for calls under way.
+  void attach(TraceSource& source);
+  void detach(TraceSource& source) noexcept;
+
+ private:
+  void run_writer();
+  void write(EventBatch& batch);
+  bool collect();
+  void finish_sources();
+
+  const TraceOptions options_;
+  std::atomic<bool> on_{false};
+
+  std::mutex control_mutex_;  ///< start and stop
+  std::optional<TimelineFile> file_;
+  std::thread writer_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;  ///< the writer's
+  std::optional<Recording> recording_;
+  bool stopping_ = false;
+
+  std::mutex sources_mutex_;
+  std::vector<TraceSource*> sources_;
+};
+
+}  // namespace hora

@@ -1,0 +1,19 @@
+/// In which type gradients travel; no LibTorch needed.
+#pragma once
+
+#include <string_view>
+
+namespace hora {
+
+/// Gradients of a wider floating-point type are rounded to this one on their way into a bucket,
+/// averaged in it, and widened again into `.grad`, which keeps the parameter's type. Gradients that
+/// are as narrow already, or narrower, travel as they are.
+enum class Compression {
+  none,
+  float16,  ///< 11 significant bits, up to 65504, vanishing below 6e-8: scale the loss (GradScaler)
+  bfloat16,  ///< 8 significant bits in float32's range
+};
+/// "none", "float16", "bfloat16".
+std::string_view name_of(Compression compression) noexcept;
+
+}  // namespace hora

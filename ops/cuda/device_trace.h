@@ -1,0 +1,87 @@
+/// When a device really worked, for the timeline: events with time stamps around what its streams
+/// are given.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "core/trace/tracer.h"
+#include "ops/cuda/event.h"
+#include "ops/cuda/stream.h"
+
+namespace hora {
+
+/// While the trace is off, each call costs one load and no event exists. While it is on, begin()
+/// and end() record an event; the timeline's writer reads them once they are done, and never waits.
+/// The device's times are those since a reference event, on a stream of its own, which is recorded
+/// before the first phase and anew every second (device_clock.h): on an idle or moderately busy
+/// device they are early by one launch latency, 5 to 20 us. Failures of CUDA here end the device's
+/// part of the timeline, nothing else. Thread rule: begin() and end() by one thread at a time.
+class DeviceTrace final : public TraceSource {
+ public:
+  DeviceTrace(const Tracer& trace, const CudaFunctions& cuda, int device);
+  ~DeviceTrace() override;
+  DeviceTrace(const DeviceTrace&) = delete;
+  DeviceTrace& operator=(const DeviceTrace&) = delete;
+
+  /// What `stream` is given from now on is this phase; the one before it on that stream ends.
+  void begin(cudaStream_t stream, const DevicePhase& phase) {
+    if (trace_.on()) change(stream, phase);
+  }
+  void end(cudaStream_t stream) {
+    if (trace_.on()) change(stream, std::nullopt);
+  }
+
+  bool collect() override;
+  std::uint64_t drop() noexcept override;
+
+ private:
+  using EventPointer = std::shared_ptr<Event>;
+  struct Reference {
+    EventPointer event;
+    TraceTime called;
+    std::shared_ptr<Reference> former;  ///< until `host` is known
+    std::optional<TraceTime> host;
+  };
+  /// What exists while the trace is on.
+  struct Session {
+    explicit Session(const CudaFunctions& cuda);
+    EventPool events;
+    Stream stream;  ///< of references
+    std::shared_ptr<Reference> reference;
+  };
+  struct Open {
+    DevicePhase phase;
+    RowIndex subject;
+    EventPointer begin;
+    std::shared_ptr<Reference> reference;
+  };
+  struct Pending {
+    Open open;
+    EventPointer end;
+  };
+
+  void change(cudaStream_t stream, const std::optional<DevicePhase>& phase);
+  void record(cudaStream_t stream, const std::optional<DevicePhase>& phase);
+  void refresh_reference();
+  void fail() noexcept;
+  std::optional<Pending> first();
+  bool hand_in(const Pending& pending);
+
+  const Tracer trace_;
+  const CudaFunctions& cuda_;
+  const int device_;
+
+  std::mutex mutex_;  ///< held while events are recorded, not while they are read
+  std::optional<Session> session_;
+  std::map<cudaStream_t, Open> open_;
+  std::deque<Pending> pending_;                     ///< taken away by the writer alone
+  std::map<std::string_view, TraceTime> row_ends_;  ///< the writer's
+  std::uint64_t lost_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace hora

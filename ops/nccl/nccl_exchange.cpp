@@ -1,0 +1,177 @@
+#include "ops/nccl/nccl_exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <nvtx3/nvtx3.hpp>
+
+#include "ops/cuda/check.h"
+#include "ops/nccl/call_group.h"
+#include "ops/nccl/reduction.h"
+
+namespace hora {
+namespace {
+
+/// What every exchange but a reduce-scatter moves, whatever the type.
+constexpr ncclDataType_t kBytes = ncclUint8;
+
+/// One piece for each rank, all of one length.
+bool is_even(const Stream& pieces, int ranks) {
+  return pieces.size() == static_cast<std::size_t>(ranks) &&
+         std::ranges::all_of(pieces, [&](const Piece& piece) {
+           return piece.range.bytes == pieces.front().range.bytes;
+         });
+}
+
+}  // namespace
+
+/// One exchange under way.
+struct NcclExchange::Work {
+  explicit Work(const BoundUnit& bound) : unit(bound) {}
+
+  const BoundUnit& unit;
+  Stream pieces;
+  const std::byte* input = nullptr;
+  std::shared_ptr<std::byte> prepared;  ///< in the input's place
+  std::byte* result = nullptr;
+  std::size_t result_bytes = 0;
+};
+
+NcclExchange::NcclExchange(int local_rank, int local_size, NcclLaunches& launches, DeviceHeap& heap)
+    : local_rank_(local_rank), launches_(launches), heap_(heap) {
+  auto& ranks = topology_.ranks_of_node.emplace_back(static_cast<std::size_t>(local_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+}
+
+Completion NcclExchange::run(const BoundUnit& unit) {
+  const auto work = std::make_shared<Work>(unit);
+  const auto enqueued = [this, work]() -> const Event* {
+    if (work->unit.unit.postscale != 1.0) scale(*work);
+    work->prepared.reset();
+    for (const auto& submission : work->unit.work) submission->record_done(launches_.stream());
+    launches_.watch();
+    return nullptr;
+  };
+  return launches_.launch([this, work] { enqueue(*work); }, enqueued);
+}
+
+void NcclExchange::enqueue(Work& work) {
+  const BoundUnit& unit = work.unit;
+  const ExchangeMap map(topology_, {unit.unit.kind, unit.exchange.row_bytes, unit.exchange.rows});
+  work.pieces = map.stream(0, 0);
+  work.input = unit.tensor(0, local_rank_);
+  work.result_bytes = map.result_bytes(local_rank_);
+  const nvtx3::scoped_range range("hora exchange", nvtx3::payload{work.result_bytes});
+  work.result = unit.exchange.result->allocate(map.result_rows(local_rank_), work.result_bytes);
+  for (const auto& submission : unit.work) submission->wait_ready(launches_.stream());
+  switch (unit.unit.kind) {
+    case OperationKind::alltoall:
+      return send_and_receive(work);
+    case OperationKind::reduce_scatter:
+      if (needs_preparation(unit.unit)) prepare(work);
+      return reduce(work);
+    default:
+      return gather(work);
+  }
+}
+
+void NcclExchange::gather(const Work& work) {
+  const NcclFunctions& nccl = launches_.nccl();
+  ncclComm_t const comm = launches_.communicator();
+  cudaStream_t const stream = launches_.stream();
+  if (is_even(work.pieces, topology_.size())) {
+    nccl_check(nccl,
+               nccl.all_gather(work.input, work.result, work.pieces.front().range.bytes, kBytes,
+                               comm, stream),
+               "ncclAllGather");
+    return;
+  }
+  NcclCallGroup calls(nccl);
+  for (const Piece& piece : work.pieces) {
+    std::byte* const target = work.result + piece.destination_offset;
+    const std::byte* const source =
+        piece.source == local_rank_ ? work.input + piece.source_offset : target;
+    nccl_check(
+        nccl, nccl.broadcast(source, target, piece.range.bytes, kBytes, piece.source, comm, stream),
+        "ncclBroadcast");
+  }
+  calls.end();
+}
+
+void NcclExchange::send_and_receive(const Work& work) {
+  const NcclFunctions& nccl = launches_.nccl();
+  ncclComm_t const comm = launches_.communicator();
+  cudaStream_t const stream = launches_.stream();
+  NcclCallGroup calls(nccl);
+  for (const Piece& piece : work.pieces) {
+    if (piece.source == local_rank_) {
+      nccl_check(nccl,
+                 nccl.send(work.input + piece.source_offset, piece.range.bytes, kBytes,
+                           piece.destination, comm, stream),
+                 "ncclSend");
+    }
+    if (piece.destination == local_rank_) {
+      nccl_check(nccl,
+                 nccl.recv(work.result + piece.destination_offset, piece.range.bytes, kBytes,
+                           piece.source, comm, stream),
+                 "ncclRecv");
+    }
+  }
+  calls.end();
+}
+
+void NcclExchange::prepare(Work& work) {
+  const std::size_t bytes = length_of(work.pieces);  // of a reduce-scatter: the whole input
+  if (bytes == 0) return;
+  work.prepared =
+      std::shared_ptr<std::byte>(heap_.allocate(bytes, std::nullopt),
+                                 [this](std::byte* data) { heap_.release(data, std::nullopt); });
+  copy(preparation(work.unit.unit), work.input, work.prepared.get(), bytes);
+  work.input = work.prepared.get();
+}
+
+void NcclExchange::reduce(const Work& work) {
+  const NcclFunctions& nccl = launches_.nccl();
+  ncclComm_t const comm = launches_.communicator();
+  cudaStream_t const stream = launches_.stream();
+  const Unit& unit = work.unit.unit;
+  const ncclDataType_t type = to_nccl(unit.type);
+  const ncclRedOp_t op = to_nccl(unit.op, unit.type);
+  if (is_even(work.pieces, topology_.size())) {
+    const std::size_t count = work.pieces.front().range.bytes / size_of(unit.type);
+    nccl_check(nccl, nccl.reduce_scatter(work.input, work.result, count, type, op, comm, stream),
+               "ncclReduceScatter");
+    return;
+  }
+  NcclCallGroup calls(nccl);
+  for (const Piece& piece : work.pieces) {
+    const std::size_t count = piece.range.bytes / size_of(unit.type);
+    // Of no use but to the root.
+    std::byte* const target = piece.destination == local_rank_ ? work.result : nullptr;
+    nccl_check(nccl,
+               nccl.reduce(work.input + piece.source_offset, target, count, type, op,
+                           piece.destination, comm, stream),
+               "ncclReduce");
+  }
+  calls.end();
+}
+
+/// Of reduce-scatters alone; others have no scale.
+void NcclExchange::scale(const Work& work) {
+  const Unit& unit = work.unit.unit;
+  copy({.pieces = {}, .source_type = unit.type, .target_type = unit.type, .scale = unit.postscale},
+       work.result, work.result, work.result_bytes);
+}
+
+void NcclExchange::copy(const BatchedCopy& kind, const std::byte* source, std::byte* target,
+                        std::size_t bytes) {
+  if (bytes == 0) return;
+  const std::array pieces = {
+      CopyPiece{source, target, static_cast<std::int64_t>(bytes / size_of(kind.target_type))}};
+  BatchedCopy copy = kind;
+  copy.pieces = pieces;
+  cuda_check(launches_.cuda(), launches_.cuda().batched_copy(copy, launches_.stream()),
+             "the kernel batched_copy");
+}
+
+}  // namespace hora

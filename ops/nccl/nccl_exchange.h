@@ -1,0 +1,43 @@
+/// ExchangeGroup on the GPUs of a node, by NCCL.
+#pragma once
+
+#include <memory>
+
+#include "core/plan/exchange.h"
+#include "ops/hierarchy/groups.h"
+#include "ops/nccl/launches.h"
+
+namespace hora {
+
+/// Straight from the inputs into the results: an allgather and a reduce-scatter whose parts are all
+/// of one length by NCCL's own, others by a broadcast or a reduce for each part, an alltoall by
+/// sends and receives, all in one group. Inputs stay as they are: where values must be prepared
+/// (reduction.h), a copy of them is.
+/// Thread rule: the thread that holds the engine's lock.
+class NcclExchange final : public ExchangeGroup {
+ public:
+  /// For a job of one node, whose ranks are those of the launches' communicator. References outlive
+  /// it.
+  NcclExchange(int local_rank, int local_size, NcclLaunches& launches, DeviceHeap& heap);
+
+  /// Extents are read, and memory for the result is taken, when the launch begins.
+  Completion run(const BoundUnit& unit) override;
+
+ private:
+  struct Work;
+
+  void enqueue(Work& work);
+  void gather(const Work& work);
+  void send_and_receive(const Work& work);
+  void prepare(Work& work);
+  void reduce(const Work& work);
+  void scale(const Work& work);
+  void copy(const BatchedCopy& kind, const std::byte* source, std::byte* target, std::size_t bytes);
+
+  int local_rank_;
+  Topology topology_;
+  NcclLaunches& launches_;
+  DeviceHeap& heap_;
+};
+
+}  // namespace hora

@@ -1,0 +1,79 @@
+#include "ops/nccl/reduction.h"
+
+#include <hora/error.h>
+
+#include <string>
+
+namespace hora {
+namespace {
+
+bool is_reduction(const Unit& unit) {
+  return unit.kind == OperationKind::allreduce || unit.kind == OperationKind::reduce_scatter;
+}
+
+}  // namespace
+
+ncclDataType_t to_nccl(DataType type) {
+  switch (type) {
+    case DataType::float16:
+      return ncclFloat16;
+    case DataType::bfloat16:
+      return ncclBfloat16;
+    case DataType::float32:
+      return ncclFloat32;
+    case DataType::float64:
+      return ncclFloat64;
+    case DataType::int32:
+      return ncclInt32;
+    case DataType::int64:
+      return ncclInt64;
+    case DataType::uint8:
+    case DataType::boolean:
+      return ncclUint8;
+    case DataType::int8:
+      return ncclInt8;
+    case DataType::int16:
+      throw Error(ErrorCode::invalid_argument,
+                  "NCCL has no type for int16: convert the tensor to int32, or move it to the CPU");
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "unknown data type " + std::to_string(static_cast<int>(type)));
+}
+
+ncclDataType_t travelling_type(DataType type) {
+  return type == DataType::int16 ? ncclFloat16 : to_nccl(type);
+}
+
+ncclRedOp_t to_nccl(ReduceOp op, DataType type) {
+  const bool of_truth = type == DataType::boolean;
+  switch (op) {
+    case ReduceOp::average:
+      return ncclAvg;
+    case ReduceOp::sum:
+      return of_truth ? ncclMax : ncclSum;
+    case ReduceOp::product:
+      return of_truth ? ncclMin : ncclProd;
+    case ReduceOp::min:
+      return ncclMin;
+    case ReduceOp::max:
+      return ncclMax;
+    case ReduceOp::adasum:
+      break;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "NCCL has no " + std::string(name_of(op)) + ": move the tensor to the CPU");
+}
+
+bool needs_preparation(const Unit& unit) {
+  return is_reduction(unit) && (unit.type == DataType::boolean || unit.prescale != 1.0);
+}
+
+BatchedCopy preparation(const Unit& unit) {
+  BatchedCopy copy{.pieces = {}, .source_type = unit.type, .target_type = unit.type};
+  if (!is_reduction(unit)) return copy;
+  if (unit.type == DataType::boolean) copy.source_type = DataType::uint8;
+  copy.scale = unit.prescale;
+  return copy;
+}
+
+}  // namespace hora

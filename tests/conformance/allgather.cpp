@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <numeric>
+
+#include "tests/conformance/conformance.h"
+
+namespace hora::test {
+namespace {
+
+class Allgather : public Conformance {
+ protected:
+  /// Rows of every rank of the world; `rows_of(r)` of them, each of the shape `row`.
+  template <class T>
+  void expect_right(const std::string& name, const Shape& row,
+                    const std::function<std::int64_t(int)>& rows_of, ProcessSet set = 0) {
+    SCOPED_TRACE(name + " of " + std::string(name_of(data_type_of<T>)));
+    Elements<T> expected, mine;
+    std::vector<std::int64_t> rows;
+    for (const int r : ranks_of(context(), set)) {
+      rows.push_back(rows_of(r));
+      const auto theirs = input<T>(r, rows_of(r) * count_of(row), row.size());
+      expected.insert(expected.end(), theirs.begin(), theirs.end());
+      if (r == rank()) mine = theirs;
+    }
+    Shape shape = row;
+    shape.insert(shape.begin(), rows_of(rank()));
+    const auto before = mine;
+    const Result result =
+        allgather(world(), view_of<T>(mine, shape), {.name = name, .process_set = set});
+    shape.front() = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+    EXPECT_EQ(result.shape(), shape);
+    EXPECT_EQ(result.rows(), rows);
+    EXPECT_EQ(elements_of<T>(result), expected);
+    EXPECT_EQ(mine, before) << "the input is read only";
+  }
+};
+
+TEST_F(Allgather, EveryTypeAndShapeGivesTheRanksSlicesInOrder) {
+  for_each_type([&]<class T>() {
+    for (int round = 0; round < 2; ++round) {  // new name, known name
+      expect_right<T>("one", {}, [](int) { return 17; });
+      expect_right<T>("two", {17}, [](int) { return 17; });
+      expect_right<T>("three", {17, 17}, [](int) { return 17; });
+    }
+  });
+}
+
+TEST_F(Allgather, TheFirstDimensionMayDifferAndBeEmpty) {
+  for_each_type([&]<class T>() {
+    expect_right<T>("growing", {17}, [](int r) { return 1 + 5 * r; });
+    expect_right<T>("shrinking", {17, 3}, [&](int r) { return 17 * (size() - 1 - r); });
+    expect_right<T>("one rank alone", {17}, [&](int r) { return r == size() - 1 ? 17 : 0; });
+    expect_right<T>("growing", {17}, [&](int r) { return 30 * (size() - r); });
+    expect_right<T>("none", {17}, [](int) { return 0; });
+    expect_right<T>("rows of nothing", {0, 3}, [](int r) { return r + 1; });
+  });
+}
+
+TEST_F(Allgather, AScalarIsARow) {
+  std::int32_t mine = 10 + rank();
+  const Result result = allgather(world(), view(&mine, Shape{}), {.name = "scalar"});
+  ASSERT_EQ(result.shape(), Shape{size()});
+  for (int r = 0; r < size(); ++r) {
+    EXPECT_EQ(result.values<std::int32_t>()[static_cast<std::size_t>(r)], 10 + r);
+  }
+}
+
+TEST_F(Allgather, OutOfABuffer) {
+  const Buffer buffer(context(), 4913 * sizeof(double));
+  auto* elements = reinterpret_cast<double*>(buffer.data());
+  std::fill(elements, elements + 4913, 1.5 * rank());
+  const Result result = allgather(world(), view(elements, Shape{17, 17, 17}), {.name = "inside"});
+  for (std::int64_t i = 0; i < 4913 * size(); ++i) {
+    ASSERT_EQ(result.values<double>()[static_cast<std::size_t>(i)],
+              1.5 * static_cast<double>(i / 4913));
+  }
+}
+
+TEST_F(Allgather, ManyInFlightInEveryOrder) {
+  constexpr std::size_t kTensors = 40;
+  std::vector<std::size_t> order(kTensors);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (int round = 0; round < 3; ++round) {
+    const auto rows_of = [&](std::size_t t, int r) {
+      return static_cast<std::int64_t>((t * 13 + static_cast<std::size_t>(r * 7 + round)) % 50);
+    };
+    std::vector<Elements<float>> mine(kTensors);
+    std::vector<ResultHandle> handles(kTensors);
+    std::shuffle(order.begin(), order.end(), own_random());
+    for (const std::size_t t : order) {
+      mine[t] = input<float>(rank(), rows_of(t, rank()) * 17, t);
+      handles[t] = allgather_async(world(), view_of<float>(mine[t], {rows_of(t, rank()), 17}),
+                                   {.name = "tensor" + std::to_string(t)});
+    }
+    std::shuffle(order.begin(), order.end(), own_random());
+    for (const std::size_t t : order) {
+      Elements<float> expected;
+      for (int r = 0; r < size(); ++r) {
+        const auto theirs = input<float>(r, rows_of(t, r) * 17, t);
+        expected.insert(expected.end(), theirs.begin(), theirs.end());
+      }
+      ASSERT_EQ(elements_of<float>(handles[t].wait()), expected) << "tensor " << t;
+    }
+  }
+}
+
+TEST_F(Allgather, OnEvenAndOddRanks) {
+  const ProcessSet set = add_even_and_odd();
+  for_each_type([&]<class T>() {
+    expect_right<T>(
+        "x", {17}, [](int r) { return 17 + r; }, set);
+    expect_right<T>("x", {17}, [](int r) { return 17 - r; });
+  });
+  barrier(world());
+}
+
+TEST_F(Allgather, DisagreementsAreTheSameErrorOnEveryRank) {
+  std::vector<float> floats(30, 1.0F);
+  std::vector<std::int16_t> shorts(30, 1);
+  const auto right = [&](const std::string& name) {
+    const Result all = allgather(world(), view(floats.data(), Shape{5, 6}), {.name = name});
+    EXPECT_EQ(all.shape(), (Shape{5 * size(), 6}));
+  };
+  const auto expect = [&](std::vector<std::string> words, TensorView of_odd) {
+    expect_disagreement({std::move(words),
+                         [&](const std::string& name, bool odd) {
+                           const auto usual = view(floats.data(), Shape{5, 6});
+                           (void)allgather(world(), odd ? of_odd : usual, {.name = name});
+                         }},
+                        right);
+  };
+  expect({"type", "float32 [*, 6]", "int16 [*, 6]"}, view(shorts.data(), Shape{5, 6}));
+  expect({"shape", "[*, 6]", "[*, 3]"}, view(floats.data(), Shape{10, 3}));
+  expect({"number of dimensions", "[*, 6]", "[*, 2, 3]"}, view(floats.data(), Shape{5, 2, 3}));
+  expect({"number of dimensions", "[*, 6]", "[*]"}, view(floats.data(), 30));
+}
+
+TEST_F(Allgather, ResultsOutliveTheirSuccessors) {
+  std::vector<Result> results;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::int32_t> mine(17, round * 10 + rank());
+    results.push_back(allgather(world(), view(mine.data(), 17), {.name = "kept"}));
+  }
+  for (int round = 0; round < 20; ++round) {
+    const auto values = results[static_cast<std::size_t>(round)].values<std::int32_t>();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(values[i], round * 10 + static_cast<int>(i / 17));
+    }
+  }
+  expect_error(ErrorCode::invalid_argument, [&] { (void)results.front().values<float>(); });
+  expect_error(ErrorCode::invalid_use, [] { (void)Result().shape(); });
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,283 @@
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "tests/conformance/conformance.h"
+#include "tests/conformance/expected.h"
+
+namespace hora::test {
+namespace {
+
+class Allreduce : public Conformance {
+ protected:
+  /// Random tensors of every shape; `kind` keeps names apart.
+  template <class T>
+  void expect_right(const Reduction& how, const std::string& kind) {
+    for (const Shape& shape : shapes_of_17()) {
+      SCOPED_TRACE(std::string(name_of(data_type_of<T>)) + " " + std::string(name_of(how.op)) +
+                   " in " + std::to_string(shape.size()) + " dimensions");
+      const auto by_rank = inputs<T>(count_of(shape), shape.size());
+      for (int round = 0; round < 2; ++round) {  // new name, known name
+        auto mine = by_rank[static_cast<std::size_t>(rank())];
+        allreduce(world(), view_of<T>(mine, shape),
+                  {.name = kind + std::to_string(shape.size()),
+                   .op = how.op,
+                   .prescale = how.prescale,
+                   .postscale = how.postscale});
+        expect_reduced<T>(how, by_rank, mine.data(), 0, mine.size());
+      }
+    }
+  }
+};
+
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
+
+TEST_F(Allreduce, IntegersOfEveryTypeAndShapeAreExactAndWrap) {
+  for_each_integer([&]<class T>() {
+    for (const ReduceOp op : kOps) expect_right<T>({op}, std::string(name_of(op)));
+  });
+}
+
+TEST_F(Allreduce, FloatsOfEveryTypeAndShapeAreWithinTheBound) {
+  for_each_float([&]<class T>() {
+    for (const ReduceOp op : kOps) expect_right<T>({op}, std::string(name_of(op)));
+    expect_right<T>({ReduceOp::average}, "average");
+  });
+}
+
+TEST_F(Allreduce, OfXIsXTimesSizeAndTheAverageIsX) {
+  for_each_float([&]<class T>() {
+    Elements<T> values, sums;
+    for (int i = 0; i < 17; ++i) {
+      values.push_back(static_cast<T>(static_cast<double>(i)));
+      sums.push_back(static_cast<T>(static_cast<double>(i * size())));
+    }
+    auto sum = values;
+    allreduce(world(), view_of<T>(sum, {17}), {.name = "sum", .op = ReduceOp::sum});
+    EXPECT_EQ(sum, sums);
+    auto average = sums;
+    allreduce(world(), view_of<T>(average, {17}), {.name = "average", .postscale = 1.0 / size()});
+    EXPECT_EQ(average, values);
+  });
+}
+
+TEST_F(Allreduce, PrescaleAndPostscaleOfEveryFloatType) {
+  for_each_float([&]<class T>() {
+    for (const ReduceOp op : kOps) {
+      expect_right<T>({op, 0.75, 1.0}, "pre");
+      expect_right<T>({op, 1.0, -1.3}, "post");
+      expect_right<T>({op, 0.7, 0.5}, "both");
+    }
+    expect_right<T>({ReduceOp::average, 1.25, 0.3}, "average");
+  });
+}
+
+TEST_F(Allreduce, MinimumAndMaximumOfANanAreNan) {
+  for_each_float([&]<class T>() {
+    for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
+      Elements<T> values(17, static_cast<T>(1.0));
+      if (rank() == size() - 1) values[3] = static_cast<T>(std::nan(""));
+      allreduce(world(), view_of<T>(values, {17}), {.name = "nan", .op = op});
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        EXPECT_EQ(std::isnan(static_cast<double>(values[i])), i == 3);
+      }
+    }
+  });
+}
+
+TEST_F(Allreduce, EveryByteButZeroIsTrue) {
+  Elements<bool> values = {0, static_cast<std::uint8_t>(rank() == 0 ? 0 : 2), 200};
+  allreduce(world(), view_of<bool>(values, {3}), {.name = "or", .op = ReduceOp::sum});
+  EXPECT_EQ(values, (Elements<bool>{0, static_cast<std::uint8_t>(size() > 1 ? 1 : 0), 1}));
+}
+
+TEST_F(Allreduce, InPlaceInABuffer) {
+  for_each_type([&]<class T>() {
+    const Buffer buffer(context(), 8192 * sizeof(T));
+    auto* elements = reinterpret_cast<typename Elements<T>::value_type*>(buffer.data());
+    const auto by_rank = inputs<T>(4913, 1);
+    const auto& mine = by_rank[static_cast<std::size_t>(rank())];
+    const auto guard = static_cast<typename Elements<T>::value_type>(1);
+    std::fill(elements, elements + 8192, guard);
+    std::copy(mine.begin(), mine.end(), elements + 5);
+    allreduce(world(), {elements + 5, data_type_of<T>, {17, 17, 17}, {}},
+              {.name = "inside", .op = ReduceOp::sum});
+    expect_reduced<T>({ReduceOp::sum}, by_rank, elements + 5, 0, mine.size());
+    EXPECT_EQ(elements[4], guard);
+    EXPECT_EQ(elements[5 + 4913], guard);
+  });
+}
+
+TEST_F(Allreduce, ManyInFlightInEveryOrder) {
+  constexpr std::size_t kTensors = 60;
+  std::vector<std::size_t> order(kTensors);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::vector<Elements<std::int32_t>>> ints(kTensors);
+    std::vector<std::vector<Elements<float>>> floats(kTensors);
+    std::vector<Elements<std::int32_t>> my_ints(kTensors);
+    std::vector<Elements<float>> my_floats(kTensors);
+    std::vector<Handle> handles(kTensors);
+    std::shuffle(order.begin(), order.end(), own_random());
+    for (const std::size_t t : order) {
+      const auto count = static_cast<std::int64_t>(t * t * 7 % 1000);
+      const std::string name = "tensor" + std::to_string(t);
+      TensorView mine;
+      if (t % 2 == 0) {
+        ints[t] = inputs<std::int32_t>(count, t);
+        my_ints[t] = ints[t][static_cast<std::size_t>(rank())];
+        mine = view_of<std::int32_t>(my_ints[t], {count});
+      } else {
+        floats[t] = inputs<float>(count, t);
+        my_floats[t] = floats[t][static_cast<std::size_t>(rank())];
+        mine = view_of<float>(my_floats[t], {count});
+      }
+      handles[t] = allreduce_async(world(), mine, {.name = name, .op = ReduceOp::sum});
+    }
+    std::shuffle(order.begin(), order.end(), own_random());
+    for (const std::size_t t : order) {
+      handles[t].wait();
+      if (t % 2 == 0) {
+        expect_reduced<std::int32_t>({}, ints[t], my_ints[t].data(), 0, my_ints[t].size());
+      } else {
+        expect_reduced<float>({}, floats[t], my_floats[t].data(), 0, my_floats[t].size());
+      }
+    }
+  }
+}
+
+TEST_F(Allreduce, EmptyTensorsAndScalars) {
+  for_each_type([&]<class T>() {
+    Elements<T> none;
+    allreduce(world(), view_of<T>(none, {0}), {.name = "none", .op = ReduceOp::sum});
+    allreduce(world(), view_of<T>(none, {17, 0, 3}), {.name = "no plane", .op = ReduceOp::max});
+    const auto by_rank = inputs<T>(1, 0);
+    auto scalar = by_rank[static_cast<std::size_t>(rank())];
+    allreduce(world(), view_of<T>(scalar, {}), {.name = "scalar", .op = ReduceOp::sum});
+    expect_reduced<T>({ReduceOp::sum}, by_rank, scalar.data(), 0, 1);
+  });
+}
+
+TEST_F(Allreduce, OnEvenAndOddRanks) {
+  const ProcessSet set = add_even_and_odd();
+  for_each_type([&]<class T>() {
+    const auto of_world = inputs<T>(289, 0);
+    std::vector<Elements<T>> of_set;
+    for (const int r : ranks_of(context(), set)) {
+      of_set.push_back(of_world[static_cast<std::size_t>(r)]);
+    }
+    for (const ReduceOp op : kOps) {
+      auto mine = of_world[static_cast<std::size_t>(rank())];
+      allreduce(world(), view_of<T>(mine, {17, 17}), {.name = "x", .op = op, .process_set = set});
+      expect_reduced<T>({op}, of_set, mine.data(), 0, mine.size());
+    }
+    auto mine = of_world[static_cast<std::size_t>(rank())];
+    allreduce(world(), view_of<T>(mine, {17, 17}), {.name = "x", .op = ReduceOp::sum});
+    expect_reduced<T>({}, of_world, mine.data(), 0, mine.size());
+    if constexpr (is_float<T>) {
+      mine = of_world[static_cast<std::size_t>(rank())];
+      allreduce(world(), view_of<T>(mine, {17, 17}), {.name = "average", .process_set = set});
+      expect_reduced<T>({ReduceOp::average}, of_set, mine.data(), 0, mine.size());
+    }
+  });
+  barrier(world());
+}
+
+TEST_F(Allreduce, DisagreementsAreTheSameErrorOnEveryRank) {
+  std::vector<float> floats(12, 1.0F);
+  std::vector<double> doubles(12, 1.0);
+  const auto right = [&](const std::string& name) {
+    floats.assign(12, 1.0F);
+    allreduce(world(), view(floats.data(), 12), {.name = name, .op = ReduceOp::sum});
+    EXPECT_EQ(floats, std::vector<float>(12, static_cast<float>(size())));
+  };
+  const auto expect = [&](std::vector<std::string> words, auto&& tensor, auto&& options) {
+    expect_disagreement({std::move(words),
+                         [&](const std::string& name, bool odd) {
+                           AllreduceOptions chosen = options(odd);
+                           chosen.name = name;
+                           allreduce(world(), tensor(odd), chosen);
+                         }},
+                        right);
+  };
+  const auto same = [](bool) { return AllreduceOptions{.op = ReduceOp::sum}; };
+  const auto twelve = [&](bool) { return view(floats.data(), 12); };
+  expect(
+      {"type", "float32 [12]", "float64 [12]"},
+      [&](bool odd) { return odd ? view(doubles.data(), 12) : view(floats.data(), 12); }, same);
+  expect(
+      {"shape", "[12]", "[11]"}, [&](bool odd) { return view(floats.data(), odd ? 11 : 12); },
+      same);
+  expect(
+      {"number of dimensions", "[3, 4]", "[12]"},
+      [&](bool odd) {
+        return view(floats.data(), odd ? Shape{3, 4} : Shape{12});
+      },
+      same);
+  expect(
+      {"shape", "[3, 4]", "[4, 3]"},
+      [&](bool odd) {
+        return view(floats.data(), odd ? Shape{3, 4} : Shape{4, 3});
+      },
+      same);
+  expect({"reduction", "sum", "max"}, twelve,
+         [](bool odd) { return AllreduceOptions{.op = odd ? ReduceOp::max : ReduceOp::sum}; });
+  expect({"prescale", "prescale 0.5"}, twelve, [](bool odd) {
+    return AllreduceOptions{.op = ReduceOp::sum, .prescale = odd ? 0.5 : 1.0};
+  });
+  expect({"postscale", "postscale 0.1", "postscale 0.10000000000000002"}, twelve, [](bool odd) {
+    return AllreduceOptions{.op = ReduceOp::sum, .postscale = odd ? std::nextafter(0.1, 1.0) : 0.1};
+  });
+}
+
+TEST_F(Allreduce, AMismatchAmongManyInFlightFailsAlone) {
+  if (size() == 1) return;
+  for (int round = 0; round < 3; ++round) {
+    constexpr std::size_t kTensors = 12;
+    std::vector<std::vector<float>> values(kTensors, std::vector<float>(100, 1.0F));
+    std::vector<Handle> handles(kTensors);
+    std::vector<std::size_t> order(kTensors);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::shuffle(order.begin(), order.end(), own_random());
+    for (const std::size_t t : order) {
+      const std::int64_t count = t == 5 && rank() == 0 ? 99 : 100;
+      handles[t] = allreduce_async(world(), view(values[t].data(), count),
+                                   {.name = "t" + std::to_string(t), .op = ReduceOp::sum});
+    }
+    expect_same_text(expect_error(ErrorCode::mismatch, [&] { handles[5].wait(); }));
+    for (std::size_t t = 0; t < kTensors; ++t) {
+      if (t == 5) continue;
+      handles[t].wait();
+      EXPECT_EQ(values[t], std::vector<float>(100, static_cast<float>(size())));
+    }
+  }
+}
+
+TEST_F(Allreduce, WhatCanNeverBeRightIsRefusedAtOnce) {
+  std::vector<std::int32_t> ints(17, 1);
+  std::vector<float> floats(17, 1.0F);
+  const auto refused = [&](const TensorView& tensor, AllreduceOptions options) {
+    options.name = "x";
+    expect_error(ErrorCode::invalid_argument, [&] { allreduce(world(), tensor, options); });
+  };
+  const double infinity = std::numeric_limits<double>::infinity();
+  refused(view(ints.data(), 17), {.op = ReduceOp::average});
+  refused(view(ints.data(), 17), {.op = ReduceOp::sum, .prescale = 2.0});
+  refused(view(ints.data(), 17), {.op = ReduceOp::sum, .postscale = 2.0});
+  refused(view(ints.data(), 17), {.op = ReduceOp::adasum});
+  refused(view(floats.data(), 17), {.prescale = infinity});
+  refused(view(floats.data(), 17), {.postscale = std::nan("")});
+  refused(view(floats.data(), Shape{-1}), {});
+  refused(view(floats.data(), Shape{std::int64_t{1} << 62, 17}), {});
+  refused(view(static_cast<float*>(nullptr), 17), {});
+  refused({floats.data(), DataType::float32, {17}, {DeviceKind::cuda, 7}}, {});
+  expect_error(ErrorCode::invalid_argument, [&] {
+    allreduce(world(), view(floats.data(), 17), {.name = std::string(1025, 'n')});
+  });
+  allreduce(world(), view(ints.data(), 17), {.name = "x", .op = ReduceOp::sum});
+  EXPECT_EQ(ints, std::vector<std::int32_t>(17, size()));
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,87 @@
+#include <mpi.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/conformance/conformance.h"
+
+namespace hora::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;  // one for all processes of a host
+
+std::int64_t time_now() {
+  return Clock::now().time_since_epoch().count();
+}
+
+class Barrier : public Conformance {
+ protected:
+  /// The last of `set` comes late; nobody leaves before.
+  void expect_waits(ProcessSet set) {
+    for (const int late : ranks_of(context(), set)) {
+      if (rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      std::int64_t last_came = time_now();
+      barrier(world(), {.name = "b", .process_set = set});
+      const std::int64_t left = time_now();
+      allreduce(world(), view(&last_came, 1),
+                {.name = "came", .op = ReduceOp::max, .process_set = set});
+      EXPECT_GE(left, last_came);
+    }
+  }
+};
+
+TEST_F(Barrier, NobodyLeavesTheWorldsBeforeTheLastOneComes) {
+  for (int round = 0; round < 3; ++round) expect_waits(0);
+}
+
+TEST_F(Barrier, OfASetWaitsInside) {
+  expect_waits(add_even_and_odd());
+  barrier(world());
+}
+
+/// Those outside stand still in MPI until the ones inside have passed.
+TEST_F(Barrier, OfASetDoesNotWaitOutside) {
+  const ProcessSet first_half = [&] {
+    std::vector<int> ranks;
+    for (int r = 0; r < (size() + 1) / 2; ++r) ranks.push_back(r);
+    return add_process_set(world(), ranks);
+  }();
+  if (rank_in(context(), first_half) >= 0) {
+    for (int round = 0; round < 3; ++round) barrier(world(), {.process_set = first_half});
+  }
+  EXPECT_EQ(MPI_Barrier(MPI_COMM_WORLD), MPI_SUCCESS);
+}
+
+TEST_F(Barrier, DoesNotDisturbWhatIsInFlight) {
+  const ProcessSet set = add_even_and_odd();
+  for (int round = 0; round < 10; ++round) {
+    std::vector<std::int32_t> a(5000, 1), b(17, rank());
+    Handle first =
+        allreduce_async(world(), view(a.data(), 5000), {.name = "a", .op = ReduceOp::sum});
+    Handle of_set = barrier_async(world(), {.name = "b", .process_set = set});
+    if (rank() % 2 == 0) barrier(world(), {.name = "world"});
+    Handle second =
+        allreduce_async(world(), view(b.data(), 17), {.name = "c", .op = ReduceOp::max});
+    if (rank() % 2 == 1) barrier(world(), {.name = "world"});
+    of_set.wait();
+    second.wait();
+    first.wait();
+    EXPECT_EQ(a, std::vector<std::int32_t>(5000, size()));
+    EXPECT_EQ(b, std::vector<std::int32_t>(17, size() - 1));
+  }
+}
+
+TEST_F(Barrier, AsyncIsReadyOnlyWhenTheLastOneHasCome) {
+  Handle handle;
+  if (rank() != 0) handle = barrier_async(world(), {.name = "b"});
+  EXPECT_EQ(MPI_Barrier(MPI_COMM_WORLD), MPI_SUCCESS);
+  if (rank() != 0) {
+    EXPECT_FALSE(handle.ready()) << "rank 0 has not come";
+  }
+  EXPECT_EQ(MPI_Barrier(MPI_COMM_WORLD), MPI_SUCCESS);
+  if (rank() == 0) handle = barrier_async(world(), {.name = "b"});
+  handle.wait();
+}
+
+}  // namespace
+}  // namespace hora::test

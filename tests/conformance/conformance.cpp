@@ -1,0 +1,105 @@
+#include "tests/conformance/conformance.h"
+
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+#include "tests/support/seed.h"
+
+namespace hora::test {
+namespace {
+
+/// Salts of values are below.
+constexpr std::uint64_t kOwnSalt = 1'000'000'000;
+
+std::chrono::microseconds longest_pause() {
+  const char* text = std::getenv("TEST_LONGEST_PAUSE");
+  return std::chrono::microseconds(text == nullptr ? 0 : std::stol(text));
+}
+
+}  // namespace
+
+Conformance::Conformance()
+    : context_(init()),
+      rank_(context_.rank()),
+      size_(context_.size()),
+      own_random_(generator_of(rank_, kOwnSalt)),
+      longest_pause_(longest_pause()) {}
+
+std::mt19937_64 Conformance::generator_of(int rank, std::uint64_t salt) {
+  return generator(salt * 1000 + static_cast<std::uint64_t>(rank));
+}
+
+const Context& Conformance::world() {
+  if (longest_pause_.count() > 0) {
+    const auto longest = static_cast<std::uint64_t>(longest_pause_.count());
+    std::this_thread::sleep_for(std::chrono::microseconds(own_random_() % (longest + 1)));
+  }
+  return context_;
+}
+
+ProcessSet Conformance::add_even_and_odd() {
+  ProcessSet mine = 0;
+  for (int first = 0; first < std::min(2, size()); ++first) {
+    std::vector<int> ranks;
+    for (int r = first; r < size(); r += 2) ranks.push_back(r);
+    const ProcessSet set = add_process_set(world(), ranks);
+    if (rank() % 2 == first) mine = set;
+  }
+  return mine;
+}
+
+void Conformance::expect_same_text(const std::string& text) {
+  std::vector<std::uint8_t> bytes(text.begin(), text.end());
+  const Result all = allgather(world(), view(bytes.data(), static_cast<std::int64_t>(bytes.size())),
+                               {.name = "same text"});
+  std::string_view left(reinterpret_cast<const char*>(all.data()),
+                        static_cast<std::size_t>(all.shape().front()));
+  for (int r = 0; r < size(); ++r) {
+    const auto length = static_cast<std::size_t>(all.rows()[static_cast<std::size_t>(r)]);
+    EXPECT_EQ(left.substr(0, length), text) << "on rank " << r;
+    left.remove_prefix(length);
+  }
+}
+
+void Conformance::expect_mismatch(const Disagreement& about, const std::string& name,
+                                  int odd_rank) {
+  const std::string text =
+      expect_error(ErrorCode::mismatch, [&] { about.submit(name, rank() == odd_rank); });
+  for (const std::string& word : about.words) {
+    EXPECT_NE(text.find(word), std::string::npos) << "no '" << word << "' in: " << text;
+  }
+  EXPECT_NE(text.find("\"" + name + "\""), std::string::npos) << text;
+  if (size() > 2) {  // of two, either is the odd one
+    EXPECT_NE(text.find("rank " + std::to_string(odd_rank) + ": "), std::string::npos) << text;
+  }
+  expect_same_text(text);
+}
+
+void Conformance::expect_disagreement(const Disagreement& about,
+                                      const std::function<void(const std::string& name)>& right) {
+  if (size() == 1) return;
+  for (int odd_rank = 0; odd_rank < size(); ++odd_rank) {
+    SCOPED_TRACE("odd rank " + std::to_string(odd_rank));
+    const std::string name = "odd" + std::to_string(odd_rank);
+    expect_mismatch(about, name, odd_rank);  // a name never seen, or known from another case
+    right(name);
+    right(name);  // in the cache now
+    expect_mismatch(about, name, odd_rank);
+    expect_mismatch(about, name, (odd_rank + 1) % size());
+    right(name);
+  }
+}
+
+std::string expect_error(ErrorCode code, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "expected Error(" << name_of(code) << "), but nothing was thrown";
+  return {};
+}
+
+}  // namespace hora::test

@@ -1,0 +1,44 @@
+// Random programs of collectives against a serial model. TEST_PROGRAMS says how many (60 without
+// it); TEST_PROGRAM=<seed> runs that one alone.
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "tests/conformance/differential/runner.h"
+#include "tests/support/seed.h"
+
+namespace hora::test {
+namespace {
+
+std::optional<std::uint64_t> number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr) return std::nullopt;
+  return std::stoull(text);
+}
+
+TEST(Differential, ProgramsDoWhatTheModelSays) {
+  int rank = 0, ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const auto only = number_in("TEST_PROGRAM");
+  const std::uint64_t count = only ? 1 : number_in("TEST_PROGRAMS").value_or(60);
+  auto seeds = generator();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t seed = only.value_or(seeds());
+    const std::string again = "TEST_PROGRAM=" + std::to_string(seed);
+    if (rank == 0) {  // before it runs, for one that never ends
+      std::printf("Program %llu: %s\n", static_cast<unsigned long long>(i), again.c_str());
+      std::fflush(stdout);
+    }
+    const Program program = draw_program(seed, ranks);
+    const std::string wrong = run_program(program, rank);
+    EXPECT_EQ(wrong, "") << "Repeat with " << again;
+  }
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,196 @@
+#include "tests/conformance/differential/program.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+namespace hora::test {
+namespace {
+
+constexpr DataType kTypes[] = {
+    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
+    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
+constexpr int kMostPhases = 6;
+constexpr int kMostOperations = 10;  ///< of a phase
+constexpr std::uint64_t kNames =
+    8;  ///< of a set, for the even phases, and as many for the odd ones
+
+class Drawer {
+ public:
+  Drawer(std::uint64_t seed, int ranks) : random_(seed) {
+    program_.seed = seed;
+    program_.ranks = ranks;
+  }
+
+  Program draw() {
+    draw_settings();
+    draw_sets();
+    program_.phases = 1 + below(kMostPhases);
+    for (int phase = 0; phase < program_.phases; ++phase) draw_phase(phase);
+    return program_;
+  }
+
+ private:
+  int below(int limit) { return static_cast<int>(random_() % static_cast<std::uint64_t>(limit)); }
+  bool one_in(int n) { return below(n) == 0; }
+  template <class Range>
+  auto one_of(const Range& range) {
+    return *(std::begin(range) + below(static_cast<int>(std::size(range))));
+  }
+
+  void draw_settings() {
+    const std::map<std::string, std::vector<std::string>> choices = {
+        {"HORA_CHUNK_SIZE", {"4KiB", "20KiB"}}, {"HORA_FUSION_THRESHOLD", {"0", "1KiB"}},
+        {"HORA_SMALL_MESSAGE", {"0", "100"}},   {"HORA_CROSS_ALGORITHM", {"direct", "ring"}},
+        {"HORA_ID_CAPACITY", {"16"}},           {"HORA_SPIN", {"0us"}}};
+    for (const auto& [variable, values] : choices) {
+      if (one_in(2)) program_.settings.emplace_back(variable, one_of(values));
+    }
+  }
+
+  void draw_sets() {
+    std::vector<int> world(static_cast<std::size_t>(program_.ranks));
+    std::iota(world.begin(), world.end(), 0);
+    program_.sets.push_back(world);
+    for (int left = below(4); left > 0; --left) {
+      std::vector<int> ranks = world;
+      std::erase_if(ranks, [&](int) { return one_in(3); });
+      program_.sets.push_back(ranks.empty() ? world : ranks);
+    }
+    program_.removes_sets = one_in(2);
+  }
+
+  void draw_phase(int phase) {
+    std::set<std::pair<std::size_t, std::string>> used;
+    for (int left = below(kMostOperations + 1); left > 0; --left) {
+      const std::size_t set = one_in(2) ? 0 : random_() % program_.sets.size();
+      const std::string name =
+          (phase % 2 == 0 ? "even" : "odd") + std::to_string(random_() % kNames);
+      if (!used.emplace(set, name).second) continue;
+      Operation operation = usual(set, name);
+      operation.name = name;
+      operation.phase = phase;
+      operation.blocking = one_in(4);
+      if (operation.blocking && one_in(3)) operation.name.clear();
+      operation.values = random_();
+      program_.operations.push_back(std::move(operation));
+    }
+  }
+
+  /// Most uses of a name are alike, so that ranks find it in their caches.
+  Operation usual(std::size_t set, const std::string& name) {
+    const auto key = std::make_pair(set, name);
+    auto found = usual_.find(key);
+    if (found == usual_.end()) found = usual_.emplace(key, draw_operation(set)).first;
+    return one_in(5) ? draw_operation(set) : found->second;
+  }
+
+  Operation draw_operation(std::size_t set) {
+    Operation result;
+    result.set = set;
+    result.kind = one_of(kKinds);
+    result.type = one_of(kTypes);
+    result.root = one_of(program_.sets[set]);
+    for (int dimensions = below(3); dimensions > 0; --dimensions) {
+      result.row.push_back(one_in(20) ? 0 : 1 + below(17));
+    }
+    draw_rows(result);
+    if (is_reduction(result.kind)) draw_reduction(result);
+    return result;
+  }
+
+  std::int64_t some_rows() {
+    if (one_in(6)) return 0;
+    return one_in(10) ? below(500) : below(20);
+  }
+
+  void draw_rows(Operation& operation) {
+    const std::size_t size = program_.sets[operation.set].size();
+    operation.rows.assign(size, {some_rows()});
+    if (operation.kind == Kind::allgather) {
+      for (auto& own : operation.rows) own = {some_rows()};
+    } else if (operation.kind == Kind::alltoall) {
+      for (auto& own : operation.rows) {
+        own.resize(size);
+        std::generate(own.begin(), own.end(), [&] { return some_rows(); });
+      }
+    } else if (operation.kind != Kind::reduce_scatter && one_in(10)) {
+      operation.is_scalar = true;
+      operation.row.clear();
+      operation.rows.assign(size, {1});
+    }
+  }
+
+  void draw_reduction(Operation& operation) {
+    constexpr ReduceOp kOfAll[] = {ReduceOp::sum, ReduceOp::sum, ReduceOp::min, ReduceOp::max,
+                                   ReduceOp::product};
+    operation.op = one_of(kOfAll);
+    if (!is_floating_point(operation.type)) return;
+    if (one_in(3)) operation.op = ReduceOp::average;
+    constexpr double kScales[] = {1.0, 1.0, 0.5, 2.0, -1.0};
+    operation.prescale = one_of(kScales);
+    operation.postscale = one_of(kScales);
+  }
+
+  std::mt19937_64 random_;
+  Program program_;
+  std::map<std::pair<std::size_t, std::string>, Operation> usual_;
+};
+
+}  // namespace
+
+const char* name_of(Kind kind) {
+  constexpr const char* kNamesOfKinds[] = {"allreduce", "broadcast", "barrier",
+                                           "allgather", "alltoall",  "reduce_scatter"};
+  return kNamesOfKinds[static_cast<std::size_t>(kind)];
+}
+
+Shape Operation::shape(std::size_t place) const {
+  if (is_scalar) return {};
+  Shape result = row;
+  const auto& own = rows[place];
+  result.insert(result.begin(), std::accumulate(own.begin(), own.end(), std::int64_t{0}));
+  return result;
+}
+
+int place_in(const std::vector<int>& set, int rank) {
+  const auto found = std::find(set.begin(), set.end(), rank);
+  return found == set.end() ? -1 : static_cast<int>(found - set.begin());
+}
+
+Program draw_program(std::uint64_t seed, int ranks) {
+  return Drawer(seed, ranks).draw();
+}
+
+std::vector<Step> schedule(const Program& program, int rank) {
+  std::seed_seq own{program.seed >> 32U, program.seed & 0xffffffffU,
+                    static_cast<std::uint64_t>(rank)};
+  std::mt19937_64 random(own);
+  std::vector<Step> steps;
+  std::vector<std::size_t> open;
+  for (int phase = 0; phase < program.phases; ++phase) {
+    std::vector<std::size_t> starting, running;
+    for (std::size_t i = 0; i < program.operations.size(); ++i) {
+      const Operation& operation = program.operations[i];
+      if (operation.phase != phase || place_in(program.sets[operation.set], rank) < 0) continue;
+      (operation.blocking ? running : starting).push_back(i);
+    }
+    std::shuffle(starting.begin(), starting.end(), random);
+    for (const std::size_t i : starting) steps.push_back({Step::Action::start, i});
+    for (const std::size_t i : running) steps.push_back({Step::Action::run, i});
+
+    const bool last = phase + 1 == program.phases;
+    open.insert(open.end(), starting.begin(), starting.end());
+    std::shuffle(open.begin(), open.end(), random);
+    std::erase_if(open, [&](std::size_t i) {
+      if (!last && program.operations[i].phase == phase && random() % 3 == 0) return false;
+      steps.push_back({Step::Action::wait, i});
+      return true;
+    });
+  }
+  return steps;
+}
+
+}  // namespace hora::test

@@ -1,0 +1,114 @@
+#include "tests/conformance/differential/program.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "tests/support/seed.h"
+
+namespace hora::test {
+namespace {
+
+class Programs : public testing::TestWithParam<int> {
+ protected:
+  void for_many(const std::function<void(const Program&)>& body) {
+    auto seeds = generator();
+    for (int i = 0; i < 200; ++i) body(draw_program(seeds(), GetParam()));
+  }
+};
+
+TEST_P(Programs, AreTheSameFromTheSameSeed) {
+  for_many([&](const Program& program) {
+    const Program again = draw_program(program.seed, GetParam());
+    ASSERT_EQ(again.operations.size(), program.operations.size());
+    for (std::size_t i = 0; i < program.operations.size(); ++i) {
+      EXPECT_EQ(again.operations[i].values, program.operations[i].values);
+      EXPECT_EQ(again.operations[i].rows, program.operations[i].rows);
+    }
+    EXPECT_EQ(schedule(again, 0), schedule(program, 0));
+  });
+}
+
+TEST_P(Programs, EveryMemberRunsEachOperationOnceFromStartToWait) {
+  for_many([&](const Program& program) {
+    for (int rank = 0; rank < program.ranks; ++rank) {
+      std::set<std::size_t> open, done;
+      std::set<std::pair<std::size_t, std::string>> names;
+      for (const Step& step : schedule(program, rank)) {
+        const Operation& operation = program.operations[step.operation];
+        ASSERT_GE(place_in(program.sets[operation.set], rank), 0);
+        const auto name = std::make_pair(operation.set, operation.name);
+        ASSERT_EQ(operation.blocking, step.action == Step::Action::run);
+        if (step.action != Step::Action::wait) {
+          EXPECT_TRUE(names.insert(name).second) << "in flight already: " << operation.name;
+          EXPECT_TRUE(open.insert(step.operation).second);
+        }
+        if (step.action != Step::Action::start) {
+          EXPECT_EQ(open.erase(step.operation), 1U);
+          EXPECT_TRUE(done.insert(step.operation).second);
+          names.erase(name);
+        }
+      }
+      EXPECT_TRUE(open.empty());
+      const auto mine = std::count_if(
+          program.operations.begin(), program.operations.end(),
+          [&](const Operation& o) { return place_in(program.sets[o.set], rank) >= 0; });
+      EXPECT_EQ(static_cast<std::ptrdiff_t>(done.size()), mine);
+    }
+  });
+}
+
+/// Ranks as state machines; an operation that is waited for needs all its members to have come.
+TEST_P(Programs, NobodyWaitsInACircle) {
+  for_many([&](const Program& program) {
+    std::vector<std::vector<Step>> steps;
+    for (int rank = 0; rank < program.ranks; ++rank) steps.push_back(schedule(program, rank));
+    std::vector<std::size_t> next(steps.size(), 0);
+    std::map<std::size_t, std::set<std::size_t>> came;
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (std::size_t rank = 0; rank < steps.size(); ++rank) {
+        if (next[rank] == steps[rank].size()) continue;
+        const Step& step = steps[rank][next[rank]];
+        if (step.action != Step::Action::wait) came[step.operation].insert(rank);
+        const auto& members = program.sets[program.operations[step.operation].set];
+        if (step.action != Step::Action::start && came[step.operation].size() < members.size()) {
+          continue;
+        }
+        ++next[rank];
+        progress = true;
+      }
+    }
+    for (std::size_t rank = 0; rank < steps.size(); ++rank) {
+      EXPECT_EQ(next[rank], steps[rank].size()) << "rank " << rank << " stands still";
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Programs, testing::Values(1, 2, 3, 4));
+
+TEST(ManyPrograms, HoldWhatTheyAreMeantTo) {
+  std::set<Kind> kinds;
+  std::set<DataType> types;
+  bool overlapping = false, unnamed = false, crossed = false;
+  auto seeds = generator();
+  for (int i = 0; i < 200; ++i) {
+    const Program program = draw_program(seeds(), 4);
+    for (const Operation& operation : program.operations) {
+      kinds.insert(operation.kind);
+      types.insert(operation.type);
+      unnamed |= operation.name.empty();
+    }
+    overlapping |= program.sets.size() > 2 && program.sets[1] != program.sets[2];
+    crossed |= schedule(program, 0) != schedule(program, 1);
+  }
+  EXPECT_EQ(kinds.size(), std::size(kKinds));
+  EXPECT_EQ(types.size(), 10U);
+  EXPECT_TRUE(overlapping && unnamed && crossed);
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,198 @@
+#include "tests/conformance/differential/runner.h"
+
+#include <hora/hora.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "tests/conformance/differential/model.h"
+
+namespace hora::test {
+namespace {
+
+/// The program's settings in the environment, for init() to read.
+class Environment {
+ public:
+  explicit Environment(const Program& program) : settings_(program.settings) {
+    for (const auto& [variable, value] : settings_) ::setenv(variable.c_str(), value.c_str(), 1);
+  }
+  ~Environment() {
+    for (const auto& [variable, value] : settings_) ::unsetenv(variable.c_str());
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const std::vector<std::pair<std::string, std::string>>& settings_;
+};
+
+bool holds(const TensorView& tensor, const Contents& expected) {
+  const auto* data = static_cast<const std::byte*>(tensor.data);
+  return std::equal(data, data + tensor.bytes(), expected.bytes.begin(), expected.bytes.end());
+}
+
+/// A tensor on memory of its own, or in a Buffer.
+class Tensor {
+ public:
+  Tensor(const Context& world, const Contents& contents, DataType type, bool in_buffer)
+      : shape_(contents.shape), type_(type), bytes_(contents.bytes.size()) {
+    if (in_buffer) {
+      buffer_ = Buffer(world, std::max<std::size_t>(bytes_, 1));
+    } else {
+      own_.resize(bytes_);
+    }
+    if (bytes_ > 0) std::memcpy(data(), contents.bytes.data(), bytes_);
+  }
+  std::byte* data() { return buffer_.data() ? buffer_.data() : own_.data(); }
+  TensorView view() { return {data(), type_, shape_, {}}; }
+
+ private:
+  Shape shape_;
+  DataType type_;
+  std::size_t bytes_;
+  std::vector<std::byte> own_;
+  Buffer buffer_;
+};
+
+class Runner {
+ public:
+  explicit Runner(const Program& program) : program_(program) {
+    for (std::size_t i = 1; i < program_.sets.size(); ++i) {
+      sets_.push_back(add_process_set(world_, program_.sets[i]));
+    }
+  }
+
+  std::string run() {
+    for (const Step& step : schedule(program_, world_.rank())) {
+      if (step.action != Step::Action::wait) start(step.operation);
+      if (step.action != Step::Action::start) finish(step.operation);
+    }
+    if (program_.removes_sets) {
+      for (std::size_t i = 1; i < sets_.size(); ++i) remove_process_set(world_, sets_[i]);
+    }
+    barrier(world_, {.name = "end"});
+    return wrong_;
+  }
+
+ private:
+  struct Open {
+    std::unique_ptr<Tensor> tensor;
+    std::variant<Handle, ResultHandle> handle;  ///< after the tensor: it ends first
+    std::optional<Result> result;               ///< of one that blocked
+  };
+
+  void start(std::size_t index) {
+    const Operation& o = program_.operations[index];
+    Open& open = open_[index];
+    open.tensor =
+        std::make_unique<Tensor>(world_, input_of(program_, o, world_.rank()), o.type,
+                                 (o.values + static_cast<std::uint64_t>(world_.rank())) % 3 == 0);
+    const ProcessSet set = sets_[o.set];
+    const TensorView tensor = open.tensor->view();
+    switch (o.kind) {
+      case Kind::allreduce: {
+        const AllreduceOptions options{o.name, o.op, set, o.prescale, o.postscale};
+        if (o.blocking) return allreduce(world_, tensor, options);
+        open.handle = allreduce_async(world_, tensor, options);
+        return;
+      }
+      case Kind::broadcast: {
+        const BroadcastOptions options{o.name, o.root, set};
+        if (o.blocking) return broadcast(world_, tensor, options);
+        open.handle = broadcast_async(world_, tensor, options);
+        return;
+      }
+      case Kind::barrier:
+        if (o.blocking) return barrier(world_, {o.name, set});
+        open.handle = barrier_async(world_, {o.name, set});
+        return;
+      case Kind::allgather:
+        return start_exchange(open, o.blocking, allgather, allgather_async, tensor,
+                              AllgatherOptions{o.name, set});
+      case Kind::alltoall:
+        return start_exchange(open, o.blocking, alltoall, alltoall_async, tensor,
+                              AlltoallOptions{o.name, splits(o), set});
+      case Kind::reduce_scatter:
+        return start_exchange(open, o.blocking, reduce_scatter, reduce_scatter_async, tensor,
+                              ReduceScatterOptions{o.name, o.op, set, o.prescale, o.postscale});
+    }
+  }
+
+  std::vector<std::int64_t> splits(const Operation& operation) const {
+    const int place = place_in(program_.sets[operation.set], world_.rank());
+    return operation.rows[static_cast<std::size_t>(place)];
+  }
+
+  template <class Options>
+  void start_exchange(Open& open, bool blocking,
+                      Result (*wait_for)(const Context&, const TensorView&, const Options&),
+                      ResultHandle (*begin)(const Context&, const TensorView&, const Options&),
+                      const TensorView& tensor, const Options& options) {
+    if (blocking) {
+      open.result = wait_for(world_, tensor, options);
+    } else {
+      open.handle = begin(world_, tensor, options);
+    }
+  }
+
+  void finish(std::size_t index) {
+    const Operation& operation = program_.operations[index];
+    Open open = std::move(open_.extract(index).mapped());
+    if (auto* handle = std::get_if<Handle>(&open.handle); handle && handle->valid()) {
+      handle->wait();
+    } else if (auto* of_result = std::get_if<ResultHandle>(&open.handle)) {
+      open.result = of_result->wait();
+    }
+    const Contents expected = expected_of(program_, operation, world_.rank());
+    if (!open.result) {
+      if (!holds(open.tensor->view(), expected)) note(index, "differs");
+      return;
+    }
+    const Result& result = *open.result;
+    if (result.type() != operation.type) note(index, "has another type");
+    if (result.shape() != expected.shape) note(index, "has another shape");
+    if (result.rows() != expected.rows) note(index, "has other rows");
+    if (!holds(result.view(), expected)) note(index, "differs");
+    if (!holds(open.tensor->view(), input_of(program_, operation, world_.rank()))) {
+      note(index, "has overwritten its input");
+    }
+  }
+
+  void note(std::size_t index, const std::string& what) {
+    const Operation& operation = program_.operations[index];
+    wrong_ += "operation " + std::to_string(index) + ", " + name_of(operation.kind) + " \"" +
+              operation.name + "\" " + std::string(hora::name_of(operation.op)) + " of " +
+              std::string(hora::name_of(operation.type)) + " on set " +
+              std::to_string(operation.set) + ", " + what + "\n";
+  }
+
+  const Program& program_;
+  Context world_ = init();
+  std::vector<ProcessSet> sets_ = {0};  ///< by index in Program::sets
+  std::map<std::size_t, Open> open_;
+  std::string wrong_;
+};
+
+}  // namespace
+
+std::string run_program(const Program& program, int rank) {
+  const Environment environment(program);
+  Runner runner(program);
+  try {
+    return runner.run();
+  } catch (const Error& error) {
+    // Said at once: the runner's end may wait for others for ever.
+    std::cerr << "rank " << rank << ", TEST_PROGRAM=" << program.seed << ": " << error.what()
+              << std::endl;
+    return error.what();
+  }
+}
+
+}  // namespace hora::test

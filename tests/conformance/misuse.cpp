@@ -1,0 +1,150 @@
+// Errors that are alike in all families.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "tests/conformance/conformance.h"
+#include "tests/conformance/family.h"
+
+namespace hora::test {
+namespace {
+
+class Misuse : public Conformance, public testing::WithParamInterface<Family> {
+ protected:
+  /// Waited for.
+  void run(const std::string& name, ProcessSet set = 0) { GetParam().run(world(), name, set); }
+  /// On memory that lives as long as the case.
+  AnyHandle start(const std::string& name, ProcessSet set = 0) {
+    return GetParam().start(world(), *memory_.emplace_back(new_memory()), name, set);
+  }
+  /// Both ways to submit throw at once.
+  std::string expect_refused(ErrorCode code, const std::string& name, ProcessSet set = 0) {
+    expect_error(code, [&] { run(name, set); });
+    return expect_error(code, [&] { (void)start(name, set); });
+  }
+
+ private:
+  static std::unique_ptr<std::vector<float>> new_memory() {
+    return std::make_unique<std::vector<float>>(12, 1.0F);
+  }
+  std::vector<std::unique_ptr<std::vector<float>>> memory_;
+};
+
+TEST_P(Misuse, ADuplicateNameInFlightIsThrownWhereItIsSubmitted) {
+  for (int round = 0; round < 2; ++round) {  // new name, known name
+    AnyHandle first = start("twice");
+    const std::string text = expect_refused(ErrorCode::duplicate_name, "twice");
+    EXPECT_NE(text.find("\"twice\""), std::string::npos) << text;
+    for (const Family& other : families()) {
+      expect_error(ErrorCode::duplicate_name, [&] { other.run(world(), "twice", 0); });
+    }
+    run("another");
+    wait(first);
+    run("twice");
+  }
+}
+
+TEST_P(Misuse, OneNameMayBeInFlightOnTwoSets) {
+  const ProcessSet set = add_even_and_odd();
+  AnyHandle of_world = start("x");
+  AnyHandle of_set = start("x", set);
+  expect_refused(ErrorCode::duplicate_name, "x");
+  expect_refused(ErrorCode::duplicate_name, "x", set);
+  wait(of_set);
+  run("x", set);
+  wait(of_world);
+  barrier(world());
+}
+
+TEST_P(Misuse, AnUnknownProcessSetIsRefused) {
+  expect_refused(ErrorCode::invalid_argument, "x", 7);
+  run("x");
+}
+
+TEST_P(Misuse, OnlyMembersMaySubmit) {
+  const ProcessSet first_alone = add_process_set(world(), {0});
+  if (rank() == 0) {
+    run("x", first_alone);
+  } else {
+    expect_refused(ErrorCode::invalid_argument, "x", first_alone);
+  }
+  run("x");
+}
+
+TEST_P(Misuse, ARemovedProcessSetIsRefused) {
+  const ProcessSet set = add_even_and_odd();
+  run("x", set);
+  for (ProcessSet each = 1; each <= static_cast<ProcessSet>(std::min(2, size())); ++each) {
+    remove_process_set(world(), each);
+  }
+  expect_refused(ErrorCode::invalid_argument, "x", set);
+  run("x");
+}
+
+TEST_P(Misuse, AHandleIsWaitedForOnce) {
+  AnyHandle handle = start("x");
+  wait(handle);
+  std::visit([](const auto& one) { EXPECT_FALSE(one.valid()); }, handle);
+  std::visit([](const auto& one) { EXPECT_TRUE(one.ready()); }, handle);
+  expect_error(ErrorCode::invalid_use, [&] { wait(handle); });
+  AnyHandle moved_from = start("x");
+  AnyHandle moved_to = std::move(moved_from);
+  expect_error(ErrorCode::invalid_use, [&] { wait(moved_from); });
+  wait(moved_to);
+  run("x");
+}
+
+TEST_P(Misuse, ADroppedHandleHasWaited) {
+  { const AnyHandle dropped = start("x"); }
+  run("x");
+}
+
+TEST_P(Misuse, DifferingOperationsAreTheSameErrorOnEveryRank) {
+  for (const Family& other : families()) {
+    if (other.name <= GetParam().name) continue;  // each pair once
+    SCOPED_TRACE("against " + other.name);
+    expect_disagreement(
+        {{"operation", GetParam().name, other.name},
+         [&](const std::string& name, bool odd) { odd ? other.run(world(), name, 0) : run(name); }},
+        [&](const std::string& name) { run(name); });
+  }
+}
+
+TEST_P(Misuse, CallsAfterShutdownAreRefused) {
+  run("x");
+  context().shutdown();
+  EXPECT_TRUE(context().is_shut_down());
+  const std::string text = expect_refused(ErrorCode::shut_down, "x");
+  EXPECT_NE(text.find("shutdown"), std::string::npos) << text;
+  context().shutdown();  // again: nothing
+}
+
+TEST_P(Misuse, WhatAPeerNeverSubmitsBeforeItsShutdownFails) {
+  if (size() == 1) return;
+  run("known");
+  if (rank() == size() - 1) {
+    context().shutdown();
+    return;
+  }
+  for (const char* name : {"never", "known"}) {
+    AnyHandle handle;
+    // The peer's departure may be known already when the second is submitted.
+    const std::string text = expect_error(ErrorCode::shut_down, [&] {
+      handle = start(name);
+      wait(handle);
+    });
+    EXPECT_NE(text.find("rank " + std::to_string(size() - 1)), std::string::npos) << text;
+  }
+}
+
+TEST_P(Misuse, ShutdownWaitsForWhatIsInFlight) {
+  AnyHandle handle = start("x");
+  context().shutdown();
+  wait(handle);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfEvery, Misuse, testing::ValuesIn(families()),
+                         [](const auto& family) { return family.param.name; });
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <memory>
+#include <thread>
+
+#include "tests/conformance/conformance.h"
+#include "tests/conformance/family.h"
+
+namespace hora::test {
+namespace {
+
+class ProcessSets : public Conformance {
+ protected:
+  bool in(ProcessSet set) { return rank_in(context(), set) >= 0; }
+
+  /// Every set of ranks but the empty one, as bits.
+  std::vector<ProcessSet> add_all_subsets() {
+    std::vector<ProcessSet> sets;
+    for (int bits = 1; bits < 1 << size(); ++bits) {
+      std::vector<int> ranks;
+      for (int r = 0; r < size(); ++r) {
+        if ((bits >> r) % 2 == 1) ranks.push_back(r);
+      }
+      sets.push_back(add_process_set(world(), ranks));
+    }
+    return sets;
+  }
+};
+
+TEST_F(ProcessSets, KnowTheirRanks) {
+  std::vector<int> descending;
+  for (int r = size() - 1; r >= 0; r -= 2) descending.push_back(r);
+  const ProcessSet set = add_process_set(world(), descending);
+  std::vector<int> ascending = descending;
+  std::reverse(ascending.begin(), ascending.end());
+  EXPECT_EQ(ranks_of(context(), set), ascending);
+  EXPECT_EQ(size_of(context(), set), static_cast<int>(ascending.size()));
+  const auto me = std::find(ascending.begin(), ascending.end(), rank());
+  EXPECT_EQ(rank_in(context(), set),
+            me == ascending.end() ? -1 : static_cast<int>(me - ascending.begin()));
+  EXPECT_EQ(size_of(context(), 0), size());
+  EXPECT_EQ(rank_in(context(), 0), rank());
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { (void)ranks_of(context(), 9); }, [&] { (void)size_of(context(), 9); },
+           [&] { (void)rank_in(context(), 9); }}) {
+    expect_error(ErrorCode::invalid_argument, call);
+  }
+}
+
+TEST_F(ProcessSets, EverySubsetRunsEveryCollective) {
+  for (const ProcessSet set : add_all_subsets()) {
+    if (!in(set)) continue;
+    for (int round = 0; round < 2; ++round) {  // new name, known name
+      for (const Family& family : families()) family.run(world(), family.name, set);
+    }
+  }
+  barrier(world());
+}
+
+/// All in flight at once, submitted and waited for in orders of each rank's own.
+TEST_F(ProcessSets, OverlappingOnesAreInUseAtOnce) {
+  auto sets = add_all_subsets();
+  sets.push_back(0);
+  std::erase_if(sets, [&](ProcessSet set) { return !in(set); });
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::unique_ptr<std::vector<std::int32_t>>> values;
+    std::vector<std::pair<ProcessSet, Handle>> handles;
+    std::shuffle(sets.begin(), sets.end(), own_random());
+    for (const ProcessSet set : sets) {
+      values.push_back(std::make_unique<std::vector<std::int32_t>>(100, 1));
+      handles.emplace_back(set, allreduce_async(world(), view(values.back()->data(), 100),
+                                                {.op = ReduceOp::sum, .process_set = set}));
+    }
+    for (std::size_t i = sets.size(); i-- > 0;) {
+      handles[i].second.wait();
+      EXPECT_EQ(*values[i], std::vector<std::int32_t>(100, size_of(context(), handles[i].first)));
+    }
+  }
+  barrier(world());
+}
+
+TEST_F(ProcessSets, EachThreadMayUseOneOfItsOwn) {
+  auto sets = add_all_subsets();
+  sets.push_back(0);
+  std::vector<std::jthread> threads;
+  for (const ProcessSet set : sets) {
+    if (!in(set)) continue;
+    threads.emplace_back([this, set] {
+      for (int round = 0; round < 5; ++round) {
+        for (const Family& family : families()) family.run(context(), family.name, set);
+      }
+    });
+  }
+  threads.clear();
+  barrier(world());
+}
+
+TEST_F(ProcessSets, AMismatchInOneLeavesTheOthersAlone) {
+  const ProcessSet set = add_even_and_odd();
+  const auto members = ranks_of(context(), set);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<float> values(20, 1.0F), of_world(20, 1.0F);
+    Handle fine =
+        allreduce_async(world(), view(of_world.data(), 20), {.name = "x", .op = ReduceOp::sum});
+    const bool odd = rank() == members.back();
+    const auto submit = [&] {
+      allreduce(world(), view(values.data(), odd ? 19 : 20),
+                {.name = "x", .op = ReduceOp::sum, .process_set = set});
+    };
+    if (members.size() > 1) {
+      const std::string text = expect_error(ErrorCode::mismatch, submit);
+      EXPECT_NE(text.find("rank " + std::to_string(members.back())), std::string::npos) << text;
+    } else {
+      submit();
+    }
+    fine.wait();
+    EXPECT_EQ(of_world, std::vector<float>(20, static_cast<float>(size())));
+    for (const Family& family : families()) family.run(world(), "x", set);
+    barrier(world());
+  }
+}
+
+TEST_F(ProcessSets, ListsThatCanNeverBeRightAreRefusedAtOnce) {
+  for (const std::vector<int>& ranks :
+       {std::vector<int>{}, {0, 0}, {-1}, {size()}, {0, size() + 5}}) {
+    expect_error(ErrorCode::invalid_argument, [&] { (void)add_process_set(world(), ranks); });
+  }
+  families().front().run(world(), "x", add_process_set(world(), ranks_of(context(), 0)));
+}
+
+TEST_F(ProcessSets, DifferentListsAreTheSameErrorOnEveryRank) {
+  if (size() == 1) return;
+  for (int odd = 0; odd < size(); ++odd) {
+    const std::vector<int> ranks = rank() == odd ? std::vector<int>{0} : std::vector<int>{0, 1};
+    const std::string text =
+        expect_error(ErrorCode::mismatch, [&] { (void)add_process_set(world(), ranks); });
+    EXPECT_NE(text.find("[0, 1]"), std::string::npos) << text;
+    expect_same_text(text);
+  }
+  const ProcessSet set = add_process_set(world(), {0, 1});
+  if (in(set)) families().front().run(world(), "x", set);
+  barrier(world());
+}
+
+TEST_F(ProcessSets, ComeAndGoManyTimes) {
+  ProcessSet before = 0;
+  for (int round = 0; round < 20; ++round) {
+    const ProcessSet set = add_process_set(world(), {round % size()});
+    EXPECT_GT(set, before) << "a number is used once";
+    before = set;
+    if (in(set)) families()[static_cast<std::size_t>(round) % 6].run(world(), "x", set);
+    remove_process_set(world(), set);
+    expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), set); });
+  }
+  expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), 0); });
+  expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), 99); });
+}
+
+TEST_F(ProcessSets, OneInUseIsNotRemoved) {
+  const ProcessSet all = add_process_set(world(), ranks_of(context(), 0));
+  float value = 1.0F;
+  Handle handle = allreduce_async(world(), view(&value, 1), {.name = "x", .process_set = all});
+  expect_error(ErrorCode::invalid_use, [&] { remove_process_set(world(), all); });
+  handle.wait();
+  remove_process_set(world(), all);
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,184 @@
+#include "core/trace/trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/error.h>
+
+#include <fstream>
+
+#include "core/trace/tracer.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/timeline.h"
+
+namespace hora {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Timeline;
+using testing::HasSubstr;
+
+const TraceIdentity kIdentity{.rank = 0, .size = 1, .node = 0, .host = "h"};
+
+TEST(Trace, OffNothingIsRecorded) {
+  Trace trace;
+  bool called = false;
+  Tracer(&trace).record([&](Recording&) { called = true; });
+  Tracer().record([&](Recording&) { called = true; });
+  trace.record([&](Recording&) { called = true; });
+  EXPECT_FALSE(called);
+  trace.stop();  // nothing to stop
+}
+
+TEST(Trace, WritesFromStartToStopAndAgain) {
+  const test::TemporaryFolder folder;
+  Trace trace;
+  const Tracer tracer(&trace);
+  tracer.marked("a", "before");
+  trace.start(folder.file("1"), kIdentity);
+  EXPECT_TRUE(trace.on());
+  tracer.marked("a", "first");
+  trace.stop();
+  EXPECT_FALSE(trace.on());
+  tracer.marked("a", "between");
+  trace.start(folder.file("2"), kIdentity);
+  tracer.marked("b", "second");
+  trace.stop();
+  const Timeline first(folder.file("1"));
+  const Timeline second(folder.file("2"));
+  EXPECT_EQ(first.marks("").size(), 1u);
+  EXPECT_EQ(first.marks("a", "first").size(), 1u);
+  EXPECT_EQ(second.marks("").size(), 1u);
+  EXPECT_EQ(second.marks("b", "second").size(), 1u);
+  trace.start(folder.file("1"), kIdentity);
+  trace.stop();
+  EXPECT_TRUE(Timeline(folder.file("1")).marks("").empty()) << "the file is replaced";
+}
+
+TEST(Trace, IsStartedOnceAtATime) {
+  const test::TemporaryFolder folder;
+  Trace trace;
+  trace.start(folder.file("1"), kIdentity);
+  try {
+    trace.start(folder.file("2"), kIdentity);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_use);
+    EXPECT_THAT(error.what(), HasSubstr(folder.file("1")));
+  }
+  trace.stop();
+  EXPECT_FALSE(std::filesystem::exists(folder.file("2")));
+}
+
+TEST(Trace, StaysOffWhereTheFileCannotBeWritten) {
+  const test::TemporaryFolder folder;
+  Trace trace;
+  EXPECT_THROW(trace.start(folder.file("no/file"), kIdentity), Error);
+  EXPECT_FALSE(trace.on());
+  trace.start(folder.file("file"), kIdentity);
+  trace.stop();
+}
+
+TEST(Trace, ItsEndCompletesTheFile) {
+  const test::TemporaryFolder folder;
+  {
+    Trace trace;
+    trace.start(folder.file("1"), kIdentity);
+    Tracer(&trace).marked("a", "x");
+  }
+  EXPECT_EQ(Timeline(folder.file("1")).marks("a").size(), 1u);
+}
+
+TEST(Trace, WhatDoesNotFitIsDroppedAndTheFileSaysSo) {
+  const test::TemporaryFolder folder;
+  Trace trace({.events = 64});
+  trace.start(folder.file("1"), kIdentity);
+  // Under one lock: the writer cannot make room.
+  trace.record([](Recording& recording) {
+    for (int i = 0; i < 200; ++i) recording.marked({"a"}, "x", trace_now());
+  });
+  trace.stop();
+  const Timeline timeline(folder.file("1"));
+  EXPECT_EQ(timeline.marks("a", "x").size(), 64u);
+  EXPECT_EQ(timeline.dropped(), 200u - 64u);
+  EXPECT_EQ(timeline.marks("", "events dropped").size(), 1u);
+}
+
+std::string content(const std::string& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+TEST(Trace, ACrashLeavesWhatIsOlderThanTheInterval) {
+  const test::TemporaryFolder folder;
+  Trace trace({.write_interval = 1ms});
+  trace.start(folder.file("1"), kIdentity);
+  Tracer(&trace).marked("a", "x");
+  std::string text;
+  while (text.find("\"x\"") == text.npos) text = content(folder.file("1"));
+  EXPECT_TRUE(nlohmann::json::accept(text + "]"));
+}
+
+TEST(Trace, ThreadsRecordWhileItIsStartedAndStopped) {
+  const test::TemporaryFolder folder;
+  Trace trace({.write_interval = 1ms});
+  std::atomic<bool> ending{false};
+  std::vector<std::jthread> threads;
+  for (const char* name : {"a", "b"}) {
+    threads.emplace_back([&, name] {
+      while (!ending) {
+        Tracer(&trace).marked(name, "x");
+        std::this_thread::sleep_for(10us);  // so that files stay short
+      }
+    });
+  }
+  for (int round = 0; round < 20; ++round) {
+    trace.start(folder.file("1"), kIdentity);
+    Tracer(&trace).marked("main", "x");
+    trace.stop();
+    const Timeline timeline(folder.file("1"));
+    EXPECT_EQ(timeline.marks("main").size(), 1u);
+  }
+  ending = true;
+}
+
+class LateSource final : public TraceSource {
+ public:
+  explicit LateSource(Trace& trace, int polls) : trace_(trace), polls_(polls) {
+    trace_.attach(*this);
+  }
+  ~LateSource() override { trace_.detach(*this); }
+  bool collect() override {
+    if (polls_ > 0 && --polls_ == 0) {
+      trace_.record([](Recording& recording) {
+        recording.device({"GPU", "late", {0}, 0}, kNoRow, 1ns, 2ns);
+      });
+    }
+    return polls_ > 0;
+  }
+  std::uint64_t drop() noexcept override { return static_cast<std::uint64_t>(polls_); }
+
+ private:
+  Trace& trace_;
+  int polls_;
+};
+
+TEST(Trace, StopWaitsForSources) {
+  const test::TemporaryFolder folder;
+  Trace trace;
+  const LateSource source(trace, 5);
+  trace.start(folder.file("1"), kIdentity);
+  trace.stop();
+  EXPECT_EQ(Timeline(folder.file("1")).spans("GPU", "late").size(), 1u);
+}
+
+TEST(Trace, StopDoesNotWaitForEver) {
+  const test::TemporaryFolder folder;
+  Trace trace({.source_limit = 3ms});
+  const LateSource source(trace, 1'000'000'000);
+  trace.start(folder.file("1"), kIdentity);
+  trace.stop();
+  EXPECT_GT(Timeline(folder.file("1")).dropped(), 0u);
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,165 @@
+// Allgather, alltoall and reduce-scatter, and all reductions, on a GPU's memory against the same on
+// the CPU.
+#include <gtest/gtest.h>
+#include <hora/hora.h>
+
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include "tests/gpu/collectives/device_array.h"
+#include "tests/gpu/collectives/values.h"
+#include "tests/gpu/require_gpu.h"
+
+namespace hora::test {
+namespace {
+
+using enum DataType;
+constexpr std::array kTypes = {float16, bfloat16, float32, float64, int32,
+                               int64,   uint8,    int8,    boolean};
+constexpr std::array kOps = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
+constexpr std::int64_t kColumns = 1001;
+
+class GpuExchanges : public GpuTest {};
+
+/// Values of a tensor of rows, on the GPU and on the host.
+struct Rows {
+  Rows(const Context& world, DataType t, std::int64_t count, std::uint64_t salt)
+      : type(t),
+        rows(count),
+        host(random_values(t, count * kColumns,
+                           salt * 1000 + static_cast<std::uint64_t>(world.rank()))),
+        array(t, host) {
+    host.push_back(std::byte{0});  // a vector without elements may have no address
+  }
+  TensorView on_gpu(const Context& world) const {
+    return {array.data(), type, {rows, kColumns}, world.device(), nullptr};
+  }
+  TensorView on_host() { return {host.data(), type, {rows, kColumns}, {}, nullptr}; }
+
+  DataType type;
+  std::int64_t rows;
+  Bytes host;
+  DeviceArray array;
+};
+
+void expect_same(const Context& world, const Result& gpu, const Result& cpu, bool exact,
+                 const std::string& what) {
+  ASSERT_EQ(gpu.shape(), cpu.shape()) << what;
+  EXPECT_EQ(gpu.rows(), cpu.rows()) << what;
+  EXPECT_EQ(gpu.view().device, world.device()) << what;
+  const std::size_t bytes = cpu.view().bytes();
+  const Bytes result = to_host(gpu.data(), bytes, static_cast<cudaStream_t>(gpu.view().stream));
+  const Bytes expected(cpu.data(), cpu.data() + bytes);
+  if (exact || !is_floating_point(cpu.type())) {
+    EXPECT_TRUE(result == expected) << what;
+    return;
+  }
+  for (std::size_t i = 0; i < bytes / size_of(cpu.type()); ++i) {
+    ASSERT_LE(std::abs(number_at(cpu.type(), result, i) - number_at(cpu.type(), expected, i)),
+              tolerance(cpu.type(), world.size()))
+        << what << ", element " << i;
+  }
+}
+
+TEST_F(GpuExchanges, AllgatherGivesWhatTheCpuPathGives) {
+  const Context world = init();
+  for (const DataType type : kTypes) {
+    for (const std::int64_t more : {0, 1}) {
+      Rows mine(world, type, 3 + more * world.rank(), 1);
+      const Result gpu = allgather(world, mine.on_gpu(world), {.name = "gpu"});
+      expect_same(world, gpu, allgather(world, mine.on_host(), {.name = "cpu"}), true,
+                  std::string(name_of(type)) + ", uneven by " + std::to_string(more));
+    }
+  }
+}
+
+TEST_F(GpuExchanges, AlltoallGivesWhatTheCpuPathGives) {
+  const Context world = init();
+  for (const DataType type : kTypes) {
+    std::vector<std::int64_t> splits(static_cast<std::size_t>(world.size()));
+    std::iota(splits.begin(), splits.end(), world.rank());
+    Rows mine(world, type, std::reduce(splits.begin(), splits.end()), 2);
+    const Result gpu = alltoall(world, mine.on_gpu(world), {.name = "gpu", .splits = splits});
+    expect_same(world, gpu, alltoall(world, mine.on_host(), {.name = "cpu", .splits = splits}),
+                true, std::string(name_of(type)));
+  }
+}
+
+TEST_F(GpuExchanges, ReduceScatterGivesWhatTheCpuPathGives) {
+  const Context world = init();
+  for (const DataType type : kTypes) {
+    for (const ReduceOp op : kOps) {
+      for (const std::int64_t rows : {std::int64_t{2} * world.size(), std::int64_t{5}}) {
+        Rows mine(world, type, rows, 3);
+        const double scale = is_floating_point(type) ? 0.5 : 1.0;
+        const auto options = [&](const char* name) {
+          return ReduceScatterOptions{.name = name, .op = op, .prescale = scale};
+        };
+        const Result gpu = reduce_scatter(world, mine.on_gpu(world), options("gpu"));
+        expect_same(world, gpu, reduce_scatter(world, mine.on_host(), options("cpu")), false,
+                    std::string(name_of(op)) + " of " + std::string(name_of(type)));
+      }
+    }
+  }
+}
+
+TEST_F(GpuExchanges, ReductionsGiveWhatTheCpuPathGives) {
+  const Context world = init();
+  for (const DataType type : kTypes) {
+    for (const ReduceOp op : kOps) {
+      for (const double scale : {1.0, 0.5}) {
+        if (scale != 1.0 && !is_floating_point(type)) continue;
+        Rows mine(world, type, 70, 4);
+        const auto options = [&](const char* name) {
+          return AllreduceOptions{.name = name, .op = op, .prescale = scale, .postscale = scale};
+        };
+        allreduce(world, mine.on_gpu(world), options("gpu"));
+        allreduce(world, mine.on_host(), options("cpu"));
+        const Bytes result = mine.array.read(nullptr);
+        for (std::size_t i = 0; i < result.size() / size_of(type); ++i) {
+          ASSERT_LE(std::abs(number_at(type, result, i) - number_at(type, mine.host, i)),
+                    tolerance(type, world.size()))
+              << name_of(op) << " of " << name_of(type) << ", scale " << scale << ", element " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GpuExchanges, AResultMayGoAndComeAgainWhileItsStreamReadsIt) {
+  const Context world = init();
+  const TestStream stream;
+  Rows mine(world, int32, 64, 5);
+  const Result expected = allgather(world, mine.on_host(), {.name = "cpu"});
+  const std::size_t bytes = expected.view().bytes();
+  const DeviceArray kept(int32, static_cast<std::int64_t>(bytes / sizeof(std::int32_t)));
+  for (int round = 0; round < 20; ++round) {
+    TensorView input = mine.on_gpu(world);
+    input.stream = stream.get();
+    const Result result = allgather(world, input, {.name = "gpu"});
+    cuda(
+        cudaMemcpyAsync(kept.data(), result.data(), bytes, cudaMemcpyDeviceToDevice, stream.get()));
+  }  // gone before the copy has run
+  EXPECT_TRUE(kept.read(stream.get()) == Bytes(expected.data(), expected.data() + bytes));
+}
+
+TEST_F(GpuExchanges, WhatNcclLacksIsRefused) {
+  const Context world = init();
+  const DeviceArray shorts(int16, 100);
+  const DeviceArray floats(float32, 100);
+  const auto expect_refused = [&](const DeviceArray& array, ReduceOp op) {
+    try {
+      allreduce(world, array.view(world.device()), {.name = "x", .op = op});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+    }
+  };
+  expect_refused(shorts, ReduceOp::sum);
+  expect_refused(floats, ReduceOp::adasum);
+}
+
+}  // namespace
+}  // namespace hora::test

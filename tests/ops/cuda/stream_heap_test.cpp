@@ -1,0 +1,79 @@
+#include "ops/cuda/stream_heap.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/error.h>
+
+#include <algorithm>
+#include <random>
+
+#include "ops/cuda/stream.h"
+#include "tests/support/fake_gpu/fake_gpu.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+class StreamHeapTest : public testing::Test {
+ protected:
+  test::FakeNcclWorld world_;
+  test::FakeGpu gpu_{world_, {.seed = test::seed()}};
+  EventPool events_{gpu_.cuda()};
+  CudaStream own_{gpu_.cuda(), 0};
+  CudaStream users_{gpu_.cuda(), 0};
+  StreamHeap heap_{gpu_.cuda(), 0, events_, own_.get()};
+};
+
+TEST_F(StreamHeapTest, CopiesWhatIsLongerThanItsBlock) {
+  auto random = test::generator();
+  std::vector<std::byte> bytes((std::size_t{9} << 20) + 17);
+  std::ranges::generate(bytes, [&] { return static_cast<std::byte>(random()); });
+  std::byte* const data = heap_.allocate(bytes.size(), users_.get());
+  heap_.to_device(data, bytes.data(), bytes.size(), users_.get());
+  std::vector<std::byte> back(bytes.size());
+  heap_.to_host(back.data(), data, back.size(), users_.get());
+  EXPECT_TRUE(back == bytes);
+  heap_.release(data, users_.get());
+  EXPECT_THAT(gpu_.violations(), testing::IsEmpty());
+}
+
+TEST_F(StreamHeapTest, MemoryGoesInTheOrderOfTheStream) {
+  std::byte* const of_user = heap_.allocate(100, users_.get());
+  std::byte* const own = heap_.allocate(100, std::nullopt);
+  gpu_.hold();
+  heap_.release(of_user, users_.get());
+  heap_.release(own, std::nullopt);
+  EXPECT_EQ(gpu_.live().device, 2) << "both streams have not come so far";
+  gpu_.resume();
+  gpu_.cuda().stream_synchronize(users_.get());
+  gpu_.cuda().stream_synchronize(own_.get());
+  EXPECT_EQ(gpu_.live().device, 0);
+}
+
+TEST_F(StreamHeapTest, NothingForNothing) {
+  EXPECT_EQ(heap_.allocate(0, std::nullopt), nullptr);
+  heap_.release(nullptr, std::nullopt);
+  heap_.to_host(nullptr, nullptr, 0, users_.get());
+  EXPECT_EQ(gpu_.count("malloc_async") + gpu_.count("free_async") + gpu_.count("host_alloc"), 0);
+}
+
+TEST_F(StreamHeapTest, FailuresAreNamed) {
+  gpu_.fail("malloc_async", 1, cudaErrorMemoryAllocation);
+  try {
+    heap_.allocate(12345, std::nullopt);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+    EXPECT_THAT(error.what(), testing::HasSubstr("12345 bytes"));
+  }
+  std::byte* const data = heap_.allocate(64, users_.get());
+  std::vector<std::byte> host(64);
+  for (const char* call : {"memcpy_async", "event_record", "event_synchronize", "get_device"}) {
+    gpu_.fail(call, 1, cudaErrorLaunchFailure);
+    EXPECT_THROW(heap_.to_host(host.data(), data, 64, users_.get()), Error) << call;
+  }
+  heap_.release(data, users_.get());
+}
+
+}  // namespace
+}  // namespace hora

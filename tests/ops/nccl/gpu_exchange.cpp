@@ -1,0 +1,125 @@
+#include "tests/ops/nccl/gpu_exchange.h"
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "tests/ops/nccl/whole_numbers.h"
+
+namespace hora::test {
+namespace {
+
+using enum DataType;
+constexpr DataType kTypes[] = {float16, bfloat16, float32, float64, int32,
+                               int64,   uint8,    int8,    int16,   boolean};
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
+
+ResultForm form_of(const Exchange& exchange, Device device, void* stream) {
+  return {.type = exchange.type, .row = {exchange.columns}, .device = device, .stream = stream};
+}
+
+void choose_reduction(Exchange& exchange, int ranks, std::mt19937_64& random) {
+  while (exchange.type == int16) exchange.type = kTypes[random() % std::size(kTypes)];
+  exchange.op = kOps[random() % std::size(kOps)];
+  if (!is_floating_point(exchange.type)) return;
+  if ((ranks & (ranks - 1)) == 0 && random() % 3 == 0) exchange.op = ReduceOp::average;
+  exchange.prescale = random() % 2 == 0 ? 1.0 : -0.5;
+  exchange.postscale = random() % 2 == 0 ? 1.0 : 2.0;
+}
+
+}  // namespace
+
+std::string Exchange::text() const {
+  std::string text = std::string(name_of(kind)) + " of " + std::string(hora::name_of(type)) + ", " +
+                     std::string(hora::name_of(op)) + ", rows";
+  for (const auto& own : extents) {
+    text += " [";
+    for (const std::int64_t rows : own) text += " " + std::to_string(rows);
+    text += " ]";
+  }
+  return text + " of " + std::to_string(columns);
+}
+
+Request Exchange::request(int rank, const std::string& name) const {
+  const auto mine = static_cast<std::size_t>(rank);
+  Request request{name, {}};
+  request.rows = extents[mine];
+  request.bytes = values[mine].size();
+  request.signature.kind = kind;
+  request.signature.type = type;
+  request.signature.op = op;
+  request.signature.prescale = prescale;
+  request.signature.postscale = postscale;
+  const bool any = kind != OperationKind::reduce_scatter;
+  request.signature.shape = {any ? kAnyExtent : request.rows.front(), columns};
+  return request;
+}
+
+Exchange random_exchange(OperationKind kind, int ranks, std::mt19937_64& random) {
+  Exchange exchange;
+  exchange.kind = kind;
+  exchange.type = kTypes[random() % std::size(kTypes)];
+  exchange.columns = static_cast<std::int64_t>(1 + random() % 50);
+  if (kind == OperationKind::reduce_scatter) choose_reduction(exchange, ranks, random);
+  const bool even = random() % 2 == 0;
+  const auto count = [&, common = static_cast<std::int64_t>(random() % 9)] {
+    return even ? common : static_cast<std::int64_t>(random() % 9);
+  };
+  const std::int64_t whole = even ? count() * ranks : static_cast<std::int64_t>(random() % 30);
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto& own = exchange.extents.emplace_back();
+    if (kind == OperationKind::alltoall) {
+      for (int to = 0; to < ranks; ++to) own.push_back(count());
+    } else {
+      own = {kind == OperationKind::allgather ? count() : whole};
+    }
+    const std::int64_t rows = std::accumulate(own.begin(), own.end(), std::int64_t{0});
+    exchange.values.push_back(whole_numbers(exchange.type, rows * exchange.columns, random,
+                                            exchange.op == ReduceOp::product ? 4 : 12));
+  }
+  return exchange;
+}
+
+Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
+                       std::vector<std::byte>& input) {
+  Pending pending;
+  pending.result = std::make_shared<HostResult>(world.memory(rank), form_of(exchange, {}, nullptr));
+  Request request = exchange.request(rank, name);
+  request.data = input.data();
+  request.result = pending.result;
+  pending.submission = world.engine(rank).submit(std::move(request));
+  return pending;
+}
+
+Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
+                      const DeviceTensor& input, bool staged) {
+  Pending pending;
+  Request request = exchange.request(rank, name);
+  request.signature.device = DeviceKind::cuda;
+  request.data = input.data();
+  request.stream = input.stream();
+  const ResultForm form = form_of(exchange, {DeviceKind::cuda, 0}, input.stream());
+  if (staged) {
+    const auto result = std::make_shared<StagedResult>(world.memory(rank), world.heap(rank), form,
+                                                       input.data(), request.bytes);
+    request.data = result->input();
+    request.staged = true;
+    pending.result = result;
+  } else {
+    pending.result = std::make_shared<DeviceResult>(world.heap(rank), form);
+  }
+  request.result = pending.result;
+  pending.submission = world.engine(rank).submit(std::move(request));
+  return pending;
+}
+
+bool clean_soon(const FakeGpu& gpu) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (gpu.live() != LiveHandles{}) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+}  // namespace hora::test

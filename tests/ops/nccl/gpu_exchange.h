@@ -1,0 +1,49 @@
+/// Exchanges as core/api asks engines for them, on a GPU or in host memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/api/result_memory.h"
+#include "tests/ops/nccl/gpu_world.h"
+
+namespace hora::test {
+
+/// One exchange that all ranks take part in.
+struct Exchange {
+  OperationKind kind = OperationKind::allgather;
+  DataType type = DataType::float32;
+  ReduceOp op = ReduceOp::sum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::int64_t columns = 1;
+  std::vector<std::vector<std::int64_t>> extents = {};  ///< by rank: as Request::rows
+  std::vector<std::vector<std::byte>> values = {};      ///< by rank
+
+  std::string text() const;
+  Request request(int rank, const std::string& name) const;
+};
+
+/// Values are whole numbers; every second exchange is even.
+Exchange random_exchange(OperationKind kind, int ranks, std::mt19937_64& random);
+
+/// An exchange that has been submitted, with its result. Goes before its world.
+struct Pending {
+  std::shared_ptr<Submission> submission;
+  std::shared_ptr<ResultMemory> result;
+};
+
+/// By way of the engine's `rank`. `input` outlives the exchange.
+Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
+                       std::vector<std::byte>& input);
+/// Straight on the device, or by way of host memory.
+Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
+                      const DeviceTensor& input, bool staged);
+
+/// Nothing is left on the GPU, or goes in the order of its streams within a few seconds.
+bool clean_soon(const FakeGpu& gpu);
+
+}  // namespace hora::test

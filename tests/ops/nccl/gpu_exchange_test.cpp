@@ -1,0 +1,216 @@
+// Allgather, alltoall and reduce-scatter of tensors on fake GPUs against the same in host memory.
+#include "tests/ops/nccl/gpu_exchange.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using test::DeviceTensor;
+using test::Exchange;
+using test::GpuWorld;
+using test::Pending;
+using Bytes = std::vector<std::byte>;
+
+constexpr OperationKind kKinds[] = {OperationKind::allgather, OperationKind::alltoall,
+                                    OperationKind::reduce_scatter};
+
+class GpuExchange : public testing::TestWithParam<std::vector<int>> {
+ protected:
+  static bool staged() { return GetParam().size() > 1; }
+  static test::GpuWorldOptions options(std::chrono::microseconds longest_delay = {}) {
+    test::GpuWorldOptions result{.node_sizes = GetParam()};
+    result.settings.chunk_size = 4096;
+    result.gpu.seed = test::seed();
+    result.gpu.longest_delay = longest_delay;
+    return result;
+  }
+  static void expect_no_complaints(GpuWorld& world) {
+    EXPECT_THAT(world.nccl_errors(), testing::IsEmpty());
+    for (int rank = 0; rank < world.size(); ++rank) {
+      EXPECT_THAT(world.gpu(rank).violations(), testing::IsEmpty());
+    }
+  }
+};
+
+/// What the stream of a result on a GPU finds in it, and what is in one of host memory.
+Bytes bytes_of(GpuWorld& world, int rank, const ResultMemory& result) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : result.shape()) elements *= extent;
+  Bytes bytes(static_cast<std::size_t>(elements) * size_of(result.type()));
+  if (result.device().kind == DeviceKind::cpu) {
+    std::copy_n(result.data(), bytes.size(), bytes.begin());
+  } else {
+    world.heap(rank).to_host(bytes.data(), result.data(), bytes.size(), result.stream());
+  }
+  return bytes;
+}
+
+/// One of a rank's exchanges on both ways, and a sum on the GPU between them.
+struct Item {
+  Item(GpuWorld& world, int rank, const Exchange& e)
+      : exchange(e),
+        on_host(e.values[static_cast<std::size_t>(rank)]),
+        on_gpu(world.gpu(rank), e.type, on_host),
+        sum(world.gpu(rank), DataType::int32, Bytes(400, std::byte{1})) {}
+  const Exchange& exchange;
+  Bytes on_host;
+  DeviceTensor on_gpu;
+  DeviceTensor sum;
+  Pending host, gpu;
+  std::shared_ptr<Submission> summed;
+};
+
+TEST_P(GpuExchange, GivesTheCpuPathsBytesInAnyOrder) {
+  auto random = test::generator();
+  GpuWorld world(options(std::chrono::microseconds(200)));
+  std::vector<Exchange> program;
+  for (int i = 0; i < 30; ++i) {
+    program.push_back(test::random_exchange(kKinds[i % 3], world.size(), random));
+  }
+  const std::uint64_t seed = random();
+  world.on_all_ranks([&](int rank) {
+    std::mt19937_64 order(seed + static_cast<std::uint64_t>(rank));
+    Engine& engine = world.engine(rank);
+    for (int round = 0; round < 2; ++round) {
+      std::vector<std::unique_ptr<Item>> items;
+      for (const Exchange& exchange : program) {
+        items.push_back(std::make_unique<Item>(world, rank, exchange));
+      }
+      std::vector<std::size_t> sequence(items.size());
+      for (std::size_t i = 0; i < sequence.size(); ++i) sequence[i] = i;
+      std::shuffle(sequence.begin(), sequence.end(), order);
+      for (const std::size_t i : sequence) {
+        Item& item = *items[i];
+        const std::string name = std::to_string(i);
+        item.gpu = submit_on_gpu(world, rank, item.exchange, "gpu" + name, item.on_gpu, staged());
+        item.host = submit_on_host(world, rank, item.exchange, "cpu" + name, item.on_host);
+        item.summed =
+            engine.submit("sum" + name, item.sum.signature(OperationKind::allreduce, ReduceOp::sum),
+                          item.sum.data(), item.sum.stream());
+      }
+      for (const auto& item : items) {
+        for (Pending* pending : {&item->gpu, &item->host}) {
+          engine.wait(*pending->submission);
+          pending->result->collect();
+        }
+        engine.wait(*item->summed);
+        EXPECT_EQ(item->gpu.result->shape(), item->host.result->shape());
+        EXPECT_EQ(item->gpu.result->rows(), item->host.result->rows());
+        EXPECT_EQ(item->gpu.result->device().kind, DeviceKind::cuda);
+        ASSERT_EQ(bytes_of(world, rank, *item->gpu.result),
+                  bytes_of(world, rank, *item->host.result))
+            << "rank " << rank << ", " << item->exchange.text();
+        // Inputs stay as they are.
+        ASSERT_EQ(item->on_gpu.read(), item->on_host) << item->exchange.text();
+      }
+    }
+  });
+  expect_no_complaints(world);
+}
+
+TEST_P(GpuExchange, LeavesNothingBehind) {
+  auto random = test::generator();
+  GpuWorld world(options());
+  const int ranks = world.size();
+  for (const OperationKind kind : kKinds) {
+    const Exchange exchange = test::random_exchange(kind, ranks, random);
+    world.on_all_ranks([&](int rank) {
+      const auto mine = static_cast<std::size_t>(rank);
+      const DeviceTensor input(world.gpu(rank), exchange.type, exchange.values[mine]);
+      const Pending pending = submit_on_gpu(world, rank, exchange, "x", input, staged());
+      world.engine(rank).wait(*pending.submission);
+      pending.result->collect();
+      bytes_of(world, rank, *pending.result);
+    });
+  }
+  world.end();
+  for (int rank = 0; rank < ranks; ++rank) {
+    EXPECT_TRUE(clean_soon(world.gpu(rank))) << "rank " << rank;
+  }
+  EXPECT_THAT(world.nccl_errors(), testing::IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuExchange,
+                         testing::Values(std::vector{1}, std::vector{2}, std::vector{3},
+                                         std::vector{4}, std::vector{1, 1}, std::vector{2, 1},
+                                         std::vector{2, 2}),
+                         [](const auto& tested) {
+                           std::string name = "nodes";
+                           for (const int size : tested.param) name += "_" + std::to_string(size);
+                           return name;
+                         });
+
+Exchange even_gather(int ranks) {
+  Exchange exchange{.columns = 100};
+  for (int rank = 0; rank < ranks; ++rank) {
+    exchange.extents.push_back({10});
+    exchange.values.emplace_back(4000, static_cast<std::byte>(rank + 1));
+  }
+  return exchange;
+}
+
+TEST(GpuExchangeOrder, TheHostDoesNotWaitForTheGpu) {
+  GpuWorld world({.node_sizes = {2}});
+  const Exchange exchange = even_gather(2);
+  std::vector<std::unique_ptr<DeviceTensor>> inputs;
+  std::vector<Pending> pending(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    inputs.push_back(
+        std::make_unique<DeviceTensor>(world.gpu(rank), DataType::float32, Bytes(4000)));
+    inputs.back()->read();
+    world.gpu(rank).hold();
+    inputs.back()->fill(exchange.values[static_cast<std::size_t>(rank)]);  // comes late
+  }
+  world.on_all_ranks([&](int rank) {
+    const auto mine = static_cast<std::size_t>(rank);
+    pending[mine] = submit_on_gpu(world, rank, exchange, "x", *inputs[mine], false);
+    world.engine(rank).wait(*pending[mine].submission);  // returns, though no stream moves
+    pending[mine].result->collect();
+  });
+  for (int rank = 0; rank < 2; ++rank) world.gpu(rank).resume();
+  for (int rank = 0; rank < 2; ++rank) {
+    const Bytes result = bytes_of(world, rank, *pending[static_cast<std::size_t>(rank)].result);
+    EXPECT_EQ(result.front(), std::byte{1});
+    EXPECT_EQ(result.back(), std::byte{2});
+  }
+}
+
+TEST(GpuExchangeOrder, TheSteadyStateNeverSynchronises) {
+  GpuWorld world({.node_sizes = {2}});
+  auto random = test::generator();
+  std::vector<Exchange> program;
+  for (const OperationKind kind : kKinds) program.push_back(test::random_exchange(kind, 2, random));
+  const auto run = [&] {
+    world.on_all_ranks([&](int rank) {
+      for (const Exchange& exchange : program) {
+        const DeviceTensor input(world.gpu(rank), exchange.type,
+                                 exchange.values[static_cast<std::size_t>(rank)]);
+        const int before = world.gpu(rank).count("malloc") + world.gpu(rank).count("free") +
+                           world.gpu(rank).count("stream_synchronize") +
+                           world.gpu(rank).count("event_synchronize");
+        {
+          const Pending pending = submit_on_gpu(world, rank, exchange, "x", input, false);
+          world.engine(rank).wait(*pending.submission);
+          pending.result->collect();
+        }
+        EXPECT_EQ(world.gpu(rank).count("malloc") + world.gpu(rank).count("free") +
+                      world.gpu(rank).count("stream_synchronize") +
+                      world.gpu(rank).count("event_synchronize"),
+                  before)
+            << exchange.text();
+      }
+    });
+  };
+  run();
+  run();
+}
+
+}  // namespace
+}  // namespace hora
