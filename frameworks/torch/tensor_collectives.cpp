@@ -1,48 +1,35 @@
 #include <ATen/core/grad_mode.h>
-#include <hora/torch.h>
+#include <hora/torch_collectives.h>
 
+#include <memory>
 #include <utility>
 
 #include "frameworks/torch/data_type.h"
-#include "frameworks/torch/device_stream.h"
+#include "frameworks/torch/pending_tensor.h"
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 namespace {
 
-[[noreturn]] void refuse(const std::string& name, const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, "Tensor '" + name + "': " + what, -1, name);
+Handle submit(const Context& context, const TensorView& view, const AllreduceOptions& options) {
+  return allreduce_async(context, view, options);
+}
+Handle submit(const Context& context, const TensorView& view, const BroadcastOptions& options) {
+  return broadcast_async(context, view, options);
 }
 
-void check_usable(const std::string& name, const torch::Tensor& tensor) {
-  if (!tensor.defined()) refuse(name, "is undefined; expected one with memory");
-  if (tensor.layout() != torch::kStrided) refuse(name, "is sparse; expected a dense one");
-}
-
-TensorView view_of(const std::string& name, const torch::Tensor& contiguous) {
-  const auto type = to_data_type(contiguous.scalar_type());
-  if (!type) {
-    refuse(name, std::string("has type ") + torch::toString(contiguous.scalar_type()) +
-                     "; expected float16, bfloat16, float32, float64, int8, int16, int32, int64, "
-                     "uint8 or bool");
-  }
-  return {contiguous.data_ptr(), *type, contiguous.sizes().vec(), to_device(contiguous.device()),
-          current_stream(contiguous.device())};
-}
-
-// The memory was written behind autograd's back: tell it, so that a backward that saved the old
-// values fails instead of using the new ones.
-void note_written(const torch::Tensor& tensor) {
-  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-}
-
-template <class Collective, class Options>
-TensorHandle start(Collective collective, const Context& context, torch::Tensor tensor,
-                   const Options& options) {
-  check_usable(options.name, tensor);
+template <class Options>
+TensorHandle start_in_place(const Context& context, torch::Tensor tensor, const Options& options) {
+  check_dense(options.name, tensor);
   const torch::NoGradGuard no_grad;
   torch::Tensor contiguous = tensor.contiguous();
-  Handle handle = collective(context, view_of(options.name, contiguous), options);
-  return {std::move(handle), std::move(contiguous), std::move(tensor)};
+  Handle handle = submit(context, view_of(options.name, contiguous), options);
+  return TensorHandle(std::make_unique<PendingInPlace>(std::move(handle), std::move(contiguous),
+                                                       std::move(tensor)));
+}
+
+torch::Tensor contiguous_copy(const torch::Tensor& tensor) {
+  return tensor.detach().clone(torch::MemoryFormat::Contiguous);
 }
 
 }  // namespace
@@ -51,52 +38,36 @@ torch::Device local_device(const Context& context) {
   return to_torch(context.device());
 }
 
-TensorHandle::TensorHandle(Handle handle, torch::Tensor contiguous, torch::Tensor target)
-    : contiguous_(std::move(contiguous)), target_(std::move(target)), handle_(std::move(handle)) {}
-
-TensorHandle& TensorHandle::operator=(TensorHandle&& other) noexcept {
-  handle_ = std::move(other.handle_);  // first: it waits while its memory is still held
-  contiguous_ = std::move(other.contiguous_);
-  target_ = std::move(other.target_);
-  return *this;
-}
-
-torch::Tensor TensorHandle::wait() {
-  void* const stream = current_stream(contiguous_.device());
-  handle_.wait(stream);
-  keep_for_stream(contiguous_, stream);
-  if (contiguous_.is_same(target_)) {
-    note_written(target_);
-  } else {
-    const torch::NoGradGuard no_grad;
-    target_.copy_(contiguous_);
-  }
-  contiguous_.reset();
-  return std::move(target_);
-}
-
 TensorHandle allreduce_async_(const Context& context, torch::Tensor tensor,
                               const AllreduceOptions& options) {
-  return start([](const auto&... arguments) { return hora::allreduce_async(arguments...); },
-               context, std::move(tensor), options);
+  return start_in_place(context, std::move(tensor), options);
+}
+
+TensorHandle allreduce_async(const Context& context, const torch::Tensor& tensor,
+                             const AllreduceOptions& options) {
+  check_dense(options.name, tensor);
+  return start_in_place(context, contiguous_copy(tensor), options);
 }
 
 TensorHandle broadcast_async_(const Context& context, torch::Tensor tensor,
                               const BroadcastOptions& options) {
-  return start([](const auto&... arguments) { return hora::broadcast_async(arguments...); },
-               context, std::move(tensor), options);
+  return start_in_place(context, std::move(tensor), options);
+}
+
+TensorHandle broadcast_async(const Context& context, const torch::Tensor& tensor,
+                             const BroadcastOptions& options) {
+  check_dense(options.name, tensor);
+  const bool sends = context.rank() == options.root;
+  return start_in_place(context,
+                        sends ? contiguous_copy(tensor)
+                              : torch::empty_like(tensor.detach(), torch::MemoryFormat::Contiguous),
+                        options);
 }
 
 torch::Tensor& allreduce_(const Context& context, torch::Tensor& tensor,
                           const AllreduceOptions& options) {
   allreduce_async_(context, tensor, options).wait();
   return tensor;
-}
-
-torch::Tensor allreduce(const Context& context, const torch::Tensor& tensor,
-                        const AllreduceOptions& options) {
-  check_usable(options.name, tensor);
-  return allreduce_async_(context, tensor.detach().clone(), options).wait();
 }
 
 torch::Tensor& broadcast_(const Context& context, torch::Tensor& tensor,

@@ -6,6 +6,7 @@
 #include <hora/context.h>
 #include <hora/error.h>
 #include <hora/handle.h>
+#include <hora/objects.h>
 #include <hora/process_set.h>
 #include <hora/result.h>
 #include <hora/settings.h>

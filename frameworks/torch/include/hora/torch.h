@@ -1,8 +1,13 @@
-/// hora for LibTorch: DistributedOptimizer and collectives on tensors.
+/// hora for LibTorch: DistributedOptimizer, and the headers of collectives, objects and modules.
 #pragma once
 
 #include <hora/compression.h>
 #include <hora/hora.h>
+#include <hora/sync_batch_norm.h>
+#include <hora/torch_collectives.h>
+#include <hora/torch_groups.h>
+#include <hora/torch_objects.h>
+#include <hora/torch_sparse.h>
 #include <torch/torch.h>
 
 #include <chrono>
@@ -11,42 +16,6 @@
 #include <string>
 
 namespace hora {
-
-/// The device this rank should compute on: its GPU, or the CPU where the job has none.
-torch::Device local_device(const Context& context);
-
-/// Collectives on dense tensors on the CPU or on this rank's GPU, of any strides. On a GPU they are
-/// ordered after the current stream, and wait() makes the current stream wait, not the host.
-/// `allreduce_` and `broadcast_` work in place and return their argument; `allreduce` leaves its
-/// argument alone. Errors and rules: collectives.h; besides, Error(invalid_argument) for sparse or
-/// undefined tensors and types hora does not have.
-torch::Tensor allreduce(const Context& context, const torch::Tensor& tensor,
-                        const AllreduceOptions& options = {});
-torch::Tensor& allreduce_(const Context& context, torch::Tensor& tensor,
-                          const AllreduceOptions& options = {});
-torch::Tensor& broadcast_(const Context& context, torch::Tensor& tensor,
-                          const BroadcastOptions& options = {});
-
-/// A collective on a tensor under way; keeps the tensor alive. Dropped without wait(), it leaves
-/// the values of a tensor that is not contiguous as they were.
-class TensorHandle {
- public:
-  TensorHandle(Handle handle, torch::Tensor contiguous, torch::Tensor target);
-  TensorHandle(TensorHandle&&) noexcept = default;
-  TensorHandle& operator=(TensorHandle&& other) noexcept;
-  bool ready() const { return handle_.ready(); }
-  /// Waits, and returns the tensor with its new values.
-  torch::Tensor wait();
-
- private:
-  torch::Tensor contiguous_;
-  torch::Tensor target_;
-  Handle handle_;
-};
-[[nodiscard]] TensorHandle allreduce_async_(const Context& context, torch::Tensor tensor,
-                                            const AllreduceOptions& options = {});
-[[nodiscard]] TensorHandle broadcast_async_(const Context& context, torch::Tensor tensor,
-                                            const BroadcastOptions& options = {});
 
 /// Makes every rank's parameters and buffers equal to the root's, to the bit. Collective.
 void broadcast_parameters(const Context& context, torch::nn::Module& module, int root = 0);

@@ -1,0 +1,118 @@
+/// Collectives on LibTorch's tensors: dense ones on the CPU or on this rank's GPU, of any strides,
+/// with any number of dimensions and elements. What each does, its options and its errors:
+/// collectives.h; besides, Error(invalid_argument) for sparse or undefined tensors and for types
+/// hora does not have.
+///
+/// Names that end in `_` work in place; the others leave their argument alone. Results of
+/// allgather, alltoall and reduce_scatter lie in hora's memory, which goes when the last tensor on
+/// it goes.
+///
+/// On a GPU they are ordered after the current stream, and wait() makes the current stream wait,
+/// not the host. Results of allgather, alltoall and reduce_scatter are for the stream that was
+/// current when they were submitted; for another one, order the two (result.h).
+///
+/// Autograd goes back through what is out of place and not asynchronous, with Horovod's gradients:
+///   allreduce       the gradient, reduced with the same options
+///   broadcast       at the root the sum of all gradients, elsewhere zeros
+///   allgather       this rank's rows of the average of all gradients
+///   alltoall        the gradient's rows, each sent back to where its row came from
+///   reduce_scatter  all gradients, gathered; of a sum times the number of ranks
+/// (For the sum of all ranks' losses, allgather's is that gradient divided by the number of ranks,
+/// reduce_scatter's multiplied by it.) Backward is collective, under "<name>.backward": on all
+/// ranks of the set the input requires a gradient or on none, and all go back through the result or
+/// none. The context must outlive the graph and stay where it is. Where nothing requires a
+/// gradient, or under torch::NoGradGuard, nothing is recorded. Reductions but sum and average have
+/// no gradient: Error(invalid_argument) out of backward().
+///
+/// Thread rule: any thread; a handle, one thread at a time.
+#pragma once
+
+#include <hora/hora.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace hora {
+
+/// The device this rank should compute on: its GPU, or the CPU where the job has none.
+torch::Device local_device(const Context& context);
+
+struct AlltoallResult {
+  torch::Tensor tensor;
+  std::vector<std::int64_t> received_splits;  ///< rows from each rank of the set, in its order
+};
+
+torch::Tensor allreduce(const Context& context, const torch::Tensor& tensor,
+                        const AllreduceOptions& options = {});
+torch::Tensor& allreduce_(const Context& context, torch::Tensor& tensor,
+                          const AllreduceOptions& options = {});
+torch::Tensor broadcast(const Context& context, const torch::Tensor& tensor,
+                        const BroadcastOptions& options = {});
+torch::Tensor& broadcast_(const Context& context, torch::Tensor& tensor,
+                          const BroadcastOptions& options = {});
+torch::Tensor allgather(const Context& context, const torch::Tensor& tensor,
+                        const AllgatherOptions& options = {});
+AlltoallResult alltoall(const Context& context, const torch::Tensor& tensor,
+                        const AlltoallOptions& options = {});
+/// `splits`: one-dimensional, of integers, on any device; in place of options.splits.
+AlltoallResult alltoall(const Context& context, const torch::Tensor& tensor,
+                        const torch::Tensor& splits, const AlltoallOptions& options = {});
+torch::Tensor reduce_scatter(const Context& context, const torch::Tensor& tensor,
+                             const ReduceScatterOptions& options = {});
+
+class PendingTensor;
+
+/// A collective on a tensor under way; keeps the tensors alive that it works on. Dropped without
+/// wait(), an in-place one leaves a tensor that is not contiguous as it was.
+class TensorHandle {
+ public:
+  explicit TensorHandle(std::unique_ptr<PendingTensor> pending) noexcept;
+  TensorHandle(TensorHandle&&) noexcept;
+  TensorHandle& operator=(TensorHandle&&) noexcept;
+  ~TensorHandle();
+
+  /// True when wait() would not block.
+  bool ready() const;
+  /// Waits, and returns the result (in place: the tensor with its new values). Throws as
+  /// Handle::wait().
+  torch::Tensor wait();
+
+ private:
+  std::unique_ptr<PendingTensor> pending_;
+};
+
+/// The same for alltoall.
+class AlltoallHandle {
+ public:
+  AlltoallHandle(ResultHandle handle, torch::Tensor sent) noexcept;
+  AlltoallHandle(AlltoallHandle&&) noexcept = default;
+  AlltoallHandle& operator=(AlltoallHandle&& other) noexcept;
+  bool ready() const { return handle_.ready(); }
+  AlltoallResult wait();
+
+ private:
+  torch::Tensor sent_;
+  ResultHandle handle_;  // last: it waits while what it reads is still held
+};
+
+[[nodiscard]] TensorHandle allreduce_async(const Context& context, const torch::Tensor& tensor,
+                                           const AllreduceOptions& options = {});
+[[nodiscard]] TensorHandle allreduce_async_(const Context& context, torch::Tensor tensor,
+                                            const AllreduceOptions& options = {});
+[[nodiscard]] TensorHandle broadcast_async(const Context& context, const torch::Tensor& tensor,
+                                           const BroadcastOptions& options = {});
+[[nodiscard]] TensorHandle broadcast_async_(const Context& context, torch::Tensor tensor,
+                                            const BroadcastOptions& options = {});
+[[nodiscard]] TensorHandle allgather_async(const Context& context, const torch::Tensor& tensor,
+                                           const AllgatherOptions& options = {});
+[[nodiscard]] AlltoallHandle alltoall_async(const Context& context, const torch::Tensor& tensor,
+                                            const AlltoallOptions& options = {});
+[[nodiscard]] AlltoallHandle alltoall_async(const Context& context, const torch::Tensor& tensor,
+                                            const torch::Tensor& splits,
+                                            const AlltoallOptions& options = {});
+[[nodiscard]] TensorHandle reduce_scatter_async(const Context& context, const torch::Tensor& tensor,
+                                                const ReduceScatterOptions& options = {});
+
+}  // namespace hora

@@ -1,0 +1,66 @@
+/// Collectives on several tensors at once, under one handle. Tensor i travels under the name
+/// "<name>.<i>", all of them together as far as HORA_FUSION_THRESHOLD lets them. Every rank gives
+/// as many tensors, in the same order. Gradients as in torch_collectives.h, in groups again.
+///
+/// Errors: torch_collectives.h; besides, Error(invalid_argument) for a group on several devices.
+/// wait() waits for all of them, then throws the first one's error.
+/// Thread rule: any thread; a handle, one thread at a time.
+#pragma once
+
+#include <hora/torch_collectives.h>
+
+#include <utility>
+#include <vector>
+
+namespace hora {
+
+/// A group's collectives under way.
+class GroupHandle {
+ public:
+  explicit GroupHandle(std::vector<TensorHandle> handles) noexcept : handles_(std::move(handles)) {}
+  /// True when wait() would not block.
+  bool ready() const;
+  /// The results in the order of the tensors.
+  std::vector<torch::Tensor> wait();
+
+ private:
+  std::vector<TensorHandle> handles_;
+};
+
+std::vector<torch::Tensor> grouped_allreduce(const Context& context,
+                                             const std::vector<torch::Tensor>& tensors,
+                                             const AllreduceOptions& options = {});
+void grouped_allreduce_(const Context& context, const std::vector<torch::Tensor>& tensors,
+                        const AllreduceOptions& options = {});
+std::vector<torch::Tensor> grouped_broadcast(const Context& context,
+                                             const std::vector<torch::Tensor>& tensors,
+                                             const BroadcastOptions& options = {});
+void grouped_broadcast_(const Context& context, const std::vector<torch::Tensor>& tensors,
+                        const BroadcastOptions& options = {});
+std::vector<torch::Tensor> grouped_allgather(const Context& context,
+                                             const std::vector<torch::Tensor>& tensors,
+                                             const AllgatherOptions& options = {});
+std::vector<torch::Tensor> grouped_reduce_scatter(const Context& context,
+                                                  const std::vector<torch::Tensor>& tensors,
+                                                  const ReduceScatterOptions& options = {});
+
+[[nodiscard]] GroupHandle grouped_allreduce_async(const Context& context,
+                                                  const std::vector<torch::Tensor>& tensors,
+                                                  const AllreduceOptions& options = {});
+[[nodiscard]] GroupHandle grouped_allreduce_async_(const Context& context,
+                                                   const std::vector<torch::Tensor>& tensors,
+                                                   const AllreduceOptions& options = {});
+[[nodiscard]] GroupHandle grouped_broadcast_async(const Context& context,
+                                                  const std::vector<torch::Tensor>& tensors,
+                                                  const BroadcastOptions& options = {});
+[[nodiscard]] GroupHandle grouped_broadcast_async_(const Context& context,
+                                                   const std::vector<torch::Tensor>& tensors,
+                                                   const BroadcastOptions& options = {});
+[[nodiscard]] GroupHandle grouped_allgather_async(const Context& context,
+                                                  const std::vector<torch::Tensor>& tensors,
+                                                  const AllgatherOptions& options = {});
+[[nodiscard]] GroupHandle grouped_reduce_scatter_async(const Context& context,
+                                                       const std::vector<torch::Tensor>& tensors,
+                                                       const ReduceScatterOptions& options = {});
+
+}  // namespace hora

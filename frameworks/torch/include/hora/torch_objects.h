@@ -1,0 +1,37 @@
+/// Tensors of shapes and types that other ranks do not know, and the state of optimizers.
+///
+/// They travel as torch::save's archives of tensors and numbers, through objects.h, whose errors
+/// and rules hold. Nothing in an archive is run.
+#pragma once
+
+#include <hora/objects.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include <vector>
+
+namespace hora {
+
+/// The root's tensors on every rank, on the CPU, of any type. The others' are not looked at.
+std::vector<torch::Tensor> broadcast_object(const Context& context,
+                                            const std::vector<torch::Tensor>& tensors,
+                                            const BroadcastObjectOptions& options = {});
+
+/// Every rank's tensors on every rank, on the CPU, in the order of the set's ranks.
+std::vector<std::vector<torch::Tensor>> allgather_object(const Context& context,
+                                                         const std::vector<torch::Tensor>& tensors,
+                                                         const AllgatherOptions& options = {});
+
+/// Makes the state (momentum buffers, numbers of steps, ...) and the options (learning rates,
+/// betas,
+/// ...) of every parameter group equal to the root's, to the bit; also where only the root has made
+/// steps, or only others have. For LibTorch's optimizers, and for others that implement save() and
+/// load(). State comes to the device of the parameters. Collective over the world.
+///
+/// Throws the same Error(mismatch) on every rank where optimizers are of different classes or their
+/// groups hold other parameters; Error(invalid_argument) for parameters on several devices.
+/// Thread rule: as the optimizer.
+void broadcast_optimizer_state(const Context& context, torch::optim::Optimizer& optimizer,
+                               int root = 0);
+
+}  // namespace hora

@@ -1,0 +1,22 @@
+/// Allreduce of sparse tensors (COO), such as the gradients of embeddings.
+#pragma once
+
+#include <hora/torch_collectives.h>
+
+namespace hora {
+
+/// The sum or average of all ranks' tensors, coalesced: what the dense allreduce gives, but added
+/// in the type of the values. Indices and values are gathered, so memory and time grow with the
+/// number of ranks. How many elements each rank has may differ; sizes may not.
+///
+/// Options as allreduce's, for sum and average. Errors: torch_collectives.h; besides,
+/// Error(invalid_argument) for dense tensors and other reductions, and the same Error(mismatch) on
+/// every rank where sizes differ. Autograd does not see it.
+/// Thread rule: any thread.
+torch::Tensor sparse_allreduce(const Context& context, const torch::Tensor& tensor,
+                               const AllreduceOptions& options = {});
+[[nodiscard]] TensorHandle sparse_allreduce_async(const Context& context,
+                                                  const torch::Tensor& tensor,
+                                                  const AllreduceOptions& options = {});
+
+}  // namespace hora

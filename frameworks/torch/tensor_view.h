@@ -1,0 +1,27 @@
+/// Tensors as the views that collectives take, and back. One place for what is refused.
+#pragma once
+
+#include <hora/hora.h>
+#include <torch/types.h>
+
+#include <string>
+
+namespace hora {
+
+/// Throws Error(invalid_argument) "Tensor '<name>': <what>".
+[[noreturn]] void refuse_tensor(const std::string& name, const std::string& what);
+
+/// Refuses undefined and sparse tensors.
+void check_dense(const std::string& name, const torch::Tensor& tensor);
+
+/// Of a contiguous tensor, on its device's current stream. Refuses types hora does not have.
+TensorView view_of(const std::string& name, const torch::Tensor& contiguous);
+
+/// A tensor on the result's memory, which it keeps.
+torch::Tensor to_tensor(const Result& result);
+
+/// Tells autograd that the memory was written behind its back, so that a backward that saved the
+/// old values fails instead of using the new ones.
+void note_written(const torch::Tensor& tensor);
+
+}  // namespace hora

@@ -1,0 +1,146 @@
+#include <hora/torch_objects.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/serialize.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+#include "frameworks/torch/agreement.h"
+#include "frameworks/torch/tensor_view.h"
+
+namespace hora {
+namespace {
+
+using Tensors = std::vector<torch::Tensor>;
+
+std::string to_text(const Tensors& tensors) {
+  Tensors own;
+  // Clones: of a view the archive would hold all of the memory behind it.
+  for (const torch::Tensor& tensor : tensors) own.push_back(tensor.detach().cpu().clone());
+  std::ostringstream stream;
+  torch::save(own, stream);
+  return std::move(stream).str();
+}
+
+Tensors to_tensors(const std::string& text) {
+  Tensors tensors;
+  std::istringstream stream(text);
+  torch::load(tensors, stream, torch::Device(torch::kCPU));
+  return tensors;
+}
+
+constexpr const char* kName = "hora.optimizer_state";
+
+std::string options_key(std::size_t group) {
+  return "options_" + std::to_string(group);
+}
+
+/// LBFGS keeps room for factors that each step computes anew, undefined while its history is short,
+/// and LibTorch does not save undefined tensors in a list.
+void fill_undefined(torch::optim::Optimizer& optimizer) {
+  for (auto& entry : optimizer.state()) {
+    auto* const state = dynamic_cast<torch::optim::LBFGSParamState*>(entry.second.get());
+    if (!state || !state->al()) continue;
+    for (torch::Tensor& factor : *state->al()) {
+      if (!factor.defined()) factor = torch::zeros({});
+    }
+  }
+}
+
+std::string saved(torch::optim::Optimizer& optimizer) {
+  fill_undefined(optimizer);
+  torch::serialize::OutputArchive archive;
+  torch::serialize::OutputArchive state(archive.compilation_unit());
+  optimizer.save(state);
+  archive.write("optimizer", state);
+  // On their own: not every LibTorch's load() sets them.
+  for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
+    torch::serialize::OutputArchive options(archive.compilation_unit());
+    optimizer.param_groups()[i].options().serialize(options);
+    archive.write(options_key(i), options);
+  }
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return std::move(stream).str();
+}
+
+void load(torch::optim::Optimizer& optimizer, const std::string& text,
+          const std::optional<torch::Device>& device) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(text.data(), text.size(), device ? *device : torch::Device(torch::kCPU));
+  torch::serialize::InputArchive state;
+  archive.read("optimizer", state);
+  optimizer.state().clear();
+  optimizer.load(state);
+  for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
+    torch::serialize::InputArchive options;
+    archive.read(options_key(i), options);
+    optimizer.param_groups()[i].options().serialize(options);
+  }
+}
+
+/// What must be the same on all ranks.
+std::vector<std::string> described(const torch::optim::Optimizer& optimizer) {
+  std::vector<std::string> lines{std::string("an optimizer of class ") + typeid(optimizer).name()};
+  for (std::size_t group = 0; group < optimizer.param_groups().size(); ++group) {
+    lines.push_back("group " + std::to_string(group));
+    for (const torch::Tensor& parameter : optimizer.param_groups()[group].params()) {
+      std::ostringstream line;
+      line << torch::toString(parameter.scalar_type()) << ' ' << parameter.sizes() << " in group "
+           << group;
+      lines.push_back(line.str());
+    }
+  }
+  return lines;
+}
+
+std::optional<torch::Device> device_of(const torch::optim::Optimizer& optimizer) {
+  std::optional<torch::Device> device;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& parameter : group.params()) {
+      if (!device) device = parameter.device();
+      if (*device == parameter.device()) continue;
+      refuse_tensor(kName, "the optimizer has parameters on " + device->str() + " and on " +
+                               parameter.device().str() + "; expected one device");
+    }
+  }
+  return device;
+}
+
+}  // namespace
+
+Tensors broadcast_object(const Context& context, const Tensors& tensors,
+                         const BroadcastObjectOptions& options) {
+  const bool sends = context.rank() == options.root;
+  return to_tensors(broadcast_object(
+      context, std::string_view(sends ? to_text(tensors) : std::string()), options));
+}
+
+std::vector<Tensors> allgather_object(const Context& context, const Tensors& tensors,
+                                      const AllgatherOptions& options) {
+  std::vector<Tensors> objects;
+  for (const std::string& text :
+       allgather_object(context, std::string_view(to_text(tensors)), options)) {
+    objects.push_back(to_tensors(text));
+  }
+  return objects;
+}
+
+void broadcast_optimizer_state(const Context& context, torch::optim::Optimizer& optimizer,
+                               int root) {
+  const auto device = device_of(optimizer);
+  check_agreement(context, {"Optimizers", "Every rank must build the same one"}, kName,
+                  described(optimizer));
+  const bool sends = context.rank() == root;
+  const std::string text =
+      broadcast_object(context, std::string_view(sends ? saved(optimizer) : std::string()),
+                       {.name = kName, .root = root});
+  if (!sends) load(optimizer, text, device);
+}
+
+}  // namespace hora

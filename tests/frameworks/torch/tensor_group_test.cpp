@@ -1,0 +1,92 @@
+// Collectives on several tensors under one handle.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/torch_groups.h>
+
+#include <vector>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/process_sets.h"
+
+namespace hora::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// Tensors of several shapes and types, filled with `value`, `value` + 1, ...
+std::vector<torch::Tensor> mixed(double value, std::int64_t rows = 6) {
+  return {torch::full({rows}, value), torch::full({rows, 2}, value + 1, torch::kDouble),
+          torch::full({2, rows}, value + 2).t()};
+}
+
+void expect_equal(const std::vector<torch::Tensor>& actual,
+                  const std::vector<torch::Tensor>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i;
+  }
+}
+
+TEST(TensorGroup, AllreduceOutOfPlaceAndInPlace) {
+  const Context world = init();
+  const auto tensors = mixed(world.rank());
+  const double mean = (world.size() - 1) / 2.0;
+  expect_equal(grouped_allreduce(world, tensors, {.name = "group"}), mixed(mean));
+  expect_equal(tensors, mixed(world.rank()));
+  grouped_allreduce_(world, tensors);
+  expect_equal(tensors, mixed(mean));
+}
+
+TEST(TensorGroup, BroadcastOutOfPlaceAndInPlace) {
+  const Context world = init();
+  const int root = world.size() - 1;
+  const auto tensors = mixed(world.rank());
+  expect_equal(grouped_broadcast(world, tensors, {.root = root}), mixed(root));
+  expect_equal(tensors, mixed(world.rank()));
+  grouped_broadcast_(world, tensors, {.name = "group", .root = root});
+  expect_equal(tensors, mixed(root));
+}
+
+TEST(TensorGroup, AllgatherAndReduceScatterInAProcessSet) {
+  const Context world = init();
+  const ParitySet set(world);
+  const auto members = static_cast<std::int64_t>(set.members.size());
+  expect_equal(grouped_allgather(world, mixed(3.0, 2), {.name = "g", .process_set = set.id}),
+               {torch::full({2 * members}, 3.0), torch::full({2 * members, 2}, 4.0, torch::kDouble),
+                torch::full({2 * members, 2}, 5.0)});
+  expect_equal(grouped_reduce_scatter(world, mixed(3.0, 2 * members), {.process_set = set.id}),
+               mixed(3.0, 2));
+  barrier(world);
+}
+
+TEST(TensorGroup, OneHandleForAll) {
+  const Context world = init();
+  GroupHandle first = grouped_allreduce_async(world, mixed(1.0), {.name = "first"});
+  GroupHandle second = grouped_allreduce_async(world, mixed(2.0), {.name = "second"});
+  expect_equal(second.wait(), mixed(2.0));
+  expect_equal(first.wait(), mixed(1.0));
+  EXPECT_TRUE(first.ready());
+  EXPECT_TRUE(grouped_allreduce(world, {}).empty());
+}
+
+TEST(TensorGroup, OnSeveralDevicesIsAnError) {
+  const Context world = init();
+  const std::vector<torch::Tensor> tensors{torch::zeros({2}),
+                                           torch::zeros({2}, torch::Device("meta"))};
+  expect_error(ErrorCode::invalid_argument,
+               AllOf(HasSubstr("'g.1'"), HasSubstr("meta"), HasSubstr("cpu")),
+               [&] { grouped_allreduce_(world, tensors, {.name = "g"}); });
+}
+
+TEST(TensorGroup, WhatOneMemberLacksIsAnErrorAndTheNextGroupIsRight) {
+  const Context world = init();
+  const std::vector<torch::Tensor> tensors{torch::ones({2}), torch::ones({2}, torch::kInt)};
+  expect_error(ErrorCode::invalid_argument, HasSubstr("average of int32"),
+               [&] { grouped_allreduce(world, tensors, {.name = "g"}); });
+  expect_equal(grouped_allreduce(world, tensors, {.name = "g", .op = ReduceOp::sum}),
+               {tensors[0] * world.size(), tensors[1] * world.size()});
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,209 @@
+// Tensors as objects, and the state of every optimizer of LibTorch's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/torch_objects.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/network.h"
+#include "tests/frameworks/torch/process_sets.h"
+
+namespace hora::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::vector<torch::Tensor> tensors_of(int rank) {
+  return {torch::full({rank + 1, 2}, rank), torch::full({2}, rank, torch::kLong),
+          torch::full({3}, rank, torch::kComplexFloat), torch::arange(12).view({3, 4}).t() + rank};
+}
+
+void expect_equal(const std::vector<torch::Tensor>& actual,
+                  const std::vector<torch::Tensor>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_EQ(actual[i].scalar_type(), expected[i].scalar_type()) << i;
+    EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i;
+  }
+}
+
+TEST(TensorObjects, ShapesAndTypesNeedNotBeKnown) {
+  const Context world = init();
+  const int root = world.size() - 1;
+  const bool sends = world.rank() == root;
+  expect_equal(broadcast_object(world, sends ? tensors_of(root) : std::vector<torch::Tensor>{},
+                                {.name = "tensors", .root = root}),
+               tensors_of(root));
+}
+
+TEST(TensorObjects, OfEveryRankOfASet) {
+  const Context world = init();
+  const ParitySet set(world);
+  const auto all = allgather_object(world, tensors_of(world.rank()), {.process_set = set.id});
+  ASSERT_EQ(all.size(), set.members.size());
+  for (std::size_t i = 0; i < all.size(); ++i) expect_equal(all[i], tensors_of(set.members[i]));
+  barrier(world);
+}
+
+TEST(TensorObjects, OfAViewOnlyWhatItShows) {
+  const Context world = init();
+  const auto large = torch::zeros({1000000});
+  const auto received = broadcast_object(world, std::vector{large.narrow(0, 5, 2)});
+  EXPECT_EQ(received[0].storage().nbytes(), 2 * sizeof(float));
+}
+
+using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(const Groups&, double rate)>;
+
+template <class Optimizer, class Options, class Set>
+Make maker(Set set) {
+  return [set](const Groups& groups, double rate) {
+    Options options(rate);
+    set(options);
+    return std::make_unique<Optimizer>(groups, options);
+  };
+}
+
+struct Kind {
+  friend void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+
+  std::string name;
+  Make make;
+  bool one_group = false;
+};
+
+std::vector<Kind> kinds() {
+  using namespace torch::optim;
+  return {
+      {"Adagrad", maker<Adagrad, AdagradOptions>([](auto& o) { o.lr_decay(0.1).eps(1e-6); })},
+      {"Adam", maker<Adam, AdamOptions>([](auto& o) {
+         o.betas({0.7, 0.8}).amsgrad(true);
+       })},
+      {"AdamPlain", maker<Adam, AdamOptions>([](auto& o) { o.weight_decay(0.1); })},
+      {"AdamW", maker<AdamW, AdamWOptions>([](auto& o) {
+         o.betas({0.6, 0.9});
+       })},
+      {"LBFGS", maker<LBFGS, LBFGSOptions>([](auto& o) { o.max_iter(3).history_size(4); }), true},
+      {"LBFGSSearch",
+       maker<LBFGS, LBFGSOptions>([](auto& o) { o.max_iter(2).line_search_fn("strong_wolfe"); }),
+       true},
+      {"RMSprop",
+       maker<RMSprop, RMSpropOptions>([](auto& o) { o.alpha(0.8).momentum(0.5).centered(true); })},
+      {"RMSpropPlain", maker<RMSprop, RMSpropOptions>([](auto& o) { o.alpha(0.7); })},
+      {"SGD", maker<SGD, SGDOptions>([](auto& o) { o.momentum(0.9).nesterov(true); })},
+      {"SGDPlain", maker<SGD, SGDOptions>([](auto& o) { o.weight_decay(0.1); })},
+  };
+}
+
+/// A network, and an optimizer of two groups with learning rates `rate` and 2 `rate`.
+class Training {
+ public:
+  Training(const Kind& kind, std::uint64_t seed, double rate)
+      : network_(small_network(seed, torch::kDouble)) {
+    auto parameters = network_->parameters();
+    if (kind.one_group) {
+      optimizer_ = kind.make({torch::optim::OptimizerParamGroup(parameters)}, rate);
+      return;
+    }
+    const auto middle = parameters.begin() + 2;
+    using Parameters = std::vector<torch::Tensor>;
+    optimizer_ =
+        kind.make({torch::optim::OptimizerParamGroup(Parameters(parameters.begin(), middle)),
+                   torch::optim::OptimizerParamGroup(Parameters(middle, parameters.end()))},
+                  rate);
+    optimizer_->param_groups()[1].options().set_lr(2 * rate);
+  }
+
+  void steps(int count, std::uint64_t seed) {
+    const Batch batch = whole_batch(seed, 4, torch::kDouble);
+    for (int i = 0; i < count; ++i) {
+      optimizer_->step([&] {
+        for (auto& parameter : network_->parameters()) parameter.mutable_grad().reset();
+        auto loss = loss_of(network_, batch);
+        loss.backward();
+        return loss;
+      });
+    }
+  }
+
+  void take_from(const Context& world, int root) {
+    broadcast_parameters(world, *network_, root);
+    broadcast_optimizer_state(world, *optimizer_, root);
+  }
+
+  std::vector<torch::Tensor> values() { return copies_of(network_->parameters()); }
+  torch::optim::Optimizer& optimizer() { return *optimizer_; }
+
+ private:
+  torch::nn::Sequential network_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+class OptimizerState : public testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(All, OptimizerState, testing::ValuesIn(kinds()),
+                         [](const auto& kind) { return kind.param.name; });
+
+// What comes after the broadcast is what the root alone would have done: state and options are its.
+void expect_goes_on_as_root(const Context& world, const Kind& kind, int steps_of_root,
+                            int steps_of_others) {
+  const int root = world.size() - 1;
+  constexpr double rate = 0.05;
+  Training expected(kind, 1, rate);
+  expected.steps(steps_of_root, 2);
+  expected.steps(2, 3);
+
+  const bool sends = world.rank() == root;
+  Training mine(kind, sends ? 1 : 10, sends ? rate : 0.5);
+  mine.steps(sends ? steps_of_root : steps_of_others, sends ? 2 : 20);
+  mine.take_from(world, root);
+  for (std::size_t i = 0; i < mine.optimizer().param_groups().size(); ++i) {
+    EXPECT_EQ(mine.optimizer().param_groups()[i].options().get_lr(),
+              expected.optimizer().param_groups()[i].options().get_lr());
+  }
+  mine.steps(2, 3);
+  EXPECT_EQ(mine.optimizer().state().size(), expected.optimizer().state().size());
+  expect_equal(mine.values(), expected.values());
+}
+
+TEST_P(OptimizerState, WhereOnlyTheRootHasMadeSteps) {
+  expect_goes_on_as_root(init(), GetParam(), 3, 0);
+}
+
+TEST_P(OptimizerState, WhereOnlyOthersHaveMadeSteps) {
+  expect_goes_on_as_root(init(), GetParam(), 0, 2);
+}
+
+TEST_P(OptimizerState, WhereAllHaveMadeSteps) {
+  expect_goes_on_as_root(init(), GetParam(), 2, 1);
+}
+
+TEST(OptimizerStateRules, OtherParametersAreTheSameErrorOnEveryRank) {
+  const Context world = init();
+  if (world.size() == 1) GTEST_SKIP() << "one rank cannot disagree with itself";
+  const auto weight = torch::zeros({world.rank() == 1 ? 4 : 3}, torch::requires_grad());
+  torch::optim::Adam adam({weight}, 0.1);
+  expect_error(ErrorCode::mismatch,
+               AllOf(HasSubstr("Optimizers differ"), HasSubstr("rank 0 has Float [3]"),
+                     HasSubstr("rank 1 has Float [4]")),
+               [&] { broadcast_optimizer_state(world, adam); });
+}
+
+TEST(OptimizerStateRules, OtherClassesAreTheSameErrorOnEveryRank) {
+  const Context world = init();
+  if (world.size() == 1) GTEST_SKIP() << "one rank cannot disagree with itself";
+  const auto weight = torch::zeros({3}, torch::requires_grad());
+  torch::optim::Adam adam({weight}, 0.1);
+  torch::optim::SGD sgd({weight}, 0.1);
+  expect_error(ErrorCode::mismatch, AllOf(HasSubstr("Adam"), HasSubstr("SGD")), [&] {
+    broadcast_optimizer_state(
+        world, world.rank() == 0 ? static_cast<torch::optim::Optimizer&>(adam) : sgd);
+  });
+}
+
+}  // namespace
+}  // namespace hora::test

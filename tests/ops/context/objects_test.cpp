@@ -1,0 +1,115 @@
+// Objects of bytes, text and JSON on all ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/hora.h>
+#include <hora/objects_json.h>
+
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/support/seed.h"
+
+namespace hora::test {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::byte> bytes_of(int rank, std::size_t count) {
+  auto random = generator(static_cast<std::uint64_t>(rank));
+  std::vector<std::byte> bytes(count);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+// Around the limit up to which an object travels with its size.
+TEST(BroadcastObject, GivesEveryoneTheRootsBytes) {
+  const Context world = init();
+  for (const std::size_t count : {0UL, 1UL, 1000UL, 65535UL, 65536UL, 65537UL, 3000001UL}) {
+    for (int root = 0; root < world.size(); ++root) {
+      const auto mine = bytes_of(world.rank(), world.rank() == root ? count : 5);
+      EXPECT_EQ(broadcast_object(world, mine, {.name = "object", .root = root}),
+                bytes_of(root, count))
+          << count << " bytes from " << root;
+    }
+  }
+}
+
+TEST(BroadcastObject, TextWithZeroBytes) {
+  const Context world = init();
+  const std::string text("a\0b", 3);
+  EXPECT_EQ(broadcast_object(world, world.rank() == 0 ? text : "ignored"), text);
+  EXPECT_EQ(broadcast_object(world, "literal"), "literal");
+}
+
+TEST(BroadcastObject, TheSameErrorOnEveryRankWhereRootsDiffer) {
+  const Context world = init();
+  if (world.size() == 1) GTEST_SKIP() << "one rank cannot disagree with itself";
+  const int last = world.size() - 1;
+  try {
+    broadcast_object(world, bytes_of(world.rank(), 100000),
+                     {.name = "mine", .root = world.rank() == last ? last : 0});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    EXPECT_EQ(error.what(), "object \"mine\": rank 0 takes rank 0 for the root, rank " +
+                                std::to_string(last) + " takes rank " + std::to_string(last) +
+                                "; every rank must name the same one");
+  }
+  EXPECT_EQ(broadcast_object(world, "next", {.name = "mine"}), "next");
+}
+
+TEST(BroadcastObject, RootOutsideOfTheSet) {
+  const Context world = init();
+  EXPECT_THROW(broadcast_object(world, "x", {.root = world.size()}), Error);
+}
+
+TEST(AllgatherObject, GivesEveryoneEverybodysBytes) {
+  const Context world = init();
+  const auto count = [](int rank) { return static_cast<std::size_t>(rank) * 70000; };
+  const auto all = allgather_object(world, bytes_of(world.rank(), count(world.rank())));
+  ASSERT_EQ(all.size(), static_cast<std::size_t>(world.size()));
+  for (int rank = 0; rank < world.size(); ++rank) {
+    EXPECT_EQ(all[static_cast<std::size_t>(rank)], bytes_of(rank, count(rank))) << rank;
+  }
+}
+
+TEST(AllgatherObject, TextInAProcessSet) {
+  const Context world = init();
+  const int last = world.size() - 1;
+  const ProcessSet ends = add_process_set(world, last == 0 ? std::vector{0} : std::vector{0, last});
+  if (rank_in(world, ends) >= 0) {
+    const auto all = allgather_object(world, "rank " + std::to_string(world.rank()),
+                                      {.name = "text", .process_set = ends});
+    EXPECT_EQ(all.front(), "rank 0");
+    EXPECT_EQ(all.back(), "rank " + std::to_string(last));
+    EXPECT_EQ(broadcast_object(world, std::to_string(world.rank()),
+                               {.name = "text", .root = last, .process_set = ends}),
+              std::to_string(last));
+  }
+  barrier(world);  // a rank that shut down would end the set's collectives
+}
+
+TEST(ObjectsJson, ArriveAsTheyWere) {
+  const Context world = init();
+  const auto of_rank = [](int rank) {
+    return nlohmann::json{{"rank", rank},
+                          {"third", 1.0 / 3.0},
+                          {"large", std::numeric_limits<std::uint64_t>::max()},
+                          {"bytes", "not utf-8: \xff"},
+                          {"list", {1, nullptr, true, nlohmann::json::object()}}};
+  };
+  const int root = world.size() - 1;
+  const nlohmann::json nothing;
+  EXPECT_EQ(broadcast_object(world, world.rank() == root ? of_rank(root) : nothing, {.root = root}),
+            of_rank(root));
+  const auto all = allgather_object(world, of_rank(world.rank()));
+  ASSERT_EQ(all.size(), static_cast<std::size_t>(world.size()));
+  for (int rank = 0; rank < world.size(); ++rank) {
+    EXPECT_EQ(all[static_cast<std::size_t>(rank)], of_rank(rank));
+  }
+}
+
+}  // namespace
+}  // namespace hora::test
