@@ -43,8 +43,9 @@ struct KernelTable {
   /// By the source's and the target's number; hora::convert. Null where one of them alone is
   /// float64. `limit` is finite in the type of the product. Past the caches only where `out` is
   /// 64-byte aligned and not `in`.
-  bool (*convert[kFloatingTypes][kFloatingTypes])(std::byte* out, const std::byte* in, std::size_t count,
-                                            double scale, double limit, bool past_caches);
+  bool (*convert[kFloatingTypes][kFloatingTypes])(std::byte* out, const std::byte* in,
+                                                  std::size_t count, double scale, double limit,
+                                                  bool past_caches);
 };
 
 extern const KernelTable kBaselineKernels;

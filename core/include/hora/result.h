@@ -14,8 +14,8 @@ namespace hora {
 
 class ResultMemory;
 
-/// A dense row-major tensor in memory of hora's, 64-byte aligned, on the device of the input. Copies
-/// share the memory, which is free when the last one is gone.
+/// A dense row-major tensor in memory of hora's, 64-byte aligned, on the device of the input.
+/// Copies share the memory, which is free when the last one is gone.
 ///
 /// On a GPU it is complete, and stays, in the order of the input's stream (view().stream), which
 /// outlives it: work that was given to that stream before the last copy went still finds the

@@ -131,7 +131,8 @@ TEST_P(JoinOnLayouts, OtherCollectivesFailClearlyAndJoinStillAgrees) {
         for (int again = 0; again < 2; ++again) {
           try {
             engine.submit_and_wait(request);
-            FAIL() << "a broadcast went on without rank " << world_.size() - 1 << ", round " << round << ", again " << again << " on rank " << rank;
+            FAIL() << "a broadcast went on without rank " << world_.size() - 1 << ", round "
+                   << round << ", again " << again << " on rank " << rank;
           } catch (const Error& error) {
             EXPECT_EQ(error.code(), ErrorCode::mismatch);
             EXPECT_NE(std::string(error.what())

@@ -139,7 +139,9 @@ struct RandomExchange {
     if (kind == OperationKind::reduce_scatter) {
       // Rank r gets floor((rows + ranks - 1 - r) / ranks) rows.
       const auto ranks = static_cast<std::int64_t>(topology.size());
-      const auto rows_of = [&](std::int64_t r) { return bytes((rows[0][0] + ranks - 1 - r) / ranks); };
+      const auto rows_of = [&](std::int64_t r) {
+        return bytes((rows[0][0] + ranks - 1 - r) / ranks);
+      };
       std::size_t offset = 0;
       for (int r = 0; r < rank; ++r) offset += rows_of(r);
       take(Piece::kAll, offset, rows_of(rank));
