@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/log.h"
-#include "core/negotiation/mismatch.h"
 
 namespace hora {
 
@@ -22,7 +21,6 @@ Engine::Engine(EngineParts parts)
               .settings = parts_.settings,
               .device = parts_.device,
               .trace = parts_.trace,
-              .departed = [this](const auto& ranks, bool all) { on_departed(ranks, all); },
               .sets_change = [this](auto submission) { on_sets_change(std::move(submission)); }} {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
   for (const auto& ranks : parts_.world.topology.ranks_of_node) {
@@ -81,21 +79,6 @@ void Engine::poison(const Error& error) {
   // First, for whoever is told of the error may free the memory that a device works on.
   if (parts_.device) parts_.device->abort();
   for (SetEngine* engine : engines_) engine->fail_all(error);
-}
-
-void Engine::on_departed(const std::vector<int>& ranks, bool all) {
-  if (all) return all_departed_.store(true);
-  const auto left = [&](int rank) {
-    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-  };
-  const std::shared_lock lock(sets_lock_);
-  for (const auto& set : sets_) {
-    if (!set->engine || std::none_of(set->ranks.begin(), set->ranks.end(), left)) continue;
-    set->engine->fail_undecided(Error(
-        ErrorCode::shut_down,
-        "rank " + ranks_text(ranks) + " has called shutdown(): no collective can complete any more",
-        ranks.front()));
-  }
 }
 
 bool Engine::has_news() const {
@@ -168,21 +151,29 @@ void Engine::depart() {
   wait_until(
       [&] { return std::all_of(open.begin(), open.end(), [](auto& s) { return s->finished(); }); },
       "its own unfinished collectives");
+  // Each set hears of it in the order of its own decisions.
+  std::vector<SetEngine*> sets;
   {
     const std::shared_lock lock(sets_lock_);
     for (const auto& set : sets_) {
-      if (!set->engine) continue;
-      set->engine->close(Error(ErrorCode::shut_down,
-                               "hora was shut down on this rank (" + std::to_string(parts_.rank) +
-                                   "): no collective can follow shutdown()",
-                               parts_.rank));
+      if (set->engine && !set->removed) sets.push_back(set->engine.get());
     }
-    world().tell_departed();
   }
-  // From here on a leader polls for the others as if a tensor of its own were waiting.
-  world().expect_peers();
+  for (SetEngine* set : sets) {
+    set->close(Error(ErrorCode::shut_down,
+                     "hora was shut down on this rank (" + std::to_string(parts_.rank) +
+                         "): no collective can follow shutdown()",
+                     parts_.rank));
+    // From here on a leader polls for the others as if a tensor of its own were waiting.
+    set->expect_peers();
+    set->tell_departed();
+  }
   bells_.wake_engine();
-  wait_until([&] { return all_departed_.load(); }, "ranks that have not called it yet");
+  wait_until(
+      [&] {
+        return std::all_of(sets.begin(), sets.end(), [](auto* s) { return s->all_departed(); });
+      },
+      "ranks that have not called it yet");
   wait_until(
       [&] {
         const std::lock_guard lock(drive_lock_);

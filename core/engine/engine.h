@@ -115,7 +115,6 @@ class Engine {
   bool drive(bool network);
   bool make_progress(bool network);
   void poison(const Error& error);
-  void on_departed(const std::vector<int>& ranks, bool all);
   bool has_news() const;
   bool is_running() const;
   bool polls() const;
@@ -146,7 +145,6 @@ class Engine {
   bool device_busy_ = false;
 
   std::atomic<int> waiters_{0};  ///< my threads that are blocked in wait()
-  std::atomic<bool> all_departed_{false};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

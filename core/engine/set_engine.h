@@ -27,9 +27,8 @@ struct EngineShared {
   DevicePort* device = nullptr;
   Tracer trace = {};
   std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is given back
-  /// Called with the drive lock held. Some ranks have called shutdown; all have.
-  std::function<void(const std::vector<int>& ranks, bool all)> departed;
-  /// A change of the process sets has been agreed on, and my node's ranks have all read it.
+  /// A change of the process sets has been agreed on, and my node's ranks have all read it. Called
+  /// with the drive lock held.
   std::function<void(std::shared_ptr<Submission>)> sets_change;
 };
 
@@ -64,6 +63,8 @@ class SetEngine {
   /// No more can be submitted. The first cause stays.
   void close(const Error& error);
   void tell_departed();
+  /// Every rank of the set has said so.
+  bool all_departed() const { return all_departed_.load(); }
   /// Says that this rank, which has nothing in flight, has no more to bring. The submission is
   /// finished when all ranks have said so; its number is the last one.
   std::shared_ptr<Submission> join();
@@ -146,6 +147,7 @@ class SetEngine {
   std::uint64_t units_started_ = 0;
 
   std::atomic<int> undecided_{0};  ///< my submissions that wait for other ranks
+  std::atomic<bool> all_departed_{false};
   std::atomic<bool> joined_{false};
   std::set<Id> refused_;  ///< ids of operations that ended badly, or will, because I have joined
 };

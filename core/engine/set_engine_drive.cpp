@@ -6,6 +6,7 @@
 #include "core/engine/exchange_header.h"
 #include "core/engine/set_engine.h"
 #include "core/engine/trace_hooks.h"
+#include "core/negotiation/mismatch.h"
 
 namespace hora {
 
@@ -110,8 +111,13 @@ void SetEngine::execute_decision(const Decision& decision) {
   }
   run(batch);
   if (decision.all_joined) end_join(decision.last_joined);
-  if (!decision.departed.empty()) shared_.departed(decision.departed, false);
-  if (decision.finished) shared_.departed({}, true);
+  if (!decision.departed.empty()) {
+    fail_undecided(Error(ErrorCode::shut_down,
+                         "rank " + ranks_text(decision.departed) +
+                             " has called shutdown(): no collective can complete any more",
+                         decision.departed.front()));
+  }
+  if (decision.finished) all_departed_.store(true);
 }
 
 void SetEngine::run(const Batch& batch) {

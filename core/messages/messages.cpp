@@ -3,6 +3,7 @@
 #include <flatbuffers/flatbuffers.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -106,8 +107,8 @@ class Decoder {
                      .device = enumerator<DeviceKind>(s->device(), DeviceKind::cuda, "device"),
                      .root = s->root(),
                      .shape = to_vector(s->shape()),
-                     .prescale = s->prescale(),
-                     .postscale = s->postscale()};
+                     .prescale = finite(s->prescale(), "prescale"),
+                     .postscale = finite(s->postscale(), "postscale")};
     return result;
   }
 
@@ -213,6 +214,12 @@ class Decoder {
       return E{};
     }
     return static_cast<E>(value);
+  }
+
+  /// NaN would not even agree with itself.
+  double finite(double value, const char* what) {
+    if (!std::isfinite(value)) fail(std::string(what) + " is no finite number");
+    return value;
   }
 
   void fail(const std::string& problem) {

@@ -30,7 +30,7 @@ class DeviceTraceTest : public testing::Test {
     trace_.stop();
     return Timeline(file_);
   }
-  void run(const char* phase) { device_.begin(stream_.get(), {kRow, phase, 7, 64}); }
+  void run(const char* phase) { device_.begin(stream_.get(), {kRow, phase, {.number = 7}, 64}); }
   void end() { device_.end(stream_.get()); }
 
   test::TemporaryFolder folder_;
