@@ -28,7 +28,8 @@ Engine::Engine(EngineParts parts)
   }
   std::sort(world.ranks.begin(), world.ranks.end());
   world.engine = std::make_unique<SetEngine>(parts_.world, shared_);
-  engines_.push_back(world.engine.get());
+  world_ = world.engine.get();
+  engines_.push_back(world_);
 }
 
 Engine::~Engine() {

@@ -101,7 +101,7 @@ class Engine {
   };
 
   // sets
-  SetEngine& world() const { return *sets_.front()->engine; }
+  SetEngine& world() const { return *world_; }
   /// Throws Error(invalid_argument), which names `tensor`, where I cannot submit to it.
   SetEngine& set_engine(ProcessSet set, const std::string& tensor = {}) const;
   const Set& known_set(ProcessSet set, const std::string& tensor = {}) const;
@@ -137,7 +137,8 @@ class Engine {
 
   mutable std::shared_mutex sets_lock_;  ///< the list: written with the drive lock held, too
   std::vector<std::unique_ptr<Set>> sets_;
-  std::mutex sets_call_lock_;  ///< one add_set or remove_set at a time
+  SetEngine* world_ = nullptr;  ///< set 0's, from construction on
+  std::mutex sets_call_lock_;   ///< one add_set or remove_set at a time
 
   std::mutex drive_lock_;
   std::vector<SetEngine*> engines_;  ///< of the sets that I am in
