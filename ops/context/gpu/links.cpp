@@ -34,7 +34,7 @@ GpuLink link_between(const CudaFunctions& cuda, int device, int peer) {
 }
 
 std::string text_of(const GpuLink& link) {
-  const std::string rank = " (rank " + std::to_string(link.performance_rank) + ")";
+  const std::string rank = " (performance rank " + std::to_string(link.performance_rank) + ")";
   switch (link.kind) {
     case LinkKind::unknown:
       return "unknown (not visible to each other)";

@@ -72,12 +72,15 @@ TEST(GpuLinks, OneGpuHasNone) {
 TEST(GpuLinks, AllAlikeTakeOneWord) {
   EXPECT_EQ(describe(node_of(3, {kNvlink, kNvlink, kNvlink})),
             "node 1 on alpha: GPUs of rank 4 0000:00:00.0, rank 5 0000:01:00.0, rank 6 "
-            "0000:02:00.0; links: all NVLink (rank 0); NCCL: P2P");
+            "0000:02:00.0; links: all NVLink (performance rank 0); NCCL: P2P");
 }
 
 TEST(GpuLinks, TheCommonestComesLastWithoutItsPairs) {
   const std::string text = describe(node_of(4, {kNvlink, kPcie, kPcie, kPcie, kPcie, kNvlink}));
-  EXPECT_THAT(text, HasSubstr("links: NVLink (rank 0) 4-5 6-7, all others PCIe (rank 1)"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "links: NVLink (performance rank 0) 4-5 6-7, all others PCIe (performance rank 1)"));
   EXPECT_THAT(text, EndsWith("NCCL: P2P; P2P or, between far GPUs, SHM"));
 }
 
@@ -90,7 +93,7 @@ TEST(GpuLinks, WhatOneSideKnowsCounts) {
   EXPECT_THAT(describe(node),
               AllOf(HasSubstr("all unknown (not visible to each other)"), EndsWith("unknown")));
   node.links[1][0] = kNvlink;
-  EXPECT_THAT(describe(node), HasSubstr("all NVLink (rank 0)"));
+  EXPECT_THAT(describe(node), HasSubstr("all NVLink (performance rank 0)"));
 }
 
 TEST(GpuLinks, TheEnvironmentForbidsTransports) {
