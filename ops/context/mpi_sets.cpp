@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/engine/member_memory.h"
+
 namespace hora {
 namespace {
 

@@ -2,27 +2,10 @@
 
 #include <utility>
 
+#include "core/engine/member_memory.h"
+
 namespace hora::test {
 namespace {
-
-/// The node's memory as the set's ranks number it.
-class MemberHeap final : public NodeMemory {
- public:
-  MemberHeap(HeapNode& node, int local_rank, std::vector<int> members)
-      : memory_(node, local_rank), members_(std::move(members)) {}
-  Block allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
-  void release(std::byte* data) noexcept override { memory_.release(data); }
-  std::optional<Location> find(const std::byte* data, std::size_t bytes) const override {
-    return memory_.find(data, bytes);
-  }
-  std::byte* address(int local_rank, Location location) override {
-    return memory_.address(members_[static_cast<std::size_t>(local_rank)], location);
-  }
-
- private:
-  HeapMemory memory_;
-  std::vector<int> members_;
-};
 
 struct ThreadSetTransport final : SetTransport {
   bool poll() override { return true; }
@@ -36,7 +19,8 @@ struct ThreadSetTransport final : SetTransport {
   void disconnect() override {}
 
   Topology topology;
-  std::optional<MemberHeap> memory;
+  std::optional<HeapMemory> own;
+  std::optional<MemberMemory> memory;
   std::optional<ThreadPath> path;
 };
 
@@ -97,7 +81,8 @@ std::unique_ptr<SetTransport> ThreadSets::begin(const SetPlan& plan) {
   NodeBoard board(node_.address(plan.board_owner, plan.board),
                   thread_board_shape(plan.topology, node, settings_),
                   plan.topology.local_rank_of(rank_), board_.bells().among(members));
-  transport->memory.emplace(node_, topology_.local_rank_of(rank_), std::move(members));
+  transport->own.emplace(node_, topology_.local_rank_of(rank_));
+  transport->memory.emplace(*transport->own, std::move(members));
   transport->path.emplace(plan.topology, rank_, std::move(board), *transport->memory,
                           room_.wires(plan.id, plan.topology), settings_, RankDevice{},
                           trace_.of_set(plan.id));
