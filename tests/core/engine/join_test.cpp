@@ -5,14 +5,11 @@
 #include <limits>
 #include <thread>
 
-#include "core/engine/engine.h"
+#include "tests/core/engine/on_layouts.h"
 #include "tests/support/seed.h"
-#include "tests/support/threads/thread_world.h"
 
 namespace hora {
 namespace {
-
-using test::ThreadWorld;
 
 Signature floats(std::size_t count, ReduceOp op = ReduceOp::sum) {
   Signature signature;
@@ -46,24 +43,7 @@ float expected(ReduceOp op, int size, const std::vector<bool>& absent) {
   return op == ReduceOp::average ? result / static_cast<float>(size) : result;
 }
 
-class JoinOnLayouts : public testing::TestWithParam<std::vector<int>> {
- protected:
-  JoinOnLayouts() : world_({.node_sizes = GetParam(), .settings = settings()}) {}
-
-  static Settings settings() {
-    Settings result;
-    result.chunk_size = 1024;
-    return result;
-  }
-  void on_all_ranks(const std::function<void(int, Engine&)>& body) {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < world_.size(); ++rank) {
-      threads.emplace_back([&, rank] { body(rank, world_.engine(rank)); });
-    }
-  }
-
-  ThreadWorld world_;
-};
+class JoinOnLayouts : public test::OnLayouts {};
 
 // Each rank in turn joins first, while the others reduce: names that are new, and known ones.
 TEST_P(JoinOnLayouts, TheOthersReduceWithoutTheOneThatJoinedFirst) {
@@ -176,11 +156,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, JoinOnLayouts,
                          testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
                                          std::vector{1, 1}, std::vector{2, 2}, std::vector{3, 2},
                                          std::vector{1, 2, 1}, std::vector{1, 1, 1, 1, 1}),
-                         [](const auto& layout) {
-                           std::string name = "nodes";
-                           for (const int size : layout.param) name += "_" + std::to_string(size);
-                           return name;
-                         });
+                         test::layout_name);
 
 }  // namespace
 }  // namespace hora

@@ -4,14 +4,11 @@
 #include <functional>
 #include <thread>
 
-#include "core/engine/engine.h"
+#include "tests/core/engine/on_layouts.h"
 #include "tests/support/seed.h"
-#include "tests/support/threads/thread_world.h"
 
 namespace hora {
 namespace {
-
-using test::ThreadWorld;
 
 Signature floats(std::int64_t count) {
   Signature signature;
@@ -47,21 +44,8 @@ bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-class ProcessSetsOnLayouts : public testing::TestWithParam<std::vector<int>> {
+class ProcessSetsOnLayouts : public test::OnLayouts {
  protected:
-  ProcessSetsOnLayouts() : world_({.node_sizes = GetParam(), .settings = settings()}) {}
-
-  static Settings settings() {
-    Settings result;
-    result.chunk_size = 1024;
-    return result;
-  }
-  void on_all_ranks(const std::function<void(int, Engine&)>& body) {
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < world_.size(); ++rank) {
-      threads.emplace_back([&, rank] { body(rank, world_.engine(rank)); });
-    }
-  }
   std::vector<int> ranks_where(const std::function<bool(int)>& chosen) {
     std::vector<int> ranks;
     for (int rank = 0; rank < world_.size(); ++rank) {
@@ -69,8 +53,6 @@ class ProcessSetsOnLayouts : public testing::TestWithParam<std::vector<int>> {
     }
     return ranks;
   }
-
-  ThreadWorld world_;
 };
 
 TEST_P(ProcessSetsOnLayouts, EvenAndOddRanksSumApart) {
@@ -194,11 +176,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ProcessSetsOnLayouts,
                          testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
                                          std::vector{1, 1}, std::vector{2, 2}, std::vector{3, 2},
                                          std::vector{1, 2, 1}),
-                         [](const auto& layout) {
-                           std::string name = "nodes";
-                           for (const int size : layout.param) name += "_" + std::to_string(size);
-                           return name;
-                         });
+                         test::layout_name);
 
 }  // namespace
 }  // namespace hora
