@@ -125,6 +125,7 @@ class SetEngine {
   // having joined (set_engine_join.cpp)
   bool stand_in();
   bool stand_in_for(Id id, const std::string& name);
+  bool is_wanted(Id id) const;
   bool may_stand_in() const;
   std::shared_ptr<Submission> stand_in_submission(Id id, const Signature& signature);
   void drop_stand_in(Id id);

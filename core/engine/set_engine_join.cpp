@@ -1,4 +1,6 @@
 /// SetEngine: a rank that has joined stands in, with nothing, for what other ranks submit.
+#include <algorithm>
+
 #include "core/engine/set_engine.h"
 
 namespace hora {
@@ -30,15 +32,18 @@ std::shared_ptr<Submission> SetEngine::join() {
   return submission;
 }
 
+/// Others are ready for it, and I am not.
+bool SetEngine::is_wanted(Id id) const {
+  const std::uint64_t ready = board_.ready_mask(id);
+  const std::uint64_t mine = std::uint64_t{1} << board_.local_rank();
+  return ready != 0 && (ready & mine) == 0 && !refused_.contains(id);
+}
+
 bool SetEngine::may_stand_in() const {
   if (!joined_.load()) return false;
   const std::lock_guard table(table_lock_);
-  const std::uint64_t mine = std::uint64_t{1} << board_.local_rank();
-  for (const auto& [id, name] : table_.names_of_ids()) {
-    const std::uint64_t ready = board_.ready_mask(id);
-    if (ready != 0 && (ready & mine) == 0 && !refused_.contains(id)) return true;
-  }
-  return false;
+  const auto& known = table_.names_of_ids();
+  return std::any_of(known.begin(), known.end(), [&](const auto& k) { return is_wanted(k.first); });
 }
 
 bool SetEngine::stand_in() {
@@ -46,18 +51,16 @@ bool SetEngine::stand_in() {
   // Who is ready may have read the end of the join already.
   if (board_.log_has_news()) return true;
   const std::lock_guard table(table_lock_);
-  const std::uint64_t mine = std::uint64_t{1} << board_.local_rank();
   bool any = false;
   for (const auto& [id, name] : table_.names_of_ids()) {
-    const std::uint64_t ready = board_.ready_mask(id);
-    if (ready != 0 && (ready & mine) == 0) any |= stand_in_for(id, name);
+    if (is_wanted(id)) any |= stand_in_for(id, name);
   }
   return any;
 }
 
 bool SetEngine::stand_in_for(Id id, const std::string& name) {
   const Signature* signature = table_.signature_of(id);
-  if (!signature || refused_.contains(id)) return false;
+  if (!signature) return false;
   if (!allows_joined(signature->kind, signature->device)) {
     refused_.insert(id);
     Mail mail{.kind = MailKind::report, .name = name, .signature = {}, .location = kNowhere};
