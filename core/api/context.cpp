@@ -70,8 +70,8 @@ Device Context::device() const {
 const Settings& Context::settings() const {
   return runtime()->parts().settings;
 }
-std::uint32_t Context::next_instance_number() const {
-  return runtime()->next_instance_number();
+std::uint32_t Context::next_instance_number(std::uint32_t process_set) const {
+  return runtime()->next_instance_number(process_set);
 }
 Statistics Context::statistics() const {
   return runtime()->engine().statistics();

@@ -21,6 +21,11 @@ Runtime::~Runtime() {
   if (Trace* const trace = parts_.trace.trace()) trace->close();
 }
 
+std::uint32_t Runtime::next_instance_number(ProcessSet set) {
+  const std::lock_guard lock(instances_lock_);
+  return instances_[set]++;
+}
+
 void Runtime::shutdown() {
   if (std::exchange(shut_down_, true)) return;
   engine_.depart();

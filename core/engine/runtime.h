@@ -3,9 +3,10 @@
 
 #include <hora/settings.h>
 
-#include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "core/engine/engine.h"
@@ -37,8 +38,8 @@ class Runtime {
   int local_rank() const { return local_rank_; }
   bool is_shut_down() const { return shut_down_; }
 
-  /// Tells objects of one kind apart that every rank constructs in one order.
-  std::uint32_t next_instance_number() { return instances_.fetch_add(1); }
+  /// Tells objects of one kind apart that every rank of the set constructs in one order.
+  std::uint32_t next_instance_number(ProcessSet set);
 
   /// Collective. Does nothing the second time.
   void shutdown();
@@ -51,7 +52,8 @@ class Runtime {
   int node_;
   int local_rank_;
   Engine engine_;
-  std::atomic<std::uint32_t> instances_{0};
+  std::mutex instances_lock_;
+  std::map<ProcessSet, std::uint32_t> instances_;
   bool shut_down_ = false;
 };
 

@@ -1,4 +1,5 @@
-#include <hora/torch.h>
+#include <hora/torch_collectives.h>
+#include <hora/torch_module.h>
 
 #include <unordered_set>
 #include <utility>
@@ -17,7 +18,8 @@ torch::Tensor as_broadcastable(const torch::Tensor& tensor) {
 
 class ModuleBroadcast {
  public:
-  ModuleBroadcast(const Context& context, int root) : context_(context), root_(root) {}
+  ModuleBroadcast(const Context& context, int root, ProcessSet set)
+      : context_(context), root_(root), set_(set) {}
 
   void add(const torch::OrderedDict<std::string, torch::Tensor>& tensors) {
     const torch::NoGradGuard no_grad;
@@ -26,8 +28,9 @@ class ModuleBroadcast {
       // A weight tied under two names travels once.
       if (!tensor.defined() || !seen_.insert(tensor.unsafeGetTensorImpl()).second) continue;
       torch::Tensor travelling = as_broadcastable(tensor.detach());
-      handles_.push_back(broadcast_async_(context_, travelling,
-                                          {.name = "hora.broadcast." + item.key(), .root = root_}));
+      handles_.push_back(broadcast_async_(
+          context_, travelling,
+          {.name = "hora.broadcast." + item.key(), .root = root_, .process_set = set_}));
       sources_.push_back({tensor, std::move(travelling)});
     }
   }
@@ -45,6 +48,7 @@ class ModuleBroadcast {
  private:
   const Context& context_;
   int root_;
+  ProcessSet set_;
   std::unordered_set<const void*> seen_;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> sources_;
   std::vector<TensorHandle> handles_;  // after sources_: handles go first
@@ -52,15 +56,17 @@ class ModuleBroadcast {
 
 }  // namespace
 
-void broadcast_parameters(const Context& context, torch::nn::Module& module, int root) {
-  ModuleBroadcast broadcast(context, root);
+void broadcast_parameters(const Context& context, torch::nn::Module& module, int root,
+                          ProcessSet process_set) {
+  ModuleBroadcast broadcast(context, root, process_set);
   broadcast.add(module.named_parameters());
   broadcast.add(module.named_buffers());
   broadcast.wait();
 }
 
-void broadcast_buffers(const Context& context, torch::nn::Module& module, int root) {
-  ModuleBroadcast broadcast(context, root);
+void broadcast_buffers(const Context& context, torch::nn::Module& module, int root,
+                       ProcessSet process_set) {
+  ModuleBroadcast broadcast(context, root, process_set);
   broadcast.add(module.named_buffers());
   broadcast.wait();
 }

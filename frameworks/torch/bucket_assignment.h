@@ -4,6 +4,7 @@
 #include <hora/types.h>
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct GradientSize {
   DataType type = DataType::float32;
   std::size_t bytes = 0;      ///< in `type`
   DataType wire_type = type;  ///< in which it travels
+  /// Gradients of one group (and wire type) share a bucket, with no others.
+  std::optional<std::size_t> group = std::nullopt;
 };
 
 /// A gradient's range in its bucket begins at a multiple of 64 bytes and is padded to one; so does
@@ -52,7 +55,15 @@ struct BucketLayout {
 /// in the huge one's: it is joined by later small ones. A gradient of 3/4 `bucket_bytes` or more is
 /// a bucket of its own where it fits into no open one. Buckets come in the order in which their
 /// last gradient is expected. `bucket_bytes` must not be 0.
+///
+/// `slices`: the places' range is padded so that it can be cut into so many of equal length, a
+/// multiple of 64 bytes.
 std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients,
-                                         std::size_t bucket_bytes);
+                                         std::size_t bucket_bytes, std::size_t slices = 1);
+
+/// Cuts the gradients, in their order, into at most `count` groups of about equal bytes. Gives each
+/// gradient's group. `count` must not be 0.
+std::vector<std::optional<std::size_t>> equal_groups(std::span<const GradientSize> gradients,
+                                                     std::size_t count);
 
 }  // namespace hora

@@ -24,7 +24,7 @@ struct GradScaler::State {
   State& operator=(const State&) = delete;
 
   [[noreturn]] void refuse(const std::string& what) const {
-    throw Error(ErrorCode::invalid_use, "GradScaler: " + what, optimizer.context().rank());
+    throw Error(ErrorCode::invalid_use, "GradScaler: " + what, optimizer.peers().context.rank());
   }
 
   DistributedOptimizer::Implementation& optimizer;
@@ -37,8 +37,7 @@ struct GradScaler::State {
 GradScaler::GradScaler(DistributedOptimizer& optimizer, const GradScalerOptions& options) {
   check_options(options);
   DistributedOptimizer::Implementation& averaging = *optimizer.implementation_;
-  check_agreement(averaging.context(),
-                  {"GradScaler's options", "Every rank must give the same ones"},
+  check_agreement(averaging.peers(), {"GradScaler's options", "Every rank must give the same ones"},
                   averaging.name() + ".scaler", {{describe(options)}});
   state_ = std::make_unique<State>(averaging, options);
 }

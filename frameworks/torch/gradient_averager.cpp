@@ -4,81 +4,71 @@
 #include <ATen/core/grad_mode.h>
 
 #include <exception>
+#include <numeric>
+#include <string>
 #include <utility>
-
-#include "frameworks/torch/data_type.h"
 
 namespace hora {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::vector<BucketLayout> assign(const std::vector<Parameter>& parameters,
-                                 const GradientAverager::Options& options) {
-  std::vector<GradientSize> sizes;
-  for (const Parameter& parameter : parameters) {
-    const DataType type = to_data_type(parameter.tensor.scalar_type()).value();
-    sizes.push_back({type, static_cast<std::size_t>(parameter.tensor.numel()) * size_of(type),
-                     wire_type(options.compression, type)});
-  }
-  return assign_buckets(sizes, options.bucket_bytes);
+std::vector<std::size_t> as_registered(const std::vector<Parameter>& parameters) {
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  return order;
 }
 
 }  // namespace
 
-GradientAverager::GradientAverager(const Context& context, std::vector<Parameter> parameters,
+GradientAverager::GradientAverager(const Peers& peers, std::vector<Parameter> parameters,
                                    const Options& options)
-    : context_(context), op_(options.op), parameters_(std::move(parameters)) {
-  slots_.resize(parameters_.size());
+    : peers_(peers),
+      parameters_(std::move(parameters)),
+      options_(options),
+      passes_(parameters_.size(), options.backward_passes_per_step),
+      present_(parameters_.size(), false),
+      buckets_(std::in_place, peers, parameters_, options.buckets, as_registered(parameters_)) {
   const bool on_host = parameters_.empty() || parameters_.front().tensor.device().is_cpu();
-  const auto make_bucket = on_host ? make_host_bucket : make_cuda_bucket;
-  if (!on_host) presence_.emplace(context_, options.name + ".presence", parameters_.size());
-  for (const BucketLayout& layout : assign(parameters_, options)) {
-    const std::size_t bucket = buckets_.size();
-    Submission submission;
-    submission.name = options.name + "." + std::to_string(bucket);
-    submission.missing = layout.places.size();
-    for (std::size_t place = 0; place < layout.places.size(); ++place) {
-      const std::size_t index = layout.places[place].gradient;
-      submission.slots.push_back(index);
-      slots_[index] = {bucket, place, false};
-    }
-    try {
-      buckets_.push_back(make_bucket(context_, layout, parameters_));
-    } catch (const Error& error) {
-      throw Error(error.code(),
-                  "bucket \"" + submission.name + "\" of " + std::to_string(layout.bytes) +
-                      " bytes: " + error.what(),
-                  error.rank(), submission.name);
-    }
-    submissions_.push_back(std::move(submission));
+  if (!on_host) {
+    presence_.emplace(peers_, options.buckets.name + ".presence", parameters_.size());
   }
+  if (options.static_graph) order_.emplace(parameters_.size());
 }
 
 GradientAverager::~GradientAverager() {
-  if (std::uncaught_exceptions() == 0) return;
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    if (submissions_[bucket].handle.valid()) buckets_[bucket]->give_up_memory();
-  }
+  if (std::uncaught_exceptions() != 0) buckets_->give_up_memory();
 }
 
 void GradientAverager::before_gradient(std::size_t index) {
   const std::lock_guard lock(mutex_);
-  if (!slots_[index].stored) return;
   const std::string& name = parameters_[index].name;
-  throw Error(ErrorCode::invalid_use,
-              "backward() reached parameter '" + name +
-                  "' a second time before step() or synchronize(): its gradient is being averaged. "
-                  "Call step() between, or add up the losses and call backward() once",
-              context_.rank(), name);
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::invalid_use, "backward() reached parameter '" + name + "' " + what,
+                peers_.context.rank(), name);
+  };
+  const bool left_out = next_order_ ? !present_[index] : !buckets_->has_bucket(index);
+  if (left_out) {
+    refuse(
+        "of which no rank had a gradient in the first step: leave out static_graph where steps "
+        "use differing parameters");
+  }
+  if (!buckets_->stored(index)) return;
+  if (passes_.required() == 1) {
+    refuse(
+        "a second time before step() or synchronize(): its gradient is being averaged. Call "
+        "step() between, or add up gradients by backward_passes_per_step or no_sync()");
+  }
+  refuse("more than " + std::to_string(passes_.required()) +
+         " times (backward_passes_per_step) before step() or synchronize(): its gradient is being "
+         "averaged");
 }
 
-void GradientAverager::after_gradient(std::size_t index) {
+void GradientAverager::after_gradient(std::size_t index, bool counted) {
   const std::lock_guard lock(mutex_);
   const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
-  if (!slots_[index].stored) store(index);
-  const std::size_t bucket = slots_[index].bucket;
-  if (submissions_[bucket].missing == 0) submit(bucket);
+  if (order_) order_->note(index);
+  if (passes_.add(index, counted)) store(index);
 }
 
 void GradientAverager::unscale_by(std::optional<double> factor) {
@@ -88,12 +78,13 @@ void GradientAverager::unscale_by(std::optional<double> factor) {
 
 bool GradientAverager::gradients_were_finite() const {
   const std::lock_guard lock(mutex_);
-  std::vector<at::Tensor> flags;
-  for (const auto& bucket : buckets_) {
-    const at::Tensor flag = bucket->flag();
-    if (flag.defined()) flags.push_back(flag);
-  }
+  const auto flags = buckets_->flags();
   return flags.empty() || !at::cat(flags).any().item<bool>();
+}
+
+void GradientAverager::set_backward_passes(int passes) {
+  const std::lock_guard lock(mutex_);
+  passes_.require(passes);
 }
 
 bool GradientAverager::round_open() const {
@@ -101,79 +92,85 @@ bool GradientAverager::round_open() const {
   return open_;
 }
 
+bool GradientAverager::has_gradients() const {
+  const std::lock_guard lock(mutex_);
+  return passes_.any();
+}
+
+void GradientAverager::forget_passes() {
+  const std::lock_guard lock(mutex_);
+  passes_.reset();
+}
+
 GradientAverager::Cost GradientAverager::finish() {
   const std::lock_guard lock(mutex_);
   const at::NoGradGuard no_grad;
   const auto begin = Clock::now();
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    for (const std::size_t index : submissions_[bucket].slots) {
-      if (!slots_[index].stored) store(index);
-    }
-    submit(bucket);
+  if (!open_) begin_round();
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    if (buckets_->has_bucket(index) && !buckets_->stored(index)) store(index);
   }
+  buckets_->submit_all();
   if (presence_) presence_->begin();
   std::exception_ptr failure;
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    try {
-      complete(bucket);
-    } catch (...) {
-      if (!failure) failure = std::current_exception();
-    }
+  try {
+    buckets_->wait();
+  } catch (...) {
+    failure = std::current_exception();
   }
-  const Cost cost{Clock::now() - begin, context_.statistics().in_flight - in_flight_before_};
-  if (!failure) {
-    for (std::size_t index = 0; index < slots_.size(); ++index) {
-      const GradientBucket& bucket = *buckets_[slots_[index].bucket];
-      const auto present = bucket.present_anywhere(slots_[index].place);
-      bucket.publish(slots_[index].place, parameters_[index],
-                     present ? *present : presence_->anywhere(index));
-    }
-  }
+  const Cost cost{Clock::now() - begin, peers_.context.statistics().in_flight - in_flight_before_};
+  if (!failure) publish();
   end_round();
   if (failure) std::rethrow_exception(failure);
   return cost;
 }
 
+bool GradientAverager::present(std::size_t index) const {
+  const std::lock_guard lock(mutex_);
+  return present_[index];
+}
+
 void GradientAverager::begin_round() {
-  open_ = true;
-  in_flight_before_ = context_.statistics().in_flight;
-  for (const auto& bucket : buckets_) {
-    bucket->begin_round(gradient_passes(bucket->wire_type(), unscale_, context_.size()));
+  if (next_order_) {
+    BucketOptions options = options_.buckets;
+    options.name += ".static";
+    buckets_.emplace(peers_, parameters_, options, *next_order_);
+    next_order_.reset();
   }
+  open_ = true;
+  in_flight_before_ = peers_.context.statistics().in_flight;
+  buckets_->begin_round(unscale_);
 }
 
 void GradientAverager::store(std::size_t index) {
   if (!open_) begin_round();
-  Slot& slot = slots_[index];
-  buckets_[slot.bucket]->store(slot.place, parameters_[index]);
-  if (presence_ && !parameters_[index].tensor.grad().defined()) presence_->note_absent(index);
-  slot.stored = true;
-  submissions_[slot.bucket].missing -= 1;
+  at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
+  if (options_.sparse_as_dense && gradient.defined() && gradient.layout() == at::kSparse) {
+    gradient = gradient.to_dense();
+  }
+  if (presence_ && !gradient.defined()) presence_->note_absent(index);
+  buckets_->store(index);
 }
 
-void GradientAverager::submit(std::size_t bucket) {
-  Submission& submission = submissions_[bucket];
-  if (submission.submitted) return;
-  buckets_[bucket]->pack(submission.name);
-  submission.handle =
-      allreduce_async(context_, buckets_[bucket]->view(), {.name = submission.name, .op = op_});
-  submission.submitted = true;
-}
-
-void GradientAverager::complete(std::size_t bucket) {
-  Submission& submission = submissions_[bucket];
-  submission.handle.wait(buckets_[bucket]->view().stream);
-  buckets_[bucket]->unpack(submission.name);
+void GradientAverager::publish() {
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    if (!buckets_->has_bucket(index)) continue;
+    const auto present = buckets_->present_anywhere(index);
+    present_[index] = present ? *present : presence_->anywhere(index);
+    // What is sharded is not a parameter's whole gradient.
+    buckets_->publish(index, present_[index] && !options_.buckets.averaging.sharded);
+  }
+  if (order_) {
+    next_order_ = order_->agree(peers_, options_.buckets.name + ".order", present_);
+    order_.reset();
+  }
 }
 
 void GradientAverager::end_round() {
   open_ = false;
+  passes_.reset();
   if (presence_) presence_->end();
-  for (Slot& slot : slots_) slot.stored = false;
-  for (Submission& submission : submissions_) {
-    submission.submitted = false;
-    submission.missing = submission.slots.size();
-  }
+  buckets_->end_round();
 }
 
 }  // namespace hora

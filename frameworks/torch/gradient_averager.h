@@ -1,31 +1,32 @@
-/// One round of averaging after the other: which gradients have come, which buckets are under way.
+/// One round of averaging after the other: which gradients have come, what is left to do.
 #pragma once
 
 #include <hora/hora.h>
 
 #include <chrono>
 #include <cstddef>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "frameworks/torch/gradient_bucket.h"
+#include "frameworks/torch/gradient_buckets.h"
+#include "frameworks/torch/gradient_order.h"
+#include "frameworks/torch/pass_counter.h"
+#include "frameworks/torch/peers.h"
 #include "frameworks/torch/presence.h"
 
 namespace hora {
 
-/// A round begins with the first gradient and ends with finish(). Every rank's rounds average the
-/// same buckets, whichever gradients it has.
+/// A round begins with the first complete gradient and ends with finish(). Every rank's rounds
+/// average the same buckets, whichever gradients it has.
 /// Thread rule: any thread; backward() calls the hooks from threads of LibTorch's choice.
 class GradientAverager {
  public:
   struct Options {
-    std::string name;  ///< of the collectives: "<name>.<bucket>"
-    ReduceOp op = ReduceOp::average;
-    std::size_t bucket_bytes = 0;
-    Compression compression = Compression::none;
+    BucketOptions buckets = {};
+    int backward_passes_per_step = 1;
+    bool sparse_as_dense = false;
+    bool static_graph = false;
   };
   /// What a round has cost.
   struct Cost {
@@ -33,9 +34,8 @@ class GradientAverager {
     std::chrono::nanoseconds in_flight{0};
   };
 
-  /// `context` must outlive it and stay where it is. The parameters are all on one device.
-  GradientAverager(const Context& context, std::vector<Parameter> parameters,
-                   const Options& options);
+  /// The context must outlive it and stay where it is. The parameters are all on one device.
+  GradientAverager(const Peers& peers, std::vector<Parameter> parameters, const Options& options);
   /// Waits for what is under way, but not while an exception unwinds the stack.
   ~GradientAverager();
   GradientAverager(const GradientAverager&) = delete;
@@ -49,51 +49,51 @@ class GradientAverager {
   /// Whether all gradients of the last round were finite, where they have been looked at: the same
   /// on all ranks. Waits for the device.
   bool gradients_were_finite() const;
+  /// From the next round on.
+  void set_backward_passes(int passes);
 
   /// Before autograd adds to `.grad` of parameter `index`: throws Error(invalid_use) where its
-  /// memory belongs to a collective since an earlier backward.
+  /// memory belongs to a collective since an earlier backward, and where static_graph has left it
+  /// out.
   void before_gradient(std::size_t index);
-  /// `.grad` of parameter `index` is complete: into its bucket with it; the last one submits.
-  void after_gradient(std::size_t index);
+  /// A backward pass has added to `.grad` of parameter `index`. With the last pass of its step, and
+  /// where passes are `counted`: into its bucket with it; the last one submits.
+  void after_gradient(std::size_t index, bool counted);
 
-  /// True from the first gradient on until finish().
+  /// True from the first complete gradient on until finish().
   bool round_open() const;
+  /// True from the first gradient on until finish() or forget_passes().
+  bool has_gradients() const;
+  /// What passes have added up is not wanted. Not in an open round.
+  void forget_passes();
   /// Takes what no hook has brought (a gradient that is there is stored, others are absent),
   /// submits the remaining buckets and waits for all. Throws the first error; the round is over
   /// then, too.
   Cost finish();
 
- private:
-  struct Slot {
-    std::size_t bucket = 0;
-    std::size_t place = 0;
-    bool stored = false;  ///< in this round
-  };
-  struct Submission {
-    std::string name;
-    std::size_t missing = 0;         ///< gradients not stored in this round
-    std::vector<std::size_t> slots;  ///< by place
-    bool submitted = false;
-    Handle handle;
-  };
+  /// After finish(): whether any rank had the gradient.
+  bool present(std::size_t index) const;
+  const GradientBuckets& buckets() const { return *buckets_; }
 
+ private:
   void begin_round();
   void store(std::size_t index);
-  void submit(std::size_t bucket);
-  void complete(std::size_t bucket);
+  void publish();
   void end_round();
 
-  const Context& context_;
-  const ReduceOp op_;
+  const Peers peers_;
   const std::vector<Parameter> parameters_;
+  const Options options_;
   mutable std::mutex mutex_;
   bool open_ = false;
   std::optional<double> unscale_;  ///< of rounds to come
+  PassCounter passes_;
+  std::vector<bool> present_;  ///< by parameter, after finish()
   std::chrono::nanoseconds in_flight_before_{0};
-  std::vector<Slot> slots_;  // by parameter
-  std::vector<std::unique_ptr<GradientBucket>> buckets_;
+  std::optional<GradientBuckets> buckets_;    ///< always there; made anew by static_graph
   std::optional<PresenceExchange> presence_;  ///< where the buckets cannot tell
-  std::vector<Submission> submissions_;       // by bucket; after buckets_: handles go first
+  std::optional<GradientOrder> order_;        ///< while it is being learned
+  std::optional<std::vector<std::size_t>> next_order_;
 };
 
 }  // namespace hora

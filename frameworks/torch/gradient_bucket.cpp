@@ -86,7 +86,8 @@ at::Tensor GradientBucket::take(std::size_t place, const Parameter& parameter) c
   if (gradient.layout() != at::kStrided) {
     throw Error(ErrorCode::invalid_argument,
                 "Parameter '" + parameter.name +
-                    "' has a sparse gradient; hora averages dense ones only: build its layer with "
+                    "' has a sparse gradient; hora averages dense ones only: set "
+                    "DistributedOptimizerOptions::sparse_as_dense, build its layer with "
                     "sparse(false), or leave it out of the wrapped optimizer",
                 -1, parameter.name);
   }
@@ -135,13 +136,42 @@ void GradientBucket::give_up_memory() noexcept {
   static_cast<void>(new (std::nothrow) std::shared_ptr<Buffer>(memory_));
 }
 
-TensorView GradientBucket::view() const {
-  const auto elements = static_cast<std::int64_t>(layout_.bytes / size_of(layout_.type));
-  return {memory_->data(),
+TensorView GradientBucket::range(std::size_t begin, std::size_t end) const {
+  return {memory_->data() + begin,
           layout_.type,
-          {elements},
+          {static_cast<std::int64_t>((end - begin) / size_of(layout_.type))},
           memory_->device(),
           current_stream(gradient_memory_.device())};
+}
+
+TensorView GradientBucket::view() const {
+  return range(0, layout_.bytes);
+}
+
+TensorView GradientBucket::gradients_view() const {
+  return range(0, layout_.presence_offset);
+}
+
+TensorView GradientBucket::view(std::size_t place) const {
+  const std::size_t begin = layout_.places[place].offset;
+  return range(begin, begin + wire(place).nbytes());
+}
+
+TensorView GradientBucket::lane() const {
+  return range(layout_.presence_offset, layout_.bytes);
+}
+
+std::vector<at::Tensor> GradientBucket::wires() const {
+  std::vector<at::Tensor> wires;
+  for (const Views& views : views_) wires.push_back(views.wire);
+  return wires;
+}
+
+at::Tensor GradientBucket::all_gradients() const {
+  const auto elements = static_cast<std::int64_t>(layout_.presence_offset / size_of(layout_.type));
+  return at::from_blob(
+      memory_->data(), {elements}, [owner = memory_](void*) {},
+      at::TensorOptions(to_scalar_type(layout_.type)).device(gradient_memory_.device()));
 }
 
 at::Tensor GradientBucket::all_bytes() const {

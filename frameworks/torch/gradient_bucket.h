@@ -56,13 +56,23 @@ class GradientBucket {
   void give_up_memory() noexcept;
   /// All of it, as one tensor; its stream is the current one.
   TensorView view() const;
+  /// Likewise the places with their padding; the one place; presence and flag behind the places.
+  TensorView gradients_view() const;
+  TensorView view(std::size_t place) const;
+  TensorView lane() const;
+
+  const BucketLayout& layout() const { return layout_; }
+  std::size_t places() const { return views_.size(); }
+  /// The places, in the wire type, with the parameters' strides.
+  std::vector<at::Tensor> wires() const;
+  /// All places and their padding, in the wire type: one dimension.
+  at::Tensor all_gradients() const;
 
  protected:
   /// `parameters` in registration order, as the layout's indices count; all on one device.
   GradientBucket(const Context& context, const BucketLayout& layout,
                  const std::vector<Parameter>& parameters);
 
-  const BucketLayout& layout() const { return layout_; }
   const GradientPasses& passes() const { return passes_; }
   std::byte* data() const { return memory_->data(); }
   at::Tensor all_bytes() const;
@@ -82,6 +92,8 @@ class GradientBucket {
   at::Tensor take(std::size_t place, const Parameter& parameter) const;
 
  private:
+  TensorView range(std::size_t begin, std::size_t end) const;
+
   struct Views {
     at::Tensor wire;
     at::Tensor gradient;

@@ -2,15 +2,18 @@
 /// with it, too.
 #pragma once
 
-#include <hora/torch.h>
+#include <hora/distributed_optimizer.h>
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
+#include "frameworks/torch/buffer_broadcast.h"
 #include "frameworks/torch/gradient_averager.h"
 #include "frameworks/torch/gradient_hooks.h"
+#include "frameworks/torch/optimizer_shards.h"
+#include "frameworks/torch/peers.h"
 
 namespace hora {
 
@@ -18,8 +21,9 @@ namespace hora {
 class DistributedOptimizer::Implementation {
  public:
   /// The context and the optimizer must outlive it.
-  Implementation(const Context& context, torch::optim::Optimizer& optimizer,
-                 std::vector<Parameter> parameters, const GradientAverager::Options& options);
+  Implementation(const Peers& peers, torch::optim::Optimizer& optimizer,
+                 std::vector<Parameter> parameters, const GradientAverager::Options& options,
+                 const std::vector<torch::Tensor>& buffers);
 
   void zero_grad();
   void synchronize();
@@ -28,6 +32,12 @@ class DistributedOptimizer::Implementation {
   void step();
   /// The end of a round whose gradients are not used.
   void skip_step() { synchronized_ = false; }
+  double clip_grad_norm(double max_norm);
+  int join();
+
+  bool& no_sync_flag() { return no_sync_; }
+  bool& skip_synchronize_flag() { return skip_synchronize_; }
+  void set_backward_passes(int passes);
 
   /// From the next backward on `.grad` gets gradients multiplied by `factor`, and they are looked
   /// at. Each throws Error(invalid_use) between backward() and the end of its averaging; the first,
@@ -39,21 +49,32 @@ class DistributedOptimizer::Implementation {
   /// ranks. Waits for the device.
   bool gradients_are_finite() const { return averager_.gradients_were_finite(); }
 
-  const Context& context() const { return context_; }
+  const Peers& peers() const { return peers_; }
   const std::string& name() const { return name_; }  ///< the prefix of its collectives
   torch::optim::Optimizer& optimizer() { return optimizer_; }
   OptimizerStatistics& statistics() { return statistics_; }
 
  private:
   void refuse_new_parameters() const;
+  /// Between backward() and the end of its averaging.
+  void refuse_under_way(const std::string& what) const;
+  void check_can_join() const;
+  void drop_gradients();
+  std::vector<at::Tensor> averaged_gradients() const;
 
-  const Context& context_;
+  const Peers peers_;
   const std::string name_;
+  const bool hooked_;
   torch::optim::Optimizer& optimizer_;
   GradientAverager averager_;
-  GradientHooks hooks_;  // after averager_: taken away first
-  std::unordered_set<const void*> known_;
+  GradientHooks hooks_;                      // after averager_: taken away first
+  std::unique_ptr<OptimizerShards> shards_;  ///< where the state is sharded
+  BufferBroadcast buffers_;
+  const bool broadcasts_buffers_;
+  std::unordered_set<const void*> known_;  ///< in the optimizer's groups
   bool synchronized_ = false;
+  bool no_sync_ = false;
+  bool skip_synchronize_ = false;
   bool unscales_ = false;
   OptimizerStatistics statistics_;
 };

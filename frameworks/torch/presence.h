@@ -7,14 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "frameworks/torch/peers.h"
+
 namespace hora {
 
 /// One exchange a round, on every rank. A rank that has all its gradients does not wait for it.
 /// Thread rule: one thread at a time.
 class PresenceExchange {
  public:
-  /// `context` must outlive it. `name`: of the collective.
-  PresenceExchange(const Context& context, std::string name, std::size_t gradients);
+  /// `name`: of the collective.
+  PresenceExchange(const Peers& peers, std::string name, std::size_t gradients);
 
   /// This rank has no gradient `index` in this round.
   void note_absent(std::size_t index) { present_[index] = 0; }
@@ -26,7 +28,7 @@ class PresenceExchange {
   void end();
 
  private:
-  const Context& context_;
+  const Peers peers_;
   std::string name_;
   std::vector<std::int32_t> present_;  ///< mine
   std::vector<std::int32_t> counts_;   ///< over all ranks, once waited for

@@ -131,15 +131,16 @@ std::vector<Tensors> allgather_object(const Context& context, const Tensors& ten
   return objects;
 }
 
-void broadcast_optimizer_state(const Context& context, torch::optim::Optimizer& optimizer,
-                               int root) {
+void broadcast_optimizer_state(const Context& context, torch::optim::Optimizer& optimizer, int root,
+                               ProcessSet process_set) {
   const auto device = device_of(optimizer);
-  check_agreement(context, {"Optimizers", "Every rank must build the same one"}, kName,
+  check_agreement(peers_of(context, process_set),
+                  {"Optimizers", "Every rank must build the same one"}, kName,
                   described(optimizer));
   const bool sends = context.rank() == root;
   const std::string text =
       broadcast_object(context, std::string_view(sends ? saved(optimizer) : std::string()),
-                       {.name = kName, .root = root});
+                       {.name = kName, .root = root, .process_set = process_set});
   if (!sends) load(optimizer, text, device);
 }
 

@@ -63,8 +63,9 @@ class Context {
 
   /// For hora's own headers.
   ///@{
-  /// 0, 1, 2, ... in the order of calls: equal on all ranks where they construct in one order.
-  std::uint32_t next_instance_number() const;
+  /// 0, 1, 2, ... in the order of calls for a process set: equal on all its ranks where they
+  /// construct in one order.
+  std::uint32_t next_instance_number(std::uint32_t process_set = 0) const;
   const std::shared_ptr<Runtime>& runtime() const;
   ///@}
 

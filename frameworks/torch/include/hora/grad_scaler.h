@@ -1,8 +1,8 @@
 /// Loss scaling for training in float16.
 #pragma once
 
+#include <hora/distributed_optimizer.h>
 #include <hora/grad_scaler_options.h>
-#include <hora/torch.h>
 
 #include <memory>
 

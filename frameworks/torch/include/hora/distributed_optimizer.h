@@ -1,0 +1,168 @@
+/// DistributedOptimizer: gradients averaged over ranks while backward runs.
+#pragma once
+
+#include <hora/collectives.h>
+#include <hora/compression.h>
+#include <hora/context.h>
+#include <torch/optim/optimizer.h>
+#include <torch/ordered_dict.h>
+#include <torch/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace hora {
+
+class GradientHook;
+
+struct DistributedOptimizerOptions {
+  /// average, sum or adasum (each gradient by itself, as allreduce does).
+  ReduceOp op = ReduceOp::average;
+  /// Bytes of gradients averaged in one piece; 0: HORA_BUCKET_SIZE, else 4 MiB in one node and
+  /// 25 MiB with a network.
+  std::size_t bucket_bytes = 0;
+  /// The type that gradients travel in.
+  Compression compression = Compression::none;
+  /// Whose gradients are averaged. Only its members construct the optimizer.
+  ProcessSet process_set = 0;
+  /// Gradients of so many backward passes are added up on each rank before they are averaged. The
+  /// sum is not divided by it: divide the loss.
+  int backward_passes_per_step = 1;
+  /// An average divides by this before the sum, and by ranks / this after it: between 2^-14 and
+  /// 2^14. For float16's range.
+  double gradient_predivide_factor = 1.0;
+  /// Not 0: the parameters, in order of registration, are cut into so many groups of about equal
+  /// bytes; what is in one group is averaged in one piece (of each type), in place of bucket_bytes.
+  int number_of_groups = 0;
+  /// Likewise, each list is a group; parameters in none go into buckets as ever.
+  std::vector<std::vector<torch::Tensor>> groups = {};
+  /// Sparse gradients are made dense; false: they are an error.
+  bool sparse_as_dense = false;
+  /// Says that each step's backward uses the parameters that the first one uses. From the second
+  /// step on buckets are laid out in the order in which the first rank's gradients came, without
+  /// those that no rank had; a gradient for one of these is an Error(invalid_use) then.
+  bool static_graph = false;
+  /// ZeRO stage 1: Rajbhandari et al., arXiv 1910.02054, section 5.1. Each rank keeps the wrapped
+  /// optimizer's state for its share of every bucket's elements, steps these, and gathers the
+  /// others. See DistributedOptimizer.
+  bool shard_state = false;
+  /// Such as module->named_buffers(): with each step they become the first rank's, while gradients
+  /// are averaged.
+  std::vector<torch::Tensor> buffers = {};
+  /// Averages the buckets in place of allreduce. Not with sum, adasum, a predivide factor or
+  /// shard_state.
+  std::shared_ptr<GradientHook> hook = nullptr;
+};
+
+/// What the wrapper has measured since construction or reset_statistics(), on this rank.
+struct OptimizerStatistics {
+  std::uint64_t steps = 0;
+  std::chrono::nanoseconds waited{0};     ///< time in synchronize() until all buckets were averaged
+  std::chrono::nanoseconds in_flight{0};  ///< sum over buckets of (fulfilled - decided)
+  /// 1 - waited / in_flight, within [0, 1]: the share of averaging that backward hid.
+  double hidden_share() const;
+};
+
+/// Averages gradients over all ranks while backward still runs, then lets the wrapped optimizer
+/// step.
+///
+/// The wrapped optimizer stays the user's: schedulers and parameter groups go on working. Buckets
+/// are filled in reverse order of registration; a gradient is copied once, into its bucket, and
+/// `.grad` becomes a view of it. With compression the copy converts, and when the bucket is
+/// averaged it is converted back, into memory that `.grad` views from step to step. A parameter
+/// that got no gradient on this rank counts as zero; where no rank has one, `.grad` stays
+/// undefined. Frozen parameters are such; they may be frozen and unfrozen between steps. A `.grad`
+/// kept by the user holds the next step's values later.
+///
+/// Every parameter in the wrapped optimizer's groups must be among named_parameters. Named
+/// parameters that no group holds are neither averaged nor touched.
+///
+/// With options.shard_state the constructor replaces the parameters in the wrapped optimizer's
+/// groups by this rank's shares of them (views; the module's parameters stay what they are), so its
+/// state takes 1/ranks of the memory. That is for optimizers that treat each element by itself,
+/// such as SGD and Adam: they give the same bits as without. The wrapped optimizer must not have
+/// stepped before. Averaged gradients are the shares' then: the parameters' `.grad` is undefined
+/// after synchronize(), use clip_grad_norm_(). Saved state is this rank's. Not with compression.
+///
+/// The context and the wrapped optimizer must outlive it, and stay where they are.
+///
+/// Collective: construct, backward and step on every rank of the process set; names, shapes, types,
+/// memory order and options must agree, else the constructor throws the same Error(mismatch) on
+/// every rank.
+///
+/// Thread rule: one thread at a time (backward() included).
+///
+/// Errors: Error(invalid_argument) for an optimizer that calls its closure again (LBFGS), for
+/// duplicate or missing names, parameters unknown to named_parameters, sparse gradients, a type or
+/// shape changed later, devices this build has no data path for, options out of range;
+/// Error(invalid_use) out of backward() when it comes once too often before step() or
+/// synchronize().
+class DistributedOptimizer {
+ public:
+  DistributedOptimizer(const Context& context, torch::optim::Optimizer& optimizer,
+                       const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
+                       const DistributedOptimizerOptions& options = {});
+  ~DistributedOptimizer();
+  DistributedOptimizer(DistributedOptimizer&&) noexcept;
+  DistributedOptimizer& operator=(DistributedOptimizer&&) noexcept;
+
+  /// Makes every `.grad` undefined, so that autograd hands over fresh memory instead of adding.
+  /// Called after backward() without step(), it waits like synchronize() first, on every rank.
+  void zero_grad();
+  /// Waits until all gradients are averaged. step() calls it; call it before clipping.
+  void synchronize();
+  /// synchronize(), unless that was done since the last backward, then the wrapped step().
+  void step();
+
+  /// Undoes what its method has done, when destroyed. The optimizer must outlive it; it may be
+  /// moved.
+  class [[nodiscard]] Guard {
+   public:
+    explicit Guard(bool& flag) noexcept : flag_(flag) { flag_ = true; }
+    ~Guard() { flag_ = false; }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    bool& flag_;
+  };
+  /// While it lives, backward() adds up gradients on this rank and averages nothing, nor does it
+  /// count as one of backward_passes_per_step; the first backward() after it averages the sum.
+  Guard no_sync();
+  /// While it lives, step() averages nothing: it throws Error(invalid_use) where gradients have
+  /// come since the last synchronize(). For programs written for Horovod; step() after
+  /// synchronize() does not average again anyway.
+  Guard skip_synchronize();
+  /// From the next step on. Throws Error(invalid_use) between backward() and step(),
+  /// Error(invalid_argument) below 1.
+  void set_backward_passes_per_step(int passes);
+
+  /// synchronize(), unless that was done; then multiplies all averaged gradients by
+  /// max_norm / (norm + 1e-6) where their global 2-norm is more than max_norm > 0. Gives the norm,
+  /// the same on every rank. Each rank reads its share of the elements, so that the pass that
+  /// multiplies is the only whole one. Waits for the device. Collective.
+  double clip_grad_norm_(double max_norm);
+
+  /// This rank has no more data, others have: blocks until every rank of the process set has called
+  /// it, and takes part in their averages with zeros meanwhile (an average divides by the size of
+  /// the set all the same). Then all get the parameters and the wrapped optimizer's state of the
+  /// rank that called it last, whose world rank it gives; broadcast_buffers() from it does that for
+  /// buffers. Throws Error(invalid_use) with options shard_state, buffers or hook, and for
+  /// parameters on a GPU.
+  int join();
+
+  torch::optim::Optimizer& wrapped();
+  OptimizerStatistics statistics() const;
+  void reset_statistics();
+
+ private:
+  friend class GradScaler;
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace hora

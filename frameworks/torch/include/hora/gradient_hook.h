@@ -1,0 +1,53 @@
+/// How a bucket of gradients becomes the average over ranks: a user's own way.
+#pragma once
+
+#include <hora/collectives.h>
+#include <hora/context.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace hora {
+
+/// One bucket of one optimizer, the same on every rank.
+struct GradientBucketView {
+  const Context& context;
+  ProcessSet process_set = 0;
+  /// Tells buckets of the optimizer apart; prefix for the names of the hook's collectives.
+  std::string name;
+  /// Of each parameter, its shape and strides; in the type of Compression, on its device. They lie
+  /// in `values`. A gradient this rank has not got is all zeros.
+  std::vector<torch::Tensor> gradients;
+  /// All of them and the padding between, which is zero and must stay so: one dimension.
+  torch::Tensor values;
+};
+
+/// Takes the place of the allreduce of each bucket. One object serves one optimizer, and keeps what
+/// it has to remember from step to step, by the bucket's name (static_graph changes buckets and
+/// names once). It must start the same collectives for a bucket on every rank, under names that
+/// begin with the bucket's, and leave the same bits everywhere.
+///
+/// Which gradients there are, and whether they are finite (GradScaler), travels beside it.
+///
+/// Thread rule: one thread at a time; begin() is called by the threads of backward(). What they
+/// throw comes out of backward(), synchronize() or step().
+class GradientHook {
+ public:
+  virtual ~GradientHook() = default;
+
+  /// This rank's gradients are complete, while backward goes on to others: starts to average them,
+  /// and does not wait. Buckets begin in the order in which they are filled, which may differ
+  /// between ranks and steps.
+  virtual void begin(const GradientBucketView& bucket) = 0;
+
+  /// Waits for what was started last. True when `gradients` hold the average; false when more has
+  /// been started, to be called again after the other buckets.
+  virtual bool proceed(const GradientBucketView& bucket) = 0;
+
+  /// Of its options, for the comparison of ranks at construction: one line.
+  virtual std::string describe() const = 0;
+};
+
+}  // namespace hora

@@ -1,0 +1,43 @@
+/// PowerSGD: gradients travel as matrices of low rank.
+#pragma once
+
+#include <hora/gradient_hook.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace hora {
+
+struct PowerSgdOptions {
+  int rank = 2;                ///< of the matrices that travel, >= 1
+  int start_step = 0;          ///< steps before it average gradients as they are
+  bool error_feedback = true;  ///< what a step leaves out is added to the next one's gradient
+  bool warm_start = true;      ///< each step begins with the last one's Q, else with a random one
+  std::uint64_t seed = 0;      ///< of the random Q
+};
+
+/// Vogels, Karimireddy, Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
+/// Optimization", NeurIPS 2019, arXiv 1905.13727, algorithms 1 and 2. A gradient of two and more
+/// dimensions is a matrix M of its first by all others, n x m; P (n x rank) and Q (m x rank)
+/// travel, averaged, where they are smaller, and P Q^T takes M's place. All others, such as biases,
+/// are averaged as they are, with the P of their bucket.
+///
+/// Memory: an error of each such gradient, float32, and its Q. All arithmetic in float32. Ranks end
+/// with the same bits where their LibTorch computes alike: each orthogonalises P by itself.
+///
+/// Constructor: Error(invalid_argument) for options out of range.
+class PowerSgd final : public GradientHook {
+ public:
+  explicit PowerSgd(const PowerSgdOptions& options = {});
+  ~PowerSgd() override;
+
+  void begin(const GradientBucketView& bucket) override;
+  bool proceed(const GradientBucketView& bucket) override;
+  std::string describe() const override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hora

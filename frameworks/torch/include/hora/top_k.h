@@ -1,0 +1,38 @@
+/// Top-k: only the largest elements of gradients travel.
+#pragma once
+
+#include <hora/gradient_hook.h>
+
+#include <memory>
+
+namespace hora {
+
+struct TopKOptions {
+  double share = 0.01;         ///< of each bucket's elements, within (0, 1]; at least one travels
+  bool error_feedback = true;  ///< what stays behind is added to the next step's gradient
+};
+
+/// Sparsification with memory: Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS
+/// 2018, arXiv 1809.07599, section 2.2, a bucket being the vector. Each rank sends the elements of
+/// its own that are largest in magnitude, with their places; the average of all of these, zero
+/// elsewhere, takes the gradients' place. Added in rank order, in float32.
+///
+/// Memory: a bucket's length, float32. On the wire: 8 bytes an element that travels, from each rank
+/// to all others. Worth it up to a share of about 1 / (2 ranks).
+///
+/// Constructor: Error(invalid_argument) for options out of range.
+class TopK final : public GradientHook {
+ public:
+  explicit TopK(const TopKOptions& options = {});
+  ~TopK() override;
+
+  void begin(const GradientBucketView& bucket) override;
+  bool proceed(const GradientBucketView& bucket) override;
+  std::string describe() const override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hora

@@ -1,0 +1,82 @@
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <hora/error.h>
+#include <hora/top_k.h>
+#include <hora/torch_collectives.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+
+namespace hora {
+namespace {
+
+std::int64_t number_of(double share, std::int64_t elements) {
+  const auto number = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(elements)));
+  return std::clamp<std::int64_t>(number, 1, elements);
+}
+
+}  // namespace
+
+struct TopK::State {
+  struct Bucket {
+    at::Tensor error;                    ///< as `values`, float32
+    std::optional<TensorHandle> chosen;  ///< [ranks, 2, k] of int32: places, and values' bits
+  };
+  TopKOptions options;
+  std::map<std::string, Bucket> buckets;
+};
+
+TopK::TopK(const TopKOptions& options) : state_(std::make_unique<State>()) {
+  if (!(options.share > 0.0 && options.share <= 1.0)) {
+    throw Error(ErrorCode::invalid_argument, "TopK: share is " + std::to_string(options.share) +
+                                                 "; expected more than 0 and at most 1");
+  }
+  state_->options = options;
+}
+
+TopK::~TopK() = default;
+
+void TopK::begin(const GradientBucketView& bucket) {
+  const at::NoGradGuard no_grad;
+  State::Bucket& state = state_->buckets[bucket.name];
+  const at::Tensor sum = state.error.defined() ? bucket.values + state.error : bucket.values;
+  at::Tensor all = sum.to(at::kFloat);
+  const std::int64_t k = number_of(state_->options.share, all.numel());
+  const at::Tensor places =
+      std::get<1>(at::topk(all.abs(), k, /*dim=*/0, /*largest=*/true, /*sorted=*/false));
+  const at::Tensor chosen =
+      at::stack({places.to(at::kInt), all.index_select(0, places).view(at::kInt)});
+  if (state_->options.error_feedback) {
+    // Where nothing was added up `all` may be the bucket itself.
+    state.error = all.is_same(bucket.values) ? all.clone() : all;
+    state.error.index_fill_(0, places, 0.0);
+  }
+  state.chosen.emplace(
+      allgather_async(bucket.context, chosen.unsqueeze(0),
+                      {.name = bucket.name + ".top_k", .process_set = bucket.process_set}));
+}
+
+bool TopK::proceed(const GradientBucketView& bucket) {
+  const at::NoGradGuard no_grad;
+  State::Bucket& state = state_->buckets[bucket.name];
+  const at::Tensor chosen = state.chosen->wait();
+  state.chosen.reset();
+  at::Tensor sum = at::zeros({bucket.values.numel()}, bucket.values.options().dtype(at::kFloat));
+  for (std::int64_t rank = 0; rank < chosen.size(0); ++rank) {
+    const at::Tensor of_rank = chosen.select(0, rank);
+    sum.index_add_(0, of_rank.select(0, 0).to(at::kLong), of_rank.select(0, 1).view(at::kFloat));
+  }
+  sum.mul_(1.0 / static_cast<double>(chosen.size(0)));
+  bucket.values.copy_(sum);
+  return true;
+}
+
+std::string TopK::describe() const {
+  return "top-k of share " + std::to_string(state_->options.share) +
+         (state_->options.error_feedback ? ", error feedback" : "");
+}
+
+}  // namespace hora

@@ -1,0 +1,187 @@
+// Gradients added up over several backward passes before they are averaged.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/optimizer/training.h"
+
+namespace hora::test {
+namespace {
+
+using testing::HasSubstr;
+
+class Accumulation : public testing::Test {
+ protected:
+  torch::Tensor loss(double value) { return (weight_ * value).sum(); }
+  double gradient() const { return weight_.grad()[0].item<double>(); }
+  double mean(const std::function<double(int)>& of_rank) const {
+    return mean_over_ranks(world_, of_rank);
+  }
+  DistributedOptimizer wrap(const DistributedOptimizerOptions& options = {}) {
+    return {world_, sgd_, {{"weight", weight_}, {"other", other_}}, options};
+  }
+
+  const Context world_ = init();
+  const double mine_ = world_.rank() + 1.0;
+  const torch::Tensor weight_ = torch::zeros({3}, torch::requires_grad());
+  const torch::Tensor other_ = torch::zeros({2}, torch::requires_grad());
+  torch::optim::SGD sgd_{{weight_, other_}, 1.0};
+};
+
+TEST_F(Accumulation, SumsPassesAndThenAverages) {
+  auto optimizer = wrap({.backward_passes_per_step = 3});
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    for (const double value : {1.0, 10.0, 100.0}) loss(value * mine_).backward();
+    optimizer.synchronize();
+    EXPECT_DOUBLE_EQ(gradient(), 111.0 * mean([](int rank) { return rank + 1.0; }));
+    optimizer.step();
+  }
+}
+
+TEST_F(Accumulation, EqualsOnePassOverAllImages) {
+  Training whole(world_, {}, make_sgd, torch::kDouble);
+  Training parts(world_, {.backward_passes_per_step = 2}, make_sgd, torch::kDouble);
+  for (int step = 0; step < 4; ++step) {
+    const Batch batch = my_batch(world_, step, 4, torch::kDouble);
+    whole.step(batch);
+    parts.optimizer.zero_grad();
+    for (int part = 0; part < 2; ++part) {
+      (loss_of(parts.network, part_of(batch, part, 2)) / 2).backward();
+    }
+    parts.optimizer.step();
+  }
+  expect_close(parts.network->parameters(), whole.network->parameters(), 1e-12);
+}
+
+TEST_F(Accumulation, NothingTravelsBeforeTheLastPass) {
+  auto optimizer = wrap({.backward_passes_per_step = 2});
+  const auto before = world_.statistics().operations;
+  loss(1.0).backward();
+  EXPECT_EQ(world_.statistics().operations, before);
+  loss(1.0).backward();
+  optimizer.step();
+  if (world_.size() > 1) {
+    EXPECT_GT(world_.statistics().operations, before);
+  }
+}
+
+TEST_F(Accumulation, AParameterOfSomePassesOnly) {
+  auto optimizer = wrap({.backward_passes_per_step = 2});
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    loss(mine_).backward();
+    (loss(mine_) + other_.sum() * mine_).backward();
+    optimizer.synchronize();
+    const double expected = mean([](int rank) { return rank + 1.0; });
+    EXPECT_DOUBLE_EQ(gradient(), 2 * expected);
+    EXPECT_DOUBLE_EQ(other_.grad()[0].item<double>(), expected);
+    optimizer.step();
+  }
+}
+
+TEST_F(Accumulation, FewerPassesThanAnnouncedAreAveragedByStep) {
+  auto optimizer = wrap({.backward_passes_per_step = 5});
+  loss(mine_).backward();
+  optimizer.step();
+  EXPECT_DOUBLE_EQ(gradient(), mean([](int rank) { return rank + 1.0; }));
+  optimizer.zero_grad();  // and it counts from the start
+  for (int pass = 0; pass < 5; ++pass) loss(mine_).backward();
+  optimizer.step();
+  EXPECT_DOUBLE_EQ(gradient(), 5 * mean([](int rank) { return rank + 1.0; }));
+}
+
+TEST_F(Accumulation, OnePassTooManyThrows) {
+  auto optimizer = wrap({.backward_passes_per_step = 2});
+  loss(1.0).backward();
+  loss(1.0).backward();
+  expect_error(ErrorCode::invalid_use, HasSubstr("more than 2 times (backward_passes_per_step)"),
+               [&] { loss(1.0).backward(); });
+  optimizer.step();
+}
+
+TEST_F(Accumulation, ThePassesCanBeChangedBetweenSteps) {
+  auto optimizer = wrap();
+  expect_error(ErrorCode::invalid_argument, HasSubstr("is 0; expected 1 or more"),
+               [&] { optimizer.set_backward_passes_per_step(0); });
+  optimizer.set_backward_passes_per_step(2);
+  loss(mine_).backward();
+  expect_error(ErrorCode::invalid_use, HasSubstr("between backward() and step()"),
+               [&] { optimizer.set_backward_passes_per_step(1); });
+  loss(mine_).backward();
+  optimizer.step();
+  EXPECT_DOUBLE_EQ(gradient(), 2 * mean([](int rank) { return rank + 1.0; }));
+}
+
+TEST_F(Accumulation, NoSyncAddsUpOnThisRankAlone) {
+  auto optimizer = wrap();
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    const auto before = world_.statistics().operations;
+    {
+      const auto guard = optimizer.no_sync();
+      loss(mine_).backward();
+      loss(10 * mine_).backward();
+      EXPECT_DOUBLE_EQ(gradient(), 11 * mine_);
+    }
+    EXPECT_EQ(world_.statistics().operations, before);
+    loss(100 * mine_).backward();
+    optimizer.step();
+    EXPECT_DOUBLE_EQ(gradient(), 111 * mean([](int rank) { return rank + 1.0; }));
+  }
+}
+
+TEST_F(Accumulation, RanksMayAddUpDifferentNumbersOfPasses) {
+  auto optimizer = wrap();
+  {
+    const auto guard = optimizer.no_sync();
+    for (int pass = 0; pass < world_.rank(); ++pass) loss(1.0).backward();
+  }
+  loss(1.0).backward();
+  optimizer.step();
+  EXPECT_DOUBLE_EQ(gradient(), mean([](int rank) { return rank + 1.0; }));
+}
+
+TEST_F(Accumulation, ZeroGradForgetsWhatNoSyncHasAddedUp) {
+  auto optimizer = wrap({.backward_passes_per_step = 2});
+  loss(1000.0).backward();
+  optimizer.zero_grad();
+  EXPECT_FALSE(weight_.grad().defined());
+  loss(mine_).backward();
+  loss(mine_).backward();
+  optimizer.step();
+  EXPECT_DOUBLE_EQ(gradient(), 2 * mean([](int rank) { return rank + 1.0; }));
+}
+
+TEST_F(Accumulation, StepUnderSkipSynchronizeWantsAverages) {
+  auto optimizer = wrap();
+  loss(mine_).backward();
+  {
+    const auto guard = optimizer.skip_synchronize();
+    expect_error(ErrorCode::invalid_use, HasSubstr("call synchronize() first"),
+                 [&] { optimizer.step(); });
+  }
+  optimizer.synchronize();
+  weight_.mutable_grad().mul_(0.5);
+  const auto before = world_.statistics().operations;
+  {
+    const auto guard = optimizer.skip_synchronize();
+    optimizer.step();
+  }
+  EXPECT_EQ(world_.statistics().operations, before);
+  EXPECT_DOUBLE_EQ(weight_[0].item<double>(), -0.5 * mean([](int rank) { return rank + 1.0; }));
+}
+
+// Horovod averages a second time here, and warns once; nothing is averaged twice in hora.
+TEST_F(Accumulation, StepAfterSynchronizeDoesNotAverageAgain) {
+  auto optimizer = wrap({.op = ReduceOp::sum});
+  loss(mine_).backward();
+  optimizer.synchronize();
+  const auto before = world_.statistics().operations;
+  optimizer.step();
+  EXPECT_EQ(world_.statistics().operations, before);
+  EXPECT_DOUBLE_EQ(gradient(), mean([](int rank) { return rank + 1.0; }) * world_.size());
+}
+
+}  // namespace
+}  // namespace hora::test

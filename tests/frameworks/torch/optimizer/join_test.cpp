@@ -1,0 +1,84 @@
+// Ranks whose data end at different steps.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/optimizer/training.h"
+
+namespace hora::test {
+namespace {
+
+using testing::HasSubstr;
+
+std::unique_ptr<torch::optim::Optimizer> make_adam(std::vector<torch::Tensor> parameters) {
+  return std::make_unique<torch::optim::Adam>(std::move(parameters),
+                                              torch::optim::AdamOptions(0.01));
+}
+
+class OptimizerJoin : public testing::Test {
+ protected:
+  const Context world_ = init();
+};
+
+TEST_F(OptimizerJoin, EveryRankEndsWithTheLastOnesModelAndState) {
+  for (const bool first_is_longest : {false, true}) {
+    Training training(world_, {}, make_adam);
+    const int place = first_is_longest ? world_.size() - 1 - world_.rank() : world_.rank();
+    const int steps = 2 + 2 * place;
+    for (int step = 0; step < steps; ++step) training.step(my_batch(world_, step));
+    const int last = training.optimizer.join();
+    EXPECT_EQ(last, first_is_longest ? 0 : world_.size() - 1);
+    for (const auto& parameter : training.network->parameters()) {
+      EXPECT_TRUE(equals_root(world_, parameter));
+    }
+    // The state, too: training goes on in step.
+    for (int step = 0; step < 2; ++step) training.step(my_batch(world_, 100 + step));
+    for (const auto& parameter : training.network->parameters()) {
+      EXPECT_TRUE(equals_root(world_, parameter));
+    }
+  }
+}
+
+TEST_F(OptimizerJoin, WhoHasJoinedCountsAsZero) {
+  const auto weight = torch::zeros({3}, torch::requires_grad());
+  torch::optim::SGD sgd({weight}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}});
+  for (int step = 0; step <= world_.rank(); ++step) {
+    optimizer.zero_grad();
+    weight.sum().backward();
+    optimizer.step();
+    const double active = world_.size() - step;
+    EXPECT_DOUBLE_EQ(
+        weight.grad()[0].item<double>(),
+        static_cast<double>(static_cast<float>(active) * static_cast<float>(1.0 / world_.size())));
+  }
+  EXPECT_EQ(optimizer.join(), world_.size() - 1);
+}
+
+TEST_F(OptimizerJoin, ClippingIsThatOfTheRanksThatAreLeft) {
+  const auto weight = torch::zeros({1000}, torch::requires_grad());
+  torch::optim::SGD sgd({weight}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}}, {.op = ReduceOp::sum});
+  for (int step = 0; step <= world_.rank(); ++step) {
+    optimizer.zero_grad();
+    (weight * 2.0).sum().backward();
+    const double active = world_.size() - step;
+    EXPECT_NEAR(optimizer.clip_grad_norm_(1.0), 2.0 * active * std::sqrt(1000.0), 1e-3);
+    optimizer.step();
+  }
+  optimizer.join();
+}
+
+TEST_F(OptimizerJoin, WhatAJoinedRankCannotDoIsRefused) {
+  const auto refused = [&](const DistributedOptimizerOptions& options, const std::string& text) {
+    Training training(world_, options);
+    expect_error(ErrorCode::invalid_use, HasSubstr(text), [&] { training.optimizer.join(); });
+  };
+  refused({.shard_state = true}, "with shard_state");
+  refused({.buffers = {torch::zeros({2})}}, "with option buffers");
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,134 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/power_sgd.h>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/optimizer/training.h"
+
+namespace hora::test {
+namespace {
+
+using testing::HasSubstr;
+
+class PowerSgdTest : public testing::Test {
+ protected:
+  // A matrix and a vector, whose gradients the test gives.
+  void wrap(const PowerSgdOptions& options) {
+    optimizer_.emplace(
+        world_, sgd_,
+        torch::OrderedDict<std::string, torch::Tensor>{{"matrix", matrix_}, {"vector", vector_}},
+        DistributedOptimizerOptions{.hook = std::make_shared<PowerSgd>(options)});
+  }
+  void synchronize(const torch::Tensor& of_matrix, const torch::Tensor& of_vector) {
+    optimizer_->zero_grad();
+    ((matrix_ * of_matrix).sum() + (vector_ * of_vector).sum()).backward();
+    optimizer_->synchronize();
+  }
+  torch::Tensor random(torch::IntArrayRef shape, int salt, int rank) {
+    torch::manual_seed(seed() + static_cast<std::uint64_t>(100 * salt + rank));
+    return torch::randn(shape);
+  }
+  torch::Tensor mean(torch::IntArrayRef shape, int salt) {
+    torch::Tensor sum = torch::zeros(shape);
+    for (int rank = 0; rank < world_.size(); ++rank) sum += random(shape, salt, rank);
+    return sum / world_.size();
+  }
+
+  const Context world_ = init();
+  const torch::Tensor matrix_ = torch::zeros({20, 6, 5}, torch::requires_grad());
+  const torch::Tensor vector_ = torch::zeros({7}, torch::requires_grad());
+  torch::optim::SGD sgd_{{matrix_, vector_}, 1.0};
+  std::optional<DistributedOptimizer> optimizer_;
+};
+
+TEST_F(PowerSgdTest, AGradientOfThatRankArrivesWhole) {
+  wrap({.rank = 2});
+  // The same column space on all ranks: the average has rank 2.
+  const auto left = random({20, 2}, 1, 0);
+  const auto mine = torch::matmul(left, random({2, 30}, 2, world_.rank())).view({20, 6, 5});
+  torch::Tensor expected = mine.clone();
+  allreduce_(world_, expected);
+  // One power iteration finds the space, for it is all there is.
+  synchronize(mine, random({7}, 3, world_.rank()));
+  EXPECT_TRUE(torch::allclose(matrix_.grad(), expected, 1e-4, 1e-4));
+  EXPECT_TRUE(torch::allclose(vector_.grad(), mean({7}, 3), 1e-5, 1e-6));
+  EXPECT_TRUE(equals_root(world_, matrix_.grad()));
+}
+
+TEST_F(PowerSgdTest, ErrorFeedbackBringsEverythingInTime) {
+  wrap({.rank = 1});
+  const auto mine = random({20, 6, 5}, 4, world_.rank());
+  const auto expected = mean({20, 6, 5}, 4);
+  torch::Tensor sum = torch::zeros({20, 6, 5});
+  const auto train = [&](int steps) {
+    for (int step = 0; step < steps; ++step) {
+      synchronize(mine, torch::zeros({7}));
+      sum += matrix_.grad();
+    }
+  };
+  train(1);
+  const double one = (sum - expected).norm().item<double>();
+  EXPECT_GT(one, 0.3 * expected.norm().item<double>()) << "rank 1 cannot hold it";
+  train(299);
+  const double many = (sum / 300 - expected).norm().item<double>();
+  EXPECT_LT(many, 0.2 * one);
+}
+
+TEST_F(PowerSgdTest, WithoutFeedbackTheRestIsLost) {
+  wrap({.rank = 1, .error_feedback = false});
+  const auto mine = random({20, 6, 5}, 4, world_.rank());
+  torch::Tensor sum = torch::zeros({20, 6, 5});
+  for (int step = 0; step < 50; ++step) {
+    synchronize(mine, torch::zeros({7}));
+    sum += matrix_.grad();
+  }
+  // Once the power iteration has settled, each step gives the same best matrix of rank 1.
+  const auto singular = std::get<1>(torch::svd(matrix_.grad().view({20, 30})));
+  EXPECT_LT(singular[1].item<double>(), 1e-4 * singular[0].item<double>());
+  const auto expected = mean({20, 6, 5}, 4);
+  EXPECT_GT((sum / 50 - expected).norm().item<double>(), 0.3 * expected.norm().item<double>());
+}
+
+TEST_F(PowerSgdTest, ItBeginsAfterTheFirstSteps) {
+  wrap({.rank = 1, .start_step = 2});
+  for (int step = 0; step < 3; ++step) {
+    synchronize(random({20, 6, 5}, 10 + step, world_.rank()), torch::ones({7}));
+    const bool whole = torch::allclose(matrix_.grad(), mean({20, 6, 5}, 10 + step), 1e-5, 1e-6);
+    EXPECT_EQ(whole, step < 2) << "step " << step;
+  }
+}
+
+TEST_F(PowerSgdTest, NetworksLearnAlikeEverywhere) {
+  for (const bool warm_start : {true, false}) {
+    Training training(
+        world_,
+        {.bucket_bytes = 1024,
+         .hook = std::make_shared<PowerSgd>(PowerSgdOptions{.rank = 2, .warm_start = warm_start})});
+    const Batch batch = my_batch(world_, 0, 8);
+    const auto loss = [&] { return loss_of(training.network, batch).item<double>(); };
+    const double before = loss();
+    for (int step = 0; step < 60; ++step) training.step(batch);
+    EXPECT_LT(loss(), 0.7 * before);
+    for (const auto& parameter : training.network->parameters()) {
+      EXPECT_TRUE(equals_root(world_, parameter));
+    }
+  }
+}
+
+TEST_F(PowerSgdTest, NaNIsNotHidden) {
+  wrap({.rank = 1});
+  auto mine = random({20, 6, 5}, 5, world_.rank());
+  mine[0][0][0] = std::numeric_limits<float>::quiet_NaN();
+  synchronize(mine, torch::ones({7}));
+  EXPECT_TRUE(matrix_.grad().isnan().any().item<bool>());
+}
+
+TEST_F(PowerSgdTest, OptionsOutOfRangeAreRefused) {
+  expect_error(ErrorCode::invalid_argument, HasSubstr("rank is 0; expected 1 or more"),
+               [] { PowerSgd({.rank = 0}); });
+  expect_error(ErrorCode::invalid_argument, HasSubstr("start_step is -1; expected 0 or more"),
+               [] { PowerSgd({.start_step = -1}); });
+}
+
+}  // namespace
+}  // namespace hora::test

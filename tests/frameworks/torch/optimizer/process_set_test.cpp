@@ -1,0 +1,75 @@
+// Optimizers of process sets: even and odd ranks train apart.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/frameworks/torch/process_sets.h"
+
+namespace hora::test {
+namespace {
+
+using testing::HasSubstr;
+
+class OptimizerOfSet : public testing::TestWithParam<bool> {
+ protected:
+  ~OptimizerOfSet() override { barrier(world_); }
+
+  const Context world_ = init();
+  const ParitySet mine_{world_};
+};
+
+TEST_P(OptimizerOfSet, AveragesInsideAndNotAcross) {
+  Training training(world_, {.process_set = mine_.id, .shard_state = GetParam()});
+  for (int step = 0; step < 3; ++step) training.step(my_batch(world_, step));
+  for (const auto& parameter : training.network->parameters()) {
+    torch::Tensor of_set = parameter.detach().clone();
+    broadcast_(world_, of_set, {.root = mine_.members.front(), .process_set = mine_.id});
+    EXPECT_TRUE(torch::equal(of_set, parameter));
+    if (world_.size() > 1) {
+      const torch::Tensor both = allgather(world_, parameter.detach().unsqueeze(0));
+      EXPECT_FALSE(torch::equal(both[0], both[1]));
+    }
+  }
+}
+
+TEST_P(OptimizerOfSet, WorldAndSetSideBySide) {
+  Training of_world(world_, {.shard_state = GetParam()});
+  Training of_set(world_, {.process_set = mine_.id, .shard_state = GetParam()});
+  Training alone(world_, {.shard_state = GetParam()});
+  for (int step = 0; step < 3; ++step) {
+    const Batch batch = my_batch(world_, step);
+    for (Training* training : {&of_world, &of_set}) training->optimizer.zero_grad();
+    of_world.backward(batch);
+    of_set.backward(batch);
+    of_set.optimizer.step();
+    of_world.optimizer.step();
+    alone.step(batch);
+  }
+  expect_same_bits(of_world.network->parameters(), alone.network->parameters());
+}
+
+TEST_P(OptimizerOfSet, StateAndModelCanBeBroadcastInside) {
+  Training training(world_, {.process_set = mine_.id});
+  const int last = mine_.members.back();
+  if (world_.rank() == last) training.wrapped->param_groups()[0].options().set_lr(0.125);
+  broadcast_parameters(world_, *training.network, last, mine_.id);
+  broadcast_optimizer_state(world_, *training.wrapped, last, mine_.id);
+  EXPECT_EQ(training.wrapped->param_groups()[0].options().get_lr(), 0.125);
+}
+
+TEST_P(OptimizerOfSet, ForeignAndUnknownSetsAreRefused) {
+  expect_error(ErrorCode::invalid_argument, testing::_,
+               [&] { Training(world_, {.process_set = 4711}); });
+  if (world_.size() == 1) return;
+  // The sets were made in one order: the other one's number is next to mine.
+  const ProcessSet other = world_.rank() % 2 == 0 ? mine_.id + 1 : mine_.id - 1;
+  expect_error(ErrorCode::invalid_argument, HasSubstr("does not hold this rank"),
+               [&] { Training(world_, {.process_set = other}); });
+}
+
+INSTANTIATE_TEST_SUITE_P(State, OptimizerOfSet, testing::Bool(),
+                         [](const auto& of) { return of.param ? "sharded" : "whole"; });
+
+}  // namespace
+}  // namespace hora::test

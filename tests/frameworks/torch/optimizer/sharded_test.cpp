@@ -1,0 +1,190 @@
+// ZeRO stage 1: the same bits as without, in a part of the memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/optimizer/training.h"
+
+namespace hora::test {
+namespace {
+
+using testing::HasSubstr;
+
+// Two groups: weights, and biases with options of their own.
+template <class Optimizer, class Options>
+std::unique_ptr<torch::optim::Optimizer> make_in_groups(const std::vector<torch::Tensor>& all,
+                                                        const Options& options) {
+  std::vector<torch::Tensor> weights;
+  std::vector<torch::Tensor> biases;
+  for (const auto& tensor : all) (tensor.dim() > 1 ? weights : biases).push_back(tensor);
+  auto of_biases = std::make_unique<Options>(options);
+  of_biases->lr(options.lr() * 2);
+  return std::make_unique<Optimizer>(
+      std::vector<torch::optim::OptimizerParamGroup>{
+          torch::optim::OptimizerParamGroup(weights),
+          torch::optim::OptimizerParamGroup(biases, std::move(of_biases))},
+      options);
+}
+
+struct Kind {
+  std::string name;
+  MakeOptimizer make;
+};
+
+const Kind kKinds[] = {
+    {"sgd",
+     [](auto all) {
+       return make_in_groups<torch::optim::SGD>(
+           all, torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-3).nesterov(true));
+     }},
+    {"adam",
+     [](auto all) {
+       return make_in_groups<torch::optim::Adam>(all,
+                                                 torch::optim::AdamOptions(0.01).amsgrad(true));
+     }},
+    {"adamw",
+     [](auto all) {
+       return make_in_groups<torch::optim::AdamW>(all, torch::optim::AdamWOptions(0.01));
+     }},
+    {"rmsprop",
+     [](auto all) {
+       return make_in_groups<torch::optim::RMSprop>(
+           all, torch::optim::RMSpropOptions(0.01).momentum(0.5));
+     }},
+};
+
+class Sharded : public testing::TestWithParam<Kind> {
+ protected:
+  const Context world_ = init();
+};
+
+TEST_P(Sharded, GivesTheBitsOfTheWholeOptimizer) {
+  Training whole(world_, {.bucket_bytes = 1024}, GetParam().make);
+  Training sharded(world_, {.bucket_bytes = 1024, .shard_state = true}, GetParam().make);
+  torch::optim::StepLR schedule(*whole.wrapped, 2, 0.5);
+  torch::optim::StepLR schedule_of_shards(*sharded.wrapped, 2, 0.5);
+  for (int step = 0; step < 6; ++step) {
+    whole.step(my_batch(world_, step));
+    sharded.step(my_batch(world_, step));
+    schedule.step();
+    schedule_of_shards.step();
+    expect_same_bits(sharded.network->parameters(), whole.network->parameters());
+  }
+}
+
+TEST_P(Sharded, AbsentGradientsChangeNothing) {
+  const auto train = [&](bool shard) {
+    torch::manual_seed(seed());
+    const auto a = torch::randn({37}).requires_grad_();
+    const auto b = torch::randn({5, 7}).requires_grad_();
+    const auto wrapped = GetParam().make({a, b});
+    DistributedOptimizer optimizer(world_, *wrapped, {{"a", a}, {"b", b}}, {.shard_state = shard});
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      auto loss = a.pow(2).sum() * (world_.rank() + 1);
+      if (step % 2 == 0 && world_.rank() == 0) loss = loss + b.exp().sum();
+      loss.backward();
+      optimizer.step();
+    }
+    return std::vector<torch::Tensor>{a.detach(), b.detach()};
+  };
+  expect_same_bits(train(true), train(false));
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, Sharded, testing::ValuesIn(kKinds),
+                         [](const auto& of) { return of.param.name; });
+
+// Bytes of Adam's two moments on this rank.
+std::int64_t state_bytes(torch::optim::Optimizer& optimizer) {
+  std::int64_t bytes = 0;
+  for (const auto& entry : optimizer.state()) {
+    const auto& state = static_cast<const torch::optim::AdamParamState&>(*entry.second);
+    bytes += static_cast<std::int64_t>(state.exp_avg().nbytes() + state.exp_avg_sq().nbytes());
+  }
+  return bytes;
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_adam(std::vector<torch::Tensor> parameters) {
+  return std::make_unique<torch::optim::Adam>(std::move(parameters),
+                                              torch::optim::AdamOptions(0.01));
+}
+
+TEST(ShardedState, TakesItsPartOfTheMemory) {
+  const Context world = init();
+  Training whole(world, {}, make_adam);
+  Training sharded(world, {.shard_state = true}, make_adam);
+  whole.step(my_batch(world, 0));
+  sharded.step(my_batch(world, 0));
+  const std::int64_t all = state_bytes(*whole.wrapped);
+  // Slices are equal up to padding: of each of 6 gradients to 64 bytes, and of the slice.
+  const std::int64_t padding = 2 * (6 * 64 + 64 * world.size());
+  EXPECT_LE(state_bytes(*sharded.wrapped), all / world.size() + padding);
+  torch::Tensor sum = torch::tensor({state_bytes(*sharded.wrapped)});
+  allreduce_(world, sum, {.op = ReduceOp::sum});
+  EXPECT_EQ(sum.item<std::int64_t>(), all) << "each element on one rank";
+}
+
+TEST(ShardedState, GradientsAreTheSharesAndCanBeClipped) {
+  const Context world = init();
+  Training whole(world);
+  Training sharded(world, {.shard_state = true});
+  for (int step = 0; step < 3; ++step) {
+    for (Training* training : {&whole, &sharded}) {
+      training->optimizer.zero_grad();
+      training->backward(my_batch(world, step));
+    }
+    const double expected = whole.optimizer.clip_grad_norm_(0.25);
+    EXPECT_NEAR(sharded.optimizer.clip_grad_norm_(0.25), expected, 1e-6 * expected);
+    for (const auto& parameter : sharded.network->parameters()) {
+      EXPECT_FALSE(parameter.grad().defined());
+    }
+    whole.optimizer.step();
+    sharded.optimizer.step();
+    expect_close(sharded.network->parameters(), whole.network->parameters(), 1e-6);
+  }
+  for (const auto& parameter : sharded.network->parameters()) {
+    EXPECT_TRUE(equals_root(world, parameter));
+  }
+}
+
+TEST(ShardedState, AccumulationAndScalingGoTogetherWithIt) {
+  const Context world = init();
+  Training whole(world, {.backward_passes_per_step = 2});
+  Training sharded(world, {.backward_passes_per_step = 2, .shard_state = true});
+  GradScaler scaler_of_whole(whole.optimizer, {.initial_scale = 1024.0});
+  GradScaler scaler_of_sharded(sharded.optimizer, {.initial_scale = 1024.0});
+  for (int step = 0; step < 3; ++step) {
+    const auto train = [&](Training& training, GradScaler& scaler) {
+      training.optimizer.zero_grad();
+      for (int pass = 0; pass < 2; ++pass) {
+        auto loss = loss_of(training.network, my_batch(world, 2 * step + pass));
+        if (step == 1 && world.rank() == 0) loss = loss * std::numeric_limits<float>::infinity();
+        scaler.scale(loss).backward();
+      }
+      const bool stepped = scaler.step();
+      scaler.update();
+      return stepped;
+    };
+    EXPECT_EQ(train(whole, scaler_of_whole), step != 1);
+    EXPECT_EQ(train(sharded, scaler_of_sharded), step != 1);
+  }
+  expect_same_bits(sharded.network->parameters(), whole.network->parameters());
+}
+
+TEST(ShardedState, AnOptimizerThatHasSteppedIsRefused) {
+  const Context world = init();
+  torch::nn::Sequential network = small_network(seed());
+  const auto sgd = make_sgd(network->parameters());
+  loss_of(network, my_batch(world, 0)).backward();
+  sgd->step();
+  expect_error(ErrorCode::invalid_use, HasSubstr("before its first step"), [&] {
+    DistributedOptimizer(world, *sgd, network->named_parameters(), {.shard_state = true});
+  });
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,96 @@
+// Buckets laid out anew after the first step.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/optimizer/training.h"
+
+namespace hora::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class StaticGraph : public testing::Test {
+ protected:
+  torch::Tensor weight(std::int64_t size) { return torch::zeros({size}, torch::requires_grad()); }
+  const Context world_ = init();
+};
+
+TEST_F(StaticGraph, GivesTheSameBits) {
+  // Buckets of a few gradients each, so that the order matters.
+  Training plain(world_, {.bucket_bytes = 512});
+  Training fixed(world_, {.bucket_bytes = 512, .static_graph = true});
+  for (int step = 0; step < 4; ++step) {
+    plain.step(my_batch(world_, step));
+    fixed.step(my_batch(world_, step));
+    expect_same_bits(fixed.network->parameters(), plain.network->parameters());
+  }
+}
+
+TEST_F(StaticGraph, WorksWithGradientsZeroedInPlaceAndScaled) {
+  Training plain(world_, {.static_graph = true});
+  Training kept(world_, {.static_graph = true});
+  for (int step = 0; step < 4; ++step) {
+    plain.step(my_batch(world_, step));
+    for (const auto& parameter : kept.network->parameters()) {
+      if (parameter.grad().defined()) parameter.mutable_grad().zero_();
+    }
+    kept.backward(my_batch(world_, step));
+    kept.optimizer.step();
+  }
+  expect_same_bits(kept.network->parameters(), plain.network->parameters());
+}
+
+TEST_F(StaticGraph, WhatNoRankUsesDoesNotHoldItsBucketBack) {
+  const auto used = weight(8);
+  const auto unused = weight(8);
+  torch::optim::SGD sgd({used, unused}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"used", used}, {"unused", unused}},
+                                 {.static_graph = true});
+  used.sum().backward();
+  optimizer.step();
+  const auto before = world_.statistics().operations;
+  optimizer.zero_grad();
+  used.sum().backward();
+  // Submitted by the hook: done without anybody's step().
+  barrier(world_);
+  if (world_.size() > 1) {
+    EXPECT_EQ(world_.statistics().operations - before, 2U);
+  }
+  optimizer.step();
+  EXPECT_EQ(used[0].item<float>(), -2.0F);
+}
+
+TEST_F(StaticGraph, AGradientThatTheFirstStepDidNotHaveThrows) {
+  const auto used = weight(3);
+  const auto unused = weight(3);
+  torch::optim::SGD sgd({used, unused}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"used", used}, {"unused", unused}},
+                                 {.static_graph = true});
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    used.sum().backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    expect_error(ErrorCode::invalid_use, AllOf(HasSubstr("'unused'"), HasSubstr("static_graph")),
+                 [&] { unused.sum().backward(); });
+  }
+}
+
+TEST_F(StaticGraph, WhatOnlyOneRankUsesStays) {
+  const auto a = weight(3);
+  const auto b = weight(3);
+  torch::optim::SGD sgd({a, b}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"a", a}, {"b", b}}, {.static_graph = true});
+  const bool last = world_.rank() + 1 == world_.size();
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    (last ? a.sum() + b.sum() : a.sum()).backward();
+    optimizer.step();
+    EXPECT_FLOAT_EQ(b.grad()[0].item<float>(), 1.0F / static_cast<float>(world_.size()));
+  }
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,79 @@
+/// A network in training, for comparisons of two.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <hora/grad_scaler.h>
+#include <hora/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tests/frameworks/torch/network.h"
+#include "tests/support/seed.h"
+
+namespace hora::test {
+
+using MakeOptimizer =
+    std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)>;
+
+inline std::unique_ptr<torch::optim::Optimizer> make_sgd(std::vector<torch::Tensor> parameters) {
+  return std::make_unique<torch::optim::SGD>(
+      std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-3));
+}
+
+struct Training {
+  explicit Training(const Context& world, const DistributedOptimizerOptions& options = {},
+                    const MakeOptimizer& make = make_sgd, torch::ScalarType type = torch::kFloat)
+      : network(small_network(seed(), type)),
+        wrapped(make(network->parameters())),
+        optimizer(world, *wrapped, network->named_parameters(), options) {}
+
+  void backward(const Batch& batch) { loss_of(network, batch).backward(); }
+  void step(const Batch& batch) {
+    optimizer.zero_grad();
+    backward(batch);
+    optimizer.step();
+  }
+
+  torch::nn::Sequential network;
+  std::unique_ptr<torch::optim::Optimizer> wrapped;
+  DistributedOptimizer optimizer;
+};
+
+/// This rank's `count` images in step `step`; another rank's.
+inline Batch batch_of(const Context& world, int rank, int step, std::int64_t count = 2,
+                      torch::ScalarType type = torch::kFloat) {
+  const auto seed_of_step = seed() + 1000 * static_cast<std::uint64_t>(step);
+  return part_of(whole_batch(seed_of_step, count * world.size(), type), rank, count);
+}
+inline Batch my_batch(const Context& world, int step, std::int64_t count = 2,
+                      torch::ScalarType type = torch::kFloat) {
+  return batch_of(world, world.rank(), step, count, type);
+}
+
+inline void expect_same_bits(const std::vector<torch::Tensor>& a,
+                             const std::vector<torch::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(torch::equal(a[i], b[i])) << "tensor " << i;
+  }
+}
+
+inline void expect_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b,
+                         double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(a[i], b[i], tolerance, tolerance))
+        << "tensor " << i << ": " << (a[i] - b[i]).abs().max();
+  }
+}
+
+inline std::vector<torch::Tensor> gradients_of(torch::nn::Sequential& network) {
+  std::vector<torch::Tensor> gradients;
+  for (const auto& parameter : network->parameters()) gradients.push_back(parameter.grad().clone());
+  return gradients;
+}
+
+}  // namespace hora::test
