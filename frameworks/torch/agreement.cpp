@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "frameworks/torch/parameter_list.h"
+#include "frameworks/torch/optimizer/parameter_list.h"
 
 namespace hora {
 namespace {

@@ -2,7 +2,7 @@
 #include <hora/error.h>
 
 #include "frameworks/torch/device_stream.h"
-#include "frameworks/torch/gradient_bucket.h"
+#include "frameworks/torch/optimizer/gradient_bucket.h"
 
 namespace hora {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "frameworks/torch/device_stream.h"
-#include "frameworks/torch/gradient_bucket.h"
+#include "frameworks/torch/optimizer/gradient_bucket.h"
 #include "ops/cuda/check.h"
 
 namespace hora {

@@ -1,4 +1,4 @@
-#include "frameworks/torch/bucket_assignment.h"
+#include "frameworks/torch/optimizer/bucket_assignment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

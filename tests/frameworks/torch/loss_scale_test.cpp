@@ -1,4 +1,4 @@
-#include "frameworks/torch/loss_scale.h"
+#include "frameworks/torch/optimizer/loss_scale.h"
 
 #include <gtest/gtest.h>
 #include <hora/error.h>

@@ -1,4 +1,4 @@
-#include "frameworks/torch/parameter_list.h"
+#include "frameworks/torch/optimizer/parameter_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

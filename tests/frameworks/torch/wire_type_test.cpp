@@ -1,4 +1,4 @@
-#include "frameworks/torch/wire_type.h"
+#include "frameworks/torch/optimizer/wire_type.h"
 
 #include <gtest/gtest.h>
 

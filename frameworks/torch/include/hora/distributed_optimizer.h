@@ -50,6 +50,10 @@ struct DistributedOptimizerOptions {
   /// optimizer's state for its share of every bucket's elements, steps these, and gathers the
   /// others. See DistributedOptimizer.
   bool shard_state = false;
+  /// With shard_state: step() returns while the parameters are being gathered, and what the program
+  /// does until zero_grad() or complete_parameters() runs beside that. Until then the parameters
+  /// must not be read.
+  bool gather_late = false;
   /// Such as module->named_buffers(): with each step they become the first rank's, while gradients
   /// are averaged.
   std::vector<torch::Tensor> buffers = {};
@@ -146,6 +150,9 @@ class DistributedOptimizer {
   /// the same on every rank. Each rank reads its share of the elements, so that the pass that
   /// multiplies is the only whole one. Waits for the device. Collective.
   double clip_grad_norm_(double max_norm);
+
+  /// Waits until every rank's share of the parameters is here (options.gather_late).
+  void complete_parameters();
 
   /// This rank has no more data, others have: blocks until every rank of the process set has called
   /// it, and takes part in their averages with zeros meanwhile (an average divides by the size of

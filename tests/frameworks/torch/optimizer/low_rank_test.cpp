@@ -1,4 +1,4 @@
-#include "frameworks/torch/low_rank.h"
+#include "frameworks/torch/hooks/low_rank.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -2,7 +2,7 @@
 
 #include <random>
 
-#include "frameworks/torch/gradient_norm.h"
+#include "frameworks/torch/optimizer/gradient_norm.h"
 #include "tests/support/seed.h"
 
 namespace hora {

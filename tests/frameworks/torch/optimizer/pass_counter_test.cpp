@@ -1,4 +1,4 @@
-#include "frameworks/torch/pass_counter.h"
+#include "frameworks/torch/optimizer/pass_counter.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "frameworks/torch/shard_pieces.h"
+#include "frameworks/torch/optimizer/shard_pieces.h"
 
 #include <gtest/gtest.h>
 

@@ -151,6 +151,20 @@ TEST(ShardedState, GradientsAreTheSharesAndCanBeClipped) {
   }
 }
 
+TEST(ShardedState, LateParametersAreCompleteAfterZeroGrad) {
+  const Context world = init();
+  Training whole(world);
+  Training late(world, {.shard_state = true, .gather_late = true});
+  for (int step = 0; step < 4; ++step) {
+    whole.step(my_batch(world, step));
+    late.step(my_batch(world, step));
+  }
+  late.optimizer.complete_parameters();
+  late.optimizer.complete_parameters();  // nothing is left to wait for
+  expect_same_bits(late.network->parameters(), whole.network->parameters());
+  late.step(my_batch(world, 4));  // and dropped while under way
+}
+
 TEST(ShardedState, AccumulationAndScalingGoTogetherWithIt) {
   const Context world = init();
   Training whole(world, {.backward_passes_per_step = 2});

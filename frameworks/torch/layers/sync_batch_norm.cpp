@@ -1,0 +1,152 @@
+#include <hora/sync_batch_norm.h>
+#include <hora/torch_collectives.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/functional/batchnorm.h>
+
+#include <utility>
+
+#include "frameworks/torch/layers/batch_statistics.h"
+#include "frameworks/torch/tensor_view.h"
+
+namespace hora {
+namespace {
+
+/// What one call needs besides tensors.
+struct Call {
+  const Context* context;
+  ProcessSet process_set;
+  std::string name;
+  double epsilon;
+};
+
+/// As the graph holds it, for backward.
+struct HeldCall : torch::CustomClassHolder {
+  HeldCall(Call c, double values) : call(std::move(c)), count(values) {}
+  Call call;
+  double count;  ///< values a channel, over all ranks
+};
+
+/// float16 and bfloat16 are computed in float32.
+torch::ScalarType wide(torch::ScalarType type) {
+  return type == torch::kDouble ? torch::kDouble : torch::kFloat;
+}
+
+BatchStatistics statistics_of_all(const torch::Tensor& input, const Call& call) {
+  const torch::Tensor rows = allgather(*call.context, statistics_row(input),
+                                       {.name = call.name, .process_set = call.process_set});
+  BatchStatistics all = joined(rows);
+  if (all.count > 1) return all;
+  refuse_tensor(call.name, "the batches of all ranks have " +
+                               std::to_string(static_cast<std::int64_t>(all.count)) +
+                               " values a channel; expected more than one in training");
+}
+
+struct Normalised : torch::autograd::Function<Normalised> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context,
+                               const torch::Tensor& input, const torch::Tensor& weight,
+                               const torch::Tensor& bias, const Call& call, BatchStatistics& all) {
+    const auto type = wide(input.scalar_type());
+    const torch::Tensor values = input.to(type);
+    all = statistics_of_all(values, call);
+    const torch::Tensor mean = all.mean.to(type);
+    const torch::Tensor variance = all.variance();
+    context->save_for_backward({input, weight, mean, variance.add(call.epsilon).rsqrt().to(type)});
+    context->saved_data["call"] =
+        c10::IValue::make_capsule(c10::make_intrusive<HeldCall>(call, all.count));
+    if (input.numel() == 0) return torch::empty_like(input);
+    return torch::batch_norm(values, weight.to(type), bias.to(type), mean, variance.to(type),
+                             /*training=*/false, /*momentum=*/0.0, call.epsilon,
+                             /*cudnn_enabled=*/false)
+        .to(input.scalar_type());
+  }
+
+  // Ioffe and Szegedy, "Batch Normalization" (2015), section 3, with sums over all ranks.
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto held = context->saved_data["call"].toCapsule();
+    const Call& call = static_cast<const HeldCall&>(*held).call;
+    const double count = static_cast<const HeldCall&>(*held).count;
+    if (torch::GradMode::is_enabled()) {
+      refuse_tensor(call.name, "SyncBatchNorm has no second derivatives (create_graph)");
+    }
+    const auto saved = context->get_saved_variables();
+    const torch::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &scale = saved[3];
+    const std::int64_t dimensions = input.dim();
+    const torch::Tensor gradient = gradients[0].to(mean.scalar_type());
+    torch::Tensor centered = input.to(mean.scalar_type()) - beside(mean, dimensions);
+    const torch::Tensor sum = sum_over_batch(gradient);
+    const torch::Tensor weighted = sum_over_batch(gradient * centered);
+
+    const torch::Tensor means =
+        allreduce(*call.context, torch::stack({sum, weighted}).to(torch::kDouble),
+                  {.name = call.name + ".backward",
+                   .op = ReduceOp::sum,
+                   .process_set = call.process_set}) /
+        count;
+    const auto each = [&](const torch::Tensor& channels) {
+      return beside(channels.to(mean.scalar_type()), dimensions);
+    };
+    const torch::Tensor of_input = centered.mul_(each(-means[1] * scale.square()))
+                                       .add_(gradient)
+                                       .sub_(each(means[0]))
+                                       .mul_(each(scale * weight));
+    return {of_input.to(input.scalar_type()),
+            (weighted * scale).to(weight.scalar_type()),
+            sum.to(weight.scalar_type()),
+            {},
+            {}};
+  }
+};
+
+}  // namespace
+
+SyncBatchNormImpl::SyncBatchNormImpl(const Context& context,
+                                     const torch::nn::BatchNormOptions& module_options,
+                                     ProcessSet process_set)
+    : NormImplBase(module_options),
+      context_(&context),
+      process_set_(process_set),
+      name_("hora.sync_batch_norm." + std::to_string(context.next_instance_number())) {}
+
+void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
+  if (input.dim() >= 2 && input.size(1) == options.num_features()) return;
+  std::ostringstream shape;
+  shape << input.sizes();
+  refuse_tensor(name_, "has shape " + shape.str() + "; expected [N, " +
+                           std::to_string(options.num_features()) + ", ...]");
+}
+
+torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
+  _check_input_dim(input);
+  if (!is_training() && options.track_running_stats()) {
+    return torch::nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
+                                                     /*training=*/false, /*momentum=*/0.0,
+                                                     options.eps());
+  }
+  const auto plain = input.options().dtype(wide(input.scalar_type())).requires_grad(false);
+  const auto channels = options.num_features();
+  BatchStatistics all;
+  torch::Tensor output =
+      Normalised::apply(input, options.affine() ? weight : torch::ones({channels}, plain),
+                        options.affine() ? bias : torch::zeros({channels}, plain),
+                        Call{context_, process_set_, name_, options.eps()}, all);
+  if (is_training() && options.track_running_stats()) {
+    const torch::NoGradGuard no_grad;
+    num_batches_tracked += 1;
+    const double momentum = options.momentum().has_value()
+                                ? *options.momentum()
+                                : 1.0 / num_batches_tracked.item<double>();
+    running_mean.mul_(1 - momentum).add_(all.mean.to(running_mean.scalar_type()), momentum);
+    running_var.mul_(1 - momentum)
+        .add_((all.squares / (all.count - 1)).to(running_var.scalar_type()), momentum);
+  }
+  return output;
+}
+
+void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
+  stream << "hora::SyncBatchNorm(" << options.num_features() << ", eps=" << options.eps()
+         << ", affine=" << options.affine()
+         << ", track_running_stats=" << options.track_running_stats() << ")";
+}
+
+}  // namespace hora

@@ -1,0 +1,119 @@
+#include "frameworks/torch/optimizer/bucket_assignment.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/plan/plan.h"
+
+namespace hora {
+namespace {
+
+constexpr std::size_t max_open_buckets = 2;  // of one type
+
+struct Bucket {
+  DataType type;
+  std::optional<std::size_t> group;
+  std::vector<GradientPlace> places;
+  std::size_t filled = 0;          // bytes, padded
+  std::size_t gradient_bytes = 0;  // of gradient memory
+  bool open = true;
+};
+
+class Assignment {
+ public:
+  Assignment(std::size_t bucket_bytes, std::size_t slices)
+      : most_(bucket_bytes + bucket_bytes / 4),
+        enough_(bucket_bytes - bucket_bytes / 4),
+        slices_(slices) {}
+
+  void add(std::size_t gradient, GradientSize size) {
+    const std::size_t padded = align_up(size.bytes / size_of(size.type) * size_of(size.wire_type));
+    Bucket& bucket =
+        size.group ? of_group(size.wire_type, *size.group) : best_fit(size.wire_type, padded);
+    const bool converted = size.type != size.wire_type;
+    bucket.places.push_back(
+        {gradient, bucket.filled, size.type, converted ? bucket.gradient_bytes : 0});
+    if (converted) bucket.gradient_bytes += align_up(size.bytes);
+    bucket.filled += padded;
+    bucket.open = !bucket.group && bucket.filled < enough_;
+  }
+
+  std::vector<BucketLayout> take() {
+    // Gradients come in descending order of their index, so a bucket's last place tells when the
+    // bucket is complete.
+    std::stable_sort(buckets_.begin(), buckets_.end(), [](const Bucket& a, const Bucket& b) {
+      return a.places.back().gradient > b.places.back().gradient;
+    });
+    std::vector<BucketLayout> layouts;
+    for (Bucket& bucket : buckets_) {
+      const std::size_t element = size_of(bucket.type);
+      const std::size_t slice = align_up((bucket.filled + slices_ - 1) / slices_);
+      const std::size_t presence = slice * slices_;
+      const std::size_t flag = presence + bucket.places.size() * element;
+      layouts.push_back({bucket.type, std::move(bucket.places), presence, flag, flag + element,
+                         bucket.gradient_bytes});
+    }
+    return layouts;
+  }
+
+ private:
+  Bucket& of_group(DataType type, std::size_t group) {
+    const auto found = std::find_if(buckets_.begin(), buckets_.end(), [&](const Bucket& bucket) {
+      return bucket.group == group && bucket.type == type;
+    });
+    if (found != buckets_.end()) return *found;
+    return buckets_.emplace_back(Bucket{type, group, {}, 0, 0, false});
+  }
+
+  Bucket& best_fit(DataType type, std::size_t padded) {
+    Bucket* best = nullptr;
+    Bucket* fullest = nullptr;
+    std::size_t open = 0;
+    for (Bucket& bucket : buckets_) {
+      if (!bucket.open || bucket.type != type) continue;
+      open += 1;
+      if (fullest == nullptr || bucket.filled > fullest->filled) fullest = &bucket;
+      const bool fits = bucket.filled + padded <= most_;
+      if (fits && (best == nullptr || bucket.filled > best->filled)) best = &bucket;
+    }
+    if (best != nullptr) return *best;
+    // One that will be closed at once takes no place among the open ones.
+    if (open == max_open_buckets && padded < enough_) fullest->open = false;
+    return buckets_.emplace_back(Bucket{type, std::nullopt, {}, 0, 0, true});
+  }
+
+  std::size_t most_;
+  std::size_t enough_;
+  std::size_t slices_;
+  std::vector<Bucket> buckets_;
+};
+
+}  // namespace
+
+std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients,
+                                         std::size_t bucket_bytes, std::size_t slices) {
+  Assignment assignment(bucket_bytes, slices);
+  for (std::size_t index = gradients.size(); index-- > 0;) {
+    assignment.add(index, gradients[index]);
+  }
+  return assignment.take();
+}
+
+std::vector<std::optional<std::size_t>> equal_groups(std::span<const GradientSize> gradients,
+                                                     std::size_t count) {
+  std::size_t all = 0;
+  for (const GradientSize& gradient : gradients) all += gradient.bytes;
+  std::vector<std::optional<std::size_t>> groups;
+  std::size_t before = 0;
+  for (const GradientSize& gradient : gradients) {
+    // By its middle: no group takes more than its part and half a gradient at either end.
+    const double middle = static_cast<double>(before) + 0.5 * static_cast<double>(gradient.bytes);
+    const double part = all == 0 ? 0.0 : middle / static_cast<double>(all);
+    groups.emplace_back(
+        std::min(static_cast<std::size_t>(part * static_cast<double>(count)), count - 1));
+    before += gradient.bytes;
+  }
+  return groups;
+}
+
+}  // namespace hora

@@ -1,0 +1,170 @@
+#include "frameworks/torch/optimizer/bucket_average.h"
+
+#include <hora/hora.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "frameworks/torch/tensor_view.h"
+
+namespace hora {
+namespace {
+
+AllreduceOptions allreduce_options(const Peers& peers, const AveragingOptions& options,
+                                   const std::string& name) {
+  return {.name = name,
+          .op = options.op,
+          .process_set = peers.set,
+          .prescale = 1.0 / options.predivide,
+          .postscale = options.predivide};
+}
+
+/// All of the bucket at once: presence and flag are numbers like the others.
+class WholeAverage final : public BucketAverage {
+ public:
+  WholeAverage(const Peers& peers, const GradientBucket& bucket, AllreduceOptions options)
+      : peers_(peers), bucket_(bucket), options_(std::move(options)) {}
+
+  void begin() override { handle_ = allreduce_async(peers_.context, bucket_.view(), options_); }
+  bool proceed() override {
+    handle_.wait(bucket_.view().stream);
+    return true;
+  }
+  bool under_way() const override { return handle_.valid(); }
+
+ private:
+  const Peers peers_;
+  const GradientBucket& bucket_;
+  const AllreduceOptions options_;
+  Handle handle_;
+};
+
+/// Presence and flag by a sum of their own, beside what happens to the gradients.
+class LaneApart : public BucketAverage {
+ public:
+  LaneApart(const Peers& peers, const GradientBucket& bucket, const std::string& name)
+      : peers_(peers), bucket_(bucket), name_(name) {}
+
+  void begin() final {
+    // First: a hook that throws is asked again, and nothing else is under way.
+    begin_gradients();
+    lane_ = allreduce_async(
+        peers_.context, bucket_.lane(),
+        {.name = name_ + ".presence", .op = ReduceOp::sum, .process_set = peers_.set});
+  }
+  bool proceed() final {
+    if (lane_.valid()) lane_.wait(bucket_.view().stream);
+    return proceed_gradients();
+  }
+  bool under_way() const final { return lane_.valid() || gradients_under_way(); }
+
+ protected:
+  virtual void begin_gradients() = 0;
+  virtual bool proceed_gradients() = 0;
+  virtual bool gradients_under_way() const = 0;
+
+  const Peers& peers() const { return peers_; }
+  const GradientBucket& bucket() const { return bucket_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  const Peers peers_;
+  const GradientBucket& bucket_;
+  const std::string name_;
+  Handle lane_;
+};
+
+/// Each gradient by itself: Adasum's factors are a tensor's own.
+class AdasumAverage final : public LaneApart {
+ public:
+  using LaneApart::LaneApart;
+
+ private:
+  void begin_gradients() override {
+    handles_.clear();
+    for (std::size_t place = 0; place < bucket().places(); ++place) {
+      handles_.push_back(allreduce_async(peers().context, bucket().view(place),
+                                         {.name = name() + "." + std::to_string(place),
+                                          .op = ReduceOp::adasum,
+                                          .process_set = peers().set}));
+    }
+  }
+  bool proceed_gradients() override {
+    for (Handle& handle : handles_) handle.wait(bucket().view().stream);
+    return true;
+  }
+  bool gradients_under_way() const override {
+    return std::any_of(handles_.begin(), handles_.end(),
+                       [](const Handle& handle) { return handle.valid(); });
+  }
+
+  std::vector<Handle> handles_;
+};
+
+class HookedAverage final : public LaneApart {
+ public:
+  HookedAverage(const Peers& peers, const GradientBucket& bucket, const std::string& name,
+                std::shared_ptr<GradientHook> hook)
+      : LaneApart(peers, bucket, name),
+        hook_(std::move(hook)),
+        view_{peers.context, peers.set, name, bucket.wires(), bucket.all_gradients()} {}
+
+ private:
+  void begin_gradients() override {
+    under_way_ = true;
+    hook_->begin(view_);
+  }
+  bool proceed_gradients() override {
+    under_way_ = !hook_->proceed(view_);
+    return !under_way_;
+  }
+  bool gradients_under_way() const override { return under_way_; }
+
+  const std::shared_ptr<GradientHook> hook_;
+  const GradientBucketView view_;
+  bool under_way_ = false;
+};
+
+class ShardedAverage final : public LaneApart {
+ public:
+  ShardedAverage(const Peers& peers, const GradientBucket& bucket, const std::string& name,
+                 const AveragingOptions& options)
+      : LaneApart(peers, bucket, name), options_(allreduce_options(peers, options, name)) {}
+
+  at::Tensor slice() const override { return slice_; }
+
+ private:
+  void begin_gradients() override {
+    slice_.reset();
+    TensorView rows = bucket().gradients_view();
+    rows.shape = {peers().size, rows.elements() / peers().size};
+    handle_ = reduce_scatter_async(peers().context, rows,
+                                   {.name = options_.name,
+                                    .op = options_.op,
+                                    .process_set = options_.process_set,
+                                    .prescale = options_.prescale,
+                                    .postscale = options_.postscale});
+  }
+  bool proceed_gradients() override {
+    slice_ = to_tensor(handle_.wait()).flatten();
+    return true;
+  }
+  bool gradients_under_way() const override { return handle_.valid(); }
+
+  const AllreduceOptions options_;
+  ResultHandle handle_;
+  at::Tensor slice_;
+};
+
+}  // namespace
+
+std::unique_ptr<BucketAverage> make_average(const Peers& peers, const AveragingOptions& options,
+                                            const GradientBucket& bucket, const std::string& name) {
+  if (options.hook) return std::make_unique<HookedAverage>(peers, bucket, name, options.hook);
+  if (options.sharded) return std::make_unique<ShardedAverage>(peers, bucket, name, options);
+  if (options.op == ReduceOp::adasum) return std::make_unique<AdasumAverage>(peers, bucket, name);
+  return std::make_unique<WholeAverage>(peers, bucket, allreduce_options(peers, options, name));
+}
+
+}  // namespace hora

@@ -1,0 +1,42 @@
+/// How one bucket's gradients become the average, or sum, over ranks: chosen by the options.
+#pragma once
+
+#include <hora/gradient_hook.h>
+#include <hora/types.h>
+
+#include <memory>
+#include <string>
+
+#include "frameworks/torch/optimizer/gradient_bucket.h"
+#include "frameworks/torch/peers.h"
+
+namespace hora {
+
+/// Thread rule: one thread at a time.
+class BucketAverage {
+ public:
+  virtual ~BucketAverage() = default;
+  /// The bucket is packed: starts. Its memory is not the caller's until proceed() is true, or
+  /// either has thrown.
+  virtual void begin() = 0;
+  /// Waits for what was started last; true when that was all, false where more has been started.
+  virtual bool proceed() = 0;
+  /// Whether collectives on the bucket's memory may be under way.
+  virtual bool under_way() const = 0;
+  /// Only where gradients are sharded: this rank's slice of the bucket's gradients, averaged, in
+  /// memory of its own; until the next round.
+  virtual at::Tensor slice() const { return {}; }
+};
+
+struct AveragingOptions {
+  ReduceOp op = ReduceOp::average;
+  double predivide = 1.0;
+  bool sharded = false;
+  std::shared_ptr<GradientHook> hook = nullptr;
+};
+
+/// `bucket` outlives it. `name`: of the bucket's collectives, or their prefix.
+std::unique_ptr<BucketAverage> make_average(const Peers& peers, const AveragingOptions& options,
+                                            const GradientBucket& bucket, const std::string& name);
+
+}  // namespace hora

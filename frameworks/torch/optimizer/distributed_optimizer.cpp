@@ -1,0 +1,85 @@
+#include <hora/distributed_optimizer.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "frameworks/torch/optimizer/optimizer_checks.h"
+#include "frameworks/torch/optimizer/optimizer_implementation.h"
+
+namespace hora {
+
+double OptimizerStatistics::hidden_share() const {
+  if (in_flight.count() <= 0) return 0.0;
+  const double share =
+      1.0 - static_cast<double>(waited.count()) / static_cast<double>(in_flight.count());
+  return std::clamp(share, 0.0, 1.0);
+}
+
+DistributedOptimizer::DistributedOptimizer(
+    const Context& context, torch::optim::Optimizer& optimizer,
+    const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
+    const DistributedOptimizerOptions& options) {
+  const Peers peers = peers_of(context, options.process_set);
+  std::vector<Parameter> parameters = select_parameters(context, optimizer, named_parameters);
+  const std::string name =
+      "hora.gradients." + std::to_string(context.next_instance_number(options.process_set));
+  const auto averaging = averaging_options(peers, parameters, options, name);
+  check_ranks_agree(peers, parameters, options, averaging);
+  implementation_ =
+      std::make_unique<Implementation>(peers, optimizer, std::move(parameters), averaging, options);
+}
+
+DistributedOptimizer::~DistributedOptimizer() = default;
+DistributedOptimizer::DistributedOptimizer(DistributedOptimizer&&) noexcept = default;
+DistributedOptimizer& DistributedOptimizer::operator=(DistributedOptimizer&&) noexcept = default;
+
+void DistributedOptimizer::zero_grad() {
+  implementation_->zero_grad();
+}
+
+void DistributedOptimizer::synchronize() {
+  implementation_->synchronize();
+}
+
+void DistributedOptimizer::step() {
+  implementation_->step();
+}
+
+DistributedOptimizer::Guard DistributedOptimizer::no_sync() {
+  return Guard(implementation_->no_sync_flag());
+}
+
+DistributedOptimizer::Guard DistributedOptimizer::skip_synchronize() {
+  return Guard(implementation_->skip_synchronize_flag());
+}
+
+void DistributedOptimizer::set_backward_passes_per_step(int passes) {
+  implementation_->set_backward_passes(passes);
+}
+
+double DistributedOptimizer::clip_grad_norm_(double max_norm) {
+  return implementation_->clip_grad_norm(max_norm);
+}
+
+void DistributedOptimizer::complete_parameters() {
+  implementation_->complete_parameters();
+}
+
+int DistributedOptimizer::join() {
+  return implementation_->join();
+}
+
+torch::optim::Optimizer& DistributedOptimizer::wrapped() {
+  return implementation_->optimizer();
+}
+
+OptimizerStatistics DistributedOptimizer::statistics() const {
+  return implementation_->statistics();
+}
+
+void DistributedOptimizer::reset_statistics() {
+  implementation_->statistics() = {};
+}
+
+}  // namespace hora

@@ -1,0 +1,176 @@
+#include "frameworks/torch/optimizer/gradient_averager.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <exception>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace hora {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<std::size_t> as_registered(const std::vector<Parameter>& parameters) {
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  return order;
+}
+
+}  // namespace
+
+GradientAverager::GradientAverager(const Peers& peers, std::vector<Parameter> parameters,
+                                   const Options& options)
+    : peers_(peers),
+      parameters_(std::move(parameters)),
+      options_(options),
+      passes_(parameters_.size(), options.backward_passes_per_step),
+      present_(parameters_.size(), false),
+      buckets_(std::in_place, peers, parameters_, options.buckets, as_registered(parameters_)) {
+  const bool on_host = parameters_.empty() || parameters_.front().tensor.device().is_cpu();
+  if (!on_host) {
+    presence_.emplace(peers_, options.buckets.name + ".presence", parameters_.size());
+  }
+  if (options.static_graph) order_.emplace(parameters_.size());
+}
+
+GradientAverager::~GradientAverager() {
+  if (std::uncaught_exceptions() != 0) buckets_->give_up_memory();
+}
+
+void GradientAverager::before_gradient(std::size_t index) {
+  const std::lock_guard lock(mutex_);
+  const std::string& name = parameters_[index].name;
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::invalid_use, "backward() reached parameter '" + name + "' " + what,
+                peers_.context.rank(), name);
+  };
+  const bool left_out = next_order_ ? !present_[index] : !buckets_->has_bucket(index);
+  if (left_out) {
+    refuse(
+        "of which no rank had a gradient in the first step: leave out static_graph where steps "
+        "use differing parameters");
+  }
+  if (!buckets_->stored(index)) return;
+  if (passes_.required() == 1) {
+    refuse(
+        "a second time before step() or synchronize(): its gradient is being averaged. Call "
+        "step() between, or add up gradients by backward_passes_per_step or no_sync()");
+  }
+  refuse("more than " + std::to_string(passes_.required()) +
+         " times (backward_passes_per_step) before step() or synchronize(): its gradient is being "
+         "averaged");
+}
+
+void GradientAverager::after_gradient(std::size_t index, bool counted) {
+  const std::lock_guard lock(mutex_);
+  const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
+  if (order_) order_->note(index);
+  if (passes_.add(index, counted)) store(index);
+}
+
+void GradientAverager::unscale_by(std::optional<double> factor) {
+  const std::lock_guard lock(mutex_);
+  unscale_ = factor;
+}
+
+bool GradientAverager::gradients_were_finite() const {
+  const std::lock_guard lock(mutex_);
+  const auto flags = buckets_->flags();
+  return flags.empty() || !at::cat(flags).any().item<bool>();
+}
+
+void GradientAverager::set_backward_passes(int passes) {
+  const std::lock_guard lock(mutex_);
+  passes_.require(passes);
+}
+
+bool GradientAverager::round_open() const {
+  const std::lock_guard lock(mutex_);
+  return open_;
+}
+
+bool GradientAverager::has_gradients() const {
+  const std::lock_guard lock(mutex_);
+  return passes_.any();
+}
+
+void GradientAverager::forget_passes() {
+  const std::lock_guard lock(mutex_);
+  passes_.reset();
+}
+
+GradientAverager::Cost GradientAverager::finish() {
+  const std::lock_guard lock(mutex_);
+  const at::NoGradGuard no_grad;
+  const auto begin = Clock::now();
+  if (!open_) begin_round();
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    if (buckets_->has_bucket(index) && !buckets_->stored(index)) store(index);
+  }
+  buckets_->submit_all();
+  if (presence_) presence_->begin();
+  std::exception_ptr failure;
+  try {
+    buckets_->wait();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const Cost cost{Clock::now() - begin, peers_.context.statistics().in_flight - in_flight_before_};
+  if (!failure) publish();
+  end_round();
+  if (failure) std::rethrow_exception(failure);
+  return cost;
+}
+
+bool GradientAverager::present(std::size_t index) const {
+  const std::lock_guard lock(mutex_);
+  return present_[index];
+}
+
+void GradientAverager::begin_round() {
+  if (next_order_) {
+    BucketOptions options = options_.buckets;
+    options.name += ".static";
+    buckets_.emplace(peers_, parameters_, options, *next_order_);
+    next_order_.reset();
+  }
+  open_ = true;
+  in_flight_before_ = peers_.context.statistics().in_flight;
+  buckets_->begin_round(unscale_);
+}
+
+void GradientAverager::store(std::size_t index) {
+  if (!open_) begin_round();
+  at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
+  if (options_.sparse_as_dense && gradient.defined() && gradient.layout() == at::kSparse) {
+    gradient = gradient.to_dense();
+  }
+  if (presence_ && !gradient.defined()) presence_->note_absent(index);
+  buckets_->store(index);
+}
+
+void GradientAverager::publish() {
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    if (!buckets_->has_bucket(index)) continue;
+    const auto present = buckets_->present_anywhere(index);
+    present_[index] = present ? *present : presence_->anywhere(index);
+    // What is sharded is not a parameter's whole gradient.
+    buckets_->publish(index, present_[index] && !options_.buckets.averaging.sharded);
+  }
+  if (order_) {
+    next_order_ = order_->agree(peers_, options_.buckets.name + ".order", present_);
+    order_.reset();
+  }
+}
+
+void GradientAverager::end_round() {
+  open_ = false;
+  passes_.reset();
+  if (presence_) presence_->end();
+  buckets_->end_round();
+}
+
+}  // namespace hora

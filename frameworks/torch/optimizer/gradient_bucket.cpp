@@ -1,0 +1,182 @@
+#include "frameworks/torch/optimizer/gradient_bucket.h"
+
+#include <ATen/Functions.h>
+#include <hora/error.h>
+
+#include <new>
+#include <sstream>
+
+#include "frameworks/torch/data_type.h"
+#include "frameworks/torch/device_stream.h"
+
+namespace hora {
+namespace {
+
+// A view with the parameter's strides: optimizers and autograd are fastest where they agree, and a
+// gradient of the same strides is copied as one block. `owner` keeps the memory alive.
+template <class Owner>
+at::Tensor make_view(const Owner& owner, void* data, DataType type, const at::Tensor& parameter) {
+  const auto options = at::TensorOptions(to_scalar_type(type)).device(parameter.device());
+  const auto keep_alive = [owner](void*) {};
+  if (parameter.is_non_overlapping_and_dense()) {
+    return at::from_blob(data, parameter.sizes(), parameter.strides(), keep_alive, options);
+  }
+  return at::from_blob(data, parameter.sizes(), keep_alive, options);
+}
+
+// Dense memory in the same order of elements.
+bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.is_non_overlapping_and_dense() || !b.is_non_overlapping_and_dense()) return false;
+  for (std::int64_t d = 0; d < a.dim(); ++d) {
+    if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
+  }
+  return true;
+}
+
+template <class A, class B>
+[[noreturn]] void refuse_change(const Parameter& parameter, const char* what, const A& was,
+                                const B& is) {
+  std::ostringstream text;
+  text << "Parameter '" << parameter.name << "' had " << what << " " << was
+       << " when DistributedOptimizer was constructed and has " << is
+       << " now; construct it after the last change, such as module->to(type)";
+  throw Error(ErrorCode::invalid_argument, text.str(), -1, parameter.name);
+}
+
+void check_unchanged(const Parameter& parameter, const at::Tensor& view) {
+  if (parameter.tensor.scalar_type() != view.scalar_type()) {
+    refuse_change(parameter, "type", view.scalar_type(), parameter.tensor.scalar_type());
+  }
+  if (parameter.tensor.device() != view.device()) {
+    refuse_change(parameter, "device", view.device(), parameter.tensor.device());
+  }
+  if (parameter.tensor.sizes() != view.sizes()) {
+    refuse_change(parameter, "shape", view.sizes(), parameter.tensor.sizes());
+  }
+}
+
+}  // namespace
+
+GradientBucket::GradientBucket(const Context& context, const BucketLayout& layout,
+                               const std::vector<Parameter>& parameters)
+    : layout_(layout) {
+  const at::Device device = parameters[layout.places.front().gradient].tensor.device();
+  memory_ = std::make_shared<Buffer>(context, layout.bytes, to_device(device));
+  gradient_memory_ =
+      at::zeros({static_cast<std::int64_t>(layout.gradient_bytes + unpack_flag_bytes)},
+                at::TensorOptions(at::kByte).device(device));
+  auto* gradients = static_cast<std::byte*>(gradient_memory_.data_ptr());
+  for (const GradientPlace& place : layout_.places) {
+    const at::Tensor& parameter = parameters[place.gradient].tensor;
+    Views views;
+    views.wire = make_view(memory_, memory_->data() + place.offset, layout_.type, parameter);
+    views.gradient =
+        place.type == layout_.type
+            ? views.wire
+            : make_view(gradient_memory_, gradients + place.gradient_offset, place.type, parameter);
+    views_.push_back(std::move(views));
+  }
+}
+
+at::Tensor GradientBucket::take(std::size_t place, const Parameter& parameter) const {
+  const at::Tensor& own = gradient(place);
+  check_unchanged(parameter, own);
+  at::Tensor& gradient = parameter.tensor.mutable_grad();
+  if (!gradient.defined()) return {};
+  if (gradient.layout() != at::kStrided) {
+    throw Error(ErrorCode::invalid_argument,
+                "Parameter '" + parameter.name +
+                    "' has a sparse gradient; hora averages dense ones only: set "
+                    "DistributedOptimizerOptions::sparse_as_dense, build its layer with "
+                    "sparse(false), or leave it out of the wrapped optimizer",
+                -1, parameter.name);
+  }
+  at::Tensor source = gradient;
+  const bool same_type = gradient.scalar_type() == own.scalar_type();
+  if (gradient.data_ptr() != own.data_ptr() && !(same_type && same_memory_order(gradient, own))) {
+    own.copy_(gradient);
+    source = own;
+  }
+  gradient = own;
+  return source;
+}
+
+bool GradientBucket::needs_unpacking(std::size_t place) const {
+  return layout_.places[place].type != layout_.type || !passes_.unpack.is_plain();
+}
+
+void GradientBucket::publish(std::size_t place, const Parameter& parameter, bool present) const {
+  at::Tensor& gradient = parameter.tensor.mutable_grad();
+  if (!present) {
+    gradient.reset();
+  } else if (!gradient.is_same(views_[place].gradient)) {
+    gradient = views_[place].gradient;
+  }
+}
+
+at::Tensor GradientBucket::flag() const {
+  if (passes_.pack.checked) {
+    return all_bytes().narrow(0, static_cast<std::int64_t>(layout_.flag_offset),
+                              static_cast<std::int64_t>(size_of(layout_.type)));
+  }
+  if (passes_.unpack.checked) {
+    return gradient_memory_.narrow(0, static_cast<std::int64_t>(layout_.gradient_bytes),
+                                   unpack_flag_bytes);
+  }
+  return {};
+}
+
+std::byte* GradientBucket::unpack_flag() const {
+  return static_cast<std::byte*>(gradient_memory_.data_ptr()) + layout_.gradient_bytes;
+}
+
+void GradientBucket::give_up_memory() noexcept {
+  // The reference is not counted down again. Without the memory for it there is nothing to be
+  // saved.
+  static_cast<void>(new (std::nothrow) std::shared_ptr<Buffer>(memory_));
+}
+
+TensorView GradientBucket::range(std::size_t begin, std::size_t end) const {
+  return {memory_->data() + begin,
+          layout_.type,
+          {static_cast<std::int64_t>((end - begin) / size_of(layout_.type))},
+          memory_->device(),
+          current_stream(gradient_memory_.device())};
+}
+
+TensorView GradientBucket::view() const {
+  return range(0, layout_.bytes);
+}
+
+TensorView GradientBucket::gradients_view() const {
+  return range(0, layout_.presence_offset);
+}
+
+TensorView GradientBucket::view(std::size_t place) const {
+  const std::size_t begin = layout_.places[place].offset;
+  return range(begin, begin + wire(place).nbytes());
+}
+
+TensorView GradientBucket::lane() const {
+  return range(layout_.presence_offset, layout_.bytes);
+}
+
+std::vector<at::Tensor> GradientBucket::wires() const {
+  std::vector<at::Tensor> wires;
+  for (const Views& views : views_) wires.push_back(views.wire);
+  return wires;
+}
+
+at::Tensor GradientBucket::all_gradients() const {
+  const auto elements = static_cast<std::int64_t>(layout_.presence_offset / size_of(layout_.type));
+  return at::from_blob(
+      memory_->data(), {elements}, [owner = memory_](void*) {},
+      at::TensorOptions(to_scalar_type(layout_.type)).device(gradient_memory_.device()));
+}
+
+at::Tensor GradientBucket::all_bytes() const {
+  return at::from_blob(memory_->data(), {static_cast<std::int64_t>(layout_.bytes)},
+                       at::TensorOptions(at::kByte).device(gradient_memory_.device()));
+}
+
+}  // namespace hora

@@ -1,0 +1,113 @@
+/// The memory of one bucket: gradients' places, their views, and which gradients there are.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <hora/buffer.h>
+#include <hora/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frameworks/torch/optimizer/bucket_assignment.h"
+#include "frameworks/torch/optimizer/wire_type.h"
+
+namespace hora {
+
+/// A parameter whose gradient is averaged. `tensor` shares the user's parameter.
+struct Parameter {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// Views keep the memory alive, so a `.grad` may outlive the optimizer. Places are numbered as in
+/// the layout. A gradient of the bucket's type is averaged where `.grad` views it; one of another
+/// type is converted on its way into the bucket, and back into gradient memory, which `.grad`
+/// views. Thread rule: one thread at a time.
+class GradientBucket {
+ public:
+  virtual ~GradientBucket() = default;
+
+  DataType wire_type() const { return layout_.type; }
+  /// Before a round's first store().
+  void begin_round(const GradientPasses& passes) { passes_ = passes; }
+  /// Takes the parameter's `.grad` in, which becomes a view of hora's memory. Copies nothing where
+  /// it is in its place in the bucket already and stays as it is; an undefined `.grad` counts as
+  /// zeros. Throws Error(invalid_argument) for a sparse gradient, and where the parameter has got
+  /// another type or shape since construction.
+  virtual void store(std::size_t place, const Parameter& parameter) = 0;
+  /// All gradients are stored: after this, and in the order of the current stream on a device,
+  /// view() holds them. `name`: for profilers.
+  virtual void pack(const std::string& name) = 0;
+  /// After the sum over ranks, in the order of the current stream: what `.grad` views holds it.
+  virtual void unpack(const std::string& name) = 0;
+  /// After the sum over ranks: whether any rank had this gradient. Nothing where the memory cannot
+  /// be read without waiting for a device.
+  virtual std::optional<bool> present_anywhere(std::size_t place) const = 0;
+
+  /// After unpack(): `.grad` becomes the view where any rank had a gradient, else undefined.
+  void publish(std::size_t place, const Parameter& parameter, bool present) const;
+  /// After unpack(), and on the bucket's device: bytes of which one is not 0 where a pass of any
+  /// rank has noted a bad value; undefined where no pass has looked.
+  at::Tensor flag() const;
+  /// Never frees the memory: peers may go on writing to it.
+  void give_up_memory() noexcept;
+  /// All of it, as one tensor; its stream is the current one.
+  TensorView view() const;
+  /// Likewise the places with their padding; the one place; presence and flag behind the places.
+  TensorView gradients_view() const;
+  TensorView view(std::size_t place) const;
+  TensorView lane() const;
+
+  const BucketLayout& layout() const { return layout_; }
+  std::size_t places() const { return views_.size(); }
+  /// The places, in the wire type, with the parameters' strides.
+  std::vector<at::Tensor> wires() const;
+  /// All places and their padding, in the wire type: one dimension.
+  at::Tensor all_gradients() const;
+
+ protected:
+  /// `parameters` in registration order, as the layout's indices count; all on one device.
+  GradientBucket(const Context& context, const BucketLayout& layout,
+                 const std::vector<Parameter>& parameters);
+
+  const GradientPasses& passes() const { return passes_; }
+  std::byte* data() const { return memory_->data(); }
+  at::Tensor all_bytes() const;
+  /// The place in the bucket, with the parameter's strides.
+  const at::Tensor& wire(std::size_t place) const { return views_[place].wire; }
+  /// What `.grad` views: wire(place), or a place in gradient memory.
+  const at::Tensor& gradient(std::size_t place) const { return views_[place].gradient; }
+  /// unpack()'s flag lies behind gradient memory, in the type of what is unpacked: room for any.
+  static constexpr std::size_t unpack_flag_bytes = 8;
+  const at::Tensor& gradient_memory() const { return gradient_memory_; }
+  std::byte* unpack_flag() const;
+  /// Whether unpack() has anything to do for this place.
+  bool needs_unpacking(std::size_t place) const;
+  /// The parameter's gradient, in the order of elements of its place, once it and the parameter
+  /// have been checked as store() says; undefined where there is none. `.grad` becomes
+  /// gradient(place).
+  at::Tensor take(std::size_t place, const Parameter& parameter) const;
+
+ private:
+  TensorView range(std::size_t begin, std::size_t end) const;
+
+  struct Views {
+    at::Tensor wire;
+    at::Tensor gradient;
+  };
+  BucketLayout layout_;
+  GradientPasses passes_;
+  std::shared_ptr<Buffer> memory_;
+  at::Tensor gradient_memory_;
+  std::vector<Views> views_;
+};
+
+std::unique_ptr<GradientBucket> make_host_bucket(const Context& context, const BucketLayout& layout,
+                                                 const std::vector<Parameter>& parameters);
+std::unique_ptr<GradientBucket> make_cuda_bucket(const Context& context, const BucketLayout& layout,
+                                                 const std::vector<Parameter>& parameters);
+
+}  // namespace hora

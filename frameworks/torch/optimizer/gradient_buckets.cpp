@@ -1,0 +1,152 @@
+#include "frameworks/torch/optimizer/gradient_buckets.h"
+
+#include <hora/error.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "frameworks/torch/data_type.h"
+
+namespace hora {
+namespace {
+
+/// Layouts whose places count parameters as they are registered.
+std::vector<BucketLayout> assign(const Peers& peers, const std::vector<Parameter>& parameters,
+                                 const BucketOptions& options,
+                                 const std::vector<std::size_t>& order) {
+  std::vector<GradientSize> sizes;
+  for (const std::size_t index : order) {
+    const at::Tensor& tensor = parameters[index].tensor;
+    const DataType type = to_data_type(tensor.scalar_type()).value();
+    sizes.push_back({type, static_cast<std::size_t>(tensor.numel()) * size_of(type),
+                     wire_type(options.compression, type),
+                     options.groups.empty() ? std::nullopt : options.groups[index]});
+  }
+  const auto slices = static_cast<std::size_t>(options.averaging.sharded ? peers.size : 1);
+  auto layouts = assign_buckets(sizes, options.bucket_bytes, slices);
+  for (BucketLayout& layout : layouts) {
+    for (GradientPlace& place : layout.places) place.gradient = order[place.gradient];
+  }
+  return layouts;
+}
+
+}  // namespace
+
+GradientBuckets::GradientBuckets(const Peers& peers, const std::vector<Parameter>& parameters,
+                                 const BucketOptions& options,
+                                 const std::vector<std::size_t>& order)
+    : peers_(peers), parameters_(parameters), slots_(parameters.size()) {
+  for (const BucketLayout& layout : assign(peers, parameters, options, order)) {
+    const std::string name = options.name + "." + std::to_string(buckets_.size());
+    try {
+      add(layout, name, options);
+    } catch (const Error& error) {
+      throw Error(
+          error.code(),
+          "bucket \"" + name + "\" of " + std::to_string(layout.bytes) + " bytes: " + error.what(),
+          error.rank(), name);
+    }
+  }
+}
+
+void GradientBuckets::add(const BucketLayout& layout, const std::string& name,
+                          const BucketOptions& options) {
+  const bool on_host = parameters_.front().tensor.device().is_cpu();
+  Bucket bucket;
+  bucket.name = name;
+  bucket.memory =
+      (on_host ? make_host_bucket : make_cuda_bucket)(peers_.context, layout, parameters_);
+  bucket.average = make_average(peers_, options.averaging, *bucket.memory, name);
+  bucket.missing = layout.places.size();
+  for (std::size_t place = 0; place < layout.places.size(); ++place) {
+    const std::size_t index = layout.places[place].gradient;
+    bucket.slots.push_back(index);
+    slots_[index] = {buckets_.size(), place, false};
+  }
+  buckets_.push_back(std::move(bucket));
+}
+
+void GradientBuckets::begin_round(std::optional<double> unscale) {
+  for (const Bucket& bucket : buckets_) {
+    bucket.memory->begin_round(gradient_passes(bucket.memory->wire_type(), unscale, peers_.size));
+  }
+}
+
+void GradientBuckets::store(std::size_t index) {
+  Slot& slot = slots_[index];
+  Bucket& bucket = buckets_[*slot.bucket];
+  bucket.memory->store(slot.place, parameters_[index]);
+  slot.stored = true;
+  bucket.missing -= 1;
+  if (bucket.missing == 0) submit(bucket);
+}
+
+void GradientBuckets::submit_all() {
+  for (Bucket& bucket : buckets_) submit(bucket);
+}
+
+void GradientBuckets::submit(Bucket& bucket) {
+  if (bucket.submitted) return;
+  bucket.memory->pack(bucket.name);
+  bucket.average->begin();
+  bucket.submitted = true;
+}
+
+bool GradientBuckets::proceed(Bucket& bucket) {
+  if (!bucket.average->proceed()) return false;
+  bucket.memory->unpack(bucket.name);
+  return true;
+}
+
+void GradientBuckets::wait() {
+  std::exception_ptr failure;
+  std::vector<Bucket*> waiting;
+  for (Bucket& bucket : buckets_) waiting.push_back(&bucket);
+  while (!waiting.empty()) {
+    std::erase_if(waiting, [&](Bucket* bucket) {
+      try {
+        return proceed(*bucket);
+      } catch (...) {
+        if (!failure) failure = std::current_exception();
+        return true;
+      }
+    });
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::optional<bool> GradientBuckets::present_anywhere(std::size_t index) const {
+  const Slot& slot = slots_[index];
+  return buckets_[*slot.bucket].memory->present_anywhere(slot.place);
+}
+
+void GradientBuckets::publish(std::size_t index, bool present) const {
+  const Slot& slot = slots_[index];
+  buckets_[*slot.bucket].memory->publish(slot.place, parameters_[index], present);
+}
+
+void GradientBuckets::end_round() {
+  for (Slot& slot : slots_) slot.stored = false;
+  for (Bucket& bucket : buckets_) {
+    bucket.submitted = false;
+    bucket.missing = bucket.slots.size();
+  }
+}
+
+std::vector<at::Tensor> GradientBuckets::flags() const {
+  std::vector<at::Tensor> flags;
+  for (const Bucket& bucket : buckets_) {
+    const at::Tensor flag = bucket.memory->flag();
+    if (flag.defined()) flags.push_back(flag);
+  }
+  return flags;
+}
+
+void GradientBuckets::give_up_memory() noexcept {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.average->under_way()) bucket.memory->give_up_memory();
+  }
+}
+
+}  // namespace hora

@@ -1,0 +1,85 @@
+/// All buckets of an optimizer: where each gradient goes, and what is under way.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frameworks/torch/optimizer/bucket_average.h"
+#include "frameworks/torch/optimizer/gradient_bucket.h"
+#include "frameworks/torch/peers.h"
+
+namespace hora {
+
+struct BucketOptions {
+  std::string name;  ///< of the collectives: "<name>.<bucket>"
+  std::size_t bucket_bytes = 0;
+  Compression compression = Compression::none;
+  AveragingOptions averaging = {};
+  /// By parameter, or empty: see GradientSize.
+  std::vector<std::optional<std::size_t>> groups = {};
+};
+
+/// Throws Error(out_of_memory) naming the bucket. Thread rule: one thread at a time.
+class GradientBuckets {
+ public:
+  /// `order`: indices of the parameters that have a bucket, the one whose gradient comes last first
+  /// (as registration has it). `parameters` outlive it, and are all on one device.
+  GradientBuckets(const Peers& peers, const std::vector<Parameter>& parameters,
+                  const BucketOptions& options, const std::vector<std::size_t>& order);
+
+  void begin_round(std::optional<double> unscale);
+  bool has_bucket(std::size_t index) const { return slots_[index].bucket.has_value(); }
+  bool stored(std::size_t index) const { return slots_[index].stored; }
+  /// The parameter's `.grad`, or zeros, into its bucket, which is submitted with its last one.
+  void store(std::size_t index);
+  /// Submits what is left once every gradient is stored.
+  void submit_all();
+  /// Waits for all buckets. Throws the first error, when none is under way any more.
+  void wait();
+  /// After wait(): nothing where only the device knows.
+  std::optional<bool> present_anywhere(std::size_t index) const;
+  /// After wait(): `.grad` is the average, or undefined.
+  void publish(std::size_t index, bool present) const;
+  void end_round();
+
+  /// After wait(): see GradientBucket; one each where there is any.
+  std::vector<at::Tensor> flags() const;
+  /// Nothing of it is freed, for peers may still write to it.
+  void give_up_memory() noexcept;
+
+  std::size_t size() const { return buckets_.size(); }
+  const BucketLayout& layout(std::size_t bucket) const { return buckets_[bucket].memory->layout(); }
+  const std::string& name(std::size_t bucket) const { return buckets_[bucket].name; }
+  /// After wait(), of sharded gradients: see BucketAverage.
+  at::Tensor slice(std::size_t bucket) const { return buckets_[bucket].average->slice(); }
+
+ private:
+  struct Slot {
+    std::optional<std::size_t> bucket;
+    std::size_t place = 0;
+    bool stored = false;  ///< in this round
+  };
+  struct Bucket {
+    std::string name;
+    std::vector<std::size_t> slots;  ///< by place
+    std::unique_ptr<GradientBucket> memory;
+    std::unique_ptr<BucketAverage> average;  // after memory: goes first
+    std::size_t missing = 0;                 ///< gradients not stored in this round
+    bool submitted = false;
+  };
+
+  void add(const BucketLayout& layout, const std::string& name, const BucketOptions& options);
+  void submit(Bucket& bucket);
+  /// True when the bucket is done.
+  bool proceed(Bucket& bucket);
+
+  const Peers peers_;
+  const std::vector<Parameter>& parameters_;
+  std::vector<Slot> slots_;  // by parameter
+  std::vector<Bucket> buckets_;
+};
+
+}  // namespace hora

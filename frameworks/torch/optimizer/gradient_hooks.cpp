@@ -1,0 +1,66 @@
+#include "frameworks/torch/optimizer/gradient_hooks.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <memory>
+#include <utility>
+
+namespace hora {
+namespace {
+
+using torch::autograd::variable_list;
+
+class AfterAccumulation : public torch::autograd::FunctionPostHook {
+ public:
+  AfterAccumulation(const GradientHooks::Hook& hook, std::size_t index)
+      : hook_(hook), index_(index) {}
+  variable_list operator()(const variable_list& outputs, const variable_list&) override {
+    hook_(index_);
+    return outputs;
+  }
+
+ private:
+  const GradientHooks::Hook& hook_;
+  std::size_t index_;
+};
+
+}  // namespace
+
+GradientHooks::GradientHooks(const std::vector<at::Tensor>& parameters, Hook before, Hook after)
+    : before_(std::move(before)), after_(std::move(after)) {
+  for (const at::Tensor& parameter : parameters) entries_.push_back({parameter, {}, 0, 0});
+  refresh();
+}
+
+GradientHooks::~GradientHooks() {
+  for (Entry& entry : entries_) remove(entry);
+}
+
+void GradientHooks::refresh() {
+  for (std::size_t index = 0; index < entries_.size(); ++index) {
+    const Entry& entry = entries_[index];
+    if (!entry.accumulator && entry.parameter.requires_grad()) add(index);
+  }
+}
+
+void GradientHooks::add(std::size_t index) {
+  Entry& entry = entries_[index];
+  // The public call, not impl::add_hook: a user's own register_hook() would clear that one.
+  entry.before_position =
+      entry.parameter.register_hook([this, index](const at::TensorBase&) { before_(index); });
+  entry.accumulator = torch::autograd::impl::grad_accumulator(entry.parameter);
+  entry.after_key =
+      entry.accumulator->add_post_hook(std::make_unique<AfterAccumulation>(after_, index));
+}
+
+void GradientHooks::remove(Entry& entry) noexcept {
+  if (!entry.accumulator) return;
+  entry.accumulator->del_post_hook(entry.after_key);
+  try {
+    entry.parameter.remove_hook(entry.before_position);
+  } catch (...) {  // only where somebody has cleared the list of hooks, ours included
+  }
+}
+
+}  // namespace hora

@@ -1,0 +1,31 @@
+#include "frameworks/torch/optimizer/gradient_order.h"
+
+#include <hora/hora.h>
+
+#include <cstdint>
+
+namespace hora {
+
+void GradientOrder::note(std::size_t gradient) {
+  if (came_[gradient]) return;
+  came_[gradient] = true;
+  order_.push_back(gradient);
+}
+
+std::vector<std::size_t> GradientOrder::agree(const Peers& peers, const std::string& name,
+                                              const std::vector<bool>& present) const {
+  std::vector<std::int64_t> order(order_.begin(), order_.end());
+  for (std::size_t gradient = 0; gradient < came_.size(); ++gradient) {
+    if (!came_[gradient]) order.push_back(static_cast<std::int64_t>(gradient));
+  }
+  broadcast(peers.context, view(order.data(), static_cast<std::int64_t>(order.size())),
+            {.name = name, .root = peers.first, .process_set = peers.set});
+  std::vector<std::size_t> last_first;
+  for (auto gradient = order.rbegin(); gradient != order.rend(); ++gradient) {
+    const auto index = static_cast<std::size_t>(*gradient);
+    if (present[index]) last_first.push_back(index);
+  }
+  return last_first;
+}
+
+}  // namespace hora

@@ -1,0 +1,239 @@
+#include "frameworks/torch/optimizer/optimizer_checks.h"
+
+#include <hora/error.h>
+#include <hora/gradient_hook.h>
+#include <torch/optim/lbfgs.h>
+
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "frameworks/torch/agreement.h"
+#include "frameworks/torch/data_type.h"
+#include "frameworks/torch/optimizer/parameter_list.h"
+
+namespace hora {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what, const std::string& parameter = {}) {
+  throw Error(ErrorCode::invalid_argument, "DistributedOptimizer: " + what, -1, parameter);
+}
+
+void refuse_repeated_closures(torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
+    refuse(
+        "LBFGS calls backward() again inside step(), where ranks would not average alike; use an "
+        "optimizer that takes one gradient a step, such as SGD or Adam");
+  }
+}
+
+void check_averageable(const Context& context, const Parameter& parameter,
+                       const torch::Device& device) {
+  const torch::Tensor& tensor = parameter.tensor;
+  const auto fail = [&](const std::string& what) {
+    refuse("parameter '" + parameter.name + "' " + what, parameter.name);
+  };
+  if (tensor.layout() != torch::kStrided) fail("is sparse; expected a dense one");
+  if (tensor.device() != device) {
+    fail("is on " + tensor.device().str() + ", and others on " + device.str() +
+         ": all must be on one device");
+  }
+  if (!device.is_cpu() && device != to_torch(context.device())) {
+    fail("is on " + device.str() + ", but this rank averages on the CPU" +
+         (context.device().kind == DeviceKind::cpu
+              ? std::string(" only")
+              : " and on " + to_torch(context.device()).str() + " only") +
+         ": use hora::local_device()");
+  }
+  const auto type = to_data_type(tensor.scalar_type());
+  if (!type || !is_floating_point(*type)) {
+    fail(std::string("has type ") + torch::toString(tensor.scalar_type()) +
+         "; expected float16, bfloat16, float32 or float64");
+  }
+}
+
+bool on_host(const std::vector<Parameter>& parameters) {
+  return parameters.empty() || parameters.front().tensor.device().is_cpu();
+}
+
+std::size_t bucket_bytes(const Context& context, const DistributedOptimizerOptions& options,
+                         bool host) {
+  if (options.bucket_bytes != 0) return options.bucket_bytes;
+  if (context.settings().bucket_size != 0) return context.settings().bucket_size;
+  return std::size_t{host && context.cross_size() == 1 ? 4U : 25U} << 20U;
+}
+
+void check_ranges(const DistributedOptimizerOptions& options) {
+  if (options.op != ReduceOp::average && options.op != ReduceOp::sum &&
+      options.op != ReduceOp::adasum) {
+    refuse("op is " + std::string(name_of(options.op)) +
+           ", which is no way to put gradients together; expected average, sum or adasum");
+  }
+  if (options.backward_passes_per_step < 1) {
+    refuse("backward_passes_per_step is " + std::to_string(options.backward_passes_per_step) +
+           "; expected 1 or more");
+  }
+  const double predivide = options.gradient_predivide_factor;
+  if (!(predivide >= 0x1p-14 && predivide <= 0x1p14)) {
+    refuse("gradient_predivide_factor is " + std::to_string(predivide) +
+           "; expected 2^-14 to 2^14");
+  }
+  if (options.number_of_groups < 0) {
+    refuse("number_of_groups is " + std::to_string(options.number_of_groups) +
+           "; expected 0 or more");
+  }
+}
+
+void check_combinations(const DistributedOptimizerOptions& options) {
+  const auto exclude = [](bool both, const char* one, const char* other) {
+    if (both) refuse(std::string(one) + " and " + other + " do not go together: leave out one");
+  };
+  const bool predivides = options.gradient_predivide_factor != 1.0;
+  const bool plain = options.op == ReduceOp::average;
+  const bool hooked = options.hook != nullptr;
+  exclude(options.number_of_groups != 0 && !options.groups.empty(), "number_of_groups", "groups");
+  exclude(predivides && !plain, "gradient_predivide_factor", "an op other than average");
+  exclude(hooked && !plain, "hook", "an op other than average");
+  exclude(hooked && predivides, "hook", "gradient_predivide_factor");
+  exclude(hooked && options.shard_state, "hook", "shard_state");
+  if (options.gather_late && !options.shard_state) {
+    refuse("gather_late is for shard_state, which was not asked for");
+  }
+  exclude(options.shard_state && options.op == ReduceOp::adasum, "shard_state", "adasum");
+  exclude(options.shard_state && options.static_graph, "shard_state", "static_graph");
+  exclude(options.shard_state && options.compression != Compression::none, "shard_state",
+          "compression");
+}
+
+void check_buffers(const std::vector<torch::Tensor>& buffers) {
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const bool dense = buffers[i].defined() && buffers[i].layout() == torch::kStrided;
+    if (dense && buffers[i].device() == buffers.front().device()) continue;
+    refuse("buffer " + std::to_string(i) +
+           (dense ? " is on another device than buffer 0; all must be on one"
+                  : " is undefined or sparse; expected a dense tensor"));
+  }
+}
+
+using Groups = std::vector<std::optional<std::size_t>>;
+
+Groups listed_groups(const std::vector<Parameter>& parameters,
+                     const std::vector<std::vector<torch::Tensor>>& lists) {
+  std::unordered_map<const void*, std::size_t> indices;
+  for (std::size_t index = 0; index < parameters.size(); ++index) {
+    indices[parameters[index].tensor.unsafeGetTensorImpl()] = index;
+  }
+  Groups groups(parameters.size());
+  for (std::size_t group = 0; group < lists.size(); ++group) {
+    for (const torch::Tensor& tensor : lists[group]) {
+      const std::string where = "groups[" + std::to_string(group) + "]";
+      const auto found = indices.find(tensor.unsafeGetTensorImpl());
+      if (found == indices.end()) {
+        refuse(where + " has a tensor that is no parameter of the wrapped optimizer");
+      }
+      const auto& name = parameters[found->second].name;
+      if (groups[found->second]) refuse(where + " has parameter '" + name + "' again", name);
+      groups[found->second] = group;
+    }
+  }
+  return groups;
+}
+
+Groups groups_of(const std::vector<Parameter>& parameters,
+                 const DistributedOptimizerOptions& options) {
+  if (!options.groups.empty()) return listed_groups(parameters, options.groups);
+  if (options.number_of_groups == 0) return {};
+  std::vector<GradientSize> sizes;
+  for (const Parameter& parameter : parameters) {
+    const DataType type = to_data_type(parameter.tensor.scalar_type()).value();
+    sizes.push_back({type, static_cast<std::size_t>(parameter.tensor.nbytes()), type});
+  }
+  return equal_groups(sizes, static_cast<std::size_t>(options.number_of_groups));
+}
+
+std::string described(const DistributedOptimizerOptions& options, std::size_t bucket_bytes) {
+  std::ostringstream text;
+  text << "buckets of " << bucket_bytes << " bytes, " << name_of(options.op) << ", compression "
+       << name_of(options.compression) << ", backward_passes_per_step "
+       << options.backward_passes_per_step << ", gradient_predivide_factor "
+       << options.gradient_predivide_factor << ", static_graph " << options.static_graph
+       << ", shard_state " << options.shard_state << ", gather_late " << options.gather_late
+       << ", hook " << (options.hook ? options.hook->describe() : "none");
+  return text.str();
+}
+
+std::string described(const std::string& name, const torch::Tensor& tensor) {
+  const auto type = to_data_type(tensor.scalar_type());
+  return describe(name, type.value_or(DataType::uint8), tensor.sizes().vec(),
+                  tensor.strides().vec());
+}
+
+}  // namespace
+
+std::vector<Parameter> select_parameters(
+    const Context& context, torch::optim::Optimizer& optimizer,
+    const torch::OrderedDict<std::string, torch::Tensor>& named) {
+  refuse_repeated_closures(optimizer);
+  std::vector<NamedIdentity> identities;
+  for (const auto& item : named) {
+    if (!item.value().defined()) refuse("parameter '" + item.key() + "' is undefined", item.key());
+    identities.push_back({item.key(), item.value().unsafeGetTensorImpl()});
+  }
+  std::vector<std::vector<const void*>> groups;
+  for (const auto& group : optimizer.param_groups()) {
+    auto& members = groups.emplace_back();
+    for (const auto& tensor : group.params()) members.push_back(tensor.unsafeGetTensorImpl());
+  }
+  const auto selected = match_parameters(identities, groups);
+  if (!selected) refuse(selected.error());
+  std::vector<Parameter> parameters;
+  for (const std::size_t index : *selected) {
+    parameters.push_back({named[index].key(), named[index].value()});
+    check_averageable(context, parameters.back(), parameters.front().tensor.device());
+  }
+  return parameters;
+}
+
+GradientAverager::Options averaging_options(const Peers& peers,
+                                            const std::vector<Parameter>& parameters,
+                                            const DistributedOptimizerOptions& options,
+                                            const std::string& name) {
+  check_ranges(options);
+  check_combinations(options);
+  check_buffers(options.buffers);
+  return {.buckets = {.name = name,
+                      .bucket_bytes = bucket_bytes(peers.context, options, on_host(parameters)),
+                      .compression = options.compression,
+                      .averaging = {.op = options.op,
+                                    .predivide = options.gradient_predivide_factor,
+                                    .sharded = options.shard_state,
+                                    .hook = options.hook},
+                      .groups = groups_of(parameters, options)},
+          .backward_passes_per_step = options.backward_passes_per_step,
+          .sparse_as_dense = options.sparse_as_dense,
+          .static_graph = options.static_graph};
+}
+
+void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& parameters,
+                       const DistributedOptimizerOptions& options,
+                       const GradientAverager::Options& averaging) {
+  const BucketOptions& buckets = averaging.buckets;
+  std::vector<std::string> lines{described(options, buckets.bucket_bytes)};
+  for (std::size_t index = 0; index < parameters.size(); ++index) {
+    std::string line = described(parameters[index].name, parameters[index].tensor);
+    if (!buckets.groups.empty() && buckets.groups[index]) {
+      line += " in group " + std::to_string(*buckets.groups[index]);
+    }
+    lines.push_back(std::move(line));
+  }
+  for (std::size_t i = 0; i < options.buffers.size(); ++i) {
+    lines.push_back(described("buffer " + std::to_string(i), options.buffers[i]));
+  }
+  check_agreement(peers,
+                  {"DistributedOptimizer's parameters", "Every rank must build the same model"},
+                  buckets.name + ".parameters", lines);
+}
+
+}  // namespace hora

@@ -1,0 +1,209 @@
+#include "frameworks/torch/optimizer/optimizer_implementation.h"
+
+#include <hora/torch_collectives.h>
+#include <hora/torch_objects.h>
+
+#include <utility>
+
+#include "frameworks/torch/optimizer/gradient_norm.h"
+
+namespace hora {
+namespace {
+
+std::vector<torch::Tensor> tensors_of(const std::vector<Parameter>& parameters) {
+  std::vector<torch::Tensor> tensors;
+  for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
+}  // namespace
+
+DistributedOptimizer::Implementation::Implementation(const Peers& peers,
+                                                     torch::optim::Optimizer& optimizer,
+                                                     std::vector<Parameter> parameters,
+                                                     const GradientAverager::Options& averaging,
+                                                     const DistributedOptimizerOptions& options)
+    : peers_(peers),
+      name_(averaging.buckets.name),
+      hooked_(options.hook != nullptr),
+      optimizer_(optimizer),
+      averager_(peers, std::move(parameters), averaging),
+      hooks_(
+          tensors_of(averager_.parameters()),
+          [this](std::size_t index) { averager_.before_gradient(index); },
+          [this](std::size_t index) { averager_.after_gradient(index, !no_sync_); }),
+      buffers_(peers, name_ + ".buffers", options.buffers),
+      broadcasts_buffers_(!options.buffers.empty()),
+      gathers_late_(options.gather_late) {
+  if (options.shard_state) {
+    shards_ = std::make_unique<OptimizerShards>(peers, averager_, optimizer);
+  }
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& tensor : group.params()) known_.insert(tensor.unsafeGetTensorImpl());
+  }
+}
+
+void DistributedOptimizer::Implementation::zero_grad() {
+  // Gradients given up before a step: peers may wait for the rest of this round.
+  if (averager_.round_open()) synchronize();
+  drop_gradients();
+  complete_parameters();
+  hooks_.refresh();
+}
+
+void DistributedOptimizer::Implementation::drop_gradients() {
+  for (const Parameter& parameter : averager_.parameters()) {
+    parameter.tensor.mutable_grad().reset();
+  }
+  averager_.forget_passes();
+  synchronized_ = false;
+}
+
+void DistributedOptimizer::Implementation::synchronize() {
+  const GradientAverager::Cost cost = averager_.finish();
+  statistics_.waited += cost.waited;
+  statistics_.in_flight += cost.in_flight;
+  if (shards_) shards_->take_gradients();
+  hooks_.refresh();
+  synchronized_ = true;
+}
+
+void DistributedOptimizer::Implementation::synchronize_once() {
+  if (!synchronized_ || averager_.has_gradients()) synchronize();
+}
+
+void DistributedOptimizer::Implementation::step() {
+  refuse_new_parameters();
+  if (skip_synchronize_ && (!synchronized_ || averager_.has_gradients())) {
+    throw Error(ErrorCode::invalid_use,
+                "DistributedOptimizer: step() under skip_synchronize(), but gradients have not "
+                "been averaged since the last backward(); call synchronize() first",
+                peers_.context.rank());
+  }
+  buffers_.begin();
+  synchronize_once();
+  synchronized_ = false;
+  optimizer_.step();
+  if (shards_) shards_->begin_gather();
+  if (!gathers_late_) complete_parameters();
+  buffers_.end();
+  statistics_.steps += 1;
+}
+
+std::vector<at::Tensor> DistributedOptimizer::Implementation::averaged_gradients() const {
+  if (shards_) return shards_->gradients();
+  std::vector<at::Tensor> gradients;
+  for (const Parameter& parameter : averager_.parameters()) {
+    if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
+  }
+  return gradients;
+}
+
+double DistributedOptimizer::Implementation::clip_grad_norm(double max_norm) {
+  if (!(max_norm > 0)) {
+    throw Error(ErrorCode::invalid_argument,
+                "DistributedOptimizer: clip_grad_norm_: max_norm is " + std::to_string(max_norm) +
+                    "; expected more than 0",
+                peers_.context.rank());
+  }
+  synchronize_once();
+  const auto gradients = averaged_gradients();
+  const auto norm_of = shards_ ? norm_of_own_gradients : norm_of_equal_gradients;
+  const double norm = norm_of(peers_, name_ + ".norm", gradients);
+  clip(gradients, norm, max_norm);
+  return norm;
+}
+
+void DistributedOptimizer::Implementation::check_can_join() const {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_use, "DistributedOptimizer: join() " + why,
+                peers_.context.rank());
+  };
+  if (shards_) refuse("with shard_state: nobody would step a joined rank's share");
+  if (broadcasts_buffers_) refuse("with option buffers: a joined rank cannot broadcast its own");
+  if (hooked_) refuse("with a hook, whose collectives a joined rank does not know");
+  for (const Parameter& parameter : averager_.parameters()) {
+    if (!parameter.tensor.device().is_cpu()) refuse("with parameters on a GPU is not possible");
+  }
+}
+
+void DistributedOptimizer::Implementation::complete_parameters() {
+  if (shards_) shards_->end_gather();
+}
+
+int DistributedOptimizer::Implementation::join() {
+  check_can_join();
+  if (averager_.round_open()) synchronize();
+  drop_gradients();
+  const int last = hora::join(peers_.context, peers_.set);
+  std::vector<TensorHandle> handles;
+  for (const Parameter& parameter : averager_.parameters()) {
+    handles.push_back(broadcast_async_(
+        peers_.context, parameter.tensor.detach(),
+        {.name = name_ + ".join." + parameter.name, .root = last, .process_set = peers_.set}));
+  }
+  for (TensorHandle& handle : handles) handle.wait();
+  broadcast_optimizer_state(peers_.context, optimizer_, last, peers_.set);
+  return last;
+}
+
+void DistributedOptimizer::Implementation::refuse_under_way(const std::string& what) const {
+  if (!averager_.has_gradients()) return;
+  throw Error(ErrorCode::invalid_use, what, peers_.context.rank());
+}
+
+void DistributedOptimizer::Implementation::set_backward_passes(int passes) {
+  if (passes < 1) {
+    throw Error(ErrorCode::invalid_argument,
+                "DistributedOptimizer: backward_passes_per_step is " + std::to_string(passes) +
+                    "; expected 1 or more",
+                peers_.context.rank());
+  }
+  refuse_under_way(
+      "DistributedOptimizer: set_backward_passes_per_step() between backward() and step(); call "
+      "it before backward()");
+  averager_.set_backward_passes(passes);
+}
+
+void DistributedOptimizer::Implementation::begin_unscaling(double factor) {
+  if (unscales_) {
+    throw Error(ErrorCode::invalid_use,
+                "GradScaler: this optimizer has one already; destroy that before another is made",
+                peers_.context.rank());
+  }
+  for (std::size_t bucket = 0; shards_ && bucket < averager_.buckets().size(); ++bucket) {
+    if (averager_.buckets().layout(bucket).type != DataType::float16) continue;
+    throw Error(ErrorCode::invalid_use,
+                "GradScaler: float16 parameters with shard_state are not unscaled; keep them in "
+                "float32, or leave out shard_state",
+                peers_.context.rank());
+  }
+  change_unscaling(factor);
+  unscales_ = true;
+}
+
+void DistributedOptimizer::Implementation::change_unscaling(double factor) {
+  refuse_under_way(
+      "GradScaler: constructed or updated between backward() and step(), when gradients scaled by "
+      "another factor are under way; do it before backward()");
+  averager_.unscale_by(factor);
+}
+
+void DistributedOptimizer::Implementation::end_unscaling() noexcept {
+  averager_.unscale_by(std::nullopt);
+  unscales_ = false;
+}
+
+// Parameters added later would be stepped with this rank's own gradient: silently wrong.
+void DistributedOptimizer::Implementation::refuse_new_parameters() const {
+  for (const auto& group : optimizer_.param_groups()) {
+    for (const auto& tensor : group.params()) {
+      if (known_.contains(tensor.unsafeGetTensorImpl())) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  "DistributedOptimizer: a parameter was added to the wrapped optimizer after "
+                  "construction; add parameter groups first, then construct DistributedOptimizer");
+    }
+  }
+}
+
+}  // namespace hora

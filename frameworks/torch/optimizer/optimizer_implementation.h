@@ -1,0 +1,84 @@
+/// What DistributedOptimizer is made of: the averager, and the hooks that feed it. GradScaler works
+/// with it, too.
+#pragma once
+
+#include <hora/distributed_optimizer.h>
+
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "frameworks/torch/optimizer/buffer_broadcast.h"
+#include "frameworks/torch/optimizer/gradient_averager.h"
+#include "frameworks/torch/optimizer/gradient_hooks.h"
+#include "frameworks/torch/optimizer/optimizer_shards.h"
+#include "frameworks/torch/peers.h"
+
+namespace hora {
+
+/// Thread rule: one thread at a time.
+class DistributedOptimizer::Implementation {
+ public:
+  /// The context and the optimizer must outlive it.
+  Implementation(const Peers& peers, torch::optim::Optimizer& optimizer,
+                 std::vector<Parameter> parameters, const GradientAverager::Options& averaging,
+                 const DistributedOptimizerOptions& options);
+
+  void zero_grad();
+  void synchronize();
+  /// Unless that was done since the last backward.
+  void synchronize_once();
+  void step();
+  /// The end of a round whose gradients are not used.
+  void skip_step() { synchronized_ = false; }
+  double clip_grad_norm(double max_norm);
+  void complete_parameters();
+  int join();
+
+  bool& no_sync_flag() { return no_sync_; }
+  bool& skip_synchronize_flag() { return skip_synchronize_; }
+  void set_backward_passes(int passes);
+
+  /// From the next backward on `.grad` gets gradients multiplied by `factor`, and they are looked
+  /// at. Each throws Error(invalid_use) between backward() and the end of its averaging; the first,
+  /// where that was begun and not ended.
+  void begin_unscaling(double factor);
+  void change_unscaling(double factor);
+  void end_unscaling() noexcept;
+  /// After synchronize_once(): whether the averages of such gradients are finite, the same on all
+  /// ranks. Waits for the device.
+  bool gradients_are_finite() const { return averager_.gradients_were_finite(); }
+
+  const Peers& peers() const { return peers_; }
+  const std::string& name() const { return name_; }  ///< the prefix of its collectives
+  torch::optim::Optimizer& optimizer() { return optimizer_; }
+  OptimizerStatistics& statistics() { return statistics_; }
+
+ private:
+  void refuse_new_parameters() const;
+  /// Between backward() and the end of its averaging.
+  void refuse_under_way(const std::string& what) const;
+  void check_can_join() const;
+  void drop_gradients();
+  std::vector<at::Tensor> averaged_gradients() const;
+
+  const Peers peers_;
+  const std::string name_;
+  const bool hooked_;
+  torch::optim::Optimizer& optimizer_;
+  GradientAverager averager_;
+  GradientHooks hooks_;                      // after averager_: taken away first
+  std::unique_ptr<OptimizerShards> shards_;  ///< where the state is sharded
+  BufferBroadcast buffers_;
+  const bool broadcasts_buffers_;
+  const bool gathers_late_;
+  std::unordered_set<const void*> known_;  ///< in the optimizer's groups
+  bool synchronized_ = false;
+  bool no_sync_ = false;
+  bool skip_synchronize_ = false;
+  bool unscales_ = false;
+  OptimizerStatistics statistics_;
+};
+
+}  // namespace hora
