@@ -6,17 +6,16 @@
 #include "core/api/requests.h"
 #include "core/api/result_memory.h"
 #include "core/engine/runtime.h"
+#include "core/negotiation/device_path.h"
 
 namespace hora {
 namespace {
 
 void run(const Context& context, Request r, ProcessSet set) {
-  check_path(r, set);
   context.runtime()->engine().submit_and_wait(std::move(r), set);
 }
 
 Handle start(const Context& context, Request r, ProcessSet set) {
-  check_path(r, set);
   const auto& runtime = context.runtime();
   return {runtime, runtime->engine().submit(std::move(r), set)};
 }
@@ -28,8 +27,7 @@ std::shared_ptr<ResultMemory> held_by(const std::shared_ptr<Runtime>& runtime,
   return {plain, [runtime](ResultMemory* result) { delete result; }};
 }
 
-/// Where the result goes. Tensors on a device are exchanged there in a job of one node; else by way
-/// of host memory.
+/// Where the result goes.
 std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, ProcessSet set) {
   const auto& runtime = context.runtime();
   const EngineParts& parts = runtime->parts();
@@ -43,13 +41,12 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
     memory = std::make_unique<HostResult>(runtime->memory(), std::move(form));
   } else {
     form.device = {r.signature.device, parts.device_index};
-    if (set == 0 && parts.world.topology.nodes() == 1) {
+    if (runs_on_device(r.signature, set, parts.world.topology.nodes())) {
       memory = std::make_unique<DeviceResult>(*parts.device_heap, std::move(form));
     } else {
       auto staged = std::make_unique<StagedResult>(runtime->memory(), *parts.device_heap,
                                                    std::move(form), r.data, r.bytes);
       r.data = staged->input();
-      r.staged = true;
       memory = std::move(staged);
     }
   }

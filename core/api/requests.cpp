@@ -55,19 +55,6 @@ Request of_tensor(const Context& context, const std::string& name, const TensorV
   return request;
 }
 
-/// What NCCL does not have.
-void check_device_reduces(const std::string& name, const Signature& signature, ReduceOp op) {
-  if (signature.device == DeviceKind::cpu) return;
-  const std::string on_device = " on " + std::string(name_of(signature.device));
-  if (op == ReduceOp::adasum) {
-    refuse(name, "Adasum of tensors" + on_device + " is not possible: give it a tensor on cpu");
-  }
-  if (signature.type == DataType::int16) {
-    refuse(name, "reductions of int16" + on_device +
-                     " are not possible: convert it to int32, or give a tensor on cpu");
-  }
-}
-
 template <class Options>
 void set_reduction(Request& request, const Options& options) {
   Signature& signature = request.signature;
@@ -89,7 +76,6 @@ void set_reduction(Request& request, const Options& options) {
   if (!std::isfinite(options.prescale) || !std::isfinite(options.postscale)) {
     refuse(options.name, "prescale and postscale must be finite numbers");
   }
-  check_device_reduces(options.name, signature, options.op);
   signature.op = options.op;
   signature.prescale = options.prescale;
   signature.postscale = options.postscale;
@@ -203,14 +189,6 @@ Request request(const Context& context, const TensorView& tensor,
   result.rows = {tensor.shape.front()};
   set_reduction(result, options);
   return result;
-}
-
-void check_path(const Request& request, ProcessSet set) {
-  const Signature& signature = request.signature;
-  if (set == 0 || signature.device == DeviceKind::cpu || is_exchange(signature.kind)) return;
-  refuse(request.name,
-         std::string(name_of(signature.kind)) + " on " + std::string(name_of(signature.device)) +
-             " is for process set 0; in set " + std::to_string(set) + " give it a tensor on cpu");
 }
 
 }  // namespace hora

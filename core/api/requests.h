@@ -17,8 +17,4 @@ Request request(const Context& context, const TensorView& tensor, const Alltoall
 Request request(const Context& context, const TensorView& tensor,
                 const ReduceScatterOptions& options);
 
-/// Throws Error(invalid_argument) for a tensor on a device in another process set than the world,
-/// which has no data path for it. Exchanges have one, by way of host memory.
-void check_path(const Request& request, ProcessSet set);
-
 }  // namespace hora

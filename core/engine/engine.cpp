@@ -20,6 +20,7 @@ Engine::Engine(EngineParts parts)
       shared_{.rank = parts_.rank,
               .settings = parts_.settings,
               .device = parts_.device,
+              .device_heap = parts_.device_heap,
               .trace = parts_.trace,
               .sets_change = [this](auto submission) { on_sets_change(std::move(submission)); }} {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());

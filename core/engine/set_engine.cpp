@@ -7,12 +7,14 @@
 #include <utility>
 
 #include "core/engine/exchange_header.h"
+#include "core/negotiation/device_path.h"
 
 namespace hora {
 
 SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet set)
     : parts_(parts),
       shared_(shared),
+      set_(set),
       trace_(shared_.trace.of_set(set)),
       board_(*parts_.board),
       single_node_(parts_.topology.nodes() == 1),
@@ -40,17 +42,23 @@ void SetEngine::stage(Submission& submission, const Request& request, Caller cal
   }
   if (is_exchange(submission.signature.kind)) return stage_exchange(submission, request);
   submission.bytes = submission.signature.bytes();
-  if (submission.signature.device != DeviceKind::cpu) {
+  if (on_device(submission.signature)) {
     stage_device_data(submission, request.data);
+  } else if (submission.signature.device != DeviceKind::cpu) {
+    stage_through_host(submission, request.data);
   } else {
     stage_host_data(submission, request.data, caller);
   }
 }
 
+bool SetEngine::on_device(const Signature& signature) const {
+  return runs_on_device(signature, set_, parts_.topology.nodes());
+}
+
 void SetEngine::stage_exchange(Submission& submission, const Request& request) {
   submission.bytes = request.bytes;
   submission.result = request.result;
-  if (submission.signature.device != DeviceKind::cpu && !request.staged) {
+  if (on_device(submission.signature)) {
     stage_device_data(submission, request.data);
   } else {
     // Not at the caller's risk: peers read my input while I wait.
@@ -66,6 +74,16 @@ void SetEngine::stage_exchange(Submission& submission, const Request& request) {
 void SetEngine::stage_device_data(Submission& submission, std::byte* data) {
   submission.block = data;
   submission.work = shared_.device->begin(submission.stream);
+}
+
+void SetEngine::stage_through_host(Submission& submission, std::byte* data) {
+  if (submission.bytes == 0) return;
+  const NodeMemory::Block block = parts_.memory->allocate(submission.bytes);
+  submission.block = block.data;
+  submission.location = block.location;
+  submission.user_data = data;
+  submission.through_host = true;
+  shared_.device_heap->to_host(block.data, data, submission.bytes, submission.stream);
 }
 
 void SetEngine::stage_host_data(Submission& submission, std::byte* data, Caller caller) {
@@ -183,12 +201,25 @@ void SetEngine::complain_about_overdue() {
 
 void SetEngine::collect(Submission& submission) {
   const bool done = submission.state.load(std::memory_order_acquire) == Submission::kDone;
-  if (done && submission.user_data && !submission.result) {
-    copy_around(submission.direct, submission.user_data, submission.block, submission.bytes);
+  try {
+    if (done) hand_over(submission);
+  } catch (...) {
+    release(submission);
+    throw;
   }
-  if (done && submission.work) submission.work->wait_done(submission.stream);
   release(submission);
   if (!done) throw detached(*submission.error);
+}
+
+void SetEngine::hand_over(Submission& submission) const {
+  if (submission.work) submission.work->wait_done(submission.stream);
+  if (!submission.user_data || submission.result) return;
+  if (submission.through_host) {
+    shared_.device_heap->to_device(submission.user_data, submission.block, submission.bytes,
+                                   submission.stream);
+  } else {
+    copy_around(submission.direct, submission.user_data, submission.block, submission.bytes);
+  }
 }
 
 void SetEngine::release(Submission& submission) {

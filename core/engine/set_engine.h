@@ -25,6 +25,7 @@ struct EngineShared {
   int rank = 0;  ///< world rank
   Settings settings;
   DevicePort* device = nullptr;
+  DeviceHeap* device_heap = nullptr;
   Tracer trace = {};
   std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is given back
   /// A change of the process sets has been agreed on, and my node's ranks have all read it. Called
@@ -104,8 +105,11 @@ class SetEngine {
   void stage(Submission& submission, const Request& request, Caller caller);
   void stage_exchange(Submission& submission, const Request& request);
   void stage_device_data(Submission& submission, std::byte* data);
+  void stage_through_host(Submission& submission, std::byte* data);
   void stage_host_data(Submission& submission, std::byte* data, Caller caller);
   Range direct_slice(const Submission& submission) const;
+  bool on_device(const Signature& signature) const;
+  void hand_over(Submission& submission) const;
   void announce(const std::shared_ptr<Submission>& submission);
   NodeBoard::Arrival arrive(Id id, Location where);
   void report(Submission& submission);
@@ -133,6 +137,7 @@ class SetEngine {
 
   SetParts parts_;
   EngineShared& shared_;
+  const ProcessSet set_;
   const Tracer trace_;
   NodeBoard& board_;
   const bool single_node_;

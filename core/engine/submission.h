@@ -42,12 +42,11 @@ struct Request {
   Signature signature;
   std::byte* data = nullptr;
   void* stream = nullptr;  ///< on a device: `data` is ready once it has come so far
-  /// Of exchanges: the length of `data`, the extents that I bring (BoundExchange::rows), and where
-  /// the result goes.
+  /// Of exchanges: the length of `data` (which is host memory where they do not run on the device),
+  /// the extents that I bring (BoundExchange::rows), and where the result goes.
   std::size_t bytes = 0;
   std::vector<std::int64_t> rows = {};
   std::shared_ptr<ExchangeResult> result = nullptr;
-  bool staged = false;  ///< `data` is host memory, though the tensor is on a device
   /// What the node's ranks are told instead of where `data` lies.
   std::optional<Location> location = std::nullopt;
 };
@@ -61,6 +60,7 @@ struct Submission {
   Signature signature;
   SetEngine* set = nullptr;        ///< whose it is
   std::byte* user_data = nullptr;  ///< set where results must be copied out of `block`
+  bool through_host = false;       ///< user_data is on a device, `block` is not
   std::byte* block = nullptr;      ///< the memory that the collective works on
   Location location;
   std::size_t bytes = 0;

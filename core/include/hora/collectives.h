@@ -16,10 +16,10 @@
 /// within a node and between nodes, rounded once each.
 ///
 /// On GPUs NCCL reduces within a node: in the type itself and in an order of its own, and its
-/// minima and maxima leave NaN out. Adasum and reductions of int16 are refused there, and so is all
-/// but allgather, alltoall and reduce_scatter in other process sets than 0. In jobs of several
-/// nodes, and in other sets, these three go by way of host memory: the submitting call blocks until
-/// the input's stream has come so far, and wait() until the result is on the GPU.
+/// minima and maxima leave NaN out. What NCCL does not have goes by way of host memory: Adasum,
+/// reductions of int16, everything in other process sets than 0, and, in jobs of several nodes,
+/// allgather, alltoall and reduce_scatter. There the submitting call blocks until the input's
+/// stream has come so far, and wait() until the result is on the GPU.
 ///
 /// Thread rule: any thread.
 #pragma once

@@ -38,9 +38,9 @@ std::string layout_name(const testing::TestParamInfo<Layout>& info) {
                                                               : "_gpu_ring");
 }
 
-constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
-                               DataType::float64, DataType::int32,    DataType::int64,
-                               DataType::uint8,   DataType::int8,     DataType::boolean};
+constexpr DataType kTypes[] = {
+    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
+    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
 class GpuEngine : public testing::TestWithParam<Layout> {
@@ -95,7 +95,8 @@ std::vector<Step> random_program(int ranks, std::size_t steps, Random& random) {
     step.op = ReduceOp::sum;
     if (step.kind == OperationKind::allreduce) {
       step.op = averages && random() % 3 == 0 ? ReduceOp::average : kOps[random() % 4];
-      if (is_floating_point(step.type) && random() % 2 == 0) {
+      if (is_floating_point(step.type) && random() % 6 == 0) step.op = ReduceOp::adasum;
+      if (is_floating_point(step.type) && step.op != ReduceOp::adasum && random() % 2 == 0) {
         step.prescale = random() % 2 == 0 ? -0.5 : 2.0;
         step.postscale = random() % 2 == 0 ? 1.0 : 0.25;
       }
@@ -148,6 +149,50 @@ TEST_P(GpuEngine, GivesTheCpuPathsBytesInAnyOrder) {
         ASSERT_EQ(tensors[i]->read(), host[i]) << "rank " << rank << ", tensor " << i << ", "
                                                << to_string(program[i].signature(*tensors[i]));
       }
+    }
+  });
+  expect_no_complaints(world);
+}
+
+// Even and odd ranks, and all of them, at once: by way of host memory where it is not the world.
+TEST_P(GpuEngine, OtherProcessSetsGiveTheCpuPathsBytesToo) {
+  auto random = test::generator();
+  GpuWorld world(options(std::chrono::microseconds(200)));
+  const auto program = random_program(world.size(), 12, random);
+  world.on_all_ranks([&](int rank) {
+    Engine& engine = world.engine(rank);
+    const auto mine = static_cast<std::size_t>(rank);
+    ProcessSet my_set = 0;
+    for (int parity = 0; parity < 2 && parity < world.size(); ++parity) {
+      std::vector<int> members;
+      for (int r = parity; r < world.size(); r += 2) members.push_back(r);
+      const ProcessSet set = engine.add_set(members);
+      if (rank % 2 == parity) my_set = set;
+    }
+    std::vector<std::unique_ptr<DeviceTensor>> tensors;
+    std::vector<Bytes> host;
+    std::vector<std::shared_ptr<Submission>> submissions;
+    for (const ProcessSet set : {ProcessSet{0}, my_set}) {
+      for (std::size_t i = 0; i < program.size(); ++i) {
+        tensors.push_back(std::make_unique<DeviceTensor>(world.gpu(rank), program[i].type,
+                                                         program[i].values[mine]));
+        host.push_back(program[i].values[mine]);
+      }
+      for (std::size_t i = 0; i < program.size(); ++i) {
+        const std::size_t at = host.size() - program.size() + i;
+        Signature signature = program[i].signature(*tensors[at]);
+        if (set != 0) signature.root = rank % 2;
+        if (signature.op == ReduceOp::average) signature.op = ReduceOp::sum;
+        const std::string name = std::to_string(i);
+        submissions.push_back(engine.submit(
+            {"gpu" + name, signature, tensors[at]->data(), tensors[at]->stream()}, set));
+        signature.device = DeviceKind::cpu;
+        submissions.push_back(engine.submit({"cpu" + name, signature, host[at].data()}, set));
+      }
+    }
+    for (const auto& submission : submissions) engine.wait(*submission);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      ASSERT_EQ(tensors[i]->read(), host[i]) << "rank " << rank << ", tensor " << i;
     }
   });
   expect_no_complaints(world);

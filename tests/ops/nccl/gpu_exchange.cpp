@@ -4,6 +4,7 @@
 #include <numeric>
 #include <thread>
 
+#include "core/negotiation/device_path.h"
 #include "tests/ops/nccl/whole_numbers.h"
 
 namespace hora::test {
@@ -19,7 +20,6 @@ ResultForm form_of(const Exchange& exchange, Device device, void* stream) {
 }
 
 void choose_reduction(Exchange& exchange, int ranks, std::mt19937_64& random) {
-  while (exchange.type == int16) exchange.type = kTypes[random() % std::size(kTypes)];
   exchange.op = kOps[random() % std::size(kOps)];
   if (!is_floating_point(exchange.type)) return;
   if ((ranks & (ranks - 1)) == 0 && random() % 3 == 0) exchange.op = ReduceOp::average;
@@ -92,18 +92,17 @@ Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, cons
 }
 
 Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                      const DeviceTensor& input, bool staged) {
+                      const DeviceTensor& input, int nodes) {
   Pending pending;
   Request request = exchange.request(rank, name);
   request.signature.device = DeviceKind::cuda;
   request.data = input.data();
   request.stream = input.stream();
   const ResultForm form = form_of(exchange, {DeviceKind::cuda, 0}, input.stream());
-  if (staged) {
+  if (!runs_on_device(request.signature, 0, nodes)) {
     const auto result = std::make_shared<StagedResult>(world.memory(rank), world.heap(rank), form,
                                                        input.data(), request.bytes);
     request.data = result->input();
-    request.staged = true;
     pending.result = result;
   } else {
     pending.result = std::make_shared<DeviceResult>(world.heap(rank), form);

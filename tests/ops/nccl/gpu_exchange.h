@@ -41,7 +41,7 @@ Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, cons
                        std::vector<std::byte>& input);
 /// Straight on the device, or by way of host memory.
 Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                      const DeviceTensor& input, bool staged);
+                      const DeviceTensor& input, int nodes);
 
 /// Nothing is left on the GPU, or goes in the order of its streams within a few seconds.
 bool clean_soon(const FakeGpu& gpu);

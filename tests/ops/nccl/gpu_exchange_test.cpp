@@ -23,7 +23,7 @@ constexpr OperationKind kKinds[] = {OperationKind::allgather, OperationKind::all
 
 class GpuExchange : public testing::TestWithParam<std::vector<int>> {
  protected:
-  static bool staged() { return GetParam().size() > 1; }
+  static int nodes() { return static_cast<int>(GetParam().size()); }
   static test::GpuWorldOptions options(std::chrono::microseconds longest_delay = {}) {
     test::GpuWorldOptions result{.node_sizes = GetParam()};
     result.settings.chunk_size = 4096;
@@ -89,7 +89,7 @@ TEST_P(GpuExchange, GivesTheCpuPathsBytesInAnyOrder) {
       for (const std::size_t i : sequence) {
         Item& item = *items[i];
         const std::string name = std::to_string(i);
-        item.gpu = submit_on_gpu(world, rank, item.exchange, "gpu" + name, item.on_gpu, staged());
+        item.gpu = submit_on_gpu(world, rank, item.exchange, "gpu" + name, item.on_gpu, nodes());
         item.host = submit_on_host(world, rank, item.exchange, "cpu" + name, item.on_host);
         item.summed =
             engine.submit("sum" + name, item.sum.signature(OperationKind::allreduce, ReduceOp::sum),
@@ -124,7 +124,7 @@ TEST_P(GpuExchange, LeavesNothingBehind) {
     world.on_all_ranks([&](int rank) {
       const auto mine = static_cast<std::size_t>(rank);
       const DeviceTensor input(world.gpu(rank), exchange.type, exchange.values[mine]);
-      const Pending pending = submit_on_gpu(world, rank, exchange, "x", input, staged());
+      const Pending pending = submit_on_gpu(world, rank, exchange, "x", input, nodes());
       world.engine(rank).wait(*pending.submission);
       pending.result->collect();
       bytes_of(world, rank, *pending.result);

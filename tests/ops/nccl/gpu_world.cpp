@@ -69,7 +69,8 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) {
       .device =
           [this, single_node = options.node_sizes.size() == 1](int rank, int, int) {
             Rank& own = *ranks_[static_cast<std::size_t>(rank)];
-            return RankDevice{&own.port, &own.group, single_node ? &own.exchange : nullptr,
+            return RankDevice{&own.port, &own.heap, &own.group,
+                              single_node ? &own.exchange : nullptr,
                               own.cross ? &own.cross->group() : nullptr};
           },
       .trace = options.trace});

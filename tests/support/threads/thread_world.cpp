@@ -40,6 +40,7 @@ struct ThreadWorld::Rank {
                            .rank = rank,
                            .settings = settings,
                            .device = device.port,
+                           .device_heap = device.heap,
                            .sets = &sets,
                            .trace = trace}) {}
   HeapMemory memory;

@@ -16,6 +16,7 @@ class WireRoom;
 /// What gives a rank a device; all outlive the world.
 struct RankDevice {
   DevicePort* port = nullptr;
+  DeviceHeap* heap = nullptr;
   LocalGroup* group = nullptr;
   ExchangeGroup* exchange = nullptr;
   CrossGroup* cross = nullptr;  ///< null: that of plain memory

@@ -1,0 +1,50 @@
+#include "core/negotiation/device_path.h"
+
+#include <gtest/gtest.h>
+
+namespace hora {
+namespace {
+
+using enum OperationKind;
+
+Signature on_gpu(OperationKind kind, DataType type = DataType::float32,
+                 ReduceOp op = ReduceOp::sum) {
+  Signature signature;
+  signature.kind = kind;
+  signature.type = type;
+  signature.op = op;
+  signature.device = DeviceKind::cuda;
+  return signature;
+}
+
+TEST(DevicePath, HostMemoryNeverRunsOnADevice) {
+  EXPECT_FALSE(runs_on_device(Signature{}, 0, 1));
+}
+
+TEST(DevicePath, OnlyTheWorldHasACommunicator) {
+  for (const OperationKind kind : {allreduce, broadcast, allgather, alltoall, reduce_scatter}) {
+    EXPECT_TRUE(runs_on_device(on_gpu(kind), 0, 1));
+    EXPECT_FALSE(runs_on_device(on_gpu(kind), 3, 1));
+  }
+}
+
+TEST(DevicePath, ExchangesRunInOneNode) {
+  for (const OperationKind kind : {allgather, alltoall, reduce_scatter}) {
+    EXPECT_FALSE(runs_on_device(on_gpu(kind), 0, 2));
+  }
+  for (const OperationKind kind : {allreduce, broadcast}) {
+    EXPECT_TRUE(runs_on_device(on_gpu(kind), 0, 2));
+  }
+}
+
+TEST(DevicePath, WhatNcclCannotReduceGoesOverTheHost) {
+  for (const OperationKind kind : {allreduce, reduce_scatter}) {
+    EXPECT_FALSE(runs_on_device(on_gpu(kind, DataType::int16), 0, 1));
+  }
+  EXPECT_FALSE(runs_on_device(on_gpu(allreduce, DataType::float32, ReduceOp::adasum), 0, 1));
+  EXPECT_TRUE(runs_on_device(on_gpu(broadcast, DataType::int16), 0, 1));
+  EXPECT_TRUE(runs_on_device(on_gpu(allgather, DataType::int16), 0, 1));
+}
+
+}  // namespace
+}  // namespace hora
