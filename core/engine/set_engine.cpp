@@ -10,16 +10,17 @@
 
 namespace hora {
 
-SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet set)
+SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
     : parts_(parts),
       shared_(shared),
-      trace_(shared_.trace.of_set(set)),
+      id_(id),
+      trace_(shared_.parts.trace.of_set(id)),
       board_(*parts_.board),
       single_node_(parts_.topology.nodes() == 1),
       table_(board_.id_capacity()) {
   if (board_.local_rank() == 0) {
-    desk_.emplace(parts_.topology, parts_.topology.node_of(shared_.rank), board_.id_capacity(),
-                  board_, parts_.tree);
+    desk_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
+                  board_.id_capacity(), board_, parts_.tree, id_);
   }
 }
 
@@ -65,7 +66,7 @@ void SetEngine::stage_exchange(Submission& submission, const Request& request) {
 
 void SetEngine::stage_device_data(Submission& submission, std::byte* data) {
   submission.block = data;
-  submission.work = shared_.device->begin(submission.stream);
+  submission.work = shared_.parts.device->begin(submission.stream);
 }
 
 void SetEngine::stage_host_data(Submission& submission, std::byte* data, Caller caller) {
@@ -99,9 +100,9 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
     if (!table_.enter(submission)) {
       throw Error(ErrorCode::duplicate_name,
                   "tensor \"" + submission->name + "\" is in flight already on rank " +
-                      std::to_string(shared_.rank) +
+                      std::to_string(shared_.parts.rank) +
                       ": wait for its handle first, or give this one a name of its own",
-                  shared_.rank, submission->name);
+                  shared_.parts.rank, submission->name);
     }
   }
   try {
@@ -109,7 +110,7 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
     const std::lock_guard table(table_lock_);
     if (closed_) throw detached(*closed_);
     submission->submitted = now();
-    submission->overdue_at = submission->submitted + shared_.settings.stall_warning;
+    submission->overdue_at = submission->submitted + shared_.parts.settings.stall_warning;
     undecided_.fetch_add(1);
     announce(submission);
   } catch (...) {
@@ -169,16 +170,22 @@ void SetEngine::tell_departed() {
 }
 
 void SetEngine::complain_about_overdue() {
-  if (!waits_for_peers() || shared_.settings.stall_warning.count() == 0) return;
+  if (!waits_for_peers() || shared_.parts.settings.stall_warning.count() == 0) return;
   const std::lock_guard table(table_lock_);
   const Now time = now();
   for (const auto& submission : table_.unfinished()) {
     if (submission->decided || !submission->announced() || submission->overdue_at > time) continue;
-    submission->overdue_at = time + shared_.settings.stall_warning;
+    submission->overdue_at = time + shared_.parts.settings.stall_warning;
     trace_.marked(submission->name, "overdue");
     send_mail(
         {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
   }
+}
+
+bool SetEngine::waits_for_peers(const std::string& name) const {
+  const std::lock_guard table(table_lock_);
+  const auto submission = table_.undecided(name);
+  return submission && submission->announced();
 }
 
 void SetEngine::collect(Submission& submission) {
