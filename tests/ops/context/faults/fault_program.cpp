@@ -2,8 +2,10 @@
 #include <hora/hora.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -130,11 +132,12 @@ int shutdown_early(int known) {
   return 0;
 }
 
-int exits(int code) {
+/// The last rank leaves by exit(code), or is killed.
+int ends(const std::function<void()>& end) {
   const hora::Context world = hora::init();
   std::vector<float> values(100, 1.0F);
   submit(world, values, "g").wait();
-  if (world.rank() == world.size() - 1) std::exit(code);
+  if (world.rank() == world.size() - 1) end();
   submit(world, values, "g").wait();
   say(world, "no error");
   return 0;
@@ -151,7 +154,8 @@ int main(int argc, char** argv) {
   if (mode == "throw-uncaught") return uncaught(number);
   if (mode == "init") return init_only();
   if (mode == "shutdown-early") return shutdown_early(number);
-  if (mode == "exit") return exits(number);
+  if (mode == "exit") return ends([&] { std::exit(number); });
+  if (mode == "killed") return ends([] { std::raise(SIGKILL); });
   std::fprintf(stderr, "unknown mode\n");
   return 2;
 }

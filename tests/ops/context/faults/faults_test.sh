@@ -130,6 +130,11 @@ case $group in
         never "$name" "no error"
         within "$name" 10
       done
+      name="a killed rank, ranks per node $per_node"
+      run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 "$program" killed
+      expect "$name" nonzero "signal 9"
+      never "$name" "no error"
+      within "$name" 10
     done
     ;;
   *)
