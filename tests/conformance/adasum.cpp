@@ -76,7 +76,8 @@ TEST_F(Adasum, OfOrthogonalGradientsIsTheirSum) {
 TEST_F(Adasum, OfTwoNodesIsTheFormula) {
   const auto mine_on = [&](int node) {
     Numbers result = numbers(100);
-    for (std::size_t i = 0; i < result.size(); ++i) result[i] += node == 0 ? 1.0 : (i % 3) * 0.5;
+    for (std::size_t i = 0; i < result.size(); ++i)
+      result[i] += node == 0 ? 1.0 : static_cast<double>(i % 3) * 0.5;
     return result;
   };
   const Numbers a = mine_on(0), b = nodes() == 2 ? mine_on(1) : a;
