@@ -7,20 +7,23 @@
 
 namespace hora {
 
-/// Drives in the engine thread's place while it lives, where it is free and may be taken (see
-/// Engine); holds the drive lock then.
+/// Drives in the engine thread's place from take() on; holds the drive lock then.
 class Engine::DriverSeat {
  public:
-  explicit DriverSeat(Engine& engine) : engine_(engine) {
-    if (engine_.single_node_ && lock_.try_lock()) engine_.bells_.set_driving(true);
-  }
+  explicit DriverSeat(Engine& engine) : engine_(engine) {}
   ~DriverSeat() { leave(); }
   DriverSeat(const DriverSeat&) = delete;
   DriverSeat& operator=(const DriverSeat&) = delete;
 
-  bool taken() const { return lock_.owns_lock(); }
+  /// False where somebody else drives, or only the engine thread may.
+  bool take() {
+    if (lock_.owns_lock()) return true;
+    if (!engine_.single_node_ || !lock_.try_lock()) return false;
+    engine_.bells_.set_driving(true);
+    return true;
+  }
   void leave() {
-    if (!taken()) return;
+    if (!lock_.owns_lock()) return;
     engine_.bells_.set_driving(false);
     // What came meanwhile was signalled to me: hand it on.
     const bool leftover = engine_.has_news() || engine_.is_running();
@@ -36,6 +39,7 @@ class Engine::DriverSeat {
 void Engine::submit_and_wait(Request request, ProcessSet set) {
   SetEngine& engine = set_engine(set, request.name);
   DriverSeat seat(*this);
+  seat.take();
   const auto submission = engine.submit(std::move(request), SetEngine::Caller::waits);
   await(*submission, seat);
   engine.collect(*submission);
@@ -55,17 +59,14 @@ int Engine::join(ProcessSet set) {
 }
 
 void Engine::await(const Submission& submission) {
-  if (submission.finished()) return;
   DriverSeat seat(*this);
   await(submission, seat);
 }
 
 void Engine::await(const Submission& submission, DriverSeat& seat) {
   const TracedWait blocked(submission.set->trace(), submission);
-  if (seat.taken()) {
-    drive_until_finished(submission);
-    seat.leave();
-  }
+  if (!submission.finished() && seat.take()) drive_until_finished(submission);
+  seat.leave();
   if (!submission.finished()) {
     // A leader's engine may be resting between two polls: now somebody waits for it.
     waiters_.fetch_add(1);
