@@ -93,7 +93,7 @@ case $kind in
   cuda)
     prefix=$(cmake/cuda_libtorch.sh)
     configuration=(-DCMAKE_PREFIX_PATH="$prefix")
-    run_preset cuda -L '^(fake_gpu|torch|package)$' -E '^torch_.*_np[3-9](_|$)' "$@"
+    run_preset cuda -L '^(fake_gpu|torch|package)$' -E '^(conformance_)?torch_.*_np[3-9](_|$)' "$@"
     ;;
 esac
 

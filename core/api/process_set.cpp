@@ -33,13 +33,13 @@ std::vector<int> ranks_of(const Context& context, ProcessSet set) {
 }
 
 int rank_in(const Context& context, ProcessSet set) {
-  const auto ranks = ranks_of(context, set);
+  const auto& ranks = context.runtime()->engine().ranks_of(set);
   const auto me = std::find(ranks.begin(), ranks.end(), context.rank());
   return me == ranks.end() ? -1 : static_cast<int>(me - ranks.begin());
 }
 
 int size_of(const Context& context, ProcessSet set) {
-  return static_cast<int>(ranks_of(context, set).size());
+  return static_cast<int>(context.runtime()->engine().ranks_of(set).size());
 }
 
 }  // namespace hora

@@ -1,7 +1,6 @@
 #include "core/api/requests.h"
 
 #include <hora/error.h>
-#include <hora/process_set.h>
 
 #include <algorithm>
 #include <cmath>
@@ -120,9 +119,9 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
   }
 }
 
-std::vector<int> members(const Context& context, const std::string& name, ProcessSet set) {
+const std::vector<int>& members(const Context& context, const std::string& name, ProcessSet set) {
   try {
-    return ranks_of(context, set);
+    return context.runtime()->engine().ranks_of(set);
   } catch (const Error& error) {
     refuse(name, error.what());
   }
@@ -138,7 +137,7 @@ Request request(const Context& context, const TensorView& tensor, const Allreduc
 
 Request request(const Context& context, const TensorView& tensor, const BroadcastOptions& options) {
   Request result = of_tensor(context, options.name, tensor, OperationKind::broadcast);
-  const auto ranks = members(context, options.name, options.process_set);
+  const auto& ranks = members(context, options.name, options.process_set);
   if (!std::binary_search(ranks.begin(), ranks.end(), options.root)) {
     refuse(options.name, "root " + std::to_string(options.root) + " is no rank of process set " +
                              std::to_string(options.process_set) + ", which has " +

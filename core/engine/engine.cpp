@@ -17,12 +17,9 @@ Engine::Engine(EngineParts parts)
     : parts_(std::move(parts)),
       bells_(parts_.world.board->bells()),
       single_node_(parts_.world.topology.nodes() == 1),
-      shared_{.rank = parts_.rank,
-              .settings = parts_.settings,
-              .device = parts_.device,
-              .device_heap = parts_.device_heap,
-              .trace = parts_.trace,
-              .sets_change = [this](auto submission) { on_sets_change(std::move(submission)); }} {
+      shared_{.parts = parts_,
+              .sets_change = [this](auto submission) { on_sets_change(std::move(submission)); },
+              .waits_on = [this](const std::string& name) { return waits_on(name); }} {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
   for (const auto& ranks : parts_.world.topology.ranks_of_node) {
     world.ranks.insert(world.ranks.end(), ranks.begin(), ranks.end());

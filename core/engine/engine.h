@@ -64,8 +64,9 @@ class Engine {
   /// Collective over the world. Throws Error(invalid_use) while this rank has collectives of the
   /// set in flight.
   void remove_set(ProcessSet set);
-  /// Its world ranks, ascending. Throws Error(invalid_argument) for an unknown set.
-  std::vector<int> ranks_of(ProcessSet set) const;
+  /// Its world ranks, ascending; valid as long as the engine. Throws Error(invalid_argument) for a
+  /// set that does not exist, or was removed.
+  const std::vector<int>& ranks_of(ProcessSet set) const;
 
   /// Memory for buffers on the device. Throws Error(out_of_memory).
   std::byte* allocate_on_device(std::size_t bytes);
@@ -102,9 +103,11 @@ class Engine {
 
   // sets
   SetEngine& world() const { return *world_; }
-  /// Throws Error(invalid_argument), which names `tensor`, where I cannot submit to it.
+  // Both throw Error(invalid_argument), which names `tensor`: known_set where there is no such set
+  // (any more), set_engine also where I cannot submit to it.
   SetEngine& set_engine(ProcessSet set, const std::string& tensor = {}) const;
   const Set& known_set(ProcessSet set, const std::string& tensor = {}) const;
+  std::vector<ProcessSet> waits_on(const std::string& name) const;
   ProcessSet change_sets(Request request);
   void on_sets_change(std::shared_ptr<Submission> submission);
   bool advance_sets_changes();
@@ -124,6 +127,7 @@ class Engine {
   // waiting
   class DriverSeat;
   void await(const Submission& submission);
+  void await(const Submission& submission, DriverSeat& seat);
   void drive_until_finished(const Submission& submission);
   void block_until_finished(const Submission& submission);
   void run_thread();

@@ -31,16 +31,16 @@ const Engine::Set& Engine::known_set(ProcessSet set, const std::string& tensor) 
                     " (0 is the world), others come from hora::add_process_set()",
                 parts_.rank, tensor);
   }
+  if (sets_[set]->removed) {
+    throw Error(ErrorCode::invalid_argument, "process set " + std::to_string(set) + " was removed",
+                parts_.rank, tensor);
+  }
   return *sets_[set];
 }
 
 SetEngine& Engine::set_engine(ProcessSet set, const std::string& tensor) const {
   const std::shared_lock lock(sets_lock_);
   const Set& known = known_set(set, tensor);
-  if (known.removed) {
-    throw Error(ErrorCode::invalid_argument, "process set " + std::to_string(set) + " was removed",
-                parts_.rank, tensor);
-  }
   if (!known.engine) {
     throw Error(ErrorCode::invalid_argument,
                 "rank " + std::to_string(parts_.rank) + " is not in process set " +
@@ -51,9 +51,17 @@ SetEngine& Engine::set_engine(ProcessSet set, const std::string& tensor) const {
   return *known.engine;
 }
 
-std::vector<int> Engine::ranks_of(ProcessSet set) const {
+const std::vector<int>& Engine::ranks_of(ProcessSet set) const {
   const std::shared_lock lock(sets_lock_);
   return known_set(set).ranks;
+}
+
+std::vector<ProcessSet> Engine::waits_on(const std::string& name) const {
+  std::vector<ProcessSet> sets;
+  for (const SetEngine* engine : engines_) {
+    if (engine->waits_for_peers(name)) sets.push_back(engine->id());
+  }
+  return sets;
 }
 
 ProcessSet Engine::change_sets(Request request) {
@@ -90,10 +98,8 @@ void Engine::remove_set(ProcessSet set) {
   {
     const std::shared_lock lock(sets_lock_);
     const Set& known = known_set(set);
-    if (set == 0 || known.removed) {
-      throw Error(ErrorCode::invalid_argument,
-                  "process set " + std::to_string(set) +
-                      (set == 0 ? " is the world, which stays" : " was removed already"),
+    if (set == 0) {
+      throw Error(ErrorCode::invalid_argument, "process set 0 is the world, which stays",
                   parts_.rank);
     }
     if (const auto open = known.engine ? known.engine->open_name() : std::nullopt) {

@@ -7,42 +7,42 @@
 
 namespace hora {
 
-/// Drives in the engine thread's place while it lives. Holds the drive lock.
+/// Drives in the engine thread's place from take() on; holds the drive lock then.
 class Engine::DriverSeat {
  public:
-  DriverSeat(Engine& engine, std::unique_lock<std::mutex> lock)
-      : engine_(engine), lock_(std::move(lock)) {
+  explicit DriverSeat(Engine& engine) : engine_(engine) {}
+  ~DriverSeat() { leave(); }
+  DriverSeat(const DriverSeat&) = delete;
+  DriverSeat& operator=(const DriverSeat&) = delete;
+
+  /// False where somebody else drives, or only the engine thread may.
+  bool take() {
+    if (lock_.owns_lock()) return true;
+    if (!engine_.single_node_ || !lock_.try_lock()) return false;
     engine_.bells_.set_driving(true);
+    return true;
   }
-  ~DriverSeat() {
+  void leave() {
+    if (!lock_.owns_lock()) return;
     engine_.bells_.set_driving(false);
     // What came meanwhile was signalled to me: hand it on.
     const bool leftover = engine_.has_news() || engine_.is_running();
     lock_.unlock();
     if (leftover) engine_.bells_.signal(engine_.world().board().local_rank());
   }
-  DriverSeat(const DriverSeat&) = delete;
-  DriverSeat& operator=(const DriverSeat&) = delete;
 
  private:
   Engine& engine_;
-  std::unique_lock<std::mutex> lock_;
+  std::unique_lock<std::mutex> lock_{engine_.drive_lock_, std::defer_lock};
 };
 
 void Engine::submit_and_wait(Request request, ProcessSet set) {
   SetEngine& engine = set_engine(set, request.name);
-  std::shared_ptr<Submission> submission;
-  if (single_node_) {
-    std::unique_lock lock(drive_lock_, std::try_to_lock);
-    if (lock) {
-      const DriverSeat seat(*this, std::move(lock));
-      submission = engine.submit(std::move(request), SetEngine::Caller::waits);
-      const TracedWait blocked(engine.trace(), *submission);
-      drive_until_finished(*submission);
-    }
-  }
-  if (!submission) submission = engine.submit(std::move(request), SetEngine::Caller::waits);
-  wait(*submission);
+  DriverSeat seat(*this);
+  seat.take();
+  const auto submission = engine.submit(std::move(request), SetEngine::Caller::waits);
+  await(*submission, seat);
+  engine.collect(*submission);
 }
 
 void Engine::wait(Submission& submission) {
@@ -59,14 +59,14 @@ int Engine::join(ProcessSet set) {
 }
 
 void Engine::await(const Submission& submission) {
+  DriverSeat seat(*this);
+  await(submission, seat);
+}
+
+void Engine::await(const Submission& submission, DriverSeat& seat) {
   const TracedWait blocked(submission.set->trace(), submission);
-  if (!submission.finished() && single_node_) {
-    std::unique_lock lock(drive_lock_, std::try_to_lock);
-    if (lock) {
-      const DriverSeat seat(*this, std::move(lock));
-      drive_until_finished(submission);
-    }
-  }
+  if (!submission.finished() && seat.take()) drive_until_finished(submission);
+  seat.leave();
   if (!submission.finished()) {
     // A leader's engine may be resting between two polls: now somebody waits for it.
     waiters_.fetch_add(1);

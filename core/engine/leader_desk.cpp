@@ -22,7 +22,7 @@ Message decode_or_throw(std::span<const std::byte> bytes, const std::string& fro
 }  // namespace
 
 LeaderDesk::LeaderDesk(const Topology& topology, int node, int id_capacity, NodeBoard& board,
-                       TreeLink* tree)
+                       TreeLink* tree, ProcessSet set)
     : parent_(tree_parent(node)),
       children_(tree_children(node, topology.nodes())),
       board_(board),
@@ -30,7 +30,8 @@ LeaderDesk::LeaderDesk(const Topology& topology, int node, int id_capacity, Node
       leader_(topology, node, id_capacity,
               {.retire = [&board](Id id, bool idle) { return board.retire(id, idle); },
                .last_run = [&board](Id id) { return board.last_run(id); },
-               .ready_mask = [&board](Id id) { return board.ready_mask(id); }}) {}
+               .ready_mask = [&board](Id id) { return board.ready_mask(id); }},
+              set) {}
 
 bool LeaderDesk::work(Now now) {
   bool any = read_mail(now);

@@ -15,7 +15,8 @@ namespace hora {
 class LeaderDesk {
  public:
   /// `tree` is null in jobs of one node.
-  LeaderDesk(const Topology& topology, int node, int id_capacity, NodeBoard& board, TreeLink* tree);
+  LeaderDesk(const Topology& topology, int node, int id_capacity, NodeBoard& board, TreeLink* tree,
+             ProcessSet set = 0);
 
   /// Handles what has come in; true if there was anything. Throws Error(transport) for a message
   /// that cannot be.

@@ -35,13 +35,19 @@ void NameTable::set_waiting(Id id, std::shared_ptr<Submission> submission) {
   in_flight_[static_cast<std::size_t>(slot_of(id))] = std::move(submission);
 }
 
-std::shared_ptr<Submission> NameTable::assign(const std::string& name, Id id) {
+std::shared_ptr<Submission> NameTable::undecided(const std::string& name) const {
   const auto entry = entries_.find(name);
   if (entry == entries_.end() || !entry->second.submission) return nullptr;
   const auto& submission = entry->second.submission;
-  if (submission->decided || submission->finished()) return nullptr;
-  entry->second.id = id;
-  entry->second.signature = submission->signature;
+  return submission->decided || submission->finished() ? nullptr : submission;
+}
+
+std::shared_ptr<Submission> NameTable::assign(const std::string& name, Id id) {
+  const auto submission = undecided(name);
+  if (!submission) return nullptr;
+  Entry& entry = entries_.at(name);
+  entry.id = id;
+  entry.signature = submission->signature;
   names_of_ids_[id] = name;
   submission->id = id;
   return submission;
@@ -65,11 +71,8 @@ std::shared_ptr<Submission> NameTable::retire(Id id) {
 }
 
 std::shared_ptr<Submission> NameTable::take_undecided(const std::string& name) {
-  const auto entry = entries_.find(name);
-  if (entry == entries_.end() || !entry->second.submission) return nullptr;
-  const auto& submission = entry->second.submission;
-  if (submission->decided || submission->finished()) return nullptr;
-  if (submission->id) set_waiting(*submission->id, nullptr);
+  const auto submission = undecided(name);
+  if (submission && submission->id) set_waiting(*submission->id, nullptr);
   return submission;
 }
 

@@ -35,6 +35,8 @@ class NameTable {
   /// The submission that waits for `id` on this rank, or null.
   std::shared_ptr<Submission> waiting_for(Id id) const;
   void set_waiting(Id id, std::shared_ptr<Submission> submission);
+  /// The submission of this name that waits for other ranks, or null.
+  std::shared_ptr<Submission> undecided(const std::string& name) const;
 
   /// Decisions. assign returns the name's submission, null where this rank has none undecided.
   std::shared_ptr<Submission> assign(const std::string& name, Id id);

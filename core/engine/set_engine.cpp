@@ -11,17 +11,17 @@
 
 namespace hora {
 
-SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet set)
+SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
     : parts_(parts),
       shared_(shared),
-      set_(set),
-      trace_(shared_.trace.of_set(set)),
+      id_(id),
+      trace_(shared_.parts.trace.of_set(id)),
       board_(*parts_.board),
       single_node_(parts_.topology.nodes() == 1),
       table_(board_.id_capacity()) {
   if (board_.local_rank() == 0) {
-    desk_.emplace(parts_.topology, parts_.topology.node_of(shared_.rank), board_.id_capacity(),
-                  board_, parts_.tree);
+    desk_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
+                  board_.id_capacity(), board_, parts_.tree, id_);
   }
 }
 
@@ -52,7 +52,7 @@ void SetEngine::stage(Submission& submission, const Request& request, Caller cal
 }
 
 bool SetEngine::on_device(const Signature& signature) const {
-  return runs_on_device(signature, set_, parts_.topology.nodes());
+  return runs_on_device(signature, id_, parts_.topology.nodes());
 }
 
 void SetEngine::stage_exchange(Submission& submission, const Request& request) {
@@ -73,7 +73,7 @@ void SetEngine::stage_exchange(Submission& submission, const Request& request) {
 
 void SetEngine::stage_device_data(Submission& submission, std::byte* data) {
   submission.block = data;
-  submission.work = shared_.device->begin(submission.stream);
+  submission.work = shared_.parts.device->begin(submission.stream);
 }
 
 void SetEngine::stage_through_host(Submission& submission, std::byte* data) {
@@ -83,7 +83,7 @@ void SetEngine::stage_through_host(Submission& submission, std::byte* data) {
   submission.location = block.location;
   submission.user_data = data;
   submission.through_host = true;
-  shared_.device_heap->to_host(block.data, data, submission.bytes, submission.stream);
+  shared_.parts.device_heap->to_host(block.data, data, submission.bytes, submission.stream);
 }
 
 void SetEngine::stage_host_data(Submission& submission, std::byte* data, Caller caller) {
@@ -117,9 +117,9 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
     if (!table_.enter(submission)) {
       throw Error(ErrorCode::duplicate_name,
                   "tensor \"" + submission->name + "\" is in flight already on rank " +
-                      std::to_string(shared_.rank) +
+                      std::to_string(shared_.parts.rank) +
                       ": wait for its handle first, or give this one a name of its own",
-                  shared_.rank, submission->name);
+                  shared_.parts.rank, submission->name);
     }
   }
   try {
@@ -127,7 +127,7 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
     const std::lock_guard table(table_lock_);
     if (closed_) throw detached(*closed_);
     submission->submitted = now();
-    submission->overdue_at = submission->submitted + shared_.settings.stall_warning;
+    submission->overdue_at = submission->submitted + shared_.parts.settings.stall_warning;
     undecided_.fetch_add(1);
     announce(submission);
   } catch (...) {
@@ -187,16 +187,22 @@ void SetEngine::tell_departed() {
 }
 
 void SetEngine::complain_about_overdue() {
-  if (!waits_for_peers() || shared_.settings.stall_warning.count() == 0) return;
+  if (!waits_for_peers() || shared_.parts.settings.stall_warning.count() == 0) return;
   const std::lock_guard table(table_lock_);
   const Now time = now();
   for (const auto& submission : table_.unfinished()) {
     if (submission->decided || !submission->announced() || submission->overdue_at > time) continue;
-    submission->overdue_at = time + shared_.settings.stall_warning;
+    submission->overdue_at = time + shared_.parts.settings.stall_warning;
     trace_.marked(submission->name, "overdue");
     send_mail(
         {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
   }
+}
+
+bool SetEngine::waits_for_peers(const std::string& name) const {
+  const std::lock_guard table(table_lock_);
+  const auto submission = table_.undecided(name);
+  return submission && submission->announced();
 }
 
 void SetEngine::collect(Submission& submission) {
@@ -215,7 +221,7 @@ void SetEngine::hand_over(Submission& submission) const {
   if (submission.work) submission.work->wait_done(submission.stream);
   if (!submission.user_data || submission.result) return;
   if (submission.through_host) {
-    shared_.device_heap->to_device(submission.user_data, submission.block, submission.bytes,
+    shared_.parts.device_heap->to_device(submission.user_data, submission.block, submission.bytes,
                                    submission.stream);
   } else {
     copy_around(submission.direct, submission.user_data, submission.block, submission.bytes);

@@ -22,15 +22,13 @@ namespace hora {
 
 /// What the sets of one rank have in common.
 struct EngineShared {
-  int rank = 0;  ///< world rank
-  Settings settings;
-  DevicePort* device = nullptr;
-  DeviceHeap* device_heap = nullptr;
-  Tracer trace = {};
+  const EngineParts& parts;
   std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is given back
-  /// A change of the process sets has been agreed on, and my node's ranks have all read it. Called
-  /// with the drive lock held.
+  // Called with the drive lock held.
+  /// A change of the process sets has been agreed on, and my node's ranks have all read it.
   std::function<void(std::shared_ptr<Submission>)> sets_change;
+  /// The sets on which this rank waits for others under this name.
+  std::function<std::vector<ProcessSet>(const std::string& name)> waits_on;
 };
 
 /// Thread rule, beside each part. The *table* lock guards names and submissions and is held
@@ -39,10 +37,11 @@ class SetEngine {
  public:
   enum class Caller { goes_on, waits };
 
-  SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet set = 0);
+  SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id = 0);
   SetEngine(const SetEngine&) = delete;
   SetEngine& operator=(const SetEngine&) = delete;
 
+  ProcessSet id() const { return id_; }
   const Topology& topology() const { return parts_.topology; }
   NodeMemory& memory() const { return *parts_.memory; }
   NodeBoard& board() const { return board_; }
@@ -72,6 +71,8 @@ class SetEngine {
   /// Waits for peers though nothing is submitted.
   void expect_peers() { undecided_.fetch_add(1); }
   bool waits_for_peers() const { return undecided_.load() > 0; }
+  /// My submission of this name waits for others.
+  bool waits_for_peers(const std::string& name) const;
   void complain_about_overdue();
 
   // Holding the drive lock.
@@ -125,6 +126,7 @@ class SetEngine {
   void bind_exchange(BoundUnit& bound, const Submission& mine,
                      const std::vector<Location>& locations);
   bool fulfil();
+  void answer(const std::string& asked);
 
   // having joined (set_engine_join.cpp)
   bool stand_in();
@@ -137,7 +139,7 @@ class SetEngine {
 
   SetParts parts_;
   EngineShared& shared_;
-  const ProcessSet set_;
+  const ProcessSet id_;
   const Tracer trace_;
   NodeBoard& board_;
   const bool single_node_;

@@ -57,9 +57,9 @@ void SetEngine::execute_decision(const Decision& decision) {
   const auto take = [&](std::shared_ptr<Submission> submission, const std::string& what) {
     if (!submission) {
       throw Error(ErrorCode::transport,
-                  "negotiation: rank " + std::to_string(shared_.rank) + " is told to run " + what +
-                      ", which it has not submitted",
-                  shared_.rank);
+                  "negotiation: rank " + std::to_string(shared_.parts.rank) + " is told to run " +
+                      what + ", which it has not submitted",
+                  shared_.parts.rank);
     }
     submission->decided = true;
     submission->decided_at = now();
@@ -117,16 +117,32 @@ void SetEngine::execute_decision(const Decision& decision) {
                              " has called shutdown(): no collective can complete any more",
                          decision.departed.front()));
   }
+  for (const std::string& name : decision.asked) answer(name);
   if (decision.finished) all_departed_.store(true);
+}
+
+/// Others here wait for a name: if I wait under it elsewhere, one of us may have named a wrong set.
+/// A hint, which is left out where the mailbox is full.
+void SetEngine::answer(const std::string& asked) {
+  if (waits_for_peers(asked)) return;
+  for (const ProcessSet set : shared_.waits_on(asked)) {
+    const std::lock_guard table(table_lock_);
+    const Mail mail{.kind = MailKind::elsewhere,
+                    .name = asked,
+                    .signature = {},
+                    .location = {},
+                    .process_set = set};
+    if (outbox_.empty() && board_.push_mail(encode(mail))) board_.signal(0);
+  }
 }
 
 void SetEngine::run(const Batch& batch) {
   std::vector<const Signature*> signatures;
   signatures.reserve(batch.submissions.size());
   for (const auto& submission : batch.submissions) signatures.push_back(&submission->signature);
-  const PlanLimits limits{.fusion_bytes = shared_.settings.fusion_threshold,
+  const PlanLimits limits{.fusion_bytes = shared_.parts.settings.fusion_threshold,
                           .alone_bytes = single_node_ ? kAloneBytes : 0,
-                          .chunk_bytes = single_node_ ? 0 : shared_.settings.chunk_size};
+                          .chunk_bytes = single_node_ ? 0 : shared_.parts.settings.chunk_size};
   for (Unit& unit : plan(signatures, limits)) {
     // One kind, type and operation: if one of its tensors goes by way of host memory, all do.
     if (!on_device(*signatures[unit.tensors.front().index])) unit.device = DeviceKind::cpu;

@@ -18,9 +18,10 @@ std::shared_ptr<Submission> SetEngine::join() {
   const std::lock_guard table(table_lock_);
   if (closed_) throw detached(*closed_);
   if (!table_.enter(submission)) {
-    throw Error(ErrorCode::duplicate_name,
-                "rank " + std::to_string(shared_.rank) + " has joined this process set already",
-                shared_.rank);
+    throw Error(
+        ErrorCode::duplicate_name,
+        "rank " + std::to_string(shared_.parts.rank) + " has joined this process set already",
+        shared_.parts.rank);
   }
   submission->submitted = now();
   submission->overdue_at = Now::max();  // others may have data for hours

@@ -29,7 +29,7 @@ auto encode_signature(Builder& builder, const Signature& s) {
 flatbuffers::Offset<void> encode_body(Builder& builder, const Mail& mail) {
   return wire::CreateMailDirect(builder, static_cast<std::uint8_t>(mail.kind), mail.name.c_str(),
                                 encode_signature(builder, mail.signature), mail.location.window,
-                                mail.location.offset)
+                                mail.location.offset, mail.process_set)
       .Union();
 }
 
@@ -49,8 +49,13 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
   for (const Presence& p : up.presence) {
     presence.push_back(wire::CreatePresenceDirect(builder, p.name.c_str(), &p.ready, &p.missing));
   }
+  std::vector<flatbuffers::Offset<wire::Elsewhere>> elsewhere;
+  for (const Elsewhere& e : up.elsewhere) {
+    elsewhere.push_back(
+        wire::CreateElsewhereDirect(builder, e.name.c_str(), e.rank, e.process_set));
+  }
   return wire::CreateUpDirect(builder, up.process_set, &up.ready, &reports, &presence, &up.departed,
-                              &up.joined)
+                              &up.joined, &elsewhere)
       .Union();
 }
 
@@ -73,10 +78,12 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Decision& decision
     failed.push_back(
         wire::CreateFailedDirect(builder, f.name.c_str(), f.text.c_str(), f.id, f.has_id));
   }
+  std::vector<flatbuffers::Offset<flatbuffers::String>> asked;
+  for (const std::string& name : decision.asked) asked.push_back(builder.CreateString(name));
   return wire::CreateDecisionDirect(builder, decision.process_set, decision.number,
                                     &decision.retired, &assigned, &failed, &decision.run,
                                     &decision.departed, decision.finished, decision.all_joined,
-                                    decision.last_joined)
+                                    decision.last_joined, &asked)
       .Union();
 }
 
@@ -113,10 +120,11 @@ class Decoder {
   }
 
   Mail mail(const wire::Mail& m) {
-    return {.kind = enumerator<MailKind>(m.kind(), MailKind::joined, "mail kind"),
+    return {.kind = enumerator<MailKind>(m.kind(), MailKind::elsewhere, "mail kind"),
             .name = to_text(m.name()),
             .signature = signature(m.signature()),
-            .location = {.window = m.window(), .reserved = 0, .offset = m.offset()}};
+            .location = {.window = m.window(), .reserved = 0, .offset = m.offset()},
+            .process_set = m.process_set()};
   }
 
   Up up(const wire::Up& u) {
@@ -138,6 +146,9 @@ class Decoder {
     for (const wire::Presence* p : items(u.presence())) {
       result.presence.push_back(
           {to_text(p->name()), to_vector(p->ready()), to_vector(p->missing())});
+    }
+    for (const wire::Elsewhere* e : items(u.elsewhere())) {
+      result.elsewhere.push_back({to_text(e->name()), e->rank(), e->process_set()});
     }
     return result;
   }
@@ -166,6 +177,9 @@ class Decoder {
     }
     for (const wire::Failed* f : items(d.failed())) {
       result.failed.push_back({to_text(f->name()), to_text(f->text()), f->has_id(), f->id()});
+    }
+    for (const flatbuffers::String* name : items(d.asked())) {
+      result.asked.push_back(to_text(name));
     }
     return result;
   }

@@ -37,10 +37,11 @@ struct Report {
 
 /// The numbers are part of the wire format: append, never reorder.
 enum class MailKind : std::uint8_t {
-  report = 0,    ///< this name needs negotiating
-  overdue = 1,   ///< I have waited too long for this name
-  departed = 2,  ///< I have called shutdown
-  joined = 3,    ///< I have called join, and have nothing in flight
+  report = 0,     ///< this name needs negotiating
+  overdue = 1,    ///< I have waited too long for this name
+  departed = 2,   ///< I have called shutdown
+  joined = 3,     ///< I have called join, and have nothing in flight
+  elsewhere = 4,  ///< not here, but on another process set I wait for others under this name
 };
 
 /// A rank to its node's leader.
@@ -49,6 +50,7 @@ struct Mail {
   std::string name;
   Signature signature;
   Location location;
+  ProcessSet process_set = 0;  ///< of `elsewhere`: the other one
   bool operator==(const Mail&) const = default;
 };
 
@@ -60,6 +62,14 @@ struct Presence {
   bool operator==(const Presence&) const = default;
 };
 
+/// A rank that lacks a tensor waits under the same name on another process set.
+struct Elsewhere {
+  std::string name;
+  int rank = 0;
+  ProcessSet process_set = 0;
+  bool operator==(const Elsewhere&) const = default;
+};
+
 /// A leader to its parent in the tree of leaders.
 struct Up {
   ProcessSet process_set = 0;
@@ -68,11 +78,12 @@ struct Up {
   std::vector<Presence> presence = {};
   std::vector<int> departed = {};
   std::vector<int> joined = {};  ///< read first: reports may count them as present
+  std::vector<Elsewhere> elsewhere = {};
   bool operator==(const Up&) const = default;
 
   bool empty() const {
     return ready.empty() && reports.empty() && presence.empty() && departed.empty() &&
-           joined.empty();
+           joined.empty() && elsewhere.empty();
   }
 };
 
@@ -109,16 +120,18 @@ struct Decision {
   bool finished = false;           ///< every rank has
   bool all_joined = false;         ///< every rank has called join
   int last_joined = 0;             ///< the last one of them, then
+  /// Overdue names: a rank that waits under one of them on another process set says so.
+  std::vector<std::string> asked = {};
   bool operator==(const Decision&) const = default;
 
   bool empty() const {
     return retired.empty() && failed.empty() && assigned.empty() && run.empty() &&
-           departed.empty() && !finished && !all_joined;
+           departed.empty() && !finished && !all_joined && asked.empty();
   }
   /// True when the ids to run say it all.
   bool only_runs() const {
     return retired.empty() && failed.empty() && assigned.empty() && departed.empty() && !finished &&
-           !all_joined;
+           !all_joined && asked.empty();
   }
 };
 

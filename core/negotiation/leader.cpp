@@ -5,13 +5,14 @@
 
 namespace hora {
 
-Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use)
+Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set)
     : topology_(topology),
       node_(node),
       parent_(tree_parent(node)),
       children_(tree_children(node, topology.nodes())),
       id_capacity_(id_capacity),
-      use_(std::move(use)) {}
+      use_(std::move(use)),
+      set_(set) {}
 
 std::uint64_t Leader::local_mask() const {
   return (std::uint64_t{1} << topology_.ranks_of_node[static_cast<std::size_t>(node_)].size()) - 1;
@@ -55,6 +56,9 @@ void Leader::on_mail(int local_rank, const Mail& mail, Now now) {
     case MailKind::overdue:
       note_overdue(mail.name, now);
       break;
+    case MailKind::elsewhere:
+      note_elsewhere({mail.name, rank, mail.process_set});
+      break;
     case MailKind::report: {
       Pending& entry = pending(mail.name);
       entry.local[static_cast<std::size_t>(local_rank)] = mail.signature;
@@ -92,6 +96,7 @@ void Leader::on_up(int child, const Up& up, Now now) {
     overdue.ready.insert(presence.ready.begin(), presence.ready.end());
     overdue.missing.insert(presence.missing.begin(), presence.missing.end());
   }
+  for (const Elsewhere& elsewhere : up.elsewhere) note_elsewhere(elsewhere);
   auto& departed = is_root() ? next_.departed : output_.up.departed;
   departed.insert(departed.end(), up.departed.begin(), up.departed.end());
 }
@@ -180,6 +185,7 @@ LeaderOutput Leader::take(Now now) {
     tell_disagreed();
     assign_waiting();
     conclude_join();
+    ask_waiting();
     departed_.insert(next_.departed.begin(), next_.departed.end());
     next_.finished =
         !next_.departed.empty() && departed_.size() == static_cast<std::size_t>(topology_.size());

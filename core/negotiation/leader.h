@@ -54,7 +54,8 @@ struct LeaderOutput {
 /// set and no report pending there: such a node is present for every id and name without a word.
 class Leader {
  public:
-  Leader(const Topology& topology, int node, int id_capacity, IdUse use);
+  /// `set`: whose negotiation this is.
+  Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set = 0);
 
   void on_mail(int local_rank, const Mail& mail, Now now);
   /// Every local rank is ready for `id` (only in jobs of several nodes).
@@ -89,6 +90,7 @@ class Leader {
   struct Overdue {
     std::set<int> ready;
     std::set<int> missing;
+    std::map<ProcessSet, std::set<int>> elsewhere;  ///< who waits there under this name
     Now report_at{};
   };
 
@@ -115,6 +117,8 @@ class Leader {
   void nobody_is_ready(Id id);
   void apply(Decision& decision);
   void note_overdue(const std::string& name, Now now);
+  void note_elsewhere(const Elsewhere& elsewhere);
+  void ask_waiting();
   Presence presence_of(const std::string& name) const;
   std::string warning_of(const std::string& name, const Overdue& overdue) const;
 
@@ -124,11 +128,13 @@ class Leader {
   std::vector<int> children_;
   int id_capacity_;
   IdUse use_;
+  ProcessSet set_;
 
   std::unordered_map<std::string, Id> names_;
   std::unordered_map<Id, Assignment> assignments_;
   std::map<std::string, Pending> pending_;
   std::map<std::string, Overdue> overdue_;
+  std::deque<std::string> to_ask_;  ///< the root's: overdue names
   int next_slot_ = 0;
   std::vector<std::string> waiting_for_id_;  ///< agreed names, in order of agreement
   std::deque<Failed> disagreed_;             ///< to be told

@@ -1,5 +1,6 @@
 /// Leader's knowledge about tensors that wait too long.
 #include <algorithm>
+#include <iterator>
 
 #include "core/negotiation/leader.h"
 #include "core/negotiation/mismatch.h"
@@ -7,8 +8,8 @@
 namespace hora {
 namespace {
 
-/// Ranks of different nodes complain within a tick of one another; with the time that their reports
-/// travel, the root hears them all before it prints.
+/// Ranks complain within a tick of one another; with the time that their reports travel, the root
+/// hears them all before it prints, and what they answer to its question.
 constexpr Now kGatherTime = kOverdueTick + std::chrono::milliseconds(250);
 
 }  // namespace
@@ -46,10 +47,27 @@ Presence Leader::presence_of(const std::string& name) const {
 
 void Leader::note_overdue(const std::string& name, Now now) {
   const auto [entry, fresh] = overdue_.try_emplace(name);
-  if (fresh) entry->second.report_at = children_.empty() || !is_root() ? now : now + kGatherTime;
+  if (!fresh) return;
+  entry->second.report_at = is_root() ? now + kGatherTime : now;
+  if (is_root()) to_ask_.push_back(name);
 }
 
-std::string Leader::warning_of(const std::string& name, const Overdue&) const {
+void Leader::ask_waiting() {
+  for (std::size_t bytes = 0; !to_ask_.empty() && bytes < kDecisionBytes / 2; to_ask_.pop_front()) {
+    bytes += to_ask_.front().size();
+    next_.asked.push_back(std::move(to_ask_.front()));
+  }
+}
+
+void Leader::note_elsewhere(const Elsewhere& elsewhere) {
+  if (!is_root()) {
+    output_.up.elsewhere.push_back(elsewhere);
+  } else if (const auto heard = overdue_.find(elsewhere.name); heard != overdue_.end()) {
+    heard->second.elsewhere[elsewhere.process_set].insert(elsewhere.rank);
+  }
+}
+
+std::string Leader::warning_of(const std::string& name, const Overdue& overdue) const {
   const Presence presence = presence_of(name);
   std::vector<int> silent;
   for (const auto& ranks : topology_.ranks_of_node) {
@@ -60,12 +78,21 @@ std::string Leader::warning_of(const std::string& name, const Overdue&) const {
     }
   }
   std::sort(silent.begin(), silent.end());
-  std::string text = "tensor \"" + name + "\" is waited for by ranks " +
-                     ranks_text(presence.ready) + " and has not been submitted";
+  std::string text = "tensor \"" + name + "\"";
+  if (set_ != 0) text += " of process set " + std::to_string(set_);
+  text += " is waited for by ranks " + ranks_text(presence.ready) + " and has not been submitted";
   if (!presence.missing.empty()) text += " by ranks " + ranks_text(presence.missing);
   if (!silent.empty()) {
     text += std::string(presence.missing.empty() ? "" : ",") + " by ranks " + ranks_text(silent) +
             " (nothing heard from their nodes about it)";
+  }
+  for (const auto& [set, ranks] : overdue.elsewhere) {
+    std::vector<int> waiting;
+    std::set_difference(ranks.begin(), ranks.end(), presence.ready.begin(), presence.ready.end(),
+                        std::back_inserter(waiting));
+    if (waiting.empty()) continue;
+    text += "; ranks " + ranks_text(waiting) + " wait under this name on process set " +
+            std::to_string(set) + ": is it meant to be one tensor, on one set?";
   }
   return text + ". Do all ranks call the same collectives? Is one of them slow, stopped or gone?";
 }

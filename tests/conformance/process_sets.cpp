@@ -39,10 +39,32 @@ TEST_F(ProcessSets, KnowTheirRanks) {
             me == ascending.end() ? -1 : static_cast<int>(me - ascending.begin()));
   EXPECT_EQ(size_of(context(), 0), size());
   EXPECT_EQ(rank_in(context(), 0), rank());
-  for (const auto& call : std::vector<std::function<void()>>{
-           [&] { (void)ranks_of(context(), 9); }, [&] { (void)size_of(context(), 9); },
-           [&] { (void)rank_in(context(), 9); }}) {
-    expect_error(ErrorCode::invalid_argument, call);
+  remove_process_set(world(), set);
+  for (const ProcessSet gone : {set, ProcessSet{9}}) {
+    expect_error(ErrorCode::invalid_argument, [&] { (void)ranks_of(context(), gone); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)size_of(context(), gone); });
+    expect_error(ErrorCode::invalid_argument, [&] { (void)rank_in(context(), gone); });
+  }
+}
+
+/// Rank 0 waits on one set for the others, they on another for it, until each submits there, too.
+TEST_F(ProcessSets, OneNameMayWaitCrosswiseOnTwo) {
+  const ProcessSet all = add_process_set(world(), ranks_of(context(), 0));
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::int32_t> of_world(10, rank()), of_set(10, rank());
+    const auto start = [&](bool in_world) {
+      return allreduce_async(world(), view((in_world ? of_world : of_set).data(), 10),
+                             {.name = "x",
+                              .op = in_world ? ReduceOp::sum : ReduceOp::max,
+                              .process_set = in_world ? 0 : all});
+    };
+    Handle first = start(rank() == 0);
+    barrier(world());  // each rank has submitted the one, and none the other
+    Handle second = start(rank() != 0);
+    first.wait();
+    second.wait();
+    EXPECT_EQ(of_world, std::vector<std::int32_t>(10, size() * (size() - 1) / 2));
+    EXPECT_EQ(of_set, std::vector<std::int32_t>(10, size() - 1));
   }
 }
 

@@ -36,7 +36,9 @@
 namespace hora {
 
 /// Ranks that take part: 0 is the world, others come from add_process_set() (process_set.h). Names
-/// of different sets have nothing to do with one another.
+/// of different sets have nothing to do with one another. So ranks that give one tensor to
+/// different sets by mistake are not in error, as each may yet submit to the other's set: they
+/// wait, and the warning of HORA_STALL_WARNING says who waits under this name on which set.
 using ProcessSet = std::uint32_t;
 
 /// An empty name means: the lowest-numbered unnamed slot of this kind of operation that is not in

@@ -75,6 +75,7 @@ class Drawer {
       operation.blocking = one_in(4);
       if (operation.blocking && one_in(3)) operation.name.clear();
       operation.values = random_();
+      if (one_in(6)) draw_dispute(operation);
       program_.operations.push_back(std::move(operation));
     }
   }
@@ -134,6 +135,17 @@ class Drawer {
     operation.postscale = one_of(kScales);
   }
 
+  void draw_dispute(Operation& operation) {
+    const auto& members = program_.sets[operation.set];
+    if (members.size() == 1 || operation.kind == Kind::barrier) return;
+    operation.odd_rank = one_of(members);
+    constexpr Oddness kOddnesses[] = {Oddness::type, Oddness::shape, Oddness::reduction};
+    operation.oddness = one_of(kOddnesses);
+    if (!is_reduction(operation.kind) && operation.oddness == Oddness::reduction) {
+      operation.oddness = Oddness::shape;
+    }
+  }
+
   std::mt19937_64 random_;
   Program program_;
   std::map<std::pair<std::size_t, std::string>, Operation> usual_;
@@ -153,6 +165,27 @@ Shape Operation::shape(std::size_t place) const {
   const auto& own = rows[place];
   result.insert(result.begin(), std::accumulate(own.begin(), own.end(), std::int64_t{0}));
   return result;
+}
+
+Operation Operation::submitted_by(int rank) const {
+  Operation mine = *this;
+  if (rank != odd_rank) return mine;
+  switch (oddness) {
+    case Oddness::type:
+      mine.type = type == DataType::float64 ? DataType::float32 : DataType::float64;
+      break;
+    case Oddness::shape:  // one more dimension, of extent 1
+      if (is_scalar) {
+        mine.is_scalar = false;
+      } else {
+        mine.row.push_back(1);
+      }
+      break;
+    case Oddness::reduction:
+      mine.op = op == ReduceOp::max ? ReduceOp::min : ReduceOp::max;
+      break;
+  }
+  return mine;
 }
 
 int place_in(const std::vector<int>& set, int rank) {

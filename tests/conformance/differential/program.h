@@ -19,6 +19,9 @@ constexpr bool is_reduction(Kind kind) {
   return kind == Kind::allreduce || kind == Kind::reduce_scatter;
 }
 
+/// In what one rank differs from the others.
+enum class Oddness { type, shape, reduction };
+
 struct Operation {
   Kind kind = Kind::allreduce;
   std::string name;     ///< empty: unnamed, then blocking
@@ -37,9 +40,14 @@ struct Operation {
   bool blocking = false;
   int phase = 0;
   std::uint64_t values = 0;  ///< seed of the elements
+  int odd_rank = -1;         ///< the world rank that disagrees: an error on every member; -1: none
+  Oddness oddness = Oddness::type;
 
   /// Of the tensor that the rank at this place brings.
   Shape shape(std::size_t place) const;
+  bool is_disputed() const { return odd_rank >= 0; }
+  /// What this rank submits.
+  Operation submitted_by(int rank) const;
 };
 
 struct Program {

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "tests/conformance/elements.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {
@@ -88,11 +89,30 @@ TEST_P(Programs, NobodyWaitsInACircle) {
   });
 }
 
+TEST_P(Programs, AnOddRankIsAMemberAndDiffers) {
+  for_many([&](const Program& program) {
+    for (const Operation& operation : program.operations) {
+      if (!operation.is_disputed()) continue;
+      const auto& set = program.sets[operation.set];
+      ASSERT_GT(set.size(), 1U) << "nobody to disagree with";
+      for (std::size_t place = 0; place < set.size(); ++place) {
+        const Operation mine = operation.submitted_by(set[place]);
+        const bool same = mine.type == operation.type && mine.op == operation.op &&
+                          mine.shape(place).size() == operation.shape(place).size();
+        EXPECT_EQ(same, set[place] != operation.odd_rank);
+        EXPECT_EQ(count_of(mine.shape(place)), count_of(operation.shape(place)));
+      }
+      EXPECT_GE(place_in(set, operation.odd_rank), 0);
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, Programs, testing::Values(1, 2, 3, 4));
 
 TEST(ManyPrograms, HoldWhatTheyAreMeantTo) {
   std::set<Kind> kinds;
   std::set<DataType> types;
+  std::set<Oddness> oddnesses;
   bool overlapping = false, unnamed = false, crossed = false;
   auto seeds = generator();
   for (int i = 0; i < 200; ++i) {
@@ -101,12 +121,14 @@ TEST(ManyPrograms, HoldWhatTheyAreMeantTo) {
       kinds.insert(operation.kind);
       types.insert(operation.type);
       unnamed |= operation.name.empty();
+      if (operation.is_disputed()) oddnesses.insert(operation.oddness);
     }
     overlapping |= program.sets.size() > 2 && program.sets[1] != program.sets[2];
     crossed |= schedule(program, 0) != schedule(program, 1);
   }
   EXPECT_EQ(kinds.size(), std::size(kKinds));
   EXPECT_EQ(types.size(), 10U);
+  EXPECT_EQ(oddnesses.size(), 3U);
   EXPECT_TRUE(overlapping && unnamed && crossed);
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -71,9 +72,13 @@ class Runner {
 
   std::string run() {
     for (const Step& step : schedule(program_, world_.rank())) {
-      if (step.action != Step::Action::wait) start(step.operation);
-      if (step.action != Step::Action::start) finish(step.operation);
+      if (program_.operations[step.operation].is_disputed()) {
+        expect_mismatch(step);
+      } else {
+        take(step);
+      }
     }
+    compare_texts();
     if (program_.removes_sets) {
       for (std::size_t i = 1; i < sets_.size(); ++i) remove_process_set(world_, sets_[i]);
     }
@@ -88,8 +93,38 @@ class Runner {
     std::optional<Result> result;               ///< of one that blocked
   };
 
+  void take(const Step& step) {
+    if (step.action != Step::Action::wait) start(step.operation);
+    if (step.action != Step::Action::start) finish(step.operation);
+  }
+
+  void expect_mismatch(const Step& step) {
+    try {
+      take(step);
+      if (step.action != Step::Action::start) note(step.operation, "is no error");
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::mismatch) throw;
+      texts_[step.operation] = error.what();
+      open_.erase(step.operation);
+    }
+  }
+
+  /// Every member of the set was told the same of each mismatch.
+  void compare_texts() {
+    for (std::size_t i = 0; i < program_.operations.size(); ++i) {
+      const Operation& o = program_.operations[i];
+      if (!o.is_disputed() || place_in(program_.sets[o.set], world_.rank()) < 0) continue;
+      const std::string& mine = texts_[i];
+      for (const std::string& theirs :
+           allgather_object(world_, std::string_view(mine), {"texts", sets_[o.set]})) {
+        if (theirs != mine) note(i, "is another error elsewhere: " + theirs + ", here: " + mine);
+      }
+      if (mine.find(o.name) == std::string::npos) note(i, "is not named in: " + mine);
+    }
+  }
+
   void start(std::size_t index) {
-    const Operation& o = program_.operations[index];
+    const Operation o = program_.operations[index].submitted_by(world_.rank());
     Open& open = open_[index];
     open.tensor =
         std::make_unique<Tensor>(world_, input_of(program_, o, world_.rank()), o.type,
@@ -177,6 +212,7 @@ class Runner {
   Context world_ = init();
   std::vector<ProcessSet> sets_ = {0};  ///< by index in Program::sets
   std::map<std::size_t, Open> open_;
+  std::map<std::size_t, std::string> texts_;  ///< of mismatches, by operation
   std::string wrong_;
 };
 

@@ -151,6 +151,7 @@ TEST_P(ProcessSetsOnLayouts, RemovedSetsTakeNothingAndLeaveTheOthersAlone) {
       engine.remove_set(first);
       text_of([&] { expect_sum(engine, first, rank, "x", 10); }, ErrorCode::invalid_argument);
       text_of([&] { engine.remove_set(first); }, ErrorCode::invalid_argument);
+      text_of([&] { engine.ranks_of(first); }, ErrorCode::invalid_argument);
       expect_sum(engine, second, rank, "x", 10);
     }
     text_of([&] { engine.remove_set(0); }, ErrorCode::invalid_argument);

@@ -26,10 +26,11 @@ class RandomMessages {
   }
 
   Mail mail() {
-    return {.kind = static_cast<MailKind>(below(3)),
+    return {.kind = static_cast<MailKind>(below(5)),
             .name = text(),
             .signature = signature(),
-            .location = location()};
+            .location = location(),
+            .process_set = number<ProcessSet>()};
   }
 
   Up up() {
@@ -46,6 +47,9 @@ class RandomMessages {
     }
     for (int i = below(3); i > 0; --i) {
       result.presence.push_back({text(), numbers<int>(), numbers<int>()});
+    }
+    for (int i = below(3); i > 0; --i) {
+      result.elsewhere.push_back({text(), number<int>(), number<ProcessSet>()});
     }
     return result;
   }
@@ -69,6 +73,7 @@ class RandomMessages {
       for (int r = below(5); r > 0; --r) assigned.locations.push_back(location());
       result.assigned.push_back(std::move(assigned));
     }
+    for (int i = below(3); i > 0; --i) result.asked.push_back(text());
     return result;
   }
 

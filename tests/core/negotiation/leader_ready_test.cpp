@@ -1,53 +1,18 @@
 // What a single leader makes of single events.
 #include <gtest/gtest.h>
 
-#include "core/negotiation/leader.h"
 #include "core/negotiation/mismatch.h"
+#include "tests/core/negotiation/seat.h"
 
 namespace hora {
 namespace {
 
 using namespace std::chrono_literals;
-
-Signature shaped(std::int64_t extent) {
-  Signature signature;
-  signature.shape = {extent};
-  return signature;
-}
-
-Mail report(const std::string& name, std::int64_t extent) {
-  return {.kind = MailKind::report, .name = name, .signature = shaped(extent), .location = {}};
-}
-
-Mail overdue(const std::string& name) {
-  return {.kind = MailKind::overdue, .name = name, .signature = {}, .location = {}};
-}
-
-Up ready(Id id) {
-  return {.ready = {id}};
-}
-
-/// One leader beside a board of one id's ready mask.
-struct Seat {
-  Seat(const Topology& topology, int node)
-      : leader(topology, node, 16,
-               {.retire = [](Id, bool) { return true; },
-                .last_run = [](Id) { return std::uint64_t{0}; },
-                .ready_mask = [this](Id) { return mask; }}) {}
-
-  /// Reports `name` by every local rank and child, and gives the id that the root assigns.
-  Id assign(const std::string& name, int local_size, const std::vector<int>& children) {
-    for (int r = 0; r < local_size; ++r) leader.on_mail(r, report(name, 8), 0s);
-    for (const int child : children)
-      leader.on_up(child, {.reports = {{name, {{shaped(8), {}}}}}}, 0s);
-    return leader.take(0s).decisions.at(0).assigned.at(0).id;
-  }
-
-  std::uint64_t mask = 0;
-  Leader leader;
-};
-
-const Topology two_nodes_of_two{{{0, 1}, {2, 3}}};
+using test::ready;
+using test::report;
+using test::Seat;
+using test::shaped;
+using test::two_nodes_of_two;
 
 // Between the last arriver's bit and its announcement the mask is full: to decide then would leave
 // the announcement behind, as if the ranks were ready for the next time.
@@ -161,73 +126,6 @@ TEST(LeaderReadiness, LongDecisionsAreCut) {
     }
     EXPECT_EQ(told, kNames);
   }
-}
-
-// Five nodes: 0 has the children 1, 2, 4; 3 is below 2.
-const Topology five_nodes{{{0}, {1}, {2, 3}, {4, 5}, {6}}};
-
-TEST(Overdue, NamesTheRanksThatLackANewTensor) {
-  Seat root(five_nodes, 0);
-  root.leader.on_mail(0, report("late", 8), 0s);
-  root.leader.on_mail(0, overdue("late"), 1s);
-  EXPECT_TRUE(root.leader.take(1s).warnings.empty()) << "others may be about to say what they know";
-  const auto when = root.leader.deadline();
-  ASSERT_TRUE(when.has_value());
-  root.leader.on_up(2, {.presence = {{"late", {3, 4}, {2, 5}}}}, 1s);
-  const auto warnings = root.leader.take(*when).warnings;
-  ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(
-      warnings[0].find("\"late\" is waited for by ranks 0, 3, 4 and has not been submitted by "
-                       "ranks 2, 5, by ranks 1, 6 (nothing heard"),
-      std::string::npos)
-      << warnings[0];
-  EXPECT_EQ(root.leader.deadline(), std::nullopt);
-}
-
-TEST(Overdue, ALeaderTellsItsParentWhatItKnowsOfItsSubtree) {
-  Seat leader(five_nodes, 2);
-  leader.leader.on_mail(1, report("late", 8), 0s);
-  leader.leader.on_up(3, {.reports = {{"late", {{shaped(8), {}}}}}}, 0s);
-  leader.leader.on_mail(1, overdue("late"), 1s);
-  const auto presence = leader.leader.take(1s).up.presence;
-  ASSERT_EQ(presence.size(), 1u);
-  EXPECT_EQ(presence[0], (Presence{"late", {3, 4, 5}, {2}}));
-}
-
-TEST(Overdue, PresencePassesThroughALeaderWhoseRanksAreNotReady) {
-  Seat leader(five_nodes, 2);
-  leader.leader.on_up(3, {.presence = {{"late", {5}, {4}}}}, 1s);
-  const auto presence = leader.leader.take(1s).up.presence;
-  ASSERT_EQ(presence.size(), 1u);
-  EXPECT_EQ(presence[0], (Presence{"late", {5}, {2, 3, 4}}));
-}
-
-TEST(Overdue, ASubtreeThatIsReadyForAKnownNameStillComplains) {
-  Seat leader(two_nodes_of_two, 1);
-  for (const int r : {0, 1}) leader.leader.on_mail(r, report("g", 8), 0s);
-  leader.leader.on_decision({.assigned = {{"g", 5, {}}}});
-  leader.leader.take(0s);
-  leader.leader.on_node_ready(5);
-  EXPECT_EQ(leader.leader.take(0s).up.ready, std::vector<Id>{5});
-  leader.leader.on_mail(0, overdue("g"), 1s);
-  auto up = leader.leader.take(1s).up;
-  EXPECT_TRUE(up.ready.empty()) << "told twice";
-  ASSERT_EQ(up.presence.size(), 1u) << "the root hears of it from nobody else";
-  EXPECT_EQ(up.presence[0], (Presence{"g", {2, 3}, {}}));
-  // Once it has run, a complaint that was under way means nothing.
-  leader.leader.on_decision({.number = 1, .run = {5}});
-  leader.leader.on_mail(0, overdue("g"), 2s);
-  EXPECT_TRUE(leader.leader.take(2s).up.empty());
-}
-
-TEST(Overdue, NothingIsSaidOfATensorThatWasDecidedMeanwhile) {
-  Seat root(two_nodes_of_two, 0);
-  root.leader.on_mail(0, report("g", 8), 0s);
-  root.leader.on_mail(0, overdue("g"), 1s);
-  root.leader.on_mail(1, report("g", 8), 1s);
-  root.leader.on_up(1, {.reports = {{"g", {{shaped(8), {}}}}}}, 1s);
-  EXPECT_EQ(root.leader.take(1s).decisions.size(), 1u);
-  EXPECT_TRUE(root.leader.take(10s).warnings.empty());
 }
 
 }  // namespace

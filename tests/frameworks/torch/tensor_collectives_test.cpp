@@ -151,6 +151,8 @@ TEST(BroadcastModule, GivesEveryRankTheRootsParametersAndBuffers) {
     EXPECT_TRUE(torch::equal(buffers[item.key()], item.value())) << item.key();
   }
   EXPECT_TRUE(module.strided.requires_grad());
+  EXPECT_FALSE(module.frozen.requires_grad());
+  EXPECT_FALSE(module.frozen.grad().defined());
 }
 
 TEST(BroadcastModule, BuffersAlone) {

@@ -48,6 +48,61 @@ TEST(TensorGroup, BroadcastOutOfPlaceAndInPlace) {
   expect_equal(tensors, mixed(root));
 }
 
+TEST(TensorGroup, AllreduceAndBroadcastInAProcessSet) {
+  const Context world = init();
+  const ParitySet set(world);
+  double sum = 0;
+  for (const int member : set.members) sum += member;
+  const auto count = static_cast<double>(set.members.size());
+  const auto tensors = mixed(world.rank());
+  expect_equal(grouped_allreduce(world, tensors, {.process_set = set.id}), mixed(sum / count));
+  grouped_allreduce_(world, tensors, {.process_set = set.id});
+  expect_equal(tensors, mixed(sum / count));
+  const int root = set.members.back();
+  expect_equal(grouped_broadcast(world, mixed(world.rank()), {.root = root, .process_set = set.id}),
+               mixed(root));
+  barrier(world);
+}
+
+TEST(TensorGroup, ReduceScatterOfSumsAveragesAndScales) {
+  const Context world = init();
+  const double size = world.size();
+  const auto expect = [&](const ReduceScatterOptions& options, double factor) {
+    const auto mine = grouped_reduce_scatter(world, mixed(1.0, 2 * world.size()), options);
+    const auto ones = mixed(1.0, 2);
+    ASSERT_EQ(mine.size(), ones.size());
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(mine[i], ones[i] * factor)) << i;
+    }
+  };
+  expect({.op = ReduceOp::sum}, size);
+  expect({}, 1.0);
+  expect({.op = ReduceOp::sum, .prescale = 0.5, .postscale = 3.0}, 1.5 * size);
+}
+
+TEST(TensorGroup, AllgatherOfRowsThatDifferByRank) {
+  const Context world = init();
+  const std::int64_t mine = world.rank() + 1;
+  const auto gathered = grouped_allgather(
+      world, {torch::full({mine}, world.rank()), torch::full({2 * mine, 3}, world.rank())});
+  const auto ranks = torch::arange(world.size());
+  EXPECT_TRUE(torch::equal(gathered[0], ranks.repeat_interleave(ranks + 1)));
+  EXPECT_TRUE(torch::equal(gathered[1].select(1, 2), ranks.repeat_interleave(2 * (ranks + 1))));
+}
+
+TEST(TensorGroup, WhereOneMemberDiffersItIsTheSameErrorOnEveryRank) {
+  const Context world = init();
+  if (world.size() == 1) GTEST_SKIP() << "one rank cannot disagree with itself";
+  for (int odd = 0; odd < world.size(); ++odd) {
+    const std::vector<torch::Tensor> tensors{torch::ones({2}),
+                                             torch::ones({world.rank() == odd ? 4 : 3})};
+    expect_error(ErrorCode::mismatch,
+                 AllOf(HasSubstr("\"g.1\""), HasSubstr("[3]"), HasSubstr("[4]")),
+                 [&] { grouped_allreduce(world, tensors, {.name = "g"}); });
+    expect_equal(grouped_allreduce(world, mixed(1.0), {.name = "g"}), mixed(1.0));
+  }
+}
+
 TEST(TensorGroup, AllgatherAndReduceScatterInAProcessSet) {
   const Context world = init();
   const ParitySet set(world);

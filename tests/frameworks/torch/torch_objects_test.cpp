@@ -182,6 +182,22 @@ TEST_P(OptimizerState, WhereAllHaveMadeSteps) {
   expect_goes_on_as_root(init(), GetParam(), 2, 1);
 }
 
+TEST(OptimizerStateRules, FrozenParametersStayWithoutGradientAndState) {
+  const Context world = init();
+  const auto trained = torch::ones({3}, torch::requires_grad());
+  const auto frozen = torch::ones({3});
+  torch::optim::Adam adam({trained, frozen}, 0.1);
+  if (world.rank() == 0) {
+    trained.sum().backward();
+    adam.step();
+  }
+  broadcast_optimizer_state(world, adam);
+  EXPECT_EQ(adam.state().size(), 1U);
+  EXPECT_FALSE(frozen.requires_grad());
+  EXPECT_FALSE(frozen.grad().defined());
+  EXPECT_EQ(trained.grad().defined(), world.rank() == 0);
+}
+
 TEST(OptimizerStateRules, OtherParametersAreTheSameErrorOnEveryRank) {
   const Context world = init();
   if (world.size() == 1) GTEST_SKIP() << "one rank cannot disagree with itself";

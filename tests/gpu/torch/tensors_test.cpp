@@ -94,6 +94,8 @@ TEST_F(GpuTensors, ExchangesGiveTensorsOnTheGpu) {
   EXPECT_TRUE(gathered.is_cuda());
   EXPECT_TRUE(torch::equal(gathered.cpu(), ranks.expand({2 * size, 3}).to(torch::kFloat)));
   EXPECT_TRUE(torch::equal(alltoall(world, mine).tensor, gathered));
+  const auto splits = torch::full({size}, 2, on_gpu(world, torch::kLong));
+  EXPECT_TRUE(torch::equal(alltoall(world, mine, splits).tensor, gathered));
   const auto sum = reduce_scatter(world, mine, {.op = ReduceOp::sum});
   EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({2, 3}, sum_of_ranks(world))));
   EXPECT_EQ(allgather(world, torch::zeros({0, 3}, on_gpu(world))).numel(), 0);

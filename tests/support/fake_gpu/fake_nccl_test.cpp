@@ -8,58 +8,20 @@
 #include <vector>
 
 #include "ops/cuda/event.h"
-#include "ops/cuda/memory.h"
-#include "ops/cuda/stream.h"
 #include "ops/local/kernels.h"
-#include "ops/nccl/communicator.h"
-#include "tests/support/fake_gpu/fake_gpu.h"
-#include "tests/support/fake_gpu/ranks.h"
-#include "tests/support/seed.h"
+#include "tests/support/fake_gpu/nccl_rank.h"
 
 namespace hora::test {
 namespace {
 
 using testing::Each;
-using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
-
-/// What each rank has in these tests.
-struct Rank {
-  Rank(Ranks& ranks, int number)
-      : gpu(ranks.gpu(number)),
-        nccl(gpu.nccl()),
-        stream(gpu.cuda(), 0),
-        memory(gpu.cuda(), 64 * sizeof(double)),
-        communicator(ranks.communicator(number)) {
-    communicator.wait_ready(far_away());
-  }
-  float* values() const { return reinterpret_cast<float*>(memory.data()); }
-  ncclResult_t all_reduce(std::size_t count, ncclDataType_t type = ncclFloat32,
-                          ncclRedOp_t op = ncclSum) {
-    return nccl.all_reduce(memory.data(), memory.data(), count, type, op, communicator.get(),
-                           stream.get());
-  }
-  void finish() {
-    communicator.wait_ready(far_away());
-    EXPECT_EQ(gpu.cuda().stream_synchronize(stream.get()), cudaSuccess);
-  }
-  FakeGpu& gpu;
-  const NcclFunctions& nccl;
-  CudaStream stream;
-  DeviceMemory memory;
-  NcclCommunicator communicator;
-};
-
-FakeGpuOptions with_delays() {
-  return {.seed = seed(), .longest_delay = std::chrono::microseconds(300)};
-}
 
 class FakeNcclTest : public testing::TestWithParam<int> {
  protected:
-  void run(const std::function<void(Rank&, int)>& body) {
+  void run(const std::function<void(NcclRank&, int)>& body) {
     ranks_.run([&](int number) {
-      Rank rank(ranks_, number);
+      NcclRank rank(ranks_, number);
       body(rank, number);
       rank.finish();
       rank.communicator.close(far_away());
@@ -76,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, FakeNcclTest, testing::Values(1, 2, 3, 4));
 
 TEST_P(FakeNcclTest, AllReduceSumsAndAverages) {
   const int size = GetParam();
-  run([&](Rank& rank, int number) {
+  run([&](NcclRank& rank, int number) {
     for (int step = 0; step < 20; ++step) {
       rank.values()[0] = static_cast<float>(number + 1);
       rank.values()[1] = static_cast<float>(step);
@@ -93,7 +55,7 @@ TEST_P(FakeNcclTest, AllReduceSumsAndAverages) {
 
 TEST_P(FakeNcclTest, AllReduceKnowsEveryType) {
   const int size = GetParam();
-  run([&](Rank& rank, int) {
+  run([&](NcclRank& rank, int) {
     const auto sum_of_twos = [&]<class T>(ncclDataType_t type, T two) {
       T* const values = reinterpret_cast<T*>(rank.memory.data());
       std::fill_n(values, 5, two);
@@ -114,7 +76,7 @@ TEST_P(FakeNcclTest, AllReduceKnowsEveryType) {
 
 TEST_P(FakeNcclTest, AllReduceKnowsEveryOperation) {
   const int size = GetParam();
-  run([&](Rank& rank, int number) {
+  run([&](NcclRank& rank, int number) {
     const auto of_my_number = [&](ncclRedOp_t op) {
       rank.values()[0] = static_cast<float>(number + 1);
       rank.all_reduce(1, ncclFloat32, op);
@@ -129,7 +91,7 @@ TEST_P(FakeNcclTest, AllReduceKnowsEveryOperation) {
 
 TEST_P(FakeNcclTest, ReduceScatterAndAllGatherInPlace) {
   const int size = GetParam();
-  run([&](Rank& rank, int number) {
+  run([&](NcclRank& rank, int number) {
     for (int i = 0; i < 2 * size; ++i) {
       rank.values()[i] = static_cast<float>(100 * number + i);
     }
@@ -149,7 +111,7 @@ TEST_P(FakeNcclTest, ReduceScatterAndAllGatherInPlace) {
 TEST_P(FakeNcclTest, BroadcastAndReduceHaveARoot) {
   const int size = GetParam();
   const int root = size - 1;
-  run([&](Rank& rank, int number) {
+  run([&](NcclRank& rank, int number) {
     rank.values()[0] = static_cast<float>(10 + number);
     rank.values()[1] = -1;
     rank.nccl.broadcast(rank.values(), rank.values(), 1, ncclFloat32, root, rank.communicator.get(),
@@ -165,7 +127,7 @@ TEST_P(FakeNcclTest, BroadcastAndReduceHaveARoot) {
 
 TEST_P(FakeNcclTest, GroupsAreEnqueuedAtTheirEnd) {
   const int size = GetParam();
-  run([&](Rank& rank, int) {
+  run([&](NcclRank& rank, int) {
     std::fill_n(rank.values(), 3, 1.0F);
     ASSERT_EQ(rank.nccl.group_start(), ncclSuccess);
     for (int i = 0; i < 3; ++i) {
@@ -183,7 +145,7 @@ TEST_P(FakeNcclTest, GroupsAreEnqueuedAtTheirEnd) {
 }
 
 TEST_P(FakeNcclTest, FirstCollectiveIsInProgressUntilPolled) {
-  run([&](Rank& rank, int) {
+  run([&](NcclRank& rank, int) {
     ASSERT_EQ(rank.all_reduce(1), ncclInProgress);
     EXPECT_EQ(rank.all_reduce(1), ncclInvalidArgument) << "not before the first is enqueued";
     Event too_early(rank.gpu.cuda());
@@ -191,126 +153,6 @@ TEST_P(FakeNcclTest, FirstCollectiveIsInProgressUntilPolled) {
     too_early.synchronize();
     rank.communicator.wait_ready(far_away());
     EXPECT_EQ(rank.all_reduce(1), ncclSuccess);
-  });
-}
-
-TEST(FakeNcclFaultTest, RanksThatDisagreeAllSeeIt) {
-  const auto expect_error = [](const std::function<void(Rank&, int)>& body, const char* text) {
-    Ranks ranks(3, with_delays());
-    ranks.run([&](int number) {
-      Rank rank(ranks, number);
-      body(rank, number);
-      try {
-        while (true) {
-          rank.communicator.check_async();
-        }
-      } catch (const std::exception& error) {
-        EXPECT_THAT(error.what(), HasSubstr(text));
-      }
-      EXPECT_EQ(rank.gpu.cuda().stream_synchronize(rank.stream.get()), cudaSuccess);
-    });
-    EXPECT_THAT(ranks.world.errors(), ElementsAre(HasSubstr(text)));
-  };
-  expect_error([](Rank& rank, int number) { rank.all_reduce(number == 2 ? 4 : 5); },
-               "rank 2: all_reduce of 4 float32, sum");
-  expect_error(
-      [](Rank& rank, int number) { rank.all_reduce(5, number == 1 ? ncclInt32 : ncclFloat32); },
-      "rank 1: all_reduce of 5 int32, sum");
-  expect_error([](Rank& rank,
-                  int number) { rank.all_reduce(5, ncclFloat32, number == 1 ? ncclAvg : ncclSum); },
-               "rank 1: all_reduce of 5 float32, average");
-  expect_error(
-      [](Rank& rank, int number) {
-        if (number == 1) {
-          rank.nccl.broadcast(rank.values(), rank.values(), 5, ncclFloat32, 0,
-                              rank.communicator.get(), rank.stream.get());
-        } else {
-          rank.all_reduce(5);
-        }
-      },
-      "rank 1: broadcast of 5 float32, root 0");
-}
-
-TEST(FakeNcclFaultTest, PeersHangUntilTheyAbortToo) {
-  Ranks ranks(3, {.first_collective_polls = 0});
-  ranks.run([&](int number) {
-    Rank rank(ranks, number);
-    Event event(rank.gpu.cuda());
-    if (number != 0) {
-      ASSERT_EQ(rank.all_reduce(5), ncclSuccess);
-      event.record(rank.stream.get());
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      EXPECT_FALSE(event.query());
-      rank.gpu.async_error(rank.communicator.get(), ncclRemoteError);
-      EXPECT_THROW(rank.communicator.check_async(), std::exception);
-      EXPECT_FALSE(event.query());
-    }
-    rank.communicator.abort();
-    event.synchronize();
-  });
-  EXPECT_THAT(ranks.world.errors(), IsEmpty());
-}
-
-TEST(FakeNcclFaultTest, ScriptedFailuresDropTheGroup) {
-  Ranks ranks(1);
-  Rank rank(ranks, 0);
-  for (const char* call : {"all_reduce", "group_end"}) {
-    rank.gpu.nccl_fail(call, 1, ncclSystemError);
-    EXPECT_EQ(rank.nccl.group_start(), ncclSuccess);
-    rank.all_reduce(1);
-    EXPECT_EQ(rank.nccl.group_end(), ncclSystemError) << call;
-  }
-  EXPECT_EQ(rank.nccl.group_end(), ncclInvalidUsage) << "no group is open";
-  EXPECT_EQ(rank.all_reduce(1), ncclInProgress);
-  rank.finish();
-  EXPECT_EQ(rank.gpu.nccl_count("all_reduce"), 3);
-}
-
-TEST(FakeNcclFaultTest, RefusesWhatIsNotItsOwn) {
-  Ranks ranks(2);
-  ranks.run([&](int number) {
-    Rank rank(ranks, number);
-    float host = 0;
-    EXPECT_EQ(rank.nccl.all_reduce(&host, &host, 1, ncclFloat32, ncclSum, rank.communicator.get(),
-                                   rank.stream.get()),
-              ncclInvalidArgument);
-    EXPECT_EQ(rank.all_reduce(1000), ncclInvalidArgument);
-    EXPECT_EQ(rank.all_reduce(1, ncclInt32, ncclAvg), ncclInvalidArgument);
-    EXPECT_EQ(rank.all_reduce(1, ncclFloat32, ncclNumOps), ncclInvalidArgument);
-    EXPECT_EQ(rank.gpu.violations().size(), 2U);
-    rank.communicator.close(far_away());
-    EXPECT_EQ(rank.all_reduce(1), ncclInvalidArgument);
-  });
-}
-
-TEST(FakeNcclFaultTest, FindsTwoThreadsInside) {
-  Ranks ranks(1);
-  // A blocking initialisation keeps the first thread inside, for rank 1 does not come.
-  ncclComm_t comm = nullptr;
-  std::thread waiting(
-      [&] { ranks.gpu(0).nccl().comm_init_rank_config(&comm, 2, ranks.id, 0, nullptr); });
-  while (ranks.gpu(0).live().communicators == 0) {
-    std::this_thread::yield();
-  }
-  EXPECT_EQ(ranks.gpu(0).nccl().group_start(), ncclInvalidUsage);
-  EXPECT_THAT(ranks.world.errors(), ElementsAre(HasSubstr("two threads")));
-  FakeGpu peer(ranks.world);
-  ncclComm_t other = nullptr;
-  EXPECT_EQ(peer.nccl().comm_init_rank_config(&other, 2, ranks.id, 1, nullptr), ncclSuccess);
-  waiting.join();
-}
-
-TEST(FakeNcclFaultTest, EndsWithCollectivesThatCannotFinish) {
-  Ranks ranks(2, {.first_collective_polls = 0});
-  ranks.run([&](int number) {
-    NcclCommunicator communicator = ranks.communicator(number);
-    communicator.wait_ready(far_away());
-    if (number == 0) {
-      void* memory = nullptr;
-      ranks.gpu(0).cuda().malloc(&memory, 4);
-      ranks.gpu(0).nccl().all_reduce(memory, memory, 1, ncclFloat32, ncclSum, communicator.get(),
-                                     nullptr);
-    }
   });
 }
 

@@ -2,8 +2,10 @@
 #include <hora/hora.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -38,6 +40,26 @@ int late(int argc, char** argv) {
   }
   submit(world, values, "late").wait();
   say(world, "done");
+  return 0;
+}
+
+/// Rank 0 submits "x" to set 1, of all ranks, the others to the world; later each to the other set.
+int crossed(int milliseconds) {
+  const hora::Context world = hora::init();
+  std::vector<int> all;
+  for (int r = 0; r < world.size(); ++r) all.push_back(r);
+  const hora::ProcessSet set = hora::add_process_set(world, all);
+  std::vector<float> first(100, 1.0F), second(100, 1.0F);
+  const auto submit_to = [&](std::vector<float>& values, bool of_set) {
+    return hora::allreduce_async(world, hora::view(values.data(), 100),
+                                 {.name = "x", .process_set = of_set ? set : 0});
+  };
+  hora::Handle one = submit_to(first, world.rank() == 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  hora::Handle other = submit_to(second, world.rank() != 0);
+  one.wait();
+  other.wait();
+  say(world, first[0] == 1.0F && second[0] == 1.0F ? "right" : "wrong");
   return 0;
 }
 
@@ -110,11 +132,12 @@ int shutdown_early(int known) {
   return 0;
 }
 
-int exits(int code) {
+/// The last rank leaves by exit(code), or is killed.
+int ends(const std::function<void()>& end) {
   const hora::Context world = hora::init();
   std::vector<float> values(100, 1.0F);
   submit(world, values, "g").wait();
-  if (world.rank() == world.size() - 1) std::exit(code);
+  if (world.rank() == world.size() - 1) end();
   submit(world, values, "g").wait();
   say(world, "no error");
   return 0;
@@ -126,11 +149,13 @@ int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "";
   const int number = argc > 2 ? std::atoi(argv[2]) : 0;
   if (mode == "late" && argc > 3) return late(argc, argv);
+  if (mode == "crossed") return crossed(number);
   if (mode == "throw-caught") return caught_in_main(number);
   if (mode == "throw-uncaught") return uncaught(number);
   if (mode == "init") return init_only();
   if (mode == "shutdown-early") return shutdown_early(number);
-  if (mode == "exit") return exits(number);
+  if (mode == "exit") return ends([&] { std::exit(number); });
+  if (mode == "killed") return ends([] { std::raise(SIGKILL); });
   std::fprintf(stderr, "unknown mode\n");
   return 2;
 }

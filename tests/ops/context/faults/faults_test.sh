@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Exit codes, messages and times of fault_program under mpirun.
 # Usage: faults_test.sh GROUP PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
-#   GROUP  overdue_new, overdue_known, exceptions, settings or leaving
+#   GROUP  overdue_new, overdue_known, crossed, exceptions, settings or leaving
 set -uo pipefail
 group=$1 program=$2
 shift 2
@@ -70,6 +70,19 @@ case $group in
     overdue "one rank a node" 4 1 "$known" \
       "ranks 0, 2 and has not been submitted by ranks 1, 3" 1 3
     ;;
+  crossed)
+    for per_node in 0 1 2; do
+      name="crossed sets, ranks per node $per_node"
+      run env HORA_STALL_WARNING=300ms HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 \
+        "$program" crossed 2500
+      expect "$name" zero \
+        'tensor "x" is waited for by ranks 1, 2 and has not been submitted by ranks 0' \
+        '; ranks 0 wait under this name on process set 1: is it meant' \
+        'tensor "x" of process set 1 is waited for by ranks 0 and has not been submitted by ' \
+        '; ranks 1, 2 wait under this name on process set 0: is it meant' \
+        'rank 0: right' 'rank 1: right' 'rank 2: right'
+    done
+    ;;
   exceptions)
     for mode in throw-caught throw-uncaught; do
       for per_node in 0 1; do
@@ -117,6 +130,11 @@ case $group in
         never "$name" "no error"
         within "$name" 10
       done
+      name="a killed rank, ranks per node $per_node"
+      run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 "$program" killed
+      ((code != 0)) || failed "$name: should fail"
+      never "$name" "no error"
+      within "$name" 10
     done
     ;;
   *)

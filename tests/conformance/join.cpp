@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/conformance.h"
+#include "tests/conformance/family.h"
+#include "tests/support/seed.h"
+
+namespace hora::test {
+namespace {
+
+class Join : public Conformance {
+ protected:
+  /// What the ranks of `set` but `first` reduce meanwhile, each bringing its rank + 1.
+  void expect_reduced_without(int first, ProcessSet set, const std::string& name) {
+    const auto members = ranks_of(context(), set);
+    std::vector<double> theirs;
+    for (const int r : members) {
+      if (r != first || members.size() == 1) theirs.push_back(r + 1);
+    }
+    double sum = 0, product = 1;
+    for (const double value : theirs) {
+      sum += value;
+      product *= value;
+    }
+    const auto expect = [&](ReduceOp op, double result) {
+      std::vector<float> values(17, static_cast<float>(rank() + 1));
+      allreduce(world(), view(values.data(), 17),
+                {.name = name + std::string(name_of(op)), .op = op, .process_set = set});
+      for (const float value : values) EXPECT_FLOAT_EQ(value, static_cast<float>(result));
+    };
+    expect(ReduceOp::sum, sum);
+    expect(ReduceOp::average, sum / static_cast<double>(members.size()));
+    expect(ReduceOp::product, product);
+    expect(ReduceOp::min, theirs.front());
+    expect(ReduceOp::max, theirs.back());
+  }
+
+  /// The last one to join, which is the same on every rank.
+  int join_alike(ProcessSet set) {
+    int last = join(world(), set);
+    const Result all = allgather(world(), view(&last, 1), {.process_set = set});
+    EXPECT_EQ(elements_of<std::int32_t>(all),
+              Elements<std::int32_t>(ranks_of(context(), set).size(), last));
+    return last;
+  }
+
+  void expect_each_in_turn(ProcessSet set) {
+    const auto members = ranks_of(context(), set);
+    for (const int first : members) {
+      for (const std::string& name : {"new" + std::to_string(first), std::string("cached")}) {
+        if (rank() != first || members.size() == 1) {
+          for (int round = 0; round < 2; ++round) expect_reduced_without(first, set, name);
+        }
+        const int last = join_alike(set);
+        EXPECT_TRUE(last != first || members.size() == 1) << "rank " << first << " joined first";
+      }
+    }
+  }
+};
+
+TEST_F(Join, TheOthersReduceWithoutEachRankInTurn) {
+  expect_each_in_turn(0);
+}
+
+TEST_F(Join, OnEvenAndOddRanks) {
+  expect_each_in_turn(add_even_and_odd());
+  barrier(world());
+}
+
+TEST_F(Join, RanksRunOutOfDataOneAfterTheOther) {
+  auto random = generator();
+  for (int epoch = 0; epoch < 5; ++epoch) {
+    std::vector<int> batches(static_cast<std::size_t>(size()));
+    for (int& count : batches) count = static_cast<int>(random() % 9);
+    for (int batch = 0; batch < batches[static_cast<std::size_t>(rank())]; ++batch) {
+      std::vector<std::int32_t> ones(30, 1);
+      allreduce(world(), view(ones.data(), 30), {.name = "gradients", .op = ReduceOp::sum});
+      const auto with_data =
+          std::count_if(batches.begin(), batches.end(), [&](int count) { return batch < count; });
+      EXPECT_EQ(ones, std::vector<std::int32_t>(30, static_cast<std::int32_t>(with_data)));
+    }
+    join_alike(0);
+  }
+}
+
+TEST_F(Join, OtherCollectivesFailClearlyAndJoinStillAgrees) {
+  for (const Family& family : families()) {
+    if (family.name == "allreduce" || size() == 1) continue;
+    SCOPED_TRACE(family.name);
+    for (int joined = 0; joined < size(); ++joined) {
+      for (const bool known : {false, true}) {
+        const std::string name = family.name + std::to_string(joined);
+        if (known) family.run(world(), name, 0);
+        if (rank() != joined) {
+          const std::string text =
+              expect_error(ErrorCode::mismatch, [&] { family.run(world(), name, 0); });
+          EXPECT_NE(text.find("rank " + std::to_string(joined) + " has called join()"),
+                    std::string::npos)
+              << text;
+        }
+        join_alike(0);
+      }
+      family.run(world(), family.name + std::to_string(joined), 0);
+    }
+  }
+}
+
+TEST_F(Join, WaitsForWhatThisRankHasInFlight) {
+  std::int32_t value = 1;
+  Handle handle = allreduce_async(world(), view(&value, 1), {.name = "x", .op = ReduceOp::sum});
+  join_alike(0);
+  handle.wait();
+  EXPECT_EQ(value, size());
+}
+
+TEST_F(Join, OnASetThatThisRankIsNotInIsRefused) {
+  const ProcessSet first_alone = add_process_set(world(), {0});
+  if (rank() == 0) {
+    EXPECT_EQ(join(world(), first_alone), 0);
+  } else {
+    expect_error(ErrorCode::invalid_argument, [&] { (void)join(world(), first_alone); });
+  }
+  expect_error(ErrorCode::invalid_argument, [&] { (void)join(world(), 9); });
+  barrier(world());
+}
+
+}  // namespace
+}  // namespace hora::test

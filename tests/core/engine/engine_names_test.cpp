@@ -1,0 +1,150 @@
+// What engines make of names: known and new, alike and not, free and taken.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "tests/core/engine/engine_fixture.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using test::bytes;
+using test::floats;
+using test::on_all_ranks;
+using test::ThreadWorld;
+using test::ThreadWorldOptions;
+
+class EngineNamesOnLayouts : public test::EngineFixture {};
+INSTANTIATE_TEST_SUITE_P(Layouts, EngineNamesOnLayouts, test::engine_layouts, test::layout_name);
+
+TEST_P(EngineNamesOnLayouts, DisagreementIsTheSameErrorEverywhereAndTheNextOneIsRight) {
+  if (options().node_sizes == std::vector<int>{1}) return;  // nobody to disagree with
+  ThreadWorld world(options());
+  std::vector<std::string> texts(static_cast<std::size_t>(world.size()));
+  for (int round = 0; round < 3; ++round) {
+    on_all_ranks(world, [&](int rank) {
+      // Round 0: the name is new; later ones: all but one rank come with the known signature.
+      std::vector<float> values(8, 1.0F);
+      const bool odd_one = rank == world.size() - 1;
+      try {
+        world.engine(rank).submit_and_wait("g", floats(odd_one ? 7 : 8), bytes(values));
+        ADD_FAILURE() << "no error on rank " << rank;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::mismatch);
+        EXPECT_EQ(error.tensor(), "g");
+        texts[static_cast<std::size_t>(rank)] = error.what();
+      }
+      world.engine(rank).submit_and_wait("g", floats(8), bytes(values));
+      EXPECT_EQ(values[0], static_cast<float>(world.size()));
+    });
+    for (const std::string& text : texts) EXPECT_EQ(text, texts.front());
+    EXPECT_NE(texts.front().find("[7]"), std::string::npos) << texts.front();
+    EXPECT_NE(texts.front().find("[8]"), std::string::npos) << texts.front();
+    EXPECT_NE(texts.front().find("rank " + std::to_string(world.size() - 1)), std::string::npos);
+  }
+}
+
+TEST_P(EngineNamesOnLayouts, ANameMayChangeItsShapeOnAllRanks) {
+  ThreadWorld world(options());
+  on_all_ranks(world, [&](int rank) {
+    for (int round = 1; round < 30; ++round) {
+      std::vector<float> values(static_cast<std::size_t>(1 + round / 3), 1.0F);
+      world.engine(rank).submit_and_wait("g", floats(static_cast<std::int64_t>(values.size())),
+                                         bytes(values));
+      ASSERT_EQ(values.back(), static_cast<float>(world.size()));
+    }
+  });
+}
+
+TEST_P(EngineNamesOnLayouts, MoreNamesThanIdsStillWork) {
+  ThreadWorldOptions few = options();
+  few.settings.id_capacity = 16;
+  ThreadWorld world(few);
+  const std::uint64_t seed = test::seed();
+  on_all_ranks(world, [&](int rank) {
+    std::mt19937_64 random(seed + static_cast<std::uint64_t>(rank));
+    for (int round = 0; round < 10; ++round) {
+      std::vector<std::vector<float>> values(50, std::vector<float>(3, 1.0F));
+      std::vector<std::size_t> order(values.size());
+      for (std::size_t t = 0; t < order.size(); ++t) order[t] = t;
+      std::shuffle(order.begin(), order.end(), random);
+      std::vector<std::shared_ptr<Submission>> submissions;
+      for (const std::size_t t : order) {
+        submissions.push_back(
+            world.engine(rank).submit("t" + std::to_string(t), floats(3), bytes(values[t])));
+      }
+      for (const auto& submission : submissions) world.engine(rank).wait(*submission);
+      for (const auto& tensor : values) ASSERT_EQ(tensor[2], static_cast<float>(world.size()));
+    }
+  });
+}
+
+TEST_P(EngineNamesOnLayouts, DepartureFailsThoseWhoStillWait) {
+  ThreadWorld world(options());
+  if (world.size() == 1) return;
+  on_all_ranks(world, [&](int rank) {
+    std::vector<float> values(8, 1.0F);
+    if (rank != 0) {
+      try {
+        world.engine(rank).submit_and_wait("never", floats(8), bytes(values));
+        ADD_FAILURE() << "rank 0 never submitted this";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::shut_down) << error.what();
+      }
+    }
+    world.engine(rank).depart();
+    EXPECT_THROW(world.engine(rank).submit("late", floats(8), bytes(values)), Error);
+  });
+}
+
+TEST(Engine, ADuplicateNameInFlightIsThrownAtOnce) {
+  ThreadWorld world({.node_sizes = {2}, .settings = {}, .engine_threads = true});
+  std::vector<float> a(4, 1.0F), b(4, 1.0F);
+  const auto first = world.engine(0).submit("twice", floats(4), bytes(a));
+  EXPECT_THROW(world.engine(0).submit("twice", floats(4), bytes(b)), Error);
+  world.engine(1).submit_and_wait("twice", floats(4), bytes(b));
+  world.engine(0).wait(*first);
+  EXPECT_EQ(a[0], 2.0F);
+}
+
+TEST(Engine, UnnamedSubmissionsGetTheLowestFreeSlot) {
+  ThreadWorld world({.node_sizes = {1}, .settings = {}, .engine_threads = true});
+  std::vector<float> values(4, 1.0F);
+  const auto a = world.engine(0).submit("", floats(4), bytes(values));
+  const auto b = world.engine(0).submit("", floats(4), bytes(values));
+  EXPECT_EQ(a->name, "hora.unnamed.allreduce.0");
+  EXPECT_EQ(b->name, "hora.unnamed.allreduce.1");
+  world.engine(0).wait(*a);
+  const auto c = world.engine(0).submit("", floats(4), bytes(values));
+  EXPECT_EQ(c->name, "hora.unnamed.allreduce.0");
+  world.engine(0).wait(*b);
+  world.engine(0).wait(*c);
+}
+
+TEST(Engine, AnOrphanedSubmissionFreesItsNameWhenItEnds) {
+  ThreadWorld world({.node_sizes = {2}, .settings = {}, .engine_threads = true});
+  std::vector<float> a(4, 1.0F), b(4, 1.0F);
+  auto orphan = world.engine(0).submit("x", floats(4), bytes(a));
+  world.engine(0).orphan(orphan);
+  world.engine(1).submit_and_wait("x", floats(4), bytes(b));
+  EXPECT_EQ(b[0], 2.0F);
+  while (!orphan->finished()) std::this_thread::yield();
+  EXPECT_EQ(a[0], 1.0F);  // its memory may be gone: nothing is copied out
+  on_all_ranks(world, [&](int rank) {
+    std::vector<float> values(4, 1.0F);
+    for (;;) {  // the name comes free a moment after the end
+      try {
+        world.engine(rank).submit_and_wait("x", floats(4), bytes(values));
+        break;
+      } catch (const Error& error) {
+        ASSERT_EQ(error.code(), ErrorCode::duplicate_name);
+      }
+    }
+    EXPECT_EQ(values[0], 2.0F);
+  });
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,162 @@
+// What leaders say of tensors that wait too long.
+#include <gtest/gtest.h>
+
+#include "tests/core/negotiation/seat.h"
+
+namespace hora {
+namespace {
+
+using namespace std::chrono_literals;
+using test::report;
+using test::Seat;
+using test::shaped;
+using test::two_nodes_of_two;
+
+Mail overdue(const std::string& name) {
+  return {.kind = MailKind::overdue, .name = name, .signature = {}, .location = {}};
+}
+
+Mail elsewhere(const std::string& name, ProcessSet set) {
+  return {.kind = MailKind::elsewhere,
+          .name = name,
+          .signature = {},
+          .location = {},
+          .process_set = set};
+}
+
+// Five nodes: 0 has the children 1, 2, 4; 3 is below 2.
+const Topology five_nodes{{{0}, {1}, {2, 3}, {4, 5}, {6}}};
+
+TEST(Overdue, NamesTheRanksThatLackANewTensor) {
+  Seat root(five_nodes, 0);
+  root.leader.on_mail(0, report("late", 8), 0s);
+  root.leader.on_mail(0, overdue("late"), 1s);
+  const LeaderOutput first = root.leader.take(1s);
+  EXPECT_TRUE(first.warnings.empty()) << "others may be about to say what they know";
+  ASSERT_EQ(first.decisions.size(), 1u);
+  EXPECT_EQ(first.decisions[0].asked, std::vector<std::string>{"late"});
+  const auto when = root.leader.deadline();
+  ASSERT_TRUE(when.has_value());
+  root.leader.on_up(2, {.presence = {{"late", {3, 4}, {2, 5}}}}, 1s);
+  const auto warnings = root.leader.take(*when).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(
+      warnings[0].find("\"late\" is waited for by ranks 0, 3, 4 and has not been submitted by "
+                       "ranks 2, 5, by ranks 1, 6 (nothing heard"),
+      std::string::npos)
+      << warnings[0];
+  EXPECT_EQ(root.leader.deadline(), std::nullopt);
+}
+
+TEST(Overdue, ALeaderTellsItsParentWhatItKnowsOfItsSubtree) {
+  Seat leader(five_nodes, 2);
+  leader.leader.on_mail(1, report("late", 8), 0s);
+  leader.leader.on_up(3, {.reports = {{"late", {{shaped(8), {}}}}}}, 0s);
+  leader.leader.on_mail(1, overdue("late"), 1s);
+  const auto presence = leader.leader.take(1s).up.presence;
+  ASSERT_EQ(presence.size(), 1u);
+  EXPECT_EQ(presence[0], (Presence{"late", {3, 4, 5}, {2}}));
+}
+
+TEST(Overdue, PresencePassesThroughALeaderWhoseRanksAreNotReady) {
+  Seat leader(five_nodes, 2);
+  leader.leader.on_up(3, {.presence = {{"late", {5}, {4}}}}, 1s);
+  const auto presence = leader.leader.take(1s).up.presence;
+  ASSERT_EQ(presence.size(), 1u);
+  EXPECT_EQ(presence[0], (Presence{"late", {5}, {2, 3, 4}}));
+}
+
+TEST(Overdue, ASubtreeThatIsReadyForAKnownNameStillComplains) {
+  Seat leader(two_nodes_of_two, 1);
+  for (const int r : {0, 1}) leader.leader.on_mail(r, report("g", 8), 0s);
+  leader.leader.on_decision({.assigned = {{"g", 5, {}}}});
+  leader.leader.take(0s);
+  leader.leader.on_node_ready(5);
+  EXPECT_EQ(leader.leader.take(0s).up.ready, std::vector<Id>{5});
+  leader.leader.on_mail(0, overdue("g"), 1s);
+  auto up = leader.leader.take(1s).up;
+  EXPECT_TRUE(up.ready.empty()) << "told twice";
+  ASSERT_EQ(up.presence.size(), 1u) << "the root hears of it from nobody else";
+  EXPECT_EQ(up.presence[0], (Presence{"g", {2, 3}, {}}));
+  // Once it has run, a complaint that was under way means nothing.
+  leader.leader.on_decision({.number = 1, .run = {5}});
+  leader.leader.on_mail(0, overdue("g"), 2s);
+  EXPECT_TRUE(leader.leader.take(2s).up.empty());
+}
+
+TEST(Overdue, NothingIsSaidOfATensorThatWasDecidedMeanwhile) {
+  Seat root(two_nodes_of_two, 0);
+  root.leader.on_mail(0, report("g", 8), 0s);
+  root.leader.on_mail(0, overdue("g"), 1s);
+  root.leader.on_mail(1, report("g", 8), 1s);
+  root.leader.on_up(1, {.reports = {{"g", {{shaped(8), {}}}}}}, 1s);
+  EXPECT_EQ(root.leader.take(1s).decisions.size(), 1u);
+  EXPECT_TRUE(root.leader.take(10s).warnings.empty());
+}
+
+// Two sets wait for one another's ranks: no error, for each may still submit to the other.
+TEST(Overdue, SaysWhoWaitsUnderTheNameOnAnotherSet) {
+  Seat root(five_nodes, 0, 3);
+  root.leader.on_mail(0, report("x", 8), 0s);
+  root.leader.on_mail(0, overdue("x"), 1s);
+  root.leader.take(1s);
+  root.leader.on_up(2, {.presence = {{"x", {3}, {2, 4, 5}}}, .elsewhere = {{"x", 5, 0}}}, 1s);
+  root.leader.on_up(2, {.elsewhere = {{"x", 2, 0}, {"x", 4, 7}, {"y", 4, 7}}}, 1s);
+  const auto warnings = root.leader.take(10s).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  for (const char* text : {"\"x\" of process set 3 is waited for by ranks 0, 3 and has not",
+                           "; ranks 2, 5 wait under this name on process set 0",
+                           "; ranks 4 wait under this name on process set 7"}) {
+    EXPECT_NE(warnings[0].find(text), std::string::npos) << warnings[0];
+  }
+  // What was said is not said again of the next wait.
+  root.leader.on_mail(0, overdue("x"), 11s);
+  root.leader.take(11s);
+  const auto later = root.leader.take(20s).warnings;
+  ASSERT_EQ(later.size(), 1u);
+  EXPECT_EQ(later[0].find("under this name"), std::string::npos) << later[0];
+}
+
+TEST(Overdue, WhoHasComeMeanwhileIsNotSaidToWaitElsewhere) {
+  Seat root(two_nodes_of_two, 0);
+  root.leader.on_mail(0, report("x", 8), 0s);
+  root.leader.on_mail(0, overdue("x"), 1s);
+  root.leader.take(1s);
+  root.leader.on_mail(1, elsewhere("x", 4), 1s);
+  root.leader.on_mail(1, report("x", 8), 1s);
+  const auto warnings = root.leader.take(10s).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0].find("under this name"), std::string::npos) << warnings[0];
+}
+
+TEST(Overdue, AnswersClimb) {
+  Seat leader(five_nodes, 2);
+  leader.leader.on_decision({.asked = {"x"}});
+  EXPECT_EQ(leader.leader.take(1s).decisions.at(0).asked, std::vector<std::string>{"x"});
+  leader.leader.on_mail(1, elsewhere("x", 4), 1s);
+  leader.leader.on_up(3, {.elsewhere = {{"x", 5, 6}}}, 1s);
+  EXPECT_EQ(leader.leader.take(1s).up.elsewhere,
+            (std::vector<Elsewhere>{{"x", 3, 4}, {"x", 5, 6}}));
+}
+
+TEST(Overdue, QuestionsAreCut) {
+  constexpr int kNames = 4000;
+  Seat root(two_nodes_of_two, 0);
+  for (int n = 0; n < kNames; ++n) {
+    const std::string name = std::string(1000, 'n') + std::to_string(n);
+    root.leader.on_mail(0, report(name, 8), 0s);
+    root.leader.on_mail(0, overdue(name), 1s);
+  }
+  std::size_t asked = 0;
+  for (auto output = root.leader.take(1s); !output.decisions.empty();
+       output = root.leader.take(1s)) {
+    for (const Decision& decision : output.decisions) {
+      EXPECT_LT(encode(decision).size(), kDecisionBytes);
+      asked += decision.asked.size();
+    }
+  }
+  EXPECT_EQ(asked, std::size_t{kNames});
+}
+
+}  // namespace
+}  // namespace hora
