@@ -2,8 +2,12 @@
 #pragma once
 
 #include <hora/distributed_optimizer.h>
+#include <hora/grad_scaler.h>
+#include <hora/gradient_hook.h>
 #include <hora/hora.h>
+#include <hora/power_sgd.h>
 #include <hora/sync_batch_norm.h>
+#include <hora/top_k.h>
 #include <hora/torch_collectives.h>
 #include <hora/torch_groups.h>
 #include <hora/torch_module.h>
