@@ -1,4 +1,6 @@
 /// Engine: waiting for results, and driving meanwhile.
+#include <sys/prctl.h>
+
 #include <utility>
 
 #include "core/board/futex.h"
@@ -6,6 +8,23 @@
 #include "core/engine/trace_hooks.h"
 
 namespace hora {
+namespace {
+
+/// The kernel's default slack would add 50 us to each pause between two polls.
+class PreciseSleep {
+ public:
+  PreciseSleep() : slack_(::prctl(PR_GET_TIMERSLACK)) { ::prctl(PR_SET_TIMERSLACK, 1000UL); }
+  ~PreciseSleep() {
+    if (slack_ > 0) ::prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_));
+  }
+  PreciseSleep(const PreciseSleep&) = delete;
+  PreciseSleep& operator=(const PreciseSleep&) = delete;
+
+ private:
+  int slack_;
+};
+
+}  // namespace
 
 /// Drives in the engine thread's place while it lives. Holds the drive lock.
 class Engine::DriverSeat {
@@ -16,8 +35,8 @@ class Engine::DriverSeat {
   }
   ~DriverSeat() {
     engine_.bells_.set_driving(false);
-    // What came meanwhile was signalled to me: hand it on.
-    const bool leftover = engine_.has_news() || engine_.is_running();
+    // What came meanwhile was signalled to me, and what must be polled I have polled.
+    const bool leftover = engine_.has_news() || engine_.is_running() || engine_.must_poll();
     lock_.unlock();
     if (leftover) engine_.bells_.signal(engine_.world().board().local_rank());
   }
@@ -32,14 +51,11 @@ class Engine::DriverSeat {
 void Engine::submit_and_wait(Request request, ProcessSet set) {
   SetEngine& engine = set_engine(set, request.name);
   std::shared_ptr<Submission> submission;
-  if (single_node_) {
-    std::unique_lock lock(drive_lock_, std::try_to_lock);
-    if (lock) {
-      const DriverSeat seat(*this, std::move(lock));
-      submission = engine.submit(std::move(request), SetEngine::Caller::waits);
-      const TracedWait blocked(engine.trace(), *submission);
-      drive_until_finished(*submission);
-    }
+  if (std::unique_lock lock(drive_lock_, std::try_to_lock); lock) {
+    const DriverSeat seat(*this, std::move(lock));
+    submission = engine.submit(std::move(request), SetEngine::Caller::waits);
+    const TracedWait blocked(engine.trace(), *submission);
+    drive_until_finished(*submission);
   }
   if (!submission) submission = engine.submit(std::move(request), SetEngine::Caller::waits);
   wait(*submission);
@@ -60,31 +76,29 @@ int Engine::join(ProcessSet set) {
 
 void Engine::await(const Submission& submission) {
   const TracedWait blocked(submission.set->trace(), submission);
-  if (!submission.finished() && single_node_) {
-    std::unique_lock lock(drive_lock_, std::try_to_lock);
-    if (lock) {
+  const Now begin = now();
+  while (!submission.finished() && now() - begin <= parts_.settings.spin) {
+    if (std::unique_lock lock(drive_lock_, std::try_to_lock); lock) {
       const DriverSeat seat(*this, std::move(lock));
-      drive_until_finished(submission);
+      return drive_until_finished(submission);
     }
+    std::this_thread::yield();
   }
-  if (!submission.finished()) {
-    // A leader's engine may be resting between two polls: now somebody waits for it.
-    waiters_.fetch_add(1);
-    if (!single_node_) bells_.signal(world().board().local_rank());
-    block_until_finished(submission);
-    waiters_.fetch_sub(1);
-  }
+  if (submission.finished()) return;
+  // Another thread drives, and will hand the seat to the engine, which may be resting between two
+  // polls: now somebody waits for it.
+  waiters_.fetch_add(1);
+  if (!single_node_) bells_.signal(world().board().local_rank());
+  block_until_finished(submission);
+  waiters_.fetch_sub(1);
 }
 
 void Engine::block_until_finished(const Submission& submission) {
-  const Now begin = now();
   while (!submission.finished()) {
-    if (!has_thread()) {
-      if (!step()) std::this_thread::yield();
-    } else if (now() - begin < parts_.settings.spin) {
-      std::this_thread::yield();
-    } else {
+    if (has_thread()) {
       submission.state.wait(Submission::kPending, std::memory_order_acquire);
+    } else if (!step()) {
+      std::this_thread::yield();
     }
   }
 }
@@ -92,7 +106,7 @@ void Engine::block_until_finished(const Submission& submission) {
 void Engine::drive_until_finished(const Submission& submission) {
   Now idle_since = now();
   while (!submission.finished()) {
-    if (drive(/*network=*/false)) {
+    if (drive()) {
       idle_since = now();
       continue;
     }
@@ -102,8 +116,11 @@ void Engine::drive_until_finished(const Submission& submission) {
     } else if (idle < parts_.settings.spin) {
       std::this_thread::yield();
     } else {
+      const auto pause = pause_length(idle, /*awaited=*/true);
       await_done();
-      bells_.sleep(Bells::Sleeper::driver, kOverdueTick, [&] { return has_news(); });
+      const PreciseSleep precise;
+      bells_.sleep(Bells::Sleeper::driver, pause,
+                   [&] { return has_news() || submission.finished(); });
       complain_about_overdue();
     }
   }

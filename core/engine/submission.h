@@ -60,11 +60,11 @@ struct Submission {
   std::string name;
   Signature signature;
   SetEngine* set = nullptr;        ///< whose it is
-  std::byte* user_data = nullptr;  ///< set where results must be copied out of `block`
-  std::byte* block = nullptr;      ///< the memory that the collective works on
+  std::byte* user_data = nullptr;  ///< set where it is not `block`
+  std::byte* block = nullptr;      ///< what peers see; null where all of the data is direct
   Location location;
   std::size_t bytes = 0;
-  /// The slice of user_data that this rank sums, straight from and into it: never copied. Empty
+  /// The part of user_data that this rank alone reads and writes, in place: never copied. Empty
   /// where the engine must not touch user_data.
   Range direct;
   std::byte* header = nullptr;  ///< of exchanges: an ExchangeHeader in my window
@@ -86,6 +86,8 @@ struct Submission {
   std::atomic<std::uint32_t> state{kPending};
   std::optional<Error> error;  ///< written before `state` becomes kFailed
 
+  /// The data as this rank's engine reads and writes it.
+  std::byte* own_data() const { return direct.bytes > 0 ? user_data : block; }
   bool announced() const { return submitted != Now{}; }
   bool finished() const { return state.load(std::memory_order_acquire) != kPending; }
 };
