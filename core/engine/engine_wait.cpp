@@ -10,6 +10,9 @@
 namespace hora {
 namespace {
 
+/// Where cores are scarce a rank polls this long before it lets others run.
+constexpr Now kBriefly = std::chrono::microseconds(1);
+
 /// The kernel's default slack would add 50 us to each pause between two polls.
 class PreciseSleep {
  public:
@@ -104,6 +107,8 @@ void Engine::block_until_finished(const Submission& submission) {
 }
 
 void Engine::drive_until_finished(const Submission& submission) {
+  // Yielding may cost a time slice of a stranger's.
+  const Now spinning = parts_.has_core ? Now(parts_.settings.spin) : kBriefly;
   Now idle_since = now();
   while (!submission.finished()) {
     if (drive()) {
@@ -111,7 +116,7 @@ void Engine::drive_until_finished(const Submission& submission) {
       continue;
     }
     const Now idle = now() - idle_since;
-    if (idle < std::chrono::microseconds(1)) {
+    if (idle < spinning) {
       spin_pause();
     } else if (idle < parts_.settings.spin) {
       std::this_thread::yield();

@@ -86,14 +86,20 @@ void SetEngine::stage_host_data(Submission& submission, const Request& request, 
   }
   submission.user_data = request.data;
   // Not for handles: an exception may drop one, and free the memory, while peers go on.
-  if (caller == Caller::waits) submission.direct = direct_range(submission, request);
+  if (caller == Caller::waits) {
+    submission.direct = direct_range(submission, request);
+    submission.reads_in_place = is_exchange(submission.signature.kind);
+  }
   if (submission.direct.bytes == submission.bytes) return;
   const NodeMemory::Block block = parts_.memory->allocate(submission.bytes);
   submission.block = block.data;
   submission.location = block.location;
   const Signature& signature = submission.signature;
   if (signature.kind == OperationKind::broadcast && signature.root != shared_.rank) return;
-  copy_around(submission.direct, submission.block, request.data, submission.bytes);
+  copy_around(submission.direct, submission.block, request.data, submission.bytes,
+              [this](std::byte* target, const std::byte* source, std::size_t bytes) {
+                parts_.memory->publish(target, source, bytes);
+              });
 }
 
 std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
@@ -196,7 +202,8 @@ void SetEngine::complain_about_overdue() {
 void SetEngine::collect(Submission& submission) {
   const bool done = submission.state.load(std::memory_order_acquire) == Submission::kDone;
   if (done && submission.user_data && submission.block && !submission.result) {
-    copy_around(submission.direct, submission.user_data, submission.block, submission.bytes);
+    copy_around(submission.direct, submission.user_data, submission.block, submission.bytes,
+                std::memcpy);
   }
   if (done && submission.work) submission.work->wait_done(submission.stream);
   release(submission);
