@@ -6,10 +6,11 @@
 #include <cstring>
 #include <numeric>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 #include "bench/allreduce_perf/slices.h"
-#include "bench/allreduce_perf/values.h"
+#include "bench/harness/values.h"
 
 namespace bench {
 namespace {
@@ -34,8 +35,8 @@ std::size_t Layout::bytes() const {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * sizeof(float);
 }
 
-Contenders::Contenders(const hora::Context& world, const Ranks& ranks, Layout layout,
-                       std::string operation)
+AllreduceContenders::AllreduceContenders(const hora::Context& world, const Ranks& ranks,
+                                         Layout layout, std::string operation)
     : world_(world),
       ranks_(ranks),
       layout_(std::move(layout)),
@@ -45,13 +46,23 @@ Contenders::Contenders(const hora::Context& world, const Ranks& ranks, Layout la
       plain_(layout_.end + static_cast<std::size_t>(ranks.size())),
       other_(layout_.end) {}
 
-void Contenders::write(float* data, std::uint32_t round) const {
+Contender AllreduceContenders::contender(const std::string& name) {
+  if (name == "hora_bucket") return hora(/*in_buffer=*/true);
+  if (name == "hora") return hora(/*in_buffer=*/false);
+  if (name == "mpi") return mpi(/*in_place=*/true);
+  if (name == "mpi_out_of_place") return mpi(/*in_place=*/false);
+  if (name == "mpi_copy") return mpi_copy();
+  if (name == "private_memory") return private_memory();
+  throw std::invalid_argument("no contender is called " + name);
+}
+
+void AllreduceContenders::write(float* data, std::uint32_t round) const {
   for (std::size_t i = 0; i < layout_.counts.size(); ++i) {
     write_values(data + layout_.offsets[i], layout_.counts[i], ranks_.rank(), round);
   }
 }
 
-std::int64_t Contenders::count_wrong(const float* data, std::uint32_t round) const {
+std::int64_t AllreduceContenders::count_wrong(const float* data, std::uint32_t round) const {
   std::int64_t wrong = 0;
   for (std::size_t i = 0; i < layout_.counts.size(); ++i) {
     wrong += count_wrong_sums(data + layout_.offsets[i], layout_.counts[i], ranks_.size(), round);
@@ -59,12 +70,12 @@ std::int64_t Contenders::count_wrong(const float* data, std::uint32_t round) con
   return wrong;
 }
 
-Contender Contenders::on(float* data, std::function<void()> operate) {
+Contender AllreduceContenders::on(float* data, std::function<void()> operate) {
   return {[this, data](std::uint32_t round) { write(data, round); }, std::move(operate),
           [this, data](std::uint32_t round) { return count_wrong(data, round); }};
 }
 
-Contender Contenders::hora(bool in_buffer) {
+Contender AllreduceContenders::hora(bool in_buffer) {
   float* data = in_buffer ? reinterpret_cast<float*>(buffer_.data()) : plain_.data();
   std::vector<NamedTensor> tensors;
   for (std::size_t i = 0; i < layout_.counts.size(); ++i) {
@@ -88,7 +99,7 @@ Contender Contenders::hora(bool in_buffer) {
   });
 }
 
-Contender Contenders::mpi(bool in_place) {
+Contender AllreduceContenders::mpi(bool in_place) {
   float* out = in_place ? plain_.data() : other_.data();
   Contender contender = on(out, [this, in_place, out] {
     for (std::size_t i = 0; i < layout_.counts.size(); ++i) {
@@ -101,7 +112,7 @@ Contender Contenders::mpi(bool in_place) {
   return contender;
 }
 
-Contender Contenders::mpi_copy() {
+Contender AllreduceContenders::mpi_copy() {
   return on(plain_.data(), [this] {
     const std::size_t bytes = layout_.end * sizeof(float);
     std::memcpy(other_.data(), plain_.data(), bytes);
@@ -111,7 +122,7 @@ Contender Contenders::mpi_copy() {
   });
 }
 
-Contender Contenders::private_memory() {
+Contender AllreduceContenders::private_memory() {
   const auto ranks = static_cast<std::size_t>(ranks_.size());
   const std::size_t slice = (layout_.end + ranks - 1) / ranks;
   std::vector<float*> slices;

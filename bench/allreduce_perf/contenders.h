@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/harness/ranks.h"
-#include "bench/harness/timed_loop.h"
+#include "bench/harness/sweep.h"
 
 namespace bench {
 
@@ -23,11 +23,14 @@ struct Layout {
 
 /// Memory of this rank for all contenders of one layout; they take turns in it. Contenders refer to
 /// it. Thread rule: one thread.
-class Contenders {
+class AllreduceContenders final : public Contenders {
  public:
   /// Collective. `operation` stands in front of the tensors' names.
-  Contenders(const hora::Context& world, const Ranks& ranks, Layout layout, std::string operation);
+  AllreduceContenders(const hora::Context& world, const Ranks& ranks, Layout layout,
+                      std::string operation);
+  Contender contender(const std::string& name) override;
 
+ private:
   /// hora on plain memory, or in a hora::Buffer. One tensor: a blocking call. Several: all are
   /// submitted, then all are waited for.
   Contender hora(bool in_buffer);
@@ -39,7 +42,6 @@ class Contenders {
   /// each rank's tensor, adds, writes the sum into all; the "ranks" are private arrays.
   Contender private_memory();
 
- private:
   Contender on(float* data, std::function<void()> operate);
   void write(float* data, std::uint32_t round) const;
   std::int64_t count_wrong(const float* data, std::uint32_t round) const;

@@ -26,6 +26,8 @@ class NodeMemory {
   virtual std::optional<Location> find(const std::byte* data, std::size_t bytes) const = 0;
   /// A peer's memory, mapped when first asked for. Throws Error(transport).
   virtual std::byte* address(int local_rank, Location location) = 0;
+  /// memcpy from my own memory into a block that peers have read, and will read.
+  virtual void publish(std::byte* block, const std::byte* data, std::size_t bytes) = 0;
 };
 
 /// Runs units in the order in which they are started, without ever blocking.

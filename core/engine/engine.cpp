@@ -49,10 +49,10 @@ void Engine::release_on_device(std::byte* data) noexcept {
   parts_.device->release(data);
 }
 
-bool Engine::drive(bool network) {
+bool Engine::drive() {
   if (poisoned()) return false;
   try {
-    return make_progress(network);
+    return make_progress();
   } catch (const Error& error) {
     poison(error);
   } catch (const std::exception& error) {
@@ -62,10 +62,10 @@ bool Engine::drive(bool network) {
   return true;
 }
 
-bool Engine::make_progress(bool network) {
+bool Engine::make_progress() {
   bool progress = false;
   // By index: the world's decisions can add to the list.
-  for (std::size_t i = 0; i < engines_.size(); ++i) progress |= engines_[i]->make_progress(network);
+  for (std::size_t i = 0; i < engines_.size(); ++i) progress |= engines_[i]->make_progress();
   progress |= advance_sets_changes();
   if (parts_.device) device_busy_ = parts_.device->check();
   return progress;
@@ -89,9 +89,22 @@ bool Engine::is_running() const {
   return std::any_of(engines_.begin(), engines_.end(), [](auto* e) { return e->is_running(); });
 }
 
-bool Engine::polls() const {
+bool Engine::data_travels() const {
   return !sets_changes_.empty() ||
          std::any_of(engines_.begin(), engines_.end(), [](auto* e) { return e->polls(); });
+}
+
+/// True while something may come, or has to leave, that nobody signals.
+bool Engine::must_poll() {
+  if (poisoned()) return false;
+  try {
+    return data_travels() || std::any_of(engines_.begin(), engines_.end(), [](auto* e) {
+             return e->messages_left() || (e->leads_several() && e->waits_for_peers());
+           });
+  } catch (const Error& error) {
+    poison(error);
+    return false;
+  }
 }
 
 void Engine::await_done() {
@@ -109,7 +122,7 @@ bool Engine::step() {
   bool progress = false;
   {
     const std::lock_guard lock(drive_lock_);
-    progress = drive(/*network=*/true);
+    progress = drive();
   }
   complain_about_overdue();
   return progress;

@@ -22,10 +22,9 @@
 namespace hora {
 
 /// All process sets of one rank, and the thread that drives them. The *drive* lock guards
-/// everything that makes progress (logs, leaders' desks, data paths); its holder drives: the engine
-/// thread, or, in a job of one node, a thread that waits for a result. In jobs of several nodes
-/// only the engine thread drives, because only it may call MPI. Thread rule: submit, wait, release,
-/// sets, statistics: any thread. start, depart, stop: one thread.
+/// everything that makes progress (logs, leaders' desks, data paths); its holder drives, and it
+/// alone may call MPI: the engine thread, or a thread that waits for a result. Thread rule: submit,
+/// wait, release, sets, statistics: any thread. start, depart, stop: one thread.
 class Engine {
  public:
   explicit Engine(EngineParts parts);
@@ -115,12 +114,13 @@ class Engine {
   void remove(SetsChange& change);
 
   // driving
-  bool drive(bool network);
-  bool make_progress(bool network);
+  bool drive();
+  bool make_progress();
   void poison(const Error& error);
   bool has_news() const;
   bool is_running() const;
-  bool polls() const;
+  bool data_travels() const;
+  bool must_poll();
   void await_done();
   void complain_about_overdue();
 
@@ -132,7 +132,7 @@ class Engine {
   void block_until_finished(const Submission& submission);
   void run_thread();
   void rest(Now idle);
-  std::optional<std::chrono::nanoseconds> pause_length(Now idle);
+  std::optional<std::chrono::nanoseconds> pause_length(Now idle, bool awaited);
 
   EngineParts parts_;
   const Bells& bells_;

@@ -66,7 +66,7 @@ void Engine::run_thread() {
     bool progress = false;
     {
       const std::lock_guard lock(drive_lock_);
-      progress = drive(/*network=*/true);
+      progress = drive();
     }
     if (progress) {
       idle_since = now();
@@ -81,7 +81,7 @@ void Engine::rest(Now idle) {
   std::optional<std::chrono::nanoseconds> pause;
   {
     const std::lock_guard lock(drive_lock_);
-    pause = pause_length(idle);
+    pause = pause_length(idle, waiters_.load() > 0);
     await_done();
   }
   if (pause && pause->count() == 0) {
@@ -94,17 +94,14 @@ void Engine::rest(Now idle) {
   });
 }
 
-std::optional<std::chrono::nanoseconds> Engine::pause_length(Now idle) {
+/// Holding the drive lock. `awaited`: somebody is blocked until there is a result.
+std::optional<std::chrono::nanoseconds> Engine::pause_length(Now idle, bool awaited) {
   if (poisoned()) return std::nullopt;
-  const auto any = [&](auto&& holds) {
-    return std::any_of(engines_.begin(), engines_.end(), holds);
-  };
-  const bool data_travels = polls();
-  const bool leads_several = any([](auto* e) { return e->leads_several(); });
-  if (data_travels || any([](auto* e) { return e->messages_left(); }) ||
-      any([](auto* e) { return e->leads_several() && e->waits_for_peers(); })) {
-    const Now longest = data_travels ? kLongestDataPoll : kLongestPoll;
-    if (waiters_.load() == 0) return std::clamp<Now>(idle / kBackoffShare, kFirstPause, longest);
+  const bool leads_several =
+      std::any_of(engines_.begin(), engines_.end(), [](auto* e) { return e->leads_several(); });
+  if (must_poll()) {
+    const Now longest = data_travels() ? kLongestDataPoll : kLongestPoll;
+    if (!awaited) return std::clamp<Now>(idle / kBackoffShare, kFirstPause, longest);
     if (idle < parts_.settings.spin) return std::chrono::nanoseconds(0);
     return std::min<Now>(idle / kBackoffShare, longest);
   }

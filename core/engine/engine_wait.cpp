@@ -1,4 +1,6 @@
 /// Engine: waiting for results, and driving meanwhile.
+#include <sys/prctl.h>
+
 #include <utility>
 
 #include "core/board/futex.h"
@@ -6,6 +8,26 @@
 #include "core/engine/trace_hooks.h"
 
 namespace hora {
+namespace {
+
+/// Where cores are scarce a rank polls this long before it lets others run.
+constexpr Now kBriefly = std::chrono::microseconds(1);
+
+/// The kernel's default slack would add 50 us to each pause between two polls.
+class PreciseSleep {
+ public:
+  PreciseSleep() : slack_(::prctl(PR_GET_TIMERSLACK)) { ::prctl(PR_SET_TIMERSLACK, 1000UL); }
+  ~PreciseSleep() {
+    if (slack_ > 0) ::prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_));
+  }
+  PreciseSleep(const PreciseSleep&) = delete;
+  PreciseSleep& operator=(const PreciseSleep&) = delete;
+
+ private:
+  int slack_;
+};
+
+}  // namespace
 
 /// Drives in the engine thread's place from take() on; holds the drive lock then.
 class Engine::DriverSeat {
@@ -15,18 +37,18 @@ class Engine::DriverSeat {
   DriverSeat(const DriverSeat&) = delete;
   DriverSeat& operator=(const DriverSeat&) = delete;
 
-  /// False where somebody else drives, or only the engine thread may.
+  /// False where somebody else drives.
   bool take() {
     if (lock_.owns_lock()) return true;
-    if (!engine_.single_node_ || !lock_.try_lock()) return false;
+    if (!lock_.try_lock()) return false;
     engine_.bells_.set_driving(true);
     return true;
   }
   void leave() {
     if (!lock_.owns_lock()) return;
     engine_.bells_.set_driving(false);
-    // What came meanwhile was signalled to me: hand it on.
-    const bool leftover = engine_.has_news() || engine_.is_running();
+    // What came meanwhile was signalled to me, and what must be polled I have polled.
+    const bool leftover = engine_.has_news() || engine_.is_running() || engine_.must_poll();
     lock_.unlock();
     if (leftover) engine_.bells_.signal(engine_.world().board().local_rank());
   }
@@ -65,45 +87,54 @@ void Engine::await(const Submission& submission) {
 
 void Engine::await(const Submission& submission, DriverSeat& seat) {
   const TracedWait blocked(submission.set->trace(), submission);
-  if (!submission.finished() && seat.take()) drive_until_finished(submission);
-  seat.leave();
-  if (!submission.finished()) {
-    // A leader's engine may be resting between two polls: now somebody waits for it.
-    waiters_.fetch_add(1);
-    if (!single_node_) bells_.signal(world().board().local_rank());
-    block_until_finished(submission);
-    waiters_.fetch_sub(1);
+  const Now begin = now();
+  while (!submission.finished() && now() - begin <= parts_.settings.spin) {
+    if (seat.take()) {
+      drive_until_finished(submission);
+    } else {
+      std::this_thread::yield();
+    }
   }
+  seat.leave();
+  if (submission.finished()) return;
+  // Another thread drives, and will hand the seat to the engine, which may be resting between two
+  // polls: now somebody waits for it.
+  waiters_.fetch_add(1);
+  if (!single_node_) bells_.signal(world().board().local_rank());
+  block_until_finished(submission);
+  waiters_.fetch_sub(1);
 }
 
 void Engine::block_until_finished(const Submission& submission) {
-  const Now begin = now();
   while (!submission.finished()) {
-    if (!has_thread()) {
-      if (!step()) std::this_thread::yield();
-    } else if (now() - begin < parts_.settings.spin) {
-      std::this_thread::yield();
-    } else {
+    if (has_thread()) {
       submission.state.wait(Submission::kPending, std::memory_order_acquire);
+    } else if (!step()) {
+      std::this_thread::yield();
     }
   }
 }
 
 void Engine::drive_until_finished(const Submission& submission) {
+  // Yielding may cost a time slice of a stranger's.
+  const Now spinning = parts_.has_core ? Now(parts_.settings.spin) : kBriefly;
   Now idle_since = now();
   while (!submission.finished()) {
-    if (drive(/*network=*/false)) {
+    if (drive()) {
       idle_since = now();
       continue;
     }
     const Now idle = now() - idle_since;
-    if (idle < std::chrono::microseconds(1)) {
+    if (idle < spinning) {
       spin_pause();
     } else if (idle < parts_.settings.spin) {
       std::this_thread::yield();
     } else {
+      const auto pause = pause_length(idle, /*awaited=*/true);
       await_done();
-      bells_.sleep(Bells::Sleeper::driver, kOverdueTick, [&] { return has_news(); });
+      const PreciseSleep precise;
+      bells_.sleep(Bells::Sleeper::driver, pause,
+                   [&] { return has_news() || submission.finished(); });
       complain_about_overdue();
     }
   }

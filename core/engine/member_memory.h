@@ -23,6 +23,9 @@ class MemberMemory final : public NodeMemory {
   std::byte* address(int local_rank, Location location) override {
     return memory_.address(members_[static_cast<std::size_t>(local_rank)], location);
   }
+  void publish(std::byte* block, const std::byte* data, std::size_t bytes) override {
+    memory_.publish(block, data, bytes);
+  }
 
  private:
   NodeMemory& memory_;

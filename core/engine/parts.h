@@ -61,7 +61,8 @@ struct EngineParts {
   SetParts world;
   int rank = 0;  ///< world rank
   Settings settings;
-  DevicePort* device = nullptr;       ///< where this process has one
+  bool has_core = false;         ///< no fewer cores than ranks: who polls need not let others run
+  DevicePort* device = nullptr;  ///< where this process has one
   DeviceHeap* device_heap = nullptr;  ///< likewise
   int device_index = 0;               ///< which one that is
   SetFactory* sets = nullptr;

@@ -8,6 +8,7 @@
 
 #include "core/engine/exchange_header.h"
 #include "core/negotiation/device_path.h"
+#include "core/plan/exchange.h"
 
 namespace hora {
 
@@ -25,10 +26,19 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
   }
 }
 
-/// In a set of one node my slice of a large tensor, which is a unit of its own there.
-Range SetEngine::direct_slice(const Submission& submission) const {
-  const bool is_sum = submission.signature.kind == OperationKind::allreduce;
-  if (!single_node_ || !is_sum || submission.bytes < kAloneBytes) return {};
+/// What no other rank of my node touches: all of it where there is none; my own part of an
+/// exchange; in a set of one node also my slice of a large tensor, which is a unit of its own
+/// there.
+Range SetEngine::direct_range(const Submission& submission, const Request& request) const {
+  if (board_.local_size() == 1) return {0, submission.bytes};
+  const Signature& signature = submission.signature;
+  if (is_exchange(signature.kind)) {
+    if (signature.kind == OperationKind::reduce_scatter && !single_node_) return {};
+    const Topology& ranks = parts_.topology;
+    return rows_to_rank(signature.kind, request.rows, ranks.size(),
+                        ranks.index_of(shared_.parts.rank), signature.row_bytes());
+  }
+  if (!single_node_ || submission.bytes < kAloneBytes) return {};
   const Range slice =
       slice_range({0, align_up(submission.bytes)}, board_.local_rank(), board_.local_size());
   if (slice.bytes == 0) return {};
@@ -40,14 +50,14 @@ void SetEngine::stage(Submission& submission, const Request& request, Caller cal
     submission.location = *request.location;
     return;
   }
-  if (is_exchange(submission.signature.kind)) return stage_exchange(submission, request);
+  if (is_exchange(submission.signature.kind)) return stage_exchange(submission, request, caller);
   submission.bytes = submission.signature.bytes();
   if (on_device(submission.signature)) {
     stage_device_data(submission, request.data);
   } else if (submission.signature.device != DeviceKind::cpu) {
-    stage_through_host(submission, request.data);
+    stage_through_host(submission, request);
   } else {
-    stage_host_data(submission, request.data, caller);
+    stage_host_data(submission, request, caller);
   }
 }
 
@@ -55,14 +65,17 @@ bool SetEngine::on_device(const Signature& signature) const {
   return runs_on_device(signature, id_, parts_.topology.nodes());
 }
 
-void SetEngine::stage_exchange(Submission& submission, const Request& request) {
+bool SetEngine::brings_data(const Signature& signature) const {
+  return signature.kind != OperationKind::broadcast || signature.root == shared_.parts.rank;
+}
+
+void SetEngine::stage_exchange(Submission& submission, const Request& request, Caller caller) {
   submission.bytes = request.bytes;
   submission.result = request.result;
   if (on_device(submission.signature)) {
     stage_device_data(submission, request.data);
   } else {
-    // Not at the caller's risk: peers read my input while I wait.
-    stage_host_data(submission, request.data, Caller::goes_on);
+    stage_host_data(submission, request, caller);
   }
   const NodeMemory::Block header =
       parts_.memory->allocate(ExchangeHeader::bytes_for(request.rows.size()));
@@ -76,30 +89,39 @@ void SetEngine::stage_device_data(Submission& submission, std::byte* data) {
   submission.work = shared_.parts.device->begin(submission.stream);
 }
 
-void SetEngine::stage_through_host(Submission& submission, std::byte* data) {
+void SetEngine::stage_through_host(Submission& submission, const Request& request) {
   if (submission.bytes == 0) return;
   const NodeMemory::Block block = parts_.memory->allocate(submission.bytes);
   submission.block = block.data;
   submission.location = block.location;
-  submission.user_data = data;
+  submission.user_data = request.data;
   submission.through_host = true;
-  shared_.parts.device_heap->to_host(block.data, data, submission.bytes, submission.stream);
+  if (!brings_data(submission.signature)) return;
+  shared_.parts.device_heap->to_host(block.data, request.data, submission.bytes, submission.stream);
 }
 
-void SetEngine::stage_host_data(Submission& submission, std::byte* data, Caller caller) {
+void SetEngine::stage_host_data(Submission& submission, const Request& request, Caller caller) {
   if (submission.bytes == 0) return;
-  if (const auto location = parts_.memory->find(data, submission.bytes)) {
-    submission.block = data;
+  if (const auto location = parts_.memory->find(request.data, submission.bytes)) {
+    submission.block = request.data;
     submission.location = *location;
     return;
   }
+  submission.user_data = request.data;
+  // Not for handles: an exception may drop one, and free the memory, while peers go on.
+  if (caller == Caller::waits) {
+    submission.direct = direct_range(submission, request);
+    submission.reads_in_place = is_exchange(submission.signature.kind);
+  }
+  if (submission.direct.bytes == submission.bytes) return;
   const NodeMemory::Block block = parts_.memory->allocate(submission.bytes);
   submission.block = block.data;
   submission.location = block.location;
-  submission.user_data = data;
-  // Not for handles: an exception may drop one, and free the memory, while peers go on.
-  if (caller == Caller::waits) submission.direct = direct_slice(submission);
-  copy_around(submission.direct, submission.block, data, submission.bytes);
+  if (!brings_data(submission.signature)) return;
+  copy_around(submission.direct, submission.block, request.data, submission.bytes,
+              [this](std::byte* target, const std::byte* source, std::size_t bytes) {
+                parts_.memory->publish(target, source, bytes);
+              });
 }
 
 std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
@@ -219,18 +241,19 @@ void SetEngine::collect(Submission& submission) {
 
 void SetEngine::hand_over(Submission& submission) const {
   if (submission.work) submission.work->wait_done(submission.stream);
-  if (!submission.user_data || submission.result) return;
+  if (!submission.user_data || !submission.block || submission.result) return;
   if (submission.through_host) {
     shared_.parts.device_heap->to_device(submission.user_data, submission.block, submission.bytes,
-                                   submission.stream);
+                                         submission.stream);
   } else {
-    copy_around(submission.direct, submission.user_data, submission.block, submission.bytes);
+    copy_around(submission.direct, submission.user_data, submission.block, submission.bytes,
+                std::memcpy);
   }
 }
 
 void SetEngine::release(Submission& submission) {
   if (!shared_.poisoned.load()) {
-    if (submission.user_data) parts_.memory->release(submission.block);
+    if (submission.user_data && submission.block) parts_.memory->release(submission.block);
     if (submission.header) parts_.memory->release(submission.header);
   }
   submission.block = nullptr;

@@ -76,7 +76,7 @@ class SetEngine {
   void complain_about_overdue();
 
   // Holding the drive lock.
-  bool make_progress(bool network);
+  bool make_progress();
   bool has_news() const;
   bool is_running() const { return !unfulfilled_.empty(); }
   /// True while something is under way that only polling moves.
@@ -104,12 +104,14 @@ class SetEngine {
 
   // submitting
   void stage(Submission& submission, const Request& request, Caller caller);
-  void stage_exchange(Submission& submission, const Request& request);
+  void stage_exchange(Submission& submission, const Request& request, Caller caller);
   void stage_device_data(Submission& submission, std::byte* data);
-  void stage_through_host(Submission& submission, std::byte* data);
-  void stage_host_data(Submission& submission, std::byte* data, Caller caller);
-  Range direct_slice(const Submission& submission) const;
+  void stage_through_host(Submission& submission, const Request& request);
+  void stage_host_data(Submission& submission, const Request& request, Caller caller);
+  Range direct_range(const Submission& submission, const Request& request) const;
   bool on_device(const Signature& signature) const;
+  /// False of broadcasts of others.
+  bool brings_data(const Signature& signature) const;
   void hand_over(Submission& submission) const;
   void announce(const std::shared_ptr<Submission>& submission);
   NodeBoard::Arrival arrive(Id id, Location where);

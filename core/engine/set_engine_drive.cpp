@@ -10,9 +10,9 @@
 
 namespace hora {
 
-bool SetEngine::make_progress(bool network) {
+bool SetEngine::make_progress() {
   bool progress = flush_outbox();
-  if (desk_ && (network || single_node_)) progress |= desk_->work(now());
+  if (desk_) progress |= desk_->work(now());
   while (const auto batch = board_.next_batch()) {
     execute(*batch);
     progress = true;
@@ -171,12 +171,13 @@ BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
     const std::vector<Location>& locations = batch.locations[tensor.index];
     if (changes_sets(unit.kind)) mine.told = locations;
     if (mine.work) bound.work.push_back(mine.work);
+    if (mine.direct.bytes > 0) bound.is_lent = true;
     if (is_exchange(unit.kind)) {
       bind_exchange(bound, mine, locations);
       continue;
     }
     for (int r = 0; r < bound.local_size; ++r) {
-      std::byte* address = mine.direct.bytes > 0 ? mine.user_data : mine.block;
+      std::byte* address = mine.own_data();
       const Location location = locations[static_cast<std::size_t>(r)];
       if (r != board_.local_rank() && mine.bytes > 0 && !mine.work) {
         address = location == kNowhere ? nullptr : parts_.memory->address(r, location);
@@ -198,7 +199,7 @@ void SetEngine::bind_exchange(BoundUnit& bound, const Submission& mine,
         is_mine ? mine.header : parts_.memory->address(r, locations[static_cast<std::size_t>(r)]);
     const ExchangeHeader& header = ExchangeHeader::at(memory);
     bound.exchange.rows.push_back(header.extents());
-    std::byte* input = is_mine ? mine.block : nullptr;
+    std::byte* input = is_mine ? mine.own_data() : nullptr;
     if (!is_mine && header.bytes > 0 && !mine.work) {
       input = parts_.memory->address(r, header.payload);
     }

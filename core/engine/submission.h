@@ -28,12 +28,13 @@ inline Error detached(const Error& error) {
   return {error.code(), std::string(error.what()), error.rank(), error.tensor()};
 }
 
-/// Copies all of [0, bytes) but `left_out`.
-inline void copy_around(Range left_out, std::byte* target, const std::byte* source,
-                        std::size_t bytes) {
+/// Copies all of [0, bytes) but `left_out`, by copy(target, source, bytes).
+template <class Copy>
+void copy_around(Range left_out, std::byte* target, const std::byte* source, std::size_t bytes,
+                 Copy&& copy) {
   const std::size_t end = left_out.begin + left_out.bytes;
-  std::memcpy(target, source, left_out.begin);
-  std::memcpy(target + end, source + end, bytes - end);
+  copy(target, source, left_out.begin);
+  copy(target + end, source + end, bytes - end);
 }
 
 /// An operation that a user asks for.
@@ -59,14 +60,15 @@ struct Submission {
   std::string name;
   Signature signature;
   SetEngine* set = nullptr;        ///< whose it is
-  std::byte* user_data = nullptr;  ///< set where results must be copied out of `block`
+  std::byte* user_data = nullptr;  ///< set where it is not `block`
   bool through_host = false;       ///< user_data is on a device, `block` is not
-  std::byte* block = nullptr;      ///< the memory that the collective works on
+  std::byte* block = nullptr;      ///< what peers see; null where all of the data is direct
   Location location;
   std::size_t bytes = 0;
-  /// The slice of user_data that this rank sums, straight from and into it: never copied. Empty
+  /// The part of user_data that this rank alone reads and writes, in place: never copied. Empty
   /// where the engine must not touch user_data.
   Range direct;
+  bool reads_in_place = false;  ///< the whole of user_data
   std::byte* header = nullptr;  ///< of exchanges: an ExchangeHeader in my window
   std::shared_ptr<ExchangeResult> result;
   std::shared_ptr<DeviceWork> work;  ///< of memory on a device
@@ -86,6 +88,9 @@ struct Submission {
   std::atomic<std::uint32_t> state{kPending};
   std::optional<Error> error;  ///< written before `state` becomes kFailed
 
+  /// The data as this rank's engine reads and writes it. A caller that waits leaves the input of an
+  /// exchange, which nobody writes to, as it is.
+  std::byte* own_data() const { return reads_in_place || direct.bytes > 0 ? user_data : block; }
   bool announced() const { return submitted != Now{}; }
   bool finished() const { return state.load(std::memory_order_acquire) != kPending; }
 };

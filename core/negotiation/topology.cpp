@@ -26,6 +26,14 @@ int Topology::local_rank_of(int world_rank) const {
   return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), world_rank) - ranks.begin());
 }
 
+int Topology::index_of(int world_rank) const {
+  std::ptrdiff_t below = 0;
+  for (const auto& ranks : ranks_of_node) {
+    below += std::lower_bound(ranks.begin(), ranks.end(), world_rank) - ranks.begin();
+  }
+  return static_cast<int>(below);
+}
+
 int Topology::smallest_node() const {
   std::size_t least = ranks_of_node.empty() ? 0 : ranks_of_node.front().size();
   for (const auto& ranks : ranks_of_node) least = std::min(least, ranks.size());

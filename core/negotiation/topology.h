@@ -14,7 +14,8 @@ struct Topology {
   int size() const;
   int node_of(int world_rank) const;  ///< -1 for an unknown rank
   int local_rank_of(int world_rank) const;
-  int smallest_node() const;  ///< ranks of the smallest node: the number of slices
+  int index_of(int world_rank) const;  ///< ranks below it
+  int smallest_node() const;           ///< ranks of the smallest node: the number of slices
 };
 
 /// Topology from each world rank's host group (any labels, such as the group's lowest rank), its

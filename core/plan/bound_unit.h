@@ -44,7 +44,10 @@ struct BoundUnit {
   /// [position in unit.tensors * local_size + local rank]; on a device my own alone are set.
   std::vector<std::byte*> memory;
   std::vector<std::shared_ptr<DeviceWork>> work;  ///< by position; on a device only
-  BoundExchange exchange;                         ///< of exchanges: one tensor, my input
+  /// Some of my own memory is a caller's: the network may read it, but what comes from there goes
+  /// to hora's memory first, since MPI may write to it even after a call has failed.
+  bool is_lent = false;
+  BoundExchange exchange;  ///< of exchanges: one tensor, my input
 
   std::byte* tensor(std::size_t position, int local_rank) const {
     return memory[position * static_cast<std::size_t>(local_size) +

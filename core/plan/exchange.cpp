@@ -1,6 +1,7 @@
 #include "core/plan/exchange.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace hora {
@@ -29,6 +30,20 @@ std::int64_t scattered_rows(std::int64_t rows, int ranks, int rank) {
 
 std::int64_t first_scattered_row(std::int64_t rows, int ranks, int rank) {
   return rows / ranks * rank + std::min<std::int64_t>(rank, rows % ranks);
+}
+
+Range rows_to_rank(OperationKind kind, std::span<const std::int64_t> rows, int ranks, int to,
+                   std::size_t row_bytes) {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  if (kind == OperationKind::alltoall) {
+    first = std::accumulate(rows.begin(), rows.begin() + to, std::int64_t{0});
+    count = rows[at(to)];
+  } else if (kind == OperationKind::reduce_scatter) {
+    first = first_scattered_row(rows[0], ranks, to);
+    count = scattered_rows(rows[0], ranks, to);
+  }
+  return {static_cast<std::size_t>(first) * row_bytes, static_cast<std::size_t>(count) * row_bytes};
 }
 
 std::size_t length_of(const Stream& stream) {

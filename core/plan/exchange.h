@@ -32,6 +32,11 @@ std::size_t extents_of_rank(OperationKind kind, int ranks);
 std::int64_t scattered_rows(std::int64_t rows, int ranks, int rank);
 std::int64_t first_scattered_row(std::int64_t rows, int ranks, int rank);
 
+/// The bytes that a rank with these extents gives to rank `to`: of alltoall and reduce-scatter;
+/// empty of allgather, which gives all to everybody.
+Range rows_to_rank(OperationKind kind, std::span<const std::int64_t> rows, int ranks, int to,
+                   std::size_t row_bytes);
+
 struct Piece {
   /// As source: the sum over all local ranks of the node, each at source_offset. As destination:
   /// every local rank of the node, each at destination_offset.

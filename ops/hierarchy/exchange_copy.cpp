@@ -10,7 +10,7 @@ namespace hora {
 namespace {
 
 /// Results from here on gain by non-temporal stores (ops/README.md).
-constexpr std::size_t kStreamedResult = std::size_t{4} << 20;
+constexpr std::size_t kStreamedResult = std::size_t{8} << 20;
 
 /// The piece of every local rank's input, summed.
 void sum_piece(const BoundUnit& unit, const Piece& piece, double scale, std::byte* out) {

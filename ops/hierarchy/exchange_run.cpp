@@ -109,6 +109,20 @@ std::span<const std::byte> ExchangeRun::outgoing(const Stream& stream, Range ran
   return {scratch, range.bytes};
 }
 
+/// Where these bytes belong in my result, if they come to me alone and lie there one after the
+/// other.
+std::byte* ExchangeRun::landing(const Stream& pieces) const {
+  if (pieces.empty()) return nullptr;
+  std::size_t end = pieces.front().destination_offset;
+  for (const Piece& piece : pieces) {
+    const bool is_mine = piece.destination == site_.local_rank ||
+                         (piece.destination == Piece::kAll && unit_.local_size == 1);
+    if (!is_mine || piece.destination_offset != end) return nullptr;
+    end += piece.range.bytes;
+  }
+  return result_.at(pieces.front().destination_offset);
+}
+
 Completion ExchangeRun::start_data(std::uint64_t round, std::vector<const std::byte*>& summands) {
   const std::uint64_t desk_round = at_desk(round);
   const auto me = static_cast<std::size_t>(site_.node);
@@ -124,7 +138,8 @@ Completion ExchangeRun::start_data(std::uint64_t round, std::vector<const std::b
   std::span<const std::byte> to_all;
   for (std::size_t node = 0; node < nodes_; ++node) {
     const Range in = slice(incoming_[node], round, site_.local_rank);
-    receives[node] = {incoming + node * stride_, in.bytes};
+    std::byte* const target = sums() ? nullptr : landing(cut(incoming_[node], in));
+    receives[node] = {target ? target : incoming + node * stride_, in.bytes};
     if (node == me) continue;
     const Range out = slice(outgoing_[node], round, site_.local_rank);
     sends[node] = is_gather && !to_all.empty()
@@ -156,10 +171,11 @@ bool ExchangeRun::finish_crossings() {
 
 void ExchangeRun::sum(const Crossing& crossing) {
   const auto me = static_cast<std::size_t>(site_.node);
-  const std::size_t bytes = slice(incoming_[me], crossing.round, site_.local_rank).bytes;
-  std::byte* const out = site_.memory.staging(at_desk(crossing.round)).reserve(bytes);
+  const Range range = slice(incoming_[me], crossing.round, site_.local_rank);
+  std::byte* out = landing(cut(incoming_[me], range));
+  if (!out) out = site_.memory.staging(at_desk(crossing.round)).reserve(range.bytes);
   const DataType type = unit_.unit.type;
-  reduce(type, unit_.unit.op, crossing.summands, {&out, 1}, bytes / size_of(type),
+  reduce(type, unit_.unit.op, crossing.summands, {&out, 1}, range.bytes / size_of(type),
          {.post = unit_.scale});
 }
 
@@ -188,9 +204,9 @@ void ExchangeRun::copy_data(std::uint64_t round) {
       // Of a reduce-scatter all nodes' streams to mine are alike, and staging holds their sum.
       const bool is_mine = node == static_cast<std::size_t>(site_.node);
       if (is_mine != sums()) continue;
-      const Range range = slice(incoming_[node], round, owner);
-      scatter(cut(incoming_[node], range), site_.local_rank,
-              staging + (sums() ? 0 : node * stride_), result_);
+      const Stream pieces = cut(incoming_[node], slice(incoming_[node], round, owner));
+      if (owner == site_.local_rank && landing(pieces)) continue;
+      scatter(pieces, site_.local_rank, staging + (sums() ? 0 : node * stride_), result_);
     }
   }
 }

@@ -35,7 +35,8 @@ struct ExchangeSite {
 /// by round a chunk of every stream. Owner l gathers slice l of what its node gives to each other
 /// node (a slice in one piece is sent from where it lies), exchanges with its peers, and publishes
 /// what it got, or, of a reduce-scatter, the sum over nodes in node order with the scale: the bits
-/// of allreduce. Everybody copies its own part out of all owners' staging.
+/// of allreduce. Everybody copies its own part out of all owners' staging; what an owner gets for
+/// itself alone, in one piece, comes straight into its result.
 ///
 /// It cannot stand still for ever: a round waits for earlier rounds alone (exchange_desk.h), its
 /// crossing for the same round of the peers on other nodes, and rounds are the same on all ranks,
@@ -76,6 +77,7 @@ class ExchangeRun {
   /// Owner's slice of the chunk that travels in `round`.
   Range slice(const Stream& stream, std::uint64_t round, int owner) const;
   std::span<const std::byte> outgoing(const Stream& stream, Range range, std::byte* scratch) const;
+  std::byte* landing(const Stream& pieces) const;
 
   const BoundUnit& unit_;
   ExchangeSite& site_;

@@ -29,9 +29,9 @@ class LocalGroup {
   virtual ~LocalGroup() = default;
   /// True: all local ranks must take part in every chunk, and start its steps in one order.
   virtual bool is_collective() const = 0;
-  /// Memory for my slice of the chunk in `slot`, at least `bytes`, 64-byte aligned; where the cross
-  /// group works that it is used with.
-  virtual std::byte* staging(std::size_t slot, std::size_t bytes) = 0;
+  /// Memory of my slice between its ways in and out, where the cross group works that it is used
+  /// with: 64-byte aligned; of a broadcast anyhow, for it may be the tensor itself.
+  virtual std::byte* staging(const ChunkPart& part) = 0;
   /// The whole operation inside the node, for a job of one node: the unit summed over (or taken
   /// from the root among) all local ranks, in all of them.
   virtual Completion run(const BoundUnit& unit) = 0;
@@ -53,8 +53,8 @@ class ExchangeGroup {
 
 /// The ranks of one local rank, one in each node: index in the group = node index. By MPI.
 /// `sequence` numbers the operations of a group, equal on all its members; operations are started
-/// in that order and several are under way at once. Staging is 64-byte aligned and stays valid
-/// until completion.
+/// in that order and several are under way at once. Staging is 64-byte aligned, but of a broadcast,
+/// and stays valid until completion.
 class CrossGroup {
  public:
   virtual ~CrossGroup() = default;
@@ -65,7 +65,7 @@ class CrossGroup {
   /// staging = Adasum of the nodes' stagings, tensor by tensor (`tensors`: their bytes in it).
   virtual Completion adasum(DataType type, std::span<std::byte> staging, std::vector<Range> tensors,
                             std::uint64_t sequence) = 0;
-  /// staging of all nodes = staging of node `root`.
+  /// staging of all nodes = staging of node `root`, which is only read.
   virtual Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) = 0;
   /// sends[n] goes to node n, receives[n] is filled by node n: by node, mine unused. Lengths match
   /// pair by pair; memory stays until completion and may be aligned anyhow.

@@ -1,5 +1,6 @@
 #include "ops/hierarchy/memory_group.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/board/board.h"
@@ -37,19 +38,31 @@ std::size_t elements(const BoundUnit& unit, const Run& run) {
   return run.range.bytes / size_of(unit.unit.type);
 }
 
-/// From the root to everybody else.
-void spread_from(int root, const Addresses& memory, int local_size, std::size_t bytes) {
+/// To all outputs but the input itself.
+void spread_to_others(const std::byte* input, std::span<std::byte* const> outputs,
+                      std::size_t bytes) {
   std::array<std::byte*, kMaxLocalSize> others;
-  std::size_t count = 0;
-  for (int r = 0; r < local_size; ++r) {
-    if (r != root) others[count++] = memory.of(r);
-  }
-  if (count > 0) spread(memory.of(root), {others.data(), count}, bytes);
+  const auto end = std::copy_if(outputs.begin(), outputs.end(), others.begin(),
+                                [input](const std::byte* output) { return output != input; });
+  const auto count = static_cast<std::size_t>(end - others.begin());
+  if (count > 0) spread(input, {others.data(), count}, bytes);
 }
 
 }  // namespace
 
-std::byte* MemoryGroup::staging(std::size_t slot, std::size_t bytes) {
+std::byte* MemoryGroup::staging(const ChunkPart& part) {
+  const BoundUnit& unit = part.unit;
+  if (unit.unit.kind == OperationKind::broadcast && (part.has_input || !unit.is_lent)) {
+    const std::vector<Run> pieces = runs(unit.unit, part.slice);
+    // Without padding, which is of no tensor.
+    if (pieces.size() == 1 && pieces[0].range.bytes == part.slice.bytes) {
+      return Addresses(unit, pieces[0]).of(part.has_input ? unit.root_local : local_rank_);
+    }
+  }
+  return in_slot(part.slot, part.slice.bytes);
+}
+
+std::byte* MemoryGroup::in_slot(std::size_t slot, std::size_t bytes) {
   if (slot >= staging_.size()) staging_.resize(slot + 1);
   auto& block = staging_[slot];
   if (block.size() < bytes + kAlignment) block.resize(bytes + kAlignment);
@@ -62,7 +75,7 @@ Completion MemoryGroup::run(const BoundUnit& unit) {
   for (const Run& run : runs(unit.unit, mine)) {
     const Addresses memory(unit, run);
     if (unit.unit.kind == OperationKind::broadcast) {
-      spread_from(unit.root_local, memory, local_size_, run.range.bytes);
+      spread_to_others(memory.of(unit.root_local), memory.outputs(), run.range.bytes);
     } else {
       reduce(unit.unit.type, op_in_node(unit.unit), memory.inputs(), memory.outputs(),
              elements(unit, run), {.pre = unit.unit.prescale, .post = unit.scale});
@@ -74,12 +87,13 @@ Completion MemoryGroup::run(const BoundUnit& unit) {
 Completion MemoryGroup::reduce_scatter(const ChunkPart& part) {
   if (!part.has_input) return {};
   const BoundUnit& unit = part.unit;
-  std::byte* const staged = staging(part.slot, part.slice.bytes);
+  std::byte* const staged = staging(part);
   for (const Run& run : runs(unit.unit, part.slice)) {
     const Addresses memory(unit, run);
     std::byte* const out = staged + run.offset;
     if (unit.unit.kind == OperationKind::broadcast) {
-      spread(memory.of(unit.root_local), {&out, 1}, run.range.bytes);
+      const std::byte* const in = memory.of(unit.root_local);
+      if (in != out) spread(in, {&out, 1}, run.range.bytes);
     } else if (memory.inputs().empty()) {
       fill_neutral(unit.unit.type, unit.unit.op, out, elements(unit, run));
     } else {
@@ -91,10 +105,9 @@ Completion MemoryGroup::reduce_scatter(const ChunkPart& part) {
 }
 
 Completion MemoryGroup::all_gather(const ChunkPart& part) {
-  const std::byte* const staged = staging(part.slot, part.slice.bytes);
+  const std::byte* const staged = staging(part);
   for (const Run& run : runs(part.unit.unit, part.slice)) {
-    const Addresses memory(part.unit, run);
-    spread(staged + run.offset, memory.outputs(), run.range.bytes);
+    spread_to_others(staged + run.offset, Addresses(part.unit, run).outputs(), run.range.bytes);
   }
   return {};
 }

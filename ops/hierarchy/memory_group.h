@@ -17,12 +17,16 @@ class MemoryGroup final : public LocalGroup {
   MemoryGroup(int local_rank, int local_size) : local_rank_(local_rank), local_size_(local_size) {}
 
   bool is_collective() const override { return false; }
-  std::byte* staging(std::size_t slot, std::size_t bytes) override;
+  /// Of a broadcast of one tensor: where the root's bytes lie, or where mine belong, unless that is
+  /// lent memory. Else one of its own.
+  std::byte* staging(const ChunkPart& part) override;
   Completion run(const BoundUnit& unit) override;
   Completion reduce_scatter(const ChunkPart& part) override;
   Completion all_gather(const ChunkPart& part) override;
 
  private:
+  std::byte* in_slot(std::size_t slot, std::size_t bytes);
+
   int local_rank_;
   int local_size_;
   std::vector<std::vector<std::byte>> staging_;  ///< by slot

@@ -193,7 +193,7 @@ void Pipeline::start_cross(Chunk& chunk) {
   if (bytes == 0) return;
   const BoundUnit& unit = chunk.entry->unit;
   CrossGroup& cross = *chunk.entry->cross;
-  const std::span<std::byte> staging(chunk.entry->local->staging(chunk.part.slot, bytes), bytes);
+  const std::span<std::byte> staging(chunk.entry->local->staging(chunk.part), bytes);
   if (unit.unit.kind == OperationKind::broadcast) {
     chunk.completion = cross.broadcast(staging, unit.root_node, chunk.sequence);
   } else if (unit.unit.op == ReduceOp::adasum) {

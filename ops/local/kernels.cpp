@@ -15,6 +15,7 @@ namespace {
 /// Below it a copy by non-temporal stores gains less than a tenth (README.md), and its result may
 /// still be in the cache when it is read.
 constexpr std::size_t kStreamBytes = std::size_t{128} << 10;
+constexpr std::size_t kPublishedBytes = std::size_t{32} << 10;
 
 /// Of spread(): the input is read from memory once and from the first-level cache after that.
 constexpr std::size_t kSpreadBlock = std::size_t{16} << 10;
@@ -22,6 +23,15 @@ constexpr std::size_t kSpreadBlock = std::size_t{16} << 10;
 const KernelTable& kernels() noexcept {
   static const KernelTable& best = *runnable_kernels()[0];
   return best;
+}
+
+void copy_past_caches(std::byte* out, const std::byte* in, std::size_t bytes, std::size_t from) {
+  if (bytes == 0) return;
+  if (bytes < from) {
+    std::memcpy(out, in, bytes);
+  } else {
+    kernels().stream_copy(out, in, bytes);
+  }
 }
 
 void check_reduction(DataType type, ReduceOp op, std::size_t inputs) {
@@ -86,12 +96,11 @@ void spread(const std::byte* input, std::span<std::byte* const> outputs, std::si
 }
 
 void stream_copy(std::byte* out, const std::byte* in, std::size_t bytes) {
-  if (bytes == 0) return;
-  if (bytes < kStreamBytes) {
-    std::memcpy(out, in, bytes);
-  } else {
-    kernels().stream_copy(out, in, bytes);
-  }
+  copy_past_caches(out, in, bytes, kStreamBytes);
+}
+
+void publish_copy(std::byte* out, const std::byte* in, std::size_t bytes) {
+  copy_past_caches(out, in, bytes, kPublishedBytes);
 }
 
 const char* kernel_instruction_set() noexcept {

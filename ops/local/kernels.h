@@ -35,6 +35,10 @@ void spread(const std::byte* input, std::span<std::byte* const> outputs, std::si
 /// cache; complete (fenced) when it returns.
 void stream_copy(std::byte* out, const std::byte* in, std::size_t bytes);
 
+/// The same for memory that other cores have used, and will read: smaller blocks gain as well, for
+/// their lines are not fetched from those caches before they are written.
+void publish_copy(std::byte* out, const std::byte* in, std::size_t bytes);
+
 /// The instruction set in use: "avx512", "avx2" or "baseline". Chosen once from the CPU.
 const char* kernel_instruction_set() noexcept;
 

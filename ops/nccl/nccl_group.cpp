@@ -60,8 +60,8 @@ NcclGroup::NcclGroup(const NcclGroupOptions& options, NcclLaunches& launches)
   }
 }
 
-std::byte* NcclGroup::staging(std::size_t index, std::size_t) {
-  return staging_->data(index);
+std::byte* NcclGroup::staging(const ChunkPart& part) {
+  return staging_->data(part.slot);
 }
 
 void NcclGroup::trace_begin(const ChunkPart& part, std::string_view phase) {

@@ -44,7 +44,7 @@ class NcclGroup final : public LocalGroup {
   NcclGroup(const NcclGroupOptions& options, NcclLaunches& launches);
 
   bool is_collective() const override { return true; }
-  std::byte* staging(std::size_t slot, std::size_t bytes) override;
+  std::byte* staging(const ChunkPart& part) override;
   Completion run(const BoundUnit& unit) override;
   Completion reduce_scatter(const ChunkPart& part) override;
   Completion all_gather(const ChunkPart& part) override;

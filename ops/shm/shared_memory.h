@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/engine/data_path.h"
+#include "ops/local/kernels.h"
 #include "ops/shm/block_allocator.h"
 #include "ops/shm/window.h"
 
@@ -38,6 +39,9 @@ class SharedMemory final : public NodeMemory {
   void release(std::byte* data) noexcept override;
   std::optional<Location> find(const std::byte* data, std::size_t bytes) const override;
   std::byte* address(int local_rank, Location location) override;
+  void publish(std::byte* block, const std::byte* data, std::size_t bytes) override {
+    publish_copy(block, data, bytes);
+  }
 
  private:
   struct Directory;

@@ -121,6 +121,25 @@ TEST_F(Programs, ColumnsOfNcclTestsOnScreen) {
   }
 }
 
+TEST_F(Programs, CollectivesPerf) {
+  const json file = file_of("COLLECTIVES_PERF",
+                            "--max-bytes 64KiB --blocks 2 --benchmark_min_time=0.002 "
+                            "--benchmark_filter='/(hora|hora_bucket|mpi)/65536$'");
+  std::set<std::string> expected;
+  for (const char* operation : {"allgather", "broadcast", "reduce_scatter", "alltoall"}) {
+    for (const char* contender : {"hora_bucket", "hora", "mpi"}) {
+      expected.insert(std::string(operation) + "/" + contender + "/65536");
+    }
+  }
+  EXPECT_EQ(names_of(file), expected);
+  for (const json& row : file.at("benchmarks")) {
+    SCOPED_TRACE(row.dump());
+    EXPECT_EQ(row.at("wrong"), 0.0);
+    EXPECT_EQ(row.contains("vs_mpi"),
+              row.at("name").get<std::string>().find("hora") != std::string::npos);
+  }
+}
+
 TEST_F(Programs, Negotiation) {
   const json file =
       file_of("NEGOTIATION", "--idle-seconds 0.2 --wait-seconds 0.2 --benchmark_min_time=0.01");

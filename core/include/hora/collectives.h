@@ -8,6 +8,9 @@
 /// rank is not in, name over 1024 bytes, a device this build has no data path for), shut_down,
 /// out_of_memory, transport.
 ///
+/// After an Error(transport) other nodes may still read the plain memory that a blocking call was
+/// given; nobody but the call itself writes to it.
+///
 /// Booleans (one byte; every value but 0 is true) take sum and max as logical or, product and min
 /// as logical and. Integer sums and products wrap. min and max of a NaN are NaN.
 ///

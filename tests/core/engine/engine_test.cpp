@@ -108,13 +108,22 @@ TEST_P(EngineOnLayouts, CrossedOrdersFinishAndAreRight) {
 TEST_P(EngineOnLayouts, BroadcastsFromEveryRoot) {
   ThreadWorld world(options());
   on_all_ranks(world, [&](int rank) {
-    for (int root = 0; root < world.size(); ++root) {
-      std::vector<float> values(3001, static_cast<float>(rank));
-      Signature signature = floats(3001);
-      signature.kind = OperationKind::broadcast;
-      signature.root = root;
-      world.engine(rank).submit_and_wait("b" + std::to_string(root), signature, bytes(values));
-      for (const float value : values) ASSERT_EQ(value, static_cast<float>(root));
+    Engine& engine = world.engine(rank);
+    for (const std::int64_t count :
+         {16, 3001, static_cast<int>(kAloneBytes / sizeof(float)) + 17}) {
+      for (int root = 0; root < world.size(); ++root) {
+        std::vector<float> values(static_cast<std::size_t>(count), static_cast<float>(rank));
+        Signature signature = floats(count);
+        signature.kind = OperationKind::broadcast;
+        signature.root = root;
+        const std::string name = "b" + std::to_string(root) + "." + std::to_string(count);
+        if ((rank + root) % 3 == 0) {
+          engine.wait(*engine.submit(name, signature, bytes(values)));
+        } else {
+          engine.submit_and_wait(name, signature, bytes(values));
+        }
+        for (const float value : values) ASSERT_EQ(value, static_cast<float>(root));
+      }
     }
   });
 }

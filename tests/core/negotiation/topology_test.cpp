@@ -53,6 +53,14 @@ TEST(MakeTopology, EveryRankHasOnePlace) {
   }
 }
 
+TEST(Topology, TheIndexOfARankCountsThoseBelowIt) {
+  const Topology topology{{{0, 5}, {2, 3}, {7}}};
+  for (const auto& [rank, index] :
+       std::vector<std::pair<int, int>>{{0, 0}, {2, 1}, {3, 2}, {5, 3}, {7, 4}}) {
+    EXPECT_EQ(topology.index_of(rank), index);
+  }
+}
+
 TEST(Topology, UnknownRanksHaveNoPlace) {
   const Topology topology = make_topology({0, 0, 1}, 0);
   for (const int rank : {-1, 3, 1000}) {

@@ -55,6 +55,20 @@ TEST(Exchange, ReduceScatterGivesTheFirstRanksOneRowMore) {
   EXPECT_EQ(map.result_bytes(0), 12u);
 }
 
+TEST(Exchange, RowsToARankFollowThoseToTheRankBefore) {
+  const std::vector<std::int64_t> splits = {3, 0, 2};
+  const auto to = [&](OperationKind kind, std::span<const std::int64_t> rows, int rank) {
+    return rows_to_rank(kind, rows, 3, rank, 8);
+  };
+  EXPECT_EQ(to(OperationKind::alltoall, splits, 0), (Range{0, 24}));
+  EXPECT_EQ(to(OperationKind::alltoall, splits, 1), (Range{24, 0}));
+  EXPECT_EQ(to(OperationKind::alltoall, splits, 2), (Range{24, 16}));
+  const std::vector<std::int64_t> whole = {5};
+  EXPECT_EQ(to(OperationKind::reduce_scatter, whole, 0), (Range{0, 16}));
+  EXPECT_EQ(to(OperationKind::reduce_scatter, whole, 2), (Range{32, 8}));
+  EXPECT_EQ(to(OperationKind::allgather, whole, 1).bytes, 0u);
+}
+
 TEST(Exchange, ScatteredRowsCoverTheWhole) {
   auto random = test::generator();
   for (int round = 0; round < 300; ++round) {

@@ -73,16 +73,14 @@ struct FakeLocal final : LocalGroup {
   explicit FakeLocal(Trace& t) : trace(t) {}
 
   bool is_collective() const override { return collective; }
-  std::byte* staging(std::size_t slot, std::size_t bytes) override {
-    return memory.staging(slot, bytes);
-  }
+  std::byte* staging(const ChunkPart& part) override { return memory.staging(part); }
   Completion run(const BoundUnit&) override {
     EXPECT_EQ(trace.runs_complete, runs_started++) << "one unit after the other";
     return trace.slow([this] { ++trace.runs_complete; });
   }
   Completion reduce_scatter(const ChunkPart& part) override {
     if (!part.has_input) return {};
-    const std::byte* staged = staging(part.slot, part.slice.bytes);
+    const std::byte* staged = staging(part);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(staged) % 64, 0u);
     EXPECT_TRUE(trace.staging_in_use.insert(staged).second) << "the slot is in use";
     trace.most_in_use = std::max(trace.most_in_use, trace.staging_in_use.size());
@@ -93,7 +91,7 @@ struct FakeLocal final : LocalGroup {
     return trace.slow([this, number] { trace.scatters_open.erase(number); });
   }
   Completion all_gather(const ChunkPart& part) override {
-    const std::byte* staged = staging(part.slot, part.slice.bytes);
+    const std::byte* staged = staging(part);
     EXPECT_FALSE(trace.crossing.contains(staged)) << "before the network is done with it";
     trace.staging_in_use.insert(staged);  // a broadcast's slot has no input here
     trace.gathered.push_back(part.slice);

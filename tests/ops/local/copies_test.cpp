@@ -45,9 +45,10 @@ TEST(StreamCopy, CopiesAnyLengthBetweenAnyAddressesOnEveryInstructionSet) {
 
 TEST(StreamCopy, CopiesSmallAndLargeBlocks) {
   std::mt19937_64 random = test::generator();
-  for (const std::size_t bytes : {0, 1, 64, 131071, 131072, 131073, 1000003}) {
+  for (const std::size_t bytes : {0, 1, 64, 32767, 32768, 131071, 131072, 131073, 1000003}) {
     for (const std::size_t offset : {0, 1, 4, 63}) {
       expect_copies(stream_copy, bytes, offset, 64 - offset, random);
+      expect_copies(publish_copy, bytes, offset, 64 - offset, random);
     }
   }
 }

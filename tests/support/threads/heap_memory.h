@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -48,6 +49,9 @@ class HeapMemory final : public NodeMemory {
   }
   std::byte* address(int local_rank, Location location) override {
     return node_.address(local_rank, location);
+  }
+  void publish(std::byte* block, const std::byte* data, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(block, data, bytes);
   }
 
  private:

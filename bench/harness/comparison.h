@@ -1,0 +1,43 @@
+/// hora beside the others, and the bars it is held to. Pure.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/harness/statistics.h"
+
+namespace bench {
+
+inline constexpr std::size_t kib = 1024;
+inline constexpr std::size_t mib = 1024 * kib;
+
+/// "`contender` takes at most 1/factor of the time of the fastest of `peers`", for sizes from
+/// `from` to `to` bytes.
+struct Bar {
+  std::string contender;
+  std::string key;  ///< of the ratio in results: "vs_mpi"
+  std::vector<std::string> peers;
+  double factor;
+  std::size_t from;
+  std::size_t to = std::numeric_limits<std::size_t>::max();
+};
+
+/// By "contender key".
+using Ratios = std::map<std::string, double>;
+
+/// The ratios of one size: how many times longer the fastest of the bar's peers takes. Without
+/// those whose contender or peers were not measured.
+Ratios ratios_of(const std::vector<Bar>& bars, const std::map<std::string, Blocks>& contenders);
+
+/// The ratios of one contender, by key.
+Ratios ratios_of_contender(const Ratios& ratios, const std::string& contender);
+
+/// The table of ratios of all sizes of one operation: "*" marks one below its bar. `judge`: whether
+/// the bars hold for this run.
+std::string table_of_ratios(const std::string& operation, const std::vector<Bar>& bars,
+                            const std::map<std::size_t, Ratios>& by_size, bool judge);
+
+}  // namespace bench
