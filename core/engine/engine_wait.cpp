@@ -37,10 +37,10 @@ class Engine::DriverSeat {
   DriverSeat(const DriverSeat&) = delete;
   DriverSeat& operator=(const DriverSeat&) = delete;
 
-  /// False where somebody else drives.
+  /// False where somebody else drives, and after stop(): what there was to drive may be gone.
   bool take() {
     if (lock_.owns_lock()) return true;
-    if (!lock_.try_lock()) return false;
+    if (engine_.stopping_.load() || !lock_.try_lock()) return false;
     engine_.bells_.set_driving(true);
     return true;
   }
