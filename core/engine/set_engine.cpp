@@ -241,7 +241,8 @@ void SetEngine::collect(Submission& submission) {
 
 void SetEngine::hand_over(Submission& submission) const {
   if (submission.work) submission.work->wait_done(submission.stream);
-  if (!submission.user_data || !submission.block || submission.result) return;
+  const bool in_place = !is_exchange(submission.signature.kind);
+  if (!in_place || !submission.user_data || !submission.block) return;
   if (submission.through_host) {
     shared_.parts.device_heap->to_device(submission.user_data, submission.block, submission.bytes,
                                          submission.stream);

@@ -236,6 +236,8 @@ void SetEngine::finish(const std::shared_ptr<Submission>& submission, std::optio
       statistics_.bytes += submission->bytes;
       statistics_.in_flight += now() - submission->decided_at;
     }
+    // Before anybody is told: the caller's is the last reference, and goes while its stream lives.
+    submission->result.reset();
     submission->error = std::move(error);
     submission->state.store(submission->error ? Submission::kFailed : Submission::kDone,
                             std::memory_order_release);

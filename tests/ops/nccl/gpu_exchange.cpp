@@ -80,6 +80,15 @@ Exchange random_exchange(OperationKind kind, int ranks, std::mt19937_64& random)
   return exchange;
 }
 
+Exchange random_gpu_exchange(OperationKind kind, int ranks, std::mt19937_64& random) {
+  while (true) {
+    Exchange exchange = random_exchange(kind, ranks, random);
+    Signature signature = exchange.request(0, "").signature;
+    signature.device = DeviceKind::cuda;
+    if (runs_on_device(signature, 0, 1)) return exchange;
+  }
+}
+
 Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
                        std::vector<std::byte>& input) {
   Pending pending;
@@ -92,14 +101,14 @@ Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, cons
 }
 
 Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                      const DeviceTensor& input, int nodes) {
+                      const DeviceTensor& input) {
   Pending pending;
   Request request = exchange.request(rank, name);
   request.signature.device = DeviceKind::cuda;
   request.data = input.data();
   request.stream = input.stream();
   const ResultForm form = form_of(exchange, {DeviceKind::cuda, 0}, input.stream());
-  if (!runs_on_device(request.signature, 0, nodes)) {
+  if (!runs_on_device(request.signature, 0, world.nodes())) {
     const auto result = std::make_shared<StagedResult>(world.memory(rank), world.heap(rank), form,
                                                        input.data(), request.bytes);
     request.data = result->input();

@@ -29,6 +29,8 @@ struct Exchange {
 
 /// Values are whole numbers; every second exchange is even.
 Exchange random_exchange(OperationKind kind, int ranks, std::mt19937_64& random);
+/// One that runs on the GPUs of one node.
+Exchange random_gpu_exchange(OperationKind kind, int ranks, std::mt19937_64& random);
 
 /// An exchange that has been submitted, with its result. Goes before its world.
 struct Pending {
@@ -41,7 +43,7 @@ Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, cons
                        std::vector<std::byte>& input);
 /// Straight on the device, or by way of host memory.
 Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                      const DeviceTensor& input, int nodes);
+                      const DeviceTensor& input);
 
 /// Nothing is left on the GPU, or goes in the order of its streams within a few seconds.
 bool clean_soon(const FakeGpu& gpu);

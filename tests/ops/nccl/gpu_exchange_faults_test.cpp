@@ -46,7 +46,7 @@ std::optional<Error> run_rounds(GpuWorld& world, int rank, const Exchange& excha
                                 const DeviceTensor& input, int rounds, std::atomic<bool>& over) {
   try {
     for (int round = 0; round < rounds; ++round) {
-      const Pending pending = submit_on_gpu(world, rank, exchange, "x", input, false);
+      const Pending pending = submit_on_gpu(world, rank, exchange, "x", input);
       while (!pending.submission->finished()) {
         if (over.load()) return std::nullopt;
         std::this_thread::yield();
@@ -121,7 +121,7 @@ TEST(GpuExchangeMemory, AResultThatDoesNotFitSaysHowMuch) {
   const DeviceTensor input(world.gpu(0), exchange.type, exchange.values[0]);
   world.gpu(0).fail("malloc_async", 1, cudaErrorMemoryAllocation);
   try {
-    const Pending pending = submit_on_gpu(world, 0, exchange, "x", input, false);
+    const Pending pending = submit_on_gpu(world, 0, exchange, "x", input);
     world.engine(0).wait(*pending.submission);
     FAIL() << "no error";
   } catch (const Error& error) {

@@ -23,7 +23,6 @@ constexpr OperationKind kKinds[] = {OperationKind::allgather, OperationKind::all
 
 class GpuExchange : public testing::TestWithParam<std::vector<int>> {
  protected:
-  static int nodes() { return static_cast<int>(GetParam().size()); }
   static test::GpuWorldOptions options(std::chrono::microseconds longest_delay = {}) {
     test::GpuWorldOptions result{.node_sizes = GetParam()};
     result.settings.chunk_size = 4096;
@@ -89,7 +88,7 @@ TEST_P(GpuExchange, GivesTheCpuPathsBytesInAnyOrder) {
       for (const std::size_t i : sequence) {
         Item& item = *items[i];
         const std::string name = std::to_string(i);
-        item.gpu = submit_on_gpu(world, rank, item.exchange, "gpu" + name, item.on_gpu, nodes());
+        item.gpu = submit_on_gpu(world, rank, item.exchange, "gpu" + name, item.on_gpu);
         item.host = submit_on_host(world, rank, item.exchange, "cpu" + name, item.on_host);
         item.summed =
             engine.submit("sum" + name, item.sum.signature(OperationKind::allreduce, ReduceOp::sum),
@@ -124,7 +123,7 @@ TEST_P(GpuExchange, LeavesNothingBehind) {
     world.on_all_ranks([&](int rank) {
       const auto mine = static_cast<std::size_t>(rank);
       const DeviceTensor input(world.gpu(rank), exchange.type, exchange.values[mine]);
-      const Pending pending = submit_on_gpu(world, rank, exchange, "x", input, nodes());
+      const Pending pending = submit_on_gpu(world, rank, exchange, "x", input);
       world.engine(rank).wait(*pending.submission);
       pending.result->collect();
       bytes_of(world, rank, *pending.result);
@@ -170,7 +169,7 @@ TEST(GpuExchangeOrder, TheHostDoesNotWaitForTheGpu) {
   }
   world.on_all_ranks([&](int rank) {
     const auto mine = static_cast<std::size_t>(rank);
-    pending[mine] = submit_on_gpu(world, rank, exchange, "x", *inputs[mine], false);
+    pending[mine] = submit_on_gpu(world, rank, exchange, "x", *inputs[mine]);
     world.engine(rank).wait(*pending[mine].submission);  // returns, though no stream moves
     pending[mine].result->collect();
   });
@@ -186,7 +185,8 @@ TEST(GpuExchangeOrder, TheSteadyStateNeverSynchronises) {
   GpuWorld world({.node_sizes = {2}});
   auto random = test::generator();
   std::vector<Exchange> program;
-  for (const OperationKind kind : kKinds) program.push_back(test::random_exchange(kind, 2, random));
+  for (const OperationKind kind : kKinds)
+    program.push_back(test::random_gpu_exchange(kind, 2, random));
   const auto run = [&] {
     world.on_all_ranks([&](int rank) {
       for (const Exchange& exchange : program) {
@@ -196,7 +196,7 @@ TEST(GpuExchangeOrder, TheSteadyStateNeverSynchronises) {
                            world.gpu(rank).count("stream_synchronize") +
                            world.gpu(rank).count("event_synchronize");
         {
-          const Pending pending = submit_on_gpu(world, rank, exchange, "x", input, false);
+          const Pending pending = submit_on_gpu(world, rank, exchange, "x", input);
           world.engine(rank).wait(*pending.submission);
           pending.result->collect();
         }

@@ -37,7 +37,8 @@ struct GpuWorld::Rank {
   std::optional<DeviceCross> cross;
 };
 
-GpuWorld::GpuWorld(const GpuWorldOptions& options) {
+GpuWorld::GpuWorld(const GpuWorldOptions& options)
+    : nodes_(static_cast<int>(options.node_sizes.size())) {
   const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
   const PipelineOptions pipeline;
   for (const int size : options.node_sizes) {

@@ -37,6 +37,7 @@ class GpuWorld {
   ~GpuWorld();
 
   int size() const { return world_->size(); }
+  int nodes() const { return nodes_; }
   Engine& engine(int rank) { return world_->engine(rank); }
   FakeGpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   DevicePort& port(int rank);
@@ -55,6 +56,7 @@ class GpuWorld {
   struct Rank;
   void connect_nodes(const GpuWorldOptions& options);
 
+  int nodes_;
   std::atomic<int> misplaced_{0};
   std::atomic<std::int64_t> messages_{0};
   FakeNcclWorld nccl_;
