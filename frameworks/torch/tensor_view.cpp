@@ -25,6 +25,10 @@ TensorView view_of(const std::string& name, const torch::Tensor& contiguous) {
           current_stream(contiguous.device())};
 }
 
+torch::Tensor in_memory_order(const torch::Tensor& dense) {
+  return dense.as_strided({dense.numel()}, {1});
+}
+
 torch::Tensor to_tensor(const Result& result) {
   const auto options = torch::TensorOptions()
                            .dtype(to_scalar_type(result.type()))

@@ -17,6 +17,9 @@ void check_dense(const std::string& name, const torch::Tensor& tensor);
 /// Of a contiguous tensor, on its device's current stream. Refuses types hora does not have.
 TensorView view_of(const std::string& name, const torch::Tensor& contiguous);
 
+/// The elements of a dense tensor in the order of its memory, which it shares: one dimension.
+torch::Tensor in_memory_order(const torch::Tensor& dense);
+
 /// A tensor on the result's memory, which it keeps.
 torch::Tensor to_tensor(const Result& result);
 

@@ -56,7 +56,8 @@ struct PowerSgd::State {
   };
 
   Bucket& bucket_of(const GradientBucketView& view);
-  void start(Bucket& bucket, const GradientBucketView& view, Joint& joint, const char* pass);
+  void start(Bucket& bucket, const GradientBucketView& view, const at::Tensor& values,
+             const char* pass);
   void project(Bucket& bucket, const GradientBucketView& view);
   void finish(Bucket& bucket, const GradientBucketView& view);
   at::Tensor random_q(std::int64_t columns, const at::Tensor& like, int step) const;
@@ -107,10 +108,10 @@ PowerSgd::State::Bucket& PowerSgd::State::bucket_of(const GradientBucketView& vi
   return bucket;
 }
 
-void PowerSgd::State::start(Bucket& bucket, const GradientBucketView& view, Joint& joint,
-                            const char* pass) {
+void PowerSgd::State::start(Bucket& bucket, const GradientBucketView& view,
+                            const at::Tensor& values, const char* pass) {
   bucket.under_way.emplace(allreduce_async_(
-      view.context, joint.all, {.name = view.name + pass, .process_set = view.process_set}));
+      view.context, values, {.name = view.name + pass, .process_set = view.process_set}));
 }
 
 void PowerSgd::begin(const GradientBucketView& view) {
@@ -118,9 +119,7 @@ void PowerSgd::begin(const GradientBucketView& view) {
   State::Bucket& bucket = state_->bucket_of(view);
   bucket.second_pass = false;
   if (bucket.step < state_->options.start_step) {
-    bucket.under_way.emplace(
-        allreduce_async_(view.context, view.values,
-                         {.name = view.name + ".plain", .process_set = view.process_set}));
+    state_->start(bucket, view, view.values, ".plain");
     return;
   }
   for (std::size_t i = 0; i < bucket.matrices.size(); ++i) {
@@ -135,7 +134,7 @@ void PowerSgd::begin(const GradientBucketView& view) {
   for (std::size_t i = 0; i < bucket.vectors.size(); ++i) {
     bucket.first.each[bucket.matrices.size() + i].copy_(view.gradients[bucket.vectors[i]]);
   }
-  state_->start(bucket, view, bucket.first, ".p");
+  state_->start(bucket, view, bucket.first.all, ".p");
 }
 
 bool PowerSgd::proceed(const GradientBucketView& view) {
@@ -165,7 +164,7 @@ void PowerSgd::State::project(Bucket& bucket, const GradientBucketView& view) {
     bucket.second.each[i].copy_(at::matmul(bucket.first.each[i], bucket.matrices[i].values));
   }
   bucket.second_pass = true;
-  start(bucket, view, bucket.second, ".q");
+  start(bucket, view, bucket.second.all, ".q");
 }
 
 /// Q has come.

@@ -11,8 +11,10 @@
 namespace hora {
 namespace {
 
-AllreduceOptions allreduce_options(const Peers& peers, const AveragingOptions& options,
-                                   const std::string& name) {
+/// Options: those of allreduce or of reduce_scatter.
+template <class Options>
+Options reduction_options(const Peers& peers, const AveragingOptions& options,
+                          const std::string& name) {
   return {.name = name,
           .op = options.op,
           .process_set = peers.set,
@@ -130,7 +132,8 @@ class ShardedAverage final : public LaneApart {
  public:
   ShardedAverage(const Peers& peers, const GradientBucket& bucket, const std::string& name,
                  const AveragingOptions& options)
-      : LaneApart(peers, bucket, name), options_(allreduce_options(peers, options, name)) {}
+      : LaneApart(peers, bucket, name),
+        options_(reduction_options<ReduceScatterOptions>(peers, options, name)) {}
 
   at::Tensor slice() const override { return slice_; }
 
@@ -139,12 +142,7 @@ class ShardedAverage final : public LaneApart {
     slice_.reset();
     TensorView rows = bucket().gradients_view();
     rows.shape = {peers().size, rows.elements() / peers().size};
-    handle_ = reduce_scatter_async(peers().context, rows,
-                                   {.name = options_.name,
-                                    .op = options_.op,
-                                    .process_set = options_.process_set,
-                                    .prescale = options_.prescale,
-                                    .postscale = options_.postscale});
+    handle_ = reduce_scatter_async(peers().context, rows, options_);
   }
   bool proceed_gradients() override {
     slice_ = to_tensor(handle_.wait()).flatten();
@@ -152,7 +150,7 @@ class ShardedAverage final : public LaneApart {
   }
   bool gradients_under_way() const override { return handle_.valid(); }
 
-  const AllreduceOptions options_;
+  const ReduceScatterOptions options_;
   ResultHandle handle_;
   at::Tensor slice_;
 };
@@ -164,7 +162,8 @@ std::unique_ptr<BucketAverage> make_average(const Peers& peers, const AveragingO
   if (options.hook) return std::make_unique<HookedAverage>(peers, bucket, name, options.hook);
   if (options.sharded) return std::make_unique<ShardedAverage>(peers, bucket, name, options);
   if (options.op == ReduceOp::adasum) return std::make_unique<AdasumAverage>(peers, bucket, name);
-  return std::make_unique<WholeAverage>(peers, bucket, allreduce_options(peers, options, name));
+  return std::make_unique<WholeAverage>(peers, bucket,
+                                        reduction_options<AllreduceOptions>(peers, options, name));
 }
 
 }  // namespace hora

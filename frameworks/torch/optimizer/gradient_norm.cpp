@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "frameworks/torch/data_type.h"
+#include "frameworks/torch/tensor_view.h"
 #include "ops/local/adasum.h"
 
 namespace hora {
@@ -15,8 +16,7 @@ namespace {
 
 /// One dimension; the order of elements is of no matter.
 at::Tensor flat(const at::Tensor& tensor) {
-  if (!tensor.is_non_overlapping_and_dense()) return tensor.flatten();
-  return tensor.as_strided({tensor.numel()}, {1});
+  return tensor.is_non_overlapping_and_dense() ? in_memory_order(tensor) : tensor.flatten();
 }
 
 double squares(const at::Tensor& flat) {

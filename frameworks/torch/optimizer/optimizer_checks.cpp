@@ -71,10 +71,7 @@ void check_ranges(const DistributedOptimizerOptions& options) {
     refuse("op is " + std::string(name_of(options.op)) +
            ", which is no way to put gradients together; expected average, sum or adasum");
   }
-  if (options.backward_passes_per_step < 1) {
-    refuse("backward_passes_per_step is " + std::to_string(options.backward_passes_per_step) +
-           "; expected 1 or more");
-  }
+  check_backward_passes(options.backward_passes_per_step);
   const double predivide = options.gradient_predivide_factor;
   if (!(predivide >= 0x1p-14 && predivide <= 0x1p14)) {
     refuse("gradient_predivide_factor is " + std::to_string(predivide) +
@@ -194,6 +191,11 @@ std::vector<Parameter> select_parameters(
     check_averageable(context, parameters.back(), parameters.front().tensor.device());
   }
   return parameters;
+}
+
+void check_backward_passes(int passes) {
+  if (passes >= 1) return;
+  refuse("backward_passes_per_step is " + std::to_string(passes) + "; expected 1 or more");
 }
 
 GradientAverager::Options averaging_options(const Peers& peers,

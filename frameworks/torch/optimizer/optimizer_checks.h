@@ -16,7 +16,8 @@ std::vector<Parameter> select_parameters(
     const Context& context, torch::optim::Optimizer& optimizer,
     const torch::OrderedDict<std::string, torch::Tensor>& named);
 
-/// Throws Error(invalid_argument) naming the option.
+/// Each throws Error(invalid_argument) naming the option.
+void check_backward_passes(int passes);
 GradientAverager::Options averaging_options(const Peers& peers,
                                             const std::vector<Parameter>& parameters,
                                             const DistributedOptimizerOptions& options,

@@ -1,11 +1,11 @@
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 
-#include <hora/torch_collectives.h>
 #include <hora/torch_objects.h>
 
 #include <utility>
 
 #include "frameworks/torch/optimizer/gradient_norm.h"
+#include "frameworks/torch/optimizer/optimizer_checks.h"
 
 namespace hora {
 namespace {
@@ -69,18 +69,22 @@ void DistributedOptimizer::Implementation::synchronize() {
 }
 
 void DistributedOptimizer::Implementation::synchronize_once() {
-  if (!synchronized_ || averager_.has_gradients()) synchronize();
+  if (!is_synchronized()) synchronize();
+}
+
+bool DistributedOptimizer::Implementation::is_synchronized() const {
+  return synchronized_ && !averager_.has_gradients();
 }
 
 void DistributedOptimizer::Implementation::step() {
   refuse_new_parameters();
-  if (skip_synchronize_ && (!synchronized_ || averager_.has_gradients())) {
+  if (skip_synchronize_ && !is_synchronized()) {
     throw Error(ErrorCode::invalid_use,
                 "DistributedOptimizer: step() under skip_synchronize(), but gradients have not "
                 "been averaged since the last backward(); call synchronize() first",
                 peers_.context.rank());
   }
-  buffers_.begin();
+  buffers_.begin(peers_.first);
   synchronize_once();
   synchronized_ = false;
   optimizer_.step();
@@ -136,13 +140,9 @@ int DistributedOptimizer::Implementation::join() {
   if (averager_.round_open()) synchronize();
   drop_gradients();
   const int last = hora::join(peers_.context, peers_.set);
-  std::vector<TensorHandle> handles;
-  for (const Parameter& parameter : averager_.parameters()) {
-    handles.push_back(broadcast_async_(
-        peers_.context, parameter.tensor.detach(),
-        {.name = name_ + ".join." + parameter.name, .root = last, .process_set = peers_.set}));
-  }
-  for (TensorHandle& handle : handles) handle.wait();
+  JointBroadcast parameters(peers_, name_ + ".join", tensors_of(averager_.parameters()));
+  parameters.begin(last);
+  parameters.end();
   broadcast_optimizer_state(peers_.context, optimizer_, last, peers_.set);
   return last;
 }
@@ -153,12 +153,7 @@ void DistributedOptimizer::Implementation::refuse_under_way(const std::string& w
 }
 
 void DistributedOptimizer::Implementation::set_backward_passes(int passes) {
-  if (passes < 1) {
-    throw Error(ErrorCode::invalid_argument,
-                "DistributedOptimizer: backward_passes_per_step is " + std::to_string(passes) +
-                    "; expected 1 or more",
-                peers_.context.rank());
-  }
+  check_backward_passes(passes);
   refuse_under_way(
       "DistributedOptimizer: set_backward_passes_per_step() between backward() and step(); call "
       "it before backward()");

@@ -9,9 +9,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "frameworks/torch/optimizer/buffer_broadcast.h"
 #include "frameworks/torch/optimizer/gradient_averager.h"
 #include "frameworks/torch/optimizer/gradient_hooks.h"
+#include "frameworks/torch/optimizer/joint_broadcast.h"
 #include "frameworks/torch/optimizer/optimizer_shards.h"
 #include "frameworks/torch/peers.h"
 
@@ -56,6 +56,8 @@ class DistributedOptimizer::Implementation {
   OptimizerStatistics& statistics() { return statistics_; }
 
  private:
+  /// Gradients have been averaged, and none has come since.
+  bool is_synchronized() const;
   void refuse_new_parameters() const;
   /// Between backward() and the end of its averaging.
   void refuse_under_way(const std::string& what) const;
@@ -70,7 +72,7 @@ class DistributedOptimizer::Implementation {
   GradientAverager averager_;
   GradientHooks hooks_;                      // after averager_: taken away first
   std::unique_ptr<OptimizerShards> shards_;  ///< where the state is sharded
-  BufferBroadcast buffers_;
+  JointBroadcast buffers_;
   const bool broadcasts_buffers_;
   const bool gathers_late_;
   std::unordered_set<const void*> known_;  ///< in the optimizer's groups

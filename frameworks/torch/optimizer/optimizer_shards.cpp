@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "frameworks/torch/data_type.h"
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 namespace {
@@ -21,7 +21,7 @@ at::Tensor flat(const Parameter& parameter) {
                     "' is not dense in memory: shard_state cannot cut it; make it contiguous",
                 -1, parameter.name);
   }
-  return tensor.as_strided({tensor.numel()}, {1});
+  return in_memory_order(tensor);
 }
 
 }  // namespace

@@ -7,22 +7,12 @@
 #include "bench/allreduce_perf/resnet50.h"
 #include "bench/allreduce_perf/slices.h"
 #include "bench/harness/values.h"
+#include "tests/bench/sums.h"
 
 namespace bench {
 namespace {
 
 constexpr std::size_t count = 3001;  // more than two blocks of sum_into_all, and odd
-
-// What `ranks` ranks write in `round`, added up one after the other.
-std::vector<float> sums(int ranks, std::uint32_t round) {
-  std::vector<float> sum(count, 0.0F);
-  std::vector<float> mine(count);
-  for (int rank = 0; rank < ranks; ++rank) {
-    write_values(mine.data(), count, rank, round);
-    for (std::size_t i = 0; i < count; ++i) sum[i] += mine[i];
-  }
-  return sum;
-}
 
 TEST(Slices, SumIntoAll) {
   for (const int ranks : {1, 2, 3, 5}) {
@@ -35,7 +25,7 @@ TEST(Slices, SumIntoAll) {
       pointers.push_back(array.data());
     }
     sum_into_all(pointers, count);
-    for (const auto& array : arrays) EXPECT_EQ(array, sums(ranks, 3)) << ranks << " ranks";
+    for (const auto& array : arrays) EXPECT_EQ(array, sums(count, ranks, 3)) << ranks << " ranks";
   }
 }
 

@@ -5,25 +5,16 @@
 #include <algorithm>
 #include <vector>
 
+#include "tests/bench/sums.h"
+
 namespace bench {
 namespace {
 
 constexpr std::size_t count = 3001;
 
-// What `ranks` ranks write in `round`, added up one after the other.
-std::vector<float> sums(int ranks, std::uint32_t round) {
-  std::vector<float> sum(count, 0.0F);
-  std::vector<float> mine(count);
-  for (int rank = 0; rank < ranks; ++rank) {
-    write_values(mine.data(), count, rank, round);
-    for (std::size_t i = 0; i < count; ++i) sum[i] += mine[i];
-  }
-  return sum;
-}
-
 TEST(Values, SumsAreExactAndWrongOnesAreCounted) {
   for (const int ranks : {1, 2, 3, 4, 256}) {
-    auto sum = sums(ranks, 1000000);
+    auto sum = sums(count, ranks, 1000000);
     EXPECT_EQ(count_wrong_sums(sum.data(), count, ranks, 1000000), 0) << ranks << " ranks";
     sum[0] += 1.0F;
     sum[count - 1] = 0.0F;
@@ -32,7 +23,7 @@ TEST(Values, SumsAreExactAndWrongOnesAreCounted) {
 }
 
 TEST(Values, AResultOfTheRoundBeforeIsWrongEverywhere) {
-  const auto sum = sums(2, 6);
+  const auto sum = sums(count, 2, 6);
   EXPECT_EQ(count_wrong_sums(sum.data(), count, 2, 7), static_cast<std::int64_t>(count));
 }
 
@@ -45,7 +36,7 @@ TEST(Values, APartIsLikeTheWhole) {
   std::vector<float> part(500);
   write_values(part.data(), part.size(), 3, 9, 700);
   EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 700));
-  const auto sum = sums(4, 9);
+  const auto sum = sums(count, 4, 9);
   EXPECT_EQ(count_wrong_sums(sum.data() + 700, 500, 4, 9, 700), 0);
   EXPECT_EQ(count_wrong_sums(sum.data() + 700, 500, 4, 9, 699), 500);
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "tests/ops/nccl/gpu_program.h"
 #include "tests/ops/nccl/gpu_world.h"
 #include "tests/ops/nccl/whole_numbers.h"
 #include "tests/support/seed.h"
@@ -15,6 +16,8 @@ namespace {
 using test::DeviceTensor;
 using test::GpuWorld;
 using test::GpuWorldOptions;
+using test::random_program;
+using test::Step;
 using test::whole_numbers;
 
 using Random = std::mt19937_64;
@@ -38,11 +41,6 @@ std::string layout_name(const testing::TestParamInfo<Layout>& info) {
                                                               : "_gpu_ring");
 }
 
-constexpr DataType kTypes[] = {
-    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
-    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
-
 class GpuEngine : public testing::TestWithParam<Layout> {
  protected:
   GpuWorldOptions options(std::chrono::microseconds longest_delay = {}) const {
@@ -65,56 +63,6 @@ class GpuEngine : public testing::TestWithParam<Layout> {
     EXPECT_EQ(world.misplaced_messages(), 0);
   }
 };
-
-/// One collective of a program that all ranks run.
-struct Step {
-  OperationKind kind;
-  DataType type;
-  ReduceOp op;
-  int root;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  std::vector<Bytes> values = {};  ///< by rank
-
-  Signature signature(const DeviceTensor& tensor) const {
-    Signature result = tensor.signature(kind, op, root);
-    result.prescale = prescale;
-    result.postscale = postscale;
-    return result;
-  }
-};
-
-std::vector<Step> random_program(int ranks, int nodes, std::size_t steps, Random& random) {
-  std::vector<Step> program;
-  for (std::size_t i = 0; i < steps; ++i) {
-    Step step;
-    step.kind = random() % 4 == 0 ? OperationKind::broadcast : OperationKind::allreduce;
-    step.type = kTypes[random() % std::size(kTypes)];
-    // The average of 4 ranks' whole numbers is exact as well, and so are scales of powers of two.
-    const bool averages = is_floating_point(step.type) && (ranks & (ranks - 1)) == 0;
-    step.op = ReduceOp::sum;
-    if (step.kind == OperationKind::allreduce) {
-      step.op = averages && random() % 3 == 0 ? ReduceOp::average : kOps[random() % 4];
-      // Between nodes the thread world has none.
-      if (nodes == 1 && is_floating_point(step.type) && random() % 6 == 0) {
-        step.op = ReduceOp::adasum;
-      }
-      if (is_floating_point(step.type) && step.op != ReduceOp::adasum && random() % 2 == 0) {
-        step.prescale = random() % 2 == 0 ? -0.5 : 2.0;
-        step.postscale = random() % 2 == 0 ? 1.0 : 0.25;
-      }
-    }
-    step.root = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
-    const auto count =
-        static_cast<std::int64_t>(random() % 8 == 0 ? random() % 3 : random() % 6000);
-    for (int rank = 0; rank < ranks; ++rank) {
-      const int below = step.op == ReduceOp::product ? 4 : 12;
-      step.values.push_back(whole_numbers(step.type, count, random, below));
-    }
-    program.push_back(std::move(step));
-  }
-  return program;
-}
 
 // Each tensor travels on the GPU and, by another name, in host memory: the bytes must be equal.
 TEST_P(GpuEngine, GivesTheCpuPathsBytesInAnyOrder) {

@@ -12,11 +12,6 @@ namespace {
 
 using testing::HasSubstr;
 
-std::unique_ptr<torch::optim::Optimizer> make_adam(std::vector<torch::Tensor> parameters) {
-  return std::make_unique<torch::optim::Adam>(std::move(parameters),
-                                              torch::optim::AdamOptions(0.01));
-}
-
 class OptimizerJoin : public testing::Test {
  protected:
   const Context world_ = init();

@@ -108,11 +108,6 @@ std::int64_t state_bytes(torch::optim::Optimizer& optimizer) {
   return bytes;
 }
 
-std::unique_ptr<torch::optim::Optimizer> make_adam(std::vector<torch::Tensor> parameters) {
-  return std::make_unique<torch::optim::Adam>(std::move(parameters),
-                                              torch::optim::AdamOptions(0.01));
-}
-
 TEST(ShardedState, TakesItsPartOfTheMemory) {
   const Context world = init();
   Training whole(world, {}, make_adam);

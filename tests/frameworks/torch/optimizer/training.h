@@ -23,6 +23,11 @@ inline std::unique_ptr<torch::optim::Optimizer> make_sgd(std::vector<torch::Tens
       std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-3));
 }
 
+inline std::unique_ptr<torch::optim::Optimizer> make_adam(std::vector<torch::Tensor> parameters) {
+  return std::make_unique<torch::optim::Adam>(std::move(parameters),
+                                              torch::optim::AdamOptions(0.01));
+}
+
 struct Training {
   explicit Training(const Context& world, const DistributedOptimizerOptions& options = {},
                     const MakeOptimizer& make = make_sgd, torch::ScalarType type = torch::kFloat)
@@ -74,6 +79,20 @@ inline std::vector<torch::Tensor> gradients_of(torch::nn::Sequential& network) {
   std::vector<torch::Tensor> gradients;
   for (const auto& parameter : network->parameters()) gradients.push_back(parameter.grad().clone());
   return gradients;
+}
+
+/// A network that trains with these options learns its batch, and the same on every rank.
+inline void expect_to_learn_alike(const Context& world,
+                                  const DistributedOptimizerOptions& options) {
+  Training training(world, options);
+  const Batch batch = my_batch(world, 0, 8);
+  const auto loss = [&] { return loss_of(training.network, batch).item<double>(); };
+  const double before = loss();
+  for (int step = 0; step < 60; ++step) training.step(batch);
+  EXPECT_LT(loss(), 0.7 * before);
+  for (const auto& parameter : training.network->parameters()) {
+    EXPECT_TRUE(equals_root(world, parameter));
+  }
 }
 
 }  // namespace hora::test

@@ -1,4 +1,4 @@
-/// A module's buffers, made the first rank's in one piece.
+/// Tensors, made one rank's in one piece.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,23 +13,24 @@
 namespace hora {
 
 /// Thread rule: one thread at a time.
-class BufferBroadcast {
+class JointBroadcast {
  public:
   /// Dense tensors on one device, which must be the same on all ranks. `name`: of the collective.
-  BufferBroadcast(const Peers& peers, std::string name, std::vector<at::Tensor> buffers);
+  JointBroadcast(const Peers& peers, std::string name, std::vector<at::Tensor> tensors);
 
-  /// Takes their values now.
-  void begin();
-  /// Waits; they are the first rank's values then.
+  /// Takes the values of `root`, a world rank, now.
+  void begin(int root);
+  /// Waits; they are the root's values then.
   void end();
 
  private:
   const Peers peers_;
   const std::string name_;
-  const std::vector<at::Tensor> buffers_;
+  const std::vector<at::Tensor> tensors_;
   Buffer memory_;
   std::vector<at::Tensor> copies_;  ///< in memory_
-  Handle handle_;                   // after memory_: goes first
+  bool is_root_ = false;
+  Handle handle_;  // after memory_: goes first
 };
 
 }  // namespace hora

@@ -1,0 +1,52 @@
+#include "frameworks/torch/optimizer/joint_broadcast.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+#include "core/plan/plan.h"
+#include "frameworks/torch/data_type.h"
+#include "frameworks/torch/device_stream.h"
+
+namespace hora {
+
+JointBroadcast::JointBroadcast(const Peers& peers, std::string name,
+                               std::vector<at::Tensor> tensors)
+    : peers_(peers), name_(std::move(name)), tensors_(std::move(tensors)) {
+  if (peers_.size == 1 || tensors_.empty()) return;
+  std::size_t bytes = 0;
+  for (const at::Tensor& tensor : tensors_) bytes += align_up(tensor.nbytes());
+  memory_ = Buffer(peers_.context, bytes, to_device(tensors_.front().device()));
+  std::byte* place = memory_.data();
+  for (const at::Tensor& tensor : tensors_) {
+    copies_.push_back(at::from_blob(place, tensor.sizes(), tensor.options()));
+    place += align_up(tensor.nbytes());
+  }
+}
+
+void JointBroadcast::begin(int root) {
+  if (copies_.empty()) return;
+  is_root_ = peers_.context.rank() == root;
+  const at::NoGradGuard no_grad;
+  if (is_root_) {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) copies_[i].copy_(tensors_[i]);
+  }
+  const TensorView bytes{memory_.data(),
+                         DataType::uint8,
+                         {static_cast<std::int64_t>(memory_.size())},
+                         memory_.device(),
+                         current_stream(tensors_.front().device())};
+  handle_ = broadcast_async(peers_.context, bytes,
+                            {.name = name_, .root = root, .process_set = peers_.set});
+}
+
+void JointBroadcast::end() {
+  if (copies_.empty()) return;
+  const at::NoGradGuard no_grad;
+  handle_.wait(current_stream(tensors_.front().device()));
+  if (is_root_) return;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].copy_(copies_[i]);
+}
+
+}  // namespace hora

@@ -1,0 +1,23 @@
+/// What sums of the benchmarks' values are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "bench/harness/values.h"
+
+namespace bench {
+
+/// What `ranks` ranks write in `round`, added up one after the other.
+inline std::vector<float> sums(std::size_t count, int ranks, std::uint32_t round) {
+  std::vector<float> sum(count, 0.0F);
+  std::vector<float> mine(count);
+  for (int rank = 0; rank < ranks; ++rank) {
+    write_values(mine.data(), count, rank, round);
+    for (std::size_t i = 0; i < count; ++i) sum[i] += mine[i];
+  }
+  return sum;
+}
+
+}  // namespace bench
