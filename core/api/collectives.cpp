@@ -6,7 +6,6 @@
 #include "core/api/requests.h"
 #include "core/api/result_memory.h"
 #include "core/engine/runtime.h"
-#include "core/negotiation/device_path.h"
 
 namespace hora {
 namespace {
@@ -41,7 +40,7 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
     memory = std::make_unique<HostResult>(runtime->memory(), std::move(form));
   } else {
     form.device = {r.signature.device, parts.device_index};
-    if (runs_on_device(r.signature, set, parts.world.topology.nodes())) {
+    if (runtime->engine().runs_on_device(r, set)) {
       memory = std::make_unique<DeviceResult>(*parts.device_heap, std::move(form));
     } else {
       auto staged = std::make_unique<StagedResult>(runtime->memory(), *parts.device_heap,

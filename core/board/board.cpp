@@ -32,7 +32,7 @@ std::size_t page_up(std::size_t bytes) {
 
 struct NodeBoard::Layout {
   std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
-      start_order, bells, exchanges, joined, end;
+      start_order, launch_turns, bells, exchanges, joined, end;
 };
 
 NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
@@ -50,7 +50,8 @@ NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
   l.mailboxes = page_up(l.arrivals + ring);
   l.control = l.mailboxes + ranks * (sizeof(MailboxHead) + page_up(shape.mailbox_bytes));
   l.start_order = l.control + page_up(shape.control_bytes);
-  l.bells = page_up(l.start_order + sizeof(StartOrderMemory));
+  l.launch_turns = page_up(l.start_order + sizeof(StartOrderMemory));
+  l.bells = page_up(l.launch_turns + sizeof(LaunchTurnsMemory));
   l.exchanges = l.bells + ranks * sizeof(Bells::Cell);
   l.joined = page_up(l.exchanges + ranks * sizeof(ExchangeDeskCell));
   l.end = l.joined + sizeof(std::uint64_t);
@@ -81,6 +82,7 @@ NodeBoard::NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank,
                 ring_capacity(shape)),
       control_(memory + layout(shape).control, shape.control_bytes),
       start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)),
+      launch_turns_(reinterpret_cast<LaunchTurnsMemory*>(memory + layout(shape).launch_turns)),
       joined_(reinterpret_cast<std::atomic<std::uint64_t>*>(memory + layout(shape).joined)),
       bells_(std::move(bells)),
       exchanges_(reinterpret_cast<ExchangeDeskCell*>(memory + layout(shape).exchanges)) {}

@@ -12,6 +12,7 @@
 #include "core/board/bells.h"
 #include "core/board/byte_ring.h"
 #include "core/board/exchange_desk.h"
+#include "core/board/launch_turns.h"
 #include "core/board/location.h"
 #include "core/board/sequence_ring.h"
 #include "core/board/start_order.h"
@@ -121,6 +122,8 @@ class NodeBoard {
 
   /// Steps of the data path that all ranks of the node start in one order.
   StartOrderMemory& start_order() const { return *start_order_; }
+  /// Whose collectives get onto the devices of the node.
+  LaunchTurnsMemory& launch_turns() const { return *launch_turns_; }
   /// The rounds of exchanges.
   ExchangeDesk exchange_desk() const {
     return ExchangeDesk(exchanges_, shape_.local_size, local_rank_);
@@ -168,6 +171,7 @@ class NodeBoard {
   SequenceRing arrivals_;
   ByteRing control_;
   StartOrderMemory* start_order_;
+  LaunchTurnsMemory* launch_turns_;
   std::atomic<std::uint64_t>* joined_;
   Bells bells_;
   ExchangeDeskCell* exchanges_;  ///< by local rank

@@ -67,6 +67,8 @@ class Engine {
   /// set that does not exist, or was removed.
   const std::vector<int>& ranks_of(ProcessSet set) const;
 
+  /// Whether the engine's device does it (device_path.h). Throws what submitting would.
+  bool runs_on_device(const Request& request, ProcessSet set) const;
   /// Memory for buffers on the device. Throws Error(out_of_memory).
   std::byte* allocate_on_device(std::size_t bytes);
   void release_on_device(std::byte* data) noexcept;

@@ -51,6 +51,10 @@ SetEngine& Engine::set_engine(ProcessSet set, const std::string& tensor) const {
   return *known.engine;
 }
 
+bool Engine::runs_on_device(const Request& request, ProcessSet set) const {
+  return set_engine(set, request.name).on_device(request.signature);
+}
+
 const std::vector<int>& Engine::ranks_of(ProcessSet set) const {
   const std::shared_lock lock(sets_lock_);
   return known_set(set).ranks;

@@ -1,14 +1,9 @@
-/// SetEngine: submitting, and what becomes of a submission in the end. set_engine_drive.cpp: making
-/// progress.
+/// SetEngine: submitting, and what becomes of a submission in the end. set_engine_stage.cpp: where
+/// peers find its data; set_engine_drive.cpp: making progress.
 #include "core/engine/set_engine.h"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
-
-#include "core/engine/exchange_header.h"
-#include "core/negotiation/device_path.h"
-#include "core/plan/exchange.h"
 
 namespace hora {
 
@@ -19,109 +14,12 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
       trace_(shared_.parts.trace.of_set(id)),
       board_(*parts_.board),
       single_node_(parts_.topology.nodes() == 1),
-      table_(board_.id_capacity()) {
+      table_(board_.id_capacity()),
+      shares_device_(id_ != 0) {
   if (board_.local_rank() == 0) {
     desk_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
                   board_.id_capacity(), board_, parts_.tree, id_);
   }
-}
-
-/// What no other rank of my node touches: all of it where there is none; my own part of an
-/// exchange; in a set of one node also my slice of a large tensor, which is a unit of its own
-/// there.
-Range SetEngine::direct_range(const Submission& submission, const Request& request) const {
-  if (board_.local_size() == 1) return {0, submission.bytes};
-  const Signature& signature = submission.signature;
-  if (is_exchange(signature.kind)) {
-    if (signature.kind == OperationKind::reduce_scatter && !single_node_) return {};
-    const Topology& ranks = parts_.topology;
-    return rows_to_rank(signature.kind, request.rows, ranks.size(),
-                        ranks.index_of(shared_.parts.rank), signature.row_bytes());
-  }
-  if (!single_node_ || submission.bytes < kAloneBytes) return {};
-  const Range slice =
-      slice_range({0, align_up(submission.bytes)}, board_.local_rank(), board_.local_size());
-  if (slice.bytes == 0) return {};
-  return {slice.begin, std::min(slice.bytes, submission.bytes - slice.begin)};
-}
-
-void SetEngine::stage(Submission& submission, const Request& request, Caller caller) {
-  if (request.location) {
-    submission.location = *request.location;
-    return;
-  }
-  if (is_exchange(submission.signature.kind)) return stage_exchange(submission, request, caller);
-  submission.bytes = submission.signature.bytes();
-  if (on_device(submission.signature)) {
-    stage_device_data(submission, request.data);
-  } else if (submission.signature.device != DeviceKind::cpu) {
-    stage_through_host(submission, request);
-  } else {
-    stage_host_data(submission, request, caller);
-  }
-}
-
-bool SetEngine::on_device(const Signature& signature) const {
-  return runs_on_device(signature, id_, parts_.topology.nodes());
-}
-
-bool SetEngine::brings_data(const Signature& signature) const {
-  return signature.kind != OperationKind::broadcast || signature.root == shared_.parts.rank;
-}
-
-void SetEngine::stage_exchange(Submission& submission, const Request& request, Caller caller) {
-  submission.bytes = request.bytes;
-  submission.result = request.result;
-  if (on_device(submission.signature)) {
-    stage_device_data(submission, request.data);
-  } else {
-    stage_host_data(submission, request, caller);
-  }
-  const NodeMemory::Block header =
-      parts_.memory->allocate(ExchangeHeader::bytes_for(request.rows.size()));
-  submission.header = header.data;
-  ExchangeHeader::write(header.data, submission.location, submission.bytes, request.rows);
-  submission.location = header.location;
-}
-
-void SetEngine::stage_device_data(Submission& submission, std::byte* data) {
-  submission.block = data;
-  submission.work = shared_.parts.device->begin(submission.stream);
-}
-
-void SetEngine::stage_through_host(Submission& submission, const Request& request) {
-  if (submission.bytes == 0) return;
-  const NodeMemory::Block block = parts_.memory->allocate(submission.bytes);
-  submission.block = block.data;
-  submission.location = block.location;
-  submission.user_data = request.data;
-  submission.through_host = true;
-  if (!brings_data(submission.signature)) return;
-  shared_.parts.device_heap->to_host(block.data, request.data, submission.bytes, submission.stream);
-}
-
-void SetEngine::stage_host_data(Submission& submission, const Request& request, Caller caller) {
-  if (submission.bytes == 0) return;
-  if (const auto location = parts_.memory->find(request.data, submission.bytes)) {
-    submission.block = request.data;
-    submission.location = *location;
-    return;
-  }
-  submission.user_data = request.data;
-  // Not for handles: an exception may drop one, and free the memory, while peers go on.
-  if (caller == Caller::waits) {
-    submission.direct = direct_range(submission, request);
-    submission.reads_in_place = is_exchange(submission.signature.kind);
-  }
-  if (submission.direct.bytes == submission.bytes) return;
-  const NodeMemory::Block block = parts_.memory->allocate(submission.bytes);
-  submission.block = block.data;
-  submission.location = block.location;
-  if (!brings_data(submission.signature)) return;
-  copy_around(submission.direct, submission.block, request.data, submission.bytes,
-              [this](std::byte* target, const std::byte* source, std::size_t bytes) {
-                parts_.memory->publish(target, source, bytes);
-              });
 }
 
 std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
@@ -241,8 +139,10 @@ void SetEngine::collect(Submission& submission) {
 
 void SetEngine::hand_over(Submission& submission) const {
   if (submission.work) submission.work->wait_done(submission.stream);
-  const bool in_place = !is_exchange(submission.signature.kind);
-  if (!in_place || !submission.user_data || !submission.block) return;
+  const OperationKind kind = submission.signature.kind;
+  const bool changes = !is_exchange(kind) && (kind != OperationKind::broadcast ||
+                                              submission.signature.root != shared_.parts.rank);
+  if (!changes || !submission.user_data || !submission.block) return;
   if (submission.through_host) {
     shared_.parts.device_heap->to_device(submission.user_data, submission.block, submission.bytes,
                                          submission.stream);

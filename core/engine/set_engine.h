@@ -46,6 +46,8 @@ class SetEngine {
   NodeMemory& memory() const { return *parts_.memory; }
   NodeBoard& board() const { return board_; }
   bool single_node() const { return single_node_; }
+  /// The set's collectives of this kind run on the device: see device_path.h.
+  bool on_device(const Signature& signature) const;
   const Tracer& trace() const { return trace_; }
 
   // Any thread.
@@ -105,11 +107,12 @@ class SetEngine {
   // submitting
   void stage(Submission& submission, const Request& request, Caller caller);
   void stage_exchange(Submission& submission, const Request& request, Caller caller);
+  bool stage_in_result(Submission& submission, const Request& request);
   void stage_device_data(Submission& submission, std::byte* data);
+  void take_block(Submission& submission);
   void stage_through_host(Submission& submission, const Request& request);
   void stage_host_data(Submission& submission, const Request& request, Caller caller);
   Range direct_range(const Submission& submission, const Request& request) const;
-  bool on_device(const Signature& signature) const;
   /// False of broadcasts of others.
   bool brings_data(const Signature& signature) const;
   void hand_over(Submission& submission) const;
@@ -155,6 +158,7 @@ class SetEngine {
 
   std::deque<Unfulfilled> unfulfilled_;  ///< under the drive lock, as the next
   std::uint64_t units_started_ = 0;
+  bool shares_device_;  ///< from the first other process set on, in the order of units
 
   std::atomic<int> undecided_{0};  ///< my submissions that wait for other ranks
   std::atomic<bool> all_departed_{false};

@@ -160,26 +160,31 @@ BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
   BoundUnit bound;
   bound.number = units_started_;
   bound.scale = unit.postscale;
+  if (unit.kind == OperationKind::add_process_set) shares_device_ = true;
+  bound.takes_turns = shares_device_;
   if (unit.op == ReduceOp::average) bound.scale /= parts_.topology.size();
   if (unit.kind == OperationKind::broadcast) {
     bound.root_node = parts_.topology.node_of(unit.root);
     bound.root_local = parts_.topology.local_rank_of(unit.root);
   }
   bound.local_size = board_.local_size();
+  const auto size = static_cast<std::size_t>(bound.local_size);
   for (const UnitTensor& tensor : unit.tensors) {
     Submission& mine = *batch.submissions[tensor.index];
     const std::vector<Location>& locations = batch.locations[tensor.index];
     if (changes_sets(unit.kind)) mine.told = locations;
     if (mine.work) bound.work.push_back(mine.work);
     if (mine.direct.bytes > 0) bound.is_lent = true;
+    if (mine.stands_in) bound.stands_in = true;
     if (is_exchange(unit.kind)) {
       bind_exchange(bound, mine, locations);
       continue;
     }
+    if (mine.fetches) bound.fetches.push_back({bound.memory.size() / size, mine.user_data});
     for (int r = 0; r < bound.local_size; ++r) {
-      std::byte* address = mine.own_data();
+      std::byte* address = mine.fetches ? nullptr : mine.own_data();
       const Location location = locations[static_cast<std::size_t>(r)];
-      if (r != board_.local_rank() && mine.bytes > 0 && !mine.work) {
+      if (r != board_.local_rank() && mine.bytes > 0 && unit.device == DeviceKind::cpu) {
         address = location == kNowhere ? nullptr : parts_.memory->address(r, location);
       }
       bound.memory.push_back(address);

@@ -62,7 +62,7 @@ bool SetEngine::stand_in() {
 bool SetEngine::stand_in_for(Id id, const std::string& name) {
   const Signature* signature = table_.signature_of(id);
   if (!signature) return false;
-  if (!allows_joined(signature->kind, signature->device)) {
+  if (!allows_joined(signature->kind)) {
     refused_.insert(id);
     Mail mail{.kind = MailKind::report, .name = name, .signature = {}, .location = kNowhere};
     mail.signature.kind = OperationKind::join;

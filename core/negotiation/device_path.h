@@ -1,16 +1,14 @@
 /// Which collectives on a device's tensors run on the device. Pure: the same on every rank.
 #pragma once
 
-#include <hora/collectives.h>
-
 #include "core/negotiation/signature.h"
 
 namespace hora {
 
-/// False: by way of host memory. Devices have one communicator, the world's, and NCCL neither
-/// int16 nor Adasum nor exchanges between nodes. `nodes`: of the process set.
-constexpr bool runs_on_device(const Signature& signature, ProcessSet set, int nodes) {
-  if (signature.device == DeviceKind::cpu || set != 0) return false;
+/// False: by way of host memory, for NCCL has neither int16 nor Adasum nor exchanges between nodes.
+/// `nodes`: of the process set.
+constexpr bool runs_on_device(const Signature& signature, int nodes) {
+  if (signature.device == DeviceKind::cpu) return false;
   const bool reduces =
       signature.kind == OperationKind::allreduce || signature.kind == OperationKind::reduce_scatter;
   if (reduces && (signature.type == DataType::int16 || signature.op == ReduceOp::adasum)) {

@@ -40,9 +40,8 @@ bool Leader::all_joined_below(int child) const {
 /// Nothing is a part of a sum, but not of what else ranks may have submitted.
 void Leader::add_joined(Report& report, const std::vector<int>& ranks) const {
   const bool allowed =
-      std::all_of(report.values.begin(), report.values.end(), [](const Value& value) {
-        return allows_joined(value.signature.kind, value.signature.device);
-      });
+      std::all_of(report.values.begin(), report.values.end(),
+                  [](const Value& value) { return allows_joined(value.signature.kind); });
   if (ranks.empty() || allowed) return;
   Signature signature;
   signature.kind = OperationKind::join;

@@ -30,8 +30,8 @@ constexpr bool is_exchange(OperationKind kind) {
 }
 
 /// Operations that a rank which has joined takes part in, with nothing.
-constexpr bool allows_joined(OperationKind kind, DeviceKind device) {
-  return kind == OperationKind::allreduce && device == DeviceKind::cpu;
+constexpr bool allows_joined(OperationKind kind) {
+  return kind == OperationKind::allreduce;
 }
 
 constexpr bool changes_sets(OperationKind kind) {

@@ -21,6 +21,12 @@ class ExchangeResult {
   /// rank of the set that they came from; of a reduce-scatter one number, my rows. Called once, by
   /// the thread that drives, as soon as all sizes are known. Throws Error(out_of_memory).
   virtual std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) = 0;
+  /// By the submitting thread, before sizes are known: memory in my node's windows, of which
+  /// allocate() makes the result if all rows are equal and add up to `bytes`. Null: not here.
+  virtual std::byte* expect(std::size_t bytes) {
+    static_cast<void>(bytes);
+    return nullptr;
+  }
 };
 
 /// What a unit of one of the exchange operations (is_exchange) has besides.
@@ -47,6 +53,18 @@ struct BoundUnit {
   /// Some of my own memory is a caller's: the network may read it, but what comes from there goes
   /// to hora's memory first, since MPI may write to it even after a call has failed.
   bool is_lent = false;
+  /// Tensors of a broadcast in one node that I fetch whole into `target`, where no peer can write.
+  /// `memory` has none of mine for them.
+  struct Fetch {
+    std::size_t position;
+    std::byte* target;
+  };
+  std::vector<Fetch> fetches;
+  /// I have joined: I have none of the tensors, and bring neutral elements.
+  bool stands_in = false;
+  /// On a device: other process sets may have collectives there (LaunchTurns). The same on all
+  /// ranks.
+  bool takes_turns = false;
   BoundExchange exchange;  ///< of exchanges: one tensor, my input
 
   std::byte* tensor(std::size_t position, int local_rank) const {

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "core/board/board.h"
 #include "core/engine/device.h"
 #include "ops/context/node_discovery.h"
 #include "ops/hierarchy/pipeline.h"
@@ -13,11 +14,23 @@
 
 namespace hora {
 
+/// Of one process set.
 struct GpuGroups {
   LocalGroup* local = nullptr;
-  ExchangeGroup* exchange = nullptr;  ///< null in jobs of several nodes
+  ExchangeGroup* exchange = nullptr;  ///< null in sets of several nodes
   /// Where the local group's slices stay in GPU memory; null: host memory's cross group, or none.
   CrossGroup* cross = nullptr;
+};
+
+/// A process set beside the world on this GPU. Thread rule: the thread that holds the engine's
+/// lock.
+class GpuSet {
+ public:
+  virtual ~GpuSet() = default;
+  virtual GpuGroups groups() = 0;
+  /// The set is given up. Collective over its members of the node, does not block. Throws
+  /// Error(transport).
+  virtual void disconnect() = 0;
 };
 
 class Gpu {
@@ -26,18 +39,22 @@ class Gpu {
   virtual int index() const = 0;
   virtual DevicePort& port() = 0;
   virtual DeviceHeap& heap() = 0;
+  /// The world's.
   virtual GpuGroups groups() = 0;
+  /// For a member of a set; connected when first used.
+  virtual std::unique_ptr<GpuSet> make_set(const PipelineOptions& pipeline,
+                                           const NodeBoard& board) = 0;
   /// Lets go of communicators. Collective over the node.
   virtual void disconnect() = 0;
 };
 
 /// The GPU of each rank: its place among the ranks of its host, modulo the GPUs that it sees (so
 /// CUDA_VISIBLE_DEVICES, MIG names included, holds). Null on every rank where this build has no
-/// CUDA, HORA_CUDA is off, or any rank sees no GPU. `messages`: of the rank's cross group, null
-/// where it has none. Collective. Throws Error(transport), and Error(invalid_use) where two copies
-/// of CUDA's libraries are loaded or ranks of a node share a GPU.
+/// CUDA, HORA_CUDA is off, or any rank sees no GPU. `board`: the node's. `messages`: of the rank's
+/// cross group, null where it has none. Collective. Throws Error(transport), and Error(invalid_use)
+/// where two copies of CUDA's libraries are loaded or ranks of a node share a GPU.
 std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& node,
-                              const PipelineOptions& pipeline, const Settings& settings,
-                              PointToPoint* messages);
+                              const PipelineOptions& pipeline, const NodeBoard& board,
+                              const Settings& settings, PointToPoint* messages);
 
 }  // namespace hora

@@ -9,11 +9,9 @@
 #include "ops/context/gpu/agreement.h"
 #include "ops/cuda/check.h"
 #include "ops/cuda/loaded_libraries.h"
-#include "ops/cuda/stream_heap.h"
 #include "ops/nccl/check.h"
 #include "ops/nccl/device_cross.h"
-#include "ops/nccl/nccl_exchange.h"
-#include "ops/nccl/nccl_group.h"
+#include "ops/nccl/nccl_set.h"
 
 namespace hora {
 namespace {
@@ -24,66 +22,89 @@ constexpr auto kConnectLimit = std::chrono::minutes(2);
 constexpr std::size_t kEvents = 128;
 constexpr auto kCloseLimit = std::chrono::seconds(30);
 
-NcclCommunicator connect(const NcclFunctions& nccl, const Communicator& world,
-                         const std::vector<int>& ranks_of_node) {
+/// The same on all ranks of the node.
+ncclUniqueId agreed_id(const NcclFunctions& nccl, const Communicator& world,
+                       const std::vector<int>& ranks_of_node) {
   ncclUniqueId id{};
   if (world.rank() == ranks_of_node.front()) {
     nccl_check(nccl, nccl.get_unique_id(&id), "ncclGetUniqueId");
   }
   const auto ids = world.all_gather(std::as_bytes(std::span(&id, 1)));
   std::memcpy(&id, ids[static_cast<std::size_t>(ranks_of_node.front())].data(), sizeof id);
-  const auto mine = std::find(ranks_of_node.begin(), ranks_of_node.end(), world.rank());
-  NcclCommunicator communicator(nccl, id, static_cast<int>(ranks_of_node.size()),
-                                static_cast<int>(mine - ranks_of_node.begin()));
-  communicator.wait_ready(std::chrono::steady_clock::now() + kConnectLimit);
-  return communicator;
+  return id;
 }
+
+NcclGroupOptions group_options(const PipelineOptions& pipeline, int device, int local_size) {
+  return {.device = device,
+          .local_rank = pipeline.local_rank,
+          .local_size = local_size,
+          .slices = pipeline.slices,
+          .slots = pipeline.nodes > 1 ? pipeline.slots : 0,
+          .chunk_bytes = pipeline.chunk_bytes,
+          .trace = pipeline.trace};
+}
+
+GpuGroups groups_of(NcclSet& set, const PipelineOptions& pipeline) {
+  return {.local = &set.group(), .exchange = pipeline.nodes > 1 ? nullptr : &set.exchange()};
+}
+
+class CudaGpuSet final : public GpuSet {
+ public:
+  CudaGpuSet(NcclSite& site, const PipelineOptions& pipeline, LaunchTurns turns, int members)
+      : set_(site, group_options(pipeline, site.device, members), turns,
+             NcclSet::Connects::when_used),
+        groups_(groups_of(set_, pipeline)) {}
+  GpuGroups groups() override { return groups_; }
+  void disconnect() override { set_.disconnect(); }
+
+ private:
+  NcclSet set_;
+  GpuGroups groups_;
+};
 
 class CudaGpu final : public Gpu {
  public:
-  CudaGpu(const Communicator& world, const std::vector<int>& ranks_of_node, int index,
-          const NcclGroupOptions& options, const Settings& settings, PointToPoint* messages)
-      : index_(index),
-        communicator_(connect(nccl_library(), world, ranks_of_node)),
-        events_(cuda_runtime(), kEvents),
-        watch_(cuda_runtime(), index, communicator_, events_, settings.device_timeout, now),
-        port_(cuda_runtime(), nccl_library(), index, communicator_, events_, watch_),
-        launches_(cuda_runtime(), nccl_library(), index, communicator_, watch_),
-        heap_(cuda_runtime(), index, events_, launches_.stream()),
-        group_(options, launches_) {
-    if (options.slots == 0) {
-      exchange_.emplace(options.local_rank, options.local_size, launches_, heap_);
-    }
+  CudaGpu(const PipelineOptions& pipeline, const NcclGroupOptions& options, const NodeBoard& board,
+          const Settings& settings, PointToPoint* messages)
+      : node_turns_(board.launch_turns()),
+        site_(cuda_runtime(), nccl_library(), options.device, kEvents, settings.device_timeout),
+        world_(site_, options, turns(board), NcclSet::Connects::at_start),
+        groups_(groups_of(world_, pipeline)) {
     if (!options.device_staging || !messages) return;
-    cross_.emplace(cuda_runtime(), events_, options, *messages, cross_options(settings));
+    cross_.emplace(cuda_runtime(), site_.events, options, *messages, cross_options(settings));
+    groups_.cross = &cross_->group();
   }
 
   /// Before memory is freed, which waits for what may never come to an end. Nothing after
   /// disconnect().
-  ~CudaGpu() override { communicator_.abort(); }
+  ~CudaGpu() override { site_.communicators.abort(); }
 
-  int index() const override { return index_; }
-  DevicePort& port() override { return port_; }
-  DeviceHeap& heap() override { return heap_; }
-  GpuGroups groups() override {
-    return {.local = &group_,
-            .exchange = exchange_ ? &*exchange_ : nullptr,
-            .cross = cross_ ? &cross_->group() : nullptr};
+  void connect(const ncclUniqueId& id) {
+    world_.connect(id);
+    world_.communicator().wait_ready(std::chrono::steady_clock::now() + kConnectLimit);
+  }
+
+  int index() const override { return site_.device; }
+  DevicePort& port() override { return site_.port; }
+  DeviceHeap& heap() override { return site_.heap; }
+  GpuGroups groups() override { return groups_; }
+  std::unique_ptr<GpuSet> make_set(const PipelineOptions& pipeline,
+                                   const NodeBoard& board) override {
+    return std::make_unique<CudaGpuSet>(site_, pipeline, turns(board), board.local_size());
   }
   void disconnect() override {
-    communicator_.close(std::chrono::steady_clock::now() + kCloseLimit);
+    site_.communicators.close(std::chrono::steady_clock::now() + kCloseLimit);
   }
 
  private:
-  int index_;
-  NcclCommunicator communicator_;
-  EventPool events_;
-  DeviceWatch watch_;
-  NcclDevice port_;
-  NcclLaunches launches_;
-  StreamHeap heap_;
-  NcclGroup group_;
-  std::optional<NcclExchange> exchange_;
+  LaunchTurns turns(const NodeBoard& board) const {
+    return {node_turns_, board.launch_turns(), board.local_rank() == 0, board.local_size()};
+  }
+
+  LaunchTurnsMemory& node_turns_;
+  NcclSite site_;
+  NcclSet world_;
+  GpuGroups groups_;
   std::optional<DeviceCross> cross_;
 };
 
@@ -112,8 +133,8 @@ void report(int rank, int index) {
 }  // namespace
 
 std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& node,
-                              const PipelineOptions& pipeline, const Settings& settings,
-                              PointToPoint* messages) {
+                              const PipelineOptions& pipeline, const NodeBoard& board,
+                              const Settings& settings, PointToPoint* messages) {
   const int devices = settings.cuda ? visible_devices() : 0;
   int fewest = devices;
   for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&devices, 1)))) {
@@ -137,16 +158,11 @@ std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& no
   report(world.rank(), index);
   check_gpus(cuda_runtime(), world, node.topology, index);
   const auto& ranks = node.topology.ranks_of_node[static_cast<std::size_t>(pipeline.node)];
-  const NcclGroupOptions options{
-      .device = index,
-      .local_rank = pipeline.local_rank,
-      .local_size = static_cast<int>(ranks.size()),
-      .slices = pipeline.slices,
-      .slots = pipeline.nodes > 1 ? pipeline.slots : 0,
-      .chunk_bytes = settings.chunk_size,
-      .device_staging = agree_on_device_staging(world, settings, pipeline.nodes),
-      .trace = pipeline.trace};
-  return std::make_unique<CudaGpu>(world, ranks, index, options, settings, messages);
+  NcclGroupOptions options = group_options(pipeline, index, board.local_size());
+  options.device_staging = agree_on_device_staging(world, settings, pipeline.nodes);
+  auto gpu = std::make_unique<CudaGpu>(pipeline, options, board, settings, messages);
+  gpu->connect(agreed_id(nccl_library(), world, ranks));
+  return gpu;
 }
 
 }  // namespace hora

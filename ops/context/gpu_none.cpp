@@ -3,7 +3,7 @@
 namespace hora {
 
 std::unique_ptr<Gpu> make_gpu(const Communicator&, const NodeDiscovery&, const PipelineOptions&,
-                              const Settings&, PointToPoint*) {
+                              const NodeBoard&, const Settings&, PointToPoint*) {
   return nullptr;
 }
 

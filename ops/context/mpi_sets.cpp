@@ -34,7 +34,10 @@ class MpiSetTransport final : public SetTransport {
     if (board_) {
       path_.emplace(ground_, id_, topology_, memory_, std::move(*board_), communicators_[0],
                     communicators_[1]);
-      path_->connect(nullptr, nullptr, nullptr);
+      if (ground_.gpu) {
+        gpu_ = ground_.gpu->make_set(pipeline_options(topology_, ground_, id_), path_->board());
+      }
+      path_->connect(gpu_ ? gpu_->groups() : GpuGroups());
     }
     return true;
   }
@@ -43,6 +46,7 @@ class MpiSetTransport final : public SetTransport {
 
   void disconnect() override {
     if (path_) path_->disconnect();
+    if (gpu_) gpu_->disconnect();
     for (Communicator& communicator : communicators_) communicator = Communicator();
   }
 
@@ -56,6 +60,7 @@ class MpiSetTransport final : public SetTransport {
   std::optional<PendingDuplicate> pending_;
   std::size_t made_ = 0;
   std::array<Communicator, 2> communicators_;  ///< of negotiation, of data
+  std::unique_ptr<GpuSet> gpu_;                ///< null where there is none
   std::optional<SetPath> path_;
 };
 

@@ -33,20 +33,16 @@ MpiTransport::MpiTransport(int* argc, char*** argv)
     log().info("this C library keeps its own thresholds for large allocations");
   }
   node_ = discover_nodes(world_, settings_.ranks_per_node);
-  const SetGround ground{.rank = world_.rank(),
-                         .settings = &settings_,
-                         .memory = node_.memory.get(),
-                         .trace = Tracer(&trace_)};
+  SetGround ground{.rank = world_.rank(),
+                   .settings = &settings_,
+                   .memory = node_.memory.get(),
+                   .trace = Tracer(&trace_)};
   NodeBoard board = make_board();
   path_.emplace(ground, 0, node_.topology, *node_.memory, std::move(board), world_, data_);
-  gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, ground, 0), settings_,
-                  path_->messages());
-  if (gpu_) {
-    const GpuGroups groups = gpu_->groups();
-    path_->connect(groups.local, groups.exchange, groups.cross);
-  } else {
-    path_->connect(nullptr, nullptr, nullptr);
-  }
+  gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, ground, 0), path_->board(),
+                  settings_, path_->messages());
+  path_->connect(gpu_ ? gpu_->groups() : GpuGroups());
+  ground.gpu = gpu_.get();
   sets_.emplace(ground, node_.topology,
                 node_.topology.nodes() > 1 ? Communicator::world() : Communicator(),
                 path_->board());

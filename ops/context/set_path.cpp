@@ -63,10 +63,9 @@ SetPath::SetPath(const SetGround& ground, ProcessSet set, const Topology& topolo
   if (options_.local_rank == 0) tree_.emplace(negotiation, rank_in_each_node(0), options_.node);
 }
 
-void SetPath::connect(LocalGroup* device, ExchangeGroup* device_exchange,
-                      CrossGroup* device_cross) {
-  const LocalGroups locals{.memory = &local_, .device = device, .device_exchange = device_exchange};
-  const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device_cross};
+void SetPath::connect(const GpuGroups& gpu) {
+  const LocalGroups locals{.memory = &local_, .device = gpu.local, .device_exchange = gpu.exchange};
+  const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = gpu.cross};
   pipeline_.emplace(options_, board_, memory_, locals, crosses);
 }
 

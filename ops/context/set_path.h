@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/engine/parts.h"
+#include "ops/context/gpu.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
 #include "ops/mpi/communicator.h"
@@ -21,6 +22,7 @@ struct SetGround {
   const Settings* settings = nullptr;
   NodeMemory* memory = nullptr;  ///< the node's, by local rank in the world
   Tracer trace = {};
+  Gpu* gpu = nullptr;  ///< where this rank has one
 };
 
 /// The board of node `node` of a set; `world`: of the set of all ranks.
@@ -41,8 +43,8 @@ class SetPath {
   NodeBoard& board() { return board_; }
   /// Of my cross group; null where I have none.
   PointToPoint* messages() { return messages_ ? &*messages_ : nullptr; }
-  /// The groups for tensors on this rank's device; null: none, and host memory's cross group.
-  void connect(LocalGroup* device, ExchangeGroup* device_exchange, CrossGroup* device_cross);
+  /// `gpu`: the groups for tensors on this rank's GPU; they outlive this.
+  void connect(const GpuGroups& gpu);
   /// Once connected.
   SetParts parts();
   /// Before the communicators go.

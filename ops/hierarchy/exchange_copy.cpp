@@ -31,6 +31,7 @@ const std::byte* source_of(const BoundUnit& unit, const Piece& piece) {
 }  // namespace
 
 void ExchangeTarget::copy(std::size_t offset, const std::byte* in, std::size_t bytes) const {
+  if (data_ + offset == in) return;
   if (bytes_ >= kStreamedResult) {
     stream_copy(data_ + offset, in, bytes);
   } else {

@@ -12,9 +12,14 @@ void fill(std::byte* out, std::size_t count, T value) {
   for (std::size_t i = 0; i < count; ++i) std::memcpy(out + i * sizeof(T), &value, sizeof(T));
 }
 
+bool is_sum(ReduceOp op) {
+  return op != ReduceOp::product && op != ReduceOp::min && op != ReduceOp::max;
+}
+
 template <class T>
 void fill(std::byte* out, std::size_t count, ReduceOp op) {
   using Limits = std::numeric_limits<T>;
+  if (is_sum(op)) return fill<T>(out, count, Limits::is_iec559 ? static_cast<T>(-0.0) : T{0});
   const T largest = Limits::has_infinity ? Limits::infinity() : Limits::max();
   const T smallest = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
   fill<T>(out, count, op == ReduceOp::product ? T{1} : op == ReduceOp::min ? largest : smallest);
@@ -26,18 +31,15 @@ void fill_half(std::byte* out, std::size_t count, ReduceOp op, std::uint16_t one
   constexpr std::uint16_t kSign = 0x8000;
   const auto negative = static_cast<std::uint16_t>(infinity | kSign);
   fill<std::uint16_t>(out, count,
-                      op == ReduceOp::product ? one
-                      : op == ReduceOp::min   ? infinity
-                                              : negative);
+                      is_sum(op)                ? kSign
+                      : op == ReduceOp::product ? one
+                      : op == ReduceOp::min     ? infinity
+                                                : negative);
 }
 
 }  // namespace
 
 void fill_neutral(DataType type, ReduceOp op, std::byte* out, std::size_t count) {
-  if (op != ReduceOp::product && op != ReduceOp::min && op != ReduceOp::max) {
-    std::memset(out, 0, count * size_of(type));
-    return;
-  }
   switch (type) {
     case DataType::float16:
       return fill_half(out, count, op, 0x3c00, 0x7c00);

@@ -2,11 +2,10 @@
 
 #include <hora/error.h>
 
-#include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "ops/nccl/check.h"
+#include "ops/nccl/wait_until.h"
 
 namespace hora {
 
@@ -58,16 +57,7 @@ void NcclCommunicator::check_async() const {
 }
 
 void NcclCommunicator::wait_ready(Deadline deadline) const {
-  using std::chrono::microseconds;
-  microseconds pause(10);
-  while (!ready()) {
-    if (std::chrono::steady_clock::now() >= deadline) {
-      throw Error(ErrorCode::transport,
-                  "NCCL was not ready by the deadline; has another rank failed, or not come?");
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, microseconds(1000));
-  }
+  wait_until([this] { return ready(); }, deadline);
 }
 
 void NcclCommunicator::abort() noexcept {
@@ -77,20 +67,39 @@ void NcclCommunicator::abort() noexcept {
   }
 }
 
-void NcclCommunicator::close(Deadline deadline) {
-  if (get() == nullptr) {
-    return;
-  }
+void NcclCommunicator::begin_close() {
+  if (get() == nullptr) return;
   try {
-    wait_ready(deadline);
     nccl_check(*functions_, functions_->comm_finalize(*comm_), "ncclCommFinalize", *comm_);
-    wait_ready(deadline);
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+bool NcclCommunicator::closed() {
+  if (get() == nullptr) return true;
+  try {
+    if (!ready()) return false;
   } catch (...) {
     abort();
     throw;
   }
   nccl_check(*functions_, functions_->comm_destroy(std::exchange(*comm_, nullptr)),
              "ncclCommDestroy");
+  return true;
+}
+
+void NcclCommunicator::close(Deadline deadline) {
+  if (get() == nullptr) return;
+  try {
+    wait_ready(deadline);
+    begin_close();
+    wait_until([this] { return closed(); }, deadline);
+  } catch (...) {
+    abort();
+    throw;
+  }
 }
 
 }  // namespace hora

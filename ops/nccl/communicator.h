@@ -22,7 +22,7 @@ class NcclCommunicator {
   NcclCommunicator& operator=(NcclCommunicator&& other) noexcept;
   ~NcclCommunicator();
 
-  /// Null after abort() and close().
+  /// Null after abort() and when closed().
   ncclComm_t get() const noexcept { return comm_ ? *comm_ : nullptr; }
 
   /// False while the initialisation, or a call that returned ncclInProgress, goes on: until then
@@ -39,6 +39,10 @@ class NcclCommunicator {
   /// Collective: waits until all collectives are done and lets go of the communicator. Aborts and
   /// throws where that fails or is not done by the deadline.
   void close(Deadline deadline);
+  /// close() in two steps, without waiting: the communicator is ready when it begins. Both abort
+  /// and throw where it fails.
+  void begin_close();
+  bool closed();
 
  private:
   friend class RegisteredMemory;

@@ -17,6 +17,11 @@ constexpr auto kLookInterval = std::chrono::milliseconds(1);
 /// Until the communicator has taken in its last call.
 constexpr auto kRegistrationLimit = std::chrono::seconds(60);
 
+std::string milliseconds(DeviceWatch::Time time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
+         " ms";
+}
+
 }  // namespace
 
 void DeviceWatch::add(cudaStream_t stream) {
@@ -32,18 +37,29 @@ bool DeviceWatch::check() {
   next_look_ = time + kLookInterval;
   // A thread without a device of its own would take memory of the first one.
   const DeviceGuard device(cuda_, index_);
-  communicator_.check_async();
+  communicators_.check_async();
   while (!pending_.empty() && pending_.front().event->query()) pending_.pop_front();
   if (pending_.empty()) return false;
   const Time waited = time - pending_.front().since;
-  if (limit_.count() > 0 && waited > limit_) {
-    throw Error(
-        ErrorCode::transport,
-        "a collective on the GPU has made no progress for " +
-            std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(waited).count()) +
-            " ms: a peer is gone, or its GPU is stuck; it is aborted (HORA_DEVICE_TIMEOUT)");
+  if (is_too_long(waited)) {
+    throw Error(ErrorCode::transport,
+                "a collective on the GPU has made no progress for " + milliseconds(waited) +
+                    ": a peer is gone, or its GPU is stuck; it is aborted (HORA_DEVICE_TIMEOUT)");
   }
   return true;
+}
+
+void DeviceWatch::check_wait(Time since) const {
+  const Time waited = clock_() - since;
+  if (!is_too_long(waited)) return;
+  throw Error(ErrorCode::transport,
+              "a collective on the GPU has made no progress for " + milliseconds(waited) +
+                  ": another rank of this node is gone, or stuck (HORA_DEVICE_TIMEOUT)");
+}
+
+bool NcclDevice::check() {
+  const bool closes = communicators_.advance();
+  return watch_.check() || closes;
 }
 
 std::shared_ptr<DeviceWork> NcclDevice::begin(void* stream) {
@@ -53,8 +69,8 @@ std::shared_ptr<DeviceWork> NcclDevice::begin(void* stream) {
 
 std::byte* NcclDevice::allocate(std::size_t bytes) {
   const DeviceGuard device(cuda_, index_);
-  communicator_.wait_ready(std::chrono::steady_clock::now() + kRegistrationLimit);
-  RegisteredMemory memory(nccl_, communicator_, bytes);
+  communicators_.world().wait_ready(std::chrono::steady_clock::now() + kRegistrationLimit);
+  RegisteredMemory memory(nccl_, communicators_.world(), bytes);
   std::byte* const data = memory.data();
   buffers_.emplace(data, std::move(memory));
   return data;

@@ -9,7 +9,7 @@
 
 #include "core/engine/device.h"
 #include "ops/cuda/event.h"
-#include "ops/nccl/communicator.h"
+#include "ops/nccl/communicators.h"
 #include "ops/nccl/registered_memory.h"
 
 namespace hora {
@@ -21,11 +21,11 @@ class DeviceWatch {
   using Time = std::chrono::nanoseconds;
   using Clock = Time (*)();
   /// `limit`: how long something may be under way; 0: for ever.
-  DeviceWatch(const CudaFunctions& cuda, int index, NcclCommunicator& communicator,
+  DeviceWatch(const CudaFunctions& cuda, int index, const NcclCommunicators& communicators,
               EventPool& events, Time limit, Clock clock)
       : cuda_(cuda),
         index_(index),
-        communicator_(communicator),
+        communicators_(communicators),
         events_(events),
         limit_(limit),
         clock_(clock) {}
@@ -34,15 +34,21 @@ class DeviceWatch {
   void add(cudaStream_t stream);
   /// True while anything is under way. Throws Error(transport).
   bool check();
+  /// When something began to wait for other ranks of the node.
+  Time start() const { return clock_(); }
+  /// It still waits. Throws Error(transport) where that is too long.
+  void check_wait(Time since) const;
 
  private:
   struct Pending {
     std::shared_ptr<Event> event;
     Time since;
   };
+  bool is_too_long(Time waited) const { return limit_.count() > 0 && waited > limit_; }
+
   const CudaFunctions& cuda_;
   int index_;
-  NcclCommunicator& communicator_;
+  const NcclCommunicators& communicators_;
   EventPool& events_;
   Time limit_;
   Clock clock_;
@@ -55,25 +61,25 @@ class NcclDevice final : public DevicePort {
  public:
   /// References outlive it.
   NcclDevice(const CudaFunctions& cuda, const NcclFunctions& nccl, int index,
-             NcclCommunicator& communicator, EventPool& events, DeviceWatch& watch)
+             NcclCommunicators& communicators, EventPool& events, DeviceWatch& watch)
       : cuda_(cuda),
         nccl_(nccl),
         index_(index),
-        communicator_(communicator),
+        communicators_(communicators),
         events_(events),
         watch_(watch) {}
 
   std::shared_ptr<DeviceWork> begin(void* stream) override;
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* data) noexcept override;
-  bool check() override { return watch_.check(); }
-  void abort() noexcept override { communicator_.abort(); }
+  bool check() override;
+  void abort() noexcept override { communicators_.abort(); }
 
  private:
   const CudaFunctions& cuda_;
   const NcclFunctions& nccl_;
   int index_;
-  NcclCommunicator& communicator_;
+  NcclCommunicators& communicators_;
   EventPool& events_;
   DeviceWatch& watch_;
   std::map<std::byte*, RegisteredMemory> buffers_;

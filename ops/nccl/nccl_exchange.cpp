@@ -52,7 +52,8 @@ Completion NcclExchange::run(const BoundUnit& unit) {
     launches_.watch();
     return nullptr;
   };
-  return launches_.launch([this, work] { enqueue(*work); }, enqueued);
+  return launches_.launch(
+      unit.takes_turns, [this, work] { enqueue(*work); }, enqueued);
 }
 
 void NcclExchange::enqueue(Work& work) {

@@ -46,8 +46,13 @@ std::size_t NcclGroupOptions::slice_bytes() const {
 NcclGroup::NcclGroup(const NcclGroupOptions& options, NcclLaunches& launches)
     : options_(options),
       launches_(launches),
-      trace_(options.trace, launches.cuda(), options.device) {
-  if (options_.slots == 0) return;
+      trace_(options.trace, launches.cuda(), options.device),
+      neutral_(launches.site()) {
+  if (options_.allocates_at_once) allocate();
+}
+
+void NcclGroup::allocate() {
+  if (options_.slots == 0 || staging_) return;
   const CudaFunctions& cuda = launches_.cuda();
   const std::size_t slice = options_.slice_bytes();
   for (std::size_t i = 0; i < options_.slots; ++i) {
@@ -82,11 +87,12 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     for (const auto& work : unit.work) work->wait_ready(launches_.stream());
     trace_.begin(launches_.stream(), {kCollectivesRow, name_of(unit.unit.kind),
                                       options_.trace.unit(unit.number), unit.unit.bytes});
-    if (needs_preparation(unit.unit)) pass_over_tensors(unit, preparation(unit.unit));
-    call_in_place(unit);
+    const std::shared_ptr<std::byte> own = unit.stands_in ? stand_in(unit) : nullptr;
+    if (!own && needs_preparation(unit.unit)) pass_over_tensors(unit, preparation(unit.unit));
+    call_in_place(unit, own.get());
   };
   const auto enqueued = [this, &unit]() -> const Event* {
-    if (unit.unit.postscale != 1.0) {
+    if (unit.unit.postscale != 1.0 && !unit.stands_in) {
       const DataType type = unit.unit.type;
       pass_over_tensors(
           unit,
@@ -97,7 +103,7 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     launches_.watch();
     return nullptr;
   };
-  return launches_.launch(enqueue, enqueued);
+  return launches_.launch(unit.takes_turns, enqueue, enqueued);
 }
 
 /// Each of my tensors becomes what `copy`, whose pieces are still to be named, makes of it.
@@ -111,15 +117,27 @@ void NcclGroup::pass_over_tensors(const BoundUnit& unit, BatchedCopy copy) {
   launch_copy(pieces, copy);
 }
 
-void NcclGroup::call_in_place(const BoundUnit& unit) {
+/// Goes back in the order of the collectives' stream.
+std::shared_ptr<std::byte> NcclGroup::stand_in(const BoundUnit& unit) {
+  StreamHeap& heap = launches_.site().heap;
+  const auto release = [&heap](std::byte* data) { heap.release(data, std::nullopt); };
+  std::shared_ptr<std::byte> memory(heap.allocate(unit.unit.bytes, std::nullopt), release);
+  const Unit& u = unit.unit;
+  neutral_.fill(u.type, u.op, memory.get(), u.bytes / size_of(u.type));
+  return memory;
+}
+
+/// `stand_in`: instead of my tensors, one after the other; null: there are tensors.
+void NcclGroup::call_in_place(const BoundUnit& unit, std::byte* stand_in) {
   const NcclFunctions& nccl = launches_.nccl();
   ncclComm_t const comm = launches_.communicator();
   cudaStream_t const stream = launches_.stream();
   const auto type = type_of(unit.unit);
   NcclCallGroup calls(nccl);
   for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
-    std::byte* const data = unit.tensor(i, options_.local_rank);
-    const std::size_t count = unit.unit.tensors[i].range.bytes / size_of(unit.unit.type);
+    const Range range = unit.unit.tensors[i].range;
+    std::byte* const data = stand_in ? stand_in + range.begin : unit.tensor(i, options_.local_rank);
+    const std::size_t count = range.bytes / size_of(unit.unit.type);
     if (count == 0) continue;
     if (unit.unit.kind == OperationKind::broadcast) {
       nccl_check(nccl, nccl.broadcast(data, data, count, type, unit.root_local, comm, stream),
@@ -135,8 +153,11 @@ void NcclGroup::call_in_place(const BoundUnit& unit) {
 }
 
 Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
+  allocate();
   if (!part.has_input) {
-    return launches_.launch([] {}, [this, part] { return &staging_->make_room(my_slice(part)); });
+    // Nothing that other ranks wait for, and so in no turn.
+    return launches_.launch(
+        false, [] {}, [this, part] { return &staging_->make_room(my_slice(part)); });
   }
   const auto enqueue = [this, part] {
     const nvtx3::scoped_range range("hora reduce-scatter", nvtx3::payload{part.chunk.bytes});
@@ -152,7 +173,7 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
     launches_.watch();
     return &out;
   };
-  return launches_.launch(enqueue, enqueued);
+  return launches_.launch(part.unit.takes_turns, enqueue, enqueued);
 }
 
 Completion NcclGroup::all_gather(const ChunkPart& part) {
@@ -175,7 +196,7 @@ Completion NcclGroup::all_gather(const ChunkPart& part) {
     launches_.watch();
     return nullptr;
   };
-  return launches_.launch(enqueue, enqueued);
+  return launches_.launch(part.unit.takes_turns, enqueue, enqueued);
 }
 
 /// Before the collectives' stream touches the unit's tensors; once for all its chunks.
@@ -193,6 +214,11 @@ void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
     return;
   }
   std::byte* const chunk = chunks_[part.slot].data();
+  if (part.unit.stands_in) {
+    if (out_of_tensors)
+      neutral_.fill(unit.type, unit.op, chunk, part.chunk.bytes / size_of(unit.type));
+    return;
+  }
   std::vector<CopyPiece> pieces;
   for (const Run& run : runs(unit, part.chunk)) {
     std::byte* const tensor = part.unit.tensor(run.tensor, options_.local_rank) + run.range.begin;

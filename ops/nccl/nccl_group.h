@@ -8,6 +8,7 @@
 #include "ops/cuda/memory.h"
 #include "ops/hierarchy/groups.h"
 #include "ops/nccl/launches.h"
+#include "ops/nccl/neutral_elements.h"
 #include "ops/nccl/slice_staging.h"
 
 namespace hora {
@@ -21,6 +22,7 @@ struct NcclGroupOptions {
   std::size_t chunk_bytes = 0;  ///< of the longest chunk
   /// The cross group takes the GPU's memory.
   bool device_staging = false;
+  bool allocates_at_once = true;  ///< not at the first chunk
   Tracer trace = {};
 
   /// Bytes of the longest slice.
@@ -34,13 +36,14 @@ struct NcclGroupOptions {
 ///   engine:                                           the cross group
 ///
 /// Before NCCL values are prepared (reduction.h), in place or as they are packed; the final scale
-/// is applied in place, or by the cross group. The streams are ordered by events; the host waits,
+/// is applied in place, or by the cross group. A rank that has joined has neutral elements in the
+/// place of tensors. The streams are ordered by events; the host waits,
 /// by polling, for the one alone that lets the cross group begin. Thread rule: the thread that
 /// holds the engine's lock.
 class NcclGroup final : public LocalGroup {
  public:
-  /// The launches, whose communicator's ranks are the node's local ranks, outlive it. Allocates all
-  /// slots; throws Error(out_of_memory).
+  /// The launches, whose communicator's ranks are the node's local ranks, outlive it. Throws
+  /// Error(out_of_memory).
   NcclGroup(const NcclGroupOptions& options, NcclLaunches& launches);
 
   bool is_collective() const override { return true; }
@@ -50,13 +53,15 @@ class NcclGroup final : public LocalGroup {
   Completion all_gather(const ChunkPart& part) override;
 
  private:
+  void allocate();
   void trace_begin(const ChunkPart& part, std::string_view phase);
   StagedSlice my_slice(const ChunkPart& part);
   void await_tensors(const ChunkPart& part);
   void copy_tensors(const ChunkPart& part, bool out_of_tensors);
   void pass_over_tensors(const BoundUnit& unit, BatchedCopy copy);
   void launch_copy(std::span<const CopyPiece> pieces, BatchedCopy copy);
-  void call_in_place(const BoundUnit& unit);
+  std::shared_ptr<std::byte> stand_in(const BoundUnit& unit);
+  void call_in_place(const BoundUnit& unit, std::byte* stand_in);
   void scatter(const ChunkPart& part);
   void gather(const ChunkPart& part);
 
@@ -65,6 +70,7 @@ class NcclGroup final : public LocalGroup {
   DeviceTrace trace_;
   std::vector<DeviceMemory> chunks_;  ///< by slot: a whole chunk, its slices of equal length
   std::unique_ptr<SliceStaging> staging_;
+  NeutralElements neutral_;
 };
 
 }  // namespace hora

@@ -20,8 +20,8 @@
 ///
 /// On GPUs NCCL reduces within a node: in the type itself and in an order of its own, and its
 /// minima and maxima leave NaN out. What NCCL does not have goes by way of host memory: Adasum,
-/// reductions of int16, everything in other process sets than 0, and, in jobs of several nodes,
-/// allgather, alltoall and reduce_scatter. There the submitting call blocks until the input's
+/// reductions of int16, and, in process sets of several nodes, allgather, alltoall and
+/// reduce_scatter. There the submitting call blocks until the input's
 /// stream has come so far, and wait() until the result is on the GPU.
 ///
 /// Thread rule: any thread.
@@ -128,8 +128,8 @@ Result reduce_scatter(const Context& context, const TensorView& tensor,
 /// Says that this rank has no more data, and blocks until every rank of the set has said so; gives
 /// the world rank that said it last, the same on every rank. Meanwhile this rank takes part in the
 /// allreduces of the others with nothing: sum, min, max, product and Adasum are those of the other
-/// ranks' values, and an average divides by the size of the set all the same. Any other collective,
-/// and tensors on a device, are an Error(mismatch) on the ranks that submit them, naming this rank.
+/// ranks' values, and an average divides by the size of the set all the same. Any other collective
+/// is an Error(mismatch) on the ranks that submit it, naming this rank.
 /// What this rank has in flight is waited for first; other threads must not submit to the set.
 int join(const Context& context, ProcessSet set = 0);
 

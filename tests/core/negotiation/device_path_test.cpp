@@ -18,32 +18,31 @@ Signature on_gpu(OperationKind kind, DataType type = DataType::float32,
 }
 
 TEST(DevicePath, HostMemoryNeverRunsOnADevice) {
-  EXPECT_FALSE(runs_on_device(Signature{}, 0, 1));
+  EXPECT_FALSE(runs_on_device(Signature{}, 1));
 }
 
-TEST(DevicePath, OnlyTheWorldHasACommunicator) {
+TEST(DevicePath, EverythingRunsInOneNode) {
   for (const OperationKind kind : {allreduce, broadcast, allgather, alltoall, reduce_scatter}) {
-    EXPECT_TRUE(runs_on_device(on_gpu(kind), 0, 1));
-    EXPECT_FALSE(runs_on_device(on_gpu(kind), 3, 1));
+    EXPECT_TRUE(runs_on_device(on_gpu(kind), 1));
   }
 }
 
-TEST(DevicePath, ExchangesRunInOneNode) {
+TEST(DevicePath, ExchangesDoNotRunOnSeveralNodes) {
   for (const OperationKind kind : {allgather, alltoall, reduce_scatter}) {
-    EXPECT_FALSE(runs_on_device(on_gpu(kind), 0, 2));
+    EXPECT_FALSE(runs_on_device(on_gpu(kind), 2));
   }
   for (const OperationKind kind : {allreduce, broadcast}) {
-    EXPECT_TRUE(runs_on_device(on_gpu(kind), 0, 2));
+    EXPECT_TRUE(runs_on_device(on_gpu(kind), 2));
   }
 }
 
 TEST(DevicePath, WhatNcclCannotReduceGoesOverTheHost) {
   for (const OperationKind kind : {allreduce, reduce_scatter}) {
-    EXPECT_FALSE(runs_on_device(on_gpu(kind, DataType::int16), 0, 1));
+    EXPECT_FALSE(runs_on_device(on_gpu(kind, DataType::int16), 1));
   }
-  EXPECT_FALSE(runs_on_device(on_gpu(allreduce, DataType::float32, ReduceOp::adasum), 0, 1));
-  EXPECT_TRUE(runs_on_device(on_gpu(broadcast, DataType::int16), 0, 1));
-  EXPECT_TRUE(runs_on_device(on_gpu(allgather, DataType::int16), 0, 1));
+  EXPECT_FALSE(runs_on_device(on_gpu(allreduce, DataType::float32, ReduceOp::adasum), 1));
+  EXPECT_TRUE(runs_on_device(on_gpu(broadcast, DataType::int16), 1));
+  EXPECT_TRUE(runs_on_device(on_gpu(allgather, DataType::int16), 1));
 }
 
 }  // namespace

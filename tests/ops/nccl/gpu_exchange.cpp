@@ -1,5 +1,6 @@
 #include "tests/ops/nccl/gpu_exchange.h"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -85,30 +86,30 @@ Exchange random_gpu_exchange(OperationKind kind, int ranks, std::mt19937_64& ran
     Exchange exchange = random_exchange(kind, ranks, random);
     Signature signature = exchange.request(0, "").signature;
     signature.device = DeviceKind::cuda;
-    if (runs_on_device(signature, 0, 1)) return exchange;
+    if (runs_on_device(signature, 1)) return exchange;
   }
 }
 
 Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                       std::vector<std::byte>& input) {
+                       std::vector<std::byte>& input, ProcessSet set) {
   Pending pending;
   pending.result = std::make_shared<HostResult>(world.memory(rank), form_of(exchange, {}, nullptr));
   Request request = exchange.request(rank, name);
   request.data = input.data();
   request.result = pending.result;
-  pending.submission = world.engine(rank).submit(std::move(request));
+  pending.submission = world.engine(rank).submit(std::move(request), set);
   return pending;
 }
 
 Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                      const DeviceTensor& input) {
+                      const DeviceTensor& input, ProcessSet set) {
   Pending pending;
   Request request = exchange.request(rank, name);
   request.signature.device = DeviceKind::cuda;
   request.data = input.data();
   request.stream = input.stream();
   const ResultForm form = form_of(exchange, {DeviceKind::cuda, 0}, input.stream());
-  if (!runs_on_device(request.signature, 0, world.nodes())) {
+  if (!world.engine(rank).runs_on_device(request, set)) {
     const auto result = std::make_shared<StagedResult>(world.memory(rank), world.heap(rank), form,
                                                        input.data(), request.bytes);
     request.data = result->input();
@@ -117,8 +118,20 @@ Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const
     pending.result = std::make_shared<DeviceResult>(world.heap(rank), form);
   }
   request.result = pending.result;
-  pending.submission = world.engine(rank).submit(std::move(request));
+  pending.submission = world.engine(rank).submit(std::move(request), set);
   return pending;
+}
+
+std::vector<std::byte> bytes_of(GpuWorld& world, int rank, const ResultMemory& result) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : result.shape()) elements *= extent;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(elements) * size_of(result.type()));
+  if (result.device().kind == DeviceKind::cpu) {
+    std::copy_n(result.data(), bytes.size(), bytes.begin());
+  } else {
+    world.heap(rank).to_host(bytes.data(), result.data(), bytes.size(), result.stream());
+  }
+  return bytes;
 }
 
 bool clean_soon(const FakeGpu& gpu) {

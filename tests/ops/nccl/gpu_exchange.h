@@ -40,10 +40,13 @@ struct Pending {
 
 /// By way of the engine's `rank`. `input` outlives the exchange.
 Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                       std::vector<std::byte>& input);
+                       std::vector<std::byte>& input, ProcessSet set = 0);
 /// Straight on the device, or by way of host memory.
 Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                      const DeviceTensor& input);
+                      const DeviceTensor& input, ProcessSet set = 0);
+
+/// What the stream of a result on a GPU finds in it, and what is in one of host memory.
+std::vector<std::byte> bytes_of(GpuWorld& world, int rank, const ResultMemory& result);
 
 /// Nothing is left on the GPU, or goes in the order of its streams within a few seconds.
 bool clean_soon(const FakeGpu& gpu);

@@ -30,26 +30,7 @@ class GpuExchange : public testing::TestWithParam<std::vector<int>> {
     result.gpu.longest_delay = longest_delay;
     return result;
   }
-  static void expect_no_complaints(GpuWorld& world) {
-    EXPECT_THAT(world.nccl_errors(), testing::IsEmpty());
-    for (int rank = 0; rank < world.size(); ++rank) {
-      EXPECT_THAT(world.gpu(rank).violations(), testing::IsEmpty());
-    }
-  }
 };
-
-/// What the stream of a result on a GPU finds in it, and what is in one of host memory.
-Bytes bytes_of(GpuWorld& world, int rank, const ResultMemory& result) {
-  std::int64_t elements = 1;
-  for (const std::int64_t extent : result.shape()) elements *= extent;
-  Bytes bytes(static_cast<std::size_t>(elements) * size_of(result.type()));
-  if (result.device().kind == DeviceKind::cpu) {
-    std::copy_n(result.data(), bytes.size(), bytes.begin());
-  } else {
-    world.heap(rank).to_host(bytes.data(), result.data(), bytes.size(), result.stream());
-  }
-  return bytes;
-}
 
 /// One of a rank's exchanges on both ways, and a sum on the GPU between them.
 struct Item {
@@ -111,7 +92,7 @@ TEST_P(GpuExchange, GivesTheCpuPathsBytesInAnyOrder) {
       }
     }
   });
-  expect_no_complaints(world);
+  EXPECT_THAT(world.complaints(), testing::IsEmpty());
 }
 
 TEST_P(GpuExchange, LeavesNothingBehind) {
@@ -133,7 +114,7 @@ TEST_P(GpuExchange, LeavesNothingBehind) {
   for (int rank = 0; rank < ranks; ++rank) {
     EXPECT_TRUE(clean_soon(world.gpu(rank))) << "rank " << rank;
   }
-  EXPECT_THAT(world.nccl_errors(), testing::IsEmpty());
+  EXPECT_THAT(world.complaints(), testing::IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuExchange,

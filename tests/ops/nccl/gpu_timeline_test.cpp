@@ -49,10 +49,7 @@ class GpuTimeline : public testing::TestWithParam<std::vector<int>> {
     }
   }
   ~GpuTimeline() override {
-    for (int rank = 0; rank < size(); ++rank) {
-      EXPECT_THAT(world_->gpu(rank).violations(), IsEmpty());
-    }
-    EXPECT_THAT(world_->nccl_errors(), IsEmpty());
+    EXPECT_THAT(world_->complaints(), IsEmpty());
     tensors_.clear();
     world_->end();
     for (int rank = 0; rank < size(); ++rank) {

@@ -2,46 +2,42 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
 #include <optional>
 #include <thread>
 
 #include "ops/cuda/check.h"
-#include "ops/cuda/stream_heap.h"
 #include "ops/hierarchy/pipeline.h"
 #include "ops/nccl/device_cross.h"
-#include "ops/nccl/nccl_exchange.h"
+#include "ops/nccl/nccl_set.h"
 
 namespace hora::test {
 
 struct GpuWorld::Rank {
-  Rank(FakeGpu& gpu, const ncclUniqueId& id, const NcclGroupOptions& options,
+  Rank(FakeGpu& gpu, const NcclGroupOptions& options, LaunchTurnsMemory& memory,
        const Settings& settings)
-      : communicator(gpu.nccl(), id, options.local_size, options.local_rank),
-        events(gpu.cuda(), 16),  // as in ops/context: two for each collective under way
-        watch(gpu.cuda(), options.device, communicator, events, settings.device_timeout, now),
-        port(gpu.cuda(), gpu.nccl(), options.device, communicator, events, watch),
-        launches(gpu.cuda(), gpu.nccl(), options.device, communicator, watch),
-        heap(gpu.cuda(), options.device, events, launches.stream()),
-        group(options, launches),
-        exchange(options.local_rank, options.local_size, launches, heap) {}
+      : node_turns(memory),
+        // As in ops/context: two events for each collective under way.
+        site(gpu.cuda(), gpu.nccl(), options.device, 16, settings.device_timeout),
+        world(site, options, turns(memory, options.local_rank, options.local_size),
+              NcclSet::Connects::at_start) {}
   /// As the owner in ops/context: freeing memory waits for what may never come to an end.
-  ~Rank() { communicator.abort(); }
-  NcclCommunicator communicator;
-  EventPool events;
-  DeviceWatch watch;
-  NcclDevice port;
-  NcclLaunches launches;
-  StreamHeap heap;
-  NcclGroup group;
-  NcclExchange exchange;
+  ~Rank() { site.communicators.abort(); }
+  LaunchTurns turns(LaunchTurnsMemory& of_set, int local_rank, int local_size) const {
+    return {node_turns, of_set, local_rank == 0, local_size};
+  }
+  LaunchTurnsMemory& node_turns;
+  NcclSite site;
+  NcclSet world;
+  std::list<NcclSet> others;
   std::optional<DeviceCross> cross;
 };
 
-GpuWorld::GpuWorld(const GpuWorldOptions& options)
-    : nodes_(static_cast<int>(options.node_sizes.size())) {
+GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
   const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
   const PipelineOptions pipeline;
   for (const int size : options.node_sizes) {
+    turns_.push_back(std::make_unique<LaunchTurnsMemory>());
     ncclUniqueId id{};
     for (int local = 0; local < size; ++local) {
       FakeGpuOptions gpu = options.gpu;
@@ -57,11 +53,13 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options)
                                    .chunk_bytes = options.settings.chunk_size,
                                    .device_staging = options.device_staging,
                                    .trace = trace};
-      ranks_.push_back(std::make_unique<Rank>(*gpus_.back(), id, group, options.settings));
+      ranks_.push_back(
+          std::make_unique<Rank>(*gpus_.back(), group, *turns_.back(), options.settings));
+      ranks_.back()->world.connect(id);
     }
   }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  for (auto& rank : ranks_) rank->communicator.wait_ready(deadline);
+  for (auto& rank : ranks_) rank->world.communicator().wait_ready(deadline);
   if (options.device_staging) connect_nodes(options);
   world_ = std::make_unique<ThreadWorld>(ThreadWorldOptions{
       .node_sizes = options.node_sizes,
@@ -70,11 +68,30 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options)
       .device =
           [this, single_node = options.node_sizes.size() == 1](int rank, int, int) {
             Rank& own = *ranks_[static_cast<std::size_t>(rank)];
-            return RankDevice{&own.port, &own.heap, &own.group,
-                              single_node ? &own.exchange : nullptr,
+            return RankDevice{&own.site.port, &own.site.heap, &own.world.group(),
+                              single_node ? &own.world.exchange() : nullptr,
                               own.cross ? &own.cross->group() : nullptr};
           },
+      .set_device = [this](int rank, const SetPlan& plan,
+                           const NodeBoard& board) { return join_set(rank, plan, board); },
       .trace = options.trace});
+}
+
+RankDevice GpuWorld::join_set(int rank, const SetPlan& plan, const NodeBoard& board) {
+  Rank& own = *ranks_[static_cast<std::size_t>(rank)];
+  const bool single_node = plan.topology.nodes() == 1;
+  const NcclGroupOptions group{.local_rank = board.local_rank(),
+                               .local_size = board.local_size(),
+                               .slices = plan.topology.smallest_node(),
+                               .slots = single_node ? 0 : PipelineOptions{}.slots,
+                               .chunk_bytes = options_.settings.chunk_size,
+                               .trace = options_.trace ? options_.trace(rank) : Tracer()};
+  NcclSet& set = own.others.emplace_back(
+      own.site, group, own.turns(board.launch_turns(), board.local_rank(), board.local_size()),
+      NcclSet::Connects::when_used);
+  return {.group = &set.group(),
+          .exchange = single_node ? &set.exchange() : nullptr,
+          .disconnect = [&set] { set.disconnect(); }};
 }
 
 void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
@@ -98,7 +115,7 @@ void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
         static_cast<int>(members.size()), options.gpu.seed + networks_.size(), inspect));
     for (std::size_t node = 0; node < members.size(); ++node) {
       Rank& rank = *ranks_[members[node]];
-      rank.cross.emplace(gpus_[members[node]]->cuda(), rank.events, group,
+      rank.cross.emplace(gpus_[members[node]]->cuda(), rank.site.events, group,
                          networks_.back()->member(static_cast<int>(node)),
                          cross_options(options.settings));
     }
@@ -109,17 +126,26 @@ GpuWorld::~GpuWorld() {
   end();
 }
 
+std::vector<std::string> GpuWorld::complaints() const {
+  std::vector<std::string> complaints = nccl_.errors();
+  for (const auto& gpu : gpus_) {
+    const auto violations = gpu->violations();
+    complaints.insert(complaints.end(), violations.begin(), violations.end());
+  }
+  return complaints;
+}
+
 void GpuWorld::end() {
   world_.reset();
   ranks_.clear();
 }
 
 DeviceHeap& GpuWorld::heap(int rank) {
-  return ranks_[static_cast<std::size_t>(rank)]->heap;
+  return ranks_[static_cast<std::size_t>(rank)]->site.heap;
 }
 
 DevicePort& GpuWorld::port(int rank) {
-  return ranks_[static_cast<std::size_t>(rank)]->port;
+  return ranks_[static_cast<std::size_t>(rank)]->site.port;
 }
 
 void GpuWorld::on_all_ranks(const std::function<void(int)>& body) {

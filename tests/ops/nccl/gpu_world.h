@@ -37,13 +37,15 @@ class GpuWorld {
   ~GpuWorld();
 
   int size() const { return world_->size(); }
-  int nodes() const { return nodes_; }
+  int nodes() const { return static_cast<int>(turns_.size()); }
   Engine& engine(int rank) { return world_->engine(rank); }
   FakeGpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   DevicePort& port(int rank);
   DeviceHeap& heap(int rank);
   NodeMemory& memory(int rank) { return world_->memory(rank); }
-  std::vector<std::string> nccl_errors() const { return nccl_.errors(); }
+  /// Of NCCL's world, and of the GPUs, whether the ranks have ended or not; none after a right
+  /// program.
+  std::vector<std::string> complaints() const;
   /// Messages from or to memory that is not the sender's or receiver's GPU's.
   int misplaced_messages() const { return misplaced_.load(); }
   std::int64_t messages() const { return messages_.load(); }
@@ -55,8 +57,10 @@ class GpuWorld {
  private:
   struct Rank;
   void connect_nodes(const GpuWorldOptions& options);
+  RankDevice join_set(int rank, const SetPlan& plan, const NodeBoard& board);
 
-  int nodes_;
+  GpuWorldOptions options_;
+  std::vector<std::unique_ptr<LaunchTurnsMemory>> turns_;  ///< by node
   std::atomic<int> misplaced_{0};
   std::atomic<std::int64_t> messages_{0};
   FakeNcclWorld nccl_;

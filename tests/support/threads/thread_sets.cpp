@@ -16,11 +16,14 @@ struct ThreadSetTransport final : SetTransport {
             .data_path = &path->data_path(),
             .tree = path->tree()};
   }
-  void disconnect() override {}
+  void disconnect() override {
+    if (device.disconnect) device.disconnect();
+  }
 
   Topology topology;
   std::optional<HeapMemory> own;
   std::optional<MemberMemory> memory;
+  RankDevice device;
   std::optional<ThreadPath> path;
 };
 
@@ -83,8 +86,9 @@ std::unique_ptr<SetTransport> ThreadSets::begin(const SetPlan& plan) {
                   plan.topology.local_rank_of(rank_), board_.bells().among(members));
   transport->own.emplace(node_, topology_.local_rank_of(rank_));
   transport->memory.emplace(*transport->own, std::move(members));
+  if (device_) transport->device = device_(rank_, plan, board);
   transport->path.emplace(plan.topology, rank_, std::move(board), *transport->memory,
-                          room_.wires(plan.id, plan.topology), settings_, RankDevice{},
+                          room_.wires(plan.id, plan.topology), settings_, transport->device,
                           trace_.of_set(plan.id));
   return transport;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/engine/parts.h"
@@ -56,14 +57,16 @@ BoardShape thread_board_shape(const Topology& topology, int node, const Settings
 class ThreadSets final : public SetFactory {
  public:
   ThreadSets(WireRoom& room, const Topology& topology, int rank, const Settings& settings,
-             HeapNode& node, const NodeBoard& board, const Tracer& trace)
+             HeapNode& node, const NodeBoard& board, const Tracer& trace,
+             decltype(ThreadWorldOptions::set_device) device)
       : room_(room),
         topology_(topology),
         rank_(rank),
         settings_(settings),
         node_(node),
         board_(board),
-        trace_(trace) {}
+        trace_(trace),
+        device_(std::move(device)) {}
   std::size_t board_bytes(const Topology& of_set, int node) const override {
     return NodeBoard::bytes(thread_board_shape(of_set, node, settings_));
   }
@@ -77,6 +80,7 @@ class ThreadSets final : public SetFactory {
   HeapNode& node_;
   const NodeBoard& board_;
   Tracer trace_;
+  decltype(ThreadWorldOptions::set_device) device_;
 };
 
 }  // namespace hora::test

@@ -31,7 +31,7 @@ struct ThreadWorld::Rank {
         path(topology, rank,
              NodeBoard(node.words.data()->bytes, node.shape, topology.local_rank_of(rank)), memory,
              room.wires(0, topology), settings, device, trace),
-        sets(room, topology, rank, settings, node.memory, path.board(), trace),
+        sets(room, topology, rank, settings, node.memory, path.board(), trace, options.set_device),
         engine(EngineParts{.world = {.topology = topology,
                                      .board = &path.board(),
                                      .memory = &memory,

@@ -19,7 +19,8 @@ struct RankDevice {
   DeviceHeap* heap = nullptr;
   LocalGroup* group = nullptr;
   ExchangeGroup* exchange = nullptr;
-  CrossGroup* cross = nullptr;  ///< null: that of plain memory
+  CrossGroup* cross = nullptr;            ///< null: that of plain memory
+  std::function<void()> disconnect = {};  ///< of a process set that is removed
 };
 
 struct ThreadWorldOptions {
@@ -28,6 +29,8 @@ struct ThreadWorldOptions {
   bool engine_threads = true;  ///< false: the test steps the engines
   /// By (rank, node, local rank); empty: no devices.
   std::function<RankDevice(int, int, int)> device = {};
+  /// Of other process sets, for a member: by rank, what the set is, its node's board.
+  std::function<RankDevice(int, const SetPlan&, const NodeBoard&)> set_device = {};
   /// By rank; empty: no timelines. They outlive the world.
   std::function<Tracer(int)> trace = {};
 };

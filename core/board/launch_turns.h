@@ -1,0 +1,81 @@
+/// The one order in which the collectives of all process sets get onto the devices of a node.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace hora {
+
+/// In memory that the node shares, all zero at first: one for each process set.
+struct LaunchTurnsMemory {
+  // Of the node: the world's is used by all sets.
+  alignas(64) std::atomic<std::uint64_t> tickets;  ///< taken by leaders
+  std::atomic<std::uint64_t> served;
+
+  // Of the set.
+  alignas(64) std::atomic<std::uint64_t> arrived;  ///< launches, added up over the members
+  std::atomic<std::uint64_t> granted;              ///< launches
+  std::atomic<std::uint64_t> enqueued;             ///< launches, added up over the members
+  /// What the leader tells the others before the first launch.
+  std::array<std::byte, 128> note;
+};
+
+/// A collective on devices occupies each of them until all have come to it. Two sets whose
+/// collectives get onto two devices in different orders wait for each other for ever. So the
+/// launches of the node's sets take turns: a set has its turn when all its members of this node are
+/// ready to enqueue, and gives it on when all have done so. Nobody who has the turn waits for
+/// anything but that the members' engines go on, which never block; so sets wait for each other in
+/// the order of their tickets, and never in a ring.
+/// Thread rule: the thread that holds the engine's lock.
+class LaunchTurns {
+ public:
+  /// `members`: of the set, on this node. References outlive it.
+  LaunchTurns(LaunchTurnsMemory& node, LaunchTurnsMemory& set, bool leads, int members)
+      : node_(node), set_(set), leads_(leads), members_(static_cast<std::uint64_t>(members)) {}
+
+  /// Asked again and again: may I enqueue my next launch?
+  bool is_mine() {
+    if (!has_arrived_) {
+      has_arrived_ = true;
+      set_.arrived.fetch_add(1, std::memory_order_acq_rel);
+    }
+    if (set_.granted.load(std::memory_order_acquire) > launches_) return true;
+    return leads_ && take();
+  }
+  /// I have enqueued it.
+  void done() {
+    ++launches_;
+    has_arrived_ = false;
+    const bool all =
+        set_.enqueued.fetch_add(1, std::memory_order_acq_rel) + 1 == members_ * launches_;
+    if (all) node_.served.fetch_add(1, std::memory_order_release);
+  }
+  bool leads() const { return leads_; }
+  std::array<std::byte, 128>& note() const { return set_.note; }
+
+ private:
+  bool take() {
+    if (!has_ticket_) {
+      if (set_.arrived.load(std::memory_order_acquire) < members_ * (launches_ + 1)) return false;
+      ticket_ = node_.tickets.fetch_add(1, std::memory_order_relaxed);
+      has_ticket_ = true;
+    }
+    if (node_.served.load(std::memory_order_acquire) != ticket_) return false;
+    has_ticket_ = false;
+    set_.granted.store(launches_ + 1, std::memory_order_release);
+    return true;
+  }
+
+  LaunchTurnsMemory& node_;
+  LaunchTurnsMemory& set_;
+  bool leads_;
+  std::uint64_t members_;
+  std::uint64_t launches_ = 0;  ///< mine that are enqueued
+  bool has_arrived_ = false;    ///< at the next one
+  bool has_ticket_ = false;
+  std::uint64_t ticket_ = 0;
+};
+
+}  // namespace hora

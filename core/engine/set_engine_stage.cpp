@@ -1,0 +1,142 @@
+/// SetEngine: where a submission's data is while peers work on it.
+#include <algorithm>
+#include <cstring>
+
+#include "core/engine/exchange_header.h"
+#include "core/engine/set_engine.h"
+#include "core/negotiation/device_path.h"
+#include "core/plan/exchange.h"
+
+namespace hora {
+
+/// What no other rank of my node touches: all of it where there is none; my own part of an
+/// exchange; in a set of one node also my slice of a large tensor, which is a unit of its own
+/// there.
+Range SetEngine::direct_range(const Submission& submission, const Request& request) const {
+  if (board_.local_size() == 1) return {0, submission.bytes};
+  const Signature& signature = submission.signature;
+  if (is_exchange(signature.kind)) {
+    if (signature.kind == OperationKind::reduce_scatter && !single_node_) return {};
+    const Topology& ranks = parts_.topology;
+    return rows_to_rank(signature.kind, request.rows, ranks.size(),
+                        ranks.index_of(shared_.parts.rank), signature.row_bytes());
+  }
+  if (!single_node_ || submission.bytes < kAloneBytes) return {};
+  const Range slice =
+      slice_range({0, align_up(submission.bytes)}, board_.local_rank(), board_.local_size());
+  if (slice.bytes == 0) return {};
+  return {slice.begin, std::min(slice.bytes, submission.bytes - slice.begin)};
+}
+
+void SetEngine::stage(Submission& submission, const Request& request, Caller caller) {
+  if (request.location) {
+    submission.location = *request.location;
+    return;
+  }
+  if (is_exchange(submission.signature.kind)) return stage_exchange(submission, request, caller);
+  submission.bytes = submission.signature.bytes();
+  if (on_device(submission.signature)) {
+    stage_device_data(submission, request.data);
+  } else if (submission.signature.device != DeviceKind::cpu) {
+    stage_through_host(submission, request);
+  } else {
+    stage_host_data(submission, request, caller);
+  }
+}
+
+bool SetEngine::on_device(const Signature& signature) const {
+  return runs_on_device(signature, parts_.topology.nodes());
+}
+
+bool SetEngine::brings_data(const Signature& signature) const {
+  return signature.kind != OperationKind::broadcast || signature.root == shared_.parts.rank;
+}
+
+void SetEngine::stage_exchange(Submission& submission, const Request& request, Caller caller) {
+  submission.bytes = request.bytes;
+  submission.result = request.result;
+  if (on_device(submission.signature)) {
+    stage_device_data(submission, request.data);
+  } else if (!stage_in_result(submission, request)) {
+    stage_host_data(submission, request, caller);
+  }
+  const NodeMemory::Block header =
+      parts_.memory->allocate(ExchangeHeader::bytes_for(request.rows.size()));
+  submission.header = header.data;
+  ExchangeHeader::write(header.data, submission.location, submission.bytes, request.rows);
+  submission.location = header.location;
+}
+
+/// An allgather in one node: my part straight to where it belongs if all ranks bring as much, which
+/// is also where peers find it. False, and nothing is done, of anything else.
+bool SetEngine::stage_in_result(Submission& submission, const Request& request) {
+  if (submission.signature.kind != OperationKind::allgather || !single_node_ ||
+      board_.local_size() == 1 || submission.bytes == 0 ||
+      parts_.memory->find(request.data, submission.bytes)) {
+    return false;
+  }
+  const auto ranks = static_cast<std::size_t>(board_.local_size());
+  std::byte* const result = request.result->expect(ranks * submission.bytes);
+  if (!result) return false;
+  submission.block = result + static_cast<std::size_t>(board_.local_rank()) * submission.bytes;
+  submission.location = *parts_.memory->find(submission.block, submission.bytes);
+  parts_.memory->publish(submission.block, request.data, submission.bytes);
+  return true;
+}
+
+void SetEngine::stage_device_data(Submission& submission, std::byte* data) {
+  submission.block = data;
+  submission.work = shared_.parts.device->begin(submission.stream);
+}
+
+/// What peers see instead of the user's data.
+void SetEngine::take_block(Submission& submission) {
+  const NodeMemory::Block block = parts_.memory->allocate(submission.bytes);
+  submission.block = block.data;
+  submission.location = block.location;
+}
+
+void SetEngine::stage_through_host(Submission& submission, const Request& request) {
+  if (submission.bytes == 0) return;
+  take_block(submission);
+  submission.user_data = request.data;
+  submission.through_host = true;
+  if (!brings_data(submission.signature)) return;
+  shared_.parts.device_heap->to_host(submission.block, request.data, submission.bytes,
+                                     submission.stream);
+}
+
+void SetEngine::stage_host_data(Submission& submission, const Request& request, Caller caller) {
+  if (submission.bytes == 0) return;
+  if (const auto location = parts_.memory->find(request.data, submission.bytes)) {
+    submission.block = request.data;
+    submission.location = *location;
+    return;
+  }
+  submission.user_data = request.data;
+  // Not for handles: an exception may drop one, and free the memory, while peers go on.
+  if (caller == Caller::waits) {
+    submission.direct = direct_range(submission, request);
+    submission.reads_in_place = is_exchange(submission.signature.kind);
+  }
+  if (submission.direct.bytes == submission.bytes) return;
+  submission.fetches = caller == Caller::waits && single_node_ && submission.direct.bytes == 0 &&
+                       !brings_data(submission.signature);
+  if (submission.fetches) {
+    submission.location = kNowhere;
+    return;
+  }
+  take_block(submission);
+  if (!brings_data(submission.signature)) return;
+  const bool peers_write = submission.signature.kind == OperationKind::allreduce;
+  copy_around(submission.direct, submission.block, request.data, submission.bytes,
+              [&](std::byte* target, const std::byte* source, std::size_t bytes) {
+                if (peers_write) {
+                  std::memcpy(target, source, bytes);
+                } else {
+                  parts_.memory->publish(target, source, bytes);
+                }
+              });
+}
+
+}  // namespace hora

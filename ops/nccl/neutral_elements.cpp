@@ -1,0 +1,42 @@
+#include "ops/nccl/neutral_elements.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/cuda/check.h"
+#include "ops/local/neutral.h"
+
+namespace hora {
+namespace {
+
+constexpr std::size_t kBlockElements = 4096;
+
+}  // namespace
+
+const std::byte* NeutralElements::block(DataType type, ReduceOp op) {
+  auto& block = blocks_[{type, op}];
+  if (block) return block.get();
+  std::vector<std::byte> values(kBlockElements * size_of(type));
+  fill_neutral(type, op, values.data(), kBlockElements);
+  // Not on the site's, where the copy would wait for collectives.
+  const CudaStream stream(site_.cuda, kUrgentPriority);
+  const auto release = [&heap = site_.heap](std::byte* data) { heap.release(data, std::nullopt); };
+  block = {site_.heap.allocate(values.size(), stream.get()), release};
+  site_.heap.to_device(block.get(), values.data(), values.size(), stream.get());
+  return block.get();
+}
+
+void NeutralElements::fill(DataType type, ReduceOp op, std::byte* target, std::size_t count) {
+  const std::byte* const source = block(type, op);
+  std::vector<CopyPiece> pieces;
+  for (std::size_t first = 0; first < count; first += kBlockElements) {
+    const std::size_t elements = std::min(kBlockElements, count - first);
+    pieces.push_back({source, target + first * size_of(type), static_cast<std::int64_t>(elements)});
+  }
+  if (pieces.empty()) return;
+  const BatchedCopy copy{.pieces = pieces, .source_type = type, .target_type = type};
+  cuda_check(site_.cuda, site_.cuda.batched_copy(copy, site_.stream.get()),
+             "the kernel batched_copy");
+}
+
+}  // namespace hora

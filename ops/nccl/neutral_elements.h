@@ -1,0 +1,33 @@
+/// What a rank that has joined brings to the reductions of others.
+#pragma once
+
+#include <hora/types.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "ops/nccl/site.h"
+
+namespace hora {
+
+/// Blocks of neutral elements (ops/local/neutral.h) on the GPU, from which memory is filled. The
+/// first use of each type and operation blocks the host for a copy of a few KiB.
+/// Thread rule: the thread that holds the engine's lock.
+class NeutralElements {
+ public:
+  /// The site outlives it.
+  explicit NeutralElements(NcclSite& site) : site_(site) {}
+
+  /// Fills `count` elements in the order of the site's stream. Throws Error(out_of_memory).
+  void fill(DataType type, ReduceOp op, std::byte* target, std::size_t count);
+
+ private:
+  const std::byte* block(DataType type, ReduceOp op);
+
+  NcclSite& site_;
+  std::map<std::pair<DataType, ReduceOp>, std::shared_ptr<std::byte>> blocks_;
+};
+
+}  // namespace hora
