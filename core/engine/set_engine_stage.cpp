@@ -8,6 +8,13 @@
 #include "core/plan/exchange.h"
 
 namespace hora {
+namespace {
+
+/// Longest result of an allgather that is expected to be even: where it is not, that was memory for
+/// nothing.
+constexpr std::size_t kLongestExpected = std::size_t{64} << 20;
+
+}  // namespace
 
 /// What no other rank of my node touches: all of it where there is none; my own part of an
 /// exchange; in a set of one node also my slice of a large tensor, which is a unit of its own
@@ -70,12 +77,12 @@ void SetEngine::stage_exchange(Submission& submission, const Request& request, C
 /// An allgather in one node: my part straight to where it belongs if all ranks bring as much, which
 /// is also where peers find it. False, and nothing is done, of anything else.
 bool SetEngine::stage_in_result(Submission& submission, const Request& request) {
-  if (submission.signature.kind != OperationKind::allgather || !single_node_ ||
-      board_.local_size() == 1 || submission.bytes == 0 ||
+  const auto ranks = static_cast<std::size_t>(board_.local_size());
+  if (submission.signature.kind != OperationKind::allgather || !single_node_ || ranks == 1 ||
+      submission.bytes == 0 || submission.bytes > kLongestExpected / ranks ||
       parts_.memory->find(request.data, submission.bytes)) {
     return false;
   }
-  const auto ranks = static_cast<std::size_t>(board_.local_size());
   std::byte* const result = request.result->expect(ranks * submission.bytes);
   if (!result) return false;
   submission.block = result + static_cast<std::size_t>(board_.local_rank()) * submission.bytes;

@@ -1,5 +1,6 @@
 #include <hora/context.h>
 #include <hora/error.h>
+#include <hora/process_set.h>
 
 #include <atomic>
 #include <memory>
@@ -16,7 +17,8 @@ std::atomic<bool> running{false};
 /// Lets another init() follow once this transport is gone from use.
 class OnlyTransport final : public Transport {
  public:
-  OnlyTransport(int* argc, char*** argv) : transport_(claim(argc, argv)) {}
+  OnlyTransport(int* argc, char*** argv, const InitOptions& options)
+      : transport_(claim(argc, argv, options)) {}
   ~OnlyTransport() override { running.store(false); }
 
   EngineParts parts() override { return transport_->parts(); }
@@ -27,7 +29,7 @@ class OnlyTransport final : public Transport {
   [[noreturn]] void abort() noexcept override { transport_->abort(); }
 
  private:
-  static std::unique_ptr<MpiTransport> claim(int* argc, char*** argv) {
+  static std::unique_ptr<MpiTransport> claim(int* argc, char*** argv, const InitOptions& options) {
     if (running.exchange(true)) {
       throw Error(
           ErrorCode::invalid_use,
@@ -35,7 +37,7 @@ class OnlyTransport final : public Transport {
           "down first");
     }
     try {
-      return std::make_unique<MpiTransport>(argc, argv);
+      return std::make_unique<MpiTransport>(argc, argv, options);
     } catch (...) {
       running.store(false);
       throw;
@@ -46,8 +48,16 @@ class OnlyTransport final : public Transport {
 };
 
 Context start(int* argc, char*** argv, const InitOptions& options) {
-  return Context(std::make_shared<Runtime>(std::make_unique<OnlyTransport>(argc, argv),
-                                           options.engine_thread));
+  Context context(std::make_shared<Runtime>(std::make_unique<OnlyTransport>(argc, argv, options),
+                                            options.engine_thread));
+  try {
+    for (const auto& ranks : options.process_sets) add_process_set(context, ranks);
+  } catch (...) {
+    // The same on every rank. The destructor would end the job, for an exception is on its way.
+    context.shutdown();
+    throw;
+  }
+  return context;
 }
 
 }  // namespace

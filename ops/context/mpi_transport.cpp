@@ -8,6 +8,7 @@
 #include "core/engine/trace_hooks.h"
 #include "core/log.h"
 #include "core/trace/timeline_path.h"
+#include "ops/context/initial_sets.h"
 #include "ops/context/process_tuning.h"
 #include "ops/context/settings_agreement.h"
 #include "ops/local/kernels.h"
@@ -23,12 +24,13 @@ std::vector<SettingAssignment> assignments_of_process() {
 
 }  // namespace
 
-MpiTransport::MpiTransport(int* argc, char*** argv)
+MpiTransport::MpiTransport(int* argc, char*** argv, const InitOptions& options)
     : environment_(std::make_unique<MpiEnvironment>(argc, argv)),
       world_(Communicator::world()),
       data_(Communicator::world()),
       settings_(agree_on_settings(world_, assignments_of_process())) {
   set_log_level(settings_.log_level);
+  agree_on_sets(world_, options.process_sets);
   if (settings_.malloc_tuning && !keep_large_allocations()) {
     log().info("this C library keeps its own thresholds for large allocations");
   }

@@ -1,6 +1,8 @@
 /// All transports of one rank, put together for its engine.
 #pragma once
 
+#include <hora/context.h>
+
 #include <memory>
 #include <optional>
 
@@ -18,7 +20,7 @@ namespace hora {
 /// on every rank where that is possible.
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(int* argc, char*** argv);
+  MpiTransport(int* argc, char*** argv, const InitOptions& options);
 
   EngineParts parts() override;
   void disconnect() override;

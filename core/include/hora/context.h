@@ -24,6 +24,9 @@ struct Statistics {
 struct InitOptions {
   /// False: no engine thread; the application calls Context::step() until its handles are ready.
   bool engine_thread = true;
+  /// Process sets to begin with, each a list of world ranks: 1, 2, ... in this order. The same on
+  /// every rank; others can be added and removed later (process_set.h).
+  std::vector<std::vector<int>> process_sets = {};
 };
 
 /// Owner of hora in this process, made by init(). Move-only. The destructor calls shutdown(); while
@@ -76,7 +79,8 @@ class Context {
 /// Starts hora on every rank of MPI_COMM_WORLD (collective). Initialises MPI where the application
 /// has not. Reads HORA_* from the environment. Throws Error(invalid_setting) on every rank when any
 /// rank's environment is wrong, Error(transport) where MPI does not offer what hora needs,
-/// Error(invalid_use) when hora is running already in this process.
+/// Error(invalid_use) when hora is running already in this process; what add_process_set() throws,
+/// and the same Error(mismatch) on every rank where their process sets differ.
 Context init(const InitOptions& options = {});
 /// The same; MPI takes its own arguments out of argv.
 Context init(int& argc, char**& argv, const InitOptions& options = {});
