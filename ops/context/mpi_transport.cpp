@@ -22,12 +22,23 @@ std::vector<SettingAssignment> assignments_of_process() {
   return setting_assignments(entries);
 }
 
+Communicator communicator_of(const InitOptions& options) {
+  if (options.communicator) {
+    if (!options.ranks.empty()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "hora::init: InitOptions has ranks and a communicator: give one of them");
+    }
+    return Communicator::of(*static_cast<const MPI_Comm*>(options.communicator));
+  }
+  return options.ranks.empty() ? Communicator::world() : Communicator::of(options.ranks);
+}
+
 }  // namespace
 
 MpiTransport::MpiTransport(int* argc, char*** argv, const InitOptions& options)
     : environment_(std::make_unique<MpiEnvironment>(argc, argv)),
-      world_(Communicator::world()),
-      data_(Communicator::world()),
+      world_(communicator_of(options)),
+      data_(world_.duplicate()),
       settings_(agree_on_settings(world_, assignments_of_process())) {
   set_log_level(settings_.log_level);
   agree_on_sets(world_, options.process_sets);
@@ -46,8 +57,7 @@ MpiTransport::MpiTransport(int* argc, char*** argv, const InitOptions& options)
   path_->connect(gpu_ ? gpu_->groups() : GpuGroups());
   ground.gpu = gpu_.get();
   sets_.emplace(ground, node_.topology,
-                node_.topology.nodes() > 1 ? Communicator::world() : Communicator(),
-                path_->board());
+                node_.topology.nodes() > 1 ? world_.duplicate() : Communicator(), path_->board());
   // Nobody may publish on a board that its owner has not seen mapped by all.
   world_.barrier();
   report();

@@ -1,6 +1,10 @@
 #include "ops/mpi/communicator.h"
 
+#include <hora/error.h>
+
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -55,6 +59,55 @@ void Communicator::release() noexcept {
 Communicator Communicator::world() {
   MPI_Comm comm = MPI_COMM_NULL;
   mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup of MPI_COMM_WORLD");
+  return Communicator(comm);
+}
+
+Communicator Communicator::of(MPI_Comm application) {
+  if (application == MPI_COMM_NULL) {
+    throw Error(ErrorCode::invalid_argument,
+                "hora::init: InitOptions::communicator is MPI_COMM_NULL: only ranks of the "
+                "communicator call init");
+  }
+  int inter = 0;
+  mpi_check(MPI_Comm_test_inter(application, &inter), "MPI_Comm_test_inter");
+  if (inter != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "hora::init: InitOptions::communicator is an intercommunicator: merge it first "
+                "(MPI_Intercomm_merge)");
+  }
+  MPI_Comm comm = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_dup(application, &comm), "MPI_Comm_dup of the application's communicator");
+  return Communicator(comm);
+}
+
+Communicator Communicator::of(const std::vector<int>& ranks) {
+  int size = 0;
+  int me = 0;
+  mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &me), "MPI_Comm_rank");
+  const bool ascends =
+      std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
+  if (!ascends || ranks.front() < 0 || ranks.back() >= size) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "hora::init: InitOptions::ranks must ascend, and be ranks of MPI_COMM_WORLD, 0 to " +
+            std::to_string(size - 1));
+  }
+  if (!std::binary_search(ranks.begin(), ranks.end(), me)) {
+    throw Error(ErrorCode::invalid_argument,
+                "hora::init: rank " + std::to_string(me) +
+                    " of MPI_COMM_WORLD is not in InitOptions::ranks: only those call init");
+  }
+  MPI_Group world = MPI_GROUP_NULL;
+  MPI_Group group = MPI_GROUP_NULL;
+  mpi_check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  mpi_check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &group),
+            "MPI_Group_incl");
+  MPI_Comm comm = MPI_COMM_NULL;
+  constexpr int kTag = 4711;  // of the group's own agreement
+  mpi_check(MPI_Comm_create_group(MPI_COMM_WORLD, group, kTag, &comm), "MPI_Comm_create_group");
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
   return Communicator(comm);
 }
 

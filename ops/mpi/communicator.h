@@ -25,6 +25,12 @@ class Communicator {
 
   /// Of all ranks, with messages of its own.
   static Communicator world();
+  /// A duplicate of the application's. Throws Error(invalid_argument) for one that is null or an
+  /// intercommunicator.
+  static Communicator of(MPI_Comm application);
+  /// Of these ranks of MPI_COMM_WORLD, mine among them: collective over them alone. Throws
+  /// Error(invalid_argument) where they are not ascending, do not exist or leave mine out.
+  static Communicator of(const std::vector<int>& ranks);
   Communicator duplicate() const;
   /// The ranks that give the same `color`, ordered by `key`, then by rank; a negative color gives
   /// an empty communicator.

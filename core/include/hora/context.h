@@ -24,6 +24,13 @@ struct Statistics {
 struct InitOptions {
   /// False: no engine thread; the application calls Context::step() until its handles are ready.
   bool engine_thread = true;
+  /// The ranks of MPI_COMM_WORLD that hora is to consist of, ascending: each of them calls init()
+  /// with this same list, others do not, and have nothing to do with hora. Ranks of hora are places
+  /// in the list, and so are all ranks that hora speaks of. Empty: all.
+  std::vector<int> ranks = {};
+  /// Address of an MPI_Comm (an intracommunicator) whose ranks take the place of MPI_COMM_WORLD's.
+  /// hora works on duplicates. For applications that initialise MPI themselves; not with `ranks`.
+  const void* communicator = nullptr;
   /// Process sets to begin with, each a list of world ranks: 1, 2, ... in this order. The same on
   /// every rank; others can be added and removed later (process_set.h).
   std::vector<std::vector<int>> process_sets = {};
@@ -76,11 +83,12 @@ class Context {
   std::shared_ptr<Runtime> runtime_;
 };
 
-/// Starts hora on every rank of MPI_COMM_WORLD (collective). Initialises MPI where the application
-/// has not. Reads HORA_* from the environment. Throws Error(invalid_setting) on every rank when any
-/// rank's environment is wrong, Error(transport) where MPI does not offer what hora needs,
-/// Error(invalid_use) when hora is running already in this process; what add_process_set() throws,
-/// and the same Error(mismatch) on every rank where their process sets differ.
+/// Starts hora on every rank of MPI_COMM_WORLD, or those of the options (collective over them).
+/// Initialises MPI where the application has not. Reads HORA_* from the environment. Throws
+/// Error(invalid_setting) on every rank when any rank's environment is wrong, Error(transport)
+/// where MPI does not offer what hora needs, Error(invalid_use) when hora is running already in
+/// this process; what add_process_set() throws, and the same Error(mismatch) on every rank where
+/// their process sets differ.
 Context init(const InitOptions& options = {});
 /// The same; MPI takes its own arguments out of argv.
 Context init(int& argc, char**& argv, const InitOptions& options = {});
