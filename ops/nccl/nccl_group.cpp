@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ops/cuda/check.h"
+#include "ops/cuda/device_guard.h"
 #include "ops/nccl/call_group.h"
 #include "ops/nccl/reduction.h"
 
@@ -53,6 +54,7 @@ NcclGroup::NcclGroup(const NcclGroupOptions& options, NcclLaunches& launches)
 
 void NcclGroup::allocate() {
   if (options_.slots == 0 || staging_) return;
+  const DeviceGuard device(launches_.cuda(), options_.device);
   const CudaFunctions& cuda = launches_.cuda();
   const std::size_t slice = options_.slice_bytes();
   for (std::size_t i = 0; i < options_.slots; ++i) {

@@ -6,6 +6,14 @@
 #include "ops/nccl/check.h"
 
 namespace hora {
+namespace {
+
+NcclGroupOptions allocating(NcclGroupOptions options, bool at_once) {
+  options.allocates_at_once = at_once;
+  return options;
+}
+
+}  // namespace
 
 NcclSet::NcclSet(NcclSite& site, NcclGroupOptions options, LaunchTurns turns, Connects connects)
     : site_(site),
@@ -13,7 +21,7 @@ NcclSet::NcclSet(NcclSite& site, NcclGroupOptions options, LaunchTurns turns, Co
       communicator_(site.communicators.add()),
       launches_(site, communicator_, turns,
                 connects == Connects::when_used ? connection(turns) : NcclLaunches::Connection()),
-      group_(options_, launches_),
+      group_(allocating(options_, connects == Connects::at_start), launches_),
       exchange_(options_.local_rank, options_.local_size, launches_, site.heap) {}
 
 void NcclSet::connect(const ncclUniqueId& id) {
