@@ -3,7 +3,6 @@
 
 #include <hora/types.h>
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "core/engine/device.h"
 #include "core/engine/runtime.h"
 #include "core/plan/bound_unit.h"
+#include "core/plan/exchange.h"
 
 namespace hora {
 
@@ -69,21 +69,16 @@ class HostResult final : public ResultMemory {
     if (expected_) memory_.release(expected_);
   }
   std::byte* expect(std::size_t bytes) override {
-    expected_bytes_ = bytes;
     return expected_ = memory_.allocate(bytes).data;
   }
 
  private:
   std::byte* place(std::size_t bytes) override {
-    const bool as_expected =
-        expected_ && bytes == expected_bytes_ &&
-        std::ranges::all_of(rows_, [&](std::int64_t rows) { return rows == rows_.front(); });
-    return as_expected ? std::exchange(expected_, nullptr) : memory_.allocate(bytes).data;
+    return expected_ && is_even(rows_) ? std::exchange(expected_, nullptr) : memory_.allocate(bytes).data;
   }
 
   NodeMemory& memory_;
   std::byte* expected_ = nullptr;
-  std::size_t expected_bytes_ = 0;
 };
 
 /// Written on the device's own stream. Goes back in the order of the form's stream, or of the

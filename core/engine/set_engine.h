@@ -108,6 +108,7 @@ class SetEngine {
   void stage(Submission& submission, const Request& request, Caller caller);
   void stage_exchange(Submission& submission, const Request& request, Caller caller);
   bool stage_in_result(Submission& submission, const Request& request);
+  Location expect_result(const Submission& submission, const Request& request);
   void stage_device_data(Submission& submission, std::byte* data);
   void take_block(Submission& submission);
   void stage_through_host(Submission& submission, const Request& request);
@@ -153,6 +154,8 @@ class SetEngine {
   mutable std::mutex table_lock_;
   NameTable table_;
   std::optional<Error> closed_;  ///< why nothing more can be submitted
+  /// Of exchanges under way when all failed: peers may still write there, so it is not given back.
+  std::vector<std::shared_ptr<ExchangeResult>> forsaken_;
   Statistics statistics_;
   std::deque<std::vector<std::byte>> outbox_;  ///< mail that found the mailbox full
 

@@ -196,16 +196,22 @@ BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
 
 void SetEngine::bind_exchange(BoundUnit& bound, const Submission& mine,
                               const std::vector<Location>& locations) {
-  bound.exchange.row_bytes = mine.signature.row_bytes();
-  bound.exchange.result = mine.result;
+  BoundExchange& exchange = bound.exchange;
+  exchange.row_bytes = mine.signature.row_bytes();
+  exchange.result = mine.result;
   for (int r = 0; r < bound.local_size; ++r) {
     const bool is_mine = r == board_.local_rank();
     const std::byte* memory =
         is_mine ? mine.header : parts_.memory->address(r, locations[static_cast<std::size_t>(r)]);
     const ExchangeHeader& header = ExchangeHeader::at(memory);
-    bound.exchange.rows.push_back(header.extents());
+    exchange.rows.push_back(header.extents());
+    const bool pushes = header.payload == kNowhere;
+    if (single_node_ && mine.signature.kind == OperationKind::alltoall) {
+      exchange.pushes.push_back(pushes);
+      exchange.expected.push_back(header.expected);
+    }
     std::byte* input = is_mine ? mine.own_data() : nullptr;
-    if (!is_mine && header.bytes > 0 && !mine.work) {
+    if (!is_mine && header.bytes > 0 && !mine.work && !pushes) {
       input = parts_.memory->address(r, header.payload);
     }
     bound.memory.push_back(input);
@@ -274,6 +280,9 @@ void SetEngine::fail_all(const Error& error) {
     const std::lock_guard table(table_lock_);
     closed_ = detached(error);
     open = table_.unfinished();
+    for (const auto& submission : open) {
+      if (submission->result) forsaken_.push_back(submission->result);
+    }
   }
   for (const auto& submission : open) finish(submission, detached(error));
 }

@@ -10,8 +10,7 @@
 namespace hora {
 namespace {
 
-/// Longest result of an allgather that is expected to be even: where it is not, that was memory for
-/// nothing.
+/// Longest result that is expected to be even: where it is not, that was memory for nothing.
 constexpr std::size_t kLongestExpected = std::size_t{64} << 20;
 
 }  // namespace
@@ -67,11 +66,23 @@ void SetEngine::stage_exchange(Submission& submission, const Request& request, C
   } else if (!stage_in_result(submission, request)) {
     stage_host_data(submission, request, caller);
   }
+  const Location expected = expect_result(submission, request);
   const NodeMemory::Block header =
       parts_.memory->allocate(ExchangeHeader::bytes_for(request.rows.size()));
   submission.header = header.data;
-  ExchangeHeader::write(header.data, submission.location, submission.bytes, request.rows);
+  ExchangeHeader::write(header.data, submission.location, expected, submission.bytes, request.rows);
   submission.location = header.location;
+}
+
+/// Of an alltoall in one node: where peers can put what they give me, if they give what I give.
+Location SetEngine::expect_result(const Submission& submission, const Request& request) {
+  if (submission.signature.kind != OperationKind::alltoall || !single_node_ || submission.work ||
+      board_.local_size() == 1 || submission.bytes == 0 || submission.bytes > kLongestExpected ||
+      !is_even(request.rows)) {
+    return kNowhere;
+  }
+  const std::byte* const result = request.result->expect(submission.bytes);
+  return result ? *parts_.memory->find(result, submission.bytes) : kNowhere;
 }
 
 /// An allgather in one node: my part straight to where it belongs if all ranks bring as much, which
@@ -127,11 +138,13 @@ void SetEngine::stage_host_data(Submission& submission, const Request& request, 
     submission.reads_in_place = is_exchange(submission.signature.kind);
   }
   if (submission.direct.bytes == submission.bytes) return;
-  submission.fetches = caller == Caller::waits && single_node_ && submission.direct.bytes == 0 &&
-                       !brings_data(submission.signature);
-  if (submission.fetches) {
-    submission.location = kNowhere;
-    return;
+  if (caller == Caller::waits && single_node_) {
+    submission.fetches = submission.direct.bytes == 0 && !brings_data(submission.signature);
+    const bool pushes = submission.signature.kind == OperationKind::alltoall;
+    if (submission.fetches || pushes) {
+      submission.location = kNowhere;
+      return;
+    }
   }
   take_block(submission);
   if (!brings_data(submission.signature)) return;

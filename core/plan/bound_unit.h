@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/board/location.h"
 #include "core/plan/plan.h"
 
 namespace hora {
@@ -19,10 +20,12 @@ class ExchangeResult {
   virtual ~ExchangeResult() = default;
   /// Memory for rows[0] + rows[1] + ... rows, `bytes` long (null where that is 0). `rows`: by the
   /// rank of the set that they came from; of a reduce-scatter one number, my rows. Called once, by
-  /// the thread that drives, as soon as all sizes are known. Throws Error(out_of_memory).
+  /// the thread that drives, as soon as all sizes are known. Host memory lies in my node's windows.
+  /// Throws Error(out_of_memory).
   virtual std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) = 0;
   /// By the submitting thread, before sizes are known: memory in my node's windows, of which
-  /// allocate() makes the result if all rows are equal and add up to `bytes`. Null: not here.
+  /// allocate() makes the result if that is_even() (plan/exchange.h), and then `bytes` long. Null:
+  /// not here.
   virtual std::byte* expect(std::size_t bytes) {
     static_cast<void>(bytes);
     return nullptr;
@@ -37,6 +40,11 @@ struct BoundExchange {
   /// everywhere.
   std::vector<std::span<const std::int64_t>> rows;
   std::shared_ptr<ExchangeResult> result;
+  /// Of an alltoall in one node, by local rank: its input lies where no peer reads, so it puts its
+  /// rows into the others' results itself. Empty: nobody does.
+  std::vector<bool> pushes = {};
+  /// Beside `pushes`: where the result will be if it is_even(), or kNowhere.
+  std::vector<Location> expected = {};
 };
 
 struct BoundUnit {

@@ -67,13 +67,20 @@ Stream cut(const Stream& stream, Range range) {
   return result;
 }
 
-Stream coming_to(int local_rank, const Stream& stream) {
+Stream moved_by(int local_rank, const std::vector<bool>& pushes, const Stream& stream) {
   Stream result;
   for (const Piece& piece : stream) {
-    if (piece.destination != local_rank && piece.destination != Piece::kAll) continue;
-    append(result, piece, piece.range.bytes);
+    const bool is_pushed =
+        piece.source != Piece::kAll && !pushes.empty() && pushes[at(piece.source)];
+    const int mover = is_pushed ? piece.source : piece.destination;
+    if (mover == local_rank || mover == Piece::kAll) append(result, piece, piece.range.bytes);
   }
   return result;
+}
+
+bool is_even(std::span<const std::int64_t> rows) {
+  return !rows.empty() && rows.front() > 0 &&
+         std::all_of(rows.begin(), rows.end(), [&](std::int64_t r) { return r == rows.front(); });
 }
 
 std::size_t round_bytes(std::size_t chunk_bytes, int nodes) {

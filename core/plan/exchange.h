@@ -55,8 +55,13 @@ std::size_t length_of(const Stream& stream);
 /// The part of the stream in `range` (its end may lie beyond the stream's), counted from the
 /// range's first byte.
 Stream cut(const Stream& stream, Range range);
-/// The pieces that come to this local rank, as a stream of their own.
-Stream coming_to(int local_rank, const Stream& stream);
+/// The pieces that this local rank moves, as a stream of their own: those that it pushes, and those
+/// that come to it and that nobody pushes. `pushes`: by local rank, whether it moves what it gives;
+/// empty: nobody does.
+Stream moved_by(int local_rank, const std::vector<bool>& pushes, const Stream& stream);
+
+/// As many rows from or to every rank, and not none: what results are expected to be.
+bool is_even(std::span<const std::int64_t> rows);
 
 /// The bytes of every stream that travel in one round: a round moves about `chunk_bytes` out of a
 /// node. A multiple of 64.

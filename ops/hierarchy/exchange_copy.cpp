@@ -57,8 +57,10 @@ void scatter(const Stream& stream, int local_rank, const std::byte* in,
   }
 }
 
-void copy_to_result(const BoundUnit& unit, const Stream& stream, const ExchangeTarget& result) {
+void copy_to_result(const BoundUnit& unit, const Stream& stream, int local_rank,
+                    const ExchangeTarget& result) {
   for (const Piece& piece : stream) {
+    if (piece.destination != local_rank && piece.destination != Piece::kAll) continue;
     if (piece.source == Piece::kAll) {
       sum_piece(unit, piece, unit.scale, result.at(piece.destination_offset));
     } else {

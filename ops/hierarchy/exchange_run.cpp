@@ -26,8 +26,7 @@ ExchangeRun::ExchangeRun(const BoundUnit& unit, ExchangeSite& site, std::uint64_
 void ExchangeRun::prepare() {
   const ExchangeMap map(site_.topology, sizes_.extents());
   const int nodes = site_.topology.nodes();
-  const int rank = site_.topology.ranks_of_node[static_cast<std::size_t>(site_.node)]
-                                               [static_cast<std::size_t>(site_.local_rank)];
+  const int rank = site_.rank_of(site_.local_rank);
   const std::size_t bytes = map.result_bytes(rank);
   result_ = {unit_.exchange.result->allocate(map.result_rows(rank), bytes), bytes};
   for (int node = 0; node < nodes; ++node) {
@@ -36,7 +35,12 @@ void ExchangeRun::prepare() {
   }
   // A reduce-scatter's own part is summed with that of the other nodes.
   if (!sums() || nodes == 1) {
-    own_ = coming_to(site_.local_rank, incoming_[static_cast<std::size_t>(site_.node)]);
+    own_ = moved_by(site_.local_rank, unit_.exchange.pushes,
+                    incoming_[static_cast<std::size_t>(site_.node)]);
+  }
+  if (ExchangePush::is_needed(unit_)) {
+    push_.emplace(unit_, site_, map, result_.at(0), bytes);
+    rounds_ = next_copy_ = push_->rounds();
   }
   if (const std::size_t longest = map.longest_stream(); longest > 0) {
     stream_chunk_ = std::min(round_bytes(site_.chunk_bytes, nodes), align_up(longest));
@@ -48,7 +52,8 @@ void ExchangeRun::prepare() {
 
 // What I have copied has been published, by me, too: so none of my crossings is open.
 bool ExchangeRun::complete() const {
-  return prepared_ && next_copy_ == rounds_ && own_done_ == length_of(own_);
+  return prepared_ && next_copy_ == rounds_ && own_done_ == length_of(own_) &&
+         (!push_ || push_->is_ready());
 }
 
 bool ExchangeRun::advance() {
@@ -58,6 +63,7 @@ bool ExchangeRun::advance() {
     any |= finish_crossings();
   }
   any |= copy_rounds();
+  if (push_ && !push_->poll()) return any;
   return any || copy_own();
 }
 
@@ -216,7 +222,9 @@ bool ExchangeRun::copy_own() {
   const std::size_t left = length_of(own_) - own_done_;
   if (left == 0) return false;
   const std::size_t step = nodes_ == 1 ? left : std::min(left, kOwnStep);
-  copy_to_result(unit_, cut(own_, {own_done_, step}), result_);
+  const Stream pieces = cut(own_, {own_done_, step});
+  copy_to_result(unit_, pieces, site_.local_rank, result_);
+  if (push_) push_->push(pieces);
   own_done_ += step;
   return true;
 }

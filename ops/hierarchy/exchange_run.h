@@ -7,30 +7,18 @@
 #include <optional>
 #include <vector>
 
-#include "core/board/exchange_desk.h"
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
 #include "ops/hierarchy/exchange_copy.h"
-#include "ops/hierarchy/exchange_memory.h"
+#include "ops/hierarchy/exchange_push.h"
+#include "ops/hierarchy/exchange_site.h"
 #include "ops/hierarchy/exchange_sizes.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora {
 
-/// What all exchanges of a pipeline share.
-struct ExchangeSite {
-  Topology topology;  ///< of the set
-  int node = 0;       ///< mine
-  int local_rank = 0;
-  int slices = 1;
-  std::size_t chunk_bytes = 0;
-  ExchangeDesk desk;
-  ExchangeMemory memory;
-  CrossGroup* cross = nullptr;  ///< null on local ranks without a slice, and in one node
-  std::uint64_t rounds = 0;     ///< of the exchanges that are complete
-};
-
-/// In the node every rank takes what is its own straight from its peers' inputs: one pass. Between
+/// In the node every rank takes what is its own straight from its peers' inputs, or is given it by
+/// peers whose input it cannot read (ExchangePush): one pass. Between
 /// nodes in rounds: round 0 tells the sizes (by the leaders; not of a reduce-scatter), then round
 /// by round a chunk of every stream. Owner l gathers slice l of what its node gives to each other
 /// node (a slice in one piece is sent from where it lies), exchanges with its peers, and publishes
@@ -92,8 +80,9 @@ class ExchangeRun {
   std::vector<Stream> outgoing_, incoming_;  ///< by node
   std::size_t stream_chunk_ = 0;             ///< bytes of each stream in one round
   std::size_t stride_ = 0;                   ///< of an owner's slices in memory
-  Stream own_;                               ///< from my node to me
+  Stream own_;                               ///< inside my node, moved by me
   std::size_t own_done_ = 0;
+  std::optional<ExchangePush> push_;  ///< where somebody pushes; its round is its own affair
 
   std::uint64_t next_start_ = 0;  ///< rounds
   std::uint64_t next_copy_ = 0;

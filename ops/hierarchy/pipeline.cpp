@@ -6,6 +6,25 @@
 #include <utility>
 
 namespace hora {
+namespace {
+
+/// An exchange among the ranks of one node.
+class ExchangeInNode final : public PendingWork {
+ public:
+  ExchangeInNode(const BoundUnit& unit, ExchangeSite& site) : site_(site), run_(unit, site, 0) {}
+  bool poll() override {
+    run_.advance();
+    if (!run_.complete()) return false;
+    site_.rounds += run_.rounds();
+    return true;
+  }
+
+ private:
+  ExchangeSite& site_;
+  ExchangeRun run_;
+};
+
+}  // namespace
 
 Pipeline::Pipeline(const PipelineOptions& options, NodeBoard& board, NodeMemory& memory,
                    LocalGroups locals, CrossGroups crosses)
@@ -71,7 +90,7 @@ bool Pipeline::run_in_node() {
     Entry& entry = *units_.front();
     if (!entry.running) {
       options_.trace.started(entry.unit.number);
-      entry.in_node = start_in_node(entry);
+      entry.in_node = start_in_node(entry.unit, *entry.local);
       entry.running = true;
     }
     if (!entry.in_node.poll()) return any;
@@ -82,13 +101,10 @@ bool Pipeline::run_in_node() {
   return any;
 }
 
-Completion Pipeline::start_in_node(Entry& entry) {
-  const BoundUnit& unit = entry.unit;
-  if (!is_exchange(unit.unit.kind)) return entry.local->run(unit);
+Completion Pipeline::start_in_node(const BoundUnit& unit, LocalGroup& local) {
+  if (!is_exchange(unit.unit.kind)) return local.run(unit);
   if (!unit.work.empty()) return locals_.device_exchange->run(unit);
-  ExchangeRun run(unit, site_, 0);
-  while (!run.complete()) run.advance();
-  return {};
+  return Completion(std::make_unique<ExchangeInNode>(unit, site_));
 }
 
 std::size_t Pipeline::chunks_of(const Entry& entry) const {

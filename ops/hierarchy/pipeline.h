@@ -93,7 +93,7 @@ class Pipeline final : public DataPath {
 
   bool lacks_group(const BoundUnit& unit) const;
   bool run_in_node();
-  Completion start_in_node(Entry& entry);
+  Completion start_in_node(const BoundUnit& unit, LocalGroup& local);
   bool feed();
   bool advance_exchange(Entry& entry);
   bool step(Chunk& chunk);

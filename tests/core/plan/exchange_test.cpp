@@ -43,6 +43,31 @@ TEST(Exchange, AlltoallGoesFromRankToRankInTheOrderOfTheSet) {
   EXPECT_EQ(map.result_bytes(2), 9u);
 }
 
+TEST(Exchange, EveryPieceIsMovedByOneRank) {
+  const Topology topology{{{0, 1, 2}}};
+  const Rows rows = {{1, 2, 3}, {4, 5, 6}, {7, 8, 0}};
+  const ExchangeMap map(topology, extents_of(OperationKind::alltoall, 1, rows));
+  const Stream whole = map.stream(0, 0);
+  // Rank 1 pushes.
+  const std::vector<bool> pushes = {false, true, false};
+  EXPECT_EQ(moved_by(0, pushes, whole), (Stream{{0, 0, 0, 0, {0, 1}}, {2, 0, 0, 5, {1, 7}}}));
+  EXPECT_EQ(moved_by(1, pushes, whole), (Stream{{0, 1, 1, 0, {0, 2}},
+                                                {1, 0, 0, 1, {2, 4}},
+                                                {1, 4, 1, 2, {6, 5}},
+                                                {1, 9, 2, 3, {11, 6}},
+                                                {2, 7, 1, 7, {17, 8}}}));
+  EXPECT_EQ(moved_by(2, pushes, whole), (Stream{{0, 3, 2, 0, {0, 3}}}));
+}
+
+TEST(Exchange, EvenRowsAreAllAlikeAndSome) {
+  const auto even = [](std::vector<std::int64_t> rows) { return is_even(rows); };
+  EXPECT_TRUE(even({3}));
+  EXPECT_TRUE(even({2, 2, 2}));
+  EXPECT_FALSE(even({2, 2, 3}));
+  EXPECT_FALSE(even({0, 0}));
+  EXPECT_FALSE(even({}));
+}
+
 TEST(Exchange, ReduceScatterGivesTheFirstRanksOneRowMore) {
   const Topology topology{{{0, 1}, {2}}};
   const Rows rows = {{8}, {8}, {8}};
@@ -198,7 +223,7 @@ TEST_P(ExchangeOf, StreamsFillEveryResultOnce) {
         for (int from = 0; from < topology.nodes(); ++from) {
           const Stream whole = map.stream(from, node);
           if (from != node) longest = std::max(longest, length_of(whole));
-          const Stream mine = coming_to(static_cast<int>(local), whole);
+          const Stream mine = moved_by(static_cast<int>(local), {}, whole);
           std::size_t next = 0;
           while (next < length_of(mine)) {
             const std::size_t length = 1 + random() % 40;

@@ -44,12 +44,14 @@ TEST_F(ExchangeCopy, GathersPiecesAndUnscaledSums) {
   EXPECT_EQ(summed, part(whole, 50, 66));
 }
 
-TEST_F(ExchangeCopy, CopiesToTheResultAndScalesSums) {
+TEST_F(ExchangeCopy, CopiesWhatIsMineToTheResultAndScalesSums) {
   Bytes result(74, std::byte{1});
-  copy_to_result(unit, copies, {result.data(), result.size()});
+  copy_to_result(unit, copies, 0, {result.data(), result.size()});
   EXPECT_EQ(part(result, 40, 30), part(inputs[2], 10, 30));
+  EXPECT_EQ(part(result, 0, 40), Bytes(40, std::byte{1}));
+  copy_to_result(unit, copies, 1, {result.data(), result.size()});
   EXPECT_EQ(part(result, 2, 20), part(inputs[1], 0, 20));
-  copy_to_result(unit, sum, {result.data(), result.size()});
+  copy_to_result(unit, sum, 1, {result.data(), result.size()});
   const auto whole = test::sum_in_order(DataType::float16, {inputs[0], inputs[1], inputs[2]}, 0.3);
   EXPECT_EQ(part(result, 8, 66), part(whole, 50, 66));
   EXPECT_EQ(part(result, 0, 2), Bytes(2, std::byte{1}));

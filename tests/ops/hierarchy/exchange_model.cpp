@@ -82,11 +82,14 @@ ExchangeOperation random_exchange(OperationKind kind, int ranks, std::int64_t mo
                : static_cast<std::int64_t>(random() % (static_cast<std::uint64_t>(most_rows) + 1));
   };
   const std::int64_t whole = some_rows() * (kind == OperationKind::reduce_scatter ? ranks : 1);
+  const bool differ = kind != OperationKind::reduce_scatter && random() % 3 != 0;
   for (int rank = 0; rank < ranks; ++rank) {
     auto& own = result.rows.emplace_back(extents_of_rank(kind, ranks), whole);
-    if (kind != OperationKind::reduce_scatter) std::generate(own.begin(), own.end(), some_rows);
+    if (differ) std::generate(own.begin(), own.end(), some_rows);
     const std::size_t bytes = static_cast<std::size_t>(sum_of(own)) * result.row_bytes;
     result.inputs.push_back(random_values(result.type, bytes, random));
+    result.pushes.push_back(random() % 2 == 0);
+    result.expects.push_back(random() % 3 != 0);
   }
   return result;
 }

@@ -6,7 +6,9 @@
 #include <optional>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
+#include "core/plan/exchange.h"
 #include "core/plan/plan.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
@@ -31,26 +33,42 @@ void require(bool condition, const char* what) {
 
 class GuardedResult final : public ExchangeResult {
  public:
+  explicit GuardedResult(NodeMemory& memory) : memory_(memory) {}
+  ~GuardedResult() override {
+    if (block_) memory_.release(block_);
+    if (expected_) memory_.release(expected_);
+  }
+  std::byte* expect(std::size_t bytes) override { return (expected_ = take(bytes)) + kGuard; }
   std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) override {
     require(!allocated_, "allocate() is called twice");
     allocated_ = true;
     rows_.assign(rows.begin(), rows.end());
-    memory_.assign(bytes + 2 * kGuard, kGuardValue);
-    return bytes == 0 ? nullptr : memory_.data() + kGuard;
+    bytes_ = bytes;
+    block_ = expected_ && is_even(rows) ? std::exchange(expected_, nullptr) : take(bytes);
+    return bytes == 0 ? nullptr : block_ + kGuard;
   }
   ExchangeOutcome outcome() const {
     require(allocated_, "allocate() is never called");
     for (std::size_t i = 0; i < kGuard; ++i) {
-      require(memory_[i] == kGuardValue && memory_[memory_.size() - 1 - i] == kGuardValue,
+      require(block_[i] == kGuardValue && block_[kGuard + bytes_ + i] == kGuardValue,
               "something is written beside the result");
     }
-    return {rows_, {memory_.begin() + kGuard, memory_.end() - kGuard}};
+    return {rows_, {block_ + kGuard, block_ + kGuard + bytes_}};
   }
 
  private:
+  std::byte* take(std::size_t bytes) {
+    std::byte* const block = memory_.allocate(bytes + 2 * kGuard).data;
+    std::fill_n(block, bytes + 2 * kGuard, kGuardValue);
+    return block;
+  }
+
+  NodeMemory& memory_;
   bool allocated_ = false;
   std::vector<std::int64_t> rows_;
-  Bytes memory_;
+  std::size_t bytes_ = 0;
+  std::byte* block_ = nullptr;
+  std::byte* expected_ = nullptr;
 };
 
 }  // namespace
@@ -89,7 +107,9 @@ struct ExchangeWorld::Rank {
 struct ExchangeWorld::Bound {
   Bytes memory;
   std::vector<std::int64_t> rows;
-  std::shared_ptr<GuardedResult> result = std::make_shared<GuardedResult>();
+  std::shared_ptr<GuardedResult> result;
+  bool pushes = false;
+  Location expected = kNowhere;
   std::optional<ExchangeOutcome> outcome;  ///< once complete
   OperationKind kind;
 };
@@ -129,9 +149,17 @@ std::vector<std::vector<ExchangeWorld::Bound>> ExchangeWorld::bind(
   for (const ExchangeOperation& operation : operations) {
     auto& of_rank = bound.emplace_back(ranks_.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      of_rank[rank].memory = operation.inputs[rank];
-      of_rank[rank].rows = operation.rows[rank];
-      of_rank[rank].kind = operation.kind;
+      Bound& own = of_rank[rank];
+      HeapMemory& memory = ranks_[rank]->memory;
+      own.memory = operation.inputs[rank];
+      own.rows = operation.rows[rank];
+      own.kind = operation.kind;
+      own.result = std::make_shared<GuardedResult>(memory);
+      if (operation.kind != OperationKind::alltoall || topology_.nodes() > 1) continue;
+      own.pushes = operation.pushes[rank] && !own.memory.empty();
+      if (operation.expects[rank] && is_even(own.rows) && !own.memory.empty()) {
+        own.expected = *memory.find(own.result->expect(own.memory.size()), own.memory.size());
+      }
     }
   }
   return bound;
@@ -151,9 +179,13 @@ BoundUnit ExchangeWorld::unit_for(const std::vector<Bound>& of_rank,
   unit.local_size = static_cast<int>(neighbours.size());
   for (const int neighbour : neighbours) {
     const Bound& part = of_rank[at(neighbour)];
-    unit.memory.push_back(part.memory.empty() ? nullptr
-                                              : const_cast<std::byte*>(part.memory.data()));
+    const bool is_read = !part.memory.empty() && (!part.pushes || neighbour == rank);
+    unit.memory.push_back(is_read ? const_cast<std::byte*>(part.memory.data()) : nullptr);
     unit.exchange.rows.push_back(part.rows);
+    if (operation.kind == OperationKind::alltoall && topology_.nodes() == 1) {
+      unit.exchange.pushes.push_back(part.pushes);
+      unit.exchange.expected.push_back(part.expected);
+    }
   }
   unit.exchange.row_bytes = operation.row_bytes;
   unit.exchange.result = own.result;

@@ -1,0 +1,32 @@
+/// What all exchanges of a pipeline share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/board/exchange_desk.h"
+#include "core/negotiation/topology.h"
+#include "ops/hierarchy/exchange_memory.h"
+#include "ops/hierarchy/groups.h"
+
+namespace hora {
+
+struct ExchangeSite {
+  Topology topology;  ///< of the set
+  int node = 0;       ///< mine
+  int local_rank = 0;
+  int slices = 1;
+  std::size_t chunk_bytes = 0;
+  ExchangeDesk desk;
+  ExchangeMemory memory;
+  CrossGroup* cross = nullptr;  ///< null on local ranks without a slice, and in one node
+  std::uint64_t rounds = 0;     ///< of the exchanges that are complete
+
+  /// The rank in the set of a local rank of my node.
+  int rank_of(int local_rank_of_mine) const {
+    return topology.ranks_of_node[static_cast<std::size_t>(node)]
+                                 [static_cast<std::size_t>(local_rank_of_mine)];
+  }
+};
+
+}  // namespace hora

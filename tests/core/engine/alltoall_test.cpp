@@ -1,0 +1,178 @@
+// Alltoalls whose ranks give their memory in different ways, in equal parts and in others: callers
+// that wait put what they give into the others' results, everybody else is read from.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+#include "core/api/result_memory.h"
+#include "tests/core/engine/on_layouts.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+enum class Way { waits, handle, window };
+
+constexpr std::size_t kRowBytes = 24;
+
+struct Alltoall {
+  std::string name;
+  std::vector<std::vector<std::int64_t>> rows;  ///< [from][to]
+  std::vector<Way> ways;                        ///< by rank
+};
+
+std::byte value_of(int from, std::int64_t byte) {
+  return static_cast<std::byte>(byte * 7 + from * 31 + 1);
+}
+
+std::int64_t rows_before(const std::vector<std::int64_t>& rows, int to) {
+  return std::accumulate(rows.begin(), rows.begin() + to, std::int64_t{0});
+}
+
+ResultForm row_of_bytes() {
+  ResultForm form;
+  form.type = DataType::uint8;
+  form.row = {kRowBytes};
+  return form;
+}
+
+/// One rank's part of an alltoall.
+class Part {
+ public:
+  Part(const Alltoall& alltoall, int rank, NodeMemory& memory)
+      : alltoall_(alltoall),
+        rank_(rank),
+        way_(alltoall.ways[static_cast<std::size_t>(rank)]),
+        memory_(memory),
+        result_(std::make_shared<HostResult>(memory, row_of_bytes())) {
+    const auto& own = rows_of(rank);
+    own_.resize(static_cast<std::size_t>(rows_before(own, static_cast<int>(own.size()))) *
+                kRowBytes);
+    data_ = own_.data();
+    if (way_ == Way::window) data_ = block_ = memory_.allocate(own_.size()).data;
+    for (std::size_t i = 0; i < own_.size(); ++i) {
+      data_[i] = value_of(rank, static_cast<std::int64_t>(i));
+    }
+  }
+  ~Part() {
+    if (block_) memory_.release(block_);
+  }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  void submit(Engine& engine) {
+    Request request;
+    request.name = alltoall_.name;
+    request.data = data_;
+    request.bytes = own_.size();
+    request.rows = rows_of(rank_);
+    request.result = result_;
+    request.signature.kind = OperationKind::alltoall;
+    request.signature.type = DataType::uint8;
+    request.signature.op = ReduceOp::sum;
+    request.signature.shape = {kAnyExtent, kRowBytes};
+    if (way_ == Way::waits) {
+      engine.submit_and_wait(std::move(request));
+    } else {
+      submission_ = engine.submit(std::move(request));
+    }
+  }
+  void expect_right(Engine& engine) {
+    if (submission_) engine.wait(*submission_);
+    std::vector<std::byte> expected;
+    std::vector<std::int64_t> expected_rows;
+    for (int from = 0; from < static_cast<int>(alltoall_.rows.size()); ++from) {
+      const std::int64_t first = rows_before(rows_of(from), rank_);
+      const std::int64_t count = rows_of(from)[static_cast<std::size_t>(rank_)];
+      expected_rows.push_back(count);
+      for (std::int64_t i = 0; i < count * static_cast<std::int64_t>(kRowBytes); ++i) {
+        expected.push_back(value_of(from, first * static_cast<std::int64_t>(kRowBytes) + i));
+      }
+    }
+    EXPECT_EQ(result_->rows(), expected_rows);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), result_->data()))
+        << alltoall_.name << " on rank " << rank_;
+  }
+
+ private:
+  const std::vector<std::int64_t>& rows_of(int rank) const {
+    return alltoall_.rows[static_cast<std::size_t>(rank)];
+  }
+
+  const Alltoall& alltoall_;
+  int rank_;
+  Way way_;
+  NodeMemory& memory_;
+  std::shared_ptr<HostResult> result_;
+  std::vector<std::byte> own_;
+  std::byte* data_ = nullptr;
+  std::byte* block_ = nullptr;
+  std::shared_ptr<Submission> submission_;
+};
+
+class AlltoallOnLayouts : public test::OnLayouts {
+ protected:
+  Alltoall random_alltoall(std::string name, std::mt19937_64& random) {
+    const auto ranks = static_cast<std::size_t>(world_.size());
+    constexpr std::int64_t kRows[] = {0, 1, 5, 700, 3000};
+    const auto some_rows = [&] { return kRows[random() % std::size(kRows)]; };
+    Alltoall result{std::move(name), {}, {}};
+    const std::int64_t common = some_rows();
+    const unsigned uneven = static_cast<unsigned>(random() % 3);  // nobody, one in two, all
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      auto& own = result.rows.emplace_back(ranks, common);
+      if (random() % 2 < uneven) std::generate(own.begin(), own.end(), some_rows);
+      result.ways.push_back(static_cast<Way>(random() % 3));
+    }
+    return result;
+  }
+};
+
+TEST_P(AlltoallOnLayouts, EveryMixtureOfWaysAndSplitsGivesTheSendersBytes) {
+  auto random = test::generator();
+  std::vector<Alltoall> alltoalls;
+  // Names come again, in other ways.
+  for (int i = 0; i < 60; ++i) alltoalls.push_back(random_alltoall(std::to_string(i % 9), random));
+  on_all_ranks([&](int rank, Engine& engine) {
+    for (const Alltoall& alltoall : alltoalls) {
+      Part part(alltoall, rank, world_.memory(rank));
+      part.submit(engine);
+      part.expect_right(engine);
+    }
+  });
+}
+
+// Of several on their way, the desk's rounds keep their order.
+TEST_P(AlltoallOnLayouts, ManyAtOnceKeepApart) {
+  auto random = test::generator();
+  std::vector<std::vector<Alltoall>> groups;
+  for (int g = 0; g < 15; ++g) {
+    auto& group = groups.emplace_back();
+    for (int i = 0; i < 4; ++i) {
+      group.push_back(random_alltoall(std::to_string(g % 4) + "." + std::to_string(i), random));
+      // A caller that waits cannot bring the next one: so the last of the group alone.
+      for (Way& way : group.back().ways) {
+        if (i < 3 && way == Way::waits) way = Way::handle;
+      }
+    }
+  }
+  on_all_ranks([&](int rank, Engine& engine) {
+    for (const auto& group : groups) {
+      std::vector<std::unique_ptr<Part>> parts;
+      for (const Alltoall& alltoall : group) {
+        parts.push_back(std::make_unique<Part>(alltoall, rank, world_.memory(rank)));
+      }
+      for (const auto& part : parts) part->submit(engine);
+      for (const auto& part : parts) part->expect_right(engine);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, AlltoallOnLayouts,
+                         testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
+                                         std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 3}),
+                         test::layout_name);
+
+}  // namespace
+}  // namespace hora
