@@ -62,6 +62,15 @@ const std::vector<int>& Context::ranks_of_node(int node) const {
   return topology.ranks_of_node[static_cast<std::size_t>(node)];
 }
 
+bool Context::is_homogeneous() const {
+  const Topology& topology = runtime()->parts().world.topology;
+  return topology.smallest_node() * topology.nodes() == topology.size();
+}
+
+bool Context::mpi_threads_supported() const {
+  return runtime()->parts().threads_supported;
+}
+
 Device Context::device() const {
   const EngineParts& parts = runtime()->parts();
   return parts.device ? Device{DeviceKind::cuda, parts.device_index} : Device{};

@@ -42,6 +42,13 @@ class DeviceHeap {
                          void* stream) = 0;
 };
 
+/// Memory that goes back by itself, in the order of the device's own stream. The heap outlives it.
+inline std::shared_ptr<std::byte> allocate_owned(DeviceHeap& heap, std::size_t bytes,
+                                                 std::optional<void*> stream = std::nullopt) {
+  return {heap.allocate(bytes, stream),
+          [&heap](std::byte* data) { heap.release(data, std::nullopt); }};
+}
+
 /// This process's device. Thread rule: begin() by any thread, the others by the one that holds the
 /// engine's lock.
 class DevicePort {

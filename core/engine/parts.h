@@ -61,8 +61,9 @@ struct EngineParts {
   SetParts world;
   int rank = 0;  ///< world rank
   Settings settings;
-  bool has_core = false;         ///< no fewer cores than ranks: who polls need not let others run
-  DevicePort* device = nullptr;  ///< where this process has one
+  bool has_core = false;           ///< no fewer cores than ranks: who polls need not let others run
+  bool threads_supported = false;  ///< the application may call the transport's library beside it
+  DevicePort* device = nullptr;    ///< where this process has one
   DeviceHeap* device_heap = nullptr;  ///< likewise
   int device_index = 0;               ///< which one that is
   SetFactory* sets = nullptr;

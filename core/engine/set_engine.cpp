@@ -140,8 +140,8 @@ void SetEngine::collect(Submission& submission) {
 void SetEngine::hand_over(Submission& submission) const {
   if (submission.work) submission.work->wait_done(submission.stream);
   const OperationKind kind = submission.signature.kind;
-  const bool changes = !is_exchange(kind) && (kind != OperationKind::broadcast ||
-                                              submission.signature.root != shared_.parts.rank);
+  const bool changes = !is_exchange(kind) &&
+                       (kind != OperationKind::broadcast || !brings_data(submission.signature));
   if (!changes || !submission.user_data || !submission.block) return;
   if (submission.through_host) {
     shared_.parts.device_heap->to_device(submission.user_data, submission.block, submission.bytes,

@@ -4,6 +4,7 @@
 #include <hora/settings.h>
 
 #include <memory>
+#include <string>
 
 #include "core/board/board.h"
 #include "core/engine/device.h"
@@ -47,6 +48,13 @@ class Gpu {
   /// Lets go of communicators. Collective over the node.
   virtual void disconnect() = 0;
 };
+
+/// Versions that this build was compiled with; empty without CUDA.
+struct GpuBuild {
+  std::string cuda;
+  std::string nccl;
+};
+GpuBuild gpu_build();
 
 /// The GPU of each rank: its place among the ranks of its host, modulo the GPUs that it sees (so
 /// CUDA_VISIBLE_DEVICES, MIG names included, holds). Null on every rank where this build has no

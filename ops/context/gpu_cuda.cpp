@@ -132,6 +132,16 @@ void report(int rank, int index) {
 
 }  // namespace
 
+GpuBuild gpu_build() {
+  const auto dotted = [](std::initializer_list<int> numbers) {
+    std::string text;
+    for (const int number : numbers) text += (text.empty() ? "" : ".") + std::to_string(number);
+    return text;
+  };
+  return {.cuda = dotted({CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100}),
+          .nccl = dotted({NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH})};
+}
+
 std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& node,
                               const PipelineOptions& pipeline, const NodeBoard& board,
                               const Settings& settings, PointToPoint* messages) {

@@ -109,6 +109,7 @@ EngineParts MpiTransport::parts() {
           .rank = world_.rank(),
           .settings = settings_,
           .has_core = node_.host_size <= cores_of_host() && cores_of_process() > 1,
+          .threads_supported = environment_->thread_multiple(),
           .device = gpu_ ? &gpu_->port() : nullptr,
           .device_heap = gpu_ ? &gpu_->heap() : nullptr,
           .device_index = gpu_ ? gpu_->index() : 0,

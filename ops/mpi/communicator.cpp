@@ -11,6 +11,19 @@
 #include "ops/mpi/check.h"
 
 namespace hora {
+namespace {
+
+struct OwnedGroup {
+  OwnedGroup() = default;
+  OwnedGroup(const OwnedGroup&) = delete;
+  OwnedGroup& operator=(const OwnedGroup&) = delete;
+  ~OwnedGroup() {
+    if (handle != MPI_GROUP_NULL) MPI_Group_free(&handle);
+  }
+  MPI_Group handle = MPI_GROUP_NULL;
+};
+
+}  // namespace
 
 Communicator::Communicator(MPI_Comm comm) : comm_(comm) {
   if (comm_ == MPI_COMM_NULL) {
@@ -56,10 +69,14 @@ void Communicator::release() noexcept {
   comm_ = MPI_COMM_NULL;
 }
 
-Communicator Communicator::world() {
+Communicator Communicator::duplicate_of(MPI_Comm original, const char* call) {
   MPI_Comm comm = MPI_COMM_NULL;
-  mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup of MPI_COMM_WORLD");
+  mpi_check(MPI_Comm_dup(original, &comm), call);
   return Communicator(comm);
+}
+
+Communicator Communicator::world() {
+  return duplicate_of(MPI_COMM_WORLD, "MPI_Comm_dup of MPI_COMM_WORLD");
 }
 
 Communicator Communicator::of(MPI_Comm application) {
@@ -75,9 +92,7 @@ Communicator Communicator::of(MPI_Comm application) {
                 "hora::init: InitOptions::communicator is an intercommunicator: merge it first "
                 "(MPI_Intercomm_merge)");
   }
-  MPI_Comm comm = MPI_COMM_NULL;
-  mpi_check(MPI_Comm_dup(application, &comm), "MPI_Comm_dup of the application's communicator");
-  return Communicator(comm);
+  return duplicate_of(application, "MPI_Comm_dup of the application's communicator");
 }
 
 Communicator Communicator::of(const std::vector<int>& ranks) {
@@ -98,23 +113,21 @@ Communicator Communicator::of(const std::vector<int>& ranks) {
                 "hora::init: rank " + std::to_string(me) +
                     " of MPI_COMM_WORLD is not in InitOptions::ranks: only those call init");
   }
-  MPI_Group world = MPI_GROUP_NULL;
-  MPI_Group group = MPI_GROUP_NULL;
-  mpi_check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-  mpi_check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &group),
-            "MPI_Group_incl");
+  OwnedGroup world;
+  OwnedGroup group;
+  mpi_check(MPI_Comm_group(MPI_COMM_WORLD, &world.handle), "MPI_Comm_group");
+  mpi_check(
+      MPI_Group_incl(world.handle, static_cast<int>(ranks.size()), ranks.data(), &group.handle),
+      "MPI_Group_incl");
   MPI_Comm comm = MPI_COMM_NULL;
   constexpr int kTag = 4711;  // of the group's own agreement
-  mpi_check(MPI_Comm_create_group(MPI_COMM_WORLD, group, kTag, &comm), "MPI_Comm_create_group");
-  MPI_Group_free(&group);
-  MPI_Group_free(&world);
+  mpi_check(MPI_Comm_create_group(MPI_COMM_WORLD, group.handle, kTag, &comm),
+            "MPI_Comm_create_group");
   return Communicator(comm);
 }
 
 Communicator Communicator::duplicate() const {
-  MPI_Comm comm = MPI_COMM_NULL;
-  mpi_check(MPI_Comm_dup(comm_, &comm), "MPI_Comm_dup");
-  return Communicator(comm);
+  return duplicate_of(comm_, "MPI_Comm_dup");
 }
 
 Communicator Communicator::split(int color, int key) const {

@@ -52,6 +52,7 @@ class Communicator {
  private:
   friend class PendingDuplicate;
   explicit Communicator(MPI_Comm comm);  // takes ownership
+  static Communicator duplicate_of(MPI_Comm original, const char* call);
   void release() noexcept;
 
   MPI_Comm comm_ = MPI_COMM_NULL;

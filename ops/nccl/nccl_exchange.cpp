@@ -124,9 +124,7 @@ void NcclExchange::send_and_receive(const Work& work) {
 void NcclExchange::prepare(Work& work) {
   const std::size_t bytes = length_of(work.pieces);  // of a reduce-scatter: the whole input
   if (bytes == 0) return;
-  work.prepared =
-      std::shared_ptr<std::byte>(heap_.allocate(bytes, std::nullopt),
-                                 [this](std::byte* data) { heap_.release(data, std::nullopt); });
+  work.prepared = allocate_owned(heap_, bytes);
   copy(preparation(work.unit.unit), work.input, work.prepared.get(), bytes);
   work.input = work.prepared.get();
 }

@@ -47,8 +47,7 @@ std::size_t NcclGroupOptions::slice_bytes() const {
 NcclGroup::NcclGroup(const NcclGroupOptions& options, NcclLaunches& launches)
     : options_(options),
       launches_(launches),
-      trace_(options.trace, launches.cuda(), options.device),
-      neutral_(launches.site()) {
+      trace_(options.trace, launches.cuda(), options.device) {
   if (options_.allocates_at_once) allocate();
 }
 
@@ -121,11 +120,9 @@ void NcclGroup::pass_over_tensors(const BoundUnit& unit, BatchedCopy copy) {
 
 /// Goes back in the order of the collectives' stream.
 std::shared_ptr<std::byte> NcclGroup::stand_in(const BoundUnit& unit) {
-  StreamHeap& heap = launches_.site().heap;
-  const auto release = [&heap](std::byte* data) { heap.release(data, std::nullopt); };
-  std::shared_ptr<std::byte> memory(heap.allocate(unit.unit.bytes, std::nullopt), release);
   const Unit& u = unit.unit;
-  neutral_.fill(u.type, u.op, memory.get(), u.bytes / size_of(u.type));
+  auto memory = allocate_owned(launches_.site().heap, u.bytes);
+  launches_.site().neutral.fill(u.type, u.op, memory.get(), u.bytes / size_of(u.type));
   return memory;
 }
 
@@ -217,8 +214,10 @@ void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
   }
   std::byte* const chunk = chunks_[part.slot].data();
   if (part.unit.stands_in) {
-    if (out_of_tensors)
-      neutral_.fill(unit.type, unit.op, chunk, part.chunk.bytes / size_of(unit.type));
+    if (out_of_tensors) {
+      launches_.site().neutral.fill(unit.type, unit.op, chunk,
+                                    part.chunk.bytes / size_of(unit.type));
+    }
     return;
   }
   std::vector<CopyPiece> pieces;

@@ -8,7 +8,6 @@
 #include "ops/cuda/memory.h"
 #include "ops/hierarchy/groups.h"
 #include "ops/nccl/launches.h"
-#include "ops/nccl/neutral_elements.h"
 #include "ops/nccl/slice_staging.h"
 
 namespace hora {
@@ -70,7 +69,6 @@ class NcclGroup final : public LocalGroup {
   DeviceTrace trace_;
   std::vector<DeviceMemory> chunks_;  ///< by slot: a whole chunk, its slices of equal length
   std::unique_ptr<SliceStaging> staging_;
-  NeutralElements neutral_;
 };
 
 }  // namespace hora

@@ -18,11 +18,10 @@ const std::byte* NeutralElements::block(DataType type, ReduceOp op) {
   if (block) return block.get();
   std::vector<std::byte> values(kBlockElements * size_of(type));
   fill_neutral(type, op, values.data(), kBlockElements);
-  // Not on the site's, where the copy would wait for collectives.
-  const CudaStream stream(site_.cuda, kUrgentPriority);
-  const auto release = [&heap = site_.heap](std::byte* data) { heap.release(data, std::nullopt); };
-  block = {site_.heap.allocate(values.size(), stream.get()), release};
-  site_.heap.to_device(block.get(), values.data(), values.size(), stream.get());
+  // A stream of its own: on the other one the copy would wait for collectives.
+  const CudaStream stream(cuda_, kUrgentPriority);
+  block = allocate_owned(heap_, values.size(), stream.get());
+  heap_.to_device(block.get(), values.data(), values.size(), stream.get());
   return block.get();
 }
 
@@ -35,8 +34,7 @@ void NeutralElements::fill(DataType type, ReduceOp op, std::byte* target, std::s
   }
   if (pieces.empty()) return;
   const BatchedCopy copy{.pieces = pieces, .source_type = type, .target_type = type};
-  cuda_check(site_.cuda, site_.cuda.batched_copy(copy, site_.stream.get()),
-             "the kernel batched_copy");
+  cuda_check(cuda_, cuda_.batched_copy(copy, stream_.get()), "the kernel batched_copy");
 }
 
 }  // namespace hora

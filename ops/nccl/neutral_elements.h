@@ -8,7 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include "ops/nccl/site.h"
+#include "core/engine/device.h"
+#include "ops/cuda/stream.h"
 
 namespace hora {
 
@@ -17,16 +18,19 @@ namespace hora {
 /// Thread rule: the thread that holds the engine's lock.
 class NeutralElements {
  public:
-  /// The site outlives it.
-  explicit NeutralElements(NcclSite& site) : site_(site) {}
+  /// References outlive it.
+  NeutralElements(const CudaFunctions& cuda, const CudaStream& stream, DeviceHeap& heap)
+      : cuda_(cuda), stream_(stream), heap_(heap) {}
 
-  /// Fills `count` elements in the order of the site's stream. Throws Error(out_of_memory).
+  /// Fills `count` elements in the order of the stream. Throws Error(out_of_memory).
   void fill(DataType type, ReduceOp op, std::byte* target, std::size_t count);
 
  private:
   const std::byte* block(DataType type, ReduceOp op);
 
-  NcclSite& site_;
+  const CudaFunctions& cuda_;
+  const CudaStream& stream_;
+  DeviceHeap& heap_;
   std::map<std::pair<DataType, ReduceOp>, std::shared_ptr<std::byte>> blocks_;
 };
 

@@ -7,6 +7,7 @@
 #include "ops/cuda/stream_heap.h"
 #include "ops/nccl/communicators.h"
 #include "ops/nccl/device.h"
+#include "ops/nccl/neutral_elements.h"
 
 namespace hora {
 
@@ -23,7 +24,8 @@ struct NcclSite {
         stream(cuda, kUrgentPriority),
         watch(cuda, device, communicators, events, timeout, now),
         port(cuda, nccl, device, communicators, events, watch),
-        heap(cuda, device, events, stream.get()) {}
+        heap(cuda, device, events, stream.get()),
+        neutral(cuda, stream, heap) {}
 
   const CudaFunctions& cuda;
   const NcclFunctions& nccl;
@@ -34,6 +36,7 @@ struct NcclSite {
   DeviceWatch watch;
   NcclDevice port;
   StreamHeap heap;
+  NeutralElements neutral;
 };
 
 }  // namespace hora

@@ -55,6 +55,10 @@ class Context {
   int cross_size() const;  ///< number of nodes
   /// World ranks of node `node`, ascending. Throws Error(invalid_argument) for an unknown node.
   const std::vector<int>& ranks_of_node(int node) const;
+  bool is_homogeneous() const;  ///< every node has as many ranks
+
+  /// MPI gives MPI_THREAD_MULTIPLE: the application may call MPI itself while hora runs.
+  bool mpi_threads_supported() const;
 
   /// Where this rank should compute: its GPU, or the CPU where the job has none.
   Device device() const;

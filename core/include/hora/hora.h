@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hora/buffer.h>
+#include <hora/build_info.h>
 #include <hora/collectives.h>
 #include <hora/context.h>
 #include <hora/error.h>

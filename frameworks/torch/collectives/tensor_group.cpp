@@ -1,8 +1,18 @@
 #include "frameworks/torch/collectives/tensor_group.h"
 
+#include <algorithm>
+
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {
+namespace {
+
+template <class Handle>
+bool all_ready(const std::vector<Handle>& handles) {
+  return std::all_of(handles.begin(), handles.end(), [](const auto& each) { return each.ready(); });
+}
+
+}  // namespace
 
 void check_group(const std::string& name, const std::vector<torch::Tensor>& tensors) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -20,13 +30,17 @@ std::string member_name(const std::string& name, std::size_t index) {
 }
 
 bool GroupHandle::ready() const {
-  for (const TensorHandle& handle : handles_) {
-    if (!handle.ready()) return false;
-  }
-  return true;
+  return all_ready(handles_);
+}
+bool AlltoallGroupHandle::ready() const {
+  return all_ready(handles_);
 }
 
 std::vector<torch::Tensor> GroupHandle::wait() {
+  return wait_for_all(handles_);
+}
+
+std::vector<AlltoallResult> AlltoallGroupHandle::wait() {
   return wait_for_all(handles_);
 }
 
@@ -68,6 +82,14 @@ GroupHandle grouped_allgather_async(const Context& context,
   return GroupHandle(start_group(tensors, options, [&](const auto& tensor, const auto& mine) {
     return allgather_async(context, tensor, mine);
   }));
+}
+
+AlltoallGroupHandle grouped_alltoall_async(const Context& context,
+                                           const std::vector<torch::Tensor>& tensors,
+                                           const AlltoallOptions& options) {
+  return AlltoallGroupHandle(start_group(
+      tensors, options,
+      [&](const auto& tensor, const auto& mine) { return alltoall_async(context, tensor, mine); }));
 }
 
 GroupHandle grouped_reduce_scatter_async(const Context& context,

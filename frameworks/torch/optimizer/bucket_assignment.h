@@ -34,7 +34,7 @@ struct GradientPlace {
 /// presence lane, one element of the bucket's type for each place: 1 where this rank has that
 /// gradient, else 0. It is reduced with the rest, so that afterwards every rank knows which
 /// gradients no rank had. The last element is the flag: 1 where this rank's gradients are not all
-/// finite (see wire_type.h), else 0.
+/// finite (see gradient_passes.h), else 0.
 ///
 /// Beside the bucket there is gradient memory, which does not travel: it has the gradients of other
 /// types than the bucket's, as `.grad` shows them.

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "frameworks/torch/optimizer/bucket_assignment.h"
-#include "frameworks/torch/optimizer/wire_type.h"
+#include "frameworks/torch/optimizer/gradient_passes.h"
 
 namespace hora {
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "frameworks/torch/data_type.h"
+#include "frameworks/torch/wire_type.h"
 
 namespace hora {
 namespace {

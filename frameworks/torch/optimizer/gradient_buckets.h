@@ -1,6 +1,8 @@
 /// All buckets of an optimizer: where each gradient goes, and what is under way.
 #pragma once
 
+#include <hora/compression.h>
+
 #include <cstddef>
 #include <memory>
 #include <optional>

@@ -140,6 +140,14 @@ void GpuWorld::end() {
   ranks_.clear();
 }
 
+std::vector<int> GpuWorld::ranks_with_leftovers() const {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < gpus_.size(); ++rank) {
+    if (gpus_[rank]->live() != LiveHandles{}) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
 DeviceHeap& GpuWorld::heap(int rank) {
   return ranks_[static_cast<std::size_t>(rank)]->site.heap;
 }

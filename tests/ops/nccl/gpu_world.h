@@ -51,8 +51,10 @@ class GpuWorld {
   std::int64_t messages() const { return messages_.load(); }
   /// Runs `body(rank)` on a thread for each rank.
   void on_all_ranks(const std::function<void(int)>& body);
-  /// Ends the ranks, not their GPUs: then live() counts what they have left behind.
+  /// Ends the ranks, not their GPUs.
   void end();
+  /// Those on whose GPU something is left; after end().
+  std::vector<int> ranks_with_leftovers() const;
 
  private:
   struct Rank;

@@ -1,4 +1,4 @@
-/// In which type gradients travel; no LibTorch needed.
+/// In which type gradients and other tensors travel; no LibTorch needed.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,8 @@ namespace hora {
 
 /// Gradients of a wider floating-point type are rounded to this one on their way into a bucket,
 /// averaged in it, and widened again into `.grad`, which keeps the parameter's type. Gradients that
-/// are as narrow already, or narrower, travel as they are.
+/// are as narrow already, or narrower, travel as they are. The same of tensors that allreduce is
+/// given; those of other types travel as they are.
 enum class Compression {
   none,
   float16,  ///< 11 significant bits, up to 65504, vanishing below 6e-8: scale the loss (GradScaler)

@@ -27,6 +27,7 @@
 /// Thread rule: any thread; a handle, one thread at a time.
 #pragma once
 
+#include <hora/compression.h>
 #include <hora/hora.h>
 #include <torch/types.h>
 
@@ -46,6 +47,9 @@ struct AlltoallResult {
 
 torch::Tensor allreduce(const Context& context, const torch::Tensor& tensor,
                         const AllreduceOptions& options = {});
+/// Reduced in the narrower type, and widened again. The same compression on every rank.
+torch::Tensor allreduce(const Context& context, const torch::Tensor& tensor,
+                        const AllreduceOptions& options, Compression compression);
 torch::Tensor& allreduce_(const Context& context, torch::Tensor& tensor,
                           const AllreduceOptions& options = {});
 torch::Tensor broadcast(const Context& context, const torch::Tensor& tensor,

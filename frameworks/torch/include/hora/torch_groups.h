@@ -27,9 +27,25 @@ class GroupHandle {
   std::vector<TensorHandle> handles_;
 };
 
+/// The same for alltoall.
+class AlltoallGroupHandle {
+ public:
+  explicit AlltoallGroupHandle(std::vector<AlltoallHandle> handles) noexcept
+      : handles_(std::move(handles)) {}
+  bool ready() const;
+  std::vector<AlltoallResult> wait();
+
+ private:
+  std::vector<AlltoallHandle> handles_;
+};
+
 std::vector<torch::Tensor> grouped_allreduce(const Context& context,
                                              const std::vector<torch::Tensor>& tensors,
                                              const AllreduceOptions& options = {});
+std::vector<torch::Tensor> grouped_allreduce(const Context& context,
+                                             const std::vector<torch::Tensor>& tensors,
+                                             const AllreduceOptions& options,
+                                             Compression compression);
 void grouped_allreduce_(const Context& context, const std::vector<torch::Tensor>& tensors,
                         const AllreduceOptions& options = {});
 std::vector<torch::Tensor> grouped_broadcast(const Context& context,
@@ -40,6 +56,10 @@ void grouped_broadcast_(const Context& context, const std::vector<torch::Tensor>
 std::vector<torch::Tensor> grouped_allgather(const Context& context,
                                              const std::vector<torch::Tensor>& tensors,
                                              const AllgatherOptions& options = {});
+/// options.splits, where there are any, are those of every tensor.
+std::vector<AlltoallResult> grouped_alltoall(const Context& context,
+                                             const std::vector<torch::Tensor>& tensors,
+                                             const AlltoallOptions& options = {});
 std::vector<torch::Tensor> grouped_reduce_scatter(const Context& context,
                                                   const std::vector<torch::Tensor>& tensors,
                                                   const ReduceScatterOptions& options = {});
@@ -59,6 +79,9 @@ std::vector<torch::Tensor> grouped_reduce_scatter(const Context& context,
 [[nodiscard]] GroupHandle grouped_allgather_async(const Context& context,
                                                   const std::vector<torch::Tensor>& tensors,
                                                   const AllgatherOptions& options = {});
+[[nodiscard]] AlltoallGroupHandle grouped_alltoall_async(const Context& context,
+                                                         const std::vector<torch::Tensor>& tensors,
+                                                         const AlltoallOptions& options = {});
 [[nodiscard]] GroupHandle grouped_reduce_scatter_async(const Context& context,
                                                        const std::vector<torch::Tensor>& tensors,
                                                        const ReduceScatterOptions& options = {});

@@ -137,6 +137,12 @@ TEST_P(Differentiable, Groups) {
   go_back(grouped_allgather(world, x, {.name = "x", .process_set = where()}));
   expect_both(x, all(sum_to(size()) / size()));
 
+  // Each rank's two rows for a rank come back from it, multiplied by what it did with them.
+  x = fresh();
+  const auto exchanged = grouped_alltoall(world, x, {.name = "x", .process_set = where()});
+  go_back({exchanged[0].tensor, exchanged[1].tensor});
+  expect_both(x, numbered(ranks(), 2));
+
   x = fresh();
   go_back(grouped_reduce_scatter(world, x, {.op = ReduceOp::sum, .process_set = where()}));
   expect_both(x, numbered(ranks(), 2) * size());

@@ -48,6 +48,42 @@ TEST(TensorGroup, BroadcastOutOfPlaceAndInPlace) {
   expect_equal(tensors, mixed(root));
 }
 
+// The first member's rows are divided by splits, those of the others by the same ones.
+TEST(TensorGroup, AlltoallWithTheSplitsOfEachAndInEqualParts) {
+  const Context world = init();
+  const std::int64_t size = world.size();
+  const double me = world.rank();
+  std::vector<std::int64_t> splits;
+  std::vector<torch::Tensor> parts;
+  for (std::int64_t to = 0; to < size; ++to) {
+    splits.push_back(to + 1);
+    parts.push_back(torch::full({to + 1}, me * 10 + static_cast<double>(to), torch::kDouble));
+  }
+  const auto sent = torch::cat(parts);
+  auto handle = grouped_alltoall_async(world, {sent, sent.to(torch::kFloat)}, {.splits = splits});
+  const auto received = handle.wait();
+  EXPECT_TRUE(handle.ready());
+  std::vector<torch::Tensor> expected;
+  for (std::int64_t from = 0; from < size; ++from) {
+    expected.push_back(
+        torch::full({world.rank() + 1}, static_cast<double>(from) * 10 + me, torch::kDouble));
+  }
+  ASSERT_EQ(received.size(), 2U);
+  expect_equal({received[0].tensor, received[1].tensor},
+               {torch::cat(expected), torch::cat(expected).to(torch::kFloat)});
+  EXPECT_EQ(received[1].received_splits,
+            std::vector<std::int64_t>(static_cast<std::size_t>(size), world.rank() + 1));
+
+  // Without splits each tensor is divided by itself.
+  const auto even = grouped_alltoall(
+      world, {torch::full({size}, me), torch::full({3 * size, 2}, me)}, {.name = "even"});
+  EXPECT_TRUE(torch::equal(even[0].tensor, torch::arange(size, torch::kFloat)));
+  EXPECT_TRUE(torch::equal(
+      even[1].tensor,
+      torch::arange(size, torch::kFloat).repeat_interleave(3).unsqueeze(1).expand({3 * size, 2})));
+  EXPECT_TRUE(grouped_alltoall(world, {}).empty());
+}
+
 TEST(TensorGroup, AllreduceAndBroadcastInAProcessSet) {
   const Context world = init();
   const ParitySet set(world);

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "frameworks/torch/data_type.h"
-#include "frameworks/torch/optimizer/wire_type.h"
+#include "frameworks/torch/wire_type.h"
 #include "tests/frameworks/torch/averaging_model.h"
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/seed.h"

@@ -1,17 +1,12 @@
-/// Which type a gradient travels in, and what the two passes over a bucket do besides moving it:
-/// packing (from autograd's memory into the bucket) and unpacking (from the bucket into what
-/// `.grad` views). Pure: the same on every rank.
+/// What the two passes over a bucket do besides moving it: packing (from autograd's memory into the
+/// bucket) and unpacking (from the bucket into what `.grad` views). Pure: the same on every rank.
 #pragma once
 
-#include <hora/compression.h>
 #include <hora/types.h>
 
 #include <optional>
 
 namespace hora {
-
-/// `type` is a floating-point type.
-DataType wire_type(Compression compression, DataType type) noexcept;
 
 /// What a pass makes of each value.
 struct GradientPass {

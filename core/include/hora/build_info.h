@@ -1,0 +1,19 @@
+/// What this build of hora consists of.
+#pragma once
+
+#include <string>
+
+namespace hora {
+
+/// Empty: not built in.
+struct BuildInfo {
+  std::string version;  ///< hora's: "0.1.0"
+  std::string mpi;      ///< the library in this process, in its own words: "Open MPI v4.1.4, ..."
+  std::string cuda;     ///< the toolkit that hora was compiled with: "12.6"
+  std::string nccl;     ///< likewise: "2.21.5"
+};
+
+/// Before init(), too. Any thread. Throws Error(transport) where MPI does not say what it is.
+BuildInfo build_info();
+
+}  // namespace hora
