@@ -68,13 +68,12 @@ class HostResult final : public ResultMemory {
     if (data_) memory_.release(data_);
     if (expected_) memory_.release(expected_);
   }
-  std::byte* expect(std::size_t bytes) override {
-    return expected_ = memory_.allocate(bytes).data;
-  }
+  std::byte* expect(std::size_t bytes) override { return expected_ = memory_.allocate(bytes).data; }
 
  private:
   std::byte* place(std::size_t bytes) override {
-    return expected_ && is_even(rows_) ? std::exchange(expected_, nullptr) : memory_.allocate(bytes).data;
+    return expected_ && is_even(rows_) ? std::exchange(expected_, nullptr)
+                                       : memory_.allocate(bytes).data;
   }
 
   NodeMemory& memory_;
