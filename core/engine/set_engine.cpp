@@ -1,5 +1,5 @@
 /// SetEngine: submitting, and what becomes of a submission in the end. set_engine_stage.cpp: where
-/// peers find its data; set_engine_drive.cpp: making progress.
+/// peers find its data; set_engine_drive.cpp: making progress; set_engine_bind.cpp: what then runs.
 #include "core/engine/set_engine.h"
 
 #include <bit>

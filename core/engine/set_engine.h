@@ -107,8 +107,10 @@ class SetEngine {
   // submitting
   void stage(Submission& submission, const Request& request, Caller caller);
   void stage_exchange(Submission& submission, const Request& request, Caller caller);
-  bool stage_in_result(Submission& submission, const Request& request);
-  Location expect_result(const Submission& submission, const Request& request);
+  std::optional<NodeMemory::Block> expect_result(const Submission& submission,
+                                                 const Request& request);
+  bool stage_in_result(Submission& submission, const Request& request, Caller caller,
+                       const NodeMemory::Block& result);
   void stage_device_data(Submission& submission, std::byte* data);
   void take_block(Submission& submission);
   void stage_through_host(Submission& submission, const Request& request);

@@ -61,12 +61,16 @@ bool SetEngine::brings_data(const Signature& signature) const {
 void SetEngine::stage_exchange(Submission& submission, const Request& request, Caller caller) {
   submission.bytes = request.bytes;
   submission.result = request.result;
+  Location expected = kNowhere;
   if (on_device(submission.signature)) {
     stage_device_data(submission, request.data);
-  } else if (!stage_in_result(submission, request)) {
-    stage_host_data(submission, request, caller);
+  } else {
+    const auto result = expect_result(submission, request);
+    if (result) expected = result->location;
+    if (!result || !stage_in_result(submission, request, caller, *result)) {
+      stage_host_data(submission, request, caller);
+    }
   }
-  const Location expected = expect_result(submission, request);
   const NodeMemory::Block header =
       parts_.memory->allocate(ExchangeHeader::bytes_for(request.rows.size()));
   submission.header = header.data;
@@ -74,30 +78,31 @@ void SetEngine::stage_exchange(Submission& submission, const Request& request, C
   submission.location = header.location;
 }
 
-/// Of an alltoall in one node: where peers can put what they give me, if they give what I give.
-Location SetEngine::expect_result(const Submission& submission, const Request& request) {
-  if (submission.signature.kind != OperationKind::alltoall || !single_node_ || submission.work ||
-      board_.local_size() == 1 || submission.bytes == 0 || submission.bytes > kLongestExpected ||
-      !is_even(request.rows)) {
-    return kNowhere;
-  }
-  const std::byte* const result = request.result->expect(submission.bytes);
-  return result ? *parts_.memory->find(result, submission.bytes) : kNowhere;
+/// In one node: where peers can put what they give me, if all give as much.
+std::optional<NodeMemory::Block> SetEngine::expect_result(const Submission& submission,
+                                                          const Request& request) {
+  const auto ranks = static_cast<std::size_t>(board_.local_size());
+  const OperationKind kind = submission.signature.kind;
+  if (!single_node_ || ranks == 1 || !may_push(kind) || !is_even(request.rows)) return std::nullopt;
+  const std::size_t copies = kind == OperationKind::allgather ? ranks : 1;
+  if (submission.bytes == 0 || submission.bytes > kLongestExpected / copies) return std::nullopt;
+  std::byte* const result = request.result->expect(copies * submission.bytes);
+  if (!result) return std::nullopt;
+  return NodeMemory::Block{result, *parts_.memory->find(result, submission.bytes)};
 }
 
-/// An allgather in one node: my part straight to where it belongs if all ranks bring as much, which
-/// is also where peers find it. False, and nothing is done, of anything else.
-bool SetEngine::stage_in_result(Submission& submission, const Request& request) {
-  const auto ranks = static_cast<std::size_t>(board_.local_size());
-  if (submission.signature.kind != OperationKind::allgather || !single_node_ || ranks == 1 ||
-      submission.bytes == 0 || submission.bytes > kLongestExpected / ranks ||
+/// An allgather whose input I may not read later: straight to where it belongs if all ranks bring
+/// as much, which is also where peers find it. False, and nothing is done, of anything else.
+bool SetEngine::stage_in_result(Submission& submission, const Request& request, Caller caller,
+                                const NodeMemory::Block& result) {
+  if (submission.signature.kind != OperationKind::allgather || caller == Caller::waits ||
       parts_.memory->find(request.data, submission.bytes)) {
     return false;
   }
-  std::byte* const result = request.result->expect(ranks * submission.bytes);
-  if (!result) return false;
-  submission.block = result + static_cast<std::size_t>(board_.local_rank()) * submission.bytes;
-  submission.location = *parts_.memory->find(submission.block, submission.bytes);
+  const std::size_t offset = static_cast<std::size_t>(board_.local_rank()) * submission.bytes;
+  submission.block = result.data + offset;
+  submission.location = result.location;
+  submission.location.offset += offset;
   parts_.memory->publish(submission.block, request.data, submission.bytes);
   return true;
 }
@@ -140,8 +145,7 @@ void SetEngine::stage_host_data(Submission& submission, const Request& request, 
   if (submission.direct.bytes == submission.bytes) return;
   if (caller == Caller::waits && single_node_) {
     submission.fetches = submission.direct.bytes == 0 && !brings_data(submission.signature);
-    const bool pushes = submission.signature.kind == OperationKind::alltoall;
-    if (submission.fetches || pushes) {
+    if (submission.fetches || may_push(submission.signature.kind)) {
       submission.location = kNowhere;
       return;
     }

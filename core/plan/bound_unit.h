@@ -40,7 +40,7 @@ struct BoundExchange {
   /// everywhere.
   std::vector<std::span<const std::int64_t>> rows;
   std::shared_ptr<ExchangeResult> result;
-  /// Of an alltoall in one node, by local rank: its input lies where no peer reads, so it puts its
+  /// In one node, of what may_push(), by local rank: its input lies where no peer reads, so it puts its
   /// rows into the others' results itself. Empty: nobody does.
   std::vector<bool> pushes = {};
   /// Beside `pushes`: where the result will be if it is_even(), or kNowhere.

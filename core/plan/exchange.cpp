@@ -67,6 +67,10 @@ Stream cut(const Stream& stream, Range range) {
   return result;
 }
 
+bool may_push(OperationKind kind) {
+  return kind == OperationKind::allgather || kind == OperationKind::alltoall;
+}
+
 Stream moved_by(int local_rank, const std::vector<bool>& pushes, const Stream& stream) {
   Stream result;
   for (const Piece& piece : stream) {

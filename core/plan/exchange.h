@@ -55,6 +55,9 @@ std::size_t length_of(const Stream& stream);
 /// The part of the stream in `range` (its end may lie beyond the stream's), counted from the
 /// range's first byte.
 Stream cut(const Stream& stream, Range range);
+/// Of these a rank can move what it gives, into the others' results.
+bool may_push(OperationKind kind);
+
 /// The pieces that this local rank moves, as a stream of their own: those that it pushes, and those
 /// that come to it and that nobody pushes. `pushes`: by local rank, whether it moves what it gives;
 /// empty: nobody does.

@@ -33,9 +33,12 @@ bool ExchangePush::all_as_expected(const ExchangeMap& map) const {
   return true;
 }
 
+bool ExchangePush::i_push() const {
+  return unit_.exchange.pushes[static_cast<std::size_t>(site_.local_rank)];
+}
+
 void ExchangePush::find_result(int local_rank, Location where) {
-  const bool pushes = unit_.exchange.pushes[static_cast<std::size_t>(site_.local_rank)];
-  if (!pushes || local_rank == site_.local_rank || where == kNowhere) return;
+  if (!i_push() || local_rank == site_.local_rank || where == kNowhere) return;
   results_[static_cast<std::size_t>(local_rank)] = site_.memory.at(local_rank, where);
 }
 
@@ -55,11 +58,17 @@ bool ExchangePush::poll() {
 }
 
 void ExchangePush::push(const Stream& pieces) const {
+  if (!i_push()) return;
   const std::byte* const input = unit_.tensor(0, site_.local_rank);
   for (const Piece& piece : pieces) {
-    if (piece.destination == site_.local_rank || piece.destination == Piece::kAll) continue;
-    publish_copy(results_[static_cast<std::size_t>(piece.destination)] + piece.destination_offset,
-                 input + piece.source_offset, piece.range.bytes);
+    if (piece.source != site_.local_rank) continue;
+    for (int r = 0; r < unit_.local_size; ++r) {
+      if (r == site_.local_rank || (piece.destination != r && piece.destination != Piece::kAll)) {
+        continue;
+      }
+      publish_copy(results_[static_cast<std::size_t>(r)] + piece.destination_offset,
+                   input + piece.source_offset, piece.range.bytes);
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-/// What ranks put into one another's results: the pushes of an alltoall in one node.
+/// What ranks of one node put into one another's results.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +30,12 @@ class ExchangePush {
   /// Does what can be done without blocking; true when push() may follow.
   bool poll();
   bool is_ready() const { return ready_; }
-  /// Those of the pieces that go to other ranks, from my input into their results.
+  /// If I push: those of the pieces that go to other ranks, from my input into their results.
   void push(const Stream& pieces) const;
 
  private:
   bool all_as_expected(const ExchangeMap& map) const;
+  bool i_push() const;
   void find_result(int local_rank, Location where);
 
   const BoundUnit& unit_;

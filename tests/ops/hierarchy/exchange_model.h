@@ -21,7 +21,7 @@ struct ExchangeOperation {
   std::size_t row_bytes = 0;
   std::vector<std::vector<std::int64_t>> rows;  ///< by rank; see BoundExchange
   std::vector<Bytes> inputs;                    ///< by rank
-  /// By rank, of an alltoall in one node: it pushes; it has a place for an even result.
+  /// By rank, in one node: it pushes; it has a place for an even result.
   std::vector<bool> pushes, expects;
 
   /// By the operation's definition. Sums: over each node, rounded, then over the nodes.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "tests/core/board/shared_board.h"
@@ -85,6 +86,21 @@ TEST_F(ExchangePushOfTwo, WaitsUntilAllHaveToldWhereTheirResultsAre) {
   pusher->push({{0, 0, 0, 0, {0, 32}}, {0, 32, 1, 7, {32, 32}}});
   EXPECT_EQ(std::vector<std::byte>(block(1).data + 7, block(1).data + 39),
             std::vector<std::byte>(input.begin() + 32, input.end()));
+}
+
+// A piece for everybody goes into all results but its own rank's.
+TEST_F(ExchangePushOfTwo, GivesEverybodyWhatIsForAll) {
+  BoundUnit unit = unit_with({true, false}, {block(0).location, block(1).location});
+  std::vector<std::byte> input(32, std::byte{7});
+  unit.memory[0] = input.data();
+  const auto push = push_of(0, unit, {{32, 32}, {32, 32}});
+  std::fill_n(block(0).data, 64, std::byte{1});
+  std::fill_n(block(1).data, 64, std::byte{1});
+  push->push({{0, 0, Piece::kAll, 8, {0, 32}}});
+  EXPECT_EQ(std::vector<std::byte>(block(1).data + 8, block(1).data + 40), input);
+  EXPECT_EQ(block(1).data[7], std::byte{1});
+  EXPECT_EQ(block(1).data[40], std::byte{1});
+  EXPECT_EQ(block(0).data[8], std::byte{1});
 }
 
 }  // namespace

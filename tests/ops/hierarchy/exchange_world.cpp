@@ -155,10 +155,12 @@ std::vector<std::vector<ExchangeWorld::Bound>> ExchangeWorld::bind(
       own.rows = operation.rows[rank];
       own.kind = operation.kind;
       own.result = std::make_shared<GuardedResult>(memory);
-      if (operation.kind != OperationKind::alltoall || topology_.nodes() > 1) continue;
+      if (!may_push(operation.kind) || topology_.nodes() > 1) continue;
       own.pushes = operation.pushes[rank] && !own.memory.empty();
       if (operation.expects[rank] && is_even(own.rows) && !own.memory.empty()) {
-        own.expected = *memory.find(own.result->expect(own.memory.size()), own.memory.size());
+        const std::size_t copies = operation.kind == OperationKind::allgather ? ranks_.size() : 1;
+        std::byte* const result = own.result->expect(copies * own.memory.size());
+        own.expected = *memory.find(result, own.memory.size());
       }
     }
   }
@@ -182,7 +184,7 @@ BoundUnit ExchangeWorld::unit_for(const std::vector<Bound>& of_rank,
     const bool is_read = !part.memory.empty() && (!part.pushes || neighbour == rank);
     unit.memory.push_back(is_read ? const_cast<std::byte*>(part.memory.data()) : nullptr);
     unit.exchange.rows.push_back(part.rows);
-    if (operation.kind == OperationKind::alltoall && topology_.nodes() == 1) {
+    if (may_push(operation.kind) && topology_.nodes() == 1) {
       unit.exchange.pushes.push_back(part.pushes);
       unit.exchange.expected.push_back(part.expected);
     }

@@ -1,5 +1,6 @@
-// Alltoalls whose ranks give their memory in different ways, in equal parts and in others: callers
-// that wait put what they give into the others' results, everybody else is read from.
+// Allgathers and alltoalls whose ranks give their memory in different ways, in equal parts and in
+// others: callers that wait put what they give into the others' results, everybody else is read
+// from.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -16,9 +17,10 @@ enum class Way { waits, handle, window };
 
 constexpr std::size_t kRowBytes = 24;
 
-struct Alltoall {
+struct Exchange {
+  OperationKind kind;
   std::string name;
-  std::vector<std::vector<std::int64_t>> rows;  ///< [from][to]
+  std::vector<std::vector<std::int64_t>> rows;  ///< [from][to]; of an allgather [from][0]
   std::vector<Way> ways;                        ///< by rank
 };
 
@@ -37,13 +39,13 @@ ResultForm row_of_bytes() {
   return form;
 }
 
-/// One rank's part of an alltoall.
+/// One rank's part of an exchange.
 class Part {
  public:
-  Part(const Alltoall& alltoall, int rank, NodeMemory& memory)
-      : alltoall_(alltoall),
+  Part(const Exchange& exchange, int rank, NodeMemory& memory)
+      : exchange_(exchange),
         rank_(rank),
-        way_(alltoall.ways[static_cast<std::size_t>(rank)]),
+        way_(exchange.ways[static_cast<std::size_t>(rank)]),
         memory_(memory),
         result_(std::make_shared<HostResult>(memory, row_of_bytes())) {
     const auto& own = rows_of(rank);
@@ -63,12 +65,12 @@ class Part {
 
   void submit(Engine& engine) {
     Request request;
-    request.name = alltoall_.name;
+    request.name = exchange_.name;
     request.data = data_;
     request.bytes = own_.size();
     request.rows = rows_of(rank_);
     request.result = result_;
-    request.signature.kind = OperationKind::alltoall;
+    request.signature.kind = exchange_.kind;
     request.signature.type = DataType::uint8;
     request.signature.op = ReduceOp::sum;
     request.signature.shape = {kAnyExtent, kRowBytes};
@@ -82,9 +84,10 @@ class Part {
     if (submission_) engine.wait(*submission_);
     std::vector<std::byte> expected;
     std::vector<std::int64_t> expected_rows;
-    for (int from = 0; from < static_cast<int>(alltoall_.rows.size()); ++from) {
-      const std::int64_t first = rows_before(rows_of(from), rank_);
-      const std::int64_t count = rows_of(from)[static_cast<std::size_t>(rank_)];
+    for (int from = 0; from < static_cast<int>(exchange_.rows.size()); ++from) {
+      const int part = exchange_.kind == OperationKind::allgather ? 0 : rank_;
+      const std::int64_t first = rows_before(rows_of(from), part);
+      const std::int64_t count = rows_of(from)[static_cast<std::size_t>(part)];
       expected_rows.push_back(count);
       for (std::int64_t i = 0; i < count * static_cast<std::int64_t>(kRowBytes); ++i) {
         expected.push_back(value_of(from, first * static_cast<std::int64_t>(kRowBytes) + i));
@@ -92,15 +95,15 @@ class Part {
     }
     EXPECT_EQ(result_->rows(), expected_rows);
     EXPECT_TRUE(std::equal(expected.begin(), expected.end(), result_->data()))
-        << alltoall_.name << " on rank " << rank_;
+        << exchange_.name << " on rank " << rank_;
   }
 
  private:
   const std::vector<std::int64_t>& rows_of(int rank) const {
-    return alltoall_.rows[static_cast<std::size_t>(rank)];
+    return exchange_.rows[static_cast<std::size_t>(rank)];
   }
 
-  const Alltoall& alltoall_;
+  const Exchange& exchange_;
   int rank_;
   Way way_;
   NodeMemory& memory_;
@@ -111,17 +114,19 @@ class Part {
   std::shared_ptr<Submission> submission_;
 };
 
-class AlltoallOnLayouts : public test::OnLayouts {
+class ExchangesOnLayouts : public test::OnLayouts {
  protected:
-  Alltoall random_alltoall(std::string name, std::mt19937_64& random) {
+  Exchange random_exchange(std::string name, std::mt19937_64& random) {
     const auto ranks = static_cast<std::size_t>(world_.size());
     constexpr std::int64_t kRows[] = {0, 1, 5, 700, 3000};
     const auto some_rows = [&] { return kRows[random() % std::size(kRows)]; };
-    Alltoall result{std::move(name), {}, {}};
+    const bool gathers = random() % 2 == 0;
+    Exchange result{
+        gathers ? OperationKind::allgather : OperationKind::alltoall, std::move(name), {}, {}};
     const std::int64_t common = some_rows();
     const unsigned uneven = static_cast<unsigned>(random() % 3);  // nobody, one in two, all
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      auto& own = result.rows.emplace_back(ranks, common);
+      auto& own = result.rows.emplace_back(gathers ? 1 : ranks, common);
       if (random() % 2 < uneven) std::generate(own.begin(), own.end(), some_rows);
       result.ways.push_back(static_cast<Way>(random() % 3));
     }
@@ -129,14 +134,14 @@ class AlltoallOnLayouts : public test::OnLayouts {
   }
 };
 
-TEST_P(AlltoallOnLayouts, EveryMixtureOfWaysAndSplitsGivesTheSendersBytes) {
+TEST_P(ExchangesOnLayouts, EveryMixtureOfWaysAndSplitsGivesTheSendersBytes) {
   auto random = test::generator();
-  std::vector<Alltoall> alltoalls;
+  std::vector<Exchange> exchanges;
   // Names come again, in other ways.
-  for (int i = 0; i < 60; ++i) alltoalls.push_back(random_alltoall(std::to_string(i % 9), random));
+  for (int i = 0; i < 60; ++i) exchanges.push_back(random_exchange(std::to_string(i % 9), random));
   on_all_ranks([&](int rank, Engine& engine) {
-    for (const Alltoall& alltoall : alltoalls) {
-      Part part(alltoall, rank, world_.memory(rank));
+    for (const Exchange& exchange : exchanges) {
+      Part part(exchange, rank, world_.memory(rank));
       part.submit(engine);
       part.expect_right(engine);
     }
@@ -144,13 +149,13 @@ TEST_P(AlltoallOnLayouts, EveryMixtureOfWaysAndSplitsGivesTheSendersBytes) {
 }
 
 // Of several on their way, the desk's rounds keep their order.
-TEST_P(AlltoallOnLayouts, ManyAtOnceKeepApart) {
+TEST_P(ExchangesOnLayouts, ManyAtOnceKeepApart) {
   auto random = test::generator();
-  std::vector<std::vector<Alltoall>> groups;
+  std::vector<std::vector<Exchange>> groups;
   for (int g = 0; g < 15; ++g) {
     auto& group = groups.emplace_back();
     for (int i = 0; i < 4; ++i) {
-      group.push_back(random_alltoall(std::to_string(g % 4) + "." + std::to_string(i), random));
+      group.push_back(random_exchange(std::to_string(g % 4) + "." + std::to_string(i), random));
       // A caller that waits cannot bring the next one: so the last of the group alone.
       for (Way& way : group.back().ways) {
         if (i < 3 && way == Way::waits) way = Way::handle;
@@ -160,8 +165,8 @@ TEST_P(AlltoallOnLayouts, ManyAtOnceKeepApart) {
   on_all_ranks([&](int rank, Engine& engine) {
     for (const auto& group : groups) {
       std::vector<std::unique_ptr<Part>> parts;
-      for (const Alltoall& alltoall : group) {
-        parts.push_back(std::make_unique<Part>(alltoall, rank, world_.memory(rank)));
+      for (const Exchange& exchange : group) {
+        parts.push_back(std::make_unique<Part>(exchange, rank, world_.memory(rank)));
       }
       for (const auto& part : parts) part->submit(engine);
       for (const auto& part : parts) part->expect_right(engine);
@@ -169,7 +174,7 @@ TEST_P(AlltoallOnLayouts, ManyAtOnceKeepApart) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Nodes, AlltoallOnLayouts,
+INSTANTIATE_TEST_SUITE_P(Nodes, ExchangesOnLayouts,
                          testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
                                          std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 3}),
                          test::layout_name);
