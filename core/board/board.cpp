@@ -32,7 +32,7 @@ std::size_t page_up(std::size_t bytes) {
 
 struct NodeBoard::Layout {
   std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
-      start_order, launch_turns, bells, exchanges, joined, end;
+      start_order, launch_turns, bells, exchanges, trails, joined, end;
 };
 
 NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
@@ -53,7 +53,8 @@ NodeBoard::Layout NodeBoard::layout(const BoardShape& shape) {
   l.launch_turns = page_up(l.start_order + sizeof(StartOrderMemory));
   l.bells = page_up(l.launch_turns + sizeof(LaunchTurnsMemory));
   l.exchanges = l.bells + ranks * sizeof(Bells::Cell);
-  l.joined = page_up(l.exchanges + ranks * sizeof(ExchangeDeskCell));
+  l.trails = l.exchanges + ranks * sizeof(ExchangeDeskCell);
+  l.joined = page_up(l.trails + ranks * sizeof(BroadcastTrailCell));
   l.end = l.joined + sizeof(std::uint64_t);
   return l;
 }
@@ -85,7 +86,8 @@ NodeBoard::NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank,
       launch_turns_(reinterpret_cast<LaunchTurnsMemory*>(memory + layout(shape).launch_turns)),
       joined_(reinterpret_cast<std::atomic<std::uint64_t>*>(memory + layout(shape).joined)),
       bells_(std::move(bells)),
-      exchanges_(reinterpret_cast<ExchangeDeskCell*>(memory + layout(shape).exchanges)) {}
+      exchanges_(reinterpret_cast<ExchangeDeskCell*>(memory + layout(shape).exchanges)),
+      trails_(reinterpret_cast<BroadcastTrailCell*>(memory + layout(shape).trails)) {}
 
 Location& NodeBoard::place(Id id, int local_rank) const {
   return locations_[slot_of(id) * shape_.local_size + local_rank];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/board/bells.h"
+#include "core/board/broadcast_trail.h"
 #include "core/board/byte_ring.h"
 #include "core/board/exchange_desk.h"
 #include "core/board/launch_turns.h"
@@ -129,6 +130,9 @@ class NodeBoard {
     return ExchangeDesk(exchanges_, shape_.local_size, local_rank_);
   }
 
+  /// How far roots have come in their broadcasts.
+  BroadcastTrail broadcast_trail() const { return BroadcastTrail(trails_, local_rank_); }
+
   // Sleeping and waking.
   using Sleeper = Bells::Sleeper;
   const Bells& bells() const { return bells_; }
@@ -175,6 +179,7 @@ class NodeBoard {
   std::atomic<std::uint64_t>* joined_;
   Bells bells_;
   ExchangeDeskCell* exchanges_;  ///< by local rank
+  BroadcastTrailCell* trails_;   ///< likewise
 
   std::uint64_t log_position_ = 0;       ///< mine
   std::uint64_t arrival_position_ = 0;   ///< mine, as leader

@@ -52,7 +52,9 @@ BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
       bind_exchange(bound, mine, locations);
       continue;
     }
-    if (mine.fetches) bound.fetches.push_back({bound.memory.size() / size, mine.user_data});
+    const std::size_t position = bound.memory.size() / size;
+    if (mine.fetches) bound.fetches.push_back({position, mine.user_data});
+    if (mine.publishes) bound.publishes.push_back({position, mine.user_data});
     for (int r = 0; r < bound.local_size; ++r) {
       std::byte* address = mine.fetches ? nullptr : mine.own_data();
       const Location location = locations[static_cast<std::size_t>(r)];

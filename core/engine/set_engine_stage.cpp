@@ -152,6 +152,9 @@ void SetEngine::stage_host_data(Submission& submission, const Request& request, 
   }
   take_block(submission);
   if (!brings_data(submission.signature)) return;
+  submission.publishes = submission.signature.kind == OperationKind::broadcast &&
+                         caller == Caller::waits && single_node_ && is_followed(submission.bytes);
+  if (submission.publishes) return;
   const bool peers_write = submission.signature.kind == OperationKind::allreduce;
   copy_around(submission.direct, submission.block, request.data, submission.bytes,
               [&](std::byte* target, const std::byte* source, std::size_t bytes) {

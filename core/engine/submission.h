@@ -69,6 +69,7 @@ struct Submission {
   /// where the engine must not touch user_data.
   Range direct;
   bool reads_in_place = false;  ///< the whole of user_data
+  bool publishes = false;       ///< a broadcast out of user_data, which goes to `block` later
   bool fetches = false;         ///< a broadcast straight into user_data, which nobody else sees
   std::byte* header = nullptr;  ///< of exchanges: an ExchangeHeader in my window
   std::shared_ptr<ExchangeResult> result;

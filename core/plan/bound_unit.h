@@ -40,8 +40,8 @@ struct BoundExchange {
   /// everywhere.
   std::vector<std::span<const std::int64_t>> rows;
   std::shared_ptr<ExchangeResult> result;
-  /// In one node, of what may_push(), by local rank: its input lies where no peer reads, so it puts its
-  /// rows into the others' results itself. Empty: nobody does.
+  /// In one node, of what may_push(), by local rank: its input lies where no peer reads, so it puts
+  /// its rows into the others' results itself. Empty: nobody does.
   std::vector<bool> pushes = {};
   /// Beside `pushes`: where the result will be if it is_even(), or kNowhere.
   std::vector<Location> expected = {};
@@ -68,6 +68,12 @@ struct BoundUnit {
     std::byte* target;
   };
   std::vector<Fetch> fetches;
+  /// Likewise, as its root: those whose bytes are not in `memory` yet, but in `source`.
+  struct Publish {
+    std::size_t position;
+    const std::byte* source;
+  };
+  std::vector<Publish> publishes;
   /// I have joined: I have none of the tensors, and bring neutral elements.
   bool stands_in = false;
   /// On a device: other process sets may have collectives there (LaunchTurns). The same on all

@@ -53,6 +53,12 @@ std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimi
   return units;
 }
 
+bool is_followed(const Unit& unit) {
+  return unit.kind == OperationKind::broadcast &&
+         std::any_of(unit.tensors.begin(), unit.tensors.end(),
+                     [](const UnitTensor& tensor) { return is_followed(tensor.range.bytes); });
+}
+
 Range chunk_range(const Unit& unit, std::size_t chunk) {
   const std::size_t begin = std::min(chunk * unit.chunk_bytes, unit.bytes);
   return {begin, std::min(unit.chunk_bytes, unit.bytes - begin)};

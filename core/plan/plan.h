@@ -26,6 +26,13 @@ constexpr std::size_t align_up(std::size_t bytes, std::size_t alignment = kAlign
 /// In a job of one node a tensor of this size gains nothing by travelling with others.
 inline constexpr std::size_t kAloneBytes = std::size_t{1} << 20;
 
+/// In a job of one node, a broadcast from this size on (and below kAloneBytes) is read while its
+/// root copies it to where it can be read.
+inline constexpr std::size_t kFollowedBytes = std::size_t{1} << 17;
+constexpr bool is_followed(std::size_t bytes) {
+  return bytes >= kFollowedBytes && bytes < kAloneBytes;
+}
+
 /// Bytes [begin, begin + bytes) of a unit, a staging block or a tensor.
 struct Range {
   std::size_t begin = 0;
@@ -67,6 +74,9 @@ struct Unit {
 /// that, or of alone_bytes, is a unit of its own. A unit of zero bytes (barriers, empty tensors)
 /// has no chunk.
 std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimits& limits);
+
+/// A broadcast with such a tensor: ranks read the unit as far as its root says (BroadcastTrail).
+bool is_followed(const Unit& unit);
 
 Range chunk_range(const Unit& unit, std::size_t chunk);
 /// Slice `slice` of `slices` of that chunk; may be empty at a short chunk's end.

@@ -72,12 +72,6 @@ std::byte* MemoryGroup::in_slot(std::size_t slot, std::size_t bytes) {
 }
 
 Completion MemoryGroup::run(const BoundUnit& unit) {
-  for (const BoundUnit::Fetch& fetch : unit.fetches) {
-    const std::size_t bytes = unit.unit.tensors[fetch.position].range.bytes;
-    if (bytes > 0) {
-      std::memcpy(fetch.target, unit.tensor(fetch.position, unit.root_local), bytes);
-    }
-  }
   const Range mine = slice_range({0, unit.unit.bytes}, local_rank_, local_size_);
   for (const Run& run : runs(unit.unit, mine)) {
     const Addresses memory(unit, run);

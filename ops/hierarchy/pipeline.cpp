@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "ops/hierarchy/broadcast_in_node.h"
+
 namespace hora {
 namespace {
 
@@ -102,6 +104,10 @@ bool Pipeline::run_in_node() {
 }
 
 Completion Pipeline::start_in_node(const BoundUnit& unit, LocalGroup& local) {
+  if (unit.unit.kind == OperationKind::broadcast && unit.unit.device == DeviceKind::cpu) {
+    return Completion(std::make_unique<BroadcastInNode>(unit, board_.broadcast_trail(), local,
+                                                        options_.local_rank));
+  }
   if (!is_exchange(unit.unit.kind)) return local.run(unit);
   if (!unit.work.empty()) return locals_.device_exchange->run(unit);
   return Completion(std::make_unique<ExchangeInNode>(unit, site_));

@@ -78,7 +78,8 @@ class BroadcastOnLayouts : public test::OnLayouts {};
 // Those of ranks that wait are fetched; several may travel in one message with others that are not.
 TEST_P(BroadcastOnLayouts, EveryMixtureOfWaysGivesTheRootsBytes) {
   auto random = test::generator();
-  constexpr std::size_t kSizes[] = {0, 1, 63, 4096, 100'000, (std::size_t{1} << 20) + 5};
+  constexpr std::size_t kSizes[] = {
+      0, 63, 4096, 100'000, kFollowedBytes + 70'001, (std::size_t{1} << 20) + 5};
   std::vector<std::vector<Broadcast>> groups;
   for (int g = 0; g < 40; ++g) {
     auto& group = groups.emplace_back();

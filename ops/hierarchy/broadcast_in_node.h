@@ -1,0 +1,34 @@
+/// A broadcast among the ranks of one node.
+#pragma once
+
+#include <cstddef>
+
+#include "core/board/broadcast_trail.h"
+#include "core/plan/bound_unit.h"
+#include "ops/hierarchy/completion.h"
+#include "ops/hierarchy/groups.h"
+
+namespace hora {
+
+/// The root makes readable what it has not yet (BoundUnit::publishes), step by step; those who
+/// fetch follow it on the trail, so that both copy at the same time; whoever else gets the data is
+/// served by all, each with a slice, when all of it is there.
+class BroadcastInNode final : public PendingWork {
+ public:
+  /// Unit and group outlive it.
+  BroadcastInNode(const BoundUnit& unit, BroadcastTrail trail, LocalGroup& group, int local_rank);
+  bool poll() override;
+
+ private:
+  void publish();
+  void fetch(std::size_t readable);
+
+  const BoundUnit& unit_;
+  BroadcastTrail trail_;
+  LocalGroup& group_;
+  bool is_root_;
+  bool is_followed_;
+  std::size_t fetched_ = 0;  ///< of the unit's bytes
+};
+
+}  // namespace hora
