@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/api/result_memory.h"
 #include "tests/core/trace/traced_world.h"
 #include "tests/support/timeline.h"
 
@@ -81,17 +82,6 @@ TEST_P(SetTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
   }
 }
 
-class Rows final : public ExchangeResult {
- public:
-  std::byte* allocate(std::span<const std::int64_t>, std::size_t bytes) override {
-    memory_.resize(bytes);
-    return memory_.data();
-  }
-
- private:
-  std::vector<std::byte> memory_;
-};
-
 TEST_P(SetTrace, AnExchangeIsNegotiatedThenQueuedThenRun) {
   TracedWorld world(GetParam());
   world.start();
@@ -102,7 +92,7 @@ TEST_P(SetTrace, AnExchangeIsNegotiatedThenQueuedThenRun) {
       request.signature.kind = OperationKind::allgather;
       request.bytes = kCount * 4;
       request.rows = {kCount};
-      request.result = std::make_shared<Rows>();
+      request.result = std::make_shared<HostResult>(world.memory(rank), ResultForm());
       world.engine(rank).submit_and_wait(std::move(request));
     }
   });

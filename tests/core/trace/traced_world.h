@@ -48,6 +48,7 @@ class TracedWorld {
   }
   int size() const { return world_->size(); }
   Engine& engine(int rank) { return world_->engine(rank); }
+  NodeMemory& memory(int rank) { return world_->memory(rank); }
   Trace& trace(int rank) { return *traces_[static_cast<std::size_t>(rank)]; }
   std::string file(int rank) const { return folder_.file(std::to_string(rank) + ".json"); }
   void start() {
