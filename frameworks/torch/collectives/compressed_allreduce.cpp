@@ -1,7 +1,5 @@
-#include <ATen/core/grad_mode.h>
 #include <hora/torch_groups.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "frameworks/torch/collectives/differentiable.h"
@@ -21,10 +19,6 @@ c10::ScalarType travelling_type(const std::string& name, const torch::Tensor& te
   return to_scalar_type(wire_type(compression, *type));
 }
 
-bool is_recorded(const torch::Tensor& tensor) {
-  return at::GradMode::is_enabled() && tensor.requires_grad();
-}
-
 }  // namespace
 
 torch::Tensor allreduce(const Context& context, const torch::Tensor& tensor,
@@ -32,7 +26,7 @@ torch::Tensor allreduce(const Context& context, const torch::Tensor& tensor,
   const auto type = travelling_type(options.name, tensor, compression);
   if (type == tensor.scalar_type()) return allreduce(context, tensor, options);
   torch::Tensor sent = tensor.to(type);
-  if (is_recorded(tensor)) {
+  if (is_recorded({tensor})) {
     sent = allreduce(context, sent, options);
   } else {
     allreduce_(context, sent, options);
@@ -42,7 +36,7 @@ torch::Tensor allreduce(const Context& context, const torch::Tensor& tensor,
 
 Tensors grouped_allreduce(const Context& context, const Tensors& tensors,
                           const AllreduceOptions& options, Compression compression) {
-  const bool recorded = std::any_of(tensors.begin(), tensors.end(), is_recorded);
+  const bool recorded = is_recorded(tensors);
   Tensors sent;
   for (const torch::Tensor& tensor : tensors) {
     const auto type = travelling_type(options.name, tensor, compression);

@@ -36,11 +36,13 @@ struct Recorded : torch::autograd::Function<Recorded> {
 
 }  // namespace
 
+bool is_recorded(const Tensors& inputs) {
+  return torch::GradMode::is_enabled() &&
+         std::any_of(inputs.begin(), inputs.end(), [](const auto& t) { return t.requires_grad(); });
+}
+
 Tensors differentiable(const Tensors& inputs, const Forward& forward, Backward backward) {
-  const bool records =
-      torch::GradMode::is_enabled() &&
-      std::any_of(inputs.begin(), inputs.end(), [](const auto& t) { return t.requires_grad(); });
-  if (!records) return forward();
+  if (!is_recorded(inputs)) return forward();
   return Recorded::apply(at::TensorList(inputs), forward, backward);
 }
 

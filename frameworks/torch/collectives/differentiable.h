@@ -11,9 +11,12 @@ namespace hora {
 
 using Tensors = std::vector<torch::Tensor>;
 
-/// forward(), which is recorded where grad mode is on and an input requires a gradient: then
-/// `backward` makes the inputs' gradients out of the results'. A result that no loss uses has a
-/// gradient of zeros. What `backward` calls is recorded in turn where a graph of it is asked for.
+/// Grad mode is on, and an input requires a gradient.
+bool is_recorded(const Tensors& inputs);
+
+/// forward(), recorded where is_recorded(inputs): then `backward` makes the inputs' gradients out
+/// of the results'. A result that no loss uses has a gradient of zeros. What `backward` calls is
+/// recorded in turn where a graph of it is asked for.
 Tensors differentiable(const Tensors& inputs, const std::function<Tensors()>& forward,
                        std::function<Tensors(const Tensors&)> backward);
 
