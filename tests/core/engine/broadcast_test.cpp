@@ -11,7 +11,7 @@
 namespace hora {
 namespace {
 
-enum class Way { waits, handle, window };
+using test::Way;
 
 struct Broadcast {
   std::string name;
@@ -98,16 +98,7 @@ TEST_P(BroadcastOnLayouts, EveryMixtureOfWaysGivesTheRootsBytes) {
       }
     }
   }
-  on_all_ranks([&](int rank, Engine& engine) {
-    for (const auto& group : groups) {
-      std::vector<std::unique_ptr<Part>> parts;
-      for (const Broadcast& broadcast : group) {
-        parts.push_back(std::make_unique<Part>(broadcast, rank, world_.memory(rank)));
-      }
-      for (const auto& part : parts) part->submit(engine);
-      for (const auto& part : parts) part->expect_right(engine);
-    }
-  });
+  run_groups<Part>(groups);
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, BroadcastOnLayouts,

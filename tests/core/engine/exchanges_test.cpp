@@ -13,7 +13,7 @@
 namespace hora {
 namespace {
 
-enum class Way { waits, handle, window };
+using test::Way;
 
 constexpr std::size_t kRowBytes = 24;
 
@@ -136,16 +136,11 @@ class ExchangesOnLayouts : public test::OnLayouts {
 
 TEST_P(ExchangesOnLayouts, EveryMixtureOfWaysAndSplitsGivesTheSendersBytes) {
   auto random = test::generator();
-  std::vector<Exchange> exchanges;
+  std::vector<std::vector<Exchange>> exchanges;
   // Names come again, in other ways.
-  for (int i = 0; i < 60; ++i) exchanges.push_back(random_exchange(std::to_string(i % 9), random));
-  on_all_ranks([&](int rank, Engine& engine) {
-    for (const Exchange& exchange : exchanges) {
-      Part part(exchange, rank, world_.memory(rank));
-      part.submit(engine);
-      part.expect_right(engine);
-    }
-  });
+  for (int i = 0; i < 60; ++i)
+    exchanges.push_back({random_exchange(std::to_string(i % 9), random)});
+  run_groups<Part>(exchanges);
 }
 
 // Of several on their way, the desk's rounds keep their order.
@@ -162,16 +157,7 @@ TEST_P(ExchangesOnLayouts, ManyAtOnceKeepApart) {
       }
     }
   }
-  on_all_ranks([&](int rank, Engine& engine) {
-    for (const auto& group : groups) {
-      std::vector<std::unique_ptr<Part>> parts;
-      for (const Exchange& exchange : group) {
-        parts.push_back(std::make_unique<Part>(exchange, rank, world_.memory(rank)));
-      }
-      for (const auto& part : parts) part->submit(engine);
-      for (const auto& part : parts) part->expect_right(engine);
-    }
-  });
+  run_groups<Part>(groups);
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, ExchangesOnLayouts,

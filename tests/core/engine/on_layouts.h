@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,8 +32,27 @@ class OnLayouts : public testing::TestWithParam<std::vector<int>> {
     }
   }
 
+  /// Each rank, group by group: makes Part(operation, rank, memory) of every operation, submits
+  /// all, and then expects all to be right.
+  template <class Part, class Operation>
+  void run_groups(const std::vector<std::vector<Operation>>& groups) {
+    on_all_ranks([&](int rank, Engine& engine) {
+      for (const auto& group : groups) {
+        std::vector<std::unique_ptr<Part>> parts;
+        for (const Operation& operation : group) {
+          parts.push_back(std::make_unique<Part>(operation, rank, world_.memory(rank)));
+        }
+        for (const auto& part : parts) part->submit(engine);
+        for (const auto& part : parts) part->expect_right(engine);
+      }
+    });
+  }
+
   ThreadWorld world_;
 };
+
+/// How a rank gives its memory.
+enum class Way { waits, handle, window };
 
 inline std::string layout_name(const testing::TestParamInfo<std::vector<int>>& layout) {
   std::string name = "nodes";
