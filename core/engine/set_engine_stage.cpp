@@ -143,19 +143,20 @@ void SetEngine::stage_host_data(Submission& submission, const Request& request, 
     submission.reads_in_place = is_exchange(submission.signature.kind);
   }
   if (submission.direct.bytes == submission.bytes) return;
-  if (caller == Caller::waits && single_node_) {
-    submission.fetches = submission.direct.bytes == 0 && !brings_data(submission.signature);
-    if (submission.fetches || may_push(submission.signature.kind)) {
-      submission.location = kNowhere;
-      return;
-    }
+  const bool waits_in_node = caller == Caller::waits && single_node_;
+  const OperationKind kind = submission.signature.kind;
+  submission.fetches =
+      waits_in_node && submission.direct.bytes == 0 && !brings_data(submission.signature);
+  if (submission.fetches || (waits_in_node && may_push(kind))) {
+    submission.location = kNowhere;
+    return;
   }
   take_block(submission);
   if (!brings_data(submission.signature)) return;
-  submission.publishes = submission.signature.kind == OperationKind::broadcast &&
-                         caller == Caller::waits && single_node_ && is_followed(submission.bytes);
+  submission.publishes =
+      waits_in_node && kind == OperationKind::broadcast && is_followed(submission.bytes);
   if (submission.publishes) return;
-  const bool peers_write = submission.signature.kind == OperationKind::allreduce;
+  const bool peers_write = kind == OperationKind::allreduce;
   copy_around(submission.direct, submission.block, request.data, submission.bytes,
               [&](std::byte* target, const std::byte* source, std::size_t bytes) {
                 if (peers_write) {
