@@ -17,14 +17,23 @@
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
-kind=release
-if [[ ${1:-} == --sanitize || ${1:-} == --cuda || ${1:-} == --nightly ]]; then
-  kind=${1#--}
-  shift
-elif [[ ${1:-} == -h || ${1:-} == --help ]]; then
-  sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$0"
-  exit 0
-fi
+stop() {
+  echo "tests/run.sh: $*; see --help" >&2
+  exit 2
+}
+
+kind=''
+ctest_options=()
+for word; do
+  case $word in
+    --sanitize | --cuda | --nightly)
+      [[ -z $kind ]] || stop "$word beside --$kind"
+      kind=${word#--} ;;
+    -h | --help) sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$0"; exit 0 ;;
+    *) ctest_options+=("$word") ;;
+  esac
+done
+kind=${kind:-release}
 
 source cmake/debian.sh
 case $kind in
@@ -32,6 +41,23 @@ case $kind in
   sanitize) hora_install_packages build test ;;
   cuda) hora_install_packages build cuda examples bench test ;;
 esac
+
+# ctest takes no notice of what it does not know, and would run everything.
+check_ctest_options() {
+  local known word before=''
+  known=$(ctest --help | grep -oE -- '(^|[ ,])--?[A-Za-z][A-Za-z-]*' | tr -d ' ,')
+  for word; do
+    if [[ $word == --* ]]; then
+      grep -qxF -- "${word%%=*}" <<< "$known" || stop "unknown option ${word@Q}"
+    elif [[ $word == -* ]]; then
+      grep -qxF -- "${word:0:2}" <<< "$known" || stop "unknown option ${word@Q}"
+    elif [[ $before != -* ]]; then
+      stop "${word@Q} belongs to no option (-R ${word@Q} runs the tests of such a name)"
+    fi
+    before=$word
+  done
+}
+check_ctest_options "${ctest_options[@]}"
 
 # What another clone has compiled is as good: ccache does not look at where the clone is.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
@@ -87,16 +113,18 @@ run_preset() {
 
 mkdir -p build
 case $kind in
-  release) run_preset release -LE '^nightly$' "$@" ;;
-  nightly) run_preset release -L '^nightly$' "$@" ;;
+  release) run_preset release -LE '^nightly$' "${ctest_options[@]}" ;;
+  nightly) run_preset release -L '^nightly$' "${ctest_options[@]}" ;;
   sanitize)
-    run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' -E '_np(1|[3-9])(_|$)' "$@"
-    run_preset tsan -L '^(values|threads)$' "$@"
+    run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' -E '_np(1|[3-9])(_|$)' \
+      "${ctest_options[@]}"
+    run_preset tsan -L '^(values|threads)$' "${ctest_options[@]}"
     ;;
   cuda)
     prefix=$(cmake/cuda_libtorch.sh)
     configuration=(-DCMAKE_PREFIX_PATH="$prefix")
-    run_preset cuda -L '^(fake_gpu|torch|package)$' -E '^(conformance_)?torch_.*_np[3-9](_|$)' "$@"
+    run_preset cuda -L '^(fake_gpu|torch|package)$' -E '^(conformance_)?torch_.*_np[3-9](_|$)' \
+      "${ctest_options[@]}"
     ;;
 esac
 
