@@ -36,10 +36,11 @@ struct InitOptions {
   std::vector<std::vector<int>> process_sets = {};
 };
 
-/// Owner of hora in this process, made by init(). Move-only. The destructor calls shutdown(); while
-/// an exception unwinds the stack it ends the whole job instead of waiting for peers.
-/// Thread rule: every const member may be called from any thread; shutdown() from one thread, when
-/// no other call is under way.
+/// Owner of hora in this process, made by init(). Move-only. The destructor calls shutdown(). While
+/// an exception unwinds the stack it does not wait for peers but has the whole job end, as a
+/// failure: when this process exits, so that who catches the exception can still print what it
+/// says, and one second later at the latest. Thread rule: every const member may be called from any
+/// thread; shutdown() from one thread, when no other call is under way.
 class Context {
  public:
   explicit Context(std::shared_ptr<Runtime> runtime) noexcept;
