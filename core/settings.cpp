@@ -7,8 +7,8 @@
 #include <numeric>
 #include <set>
 
+#include "core/foreign_settings.h"
 #include "core/setting_table.h"
-#include "core/trace/timeline_path.h"
 
 namespace hora {
 namespace {
@@ -28,14 +28,16 @@ std::string format_number(std::int64_t value, std::span<const Suffix> suffixes) 
 }
 
 std::string format(const Row& row, const Settings& settings) {
-  if (row.path) return (settings.*row.path).empty() ? "off" : settings.*row.path;
+  if (const auto text = row.text.field) {
+    return (settings.*text).empty() ? "off" : settings.*text;
+  }
   const std::int64_t value = row.field.get(settings);
   if (row.choices.empty()) return format_number(value, row.unit->suffixes);
   return std::string(row.choices[static_cast<std::size_t>(value)]);
 }
 
 std::string allowed(const Row& row) {
-  if (row.path) return "off, or the path of a file";
+  if (row.text.field) return "off, or " + std::string(row.text.allowed);
   if (row.choices.empty()) {
     const auto bound = [&](std::int64_t value) { return format_number(value, row.unit->suffixes); };
     return std::string(row.unit->name) + " from " + bound(row.least) + " to " + bound(row.most) +
@@ -79,17 +81,17 @@ std::int64_t parse_value(const Row& row, std::string_view text) {
   return choice - row.choices.begin();
 }
 
-std::string parse_path(const Row& row, std::string_view text) {
+std::string parse_text(const Row& row, std::string_view text) {
   if (text == "off") return {};
-  const std::string reason = wrong_with_timeline_path(text);
+  const std::string reason = row.text.wrong(text);
   if (!reason.empty()) refuse(row, text, reason);
   return std::string(text);
 }
 
 void set(const Row& row, std::string_view text, Settings& settings) {
   if (text.empty()) refuse(row, text, "the value is empty (unset the variable for the default)");
-  if (row.path) {
-    settings.*row.path = parse_path(row, text);
+  if (row.text.field) {
+    settings.*row.text.field = parse_text(row, text);
   } else {
     row.field.set(settings, parse_value(row, text));
   }
@@ -121,7 +123,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   throw Error(ErrorCode::invalid_setting,
               assignment.variable + "=\"" + assignment.value +
                   "\": hora has no setting of this name; did you mean " +
-                  std::string(nearest.variable) + "? Allowed:" + known);
+                  std::string(nearest.variable) +
+                  "? If it is not meant for hora, HORA_ALLOW_UNKNOWN=" + assignment.variable +
+                  " lets it pass. Allowed:" + known);
 }
 
 }  // namespace
@@ -160,7 +164,10 @@ Settings parse_settings(std::span<const SettingAssignment> assignments) {
   std::set<std::string_view> seen;
   for (const SettingAssignment& assignment : assignments) {
     const auto row = std::ranges::find(kRows, assignment.variable, &Row::variable);
-    if (row == std::end(kRows)) refuse_unknown(assignment);
+    if (row == std::end(kRows)) {
+      if (is_foreign(assignment.variable, allowed_unknown(assignments))) continue;
+      refuse_unknown(assignment);
+    }
     if (!seen.insert(assignment.variable).second) {
       refuse(*row, assignment.value, "the variable is set more than once");
     }

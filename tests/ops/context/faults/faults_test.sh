@@ -112,6 +112,13 @@ case $group in
     count=$(grep -c '^invalid_setting: rank 1: HORA_FUSION_TRESHOLD' <<< "$output")
     ((count == 2)) || failed "an unknown name on rank 1: told by $count of 2 ranks"
 
+    run env HORA_ROOT=/opt/hora HORA_VERSION=1 "${mpi[@]}" 2 "$program" init
+    expect "names that module systems set" zero "rank 0: started" "rank 1: started"
+
+    run "${mpi[@]}" 1 env HORA_ALLOW_UNKNOWN=HORA_OURS "$program" init : \
+      -np 1 env HORA_OURS=$'1\nHORA_SPIN=1s' "$program" init
+    expect "a name that rank 0 allows" zero "rank 1: started"
+
     run "${mpi[@]}" 1 env HORA_SPIN=10us "$program" init : -np 1 "$program" init
     expect "a value on rank 0 alone" zero "rank 1: started"
     ;;
