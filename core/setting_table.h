@@ -133,8 +133,8 @@ inline constexpr Row kRows[] = {
      0,
      64 * kMiB},
     {"HORA_CROSS_ALGORITHM",
-     "How nodes add up their parts: direct (each part is sent to its owner, which sums in node "
-     "order), ring (fewer peers per node, for many nodes), or automatic (direct).",
+     "How nodes add up their parts: direct (each part is sent to its owner), ring (each node talks "
+     "to two others only, for many nodes), or automatic (direct); the results are the same.",
      kField<&Settings::cross_algorithm>, kCrossAlgorithms},
     {"HORA_ID_CAPACITY",
      "Number of tensor names that are remembered, so that their later collectives need no new "
@@ -153,8 +153,16 @@ inline constexpr Row kRows[] = {
      1000000},
     {"HORA_STALL_WARNING",
      "A tensor that some ranks have submitted and others have not for this long is reported, with "
-     "the ranks that lack it; 0: never.",
+     "the ranks that lack it; likewise ranks that have not come to hora::init; 0: never.",
      kField<&Settings::stall_warning>,
+     {},
+     &kSeconds,
+     0,
+     86400000},
+    {"HORA_INIT_TIMEOUT",
+     "hora::init fails where some ranks have not come to it for this long, or have left it; 0: it "
+     "waits for ever.",
+     kField<&Settings::init_timeout>,
      {},
      &kSeconds,
      0,
