@@ -127,7 +127,25 @@ TEST(TensorView, ViewsOfPlainMemory) {
   EXPECT_EQ(flat.shape, Shape{6});
   EXPECT_EQ(flat.device, Device{});
   EXPECT_EQ(view(values, Shape{2, 3}).shape, (Shape{2, 3}));
+  EXPECT_EQ(view(values, {2, 3}).shape, (Shape{2, 3}));
+  EXPECT_EQ(view(values, {6}).shape, Shape{6});
+  EXPECT_EQ(view(values, 0).elements(), 0);
 }
+
+TEST(TensorView, ViewOfOneValueIsAScalar) {
+  std::int32_t value = 7;
+  EXPECT_EQ(view(value).data, &value);
+  EXPECT_EQ(view(value).type, DataType::int32);
+  EXPECT_EQ(view(value).shape, Shape{});
+  EXPECT_EQ(view(value).elements(), 1);
+  EXPECT_EQ(view(&value, Shape{}).shape, Shape{});
+}
+
+template <class T>
+concept ViewedByEmptyBraces = requires(T* data) {
+  view(data, {});
+};
+static_assert(!ViewedByEmptyBraces<float>, "a scalar, or no elements?");
 
 }  // namespace
 }  // namespace hora

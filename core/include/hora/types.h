@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -101,6 +102,17 @@ struct TensorView {
   std::size_t bytes() const;
 };
 
+namespace detail {
+struct NoExtent {
+  NoExtent() = delete;
+};
+}  // namespace detail
+
+/// View of one value: a scalar.
+template <class T>
+TensorView view(T& value) {
+  return {&value, data_type_of<T>, {}, {}};
+}
 /// View of `count` contiguous elements as a one-dimensional tensor.
 template <class T>
 TensorView view(T* data, std::int64_t count) {
@@ -111,5 +123,8 @@ template <class T>
 TensorView view(T* data, Shape shape) {
   return {data, data_type_of<T>, static_cast<Shape&&>(shape), {}};
 }
+/// `{}` could be no elements as well as a scalar: write view(value), a count, or Shape{}.
+template <class T>
+TensorView view(T* data, std::initializer_list<detail::NoExtent>) = delete;
 
 }  // namespace hora

@@ -21,6 +21,7 @@ DistributedOptimizer::DistributedOptimizer(
     const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
     const DistributedOptimizerOptions& options) {
   const Peers peers = peers_of(context, options.process_set);
+  check_optimizer(optimizer, options);
   std::vector<Parameter> parameters = select_parameters(context, optimizer, named_parameters);
   const std::string name =
       "hora.gradients." + std::to_string(context.next_instance_number(options.process_set));
@@ -46,12 +47,18 @@ void DistributedOptimizer::step() {
   implementation_->step();
 }
 
+torch::Tensor DistributedOptimizer::step(const torch::optim::Optimizer::LossClosure& closure) {
+  if (closure) return implementation_->step(closure);
+  implementation_->step();
+  return {};
+}
+
 DistributedOptimizer::Guard DistributedOptimizer::no_sync() {
-  return Guard(implementation_->no_sync_flag());
+  return Guard(implementation_->no_sync().take());
 }
 
 DistributedOptimizer::Guard DistributedOptimizer::skip_synchronize() {
-  return Guard(implementation_->skip_synchronize_flag());
+  return Guard(implementation_->skip_synchronize().take());
 }
 
 void DistributedOptimizer::set_backward_passes_per_step(int passes) {

@@ -21,14 +21,6 @@ namespace {
   throw Error(ErrorCode::invalid_argument, "DistributedOptimizer: " + what, -1, parameter);
 }
 
-void refuse_repeated_closures(torch::optim::Optimizer& optimizer) {
-  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
-    refuse(
-        "LBFGS calls backward() again inside step(), where ranks would not average alike; use an "
-        "optimizer that takes one gradient a step, such as SGD or Adam");
-  }
-}
-
 void check_averageable(const Context& context, const Parameter& parameter,
                        const torch::Device& device) {
   const torch::Tensor& tensor = parameter.tensor;
@@ -169,10 +161,27 @@ std::string described(const std::string& name, const torch::Tensor& tensor) {
 
 }  // namespace
 
+bool evaluates_again(const torch::optim::Optimizer& optimizer) {
+  return dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr;
+}
+
+void check_optimizer(const torch::optim::Optimizer& optimizer,
+                     const DistributedOptimizerOptions& options) {
+  if (!evaluates_again(optimizer)) return;
+  const auto exclude = [](bool chosen, const std::string& option, const std::string& why) {
+    if (chosen) refuse("LBFGS and " + option + " do not go together: " + why);
+  };
+  exclude(options.shard_state, "shard_state",
+          "it compares gradients as a whole, not element by element");
+  exclude(options.hook != nullptr, "hook",
+          "its line search needs the gradient of the loss, not an approximation");
+  exclude(options.op == ReduceOp::adasum, "adasum",
+          "its line search needs the gradient of the loss, which adasum does not give");
+}
+
 std::vector<Parameter> select_parameters(
     const Context& context, torch::optim::Optimizer& optimizer,
     const torch::OrderedDict<std::string, torch::Tensor>& named) {
-  refuse_repeated_closures(optimizer);
   std::vector<NamedIdentity> identities;
   for (const auto& item : named) {
     if (!item.value().defined()) refuse("parameter '" + item.key() + "' is undefined", item.key());

@@ -1,5 +1,6 @@
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 
+#include <hora/torch_collectives.h>
 #include <hora/torch_objects.h>
 
 #include <utility>
@@ -26,12 +27,13 @@ DistributedOptimizer::Implementation::Implementation(const Peers& peers,
     : peers_(peers),
       name_(averaging.buckets.name),
       hooked_(options.hook != nullptr),
+      loss_op_(options.op == ReduceOp::sum ? ReduceOp::sum : ReduceOp::average),
       optimizer_(optimizer),
       averager_(peers, std::move(parameters), averaging),
       hooks_(
           tensors_of(averager_.parameters()),
           [this](std::size_t index) { averager_.before_gradient(index); },
-          [this](std::size_t index) { averager_.after_gradient(index, !no_sync_); }),
+          [this](std::size_t index) { averager_.after_gradient(index, !no_sync_.held()); }),
       buffers_(peers, name_ + ".buffers", options.buffers),
       broadcasts_buffers_(!options.buffers.empty()),
       gathers_late_(options.gather_late) {
@@ -76,18 +78,65 @@ bool DistributedOptimizer::Implementation::is_synchronized() const {
   return synchronized_ && !averager_.has_gradients();
 }
 
+void DistributedOptimizer::Implementation::refuse_use(const std::string& what) const {
+  throw Error(ErrorCode::invalid_use, "DistributedOptimizer: " + what, peers_.context.rank());
+}
+
 void DistributedOptimizer::Implementation::step() {
   refuse_new_parameters();
-  if (skip_synchronize_ && !is_synchronized()) {
-    throw Error(ErrorCode::invalid_use,
-                "DistributedOptimizer: step() under skip_synchronize(), but gradients have not "
-                "been averaged since the last backward(); call synchronize() first",
-                peers_.context.rank());
+  if (evaluates_again(optimizer_)) refuse_use("LBFGS needs a closure; call step(closure)");
+  if (skip_synchronize_.held() && !is_synchronized()) {
+    refuse_use(
+        "step() under skip_synchronize(), but gradients have not been averaged since the last "
+        "backward(); call synchronize() first");
   }
   buffers_.begin(peers_.first);
   synchronize_once();
   synchronized_ = false;
   optimizer_.step();
+  finish_step();
+}
+
+torch::Tensor DistributedOptimizer::Implementation::step(
+    const torch::optim::Optimizer::LossClosure& closure) {
+  refuse_new_parameters();
+  if (skip_synchronize_.held()) {
+    refuse_use(
+        "step(closure) under skip_synchronize(), but what the closure gives must be averaged; call "
+        "it without");
+  }
+  if (unscales_) {
+    refuse_use(
+        "step(closure) with a GradScaler, which is to decide whether to step; call its step()");
+  }
+  const torch::Tensor loss = optimizer_.step([&] { return evaluate(closure); });
+  synchronized_ = false;
+  buffers_.begin(peers_.first);  // the closure's forward passes have written them
+  finish_step();
+  return loss;
+}
+
+torch::Tensor DistributedOptimizer::Implementation::evaluate(
+    const torch::optim::Optimizer::LossClosure& closure) {
+  synchronized_ = false;
+  const torch::Tensor loss = closure();
+  if (!loss.defined() || loss.numel() != 1 || !loss.is_floating_point()) {
+    throw Error(ErrorCode::invalid_argument,
+                "DistributedOptimizer: step(closure): the closure must return its loss, one "
+                "floating-point element",
+                peers_.context.rank());
+  }
+  const at::NoGradGuard no_grad;
+  // A rank's own type of loss is no matter of the others'.
+  TensorHandle average = allreduce_async_(
+      peers_.context,
+      loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).flatten(),
+      {.name = name_ + ".loss", .op = loss_op_, .process_set = peers_.set});
+  synchronize_once();
+  return average.wait().to(loss.scalar_type()).reshape_as(loss);
+}
+
+void DistributedOptimizer::Implementation::finish_step() {
   if (shards_) shards_->begin_gather();
   if (!gathers_late_) complete_parameters();
   buffers_.end();
@@ -161,6 +210,12 @@ void DistributedOptimizer::Implementation::set_backward_passes(int passes) {
 }
 
 void DistributedOptimizer::Implementation::begin_unscaling(double factor) {
+  if (evaluates_again(optimizer_)) {
+    throw Error(ErrorCode::invalid_argument,
+                "GradScaler and LBFGS do not go together: it needs each loss as it is, and cannot "
+                "leave out a step",
+                peers_.context.rank());
+  }
   if (unscales_) {
     throw Error(ErrorCode::invalid_use,
                 "GradScaler: this optimizer has one already; destroy that before another is made",

@@ -11,6 +11,7 @@
 
 #include "frameworks/torch/optimizer/gradient_averager.h"
 #include "frameworks/torch/optimizer/gradient_hooks.h"
+#include "frameworks/torch/optimizer/guard_token.h"
 #include "frameworks/torch/optimizer/joint_broadcast.h"
 #include "frameworks/torch/optimizer/optimizer_shards.h"
 #include "frameworks/torch/peers.h"
@@ -30,14 +31,15 @@ class DistributedOptimizer::Implementation {
   /// Unless that was done since the last backward.
   void synchronize_once();
   void step();
+  torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
   /// The end of a round whose gradients are not used.
   void skip_step() { synchronized_ = false; }
   double clip_grad_norm(double max_norm);
   void complete_parameters();
   int join();
 
-  bool& no_sync_flag() { return no_sync_; }
-  bool& skip_synchronize_flag() { return skip_synchronize_; }
+  const GuardToken& no_sync() const { return no_sync_; }
+  const GuardToken& skip_synchronize() const { return skip_synchronize_; }
   void set_backward_passes(int passes);
 
   /// From the next backward on `.grad` gets gradients multiplied by `factor`, and they are looked
@@ -59,6 +61,11 @@ class DistributedOptimizer::Implementation {
   /// Gradients have been averaged, and none has come since.
   bool is_synchronized() const;
   void refuse_new_parameters() const;
+  [[noreturn]] void refuse_use(const std::string& what) const;
+  /// One call of the user's closure: its gradients and its loss are the ranks' averages then.
+  torch::Tensor evaluate(const torch::optim::Optimizer::LossClosure& closure);
+  /// The wrapped optimizer has stepped.
+  void finish_step();
   /// Between backward() and the end of its averaging.
   void refuse_under_way(const std::string& what) const;
   void check_can_join() const;
@@ -68,6 +75,7 @@ class DistributedOptimizer::Implementation {
   const Peers peers_;
   const std::string name_;
   const bool hooked_;
+  const ReduceOp loss_op_;
   torch::optim::Optimizer& optimizer_;
   GradientAverager averager_;
   GradientHooks hooks_;                      // after averager_: taken away first
@@ -77,8 +85,8 @@ class DistributedOptimizer::Implementation {
   const bool gathers_late_;
   std::unordered_set<const void*> known_;  ///< in the optimizer's groups
   bool synchronized_ = false;
-  bool no_sync_ = false;
-  bool skip_synchronize_ = false;
+  GuardToken no_sync_;
+  GuardToken skip_synchronize_;
   bool unscales_ = false;
   OptimizerStatistics statistics_;
 };

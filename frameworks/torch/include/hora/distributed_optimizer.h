@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hora {
@@ -100,11 +101,17 @@ struct OptimizerStatistics {
 ///
 /// Thread rule: one thread at a time (backward() included).
 ///
-/// Errors: Error(invalid_argument) for an optimizer that calls its closure again (LBFGS), for
-/// duplicate or missing names, parameters unknown to named_parameters, sparse gradients, a type or
-/// shape changed later, devices this build has no data path for, options out of range;
-/// Error(invalid_use) out of backward() when it comes once too often before step() or
-/// synchronize().
+/// LBFGS takes step(closure), and goes with neither shard_state, nor hook, nor adasum, nor
+/// GradScaler.
+///
+/// Parameters may get other memory later (torch::load(), Module::to(), set_data()), between steps,
+/// on every rank alike: training goes on with it. Of another type, device or shape it is an error,
+/// with shard_state also in another memory order.
+///
+/// Errors: Error(invalid_argument) for duplicate or missing names, parameters unknown to
+/// named_parameters, sparse gradients, a type, device or shape changed later, devices this build
+/// has no data path for, options out of range or not for this optimizer; Error(invalid_use) out of
+/// backward() when it comes once too often before step() or synchronize().
 class DistributedOptimizer {
  public:
   DistributedOptimizer(const Context& context, torch::optim::Optimizer& optimizer,
@@ -121,18 +128,22 @@ class DistributedOptimizer {
   void synchronize();
   /// synchronize(), unless that was done since the last backward, then the wrapped step().
   void step();
+  /// The wrapped step() with a closure that makes gradients undefined (zero_grad()), computes the
+  /// loss, calls backward(), may clip, and returns the loss, one floating-point element. Gradients
+  /// are averaged each time the optimizer calls it, and so is the loss, which the optimizer gets
+  /// (with op sum both are sums): LBFGS decides the same on every rank where all compute alike
+  /// (the same kind of processor, the same number of threads). Gives what the wrapped step() gives:
+  /// the average of the first losses. An empty closure: step().
+  torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
 
-  /// Undoes what its method has done, when destroyed. The optimizer must outlive it; it may be
-  /// moved.
+  /// What its method says holds while any of its guards lives: they may nest, move, be destroyed in
+  /// any order, and outlive the optimizer.
   class [[nodiscard]] Guard {
    public:
-    explicit Guard(bool& flag) noexcept : flag_(flag) { flag_ = true; }
-    ~Guard() { flag_ = false; }
-    Guard(const Guard&) = delete;
-    Guard& operator=(const Guard&) = delete;
+    explicit Guard(std::shared_ptr<const void> token) noexcept : token_(std::move(token)) {}
 
    private:
-    bool& flag_;
+    std::shared_ptr<const void> token_;
   };
   /// While it lives, backward() adds up gradients on this rank and averages nothing, nor does it
   /// count as one of backward_passes_per_step; the first backward() after it averages the sum.

@@ -15,15 +15,6 @@ torch::Tensor weight(std::int64_t size = 3) {
   return torch::zeros({size}, torch::requires_grad());
 }
 
-TEST(Misuse, OptimizerThatCallsItsClosureAgain) {
-  const Context world = init();
-  const auto a = weight();
-  torch::optim::LBFGS lbfgs({a});
-  expect_error(ErrorCode::invalid_argument, HasSubstr("LBFGS"), [&] {
-    DistributedOptimizer(world, lbfgs, {{"a", a}});
-  });
-}
-
 TEST(Misuse, ParameterWithoutName) {
   const Context world = init();
   const auto a = weight();
