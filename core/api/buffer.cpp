@@ -14,8 +14,9 @@ Buffer::Buffer(const Context& context, std::size_t bytes, const Device& device)
     data_ = runtime_->memory().allocate(bytes).data;
     return;
   }
+  Engine& engine = runtime_->engine();
   check_device(runtime_->parts(), device, "a buffer");
-  data_ = runtime_->engine().allocate_on_device(bytes);
+  data_ = engine.allocate_on_device(bytes);
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
@@ -35,11 +36,11 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Buffer::~Buffer() {
   // While an exception unwinds, a dropped handle may leave a collective under way in this memory:
   // then it is not handed out again.
-  if (!data_ || std::uncaught_exceptions() > 0) return;
+  if (!data_ || std::uncaught_exceptions() > 0 || runtime_->is_forked()) return;
   if (device_.kind == DeviceKind::cpu) {
-    runtime_->memory().release(data_);
+    runtime_->remaining_memory().release(data_);
   } else {
-    runtime_->engine().release_on_device(data_);
+    runtime_->remaining_engine().release_on_device(data_);
   }
 }
 

@@ -24,9 +24,9 @@ Handle& Handle::operator=(Handle&& other) noexcept {
 }
 
 Handle::~Handle() {
-  if (!valid()) return;
+  if (!valid() || runtime_->is_forked()) return;
   if (std::uncaught_exceptions() > 0) {
-    runtime_->engine().orphan(submission_);
+    runtime_->remaining_engine().orphan(submission_);
     return;
   }
   try {
@@ -52,7 +52,7 @@ std::shared_ptr<Submission> Handle::finish(std::optional<void*> stream) {
   auto submission = std::exchange(submission_, nullptr);
   const auto runtime = std::exchange(runtime_, nullptr);
   if (stream) submission->stream = *stream;
-  runtime->engine().wait(*submission);
+  runtime->remaining_engine().wait(*submission);
   return submission;
 }
 

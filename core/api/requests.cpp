@@ -120,8 +120,9 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
 }
 
 const std::vector<int>& members(const Context& context, const std::string& name, ProcessSet set) {
+  const Engine& engine = context.runtime()->engine();
   try {
-    return context.runtime()->engine().ranks_of(set);
+    return engine.ranks_of(set);
   } catch (const Error& error) {
     refuse(name, error.what());
   }

@@ -8,9 +8,7 @@
 namespace hora {
 
 std::string start_timeline(const Context& context, const std::string& path) {
-  if (context.is_shut_down()) {
-    throw Error(ErrorCode::shut_down, "start_timeline: hora was shut down on this rank");
-  }
+  context.runtime()->check_running();
   const std::string wrong = wrong_with_timeline_path(path);
   if (!wrong.empty()) {
     throw Error(ErrorCode::invalid_argument, "start_timeline(\"" + path + "\"): " + wrong,
@@ -23,6 +21,7 @@ std::string start_timeline(const Context& context, const std::string& path) {
 }
 
 void stop_timeline(const Context& context) {
+  context.runtime()->check_owner();
   context.runtime()->parts().trace.trace()->stop();
 }
 

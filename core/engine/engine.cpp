@@ -133,8 +133,8 @@ void Engine::start_thread() {
 }
 
 void Engine::stop() {
-  if (!thread_.joinable()) return;
   stopping_.store(true);
+  if (!thread_.joinable()) return;
   bells_.wake_engine();
   thread_.join();
 }

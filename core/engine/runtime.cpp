@@ -1,5 +1,7 @@
 #include "core/engine/runtime.h"
 
+#include <hora/error.h>
+
 #include <exception>
 #include <utility>
 
@@ -16,9 +18,53 @@ Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
   if (engine_thread) engine_.start_thread();
 }
 
+std::shared_ptr<Runtime> Runtime::make(std::unique_ptr<Transport> transport, bool engine_thread) {
+  return {new Runtime(std::move(transport), engine_thread), [](Runtime* runtime) {
+            if (!runtime->is_forked()) delete runtime;
+          }};
+}
+
 Runtime::~Runtime() {
   engine_.stop();
   if (Trace* const trace = parts_.trace.trace()) trace->close();
+}
+
+void Runtime::check_owner() const {
+  if (!is_forked()) return;
+  throw Error(ErrorCode::invalid_use,
+              "this process was forked from hora's rank " + std::to_string(parts_.rank) +
+                  ", which alone can use hora: start a program of its own (exec), or leave hora "
+                  "to the parent",
+              parts_.rank);
+}
+
+void Runtime::check_running() const {
+  check_owner();
+  if (!is_shut_down()) return;
+  throw Error(ErrorCode::shut_down,
+              "hora was shut down on this rank (" + std::to_string(parts_.rank) +
+                  "): nothing can be started after shutdown()",
+              parts_.rank);
+}
+
+Engine& Runtime::engine() {
+  check_running();
+  return engine_;
+}
+
+NodeMemory& Runtime::memory() {
+  check_running();
+  return *parts_.world.memory;
+}
+
+Engine& Runtime::remaining_engine() {
+  check_owner();
+  return engine_;
+}
+
+NodeMemory& Runtime::remaining_memory() {
+  check_owner();
+  return *parts_.world.memory;
 }
 
 std::uint32_t Runtime::next_instance_number(ProcessSet set) {
@@ -27,7 +73,8 @@ std::uint32_t Runtime::next_instance_number(ProcessSet set) {
 }
 
 void Runtime::shutdown() {
-  if (std::exchange(shut_down_, true)) return;
+  check_owner();
+  if (shut_down_.exchange(true)) return;
   engine_.depart();
   engine_.stop();
   if (Trace* const trace = parts_.trace.trace()) trace->close();

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "core/process_owner.h"
 #include "ops/mpi/check.h"
 
 namespace hora {
@@ -16,6 +17,7 @@ namespace {
 
 // MPI's state belongs to the process, so what we know about it does too.
 struct ProcessState {
+  ProcessOwner owner;
   std::atomic<int> holders{0};
   std::atomic<bool> aborting{false};
   bool exit_handler_registered = false;
@@ -45,6 +47,10 @@ int world_rank() noexcept {
 
 void at_process_exit() {
   const ProcessState& state = process_state();
+  // In a forked child MPI hangs, and it is the parent's.
+  if (!state.owner.is_this_process()) {
+    return;
+  }
   if (state.aborting || !mpi_is_initialized() || mpi_is_finalized()) {
     return;
   }
@@ -75,12 +81,17 @@ int start_or_join_mpi(ProcessState& state, int* argc, char*** argv) {
 }  // namespace
 
 MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
+  ProcessState& state = process_state();
+  if (!state.owner.is_this_process()) {
+    throw Error(ErrorCode::invalid_use,
+                "this process was forked from one that uses MPI: it cannot use MPI itself, but can "
+                "start a program of its own (exec)");
+  }
   if (mpi_is_finalized()) {
     throw Error(ErrorCode::transport,
                 "MPI is finalised in this process and cannot start again: call hora::init before "
                 "MPI_Finalize, or leave MPI_Init and MPI_Finalize to hora");
   }
-  ProcessState& state = process_state();
   const int level = start_or_join_mpi(state, argc, argv);
   if (!state.exit_handler_registered) {
     // Registered after MPI has started, so it runs before the exit handlers of MPI's own parts.

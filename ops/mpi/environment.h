@@ -9,13 +9,14 @@ namespace hora {
 
 /// Held by whoever uses MPI. The first one initialises MPI where the application has not; then
 /// MPI_Finalize runs at the process's exit, because MPI cannot start again. A process that exits
-/// while one is held left its peers behind: the job is aborted instead, with a message.
+/// while one is held left its peers behind: the job is aborted instead, with a message. A forked
+/// child may exit as it likes.
 /// Thread rule: one thread at a time.
 class MpiEnvironment {
  public:
   /// Asks for MPI_THREAD_MULTIPLE; SERIALIZED is enough. MPI takes its own arguments out of argv.
   /// Throws Error(transport): MPI is finalised already, its thread level is less, or the launcher
-  /// belongs to another MPI library.
+  /// belongs to another MPI library. Throws Error(invalid_use) in a forked child.
   explicit MpiEnvironment(int* argc = nullptr, char*** argv = nullptr);
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;

@@ -1,11 +1,14 @@
 // One fault a run, for faults_test.sh: what the other ranks see of it.
 #include <hora/hora.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -143,6 +146,58 @@ int ends(const std::function<void()>& end) {
   return 0;
 }
 
+std::string code_of(const std::function<void()>& call) {
+  try {
+    call();
+    return "no error";
+  } catch (const hora::Error& error) {
+    return std::string(name_of(error.code()));
+  }
+}
+
+/// The last rank forks while a collective is under way that its peers complete later. The child
+/// drops all that it has of hora: the context as well, by leaving its scope.
+int forks() {
+  pid_t child = -1;
+  std::vector<float> values(100, 1.0F), unused(100, 1.0F);
+  {
+    std::optional<hora::Context> world(hora::init());
+    const bool forks = world->rank() == world->size() - 1;
+    submit(*world, values, "g").wait();
+    hora::Buffer buffer(*world, 1000);
+    hora::Handle handle;
+    hora::ResultHandle gathered;
+    if (forks) {
+      handle = submit(*world, values, "h");
+      gathered = hora::allgather_async(*world, hora::view(unused.data(), 100));
+      child = ::fork();
+    }
+    if (child != 0) {
+      std::optional<int> status;
+      if (forks) ::waitpid(child, &status.emplace(), 0);
+      hora::barrier(*world);
+      if (!forks) {
+        handle = submit(*world, values, "h");
+        gathered = hora::allgather_async(*world, hora::view(unused.data(), 100));
+      }
+      handle.wait();
+      gathered.wait();
+      hora::barrier(*world);
+      if (status) {
+        say(*world, "the child's exit code is " +
+                        std::to_string(WIFEXITED(*status) ? WEXITSTATUS(*status) : -1));
+      }
+      say(*world, "went on");
+      return 0;
+    }
+    say(*world, "submit in the child: " + code_of([&] { submit(*world, unused, "c"); }));
+    say(*world, "wait in the child: " + code_of([&] { handle.wait(); }));
+    say(*world, "buffer in the child: " + code_of([&] { hora::Buffer(*world, 10); }));
+    say(*world, "shutdown in the child: " + code_of([&] { world->shutdown(); }));
+  }
+  return 7;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -155,6 +210,7 @@ int main(int argc, char** argv) {
   if (mode == "init") return init_only();
   if (mode == "shutdown-early") return shutdown_early(number);
   if (mode == "exit") return ends([&] { std::exit(number); });
+  if (mode == "fork") return forks();
   if (mode == "killed") return ends([] { std::raise(SIGKILL); });
   std::fprintf(stderr, "unknown mode\n");
   return 2;

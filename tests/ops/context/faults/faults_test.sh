@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Exit codes, messages and times of fault_program under mpirun.
 # Usage: faults_test.sh GROUP PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
-#   GROUP  overdue_new, overdue_known, crossed, exceptions, settings or leaving
+#   GROUP  overdue_new, overdue_known, crossed, exceptions, settings, leaving or forking
 set -uo pipefail
 group=$1 program=$2
 shift 2
@@ -142,6 +142,16 @@ case $group in
       ((code != 0)) || failed "$name: should fail"
       never "$name" "no error"
       within "$name" 10
+    done
+    ;;
+  forking)
+    for per_node in 0 1; do
+      name="a forked child that exits, ranks per node $per_node"
+      run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" fork
+      expect "$name" zero "the child's exit code is 7" "rank 0: went on" "rank 1: went on" \
+        "submit in the child: invalid_use" "wait in the child: invalid_use" \
+        "buffer in the child: invalid_use" "shutdown in the child: invalid_use"
+      never "$name" "exits without Context::shutdown()"
     done
     ;;
   *)
