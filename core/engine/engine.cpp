@@ -19,7 +19,8 @@ Engine::Engine(EngineParts parts)
       single_node_(parts_.world.topology.nodes() == 1),
       shared_{.parts = parts_,
               .sets_change = [this](auto submission) { on_sets_change(std::move(submission)); },
-              .waits_on = [this](const std::string& name) { return waits_on(name); }} {
+              .waits_on = [this](const std::string& name) { return waits_on(name); }},
+      drive_lock_(bells_, parts_.world.board->local_rank()) {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
   for (const auto& ranks : parts_.world.topology.ranks_of_node) {
     world.ranks.insert(world.ranks.end(), ranks.begin(), ranks.end());
@@ -40,12 +41,12 @@ std::shared_ptr<Submission> Engine::submit(Request request, ProcessSet set) {
 }
 
 std::byte* Engine::allocate_on_device(std::size_t bytes) {
-  const std::lock_guard lock(drive_lock_);
+  const BetweenRounds lock(drive_lock_);
   return parts_.device->allocate(bytes);
 }
 
 void Engine::release_on_device(std::byte* data) noexcept {
-  const std::lock_guard lock(drive_lock_);
+  const BetweenRounds lock(drive_lock_);
   parts_.device->release(data);
 }
 
@@ -121,7 +122,8 @@ void Engine::complain_about_overdue() {
 bool Engine::step() {
   bool progress = false;
   {
-    const std::lock_guard lock(drive_lock_);
+    const std::unique_lock lock(drive_lock_, std::try_to_lock);
+    if (!lock.owns_lock() || stopping_.load()) return false;
     progress = drive();
   }
   complain_about_overdue();
@@ -188,7 +190,7 @@ void Engine::depart() {
       "ranks that have not called it yet");
   wait_until(
       [&] {
-        const std::lock_guard lock(drive_lock_);
+        const BetweenRounds lock(drive_lock_);
         return std::none_of(engines_.begin(), engines_.end(),
                             [](auto* e) { return e->messages_left(); });
       },

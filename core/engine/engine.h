@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/engine/drive_lock.h"
 #include "core/engine/parts.h"
 #include "core/engine/set_engine.h"
 #include "core/engine/submission.h"
@@ -23,8 +24,9 @@ namespace hora {
 
 /// All process sets of one rank, and the thread that drives them. The *drive* lock guards
 /// everything that makes progress (logs, leaders' desks, data paths); its holder drives, and it
-/// alone may call MPI: the engine thread, or a thread that waits for a result. Thread rule: submit,
-/// wait, release, sets, statistics: any thread. start, depart, stop: one thread.
+/// alone may call MPI: the engine thread, or a thread that waits for a result. Nothing but wait,
+/// submit_and_wait, join, add_set, remove_set and depart waits for peers, whoever drives.
+/// Thread rule: start, depart, stop: one thread; all others: any thread.
 class Engine {
  public:
   explicit Engine(EngineParts parts);
@@ -73,7 +75,8 @@ class Engine {
   std::byte* allocate_on_device(std::size_t bytes);
   void release_on_device(std::byte* data) noexcept;
 
-  /// Makes what progress is possible; for engines without a thread.
+  /// Makes what progress is possible; for engines without a thread. Does nothing where another
+  /// thread drives, or after stop().
   bool step();
   bool has_thread() const { return thread_.joinable(); }
 
@@ -130,7 +133,7 @@ class Engine {
   class DriverSeat;
   void await(const Submission& submission);
   void await(const Submission& submission, DriverSeat& seat);
-  void drive_until_finished(const Submission& submission);
+  void drive_until_finished_or_asked(const Submission& submission);
   void block_until_finished(const Submission& submission);
   void run_thread();
   void rest(Now idle);
@@ -146,7 +149,7 @@ class Engine {
   SetEngine* world_ = nullptr;  ///< set 0's, from construction on
   std::mutex sets_call_lock_;   ///< one add_set or remove_set at a time
 
-  std::mutex drive_lock_;
+  DriveLock drive_lock_;
   std::vector<SetEngine*> engines_;  ///< of the sets that I am in
   std::deque<SetsChange> sets_changes_;
   bool device_busy_ = false;
