@@ -48,8 +48,8 @@ class OnlyTransport final : public Transport {
 };
 
 Context start(int* argc, char*** argv, const InitOptions& options) {
-  Context context(Runtime::make(std::make_unique<OnlyTransport>(argc, argv, options),
-                                            options.engine_thread));
+  Context context(
+      Runtime::make(std::make_unique<OnlyTransport>(argc, argv, options), options.engine_thread));
   try {
     for (const auto& ranks : options.process_sets) add_process_set(context, ranks);
   } catch (...) {
