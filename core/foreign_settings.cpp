@@ -1,5 +1,7 @@
 #include "core/foreign_settings.h"
 
+#include <hora/printable.h>
+
 #include <algorithm>
 
 namespace hora {
@@ -75,8 +77,8 @@ std::string wrong_with_foreign_names(std::string_view names) {
   std::string wrong;
   all_names(names, [&](std::string_view name) {
     if (is_name(name)) return true;
-    wrong = "\"" + std::string(name) +
-            "\" is no name of letters, digits and underscores that begins with HORA_";
+    wrong =
+        in_quotes(name) + " is no name of letters, digits and underscores that begins with HORA_";
     return false;
   });
   return wrong;

@@ -1,4 +1,5 @@
 #include <hora/error.h>
+#include <hora/printable.h>
 #include <hora/settings.h>
 
 #include <algorithm>
@@ -51,8 +52,8 @@ std::string allowed(const Row& row) {
 }
 
 [[noreturn]] void refuse(const Row& row, std::string_view value, const std::string& reason) {
-  throw Error(ErrorCode::invalid_setting, std::string(row.variable) + "=\"" + std::string(value) +
-                                              "\": " + reason + "; allowed: " + allowed(row));
+  throw Error(ErrorCode::invalid_setting, std::string(row.variable) + "=" + in_quotes(value) +
+                                              ": " + reason + "; allowed: " + allowed(row));
 }
 
 std::int64_t parse_number(const Row& row, std::string_view text) {
@@ -64,7 +65,7 @@ std::int64_t parse_number(const Row& row, std::string_view text) {
   if (rest.starts_with('.')) refuse(row, text, "the value is not a whole number");
   const auto suffix = std::ranges::find(row.unit->suffixes, rest, &Suffix::name);
   if (suffix == row.unit->suffixes.end()) {
-    refuse(row, text, "unknown suffix \"" + std::string(rest) + "\"");
+    refuse(row, text, "unknown suffix " + in_quotes(rest));
   }
   if (error == std::errc::result_out_of_range || number > row.most / suffix->factor) {
     refuse(row, text, "the value is too large");
@@ -121,8 +122,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::string known;
   for (const Row& row : kRows) known.append(" ").append(row.variable);
   throw Error(ErrorCode::invalid_setting,
-              assignment.variable + "=\"" + assignment.value +
-                  "\": hora has no setting of this name; did you mean " +
+              assignment.variable + "=" + in_quotes(assignment.value) +
+                  ": hora has no setting of this name; did you mean " +
                   std::string(nearest.variable) +
                   "? If it is not meant for hora, HORA_ALLOW_UNKNOWN=" + assignment.variable +
                   " lets it pass. Allowed:" + known);

@@ -1,5 +1,6 @@
 #include <hora/error.h>
 #include <hora/objects.h>
+#include <hora/printable.h>
 #include <hora/process_set.h>
 
 #include <cstdint>
@@ -59,9 +60,9 @@ void check_roots(const Parts& heads, const std::vector<int>& ranks, const std::s
     const Head other = head_in(heads.of_rank[i]);
     if (other.root == first.root) continue;
     throw Error(ErrorCode::mismatch,
-                "object \"" + name + "\": rank " + std::to_string(ranks.front()) + " takes rank " +
-                    std::to_string(first.root) + " for the root, rank " + std::to_string(ranks[i]) +
-                    " takes rank " + std::to_string(other.root) +
+                "object " + in_quotes(name) + ": rank " + std::to_string(ranks.front()) +
+                    " takes rank " + std::to_string(first.root) + " for the root, rank " +
+                    std::to_string(ranks[i]) + " takes rank " + std::to_string(other.root) +
                     "; every rank must name the same one",
                 ranks[i], name);
   }
@@ -72,7 +73,7 @@ std::size_t place_of_root(const std::vector<int>& ranks, const BroadcastObjectOp
     if (ranks[i] == options.root) return i;
   }
   throw Error(ErrorCode::invalid_argument,
-              "object \"" + options.name + "\": root " + std::to_string(options.root) +
+              "object " + in_quotes(options.name) + ": root " + std::to_string(options.root) +
                   " is no rank of process set " + std::to_string(options.process_set),
               -1, options.name);
 }

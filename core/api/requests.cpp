@@ -1,6 +1,7 @@
 #include "core/api/requests.h"
 
 #include <hora/error.h>
+#include <hora/printable.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +18,7 @@ constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kMaxDimensions = 64;
 
 std::string described(const std::string& name) {
-  return name.empty() ? std::string("unnamed tensor") : "tensor \"" + name + "\"";
+  return name.empty() ? std::string("unnamed tensor") : "tensor " + in_quotes(name);
 }
 
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
@@ -26,9 +27,8 @@ std::string described(const std::string& name) {
 
 void check_name(const std::string& name) {
   if (name.size() > kMaxNameBytes || name.find('\0') != std::string::npos) {
-    refuse(name.substr(0, 64), "a name has at most " + std::to_string(kMaxNameBytes) +
-                                   " bytes and no zero byte, this one has " +
-                                   std::to_string(name.size()));
+    refuse(name, "a name has at most " + std::to_string(kMaxNameBytes) +
+                     " bytes and no zero byte, this one has " + std::to_string(name.size()));
   }
 }
 

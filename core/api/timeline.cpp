@@ -1,4 +1,5 @@
 #include <hora/error.h>
+#include <hora/printable.h>
 #include <hora/timeline.h>
 
 #include "core/engine/runtime.h"
@@ -11,7 +12,7 @@ std::string start_timeline(const Context& context, const std::string& path) {
   context.runtime()->check_running();
   const std::string wrong = wrong_with_timeline_path(path);
   if (!wrong.empty()) {
-    throw Error(ErrorCode::invalid_argument, "start_timeline(\"" + path + "\"): " + wrong,
+    throw Error(ErrorCode::invalid_argument, "start_timeline(" + in_quotes(path) + "): " + wrong,
                 context.rank());
   }
   const EngineParts& parts = context.runtime()->parts();

@@ -1,6 +1,7 @@
 /// Engine: process sets. A change is a collective of the world without data: when it is decided,
 /// every rank makes the same change, in the same order.
 #include <hora/error.h>
+#include <hora/printable.h>
 
 #include <algorithm>
 #include <cstring>
@@ -108,8 +109,8 @@ void Engine::remove_set(ProcessSet set) {
     }
     if (const auto open = known.engine ? known.engine->open_name() : std::nullopt) {
       throw Error(ErrorCode::invalid_use,
-                  "process set " + std::to_string(set) + " cannot be removed: tensor \"" + *open +
-                      "\" is in flight on it: wait for its handle first",
+                  "process set " + std::to_string(set) + " cannot be removed: tensor " +
+                      in_quotes(*open) + " is in flight on it: wait for its handle first",
                   parts_.rank, *open);
     }
   }

@@ -2,6 +2,8 @@
 /// peers find its data; set_engine_drive.cpp: making progress; set_engine_bind.cpp: what then runs.
 #include "core/engine/set_engine.h"
 
+#include <hora/printable.h>
+
 #include <bit>
 #include <utility>
 
@@ -36,7 +38,7 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
             : table_.unnamed("hora.unnamed." + std::string(name_of(submission->signature.kind)));
     if (!table_.enter(submission)) {
       throw Error(ErrorCode::duplicate_name,
-                  "tensor \"" + submission->name + "\" is in flight already on rank " +
+                  "tensor " + in_quotes(submission->name) + " is in flight already on rank " +
                       std::to_string(shared_.parts.rank) +
                       ": wait for its handle first, or give this one a name of its own",
                   shared_.parts.rank, submission->name);

@@ -1,4 +1,6 @@
 /// SetEngine: making progress.
+#include <hora/printable.h>
+
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -77,7 +79,7 @@ void SetEngine::execute_decision(const Decision& decision) {
         table_.learn(assigned.name, assigned.id, *assigned.signature);
         submission = stand_in_submission(assigned.id, *assigned.signature);
       }
-      take(std::move(submission), "\"" + assigned.name + "\"");
+      take(std::move(submission), in_quotes(assigned.name));
       batch.locations.push_back(assigned.locations);
     }
     for (const Id id : decision.run) {

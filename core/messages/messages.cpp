@@ -1,6 +1,7 @@
 #include "core/messages/messages.h"
 
 #include <flatbuffers/flatbuffers.h>
+#include <hora/printable.h>
 
 #include <bit>
 #include <cmath>
@@ -140,7 +141,7 @@ class Decoder {
       for (const wire::Value* v : items(r->values())) {
         report.values.push_back({signature(v->signature()), to_vector(v->ranks())});
       }
-      if (report.values.empty()) fail("report of \"" + report.name + "\" holds no value");
+      if (report.values.empty()) fail("report of " + in_quotes(report.name) + " holds no value");
       result.reports.push_back(std::move(report));
     }
     for (const wire::Presence* p : items(u.presence())) {
@@ -168,7 +169,8 @@ class Decoder {
       Assigned assigned{.name = to_text(a->name()), .id = a->id(), .locations = {}};
       const auto windows = to_vector(a->windows());
       const auto offsets = to_vector(a->offsets());
-      if (windows.size() != offsets.size()) fail("locations of \"" + assigned.name + "\" are torn");
+      if (windows.size() != offsets.size())
+        fail("locations of " + in_quotes(assigned.name) + " are torn");
       for (std::size_t i = 0; i < std::min(windows.size(), offsets.size()); ++i) {
         assigned.locations.push_back({windows[i], 0, offsets[i]});
       }

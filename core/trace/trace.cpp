@@ -1,6 +1,7 @@
 #include "core/trace/trace.h"
 
 #include <hora/error.h>
+#include <hora/printable.h>
 
 #include <algorithm>
 #include <exception>
@@ -27,8 +28,8 @@ void Trace::start(const std::string& file, const TraceIdentity& identity) {
   const std::lock_guard control(control_mutex_);
   if (file_) {
     throw Error(ErrorCode::invalid_use,
-                "a timeline is being written to \"" + file_->path() +
-                    "\" already: stop it before another is started",
+                "a timeline is being written to " + in_quotes(file_->path()) +
+                    " already: stop it before another is started",
                 identity.rank);
   }
   file_.emplace(file, identity, both_clocks());

@@ -78,7 +78,7 @@ std::optional<Setup> prepare_everywhere(const hora::Context& world,
     return setup;
   }
   if (first - failed.begin() == world.rank()) {
-    std::cerr << "cifar10, rank " << world.rank() << ": " << message << std::endl;
+    std::cerr << "cifar10, rank " << world.rank() << ": " << hora::printable(message) << std::endl;
   }
   return std::nullopt;
 }
@@ -113,7 +113,7 @@ int run(const hora::Context& world, const cifar10::ParsedArguments& parsed) {
       cifar10::train(world, arguments, setup->data, setup->sampler, progress);
   if (world.rank() == 0 && !arguments.report.empty()) {
     cifar10::write_file(arguments.report, cifar10::to_json(report));
-    progress.line("wrote the results to " + arguments.report);
+    progress.line("wrote the results to " + hora::printable(arguments.report));
   }
   return 0;
 }
@@ -132,11 +132,12 @@ int main(int argc, char** argv) {
       return run(world, parsed);
     } catch (const std::exception& error) {
       // Here and not below: while the exception passes on, the context ends the job.
-      std::cerr << "cifar10, rank " << world.rank() << ": " << error.what() << std::endl;
+      std::cerr << "cifar10, rank " << world.rank() << ": " << hora::printable(error.what())
+                << std::endl;
       throw;
     }
   } catch (const std::exception& error) {
-    std::cerr << "cifar10: " << error.what() << std::endl;
+    std::cerr << "cifar10: " << hora::printable(error.what()) << std::endl;
     return 1;
   }
 }

@@ -9,7 +9,7 @@ namespace hora {
 
 /// Longer texts are cut.
 inline constexpr std::size_t kLongestMessage = std::size_t{16} << 10;
-inline constexpr std::size_t kLongestQuotation = 256;
+inline constexpr std::size_t kLongestQuotation = 1024;
 
 /// `text` with escapes in place of what a terminal or a reader of lines could act on, and of bytes
 /// that are no UTF-8: control characters (\n, \x1b, \u009b), Unicode's ends of lines and its

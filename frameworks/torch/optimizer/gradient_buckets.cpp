@@ -1,6 +1,7 @@
 #include "frameworks/torch/optimizer/gradient_buckets.h"
 
 #include <hora/error.h>
+#include <hora/printable.h>
 
 #include <algorithm>
 #include <exception>
@@ -43,10 +44,10 @@ GradientBuckets::GradientBuckets(const Peers& peers, const std::vector<Parameter
     try {
       add(layout, name, options);
     } catch (const Error& error) {
-      throw Error(
-          error.code(),
-          "bucket \"" + name + "\" of " + std::to_string(layout.bytes) + " bytes: " + error.what(),
-          error.rank(), name);
+      throw Error(error.code(),
+                  "bucket " + in_quotes(name) + " of " + std::to_string(layout.bytes) +
+                      " bytes: " + error.what(),
+                  error.rank(), name);
     }
   }
 }

@@ -37,6 +37,15 @@ TEST(MismatchText, NamesTensorRanksAndBothValues) {
             "same operation, type, shape, reduction and root under one name.");
 }
 
+TEST(MismatchText, NoNameGetsOutOfItsQuotationMarks) {
+  Signature other = base();
+  other.shape = {3, 5};
+  const std::string text = mismatch_text({"x\n\x1b[2J", {{base(), {0}}, {other, {1}}}});
+  EXPECT_THAT(text, HasSubstr("tensor \"x\\n\\x1b[2J\": ranks disagree about its shape"));
+  const std::string long_name(std::size_t{1} << 20, 'n');
+  EXPECT_LT(mismatch_text({long_name, {{base(), {0}}, {other, {1}}}}).size(), 2000u);
+}
+
 TEST(MismatchText, NamesEveryFieldThatDiffers) {
   const auto expect = [](auto change, const std::string& what) {
     Signature other = base();

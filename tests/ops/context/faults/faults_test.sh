@@ -112,6 +112,11 @@ case $group in
     count=$(grep -c '^invalid_setting: rank 1: HORA_FUSION_TRESHOLD' <<< "$output")
     ((count == 2)) || failed "an unknown name on rank 1: told by $count of 2 ranks"
 
+    run env HORA_SPIN=$'1\n[00:00:00.000] hora critical: forged\e[2J' "${mpi[@]}" 2 "$program" init
+    expect "a value that forges a line" nonzero \
+      'HORA_SPIN="1\n[00:00:00.000] hora critical: forged\x1b[2J": unknown suffix'
+    never "a value that forges a line" $'\n[00:00:00.000]'
+
     run env HORA_ROOT=/opt/hora HORA_VERSION=1 "${mpi[@]}" 2 "$program" init
     expect "names that module systems set" zero "rank 0: started" "rank 1: started"
 
