@@ -25,6 +25,7 @@ GradientAverager::GradientAverager(const Peers& peers, std::vector<Parameter> pa
                                    const Options& options)
     : peers_(peers),
       parameters_(std::move(parameters)),
+      forms_(forms_of(parameters_)),
       options_(options),
       passes_(parameters_.size(), options.backward_passes_per_step),
       present_(parameters_.size(), false),
@@ -132,6 +133,7 @@ bool GradientAverager::present(std::size_t index) const {
 
 void GradientAverager::begin_round() {
   if (next_order_) {
+    for (std::size_t i = 0; i < forms_.size(); ++i) forms_[i].check_with_order(parameters_[i]);
     BucketOptions options = options_.buckets;
     options.name += ".static";
     buckets_.emplace(peers_, parameters_, options, *next_order_);
@@ -143,6 +145,7 @@ void GradientAverager::begin_round() {
 }
 
 void GradientAverager::store(std::size_t index) {
+  forms_[index].check(parameters_[index]);
   if (!open_) begin_round();
   at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   if (options_.sparse_as_dense && gradient.defined() && gradient.layout() == at::kSparse) {

@@ -83,6 +83,7 @@ class GradientAverager {
 
   const Peers peers_;
   const std::vector<Parameter> parameters_;
+  const std::vector<ParameterForm> forms_;
   const Options options_;
   mutable std::mutex mutex_;
   bool open_ = false;

@@ -13,14 +13,9 @@
 
 #include "frameworks/torch/optimizer/bucket_assignment.h"
 #include "frameworks/torch/optimizer/gradient_passes.h"
+#include "frameworks/torch/optimizer/parameter_form.h"
 
 namespace hora {
-
-/// A parameter whose gradient is averaged. `tensor` shares the user's parameter.
-struct Parameter {
-  std::string name;
-  at::Tensor tensor;
-};
 
 /// Views keep the memory alive, so a `.grad` may outlive the optimizer. Places are numbered as in
 /// the layout. A gradient of the bucket's type is averaged where `.grad` views it; one of another
@@ -35,8 +30,8 @@ class GradientBucket {
   void begin_round(const GradientPasses& passes) { passes_ = passes; }
   /// Takes the parameter's `.grad` in, which becomes a view of hora's memory. Copies nothing where
   /// it is in its place in the bucket already and stays as it is; an undefined `.grad` counts as
-  /// zeros. Throws Error(invalid_argument) for a sparse gradient, and where the parameter has got
-  /// another type or shape since construction.
+  /// zeros. The parameter has the form that it had when the bucket was made (ParameterForm). Throws
+  /// Error(invalid_argument) for a sparse gradient.
   virtual void store(std::size_t place, const Parameter& parameter) = 0;
   /// All gradients are stored: after this, and in the order of the current stream on a device,
   /// view() holds them. `name`: for profilers.

@@ -40,7 +40,13 @@ GradientHooks::~GradientHooks() {
 void GradientHooks::refresh() {
   for (std::size_t index = 0; index < entries_.size(); ++index) {
     const Entry& entry = entries_[index];
-    if (!entry.accumulator && entry.parameter.requires_grad()) add(index);
+    if (!entry.parameter.requires_grad()) continue;
+    if (!entry.accumulator) {
+      add(index);
+    } else if (torch::autograd::impl::try_get_grad_accumulator(entry.parameter) !=
+               entry.accumulator) {
+      hook_accumulator(index);
+    }
   }
 }
 
@@ -49,6 +55,12 @@ void GradientHooks::add(std::size_t index) {
   // The public call, not impl::add_hook: a user's own register_hook() would clear that one.
   entry.before_position =
       entry.parameter.register_hook([this, index](const at::TensorBase&) { before_(index); });
+  hook_accumulator(index);
+}
+
+void GradientHooks::hook_accumulator(std::size_t index) {
+  Entry& entry = entries_[index];
+  if (entry.accumulator) entry.accumulator->del_post_hook(entry.after_key);
   entry.accumulator = torch::autograd::impl::grad_accumulator(entry.parameter);
   entry.after_key =
       entry.accumulator->add_post_hook(std::make_unique<AfterAccumulation>(after_, index));

@@ -23,7 +23,8 @@ class GradientHooks {
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 
-  /// LibTorch takes no hook on a frozen parameter: this hooks those that require a gradient by now.
+  /// LibTorch takes no hook on a frozen parameter: this hooks those that require a gradient by now,
+  /// and again those whose accumulator is another, as after a change of type and back.
   void refresh();
 
  private:
@@ -36,6 +37,7 @@ class GradientHooks {
     unsigned before_position = 0;
   };
   void add(std::size_t index);
+  void hook_accumulator(std::size_t index);
   void remove(Entry& entry) noexcept;
 
   Hook before_;

@@ -92,6 +92,7 @@ void DistributedOptimizer::Implementation::step() {
   }
   buffers_.begin(peers_.first);
   synchronize_once();
+  if (shards_) shards_->follow_parameters();
   synchronized_ = false;
   optimizer_.step();
   finish_step();
@@ -133,6 +134,7 @@ torch::Tensor DistributedOptimizer::Implementation::evaluate(
       loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).flatten(),
       {.name = name_ + ".loss", .op = loss_op_, .process_set = peers_.set});
   synchronize_once();
+  if (shards_) shards_->follow_parameters();
   return average.wait().to(loss.scalar_type()).reshape_as(loss);
 }
 

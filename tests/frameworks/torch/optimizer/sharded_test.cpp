@@ -55,6 +55,13 @@ const Kind kKinds[] = {
        return make_in_groups<torch::optim::RMSprop>(
            all, torch::optim::RMSpropOptions(0.01).momentum(0.5));
      }},
+    {"adagrad",
+     [](auto all) {
+       return make_in_groups<torch::optim::Adagrad>(all, torch::optim::AdagradOptions(0.05)
+                                                             .lr_decay(0.1)
+                                                             .weight_decay(1e-3)
+                                                             .initial_accumulator_value(0.2));
+     }},
 };
 
 class Sharded : public testing::TestWithParam<Kind> {
