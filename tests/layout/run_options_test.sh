@@ -51,4 +51,9 @@ calls '-LE ^nightly$ -R allreduce -j 1' -R allreduce -j 1
 calls '-LE ^nightly$ -j4 --rerun-failed' -j4 --rerun-failed
 calls '-L ^nightly$ -R allreduce' -R allreduce --nightly
 calls '-L ^(values|threads)$ -V' --sanitize -V
+refuses '--mpi needs mpich or a folder' --mpi
+refuses '--mpi needs mpich or a folder' --mpi -R x
+refuses 'there is no /no/such/bin/mpicxx' --mpi /no/such
+refuses '--mpi beside --sanitize' --mpi mpich --sanitize
+calls '--test-dir build/release-mpich' --mpi mpich -R x
 echo "all as expected"

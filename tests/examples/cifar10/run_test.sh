@@ -80,7 +80,7 @@ echo "=== ranks that have found different data"
 ln -s data rank0
 ln -s subset rank1
 # shellcheck disable=SC2016  # for each rank to expand
-if "${mpirun[@]}" bash -c '"$0" --epochs 1 --data rank$OMPI_COMM_WORLD_RANK' "$cifar10" \
+if "${mpirun[@]}" bash -c '"$0" --epochs 1 --data rank${OMPI_COMM_WORLD_RANK:-$PMI_RANK}' "$cifar10" \
   < /dev/null > output 2>&1; then
   fail "accepted different data"
 fi
