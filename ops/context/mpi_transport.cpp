@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "core/engine/trace_hooks.h"
@@ -22,15 +24,35 @@ std::vector<SettingAssignment> assignments_of_process() {
   return setting_assignments(entries);
 }
 
+/// By this process's environment, for ranks agree on settings only once all have come. What is
+/// wrong in it is an error then.
+Patience patience_of_process() {
+  constexpr std::string_view kNeeded[] = {"HORA_STALL_WARNING", "HORA_INIT_TIMEOUT",
+                                          "HORA_LOG_LEVEL"};
+  std::vector<SettingAssignment> assignments = assignments_of_process();
+  std::erase_if(assignments, [&](const SettingAssignment& assignment) {
+    return std::ranges::find(kNeeded, assignment.variable) == std::end(kNeeded);
+  });
+  Settings mine;
+  try {
+    mine = parse_settings(assignments);
+  } catch (const Error&) {
+  }
+  set_log_level(mine.log_level);
+  return {mine.stall_warning, mine.init_timeout, [](const std::string& text) { log().warn(text); }};
+}
+
 Communicator communicator_of(const InitOptions& options) {
+  const Patience patience = patience_of_process();
   if (options.communicator) {
     if (!options.ranks.empty()) {
       throw Error(ErrorCode::invalid_argument,
                   "hora::init: InitOptions has ranks and a communicator: give one of them");
     }
-    return Communicator::of(*static_cast<const MPI_Comm*>(options.communicator));
+    return Communicator::of(*static_cast<const MPI_Comm*>(options.communicator), patience);
   }
-  return options.ranks.empty() ? Communicator::world() : Communicator::of(options.ranks);
+  return options.ranks.empty() ? Communicator::world(patience)
+                               : Communicator::of(options.ranks, patience);
 }
 
 }  // namespace

@@ -4,13 +4,14 @@
 #include <mpi.h>
 
 #include <atomic>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <string_view>
 
+#include "core/identity.h"
 #include "core/process_owner.h"
 #include "ops/mpi/check.h"
+#include "ops/mpi/implementation.h"
+#include "ops/mpi/launcher.h"
 
 namespace hora {
 namespace {
@@ -20,6 +21,7 @@ struct ProcessState {
   ProcessOwner owner;
   std::atomic<int> holders{0};
   std::atomic<bool> aborting{false};
+  std::atomic<bool> abandoned{false};
   bool exit_handler_registered = false;
   bool initialized_here = false;
 };
@@ -61,9 +63,35 @@ void at_process_exit() {
                  world_rank());
     abort_job(1);
   }
+  if (state.abandoned) {
+    abort_job(1);
+  }
   if (state.initialized_here) {
     MPI_Finalize();
   }
+}
+
+/// MPI_Finalize begins with the attributes of MPI_COMM_SELF (MPI 4.0, 11.2.4).
+int at_finalize(MPI_Comm, int, void*, void*) {
+  const ProcessState& state = process_state();
+  if (!state.aborting && (state.holders > 0 || state.abandoned)) {
+    std::fprintf(stderr,
+                 "hora: %s calls MPI_Finalize %s, which would wait for ever, so the job is "
+                 "ended\n",
+                 to_string(identity_of_process(world_rank())).c_str(),
+                 state.holders > 0 ? "while hora runs (call Context::shutdown() first)"
+                                   : "after a hora::init to which ranks have not come");
+    abort_job(1);
+  }
+  return MPI_SUCCESS;
+}
+
+void watch_finalize() {
+  int key = MPI_KEYVAL_INVALID;
+  mpi_check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &key, nullptr),
+            "MPI_Comm_create_keyval");
+  mpi_check(MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr), "MPI_Comm_set_attr");
+  mpi_check(MPI_Comm_free_keyval(&key), "MPI_Comm_free_keyval");
 }
 
 // The thread level in force.
@@ -87,6 +115,10 @@ MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
                 "this process was forked from one that uses MPI: it cannot use MPI itself, but can "
                 "start a program of its own (exec)");
   }
+  // First, for no other call of MPI is safe where the library is another one.
+  if (const auto mismatch = library_mismatch(compiled_mpi(), running_mpi())) {
+    throw Error(ErrorCode::transport, *mismatch);
+  }
   if (mpi_is_finalized()) {
     throw Error(ErrorCode::transport,
                 "MPI is finalised in this process and cannot start again: call hora::init before "
@@ -96,6 +128,7 @@ MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
   if (!state.exit_handler_registered) {
     // Registered after MPI has started, so it runs before the exit handlers of MPI's own parts.
     state.exit_handler_registered = std::atexit(at_process_exit) == 0;
+    watch_finalize();
   }
   // MPI orders the levels' numbers.
   if (level < MPI_THREAD_SERIALIZED) {
@@ -106,8 +139,8 @@ MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
   }
   int world_size = 0;
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &world_size), "MPI_Comm_size");
-  if (const auto mismatch =
-          launcher_mismatch(world_size, [](const char* name) { return std::getenv(name); })) {
+  if (const auto mismatch = launcher_mismatch(world_size, running_mpi(),
+                                              [](const char* name) { return std::getenv(name); })) {
     throw Error(ErrorCode::transport, *mismatch);
   }
   thread_multiple_ = level == MPI_THREAD_MULTIPLE;
@@ -126,6 +159,10 @@ void MpiEnvironment::release() noexcept {
   }
 }
 
+void abandon_job() noexcept {
+  process_state().abandoned = true;
+}
+
 void abort_job(int code) noexcept {
   process_state().aborting = true;
   const int exit_code = code == 0 ? 1 : code;
@@ -134,41 +171,6 @@ void abort_job(int code) noexcept {
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   }
   std::_Exit(exit_code);
-}
-
-std::optional<std::string> launcher_mismatch(int world_size, const EnvironmentLookup& lookup) {
-  if (world_size != 1) {
-    return std::nullopt;
-  }
-  // The innermost launcher's word counts: mpirun inside a Slurm step sets both. Slurm's number is
-  // the step's (SLURM_NTASKS is the job's, and set in a batch script that srun has not started).
-  struct Launcher {
-    const char* variable;
-    std::string_view name;
-  };
-  constexpr Launcher launchers[] = {{"OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"},
-                                    {"PMI_SIZE", "a PMI launcher (MPICH's or Intel's mpiexec)"},
-                                    {"SLURM_STEP_NUM_TASKS", "Slurm's srun"}};
-  for (const Launcher& launcher : launchers) {
-    const char* value = lookup(launcher.variable);
-    if (value == nullptr) {
-      continue;
-    }
-    const std::string_view digits(value);
-    long processes = 0;
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), processes);
-    const bool is_number = error == std::errc() && end == digits.data() + digits.size();
-    if (!is_number || processes <= 1) {
-      return std::nullopt;
-    }
-    return std::string(launcher.name) + " started " + std::to_string(processes) + " processes (" +
-           launcher.variable + "=" + value +
-           "), but MPI_COMM_WORLD has one: the launcher and the MPI library that this program is "
-           "linked with do not belong together. Start it with the mpirun of its own MPI library" +
-           (launcher.name.starts_with("Slurm") ? ", or srun --mpi=pmix" : "");
-  }
-  return std::nullopt;
 }
 
 }  // namespace hora

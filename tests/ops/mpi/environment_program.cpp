@@ -11,6 +11,7 @@
 
 #include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
+#include "ops/mpi/implementation.h"
 
 namespace {
 
@@ -90,6 +91,20 @@ int forks() {
   return done();
 }
 
+// Rank 0 ends MPI, the others wait for it.
+int finalizes() {
+  const hora::MpiEnvironment environment;
+  const hora::Communicator world = hora::Communicator::world();
+  if (world.rank() == 0) MPI_Finalize();
+  world.barrier();
+  return done();
+}
+
+int library() {
+  std::printf("%s\n", hora::running_mpi().c_str());
+  return 0;
+}
+
 int starts() {
   try {
     hora::MpiEnvironment environment;
@@ -112,6 +127,8 @@ int main(int argc, char** argv) {
   if (mode == "abort") return leaves(true);
   if (mode == "fork") return forks();
   if (mode == "start") return starts();
+  if (mode == "finalize") return finalizes();
+  if (mode == "library") return library();
   std::fprintf(stderr, "unknown mode\n");
   return 2;
 }

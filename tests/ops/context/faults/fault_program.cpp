@@ -1,5 +1,6 @@
 // One fault a run, for faults_test.sh: what the other ranks see of it.
 #include <hora/hora.h>
+#include <mpi.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <functional>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -96,9 +98,9 @@ int uncaught(int thrower) {
   return 0;
 }
 
-int init_only() {
+int init_only(const hora::InitOptions& options = {}) {
   try {
-    const hora::Context world = hora::init();
+    const hora::Context world = hora::init(options);
     say(world, "started");
     return 0;
   } catch (const hora::Error& error) {
@@ -107,6 +109,53 @@ int init_only() {
     std::fflush(stdout);
     return 3;
   }
+}
+
+/// MPI, started by the application, and this process's rank in it.
+int start_mpi() {
+  int provided = 0, rank = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+/// Rank 1 comes late to init, by `milliseconds`.
+int init_late(int milliseconds) {
+  if (start_mpi() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  const int code = init_only();
+  MPI_Finalize();
+  return code;
+}
+
+/// Rank 1 returns before init.
+int init_left() {
+  const int code = start_mpi() == 1 ? 0 : init_only();
+  MPI_Finalize();
+  return code;
+}
+
+/// Each rank with the list of ranks that is given for it, such as "0,1"; then all.
+int init_lists(char** lists) {
+  const int rank = start_mpi();
+  std::vector<int> ranks;
+  std::istringstream list(lists[rank]);
+  for (std::string word; std::getline(list, word, ',');) ranks.push_back(std::stoi(word));
+  const int code = init_only({.ranks = ranks});
+  init_only();
+  MPI_Finalize();
+  return code;
+}
+
+/// Rank 1 calls MPI_Finalize while hora runs.
+int finalizes() {
+  const int rank = start_mpi();
+  const hora::Context world = hora::init();
+  std::vector<float> values(100, 1.0F);
+  submit(world, values, "g").wait();
+  if (rank == 1) MPI_Finalize();
+  submit(world, values, "g").wait();
+  say(world, "no error");
+  return 0;
 }
 
 /// Rank 0 leaves; the others wait for what it has not submitted, known or new.
@@ -208,6 +257,10 @@ int main(int argc, char** argv) {
   if (mode == "throw-caught") return caught_in_main(number);
   if (mode == "throw-uncaught") return uncaught(number);
   if (mode == "init") return init_only();
+  if (mode == "init-late") return init_late(number);
+  if (mode == "init-left") return init_left();
+  if (mode == "init-lists" && argc > 3) return init_lists(argv + 2);
+  if (mode == "finalize") return finalizes();
   if (mode == "shutdown-early") return shutdown_early(number);
   if (mode == "exit") return ends([&] { std::exit(number); });
   if (mode == "fork") return forks();

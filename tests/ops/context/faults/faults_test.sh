@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Exit codes, messages and times of fault_program under mpirun.
 # Usage: faults_test.sh GROUP PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
-#   GROUP  overdue_new, overdue_known, crossed, exceptions, settings, leaving or forking
+#   GROUP  overdue_new, overdue_known, crossed, exceptions, settings, init, leaving or forking
 set -uo pipefail
 group=$1 program=$2
 shift 2
@@ -126,6 +126,40 @@ case $group in
 
     run "${mpi[@]}" 1 env HORA_SPIN=10us "$program" init : -np 1 "$program" init
     expect "a value on rank 0 alone" zero "rank 1: started"
+    ;;
+  init)
+    run env HORA_STALL_WARNING=300ms "${mpi[@]}" 3 "$program" init-late 1000
+    expect "a rank comes late" zero "waits in hora::init for ranks 1 of MPI_COMM_WORLD, which" \
+      "rank 1: started"
+
+    name="a rank has returned before init"
+    run env HORA_STALL_WARNING=300ms HORA_INIT_TIMEOUT=1s "${mpi[@]}" 3 "$program" init-left
+    expect "$name" nonzero "waits in hora::init for ranks 1 of MPI_COMM_WORLD, which" \
+      "transport: hora::init: ranks 1 of MPI_COMM_WORLD have not come within 1000 ms"
+    never "$name" started
+    within "$name" 10
+    name="the lowest rank has returned before init"
+    run env HORA_STALL_WARNING=300ms HORA_INIT_TIMEOUT=1s "${mpi[@]}" 2 "$program" init-lists 1 0,1
+    expect "$name" nonzero "hora::init: rank 0 of MPI_COMM_WORLD is not in InitOptions::ranks" \
+      "ranks 0 of MPI_COMM_WORLD have not come within 1000 ms"
+    within "$name" 10
+
+    for lists in "0,1,2 0,1 0,1,2" "0,1,2 0,1,2 1,2" "0,1,2 0,1 0,2"; do
+      name="lists $lists"
+      run "${mpi[@]}" 3 "$program" init-lists $lists
+      expect "$name" nonzero "mismatch: hora::init: rank " "for ranks 0-2" \
+        "rank 0: started" "rank 1: started" "rank 2: started"
+      within "$name" 10
+      count=$(grep -c '^mismatch: ' <<< "$output")
+      ((count == 3)) || failed "$name: told by $count of 3 ranks"
+    done
+
+    name="MPI_Finalize while hora runs"
+    run "${mpi[@]}" 2 "$program" finalize
+    expect "$name" nonzero "hora: rank 1 (host " \
+      "calls MPI_Finalize while hora runs (call Context::shutdown() first)"
+    never "$name" "no error"
+    within "$name" 10
     ;;
   leaving)
     for per_node in 0 1; do
