@@ -52,7 +52,9 @@ struct AllreduceOptions {
   ReduceOp op = ReduceOp::average;
   ProcessSet process_set = 0;
   /// Each rank's values are multiplied by the first before the reduction, the result by the second:
-  /// floating-point types only, in the type of the sum, in the same pass.
+  /// floating-point types only, in the type of the sum, in the same pass. Not with
+  /// ReduceOp::adasum, whose result does not grow with its inputs' number: an
+  /// Error(invalid_argument).
   double prescale = 1.0;
   double postscale = 1.0;
 };

@@ -100,8 +100,10 @@ class Context {
 /// where MPI does not offer what hora needs, Error(invalid_use) when hora is running already in
 /// this process; what add_process_set() throws, and the same Error(mismatch) on every rank where
 /// their process sets differ.
-Context init(const InitOptions& options = {});
+[[nodiscard("hora runs while the Context lives: keep it, as in `Context world = init();`")]] Context
+init(const InitOptions& options = {});
 /// The same; MPI takes its own arguments out of argv.
-Context init(int& argc, char**& argv, const InitOptions& options = {});
+[[nodiscard("hora runs while the Context lives: keep it, as in `Context world = init();`")]] Context
+init(int& argc, char**& argv, const InitOptions& options = {});
 
 }  // namespace hora
