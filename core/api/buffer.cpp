@@ -1,15 +1,24 @@
 #include <hora/buffer.h>
+#include <hora/error.h>
 
 #include <exception>
+#include <string>
 #include <utility>
 
 #include "core/api/check_device.h"
+#include "core/checked.h"
 #include "core/engine/runtime.h"
 
 namespace hora {
 
 Buffer::Buffer(const Context& context, std::size_t bytes, const Device& device)
     : runtime_(context.runtime()), size_(bytes), device_(device) {
+  if (bytes > kMaxBytes) {
+    throw Error(ErrorCode::invalid_argument,
+                "a buffer of " + std::to_string(bytes) +
+                    " bytes: at most 2^48, which is what a process can address",
+                context.rank());
+  }
   if (device.kind == DeviceKind::cpu) {
     data_ = runtime_->memory().allocate(bytes).data;
     return;

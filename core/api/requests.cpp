@@ -10,6 +10,7 @@
 
 #include "core/api/check_device.h"
 #include "core/engine/runtime.h"
+#include "core/enumerators.h"
 
 namespace hora {
 namespace {
@@ -22,14 +23,8 @@ std::string described(const std::string& name) {
 }
 
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument, described(name) + ": " + why, -1, name);
-}
-
-void check_name(const std::string& name) {
-  if (name.size() > kMaxNameBytes || name.find('\0') != std::string::npos) {
-    refuse(name, "a name has at most " + std::to_string(kMaxNameBytes) +
-                     " bytes and no zero byte, this one has " + std::to_string(name.size()));
-  }
+  throw Error(ErrorCode::invalid_argument, described(name) + ": " + why, -1,
+              name.substr(0, kMaxNameBytes));
 }
 
 Request of_tensor(const Context& context, const std::string& name, const TensorView& tensor,
@@ -57,6 +52,10 @@ Request of_tensor(const Context& context, const std::string& name, const TensorV
 template <class Options>
 void set_reduction(Request& request, const Options& options) {
   Signature& signature = request.signature;
+  if (!is_enumerator(options.op)) {
+    refuse(options.name, "the reduction number " + std::to_string(static_cast<int>(options.op)) +
+                             " is none of hora's (see hora::ReduceOp)");
+  }
   const bool scales = is_floating_point(signature.type);
   const std::string type(name_of(signature.type));
   if (options.op == ReduceOp::average && !scales) {
@@ -129,6 +128,13 @@ const std::vector<int>& members(const Context& context, const std::string& name,
 }
 
 }  // namespace
+
+void check_name(const std::string& name) {
+  if (name.size() > kMaxNameBytes || name.find('\0') != std::string::npos) {
+    refuse(name, "a name has at most " + std::to_string(kMaxNameBytes) +
+                     " bytes and no zero byte, this one has " + std::to_string(name.size()));
+  }
+}
 
 Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options) {
   Request result = of_tensor(context, options.name, tensor, OperationKind::allreduce);

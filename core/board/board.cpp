@@ -1,6 +1,9 @@
 #include "core/board/board.h"
 
+#include <hora/error.h>
+
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace hora {
@@ -218,10 +221,19 @@ std::optional<LogBatch> NodeBoard::next_batch() {
     log_position_ += 1;
   } else {
     const std::uint64_t end = close_batch(log_position_, *first);
+    const auto check = [&](bool whole) {
+      if (whole) return;
+      throw Error(ErrorCode::transport,
+                  "the node's shared page is damaged: its log has a batch of " +
+                      std::to_string(end - log_position_) + " ids, of " +
+                      std::to_string(ring_capacity(shape_)) + " at most, or not all of them");
+    };
+    check(end > log_position_ && end - log_position_ <= ring_capacity(shape_));
     batch.ids.reserve(end - log_position_);
     for (; log_position_ < end; ++log_position_) {
       // Whoever closed the batch saw these entries, so they are visible here too.
       const SequenceRingEntry* entry = log_.find(log_position_);
+      check(entry != nullptr);
       batch.ids.push_back(static_cast<Id>(entry->value));
     }
   }

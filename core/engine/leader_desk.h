@@ -7,6 +7,7 @@
 
 #include "core/board/board.h"
 #include "core/engine/tree_link.h"
+#include "core/messages/message_limits.h"
 #include "core/negotiation/leader.h"
 
 namespace hora {
@@ -32,10 +33,12 @@ class LeaderDesk {
   bool hand_out(Now now);
   void prepare_board(const Decision& decision);
   void to_log(const Decision& decision);
+  void read(const TreeLink::Received& received, Now now);
   bool flush_log();
 
   int parent_;
   std::vector<int> children_;
+  MessageLimits limits_;
   NodeBoard& board_;
   TreeLink* tree_;
   Leader leader_;

@@ -16,6 +16,8 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
       trace_(shared_.parts.trace.of_set(id)),
       board_(*parts_.board),
       single_node_(parts_.topology.nodes() == 1),
+      log_limits_(message_limits(parts_.topology, board_.id_capacity(),
+                                 static_cast<std::size_t>(board_.local_size()))),
       table_(board_.id_capacity()),
       shares_device_(id_ != 0) {
   if (board_.local_rank() == 0) {

@@ -17,6 +17,7 @@
 #include "core/engine/name_table.h"
 #include "core/engine/parts.h"
 #include "core/engine/submission.h"
+#include "core/messages/message_limits.h"
 
 namespace hora {
 
@@ -128,6 +129,7 @@ class SetEngine {
   // driving
   bool flush_outbox();
   void execute(const LogBatch& batch);
+  Decision decision_in(const LogBatch& batch) const;
   void execute_decision(const Decision& decision);
   void run(const Batch& batch);
   BoundUnit bind(Unit unit, const Batch& batch);
@@ -151,6 +153,7 @@ class SetEngine {
   const Tracer trace_;
   NodeBoard& board_;
   const bool single_node_;
+  const MessageLimits log_limits_;  ///< of what the node's log says
   std::optional<LeaderDesk> desk_;  ///< of node leaders; under the drive lock
 
   mutable std::mutex table_lock_;

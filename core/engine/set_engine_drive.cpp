@@ -36,21 +36,30 @@ bool SetEngine::flush_outbox() {
   return any;
 }
 
-void SetEngine::execute(const LogBatch& batch) {
-  if (batch.kind == LogBatch::Kind::control) {
-    const auto message = decode(batch.payload);
-    const Decision* decision = message ? std::get_if<Decision>(&*message) : nullptr;
-    if (!decision) {
-      throw Error(ErrorCode::transport,
-                  "negotiation: the node's log holds something that is no "
-                  "decision: do all ranks run the same build of hora?");
-    }
-    execute_decision(*decision);
-    return;
+/// Behind this, all ids, ranks and signatures are within the set's limits.
+Decision SetEngine::decision_in(const LogBatch& batch) const {
+  const auto refuse = [&](const std::string& problem) {
+    throw Error(ErrorCode::transport,
+                "negotiation: the node's log holds something that is no decision: " + problem +
+                    ". Do all ranks run the same build of hora?",
+                shared_.parts.rank);
+  };
+  Decision decision;
+  if (batch.kind == LogBatch::Kind::run) {
+    decision.run = batch.ids;
+    const std::string problem = problem_in(decision, log_limits_);
+    if (!problem.empty()) refuse(problem);
+    return decision;
   }
-  Decision runs;
-  runs.run = batch.ids;
-  execute_decision(runs);
+  auto message = decode(batch.payload, log_limits_);
+  if (!message) refuse(message.error());
+  Decision* const decided = std::get_if<Decision>(&*message);
+  if (!decided) refuse("a message of another kind");
+  return std::move(*decided);
+}
+
+void SetEngine::execute(const LogBatch& batch) {
+  execute_decision(decision_in(batch));
 }
 
 void SetEngine::execute_decision(const Decision& decision) {

@@ -109,10 +109,10 @@ class Decoder {
 
   Signature signature(const wire::Signature* s) {
     if (!s) return {};
-    Signature result{.kind = enumerator<OperationKind>(s->kind(), OperationKind::join, "kind"),
-                     .type = enumerator<DataType>(s->type(), DataType::boolean, "type"),
-                     .op = enumerator<ReduceOp>(s->op(), ReduceOp::adasum, "op"),
-                     .device = enumerator<DeviceKind>(s->device(), DeviceKind::cuda, "device"),
+    Signature result{.kind = enumerator<OperationKind>(s->kind(), "kind"),
+                     .type = enumerator<DataType>(s->type(), "type"),
+                     .op = enumerator<ReduceOp>(s->op(), "op"),
+                     .device = enumerator<DeviceKind>(s->device(), "device"),
                      .root = s->root(),
                      .shape = to_vector(s->shape()),
                      .prescale = finite(s->prescale(), "prescale"),
@@ -121,7 +121,7 @@ class Decoder {
   }
 
   Mail mail(const wire::Mail& m) {
-    return {.kind = enumerator<MailKind>(m.kind(), MailKind::elsewhere, "mail kind"),
+    return {.kind = enumerator<MailKind>(m.kind(), "mail kind"),
             .name = to_text(m.name()),
             .signature = signature(m.signature()),
             .location = {.window = m.window(), .reserved = 0, .offset = m.offset()},
@@ -224,12 +224,10 @@ class Decoder {
   }
 
   template <class E>
-  E enumerator(std::uint8_t value, E last, const char* what) {
-    if (value > static_cast<std::uint8_t>(last)) {
-      fail(std::string("unknown ") + what + " " + std::to_string(value));
-      return E{};
-    }
-    return static_cast<E>(value);
+  E enumerator(std::uint8_t value, const char* what) {
+    if (is_enumerator(static_cast<E>(value))) return static_cast<E>(value);
+    fail(std::string("unknown ") + what + " " + std::to_string(value));
+    return E{};
   }
 
   /// NaN would not even agree with itself.

@@ -61,6 +61,9 @@ class Leader {
   /// Every local rank is ready for `id` (only in jobs of several nodes).
   void on_node_ready(Id id);
   void on_up(int child, const Up& up, Now now);
+  /// Why this cannot be the next decision, given those before; empty where it can.
+  std::string problem_in(const Decision& decision) const;
+  /// Of a decision in which there is no problem.
   void on_decision(const Decision& decision);
   /// Looks again at the ready bits of watched ids.
   void on_watched_arrivals();

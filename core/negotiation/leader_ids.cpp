@@ -1,5 +1,9 @@
 /// The root's giving of ids to names, and what every leader does when one is given up.
+#include <hora/printable.h>
+
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "core/negotiation/leader.h"
@@ -65,12 +69,17 @@ void Leader::assign_waiting() {
   std::size_t bytes = 0;
   std::erase_if(waiting_for_id_, [&](const std::string& name) {
     if (bytes >= kDecisionBytes) return false;
-    std::optional<Id> id = pending_.at(name).id;
+    const auto agreed = pending_.find(name);
+    // Its ranks report again, those that an id given up meanwhile had counted among them.
+    const auto is_void = [&] { return agreed == pending_.end() || !agreed->second.merged; };
+    if (is_void()) return true;
+    std::optional<Id> id = agreed->second.id;
     if (id) {
       // All ranks have changed their minds alike: the old id goes, the new signature gets its own.
       if (!use_.retire(*id, false)) return false;
       next_.retired.push_back(*id);
       give_up(*id);
+      if (is_void()) return true;
       id = make_id(slot_of(*id), (generation_of(*id) + 1) & 0xffffu);
     } else {
       id = allocate_id();
@@ -79,11 +88,43 @@ void Leader::assign_waiting() {
     bytes += name.size() + kEntryBytes;
     Assigned assigned{name, *id, {}};
     if (!joined_.empty()) {
-      assigned.signature = pending_.at(name).merged.value().values.front().signature;
+      assigned.signature = agreed->second.merged->values.front().signature;
     }
     next_.assigned.push_back(std::move(assigned));
     return true;
   });
+}
+
+std::string Leader::problem_in(const Decision& decision) const {
+  const auto text = [](Id id) { return "id " + std::to_string(id); };
+  std::set<Id> retired;
+  for (const Id id : decision.retired) {
+    if (!assignments_.contains(id)) return text(id) + " is given up, which no name has";
+    retired.insert(id);
+  }
+  for (const Assigned& assigned : decision.assigned) {
+    const std::string what = text(assigned.id) + " for " + in_quotes(assigned.name);
+    const auto known = names_.find(assigned.name);
+    if (known != names_.end() && !retired.contains(known->second)) {
+      return what + ", which has " + text(known->second);
+    }
+    const auto owner = assignments_.find(assigned.id);
+    if (owner != assignments_.end() && !retired.contains(assigned.id)) {
+      return what + ", which " + in_quotes(owner->second.name) + " has";
+    }
+    const auto entry = pending_.find(assigned.name);
+    const auto agreed = [&](const Pending& pending) {
+      const auto& counted = pending.merged ? pending.merged->counted : std::nullopt;
+      return pending.merged && !(counted && retired.contains(*counted));
+    };
+    if (entry != pending_.end() && !agreed(entry->second) && !assigned.signature) {
+      return what + ", which not all ranks of this node have reported";
+    }
+  }
+  for (const Id id : decision.run) {
+    if (!assignments_.contains(id)) return text(id) + " is to run, which no name has";
+  }
+  return {};
 }
 
 }  // namespace hora

@@ -3,6 +3,7 @@
 #include <hora/printable.h>
 
 #include <algorithm>
+#include <cstdint>
 
 namespace hora {
 namespace {
@@ -39,7 +40,8 @@ std::string ranks_text(std::span<const int> ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    while (end < ranks.size() && std::int64_t{ranks[end]} == std::int64_t{ranks[end - 1]} + 1)
+      ++end;
     if (!text.empty()) text += ", ";
     text += std::to_string(ranks[i]);
     if (end - i == 2) text += ", " + std::to_string(ranks[end - 1]);

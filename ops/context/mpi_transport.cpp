@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
+#include "core/bounded_reader.h"
 #include "core/engine/trace_hooks.h"
 #include "core/log.h"
 #include "core/trace/timeline_path.h"
@@ -108,8 +108,11 @@ NodeBoard MpiTransport::make_board() {
   Location place;
   if (local_rank == 0) place = node_.memory->allocate(NodeBoard::bytes(shape)).location;
   const auto places = world_.all_gather(std::as_bytes(std::span(&place, 1)));
-  std::memcpy(&place, places[static_cast<std::size_t>(ranks.front())].data(), sizeof place);
-  return {node_.memory->address(0, place), shape, local_rank};
+  const int leader = ranks.front();
+  place = BoundedReader(places[static_cast<std::size_t>(leader)],
+                        {"the place of a node's board", leader})
+              .take<Location>();
+  return {node_.memory->address(0, place, NodeBoard::bytes(shape)), shape, local_rank};
 }
 
 void MpiTransport::report() {

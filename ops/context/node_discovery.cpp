@@ -3,12 +3,12 @@
 #include <hora/error.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <span>
 
 #include "core/board/board.h"
+#include "core/bounded_reader.h"
 #include "core/log.h"
 #include "core/negotiation/mismatch.h"
 
@@ -22,7 +22,7 @@ template <class T>
 std::vector<T> all_gather_values(const Communicator& comm, const T& mine) {
   std::vector<T> values;
   for (const auto& bytes : comm.all_gather(std::as_bytes(std::span(&mine, 1)))) {
-    std::memcpy(&values.emplace_back(), bytes.data(), sizeof(T));
+    values.push_back(BoundedReader(bytes, {"what a rank says of itself"}).take<T>());
   }
   return values;
 }

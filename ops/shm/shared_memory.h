@@ -38,7 +38,7 @@ class SharedMemory final : public NodeMemory {
   Block allocate(std::size_t bytes) override;
   void release(std::byte* data) noexcept override;
   std::optional<Location> find(const std::byte* data, std::size_t bytes) const override;
-  std::byte* address(int local_rank, Location location) override;
+  std::byte* address(int local_rank, Location location, std::size_t bytes) override;
   void publish(std::byte* block, const std::byte* data, std::size_t bytes) override {
     publish_copy(block, data, bytes);
   }
@@ -48,6 +48,8 @@ class SharedMemory final : public NodeMemory {
   struct Peer;
 
   Directory& directory() const;
+  /// Mapped when first asked for.
+  const Window& window_of(Peer& peer, int local_rank, std::uint32_t index);
   void add_window(std::size_t bytes);
 
   mutable std::shared_mutex mutex_;  ///< windows_, allocator_

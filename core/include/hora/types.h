@@ -95,8 +95,8 @@ struct TensorView {
   /// ordered before by wait(); null: the device's default stream.
   void* stream = nullptr;
 
-  /// Product of the extents (1 for a scalar). Throws Error(invalid_argument) where an extent is
-  /// negative or the product, in bytes, does not fit std::int64_t.
+  /// Product of the extents (1 for a scalar). Throws Error(invalid_argument) for an unknown type, a
+  /// negative extent, or a product in bytes (extents of 0 left out) that is above 2^48.
   std::int64_t elements() const;
   /// elements() * size_of(type).
   std::size_t bytes() const;

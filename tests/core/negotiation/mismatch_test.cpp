@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <climits>
+
 namespace hora {
 namespace {
 
@@ -16,6 +18,7 @@ TEST(RanksText, WritesRunsOfThreeAndMoreAsRanges) {
   EXPECT_EQ(text({0, 1}), "0, 1");
   EXPECT_EQ(text({0, 1, 2}), "0-2");
   EXPECT_EQ(text({0, 1, 2, 5, 7, 8, 10, 11, 12, 13}), "0-2, 5, 7, 8, 10-13");
+  EXPECT_EQ(text({INT_MAX, INT_MIN}), "2147483647, -2147483648");
 }
 
 Signature base() {
