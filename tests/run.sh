@@ -11,7 +11,8 @@
 #                (label torch), against its CUDA build but on the CPU, with 1 and 2 ranks; and the
 #                installed package. Needs nvcc, not a GPU. cmake/cuda_libtorch.sh downloads that
 #                LibTorch, once (1.5 GB)
-#   --nightly    preset release: the label nightly, which takes minutes and 8 GiB of memory
+#   --nightly    preset release: the label nightly, which takes minutes and 8 GiB of memory; preset
+#                fuzz: each of tests/fuzz for a minute under libFuzzer
 #   --mpi        with another MPI than Debian's Open MPI, in a build folder of its own: mpich is
 #                Debian's, PREFIX an installation of any (bin/mpicxx, bin/mpirun). Without the tests
 #                that emulate two hosts, which are written for Open MPI 4's mpirun
@@ -138,7 +139,10 @@ run_preset() {
 mkdir -p build
 case $kind in
   release) run_preset release -LE '^nightly$' "${ctest_options[@]}" ;;
-  nightly) run_preset release -L '^nightly$' "${ctest_options[@]}" ;;
+  nightly)
+    run_preset release -L '^nightly$' "${ctest_options[@]}"
+    run_preset fuzz -L '^fuzz$' "${ctest_options[@]}"
+    ;;
   sanitize)
     run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' -E '_np(1|[3-9])(_|$)' \
       "${ctest_options[@]}"
