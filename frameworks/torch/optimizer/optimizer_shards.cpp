@@ -16,14 +16,7 @@ namespace {
 
 /// In memory order, one dimension.
 at::Tensor flat(const Parameter& parameter) {
-  const at::Tensor tensor = parameter.tensor.detach();
-  if (!tensor.is_non_overlapping_and_dense()) {
-    throw Error(ErrorCode::invalid_argument,
-                "DistributedOptimizer: parameter '" + parameter.name +
-                    "' is not dense in memory: shard_state cannot cut it; make it contiguous",
-                -1, parameter.name);
-  }
-  return in_memory_order(tensor);
+  return in_memory_order(parameter.tensor.detach());
 }
 
 at::Tensor values_of(const Parameter& parameter, const ShardPiece& piece) {
@@ -51,6 +44,18 @@ void refuse_shared_memory(const std::vector<Parameter>& parameters) {
   }
 }
 
+/// Looks at all of them, also those of which this rank has no piece: ranks refuse alike.
+void check_can_cut(const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters) {
+    if (parameter.tensor.is_non_overlapping_and_dense()) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "DistributedOptimizer: parameter '" + parameter.name +
+                    "' is not dense in memory: shard_state cannot cut it; make it contiguous",
+                -1, parameter.name);
+  }
+  refuse_shared_memory(parameters);
+}
+
 }  // namespace
 
 OptimizerShards::OptimizerShards(const Peers& peers, const GradientAverager& averager,
@@ -65,7 +70,7 @@ OptimizerShards::OptimizerShards(const Peers& peers, const GradientAverager& ave
   }
   const at::NoGradGuard no_grad;
   const auto& parameters = averager.parameters();
-  refuse_shared_memory(parameters);
+  check_can_cut(parameters);
   std::vector<std::int64_t> counts;
   for (const Parameter& parameter : parameters) counts.push_back(parameter.tensor.numel());
   for (std::size_t b = 0; b < averager.buckets().size(); ++b) {
@@ -124,7 +129,7 @@ void OptimizerShards::follow_parameters() {
     moved |= !memory_of(parameters[i].tensor).lies_as(memories_[i]);
   }
   if (!moved) return;
-  refuse_shared_memory(parameters);
+  check_can_cut(parameters);
   const at::NoGradGuard no_grad;
   for (const Bucket& bucket : buckets_) {
     for (const Piece& piece : bucket.pieces) {

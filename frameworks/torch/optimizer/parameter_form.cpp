@@ -16,6 +16,17 @@ bool same_order(at::IntArrayRef shape, at::IntArrayRef a, at::IntArrayRef b) {
   return true;
 }
 
+std::vector<std::int64_t> strides_of_place(const at::Tensor& parameter) {
+  if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
+  std::vector<std::int64_t> strides(parameter.sizes().size());
+  std::int64_t elements = 1;
+  for (std::size_t d = strides.size(); d-- > 0;) {
+    strides[d] = elements;
+    elements *= parameter.sizes()[d];
+  }
+  return strides;
+}
+
 }  // namespace
 
 bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
@@ -28,7 +39,7 @@ ParameterForm::ParameterForm(const at::Tensor& parameter, const char* kind)
       type_(parameter.scalar_type()),
       device_(parameter.device()),
       shape_(parameter.sizes().vec()),
-      strides_(parameter.strides().vec()) {}
+      strides_(strides_of_place(parameter)) {}
 
 template <class T>
 void ParameterForm::require(const Parameter& parameter, bool same, const char* what, const T& was,
@@ -50,8 +61,9 @@ void ParameterForm::check(const Parameter& parameter) const {
 
 void ParameterForm::check_with_order(const Parameter& parameter) const {
   check(parameter);
-  const at::IntArrayRef now = parameter.tensor.strides();
-  require(parameter, same_order(shape_, strides_, now), "strides", at::IntArrayRef(strides_), now);
+  const auto now = strides_of_place(parameter.tensor);
+  require(parameter, same_order(shape_, strides_, now), "strides", at::IntArrayRef(strides_),
+          at::IntArrayRef(now));
 }
 
 std::vector<ParameterForm> forms_of(const std::vector<Parameter>& parameters) {

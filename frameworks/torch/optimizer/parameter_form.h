@@ -27,7 +27,8 @@ class ParameterForm {
   /// Throws Error(invalid_argument) naming the parameter and both values where its type, device or
   /// shape is another.
   void check(const Parameter& parameter) const;
-  /// Likewise, and where its strides are.
+  /// Likewise, and where its elements lie in another order: that of a gradient's place in its
+  /// bucket, row-major where the parameter is not dense.
   void check_with_order(const Parameter& parameter) const;
 
  private:

@@ -206,6 +206,26 @@ TEST_F(ReplacedShares, WithoutSharesItIsNone) {
   EXPECT_TRUE(torch::equal(weight_, -torch::arange(24, torch::kFloat).view({6, 4}).t()));
 }
 
+// Also by ranks that would have no part of it.
+TEST_F(ReplacedShares, NotDenseIsRefusedByEveryRank) {
+  const auto few = torch::ones({2, 6}).narrow(1, 1, 2).detach().requires_grad_();
+  torch::optim::SGD sgd({few}, 1.0);
+  const auto wrap = [&](const DistributedOptimizerOptions& options) {
+    return DistributedOptimizer(world_, sgd, {{"few", few}}, options);
+  };
+  expect_error(ErrorCode::invalid_argument,
+               AllOf(HasSubstr("'few'"), HasSubstr("not dense in memory")),
+               [&] { wrap({.shard_state = true}); });
+  auto optimizer = wrap({.static_graph = true});
+  for (int i = 0; i < 3; ++i) {
+    optimizer.zero_grad();
+    few.sum().backward();
+    optimizer.step();
+    few.set_data(few.data().contiguous());
+  }
+  EXPECT_TRUE(torch::equal(few, torch::full({2, 2}, -2.0)));
+}
+
 TEST_F(ReplacedShares, MemoryOfTwoParametersIsAnError) {
   const auto first = torch::ones({30}, torch::requires_grad());
   const auto part = first.detach().narrow(0, 20, 5).requires_grad_();
