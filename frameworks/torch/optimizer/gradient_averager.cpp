@@ -3,6 +3,8 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <numeric>
 #include <string>
@@ -48,7 +50,7 @@ void GradientAverager::before_gradient(std::size_t index) {
     throw Error(ErrorCode::invalid_use, "backward() reached parameter '" + name + "' " + what,
                 peers_.context.rank(), name);
   };
-  const bool left_out = next_order_ ? !present_[index] : !buckets_->has_bucket(index);
+  const bool left_out = lays_out_anew_ ? !present_[index] : !buckets_->has_bucket(index);
   if (left_out) {
     refuse(
         "of which no rank had a gradient in the first step: leave out static_graph where steps "
@@ -132,12 +134,12 @@ bool GradientAverager::present(std::size_t index) const {
 }
 
 void GradientAverager::begin_round() {
-  if (next_order_) {
+  if (lays_out_anew_) {
     for (std::size_t i = 0; i < forms_.size(); ++i) forms_[i].check_with_order(parameters_[i]);
     BucketOptions options = options_.buckets;
     options.name += ".static";
-    buckets_.emplace(peers_, parameters_, options, *next_order_);
-    next_order_.reset();
+    buckets_.emplace(peers_, parameters_, options, learned_order_);
+    lays_out_anew_ = false;
   }
   open_ = true;
   in_flight_before_ = peers_.context.statistics().in_flight;
@@ -164,9 +166,29 @@ void GradientAverager::publish() {
     buckets_->publish(index, present_[index] && !options_.buckets.averaging.sharded);
   }
   if (order_) {
-    next_order_ = order_->agree(peers_, options_.buckets.name + ".order", present_);
+    learned_order_ = order_->agree(peers_, options_.buckets.name + ".order", present_);
+    lays_out_anew_ = true;
     order_.reset();
   }
+}
+
+void GradientAverager::take_order(int root) {
+  if (!options_.static_graph) return;
+  const std::lock_guard lock(mutex_);
+  std::vector<std::int64_t> message(parameters_.size() + 1, -1);  // a length, or -1: none yet
+  if (!order_) {
+    message.front() = static_cast<std::int64_t>(learned_order_.size());
+    std::copy(learned_order_.begin(), learned_order_.end(), message.begin() + 1);
+  }
+  broadcast(
+      peers_.context, view(message.data(), static_cast<std::int64_t>(message.size())),
+      {.name = options_.buckets.name + ".learned_order", .root = root, .process_set = peers_.set});
+  if (!order_ || message.front() < 0) return;
+  learned_order_.assign(message.begin() + 1, message.begin() + 1 + message.front());
+  present_.assign(parameters_.size(), false);
+  for (const std::size_t index : learned_order_) present_[index] = true;
+  lays_out_anew_ = true;
+  order_.reset();
 }
 
 void GradientAverager::end_round() {

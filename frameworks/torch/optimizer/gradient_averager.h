@@ -71,6 +71,10 @@ class GradientAverager {
   /// then, too.
   Cost finish();
 
+  /// With static_graph, after ranks have joined: the order that `root` has learned, where this rank
+  /// was not there. Collective.
+  void take_order(int root);
+
   /// After finish(): whether any rank had the gradient.
   bool present(std::size_t index) const;
   const GradientBuckets& buckets() const { return *buckets_; }
@@ -94,7 +98,8 @@ class GradientAverager {
   std::optional<GradientBuckets> buckets_;    ///< always there; made anew by static_graph
   std::optional<PresenceExchange> presence_;  ///< where the buckets cannot tell
   std::optional<GradientOrder> order_;        ///< while it is being learned
-  std::optional<std::vector<std::size_t>> next_order_;
+  std::vector<std::size_t> learned_order_;
+  bool lays_out_anew_ = false;  ///< with the next round, in the learned order
 };
 
 }  // namespace hora

@@ -195,6 +195,7 @@ int DistributedOptimizer::Implementation::join() {
   parameters.begin(last);
   parameters.end();
   broadcast_optimizer_state(peers_.context, optimizer_, last, peers_.set);
+  averager_.take_order(last);
   return last;
 }
 
