@@ -34,16 +34,6 @@ class Drawer {
   }
   bool has(Feature feature) const { return training_.has(feature); }
 
-  static bool pending(Feature a, Feature b) {
-    if (std::getenv("TEST_PENDING")) return false;
-    for (auto [x, y] : {std::pair(a, b), std::pair(b, a)}) {
-      if (x == Feature::shard_state && y == Feature::replaced) return true;
-      if (x == Feature::static_graph && y == Feature::join) return true;
-      if (x == Feature::grad_scaler && y == Feature::join) return true;
-    }
-    if (b == Feature::two_optimizers) std::swap(a, b);
-    return a == Feature::two_optimizers && (b == Feature::grad_scaler || b == Feature::join);
-  }
   void draw_features() {
     std::vector<Feature> order;
     for (std::size_t i = 0; i < kFeatures; ++i) order.push_back(static_cast<Feature>(i));
@@ -54,7 +44,7 @@ class Drawer {
     for (const Feature feature : order) {
       if (!one_in(odds)) continue;
       const bool allowed = std::all_of(order.begin(), order.end(), [&](Feature other) {
-        return !has(other) || (go_together(feature, other) && !pending(feature, other));
+        return !has(other) || (go_together(feature, other) && !is_open(feature, other));
       });
       if (allowed) training_.features.set(index_of(feature));
     }
@@ -66,7 +56,6 @@ class Drawer {
     // A hook adds in float32: an optimizer that divides by the gradient's size shows its rounding.
     constexpr Wrapped kSmooth[] = {Wrapped::sgd, Wrapped::momentum, Wrapped::nesterov};
     training_.wrapped = has(Feature::hook) ? one_of(kSmooth) : one_of(kAll);
-    if (has(Feature::shard_state) && training_.wrapped == Wrapped::adagrad) training_.wrapped = Wrapped::adam;
   }
 
   void draw_options() {
