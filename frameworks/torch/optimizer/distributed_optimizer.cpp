@@ -74,7 +74,16 @@ void DistributedOptimizer::complete_parameters() {
 }
 
 int DistributedOptimizer::join() {
-  return implementation_->join();
+  return Implementation::join({implementation_.get()});
+}
+
+int join(const Context& context, const std::vector<DistributedOptimizer*>& optimizers) {
+  const auto joined = DistributedOptimizer::Implementation::together(optimizers, "join()");
+  if (&joined.front()->peers().context != &context) {
+    throw Error(ErrorCode::invalid_argument,
+                "join(): the optimizers were constructed with another Context", context.rank());
+  }
+  return DistributedOptimizer::Implementation::join(joined);
 }
 
 torch::optim::Optimizer& DistributedOptimizer::wrapped() {

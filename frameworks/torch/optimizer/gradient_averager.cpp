@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <numeric>
 #include <string>
@@ -19,6 +20,40 @@ std::vector<std::size_t> as_registered(const std::vector<Parameter>& parameters)
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   return order;
+}
+
+// Of versions and of some values of each on the CPU: LibTorch's SGD writes through data(), which no
+// version shows.
+std::uint64_t fingerprint_of(const std::vector<Parameter>& parameters, std::int64_t samples) {
+  std::uint64_t sum = 0;
+  for (const Parameter& parameter : parameters) {
+    const at::Tensor& tensor = parameter.tensor;
+    const auto& version = tensor.unsafeGetTensorImpl()->version_counter();
+    if (version.enabled()) sum += version.current_version();
+    if (!tensor.is_cpu() || tensor.numel() == 0 || !tensor.is_non_overlapping_and_dense()) continue;
+    const auto* values = static_cast<const std::byte*>(tensor.data_ptr());
+    const auto bytes = static_cast<std::size_t>(tensor.element_size());
+    for (std::int64_t sample = 0; sample < samples; ++sample) {
+      const std::int64_t index =
+          sample * (tensor.numel() - 1) / std::max<std::int64_t>(samples - 1, 1);
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, values + static_cast<std::size_t>(index) * bytes, bytes);
+      sum = sum * 31 + bits;
+    }
+  }
+  return sum;
+}
+
+// A gradient that cannot be read: LibTorch throws where a value is wanted, as by its
+// clip_grad_norm_(), which passes over undefined gradients without a word.
+void put_placeholder(const at::Tensor& parameter) {
+  parameter.mutable_grad() =
+      at::empty(parameter.sizes(), parameter.options().device(at::kMeta).requires_grad(false));
+}
+
+void drop_placeholder(const at::Tensor& parameter) {
+  at::Tensor& gradient = parameter.mutable_grad();
+  if (gradient.defined() && gradient.is_meta()) gradient.reset();
 }
 
 }  // namespace
@@ -45,6 +80,7 @@ GradientAverager::~GradientAverager() {
 
 void GradientAverager::before_gradient(std::size_t index) {
   const std::lock_guard lock(mutex_);
+  drop_placeholder(parameters_[index].tensor);
   const std::string& name = parameters_[index].name;
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::invalid_use, "backward() reached parameter '" + name + "' " + what,
@@ -60,7 +96,8 @@ void GradientAverager::before_gradient(std::size_t index) {
   if (passes_.required() == 1) {
     refuse(
         "a second time before step() or synchronize(): its gradient is being averaged. Call "
-        "step() between, or add up gradients by backward_passes_per_step or no_sync()");
+        "step() between (DistributedOptimizer's, not the wrapped optimizer's), or add up gradients "
+        "by backward_passes_per_step or no_sync()");
   }
   refuse("more than " + std::to_string(passes_.required()) +
          " times (backward_passes_per_step) before step() or synchronize(): its gradient is being "
@@ -100,6 +137,11 @@ bool GradientAverager::has_gradients() const {
   return passes_.any();
 }
 
+bool GradientAverager::parameters_changed() const {
+  const std::lock_guard lock(mutex_);
+  return fingerprint() != fingerprint_before_;
+}
+
 void GradientAverager::forget_passes() {
   const std::lock_guard lock(mutex_);
   passes_.reset();
@@ -133,6 +175,11 @@ bool GradientAverager::present(std::size_t index) const {
   return present_[index];
 }
 
+// A rank steps its shares alone: more than one value of each, for one to be among them.
+std::uint64_t GradientAverager::fingerprint() const {
+  return fingerprint_of(parameters_, options_.buckets.averaging.sharded ? 8 : 1);
+}
+
 void GradientAverager::begin_round() {
   if (lays_out_anew_) {
     for (std::size_t i = 0; i < forms_.size(); ++i) forms_[i].check_with_order(parameters_[i]);
@@ -142,6 +189,7 @@ void GradientAverager::begin_round() {
     lays_out_anew_ = false;
   }
   open_ = true;
+  fingerprint_before_ = fingerprint();
   in_flight_before_ = peers_.context.statistics().in_flight;
   buckets_->begin_round(unscale_);
 }
@@ -149,6 +197,7 @@ void GradientAverager::begin_round() {
 void GradientAverager::store(std::size_t index) {
   forms_[index].check(parameters_[index]);
   if (!open_) begin_round();
+  drop_placeholder(parameters_[index].tensor);
   at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   if (options_.sparse_as_dense && gradient.defined() && gradient.layout() == at::kSparse) {
     gradient = gradient.to_dense();
@@ -163,7 +212,9 @@ void GradientAverager::publish() {
     const auto present = buckets_->present_anywhere(index);
     present_[index] = present ? *present : presence_->anywhere(index);
     // What is sharded is not a parameter's whole gradient.
-    buckets_->publish(index, present_[index] && !options_.buckets.averaging.sharded);
+    const bool sharded = options_.buckets.averaging.sharded;
+    buckets_->publish(index, present_[index] && !sharded);
+    if (present_[index] && sharded) put_placeholder(parameters_[index].tensor);
   }
   if (order_) {
     learned_order_ = order_->agree(peers_, options_.buckets.name + ".order", present_);

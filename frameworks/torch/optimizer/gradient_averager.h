@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -62,6 +63,8 @@ class GradientAverager {
 
   /// True from the first complete gradient on until finish().
   bool round_open() const;
+  /// Whether any parameter was written to since the last round began.
+  bool parameters_changed() const;
   /// True from the first gradient on until finish() or forget_passes().
   bool has_gradients() const;
   /// What passes have added up is not wanted. Not in an open round.
@@ -80,6 +83,7 @@ class GradientAverager {
   const GradientBuckets& buckets() const { return *buckets_; }
 
  private:
+  std::uint64_t fingerprint() const;
   void begin_round();
   void store(std::size_t index);
   void publish();
@@ -93,7 +97,8 @@ class GradientAverager {
   bool open_ = false;
   std::optional<double> unscale_;  ///< of rounds to come
   PassCounter passes_;
-  std::vector<bool> present_;  ///< by parameter, after finish()
+  std::uint64_t fingerprint_before_ = 0;  ///< of the parameters, when the round began
+  std::vector<bool> present_;             ///< by parameter, after finish()
   std::chrono::nanoseconds in_flight_before_{0};
   std::optional<GradientBuckets> buckets_;    ///< always there; made anew by static_graph
   std::optional<PresenceExchange> presence_;  ///< where the buckets cannot tell

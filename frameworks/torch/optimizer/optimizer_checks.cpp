@@ -4,6 +4,7 @@
 #include <hora/gradient_hook.h>
 #include <torch/optim/lbfgs.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "frameworks/torch/agreement.h"
 #include "frameworks/torch/data_type.h"
+#include "frameworks/torch/optimizer/gradient_hooks.h"
 #include "frameworks/torch/optimizer/parameter_list.h"
 
 namespace hora {
@@ -149,7 +151,8 @@ std::string described(const DistributedOptimizerOptions& options, std::size_t bu
        << options.backward_passes_per_step << ", gradient_predivide_factor "
        << options.gradient_predivide_factor << ", static_graph " << options.static_graph
        << ", shard_state " << options.shard_state << ", gather_late " << options.gather_late
-       << ", hook " << (options.hook ? options.hook->describe() : "none");
+       << ", compare_ranks " << options.compare_ranks << ", hook "
+       << (options.hook ? options.hook->describe() : "none");
   return text.str();
 }
 
@@ -193,6 +196,16 @@ std::vector<Parameter> select_parameters(
     for (const auto& tensor : group.params()) members.push_back(tensor.unsafeGetTensorImpl());
   }
   const auto selected = match_parameters(identities, groups);
+  // With shard_state the groups of an optimizer that is wrapped hold this rank's shares, or
+  // nothing.
+  const bool wrapped = std::any_of(named.begin(), named.end(), [](const auto& item) {
+    return GradientHooks::hooked(item.value());
+  });
+  if (wrapped && (!selected || selected->empty())) {
+    refuse(
+        "the optimizer, or its parameters, belong to another DistributedOptimizer; wrap each "
+        "optimizer once, and destroy the former wrapper before another is made");
+  }
   if (!selected) refuse(selected.error());
   std::vector<Parameter> parameters;
   for (const std::size_t index : *selected) {

@@ -1,7 +1,6 @@
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 
 #include <hora/torch_collectives.h>
-#include <hora/torch_objects.h>
 
 #include <utility>
 
@@ -9,16 +8,6 @@
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 
 namespace hora {
-namespace {
-
-std::vector<torch::Tensor> tensors_of(const std::vector<Parameter>& parameters) {
-  std::vector<torch::Tensor> tensors;
-  for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
-  return tensors;
-}
-
-}  // namespace
-
 DistributedOptimizer::Implementation::Implementation(const Peers& peers,
                                                      torch::optim::Optimizer& optimizer,
                                                      std::vector<Parameter> parameters,
@@ -31,14 +20,16 @@ DistributedOptimizer::Implementation::Implementation(const Peers& peers,
       optimizer_(optimizer),
       averager_(peers, std::move(parameters), averaging),
       hooks_(
-          tensors_of(averager_.parameters()),
-          [this](std::size_t index) { averager_.before_gradient(index); },
+          averager_.parameters(), [this](std::size_t index) { averager_.before_gradient(index); },
           [this](std::size_t index) { averager_.after_gradient(index, !no_sync_.held()); }),
       buffers_(peers, name_ + ".buffers", options.buffers),
       broadcasts_buffers_(!options.buffers.empty()),
       gathers_late_(options.gather_late) {
   if (options.shard_state) {
     shards_ = std::make_unique<OptimizerShards>(peers, averager_, optimizer);
+  }
+  if (options.compare_ranks) {
+    comparison_.emplace(peers, name_, averager_.parameters(), optimizer);
   }
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& tensor : group.params()) known_.insert(tensor.unsafeGetTensorImpl());
@@ -47,10 +38,14 @@ DistributedOptimizer::Implementation::Implementation(const Peers& peers,
 
 void DistributedOptimizer::Implementation::zero_grad() {
   // Gradients given up before a step: peers may wait for the rest of this round.
-  if (averager_.round_open()) synchronize();
+  const bool open = averager_.round_open();
+  const bool unused = open || (shards_ && synchronized_);
+  const bool stepped_apart = unused && averager_.parameters_changed();
+  if (open) synchronize();
   drop_gradients();
   complete_parameters();
   hooks_.refresh();
+  if (stepped_apart) refuse_step_apart();
 }
 
 void DistributedOptimizer::Implementation::drop_gradients() {
@@ -62,6 +57,7 @@ void DistributedOptimizer::Implementation::drop_gradients() {
 }
 
 void DistributedOptimizer::Implementation::synchronize() {
+  had_gradients_ = averager_.has_gradients();
   const GradientAverager::Cost cost = averager_.finish();
   statistics_.waited += cost.waited;
   statistics_.in_flight += cost.in_flight;
@@ -91,7 +87,9 @@ void DistributedOptimizer::Implementation::step() {
         "backward(); call synchronize() first");
   }
   buffers_.begin(peers_.first);
+  if (comparison_) comparison_->begin(steps_);
   synchronize_once();
+  if (comparison_) comparison_->end();
   if (shards_) shards_->follow_parameters();
   synchronized_ = false;
   optimizer_.step();
@@ -109,6 +107,10 @@ torch::Tensor DistributedOptimizer::Implementation::step(
   if (unscales_) {
     refuse_use(
         "step(closure) with a GradScaler, which is to decide whether to step; call its step()");
+  }
+  if (comparison_) {
+    comparison_->begin(steps_);
+    comparison_->end();
   }
   const torch::Tensor loss = optimizer_.step([&] { return evaluate(closure); });
   synchronized_ = false;
@@ -143,6 +145,13 @@ void DistributedOptimizer::Implementation::finish_step() {
   if (!gathers_late_) complete_parameters();
   buffers_.end();
   statistics_.steps += 1;
+  steps_ += 1;
+}
+
+void DistributedOptimizer::Implementation::skip_step() {
+  buffers_.begin(peers_.first);
+  synchronized_ = false;
+  buffers_.end();
 }
 
 std::vector<at::Tensor> DistributedOptimizer::Implementation::averaged_gradients() const {
@@ -169,34 +178,8 @@ double DistributedOptimizer::Implementation::clip_grad_norm(double max_norm) {
   return norm;
 }
 
-void DistributedOptimizer::Implementation::check_can_join() const {
-  const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::invalid_use, "DistributedOptimizer: join() " + why,
-                peers_.context.rank());
-  };
-  if (shards_) refuse("with shard_state: nobody would step a joined rank's share");
-  if (broadcasts_buffers_) refuse("with option buffers: a joined rank cannot broadcast its own");
-  if (hooked_) refuse("with a hook, whose collectives a joined rank does not know");
-  for (const Parameter& parameter : averager_.parameters()) {
-    if (!parameter.tensor.device().is_cpu()) refuse("with parameters on a GPU is not possible");
-  }
-}
-
 void DistributedOptimizer::Implementation::complete_parameters() {
   if (shards_) shards_->end_gather();
-}
-
-int DistributedOptimizer::Implementation::join() {
-  check_can_join();
-  if (averager_.round_open()) synchronize();
-  drop_gradients();
-  const int last = hora::join(peers_.context, peers_.set);
-  JointBroadcast parameters(peers_, name_ + ".join", tensors_of(averager_.parameters()));
-  parameters.begin(last);
-  parameters.end();
-  broadcast_optimizer_state(peers_.context, optimizer_, last, peers_.set);
-  averager_.take_order(last);
-  return last;
 }
 
 void DistributedOptimizer::Implementation::refuse_under_way(const std::string& what) const {
@@ -231,20 +214,33 @@ void DistributedOptimizer::Implementation::begin_unscaling(double factor) {
                 "float32, or leave out shard_state",
                 peers_.context.rank());
   }
+  check_unscaling_may_change();
   change_unscaling(factor);
   unscales_ = true;
 }
 
-void DistributedOptimizer::Implementation::change_unscaling(double factor) {
+void DistributedOptimizer::Implementation::check_unscaling_may_change() const {
   refuse_under_way(
       "GradScaler: constructed or updated between backward() and step(), when gradients scaled by "
       "another factor are under way; do it before backward()");
+}
+
+void DistributedOptimizer::Implementation::change_unscaling(double factor) {
   averager_.unscale_by(factor);
 }
 
 void DistributedOptimizer::Implementation::end_unscaling() noexcept {
   averager_.unscale_by(std::nullopt);
   unscales_ = false;
+}
+
+void DistributedOptimizer::Implementation::refuse_step_apart() const {
+  throw Error(ErrorCode::invalid_use,
+              "DistributedOptimizer: parameters have changed since backward() without a step() of "
+              "this optimizer: was the wrapped optimizer's own step() called, with gradients that "
+              "were not averaged? Call DistributedOptimizer's in its place; to change parameters "
+              "otherwise, call zero_grad() first",
+              peers_.context.rank());
 }
 
 // Parameters added later would be stepped with this rank's own gradient: silently wrong.

@@ -4,7 +4,9 @@
 
 #include <hora/distributed_optimizer.h>
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "frameworks/torch/optimizer/guard_token.h"
 #include "frameworks/torch/optimizer/joint_broadcast.h"
 #include "frameworks/torch/optimizer/optimizer_shards.h"
+#include "frameworks/torch/optimizer/rank_comparison.h"
 #include "frameworks/torch/peers.h"
 
 namespace hora {
@@ -32,22 +35,33 @@ class DistributedOptimizer::Implementation {
   void synchronize_once();
   void step();
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
-  /// The end of a round whose gradients are not used.
-  void skip_step() { synchronized_ = false; }
+  /// The end of a round whose gradients are not used; option buffers are all the same.
+  void skip_step();
   double clip_grad_norm(double max_norm);
   void complete_parameters();
-  int join();
+  /// The given ones at once, as together() gives them.
+  static int join(const std::vector<Implementation*>& optimizers);
+
+  /// What stands behind optimizers of one process set. Throws Error(invalid_argument), with `user`
+  /// in front, for none, a null pointer, one given twice, and several sets or contexts.
+  static std::vector<Implementation*> together(const std::vector<DistributedOptimizer*>& optimizers,
+                                               const std::string& user);
 
   const GuardToken& no_sync() const { return no_sync_; }
   const GuardToken& skip_synchronize() const { return skip_synchronize_; }
   void set_backward_passes(int passes);
 
   /// From the next backward on `.grad` gets gradients multiplied by `factor`, and they are looked
-  /// at. Each throws Error(invalid_use) between backward() and the end of its averaging; the first,
-  /// where that was begun and not ended.
+  /// at. Throws Error(invalid_use) between backward() and the end of its averaging, and where that
+  /// was begun and not ended.
   void begin_unscaling(double factor);
+  /// Likewise, between backward() and the end of its averaging.
+  void check_unscaling_may_change() const;
+  /// Once that was checked.
   void change_unscaling(double factor);
   void end_unscaling() noexcept;
+  /// After synchronize_once(): whether any backward() has brought gradients on this rank.
+  bool had_gradients() const { return had_gradients_; }
   /// After synchronize_once(): whether the averages of such gradients are finite, the same on all
   /// ranks. Waits for the device.
   bool gradients_are_finite() const { return averager_.gradients_were_finite(); }
@@ -68,7 +82,11 @@ class DistributedOptimizer::Implementation {
   void finish_step();
   /// Between backward() and the end of its averaging.
   void refuse_under_way(const std::string& what) const;
+  [[noreturn]] void refuse_step_apart() const;
   void check_can_join() const;
+  /// Takes the parameters and state of the rank that has made the most steps: `last`, or another
+  /// one where `last` has waited in the join() of another optimizer. Gives it. Collective.
+  int become_most_trained(int last);
   void drop_gradients();
   std::vector<at::Tensor> averaged_gradients() const;
 
@@ -81,10 +99,13 @@ class DistributedOptimizer::Implementation {
   GradientHooks hooks_;                      // after averager_: taken away first
   std::unique_ptr<OptimizerShards> shards_;  ///< where the state is sharded
   JointBroadcast buffers_;
+  std::optional<RankComparison> comparison_;  ///< where options.compare_ranks
   const bool broadcasts_buffers_;
   const bool gathers_late_;
   std::unordered_set<const void*> known_;  ///< in the optimizer's groups
   bool synchronized_ = false;
+  bool had_gradients_ = false;
+  std::int64_t steps_ = 0;  ///< ever; equal on all ranks but while some have joined
   GuardToken no_sync_;
   GuardToken skip_synchronize_;
   bool unscales_ = false;

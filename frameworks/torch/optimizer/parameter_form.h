@@ -16,6 +16,12 @@ struct Parameter {
   at::Tensor tensor;
 };
 
+inline std::vector<at::Tensor> tensors_of(const std::vector<Parameter>& parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
 /// Dense memory in the same order of elements.
 bool same_memory_order(const at::Tensor& a, const at::Tensor& b);
 

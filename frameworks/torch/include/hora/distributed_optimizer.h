@@ -21,7 +21,8 @@ namespace hora {
 class GradientHook;
 
 struct DistributedOptimizerOptions {
-  /// average, sum or adasum (each gradient by itself, as allreduce does).
+  /// average, sum or adasum (each gradient by itself, as allreduce does; without a predivide
+  /// factor).
   ReduceOp op = ReduceOp::average;
   /// Bytes of gradients averaged in one piece; 0: HORA_BUCKET_SIZE, else 4 MiB in one node and
   /// 25 MiB with a network.
@@ -61,6 +62,11 @@ struct DistributedOptimizerOptions {
   /// Averages the buckets in place of allreduce. Not with sum, adasum, a predivide factor or
   /// shard_state.
   std::shared_ptr<GradientHook> hook = nullptr;
+  /// Ranks compare a checksum of the parameters and the options of the wrapped optimizer's groups
+  /// in the first step(), and learning rates in every 16th. Where they differ, as without
+  /// broadcast_parameters() or by a scheduler that follows one rank's loss, every rank throws the
+  /// same Error(mismatch) in place of the step. False: they are meant to differ.
+  bool compare_ranks = true;
 };
 
 /// What the wrapper has measured since construction or reset_statistics(), on this rank.
@@ -84,14 +90,15 @@ struct OptimizerStatistics {
 /// kept by the user holds the next step's values later.
 ///
 /// Every parameter in the wrapped optimizer's groups must be among named_parameters. Named
-/// parameters that no group holds are neither averaged nor touched.
+/// parameters that no group holds are neither averaged nor touched. A parameter has one
+/// DistributedOptimizer at a time.
 ///
 /// With options.shard_state the constructor replaces the parameters in the wrapped optimizer's
 /// groups by this rank's shares of them (views; the module's parameters stay what they are), so its
 /// state takes 1/ranks of the memory. That is for optimizers that treat each element by itself,
 /// such as SGD and Adam: they give the same bits as without. The wrapped optimizer must not have
-/// stepped before. Averaged gradients are the shares' then: the parameters' `.grad` is undefined
-/// after synchronize(), use clip_grad_norm_(). Saved state is this rank's. Not with compression.
+/// stepped before. Averaged gradients are the shares': the parameters' `.grad` has no values then,
+/// and LibTorch's clip_grad_norm_() throws: use that below. Saved state: this rank's. Uncompressed.
 ///
 /// The context and the wrapped optimizer must outlive it, and stay where they are.
 ///
@@ -123,6 +130,8 @@ class DistributedOptimizer {
 
   /// Makes every `.grad` undefined, so that autograd hands over fresh memory instead of adding.
   /// Called after backward() without step(), it waits like synchronize() first, on every rank.
+  /// Throws Error(invalid_use) where the parameters have changed since that backward(), as by the
+  /// wrapped optimizer's own step().
   void zero_grad();
   /// Waits until all gradients are averaged. step() calls it; call it before clipping.
   void synchronize();
@@ -170,7 +179,7 @@ class DistributedOptimizer {
   /// the set all the same). Then all get the parameters and the wrapped optimizer's state of the
   /// rank that called it last, whose world rank it gives; broadcast_buffers() from it does that for
   /// buffers. Throws Error(invalid_use) with options shard_state, buffers or hook, and for
-  /// parameters on a GPU.
+  /// parameters on a GPU. Optimizers that step in one loop: hora::join() takes them all at once.
   int join();
 
   torch::optim::Optimizer& wrapped();
@@ -179,8 +188,14 @@ class DistributedOptimizer {
 
  private:
   friend class GradScaler;
+  friend int join(const Context& context, const std::vector<DistributedOptimizer*>& optimizers);
   class Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
+
+/// join() of several optimizers whose steps are taken in one loop: this rank has no more data for
+/// any of them. All are of one process set and in the same order on every rank; else
+/// Error(invalid_argument), and Error(mismatch) on every rank.
+int join(const Context& context, const std::vector<DistributedOptimizer*>& optimizers);
 
 }  // namespace hora

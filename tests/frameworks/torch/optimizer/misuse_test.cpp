@@ -80,5 +80,59 @@ TEST(Misuse, ParameterGroupAddedAfterConstruction) {
                [&] { optimizer.step(); });
 }
 
+TEST(Misuse, TwoWrappersOfOneOptimizer) {
+  const Context world = init();
+  const auto a = weight();
+  torch::optim::SGD sgd({a}, 1.0);
+  for (const bool shard_state : {false, true}) {
+    DistributedOptimizer optimizer(world, sgd, {{"a", a}}, {.shard_state = shard_state});
+    const auto text = HasSubstr("another DistributedOptimizer");
+    expect_error(shard_state ? ErrorCode::invalid_argument : ErrorCode::invalid_use, text, [&] {
+      DistributedOptimizer(world, sgd, {{"a", a}});
+    });
+    torch::optim::SGD other({a}, 1.0);
+    expect_error(ErrorCode::invalid_use, AllOf(HasSubstr("'a'"), text), [&] {
+      DistributedOptimizer(world, other, {{"a", a}});
+    });
+    (a * (world.rank() + 1)).sum().backward();
+    optimizer.step();  // as ever
+    EXPECT_TRUE(equals_root(world, a));
+  }
+}
+
+TEST(Misuse, TheWrappedOptimizerSteppedInPlaceOfThisOne) {
+  const Context world = init();
+  const auto a = weight();
+  torch::optim::SGD sgd({a}, 1.0);
+  DistributedOptimizer optimizer(world, sgd, {{"a", a}});
+  a.sum().backward();
+  optimizer.synchronize();
+  sgd.step();  // with averages
+  optimizer.zero_grad();
+  a.sum().backward();
+  optimizer.zero_grad();  // without a step
+  (a * (world.rank() + 1)).sum().backward();
+  sgd.step();
+  expect_error(ErrorCode::invalid_use,
+               AllOf(HasSubstr("wrapped optimizer's own step()"),
+                     HasSubstr("Call DistributedOptimizer's in its place")),
+               [&] { optimizer.zero_grad(); });
+}
+
+TEST(Misuse, TheWrappedOptimizerStepsSharesAlone) {
+  const Context world = init();
+  const auto a = weight(1000);
+  torch::optim::SGD sgd({a}, 1.0);
+  DistributedOptimizer optimizer(world, sgd, {{"a", a}}, {.shard_state = true});
+  a.sum().backward();
+  optimizer.step();
+  optimizer.zero_grad();
+  a.sum().backward();
+  optimizer.synchronize();
+  sgd.step();
+  expect_error(ErrorCode::invalid_use, HasSubstr("wrapped optimizer's own step()"),
+               [&] { optimizer.zero_grad(); });
+}
+
 }  // namespace
 }  // namespace hora::test
