@@ -1,7 +1,6 @@
 #include "core/api/requests.h"
 
 #include <hora/error.h>
-#include <hora/printable.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include "core/api/check_device.h"
 #include "core/engine/runtime.h"
 #include "core/enumerators.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
@@ -18,12 +18,8 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kMaxDimensions = 64;
 
-std::string described(const std::string& name) {
-  return name.empty() ? std::string("unnamed tensor") : "tensor " + in_quotes(name);
-}
-
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument, described(name) + ": " + why, -1,
+  throw Error(ErrorCode::invalid_argument, tensor_text(name) + ": " + why, -1,
               name.substr(0, kMaxNameBytes));
 }
 
@@ -39,7 +35,7 @@ Request of_tensor(const Context& context, const std::string& name, const TensorV
                      std::to_string(tensor.elements()) + " elements");
   }
   if (tensor.device.kind != DeviceKind::cpu) {
-    check_device(context.runtime()->parts(), tensor.device, described(name), name);
+    check_device(context.runtime()->parts(), tensor.device, tensor_text(name), name);
   }
   Request request{name, {}, static_cast<std::byte*>(tensor.data), tensor.stream};
   request.signature.kind = kind;

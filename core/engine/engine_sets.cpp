@@ -1,7 +1,6 @@
 /// Engine: process sets. A change is a collective of the world without data: when it is decided,
 /// every rank makes the same change, in the same order.
 #include <hora/error.h>
-#include <hora/printable.h>
 
 #include <algorithm>
 #include <cstring>
@@ -9,12 +8,10 @@
 
 #include "core/engine/engine.h"
 #include "core/negotiation/mismatch.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
-
-constexpr const char* kAdding = "hora.process_sets.add";
-constexpr const char* kRemoving = "hora.process_sets.remove";
 
 std::vector<int> ranks_in(const Signature& signature) {
   std::vector<int> ranks;
@@ -77,7 +74,7 @@ ProcessSet Engine::change_sets(Request request) {
 
 ProcessSet Engine::add_set(const std::vector<int>& ranks) {
   const std::lock_guard one_at_a_time(sets_call_lock_);
-  Request request{.name = kAdding, .signature = {}};
+  Request request{.name = std::string(kAddSetName), .signature = {}};
   request.signature.kind = OperationKind::add_process_set;
   request.signature.type = DataType::int64;
   request.signature.shape = {ranks.begin(), ranks.end()};
@@ -109,12 +106,12 @@ void Engine::remove_set(ProcessSet set) {
     }
     if (const auto open = known.engine ? known.engine->open_name() : std::nullopt) {
       throw Error(ErrorCode::invalid_use,
-                  "process set " + std::to_string(set) + " cannot be removed: tensor " +
-                      in_quotes(*open) + " is in flight on it: wait for its handle first",
+                  "process set " + std::to_string(set) + " cannot be removed: " +
+                      tensor_text(*open) + " is in flight on it: wait for its handle first",
                   parts_.rank, *open);
     }
   }
-  Request request{.name = kRemoving, .signature = {}};
+  Request request{.name = std::string(kRemoveSetName), .signature = {}};
   request.signature.kind = OperationKind::remove_process_set;
   request.signature.type = DataType::int64;
   request.signature.shape = {static_cast<std::int64_t>(set)};

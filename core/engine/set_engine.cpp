@@ -2,10 +2,10 @@
 /// peers find its data; set_engine_drive.cpp: making progress; set_engine_bind.cpp: what then runs.
 #include "core/engine/set_engine.h"
 
-#include <hora/printable.h>
-
 #include <bit>
 #include <utility>
+
+#include "core/tensor_text.h"
 
 namespace hora {
 
@@ -34,13 +34,13 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
   {
     const std::lock_guard table(table_lock_);
     if (closed_) throw detached(*closed_);
-    submission->name =
-        !request.name.empty()
-            ? std::move(request.name)
-            : table_.unnamed("hora.unnamed." + std::string(name_of(submission->signature.kind)));
+    submission->name = !request.name.empty()
+                           ? std::move(request.name)
+                           : table_.unnamed(std::string(kUnnamedPrefix) +
+                                            std::string(name_of(submission->signature.kind)));
     if (!table_.enter(submission)) {
       throw Error(ErrorCode::duplicate_name,
-                  "tensor " + in_quotes(submission->name) + " is in flight already on rank " +
+                  tensor_text(submission->name) + " is in flight already on rank " +
                       std::to_string(shared_.parts.rank) +
                       ": wait for its handle first, or give this one a name of its own",
                   shared_.parts.rank, submission->name);

@@ -2,18 +2,13 @@
 #include <algorithm>
 
 #include "core/engine/set_engine.h"
+#include "core/tensor_text.h"
 
 namespace hora {
-namespace {
-
-constexpr const char* kJoin = "hora.join";
-
-}  // namespace
-
 std::shared_ptr<Submission> SetEngine::join() {
   auto submission = std::make_shared<Submission>();
   submission->set = this;
-  submission->name = kJoin;
+  submission->name = kJoinName;
   submission->signature.kind = OperationKind::join;
   const std::lock_guard table(table_lock_);
   if (closed_) throw detached(*closed_);
@@ -105,7 +100,7 @@ void SetEngine::end_join(int last_joined) {
       drop_stand_in(id);
     }
     refused_.clear();
-    submission = table_.take_undecided(kJoin);
+    submission = table_.take_undecided(std::string(kJoinName));
   }
   joined_.store(false);
   board_.set_joined(false);

@@ -1,9 +1,9 @@
 #include "core/negotiation/mismatch.h"
 
-#include <hora/printable.h>
-
 #include <algorithm>
 #include <cstdint>
+
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
@@ -57,13 +57,13 @@ std::string mismatch_text(const Report& report) {
   });
   if (joined != report.values.end()) {
     const auto other = joined == report.values.begin() ? joined + 1 : report.values.begin();
-    return "tensor " + in_quotes(report.name) + ": rank " + ranks_text(joined->ranks) +
+    return tensor_text(report.name) + ": rank " + ranks_text(joined->ranks) +
            " has called join() and brings nothing more: only an allreduce on cpu goes on without "
            "it, and rank " +
            ranks_text(other->ranks) + " submitted " + to_string(other->signature);
   }
-  std::string text = "tensor " + in_quotes(report.name) + ": ranks disagree about its " +
-                     what_differs(report) + ": ";
+  std::string text =
+      tensor_text(report.name) + ": ranks disagree about its " + what_differs(report) + ": ";
   const std::size_t shown = std::min(report.values.size(), kValuesShown);
   for (std::size_t i = 0; i < shown; ++i) {
     const Value& value = report.values[i];

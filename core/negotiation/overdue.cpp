@@ -4,6 +4,7 @@
 
 #include "core/negotiation/leader.h"
 #include "core/negotiation/mismatch.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
@@ -78,7 +79,7 @@ std::string Leader::warning_of(const std::string& name, const Overdue& overdue) 
     }
   }
   std::sort(silent.begin(), silent.end());
-  std::string text = "tensor \"" + name + "\"";
+  std::string text = tensor_text(name);
   if (set_ != 0) text += " of process set " + std::to_string(set_);
   text += " is waited for by ranks " + ranks_text(presence.ready) + " and has not been submitted";
   if (!presence.missing.empty()) text += " by ranks " + ranks_text(presence.missing);
