@@ -149,15 +149,17 @@ TEST_F(Closure, GivesTheStepOfEveryOptimizer) {
 
 TEST_F(Closure, ReturnsTheAverageOrTheSumOfLosses) {
   const double average = mean_over_ranks(world_, [](int rank) { return rank + 1.0; });
-  DistributedOptimizer averaging(world_, sgd_, {{"weight", weight_}});
-  const auto first = averaging.step([&] { return loss(averaging); });
-  EXPECT_EQ(first.scalar_type(), torch::kFloat);
-  EXPECT_EQ(first.dim(), 0);
-  EXPECT_FLOAT_EQ(first.item<float>(), static_cast<float>(average));
+  const auto first_step = [&](const DistributedOptimizerOptions& options) {
+    weight_.detach().fill_(1.0);
+    DistributedOptimizer optimizer(world_, sgd_, {{"weight", weight_}}, options);
+    return optimizer.step([&] { return loss(optimizer); });
+  };
+  const auto mean = first_step({});
+  EXPECT_EQ(mean.scalar_type(), torch::kFloat);
+  EXPECT_EQ(mean.dim(), 0);
+  EXPECT_FLOAT_EQ(mean.item<float>(), static_cast<float>(average));
   EXPECT_FLOAT_EQ(weight_[0].item<float>(), static_cast<float>(1.0 - 0.5 * average / 3));
-  weight_.detach().fill_(1.0);
-  DistributedOptimizer summing(world_, sgd_, {{"weight", weight_}}, {.op = ReduceOp::sum});
-  const auto sum = summing.step([&] { return loss(summing); });
+  const auto sum = first_step({.op = ReduceOp::sum});
   EXPECT_FLOAT_EQ(sum.item<float>(), static_cast<float>(average * world_.size()));
 }
 
@@ -216,10 +218,12 @@ TEST_F(Closure, WhatCannotBeRightIsRefused) {
   refused({.op = ReduceOp::adasum}, "adasum");
   refused({.hook = std::make_shared<TopK>()}, "hook");
 
-  DistributedOptimizer searching(world_, lbfgs, {{"weight", weight_}});
-  expect_error(ErrorCode::invalid_argument, HasSubstr("GradScaler and LBFGS"),
-               [&] { GradScaler scaler(searching); });
-  expect_error(ErrorCode::invalid_use, HasSubstr("step(closure)"), [&] { searching.step(); });
+  {
+    DistributedOptimizer searching(world_, lbfgs, {{"weight", weight_}});
+    expect_error(ErrorCode::invalid_argument, HasSubstr("GradScaler and LBFGS"),
+                 [&] { GradScaler scaler(searching); });
+    expect_error(ErrorCode::invalid_use, HasSubstr("step(closure)"), [&] { searching.step(); });
+  }
 
   DistributedOptimizer plain(world_, sgd_, {{"weight", weight_}});
   const auto step = [&] { plain.step([&] { return loss(plain); }); };
