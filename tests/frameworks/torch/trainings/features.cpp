@@ -45,9 +45,6 @@ const std::vector<std::pair<Feature, Feature>>& known_open() {
   static const std::vector<std::pair<Feature, Feature>> all = {
       // Whoever has joined misses what others' scalers have learned.
       {Feature::grad_scaler, Feature::join},
-      // A scaler, or a join(), is of one optimizer.
-      {Feature::grad_scaler, Feature::two_optimizers},
-      {Feature::join, Feature::two_optimizers},
   };
   return all;
 }

@@ -57,10 +57,15 @@ struct Trainee {
                               options_of(training, network, i, set));
     }
     if (training.has(Feature::grad_scaler)) {
-      scaler.emplace(optimizers.front(),
-                     GradScalerOptions{.initial_scale = training.initial_scale,
-                                       .growth_interval = training.growth_interval});
+      scaler.emplace(all(), GradScalerOptions{.initial_scale = training.initial_scale,
+                                              .growth_interval = training.growth_interval});
     }
+  }
+
+  std::vector<DistributedOptimizer*> all() {
+    std::vector<DistributedOptimizer*> pointers;
+    for (DistributedOptimizer& optimizer : optimizers) pointers.push_back(&optimizer);
+    return pointers;
   }
 
   Network network;
@@ -130,7 +135,7 @@ class Runner {
   }
 
   void join() {
-    const int last = trainee_.optimizers.front().join();
+    const int last = hora::join(world_, trainee_.all());
     const bool was_there = std::binary_search(members_.begin(), members_.end(), last) &&
                            training_.takes_part(last, training_.steps_before_join - 1);
     if (!was_there) note(training_.steps_before_join) << "join() gave rank " << last << '\n';
@@ -205,7 +210,7 @@ std::string run_training(const Context& world, const ParitySet& parity, const Tr
 std::string refusal_of(const Context& world, const ParitySet& parity, const Training& training) {
   try {
     Trainee trainee(world, training, training.has(Feature::process_set) ? parity.id : 0);
-    if (training.has(Feature::join)) trainee.optimizers.front().join();
+    if (training.has(Feature::join)) hora::join(world, trainee.all());
   } catch (const Error& error) {
     return error.what();
   }
