@@ -19,7 +19,8 @@ Context& Context::operator=(Context&& other) noexcept {
 Context::~Context() {
   if (!runtime_ || runtime_->is_forked() || runtime_->is_shut_down()) return;
   if (std::uncaught_exceptions() > 0) {
-    runtime_->abort("an exception is leaving the scope of hora's context");
+    Runtime::abandon(std::move(runtime_));
+    return;
   }
   try {
     runtime_->shutdown();

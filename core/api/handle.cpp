@@ -6,7 +6,6 @@
 
 #include "core/engine/runtime.h"
 #include "core/engine/submission.h"
-#include "core/log.h"
 
 namespace hora {
 
@@ -30,13 +29,9 @@ Handle::~Handle() {
     return;
   }
   try {
-    wait();
-  } catch (const std::exception& error) {
-    try {
-      log().warn("a handle was dropped and its error lost: {}", error.what());
-    } catch (...) {
-      // A destructor does not throw, not even for want of a log.
-    }
+    runtime_->remaining_engine().drop(*submission_);
+  } catch (const std::exception&) {
+    // A destructor does not throw, not even for want of a log.
   }
 }
 

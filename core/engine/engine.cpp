@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/identity.h"
 #include "core/log.h"
 
 namespace hora {
@@ -33,6 +34,11 @@ Engine::Engine(EngineParts parts)
 
 Engine::~Engine() {
   stop();
+}
+
+Error Engine::named(const Submission& failed) {
+  const Error& error = *failed.error;
+  return {error.code(), error.what(), error.rank(), failed.name};
 }
 
 std::shared_ptr<Submission> Engine::submit(Request request, ProcessSet set) {
@@ -73,7 +79,7 @@ bool Engine::make_progress() {
 }
 
 void Engine::poison(const Error& error) {
-  log().error("rank {}: {}", parts_.rank, error.what());
+  log().error("{}: {}", to_string(identity_of_process(parts_.rank)), error.what());
   for (SetEngine* engine : engines_) engine->close(error);
   shared_.poisoned.store(true);
   // First, for whoever is told of the error may free the memory that a device works on.
@@ -158,13 +164,18 @@ void Engine::depart() {
       if (!has_thread() && step()) continue;
       std::this_thread::sleep_for(std::chrono::microseconds(100));
       if (parts_.settings.stall_warning.count() == 0 || now() < warn_at) continue;
-      log().warn("rank {} is in shutdown and waits for {}", parts_.rank, what);
+      log().warn("{} is in shutdown and waits for {}", to_string(identity_of_process(parts_.rank)),
+                 what);
       warn_at += parts_.settings.stall_warning;
     }
   };
   wait_until(
       [&] { return std::all_of(open.begin(), open.end(), [](auto& s) { return s->finished(); }); },
       "its own unfinished collectives");
+  for (const auto& submission : open) {
+    if (submission->state.load(std::memory_order_acquire) != Submission::kFailed) continue;
+    untold_.keep(named(*submission));
+  }
   // Each set hears of it in the order of its own decisions.
   std::vector<SetEngine*> sets;
   {

@@ -19,6 +19,7 @@
 #include "core/engine/parts.h"
 #include "core/engine/set_engine.h"
 #include "core/engine/submission.h"
+#include "core/engine/untold_error.h"
 
 namespace hora {
 
@@ -51,6 +52,10 @@ class Engine {
   }
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
+  /// wait() where nobody wants the result any more: an error is untold.
+  void drop(Submission& submission);
+  /// Of a collective that has failed while no call has thrown an error of any.
+  std::optional<Error> untold_error() const { return untold_.get(); }
   /// Waits for what this rank has in flight on the set, then for every rank of it to join, standing
   /// in with nothing meanwhile. The last rank to join.
   int join(ProcessSet set);
@@ -131,6 +136,8 @@ class Engine {
 
   // waiting
   class DriverSeat;
+  void collect(Submission& submission);
+  static Error named(const Submission& failed);
   void await(const Submission& submission);
   void await(const Submission& submission, DriverSeat& seat);
   void drive_until_finished_or_asked(const Submission& submission);
@@ -154,6 +161,7 @@ class Engine {
   std::deque<SetsChange> sets_changes_;
   bool device_busy_ = false;
 
+  UntoldError untold_;
   std::atomic<int> waiters_{0};  ///< my threads that are blocked in wait()
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -6,6 +6,9 @@
 #include "core/board/futex.h"
 #include "core/engine/engine.h"
 #include "core/engine/trace_hooks.h"
+#include "core/identity.h"
+#include "core/log.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
@@ -65,12 +68,33 @@ void Engine::submit_and_wait(Request request, ProcessSet set) {
   seat.take();
   const auto submission = engine.submit(std::move(request), SetEngine::Caller::waits);
   await(*submission, seat);
-  engine.collect(*submission);
+  collect(*submission);
 }
 
 void Engine::wait(Submission& submission) {
   await(submission);
-  submission.set->collect(submission);
+  collect(submission);
+}
+
+void Engine::drop(Submission& submission) {
+  await(submission);
+  try {
+    submission.set->collect(submission);
+  } catch (const Error& error) {
+    log().warn("{}: the handle of {} was dropped and its error lost: {}",
+               to_string(identity_of_process(parts_.rank)), tensor_text(submission.name),
+               error.what());
+    untold_.keep({error.code(), error.what(), error.rank(), submission.name});
+  }
+}
+
+void Engine::collect(Submission& submission) {
+  try {
+    submission.set->collect(submission);
+  } catch (const Error&) {
+    untold_.told();
+    throw;
+  }
 }
 
 int Engine::join(ProcessSet set) {

@@ -30,7 +30,7 @@ Expected read_as(std::span<const std::byte> bytes, const MessageLimits& limits,
 }  // namespace
 
 LeaderDesk::LeaderDesk(const Topology& topology, int node, int id_capacity, NodeBoard& board,
-                       TreeLink* tree, ProcessSet set)
+                       TreeLink* tree, ProcessSet set, Now warning_interval)
     : parent_(tree_parent(node)),
       children_(tree_children(node, topology.nodes())),
       limits_(message_limits(topology, id_capacity, 0)),
@@ -40,7 +40,7 @@ LeaderDesk::LeaderDesk(const Topology& topology, int node, int id_capacity, Node
               {.retire = [&board](Id id, bool idle) { return board.retire(id, idle); },
                .last_run = [&board](Id id) { return board.last_run(id); },
                .ready_mask = [&board](Id id) { return board.ready_mask(id); }},
-              set) {}
+              set, warning_interval) {}
 
 bool LeaderDesk::work(Now now) {
   bool any = read_mail(now);

@@ -17,7 +17,7 @@ class LeaderDesk {
  public:
   /// `tree` is null in jobs of one node.
   LeaderDesk(const Topology& topology, int node, int id_capacity, NodeBoard& board, TreeLink* tree,
-             ProcessSet set = 0);
+             ProcessSet set = 0, Now warning_interval = {});
 
   /// Handles what has come in; true if there was anything. Throws Error(transport) for a message
   /// that cannot be.

@@ -4,6 +4,7 @@
 #include <hora/settings.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <string>
 
 #include "core/engine/engine.h"
+#include "core/last_words.h"
 #include "core/process_owner.h"
 
 namespace hora {
@@ -25,6 +27,8 @@ class Transport {
   virtual void disconnect() = 0;
   /// Ends every rank of the job without waiting for anything.
   [[noreturn]] virtual void abort() noexcept = 0;
+  /// Has every rank of the job end, as a failure, when this process exits, or after `grace`.
+  virtual void abort_at_exit(std::chrono::milliseconds grace) noexcept = 0;
 };
 
 /// Shared by the context, its handles and its buffers; never destroyed in a forked child. Thread
@@ -58,13 +62,17 @@ class Runtime {
   /// Tells objects of one kind apart that every rank of the set constructs in one order.
   std::uint32_t next_instance_number(ProcessSet set);
 
-  /// Collective. Does nothing the second time. Calls check_owner().
+  /// Collective. Does nothing the second time. Calls check_owner(). Throws Engine::untold_error().
   void shutdown();
   /// Prints why and ends the job.
   [[noreturn]] void abort(const std::string& why) noexcept;
+  /// For the context's owner while an exception leaves its scope: the job ends as soon as somebody
+  /// could say what the exception says. Until then everything goes on, for peers use it.
+  static void abandon(std::shared_ptr<Runtime> runtime) noexcept;
 
  private:
   Runtime(std::unique_ptr<Transport> transport, bool engine_thread);
+  void say_end(const std::string& why) const noexcept;
 
   const ProcessOwner owner_;
   std::unique_ptr<Transport> transport_;
@@ -72,6 +80,7 @@ class Runtime {
   int node_;
   int local_rank_;
   Engine engine_;
+  LastWords last_words_;
   std::mutex instances_lock_;
   std::map<ProcessSet, std::uint32_t> instances_;
   std::atomic<bool> shut_down_{false};

@@ -2,6 +2,7 @@
 /// peers find its data; set_engine_drive.cpp: making progress; set_engine_bind.cpp: what then runs.
 #include "core/engine/set_engine.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -22,7 +23,8 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
       shares_device_(id_ != 0) {
   if (board_.local_rank() == 0) {
     desk_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
-                  board_.id_capacity(), board_, parts_.tree, id_);
+                  board_.id_capacity(), board_, parts_.tree, id_,
+                  shared_.parts.settings.stall_warning);
   }
 }
 
@@ -111,12 +113,22 @@ void SetEngine::tell_departed() {
 }
 
 void SetEngine::complain_about_overdue() {
-  if (!waits_for_peers() || shared_.parts.settings.stall_warning.count() == 0) return;
+  const Now interval = shared_.parts.settings.stall_warning;
+  if (!waits_for_peers() || interval.count() == 0) return;
   const std::lock_guard table(table_lock_);
   const Now time = now();
-  for (const auto& submission : table_.unfinished()) {
-    if (submission->decided || !submission->announced() || submission->overdue_at > time) continue;
-    submission->overdue_at = time + shared_.parts.settings.stall_warning;
+  std::vector<std::shared_ptr<Submission>> waiting;
+  bool any_overdue = false;
+  for (auto& submission : table_.unfinished()) {
+    // What will be overdue in a moment is told now, too: one report then names them all.
+    const bool soon = submission->overdue_at <= time + std::min<Now>(kOverdueTick, interval / 2);
+    if (submission->decided || !submission->announced() || !soon) continue;
+    any_overdue |= submission->overdue_at <= time;
+    waiting.push_back(std::move(submission));
+  }
+  if (!any_overdue) return;
+  for (const auto& submission : waiting) {
+    submission->overdue_at = time + interval;
     trace_.marked(submission->name, "overdue");
     send_mail(
         {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});

@@ -10,6 +10,14 @@
 #include "core/negotiation/mismatch.h"
 
 namespace hora {
+namespace {
+
+std::string who_departed(const std::vector<int>& ranks) {
+  const bool one = ranks.size() == 1;
+  return (one ? "rank " : "ranks ") + ranks_text(ranks) + (one ? " has" : " have");
+}
+
+}  // namespace
 
 bool SetEngine::make_progress() {
   bool progress = flush_outbox();
@@ -122,10 +130,10 @@ void SetEngine::execute_decision(const Decision& decision) {
   run(batch);
   if (decision.all_joined) end_join(decision.last_joined);
   if (!decision.departed.empty()) {
-    fail_undecided(Error(ErrorCode::shut_down,
-                         "rank " + ranks_text(decision.departed) +
-                             " has called shutdown(): no collective can complete any more",
-                         decision.departed.front()));
+    fail_undecided(Error(
+        ErrorCode::shut_down,
+        who_departed(decision.departed) + " called shutdown(): no collective can complete any more",
+        decision.departed.front()));
   }
   for (const std::string& name : decision.asked) answer(name);
   if (decision.finished) all_departed_.store(true);

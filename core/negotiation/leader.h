@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/messages/messages.h"
+#include "core/negotiation/overdue_text.h"
 #include "core/negotiation/topology.h"
 
 namespace hora {
@@ -42,7 +43,7 @@ struct LeaderOutput {
   std::vector<Id> watch;              ///< wake me at each arrival of these ids
   Up up;                              ///< for the parent; empty() where there is nothing to say
   std::vector<Decision> decisions;    ///< for the children (without locations) and my node's log
-  std::vector<std::string> warnings;  ///< for the log file; the root's alone
+  std::vector<std::string> warnings;  ///< for the log; the root's alone
 };
 
 /// Readiness climbs: an id or a report goes up once my whole subtree has it; decisions come down.
@@ -54,8 +55,9 @@ struct LeaderOutput {
 /// set and no report pending there: such a node is present for every id and name without a word.
 class Leader {
  public:
-  /// `set`: whose negotiation this is.
-  Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set = 0);
+  /// `set`: whose negotiation this is. `warning_interval`: between two warnings.
+  Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set = 0,
+         Now warning_interval = {});
 
   void on_mail(int local_rank, const Mail& mail, Now now);
   /// Every local rank is ready for `id` (only in jobs of several nodes).
@@ -94,7 +96,6 @@ class Leader {
     std::set<int> ready;
     std::set<int> missing;
     std::map<ProcessSet, std::set<int>> elsewhere;  ///< who waits there under this name
-    Now report_at{};
   };
 
   bool is_root() const { return parent_ < 0; }
@@ -123,7 +124,8 @@ class Leader {
   void note_elsewhere(const Elsewhere& elsewhere);
   void ask_waiting();
   Presence presence_of(const std::string& name) const;
-  std::string warning_of(const std::string& name, const Overdue& overdue) const;
+  void report_overdue(Now now);
+  OverdueTensor overdue_tensor(Presence presence, const Overdue& overdue) const;
 
   Topology topology_;
   int node_;
@@ -132,11 +134,14 @@ class Leader {
   int id_capacity_;
   IdUse use_;
   ProcessSet set_;
+  Now warning_interval_;
 
   std::unordered_map<std::string, Id> names_;
   std::unordered_map<Id, Assignment> assignments_;
   std::map<std::string, Pending> pending_;
   std::map<std::string, Overdue> overdue_;
+  Now report_at_{};                 ///< of what is overdue, where anything is
+  Now quiet_until_{};               ///< the root's: no warning before
   std::deque<std::string> to_ask_;  ///< the root's: overdue names
   int next_slot_ = 0;
   std::vector<std::string> waiting_for_id_;  ///< agreed names, in order of agreement

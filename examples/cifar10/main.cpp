@@ -128,14 +128,7 @@ int main(int argc, char** argv) {
   }
   try {
     const hora::Context world = hora::init(argc, argv);
-    try {
-      return run(world, parsed);
-    } catch (const std::exception& error) {
-      // Here and not below: while the exception passes on, the context ends the job.
-      std::cerr << "cifar10, rank " << world.rank() << ": " << hora::printable(error.what())
-                << std::endl;
-      throw;
-    }
+    return run(world, parsed);
   } catch (const std::exception& error) {
     std::cerr << "cifar10: " << hora::printable(error.what()) << std::endl;
     return 1;

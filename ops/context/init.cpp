@@ -27,6 +27,9 @@ class OnlyTransport final : public Transport {
     running.store(false);
   }
   [[noreturn]] void abort() noexcept override { transport_->abort(); }
+  void abort_at_exit(std::chrono::milliseconds grace) noexcept override {
+    transport_->abort_at_exit(grace);
+  }
 
  private:
   static std::unique_ptr<MpiTransport> claim(int* argc, char*** argv, const InitOptions& options) {

@@ -155,4 +155,8 @@ void MpiTransport::abort() noexcept {
   abort_job(1);
 }
 
+void MpiTransport::abort_at_exit(std::chrono::milliseconds grace) noexcept {
+  abandon_job(grace);
+}
+
 }  // namespace hora

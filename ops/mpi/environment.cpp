@@ -2,12 +2,16 @@
 
 #include <hora/error.h>
 #include <mpi.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "core/identity.h"
+#include "core/log.h"
 #include "core/process_owner.h"
 #include "ops/mpi/check.h"
 #include "ops/mpi/implementation.h"
@@ -31,6 +35,22 @@ ProcessState& process_state() {
   return state;
 }
 
+/// This thread is the one that aborts.
+thread_local bool aborting_here = false;
+
+/// An abort under way in another thread ends this process; exiting meanwhile would hide its code.
+constexpr auto kAbortTakes = std::chrono::seconds(5);
+
+/// What the program has printed so far is not lost with it; nothing is waited for.
+void flush_output() noexcept {
+  std::fflush(stderr);
+  pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  const bool takes_more = ::poll(&output, 1, 0) == 1 && (output.revents & POLLOUT) != 0;
+  if (!takes_more || ::ftrylockfile(stdout) != 0) return;
+  std::fflush(stdout);
+  ::funlockfile(stdout);
+}
+
 bool mpi_is_finalized() noexcept {
   int finalized = 0;
   return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0;
@@ -50,20 +70,23 @@ int world_rank() noexcept {
 void at_process_exit() {
   const ProcessState& state = process_state();
   // In a forked child MPI hangs, and it is the parent's.
-  if (!state.owner.is_this_process()) {
+  if (aborting_here || !state.owner.is_this_process()) {
     return;
   }
-  if (state.aborting || !mpi_is_initialized() || mpi_is_finalized()) {
+  if (state.aborting) {
+    std::this_thread::sleep_for(kAbortTakes);
+    std::_Exit(1);
+  }
+  if (state.abandoned) {
+    abort_job(1);
+  }
+  if (!mpi_is_initialized() || mpi_is_finalized()) {
     return;
   }
   if (state.holders > 0) {
-    std::fprintf(stderr,
-                 "hora: rank %d exits without Context::shutdown(); its peers would wait for it, so "
-                 "the job is ended\n",
-                 world_rank());
-    abort_job(1);
-  }
-  if (state.abandoned) {
+    log().critical(
+        "{} exits without Context::shutdown(); its peers would wait for it, so the job is ended",
+        to_string(identity_of_process(world_rank())));
     abort_job(1);
   }
   if (state.initialized_here) {
@@ -75,12 +98,10 @@ void at_process_exit() {
 int at_finalize(MPI_Comm, int, void*, void*) {
   const ProcessState& state = process_state();
   if (!state.aborting && (state.holders > 0 || state.abandoned)) {
-    std::fprintf(stderr,
-                 "hora: %s calls MPI_Finalize %s, which would wait for ever, so the job is "
-                 "ended\n",
-                 to_string(identity_of_process(world_rank())).c_str(),
-                 state.holders > 0 ? "while hora runs (call Context::shutdown() first)"
-                                   : "after a hora::init to which ranks have not come");
+    log().critical("{} calls MPI_Finalize {}, which would wait for ever, so the job is ended",
+                   to_string(identity_of_process(world_rank())),
+                   state.holders > 0 ? "while hora runs (call Context::shutdown() first)"
+                                     : "after a hora::init to which ranks have not come");
     abort_job(1);
   }
   return MPI_SUCCESS;
@@ -164,13 +185,26 @@ void abandon_job() noexcept {
 }
 
 void abort_job(int code) noexcept {
+  aborting_here = true;
   process_state().aborting = true;
   const int exit_code = code == 0 ? 1 : code;
-  std::fflush(stderr);
+  flush_output();
   if (mpi_is_initialized() && !mpi_is_finalized()) {
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   }
   std::_Exit(exit_code);
+}
+
+void abandon_job(std::chrono::milliseconds grace) noexcept {
+  abandon_job();
+  try {
+    std::thread([grace] {
+      std::this_thread::sleep_for(grace);
+      abort_job(1);
+    }).detach();
+  } catch (const std::exception&) {
+    abort_job(1);
+  }
 }
 
 }  // namespace hora

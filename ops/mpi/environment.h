@@ -1,6 +1,8 @@
 /// MPI's life in this process: started at most once, finalised at most once.
 #pragma once
 
+#include <chrono>
+
 namespace hora {
 
 /// Held by whoever uses MPI. The first one initialises MPI where the application has not; then
@@ -33,8 +35,10 @@ class MpiEnvironment {
 /// `code`, or 1 for 0.
 [[noreturn]] void abort_job(int code) noexcept;
 
-/// From here on this process's exit, or MPI_Finalize, ends the job: they would wait for peers that
-/// have not come.
+/// From here on this process's exit, or MPI_Finalize, ends the job, as a failure: they would wait
+/// for peers that have not come, or that wait themselves.
 void abandon_job() noexcept;
+/// The same, and after `grace` it ends anyway.
+void abandon_job(std::chrono::milliseconds grace) noexcept;
 
 }  // namespace hora

@@ -73,8 +73,8 @@ class Context {
   /// with an engine thread it does nothing.
   void step() const;
 
-  /// Collective: returns when every rank has called it. A rank that still waits for a tensor which
-  /// this rank has not submitted gets Error(shut_down). Calls after it throw Error(shut_down).
+  /// Collective: returns when all ranks have called it; then throws an error of this rank's handles
+  /// if none was ever thrown. Calls after it, and who waits for tensors of mine, get shut_down.
   void shutdown();
   bool is_shut_down() const noexcept;
 

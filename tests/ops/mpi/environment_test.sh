@@ -31,7 +31,7 @@ expect "too low a thread level" 0 "MPI offers MPI_THREAD_FUNNELED" \
   "$@" 1 "$program" application-funneled
 expect "after MPI_Finalize" 0 "MPI is finalised" "$@" 1 "$program" after-finalize
 expect "a rank that exits with 0 while others wait" nonzero \
-  "rank 0 exits without Context::shutdown()" "$@" 2 "$program" exit
+  ") exits without Context::shutdown()" "$@" 2 "$program" exit
 expect "a forked child that exits" 0 "the child's exit code is 5" "$@" 2 "$program" fork
 expect "a forked child that wants MPI" 0 "forked from one that uses MPI" "$@" 2 "$program" fork
 # Open MPI sometimes loses its own message about MPI_ABORT; the code is what counts.

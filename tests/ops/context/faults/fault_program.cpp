@@ -48,6 +48,43 @@ int late(int argc, char** argv) {
   return 0;
 }
 
+/// The last rank comes late to seven tensors by `milliseconds`.
+int late_to_many(int milliseconds) {
+  const hora::Context world = hora::init();
+  constexpr int kTensors = 7;
+  std::vector<std::vector<float>> values(kTensors, std::vector<float>(100, 1.0F));
+  if (world.rank() + 1 == world.size()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  }
+  std::vector<hora::Handle> handles;
+  for (int i = 0; i < kTensors; ++i) {
+    handles.push_back(
+        submit(world, values[static_cast<std::size_t>(i)], "late" + std::to_string(i)));
+  }
+  for (hora::Handle& handle : handles) handle.wait();
+  say(world, "done");
+  return 0;
+}
+
+/// Rank 0 alone submits "mine"; all shut down. What becomes of the handle, is `fate`.
+int never_completes(const std::string& fate) {
+  hora::Context world = hora::init();
+  std::vector<float> values(100, 1.0F);
+  hora::Handle handle;
+  if (world.rank() == 0) handle = submit(world, values, "mine");
+  if (fate == "dropped") handle = {};
+  if (fate == "waited") {
+    try {
+      if (handle.valid()) handle.wait();
+    } catch (const hora::Error& error) {
+      say(world, error.what());
+    }
+  }
+  world.shutdown();
+  say(world, "end of main");
+  return 0;
+}
+
 /// Rank 0 submits "x" to set 1, of all ranks, the others to the world; later each to the other set.
 int crossed(int milliseconds) {
   const hora::Context world = hora::init();
@@ -68,12 +105,15 @@ int crossed(int milliseconds) {
   return 0;
 }
 
-void throw_with_open_handles(const hora::Context& world, int thrower) {
+void throw_with_open_handles(const hora::Context& world, int thrower, bool is_ours) {
   std::vector<float> mine(1000, 1.0F);
   std::vector<float> other(1000, 1.0F);
   hora::Handle first = submit(world, mine, "first");
   hora::Handle second = submit(world, other, "second");
-  if (world.rank() == thrower) throw std::runtime_error("the application's own error");
+  if (world.rank() == thrower) {
+    if (is_ours) throw hora::Error(hora::ErrorCode::invalid_use, "an error of hora's");
+    throw std::runtime_error("the application's own error");
+  }
   first.wait();
   second.wait();
   // What the thrower never submits.
@@ -81,20 +121,25 @@ void throw_with_open_handles(const hora::Context& world, int thrower) {
   say(world, "third is complete");
 }
 
-int caught_in_main(int thrower) {
+/// What the catch clause of main does.
+enum class Catch { prints, is_silent, goes_on };
+
+int caught_in_main(int thrower, Catch how) {
   try {
     const hora::Context world = hora::init();
-    throw_with_open_handles(world, thrower);
+    throw_with_open_handles(world, thrower, how == Catch::is_silent);
     return 0;
   } catch (const std::exception& error) {
-    std::printf("caught: %s\n", error.what());
+    // Stays in the buffer until the process ends.
+    if (how != Catch::is_silent) std::printf("caught: %s\n", error.what());
+    if (how == Catch::goes_on) std::this_thread::sleep_for(1min);
     return 0;  // not even a caught exception makes the job a success
   }
 }
 
 int uncaught(int thrower) {
   const hora::Context world = hora::init();
-  throw_with_open_handles(world, thrower);
+  throw_with_open_handles(world, thrower, false);
   return 0;
 }
 
@@ -253,8 +298,12 @@ int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "";
   const int number = argc > 2 ? std::atoi(argv[2]) : 0;
   if (mode == "late" && argc > 3) return late(argc, argv);
+  if (mode == "late-to-many") return late_to_many(number);
+  if (mode == "never-completes" && argc > 2) return never_completes(argv[2]);
   if (mode == "crossed") return crossed(number);
-  if (mode == "throw-caught") return caught_in_main(number);
+  if (mode == "throw-caught") return caught_in_main(number, Catch::prints);
+  if (mode == "throw-silent") return caught_in_main(number, Catch::is_silent);
+  if (mode == "throw-goes-on") return caught_in_main(number, Catch::goes_on);
   if (mode == "throw-uncaught") return uncaught(number);
   if (mode == "init") return init_only();
   if (mode == "init-late") return init_late(number);

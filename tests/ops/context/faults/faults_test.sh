@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Exit codes, messages and times of fault_program under mpirun.
 # Usage: faults_test.sh GROUP PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
-#   GROUP  overdue_new, overdue_known, crossed, exceptions, settings, init, leaving or forking
+#   GROUP  overdue_new, overdue_known, overdue_many, crossed, exceptions, settings, init, leaving or
+#          forking
 set -uo pipefail
 group=$1 program=$2
 shift 2
@@ -59,7 +60,7 @@ overdue() {
 }
 
 case $group in
-  overdue_*)
+  overdue_new | overdue_known)
     known=$([[ $group == overdue_new ]] && echo 0 || echo 2)
     overdue "one node" 4 0 "$known" \
       "ranks 0, 2, 3 and has not been submitted by ranks 1." 1
@@ -69,6 +70,16 @@ case $group in
       "ranks 2, 3 and has not been submitted by ranks 0, 1" 0 1
     overdue "one rank a node" 4 1 "$known" \
       "ranks 0, 2 and has not been submitted by ranks 1, 3" 1 3
+    ;;
+  overdue_many)
+    for per_node in 0 1; do
+      name="seven tensors, ranks per node $per_node"
+      run env HORA_STALL_WARNING=1s HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 \
+        "$program" late-to-many 3500
+      expect "$name" zero 'tensors "late0", "late1", "late2" and 4 more are waited for by ranks 0, 1 '
+      count=$(grep -c 'waited for by' <<< "$output")
+      ((count <= 3)) || failed "$name: $count warnings in 3.5 s"
+    done
     ;;
   crossed)
     for per_node in 0 1 2; do
@@ -84,12 +95,18 @@ case $group in
     done
     ;;
   exceptions)
-    for mode in throw-caught throw-uncaught; do
+    declare -A said=(
+      [throw-caught]="caught: the application's own error"
+      [throw-silent]="leaving the scope of hora's context: an error of hora's"
+      [throw-goes-on]="caught: the application's own error"
+      [throw-uncaught]="of type std::runtime_error: the application's own error")
+    for mode in throw-caught throw-silent throw-goes-on throw-uncaught; do
       for per_node in 0 1; do
         for thrower in 0 1; do
           name="$mode on rank $thrower, ranks per node $per_node"
           run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" $mode $thrower
-          expect "$name" nonzero
+          expect "$name" nonzero "${said[$mode]}" \
+            "hora critical: rank $thrower (host $(hostname), pid "
           within "$name" 10
           never "$name" "third is complete"
         done
@@ -156,7 +173,7 @@ case $group in
 
     name="MPI_Finalize while hora runs"
     run "${mpi[@]}" 2 "$program" finalize
-    expect "$name" nonzero "hora: rank 1 (host " \
+    expect "$name" nonzero "rank 1 (host " \
       "calls MPI_Finalize while hora runs (call Context::shutdown() first)"
     never "$name" "no error"
     within "$name" 10
@@ -169,10 +186,20 @@ case $group in
         expect "$name" zero "rank 0: left" "rank 1: shut_down in time: " \
           "rank 2: shut_down in time: " "rank 0 has called shutdown()"
       done
+      for fate in kept dropped; do
+        name="a collective that never completes, $fate, ranks per node $per_node"
+        run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" never-completes $fate
+        expect "$name" nonzero 'tensor "mine"' "called shutdown()"
+        never "$name" "rank 0: end of main"
+        within "$name" 10
+      done
+      name="a collective that never completes, and whose error was caught"
+      run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" never-completes waited
+      expect "$name" zero "rank 0: end of main"
       for exit_code in 0 3; do
         name="exit($exit_code) without shutdown, ranks per node $per_node"
         run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" exit $exit_code
-        expect "$name" nonzero "rank 1 exits without Context::shutdown()"
+        expect "$name" nonzero "rank 1 (host $(hostname), pid " "exits without Context::shutdown()"
         never "$name" "no error"
         within "$name" 10
       done
