@@ -11,10 +11,10 @@ Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, P
       node_(node),
       parent_(tree_parent(node)),
       children_(tree_children(node, topology.nodes())),
-      id_capacity_(id_capacity),
       use_(std::move(use)),
       set_(set),
-      warning_interval_(warning_interval) {}
+      warning_interval_(warning_interval),
+      clock_(id_capacity) {}
 
 std::uint64_t Leader::local_mask() const {
   return (std::uint64_t{1} << topology_.ranks_of_node[static_cast<std::size_t>(node_)].size()) - 1;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/messages/messages.h"
+#include "core/negotiation/id_clock.h"
 #include "core/negotiation/overdue_text.h"
 #include "core/negotiation/topology.h"
 
@@ -116,6 +117,7 @@ class Leader {
   void decide(const Pending& pending);
   void give_up(Id id);
   std::optional<Id> allocate_id();
+  bool give_up_for_another(Id id, bool only_idle);
   void assign_waiting();
   void tell_disagreed();
   void nobody_is_ready(Id id);
@@ -131,7 +133,6 @@ class Leader {
   int node_;
   int parent_;
   std::vector<int> children_;
-  int id_capacity_;
   IdUse use_;
   ProcessSet set_;
   Now warning_interval_;
@@ -143,7 +144,7 @@ class Leader {
   Now report_at_{};                 ///< of what is overdue, where anything is
   Now quiet_until_{};               ///< the root's: no warning before
   std::deque<std::string> to_ask_;  ///< the root's: overdue names
-  int next_slot_ = 0;
+  IdClock clock_;                   ///< the root's
   std::vector<std::string> waiting_for_id_;  ///< agreed names, in order of agreement
   std::deque<Failed> disagreed_;             ///< to be told
 

@@ -14,6 +14,11 @@ namespace {
 /// Of a name in a decision, beside its text.
 constexpr std::size_t kEntryBytes = 64;
 
+/// The next id of the same slot.
+constexpr Id successor(Id id) {
+  return make_id(slot_of(id), (generation_of(id) + 1) & 0xffffu);
+}
+
 }  // namespace
 
 /// Ranks that were ready for the id report by name once they read this: whatever counted them as
@@ -31,30 +36,32 @@ void Leader::give_up(Id id) {
   assignments_.erase(known);
 }
 
+bool Leader::give_up_for_another(Id id, bool only_idle) {
+  const auto known = assignments_.find(id);
+  if (known == assignments_.end()) return false;
+  const Assignment& assignment = known->second;
+  if (assignment.forwarded) return false;  // it runs in this decision
+  const auto reported = pending_.find(assignment.name);
+  // Decided already: it fails in this decision, or gives its own id up when its turn comes.
+  if (reported != pending_.end() && reported->second.merged) return false;
+  const bool idle =
+      !assignment.node_ready && assignment.ready_below.empty() && reported == pending_.end();
+  if ((only_idle && !idle) || !use_.retire(id, only_idle)) return false;
+  next_.retired.push_back(id);
+  give_up(id);
+  return true;
+}
+
 std::optional<Id> Leader::allocate_id() {
-  if (next_slot_ < id_capacity_) return make_id(next_slot_++, 0);
-  std::vector<std::pair<std::uint64_t, Id>> oldest_first;
-  for (const auto& [id, assignment] : assignments_) {
-    const bool in_decision = std::find(next_.run.begin(), next_.run.end(), id) != next_.run.end();
-    if (!in_decision) oldest_first.emplace_back(use_.last_run(id), id);
-  }
-  std::sort(oldest_first.begin(), oldest_first.end());
+  std::optional<Id> id = clock_.unused();
   // First an id that nobody is ready for; else one whose early ranks will report it again.
   for (const bool only_idle : {true, false}) {
-    for (const auto& [last_run, id] : oldest_first) {
-      const Assignment& assignment = assignments_.at(id);
-      const auto reported = pending_.find(assignment.name);
-      // Decided already: it fails in this decision, or gives its own id up when its turn comes.
-      if (reported != pending_.end() && reported->second.merged) continue;
-      const bool idle =
-          !assignment.node_ready && assignment.ready_below.empty() && reported == pending_.end();
-      if ((only_idle && !idle) || !use_.retire(id, only_idle)) continue;
-      next_.retired.push_back(id);
-      give_up(id);
-      return make_id(slot_of(id), (generation_of(id) + 1) & 0xffffu);
-    }
+    if (id) break;
+    id = clock_.next(use_.last_run, [&](Id old) { return give_up_for_another(old, only_idle); });
+    if (id) id = successor(*id);
   }
-  return std::nullopt;
+  if (id) clock_.assign(*id, use_.last_run(*id));
+  return id;
 }
 
 void Leader::tell_disagreed() {
@@ -67,6 +74,7 @@ void Leader::tell_disagreed() {
 
 void Leader::assign_waiting() {
   std::size_t bytes = 0;
+  bool exhausted = false;
   std::erase_if(waiting_for_id_, [&](const std::string& name) {
     if (bytes >= kDecisionBytes) return false;
     const auto agreed = pending_.find(name);
@@ -80,10 +88,13 @@ void Leader::assign_waiting() {
       next_.retired.push_back(*id);
       give_up(*id);
       if (is_void()) return true;
-      id = make_id(slot_of(*id), (generation_of(*id) + 1) & 0xffffu);
+      id = successor(*id);
+      clock_.assign(*id, use_.last_run(*id));
     } else {
+      if (exhausted) return false;
       id = allocate_id();
-      if (!id) return false;
+      exhausted = !id;
+      if (exhausted) return false;
     }
     bytes += name.size() + kEntryBytes;
     Assigned assigned{name, *id, {}};
