@@ -12,6 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "core/board/atomic.h"
+#include "core/board/wake_order.h"
+
 namespace hora {
 
 /// Positions count bytes since the ring was made and never wrap; a message lies in one piece unless
@@ -60,8 +63,8 @@ class ByteRing {
 
 /// Where the writer of a mailbox and its one reader stand.
 struct alignas(64) MailboxHead {
-  std::atomic<std::uint64_t> written;
-  alignas(64) std::atomic<std::uint64_t> read;
+  Atomic<std::uint64_t> written;
+  alignas(64) Atomic<std::uint64_t> read;
 };
 
 /// Messages from one rank to its node's leader, each preceded by its length.
@@ -80,7 +83,7 @@ class Mailbox {
     }
     ring_.write(written, std::as_bytes(std::span(&length, 1)));
     ring_.write(written + sizeof length, message);
-    head_->written.store(written + sizeof length + message.size(), std::memory_order_seq_cst);
+    head_->written.store(written + sizeof length + message.size(), kWakeOrder);
     return true;
   }
 
@@ -105,8 +108,7 @@ class Mailbox {
   }
 
   bool empty() const {
-    return head_->written.load(std::memory_order_seq_cst) ==
-           head_->read.load(std::memory_order_relaxed);
+    return head_->written.load(kWakeOrder) == head_->read.load(std::memory_order_relaxed);
   }
 
  private:

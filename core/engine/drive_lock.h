@@ -2,9 +2,10 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 
 #include "core/board/bells.h"
+#include "core/board/wake_order.h"
+#include "core/thread_safety.h"
 
 namespace hora {
 
@@ -14,33 +15,37 @@ namespace hora {
 /// by lock(), which waits for drivers to end, since they do its work; whoever promises not to wait
 /// for peers by lock_between_rounds(). Those who ask go first.
 /// Thread rule: any thread.
-class DriveLock {
+class HORA_CAPABILITY("drive lock") DriveLock {
  public:
   /// `bells` outlive it; by them a driver that sleeps is woken, who is rank `mine` there.
   DriveLock(const Bells& bells, int mine) : bells_(bells), mine_(mine) {}
 
-  void lock();
-  void lock_between_rounds();
+  void lock() HORA_ACQUIRE();
+  void lock_between_rounds() HORA_ACQUIRE();
   /// False also where it is free, but asked for.
-  bool try_lock();
-  void unlock() { mutex_.unlock(); }
+  bool try_lock() HORA_TRY_ACQUIRE(true);
+  void unlock() HORA_RELEASE();
+  /// Tells the analysis what it cannot follow.
+  void assert_held() const HORA_ASSERT_HELD() {}
 
   /// True while somebody waits in lock_between_rounds(). A driver looks at it after it has
   /// announced that it sleeps, too.
-  bool is_asked_for() const { return asking_.load(std::memory_order_seq_cst) > 0; }
+  bool is_asked_for() const { return asking_.load(kWakeOrder) > 0; }
 
  private:
   const Bells& bells_;
   const int mine_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<int> asking_{0};
 };
 
 /// Holds the lock for a moment, without waiting for peers.
-class BetweenRounds {
+class HORA_SCOPED_CAPABILITY BetweenRounds {
  public:
-  explicit BetweenRounds(DriveLock& lock) : lock_(lock) { lock_.lock_between_rounds(); }
-  ~BetweenRounds() { lock_.unlock(); }
+  explicit BetweenRounds(DriveLock& lock) HORA_ACQUIRE(lock) : lock_(lock) {
+    lock_.lock_between_rounds();
+  }
+  ~BetweenRounds() HORA_RELEASE() { lock_.unlock(); }
   BetweenRounds(const BetweenRounds&) = delete;
   BetweenRounds& operator=(const BetweenRounds&) = delete;
 
