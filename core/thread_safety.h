@@ -44,8 +44,8 @@ namespace hora {
 //   3. Engine::drive_lock_            a round of the engine (drive_lock.h)
 //   4. Engine::sets_lock_             the list of process sets
 //   5. SetEngine::table_lock_         names and submissions of one set
-//   6. leaves, under which nothing is taken: Runtime::instances_lock_, SharedMemory::mutex_ and
-//      peers_mutex_, EventPool's, StreamHeap's
+//   6. leaves, under which nothing is taken: Runtime::instances_lock_, UntoldError::mutex_,
+//      SharedMemory::mutex_ and peers_mutex_, EventPool's, StreamHeap's
 //
 // Beside these: Trace::control_mutex_, under which start and stop take Trace::mutex_;
 // Trace::sources_mutex_ -> DeviceTrace::mutex_ -> EventPool's, Trace::mutex_. Trace::mutex_ is a

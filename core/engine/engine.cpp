@@ -19,8 +19,16 @@ Engine::Engine(EngineParts parts)
       bells_(parts_.world.board->bells()),
       single_node_(parts_.world.topology.nodes() == 1),
       shared_{.parts = parts_,
-              .sets_change = [this](auto submission) { on_sets_change(std::move(submission)); },
-              .waits_on = [this](const std::string& name) { return waits_on(name); }},
+              .sets_change =
+                  [this](auto submission) {
+                    drive_lock_.assert_held();
+                    on_sets_change(std::move(submission));
+                  },
+              .waits_on =
+                  [this](const std::string& name) {
+                    drive_lock_.assert_held();
+                    return waits_on(name);
+                  }},
       drive_lock_(bells_, parts_.world.board->local_rank()) {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
   for (const auto& ranks : parts_.world.topology.ranks_of_node) {
@@ -119,7 +127,7 @@ void Engine::await_done() {
 }
 
 void Engine::complain_about_overdue() {
-  const std::shared_lock lock(sets_lock_);
+  const SharedGuard lock(sets_lock_);
   for (const auto& set : sets_) {
     if (set->engine) set->engine->complain_about_overdue();
   }
@@ -127,9 +135,10 @@ void Engine::complain_about_overdue() {
 
 bool Engine::step() {
   bool progress = false;
+  if (!drive_lock_.try_lock()) return false;
   {
-    const std::unique_lock lock(drive_lock_, std::try_to_lock);
-    if (!lock.owns_lock() || stopping_.load()) return false;
+    const LockGuard lock(drive_lock_, std::adopt_lock);
+    if (stopping_.load()) return false;
     progress = drive();
   }
   complain_about_overdue();
@@ -150,7 +159,7 @@ void Engine::stop() {
 void Engine::depart() {
   std::vector<std::shared_ptr<Submission>> open;
   {
-    const std::shared_lock lock(sets_lock_);
+    const SharedGuard lock(sets_lock_);
     for (const auto& set : sets_) {
       if (!set->engine) continue;
       for (auto& submission : set->engine->unfinished()) {
@@ -179,7 +188,7 @@ void Engine::depart() {
   // Each set hears of it in the order of its own decisions.
   std::vector<SetEngine*> sets;
   {
-    const std::shared_lock lock(sets_lock_);
+    const SharedGuard lock(sets_lock_);
     for (const auto& set : sets_) {
       if (set->engine && !set->removed) sets.push_back(set->engine.get());
     }
@@ -209,7 +218,7 @@ void Engine::depart() {
 }
 
 Statistics Engine::statistics() const {
-  const std::shared_lock lock(sets_lock_);
+  const SharedGuard lock(sets_lock_);
   Statistics sum;
   for (const auto& set : sets_) {
     if (!set->engine) continue;

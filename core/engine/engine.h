@@ -7,9 +7,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,6 +18,7 @@
 #include "core/engine/set_engine.h"
 #include "core/engine/submission.h"
 #include "core/engine/untold_error.h"
+#include "core/thread_safety.h"
 
 namespace hora {
 
@@ -115,23 +114,24 @@ class Engine {
   // Both throw Error(invalid_argument), which names `tensor`: known_set where there is no such set
   // (any more), set_engine also where I cannot submit to it.
   SetEngine& set_engine(ProcessSet set, const std::string& tensor = {}) const;
-  const Set& known_set(ProcessSet set, const std::string& tensor = {}) const;
-  std::vector<ProcessSet> waits_on(const std::string& name) const;
+  const Set& known_set(ProcessSet set, const std::string& tensor = {}) const
+      HORA_REQUIRES_SHARED(sets_lock_);
+  std::vector<ProcessSet> waits_on(const std::string& name) const HORA_REQUIRES(drive_lock_);
   ProcessSet change_sets(Request request);
-  void on_sets_change(std::shared_ptr<Submission> submission);
-  bool advance_sets_changes();
-  void add(SetsChange& change);
-  void remove(SetsChange& change);
+  void on_sets_change(std::shared_ptr<Submission> submission) HORA_REQUIRES(drive_lock_);
+  bool advance_sets_changes() HORA_REQUIRES(drive_lock_);
+  void add(SetsChange& change) HORA_REQUIRES(drive_lock_);
+  void remove(SetsChange& change) HORA_REQUIRES(drive_lock_);
 
   // driving
-  bool drive();
-  bool make_progress();
-  void poison(const Error& error);
-  bool has_news() const;
-  bool is_running() const;
-  bool data_travels() const;
-  bool must_poll();
-  void await_done();
+  bool drive() HORA_REQUIRES(drive_lock_);
+  bool make_progress() HORA_REQUIRES(drive_lock_);
+  void poison(const Error& error) HORA_REQUIRES(drive_lock_);
+  bool has_news() const HORA_REQUIRES(drive_lock_);
+  bool is_running() const HORA_REQUIRES(drive_lock_);
+  bool data_travels() const HORA_REQUIRES(drive_lock_);
+  bool must_poll() HORA_REQUIRES(drive_lock_);
+  void await_done() HORA_REQUIRES(drive_lock_);
   void complain_about_overdue();
 
   // waiting
@@ -140,26 +140,27 @@ class Engine {
   static Error named(const Submission& failed);
   void await(const Submission& submission);
   void await(const Submission& submission, DriverSeat& seat);
-  void drive_until_finished_or_asked(const Submission& submission);
+  void drive_until_finished_or_asked(const Submission& submission) HORA_REQUIRES(drive_lock_);
   void block_until_finished(const Submission& submission);
   void run_thread();
   void rest(Now idle);
-  std::optional<std::chrono::nanoseconds> pause_length(Now idle, bool awaited);
+  std::optional<std::chrono::nanoseconds> pause_length(Now idle, bool awaited)
+      HORA_REQUIRES(drive_lock_);
 
   EngineParts parts_;
   const Bells& bells_;
   const bool single_node_;
   EngineShared shared_;
 
-  mutable std::shared_mutex sets_lock_;  ///< the list: written with the drive lock held, too
-  std::vector<std::unique_ptr<Set>> sets_;
+  mutable SharedMutex sets_lock_;  ///< written with the drive lock held, too
+  std::vector<std::unique_ptr<Set>> sets_ HORA_GUARDED_BY(sets_lock_);
   SetEngine* world_ = nullptr;  ///< set 0's, from construction on
-  std::mutex sets_call_lock_;   ///< one add_set or remove_set at a time
+  Mutex sets_call_lock_;        ///< one add_set or remove_set at a time
 
   DriveLock drive_lock_;
-  std::vector<SetEngine*> engines_;  ///< of the sets that I am in
-  std::deque<SetsChange> sets_changes_;
-  bool device_busy_ = false;
+  std::vector<SetEngine*> engines_ HORA_GUARDED_BY(drive_lock_);  ///< of the sets that I am in
+  std::deque<SetsChange> sets_changes_ HORA_GUARDED_BY(drive_lock_);
+  bool device_busy_ HORA_GUARDED_BY(drive_lock_) = false;
 
   UntoldError untold_;
   std::atomic<int> waiters_{0};  ///< my threads that are blocked in wait()

@@ -50,6 +50,7 @@ class Engine::DriverSeat {
   }
   void leave() {
     if (!lock_.owns_lock()) return;
+    engine_.drive_lock_.assert_held();
     engine_.bells_.set_driving(false);
     // What came meanwhile was signalled to me, and what must be polled I have polled.
     const bool leftover = engine_.has_news() || engine_.is_running() || engine_.must_poll();
@@ -118,6 +119,7 @@ void Engine::await(const Submission& submission, DriverSeat& seat) {
       std::this_thread::yield();
       continue;
     }
+    drive_lock_.assert_held();
     drive_until_finished_or_asked(submission);
     if (submission.finished()) break;
     seat.leave();
@@ -162,6 +164,7 @@ void Engine::drive_until_finished_or_asked(const Submission& submission) {
       await_done();
       const PreciseSleep precise;
       bells_.sleep(Bells::Sleeper::driver, pause, [&] {
+        drive_lock_.assert_held();
         return has_news() || submission.finished() || drive_lock_.is_asked_for();
       });
       complain_about_overdue();

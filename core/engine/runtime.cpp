@@ -79,7 +79,7 @@ NodeMemory& Runtime::remaining_memory() {
 }
 
 std::uint32_t Runtime::next_instance_number(ProcessSet set) {
-  const std::lock_guard lock(instances_lock_);
+  const LockGuard lock(instances_lock_);
   return instances_[set]++;
 }
 

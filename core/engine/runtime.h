@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "core/engine/engine.h"
 #include "core/last_words.h"
 #include "core/process_owner.h"
+#include "core/thread_safety.h"
 
 namespace hora {
 
@@ -81,8 +81,8 @@ class Runtime {
   int local_rank_;
   Engine engine_;
   LastWords last_words_;
-  std::mutex instances_lock_;
-  std::map<ProcessSet, std::uint32_t> instances_;
+  Mutex instances_lock_;
+  std::map<ProcessSet, std::uint32_t> instances_ HORA_GUARDED_BY(instances_lock_);
   std::atomic<bool> shut_down_{false};
 };
 

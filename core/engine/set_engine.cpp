@@ -34,7 +34,7 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
   submission->stream = request.stream;
   submission->signature = std::move(request.signature);
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     if (closed_) throw detached(*closed_);
     submission->name = !request.name.empty()
                            ? std::move(request.name)
@@ -50,7 +50,7 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
   }
   try {
     stage(*submission, request, caller);
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     if (closed_) throw detached(*closed_);
     submission->submitted = now();
     submission->overdue_at = submission->submitted + shared_.parts.settings.stall_warning;
@@ -108,14 +108,14 @@ void SetEngine::send_mail(const Mail& mail) {
 }
 
 void SetEngine::tell_departed() {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   send_mail({.kind = MailKind::departed, .name = {}, .signature = {}, .location = {}});
 }
 
 void SetEngine::complain_about_overdue() {
   const Now interval = shared_.parts.settings.stall_warning;
   if (!waits_for_peers() || interval.count() == 0) return;
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   const Now time = now();
   std::vector<std::shared_ptr<Submission>> waiting;
   bool any_overdue = false;
@@ -136,7 +136,7 @@ void SetEngine::complain_about_overdue() {
 }
 
 bool SetEngine::waits_for_peers(const std::string& name) const {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   const auto submission = table_.undecided(name);
   return submission && submission->announced();
 }
@@ -175,13 +175,13 @@ void SetEngine::release(Submission& submission) {
   }
   submission.block = nullptr;
   submission.header = nullptr;
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   table_.leave(submission);
 }
 
 void SetEngine::orphan(const std::shared_ptr<Submission>& submission) {
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     if (!submission->finished()) {
       submission->orphaned = true;
       return;
@@ -191,22 +191,22 @@ void SetEngine::orphan(const std::shared_ptr<Submission>& submission) {
 }
 
 std::vector<std::shared_ptr<Submission>> SetEngine::unfinished() const {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   return table_.unfinished();
 }
 
 std::optional<std::string> SetEngine::open_name() const {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   return table_.taken();
 }
 
 void SetEngine::close(const Error& error) {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   if (!closed_) closed_ = detached(error);
 }
 
 Statistics SetEngine::statistics() const {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   return statistics_;
 }
 

@@ -34,7 +34,7 @@ bool SetEngine::make_progress() {
 
 bool SetEngine::flush_outbox() {
   if (undecided_.load(std::memory_order_relaxed) == 0) return false;
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   bool any = false;
   while (!outbox_.empty() && board_.push_mail(outbox_.front())) {
     outbox_.pop_front();
@@ -85,7 +85,7 @@ void SetEngine::execute_decision(const Decision& decision) {
     batch.submissions.push_back(std::move(submission));
   };
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     for (const Id id : decision.retired) {
       drop_stand_in(id);
       if (const auto submission = table_.retire(id)) report(*submission);
@@ -118,7 +118,7 @@ void SetEngine::execute_decision(const Decision& decision) {
   for (const Failed& failed : decision.failed) {
     std::shared_ptr<Submission> submission;
     {
-      const std::lock_guard table(table_lock_);
+      const LockGuard table(table_lock_);
       if (failed.has_id) drop_stand_in(failed.id);
       submission = table_.take_undecided(failed.name);
     }
@@ -144,7 +144,7 @@ void SetEngine::execute_decision(const Decision& decision) {
 void SetEngine::answer(const std::string& asked) {
   if (waits_for_peers(asked)) return;
   for (const ProcessSet set : shared_.waits_on(asked)) {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     const Mail mail{.kind = MailKind::elsewhere,
                     .name = asked,
                     .signature = {},
@@ -176,7 +176,7 @@ bool SetEngine::fulfil() {
 void SetEngine::finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error) {
   bool orphaned = false;
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     if (submission->finished()) return;
     if (!error) {
       ++statistics_.operations;
@@ -197,7 +197,7 @@ void SetEngine::finish(const std::shared_ptr<Submission>& submission, std::optio
 void SetEngine::fail_undecided(const Error& error) {
   std::vector<std::shared_ptr<Submission>> open;
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     if (!closed_) closed_ = detached(error);
     open = table_.unfinished();
     std::erase_if(open, [](const auto& submission) {
@@ -213,7 +213,7 @@ void SetEngine::fail_undecided(const Error& error) {
 void SetEngine::fail_all(const Error& error) {
   std::vector<std::shared_ptr<Submission>> open;
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     closed_ = detached(error);
     open = table_.unfinished();
     for (const auto& submission : open) {

@@ -10,7 +10,7 @@ std::shared_ptr<Submission> SetEngine::join() {
   submission->set = this;
   submission->name = kJoinName;
   submission->signature.kind = OperationKind::join;
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   if (closed_) throw detached(*closed_);
   if (!table_.enter(submission)) {
     throw Error(
@@ -37,16 +37,19 @@ bool SetEngine::is_wanted(Id id) const {
 
 bool SetEngine::may_stand_in() const {
   if (!joined_.load()) return false;
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   const auto& known = table_.names_of_ids();
-  return std::any_of(known.begin(), known.end(), [&](const auto& k) { return is_wanted(k.first); });
+  return std::any_of(known.begin(), known.end(), [&](const auto& k) {
+    table_lock_.assert_held();
+    return is_wanted(k.first);
+  });
 }
 
 bool SetEngine::stand_in() {
   if (!may_stand_in()) return false;
   // Who is ready may have read the end of the join already.
   if (board_.log_has_news()) return true;
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   bool any = false;
   for (const auto& [id, name] : table_.names_of_ids()) {
     if (is_wanted(id)) any |= stand_in_for(id, name);
@@ -92,7 +95,7 @@ void SetEngine::drop_stand_in(Id id) {
 void SetEngine::end_join(int last_joined) {
   std::shared_ptr<Submission> submission;
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     for (const auto& [id, name] : table_.names_of_ids()) {
       const auto waiting = table_.waiting_for(id);
       if (!waiting || !waiting->stands_in) continue;

@@ -4,10 +4,10 @@
 #include <hora/error.h>
 
 #include <atomic>
-#include <mutex>
 #include <optional>
 
 #include "core/engine/submission.h"
+#include "core/thread_safety.h"
 
 namespace hora {
 
@@ -18,18 +18,18 @@ class UntoldError {
   /// The application gets an error.
   void told() noexcept { told_.store(true); }
   void keep(const Error& error) {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     if (!first_) first_ = detached(error);
   }
   std::optional<Error> get() const {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     return first_ && !told_.load() ? std::optional(detached(*first_)) : std::nullopt;
   }
 
  private:
   std::atomic<bool> told_{false};
-  mutable std::mutex mutex_;
-  std::optional<Error> first_;
+  mutable Mutex mutex_;
+  std::optional<Error> first_ HORA_GUARDED_BY(mutex_);
 };
 
 }  // namespace hora

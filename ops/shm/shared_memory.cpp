@@ -38,7 +38,8 @@ SharedMemory::SharedMemory(std::size_t first_bytes) {
 
 SharedMemory::~SharedMemory() = default;
 
-const WindowTicket& SharedMemory::ticket() const {
+WindowTicket SharedMemory::ticket() const {
+  const SharedGuard lock(mutex_);
   return windows_.front().ticket();
 }
 
@@ -85,7 +86,7 @@ NodeMemory::Block SharedMemory::allocate(std::size_t bytes) {
                 "shared memory: " + std::to_string(bytes) +
                     " bytes wanted, which is more than a process can address");
   }
-  const std::unique_lock lock(mutex_);
+  const LockGuard lock(mutex_);
   auto block = allocator_.allocate(bytes);
   if (!block) {
     // Half as much again as there is, so that the number of windows stays small.
@@ -100,12 +101,12 @@ NodeMemory::Block SharedMemory::allocate(std::size_t bytes) {
 void SharedMemory::release(std::byte* data) noexcept {
   const auto location = find(data, 1);
   if (!location) return;
-  const std::unique_lock lock(mutex_);
+  const LockGuard lock(mutex_);
   allocator_.release({location->window, location->offset});
 }
 
 std::optional<Location> SharedMemory::find(const std::byte* data, std::size_t bytes) const {
-  const std::shared_lock lock(mutex_);
+  const SharedGuard lock(mutex_);
   for (std::size_t w = 0; w < windows_.size(); ++w) {
     const std::byte* begin = windows_[w].data();
     if (data >= begin && data + bytes <= begin + windows_[w].size()) {
@@ -131,7 +132,7 @@ std::byte* SharedMemory::address(int local_rank, Location location, std::size_t 
     return window.data() + location.offset;
   };
   if (local_rank == local_rank_) {
-    const std::shared_lock lock(mutex_);
+    const SharedGuard lock(mutex_);
     return inside(windows_.at(location.window));
   }
   return inside(
@@ -142,7 +143,7 @@ const Window& SharedMemory::window_of(Peer& peer, int local_rank, std::uint32_t 
   Window& window = peer.windows[index];
   auto& mapped = peer.mapped[index];
   if (mapped.load(std::memory_order_acquire)) return window;
-  const std::lock_guard lock(peers_mutex_);
+  const LockGuard lock(peers_mutex_);
   if (mapped.load(std::memory_order_acquire)) return window;
   const auto* names =
       reinterpret_cast<const Directory*>(peer.windows[0].data() + Window::kHeaderBytes);

@@ -79,7 +79,7 @@ GradientAverager::~GradientAverager() {
 }
 
 void GradientAverager::before_gradient(std::size_t index) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   drop_placeholder(parameters_[index].tensor);
   const std::string& name = parameters_[index].name;
   const auto refuse = [&](const std::string& what) {
@@ -105,50 +105,50 @@ void GradientAverager::before_gradient(std::size_t index) {
 }
 
 void GradientAverager::after_gradient(std::size_t index, bool counted) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
   if (order_) order_->note(index);
   if (passes_.add(index, counted)) store(index);
 }
 
 void GradientAverager::unscale_by(std::optional<double> factor) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   unscale_ = factor;
 }
 
 bool GradientAverager::gradients_were_finite() const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const auto flags = buckets_->flags();
   return flags.empty() || !at::cat(flags).any().item<bool>();
 }
 
 void GradientAverager::set_backward_passes(int passes) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   passes_.require(passes);
 }
 
 bool GradientAverager::round_open() const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return open_;
 }
 
 bool GradientAverager::has_gradients() const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return passes_.any();
 }
 
 bool GradientAverager::parameters_changed() const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return fingerprint() != fingerprint_before_;
 }
 
 void GradientAverager::forget_passes() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   passes_.reset();
 }
 
 GradientAverager::Cost GradientAverager::finish() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;
   const auto begin = Clock::now();
   if (!open_) begin_round();
@@ -171,7 +171,7 @@ GradientAverager::Cost GradientAverager::finish() {
 }
 
 bool GradientAverager::present(std::size_t index) const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return present_[index];
 }
 
@@ -225,7 +225,7 @@ void GradientAverager::publish() {
 
 void GradientAverager::take_order(int root) {
   if (!options_.static_graph) return;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   std::vector<std::int64_t> message(parameters_.size() + 1, -1);  // a length, or -1: none yet
   if (!order_) {
     message.front() = static_cast<std::int64_t>(learned_order_.size());

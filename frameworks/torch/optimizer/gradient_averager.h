@@ -6,10 +6,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "core/thread_safety.h"
 #include "frameworks/torch/optimizer/gradient_buckets.h"
 #include "frameworks/torch/optimizer/gradient_order.h"
 #include "frameworks/torch/optimizer/pass_counter.h"
@@ -93,7 +93,7 @@ class GradientAverager {
   const std::vector<Parameter> parameters_;
   const std::vector<ParameterForm> forms_;
   const Options options_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   bool open_ = false;
   std::optional<double> unscale_;  ///< of rounds to come
   PassCounter passes_;
