@@ -60,7 +60,7 @@ struct Thread {
   std::optional<Step> next;  ///< before which it stands
   bool ended = false;
   std::optional<std::size_t> asleep_on;  ///< word
-  std::uint64_t spins_since = 0;         ///< stores that there were when the spin began
+  std::uint64_t newest_seen = 0;         ///< stores that there were when a spin ended
 };
 
 /// Readers and the last writer of plain data.
@@ -239,8 +239,8 @@ class Execution {
   }
 
   void spin() {
-    me().spins_since = stores_;
     stand_before({.sees_all = true});
+    me().newest_seen = stores_;
     for (std::size_t w = 0; w < words_.size(); ++w) {
       remember(me().knows.view, w, words_[w].history.size() - 1);
     }
@@ -325,7 +325,7 @@ class Execution {
     for (std::size_t t = 0; t < threads_.size(); ++t) {
       const Thread& thread = threads_[t];
       if (!thread.next) continue;
-      if (!thread.next->sees_all || stores_ > thread.spins_since) ready.push_back(t);
+      if (!thread.next->sees_all || stores_ > thread.newest_seen) ready.push_back(t);
     }
     return ready;
   }
