@@ -1,6 +1,5 @@
-// The board's protocols in every order of every access: wake-up words, log, ready words, tickets of
-// launches. And each word that must have its order without it: then the explorer has to find what
-// goes wrong.
+// The board's protocols in every order of every access: wake-up words and ready words. And each
+// word that must have its order without it: then the explorer has to find what goes wrong.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -192,60 +191,6 @@ TEST(BoardModel, WhoLooksBeforeItAnnouncesItselfIsLost) {
   EXPECT_EQ(outcome.failure, "nobody goes on: thread 0 sleeps, thread 1 has ended");
 }
 
-/// Both ranks arrive at both ids, each in its own order, and read until both have run.
-Program both_arrive(bool crosswise) {
-  auto boards = std::make_shared<Boards>();
-  auto read = std::make_shared<std::array<std::vector<std::vector<Id>>, 2>>();
-  const auto rank = [=](int r) {
-    return [=] {
-      NodeBoard& mine = (*boards)[r];
-      for (const Id id : {Id(crosswise ? r : 0), Id(crosswise ? 1 - r : 1)}) {
-        const Location where{.window = 0, .reserved = 0, .offset = 10 * id + Id(r) + 1};
-        mine.arrive(id, where);
-      }
-      auto& batches = (*read)[static_cast<std::size_t>(r)];
-      for (std::size_t ran = 0; ran < 2;) {
-        const auto batch = mine.next_batch();
-        if (!batch) {
-          model::spin();
-          continue;
-        }
-        for (const Id id : batch->ids) {
-          for (const int peer : {0, 1}) {
-            if (mine.location(id, peer).offset != 10 * id + Id(peer) + 1) {
-              model::fail("a wrong location");
-            }
-          }
-        }
-        ran += batch->ids.size();
-        batches.push_back(batch->ids);
-      }
-    };
-  };
-  return {.threads = {rank(0), rank(1)}, .at_end = [=] {
-            if ((*read)[0] != (*read)[1]) model::fail("two orders, or two cuts into batches");
-          }};
-}
-
-TEST(BoardModel, BothRanksReadOneOrderInTheSameBatches) {
-  for (const bool crosswise : {false, true}) {
-    const auto outcome = model::explore([&] { return both_arrive(crosswise); });
-    EXPECT_EQ(outcome.failure, std::nullopt);
-    EXPECT_GT(outcome.executions, 10u);
-  }
-}
-
-// What an entry says, and where tensors lie, is handed over by `sequence` and `ready`.
-TEST(BoardModel, TheExplorerFindsAnEntryThatIsNotHandedOver) {
-  const auto words = model::explore([] { return both_arrive(false); }).words;
-  std::size_t found = 0;
-  for (const void* word : words) {
-    const auto outcome = model::explore([] { return both_arrive(false); }, {.relaxed = {word}});
-    if (outcome.failure) ++found;
-  }
-  EXPECT_GE(found, 2u) << "of " << words.size() << " words";
-}
-
 // A leader gives an id up while its ranks arrive: it runs on both ranks, or on none.
 TEST(BoardModel, AnIdThatIsGivenUpHasRunOrIsStale) {
   const auto outcome = model::explore([] {
@@ -274,47 +219,6 @@ TEST(BoardModel, AnIdThatIsGivenUpHasRunOrIsStale) {
                    }};
   });
   EXPECT_EQ(outcome.failure, std::nullopt);
-}
-
-/// Sets of members that each launch once; whose launch is under way is plain data.
-struct Devices {
-  Devices() : memory(*new (Memory::fresh()) std::array<LaunchTurnsMemory, 2>()) {}
-  std::array<LaunchTurnsMemory, 2>& memory;
-  Plain<std::uint32_t> order[2];  ///< by device: the sets that have launched
-};
-
-Program two_sets() {
-  auto devices = std::make_shared<Devices>();
-  // Set 0 is on both devices, set 1 on both as well; the ranks ask in different orders.
-  const auto rank = [=](int r) {
-    return [=] {
-      auto& memory = devices->memory;
-      LaunchTurns turns[] = {LaunchTurns(memory[0], memory[0], r == 0, 2),
-                             LaunchTurns(memory[0], memory[1], r == 1, 2)};
-      std::uint32_t order = 0;
-      bool launched[2] = {};
-      while (!launched[0] || !launched[1]) {
-        bool any = false;
-        for (const int set : {r, 1 - r}) {
-          if (launched[set] || !turns[set].is_mine()) continue;
-          order = order * 10 + static_cast<std::uint32_t>(set) + 1;
-          turns[set].done();
-          launched[set] = any = true;
-        }
-        if (!any) model::spin();
-      }
-      devices->order[r] = order;
-    };
-  };
-  return {.threads = {rank(0), rank(1)}, .at_end = [=] {
-            if (devices->order[0] != devices->order[1]) model::fail("devices in two orders");
-          }};
-}
-
-TEST(BoardModel, LaunchesOfTwoSetsComeInOneOrderOnBothDevices) {
-  const auto outcome = model::explore(two_sets);
-  EXPECT_EQ(outcome.failure, std::nullopt);
-  EXPECT_GT(outcome.executions, 10u);
 }
 
 }  // namespace
