@@ -18,8 +18,8 @@ namespace hora {
 ///   RankCell::awaited, which says what news is wanted (likewise IdCell::watched, and who has
 ///   joined).
 /// Words that are only polled (positions of readers, trails of broadcasts, rounds of exchanges)
-/// need no more than acquire and release. The test board_model runs these in every order, and
-/// without this order of any of the words finds the sleeper that nobody wakes.
+/// need no more than acquire and release. The test board_model runs sleepers and wakers in every
+/// order, and finds the one that nobody wakes where news, or who sleeps, is without this order.
 inline constexpr std::memory_order kWakeOrder = std::memory_order_seq_cst;
 
 }  // namespace hora
