@@ -1,4 +1,5 @@
-// The board's protocols in every order of every access: wake-up words and ready words. And each
+// The board's protocols in every order of every access: wake-up words, ready words and
+// tickets of launches. And each
 // word that must have its order without it: then the explorer has to find what goes wrong.
 #include <gtest/gtest.h>
 
@@ -219,6 +220,47 @@ TEST(BoardModel, AnIdThatIsGivenUpHasRunOrIsStale) {
                    }};
   });
   EXPECT_EQ(outcome.failure, std::nullopt);
+}
+
+/// Sets of members that each launch once; whose launch is under way is plain data.
+struct Devices {
+  Devices() : memory(*new (Memory::fresh()) std::array<LaunchTurnsMemory, 2>()) {}
+  std::array<LaunchTurnsMemory, 2>& memory;
+  Plain<std::uint32_t> order[2];  ///< by device: the sets that have launched
+};
+
+Program two_sets() {
+  auto devices = std::make_shared<Devices>();
+  // Set 0 is on both devices, set 1 on both as well; the ranks ask in different orders.
+  const auto rank = [=](int r) {
+    return [=] {
+      auto& memory = devices->memory;
+      LaunchTurns turns[] = {LaunchTurns(memory[0], memory[0], r == 0, 2),
+                             LaunchTurns(memory[0], memory[1], r == 1, 2)};
+      std::uint32_t order = 0;
+      bool launched[2] = {};
+      while (!launched[0] || !launched[1]) {
+        bool any = false;
+        for (const int set : {r, 1 - r}) {
+          if (launched[set] || !turns[set].is_mine()) continue;
+          order = order * 10 + static_cast<std::uint32_t>(set) + 1;
+          turns[set].done();
+          launched[set] = any = true;
+        }
+        if (!any) model::spin();
+      }
+      devices->order[r] = order;
+    };
+  };
+  return {.threads = {rank(0), rank(1)}, .at_end = [=] {
+            if (devices->order[0] != devices->order[1]) model::fail("devices in two orders");
+          }};
+}
+
+TEST(BoardModel, LaunchesOfTwoSetsComeInOneOrderOnBothDevices) {
+  const auto outcome = model::explore(two_sets);
+  EXPECT_EQ(outcome.failure, std::nullopt);
+  EXPECT_GT(outcome.executions, 10u);
 }
 
 }  // namespace
