@@ -141,10 +141,10 @@ class Leader {
   std::unordered_map<Id, Assignment> assignments_;
   std::map<std::string, Pending> pending_;
   std::map<std::string, Overdue> overdue_;
-  Now report_at_{};                 ///< of what is overdue, where anything is
-  Now quiet_until_{};               ///< the root's: no warning before
-  std::deque<std::string> to_ask_;  ///< the root's: overdue names
-  IdClock clock_;                   ///< the root's
+  Now report_at_{};                          ///< of what is overdue, where anything is
+  Now quiet_until_{};                        ///< the root's: no warning before
+  std::deque<std::string> to_ask_;           ///< the root's: overdue names
+  IdClock clock_;                            ///< the root's
   std::vector<std::string> waiting_for_id_;  ///< agreed names, in order of agreement
   std::deque<Failed> disagreed_;             ///< to be told
 
