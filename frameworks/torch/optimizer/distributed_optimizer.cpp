@@ -31,9 +31,14 @@ DistributedOptimizer::DistributedOptimizer(
       std::make_unique<Implementation>(peers, optimizer, std::move(parameters), averaging, options);
 }
 
-DistributedOptimizer::~DistributedOptimizer() = default;
+DistributedOptimizer::~DistributedOptimizer() {
+  Implementation::destroy(std::move(implementation_));
+}
 DistributedOptimizer::DistributedOptimizer(DistributedOptimizer&&) noexcept = default;
-DistributedOptimizer& DistributedOptimizer::operator=(DistributedOptimizer&&) noexcept = default;
+DistributedOptimizer& DistributedOptimizer::operator=(DistributedOptimizer&& other) noexcept {
+  Implementation::destroy(std::exchange(implementation_, std::move(other.implementation_)));
+  return *this;
+}
 
 void DistributedOptimizer::zero_grad() {
   implementation_->zero_grad();

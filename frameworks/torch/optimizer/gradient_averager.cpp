@@ -65,12 +65,14 @@ GradientAverager::GradientAverager(const Peers& peers, std::vector<Parameter> pa
       forms_(forms_of(parameters_)),
       options_(options),
       passes_(parameters_.size(), options.backward_passes_per_step),
+      steps_exchange_(peers, options.buckets.name),
       present_(parameters_.size(), false),
       buckets_(std::in_place, peers, parameters_, options.buckets, as_registered(parameters_)) {
   const bool on_host = parameters_.empty() || parameters_.front().tensor.device().is_cpu();
   if (!on_host) {
     presence_.emplace(peers_, options.buckets.name + ".presence", parameters_.size());
   }
+  if (options.buckets.averaging.sharded) ends_.emplace(peers_, options.buckets.name + ".end");
   if (options.static_graph) order_.emplace(parameters_.size());
 }
 
@@ -80,6 +82,7 @@ GradientAverager::~GradientAverager() {
 
 void GradientAverager::before_gradient(std::size_t index) {
   const LockGuard lock(mutex_);
+  if (different_steps_) throw *different_steps_;
   drop_placeholder(parameters_[index].tensor);
   const std::string& name = parameters_[index].name;
   const auto refuse = [&](const std::string& what) {
@@ -108,7 +111,7 @@ void GradientAverager::after_gradient(std::size_t index, bool counted) {
   const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
   if (order_) order_->note(index);
-  if (passes_.add(index, counted)) store(index);
+  if (passes_.add(index, counted)) naming_step([&] { store(index); });
 }
 
 void GradientAverager::unscale_by(std::optional<double> factor) {
@@ -147,27 +150,65 @@ void GradientAverager::forget_passes() {
   passes_.reset();
 }
 
+void GradientAverager::leave_out_missing() {
+  const LockGuard lock(mutex_);
+  const at::NoGradGuard no_grad;
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    if (!buckets_->has_bucket(index) || buckets_->stored(index)) continue;
+    if (presence_) presence_->note_absent(index);
+    buckets_->store_absent(index);
+  }
+}
+
+void GradientAverager::submit(RoundEnd end) {
+  const LockGuard lock(mutex_);
+  const at::NoGradGuard no_grad;
+  waiting_since_ = Clock::now();
+  if (!open_) begin_round();
+  naming_step([&] { submit_rest(); });
+  if (ends_ && end != RoundEnd::undecided) ends_->tell(end);
+}
+
+std::vector<std::string> GradientAverager::awaited() const {
+  const LockGuard lock(mutex_);
+  std::vector<std::string> names;
+  if (open_) names = buckets_->awaited();
+  if (presence_ && !presence_->ready()) names.push_back(options_.buckets.name + ".presence");
+  if (ends_ && !ends_->ready()) names.push_back(options_.buckets.name + ".end");
+  return names;
+}
+
 GradientAverager::Cost GradientAverager::finish() {
   const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;
-  const auto begin = Clock::now();
-  if (!open_) begin_round();
+  Cost cost;
+  std::exception_ptr failure;
+  try {
+    naming_step([&] { wait(); });
+    cost = {Clock::now() - waiting_since_,
+            peers_.context.statistics().in_flight - in_flight_before_};
+    check_one_step();
+    publish();
+    unsettled_ = ends_.has_value();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  end_round();
+  if (failure) std::rethrow_exception(failure);
+  return cost;
+}
+
+void GradientAverager::submit_rest() {
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     if (buckets_->has_bucket(index) && !buckets_->stored(index)) store(index);
   }
   buckets_->submit_all();
-  if (presence_) presence_->begin();
-  std::exception_ptr failure;
-  try {
-    buckets_->wait();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  const Cost cost{Clock::now() - begin, peers_.context.statistics().in_flight - in_flight_before_};
-  if (!failure) publish();
-  end_round();
-  if (failure) std::rethrow_exception(failure);
-  return cost;
+  if (presence_) presence_->begin(steps_.lane());
+}
+
+void GradientAverager::wait() {
+  buckets_->wait();
+  if (presence_) presence_->wait();
 }
 
 bool GradientAverager::present(std::size_t index) const {
@@ -191,7 +232,8 @@ void GradientAverager::begin_round() {
   open_ = true;
   fingerprint_before_ = fingerprint();
   in_flight_before_ = peers_.context.statistics().in_flight;
-  buckets_->begin_round(unscale_);
+  steps_.begin_round();
+  buckets_->begin_round(unscale_, steps_.lane());
 }
 
 void GradientAverager::store(std::size_t index) {

@@ -46,6 +46,15 @@ GradientBucket::GradientBucket(const Context& context, const BucketLayout& layou
   }
 }
 
+void GradientBucket::begin_round(const GradientPasses& passes, std::size_t step_lane) {
+  passes_ = passes;
+  step_lane_ = step_lane;
+}
+
+void GradientBucket::store(std::size_t place, const Parameter& parameter) {
+  put(place, take(place, parameter));
+}
+
 at::Tensor GradientBucket::take(std::size_t place, const Parameter& parameter) const {
   const at::Tensor& own = gradient(place);
   at::Tensor& gradient = parameter.tensor.mutable_grad();
@@ -124,7 +133,7 @@ TensorView GradientBucket::view(std::size_t place) const {
   return range(begin, begin + wire(place).nbytes());
 }
 
-TensorView GradientBucket::lane() const {
+TensorView GradientBucket::lanes() const {
   return range(layout_.presence_offset, layout_.bytes);
 }
 

@@ -31,6 +31,7 @@ void JointBroadcast::begin(int root) {
     forms_[i].check({std::to_string(i), tensors_[i]});
   }
   if (copies_.empty()) return;
+  if (handle_.valid()) handle_.wait();
   is_root_ = peers_.context.rank() == root;
   const at::NoGradGuard no_grad;
   if (is_root_) {

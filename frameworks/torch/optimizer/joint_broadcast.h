@@ -20,9 +20,11 @@ class JointBroadcast {
   /// later, of the same form. `name`: of the collective.
   JointBroadcast(const Peers& peers, std::string name, std::vector<at::Tensor> tensors);
 
-  /// Takes the values of `root`, a world rank, now. Throws as ParameterForm::check(), naming a
-  /// tensor by its place.
+  /// Takes the values of `root`, a world rank, now. Without end() since the last one, their copies
+  /// are dropped. Throws as ParameterForm::check(), naming a tensor by its place.
   void begin(int root);
+  /// end() would not block.
+  bool ready() const { return handle_.ready(); }
   /// Waits; they are the root's values then.
   void end();
 

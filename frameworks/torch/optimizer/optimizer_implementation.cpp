@@ -37,13 +37,16 @@ DistributedOptimizer::Implementation::Implementation(const Peers& peers,
 }
 
 void DistributedOptimizer::Implementation::zero_grad() {
+  averager_.check_in_step();
   // Gradients given up before a step: peers may wait for the rest of this round.
   const bool open = averager_.round_open();
   const bool unused = open || (shards_ && synchronized_);
   const bool stepped_apart = unused && averager_.parameters_changed();
-  if (open) synchronize();
+  if (open) synchronize(RoundEnd::discard);
   drop_gradients();
   complete_parameters();
+  averager_.settle(RoundEnd::discard);
+  averager_.note_zero_grad();
   hooks_.refresh();
   if (stepped_apart) refuse_step_apart();
 }
@@ -56,9 +59,12 @@ void DistributedOptimizer::Implementation::drop_gradients() {
   synchronized_ = false;
 }
 
-void DistributedOptimizer::Implementation::synchronize() {
+void DistributedOptimizer::Implementation::synchronize(RoundEnd end) {
+  averager_.check_in_step();
+  averager_.settle(RoundEnd::discard);  // a round before, which nothing has been made of
   had_gradients_ = averager_.has_gradients();
-  const GradientAverager::Cost cost = averager_.finish();
+  submit_round(end);
+  const GradientAverager::Cost cost = finish_round();
   statistics_.waited += cost.waited;
   statistics_.in_flight += cost.in_flight;
   if (shards_) shards_->take_gradients();
@@ -66,8 +72,36 @@ void DistributedOptimizer::Implementation::synchronize() {
   synchronized_ = true;
 }
 
-void DistributedOptimizer::Implementation::synchronize_once() {
-  if (!is_synchronized()) synchronize();
+// What goes along belongs to the round, not to step(): ranks that meet in it may have called
+// something else.
+void DistributedOptimizer::Implementation::submit_round(RoundEnd end) {
+  buffers_.begin(peers_.first);
+  if (comparison_) comparison_->begin(rounds_, steps_);
+  averager_.submit(end);
+}
+
+GradientAverager::Cost DistributedOptimizer::Implementation::finish_round() {
+  const std::int64_t round = rounds_++;
+  const GradientAverager::Cost cost = averager_.finish();
+  buffers_.end();
+  try {
+    if (comparison_) comparison_->end();
+  } catch (...) {
+    rounds_ = round;  // on every rank: the next one compares again
+    throw;
+  }
+  return cost;
+}
+
+void DistributedOptimizer::Implementation::synchronize_once(RoundEnd end) {
+  averager_.check_in_step();
+  if (!is_synchronized()) synchronize(end);
+}
+
+void DistributedOptimizer::Implementation::synchronize_to_step() {
+  synchronize_once(RoundEnd::step);
+  if (shards_) shards_->follow_parameters();
+  averager_.settle(RoundEnd::step);
 }
 
 bool DistributedOptimizer::Implementation::is_synchronized() const {
@@ -86,12 +120,8 @@ void DistributedOptimizer::Implementation::step() {
         "step() under skip_synchronize(), but gradients have not been averaged since the last "
         "backward(); call synchronize() first");
   }
-  buffers_.begin(peers_.first);
-  if (comparison_) comparison_->begin(steps_);
-  synchronize_once();
-  if (comparison_) comparison_->end();
-  if (shards_) shards_->follow_parameters();
-  synchronized_ = false;
+  synchronize_to_step();
+  end_step();
   optimizer_.step();
   finish_step();
 }
@@ -108,13 +138,8 @@ torch::Tensor DistributedOptimizer::Implementation::step(
     refuse_use(
         "step(closure) with a GradScaler, which is to decide whether to step; call its step()");
   }
-  if (comparison_) {
-    comparison_->begin(steps_);
-    comparison_->end();
-  }
   const torch::Tensor loss = optimizer_.step([&] { return evaluate(closure); });
-  synchronized_ = false;
-  buffers_.begin(peers_.first);  // the closure's forward passes have written them
+  end_step();
   finish_step();
   return loss;
 }
@@ -135,23 +160,20 @@ torch::Tensor DistributedOptimizer::Implementation::evaluate(
       peers_.context,
       loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).flatten(),
       {.name = name_ + ".loss", .op = loss_op_, .process_set = peers_.set});
-  synchronize_once();
-  if (shards_) shards_->follow_parameters();
+  synchronize_to_step();
   return average.wait().to(loss.scalar_type()).reshape_as(loss);
 }
 
 void DistributedOptimizer::Implementation::finish_step() {
   if (shards_) shards_->begin_gather();
   if (!gathers_late_) complete_parameters();
-  buffers_.end();
   statistics_.steps += 1;
   steps_ += 1;
 }
 
-void DistributedOptimizer::Implementation::skip_step() {
-  buffers_.begin(peers_.first);
+void DistributedOptimizer::Implementation::end_step() {
   synchronized_ = false;
-  buffers_.end();
+  averager_.note_step();
 }
 
 std::vector<at::Tensor> DistributedOptimizer::Implementation::averaged_gradients() const {

@@ -21,6 +21,8 @@
 
 namespace hora {
 
+class BoundedWait;
+
 /// Thread rule: one thread at a time.
 class DistributedOptimizer::Implementation {
  public:
@@ -28,15 +30,22 @@ class DistributedOptimizer::Implementation {
   Implementation(const Peers& peers, torch::optim::Optimizer& optimizer,
                  std::vector<Parameter> parameters, const GradientAverager::Options& averaging,
                  const DistributedOptimizerOptions& options);
+  /// Discards an open round together with the other ranks; says so where they keep it waiting, and
+  /// leaves it behind in the end (see BoundedWait). While an exception unwinds the stack it waits
+  /// for nothing.
+  static void destroy(std::unique_ptr<Implementation> implementation) noexcept;
+  Implementation(const Implementation&) = delete;
+  Implementation& operator=(const Implementation&) = delete;
 
   void zero_grad();
-  void synchronize();
+  /// `end`: what the caller will make of the averages, if it knows.
+  void synchronize(RoundEnd end = RoundEnd::undecided);
   /// Unless that was done since the last backward.
-  void synchronize_once();
+  void synchronize_once(RoundEnd end = RoundEnd::undecided);
   void step();
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
-  /// The end of a round whose gradients are not used; option buffers are all the same.
-  void skip_step();
+  /// A step whose gradients are not used.
+  void skip_step() { end_step(); }
   double clip_grad_norm(double max_norm);
   void complete_parameters();
   /// The given ones at once, as together() gives them.
@@ -87,7 +96,17 @@ class DistributedOptimizer::Implementation {
   /// Takes the parameters and state of the rank that has made the most steps: `last`, or another
   /// one where `last` has waited in the join() of another optimizer. Gives it. Collective.
   int become_most_trained(int last);
+  void submit_round(RoundEnd end);
+  GradientAverager::Cost finish_round();
+  /// synchronize_once(); then all ranks are to step, and can.
+  void synchronize_to_step();
+  /// False: collectives are left under way.
+  bool discard_open_round() noexcept;
+  bool end_open_round(BoundedWait& wait);
+  bool discard_open_round(BoundedWait& wait);
+  std::string destroyed_text(const std::string& what) const;
   void drop_gradients();
+  void end_step();
   std::vector<at::Tensor> averaged_gradients() const;
 
   const Peers peers_;
@@ -105,7 +124,8 @@ class DistributedOptimizer::Implementation {
   std::unordered_set<const void*> known_;  ///< in the optimizer's groups
   bool synchronized_ = false;
   bool had_gradients_ = false;
-  std::int64_t steps_ = 0;  ///< ever; equal on all ranks but while some have joined
+  std::int64_t rounds_ = 0;  ///< since join(): equal on all ranks, whatever they call
+  std::int64_t steps_ = 0;   ///< ever; equal on all ranks but while some have joined
   GuardToken no_sync_;
   GuardToken skip_synchronize_;
   bool unscales_ = false;

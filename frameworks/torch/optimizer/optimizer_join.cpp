@@ -50,7 +50,10 @@ void DistributedOptimizer::Implementation::check_can_join() const {
 }
 
 int DistributedOptimizer::Implementation::join(const std::vector<Implementation*>& optimizers) {
-  for (const Implementation* optimizer : optimizers) optimizer->check_can_join();
+  for (const Implementation* optimizer : optimizers) {
+    optimizer->check_can_join();
+    optimizer->averager_.check_in_step();
+  }
   std::vector<std::string> names;
   for (Implementation* optimizer : optimizers) {
     names.push_back(optimizer->name());
@@ -82,6 +85,8 @@ int DistributedOptimizer::Implementation::become_most_trained(int last) {
   parameters.end();
   broadcast_optimizer_state(peers_.context, optimizer_, root, peers_.set);
   averager_.take_order(root);
+  averager_.restart_steps();
+  rounds_ = steps_;
   return root;
 }
 

@@ -80,13 +80,14 @@ RankComparison::RankComparison(const Peers& peers, std::string name,
                                const torch::optim::Optimizer& optimizer)
     : peers_(peers), name_(std::move(name)), parameters_(parameters), optimizer_(optimizer) {}
 
-void RankComparison::begin(std::int64_t step) {
-  if (peers_.size == 1 || step % steps_between != 0) return;
+void RankComparison::begin(std::int64_t round, std::int64_t step) {
+  if (peers_.size == 1 || round % rounds_between != 0) return;
+  if (handle_.valid()) handle_.wait();  // of a round that has failed
   step_ = step;
   values_.clear();
-  if (step == 0) add_parameters();
+  if (round == 0) add_parameters();
   add_learning_rates();
-  if (step == 0) add_options();  // behind learning rates, which are among them
+  if (round == 0) add_options();  // behind learning rates, which are among them
   Checksum all;
   for (const Value& value : values_) all.add(value.bits);
   extremes_ = with_complements({all.value(), static_cast<std::int64_t>(values_.size())});

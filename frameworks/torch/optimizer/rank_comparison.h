@@ -17,15 +17,18 @@ namespace hora {
 /// that have joined are left out. Thread rule: one thread at a time.
 class RankComparison {
  public:
-  static constexpr std::int64_t steps_between = 16;
+  static constexpr std::int64_t rounds_between = 16;
 
   /// `name`: the prefix of the collectives' names. All references must outlive it.
   RankComparison(const Peers& peers, std::string name, const std::vector<Parameter>& parameters,
                  const torch::optim::Optimizer& optimizer);
 
-  /// Step `step`, from 0 on, the same on every rank: before the first one parameters, options and
-  /// learning rates are compared, before every 16th learning rates. Collective.
-  void begin(std::int64_t step);
+  /// With round `round` of averaging, of step `step`, both from 0 on and the same on every rank: in
+  /// the first round parameters, options and learning rates are compared, in every 16th learning
+  /// rates. Collective.
+  void begin(std::int64_t round, std::int64_t step);
+  /// end() would not block, but where anything differs.
+  bool ready() const { return handle_.ready(); }
   /// Waits. Where anything differs every rank throws the same Error(mismatch), which names the
   /// first that does, the ranks and what to do.
   void end();

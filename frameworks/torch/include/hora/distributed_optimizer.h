@@ -56,16 +56,16 @@ struct DistributedOptimizerOptions {
   /// does until zero_grad() or complete_parameters() runs beside that. Until then the parameters
   /// must not be read.
   bool gather_late = false;
-  /// Such as module->named_buffers(): with each step they become the first rank's, while gradients
-  /// are averaged.
+  /// Such as module->named_buffers(): they become the first rank's while gradients are averaged,
+  /// also where the step that follows is left out (GradScaler).
   std::vector<torch::Tensor> buffers = {};
   /// Averages the buckets in place of allreduce. Not with sum, adasum, a predivide factor or
   /// shard_state.
   std::shared_ptr<GradientHook> hook = nullptr;
   /// Ranks compare a checksum of the parameters and the options of the wrapped optimizer's groups
-  /// in the first step(), and learning rates in every 16th. Where they differ, as without
+  /// with the first averages, and learning rates with every 16th. Where they differ, as without
   /// broadcast_parameters() or by a scheduler that follows one rank's loss, every rank throws the
-  /// same Error(mismatch) in place of the step. False: they are meant to differ.
+  /// same Error(mismatch) before the step. False: they are meant to differ.
   bool compare_ranks = true;
 };
 
@@ -106,6 +106,28 @@ struct OptimizerStatistics {
 /// memory order and options must agree, else the constructor throws the same Error(mismatch) on
 /// every rank.
 ///
+/// Every rank calls zero_grad() and step() equally often, also where it has nothing to contribute:
+/// without backward() it still calls step(), and counts as zero. Where ranks differ in the calls
+/// since their last averages, they are in different steps, and all of them throw the same
+/// Error(mismatch) out of step(), synchronize() or zero_grad(), which names ranks and steps, before
+/// any gradient of the step is used. With shard_state a step needs all ranks: where some step() and
+/// some discard, that very call of each throws it. The optimizer is of no more use then, and throws
+/// that error out of each of these calls and backward(): destroy it and make a new one, with
+/// broadcast_parameters(), on every rank.
+/// A step of which a rank leaves out every call cannot be told from a late rank: it shows in the
+/// end, when the others wait for a rank that calls shutdown(), and get Error(shut_down). What one
+/// rank alone has to zero, such as what it did under no_sync(), it zeroes by the module's
+/// zero_grad(), which does not count.
+///
+/// Destroyed after backward() without step(), it discards that step: it waits for the other ranks
+/// to step(), to zero_grad(), or to destroy theirs, says so where that takes longer than
+/// HORA_STALL_WARNING, and after as long again leaves the averages behind, with a warning that
+/// names them: what peers may still write to stays allocated, and a rank that comes later is
+/// averaged with this one's gradients. (A hook, and static_graph in its first step, have the ranks
+/// meet again after that: there it may wait longer, and who comes later waits until this rank's
+/// shutdown().) While an exception unwinds the stack, and after an error of the context, it waits
+/// for nothing.
+///
 /// Thread rule: one thread at a time (backward() included).
 ///
 /// LBFGS takes step(closure), and goes with neither shard_state, nor hook, nor adasum, nor
@@ -129,9 +151,10 @@ class DistributedOptimizer {
   DistributedOptimizer& operator=(DistributedOptimizer&&) noexcept;
 
   /// Makes every `.grad` undefined, so that autograd hands over fresh memory instead of adding.
-  /// Called after backward() without step(), it waits like synchronize() first, on every rank.
-  /// Throws Error(invalid_use) where the parameters have changed since that backward(), as by the
-  /// wrapped optimizer's own step().
+  /// Called after backward() without step() it discards that step: it waits like synchronize()
+  /// first, on every rank. A step is discarded on all ranks or on none; a rank that had no
+  /// backward() in it calls synchronize() before. Throws Error(invalid_use) where the parameters
+  /// have changed since that backward(), as by the wrapped optimizer's own step().
   void zero_grad();
   /// Waits until all gradients are averaged. step() calls it; call it before clipping.
   void synchronize();
