@@ -17,8 +17,8 @@ namespace hora {
 
 /// Followed by `count` extents.
 struct ExchangeHeader {
-  Location payload;         ///< where my input lies (kNowhere: I push); on a device unused
-  Location expected;        ///< where my result will be if it is even, or kNowhere
+  Location payload;   ///< where peers read my input (kNowhere: not at all); on a device unused
+  Location expected;  ///< where my result will be if it is even, or kNowhere
   std::uint64_t bytes = 0;  ///< of my input
   std::uint64_t count = 0;
 
