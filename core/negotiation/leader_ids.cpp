@@ -99,7 +99,7 @@ void Leader::assign_waiting() {
     bytes += name.size() + kEntryBytes;
     Assigned assigned{name, *id, {}};
     if (!joined_.empty()) {
-      assigned.signature = agreed->second.merged->values.front().signature;
+      assigned.signature.emplace(agreed->second.merged->values.front().signature);
     }
     next_.assigned.push_back(std::move(assigned));
     return true;
