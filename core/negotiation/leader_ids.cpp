@@ -97,11 +97,10 @@ void Leader::assign_waiting() {
       if (exhausted) return false;
     }
     bytes += name.size() + kEntryBytes;
-    Assigned assigned{name, *id, {}};
-    if (!joined_.empty()) {
-      assigned.signature.emplace(agreed->second.merged->values.front().signature);
-    }
-    next_.assigned.push_back(std::move(assigned));
+    Assigned& assigned = next_.assigned.emplace_back();
+    assigned.name = name;
+    assigned.id = *id;
+    if (!joined_.empty()) assigned.signature = agreed->second.merged->values.front().signature;
     return true;
   });
 }
