@@ -13,7 +13,7 @@ set -euo pipefail
 script=$(realpath "$0")
 OUT=$(realpath -m "${OUT:-$(dirname "$script")/../build/gpu-bench}")
 folder=''
-(($# < 2)) || folder=$(realpath -m "$2")
+(($# < 2)) || folder=$(realpath -m -- "$2")
 cd "$(dirname "$script")/.."
 export OUT
 source cmake/gpu_machine.sh
@@ -50,6 +50,7 @@ case ${1:-run} in
     hora_gpu_pack "$folder" "${programs[@]}"
     ;;
   run)
+    (($# <= 2)) || hora_gpu_stop "run takes one folder at most; see --help"
     hora_gpu_choose "$folder" benchmarks "${programs[@]}"
     run "$folder"
     ;;

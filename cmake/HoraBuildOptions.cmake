@@ -26,6 +26,10 @@ if(HORA_SANITIZE)
   add_link_options(-fsanitize=${HORA_SANITIZE})
 endif()
 
+if(HORA_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 # -ffp-contract=off: a fused multiply-add would make the bits depend on the vector width.
 # -Wno-restrict: GCC 12 warns of an overlap in std::string's operator+ where there is none (GCC bug
 # 105651, mended in 13).

@@ -3,7 +3,8 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/hora)
-set(package_files ${CMAKE_CURRENT_BINARY_DIR}/hora-config.cmake
+set(package_files ${CMAKE_CURRENT_SOURCE_DIR}/cmake/HoraMpiImplementation.cmake
+  ${CMAKE_CURRENT_BINARY_DIR}/hora-config.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/hora-config-version.cmake)
 
 install(TARGETS hora EXPORT hora-targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -22,6 +23,8 @@ endif()
 if(HORA_CUDA)
   list(APPEND package_files ${CMAKE_CURRENT_SOURCE_DIR}/cmake/FindNCCL.cmake)
 endif()
+include(HoraMpiImplementation)
+hora_mpi_implementation(HORA_MPI_IMPLEMENTATION)
 configure_package_config_file(cmake/hora-config.cmake.in hora-config.cmake
   INSTALL_DESTINATION ${package_folder} NO_SET_AND_CHECK_MACRO)
 # Before 1.0 a minor version may change the interface.

@@ -21,10 +21,21 @@
 # OWN_MAIN: the sources bring their own main() instead of tests/support/(mpi_)main.cpp.
 # Exit code 77 means "skipped", and ctest says so.
 
-# Where only Open MPI is known to us, other launchers get no flags.
-set(HORA_MPIEXEC_FLAGS
-  --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl self,vader,tcp
-  CACHE STRING "Arguments of mpirun for tests")
+# More ranks than cores, bound to none, that let others run while they wait.
+include(HoraMpiImplementation)
+hora_mpi_implementation(HORA_TEST_MPI)
+if(HORA_TEST_MPI MATCHES "^Open MPI [1-4]$")
+  set(_flags --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl self,vader,tcp)
+elseif(HORA_TEST_MPI MATCHES "^Open MPI ")
+  set(_flags --map-by :OVERSUBSCRIBE --bind-to none --mca mpi_yield_when_idle 1
+    --mca btl self,sm,tcp)
+elseif(HORA_TEST_MPI MATCHES "^MPICH ")
+  set(_flags -bind-to none)
+else()
+  set(_flags "")
+endif()
+set(HORA_MPIEXEC_FLAGS ${_flags} CACHE STRING "Arguments of mpirun for tests")
+unset(_flags)
 
 # For every test; a test registered by hand takes it, too.
 set(HORA_TEST_ENVIRONMENT

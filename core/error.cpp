@@ -1,8 +1,25 @@
 #include <hora/error.h>
+#include <hora/printable.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
+#include "core/error_in_flight.h"
+
 namespace hora {
+namespace {
+
+/// The last Error made on this thread. Without destructors: errors are made at a thread's end, too.
+/// The address is compared, never followed: another thread may have destroyed the object.
+struct LastError {
+  const Error* made = nullptr;
+  std::size_t length = 0;
+  std::array<char, 1000> text;
+};
+thread_local LastError last_error;
+
+}  // namespace
 
 std::string_view name_of(ErrorCode code) noexcept {
   switch (code) {
@@ -27,6 +44,18 @@ std::string_view name_of(ErrorCode code) noexcept {
 }
 
 Error::Error(ErrorCode code, const std::string& what, int rank, std::string tensor)
-    : std::runtime_error(what), code_(code), rank_(rank), tensor_(std::move(tensor)) {}
+    : std::runtime_error(printable(what)), code_(code), rank_(rank), tensor_(std::move(tensor)) {
+  const std::string_view said = this->what();
+  last_error.made = this;
+  last_error.length = said.copy(last_error.text.data(), last_error.text.size());
+}
+
+Error::~Error() {
+  if (last_error.made == this) last_error.made = nullptr;
+}
+
+std::string error_in_flight() {
+  return last_error.made ? std::string(last_error.text.data(), last_error.length) : std::string();
+}
 
 }  // namespace hora

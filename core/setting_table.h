@@ -6,8 +6,12 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
+
+#include "core/foreign_settings.h"
+#include "core/trace/timeline_path.h"
 
 namespace hora::setting_table {
 
@@ -67,6 +71,14 @@ struct Accessors {
 template <auto Member>
 inline constexpr Accessors kField{get<Member>, set<Member>};
 
+/// A setting that is a text; empty stands for "off".
+struct Text {
+  std::string Settings::*field = nullptr;
+  std::string_view allowed = {};  ///< beside "off"
+  /// What is wrong with a text; empty where nothing is.
+  std::string (*wrong)(std::string_view) = nullptr;
+};
+
 struct Row {
   std::string_view variable;
   std::string_view documentation;
@@ -75,7 +87,7 @@ struct Row {
   const Unit* unit = nullptr;
   std::int64_t least = 0;
   std::int64_t most = 0;
-  std::string Settings::*path = nullptr;  ///< set where it is no number; empty is "off"
+  Text text = {};  ///< its field is set where the setting is no number
 };
 
 inline constexpr std::int64_t kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
@@ -121,8 +133,8 @@ inline constexpr Row kRows[] = {
      0,
      64 * kMiB},
     {"HORA_CROSS_ALGORITHM",
-     "How nodes add up their parts: direct (each part is sent to its owner, which sums in node "
-     "order), ring (fewer peers per node, for many nodes), or automatic (direct).",
+     "How nodes add up their parts: direct (each part is sent to its owner), ring (each node talks "
+     "to two others only, for many nodes), or automatic (direct); the results are the same.",
      kField<&Settings::cross_algorithm>, kCrossAlgorithms},
     {"HORA_ID_CAPACITY",
      "Number of tensor names that are remembered, so that their later collectives need no new "
@@ -141,8 +153,16 @@ inline constexpr Row kRows[] = {
      1000000},
     {"HORA_STALL_WARNING",
      "A tensor that some ranks have submitted and others have not for this long is reported, with "
-     "the ranks that lack it; 0: never.",
+     "the ranks that lack it; likewise ranks that have not come to hora::init; 0: never.",
      kField<&Settings::stall_warning>,
+     {},
+     &kSeconds,
+     0,
+     86400000},
+    {"HORA_INIT_TIMEOUT",
+     "hora::init fails where some ranks have not come to it for this long, or have left it; 0: it "
+     "waits for ever.",
+     kField<&Settings::init_timeout>,
      {},
      &kSeconds,
      0,
@@ -175,9 +195,18 @@ inline constexpr Row kRows[] = {
          "is put before the extension (see hora/timeline.h).",
      .field = {},
      .choices = {},
-     .path = &Settings::timeline},
+     .text = {&Settings::timeline, "the path of a file", wrong_with_timeline_path}},
     {"HORA_LOG_LEVEL", "The least severe message that is printed.", kField<&Settings::log_level>,
      kLogLevels},
+    {.variable = "HORA_ALLOW_UNKNOWN",
+     .documentation =
+         "Variables whose names begin with HORA_ and that are not meant for hora; others that it "
+         "does not know are errors. HORA_ROOT, HORA_HOME, HORA_DIR, HORA_VERSION and the like, "
+         "which module systems set for every package, are passed over without it.",
+     .field = {},
+     .choices = {},
+     .text = {&Settings::allow_unknown, "names that begin with HORA_, with commas between them",
+              wrong_with_foreign_names}},
 };
 
 }  // namespace hora::setting_table

@@ -1,4 +1,5 @@
 #include <hora/error.h>
+#include <hora/printable.h>
 #include <hora/settings.h>
 
 #include <algorithm>
@@ -7,8 +8,8 @@
 #include <numeric>
 #include <set>
 
+#include "core/foreign_settings.h"
 #include "core/setting_table.h"
-#include "core/trace/timeline_path.h"
 
 namespace hora {
 namespace {
@@ -28,14 +29,16 @@ std::string format_number(std::int64_t value, std::span<const Suffix> suffixes) 
 }
 
 std::string format(const Row& row, const Settings& settings) {
-  if (row.path) return (settings.*row.path).empty() ? "off" : settings.*row.path;
+  if (const auto text = row.text.field) {
+    return (settings.*text).empty() ? "off" : settings.*text;
+  }
   const std::int64_t value = row.field.get(settings);
   if (row.choices.empty()) return format_number(value, row.unit->suffixes);
   return std::string(row.choices[static_cast<std::size_t>(value)]);
 }
 
 std::string allowed(const Row& row) {
-  if (row.path) return "off, or the path of a file";
+  if (row.text.field) return "off, or " + std::string(row.text.allowed);
   if (row.choices.empty()) {
     const auto bound = [&](std::int64_t value) { return format_number(value, row.unit->suffixes); };
     return std::string(row.unit->name) + " from " + bound(row.least) + " to " + bound(row.most) +
@@ -49,8 +52,8 @@ std::string allowed(const Row& row) {
 }
 
 [[noreturn]] void refuse(const Row& row, std::string_view value, const std::string& reason) {
-  throw Error(ErrorCode::invalid_setting, std::string(row.variable) + "=\"" + std::string(value) +
-                                              "\": " + reason + "; allowed: " + allowed(row));
+  throw Error(ErrorCode::invalid_setting, std::string(row.variable) + "=" + in_quotes(value) +
+                                              ": " + reason + "; allowed: " + allowed(row));
 }
 
 std::int64_t parse_number(const Row& row, std::string_view text) {
@@ -62,7 +65,7 @@ std::int64_t parse_number(const Row& row, std::string_view text) {
   if (rest.starts_with('.')) refuse(row, text, "the value is not a whole number");
   const auto suffix = std::ranges::find(row.unit->suffixes, rest, &Suffix::name);
   if (suffix == row.unit->suffixes.end()) {
-    refuse(row, text, "unknown suffix \"" + std::string(rest) + "\"");
+    refuse(row, text, "unknown suffix " + in_quotes(rest));
   }
   if (error == std::errc::result_out_of_range || number > row.most / suffix->factor) {
     refuse(row, text, "the value is too large");
@@ -79,17 +82,17 @@ std::int64_t parse_value(const Row& row, std::string_view text) {
   return choice - row.choices.begin();
 }
 
-std::string parse_path(const Row& row, std::string_view text) {
+std::string parse_text(const Row& row, std::string_view text) {
   if (text == "off") return {};
-  const std::string reason = wrong_with_timeline_path(text);
+  const std::string reason = row.text.wrong(text);
   if (!reason.empty()) refuse(row, text, reason);
   return std::string(text);
 }
 
 void set(const Row& row, std::string_view text, Settings& settings) {
   if (text.empty()) refuse(row, text, "the value is empty (unset the variable for the default)");
-  if (row.path) {
-    settings.*row.path = parse_path(row, text);
+  if (row.text.field) {
+    settings.*row.text.field = parse_text(row, text);
   } else {
     row.field.set(settings, parse_value(row, text));
   }
@@ -119,9 +122,11 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::string known;
   for (const Row& row : kRows) known.append(" ").append(row.variable);
   throw Error(ErrorCode::invalid_setting,
-              assignment.variable + "=\"" + assignment.value +
-                  "\": hora has no setting of this name; did you mean " +
-                  std::string(nearest.variable) + "? Allowed:" + known);
+              assignment.variable + "=" + in_quotes(assignment.value) +
+                  ": hora has no setting of this name; did you mean " +
+                  std::string(nearest.variable) +
+                  "? If it is not meant for hora, HORA_ALLOW_UNKNOWN=" + assignment.variable +
+                  " lets it pass. Allowed:" + known);
 }
 
 }  // namespace
@@ -160,7 +165,10 @@ Settings parse_settings(std::span<const SettingAssignment> assignments) {
   std::set<std::string_view> seen;
   for (const SettingAssignment& assignment : assignments) {
     const auto row = std::ranges::find(kRows, assignment.variable, &Row::variable);
-    if (row == std::end(kRows)) refuse_unknown(assignment);
+    if (row == std::end(kRows)) {
+      if (is_foreign(assignment.variable, allowed_unknown(assignments))) continue;
+      refuse_unknown(assignment);
+    }
     if (!seen.insert(assignment.variable).second) {
       refuse(*row, assignment.value, "the variable is set more than once");
     }

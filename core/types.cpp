@@ -2,8 +2,9 @@
 #include <hora/types.h>
 
 #include <cstdint>
-#include <limits>
 #include <string>
+
+#include "core/checked.h"
 
 namespace hora {
 namespace {
@@ -113,7 +114,14 @@ std::string_view name_of(DeviceKind kind) noexcept {
 }
 
 std::int64_t TensorView::elements() const {
+  const std::size_t size = size_of(type);
+  if (size == 0) {
+    throw Error(ErrorCode::invalid_argument, "the data type number " +
+                                                 std::to_string(static_cast<int>(type)) +
+                                                 " is none of hora's (see hora::DataType)");
+  }
   bool empty = false;
+  Checked bytes = size;
   for (const std::int64_t extent : shape) {
     if (extent < 0) {
       throw Error(ErrorCode::invalid_argument,
@@ -121,26 +129,16 @@ std::int64_t TensorView::elements() const {
                       std::to_string(extent) + "; every extent must be 0 or more");
     }
     empty = empty || extent == 0;
+    // Rows must be countable also where there are none.
+    if (extent > 0) bytes = bytes * extent;
   }
-  // Extents whose product without the 0 would overflow are no error: nothing is addressed.
-  if (empty) return 0;
-  const auto size = static_cast<std::int64_t>(size_of(type));
-  if (size == 0) {
-    throw Error(ErrorCode::invalid_argument, "the data type number " +
-                                                 std::to_string(static_cast<int>(type)) +
-                                                 " is none of hora's (see hora::DataType)");
+  if (!bytes.at_most(kMaxBytes)) {
+    throw Error(ErrorCode::invalid_argument,
+                "the shape " + text(shape) + " of " + std::string(name_of(type)) +
+                    " has more than 2^48 bytes, extents of 0 left out, which no process can "
+                    "address");
   }
-  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / size;
-  std::int64_t product = 1;
-  for (const std::int64_t extent : shape) {
-    if (product > most / extent) {
-      throw Error(ErrorCode::invalid_argument,
-                  "the shape " + text(shape) + " of " + std::string(name_of(type)) +
-                      " has more bytes than std::int64_t can count (2^63 - 1)");
-    }
-    product *= extent;
-  }
-  return product;
+  return empty ? 0 : static_cast<std::int64_t>(bytes.value() / size);
 }
 
 std::size_t TensorView::bytes() const {

@@ -43,65 +43,100 @@ fail() {
   exit 2
 }
 
-# What the program would refuse is refused before packages are installed.
-check() {
-  local whole='^[0-9]{1,19}$' number='^[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?$'
+# What the program would refuse is refused before packages are installed. A value matches its form as
+# a whole, so it is neither empty nor longer than a line.
+readonly whole='[0-9]{1,19}' number='[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?' path='[^[:cntrl:]]+'
+readonly place='[A-Za-z0-9._][A-Za-z0-9._:-]*:[1-9][0-9]{0,3}'
+readonly places="$place(,$place)*"
+declare -rA forms=(
+  [--hosts]=$places [--data]=$path [--report]=$path [--save]=$path [--epochs]=$whole
+  [--batch]=$whole [--seed]=$whole [--limit]=$whole [--lr]=$number [--momentum]=$number
+  [--weight-decay]=$number [--stem]='cifar|imagenet' [--device]='cpu|cuda'
+  [--amp]='off|fp16|bf16' [--progress]='live|plain')
+declare -A given=()
+
+# called FORM: what matches it, in words.
+called() {
   case $1 in
-    --epochs | --batch | --seed | --limit)
-      [[ $2 =~ $whole ]] || fail "$1: '$2' is not a whole number" ;;
-    --lr | --momentum | --weight-decay)
-      [[ $2 =~ $number ]] || fail "$1: '$2' is not a number of 0 or more" ;;
-    --stem) [[ $2 == cifar || $2 == imagenet ]] || fail "--stem: '$2' is not cifar or imagenet" ;;
-    --device) [[ $2 == cpu || $2 == cuda ]] || fail "--device: '$2' is not cpu or cuda" ;;
-    --amp) [[ $2 == off || $2 == fp16 || $2 == bf16 ]] ||
-      fail "--amp: '$2' is not off, fp16 or bf16" ;;
-    --progress) [[ $2 == live || $2 == plain ]] || fail "--progress: '$2' is not live or plain" ;;
-    --report | --save)
-      [[ -d $(dirname -- "$2") ]] || fail "$1: there is no folder for '$2'; make it first" ;;
-    --data) [[ -d $2 ]] || fail "--data: there is no folder '$2'" ;;
-    --hosts) ;;
-    *) fail "unknown option '$1'; see --help" ;;
+    "$whole") echo 'a whole number' ;;
+    "$number") echo 'a number of 0 or more' ;;
+    "$path") echo 'a path of printable characters' ;;
+    "$places") echo 'HOST:RANKS, such as node1:2, or several of these with commas between' ;;
+    *) echo "${1//|/ or }" ;;
   esac
 }
 
-hosts='' data='' train=true progress='' device=cpu
-[[ ! -t 1 ]] || progress=live
+# take NAME VALUE: notes an option in `given`.
+take() {
+  local LC_ALL=C form=${forms[$1]:-true}
+  [[ -z ${given[$1]:-} ]] || fail "$1: given twice"
+  [[ $2 =~ ^($form)$ ]] || fail "$1: ${2@Q} is not $(called "$form")"
+  given[$1]=$2
+}
+
+# read_options WORD...: a value is what follows '=', or else the next word, if that is no option.
+read_options() {
+  local word name
+  while (($# > 0)); do
+    word=$1 name=${1%%=*}
+    shift
+    case $word in
+      -h | --help) usage; exit 0 ;;
+      --no-train | --channels-last) take "$word" true; continue ;;
+      --?*) [[ -n ${forms[$name]:-} ]] || fail "unknown option ${word@Q}; see --help" ;;
+      *) fail "unknown argument ${word@Q}; see --help" ;;
+    esac
+    if [[ $word == *=* ]]; then
+      take "$name" "${word#*=}"
+    else
+      [[ $# -gt 0 && $1 != --* ]] || fail "$name: a value is missing; see --help"
+      take "$name" "$1"
+      shift
+    fi
+  done
+}
+
+# Words for the program, and what only this script uses.
 arguments=()
-while (($# > 0)); do
-  case $1 in
-    -h | --help) usage; exit 0 ;;
-    --no-train) train=false; shift; continue ;;
-    --channels-last) arguments+=("$1"); shift; continue ;;
-    --?*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
-    --?*) (($# >= 2)) || set -- "$1" '' ;;
-    *) fail "unknown argument '$1'; see --help" ;;
-  esac
-  check "$1" "$2"
-  case $1 in
-    --hosts) hosts=$2 ;;
-    --data) data=$(realpath -- "$2") ;;
-    --progress) progress=$2 ;;
-    --device) device=$2 arguments+=("$1" "$2") ;;
-    --report | --save) arguments+=("$1" "$(realpath -m -- "$2")") ;;
-    *) arguments+=("$1" "$2") ;;
-  esac
-  shift 2
-done
+translate_options() {
+  local name value
+  for name in "${!given[@]}"; do
+    value=${given[$name]}
+    case $name in
+      --hosts | --no-train | --progress) ;;
+      --channels-last) arguments+=("$name") ;;
+      --data) [[ -d $value ]] || fail "--data: there is no folder ${value@Q}" ;;
+      --report | --save)
+        [[ -d $(dirname -- "$value") ]] ||
+          fail "$name: there is no folder for ${value@Q}; make it first"
+        arguments+=("$name" "$(realpath -m -- "$value")") ;;
+      *) arguments+=("$name" "$value") ;;
+    esac
+  done
+}
+
+read_options "$@"
+translate_options
+data=''
+[[ -z ${given[--data]:-} ]] || data=$(realpath -- "${given[--data]}")
+progress=''
+[[ ! -t 1 ]] || progress=live
+progress=${given[--progress]:-$progress}
+device=${given[--device]:-cpu}
 
 # Ranks, and mpirun's words for where they run.
-if [[ -n $hosts ]]; then
-  ranks=0
+if [[ -n ${given[--hosts]:-} ]]; then
+  hosts=${given[--hosts]}
   IFS=, read -ra entries <<< "$hosts"
+  ranks=0
   for entry in "${entries[@]}"; do
-    [[ $entry =~ ^[A-Za-z0-9._][A-Za-z0-9._:-]*:[1-9][0-9]{0,3}$ ]] ||
-      fail "--hosts: '$entry' is not HOST:RANKS, such as node1:2"
     ranks=$((ranks + ${entry##*:}))
   done
-  places=(--host "$hosts")
+  where=(--host "$hosts")
   ranks_here=${entries[0]##*:}
 else
   ranks=4 ranks_here=4
-  places=(--oversubscribe -x HORA_RANKS_PER_NODE=2)
+  where=(--oversubscribe -x HORA_RANKS_PER_NODE=2)
 fi
 
 cd "$root"
@@ -181,13 +216,13 @@ else
   echo "Data: 1,797 handwritten digits, NOT CIFAR-10 (to try its download again: rm -r $data)"
 fi
 
-if ! $train; then
+if [[ -n ${given[--no-train]:-} ]]; then
   echo "Set up; not training (--no-train)."
   exit 0
 fi
 
 threads=$(($(nproc) / ranks_here))
-command=(mpirun -np "$ranks" "${places[@]}" --bind-to none --mca mpi_yield_when_idle 1
+command=(mpirun -np "$ranks" "${where[@]}" --bind-to none --mca mpi_yield_when_idle 1
   -x OMP_NUM_THREADS=$((threads > 0 ? threads : 1)))
 ((EUID != 0)) || command+=(--allow-run-as-root)
 command+=("$root/$build/examples/cifar10" --data "$data" "${arguments[@]}")

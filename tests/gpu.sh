@@ -22,7 +22,7 @@ set -euo pipefail
 script=$(realpath "$0")
 OUT=$(realpath -m "${OUT:-$(dirname "$script")/../build/gpu-tests}")
 folder=''
-(($# < 2)) || folder=$(realpath -m "$2")
+(($# < 2)) || folder=$(realpath -m -- "$2")
 cd "$(dirname "$script")/.."
 export OUT
 source cmake/gpu_machine.sh
@@ -126,6 +126,7 @@ case ${1:-run} in
     pack "$folder"
     ;;
   run)
+    (($# <= 2)) || { usage >&2; exit 2; }
     hora_gpu_choose "$folder" programs "${programs[@]}"
     run "$folder"
     ;;

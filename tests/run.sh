@@ -2,7 +2,8 @@
 # Builds hora and runs its tests. On a fresh Debian 12, as root or with sudo, it installs what is
 # missing first; elsewhere it names what is missing and stops.
 #
-# Usage: tests/run.sh [--sanitize | --cuda | --nightly] [option of ctest...]
+# Usage: tests/run.sh [--sanitize | --cuda | --nightly] [--mpi mpich | --mpi PREFIX]
+#                     [option of ctest...]
 #   (nothing)    preset release: everything but the label nightly
 #   --sanitize   presets asan (value and thread tiers, MPI tests on 2 ranks) and tsan (value and
 #                thread tiers), both without LibTorch
@@ -10,21 +11,43 @@
 #                (label torch), against its CUDA build but on the CPU, with 1 and 2 ranks; and the
 #                installed package. Needs nvcc, not a GPU. cmake/cuda_libtorch.sh downloads that
 #                LibTorch, once (1.5 GB)
-#   --nightly    preset release: the label nightly, which takes minutes and 8 GiB of memory
+#   --nightly    preset release: the label nightly, which takes minutes and 8 GiB of memory; preset
+#                fuzz: each of tests/fuzz for a minute under libFuzzer
+#   --mpi        with another MPI than Debian's Open MPI, in a build folder of its own: mpich is
+#                Debian's, PREFIX an installation of any (bin/mpicxx, bin/mpirun). Without the tests
+#                that emulate two hosts, which are written for Open MPI 4's mpirun
 #   option       goes to ctest: -R allreduce, -L values, -j 1, --rerun-failed
 # TEST_SEED=<number> repeats a run's random choices; CI=1 makes warnings errors.
 # Exit code: 0 only where tests ran, none failed and nothing was left behind.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 
-kind=release
-if [[ ${1:-} == --sanitize || ${1:-} == --cuda || ${1:-} == --nightly ]]; then
-  kind=${1#--}
+stop() {
+  echo "tests/run.sh: $*; see --help" >&2
+  exit 2
+}
+
+kind='' mpi=''
+ctest_options=()
+while (($# > 0)); do
+  word=$1
   shift
-elif [[ ${1:-} == -h || ${1:-} == --help ]]; then
-  sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$0"
-  exit 0
-fi
+  case $word in
+    --mpi)
+      [[ -n ${1:-} && $1 != -* ]] || stop "--mpi needs mpich or a folder"
+      mpi=$1
+      shift ;;
+    --sanitize | --cuda | --nightly)
+      [[ -z $kind ]] || stop "$word beside --$kind"
+      kind=${word#--} ;;
+    -h | --help) sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$0"; exit 0 ;;
+    *) ctest_options+=("$word") ;;
+  esac
+done
+kind=${kind:-release}
+[[ -z $mpi || $kind == release || $kind == nightly ]] || stop "--mpi beside --$kind"
+[[ -z $mpi || $mpi == mpich || -x $mpi/bin/mpicxx ]] ||
+  stop "--mpi ${mpi@Q}: there is no $mpi/bin/mpicxx"
 
 source cmake/debian.sh
 case $kind in
@@ -32,6 +55,24 @@ case $kind in
   sanitize) hora_install_packages build test ;;
   cuda) hora_install_packages build cuda examples bench test ;;
 esac
+[[ $mpi != mpich ]] || hora_install_packages mpich
+
+# ctest takes no notice of what it does not know, and would run everything.
+check_ctest_options() {
+  local known word before=''
+  known=$(ctest --help | grep -oE -- '(^|[ ,])--?[A-Za-z][A-Za-z-]*' | tr -d ' ,')
+  for word; do
+    if [[ $word == --* ]]; then
+      grep -qxF -- "${word%%=*}" <<< "$known" || stop "unknown option ${word@Q}"
+    elif [[ $word == -* ]]; then
+      grep -qxF -- "${word:0:2}" <<< "$known" || stop "unknown option ${word@Q}"
+    elif [[ $before != -* ]]; then
+      stop "${word@Q} belongs to no option (-R ${word@Q} runs the tests of such a name)"
+    fi
+    before=$word
+  done
+}
+check_ctest_options "${ctest_options[@]}"
 
 # What another clone has compiled is as good: ccache does not look at where the clone is.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
@@ -43,36 +84,46 @@ failed=() skipped=()
 temporary='' segments=''
 trap 'rm -rf "$temporary" "$segments"' EXIT
 
-# Further arguments of CMake's configuration.
-configuration=()
+# Further arguments of CMake's configuration, and what is put after the preset's name for its
+# build folder.
+configuration=() suffix=''
+case $mpi in
+  '') ;;
+  mpich)
+    configuration=(-DMPI_EXECUTABLE_SUFFIX=.mpich)
+    suffix=-mpich ;;
+  *)
+    configuration=(-DMPI_HOME="$(realpath "$mpi")")
+    suffix=-$(realpath "$mpi" | tr -c 'A-Za-z0-9.\n' -) ;;
+esac
 # run_preset PRESET OPTION...: builds and tests; notes in `failed` and `skipped`.
 run_preset() {
-  local preset=$1 before left status=0
+  local preset=$1 folder=build/$1$suffix before left status=0
   shift
   echo "=== $preset: configure and build"
-  cmake --preset "$preset" -DHORA_WERROR="${CI:+ON}" "${configuration[@]}" \
-    > "build/$preset.configure.log" 2>&1 ||
-    { cat "build/$preset.configure.log"; failed+=("$preset: configure"); return; }
-  cmake --build --preset "$preset" --parallel "$cores" ||
+  cmake --preset "$preset" -B "$folder" -DHORA_WERROR="${CI:+ON}" "${configuration[@]}" \
+    > "$folder.configure.log" 2>&1 ||
+    { cat "$folder.configure.log"; failed+=("$preset: configure"); return; }
+  cmake --build "$folder" --parallel "$cores" ||
     { failed+=("$preset: build"); return; }
 
   echo "=== $preset: test"
   temporary=$(mktemp -d /tmp/hora-tests.XXXXXX)
   # Open MPI's shared-memory files; it forgets some of those of jobs that tests abort.
   segments=$(mktemp -d /dev/shm/hora-tests.XXXXXX)
-  before=$(bash tests/leftovers.sh "build/$preset" "$temporary")
+  before=$(bash tests/leftovers.sh "$folder" "$temporary")
   TMPDIR=$temporary OMPI_MCA_btl_vader_backing_directory=$segments \
-    ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --parallel "$level" "$@" |
-    tee "build/$preset.ctest.log" || status=$?
+    ctest --test-dir "$folder" --output-on-failure --no-tests=error --parallel "$level" "$@" |
+    tee "$folder.ctest.log" || status=$?
   ((status == 0)) || failed+=("$preset: ctest, exit code $status")
 
   while read -r line; do
     skipped+=("$preset: $line")
-  done < <(grep -E '\((Skipped|Disabled)\)$' "build/$preset.ctest.log")
+  done < <(grep -E '\((Skipped|Disabled)\)$' "$folder.ctest.log")
 
   # mpirun's daemons need a moment to go.
   for _ in {1..10}; do
-    left=$(bash tests/leftovers.sh "build/$preset" "$temporary" |
+    left=$(bash tests/leftovers.sh "$folder" "$temporary" |
       grep -vxF -e "$before" -e '' || true)
     [[ -n $left ]] || break
     sleep 1
@@ -87,16 +138,21 @@ run_preset() {
 
 mkdir -p build
 case $kind in
-  release) run_preset release -LE '^nightly$' "$@" ;;
-  nightly) run_preset release -L '^nightly$' "$@" ;;
+  release) run_preset release -LE '^nightly$' "${ctest_options[@]}" ;;
+  nightly)
+    run_preset release -L '^nightly$' "${ctest_options[@]}"
+    run_preset fuzz -L '^fuzz$' "${ctest_options[@]}"
+    ;;
   sanitize)
-    run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' -E '_np(1|[3-9])(_|$)' "$@"
-    run_preset tsan -L '^(values|threads)$' "$@"
+    run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' -E '_np(1|[3-9])(_|$)' \
+      "${ctest_options[@]}"
+    run_preset tsan -L '^(values|threads)$' "${ctest_options[@]}"
     ;;
   cuda)
     prefix=$(cmake/cuda_libtorch.sh)
     configuration=(-DCMAKE_PREFIX_PATH="$prefix")
-    run_preset cuda -L '^(fake_gpu|torch|package)$' -E '^(conformance_)?torch_.*_np[3-9](_|$)' "$@"
+    run_preset cuda -L '^(fake_gpu|torch|package)$' -E '^(conformance_)?torch_.*_np[3-9](_|$)' \
+      "${ctest_options[@]}"
     ;;
 esac
 

@@ -1,21 +1,31 @@
 #include <hora/buffer.h>
+#include <hora/error.h>
 
 #include <exception>
+#include <string>
 #include <utility>
 
 #include "core/api/check_device.h"
+#include "core/checked.h"
 #include "core/engine/runtime.h"
 
 namespace hora {
 
 Buffer::Buffer(const Context& context, std::size_t bytes, const Device& device)
     : runtime_(context.runtime()), size_(bytes), device_(device) {
+  if (bytes > kMaxBytes) {
+    throw Error(ErrorCode::invalid_argument,
+                "a buffer of " + std::to_string(bytes) +
+                    " bytes: at most 2^48, which is what a process can address",
+                context.rank());
+  }
   if (device.kind == DeviceKind::cpu) {
     data_ = runtime_->memory().allocate(bytes).data;
     return;
   }
+  Engine& engine = runtime_->engine();
   check_device(runtime_->parts(), device, "a buffer");
-  data_ = runtime_->engine().allocate_on_device(bytes);
+  data_ = engine.allocate_on_device(bytes);
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
@@ -35,11 +45,11 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Buffer::~Buffer() {
   // While an exception unwinds, a dropped handle may leave a collective under way in this memory:
   // then it is not handed out again.
-  if (!data_ || std::uncaught_exceptions() > 0) return;
+  if (!data_ || std::uncaught_exceptions() > 0 || runtime_->is_forked()) return;
   if (device_.kind == DeviceKind::cpu) {
-    runtime_->memory().release(data_);
+    runtime_->remaining_memory().release(data_);
   } else {
-    runtime_->engine().release_on_device(data_);
+    runtime_->remaining_engine().release_on_device(data_);
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <hora/error.h>
 
+#include "core/enumerators.h"
+
 namespace hora {
 
 void check_device(const EngineParts& parts, const Device& device, const std::string& what,
@@ -13,6 +15,10 @@ void check_device(const EngineParts& parts, const Device& device, const std::str
     throw Error(ErrorCode::invalid_argument, what + " is on " + text(device) + ", and " + why,
                 parts.rank, tensor);
   };
+  if (!is_enumerator(device.kind)) {
+    refuse("the device kind number " + std::to_string(static_cast<int>(device.kind)) +
+           " is none of hora's (see hora::DeviceKind)");
+  }
   if (!parts.device) refuse("this rank has a data path for the CPU only");
   if (device.index != parts.device_index) {
     refuse("this rank works on " + text({device.kind, parts.device_index}) +

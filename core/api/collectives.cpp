@@ -19,11 +19,13 @@ Handle start(const Context& context, Request r, ProcessSet set) {
   return {runtime, runtime->engine().submit(std::move(r), set)};
 }
 
-/// Shared with what it lives in: the runtime goes last.
+/// Shared with what it lives in: the runtime goes last. In a forked child it all stays.
 std::shared_ptr<ResultMemory> held_by(const std::shared_ptr<Runtime>& runtime,
                                       std::unique_ptr<ResultMemory> memory) {
   ResultMemory* const plain = memory.release();
-  return {plain, [runtime](ResultMemory* result) { delete result; }};
+  return {plain, [runtime](ResultMemory* result) {
+            if (!runtime->is_forked()) delete result;
+          }};
 }
 
 /// Where the result goes.

@@ -17,9 +17,10 @@ Context& Context::operator=(Context&& other) noexcept {
 }
 
 Context::~Context() {
-  if (!runtime_ || runtime_->is_shut_down()) return;
+  if (!runtime_ || runtime_->is_forked() || runtime_->is_shut_down()) return;
   if (std::uncaught_exceptions() > 0) {
-    runtime_->abort("an exception is leaving the scope of hora's context");
+    Runtime::abandon(std::move(runtime_));
+    return;
   }
   try {
     runtime_->shutdown();
@@ -83,11 +84,12 @@ std::uint32_t Context::next_instance_number(std::uint32_t process_set) const {
   return runtime()->next_instance_number(process_set);
 }
 Statistics Context::statistics() const {
-  return runtime()->engine().statistics();
+  return runtime()->remaining_engine().statistics();
 }
 
 void Context::step() const {
-  if (!runtime()->engine().has_thread()) runtime()->engine().step();
+  Engine& engine = runtime()->engine();
+  if (!engine.has_thread()) engine.step();
 }
 
 void Context::shutdown() {

@@ -6,7 +6,6 @@
 
 #include "core/engine/runtime.h"
 #include "core/engine/submission.h"
-#include "core/log.h"
 
 namespace hora {
 
@@ -24,19 +23,15 @@ Handle& Handle::operator=(Handle&& other) noexcept {
 }
 
 Handle::~Handle() {
-  if (!valid()) return;
+  if (!valid() || runtime_->is_forked()) return;
   if (std::uncaught_exceptions() > 0) {
-    runtime_->engine().orphan(submission_);
+    runtime_->remaining_engine().orphan(submission_);
     return;
   }
   try {
-    wait();
-  } catch (const std::exception& error) {
-    try {
-      log().warn("a handle was dropped and its error lost: {}", error.what());
-    } catch (...) {
-      // A destructor does not throw, not even for want of a log.
-    }
+    runtime_->remaining_engine().drop(*submission_);
+  } catch (const std::exception&) {
+    // A destructor does not throw, not even for want of a log.
   }
 }
 
@@ -52,7 +47,7 @@ std::shared_ptr<Submission> Handle::finish(std::optional<void*> stream) {
   auto submission = std::exchange(submission_, nullptr);
   const auto runtime = std::exchange(runtime_, nullptr);
   if (stream) submission->stream = *stream;
-  runtime->engine().wait(*submission);
+  runtime->remaining_engine().wait(*submission);
   return submission;
 }
 

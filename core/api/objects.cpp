@@ -1,10 +1,15 @@
 #include <hora/error.h>
 #include <hora/objects.h>
+#include <hora/printable.h>
 #include <hora/process_set.h>
 
 #include <cstdint>
 #include <cstring>
 #include <utility>
+
+#include "core/api/requests.h"
+#include "core/bounded_reader.h"
+#include "core/checked.h"
 
 namespace hora {
 namespace {
@@ -47,21 +52,42 @@ Parts gather(const Context& context, std::span<const std::byte> mine,
   return parts;
 }
 
-Head head_in(std::span<const std::byte> bytes) {
+/// What a rank's message says, and the object where it follows.
+struct HeadMessage {
   Head head;
-  std::memcpy(&head, bytes.data(), sizeof head);
-  return head;
+  std::span<const std::byte> object;
+};
+
+HeadMessage head_in(std::span<const std::byte> bytes, int rank) {
+  BoundedReader reader(bytes, {"the head of an object", rank, ErrorCode::mismatch});
+  const Head head{reader.take<std::int64_t>(), reader.take<std::uint64_t>()};
+  const bool sends = rank == head.root;
+  if (sends ? head.bytes > kMaxBytes : head.bytes != 0) {
+    reader.refuse("it names an object of " + std::to_string(head.bytes) + " bytes");
+  }
+  const auto object = reader.take_bytes(head.bytes <= kInlineBytes ? head.bytes : 0);
+  reader.expect_end();
+  return {head, object};
 }
 
-void check_roots(const Parts& heads, const std::vector<int>& ranks, const std::string& name) {
-  const Head first = head_in(heads.of_rank.front());
+std::vector<HeadMessage> heads_in(const Parts& parts, const std::vector<int>& ranks) {
+  std::vector<HeadMessage> heads;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    heads.push_back(head_in(parts.of_rank[i], ranks[i]));
+  }
+  return heads;
+}
+
+void check_roots(const std::vector<HeadMessage>& heads, const std::vector<int>& ranks,
+                 const std::string& name) {
+  const Head& first = heads.front().head;
   for (std::size_t i = 1; i < ranks.size(); ++i) {
-    const Head other = head_in(heads.of_rank[i]);
+    const Head& other = heads[i].head;
     if (other.root == first.root) continue;
     throw Error(ErrorCode::mismatch,
-                "object \"" + name + "\": rank " + std::to_string(ranks.front()) + " takes rank " +
-                    std::to_string(first.root) + " for the root, rank " + std::to_string(ranks[i]) +
-                    " takes rank " + std::to_string(other.root) +
+                "object " + in_quotes(name) + ": rank " + std::to_string(ranks.front()) +
+                    " takes rank " + std::to_string(first.root) + " for the root, rank " +
+                    std::to_string(ranks[i]) + " takes rank " + std::to_string(other.root) +
                     "; every rank must name the same one",
                 ranks[i], name);
   }
@@ -72,13 +98,22 @@ std::size_t place_of_root(const std::vector<int>& ranks, const BroadcastObjectOp
     if (ranks[i] == options.root) return i;
   }
   throw Error(ErrorCode::invalid_argument,
-              "object \"" + options.name + "\": root " + std::to_string(options.root) +
+              "object " + in_quotes(options.name) + ": root " + std::to_string(options.root) +
                   " is no rank of process set " + std::to_string(options.process_set),
               -1, options.name);
 }
 
 std::string part_name(const std::string& name, const char* part) {
   return name.empty() ? name : name + "." + part;
+}
+
+void check_object(std::span<const std::byte> object, const std::string& name) {
+  check_name(part_name(name, "object"));
+  if ((object.data() != nullptr || object.empty()) && object.size() <= kMaxBytes) return;
+  throw Error(ErrorCode::invalid_argument,
+              "object " + in_quotes(name) + ": " + std::to_string(object.size()) + " bytes at " +
+                  (object.data() ? "its address: at most 2^48" : "a null address"),
+              -1, name);
 }
 
 Bytes message_of(std::span<const std::byte> object, const Head& head, bool with_object) {
@@ -92,18 +127,20 @@ Bytes message_of(std::span<const std::byte> object, const Head& head, bool with_
 
 Bytes broadcast_object(const Context& context, std::span<const std::byte> object,
                        const BroadcastObjectOptions& options) {
+  const bool sends = context.rank() == options.root;
+  check_object(sends ? object : std::span<const std::byte>{}, options.name);
   const std::vector<int> ranks = ranks_of(context, options.process_set);
   const std::size_t root = place_of_root(ranks, options);
-  const bool sends = context.rank() == options.root;
   const Head mine{options.root, sends ? object.size() : 0};
-  const Parts heads =
+  const Parts parts =
       gather(context, message_of(object, mine, sends && object.size() <= kInlineBytes),
              {.name = part_name(options.name, "head"), .process_set = options.process_set});
+  const auto heads = heads_in(parts, ranks);
   check_roots(heads, ranks, options.name);
 
-  const auto of_root = heads.of_rank[root];
-  const auto bytes = static_cast<std::size_t>(head_in(of_root).bytes);
-  if (bytes <= kInlineBytes) return {of_root.begin() + sizeof(Head), of_root.end()};
+  const auto bytes = static_cast<std::size_t>(heads[root].head.bytes);
+  const auto inlined = heads[root].object;
+  if (bytes <= kInlineBytes) return {inlined.begin(), inlined.end()};
   Bytes result(bytes);
   if (sends) std::memcpy(result.data(), object.data(), bytes);
   broadcast(context,
@@ -121,6 +158,7 @@ std::string broadcast_object(const Context& context, std::string_view object,
 
 std::vector<Bytes> allgather_object(const Context& context, std::span<const std::byte> object,
                                     const AllgatherOptions& options) {
+  check_object(object, options.name);
   std::vector<Bytes> objects;
   const Parts parts = gather(context, object, options);
   for (const auto& part : parts.of_rank) objects.emplace_back(part.begin(), part.end());
@@ -129,6 +167,7 @@ std::vector<Bytes> allgather_object(const Context& context, std::span<const std:
 
 std::vector<std::string> allgather_object(const Context& context, std::string_view object,
                                           const AllgatherOptions& options) {
+  check_object(as_bytes(object), options.name);
   std::vector<std::string> objects;
   const Parts parts = gather(context, as_bytes(object), options);
   for (const auto& part : parts.of_rank) objects.push_back(as_text(part));

@@ -29,17 +29,17 @@ void remove_process_set(const Context& context, ProcessSet set) {
 }
 
 std::vector<int> ranks_of(const Context& context, ProcessSet set) {
-  return context.runtime()->engine().ranks_of(set);
+  return context.runtime()->remaining_engine().ranks_of(set);
 }
 
 int rank_in(const Context& context, ProcessSet set) {
-  const auto& ranks = context.runtime()->engine().ranks_of(set);
+  const auto& ranks = context.runtime()->remaining_engine().ranks_of(set);
   const auto me = std::find(ranks.begin(), ranks.end(), context.rank());
   return me == ranks.end() ? -1 : static_cast<int>(me - ranks.begin());
 }
 
 int size_of(const Context& context, ProcessSet set) {
-  return static_cast<int>(context.runtime()->engine().ranks_of(set).size());
+  return static_cast<int>(context.runtime()->remaining_engine().ranks_of(set).size());
 }
 
 }  // namespace hora

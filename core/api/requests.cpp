@@ -9,6 +9,8 @@
 
 #include "core/api/check_device.h"
 #include "core/engine/runtime.h"
+#include "core/enumerators.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
@@ -16,20 +18,9 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kMaxDimensions = 64;
 
-std::string described(const std::string& name) {
-  return name.empty() ? std::string("unnamed tensor") : "tensor \"" + name + "\"";
-}
-
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument, described(name) + ": " + why, -1, name);
-}
-
-void check_name(const std::string& name) {
-  if (name.size() > kMaxNameBytes || name.find('\0') != std::string::npos) {
-    refuse(name.substr(0, 64), "a name has at most " + std::to_string(kMaxNameBytes) +
-                                   " bytes and no zero byte, this one has " +
-                                   std::to_string(name.size()));
-  }
+  throw Error(ErrorCode::invalid_argument, tensor_text(name) + ": " + why, -1,
+              name.substr(0, kMaxNameBytes));
 }
 
 Request of_tensor(const Context& context, const std::string& name, const TensorView& tensor,
@@ -44,7 +35,7 @@ Request of_tensor(const Context& context, const std::string& name, const TensorV
                      std::to_string(tensor.elements()) + " elements");
   }
   if (tensor.device.kind != DeviceKind::cpu) {
-    check_device(context.runtime()->parts(), tensor.device, described(name), name);
+    check_device(context.runtime()->parts(), tensor.device, tensor_text(name), name);
   }
   Request request{name, {}, static_cast<std::byte*>(tensor.data), tensor.stream};
   request.signature.kind = kind;
@@ -57,6 +48,10 @@ Request of_tensor(const Context& context, const std::string& name, const TensorV
 template <class Options>
 void set_reduction(Request& request, const Options& options) {
   Signature& signature = request.signature;
+  if (!is_enumerator(options.op)) {
+    refuse(options.name, "the reduction number " + std::to_string(static_cast<int>(options.op)) +
+                             " is none of hora's (see hora::ReduceOp)");
+  }
   const bool scales = is_floating_point(signature.type);
   const std::string type(name_of(signature.type));
   if (options.op == ReduceOp::average && !scales) {
@@ -120,14 +115,22 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
 }
 
 const std::vector<int>& members(const Context& context, const std::string& name, ProcessSet set) {
+  const Engine& engine = context.runtime()->engine();
   try {
-    return context.runtime()->engine().ranks_of(set);
+    return engine.ranks_of(set);
   } catch (const Error& error) {
     refuse(name, error.what());
   }
 }
 
 }  // namespace
+
+void check_name(const std::string& name) {
+  if (name.size() > kMaxNameBytes || name.find('\0') != std::string::npos) {
+    refuse(name, "a name has at most " + std::to_string(kMaxNameBytes) +
+                     " bytes and no zero byte, this one has " + std::to_string(name.size()));
+  }
+}
 
 Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options) {
   Request result = of_tensor(context, options.name, tensor, OperationKind::allreduce);

@@ -4,9 +4,14 @@
 #include <hora/collectives.h>
 #include <hora/context.h>
 
+#include <string>
+
 #include "core/engine/submission.h"
 
 namespace hora {
+
+/// Throws Error(invalid_argument) for a name that is too long, or has a zero byte.
+void check_name(const std::string& name);
 
 /// All throw what collectives.h says of submitting calls.
 Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options);

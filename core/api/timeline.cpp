@@ -1,4 +1,5 @@
 #include <hora/error.h>
+#include <hora/printable.h>
 #include <hora/timeline.h>
 
 #include "core/engine/runtime.h"
@@ -8,12 +9,10 @@
 namespace hora {
 
 std::string start_timeline(const Context& context, const std::string& path) {
-  if (context.is_shut_down()) {
-    throw Error(ErrorCode::shut_down, "start_timeline: hora was shut down on this rank");
-  }
+  context.runtime()->check_running();
   const std::string wrong = wrong_with_timeline_path(path);
   if (!wrong.empty()) {
-    throw Error(ErrorCode::invalid_argument, "start_timeline(\"" + path + "\"): " + wrong,
+    throw Error(ErrorCode::invalid_argument, "start_timeline(" + in_quotes(path) + "): " + wrong,
                 context.rank());
   }
   const EngineParts& parts = context.runtime()->parts();
@@ -23,6 +22,7 @@ std::string start_timeline(const Context& context, const std::string& path) {
 }
 
 void stop_timeline(const Context& context) {
+  context.runtime()->check_owner();
   context.runtime()->parts().trace.trace()->stop();
 }
 

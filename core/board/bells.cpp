@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/board/futex.h"
+#include "core/board/wake_order.h"
 
 namespace hora {
 
@@ -18,37 +19,36 @@ Bells Bells::among(const std::vector<int>& members) const {
 
 bool Bells::sleeps(int rank) const {
   const Cell& target = *cells_[static_cast<std::size_t>(rank)];
-  const std::uint32_t driver = target.driver.load(std::memory_order_seq_cst);
+  const std::uint32_t driver = target.driver.load(kWakeOrder);
   if (driver != kNoDriver) return driver == kDriverAsleep;
-  return target.engine_asleep.load(std::memory_order_seq_cst) != 0;
+  return target.engine_asleep.load(kWakeOrder) != 0;
 }
 
 void Bells::signal(int rank) const {
   if (!sleeps(rank)) return;
   Cell& target = *cells_[static_cast<std::size_t>(rank)];
-  auto& word = target.driver.load(std::memory_order_seq_cst) == kDriverAsleep ? target.driver_wake
-                                                                              : target.engine_wake;
-  word.fetch_add(1, std::memory_order_seq_cst);
+  auto& word =
+      target.driver.load(kWakeOrder) == kDriverAsleep ? target.driver_wake : target.engine_wake;
+  word.fetch_add(1, kWakeOrder);
   futex_wake(word);
 }
 
 void Bells::wake_engine() const {
-  mine_->engine_wake.fetch_add(1, std::memory_order_seq_cst);
+  mine_->engine_wake.fetch_add(1, kWakeOrder);
   futex_wake(mine_->engine_wake);
 }
 
 void Bells::set_driving(bool on) const {
-  mine_->driver.store(on ? kDriving : kNoDriver, std::memory_order_seq_cst);
+  mine_->driver.store(on ? kDriving : kNoDriver, kWakeOrder);
 }
 
 std::uint32_t Bells::announce(Sleeper who) const {
   const bool driver = who == Sleeper::driver;
-  const std::uint32_t before =
-      (driver ? mine_->driver_wake : mine_->engine_wake).load(std::memory_order_seq_cst);
+  const std::uint32_t before = (driver ? mine_->driver_wake : mine_->engine_wake).load(kWakeOrder);
   if (driver) {
-    mine_->driver.store(kDriverAsleep, std::memory_order_seq_cst);
+    mine_->driver.store(kDriverAsleep, kWakeOrder);
   } else {
-    mine_->engine_asleep.store(1, std::memory_order_seq_cst);
+    mine_->engine_asleep.store(1, kWakeOrder);
   }
   return before;
 }
@@ -60,9 +60,9 @@ void Bells::wait(Sleeper who, std::uint32_t before,
 
 void Bells::end(Sleeper who) const {
   if (who == Sleeper::driver) {
-    mine_->driver.store(kDriving, std::memory_order_seq_cst);
+    mine_->driver.store(kDriving, kWakeOrder);
   } else {
-    mine_->engine_asleep.store(0, std::memory_order_seq_cst);
+    mine_->engine_asleep.store(0, kWakeOrder);
   }
 }
 

@@ -1,11 +1,12 @@
 /// How the ranks of a node wake one another.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
+
+#include "core/board/atomic.h"
 
 namespace hora {
 
@@ -13,15 +14,16 @@ namespace hora {
 /// however many process sets it is in: each set's board holds a view with its own numbering of the
 /// ranks. A rank has two sleepers: its engine thread, and a thread that drives in its place.
 ///
-/// A sleeper announces itself before it looks for news a last time, so nothing is missed.
+/// A sleeper announces itself before it looks for news a last time, so nothing is missed, where
+/// news is stored and looked for as wake_order.h says.
 /// Thread rule: signal and sleeps: any thread of any rank; the others: my rank's.
 class Bells {
  public:
   struct alignas(64) Cell {
-    std::atomic<std::uint32_t> engine_wake;  ///< futex word
-    std::atomic<std::uint32_t> engine_asleep;
-    std::atomic<std::uint32_t> driver_wake;  ///< futex word
-    std::atomic<std::uint32_t> driver;       ///< a DriverState
+    Atomic<std::uint32_t> engine_wake;  ///< futex word
+    Atomic<std::uint32_t> engine_asleep;
+    Atomic<std::uint32_t> driver_wake;  ///< futex word
+    Atomic<std::uint32_t> driver;       ///< a DriverState
   };
   enum class Sleeper { engine, driver };
 

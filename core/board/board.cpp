@@ -1,7 +1,12 @@
 #include "core/board/board.h"
 
+#include <hora/error.h>
+
 #include <algorithm>
+#include <string>
 #include <utility>
+
+#include "core/board/wake_order.h"
 
 namespace hora {
 namespace {
@@ -74,7 +79,7 @@ NodeBoard::NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank,
       full_mask_((std::uint64_t{1} << shape.local_size) - 1),
       ranks_(reinterpret_cast<RankCell*>(memory + layout(shape).ranks)),
       ids_(reinterpret_cast<IdCell*>(memory + layout(shape).ids)),
-      locations_(reinterpret_cast<Location*>(memory + layout(shape).locations)),
+      locations_(reinterpret_cast<Plain<Location>*>(memory + layout(shape).locations)),
       mailboxes_(memory + layout(shape).mailboxes),
       log_(reinterpret_cast<SequenceRingHead*>(memory + layout(shape).log_head),
            reinterpret_cast<SequenceRingEntry*>(memory + layout(shape).log), ring_capacity(shape)),
@@ -84,12 +89,12 @@ NodeBoard::NodeBoard(std::byte* memory, const BoardShape& shape, int local_rank,
       control_(memory + layout(shape).control, shape.control_bytes),
       start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)),
       launch_turns_(reinterpret_cast<LaunchTurnsMemory*>(memory + layout(shape).launch_turns)),
-      joined_(reinterpret_cast<std::atomic<std::uint64_t>*>(memory + layout(shape).joined)),
+      joined_(reinterpret_cast<Atomic<std::uint64_t>*>(memory + layout(shape).joined)),
       bells_(std::move(bells)),
       exchanges_(reinterpret_cast<ExchangeDeskCell*>(memory + layout(shape).exchanges)),
       trails_(reinterpret_cast<BroadcastTrailCell*>(memory + layout(shape).trails)) {}
 
-Location& NodeBoard::place(Id id, int local_rank) const {
+Plain<Location>& NodeBoard::place(Id id, int local_rank) const {
   return locations_[slot_of(id) * shape_.local_size + local_rank];
 }
 
@@ -109,7 +114,7 @@ NodeBoard::Arrival NodeBoard::arrive(Id id, Location where) {
   place(id, local_rank_) = where;
   do {
     if (generation_in(word) != generation) return Arrival::stale;
-  } while (!target.ready.compare_exchange_weak(word, word | mine, std::memory_order_seq_cst));
+  } while (!target.ready.compare_exchange_weak(word, word | mine, kWakeOrder));
   if (((word | mine) & kMaskBits) != full_mask_) return Arrival::waiting;
 
   // A rank can come again only after it has seen the entry: so the mask is cleared before that, and
@@ -117,13 +122,13 @@ NodeBoard::Arrival NodeBoard::arrive(Id id, Location where) {
   SequenceRing& ring = shape_.single_node ? log_ : arrivals_;
   const std::uint64_t ticket = ring.take_ticket();
   target.last_run.store(ticket + 1, std::memory_order_relaxed);
-  target.ready.store(word_of(generation, 0), std::memory_order_seq_cst);
+  target.ready.store(word_of(generation, 0), kWakeOrder);
   ring.publish(ticket, static_cast<std::uint32_t>(LogBatch::Kind::run), id, 0, 0);
   return Arrival::complete;
 }
 
 std::uint64_t NodeBoard::ready_mask(Id id) const {
-  const std::uint64_t word = cell(id).ready.load(std::memory_order_seq_cst);
+  const std::uint64_t word = cell(id).ready.load(kWakeOrder);
   return generation_in(word) == generation_of(id) ? word & kMaskBits : 0;
 }
 
@@ -136,52 +141,50 @@ Location NodeBoard::location(Id id, int local_rank) const {
 }
 
 void NodeBoard::watch(Id id, bool on) {
-  cell(id).watched.store(on ? 1 : 0, std::memory_order_seq_cst);
+  cell(id).watched.store(on ? 1 : 0, kWakeOrder);
 }
 
 bool NodeBoard::watched(Id id) const {
-  return cell(id).watched.load(std::memory_order_seq_cst) != 0;
+  return cell(id).watched.load(kWakeOrder) != 0;
 }
 
 void NodeBoard::withdraw(Id id) {
   const std::uint64_t mine = std::uint64_t{1} << local_rank_;
-  std::uint64_t word = cell(id).ready.load(std::memory_order_seq_cst);
+  std::uint64_t word = cell(id).ready.load(kWakeOrder);
   while (generation_in(word) == generation_of(id) &&
-         !cell(id).ready.compare_exchange_weak(word, word & ~mine, std::memory_order_seq_cst)) {
+         !cell(id).ready.compare_exchange_weak(word, word & ~mine, kWakeOrder)) {
   }
 }
 
 void NodeBoard::set_joined(bool on) {
   const std::uint64_t mine = std::uint64_t{1} << local_rank_;
   if (on) {
-    joined_->fetch_or(mine, std::memory_order_seq_cst);
+    joined_->fetch_or(mine, kWakeOrder);
   } else {
-    joined_->fetch_and(~mine, std::memory_order_seq_cst);
+    joined_->fetch_and(~mine, kWakeOrder);
   }
 }
 
 std::uint64_t NodeBoard::joined_mask() const {
-  return joined_->load(std::memory_order_seq_cst);
+  return joined_->load(kWakeOrder);
 }
 
 void NodeBoard::reset(Id id) {
-  std::uint64_t word = cell(id).ready.load(std::memory_order_seq_cst);
+  std::uint64_t word = cell(id).ready.load(kWakeOrder);
   while (generation_in(word) == generation_of(id) &&
-         !cell(id).ready.compare_exchange_weak(word, word_of(generation_of(id), 0),
-                                               std::memory_order_seq_cst)) {
+         !cell(id).ready.compare_exchange_weak(word, word_of(generation_of(id), 0), kWakeOrder)) {
   }
 }
 
 bool NodeBoard::retire(Id id, bool only_idle) {
   const std::uint32_t next = (generation_of(id) + 1) & 0xffffu;
-  std::uint64_t word = cell(id).ready.load(std::memory_order_seq_cst);
+  std::uint64_t word = cell(id).ready.load(kWakeOrder);
   do {
     if (generation_in(word) != generation_of(id)) return true;
     if (only_idle && (word & kMaskBits) != 0) return false;
     // A full mask: the last arriver is about to append the id and to clear the mask.
     if ((word & kMaskBits) == full_mask_) return false;
-  } while (
-      !cell(id).ready.compare_exchange_weak(word, word_of(next, 0), std::memory_order_seq_cst));
+  } while (!cell(id).ready.compare_exchange_weak(word, word_of(next, 0), kWakeOrder));
   return true;
 }
 
@@ -210,7 +213,8 @@ std::optional<LogBatch> NodeBoard::next_batch() {
   if (!first) return std::nullopt;
   RankCell& me = rank(local_rank_);
   LogBatch batch;
-  batch.kind = static_cast<LogBatch::Kind>(first->kind);
+  const std::uint32_t kind = first->kind;
+  batch.kind = static_cast<LogBatch::Kind>(kind);
   if (batch.kind == LogBatch::Kind::control) {
     batch.payload = control_.read(first->value, first->length);
     me.control_read.store(first->value + first->length, std::memory_order_release);
@@ -218,10 +222,19 @@ std::optional<LogBatch> NodeBoard::next_batch() {
     log_position_ += 1;
   } else {
     const std::uint64_t end = close_batch(log_position_, *first);
+    const auto check = [&](bool whole) {
+      if (whole) return;
+      throw Error(ErrorCode::transport,
+                  "the node's shared page is damaged: its log has a batch of " +
+                      std::to_string(end - log_position_) + " ids, of " +
+                      std::to_string(ring_capacity(shape_)) + " at most, or not all of them");
+    };
+    check(end > log_position_ && end - log_position_ <= ring_capacity(shape_));
     batch.ids.reserve(end - log_position_);
     for (; log_position_ < end; ++log_position_) {
       // Whoever closed the batch saw these entries, so they are visible here too.
       const SequenceRingEntry* entry = log_.find(log_position_);
+      check(entry != nullptr);
       batch.ids.push_back(static_cast<Id>(entry->value));
     }
   }
@@ -239,19 +252,23 @@ void NodeBoard::push_run(std::span<const Id> ids) {
   }
 }
 
-std::uint64_t NodeBoard::slowest(std::atomic<std::uint64_t> RankCell::*position) const {
+std::uint64_t NodeBoard::slowest(Atomic<std::uint64_t> RankCell::*position,
+                                 std::memory_order order) const {
   std::uint64_t least = UINT64_MAX;
   for (int r = 0; r < shape_.local_size; ++r) {
-    least = std::min(least, (rank(r).*position).load(std::memory_order_acquire));
+    least = std::min(least, (rank(r).*position).load(order));
   }
   return least;
 }
 
 bool NodeBoard::push_control(std::span<const std::byte> payload) {
-  if (!control_.fits(control_written_, slowest(&RankCell::control_read), payload.size())) {
+  if (!control_.fits(control_written_, slowest(&RankCell::control_read, std::memory_order_acquire),
+                     payload.size())) {
     return false;
   }
-  if (controls_appended_ - slowest(&RankCell::controls_read) >= kControlEntries) return false;
+  if (controls_appended_ - slowest(&RankCell::controls_read, std::memory_order_acquire) >=
+      kControlEntries)
+    return false;
   control_.write(control_written_, payload);
   const std::uint64_t ticket = log_.take_ticket();
   log_.publish(ticket, static_cast<std::uint32_t>(LogBatch::Kind::control), control_written_,

@@ -1,7 +1,6 @@
 /// The node's shared page: who is ready for what, the log of decisions, and how to wake a peer.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "core/board/atomic.h"
 #include "core/board/bells.h"
 #include "core/board/broadcast_trail.h"
 #include "core/board/byte_ring.h"
@@ -144,24 +144,24 @@ class NodeBoard {
 
  private:
   struct alignas(64) RankCell {
-    std::atomic<std::uint64_t> awaited;
-    alignas(64) std::atomic<std::uint64_t> done;
-    alignas(64) std::atomic<std::uint64_t> control_read;  ///< bytes of the control ring
-    std::atomic<std::uint64_t> controls_read;             ///< entries of Kind::control
+    Atomic<std::uint64_t> awaited;
+    alignas(64) Atomic<std::uint64_t> done;
+    alignas(64) Atomic<std::uint64_t> control_read;  ///< bytes of the control ring
+    Atomic<std::uint64_t> controls_read;             ///< entries of Kind::control
   };
   struct alignas(64) IdCell {
-    std::atomic<std::uint64_t> ready;     ///< generation in the top 16 bits, mask below
-    std::atomic<std::uint64_t> last_run;  ///< a number that grows with each run of any id
-    std::atomic<std::uint32_t> watched;
+    Atomic<std::uint64_t> ready;     ///< generation in the top 16 bits, mask below
+    Atomic<std::uint64_t> last_run;  ///< a number that grows with each run of any id
+    Atomic<std::uint32_t> watched;
   };
   struct Layout;
 
   static Layout layout(const BoardShape& shape);
   RankCell& rank(int r) const { return ranks_[r]; }
   IdCell& cell(Id id) const { return ids_[slot_of(id)]; }
-  Location& place(Id id, int local_rank) const;
+  Plain<Location>& place(Id id, int local_rank) const;
   Mailbox mailbox(int local_rank) const;
-  std::uint64_t slowest(std::atomic<std::uint64_t> RankCell::*position) const;
+  std::uint64_t slowest(Atomic<std::uint64_t> RankCell::*position, std::memory_order order) const;
   std::uint64_t close_batch(std::uint64_t ticket, SequenceRingEntry& first);
 
   BoardShape shape_;
@@ -169,14 +169,14 @@ class NodeBoard {
   std::uint64_t full_mask_;
   RankCell* ranks_;
   IdCell* ids_;
-  Location* locations_;
+  Plain<Location>* locations_;
   std::byte* mailboxes_;
   SequenceRing log_;
   SequenceRing arrivals_;
   ByteRing control_;
   StartOrderMemory* start_order_;
   LaunchTurnsMemory* launch_turns_;
-  std::atomic<std::uint64_t>* joined_;
+  Atomic<std::uint64_t>* joined_;
   Bells bells_;
   ExchangeDeskCell* exchanges_;  ///< by local rank
   BroadcastTrailCell* trails_;   ///< likewise

@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/board/atomic.h"
+
 namespace hora {
 
 /// One for each local rank, in memory that the node shares, all zero at first.
 struct alignas(64) BroadcastTrailCell {
-  std::atomic<std::uint64_t> position;
+  Atomic<std::uint64_t> position;
 };
 
 /// A root says for its units, in their order, how many of their bytes may be read; others follow.

@@ -1,13 +1,19 @@
 /// A ring of variable-sized messages in shared memory, one writer.
 #pragma once
 
+#include <hora/error.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "core/board/atomic.h"
+#include "core/board/wake_order.h"
 
 namespace hora {
 
@@ -21,14 +27,20 @@ class ByteRing {
   std::size_t capacity() const { return capacity_; }
 
   bool fits(std::uint64_t write_position, std::uint64_t slowest_read, std::size_t bytes) const {
-    return write_position + bytes - slowest_read <= capacity_;
+    return bytes <= capacity_ && write_position + bytes - slowest_read <= capacity_;
   }
   void write(std::uint64_t position, std::span<const std::byte> bytes) {
     each_piece(position, bytes.size(), [&](std::size_t at, std::size_t from, std::size_t length) {
       std::memcpy(memory_ + at, bytes.data() + from, length);
     });
   }
+  /// Throws Error(transport) for more than the ring can hold.
   std::vector<std::byte> read(std::uint64_t position, std::size_t length) const {
+    if (length > capacity_) {
+      throw Error(ErrorCode::transport, "the node's shared page is damaged: a message of " +
+                                            std::to_string(length) + " bytes in a ring of " +
+                                            std::to_string(capacity_));
+    }
     std::vector<std::byte> bytes(length);
     each_piece(position, length, [&](std::size_t at, std::size_t from, std::size_t part) {
       std::memcpy(bytes.data() + from, memory_ + at, part);
@@ -51,8 +63,8 @@ class ByteRing {
 
 /// Where the writer of a mailbox and its one reader stand.
 struct alignas(64) MailboxHead {
-  std::atomic<std::uint64_t> written;
-  alignas(64) std::atomic<std::uint64_t> read;
+  Atomic<std::uint64_t> written;
+  alignas(64) Atomic<std::uint64_t> read;
 };
 
 /// Messages from one rank to its node's leader, each preceded by its length.
@@ -71,21 +83,24 @@ class Mailbox {
     }
     ring_.write(written, std::as_bytes(std::span(&length, 1)));
     ring_.write(written + sizeof length, message);
-    head_->written.store(written + sizeof length + message.size(), std::memory_order_seq_cst);
+    head_->written.store(written + sizeof length + message.size(), kWakeOrder);
     return true;
   }
 
-  /// Reader's side, one thread at a time. A length that cannot be gives nothing and drops the rest.
+  /// Reader's side, one thread at a time. Throws Error(transport) for lengths that cannot be.
   std::optional<std::vector<std::byte>> pop() {
     const std::uint64_t read = head_->read.load(std::memory_order_relaxed);
     const std::uint64_t written = head_->written.load(std::memory_order_acquire);
-    if (written - read < sizeof(std::uint32_t)) return std::nullopt;
+    if (written == read) return std::nullopt;
     std::uint32_t length = 0;
     const auto prefix = ring_.read(read, sizeof length);
     std::memcpy(&length, prefix.data(), sizeof length);
-    if (length > written - read - sizeof length) {
-      head_->read.store(written, std::memory_order_release);
-      return std::nullopt;
+    const std::uint64_t there = written - read;
+    if (there > ring_.capacity() || there < sizeof length || length > there - sizeof length) {
+      throw Error(ErrorCode::transport,
+                  "the node's shared page is damaged: a message of " + std::to_string(length) +
+                      " bytes where " + std::to_string(there) + " are said to be in a ring of " +
+                      std::to_string(ring_.capacity()));
     }
     auto message = ring_.read(read + sizeof length, length);
     head_->read.store(read + sizeof length + length, std::memory_order_release);
@@ -93,8 +108,7 @@ class Mailbox {
   }
 
   bool empty() const {
-    return head_->written.load(std::memory_order_seq_cst) ==
-           head_->read.load(std::memory_order_relaxed);
+    return head_->written.load(kWakeOrder) == head_->read.load(std::memory_order_relaxed);
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/board/atomic.h"
 #include "core/board/location.h"
 
 namespace hora {
@@ -15,9 +16,9 @@ namespace hora {
 struct alignas(64) ExchangeDeskCell {
   /// Rounds that use one slot are this far apart.
   static constexpr std::size_t kSlots = 2;
-  std::array<Location, kSlots> staging;           ///< by slot; its owner's, and read once crossed
-  std::atomic<std::uint64_t> crossed;             ///< rounds whose data lie in my staging
-  alignas(64) std::atomic<std::uint64_t> copied;  ///< rounds from which I have taken what is mine
+  std::array<Location, kSlots> staging;      ///< by slot; its owner's, and read once crossed
+  Atomic<std::uint64_t> crossed;             ///< rounds whose data lie in my staging
+  alignas(64) Atomic<std::uint64_t> copied;  ///< rounds from which I have taken what is mine
 };
 
 /// Rounds are numbered over all exchanges of the board, on every local rank alike. The owner of a

@@ -16,7 +16,7 @@ namespace hora {
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
+void futex_wait(const Atomic<std::uint32_t>& word, std::uint32_t expected,
                 std::optional<std::chrono::nanoseconds> timeout) {
   timespec relative{};
   if (timeout) {
@@ -31,7 +31,7 @@ void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
   throw Error(ErrorCode::transport, std::string("futex wait failed: ") + std::strerror(errno));
 }
 
-void futex_wake(const std::atomic<std::uint32_t>& word) noexcept {
+void futex_wake(const Atomic<std::uint32_t>& word) noexcept {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 

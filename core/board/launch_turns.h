@@ -6,18 +6,20 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/board/atomic.h"
+
 namespace hora {
 
 /// In memory that the node shares, all zero at first: one for each process set.
 struct LaunchTurnsMemory {
   // Of the node: the world's is used by all sets.
-  alignas(64) std::atomic<std::uint64_t> tickets;  ///< taken by leaders
-  std::atomic<std::uint64_t> served;
+  alignas(64) Atomic<std::uint64_t> tickets;  ///< taken by leaders
+  Atomic<std::uint64_t> served;
 
   // Of the set.
-  alignas(64) std::atomic<std::uint64_t> arrived;  ///< launches, added up over the members
-  std::atomic<std::uint64_t> granted;              ///< launches
-  std::atomic<std::uint64_t> enqueued;             ///< launches, added up over the members
+  alignas(64) Atomic<std::uint64_t> arrived;  ///< launches, added up over the members
+  Atomic<std::uint64_t> granted;              ///< launches
+  Atomic<std::uint64_t> enqueued;             ///< launches, added up over the members
   /// What the leader tells the others before the first launch.
   std::array<std::byte, 128> note;
 };

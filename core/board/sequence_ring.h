@@ -4,6 +4,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/board/atomic.h"
+#include "core/board/wake_order.h"
+
 namespace hora {
 
 /// Memory layout: one SequenceRingHead, then `capacity` SequenceRingEntry. A ticket (0, 1, 2, ...)
@@ -16,18 +19,18 @@ namespace hora {
 ///
 /// Lock-free for writers; a reader never waits for a writer: an unpublished entry ends its view.
 struct SequenceRingEntry {
-  std::atomic<std::uint64_t> sequence;
+  Atomic<std::uint64_t> sequence;
   /// First ticket after the batch that begins here; 0: not closed yet (see NodeBoard::close_batch).
-  std::atomic<std::uint64_t> batch_end;
-  std::uint64_t value;  ///< an id, or what `kind` says
-  std::uint32_t kind;
-  std::uint32_t length;
+  Atomic<std::uint64_t> batch_end;
+  Plain<std::uint64_t> value;  ///< an id, or what `kind` says
+  Plain<std::uint32_t> kind;
+  Plain<std::uint32_t> length;
 };
 static_assert(sizeof(SequenceRingEntry) == 32);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 struct alignas(64) SequenceRingHead {
-  std::atomic<std::uint64_t> next_ticket;
+  Atomic<std::uint64_t> next_ticket;
 };
 
 class SequenceRing {
@@ -35,7 +38,7 @@ class SequenceRing {
   SequenceRing(SequenceRingHead* head, SequenceRingEntry* entries, std::uint64_t capacity)
       : head_(head), entries_(entries), capacity_(capacity) {}
 
-  std::uint64_t take_ticket() { return head_->next_ticket.fetch_add(1, std::memory_order_seq_cst); }
+  std::uint64_t take_ticket() { return head_->next_ticket.fetch_add(1, kWakeOrder); }
 
   /// Makes ticket's entry visible. `batch_end`: 0, or the batch's end where the writer knows it.
   void publish(std::uint64_t ticket, std::uint32_t kind, std::uint64_t value, std::uint32_t length,
@@ -45,13 +48,13 @@ class SequenceRing {
     entry.value = value;
     entry.length = length;
     entry.batch_end.store(batch_end, std::memory_order_relaxed);
-    entry.sequence.store(ticket + 1, std::memory_order_seq_cst);
+    entry.sequence.store(ticket + 1, kWakeOrder);
   }
 
   /// The entry, or nullptr while it is not visible.
   SequenceRingEntry* find(std::uint64_t ticket) const {
     SequenceRingEntry& entry = cell(ticket);
-    return entry.sequence.load(std::memory_order_seq_cst) == ticket + 1 ? &entry : nullptr;
+    return entry.sequence.load(kWakeOrder) == ticket + 1 ? &entry : nullptr;
   }
 
  private:

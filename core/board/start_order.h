@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/board/atomic.h"
+
 namespace hora {
 
 /// In memory that the node shares, all zero at first.
@@ -12,8 +14,8 @@ struct StartOrderMemory {
   /// Steps that the leader can be ahead of the slowest rank. It is ahead by twice the slots of the
   /// pipeline at most, because a chunk's slot is used again only after all ranks have started it.
   static constexpr std::uint64_t kCapacity = 1024;
-  alignas(64) std::atomic<std::uint64_t> started;
-  std::array<std::atomic<std::uint8_t>, kCapacity> steps;
+  alignas(64) Atomic<std::uint64_t> started;
+  std::array<Atomic<std::uint8_t>, kCapacity> steps;
 };
 
 /// NCCL wants all ranks of a communicator to issue its calls in one order. Which step is possible
@@ -44,7 +46,7 @@ class StartOrder {
 
  private:
   static std::uint8_t code(Step step) { return static_cast<std::uint8_t>(step); }
-  std::atomic<std::uint8_t>& cell(std::uint64_t number) const {
+  Atomic<std::uint8_t>& cell(std::uint64_t number) const {
     return memory_.steps[number % StartOrderMemory::kCapacity];
   }
 

@@ -24,8 +24,9 @@ class NodeMemory {
   virtual void release(std::byte* data) noexcept = 0;
   /// Where [data, data + bytes) lies in my windows, if it does.
   virtual std::optional<Location> find(const std::byte* data, std::size_t bytes) const = 0;
-  /// A peer's memory, mapped when first asked for. Throws Error(transport).
-  virtual std::byte* address(int local_rank, Location location) = 0;
+  /// Where a peer keeps `bytes` bytes, mapped when first asked for. Throws Error(transport) where
+  /// that is not inside one of its windows.
+  virtual std::byte* address(int local_rank, Location location, std::size_t bytes) = 0;
   /// memcpy from my own memory into a block that peers have read, and will read.
   virtual void publish(std::byte* block, const std::byte* data, std::size_t bytes) = 0;
 };

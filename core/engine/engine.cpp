@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/identity.h"
 #include "core/log.h"
 
 namespace hora {
@@ -18,8 +19,17 @@ Engine::Engine(EngineParts parts)
       bells_(parts_.world.board->bells()),
       single_node_(parts_.world.topology.nodes() == 1),
       shared_{.parts = parts_,
-              .sets_change = [this](auto submission) { on_sets_change(std::move(submission)); },
-              .waits_on = [this](const std::string& name) { return waits_on(name); }} {
+              .sets_change =
+                  [this](auto submission) {
+                    drive_lock_.assert_held();
+                    on_sets_change(std::move(submission));
+                  },
+              .waits_on =
+                  [this](const std::string& name) {
+                    drive_lock_.assert_held();
+                    return waits_on(name);
+                  }},
+      drive_lock_(bells_, parts_.world.board->local_rank()) {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
   for (const auto& ranks : parts_.world.topology.ranks_of_node) {
     world.ranks.insert(world.ranks.end(), ranks.begin(), ranks.end());
@@ -34,18 +44,23 @@ Engine::~Engine() {
   stop();
 }
 
+Error Engine::named(const Submission& failed) {
+  const Error& error = *failed.error;
+  return {error.code(), error.what(), error.rank(), failed.name};
+}
+
 std::shared_ptr<Submission> Engine::submit(Request request, ProcessSet set) {
   SetEngine& engine = set_engine(set, request.name);
   return engine.submit(std::move(request), SetEngine::Caller::goes_on);
 }
 
 std::byte* Engine::allocate_on_device(std::size_t bytes) {
-  const std::lock_guard lock(drive_lock_);
+  const BetweenRounds lock(drive_lock_);
   return parts_.device->allocate(bytes);
 }
 
 void Engine::release_on_device(std::byte* data) noexcept {
-  const std::lock_guard lock(drive_lock_);
+  const BetweenRounds lock(drive_lock_);
   parts_.device->release(data);
 }
 
@@ -72,7 +87,7 @@ bool Engine::make_progress() {
 }
 
 void Engine::poison(const Error& error) {
-  log().error("rank {}: {}", parts_.rank, error.what());
+  log().error("{}: {}", to_string(identity_of_process(parts_.rank)), error.what());
   for (SetEngine* engine : engines_) engine->close(error);
   shared_.poisoned.store(true);
   // First, for whoever is told of the error may free the memory that a device works on.
@@ -112,7 +127,7 @@ void Engine::await_done() {
 }
 
 void Engine::complain_about_overdue() {
-  const std::shared_lock lock(sets_lock_);
+  const SharedGuard lock(sets_lock_);
   for (const auto& set : sets_) {
     if (set->engine) set->engine->complain_about_overdue();
   }
@@ -120,8 +135,10 @@ void Engine::complain_about_overdue() {
 
 bool Engine::step() {
   bool progress = false;
+  if (!drive_lock_.try_lock()) return false;
   {
-    const std::lock_guard lock(drive_lock_);
+    const LockGuard lock(drive_lock_, std::adopt_lock);
+    if (stopping_.load()) return false;
     progress = drive();
   }
   complain_about_overdue();
@@ -133,8 +150,8 @@ void Engine::start_thread() {
 }
 
 void Engine::stop() {
-  if (!thread_.joinable()) return;
   stopping_.store(true);
+  if (!thread_.joinable()) return;
   bells_.wake_engine();
   thread_.join();
 }
@@ -142,7 +159,7 @@ void Engine::stop() {
 void Engine::depart() {
   std::vector<std::shared_ptr<Submission>> open;
   {
-    const std::shared_lock lock(sets_lock_);
+    const SharedGuard lock(sets_lock_);
     for (const auto& set : sets_) {
       if (!set->engine) continue;
       for (auto& submission : set->engine->unfinished()) {
@@ -156,17 +173,22 @@ void Engine::depart() {
       if (!has_thread() && step()) continue;
       std::this_thread::sleep_for(std::chrono::microseconds(100));
       if (parts_.settings.stall_warning.count() == 0 || now() < warn_at) continue;
-      log().warn("rank {} is in shutdown and waits for {}", parts_.rank, what);
+      log().warn("{} is in shutdown and waits for {}", to_string(identity_of_process(parts_.rank)),
+                 what);
       warn_at += parts_.settings.stall_warning;
     }
   };
   wait_until(
       [&] { return std::all_of(open.begin(), open.end(), [](auto& s) { return s->finished(); }); },
       "its own unfinished collectives");
+  for (const auto& submission : open) {
+    if (submission->state.load(std::memory_order_acquire) != Submission::kFailed) continue;
+    untold_.keep(named(*submission));
+  }
   // Each set hears of it in the order of its own decisions.
   std::vector<SetEngine*> sets;
   {
-    const std::shared_lock lock(sets_lock_);
+    const SharedGuard lock(sets_lock_);
     for (const auto& set : sets_) {
       if (set->engine && !set->removed) sets.push_back(set->engine.get());
     }
@@ -188,7 +210,7 @@ void Engine::depart() {
       "ranks that have not called it yet");
   wait_until(
       [&] {
-        const std::lock_guard lock(drive_lock_);
+        const BetweenRounds lock(drive_lock_);
         return std::none_of(engines_.begin(), engines_.end(),
                             [](auto* e) { return e->messages_left(); });
       },
@@ -196,7 +218,7 @@ void Engine::depart() {
 }
 
 Statistics Engine::statistics() const {
-  const std::shared_lock lock(sets_lock_);
+  const SharedGuard lock(sets_lock_);
   Statistics sum;
   for (const auto& set : sets_) {
     if (!set->engine) continue;

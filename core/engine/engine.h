@@ -7,24 +7,26 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/engine/drive_lock.h"
 #include "core/engine/parts.h"
 #include "core/engine/set_engine.h"
 #include "core/engine/submission.h"
+#include "core/engine/untold_error.h"
+#include "core/thread_safety.h"
 
 namespace hora {
 
 /// All process sets of one rank, and the thread that drives them. The *drive* lock guards
 /// everything that makes progress (logs, leaders' desks, data paths); its holder drives, and it
-/// alone may call MPI: the engine thread, or a thread that waits for a result. Thread rule: submit,
-/// wait, release, sets, statistics: any thread. start, depart, stop: one thread.
+/// alone may call MPI: the engine thread, or a thread that waits for a result. Nothing but wait,
+/// submit_and_wait, join, add_set, remove_set and depart waits for peers, whoever drives.
+/// Thread rule: start, depart, stop: one thread; all others: any thread.
 class Engine {
  public:
   explicit Engine(EngineParts parts);
@@ -49,6 +51,10 @@ class Engine {
   }
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
+  /// wait() where nobody wants the result any more: an error is untold.
+  void drop(Submission& submission);
+  /// Of a collective that has failed while no call has thrown an error of any.
+  std::optional<Error> untold_error() const { return untold_.get(); }
   /// Waits for what this rank has in flight on the set, then for every rank of it to join, standing
   /// in with nothing meanwhile. The last rank to join.
   int join(ProcessSet set);
@@ -73,7 +79,8 @@ class Engine {
   std::byte* allocate_on_device(std::size_t bytes);
   void release_on_device(std::byte* data) noexcept;
 
-  /// Makes what progress is possible; for engines without a thread.
+  /// Makes what progress is possible; for engines without a thread. Does nothing where another
+  /// thread drives, or after stop().
   bool step();
   bool has_thread() const { return thread_.joinable(); }
 
@@ -107,50 +114,55 @@ class Engine {
   // Both throw Error(invalid_argument), which names `tensor`: known_set where there is no such set
   // (any more), set_engine also where I cannot submit to it.
   SetEngine& set_engine(ProcessSet set, const std::string& tensor = {}) const;
-  const Set& known_set(ProcessSet set, const std::string& tensor = {}) const;
-  std::vector<ProcessSet> waits_on(const std::string& name) const;
+  const Set& known_set(ProcessSet set, const std::string& tensor = {}) const
+      HORA_REQUIRES_SHARED(sets_lock_);
+  std::vector<ProcessSet> waits_on(const std::string& name) const HORA_REQUIRES(drive_lock_);
   ProcessSet change_sets(Request request);
-  void on_sets_change(std::shared_ptr<Submission> submission);
-  bool advance_sets_changes();
-  void add(SetsChange& change);
-  void remove(SetsChange& change);
+  void on_sets_change(std::shared_ptr<Submission> submission) HORA_REQUIRES(drive_lock_);
+  bool advance_sets_changes() HORA_REQUIRES(drive_lock_);
+  void add(SetsChange& change) HORA_REQUIRES(drive_lock_);
+  void remove(SetsChange& change) HORA_REQUIRES(drive_lock_);
 
   // driving
-  bool drive();
-  bool make_progress();
-  void poison(const Error& error);
-  bool has_news() const;
-  bool is_running() const;
-  bool data_travels() const;
-  bool must_poll();
-  void await_done();
+  bool drive() HORA_REQUIRES(drive_lock_);
+  bool make_progress() HORA_REQUIRES(drive_lock_);
+  void poison(const Error& error) HORA_REQUIRES(drive_lock_);
+  bool has_news() const HORA_REQUIRES(drive_lock_);
+  bool is_running() const HORA_REQUIRES(drive_lock_);
+  bool data_travels() const HORA_REQUIRES(drive_lock_);
+  bool must_poll() HORA_REQUIRES(drive_lock_);
+  void await_done() HORA_REQUIRES(drive_lock_);
   void complain_about_overdue();
 
   // waiting
   class DriverSeat;
+  void collect(Submission& submission);
+  static Error named(const Submission& failed);
   void await(const Submission& submission);
   void await(const Submission& submission, DriverSeat& seat);
-  void drive_until_finished(const Submission& submission);
+  void drive_until_finished_or_asked(const Submission& submission) HORA_REQUIRES(drive_lock_);
   void block_until_finished(const Submission& submission);
   void run_thread();
   void rest(Now idle);
-  std::optional<std::chrono::nanoseconds> pause_length(Now idle, bool awaited);
+  std::optional<std::chrono::nanoseconds> pause_length(Now idle, bool awaited)
+      HORA_REQUIRES(drive_lock_);
 
   EngineParts parts_;
   const Bells& bells_;
   const bool single_node_;
   EngineShared shared_;
 
-  mutable std::shared_mutex sets_lock_;  ///< the list: written with the drive lock held, too
-  std::vector<std::unique_ptr<Set>> sets_;
+  mutable SharedMutex sets_lock_;  ///< written with the drive lock held, too
+  std::vector<std::unique_ptr<Set>> sets_ HORA_GUARDED_BY(sets_lock_);
   SetEngine* world_ = nullptr;  ///< set 0's, from construction on
-  std::mutex sets_call_lock_;   ///< one add_set or remove_set at a time
+  Mutex sets_call_lock_;        ///< one add_set or remove_set at a time
 
-  std::mutex drive_lock_;
-  std::vector<SetEngine*> engines_;  ///< of the sets that I am in
-  std::deque<SetsChange> sets_changes_;
-  bool device_busy_ = false;
+  DriveLock drive_lock_;
+  std::vector<SetEngine*> engines_ HORA_GUARDED_BY(drive_lock_);  ///< of the sets that I am in
+  std::deque<SetsChange> sets_changes_ HORA_GUARDED_BY(drive_lock_);
+  bool device_busy_ HORA_GUARDED_BY(drive_lock_) = false;
 
+  UntoldError untold_;
   std::atomic<int> waiters_{0};  ///< my threads that are blocked in wait()
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -65,7 +65,7 @@ void Engine::run_thread() {
   while (!stopping_.load()) {
     bool progress = false;
     {
-      const std::lock_guard lock(drive_lock_);
+      const LockGuard lock(drive_lock_);
       progress = drive();
     }
     if (progress) {
@@ -80,7 +80,7 @@ void Engine::run_thread() {
 void Engine::rest(Now idle) {
   std::optional<std::chrono::nanoseconds> pause;
   {
-    const std::lock_guard lock(drive_lock_);
+    const LockGuard lock(drive_lock_);
     pause = pause_length(idle, waiters_.load() > 0);
     await_done();
   }
@@ -89,7 +89,7 @@ void Engine::rest(Now idle) {
     return;
   }
   bells_.sleep(Bells::Sleeper::engine, pause, [&] {
-    const std::lock_guard lock(drive_lock_);
+    const LockGuard lock(drive_lock_);
     return has_news() || stopping_.load();
   });
 }

@@ -8,12 +8,10 @@
 
 #include "core/engine/engine.h"
 #include "core/negotiation/mismatch.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
-
-constexpr const char* kAdding = "hora.process_sets.add";
-constexpr const char* kRemoving = "hora.process_sets.remove";
 
 std::vector<int> ranks_in(const Signature& signature) {
   std::vector<int> ranks;
@@ -39,7 +37,7 @@ const Engine::Set& Engine::known_set(ProcessSet set, const std::string& tensor) 
 }
 
 SetEngine& Engine::set_engine(ProcessSet set, const std::string& tensor) const {
-  const std::shared_lock lock(sets_lock_);
+  const SharedGuard lock(sets_lock_);
   const Set& known = known_set(set, tensor);
   if (!known.engine) {
     throw Error(ErrorCode::invalid_argument,
@@ -56,7 +54,7 @@ bool Engine::runs_on_device(const Request& request, ProcessSet set) const {
 }
 
 const std::vector<int>& Engine::ranks_of(ProcessSet set) const {
-  const std::shared_lock lock(sets_lock_);
+  const SharedGuard lock(sets_lock_);
   return known_set(set).ranks;
 }
 
@@ -75,8 +73,8 @@ ProcessSet Engine::change_sets(Request request) {
 }
 
 ProcessSet Engine::add_set(const std::vector<int>& ranks) {
-  const std::lock_guard one_at_a_time(sets_call_lock_);
-  Request request{.name = kAdding, .signature = {}};
+  const LockGuard one_at_a_time(sets_call_lock_);
+  Request request{.name = std::string(kAddSetName), .signature = {}};
   request.signature.kind = OperationKind::add_process_set;
   request.signature.type = DataType::int64;
   request.signature.shape = {ranks.begin(), ranks.end()};
@@ -98,9 +96,9 @@ ProcessSet Engine::add_set(const std::vector<int>& ranks) {
 }
 
 void Engine::remove_set(ProcessSet set) {
-  const std::lock_guard one_at_a_time(sets_call_lock_);
+  const LockGuard one_at_a_time(sets_call_lock_);
   {
-    const std::shared_lock lock(sets_lock_);
+    const SharedGuard lock(sets_lock_);
     const Set& known = known_set(set);
     if (set == 0) {
       throw Error(ErrorCode::invalid_argument, "process set 0 is the world, which stays",
@@ -108,12 +106,12 @@ void Engine::remove_set(ProcessSet set) {
     }
     if (const auto open = known.engine ? known.engine->open_name() : std::nullopt) {
       throw Error(ErrorCode::invalid_use,
-                  "process set " + std::to_string(set) + " cannot be removed: tensor \"" + *open +
-                      "\" is in flight on it: wait for its handle first",
+                  "process set " + std::to_string(set) + " cannot be removed: " +
+                      tensor_text(*open) + " is in flight on it: wait for its handle first",
                   parts_.rank, *open);
     }
   }
-  Request request{.name = kRemoving, .signature = {}};
+  Request request{.name = std::string(kRemoveSetName), .signature = {}};
   request.signature.kind = OperationKind::remove_process_set;
   request.signature.type = DataType::int64;
   request.signature.shape = {static_cast<std::int64_t>(set)};
@@ -144,7 +142,10 @@ bool Engine::advance_sets_changes() {
       remove(change);
     } else {
       if (!change.transport) {
-        change.plan.id = static_cast<ProcessSet>(sets_.size());
+        {
+          const SharedGuard lock(sets_lock_);
+          change.plan.id = static_cast<ProcessSet>(sets_.size());
+        }
         change.transport = parts_.sets->begin(change.plan);
       }
       if (!change.transport->poll()) return any;
@@ -166,19 +167,19 @@ void Engine::add(SetsChange& change) {
     engines_.push_back(set->engine.get());
   }
   change.submission->number = static_cast<int>(change.plan.id);
-  const std::unique_lock lock(sets_lock_);
+  const LockGuard lock(sets_lock_);
   sets_.push_back(std::move(set));
 }
 
 void Engine::disconnect_sets() {
-  const std::shared_lock lock(sets_lock_);
+  const SharedGuard lock(sets_lock_);
   for (const auto& set : sets_) {
     if (set->transport) set->transport->disconnect();
   }
 }
 
 void Engine::remove(SetsChange& change) {
-  const std::unique_lock lock(sets_lock_);
+  const LockGuard lock(sets_lock_);
   Set& set = *sets_[static_cast<std::size_t>(change.submission->signature.shape.front())];
   set.removed = true;
   set.transport->disconnect();

@@ -6,6 +6,9 @@
 #include "core/board/futex.h"
 #include "core/engine/engine.h"
 #include "core/engine/trace_hooks.h"
+#include "core/identity.h"
+#include "core/log.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
@@ -29,7 +32,7 @@ class PreciseSleep {
 
 }  // namespace
 
-/// Drives in the engine thread's place from take() on; holds the drive lock then.
+/// Drives in the engine thread's place from take() on, as drive_lock.h says of drivers.
 class Engine::DriverSeat {
  public:
   explicit DriverSeat(Engine& engine) : engine_(engine) {}
@@ -37,7 +40,8 @@ class Engine::DriverSeat {
   DriverSeat(const DriverSeat&) = delete;
   DriverSeat& operator=(const DriverSeat&) = delete;
 
-  /// False where somebody else drives, and after stop(): what there was to drive may be gone.
+  /// False where somebody else drives or is about to, and after stop(): what there was to drive may
+  /// be gone.
   bool take() {
     if (lock_.owns_lock()) return true;
     if (engine_.stopping_.load() || !lock_.try_lock()) return false;
@@ -46,6 +50,7 @@ class Engine::DriverSeat {
   }
   void leave() {
     if (!lock_.owns_lock()) return;
+    engine_.drive_lock_.assert_held();
     engine_.bells_.set_driving(false);
     // What came meanwhile was signalled to me, and what must be polled I have polled.
     const bool leftover = engine_.has_news() || engine_.is_running() || engine_.must_poll();
@@ -55,7 +60,7 @@ class Engine::DriverSeat {
 
  private:
   Engine& engine_;
-  std::unique_lock<std::mutex> lock_{engine_.drive_lock_, std::defer_lock};
+  std::unique_lock<DriveLock> lock_{engine_.drive_lock_, std::defer_lock};
 };
 
 void Engine::submit_and_wait(Request request, ProcessSet set) {
@@ -64,12 +69,33 @@ void Engine::submit_and_wait(Request request, ProcessSet set) {
   seat.take();
   const auto submission = engine.submit(std::move(request), SetEngine::Caller::waits);
   await(*submission, seat);
-  engine.collect(*submission);
+  collect(*submission);
 }
 
 void Engine::wait(Submission& submission) {
   await(submission);
-  submission.set->collect(submission);
+  collect(submission);
+}
+
+void Engine::drop(Submission& submission) {
+  await(submission);
+  try {
+    submission.set->collect(submission);
+  } catch (const Error& error) {
+    log().warn("{}: the handle of {} was dropped and its error lost: {}",
+               to_string(identity_of_process(parts_.rank)), tensor_text(submission.name),
+               error.what());
+    untold_.keep({error.code(), error.what(), error.rank(), submission.name});
+  }
+}
+
+void Engine::collect(Submission& submission) {
+  try {
+    submission.set->collect(submission);
+  } catch (const Error&) {
+    untold_.told();
+    throw;
+  }
 }
 
 int Engine::join(ProcessSet set) {
@@ -87,13 +113,17 @@ void Engine::await(const Submission& submission) {
 
 void Engine::await(const Submission& submission, DriverSeat& seat) {
   const TracedWait blocked(submission.set->trace(), submission);
-  const Now begin = now();
+  Now begin = now();
   while (!submission.finished() && now() - begin <= parts_.settings.spin) {
-    if (seat.take()) {
-      drive_until_finished(submission);
-    } else {
+    if (!seat.take()) {
       std::this_thread::yield();
+      continue;
     }
+    drive_lock_.assert_held();
+    drive_until_finished_or_asked(submission);
+    if (submission.finished()) break;
+    seat.leave();
+    begin = now();
   }
   seat.leave();
   if (submission.finished()) return;
@@ -115,11 +145,11 @@ void Engine::block_until_finished(const Submission& submission) {
   }
 }
 
-void Engine::drive_until_finished(const Submission& submission) {
+void Engine::drive_until_finished_or_asked(const Submission& submission) {
   // Yielding may cost a time slice of a stranger's.
   const Now spinning = parts_.has_core ? Now(parts_.settings.spin) : kBriefly;
   Now idle_since = now();
-  while (!submission.finished()) {
+  while (!submission.finished() && !drive_lock_.is_asked_for()) {
     if (drive()) {
       idle_since = now();
       continue;
@@ -133,8 +163,10 @@ void Engine::drive_until_finished(const Submission& submission) {
       const auto pause = pause_length(idle, /*awaited=*/true);
       await_done();
       const PreciseSleep precise;
-      bells_.sleep(Bells::Sleeper::driver, pause,
-                   [&] { return has_news() || submission.finished(); });
+      bells_.sleep(Bells::Sleeper::driver, pause, [&] {
+        drive_lock_.assert_held();
+        return has_news() || submission.finished() || drive_lock_.is_asked_for();
+      });
       complain_about_overdue();
     }
   }

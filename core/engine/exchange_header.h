@@ -1,6 +1,7 @@
 /// What a rank tells its node about its part of an exchange, in its own window.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,13 +10,15 @@
 #include <vector>
 
 #include "core/board/board.h"
+#include "core/bounded_reader.h"
+#include "core/checked.h"
 
 namespace hora {
 
 /// Followed by `count` extents.
 struct ExchangeHeader {
-  Location payload;         ///< where my input lies (kNowhere: I push); on a device unused
-  Location expected;        ///< where my result will be if it is even, or kNowhere
+  Location payload;   ///< where peers read my input (kNowhere: not at all); on a device unused
+  Location expected;  ///< where my result will be if it is even, or kNowhere
   std::uint64_t bytes = 0;  ///< of my input
   std::uint64_t count = 0;
 
@@ -27,11 +30,31 @@ struct ExchangeHeader {
     new (memory) ExchangeHeader{payload, expected, bytes, extents.size()};
     std::memcpy(memory + sizeof(ExchangeHeader), extents.data(), extents.size_bytes());
   }
-  static const ExchangeHeader& at(const std::byte* memory) {
-    return *reinterpret_cast<const ExchangeHeader*>(memory);
-  }
-  std::span<const std::int64_t> extents() const {
-    return {reinterpret_cast<const std::int64_t*>(this + 1), static_cast<std::size_t>(count)};
+};
+
+/// A header with `extents` extents, which stay where they are: none is negative, and together they
+/// are rows of `row_bytes` bytes in an input of `bytes`. Throws Error(transport) for any other.
+struct ExchangePart {
+  ExchangeHeader header;
+  std::span<const std::int64_t> extents;
+
+  ExchangePart(const std::byte* memory, std::size_t count, std::size_t row_bytes, int rank) {
+    BoundedReader reader({memory, ExchangeHeader::bytes_for(count)},
+                         {"the header of an exchange", rank});
+    header = reader.take<ExchangeHeader>();
+    const std::span<const std::byte> rest = reader.take_bytes(count * sizeof(std::int64_t));
+    if (reinterpret_cast<std::uintptr_t>(rest.data()) % alignof(std::int64_t) != 0) {
+      reader.refuse("it lies at an odd place");
+    }
+    extents = {reinterpret_cast<const std::int64_t*>(rest.data()), count};
+    Checked rows = 0;
+    for (const std::int64_t extent : extents) rows = rows + extent;
+    const Checked bytes = rows * row_bytes;
+    if (header.count != count || !bytes.at_most(kMaxBytes) || bytes.value() != header.bytes) {
+      reader.refuse("its " + std::to_string(header.count) + " extents are not those of " +
+                    std::to_string(header.bytes) + " bytes in rows of " +
+                    std::to_string(row_bytes));
+    }
   }
 };
 

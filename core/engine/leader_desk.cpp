@@ -2,6 +2,7 @@
 
 #include <hora/error.h>
 
+#include <algorithm>
 #include <variant>
 
 #include "core/board/futex.h"
@@ -10,28 +11,36 @@
 namespace hora {
 namespace {
 
-Message decode_or_throw(std::span<const std::byte> bytes, const std::string& from) {
-  auto message = decode(bytes);
-  if (!message) {
-    throw Error(ErrorCode::transport, "negotiation: message from " + from + ": " + message.error() +
-                                          ". Do all ranks run the same build of hora?");
-  }
-  return std::move(*message);
+[[noreturn]] void refuse(const std::string& from, const std::string& problem) {
+  throw Error(ErrorCode::transport, "negotiation: message from " + from + ": " + problem +
+                                        ". Do all ranks run the same build of hora?");
+}
+
+/// The message, of a kind that `from` sends.
+template <class Expected>
+Expected read_as(std::span<const std::byte> bytes, const MessageLimits& limits,
+                 const std::string& from) {
+  auto message = decode(bytes, limits);
+  if (!message) refuse(from, message.error());
+  Expected* const expected = std::get_if<Expected>(&*message);
+  if (!expected) refuse(from, "of a kind that is never sent from there");
+  return std::move(*expected);
 }
 
 }  // namespace
 
 LeaderDesk::LeaderDesk(const Topology& topology, int node, int id_capacity, NodeBoard& board,
-                       TreeLink* tree, ProcessSet set)
+                       TreeLink* tree, ProcessSet set, Now warning_interval)
     : parent_(tree_parent(node)),
       children_(tree_children(node, topology.nodes())),
+      limits_(message_limits(topology, id_capacity, 0)),
       board_(board),
       tree_(tree),
       leader_(topology, node, id_capacity,
               {.retire = [&board](Id id, bool idle) { return board.retire(id, idle); },
                .last_run = [&board](Id id) { return board.last_run(id); },
                .ready_mask = [&board](Id id) { return board.ready_mask(id); }},
-              set) {}
+              set, warning_interval) {}
 
 bool LeaderDesk::work(Now now) {
   bool any = read_mail(now);
@@ -54,13 +63,7 @@ bool LeaderDesk::read_mail(Now now) {
   for (int r = 0; r < board_.local_size(); ++r) {
     while (const auto bytes = board_.pop_mail(r)) {
       any = true;
-      const Message message = decode_or_throw(*bytes, "local rank " + std::to_string(r));
-      const Mail* mail = std::get_if<Mail>(&message);
-      if (!mail) {
-        throw Error(ErrorCode::transport, "negotiation: local rank " + std::to_string(r) +
-                                              " sent a leader's message to its own leader");
-      }
-      leader_.on_mail(r, *mail, now);
+      leader_.on_mail(r, read_as<Mail>(*bytes, limits_, "local rank " + std::to_string(r)), now);
     }
   }
   return any;
@@ -79,15 +82,23 @@ bool LeaderDesk::read_tree(Now now) {
   bool any = false;
   while (const auto received = tree_->receive()) {
     any = true;
-    const Message message =
-        decode_or_throw(received->bytes, "node " + std::to_string(received->node));
-    if (const Up* up = std::get_if<Up>(&message)) {
-      leader_.on_up(received->node, *up, now);
-    } else if (const Decision* decision = std::get_if<Decision>(&message)) {
-      leader_.on_decision(*decision);
-    }
+    read(*received, now);
   }
   return any;
+}
+
+void LeaderDesk::read(const TreeLink::Received& received, Now now) {
+  const std::string from = "node " + std::to_string(received.node);
+  if (received.node == parent_) {
+    const auto decision = read_as<Decision>(received.bytes, limits_, from);
+    const std::string problem = leader_.problem_in(decision);
+    if (!problem.empty()) refuse(from, problem);
+    leader_.on_decision(decision);
+  } else if (std::find(children_.begin(), children_.end(), received.node) != children_.end()) {
+    leader_.on_up(received.node, read_as<Up>(received.bytes, limits_, from), now);
+  } else {
+    refuse(from, "it is neither above nor below this node");
+  }
 }
 
 bool LeaderDesk::hand_out(Now now) {

@@ -7,6 +7,7 @@
 
 #include "core/board/board.h"
 #include "core/engine/tree_link.h"
+#include "core/messages/message_limits.h"
 #include "core/negotiation/leader.h"
 
 namespace hora {
@@ -16,7 +17,7 @@ class LeaderDesk {
  public:
   /// `tree` is null in jobs of one node.
   LeaderDesk(const Topology& topology, int node, int id_capacity, NodeBoard& board, TreeLink* tree,
-             ProcessSet set = 0);
+             ProcessSet set = 0, Now warning_interval = {});
 
   /// Handles what has come in; true if there was anything. Throws Error(transport) for a message
   /// that cannot be.
@@ -32,10 +33,12 @@ class LeaderDesk {
   bool hand_out(Now now);
   void prepare_board(const Decision& decision);
   void to_log(const Decision& decision);
+  void read(const TreeLink::Received& received, Now now);
   bool flush_log();
 
   int parent_;
   std::vector<int> children_;
+  MessageLimits limits_;
   NodeBoard& board_;
   TreeLink* tree_;
   Leader leader_;

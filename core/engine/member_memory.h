@@ -20,8 +20,8 @@ class MemberMemory final : public NodeMemory {
   std::optional<Location> find(const std::byte* data, std::size_t bytes) const override {
     return memory_.find(data, bytes);
   }
-  std::byte* address(int local_rank, Location location) override {
-    return memory_.address(members_[static_cast<std::size_t>(local_rank)], location);
+  std::byte* address(int local_rank, Location location, std::size_t bytes) override {
+    return memory_.address(members_[static_cast<std::size_t>(local_rank)], location, bytes);
   }
   void publish(std::byte* block, const std::byte* data, std::size_t bytes) override {
     memory_.publish(block, data, bytes);

@@ -45,10 +45,7 @@ std::shared_ptr<Submission> NameTable::undecided(const std::string& name) const 
 std::shared_ptr<Submission> NameTable::assign(const std::string& name, Id id) {
   const auto submission = undecided(name);
   if (!submission) return nullptr;
-  Entry& entry = entries_.at(name);
-  entry.id = id;
-  entry.signature = submission->signature;
-  names_of_ids_[id] = name;
+  learn(name, id, submission->signature);
   submission->id = id;
   return submission;
 }
@@ -86,6 +83,7 @@ std::vector<std::shared_ptr<Submission>> NameTable::unfinished() const {
 
 void NameTable::learn(const std::string& name, Id id, const Signature& signature) {
   Entry& entry = entries_[name];
+  if (entry.id) names_of_ids_.erase(*entry.id);
   entry.id = id;
   entry.signature = signature;
   names_of_ids_[id] = name;

@@ -1,19 +1,38 @@
 #include "core/engine/runtime.h"
 
+#include <hora/error.h>
+
 #include <exception>
 #include <utility>
+#include <vector>
 
+#include "core/error_in_flight.h"
+#include "core/identity.h"
 #include "core/log.h"
+#include "core/tensor_text.h"
 
 namespace hora {
+namespace {
+
+/// For the program to say what it has caught. Peers wait meanwhile.
+constexpr auto kGrace = std::chrono::seconds(1);
+
+}  // namespace
 
 Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
     : transport_(std::move(transport)),
       parts_(transport_->parts()),
       node_(parts_.world.topology.node_of(parts_.rank)),
       local_rank_(parts_.world.topology.local_rank_of(parts_.rank)),
-      engine_(parts_) {
+      engine_(parts_),
+      last_words_(parts_.rank) {
   if (engine_thread) engine_.start_thread();
+}
+
+std::shared_ptr<Runtime> Runtime::make(std::unique_ptr<Transport> transport, bool engine_thread) {
+  return {new Runtime(std::move(transport), engine_thread), [](Runtime* runtime) {
+            if (!runtime->is_forked()) delete runtime;
+          }};
 }
 
 Runtime::~Runtime() {
@@ -21,30 +40,94 @@ Runtime::~Runtime() {
   if (Trace* const trace = parts_.trace.trace()) trace->close();
 }
 
+void Runtime::check_owner() const {
+  if (!is_forked()) return;
+  throw Error(ErrorCode::invalid_use,
+              "this process was forked from hora's rank " + std::to_string(parts_.rank) +
+                  ", which alone can use hora: start a program of its own (exec), or leave hora "
+                  "to the parent",
+              parts_.rank);
+}
+
+void Runtime::check_running() const {
+  check_owner();
+  if (!is_shut_down()) return;
+  throw Error(ErrorCode::shut_down,
+              "hora was shut down on this rank (" + std::to_string(parts_.rank) +
+                  "): nothing can be started after shutdown()",
+              parts_.rank);
+}
+
+Engine& Runtime::engine() {
+  check_running();
+  return engine_;
+}
+
+NodeMemory& Runtime::memory() {
+  check_running();
+  return *parts_.world.memory;
+}
+
+Engine& Runtime::remaining_engine() {
+  check_owner();
+  return engine_;
+}
+
+NodeMemory& Runtime::remaining_memory() {
+  check_owner();
+  return *parts_.world.memory;
+}
+
 std::uint32_t Runtime::next_instance_number(ProcessSet set) {
-  const std::lock_guard lock(instances_lock_);
+  const LockGuard lock(instances_lock_);
   return instances_[set]++;
 }
 
 void Runtime::shutdown() {
-  if (std::exchange(shut_down_, true)) return;
+  check_owner();
+  if (shut_down_.exchange(true)) return;
   engine_.depart();
   engine_.stop();
   if (Trace* const trace = parts_.trace.trace()) trace->close();
   if (engine_.poisoned()) abort("a transport had failed before shutdown");
   engine_.disconnect_sets();
   transport_->disconnect();
+  if (const auto untold = engine_.untold_error()) {
+    throw Error(
+        untold->code(),
+        tensor_text(untold->tensor()) + " of " + to_string(identity_of_process(parts_.rank)) +
+            " has failed, and no call before the end of shutdown() said so: " + untold->what() +
+            ". Wait for every handle",
+        parts_.rank, untold->tensor());
+  }
 }
 
 void Runtime::abort(const std::string& why) noexcept {
+  say_end(why);
+  transport_->abort();
+  std::terminate();
+}
+
+void Runtime::abandon(std::shared_ptr<Runtime> runtime) noexcept {
   try {
-    log().critical("rank {} ends the job: {}", parts_.rank, why);
+    const std::string known = error_in_flight();
+    runtime->say_end("an exception is leaving the scope of hora's context" +
+                     (known.empty() ? "; who catches it can say what it says" : ": " + known));
+    static auto& abandoned = *new std::vector<std::shared_ptr<Runtime>>;  // never destroyed
+    abandoned.push_back(runtime);
+    runtime->transport_->abort_at_exit(kGrace);
+  } catch (const std::exception& error) {
+    runtime->abort(error.what());
+  }
+}
+
+void Runtime::say_end(const std::string& why) const noexcept {
+  try {
+    log().critical("{} ends the job: {}", to_string(identity_of_process(parts_.rank)), why);
     log().flush();
   } catch (...) {
     // The log is of no more use; ending is what matters.
   }
-  transport_->abort();
-  std::terminate();
 }
 
 }  // namespace hora

@@ -3,13 +3,17 @@
 
 #include <hora/settings.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "core/engine/engine.h"
+#include "core/last_words.h"
+#include "core/process_owner.h"
+#include "core/thread_safety.h"
 
 namespace hora {
 
@@ -23,38 +27,63 @@ class Transport {
   virtual void disconnect() = 0;
   /// Ends every rank of the job without waiting for anything.
   [[noreturn]] virtual void abort() noexcept = 0;
+  /// Has every rank of the job end, as a failure, when this process exits, or after `grace`.
+  virtual void abort_at_exit(std::chrono::milliseconds grace) noexcept = 0;
 };
 
-/// Shared by the context, its handles and its buffers. Thread rule: as Context.
+/// Shared by the context, its handles and its buffers; never destroyed in a forked child. Thread
+/// rule: as Context.
+///
+/// All public calls pass one of two checks here: engine() and memory(), of what begins something;
+/// remaining_engine() and remaining_memory(), of what is possible after shutdown() as well: to let
+/// go of what is finished, and to ask. Destructors look at is_forked() first, and do nothing there.
 class Runtime {
  public:
-  Runtime(std::unique_ptr<Transport> transport, bool engine_thread);
+  static std::shared_ptr<Runtime> make(std::unique_ptr<Transport> transport, bool engine_thread);
   ~Runtime();
 
   const EngineParts& parts() const { return parts_; }
-  Engine& engine() { return engine_; }
-  NodeMemory& memory() { return *parts_.world.memory; }
+  /// Throws Error(invalid_use) in a process forked from the rank's.
+  void check_owner() const;
+  /// Throws Error(shut_down) after shutdown(), and what check_owner() throws.
+  void check_running() const;
+  /// Both check_running().
+  Engine& engine();
+  NodeMemory& memory();
+  /// Both check_owner().
+  Engine& remaining_engine();
+  NodeMemory& remaining_memory();
+  /// This process is a child that the rank has forked: it has no part in hora.
+  bool is_forked() const noexcept { return !owner_.is_this_process(); }
   int node() const { return node_; }
   int local_rank() const { return local_rank_; }
-  bool is_shut_down() const { return shut_down_; }
+  bool is_shut_down() const { return shut_down_.load(); }
 
   /// Tells objects of one kind apart that every rank of the set constructs in one order.
   std::uint32_t next_instance_number(ProcessSet set);
 
-  /// Collective. Does nothing the second time.
+  /// Collective. Does nothing the second time. Calls check_owner(). Throws Engine::untold_error().
   void shutdown();
   /// Prints why and ends the job.
   [[noreturn]] void abort(const std::string& why) noexcept;
+  /// For the context's owner while an exception leaves its scope: the job ends as soon as somebody
+  /// could say what the exception says. Until then everything goes on, for peers use it.
+  static void abandon(std::shared_ptr<Runtime> runtime) noexcept;
 
  private:
+  Runtime(std::unique_ptr<Transport> transport, bool engine_thread);
+  void say_end(const std::string& why) const noexcept;
+
+  const ProcessOwner owner_;
   std::unique_ptr<Transport> transport_;
   EngineParts parts_;
   int node_;
   int local_rank_;
   Engine engine_;
-  std::mutex instances_lock_;
-  std::map<ProcessSet, std::uint32_t> instances_;
-  bool shut_down_ = false;
+  LastWords last_words_;
+  Mutex instances_lock_;
+  std::map<ProcessSet, std::uint32_t> instances_ HORA_GUARDED_BY(instances_lock_);
+  std::atomic<bool> shut_down_{false};
 };
 
 }  // namespace hora

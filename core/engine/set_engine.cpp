@@ -2,8 +2,11 @@
 /// peers find its data; set_engine_drive.cpp: making progress; set_engine_bind.cpp: what then runs.
 #include "core/engine/set_engine.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
+
+#include "core/tensor_text.h"
 
 namespace hora {
 
@@ -14,11 +17,14 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
       trace_(shared_.parts.trace.of_set(id)),
       board_(*parts_.board),
       single_node_(parts_.topology.nodes() == 1),
+      log_limits_(message_limits(parts_.topology, board_.id_capacity(),
+                                 static_cast<std::size_t>(board_.local_size()))),
       table_(board_.id_capacity()),
       shares_device_(id_ != 0) {
   if (board_.local_rank() == 0) {
     desk_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
-                  board_.id_capacity(), board_, parts_.tree, id_);
+                  board_.id_capacity(), board_, parts_.tree, id_,
+                  shared_.parts.settings.stall_warning);
   }
 }
 
@@ -28,15 +34,15 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
   submission->stream = request.stream;
   submission->signature = std::move(request.signature);
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     if (closed_) throw detached(*closed_);
-    submission->name =
-        !request.name.empty()
-            ? std::move(request.name)
-            : table_.unnamed("hora.unnamed." + std::string(name_of(submission->signature.kind)));
+    submission->name = !request.name.empty()
+                           ? std::move(request.name)
+                           : table_.unnamed(std::string(kUnnamedPrefix) +
+                                            std::string(name_of(submission->signature.kind)));
     if (!table_.enter(submission)) {
       throw Error(ErrorCode::duplicate_name,
-                  "tensor \"" + submission->name + "\" is in flight already on rank " +
+                  tensor_text(submission->name) + " is in flight already on rank " +
                       std::to_string(shared_.parts.rank) +
                       ": wait for its handle first, or give this one a name of its own",
                   shared_.parts.rank, submission->name);
@@ -44,7 +50,7 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
   }
   try {
     stage(*submission, request, caller);
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     if (closed_) throw detached(*closed_);
     submission->submitted = now();
     submission->overdue_at = submission->submitted + shared_.parts.settings.stall_warning;
@@ -102,17 +108,27 @@ void SetEngine::send_mail(const Mail& mail) {
 }
 
 void SetEngine::tell_departed() {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   send_mail({.kind = MailKind::departed, .name = {}, .signature = {}, .location = {}});
 }
 
 void SetEngine::complain_about_overdue() {
-  if (!waits_for_peers() || shared_.parts.settings.stall_warning.count() == 0) return;
-  const std::lock_guard table(table_lock_);
+  const Now interval = shared_.parts.settings.stall_warning;
+  if (!waits_for_peers() || interval.count() == 0) return;
+  const LockGuard table(table_lock_);
   const Now time = now();
-  for (const auto& submission : table_.unfinished()) {
-    if (submission->decided || !submission->announced() || submission->overdue_at > time) continue;
-    submission->overdue_at = time + shared_.parts.settings.stall_warning;
+  std::vector<std::shared_ptr<Submission>> waiting;
+  bool any_overdue = false;
+  for (auto& submission : table_.unfinished()) {
+    // What will be overdue in a moment is told now, too: one report then names them all.
+    const bool soon = submission->overdue_at <= time + std::min<Now>(kOverdueTick, interval / 2);
+    if (submission->decided || !submission->announced() || !soon) continue;
+    any_overdue |= submission->overdue_at <= time;
+    waiting.push_back(std::move(submission));
+  }
+  if (!any_overdue) return;
+  for (const auto& submission : waiting) {
+    submission->overdue_at = time + interval;
     trace_.marked(submission->name, "overdue");
     send_mail(
         {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
@@ -120,7 +136,7 @@ void SetEngine::complain_about_overdue() {
 }
 
 bool SetEngine::waits_for_peers(const std::string& name) const {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   const auto submission = table_.undecided(name);
   return submission && submission->announced();
 }
@@ -159,13 +175,13 @@ void SetEngine::release(Submission& submission) {
   }
   submission.block = nullptr;
   submission.header = nullptr;
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   table_.leave(submission);
 }
 
 void SetEngine::orphan(const std::shared_ptr<Submission>& submission) {
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     if (!submission->finished()) {
       submission->orphaned = true;
       return;
@@ -175,22 +191,22 @@ void SetEngine::orphan(const std::shared_ptr<Submission>& submission) {
 }
 
 std::vector<std::shared_ptr<Submission>> SetEngine::unfinished() const {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   return table_.unfinished();
 }
 
 std::optional<std::string> SetEngine::open_name() const {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   return table_.taken();
 }
 
 void SetEngine::close(const Error& error) {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   if (!closed_) closed_ = detached(error);
 }
 
 Statistics SetEngine::statistics() const {
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   return statistics_;
 }
 

@@ -7,7 +7,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,6 +16,8 @@
 #include "core/engine/name_table.h"
 #include "core/engine/parts.h"
 #include "core/engine/submission.h"
+#include "core/messages/message_limits.h"
+#include "core/thread_safety.h"
 
 namespace hora {
 
@@ -119,15 +120,16 @@ class SetEngine {
   /// False of broadcasts of others.
   bool brings_data(const Signature& signature) const;
   void hand_over(Submission& submission) const;
-  void announce(const std::shared_ptr<Submission>& submission);
+  void announce(const std::shared_ptr<Submission>& submission) HORA_REQUIRES(table_lock_);
   NodeBoard::Arrival arrive(Id id, Location where);
-  void report(Submission& submission);
-  void send_mail(const Mail& mail);
+  void report(Submission& submission) HORA_REQUIRES(table_lock_);
+  void send_mail(const Mail& mail) HORA_REQUIRES(table_lock_);
   void release(Submission& submission);
 
   // driving
   bool flush_outbox();
   void execute(const LogBatch& batch);
+  Decision decision_in(const LogBatch& batch) const;
   void execute_decision(const Decision& decision);
   void run(const Batch& batch);
   BoundUnit bind(Unit unit, const Batch& batch);
@@ -138,11 +140,11 @@ class SetEngine {
 
   // having joined (set_engine_join.cpp)
   bool stand_in();
-  bool stand_in_for(Id id, const std::string& name);
-  bool is_wanted(Id id) const;
+  bool stand_in_for(Id id, const std::string& name) HORA_REQUIRES(table_lock_);
+  bool is_wanted(Id id) const HORA_REQUIRES(table_lock_);
   bool may_stand_in() const;
   std::shared_ptr<Submission> stand_in_submission(Id id, const Signature& signature);
-  void drop_stand_in(Id id);
+  void drop_stand_in(Id id) HORA_REQUIRES(table_lock_);
   void end_join(int last_joined);
 
   SetParts parts_;
@@ -151,15 +153,17 @@ class SetEngine {
   const Tracer trace_;
   NodeBoard& board_;
   const bool single_node_;
+  const MessageLimits log_limits_;  ///< of what the node's log says
   std::optional<LeaderDesk> desk_;  ///< of node leaders; under the drive lock
 
-  mutable std::mutex table_lock_;
-  NameTable table_;
-  std::optional<Error> closed_;  ///< why nothing more can be submitted
+  mutable Mutex table_lock_;
+  NameTable table_ HORA_GUARDED_BY(table_lock_);
+  std::optional<Error> closed_ HORA_GUARDED_BY(table_lock_);  ///< why nothing more can be submitted
   /// Of exchanges under way when all failed: peers may still write there, so it is not given back.
-  std::vector<std::shared_ptr<ExchangeResult>> forsaken_;
-  Statistics statistics_;
-  std::deque<std::vector<std::byte>> outbox_;  ///< mail that found the mailbox full
+  std::vector<std::shared_ptr<ExchangeResult>> forsaken_ HORA_GUARDED_BY(table_lock_);
+  Statistics statistics_ HORA_GUARDED_BY(table_lock_);
+  std::deque<std::vector<std::byte>> outbox_
+      HORA_GUARDED_BY(table_lock_);  ///< mail that found the mailbox full
 
   std::deque<Unfulfilled> unfulfilled_;  ///< under the drive lock, as the next
   std::uint64_t units_started_ = 0;
@@ -168,7 +172,8 @@ class SetEngine {
   std::atomic<int> undecided_{0};  ///< my submissions that wait for other ranks
   std::atomic<bool> all_departed_{false};
   std::atomic<bool> joined_{false};
-  std::set<Id> refused_;  ///< ids of operations that ended badly, or will, because I have joined
+  std::set<Id> refused_ HORA_GUARDED_BY(
+      table_lock_);  ///< ids of operations that ended badly, or will, because I have joined
 };
 
 }  // namespace hora

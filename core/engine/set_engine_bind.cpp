@@ -59,7 +59,7 @@ BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
       std::byte* address = mine.fetches ? nullptr : mine.own_data();
       const Location location = locations[static_cast<std::size_t>(r)];
       if (r != board_.local_rank() && mine.bytes > 0 && unit.device == DeviceKind::cpu) {
-        address = location == kNowhere ? nullptr : parts_.memory->address(r, location);
+        address = location == kNowhere ? nullptr : parts_.memory->address(r, location, mine.bytes);
       }
       bound.memory.push_back(address);
     }
@@ -73,20 +73,27 @@ void SetEngine::bind_exchange(BoundUnit& bound, const Submission& mine,
   BoundExchange& exchange = bound.exchange;
   exchange.row_bytes = mine.signature.row_bytes();
   exchange.result = mine.result;
+  const Topology& topology = parts_.topology;
+  const std::size_t count = extents_of_rank(mine.signature.kind, topology.size());
+  const std::vector<int>& ranks =
+      topology.ranks_of_node[static_cast<std::size_t>(topology.node_of(shared_.parts.rank))];
   for (int r = 0; r < bound.local_size; ++r) {
+    const auto local = static_cast<std::size_t>(r);
     const bool is_mine = r == board_.local_rank();
     const std::byte* memory =
-        is_mine ? mine.header : parts_.memory->address(r, locations[static_cast<std::size_t>(r)]);
-    const ExchangeHeader& header = ExchangeHeader::at(memory);
-    exchange.rows.push_back(header.extents());
-    const bool pushes = header.payload == kNowhere;
+        is_mine ? mine.header
+                : parts_.memory->address(r, locations[local], ExchangeHeader::bytes_for(count));
+    const ExchangePart part(memory, count, exchange.row_bytes, ranks[local]);
+    exchange.rows.push_back(part.extents);
+    const bool pushes = part.header.payload == kNowhere;
     if (single_node_ && may_push(mine.signature.kind)) {
       exchange.pushes.push_back(pushes);
-      exchange.expected.push_back(header.expected);
+      exchange.expected.push_back(part.header.expected);
     }
     std::byte* input = is_mine ? mine.own_data() : nullptr;
-    if (!is_mine && header.bytes > 0 && !mine.work && !pushes) {
-      input = parts_.memory->address(r, header.payload);
+    if (!is_mine && part.header.bytes > 0 && !mine.work && !pushes) {
+      input = parts_.memory->address(r, part.header.payload,
+                                     static_cast<std::size_t>(part.header.bytes));
     }
     bound.memory.push_back(input);
   }

@@ -1,4 +1,6 @@
 /// SetEngine: making progress.
+#include <hora/printable.h>
+
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -8,6 +10,14 @@
 #include "core/negotiation/mismatch.h"
 
 namespace hora {
+namespace {
+
+std::string who_departed(const std::vector<int>& ranks) {
+  const bool one = ranks.size() == 1;
+  return (one ? "rank " : "ranks ") + ranks_text(ranks) + (one ? " has" : " have");
+}
+
+}  // namespace
 
 bool SetEngine::make_progress() {
   bool progress = flush_outbox();
@@ -24,7 +34,7 @@ bool SetEngine::make_progress() {
 
 bool SetEngine::flush_outbox() {
   if (undecided_.load(std::memory_order_relaxed) == 0) return false;
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   bool any = false;
   while (!outbox_.empty() && board_.push_mail(outbox_.front())) {
     outbox_.pop_front();
@@ -34,21 +44,30 @@ bool SetEngine::flush_outbox() {
   return any;
 }
 
-void SetEngine::execute(const LogBatch& batch) {
-  if (batch.kind == LogBatch::Kind::control) {
-    const auto message = decode(batch.payload);
-    const Decision* decision = message ? std::get_if<Decision>(&*message) : nullptr;
-    if (!decision) {
-      throw Error(ErrorCode::transport,
-                  "negotiation: the node's log holds something that is no "
-                  "decision: do all ranks run the same build of hora?");
-    }
-    execute_decision(*decision);
-    return;
+/// Behind this, all ids, ranks and signatures are within the set's limits.
+Decision SetEngine::decision_in(const LogBatch& batch) const {
+  const auto refuse = [&](const std::string& problem) {
+    throw Error(ErrorCode::transport,
+                "negotiation: the node's log holds something that is no decision: " + problem +
+                    ". Do all ranks run the same build of hora?",
+                shared_.parts.rank);
+  };
+  Decision decision;
+  if (batch.kind == LogBatch::Kind::run) {
+    decision.run = batch.ids;
+    const std::string problem = problem_in(decision, log_limits_);
+    if (!problem.empty()) refuse(problem);
+    return decision;
   }
-  Decision runs;
-  runs.run = batch.ids;
-  execute_decision(runs);
+  auto message = decode(batch.payload, log_limits_);
+  if (!message) refuse(message.error());
+  Decision* const decided = std::get_if<Decision>(&*message);
+  if (!decided) refuse("a message of another kind");
+  return std::move(*decided);
+}
+
+void SetEngine::execute(const LogBatch& batch) {
+  execute_decision(decision_in(batch));
 }
 
 void SetEngine::execute_decision(const Decision& decision) {
@@ -66,7 +85,7 @@ void SetEngine::execute_decision(const Decision& decision) {
     batch.submissions.push_back(std::move(submission));
   };
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     for (const Id id : decision.retired) {
       drop_stand_in(id);
       if (const auto submission = table_.retire(id)) report(*submission);
@@ -77,7 +96,7 @@ void SetEngine::execute_decision(const Decision& decision) {
         table_.learn(assigned.name, assigned.id, *assigned.signature);
         submission = stand_in_submission(assigned.id, *assigned.signature);
       }
-      take(std::move(submission), "\"" + assigned.name + "\"");
+      take(std::move(submission), in_quotes(assigned.name));
       batch.locations.push_back(assigned.locations);
     }
     for (const Id id : decision.run) {
@@ -99,7 +118,7 @@ void SetEngine::execute_decision(const Decision& decision) {
   for (const Failed& failed : decision.failed) {
     std::shared_ptr<Submission> submission;
     {
-      const std::lock_guard table(table_lock_);
+      const LockGuard table(table_lock_);
       if (failed.has_id) drop_stand_in(failed.id);
       submission = table_.take_undecided(failed.name);
     }
@@ -111,10 +130,10 @@ void SetEngine::execute_decision(const Decision& decision) {
   run(batch);
   if (decision.all_joined) end_join(decision.last_joined);
   if (!decision.departed.empty()) {
-    fail_undecided(Error(ErrorCode::shut_down,
-                         "rank " + ranks_text(decision.departed) +
-                             " has called shutdown(): no collective can complete any more",
-                         decision.departed.front()));
+    fail_undecided(Error(
+        ErrorCode::shut_down,
+        who_departed(decision.departed) + " called shutdown(): no collective can complete any more",
+        decision.departed.front()));
   }
   for (const std::string& name : decision.asked) answer(name);
   if (decision.finished) all_departed_.store(true);
@@ -125,7 +144,7 @@ void SetEngine::execute_decision(const Decision& decision) {
 void SetEngine::answer(const std::string& asked) {
   if (waits_for_peers(asked)) return;
   for (const ProcessSet set : shared_.waits_on(asked)) {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     const Mail mail{.kind = MailKind::elsewhere,
                     .name = asked,
                     .signature = {},
@@ -157,7 +176,7 @@ bool SetEngine::fulfil() {
 void SetEngine::finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error) {
   bool orphaned = false;
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     if (submission->finished()) return;
     if (!error) {
       ++statistics_.operations;
@@ -178,7 +197,7 @@ void SetEngine::finish(const std::shared_ptr<Submission>& submission, std::optio
 void SetEngine::fail_undecided(const Error& error) {
   std::vector<std::shared_ptr<Submission>> open;
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     if (!closed_) closed_ = detached(error);
     open = table_.unfinished();
     std::erase_if(open, [](const auto& submission) {
@@ -194,7 +213,7 @@ void SetEngine::fail_undecided(const Error& error) {
 void SetEngine::fail_all(const Error& error) {
   std::vector<std::shared_ptr<Submission>> open;
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     closed_ = detached(error);
     open = table_.unfinished();
     for (const auto& submission : open) {

@@ -2,20 +2,15 @@
 #include <algorithm>
 
 #include "core/engine/set_engine.h"
+#include "core/tensor_text.h"
 
 namespace hora {
-namespace {
-
-constexpr const char* kJoin = "hora.join";
-
-}  // namespace
-
 std::shared_ptr<Submission> SetEngine::join() {
   auto submission = std::make_shared<Submission>();
   submission->set = this;
-  submission->name = kJoin;
+  submission->name = kJoinName;
   submission->signature.kind = OperationKind::join;
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   if (closed_) throw detached(*closed_);
   if (!table_.enter(submission)) {
     throw Error(
@@ -42,16 +37,19 @@ bool SetEngine::is_wanted(Id id) const {
 
 bool SetEngine::may_stand_in() const {
   if (!joined_.load()) return false;
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   const auto& known = table_.names_of_ids();
-  return std::any_of(known.begin(), known.end(), [&](const auto& k) { return is_wanted(k.first); });
+  return std::any_of(known.begin(), known.end(), [&](const auto& k) {
+    table_lock_.assert_held();
+    return is_wanted(k.first);
+  });
 }
 
 bool SetEngine::stand_in() {
   if (!may_stand_in()) return false;
   // Who is ready may have read the end of the join already.
   if (board_.log_has_news()) return true;
-  const std::lock_guard table(table_lock_);
+  const LockGuard table(table_lock_);
   bool any = false;
   for (const auto& [id, name] : table_.names_of_ids()) {
     if (is_wanted(id)) any |= stand_in_for(id, name);
@@ -97,7 +95,7 @@ void SetEngine::drop_stand_in(Id id) {
 void SetEngine::end_join(int last_joined) {
   std::shared_ptr<Submission> submission;
   {
-    const std::lock_guard table(table_lock_);
+    const LockGuard table(table_lock_);
     for (const auto& [id, name] : table_.names_of_ids()) {
       const auto waiting = table_.waiting_for(id);
       if (!waiting || !waiting->stands_in) continue;
@@ -105,7 +103,7 @@ void SetEngine::end_join(int last_joined) {
       drop_stand_in(id);
     }
     refused_.clear();
-    submission = table_.take_undecided(kJoin);
+    submission = table_.take_undecided(std::string(kJoinName));
   }
   joined_.store(false);
   board_.set_joined(false);

@@ -142,7 +142,11 @@ void SetEngine::stage_host_data(Submission& submission, const Request& request, 
     submission.direct = direct_range(submission, request);
     submission.reads_in_place = is_exchange(submission.signature.kind);
   }
-  if (submission.direct.bytes == submission.bytes) return;
+  if (submission.direct.bytes == submission.bytes) {
+    // Peers have nothing to read, and nowhere to.
+    if (board_.local_size() > 1) submission.location = kNowhere;
+    return;
+  }
   const bool waits_in_node = caller == Caller::waits && single_node_;
   const OperationKind kind = submission.signature.kind;
   submission.fetches =

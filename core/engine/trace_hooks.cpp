@@ -1,19 +1,15 @@
 #include "core/engine/trace_hooks.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <exception>
 
+#include "core/identity.h"
 #include "core/log.h"
 
 namespace hora {
 
 TraceIdentity identity_of(const Topology& topology, int rank) {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   return {
-      .rank = rank, .size = topology.size(), .node = topology.node_of(rank), .host = host.data()};
+      .rank = rank, .size = topology.size(), .node = topology.node_of(rank), .host = host_name()};
 }
 
 void trace_unit(const Tracer& trace, std::uint64_t number, const Unit& unit,

@@ -1,6 +1,7 @@
 #include "core/messages/messages.h"
 
 #include <flatbuffers/flatbuffers.h>
+#include <hora/printable.h>
 
 #include <bit>
 #include <cmath>
@@ -108,10 +109,10 @@ class Decoder {
 
   Signature signature(const wire::Signature* s) {
     if (!s) return {};
-    Signature result{.kind = enumerator<OperationKind>(s->kind(), OperationKind::join, "kind"),
-                     .type = enumerator<DataType>(s->type(), DataType::boolean, "type"),
-                     .op = enumerator<ReduceOp>(s->op(), ReduceOp::adasum, "op"),
-                     .device = enumerator<DeviceKind>(s->device(), DeviceKind::cuda, "device"),
+    Signature result{.kind = enumerator<OperationKind>(s->kind(), "kind"),
+                     .type = enumerator<DataType>(s->type(), "type"),
+                     .op = enumerator<ReduceOp>(s->op(), "op"),
+                     .device = enumerator<DeviceKind>(s->device(), "device"),
                      .root = s->root(),
                      .shape = to_vector(s->shape()),
                      .prescale = finite(s->prescale(), "prescale"),
@@ -120,7 +121,7 @@ class Decoder {
   }
 
   Mail mail(const wire::Mail& m) {
-    return {.kind = enumerator<MailKind>(m.kind(), MailKind::elsewhere, "mail kind"),
+    return {.kind = enumerator<MailKind>(m.kind(), "mail kind"),
             .name = to_text(m.name()),
             .signature = signature(m.signature()),
             .location = {.window = m.window(), .reserved = 0, .offset = m.offset()},
@@ -140,7 +141,7 @@ class Decoder {
       for (const wire::Value* v : items(r->values())) {
         report.values.push_back({signature(v->signature()), to_vector(v->ranks())});
       }
-      if (report.values.empty()) fail("report of \"" + report.name + "\" holds no value");
+      if (report.values.empty()) fail("report of " + in_quotes(report.name) + " holds no value");
       result.reports.push_back(std::move(report));
     }
     for (const wire::Presence* p : items(u.presence())) {
@@ -168,7 +169,8 @@ class Decoder {
       Assigned assigned{.name = to_text(a->name()), .id = a->id(), .locations = {}};
       const auto windows = to_vector(a->windows());
       const auto offsets = to_vector(a->offsets());
-      if (windows.size() != offsets.size()) fail("locations of \"" + assigned.name + "\" are torn");
+      if (windows.size() != offsets.size())
+        fail("locations of " + in_quotes(assigned.name) + " are torn");
       for (std::size_t i = 0; i < std::min(windows.size(), offsets.size()); ++i) {
         assigned.locations.push_back({windows[i], 0, offsets[i]});
       }
@@ -222,12 +224,10 @@ class Decoder {
   }
 
   template <class E>
-  E enumerator(std::uint8_t value, E last, const char* what) {
-    if (value > static_cast<std::uint8_t>(last)) {
-      fail(std::string("unknown ") + what + " " + std::to_string(value));
-      return E{};
-    }
-    return static_cast<E>(value);
+  E enumerator(std::uint8_t value, const char* what) {
+    if (is_enumerator(static_cast<E>(value))) return static_cast<E>(value);
+    fail(std::string("unknown ") + what + " " + std::to_string(value));
+    return E{};
   }
 
   /// NaN would not even agree with itself.

@@ -44,6 +44,9 @@ enum class MailKind : std::uint8_t {
   elsewhere = 4,  ///< not here, but on another process set I wait for others under this name
 };
 
+template <>
+inline constexpr MailKind last_of<MailKind> = MailKind::elsewhere;
+
 /// A rank to its node's leader.
 struct Mail {
   MailKind kind = MailKind::report;

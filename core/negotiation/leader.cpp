@@ -5,14 +5,16 @@
 
 namespace hora {
 
-Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set)
+Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set,
+               Now warning_interval)
     : topology_(topology),
       node_(node),
       parent_(tree_parent(node)),
       children_(tree_children(node, topology.nodes())),
-      id_capacity_(id_capacity),
       use_(std::move(use)),
-      set_(set) {}
+      set_(set),
+      warning_interval_(warning_interval),
+      clock_(id_capacity) {}
 
 std::uint64_t Leader::local_mask() const {
   return (std::uint64_t{1} << topology_.ranks_of_node[static_cast<std::size_t>(node_)].size()) - 1;
@@ -186,6 +188,7 @@ LeaderOutput Leader::take(Now now) {
     assign_waiting();
     conclude_join();
     ask_waiting();
+    std::sort(next_.departed.begin(), next_.departed.end());
     departed_.insert(next_.departed.begin(), next_.departed.end());
     next_.finished =
         !next_.departed.empty() && departed_.size() == static_cast<std::size_t>(topology_.size());
@@ -196,30 +199,12 @@ LeaderOutput Leader::take(Now now) {
       output_.decisions.push_back(std::move(decision));
     }
   }
-  for (auto entry = overdue_.begin(); entry != overdue_.end();) {
-    if (entry->second.report_at > now) {
-      ++entry;
-      continue;
-    }
-    const Presence presence = presence_of(entry->first);
-    if (presence.ready.empty()) {
-      // Decided meanwhile.
-    } else if (is_root()) {
-      output_.warnings.push_back(warning_of(entry->first, entry->second));
-    } else {
-      output_.up.presence.push_back(presence);
-    }
-    entry = overdue_.erase(entry);
-  }
+  report_overdue(now);
   return std::exchange(output_, {});
 }
 
 std::optional<Now> Leader::deadline() const {
-  std::optional<Now> earliest;
-  for (const auto& [name, overdue] : overdue_) {
-    if (!earliest || overdue.report_at < *earliest) earliest = overdue.report_at;
-  }
-  return earliest;
+  return overdue_.empty() ? std::nullopt : std::optional(report_at_);
 }
 
 }  // namespace hora

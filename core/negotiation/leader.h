@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "core/messages/messages.h"
+#include "core/negotiation/id_clock.h"
+#include "core/negotiation/overdue_text.h"
 #include "core/negotiation/topology.h"
 
 namespace hora {
@@ -42,7 +44,7 @@ struct LeaderOutput {
   std::vector<Id> watch;              ///< wake me at each arrival of these ids
   Up up;                              ///< for the parent; empty() where there is nothing to say
   std::vector<Decision> decisions;    ///< for the children (without locations) and my node's log
-  std::vector<std::string> warnings;  ///< for the log file; the root's alone
+  std::vector<std::string> warnings;  ///< for the log; the root's alone
 };
 
 /// Readiness climbs: an id or a report goes up once my whole subtree has it; decisions come down.
@@ -54,13 +56,17 @@ struct LeaderOutput {
 /// set and no report pending there: such a node is present for every id and name without a word.
 class Leader {
  public:
-  /// `set`: whose negotiation this is.
-  Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set = 0);
+  /// `set`: whose negotiation this is. `warning_interval`: between two warnings.
+  Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set = 0,
+         Now warning_interval = {});
 
   void on_mail(int local_rank, const Mail& mail, Now now);
   /// Every local rank is ready for `id` (only in jobs of several nodes).
   void on_node_ready(Id id);
   void on_up(int child, const Up& up, Now now);
+  /// Why this cannot be the next decision, given those before; empty where it can.
+  std::string problem_in(const Decision& decision) const;
+  /// Of a decision in which there is no problem.
   void on_decision(const Decision& decision);
   /// Looks again at the ready bits of watched ids.
   void on_watched_arrivals();
@@ -91,7 +97,6 @@ class Leader {
     std::set<int> ready;
     std::set<int> missing;
     std::map<ProcessSet, std::set<int>> elsewhere;  ///< who waits there under this name
-    Now report_at{};
   };
 
   bool is_root() const { return parent_ < 0; }
@@ -112,6 +117,7 @@ class Leader {
   void decide(const Pending& pending);
   void give_up(Id id);
   std::optional<Id> allocate_id();
+  bool give_up_for_another(Id id, bool only_idle);
   void assign_waiting();
   void tell_disagreed();
   void nobody_is_ready(Id id);
@@ -120,22 +126,25 @@ class Leader {
   void note_elsewhere(const Elsewhere& elsewhere);
   void ask_waiting();
   Presence presence_of(const std::string& name) const;
-  std::string warning_of(const std::string& name, const Overdue& overdue) const;
+  void report_overdue(Now now);
+  OverdueTensor overdue_tensor(Presence presence, const Overdue& overdue) const;
 
   Topology topology_;
   int node_;
   int parent_;
   std::vector<int> children_;
-  int id_capacity_;
   IdUse use_;
   ProcessSet set_;
+  Now warning_interval_;
 
   std::unordered_map<std::string, Id> names_;
   std::unordered_map<Id, Assignment> assignments_;
   std::map<std::string, Pending> pending_;
   std::map<std::string, Overdue> overdue_;
-  std::deque<std::string> to_ask_;  ///< the root's: overdue names
-  int next_slot_ = 0;
+  Now report_at_{};                          ///< of what is overdue, where anything is
+  Now quiet_until_{};                        ///< the root's: no warning before
+  std::deque<std::string> to_ask_;           ///< the root's: overdue names
+  IdClock clock_;                            ///< the root's
   std::vector<std::string> waiting_for_id_;  ///< agreed names, in order of agreement
   std::deque<Failed> disagreed_;             ///< to be told
 

@@ -1,5 +1,9 @@
 /// The root's giving of ids to names, and what every leader does when one is given up.
+#include <hora/printable.h>
+
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "core/negotiation/leader.h"
@@ -9,6 +13,11 @@ namespace {
 
 /// Of a name in a decision, beside its text.
 constexpr std::size_t kEntryBytes = 64;
+
+/// The next id of the same slot.
+constexpr Id successor(Id id) {
+  return make_id(slot_of(id), (generation_of(id) + 1) & 0xffffu);
+}
 
 }  // namespace
 
@@ -27,30 +36,32 @@ void Leader::give_up(Id id) {
   assignments_.erase(known);
 }
 
+bool Leader::give_up_for_another(Id id, bool only_idle) {
+  const auto known = assignments_.find(id);
+  if (known == assignments_.end()) return false;
+  const Assignment& assignment = known->second;
+  if (assignment.forwarded) return false;  // it runs in this decision
+  const auto reported = pending_.find(assignment.name);
+  // Decided already: it fails in this decision, or gives its own id up when its turn comes.
+  if (reported != pending_.end() && reported->second.merged) return false;
+  const bool idle =
+      !assignment.node_ready && assignment.ready_below.empty() && reported == pending_.end();
+  if ((only_idle && !idle) || !use_.retire(id, only_idle)) return false;
+  next_.retired.push_back(id);
+  give_up(id);
+  return true;
+}
+
 std::optional<Id> Leader::allocate_id() {
-  if (next_slot_ < id_capacity_) return make_id(next_slot_++, 0);
-  std::vector<std::pair<std::uint64_t, Id>> oldest_first;
-  for (const auto& [id, assignment] : assignments_) {
-    const bool in_decision = std::find(next_.run.begin(), next_.run.end(), id) != next_.run.end();
-    if (!in_decision) oldest_first.emplace_back(use_.last_run(id), id);
-  }
-  std::sort(oldest_first.begin(), oldest_first.end());
+  std::optional<Id> id = clock_.unused();
   // First an id that nobody is ready for; else one whose early ranks will report it again.
   for (const bool only_idle : {true, false}) {
-    for (const auto& [last_run, id] : oldest_first) {
-      const Assignment& assignment = assignments_.at(id);
-      const auto reported = pending_.find(assignment.name);
-      // Decided already: it fails in this decision, or gives its own id up when its turn comes.
-      if (reported != pending_.end() && reported->second.merged) continue;
-      const bool idle =
-          !assignment.node_ready && assignment.ready_below.empty() && reported == pending_.end();
-      if ((only_idle && !idle) || !use_.retire(id, only_idle)) continue;
-      next_.retired.push_back(id);
-      give_up(id);
-      return make_id(slot_of(id), (generation_of(id) + 1) & 0xffffu);
-    }
+    if (id) break;
+    id = clock_.next(use_.last_run, [&](Id old) { return give_up_for_another(old, only_idle); });
+    if (id) id = successor(*id);
   }
-  return std::nullopt;
+  if (id) clock_.assign(*id, use_.last_run(*id));
+  return id;
 }
 
 void Leader::tell_disagreed() {
@@ -63,27 +74,67 @@ void Leader::tell_disagreed() {
 
 void Leader::assign_waiting() {
   std::size_t bytes = 0;
+  bool exhausted = false;
   std::erase_if(waiting_for_id_, [&](const std::string& name) {
     if (bytes >= kDecisionBytes) return false;
-    std::optional<Id> id = pending_.at(name).id;
+    const auto agreed = pending_.find(name);
+    // Its ranks report again, those that an id given up meanwhile had counted among them.
+    const auto is_void = [&] { return agreed == pending_.end() || !agreed->second.merged; };
+    if (is_void()) return true;
+    std::optional<Id> id = agreed->second.id;
     if (id) {
       // All ranks have changed their minds alike: the old id goes, the new signature gets its own.
       if (!use_.retire(*id, false)) return false;
       next_.retired.push_back(*id);
       give_up(*id);
-      id = make_id(slot_of(*id), (generation_of(*id) + 1) & 0xffffu);
+      if (is_void()) return true;
+      id = successor(*id);
+      clock_.assign(*id, use_.last_run(*id));
     } else {
+      if (exhausted) return false;
       id = allocate_id();
-      if (!id) return false;
+      exhausted = !id;
+      if (exhausted) return false;
     }
     bytes += name.size() + kEntryBytes;
-    Assigned assigned{name, *id, {}};
-    if (!joined_.empty()) {
-      assigned.signature = pending_.at(name).merged.value().values.front().signature;
-    }
-    next_.assigned.push_back(std::move(assigned));
+    Assigned& assigned = next_.assigned.emplace_back();
+    assigned.name = name;
+    assigned.id = *id;
+    if (!joined_.empty()) assigned.signature = agreed->second.merged->values.front().signature;
     return true;
   });
+}
+
+std::string Leader::problem_in(const Decision& decision) const {
+  const auto text = [](Id id) { return "id " + std::to_string(id); };
+  std::set<Id> retired;
+  for (const Id id : decision.retired) {
+    if (!assignments_.contains(id)) return text(id) + " is given up, which no name has";
+    retired.insert(id);
+  }
+  for (const Assigned& assigned : decision.assigned) {
+    const std::string what = text(assigned.id) + " for " + in_quotes(assigned.name);
+    const auto known = names_.find(assigned.name);
+    if (known != names_.end() && !retired.contains(known->second)) {
+      return what + ", which has " + text(known->second);
+    }
+    const auto owner = assignments_.find(assigned.id);
+    if (owner != assignments_.end() && !retired.contains(assigned.id)) {
+      return what + ", which " + in_quotes(owner->second.name) + " has";
+    }
+    const auto entry = pending_.find(assigned.name);
+    const auto agreed = [&](const Pending& pending) {
+      const auto& counted = pending.merged ? pending.merged->counted : std::nullopt;
+      return pending.merged && !(counted && retired.contains(*counted));
+    };
+    if (entry != pending_.end() && !agreed(entry->second) && !assigned.signature) {
+      return what + ", which not all ranks of this node have reported";
+    }
+  }
+  for (const Id id : decision.run) {
+    if (!assignments_.contains(id)) return text(id) + " is to run, which no name has";
+  }
+  return {};
 }
 
 }  // namespace hora

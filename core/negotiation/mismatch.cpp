@@ -1,6 +1,9 @@
 #include "core/negotiation/mismatch.h"
 
 #include <algorithm>
+#include <cstdint>
+
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
@@ -37,7 +40,8 @@ std::string ranks_text(std::span<const int> ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    while (end < ranks.size() && std::int64_t{ranks[end]} == std::int64_t{ranks[end - 1]} + 1)
+      ++end;
     if (!text.empty()) text += ", ";
     text += std::to_string(ranks[i]);
     if (end - i == 2) text += ", " + std::to_string(ranks[end - 1]);
@@ -53,13 +57,13 @@ std::string mismatch_text(const Report& report) {
   });
   if (joined != report.values.end()) {
     const auto other = joined == report.values.begin() ? joined + 1 : report.values.begin();
-    return "tensor \"" + report.name + "\": rank " + ranks_text(joined->ranks) +
+    return tensor_text(report.name) + ": rank " + ranks_text(joined->ranks) +
            " has called join() and brings nothing more: only an allreduce on cpu goes on without "
            "it, and rank " +
            ranks_text(other->ranks) + " submitted " + to_string(other->signature);
   }
   std::string text =
-      "tensor \"" + report.name + "\": ranks disagree about its " + what_differs(report) + ": ";
+      tensor_text(report.name) + ": ranks disagree about its " + what_differs(report) + ": ";
   const std::size_t shown = std::min(report.values.size(), kValuesShown);
   for (std::size_t i = 0; i < shown; ++i) {
     const Value& value = report.values[i];

@@ -1,9 +1,10 @@
 /// Leader's knowledge about tensors that wait too long.
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "core/negotiation/leader.h"
-#include "core/negotiation/mismatch.h"
+#include "core/negotiation/overdue_text.h"
 
 namespace hora {
 namespace {
@@ -46,10 +47,10 @@ Presence Leader::presence_of(const std::string& name) const {
 }
 
 void Leader::note_overdue(const std::string& name, Now now) {
-  const auto [entry, fresh] = overdue_.try_emplace(name);
-  if (!fresh) return;
-  entry->second.report_at = is_root() ? now + kGatherTime : now;
+  const bool first = overdue_.empty();
+  if (!overdue_.try_emplace(name).second) return;
   if (is_root()) to_ask_.push_back(name);
+  if (first) report_at_ = is_root() ? std::max(now + kGatherTime, quiet_until_) : now;
 }
 
 void Leader::ask_waiting() {
@@ -67,34 +68,44 @@ void Leader::note_elsewhere(const Elsewhere& elsewhere) {
   }
 }
 
-std::string Leader::warning_of(const std::string& name, const Overdue& overdue) const {
-  const Presence presence = presence_of(name);
-  std::vector<int> silent;
-  for (const auto& ranks : topology_.ranks_of_node) {
-    for (const int rank : ranks) {
-      const bool known = std::binary_search(presence.ready.begin(), presence.ready.end(), rank) ||
-                         std::binary_search(presence.missing.begin(), presence.missing.end(), rank);
-      if (!known) silent.push_back(rank);
+void Leader::report_overdue(Now now) {
+  if (overdue_.empty() || report_at_ > now) return;
+  std::vector<OverdueTensor> tensors;
+  for (const auto& [name, overdue] : overdue_) {
+    Presence presence = presence_of(name);
+    if (presence.ready.empty()) continue;  // decided meanwhile
+    if (is_root()) {
+      tensors.push_back(overdue_tensor(std::move(presence), overdue));
+    } else {
+      output_.up.presence.push_back(std::move(presence));
     }
   }
-  std::sort(silent.begin(), silent.end());
-  std::string text = "tensor \"" + name + "\"";
-  if (set_ != 0) text += " of process set " + std::to_string(set_);
-  text += " is waited for by ranks " + ranks_text(presence.ready) + " and has not been submitted";
-  if (!presence.missing.empty()) text += " by ranks " + ranks_text(presence.missing);
-  if (!silent.empty()) {
-    text += std::string(presence.missing.empty() ? "" : ",") + " by ranks " + ranks_text(silent) +
-            " (nothing heard from their nodes about it)";
+  overdue_.clear();
+  if (tensors.empty()) return;
+  output_.warnings.push_back(overdue_text(set_, tensors));
+  quiet_until_ = now + warning_interval_;
+}
+
+OverdueTensor Leader::overdue_tensor(Presence presence, const Overdue& overdue) const {
+  OverdueTensor tensor{.name = std::move(presence.name),
+                       .ready = std::move(presence.ready),
+                       .missing = std::move(presence.missing),
+                       .silent = {}};
+  for (const auto& ranks : topology_.ranks_of_node) {
+    for (const int rank : ranks) {
+      const bool known = std::binary_search(tensor.ready.begin(), tensor.ready.end(), rank) ||
+                         std::binary_search(tensor.missing.begin(), tensor.missing.end(), rank);
+      if (!known) tensor.silent.push_back(rank);
+    }
   }
+  std::sort(tensor.silent.begin(), tensor.silent.end());
   for (const auto& [set, ranks] : overdue.elsewhere) {
     std::vector<int> waiting;
-    std::set_difference(ranks.begin(), ranks.end(), presence.ready.begin(), presence.ready.end(),
+    std::set_difference(ranks.begin(), ranks.end(), tensor.ready.begin(), tensor.ready.end(),
                         std::back_inserter(waiting));
-    if (waiting.empty()) continue;
-    text += "; ranks " + ranks_text(waiting) + " wait under this name on process set " +
-            std::to_string(set) + ": is it meant to be one tensor, on one set?";
+    if (!waiting.empty()) tensor.elsewhere.emplace(set, std::move(waiting));
   }
-  return text + ". Do all ranks call the same collectives? Is one of them slow, stopped or gone?";
+  return tensor;
 }
 
 }  // namespace hora

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/enumerators.h"
+
 namespace hora {
 
 /// The numbers are part of the wire format: append, never reorder.
@@ -21,6 +23,8 @@ enum class OperationKind : std::uint8_t {
   remove_process_set = 7,  ///< shape: {its number}
   join = 8,                ///< of a rank that has joined, where it cannot stand in
 };
+template <>
+inline constexpr OperationKind last_of<OperationKind> = OperationKind::join;
 std::string_view name_of(OperationKind kind) noexcept;
 
 /// Operations whose result differs by rank, and is memory of its own (core/plan/exchange.h).

@@ -1,8 +1,13 @@
 #include "core/plan/exchange.h"
 
+#include <hora/error.h>
+
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <utility>
+
+#include "core/checked.h"
 
 namespace hora {
 namespace {
@@ -16,6 +21,28 @@ void append(Stream& stream, Piece piece, std::size_t bytes) {
 
 std::size_t at(int rank) {
   return static_cast<std::size_t>(rank);
+}
+
+/// Peers have told them: none is negative, and no sum of them, in bytes, wraps.
+void check(const ExchangeExtents& extents) {
+  Checked all = 0;
+  for (std::size_t rank = 0; rank < extents.rows.size(); ++rank) {
+    Checked rows = 0;
+    for (const std::int64_t extent : extents.rows[rank]) rows = rows + extent;
+    const Checked bytes = rows * std::max<std::size_t>(extents.row_bytes, 1);
+    if (!bytes.at_most(kMaxBytes)) {
+      throw Error(ErrorCode::transport,
+                  "exchange: what rank " + std::to_string(rank) +
+                      " of the process set says of its rows cannot be, as rows of " +
+                      std::to_string(extents.row_bytes) +
+                      " bytes. Do all ranks run the same build of hora?");
+    }
+    all = all + bytes;
+  }
+  if (!all.at_most(std::uint64_t{1} << 62)) {
+    throw Error(ErrorCode::out_of_memory,
+                "exchange: all ranks together bring more than 2^62 bytes");
+  }
 }
 
 }  // namespace
@@ -93,7 +120,9 @@ std::size_t round_bytes(std::size_t chunk_bytes, int nodes) {
 }
 
 ExchangeMap::ExchangeMap(const Topology& topology, ExchangeExtents extents)
-    : topology_(topology), extents_(std::move(extents)), size_(topology.size()) {}
+    : topology_(topology), extents_(std::move(extents)), size_(topology.size()) {
+  check(extents_);
+}
 
 const std::vector<int>& ExchangeMap::ranks_of(int node) const {
   return topology_.ranks_of_node[at(node)];

@@ -71,7 +71,9 @@ bool is_even(std::span<const std::int64_t> rows);
 std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
 
 /// Offsets of rows and streams of one exchange. What the spans in `extents` point to outlives it,
-/// and so does the topology.
+/// and so does the topology. The one place where extents of all ranks come together: the
+/// constructor throws Error(transport) for those of a rank that cannot be, and behind it no sum
+/// wraps.
 class ExchangeMap {
  public:
   ExchangeMap(const Topology& topology, ExchangeExtents extents);

@@ -1,5 +1,7 @@
 #include "core/trace/event_buffer.h"
 
+#include <hora/printable.h>
+
 #include <utility>
 
 namespace hora {
@@ -18,7 +20,7 @@ std::optional<RowIndex> EventBuffer::row(RowGroup group, std::string_view name) 
   if (rows_.size() == most_rows_) return std::nullopt;
   const auto index = static_cast<RowIndex>(rows_.size());
   rows_.emplace(std::move(key), index);
-  new_rows_.push_back({group, std::string(name)});
+  new_rows_.push_back({group, printable(name, kLongestQuotation)});
   return index;
 }
 

@@ -7,9 +7,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Tensors' names are bytes; those that are no UTF-8 are replaced.
+/// ASCII without control characters, so that a file can be looked at in a terminal.
 std::string line(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 double microseconds(std::chrono::nanoseconds time) {

@@ -1,13 +1,25 @@
 #include "core/trace/timeline_file.h"
 
 #include <hora/error.h>
+#include <hora/printable.h>
 
 #include <cerrno>
 #include <system_error>
 #include <utility>
 
+#include "core/new_file.h"
+
 namespace hora {
 namespace {
+
+NewFile new_file(const std::string& path, int rank) {
+  try {
+    return NewFile(path);
+  } catch (const Error& error) {
+    throw Error(error.code(), "the timeline of rank " + std::to_string(rank) + ": " + error.what(),
+                rank);
+  }
+}
 
 /// errno is 0 before the first call that may fail.
 std::string reason() {
@@ -18,15 +30,15 @@ std::string reason() {
 
 TimelineFile::TimelineFile(std::string path, const TraceIdentity& identity, const ClockPair& start)
     : path_(std::move(path)), rank_(identity.rank) {
+  const NewFile made = new_file(path_, rank_);
   errno = 0;
-  file_.open(path_, std::ios::trunc);
+  file_.open(made.descriptor_path(), std::ios::trunc);
   file_ << '[';
   for (const std::string& json : header_json(identity, start)) add(json);
   if (file_.flush()) return;
   throw Error(ErrorCode::invalid_argument,
-              "the timeline of rank " + std::to_string(rank_) + " cannot be written to \"" + path_ +
-                  "\": " + reason() +
-                  "; give the path of a file in a folder that exists and can be written to",
+              "the timeline of rank " + std::to_string(rank_) + " cannot be written to " +
+                  in_quotes(path_) + ": " + reason(),
               rank_);
 }
 
@@ -37,7 +49,7 @@ void TimelineFile::add(const std::string& json) {
 void TimelineFile::flush() {
   if (!problem_.empty()) return;
   file_.flush();
-  if (!file_) problem_ = "writing the timeline \"" + path_ + "\" has failed: " + reason();
+  if (!file_) problem_ = "writing the timeline " + in_quotes(path_) + " has failed: " + reason();
 }
 
 void TimelineFile::write(const EventBatch& batch, TraceTime time) {

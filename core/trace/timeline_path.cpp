@@ -15,6 +15,8 @@ std::string wrong_with_timeline_path(std::string_view path) {
   // Settings travel between ranks as lines; a file's name with control characters is a mistake.
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (std::ranges::any_of(path, is_control)) return "the path has control characters";
+  const std::filesystem::path name = std::filesystem::path(path).filename();
+  if (name.empty() || name == "." || name == "..") return "the path names a folder, not a file";
   for (std::size_t at = path.find('%'); at != path.npos; at = path.find('%', at + 1)) {
     if (path.substr(at, kRank.size()) != kRank) return "after % only r, for the rank, may follow";
   }

@@ -1,6 +1,7 @@
 #include "core/trace/trace.h"
 
 #include <hora/error.h>
+#include <hora/printable.h>
 
 #include <algorithm>
 #include <exception>
@@ -24,16 +25,16 @@ TraceTime trace_now() {
 }
 
 void Trace::start(const std::string& file, const TraceIdentity& identity) {
-  const std::lock_guard control(control_mutex_);
+  const LockGuard control(control_mutex_);
   if (file_) {
     throw Error(ErrorCode::invalid_use,
-                "a timeline is being written to \"" + file_->path() +
-                    "\" already: stop it before another is started",
+                "a timeline is being written to " + in_quotes(file_->path()) +
+                    " already: stop it before another is started",
                 identity.rank);
   }
   file_.emplace(file, identity, both_clocks());
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     recording_.emplace(options_.events, options_.rows);
     stopping_ = false;
   }
@@ -47,11 +48,11 @@ void Trace::start(const std::string& file, const TraceIdentity& identity) {
 }
 
 void Trace::stop() {
-  const std::lock_guard control(control_mutex_);
+  const LockGuard control(control_mutex_);
   if (!file_) return;
   on_.store(false);
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_one();
@@ -74,12 +75,12 @@ void Trace::close() noexcept {
 }
 
 void Trace::attach(TraceSource& source) {
-  const std::lock_guard lock(sources_mutex_);
+  const LockGuard lock(sources_mutex_);
   sources_.push_back(&source);
 }
 
 void Trace::detach(TraceSource& source) noexcept {
-  const std::lock_guard lock(sources_mutex_);
+  const LockGuard lock(sources_mutex_);
   std::erase(sources_, &source);
 }
 
@@ -88,9 +89,10 @@ void Trace::run_writer() {
   while (true) {
     bool stopping = false;
     {
-      std::unique_lock lock(mutex_);
-      wake_.wait_for(lock, options_.write_interval,
-                     [this] { return stopping_ || recording_->buffer().half_full(); });
+      const LockGuard lock(mutex_);
+      wake_.wait_for(mutex_, options_.write_interval, [this]() HORA_REQUIRES(mutex_) {
+        return stopping_ || recording_->buffer().half_full();
+      });
       stopping = stopping_;
     }
     if (stopping) break;
@@ -100,7 +102,7 @@ void Trace::run_writer() {
   finish_sources();
   write(batch);
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     recording_.reset();
   }
   file_->end(batch.dropped, trace_now());
@@ -108,14 +110,14 @@ void Trace::run_writer() {
 
 void Trace::write(EventBatch& batch) {
   {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     recording_->buffer().take(batch);
   }
   file_->write(batch, trace_now());
 }
 
 bool Trace::collect() {
-  const std::lock_guard lock(sources_mutex_);
+  const LockGuard lock(sources_mutex_);
   bool more = false;
   for (TraceSource* source : sources_) more |= source->collect();
   return more;
@@ -128,7 +130,7 @@ void Trace::finish_sources() {
   }
   std::uint64_t lost = 0;
   {
-    const std::lock_guard lock(sources_mutex_);
+    const LockGuard lock(sources_mutex_);
     for (TraceSource* source : sources_) lost += source->drop();
   }
   record([lost](Recording& recording) { recording.buffer().drop(lost); });

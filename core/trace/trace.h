@@ -3,12 +3,12 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/thread_safety.h"
 #include "core/trace/recording.h"
 #include "core/trace/timeline_file.h"
 
@@ -59,7 +59,7 @@ class Trace {
   void record(Body&& body) {
     bool wake = false;
     {
-      const std::lock_guard lock(mutex_);
+      const LockGuard lock(mutex_);
       if (!recording_) return;
       const bool before = recording_->buffer().half_full();
       body(*recording_);
@@ -81,17 +81,17 @@ class Trace {
   const TraceOptions options_;
   std::atomic<bool> on_{false};
 
-  std::mutex control_mutex_;  ///< start and stop
-  std::optional<TimelineFile> file_;
-  std::thread writer_;
+  Mutex control_mutex_;               ///< start and stop
+  std::optional<TimelineFile> file_;  ///< under control_mutex_, or the writer's
+  std::thread writer_ HORA_GUARDED_BY(control_mutex_);
 
-  std::mutex mutex_;
-  std::condition_variable wake_;  ///< the writer's
-  std::optional<Recording> recording_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  std::condition_variable_any wake_;  ///< the writer's
+  std::optional<Recording> recording_ HORA_GUARDED_BY(mutex_);
+  bool stopping_ HORA_GUARDED_BY(mutex_) = false;
 
-  std::mutex sources_mutex_;
-  std::vector<TraceSource*> sources_;
+  Mutex sources_mutex_;
+  std::vector<TraceSource*> sources_ HORA_GUARDED_BY(sources_mutex_);
 };
 
 }  // namespace hora

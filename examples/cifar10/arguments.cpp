@@ -10,6 +10,8 @@
 #include <sstream>
 #include <system_error>
 
+#include "examples/cifar10/command_line.h"
+
 namespace cifar10 {
 namespace {
 
@@ -104,7 +106,7 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
   app.option_defaults()->always_capture_default();
   describe(app, arguments);
   try {
-    app.parse(argc, argv);
+    parse_words(app, argc, argv);
     return {arguments, {}, 0};
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;

@@ -1,7 +1,9 @@
 #include "examples/cifar10/data_source.h"
 
-#include <fstream>
+#include <sstream>
 #include <stdexcept>
+
+#include "examples/cifar10/input_file.h"
 
 namespace cifar10 {
 
@@ -62,7 +64,7 @@ const DataSource& identify(const fs::path& folder) {
   if (!fs::exists(path)) {
     return cifar10_source();
   }
-  std::ifstream file(path);
+  std::istringstream file(read_text(path, class_names_bytes));
   std::vector<std::string> names;
   for (std::string line; std::getline(file, line);) {
     if (!line.empty() && line.back() == '\r') {

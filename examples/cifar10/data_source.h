@@ -25,7 +25,7 @@ struct Normalisation {
 
 struct DataFile {
   std::string name;
-  std::size_t records;
+  std::size_t records;  ///< of the whole data set; a subset's file holds fewer
 };
 
 struct DataSource {
@@ -46,9 +46,11 @@ const DataSource& digits_source();
 
 /// In CIFAR-10's binary version, the names of the classes, one a line.
 inline constexpr const char* class_names_file = "batches.meta.txt";
+inline constexpr std::size_t class_names_bytes = 4096;  ///< more than that is no such file
 
 /// What lies in `folder`, told by its class names; CIFAR-10 where that file is missing. Throws
-/// std::runtime_error where the names are neither's or the folder is missing.
+/// std::runtime_error where the names are neither's, their file is too long or not a regular one,
+/// or the folder is missing.
 const DataSource& identify(const std::filesystem::path& folder);
 
 /// `folder`, or the folder cifar-10-batches-bin in it where CIFAR-10's archive was unpacked.

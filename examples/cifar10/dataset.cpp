@@ -1,11 +1,10 @@
 #include "examples/cifar10/dataset.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <stdexcept>
 #include <string>
+
+#include "examples/cifar10/input_file.h"
 
 namespace cifar10 {
 
@@ -14,41 +13,33 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string expected_size(std::size_t records) {
-  return std::to_string(records * record_bytes) + " bytes (" + std::to_string(records) +
-         " records of " + std::to_string(record_bytes) + ")";
+  return "; expected " + std::to_string(records * record_bytes) + " bytes (" +
+         std::to_string(records) + " records of " + std::to_string(record_bytes) +
+         ") or fewer whole records";
 }
 
-void check_size(const fs::path& path, std::size_t records) {
-  const std::string expected = "; expected " + expected_size(records);
+[[noreturn]] void refuse(const fs::path& path, const std::string& what, std::size_t records) {
+  throw std::runtime_error("Data file " + path.string() + what + expected_size(records) +
+                           ". Fetch or prepare the data again");
+}
+
+// How many records a file holds that holds at most `records`.
+std::size_t records_in(const fs::path& path, std::size_t records) {
   if (!fs::exists(path)) {
-    throw std::runtime_error("Data file " + path.string() + " is missing: found 0 bytes" +
-                             expected);
+    refuse(path, " is missing: found 0 bytes", records);
   }
-  if (!fs::is_regular_file(path)) {
-    throw std::runtime_error("Data file " + path.string() + " is not a regular file" + expected);
+  const std::uint64_t found = InputFile(path).size();
+  const std::string bytes = ": found " + std::to_string(found) + " bytes";
+  if (found == 0) {
+    refuse(path, " is empty" + bytes, records);
   }
-  const std::uintmax_t found = fs::file_size(path);
-  if (found != records * record_bytes) {
-    const char* what = found == 0                       ? " is empty: found "
-                       : found < records * record_bytes ? " is truncated: found "
-                                                        : " is too long: found ";
-    throw std::runtime_error("Data file " + path.string() + what + std::to_string(found) +
-                             " bytes" + expected + ". Fetch or prepare the data again");
+  if (found > records * record_bytes) {
+    refuse(path, " is too long" + bytes, records);
   }
-}
-
-void read(const fs::path& path, std::span<std::uint8_t> bytes) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw std::runtime_error("Cannot open data file " + path.string() + ": " +
-                             std::strerror(errno));
+  if (found % record_bytes != 0) {
+    refuse(path, " is truncated" + bytes, records);
   }
-  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (static_cast<std::size_t>(file.gcount()) != bytes.size()) {
-    throw std::runtime_error("Data file " + path.string() + ": read " +
-                             std::to_string(file.gcount()) + " bytes, expected " +
-                             std::to_string(bytes.size()));
-  }
+  return found / record_bytes;
 }
 
 void check_labels(const fs::path& path, std::span<const std::uint8_t> bytes) {
@@ -65,25 +56,33 @@ void check_labels(const fs::path& path, std::span<const std::uint8_t> bytes) {
 }  // namespace
 
 Dataset::Dataset(const fs::path& folder, std::span<const DataFile> files, std::size_t limit) {
+  std::vector<std::size_t> held;
   std::size_t total = 0;
   for (const DataFile& file : files) {
-    check_size(folder / file.name, file.records);
-    total += file.records;
+    held.push_back(records_in(folder / file.name, file.records));
+    total += held.back();
+    is_subset_ |= held.back() < file.records;
   }
   const std::size_t wanted = limit == 0 ? total : std::min(limit, total);
   records_.resize(wanted * record_bytes);
   std::size_t done = 0;
-  for (const DataFile& file : files) {
-    const std::size_t part = std::min(file.records, wanted - done);
-    if (part == 0) {
-      break;
-    }
+  for (std::size_t i = 0; done < wanted; ++i) {
+    const std::size_t part = std::min(held[i], wanted - done);
     const std::span<std::uint8_t> bytes =
         std::span(records_).subspan(done * record_bytes, part * record_bytes);
-    read(folder / file.name, bytes);
-    check_labels(folder / file.name, bytes);
+    const fs::path path = folder / files[i].name;
+    InputFile(path).read(bytes);
+    check_labels(path, bytes);
     done += part;
   }
+}
+
+std::string Data::id() const {
+  return source.id + (training.is_subset() || validation.is_subset() ? "-subset" : "");
+}
+
+std::string Data::title() const {
+  return (training.is_subset() || validation.is_subset() ? "a subset of " : "") + source.title;
 }
 
 Data load_data(const fs::path& folder, std::size_t limit) {

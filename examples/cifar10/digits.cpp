@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t fields = digit_side * digit_side + 1;
+constexpr std::size_t longest_line = 1024;   // several times what 65 numbers take
+constexpr std::size_t most_digits = 100000;  // many times what the source holds
 
 [[noreturn]] void refuse(std::size_t line, const std::string& what) {
   throw std::runtime_error("Digits, line " + std::to_string(line) + ": " + what +
@@ -87,8 +89,16 @@ void write_file(const fs::path& path, std::span<const Digit> digits,
 
 std::vector<Digit> parse_digits(std::istream& csv) {
   std::vector<Digit> digits;
-  for (std::string line; std::getline(csv, line);) {
-    digits.push_back(parse_line(line, digits.size() + 1));
+  std::array<char, longest_line + 2> line{};  // and '\n', for which a zero byte is written
+  while (csv.getline(line.data(), line.size())) {
+    const std::size_t number = digits.size() + 1;
+    if (number > most_digits) {
+      refuse(number, "there are no more than " + std::to_string(most_digits) + " digits");
+    }
+    digits.push_back(parse_line(line.data(), number));
+  }
+  if (!csv.eof()) {
+    refuse(digits.size() + 1, "more than " + std::to_string(longest_line) + " characters");
   }
   return digits;
 }

@@ -20,7 +20,7 @@ struct Digit {
 };
 
 /// Lines of 64 pixel values and a label, separated by commas, as in digits.csv. Throws
-/// std::runtime_error naming the line for anything else.
+/// std::runtime_error naming the line for anything else, and for more of it than could be right.
 std::vector<Digit> parse_digits(std::istream& csv);
 
 /// One record: the digit scaled to 32x32 (bilinear, pixel centres aligned), 0 .. 16 to 0 .. 255,

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -40,6 +42,21 @@ Setup prepare(const hora::Context& world, const cifar10::Arguments& arguments) {
   return {std::move(data), sampler};
 }
 
+// Collective. Ranks with other numbers of images would make other numbers of steps.
+void check_equal_data(const hora::Context& world, const cifar10::Data& data) {
+  const auto training = static_cast<std::int64_t>(data.training.size());
+  const auto validation = static_cast<std::int64_t>(data.validation.size());
+  std::array largest{training, validation, -training, -validation};
+  hora::allreduce(world, hora::view(largest.data(), largest.size()),
+                  {.name = "images", .op = hora::ReduceOp::max});
+  if (largest[0] != -largest[2] || largest[1] != -largest[3]) {
+    throw std::runtime_error("ranks have found different data: " + std::to_string(-largest[2]) +
+                             " to " + std::to_string(largest[0]) + " training images, " +
+                             std::to_string(-largest[3]) + " to " + std::to_string(largest[1]) +
+                             " for validation; put the same files on every host");
+  }
+}
+
 // Collective. Nothing where any rank failed; the lowest of those says why, so that a file missing
 // everywhere is reported once, and one missing on a single host is reported too.
 std::optional<Setup> prepare_everywhere(const hora::Context& world,
@@ -57,10 +74,11 @@ std::optional<Setup> prepare_everywhere(const hora::Context& world,
                   {.name = "set-up", .op = hora::ReduceOp::sum});
   const auto first = std::find(failed.begin(), failed.end(), 1);
   if (first == failed.end()) {
+    check_equal_data(world, setup->data);
     return setup;
   }
   if (first - failed.begin() == world.rank()) {
-    std::cerr << "cifar10, rank " << world.rank() << ": " << message << std::endl;
+    std::cerr << "cifar10, rank " << world.rank() << ": " << hora::printable(message) << std::endl;
   }
   return std::nullopt;
 }
@@ -95,7 +113,7 @@ int run(const hora::Context& world, const cifar10::ParsedArguments& parsed) {
       cifar10::train(world, arguments, setup->data, setup->sampler, progress);
   if (world.rank() == 0 && !arguments.report.empty()) {
     cifar10::write_file(arguments.report, cifar10::to_json(report));
-    progress.line("wrote the results to " + arguments.report);
+    progress.line("wrote the results to " + hora::printable(arguments.report));
   }
   return 0;
 }
@@ -110,15 +128,9 @@ int main(int argc, char** argv) {
   }
   try {
     const hora::Context world = hora::init(argc, argv);
-    try {
-      return run(world, parsed);
-    } catch (const std::exception& error) {
-      // Here and not below: while the exception passes on, the context ends the job.
-      std::cerr << "cifar10, rank " << world.rank() << ": " << error.what() << std::endl;
-      throw;
-    }
+    return run(world, parsed);
   } catch (const std::exception& error) {
-    std::cerr << "cifar10: " << error.what() << std::endl;
+    std::cerr << "cifar10: " << hora::printable(error.what()) << std::endl;
     return 1;
   }
 }

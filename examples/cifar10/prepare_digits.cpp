@@ -6,6 +6,7 @@
 #include <iostream>
 #include <string>
 
+#include "examples/cifar10/command_line.h"
 #include "examples/cifar10/digits.h"
 
 int main(int argc, char** argv) {
@@ -16,12 +17,14 @@ int main(int argc, char** argv) {
   app.add_option("--split-seed", split_seed,
                  "draws which fifth of the images is kept for validation")
       ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
   try {
+    cifar10::parse_words(app, argc, argv);
     const auto digits = cifar10::parse_digits(std::cin);
     cifar10::write_digits(digits, split_seed, folder);
     std::cout << "Wrote " << digits.size() << " handwritten digits to " << folder << '\n';
     return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
   } catch (const std::exception& error) {
     std::cerr << "prepare_digits: " << error.what() << '\n';
     return 1;

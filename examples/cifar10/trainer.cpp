@@ -62,7 +62,7 @@ class Trainer {
     describe();
     Report report{.ranks = world_.size(),
                   .nodes = world_.cross_size(),
-                  .data = data_.source.id,
+                  .data = data_.id(),
                   .epochs = arguments_.epochs};
     const auto start = Clock::now();
     for (int epoch = 0; epoch < arguments_.epochs; ++epoch) {
@@ -96,7 +96,7 @@ class Trainer {
       nodes += (node == 0 ? "" : " + ") + std::to_string(world_.ranks_of_node(node).size());
     }
     progress_.line(fmt::format("data: {}, {} training and {} validation images from {}",
-                               data_.source.title, data_.training.size(), data_.validation.size(),
+                               data_.title(), data_.training.size(), data_.validation.size(),
                                arguments_.data));
     progress_.line(fmt::format("model: ResNet-18 with {} stem, {} values",
                                arguments_.stem == Stem::cifar ? "the CIFAR" : "torchvision's",

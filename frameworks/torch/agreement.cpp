@@ -1,6 +1,7 @@
 #include "frameworks/torch/agreement.h"
 
 #include <hora/hora.h>
+#include <hora/objects.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -12,16 +13,9 @@ namespace hora {
 namespace {
 
 // The root's text on every rank.
-std::string share(const Peers& peers, const std::string& name, std::string text, int root) {
-  auto bytes = static_cast<std::int64_t>(text.size());
-  const auto give = [&](const TensorView& tensor, const std::string& what) {
-    broadcast(peers.context, tensor, {.name = what, .root = root, .process_set = peers.set});
-  };
-  give(view(&bytes, 1), name + ".bytes");
-  text.resize(static_cast<std::size_t>(bytes));
-  auto* data = reinterpret_cast<std::uint8_t*>(text.data());
-  if (bytes > 0) give(view(data, bytes), name);
-  return text;
+std::string share(const Peers& peers, const std::string& name, const std::string& text, int root) {
+  return broadcast_object(peers.context, std::string_view(text),
+                          {.name = name, .root = root, .process_set = peers.set});
 }
 
 std::string line_or_none(std::span<const std::string> lines, std::size_t index) {

@@ -1,12 +1,13 @@
 #include "frameworks/torch/tensor_view.h"
 
+#include "core/tensor_text.h"
 #include "frameworks/torch/data_type.h"
 #include "frameworks/torch/device_stream.h"
 
 namespace hora {
 
 void refuse_tensor(const std::string& name, const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, "Tensor '" + name + "': " + what, -1, name);
+  throw Error(ErrorCode::invalid_argument, tensor_text(name) + ": " + what, -1, name);
 }
 
 void check_dense(const std::string& name, const torch::Tensor& tensor) {

@@ -8,7 +8,7 @@
 
 namespace hora {
 
-/// Throws Error(invalid_argument) "Tensor '<name>': <what>".
+/// Throws Error(invalid_argument) "tensor "<name>": <what>".
 [[noreturn]] void refuse_tensor(const std::string& name, const std::string& what);
 
 /// Refuses undefined and sparse tensors.

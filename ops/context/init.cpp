@@ -27,6 +27,9 @@ class OnlyTransport final : public Transport {
     running.store(false);
   }
   [[noreturn]] void abort() noexcept override { transport_->abort(); }
+  void abort_at_exit(std::chrono::milliseconds grace) noexcept override {
+    transport_->abort_at_exit(grace);
+  }
 
  private:
   static std::unique_ptr<MpiTransport> claim(int* argc, char*** argv, const InitOptions& options) {
@@ -48,8 +51,8 @@ class OnlyTransport final : public Transport {
 };
 
 Context start(int* argc, char*** argv, const InitOptions& options) {
-  Context context(std::make_shared<Runtime>(std::make_unique<OnlyTransport>(argc, argv, options),
-                                            options.engine_thread));
+  Context context(
+      Runtime::make(std::make_unique<OnlyTransport>(argc, argv, options), options.engine_thread));
   try {
     for (const auto& ranks : options.process_sets) add_process_set(context, ranks);
   } catch (...) {

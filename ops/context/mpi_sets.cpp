@@ -78,9 +78,10 @@ std::unique_ptr<SetTransport> MpiSets::begin(const SetPlan& plan) {
     for (const int rank : plan.topology.ranks_of_node[static_cast<std::size_t>(node)]) {
       members.push_back(topology_.local_rank_of(rank));
     }
-    board.emplace(ground_.memory->address(plan.board_owner, plan.board),
-                  board_shape(plan.topology, node, *ground_.settings, false),
-                  plan.topology.local_rank_of(ground_.rank), board_.bells().among(members));
+    board.emplace(
+        ground_.memory->address(plan.board_owner, plan.board, board_bytes(plan.topology, node)),
+        board_shape(plan.topology, node, *ground_.settings, false),
+        plan.topology.local_rank_of(ground_.rank), board_.bells().among(members));
   }
   return std::make_unique<MpiSetTransport>(ground_, plan, world_, std::move(members),
                                            std::move(board));

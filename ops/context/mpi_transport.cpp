@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
-#include <cstring>
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
+#include "core/bounded_reader.h"
 #include "core/engine/trace_hooks.h"
 #include "core/log.h"
 #include "core/trace/timeline_path.h"
@@ -22,15 +24,35 @@ std::vector<SettingAssignment> assignments_of_process() {
   return setting_assignments(entries);
 }
 
+/// By this process's environment, for ranks agree on settings only once all have come. What is
+/// wrong in it is an error then.
+Patience patience_of_process() {
+  constexpr std::string_view kNeeded[] = {"HORA_STALL_WARNING", "HORA_INIT_TIMEOUT",
+                                          "HORA_LOG_LEVEL"};
+  std::vector<SettingAssignment> assignments = assignments_of_process();
+  std::erase_if(assignments, [&](const SettingAssignment& assignment) {
+    return std::ranges::find(kNeeded, assignment.variable) == std::end(kNeeded);
+  });
+  Settings mine;
+  try {
+    mine = parse_settings(assignments);
+  } catch (const Error&) {
+  }
+  set_log_level(mine.log_level);
+  return {mine.stall_warning, mine.init_timeout, [](const std::string& text) { log().warn(text); }};
+}
+
 Communicator communicator_of(const InitOptions& options) {
+  const Patience patience = patience_of_process();
   if (options.communicator) {
     if (!options.ranks.empty()) {
       throw Error(ErrorCode::invalid_argument,
                   "hora::init: InitOptions has ranks and a communicator: give one of them");
     }
-    return Communicator::of(*static_cast<const MPI_Comm*>(options.communicator));
+    return Communicator::of(*static_cast<const MPI_Comm*>(options.communicator), patience);
   }
-  return options.ranks.empty() ? Communicator::world() : Communicator::of(options.ranks);
+  return options.ranks.empty() ? Communicator::world(patience)
+                               : Communicator::of(options.ranks, patience);
 }
 
 }  // namespace
@@ -86,8 +108,11 @@ NodeBoard MpiTransport::make_board() {
   Location place;
   if (local_rank == 0) place = node_.memory->allocate(NodeBoard::bytes(shape)).location;
   const auto places = world_.all_gather(std::as_bytes(std::span(&place, 1)));
-  std::memcpy(&place, places[static_cast<std::size_t>(ranks.front())].data(), sizeof place);
-  return {node_.memory->address(0, place), shape, local_rank};
+  const int leader = ranks.front();
+  place = BoundedReader(places[static_cast<std::size_t>(leader)],
+                        {"the place of a node's board", leader})
+              .take<Location>();
+  return {node_.memory->address(0, place, NodeBoard::bytes(shape)), shape, local_rank};
 }
 
 void MpiTransport::report() {
@@ -128,6 +153,10 @@ void MpiTransport::disconnect() {
 
 void MpiTransport::abort() noexcept {
   abort_job(1);
+}
+
+void MpiTransport::abort_at_exit(std::chrono::milliseconds grace) noexcept {
+  abandon_job(grace);
 }
 
 }  // namespace hora

@@ -25,6 +25,7 @@ class MpiTransport final : public Transport {
   EngineParts parts() override;
   void disconnect() override;
   [[noreturn]] void abort() noexcept override;
+  void abort_at_exit(std::chrono::milliseconds grace) noexcept override;
 
  private:
   NodeBoard make_board();

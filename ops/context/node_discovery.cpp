@@ -3,11 +3,14 @@
 #include <hora/error.h>
 
 #include <algorithm>
-#include <cstring>
+#include <map>
 #include <optional>
+#include <span>
 
 #include "core/board/board.h"
+#include "core/bounded_reader.h"
 #include "core/log.h"
+#include "core/negotiation/mismatch.h"
 
 namespace hora {
 namespace {
@@ -19,19 +22,21 @@ template <class T>
 std::vector<T> all_gather_values(const Communicator& comm, const T& mine) {
   std::vector<T> values;
   for (const auto& bytes : comm.all_gather(std::as_bytes(std::span(&mine, 1)))) {
-    std::memcpy(&values.emplace_back(), bytes.data(), sizeof(T));
+    values.push_back(BoundedReader(bytes, {"what a rank says of itself"}).take<T>());
   }
   return values;
 }
 
-std::vector<std::optional<Window>> open_windows(const std::vector<WindowTicket>& tickets, int me) {
+/// `reason`: why the first that could not be mapped was not.
+std::vector<std::optional<Window>> open_windows(const std::vector<WindowTicket>& tickets, int me,
+                                                std::string& reason) {
   std::vector<std::optional<Window>> windows(tickets.size());
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     if (static_cast<int>(i) == me) continue;
     try {
       windows[i] = SharedMemory::open_first(tickets[i]);
     } catch (const Error& error) {
-      log().info("a window of this host cannot be mapped: {}", error.what());
+      if (reason.empty()) reason = error.what();
     }
   }
   return windows;
@@ -55,10 +60,28 @@ std::vector<int> group_by_reach(const std::vector<std::vector<bool>>& reach) {
   return group;
 }
 
+std::string separation_text(const std::vector<int>& group, const std::vector<int>& ranks,
+                            const std::vector<std::string>& reasons) {
+  std::map<int, std::vector<int>> members;
+  for (std::size_t i = 0; i < group.size(); ++i) members[group[i]].push_back(ranks[i]);
+  if (members.size() < 2) return {};
+  std::string text = "ranks of one host cannot map each other's memory:";
+  for (const auto& [first, of_group] : members) {
+    text += (first == members.begin()->first ? " ranks " : " | ") + ranks_text(of_group);
+  }
+  text += " are separate nodes, between which data goes over MPI, which is slower";
+  const auto reason = std::ranges::find_if(reasons, [](const auto& r) { return !r.empty(); });
+  if (reason == reasons.end()) return text;
+  const auto rank = ranks[static_cast<std::size_t>(reason - reasons.begin())];
+  return text + "; rank " + std::to_string(rank) + " says: " + *reason +
+         ". Do they run in one container, as one user?";
+}
+
 NodeDiscovery discover_nodes(const Communicator& world, int ranks_per_node) {
   const Communicator host = world.split_by_shared_memory();
   auto memory = std::make_unique<SharedMemory>(kFirstWindow);
-  auto windows = open_windows(all_gather_values(host, memory->ticket()), host.rank());
+  std::string reason;
+  auto windows = open_windows(all_gather_values(host, memory->ticket()), host.rank(), reason);
 
   std::vector<std::byte> reached;
   for (std::size_t i = 0; i < windows.size(); ++i) {
@@ -70,8 +93,15 @@ NodeDiscovery discover_nodes(const Communicator& world, int ranks_per_node) {
     auto& bits = reach.emplace_back();
     for (const std::byte bit : row) bits.push_back(bit != std::byte{0});
   }
+  std::vector<std::string> reasons;
+  for (const auto& text : host.all_gather(std::as_bytes(std::span(reason)))) {
+    reasons.emplace_back(reinterpret_cast<const char*>(text.data()), text.size());
+  }
   const std::vector<int> world_ranks = all_gather_values(host, world.rank());
-  const int first = group_by_reach(reach)[static_cast<std::size_t>(host.rank())];
+  const std::vector<int> groups = group_by_reach(reach);
+  const std::string separation = separation_text(groups, world_ranks, reasons);
+  if (host.rank() == 0 && !separation.empty()) log().warn("{}", separation);
+  const int first = groups[static_cast<std::size_t>(host.rank())];
   const int label = world_ranks[static_cast<std::size_t>(first)];
 
   const int limit = ranks_per_node > 0 ? std::min(ranks_per_node, kMaxLocalSize) : kMaxLocalSize;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/negotiation/topology.h"
@@ -23,9 +24,15 @@ struct NodeDiscovery {
 /// Gives for each candidate the first member of its group. Pure.
 std::vector<int> group_by_reach(const std::vector<std::vector<bool>>& reach);
 
-/// Finds the nodes; a rank that cannot map its host's others becomes a node of its own. Groups are
-/// cut into virtual nodes of `ranks_per_node` (0: whole hosts). Collective. Throws
-/// Error(transport).
+/// What to tell the user where a host's ranks are not one group: the groups, by their ranks in the
+/// job (`ranks`, by candidate), and the first of the candidates' `reasons` that is not empty. Empty
+/// where they are one. Pure.
+std::string separation_text(const std::vector<int>& group, const std::vector<int>& ranks,
+                            const std::vector<std::string>& reasons);
+
+/// Finds the nodes; a rank that cannot map its host's others becomes a node of its own, with a
+/// warning. Groups are cut into virtual nodes of `ranks_per_node` (0: whole hosts). Collective.
+/// Throws Error(transport).
 NodeDiscovery discover_nodes(const Communicator& world, int ranks_per_node);
 
 }  // namespace hora

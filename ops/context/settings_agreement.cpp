@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/foreign_settings.h"
 #include "ops/mpi/communicator.h"
 
 namespace hora {
@@ -66,7 +67,10 @@ void throw_together(const Communicator& world, const std::string& text, ErrorCod
   }
 }
 
-Settings agree_on_settings(const Communicator& world, std::span<const SettingAssignment> mine) {
+Settings agree_on_settings(const Communicator& world,
+                           std::span<const SettingAssignment> of_process) {
+  const auto allowed = world.broadcast(bytes_of(allowed_unknown(of_process)), 0);
+  const auto mine = without_foreign(of_process, text_of(allowed));
   std::string problem;
   try {
     parse_settings(mine);

@@ -16,8 +16,10 @@ class Communicator;
 std::string disagreement(std::span<const SettingAssignment> mine, int rank,
                          std::span<const SettingAssignment> of_rank_0);
 
-/// The settings of the whole job. Collective; throws the same Error(invalid_setting) on every rank.
-Settings agree_on_settings(const Communicator& world, std::span<const SettingAssignment> mine);
+/// The settings of the whole job from what each process's environment sets. Collective; throws the
+/// same Error(invalid_setting) on every rank.
+Settings agree_on_settings(const Communicator& world,
+                           std::span<const SettingAssignment> of_process);
 
 /// Throws Error(code) with the text of the lowest rank that has one, on every rank. Collective.
 void throw_together(const Communicator& world, const std::string& text, ErrorCode code);

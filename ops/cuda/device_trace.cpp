@@ -50,7 +50,7 @@ DeviceTrace::~DeviceTrace() {
 }
 
 void DeviceTrace::change(cudaStream_t stream, const std::optional<DevicePhase>& phase) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   // Between the caller's look and the lock the trace may have been stopped and all be dropped.
   if (!trace_.on() || failed_) return;
   try {
@@ -95,7 +95,7 @@ void DeviceTrace::refresh_reference() {
 }
 
 std::optional<DeviceTrace::Pending> DeviceTrace::first() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (pending_.empty() || failed_) return std::nullopt;
   return pending_.front();
 }
@@ -120,19 +120,19 @@ bool DeviceTrace::collect() {
     while (const auto pending = first()) {
       if (!device) device.emplace(cuda_, device_);
       if (!hand_in(*pending)) return true;
-      const std::lock_guard lock(mutex_);
+      const LockGuard lock(mutex_);
       pending_.pop_front();
     }
   } catch (const std::exception& error) {
     log().warn("the GPU is missing in the timeline from here on: {}", error.what());
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     failed_ = true;
   }
   return false;
 }
 
 std::uint64_t DeviceTrace::drop() noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   std::optional<DeviceGuard> device;
   try {
     if (session_) device.emplace(cuda_, device_);

@@ -5,9 +5,9 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "core/thread_safety.h"
 #include "core/trace/tracer.h"
 #include "ops/cuda/event.h"
 #include "ops/cuda/stream.h"
@@ -65,8 +65,8 @@ class DeviceTrace final : public TraceSource {
   };
 
   void change(cudaStream_t stream, const std::optional<DevicePhase>& phase);
-  void record(cudaStream_t stream, const std::optional<DevicePhase>& phase);
-  void refresh_reference();
+  void record(cudaStream_t stream, const std::optional<DevicePhase>& phase) HORA_REQUIRES(mutex_);
+  void refresh_reference() HORA_REQUIRES(mutex_);
   void fail() noexcept;
   std::optional<Pending> first();
   bool hand_in(const Pending& pending);
@@ -75,13 +75,13 @@ class DeviceTrace final : public TraceSource {
   const CudaFunctions& cuda_;
   const int device_;
 
-  std::mutex mutex_;  ///< held while events are recorded, not while they are read
-  std::optional<Session> session_;
-  std::map<cudaStream_t, Open> open_;
-  std::deque<Pending> pending_;                     ///< taken away by the writer alone
-  std::map<std::string_view, TraceTime> row_ends_;  ///< the writer's
-  std::uint64_t lost_ = 0;
-  bool failed_ = false;
+  Mutex mutex_;  ///< held while events are recorded, not while they are read
+  std::optional<Session> session_ HORA_GUARDED_BY(mutex_);
+  std::map<cudaStream_t, Open> open_ HORA_GUARDED_BY(mutex_);
+  std::deque<Pending> pending_ HORA_GUARDED_BY(mutex_);  ///< taken away by the writer alone
+  std::map<std::string_view, TraceTime> row_ends_;       ///< the writer's
+  std::uint64_t lost_ HORA_GUARDED_BY(mutex_) = 0;
+  bool failed_ HORA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace hora

@@ -1,9 +1,10 @@
 #include "ops/cuda/event.h"
 
 #include <cmath>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "core/thread_safety.h"
 
 namespace hora {
 
@@ -54,13 +55,14 @@ struct EventPool::State {
 
   const CudaFunctions& functions;
   const TimeStamp time_stamp;
-  std::mutex mutex;
-  std::size_t created = 0;
-  std::vector<std::unique_ptr<Event>> free;
+  Mutex mutex;
+  std::size_t created HORA_GUARDED_BY(mutex) = 0;
+  std::vector<std::unique_ptr<Event>> free HORA_GUARDED_BY(mutex);
 };
 
 EventPool::EventPool(const CudaFunctions& functions, std::size_t ready, TimeStamp time_stamp)
     : state_(std::make_shared<State>(functions, time_stamp)) {
+  const LockGuard lock(state_->mutex);
   state_->free.reserve(ready);
   for (; state_->created < ready; ++state_->created) {
     state_->free.push_back(std::make_unique<Event>(functions, time_stamp));
@@ -70,7 +72,7 @@ EventPool::EventPool(const CudaFunctions& functions, std::size_t ready, TimeStam
 std::shared_ptr<Event> EventPool::take() {
   std::unique_ptr<Event> event;
   {
-    const std::scoped_lock lock(state_->mutex);
+    const LockGuard lock(state_->mutex);
     if (!state_->free.empty()) {
       event = std::move(state_->free.back());
       state_->free.pop_back();
@@ -83,7 +85,7 @@ std::shared_ptr<Event> EventPool::take() {
   }
   return {event.release(), [state = state_](Event* returned) {
             std::unique_ptr<Event> owned(returned);
-            const std::scoped_lock lock(state->mutex);
+            const LockGuard lock(state->mutex);
             state->free.push_back(std::move(owned));
           }};
 }

@@ -40,7 +40,6 @@ void StreamHeap::release(std::byte* data, std::optional<void*> stream) noexcept 
   }
 }
 
-/// Holding the lock.
 std::byte* StreamHeap::bounce() {
   if (!bounce_.data()) bounce_ = PinnedMemory(cuda_, kBounceBytes);
   return bounce_.data();
@@ -56,7 +55,7 @@ void StreamHeap::copy(std::byte* target, const std::byte* source, std::size_t by
 }
 
 void StreamHeap::to_host(std::byte* host, const std::byte* data, std::size_t bytes, void* stream) {
-  const std::lock_guard lock(copying_);
+  const LockGuard lock(copying_);
   const DeviceGuard device(cuda_, device_);
   for (std::size_t done = 0; done < bytes; done += kBounceBytes) {
     const std::size_t step = std::min(kBounceBytes, bytes - done);
@@ -67,7 +66,7 @@ void StreamHeap::to_host(std::byte* host, const std::byte* data, std::size_t byt
 
 void StreamHeap::to_device(std::byte* data, const std::byte* host, std::size_t bytes,
                            void* stream) {
-  const std::lock_guard lock(copying_);
+  const LockGuard lock(copying_);
   const DeviceGuard device(cuda_, device_);
   for (std::size_t done = 0; done < bytes; done += kBounceBytes) {
     const std::size_t step = std::min(kBounceBytes, bytes - done);

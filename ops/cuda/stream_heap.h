@@ -1,9 +1,8 @@
 /// DeviceHeap on CUDA: memory from cudaMallocAsync, copies over a pinned block.
 #pragma once
 
-#include <mutex>
-
 #include "core/engine/device.h"
+#include "core/thread_safety.h"
 #include "ops/cuda/event.h"
 #include "ops/cuda/memory.h"
 
@@ -26,7 +25,7 @@ class StreamHeap final : public DeviceHeap {
   cudaStream_t or_own(std::optional<void*> stream) const {
     return stream ? static_cast<cudaStream_t>(*stream) : own_;
   }
-  std::byte* bounce();
+  std::byte* bounce() HORA_REQUIRES(copying_);
   void copy(std::byte* target, const std::byte* source, std::size_t bytes, cudaMemcpyKind kind,
             cudaStream_t stream);
 
@@ -34,8 +33,8 @@ class StreamHeap final : public DeviceHeap {
   int device_;
   EventPool& events_;
   cudaStream_t own_;
-  std::mutex copying_;
-  PinnedMemory bounce_;
+  Mutex copying_;
+  PinnedMemory bounce_ HORA_GUARDED_BY(copying_);
 };
 
 }  // namespace hora

@@ -42,7 +42,9 @@ class ExchangeMemory {
   GrowingBlock& staging(std::uint64_t round) { return staging_[ExchangeDesk::slot(round)]; }
   GrowingBlock& scratch(std::uint64_t round) { return scratch_[ExchangeDesk::slot(round)]; }
   /// A local rank's staging or result, as seen from here.
-  std::byte* at(int local_rank, Location location) { return memory_.address(local_rank, location); }
+  std::byte* at(int local_rank, Location location, std::size_t bytes) {
+    return memory_.address(local_rank, location, bytes);
+  }
   /// Of my own memory. Throws std::bad_optional_access where that is not in my windows.
   Location location_of(const std::byte* data, std::size_t bytes) const {
     return memory_.find(data, bytes).value();

@@ -9,6 +9,9 @@ namespace hora {
 ExchangePush::ExchangePush(const BoundUnit& unit, ExchangeSite& site, const ExchangeMap& map,
                            const std::byte* result, std::size_t bytes)
     : unit_(unit), site_(site), results_(static_cast<std::size_t>(unit.local_size)) {
+  for (int r = 0; i_push() && r < unit.local_size; ++r) {
+    lengths_.push_back(map.result_bytes(site.rank_of(r)));
+  }
   if (all_as_expected(map)) {
     for (int r = 0; r < unit.local_size; ++r) {
       find_result(r, unit.exchange.expected[static_cast<std::size_t>(r)]);
@@ -39,7 +42,8 @@ bool ExchangePush::i_push() const {
 
 void ExchangePush::find_result(int local_rank, Location where) {
   if (!i_push() || local_rank == site_.local_rank || where == kNowhere) return;
-  results_[static_cast<std::size_t>(local_rank)] = site_.memory.at(local_rank, where);
+  const auto r = static_cast<std::size_t>(local_rank);
+  results_[r] = site_.memory.at(local_rank, where, lengths_[r]);
 }
 
 bool ExchangePush::poll() {

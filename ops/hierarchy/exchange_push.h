@@ -41,6 +41,7 @@ class ExchangePush {
   const BoundUnit& unit_;
   ExchangeSite& site_;
   Location mine_ = kNowhere;
+  std::vector<std::size_t> lengths_;  ///< of the results, by local rank; where I push
   std::optional<std::uint64_t> desk_round_;
   bool told_ = false;
   bool ready_ = false;

@@ -191,7 +191,7 @@ bool ExchangeRun::copy_rounds() {
        ++next_copy_) {
     const std::uint64_t desk_round = at_desk(next_copy_);
     if (is_sizes(next_copy_)) {
-      sizes_.read(site_.memory.at(0, site_.desk.staging(0, desk_round)));
+      sizes_.read(site_.memory.at(0, site_.desk.staging(0, desk_round), nodes_ * sizes_.stride()));
       prepare();
     } else {
       copy_data(next_copy_);
@@ -204,8 +204,8 @@ bool ExchangeRun::copy_rounds() {
 
 void ExchangeRun::copy_data(std::uint64_t round) {
   for (int owner = 0; owner < site_.slices; ++owner) {
-    const std::byte* const staging =
-        site_.memory.at(owner, site_.desk.staging(owner, at_desk(round)));
+    const std::byte* const staging = site_.memory.at(
+        owner, site_.desk.staging(owner, at_desk(round)), (sums() ? 1 : nodes_) * stride_);
     for (std::size_t node = 0; node < nodes_; ++node) {
       // Of a reduce-scatter all nodes' streams to mine are alike, and staging holds their sum.
       const bool is_mine = node == static_cast<std::size_t>(site_.node);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -23,9 +24,18 @@ struct OwnedGroup {
   MPI_Group handle = MPI_GROUP_NULL;
 };
 
+std::vector<int> all_ranks_of(MPI_Comm comm) {
+  int size = 0;
+  mpi_check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
-Communicator::Communicator(MPI_Comm comm) : comm_(comm) {
+Communicator::Communicator(MPI_Comm comm, SharedPatience patience)
+    : comm_(comm), patience_(std::move(patience)) {
   if (comm_ == MPI_COMM_NULL) {
     return;
   }
@@ -42,7 +52,8 @@ Communicator::Communicator(MPI_Comm comm) : comm_(comm) {
 Communicator::Communicator(Communicator&& other) noexcept
     : comm_(std::exchange(other.comm_, MPI_COMM_NULL)),
       rank_(std::exchange(other.rank_, 0)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      patience_(std::move(other.patience_)) {}
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this != &other) {
@@ -50,6 +61,7 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
     comm_ = std::exchange(other.comm_, MPI_COMM_NULL);
     rank_ = std::exchange(other.rank_, 0);
     size_ = std::exchange(other.size_, 0);
+    patience_ = std::move(other.patience_);
   }
   return *this;
 }
@@ -69,17 +81,23 @@ void Communicator::release() noexcept {
   comm_ = MPI_COMM_NULL;
 }
 
-Communicator Communicator::duplicate_of(MPI_Comm original, const char* call) {
+void Communicator::meet(const char* call) const {
+  if (!patience_) return;
+  call_roll(comm_, all_ranks_of(comm_), std::string("hora::init (") + call + ")", *patience_);
+}
+
+Communicator Communicator::duplicate_of(MPI_Comm original, SharedPatience patience,
+                                        const char* call) {
   MPI_Comm comm = MPI_COMM_NULL;
   mpi_check(MPI_Comm_dup(original, &comm), call);
-  return Communicator(comm);
+  return Communicator(comm, std::move(patience));
 }
 
-Communicator Communicator::world() {
-  return duplicate_of(MPI_COMM_WORLD, "MPI_Comm_dup of MPI_COMM_WORLD");
+Communicator Communicator::world(const Patience& patience) {
+  return of(MPI_COMM_WORLD, patience);
 }
 
-Communicator Communicator::of(MPI_Comm application) {
+Communicator Communicator::of(MPI_Comm application, const Patience& patience) {
   if (application == MPI_COMM_NULL) {
     throw Error(ErrorCode::invalid_argument,
                 "hora::init: InitOptions::communicator is MPI_COMM_NULL: only ranks of the "
@@ -92,10 +110,12 @@ Communicator Communicator::of(MPI_Comm application) {
                 "hora::init: InitOptions::communicator is an intercommunicator: merge it first "
                 "(MPI_Intercomm_merge)");
   }
-  return duplicate_of(application, "MPI_Comm_dup of the application's communicator");
+  call_roll(application, all_ranks_of(application), "hora::init", patience);
+  return duplicate_of(application, std::make_shared<const Patience>(patience),
+                      "MPI_Comm_dup of the application's communicator");
 }
 
-Communicator Communicator::of(const std::vector<int>& ranks) {
+Communicator Communicator::of(const std::vector<int>& ranks, const Patience& patience) {
   int size = 0;
   int me = 0;
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
@@ -113,6 +133,10 @@ Communicator Communicator::of(const std::vector<int>& ranks) {
                 "hora::init: rank " + std::to_string(me) +
                     " of MPI_COMM_WORLD is not in InitOptions::ranks: only those call init");
   }
+  if (static_cast<int>(ranks.size()) == size) {
+    return world(patience);  // as for those who name none
+  }
+  call_roll(MPI_COMM_WORLD, ranks, "hora::init", patience);
   OwnedGroup world;
   OwnedGroup group;
   mpi_check(MPI_Comm_group(MPI_COMM_WORLD, &world.handle), "MPI_Comm_group");
@@ -123,28 +147,32 @@ Communicator Communicator::of(const std::vector<int>& ranks) {
   constexpr int kTag = 4711;  // of the group's own agreement
   mpi_check(MPI_Comm_create_group(MPI_COMM_WORLD, group.handle, kTag, &comm),
             "MPI_Comm_create_group");
-  return Communicator(comm);
+  return Communicator(comm, std::make_shared<const Patience>(patience));
 }
 
 Communicator Communicator::duplicate() const {
-  return duplicate_of(comm_, "MPI_Comm_dup");
+  meet("MPI_Comm_dup");
+  return duplicate_of(comm_, patience_, "MPI_Comm_dup");
 }
 
 Communicator Communicator::split(int color, int key) const {
+  meet("MPI_Comm_split");
   MPI_Comm comm = MPI_COMM_NULL;
   mpi_check(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split");
-  return Communicator(comm);
+  return Communicator(comm, patience_);
 }
 
 Communicator Communicator::split_by_shared_memory() const {
+  meet("MPI_Comm_split_type");
   MPI_Comm comm = MPI_COMM_NULL;
   mpi_check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &comm),
             "MPI_Comm_split_type");
-  return Communicator(comm);
+  return Communicator(comm, patience_);
 }
 
 std::vector<std::vector<std::byte>> Communicator::all_gather(
     std::span<const std::byte> bytes) const {
+  meet("MPI_Allgather");
   const auto ranks = static_cast<std::size_t>(size_);
   const std::uint64_t mine = bytes.size();
   std::vector<std::uint64_t> lengths(ranks);
@@ -176,6 +204,7 @@ std::vector<std::vector<std::byte>> Communicator::all_gather(
 }
 
 std::vector<std::byte> Communicator::broadcast(std::span<const std::byte> bytes, int root) const {
+  meet("MPI_Bcast");
   std::uint64_t length = rank_ == root ? bytes.size() : 0;
   mpi_check(MPI_Bcast(&length, 1, MPI_UINT64_T, root, comm_), "MPI_Bcast of a length from", root);
   const int count = mpi_count(length, "the block to broadcast");
@@ -188,6 +217,7 @@ std::vector<std::byte> Communicator::broadcast(std::span<const std::byte> bytes,
 }
 
 void Communicator::barrier() const {
+  meet("MPI_Barrier");
   mpi_check(MPI_Barrier(comm_), "MPI_Barrier");
 }
 

@@ -9,10 +9,13 @@
 #include <span>
 #include <vector>
 
+#include "ops/mpi/roll_call.h"
+
 namespace hora {
 
 /// Move-only owner of a communicator whose errors are returned, not fatal. Every member but the
-/// accessors is collective and blocks: for init and shutdown only. All throw Error(transport).
+/// accessors is collective and blocks: for init only. All throw Error(transport). Where a patience
+/// is given, ranks call the roll before each (roll_call.h), also on what is made from it.
 /// The destructor frees the communicator unless MPI is finalised. (MPI 4.0, 7.4.3: freeing is
 /// collective, but anticipated to be local; it does not wait in Open MPI and MPICH.)
 /// Thread rule: one thread at a time.
@@ -24,13 +27,13 @@ class Communicator {
   ~Communicator();
 
   /// Of all ranks, with messages of its own.
-  static Communicator world();
+  static Communicator world(const Patience& patience = {});
   /// A duplicate of the application's. Throws Error(invalid_argument) for one that is null or an
   /// intercommunicator.
-  static Communicator of(MPI_Comm application);
+  static Communicator of(MPI_Comm application, const Patience& patience = {});
   /// Of these ranks of MPI_COMM_WORLD, mine among them: collective over them alone. Throws
   /// Error(invalid_argument) where they are not ascending, do not exist or leave mine out.
-  static Communicator of(const std::vector<int>& ranks);
+  static Communicator of(const std::vector<int>& ranks, const Patience& patience = {});
   Communicator duplicate() const;
   /// The ranks that give the same `color`, ordered by `key`, then by rank; a negative color gives
   /// an empty communicator.
@@ -51,13 +54,16 @@ class Communicator {
 
  private:
   friend class PendingDuplicate;
-  explicit Communicator(MPI_Comm comm);  // takes ownership
-  static Communicator duplicate_of(MPI_Comm original, const char* call);
+  using SharedPatience = std::shared_ptr<const Patience>;
+  explicit Communicator(MPI_Comm comm, SharedPatience patience = nullptr);  // takes ownership
+  static Communicator duplicate_of(MPI_Comm original, SharedPatience patience, const char* call);
+  void meet(const char* call) const;
   void release() noexcept;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 0;
+  SharedPatience patience_;  ///< null: no roll is called
 };
 
 /// A duplicate in the making (MPI_Comm_idup): begun on every rank of the original in one order, one

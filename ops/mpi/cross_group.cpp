@@ -26,7 +26,7 @@ void MessageCrossGroup::reserve(std::size_t operations, std::size_t staging_byte
   const std::size_t gathered =
       DisseminationAllreduce::work_bytes(std::min(staging_bytes, options_.small_message), members);
   const std::size_t summed = options_.algorithm == CrossAlgorithm::ring
-                                 ? RingAllreduce::work_bytes(staging_bytes, members)
+                                 ? RingAllreduce::work_bytes(staging_bytes)
                                  : DirectAllreduce::work_bytes(staging_bytes, members);
   resources_.reserve(operations, std::max(gathered, summed));
 }

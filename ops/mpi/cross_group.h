@@ -23,8 +23,8 @@ struct CrossOptions {
 
 CrossOptions cross_options(const Settings& settings);
 
-/// Whatever the algorithm, all members get the same bits, in every run. With direct they do not
-/// depend on how long the staging is, either (dissemination sums in the same order). At most
+/// Every algorithm sums each element in member order and rounds it once: all members get the same
+/// bits, in every run, however long the staging is. At most
 /// CrossResources::kWindow sequence numbers may lie between the oldest operation under way and the
 /// newest. Outlives the work that it started. Thread rule: as CrossGroup.
 class MessageCrossGroup : public CrossGroup {

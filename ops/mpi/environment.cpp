@@ -2,22 +2,30 @@
 
 #include <hora/error.h>
 #include <mpi.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <string_view>
+#include <thread>
 
+#include "core/identity.h"
+#include "core/log.h"
+#include "core/process_owner.h"
 #include "ops/mpi/check.h"
+#include "ops/mpi/implementation.h"
+#include "ops/mpi/launcher.h"
 
 namespace hora {
 namespace {
 
 // MPI's state belongs to the process, so what we know about it does too.
 struct ProcessState {
+  ProcessOwner owner;
   std::atomic<int> holders{0};
   std::atomic<bool> aborting{false};
+  std::atomic<bool> abandoned{false};
   bool exit_handler_registered = false;
   bool initialized_here = false;
 };
@@ -25,6 +33,22 @@ struct ProcessState {
 ProcessState& process_state() {
   static ProcessState state;
   return state;
+}
+
+/// This thread is the one that aborts.
+thread_local bool aborting_here = false;
+
+/// An abort under way in another thread ends this process; exiting meanwhile would hide its code.
+constexpr auto kAbortTakes = std::chrono::seconds(5);
+
+/// What the program has printed so far is not lost with it; nothing is waited for.
+void flush_output() noexcept {
+  std::fflush(stderr);
+  pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  const bool takes_more = ::poll(&output, 1, 0) == 1 && (output.revents & POLLOUT) != 0;
+  if (!takes_more || ::ftrylockfile(stdout) != 0) return;
+  std::fflush(stdout);
+  ::funlockfile(stdout);
 }
 
 bool mpi_is_finalized() noexcept {
@@ -45,19 +69,50 @@ int world_rank() noexcept {
 
 void at_process_exit() {
   const ProcessState& state = process_state();
-  if (state.aborting || !mpi_is_initialized() || mpi_is_finalized()) {
+  // In a forked child MPI hangs, and it is the parent's.
+  if (aborting_here || !state.owner.is_this_process()) {
+    return;
+  }
+  if (state.aborting) {
+    std::this_thread::sleep_for(kAbortTakes);
+    std::_Exit(1);
+  }
+  if (state.abandoned) {
+    abort_job(1);
+  }
+  if (!mpi_is_initialized() || mpi_is_finalized()) {
     return;
   }
   if (state.holders > 0) {
-    std::fprintf(stderr,
-                 "hora: rank %d exits without Context::shutdown(); its peers would wait for it, so "
-                 "the job is ended\n",
-                 world_rank());
+    log().critical(
+        "{} exits without Context::shutdown(); its peers would wait for it, so the job is ended",
+        to_string(identity_of_process(world_rank())));
     abort_job(1);
   }
   if (state.initialized_here) {
     MPI_Finalize();
   }
+}
+
+/// MPI_Finalize begins with the attributes of MPI_COMM_SELF (MPI 4.0, 11.2.4).
+int at_finalize(MPI_Comm, int, void*, void*) {
+  const ProcessState& state = process_state();
+  if (!state.aborting && (state.holders > 0 || state.abandoned)) {
+    log().critical("{} calls MPI_Finalize {}, which would wait for ever, so the job is ended",
+                   to_string(identity_of_process(world_rank())),
+                   state.holders > 0 ? "while hora runs (call Context::shutdown() first)"
+                                     : "after a hora::init to which ranks have not come");
+    abort_job(1);
+  }
+  return MPI_SUCCESS;
+}
+
+void watch_finalize() {
+  int key = MPI_KEYVAL_INVALID;
+  mpi_check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &key, nullptr),
+            "MPI_Comm_create_keyval");
+  mpi_check(MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr), "MPI_Comm_set_attr");
+  mpi_check(MPI_Comm_free_keyval(&key), "MPI_Comm_free_keyval");
 }
 
 // The thread level in force.
@@ -75,16 +130,26 @@ int start_or_join_mpi(ProcessState& state, int* argc, char*** argv) {
 }  // namespace
 
 MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
+  ProcessState& state = process_state();
+  if (!state.owner.is_this_process()) {
+    throw Error(ErrorCode::invalid_use,
+                "this process was forked from one that uses MPI: it cannot use MPI itself, but can "
+                "start a program of its own (exec)");
+  }
+  // First, for no other call of MPI is safe where the library is another one.
+  if (const auto mismatch = library_mismatch(compiled_mpi(), running_mpi())) {
+    throw Error(ErrorCode::transport, *mismatch);
+  }
   if (mpi_is_finalized()) {
     throw Error(ErrorCode::transport,
                 "MPI is finalised in this process and cannot start again: call hora::init before "
                 "MPI_Finalize, or leave MPI_Init and MPI_Finalize to hora");
   }
-  ProcessState& state = process_state();
   const int level = start_or_join_mpi(state, argc, argv);
   if (!state.exit_handler_registered) {
     // Registered after MPI has started, so it runs before the exit handlers of MPI's own parts.
     state.exit_handler_registered = std::atexit(at_process_exit) == 0;
+    watch_finalize();
   }
   // MPI orders the levels' numbers.
   if (level < MPI_THREAD_SERIALIZED) {
@@ -95,8 +160,8 @@ MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
   }
   int world_size = 0;
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &world_size), "MPI_Comm_size");
-  if (const auto mismatch =
-          launcher_mismatch(world_size, [](const char* name) { return std::getenv(name); })) {
+  if (const auto mismatch = launcher_mismatch(world_size, running_mpi(),
+                                              [](const char* name) { return std::getenv(name); })) {
     throw Error(ErrorCode::transport, *mismatch);
   }
   thread_multiple_ = level == MPI_THREAD_MULTIPLE;
@@ -115,49 +180,31 @@ void MpiEnvironment::release() noexcept {
   }
 }
 
+void abandon_job() noexcept {
+  process_state().abandoned = true;
+}
+
 void abort_job(int code) noexcept {
+  aborting_here = true;
   process_state().aborting = true;
   const int exit_code = code == 0 ? 1 : code;
-  std::fflush(stderr);
+  flush_output();
   if (mpi_is_initialized() && !mpi_is_finalized()) {
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   }
   std::_Exit(exit_code);
 }
 
-std::optional<std::string> launcher_mismatch(int world_size, const EnvironmentLookup& lookup) {
-  if (world_size != 1) {
-    return std::nullopt;
+void abandon_job(std::chrono::milliseconds grace) noexcept {
+  abandon_job();
+  try {
+    std::thread([grace] {
+      std::this_thread::sleep_for(grace);
+      abort_job(1);
+    }).detach();
+  } catch (const std::exception&) {
+    abort_job(1);
   }
-  // The innermost launcher's word counts: mpirun inside a Slurm step sets both. Slurm's number is
-  // the step's (SLURM_NTASKS is the job's, and set in a batch script that srun has not started).
-  struct Launcher {
-    const char* variable;
-    std::string_view name;
-  };
-  constexpr Launcher launchers[] = {{"OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"},
-                                    {"PMI_SIZE", "a PMI launcher (MPICH's or Intel's mpiexec)"},
-                                    {"SLURM_STEP_NUM_TASKS", "Slurm's srun"}};
-  for (const Launcher& launcher : launchers) {
-    const char* value = lookup(launcher.variable);
-    if (value == nullptr) {
-      continue;
-    }
-    const std::string_view digits(value);
-    long processes = 0;
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), processes);
-    const bool is_number = error == std::errc() && end == digits.data() + digits.size();
-    if (!is_number || processes <= 1) {
-      return std::nullopt;
-    }
-    return std::string(launcher.name) + " started " + std::to_string(processes) + " processes (" +
-           launcher.variable + "=" + value +
-           "), but MPI_COMM_WORLD has one: the launcher and the MPI library that this program is "
-           "linked with do not belong together. Start it with the mpirun of its own MPI library" +
-           (launcher.name.starts_with("Slurm") ? ", or srun --mpi=pmix" : "");
-  }
-  return std::nullopt;
 }
 
 }  // namespace hora

@@ -1,21 +1,21 @@
 /// MPI's life in this process: started at most once, finalised at most once.
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <string>
+#include <chrono>
 
 namespace hora {
 
 /// Held by whoever uses MPI. The first one initialises MPI where the application has not; then
 /// MPI_Finalize runs at the process's exit, because MPI cannot start again. A process that exits
-/// while one is held left its peers behind: the job is aborted instead, with a message.
+/// while one is held left its peers behind: the job is aborted instead, with a message; so is one
+/// whose application calls MPI_Finalize then. A forked child may exit as it likes.
 /// Thread rule: one thread at a time.
 class MpiEnvironment {
  public:
   /// Asks for MPI_THREAD_MULTIPLE; SERIALIZED is enough. MPI takes its own arguments out of argv.
   /// Throws Error(transport): MPI is finalised already, its thread level is less, or the launcher
-  /// belongs to another MPI library.
+  /// belongs to another MPI library, or the library to another header. Throws Error(invalid_use) in
+  /// a forked child.
   explicit MpiEnvironment(int* argc = nullptr, char*** argv = nullptr);
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
@@ -35,11 +35,10 @@ class MpiEnvironment {
 /// `code`, or 1 for 0.
 [[noreturn]] void abort_job(int code) noexcept;
 
-/// Looks up an environment variable; null where it is not set.
-using EnvironmentLookup = std::function<const char*(const char*)>;
-
-/// What is wrong where a launcher says that it started several processes, but MPI sees one: the
-/// mpirun of one MPI library started a program linked with another. Pure.
-std::optional<std::string> launcher_mismatch(int world_size, const EnvironmentLookup& lookup);
+/// From here on this process's exit, or MPI_Finalize, ends the job, as a failure: they would wait
+/// for peers that have not come, or that wait themselves.
+void abandon_job() noexcept;
+/// The same, and after `grace` it ends anyway.
+void abandon_job(std::chrono::milliseconds grace) noexcept;
 
 }  // namespace hora

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "ops/local/convert.h"
 #include "ops/local/kernels.h"
 
 namespace hora {
@@ -23,6 +24,12 @@ Completion HostSpace::reduce(const Reduction& reduction, std::span<const std::by
                              std::byte* output, std::size_t count) {
   hora::reduce(reduction.type, reduction.op, inputs, {&output, 1}, count,
                {.post = reduction.scale});
+  return {};
+}
+
+Completion HostSpace::convert(DataType source, const std::byte* input, DataType target,
+                              std::byte* output, std::size_t count) {
+  hora::convert(source, input, target, output, count);
   return {};
 }
 

@@ -12,6 +12,8 @@ class HostSpace final : public StagingSpace {
   void release(std::byte* data) noexcept override;
   Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
                     std::byte* output, std::size_t count) override;
+  Completion convert(DataType source, const std::byte* input, DataType target, std::byte* output,
+                     std::size_t count) override;
 };
 
 /// One for all: it has no state.

@@ -101,7 +101,8 @@ bool MpiPointToPoint::test(Request request) {
   return true;
 }
 
-// A longer message is MPI's error; a shorter one would go unnoticed.
+// A longer message is MPI's error (MPICH ends the job, unless MPI_COMM_WORLD returns errors); a
+// shorter one would go unnoticed.
 void MpiPointToPoint::check_length(const Slot& slot, const MPI_Status& status) const {
   int count = 0;
   mpi_check(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");

@@ -7,53 +7,71 @@
 #include <cstdint>
 #include <span>
 
+#include "core/plan/plan.h"
 #include "core/plan/reduction.h"
 #include "ops/mpi/cross_work.h"
 
 namespace hora {
 
-/// Reduce-scatter, then all-gather, both around the ring (Patarasuk, Yuan: Bandwidth Optimal
-/// All-reduce Algorithms for Clusters of Workstations, JPDC 69(2), 2009). As much data as
-/// DirectAllreduce, in 2 (n-1) steps, but each node talks to two others only.
+/// Sums travel from member 0 around to the last one, which applies the scale, and the result goes
+/// on around the ring to all others: a pipelined chain of segments, twice (the linear pipeline of
+/// Sanders, Speck, Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan,
+/// Parallel Computing 35(12), 2009, section 2). Each node talks to two others only, and each
+/// element is summed in member order, wherever it lies: the bits of DirectAllreduce. The usual ring
+/// (Patarasuk, Yuan, JPDC 69(2), 2009) begins each segment at another member, so that its order of
+/// additions depends on the position.
 ///
-/// Segment s begins at member s+1 and is complete at member s, which applies the scale: its sum is
-/// ((x[s+1] + x[s+2]) + ...) + x[s], indices modulo n. So the bits are the same from run to run and
-/// on every member, but an element's order of additions depends on where it lies. float16 and
-/// bfloat16 are rounded at each of the n-1 additions, where DirectAllreduce rounds once.
-/// Thread rule: as CrossGroup.
+/// With k segments 2 (n-1) + k - 1 steps. At most twice the staging leaves and enters each node,
+/// the least that is possible being 2 (n-1)/n of it. float16 and bfloat16 travel to the last member
+/// as float32, for they are rounded once: three times the staging. Thread rule: as CrossGroup.
 class RingAllreduce : public CrossWork {
  public:
   RingAllreduce(CrossResources& resources, const Reduction& reduction, std::span<std::byte> staging,
                 std::uint64_t sequence);
   bool poll() override;
 
-  /// Memory that an operation works in, beside its staging.
-  static std::size_t work_bytes(std::size_t staging_bytes, int members);
+  /// Memory that an operation works in, beside its staging; of any type.
+  static std::size_t work_bytes(std::size_t staging_bytes);
 
  private:
-  /// Segment (me - steps) modulo n; steps in [0, 2n).
-  std::span<std::byte> segment_back(int steps) const;
-  std::span<std::byte> incoming(int step);
-  void receive_step(int step);
-  void post_gather_receives();
-  bool reduce_scatter();
-  bool all_gather();
-  void start_adding(int step);
-  void go_on();
+  /// What is done with a segment, one after the other; a member leaves out what is not its part.
+  enum class Step { arrive, widen, add, narrow };
+
+  bool is_first() const { return me_ == 0; }
+  bool is_last() const { return me_ == members_ - 1; }
+  /// Sums travel in another type than the staging's.
+  bool is_widened() const { return sum_type_ != reduction_.type; }
+  Range range(int segment) const;
+  std::size_t elements(int segment) const { return range(segment).bytes / element_; }
+  std::span<std::byte> staged(int segment) const;
+  /// Where a sum arrives, or mine is made; in the type of sums.
+  std::span<std::byte> partial(int segment) const;
+  /// The segment, as this member passes it on.
+  std::span<const std::byte> outgoing(int segment) const;
+  Completion widen(int segment);
+  Completion add(int segment);
+  Completion narrow(int segment);
+  bool sum_next();
+  bool sum_all();
+  void post_result_receives();
+  bool spread();
 
   Reduction reduction_;
+  DataType sum_type_;
+  std::size_t element_;  // bytes of one in the staging
   std::span<std::byte> staging_;
   int me_;
   int members_;
-  int steps_;  // of each half: n - 1
   int left_;
   int right_;
-  std::size_t longest_segment_;
-  std::byte* buffer_;  // two segments
-  bool adding_ = false;
-  Completion sum_;
-  int reduced_ = 0;   // steps of the reduce-scatter that are through
-  int gathered_ = 0;  // of the all-gather
+  int segments_;
+  std::byte* widened_;   // one segment of mine in the type of sums
+  std::byte* partials_;  // all segments
+  Step step_ = Step::arrive;
+  Completion work_;
+  int summed_ = 0;            // segments that I have passed on, or completed
+  int results_expected_ = 0;  // receives of results that are posted
+  int spread_ = 0;            // results that are here
 };
 
 }  // namespace hora

@@ -30,10 +30,12 @@ void abandon(MPI_Request& request, std::vector<std::byte>& buffer, bool is_recei
   if (request == MPI_REQUEST_NULL) {
     return;
   }
-  if (is_receive) {
+  // A persistent request that is not started counts as done, and may not be cancelled.
+  int done = 0;
+  if (is_receive && MPI_Request_get_status(request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+      done == 0) {
     MPI_Cancel(&request);
   }
-  int done = 0;
   if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0 &&
       request == MPI_REQUEST_NULL) {
     return;

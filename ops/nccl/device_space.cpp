@@ -59,6 +59,22 @@ Completion DeviceSpace::reduce(const Reduction& reduction, std::span<const std::
                                .count = static_cast<std::int64_t>(count),
                                .scale = reduction.scale};
   cuda_check(cuda_, cuda_.device_reduce(launch, stream_.get()), "the kernel device_reduce");
+  return reached();
+}
+
+Completion DeviceSpace::convert(DataType source, const std::byte* input, DataType target,
+                                std::byte* output, std::size_t count) {
+  if (count == 0) return {};
+  const DeviceGuard device(cuda_, device_);
+  const CopyPiece piece{
+      .source = input, .target = output, .elements = static_cast<std::int64_t>(count)};
+  const BatchedCopy copy{.pieces = {&piece, 1}, .source_type = source, .target_type = target};
+  cuda_check(cuda_, cuda_.batched_copy(copy, stream_.get()), "the kernel batched_copy");
+  return reached();
+}
+
+/// Complete when the stream has done what it was given so far.
+Completion DeviceSpace::reached() {
   auto event = events_.take();
   event->record(stream_.get());
   return Completion(std::make_unique<Reached>(cuda_, device_, std::move(event)));

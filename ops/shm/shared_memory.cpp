@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "core/checked.h"
 #include "core/plan/plan.h"
 
 namespace hora {
@@ -20,7 +21,7 @@ struct SharedMemory::Directory {
 
 struct SharedMemory::Peer {
   std::array<Window, kMaxWindows> windows;
-  std::array<std::atomic<std::byte*>, kMaxWindows> mapped{};
+  std::array<std::atomic<bool>, kMaxWindows> mapped{};  ///< then the window stays as it is
 };
 
 namespace {
@@ -37,12 +38,19 @@ SharedMemory::SharedMemory(std::size_t first_bytes) {
 
 SharedMemory::~SharedMemory() = default;
 
-const WindowTicket& SharedMemory::ticket() const {
+WindowTicket SharedMemory::ticket() const {
+  const SharedGuard lock(mutex_);
   return windows_.front().ticket();
 }
 
 Window SharedMemory::open_first(const WindowTicket& ticket) {
-  return Window(ticket);
+  Window window(ticket);
+  if (window.size() < kDataOffset) {
+    throw Error(ErrorCode::transport, "shared memory: a peer's first window of " +
+                                          std::to_string(window.size()) +
+                                          " bytes has no room for the directory of the others");
+  }
+  return window;
 }
 
 SharedMemory::Directory& SharedMemory::directory() const {
@@ -66,14 +74,19 @@ void SharedMemory::connect(int local_rank, std::vector<Window> first_windows) {
   local_rank_ = local_rank;
   for (Window& window : first_windows) {
     auto peer = std::make_unique<Peer>();
-    peer->mapped[0].store(window.data(), std::memory_order_release);
+    peer->mapped[0].store(window.data() != nullptr, std::memory_order_release);
     peer->windows[0] = std::move(window);
     peers_.push_back(std::move(peer));
   }
 }
 
 NodeMemory::Block SharedMemory::allocate(std::size_t bytes) {
-  const std::unique_lock lock(mutex_);
+  if (bytes > kMaxBytes) {
+    throw Error(ErrorCode::out_of_memory,
+                "shared memory: " + std::to_string(bytes) +
+                    " bytes wanted, which is more than a process can address");
+  }
+  const LockGuard lock(mutex_);
   auto block = allocator_.allocate(bytes);
   if (!block) {
     // Half as much again as there is, so that the number of windows stays small.
@@ -88,12 +101,12 @@ NodeMemory::Block SharedMemory::allocate(std::size_t bytes) {
 void SharedMemory::release(std::byte* data) noexcept {
   const auto location = find(data, 1);
   if (!location) return;
-  const std::unique_lock lock(mutex_);
+  const LockGuard lock(mutex_);
   allocator_.release({location->window, location->offset});
 }
 
 std::optional<Location> SharedMemory::find(const std::byte* data, std::size_t bytes) const {
-  const std::shared_lock lock(mutex_);
+  const SharedGuard lock(mutex_);
   for (std::size_t w = 0; w < windows_.size(); ++w) {
     const std::byte* begin = windows_[w].data();
     if (data >= begin && data + bytes <= begin + windows_[w].size()) {
@@ -103,31 +116,44 @@ std::optional<Location> SharedMemory::find(const std::byte* data, std::size_t by
   return std::nullopt;
 }
 
-std::byte* SharedMemory::address(int local_rank, Location location) {
-  if (location.window >= kMaxWindows) {
-    throw Error(ErrorCode::transport, "shared memory: local rank " + std::to_string(local_rank) +
-                                          " names window " + std::to_string(location.window));
-  }
-  if (local_rank == local_rank_) {
-    const std::shared_lock lock(mutex_);
-    return windows_.at(location.window).data() + location.offset;
-  }
-  Peer& peer = *peers_.at(static_cast<std::size_t>(local_rank));
-  auto& mapped = peer.mapped[location.window];
-  if (std::byte* data = mapped.load(std::memory_order_acquire)) return data + location.offset;
-
-  const std::lock_guard lock(peers_mutex_);
-  if (!mapped.load(std::memory_order_acquire)) {
-    const auto* names =
-        reinterpret_cast<const Directory*>(peer.windows[0].data() + Window::kHeaderBytes);
-    if (names->count.load(std::memory_order_acquire) <= location.window) {
-      throw Error(ErrorCode::transport, "shared memory: local rank " + std::to_string(local_rank) +
-                                            " has no window " + std::to_string(location.window));
+std::byte* SharedMemory::address(int local_rank, Location location, std::size_t bytes) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::transport,
+                "shared memory: local rank " + std::to_string(local_rank) + " names " + what);
+  };
+  if (location.window >= kMaxWindows) refuse("window " + std::to_string(location.window));
+  const auto inside = [&](const Window& window) {
+    if (location.offset < Window::kHeaderBytes ||
+        !(Checked(location.offset) + bytes).at_most(window.size())) {
+      refuse(std::to_string(bytes) + " bytes from " + std::to_string(location.offset) +
+             " on in window " + std::to_string(location.window) + ", which has " +
+             std::to_string(window.size()));
     }
-    peer.windows[location.window] = Window(names->tickets[location.window]);
-    mapped.store(peer.windows[location.window].data(), std::memory_order_release);
+    return window.data() + location.offset;
+  };
+  if (local_rank == local_rank_) {
+    const SharedGuard lock(mutex_);
+    return inside(windows_.at(location.window));
   }
-  return mapped.load(std::memory_order_acquire) + location.offset;
+  return inside(
+      window_of(*peers_.at(static_cast<std::size_t>(local_rank)), local_rank, location.window));
+}
+
+const Window& SharedMemory::window_of(Peer& peer, int local_rank, std::uint32_t index) {
+  Window& window = peer.windows[index];
+  auto& mapped = peer.mapped[index];
+  if (mapped.load(std::memory_order_acquire)) return window;
+  const LockGuard lock(peers_mutex_);
+  if (mapped.load(std::memory_order_acquire)) return window;
+  const auto* names =
+      reinterpret_cast<const Directory*>(peer.windows[0].data() + Window::kHeaderBytes);
+  if (names->count.load(std::memory_order_acquire) <= index) {
+    throw Error(ErrorCode::transport, "shared memory: local rank " + std::to_string(local_rank) +
+                                          " has no window " + std::to_string(index));
+  }
+  window = Window(names->tickets[index]);
+  mapped.store(true, std::memory_order_release);
+  return window;
 }
 
 }  // namespace hora

@@ -4,12 +4,11 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <vector>
 
 #include "core/engine/data_path.h"
+#include "core/thread_safety.h"
 #include "ops/local/kernels.h"
 #include "ops/shm/block_allocator.h"
 #include "ops/shm/window.h"
@@ -29,7 +28,7 @@ class SharedMemory final : public NodeMemory {
   ~SharedMemory() override;
 
   /// Ticket of my first window, for the peers.
-  const WindowTicket& ticket() const;
+  WindowTicket ticket() const;
   /// Opens a peer's first window; throws Error(transport) where that cannot be done.
   static Window open_first(const WindowTicket& ticket);
   /// The node's ranks and their first windows, by local rank (mine may be empty).
@@ -38,7 +37,7 @@ class SharedMemory final : public NodeMemory {
   Block allocate(std::size_t bytes) override;
   void release(std::byte* data) noexcept override;
   std::optional<Location> find(const std::byte* data, std::size_t bytes) const override;
-  std::byte* address(int local_rank, Location location) override;
+  std::byte* address(int local_rank, Location location, std::size_t bytes) override;
   void publish(std::byte* block, const std::byte* data, std::size_t bytes) override {
     publish_copy(block, data, bytes);
   }
@@ -47,14 +46,16 @@ class SharedMemory final : public NodeMemory {
   struct Directory;
   struct Peer;
 
-  Directory& directory() const;
-  void add_window(std::size_t bytes);
+  Directory& directory() const HORA_REQUIRES(mutex_);
+  /// Mapped when first asked for.
+  const Window& window_of(Peer& peer, int local_rank, std::uint32_t index);
+  void add_window(std::size_t bytes) HORA_REQUIRES(mutex_);
 
-  mutable std::shared_mutex mutex_;  ///< windows_, allocator_
-  std::vector<Window> windows_;
-  BlockAllocator allocator_;
+  mutable SharedMutex mutex_;
+  std::vector<Window> windows_ HORA_GUARDED_BY(mutex_);
+  BlockAllocator allocator_ HORA_GUARDED_BY(mutex_);
   int local_rank_ = 0;
-  std::mutex peers_mutex_;
+  Mutex peers_mutex_;  ///< held to map a peer's window; what is mapped is read without
   std::vector<std::unique_ptr<Peer>> peers_;
 };
 

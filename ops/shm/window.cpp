@@ -33,6 +33,35 @@ std::uint64_t random_nonce() {
   return nonce;
 }
 
+/// MFD_NOEXEC_SEAL (Linux 6.3): no mode bits for execution, and none to come. C libraries older
+/// than that do not name it.
+constexpr unsigned kNoExecution = 0x0008U;
+
+/// Its length is that of the mapping for good: a peer that cut it would have others killed by
+/// SIGBUS.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+int create_memory() {
+  constexpr const char* kName = "hora.window";
+  int descriptor = ::memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecution);
+  if (descriptor < 0 && errno == EINVAL) {
+    descriptor = ::memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  }
+  if (descriptor < 0) fail("memfd_create", errno);
+  return descriptor;
+}
+
+/// For this user alone, and of one length for good. 0 or errno.
+int seal(int descriptor) {
+  if (::fchmod(descriptor, S_IRUSR | S_IWUSR) != 0) return errno;
+  return ::fcntl(descriptor, F_ADD_SEALS, kSeals) == 0 ? 0 : errno;
+}
+
+bool is_sealed(int descriptor) {
+  const int seals = ::fcntl(descriptor, F_GET_SEALS);
+  return seals >= 0 && (seals & kSeals) == kSeals;
+}
+
 std::string megabytes(std::uint64_t bytes) {
   return std::to_string(bytes >> 20) + " MiB";
 }
@@ -48,12 +77,15 @@ Window::Window(std::size_t bytes) {
                     " left on this machine or in its control group. Use fewer ranks per node, "
                     "smaller tensors, or raise the limit");
   }
-  descriptor_ = ::memfd_create("hora", MFD_CLOEXEC);
-  if (descriptor_ < 0) fail("memfd_create", errno);
+  descriptor_ = create_memory();
   if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
     const int error = errno;
     ::close(std::exchange(descriptor_, -1));
     fail("ftruncate to " + megabytes(bytes), error);
+  }
+  if (const int error = seal(descriptor_)) {
+    ::close(std::exchange(descriptor_, -1));
+    fail("sealing", error);
   }
   map(descriptor_, bytes);
   ticket_ = {.pid = ::getpid(), .descriptor = descriptor_, .bytes = bytes, .nonce = random_nonce()};
@@ -69,7 +101,7 @@ Window::Window(const WindowTicket& ticket) {
   struct stat status {};
   const bool whole = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
                      static_cast<std::uint64_t>(status.st_size) == ticket.bytes &&
-                     ticket.bytes >= kHeaderBytes;
+                     ticket.bytes >= kHeaderBytes && is_sealed(descriptor);
   if (!whole) {
     ::close(descriptor);
     fail(path + " is not the peer's window (another PID namespace?)", 0);

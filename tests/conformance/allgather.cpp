@@ -57,7 +57,7 @@ TEST_F(Allgather, TheFirstDimensionMayDifferAndBeEmpty) {
 
 TEST_F(Allgather, AScalarIsARow) {
   std::int32_t mine = 10 + rank();
-  const Result result = allgather(world(), view(&mine, Shape{}), {.name = "scalar"});
+  const Result result = allgather(world(), view(mine), {.name = "scalar"});
   ASSERT_EQ(result.shape(), Shape{size()});
   for (int r = 0; r < size(); ++r) {
     EXPECT_EQ(result.values<std::int32_t>()[static_cast<std::size_t>(r)], 10 + r);

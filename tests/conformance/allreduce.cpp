@@ -275,6 +275,11 @@ TEST_F(Allreduce, WhatCanNeverBeRightIsRefusedAtOnce) {
   expect_error(ErrorCode::invalid_argument, [&] {
     allreduce(world(), view(floats.data(), 17), {.name = std::string(1025, 'n')});
   });
+  const std::string zero("a\0b", 3);
+  const std::string text = expect_error(ErrorCode::invalid_argument, [&] {
+    allreduce(world(), view(floats.data(), 17), {.name = zero});
+  });
+  EXPECT_NE(text.find("\"a\\x00b\": a name has at most 1024 bytes"), std::string::npos) << text;
   allreduce(world(), view(ints.data(), 17), {.name = "x", .op = ReduceOp::sum});
   EXPECT_EQ(ints, std::vector<std::int32_t>(17, size()));
 }

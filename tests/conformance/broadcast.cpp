@@ -49,7 +49,7 @@ TEST_F(Broadcast, EmptyTensorsAndScalars) {
     broadcast(world(), view(static_cast<float*>(nullptr), Shape{0, 17}),
               {.name = "none", .root = root});
     double value = rank();
-    broadcast(world(), view(&value, Shape{}), {.name = "scalar", .root = root});
+    broadcast(world(), view(value), {.name = "scalar", .root = root});
     EXPECT_EQ(value, root);
   }
 }

@@ -1,7 +1,11 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
+#include <optional>
 #include <set>
+#include <thread>
+
+#include "core/error_in_flight.h"
 
 namespace hora {
 namespace {
@@ -22,6 +26,55 @@ TEST(Error, RankAndTensorMayBeUnknown) {
 
 TEST(Error, IsCaughtAsARuntimeError) {
   EXPECT_THROW(throw Error(ErrorCode::shut_down, "gone"), std::runtime_error);
+}
+
+TEST(Error, ItsTextCanBePrinted) {
+  using namespace std::string_literals;
+  const std::string name = "x\n\0\x1b[2J"s;
+  const Error error(ErrorCode::mismatch, "tensor \"" + name + "\" is odd", 0, name);
+  EXPECT_STREQ(error.what(), "tensor \"x\\n\\x00\\x1b[2J\" is odd");
+  EXPECT_EQ(error.tensor(), name);
+}
+
+/// Remembers what a destructor could know of the exception that runs it.
+struct Witness {
+  ~Witness() { text = error_in_flight(); }
+  std::string& text;
+};
+
+TEST(Error, IsKnownToDestructorsWhileItUnwindsTheStack) {
+  std::string seen;
+  try {
+    const Witness witness{seen};
+    throw Error(ErrorCode::shut_down, "gone");
+  } catch (const Error&) {
+  }
+  EXPECT_EQ(seen, "gone");
+  EXPECT_EQ(error_in_flight(), "");
+}
+
+TEST(Error, OneThatIsOverIsNotTakenForAnotherException) {
+  std::string seen = "not run";
+  try {
+    throw Error(ErrorCode::shut_down, "over");
+  } catch (const Error&) {
+  }
+  try {
+    const Witness witness{seen};
+    throw std::runtime_error("the program's own");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_EQ(seen, "");
+}
+
+TEST(Error, AnotherThreadsIsNotTakenForOnesOwn) {
+  std::optional<Error> error;
+  std::thread([&] { error.emplace(ErrorCode::shut_down, "elsewhere"); }).join();
+  EXPECT_EQ(error_in_flight(), "");
+  error.reset();
+  error.emplace(ErrorCode::shut_down, std::string(5000, 'x'));
+  EXPECT_EQ(error_in_flight(), std::string(1000, 'x')) << "as far as it fits";
+  std::thread([&] { error.reset(); }).join();
 }
 
 TEST(ErrorCode, EachHasItsName) {

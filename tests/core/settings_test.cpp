@@ -61,6 +61,7 @@ TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_TIMELINE", "off").timeline, "");
   EXPECT_EQ(with("HORA_LOG_LEVEL", "debug").log_level, LogLevel::debug);
   EXPECT_EQ(with("HORA_LOG_LEVEL", "off").log_level, LogLevel::off);
+  EXPECT_EQ(with("HORA_ALLOW_UNKNOWN", "HORA_A,HORA_B").allow_unknown, "HORA_A,HORA_B");
 }
 
 TEST(Settings, SizesMeanWhatTheirSuffixSays) {
@@ -220,6 +221,7 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
     settings.malloc_tuning = below(2) == 1;
     settings.cuda_aware_mpi = static_cast<CudaAwareMpi>(below(3));
     settings.log_level = static_cast<LogLevel>(below(5));
+    settings.allow_unknown = below(2) == 1 ? "" : "HORA_A,HORA_" + std::to_string(below(100));
     settings.timeline = below(2) == 1 ? "" : "a b/%r=" + std::to_string(below(100)) + ".json";
     EXPECT_EQ(parse_settings(to_assignments(settings)), settings);
   }

@@ -104,19 +104,23 @@ TEST(TensorView, RefusesNegativeExtents) {
   EXPECT_THAT(refusal(shaped({0, -1})), HasSubstr("-1"));
 }
 
-TEST(TensorView, RefusesMoreBytesThanCanBeCounted) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+TEST(TensorView, RefusesMoreBytesThanCanBeAddressed) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 48;
   EXPECT_EQ(shaped({kMost}, DataType::uint8).elements(), kMost);
   EXPECT_EQ(shaped({kMost / 4}).elements(), kMost / 4);
-  EXPECT_THAT(refusal(shaped({kMost / 4 + 1})), HasSubstr("2305843009213693952"));
-  EXPECT_THAT(refusal(shaped({kMost, 2}, DataType::uint8)), HasSubstr("2^63"));
-  EXPECT_THAT(refusal(shaped({std::int64_t{1} << 32, std::int64_t{1} << 32})), HasSubstr("2^63"));
+  EXPECT_THAT(refusal(shaped({kMost / 4 + 1})), HasSubstr("[70368744177665]"));
+  EXPECT_THAT(refusal(shaped({kMost, 2}, DataType::uint8)), HasSubstr("2^48"));
+  // Products that wrap to 0, and to a small number.
+  EXPECT_THAT(refusal(shaped({std::int64_t{1} << 32, std::int64_t{1} << 32})), HasSubstr("2^48"));
+  EXPECT_THAT(refusal(shaped({std::int64_t{1} << 62, 4, 3})), HasSubstr("2^48"));
+  EXPECT_THAT(refusal(shaped({std::numeric_limits<std::int64_t>::max()})), HasSubstr("2^48"));
 }
 
-TEST(TensorView, AnEmptyTensorOverflowsNothing) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  EXPECT_EQ(shaped({kMost, kMost, 0}).elements(), 0);
-  EXPECT_EQ(shaped({kMost, kMost, 0}).bytes(), 0u);
+TEST(TensorView, RowsAreCountedAlsoWhereThereAreNone) {
+  EXPECT_EQ(shaped({std::int64_t{1} << 40, 0}).elements(), 0);
+  EXPECT_EQ(shaped({std::int64_t{1} << 40, 0}).bytes(), 0u);
+  EXPECT_THAT(refusal(shaped({0, std::int64_t{1} << 62, 4})), HasSubstr("2^48"));
+  EXPECT_THAT(refusal(shaped({0}, static_cast<DataType>(99))), HasSubstr("99"));
 }
 
 TEST(TensorView, ViewsOfPlainMemory) {
@@ -127,7 +131,25 @@ TEST(TensorView, ViewsOfPlainMemory) {
   EXPECT_EQ(flat.shape, Shape{6});
   EXPECT_EQ(flat.device, Device{});
   EXPECT_EQ(view(values, Shape{2, 3}).shape, (Shape{2, 3}));
+  EXPECT_EQ(view(values, {2, 3}).shape, (Shape{2, 3}));
+  EXPECT_EQ(view(values, {6}).shape, Shape{6});
+  EXPECT_EQ(view(values, 0).elements(), 0);
 }
+
+TEST(TensorView, ViewOfOneValueIsAScalar) {
+  std::int32_t value = 7;
+  EXPECT_EQ(view(value).data, &value);
+  EXPECT_EQ(view(value).type, DataType::int32);
+  EXPECT_EQ(view(value).shape, Shape{});
+  EXPECT_EQ(view(value).elements(), 1);
+  EXPECT_EQ(view(&value, Shape{}).shape, Shape{});
+}
+
+template <class T>
+concept ViewedByEmptyBraces = requires(T* data) {
+  view(data, {});
+};
+static_assert(!ViewedByEmptyBraces<float>, "a scalar, or no elements?");
 
 }  // namespace
 }  // namespace hora

@@ -81,20 +81,53 @@ refuses() {
   says "$what"
   [[ ! -s $calls ]] || fail "called something for $*"
 }
-refuses "--hosts: 'a;reboot:2'" --hosts 'a:2,a;reboot:2'
-refuses "--hosts: '-x:2'" --hosts -x:2
-refuses "--hosts: 'a:0'" --hosts a:0
-refuses "--hosts: 'a'" --hosts a
-refuses "--epochs: 'many'" --epochs many
-refuses "--epochs: ''" --epochs
-refuses "--lr: '-1'" --lr=-1
-refuses "--stem: 'resnet'" --stem resnet
-refuses "--device: 'gpu'" --device gpu
-refuses "--amp: 'fp8'" --amp fp8
-refuses "there is no folder 'absent'" --data absent
-refuses "there is no folder for 'absent/r.json'" --report absent/r.json
-refuses "unknown option '--epoch'" --epoch 3
-refuses "unknown argument 'leftover'" leftover
+# Of each: the words on the command line, and what is said. `eval` reads the words.
+while read -r line; do
+  eval "refuses \"\${line#* => }\" ${line%% => *}"
+done << 'END'
+--hosts 'a:2,a;reboot:2' => --hosts: 'a:2,a;reboot:2' is not HOST:RANKS
+--hosts -x:2 => --hosts: '-x:2' is not
+--hosts a:0 => --hosts: 'a:0' is not
+--hosts a => --hosts: 'a' is not
+--hosts a:2, => --hosts: 'a:2,' is not
+--hosts ,a:2 => --hosts: ',a:2' is not
+--hosts $'a:2\nb:2 --mca' => --hosts: $'a:2\nb:2 --mca' is not
+--hosts $'a:2\n' => --hosts: $'a:2\n' is not
+--hosts '' => --hosts: '' is not
+--hosts= => --hosts: '' is not
+--epochs many => --epochs: 'many' is not a whole number
+--epochs $'3\n4' => --epochs: $'3\n4' is not
+--lr=-1 => --lr: '-1' is not a number of 0 or more
+--stem resnet => --stem: 'resnet' is not cifar or imagenet
+--device gpu => --device: 'gpu' is not cpu or cuda
+--amp fp8 => --amp: 'fp8' is not off or fp16 or bf16
+--amp 'off|fp16' => --amp: 'off|fp16' is not
+--data absent => there is no folder 'absent'
+--report absent/r.json => there is no folder for 'absent/r.json'
+--save $'a\e[2Jb' => --save: $'a\E[2Jb' is not a path of printable characters
+--epoch 3 => unknown option '--epoch'
+--no-train=yes => unknown option '--no-train=yes'
+'--$(touch injected)' 3 => unknown option '--$(touch injected)'
+'--[0]=1' => unknown option '--[0]=1'
+leftover => unknown argument 'leftover'
+'' => unknown argument ''
+-e 3 => unknown argument '-e'
+--seed 1 --seed=1 => --seed: given twice
+--no-train --no-train => --no-train: given twice
+END
+[[ ! -e $tree/elsewhere/injected ]] || fail "an option was run"
+
+# No option is without its value, and none takes the next one for it.
+run --help
+mapfile -t valued < <(grep -oE '^  --[a-z-]+ [A-Za-z]' "$output" | grep -oE -- '--[a-z-]+')
+((${#valued[@]} == 15)) || fail "options with a value in --help: ${valued[*]}"
+for option in "${valued[@]}"; do
+  refuses "$option: '' is not" "$option="
+  refuses "$option: '' is not" "$option=" --no-train
+  refuses "$option: '' is not" "$option" ''
+  refuses "$option: a value is missing" "$option"
+  refuses "$option: a value is missing" "$option" --no-train
+done
 
 # --- Set-up and training -------------------------------------------------------------------------
 run --epochs 3 --save 'my model.pt'

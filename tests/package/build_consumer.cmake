@@ -9,7 +9,7 @@ function(run)
   endif()
 endfunction()
 
-file(REMOVE_RECURSE ${WORK}/prefix ${WORK}/moved ${WORK}/build)
+file(REMOVE_RECURSE ${WORK}/prefix ${WORK}/moved ${WORK}/build ${WORK}/build_other)
 run(${CMAKE_COMMAND} --install ${HORA_BUILD} --prefix ${WORK}/prefix)
 file(RENAME ${WORK}/prefix ${WORK}/moved)
 
@@ -34,8 +34,28 @@ if(LIBTORCH_INCLUDE_DIR)
   list(APPEND prefixes ${torch_prefix})
 endif()
 list(JOIN prefixes "\\;" prefixes)  # one argument through run()
-run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${WORK}/build -G ${GENERATOR}
+set(configure ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -G ${GENERATOR}
   "-DCMAKE_PREFIX_PATH=${prefixes}" -DWITH_TORCH=${WITH_TORCH}
   -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${CXX_LAUNCHER}
   "-DSANITIZE=${SANITIZE}")
+
+# A consumer whose MPI is another one is refused: here one of the same kind that says so in mpi.h.
+file(REMOVE_RECURSE ${WORK}/other)
+file(WRITE ${WORK}/other/mpi.h
+  "#undef OMPI_MAJOR_VERSION\n#undef MPICH_VERSION\n#include_next <mpi.h>\n"
+  "#undef MPICH_VERSION\n#define MPICH_VERSION \"999.1\"\n")
+file(WRITE ${WORK}/other/mpicxx
+  "#!/bin/sh\n"
+  "case $1 in -showme:* | -show*) echo \"-I${WORK}/other $('${MPI_COMPILER}' \"$@\")\" ;;\n"
+  "*) exec '${MPI_COMPILER}' \"$@\" ;; esac\n")
+file(CHMOD ${WORK}/other/mpicxx PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+execute_process(COMMAND ${configure} -B ${WORK}/build_other
+  -DMPI_CXX_COMPILER=${WORK}/other/mpicxx
+  RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE text)
+string(REGEX REPLACE "[ \n]+" " " text "${text}")
+if(result EQUAL 0 OR NOT text MATCHES "hora was built with .* gives MPICH 999 ")
+  message(FATAL_ERROR "exit code ${result} of a consumer with another MPI: ${text}")
+endif()
+
+run(${configure} -B ${WORK}/build)
 run(${CMAKE_COMMAND} --build ${WORK}/build)

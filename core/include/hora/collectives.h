@@ -3,10 +3,10 @@
 ///
 /// Errors, all hora::Error: mismatch (the same on every rank, naming the tensor, the ranks and both
 /// values; the next collective is right), duplicate_name (thrown at once by the submitting call),
-/// invalid_argument (at once: null data, negative extent, average of integers, a scale for
-/// integers, root out of range, splits that do not fit, a process set that is unknown or that this
-/// rank is not in, name over 1024 bytes, a device this build has no data path for), shut_down,
-/// out_of_memory, transport.
+/// invalid_argument (at once: null data; negative extent, over 64 of them or 2^48 bytes; unknown
+/// type, op or device; average of integers, a scale for integers; root out of range; splits that do
+/// not fit; a process set that is unknown or that this rank is not in; name over 1024 bytes; a
+/// device this build has no data path for), shut_down, out_of_memory, transport.
 ///
 /// After an Error(transport) other nodes may still read the plain memory that a blocking call was
 /// given; nobody but the call itself writes to it.
@@ -52,7 +52,9 @@ struct AllreduceOptions {
   ReduceOp op = ReduceOp::average;
   ProcessSet process_set = 0;
   /// Each rank's values are multiplied by the first before the reduction, the result by the second:
-  /// floating-point types only, in the type of the sum, in the same pass.
+  /// floating-point types only, in the type of the sum, in the same pass. Not with
+  /// ReduceOp::adasum, whose result does not grow with its inputs' number: an
+  /// Error(invalid_argument).
   double prescale = 1.0;
   double postscale = 1.0;
 };

@@ -26,7 +26,8 @@ struct InitOptions {
   bool engine_thread = true;
   /// The ranks of MPI_COMM_WORLD that hora is to consist of, ascending: each of them calls init()
   /// with this same list, others do not, and have nothing to do with hora. Ranks of hora are places
-  /// in the list, and so are all ranks that hora speaks of. Empty: all.
+  /// in the list, and so are all ranks that hora speaks of. Empty: all. Two ranks that are in each
+  /// other's lists and call init() with different ones both get Error(mismatch).
   std::vector<int> ranks = {};
   /// Address of an MPI_Comm (an intracommunicator) whose ranks take the place of MPI_COMM_WORLD's.
   /// hora works on duplicates. For applications that initialise MPI themselves; not with `ranks`.
@@ -36,10 +37,12 @@ struct InitOptions {
   std::vector<std::vector<int>> process_sets = {};
 };
 
-/// Owner of hora in this process, made by init(). Move-only. The destructor calls shutdown(); while
-/// an exception unwinds the stack it ends the whole job instead of waiting for peers.
-/// Thread rule: every const member may be called from any thread; shutdown() from one thread, when
-/// no other call is under way.
+/// Owner of hora in this process, made by init(). Move-only. The destructor calls shutdown(). While
+/// an exception unwinds the stack it does not wait for peers but has the whole job end, as a
+/// failure: when this process exits, so that who catches the exception can still print what it
+/// says, and one second later at the latest. MPI_Finalize before shutdown() ends the job, with a
+/// message. Thread rule: every const member may be called from any thread; shutdown() from one
+/// thread, when no other call is under way.
 class Context {
  public:
   explicit Context(std::shared_ptr<Runtime> runtime) noexcept;
@@ -70,8 +73,8 @@ class Context {
   /// with an engine thread it does nothing.
   void step() const;
 
-  /// Collective: returns when every rank has called it. A rank that still waits for a tensor which
-  /// this rank has not submitted gets Error(shut_down). Calls after it throw Error(shut_down).
+  /// Collective: returns when all ranks have called it; then throws an error of this rank's handles
+  /// if none was ever thrown. Calls after it, and who waits for tensors of mine, get shut_down.
   void shutdown();
   bool is_shut_down() const noexcept;
 
@@ -88,13 +91,19 @@ class Context {
 };
 
 /// Starts hora on every rank of MPI_COMM_WORLD, or those of the options (collective over them).
-/// Initialises MPI where the application has not. Reads HORA_* from the environment. Throws
+/// Initialises MPI where the application has not. Reads HORA_* from the environment. Ranks that
+/// others wait for are reported after HORA_STALL_WARNING; after HORA_INIT_TIMEOUT those that wait
+/// get Error(transport), and the job ends with their processes, for MPI_Finalize would wait, too.
+/// Ranks find each other by messages of tag 32741 on that communicator: meanwhile the application
+/// may have no receive from any source with any tag open on it. Throws
 /// Error(invalid_setting) on every rank when any rank's environment is wrong, Error(transport)
 /// where MPI does not offer what hora needs, Error(invalid_use) when hora is running already in
 /// this process; what add_process_set() throws, and the same Error(mismatch) on every rank where
 /// their process sets differ.
-Context init(const InitOptions& options = {});
+[[nodiscard("hora runs while the Context lives: keep it, as in `Context world = init();`")]] Context
+init(const InitOptions& options = {});
 /// The same; MPI takes its own arguments out of argv.
-Context init(int& argc, char**& argv, const InitOptions& options = {});
+[[nodiscard("hora runs while the Context lives: keep it, as in `Context world = init();`")]] Context
+init(int& argc, char**& argv, const InitOptions& options = {});
 
 }  // namespace hora

@@ -10,8 +10,8 @@ class Runtime;
 struct Submission;
 
 /// From submission until wait() returns the operation's memory belongs to hora: neither read nor
-/// write it. Move-only. Dropping a handle waits (and drops the error); while an exception unwinds
-/// the stack it does not wait: the context then ends the job.
+/// write it. Move-only. Dropping a handle waits, and leaves an error to shutdown(); while an
+/// exception unwinds the stack it does not wait: the context then ends the job.
 /// Thread rule: one thread at a time.
 class Handle {
  public:

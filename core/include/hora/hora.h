@@ -8,6 +8,7 @@
 #include <hora/error.h>
 #include <hora/handle.h>
 #include <hora/objects.h>
+#include <hora/printable.h>
 #include <hora/process_set.h>
 #include <hora/result.h>
 #include <hora/settings.h>

@@ -2,8 +2,8 @@
 /// business; nothing in them is run. <hora/objects_json.h> does the same for nlohmann::json,
 /// <hora/torch_objects.h> for tensors.
 ///
-/// Every rank of the process set must call with the same name, root and set. Errors: collectives.h;
-/// besides, the same Error(mismatch) on every rank where roots differ.
+/// Every rank of the process set must call with the same name (at most 1017 bytes), root and set.
+/// Errors: collectives.h; besides, the same Error(mismatch) on every rank where roots differ.
 /// Thread rule: any thread.
 #pragma once
 

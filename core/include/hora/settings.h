@@ -32,12 +32,14 @@ struct Settings {
   int id_capacity = 4096;
   std::chrono::microseconds spin{50};
   std::chrono::milliseconds stall_warning{10000};
+  std::chrono::milliseconds init_timeout{300000};
   bool malloc_tuning = true;
   bool cuda = true;
   CudaAwareMpi cuda_aware_mpi = CudaAwareMpi::automatic;
   std::chrono::milliseconds device_timeout{60000};
   std::string timeline = {};  ///< empty: off
   LogLevel log_level = LogLevel::warning;
+  std::string allow_unknown = {};  ///< names with commas between them; empty: none
 
   bool operator==(const Settings&) const = default;
 };
@@ -63,7 +65,9 @@ std::vector<SettingAssignment> setting_assignments(std::span<const char* const> 
 
 /// Settings with these assignments applied to the defaults. Throws Error(invalid_setting) naming
 /// the variable, its value and what is allowed, for an unknown HORA_* name (with the nearest known
-/// one), a bad suffix, a negative or overflowing number, or an unknown choice.
+/// one), a bad suffix, a negative or overflowing number, or an unknown choice. Passed over are
+/// names that module systems give every package (HORA_ROOT, HORA_HOME, HORA_LIB and the like), and
+/// those that HORA_ALLOW_UNKNOWN lists.
 Settings parse_settings(std::span<const SettingAssignment> assignments);
 
 /// The value of each variable in `settings`, written so that parse_settings reads it back.

@@ -21,10 +21,11 @@
 namespace hora {
 
 /// Starts writing, on this rank alone, and returns the file's name: `path` with each "%r" replaced
-/// by the rank; where it has none, ".<rank>" is put before the extension. A file of that name is
-/// replaced. Throws Error(invalid_argument) where it cannot be written, Error(invalid_use) while a
-/// timeline is being written already, Error(shut_down). Thread rule: any thread, collectives may be
-/// under way.
+/// by the rank; where it has none, ".<rank>" is put before the extension. A regular file of that
+/// name is replaced; the new one is the user's own (mode 0600). Throws Error(invalid_argument)
+/// where it cannot be written, or something else has that name, a link too; Error(invalid_use)
+/// while a timeline is being written already; Error(shut_down). Thread rule: any thread,
+/// collectives may be under way.
 ///
 /// HORA_TIMELINE=<path> does the same on all ranks, from init() on.
 std::string start_timeline(const Context& context, const std::string& path);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -94,13 +95,24 @@ struct TensorView {
   /// ordered before by wait(); null: the device's default stream.
   void* stream = nullptr;
 
-  /// Product of the extents (1 for a scalar). Throws Error(invalid_argument) where an extent is
-  /// negative or the product, in bytes, does not fit std::int64_t.
+  /// Product of the extents (1 for a scalar). Throws Error(invalid_argument) for an unknown type, a
+  /// negative extent, or a product in bytes (extents of 0 left out) that is above 2^48.
   std::int64_t elements() const;
   /// elements() * size_of(type).
   std::size_t bytes() const;
 };
 
+namespace detail {
+struct NoExtent {
+  NoExtent() = delete;
+};
+}  // namespace detail
+
+/// View of one value: a scalar.
+template <class T>
+TensorView view(T& value) {
+  return {&value, data_type_of<T>, {}, {}};
+}
 /// View of `count` contiguous elements as a one-dimensional tensor.
 template <class T>
 TensorView view(T* data, std::int64_t count) {
@@ -111,5 +123,8 @@ template <class T>
 TensorView view(T* data, Shape shape) {
   return {data, data_type_of<T>, static_cast<Shape&&>(shape), {}};
 }
+/// `{}` could be no elements as well as a scalar: write view(value), a count, or Shape{}.
+template <class T>
+TensorView view(T* data, std::initializer_list<detail::NoExtent>) = delete;
 
 }  // namespace hora

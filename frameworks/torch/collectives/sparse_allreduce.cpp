@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/tensor_text.h"
 #include "frameworks/torch/collectives/pending_tensor.h"
 #include "frameworks/torch/collectives/tensor_exchanges.h"
 #include "frameworks/torch/collectives/tensor_group.h"
@@ -86,7 +87,7 @@ class PendingSparse final : public PendingTensor {
   void check_sizes(const torch::Tensor& of_first, const torch::Tensor& other, int rank) const {
     if (torch::equal(of_first, other)) return;
     throw Error(ErrorCode::mismatch,
-                "Tensor '" + options_.name + "': ranks disagree about its sizes: rank " +
+                tensor_text(options_.name) + ": ranks disagree about its sizes: rank " +
                     std::to_string(ranks_.front()) + " has " + sizes_text(of_first) + ", rank " +
                     std::to_string(rank) + " has " + sizes_text(other) +
                     " in the dimensions that have indices",

@@ -1,8 +1,10 @@
+#include <hora/process_set.h>
 #include <hora/torch_objects.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -10,7 +12,10 @@
 #include <typeinfo>
 #include <utility>
 
+#include "core/bounded_reader.h"
 #include "frameworks/torch/agreement.h"
+#include "frameworks/torch/collectives/archive_bytes.h"
+#include "frameworks/torch/collectives/value_bytes.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {
@@ -18,19 +23,26 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
-std::string to_text(const Tensors& tensors) {
-  Tensors own;
-  // Clones: of a view the archive would hold all of the memory behind it.
-  for (const torch::Tensor& tensor : tensors) own.push_back(tensor.detach().cpu().clone());
-  std::ostringstream stream;
-  torch::save(own, stream);
-  return std::move(stream).str();
+std::string to_bytes(const Tensors& tensors, const std::string& name) {
+  ByteWriter writer;
+  writer.put(std::uint64_t{tensors.size()});
+  for (const torch::Tensor& tensor : tensors) write_value(writer, tensor, name);
+  return std::move(writer).take();
 }
 
-Tensors to_tensors(const std::string& text) {
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+Tensors to_tensors(const std::string& text, int rank) {
+  BoundedReader reader(bytes_of(text), {"an object of tensors", rank, ErrorCode::mismatch});
   Tensors tensors;
-  std::istringstream stream(text);
-  torch::load(tensors, stream, torch::Device(torch::kCPU));
+  for (std::size_t left = reader.take_count(1); left > 0; --left) {
+    const c10::IValue value = read_value(reader);
+    if (!value.isTensor()) reader.refuse("it holds something that is no tensor");
+    tensors.push_back(value.toTensor());
+  }
+  reader.expect_end();
   return tensors;
 }
 
@@ -64,15 +76,13 @@ std::string saved(torch::optim::Optimizer& optimizer) {
     optimizer.param_groups()[i].options().serialize(options);
     archive.write(options_key(i), options);
   }
-  std::ostringstream stream;
-  archive.save_to(stream);
-  return std::move(stream).str();
+  return archive_bytes(archive, kName);
 }
 
-void load(torch::optim::Optimizer& optimizer, const std::string& text,
+void load(torch::optim::Optimizer& optimizer, const std::string& text, int root,
           const std::optional<torch::Device>& device) {
-  torch::serialize::InputArchive archive;
-  archive.load_from(text.data(), text.size(), device ? *device : torch::Device(torch::kCPU));
+  auto archive = archive_of(bytes_of(text), {"the state of an optimizer", root},
+                            device ? *device : torch::Device(torch::kCPU));
   torch::serialize::InputArchive state;
   archive.read("optimizer", state);
   optimizer.state().clear();
@@ -117,16 +127,18 @@ std::optional<torch::Device> device_of(const torch::optim::Optimizer& optimizer)
 Tensors broadcast_object(const Context& context, const Tensors& tensors,
                          const BroadcastObjectOptions& options) {
   const bool sends = context.rank() == options.root;
-  return to_tensors(broadcast_object(
-      context, std::string_view(sends ? to_text(tensors) : std::string()), options));
+  const std::string mine = sends ? to_bytes(tensors, options.name) : std::string();
+  return to_tensors(broadcast_object(context, std::string_view(mine), options), options.root);
 }
 
 std::vector<Tensors> allgather_object(const Context& context, const Tensors& tensors,
                                       const AllgatherOptions& options) {
+  const std::string mine = to_bytes(tensors, options.name);
+  const auto texts = allgather_object(context, std::string_view(mine), options);
+  const std::vector<int> ranks = ranks_of(context, options.process_set);
   std::vector<Tensors> objects;
-  for (const std::string& text :
-       allgather_object(context, std::string_view(to_text(tensors)), options)) {
-    objects.push_back(to_tensors(text));
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    objects.push_back(to_tensors(texts[i], ranks[i]));
   }
   return objects;
 }
@@ -141,7 +153,7 @@ void broadcast_optimizer_state(const Context& context, torch::optim::Optimizer& 
   const std::string text =
       broadcast_object(context, std::string_view(sends ? saved(optimizer) : std::string()),
                        {.name = kName, .root = root, .process_set = process_set});
-  if (!sends) load(optimizer, text, device);
+  if (!sends) load(optimizer, text, root, device);
 }
 
 }  // namespace hora

@@ -40,17 +40,6 @@ class CudaBucket final : public GradientBucket {
     }
   }
 
-  void store(std::size_t place, const Parameter& parameter) override {
-    note_stream();
-    const at::Tensor source = take(place, parameter);
-    const at::Tensor& target = wire(place);
-    const void* from = source.defined() ? source.data_ptr() : nullptr;
-    const bool stays = source.defined() && from == target.data_ptr();
-    if (stays && passes().pack.is_plain()) return;
-    of_type(stored_, type_of(place)).push_back({from, target.data_ptr(), target.numel()});
-    if (source.defined()) sources_.push_back(source);
-  }
-
   void pack(const std::string& name) override {
     const nvtx3::scoped_range range("pack " + name);
     const auto stream = c10::cuda::getCurrentCUDAStream();
@@ -85,8 +74,19 @@ class CudaBucket final : public GradientBucket {
   }
 
   std::optional<bool> present_anywhere(std::size_t) const override { return std::nullopt; }
+  std::optional<bool> in_one_step() const override { return std::nullopt; }
 
  private:
+  void put(std::size_t place, const at::Tensor& source) override {
+    note_stream();
+    const at::Tensor& target = wire(place);
+    const void* from = source.defined() ? source.data_ptr() : nullptr;
+    const bool stays = source.defined() && from == target.data_ptr();
+    if (stays && passes().pack.is_plain()) return;
+    of_type(stored_, type_of(place)).push_back({from, target.data_ptr(), target.numel()});
+    if (source.defined()) sources_.push_back(source);
+  }
+
   struct Flag {
     std::byte* data;
     std::size_t bytes;

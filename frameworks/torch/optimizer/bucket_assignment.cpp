@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/plan/plan.h"
+#include "frameworks/torch/optimizer/step_calls.h"
 
 namespace hora {
 namespace {
@@ -50,8 +51,9 @@ class Assignment {
       const std::size_t slice = align_up((bucket.filled + slices_ - 1) / slices_);
       const std::size_t presence = slice * slices_;
       const std::size_t flag = presence + bucket.places.size() * element;
-      layouts.push_back({bucket.type, std::move(bucket.places), presence, flag, flag + element,
-                         bucket.gradient_bytes});
+      const std::size_t step = flag + element;
+      layouts.push_back({bucket.type, std::move(bucket.places), presence, flag, step,
+                         step + step_lanes * element, bucket.gradient_bytes});
     }
     return layouts;
   }

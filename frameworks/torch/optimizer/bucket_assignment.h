@@ -33,8 +33,8 @@ struct GradientPlace {
 /// One bucket: the places in the order in which backward is expected to fill them, then the
 /// presence lane, one element of the bucket's type for each place: 1 where this rank has that
 /// gradient, else 0. It is reduced with the rest, so that afterwards every rank knows which
-/// gradients no rank had. The last element is the flag: 1 where this rank's gradients are not all
-/// finite (see gradient_passes.h), else 0.
+/// gradients no rank had. An element behind it is the flag: 1 where this rank's gradients are not
+/// all finite (see gradient_passes.h), else 0. The last ones are the step lanes (see step_calls.h).
 ///
 /// Beside the bucket there is gradient memory, which does not travel: it has the gradients of other
 /// types than the bucket's, as `.grad` shows them.
@@ -43,7 +43,8 @@ struct BucketLayout {
   std::vector<GradientPlace> places;
   std::size_t presence_offset = 0;  ///< bytes, a multiple of 64
   std::size_t flag_offset = 0;      ///< bytes
-  std::size_t bytes = 0;            ///< whole length, lane and flag included
+  std::size_t step_offset = 0;      ///< bytes
+  std::size_t bytes = 0;            ///< whole length, lanes and flag included
   std::size_t gradient_bytes = 0;   ///< of gradient memory, a multiple of 64
   bool operator==(const BucketLayout&) const = default;
 };

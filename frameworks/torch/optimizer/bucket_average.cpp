@@ -22,7 +22,7 @@ Options reduction_options(const Peers& peers, const AveragingOptions& options,
           .postscale = options.predivide};
 }
 
-/// All of the bucket at once: presence and flag are numbers like the others.
+/// All of the bucket at once: the lanes behind the gradients are numbers like the others.
 class WholeAverage final : public BucketAverage {
  public:
   WholeAverage(const Peers& peers, const GradientBucket& bucket, AllreduceOptions options)
@@ -34,6 +34,7 @@ class WholeAverage final : public BucketAverage {
     return true;
   }
   bool under_way() const override { return handle_.valid(); }
+  bool begun_by_all() const override { return handle_.ready(); }
 
  private:
   const Peers peers_;
@@ -42,24 +43,25 @@ class WholeAverage final : public BucketAverage {
   Handle handle_;
 };
 
-/// Presence and flag by a sum of their own, beside what happens to the gradients.
-class LaneApart : public BucketAverage {
+/// The lanes by a sum of their own, beside what happens to the gradients.
+class LanesApart : public BucketAverage {
  public:
-  LaneApart(const Peers& peers, const GradientBucket& bucket, const std::string& name)
+  LanesApart(const Peers& peers, const GradientBucket& bucket, const std::string& name)
       : peers_(peers), bucket_(bucket), name_(name) {}
 
   void begin() final {
     // First: a hook that throws is asked again, and nothing else is under way.
     begin_gradients();
-    lane_ = allreduce_async(
-        peers_.context, bucket_.lane(),
+    lanes_ = allreduce_async(
+        peers_.context, bucket_.lanes(),
         {.name = name_ + ".presence", .op = ReduceOp::sum, .process_set = peers_.set});
   }
   bool proceed() final {
-    if (lane_.valid()) lane_.wait(bucket_.view().stream);
+    if (lanes_.valid()) lanes_.wait(bucket_.view().stream);
     return proceed_gradients();
   }
-  bool under_way() const final { return lane_.valid() || gradients_under_way(); }
+  bool under_way() const final { return lanes_.valid() || gradients_under_way(); }
+  bool begun_by_all() const final { return lanes_.ready(); }
 
  protected:
   virtual void begin_gradients() = 0;
@@ -74,13 +76,13 @@ class LaneApart : public BucketAverage {
   const Peers peers_;
   const GradientBucket& bucket_;
   const std::string name_;
-  Handle lane_;
+  Handle lanes_;
 };
 
 /// Each gradient by itself: Adasum's factors are a tensor's own.
-class AdasumAverage final : public LaneApart {
+class AdasumAverage final : public LanesApart {
  public:
-  using LaneApart::LaneApart;
+  using LanesApart::LanesApart;
 
  private:
   void begin_gradients() override {
@@ -104,11 +106,11 @@ class AdasumAverage final : public LaneApart {
   std::vector<Handle> handles_;
 };
 
-class HookedAverage final : public LaneApart {
+class HookedAverage final : public LanesApart {
  public:
   HookedAverage(const Peers& peers, const GradientBucket& bucket, const std::string& name,
                 std::shared_ptr<GradientHook> hook)
-      : LaneApart(peers, bucket, name),
+      : LanesApart(peers, bucket, name),
         hook_(std::move(hook)),
         view_{peers.context, peers.set, name, bucket.wires(), bucket.all_gradients()} {}
 
@@ -128,11 +130,11 @@ class HookedAverage final : public LaneApart {
   bool under_way_ = false;
 };
 
-class ShardedAverage final : public LaneApart {
+class ShardedAverage final : public LanesApart {
  public:
   ShardedAverage(const Peers& peers, const GradientBucket& bucket, const std::string& name,
                  const AveragingOptions& options)
-      : LaneApart(peers, bucket, name),
+      : LanesApart(peers, bucket, name),
         options_(reduction_options<ReduceScatterOptions>(peers, options, name)) {}
 
   at::Tensor slice() const override { return slice_; }

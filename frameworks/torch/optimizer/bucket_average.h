@@ -23,6 +23,8 @@ class BucketAverage {
   virtual bool proceed() = 0;
   /// Whether collectives on the bucket's memory may be under way.
   virtual bool under_way() const = 0;
+  /// After begin(): every rank has begun it, or it has failed.
+  virtual bool begun_by_all() const = 0;
   /// Only where gradients are sharded: this rank's slice of the bucket's gradients, averaged, in
   /// memory of its own; until the next round.
   virtual at::Tensor slice() const { return {}; }

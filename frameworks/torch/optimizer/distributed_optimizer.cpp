@@ -21,6 +21,7 @@ DistributedOptimizer::DistributedOptimizer(
     const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
     const DistributedOptimizerOptions& options) {
   const Peers peers = peers_of(context, options.process_set);
+  check_optimizer(optimizer, options);
   std::vector<Parameter> parameters = select_parameters(context, optimizer, named_parameters);
   const std::string name =
       "hora.gradients." + std::to_string(context.next_instance_number(options.process_set));
@@ -30,9 +31,14 @@ DistributedOptimizer::DistributedOptimizer(
       std::make_unique<Implementation>(peers, optimizer, std::move(parameters), averaging, options);
 }
 
-DistributedOptimizer::~DistributedOptimizer() = default;
+DistributedOptimizer::~DistributedOptimizer() {
+  Implementation::destroy(std::move(implementation_));
+}
 DistributedOptimizer::DistributedOptimizer(DistributedOptimizer&&) noexcept = default;
-DistributedOptimizer& DistributedOptimizer::operator=(DistributedOptimizer&&) noexcept = default;
+DistributedOptimizer& DistributedOptimizer::operator=(DistributedOptimizer&& other) noexcept {
+  Implementation::destroy(std::exchange(implementation_, std::move(other.implementation_)));
+  return *this;
+}
 
 void DistributedOptimizer::zero_grad() {
   implementation_->zero_grad();
@@ -46,12 +52,18 @@ void DistributedOptimizer::step() {
   implementation_->step();
 }
 
+torch::Tensor DistributedOptimizer::step(const torch::optim::Optimizer::LossClosure& closure) {
+  if (closure) return implementation_->step(closure);
+  implementation_->step();
+  return {};
+}
+
 DistributedOptimizer::Guard DistributedOptimizer::no_sync() {
-  return Guard(implementation_->no_sync_flag());
+  return Guard(implementation_->no_sync().take());
 }
 
 DistributedOptimizer::Guard DistributedOptimizer::skip_synchronize() {
-  return Guard(implementation_->skip_synchronize_flag());
+  return Guard(implementation_->skip_synchronize().take());
 }
 
 void DistributedOptimizer::set_backward_passes_per_step(int passes) {
@@ -67,7 +79,16 @@ void DistributedOptimizer::complete_parameters() {
 }
 
 int DistributedOptimizer::join() {
-  return implementation_->join();
+  return Implementation::join({implementation_.get()});
+}
+
+int join(const Context& context, const std::vector<DistributedOptimizer*>& optimizers) {
+  const auto joined = DistributedOptimizer::Implementation::together(optimizers, "join()");
+  if (&joined.front()->peers().context != &context) {
+    throw Error(ErrorCode::invalid_argument,
+                "join(): the optimizers were constructed with another Context", context.rank());
+  }
+  return DistributedOptimizer::Implementation::join(joined);
 }
 
 torch::optim::Optimizer& DistributedOptimizer::wrapped() {

@@ -1,6 +1,8 @@
 #include <hora/grad_scaler.h>
 
+#include <list>
 #include <string>
+#include <vector>
 
 #include "frameworks/torch/agreement.h"
 #include "frameworks/torch/optimizer/loss_scale.h"
@@ -12,34 +14,72 @@ namespace hora {
 enum class Phase { scaled, unscaled, stepped };
 
 struct GradScaler::State {
-  State(DistributedOptimizer::Implementation& averaging, const GradScalerOptions& given)
-      : optimizer(averaging), options(given) {
-    scale.scale = options.enabled ? options.initial_scale : 1.0;
-    if (options.enabled) optimizer.begin_unscaling(1.0 / scale.scale);
+  using Optimizer = DistributedOptimizer::Implementation;
+
+  class Unscaling {
+   public:
+    Unscaling(Optimizer& optimizer, double factor) : optimizer_(optimizer) {
+      optimizer_.begin_unscaling(factor);
+    }
+    ~Unscaling() { optimizer_.end_unscaling(); }
+    Unscaling(const Unscaling&) = delete;
+    Unscaling& operator=(const Unscaling&) = delete;
+
+   private:
+    Optimizer& optimizer_;
+  };
+
+  State(std::vector<Optimizer*> averaging, const GradScalerOptions& given)
+      : optimizers(std::move(averaging)), options(given) {
+    if (!options.enabled) return;
+    scale.scale = options.initial_scale;
+    for (Optimizer* optimizer : optimizers) unscalings.emplace_back(*optimizer, 1.0 / scale.scale);
   }
-  ~State() {
-    if (options.enabled) optimizer.end_unscaling();
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
 
   [[noreturn]] void refuse(const std::string& what) const {
-    throw Error(ErrorCode::invalid_use, "GradScaler: " + what, optimizer.peers().context.rank());
+    throw Error(ErrorCode::invalid_use, "GradScaler: " + what,
+                optimizers.front()->peers().context.rank());
   }
 
-  DistributedOptimizer::Implementation& optimizer;
+  void synchronize() const {
+    for (Optimizer* optimizer : optimizers) optimizer->synchronize_once();
+  }
+
+  // Only once all ranks have averaged: one that throws lets no other wait.
+  void refuse_gradients_of_other_losses() const {
+    if (scaled_a_loss) return;
+    for (const Optimizer* optimizer : optimizers) {
+      if (!optimizer->had_gradients()) continue;
+      refuse(
+          "gradients have come, but scale() has given no loss since the last update(): they would "
+          "be divided by what they were not multiplied by. Call backward() on what scale() gives; "
+          "optimizers under one loss share one scaler: GradScaler scaler({&a, &b})");
+    }
+  }
+
+  const std::vector<Optimizer*> optimizers;
   const GradScalerOptions options;
+  std::list<Unscaling> unscalings;
   LossScale scale;
   Phase phase = Phase::scaled;
+  bool scaled_a_loss = false;  ///< since the last update
   bool finite = true;
 };
 
-GradScaler::GradScaler(DistributedOptimizer& optimizer, const GradScalerOptions& options) {
+GradScaler::GradScaler(DistributedOptimizer& optimizer, const GradScalerOptions& options)
+    : GradScaler(std::vector<DistributedOptimizer*>{&optimizer}, options) {}
+
+GradScaler::GradScaler(const std::vector<DistributedOptimizer*>& optimizers,
+                       const GradScalerOptions& options) {
   check_options(options);
-  DistributedOptimizer::Implementation& averaging = *optimizer.implementation_;
-  check_agreement(averaging.peers(), {"GradScaler's options", "Every rank must give the same ones"},
-                  averaging.name() + ".scaler", {{describe(options)}});
-  state_ = std::make_unique<State>(averaging, options);
+  auto averaging = DistributedOptimizer::Implementation::together(optimizers, "GradScaler");
+  std::vector<std::string> lines{describe(options)};
+  for (const auto* optimizer : averaging) lines.push_back(optimizer->name());
+  check_agreement(averaging.front()->peers(),
+                  {"GradScaler's options or optimizers",
+                   "Every rank must give the same ones, in the same order"},
+                  "hora.grad_scaler", lines);
+  state_ = std::make_unique<State>(std::move(averaging), options);
 }
 
 GradScaler::~GradScaler() = default;
@@ -47,19 +87,24 @@ GradScaler::GradScaler(GradScaler&&) noexcept = default;
 GradScaler& GradScaler::operator=(GradScaler&&) noexcept = default;
 
 torch::Tensor GradScaler::scale(const torch::Tensor& loss) const {
-  return state_->options.enabled ? loss * state_->scale.scale : loss;
+  if (!state_->options.enabled) return loss;
+  state_->scaled_a_loss = true;
+  return loss * state_->scale.scale;
 }
 
 void GradScaler::unscale_() {
   State& state = *state_;
-  if (!state.options.enabled) return state.optimizer.synchronize_once();
+  if (!state.options.enabled) return state.synchronize();
   if (state.phase != Phase::scaled) {
     state.refuse(
         "the gradients have been divided by the scale already; call update() after each "
         "step");
   }
-  state.optimizer.synchronize_once();
-  state.finite = state.optimizer.gradients_are_finite();
+  state.synchronize();
+  state.refuse_gradients_of_other_losses();
+  for (const auto* optimizer : state.optimizers) {
+    state.finite = state.finite && optimizer->gradients_are_finite();
+  }
   state.phase = Phase::unscaled;
 }
 
@@ -69,10 +114,12 @@ bool GradScaler::step() {
   if (state.phase == Phase::stepped) {
     state.refuse("step() was called a second time; call update() after each step");
   }
-  if (state.finite) {
-    state.optimizer.step();
-  } else {
-    state.optimizer.skip_step();
+  for (auto* optimizer : state.optimizers) {
+    if (state.finite) {
+      optimizer->step();
+    } else {
+      optimizer->skip_step();
+    }
   }
   if (state.options.enabled) state.phase = Phase::stepped;
   return state.finite;
@@ -83,9 +130,11 @@ void GradScaler::update() {
   if (!state.options.enabled) return;
   if (state.phase == Phase::scaled) state.refuse("update() was called without a step() before it");
   const LossScale next = next_scale(state.scale, state.options, state.finite);
-  state.optimizer.change_unscaling(1.0 / next.scale);
+  for (const auto* optimizer : state.optimizers) optimizer->check_unscaling_may_change();
+  for (auto* optimizer : state.optimizers) optimizer->change_unscaling(1.0 / next.scale);
   state.scale = next;
   state.phase = Phase::scaled;
+  state.scaled_a_loss = false;
   state.finite = true;
 }
 

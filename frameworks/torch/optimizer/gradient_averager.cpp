@@ -3,6 +3,9 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <numeric>
 #include <string>
@@ -19,20 +22,57 @@ std::vector<std::size_t> as_registered(const std::vector<Parameter>& parameters)
   return order;
 }
 
+// Of versions and of some values of each on the CPU: LibTorch's SGD writes through data(), which no
+// version shows.
+std::uint64_t fingerprint_of(const std::vector<Parameter>& parameters, std::int64_t samples) {
+  std::uint64_t sum = 0;
+  for (const Parameter& parameter : parameters) {
+    const at::Tensor& tensor = parameter.tensor;
+    const auto& version = tensor.unsafeGetTensorImpl()->version_counter();
+    if (version.enabled()) sum += version.current_version();
+    if (!tensor.is_cpu() || tensor.numel() == 0 || !tensor.is_non_overlapping_and_dense()) continue;
+    const auto* values = static_cast<const std::byte*>(tensor.data_ptr());
+    const auto bytes = static_cast<std::size_t>(tensor.element_size());
+    for (std::int64_t sample = 0; sample < samples; ++sample) {
+      const std::int64_t index =
+          sample * (tensor.numel() - 1) / std::max<std::int64_t>(samples - 1, 1);
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, values + static_cast<std::size_t>(index) * bytes, bytes);
+      sum = sum * 31 + bits;
+    }
+  }
+  return sum;
+}
+
+// A gradient that cannot be read: LibTorch throws where a value is wanted, as by its
+// clip_grad_norm_(), which passes over undefined gradients without a word.
+void put_placeholder(const at::Tensor& parameter) {
+  parameter.mutable_grad() =
+      at::empty(parameter.sizes(), parameter.options().device(at::kMeta).requires_grad(false));
+}
+
+void drop_placeholder(const at::Tensor& parameter) {
+  at::Tensor& gradient = parameter.mutable_grad();
+  if (gradient.defined() && gradient.is_meta()) gradient.reset();
+}
+
 }  // namespace
 
 GradientAverager::GradientAverager(const Peers& peers, std::vector<Parameter> parameters,
                                    const Options& options)
     : peers_(peers),
       parameters_(std::move(parameters)),
+      forms_(forms_of(parameters_)),
       options_(options),
       passes_(parameters_.size(), options.backward_passes_per_step),
+      steps_exchange_(peers, options.buckets.name),
       present_(parameters_.size(), false),
       buckets_(std::in_place, peers, parameters_, options.buckets, as_registered(parameters_)) {
   const bool on_host = parameters_.empty() || parameters_.front().tensor.device().is_cpu();
   if (!on_host) {
     presence_.emplace(peers_, options.buckets.name + ".presence", parameters_.size());
   }
+  if (options.buckets.averaging.sharded) ends_.emplace(peers_, options.buckets.name + ".end");
   if (options.static_graph) order_.emplace(parameters_.size());
 }
 
@@ -41,13 +81,15 @@ GradientAverager::~GradientAverager() {
 }
 
 void GradientAverager::before_gradient(std::size_t index) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
+  if (different_steps_) throw *different_steps_;
+  drop_placeholder(parameters_[index].tensor);
   const std::string& name = parameters_[index].name;
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::invalid_use, "backward() reached parameter '" + name + "' " + what,
                 peers_.context.rank(), name);
   };
-  const bool left_out = next_order_ ? !present_[index] : !buckets_->has_bucket(index);
+  const bool left_out = lays_out_anew_ ? !present_[index] : !buckets_->has_bucket(index);
   if (left_out) {
     refuse(
         "of which no rank had a gradient in the first step: leave out static_graph where steps "
@@ -57,7 +99,8 @@ void GradientAverager::before_gradient(std::size_t index) {
   if (passes_.required() == 1) {
     refuse(
         "a second time before step() or synchronize(): its gradient is being averaged. Call "
-        "step() between, or add up gradients by backward_passes_per_step or no_sync()");
+        "step() between (DistributedOptimizer's, not the wrapped optimizer's), or add up gradients "
+        "by backward_passes_per_step or no_sync()");
   }
   refuse("more than " + std::to_string(passes_.required()) +
          " times (backward_passes_per_step) before step() or synchronize(): its gradient is being "
@@ -65,85 +108,138 @@ void GradientAverager::before_gradient(std::size_t index) {
 }
 
 void GradientAverager::after_gradient(std::size_t index, bool counted) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
   if (order_) order_->note(index);
-  if (passes_.add(index, counted)) store(index);
+  if (passes_.add(index, counted)) naming_step([&] { store(index); });
 }
 
 void GradientAverager::unscale_by(std::optional<double> factor) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   unscale_ = factor;
 }
 
 bool GradientAverager::gradients_were_finite() const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const auto flags = buckets_->flags();
   return flags.empty() || !at::cat(flags).any().item<bool>();
 }
 
 void GradientAverager::set_backward_passes(int passes) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   passes_.require(passes);
 }
 
 bool GradientAverager::round_open() const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return open_;
 }
 
 bool GradientAverager::has_gradients() const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return passes_.any();
 }
 
+bool GradientAverager::parameters_changed() const {
+  const LockGuard lock(mutex_);
+  return fingerprint() != fingerprint_before_;
+}
+
 void GradientAverager::forget_passes() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   passes_.reset();
 }
 
-GradientAverager::Cost GradientAverager::finish() {
-  const std::lock_guard lock(mutex_);
+void GradientAverager::leave_out_missing() {
+  const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;
-  const auto begin = Clock::now();
-  if (!open_) begin_round();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    if (buckets_->has_bucket(index) && !buckets_->stored(index)) store(index);
+    if (!buckets_->has_bucket(index) || buckets_->stored(index)) continue;
+    if (presence_) presence_->note_absent(index);
+    buckets_->store_absent(index);
   }
-  buckets_->submit_all();
-  if (presence_) presence_->begin();
+}
+
+void GradientAverager::submit(RoundEnd end) {
+  const LockGuard lock(mutex_);
+  const at::NoGradGuard no_grad;
+  waiting_since_ = Clock::now();
+  if (!open_) begin_round();
+  naming_step([&] { submit_rest(); });
+  if (ends_ && end != RoundEnd::undecided) ends_->tell(end);
+}
+
+std::vector<std::string> GradientAverager::awaited() const {
+  const LockGuard lock(mutex_);
+  std::vector<std::string> names;
+  if (open_) names = buckets_->awaited();
+  if (presence_ && !presence_->ready()) names.push_back(options_.buckets.name + ".presence");
+  if (ends_ && !ends_->ready()) names.push_back(options_.buckets.name + ".end");
+  return names;
+}
+
+GradientAverager::Cost GradientAverager::finish() {
+  const LockGuard lock(mutex_);
+  const at::NoGradGuard no_grad;
+  Cost cost;
   std::exception_ptr failure;
   try {
-    buckets_->wait();
+    naming_step([&] { wait(); });
+    cost = {Clock::now() - waiting_since_,
+            peers_.context.statistics().in_flight - in_flight_before_};
+    check_one_step();
+    publish();
+    unsettled_ = ends_.has_value();
   } catch (...) {
     failure = std::current_exception();
   }
-  const Cost cost{Clock::now() - begin, peers_.context.statistics().in_flight - in_flight_before_};
-  if (!failure) publish();
   end_round();
   if (failure) std::rethrow_exception(failure);
   return cost;
 }
 
+void GradientAverager::submit_rest() {
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    if (buckets_->has_bucket(index) && !buckets_->stored(index)) store(index);
+  }
+  buckets_->submit_all();
+  if (presence_) presence_->begin(steps_.lane());
+}
+
+void GradientAverager::wait() {
+  buckets_->wait();
+  if (presence_) presence_->wait();
+}
+
 bool GradientAverager::present(std::size_t index) const {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return present_[index];
 }
 
+// A rank steps its shares alone: more than one value of each, for one to be among them.
+std::uint64_t GradientAverager::fingerprint() const {
+  return fingerprint_of(parameters_, options_.buckets.averaging.sharded ? 8 : 1);
+}
+
 void GradientAverager::begin_round() {
-  if (next_order_) {
+  if (lays_out_anew_) {
+    for (std::size_t i = 0; i < forms_.size(); ++i) forms_[i].check_with_order(parameters_[i]);
     BucketOptions options = options_.buckets;
     options.name += ".static";
-    buckets_.emplace(peers_, parameters_, options, *next_order_);
-    next_order_.reset();
+    buckets_.emplace(peers_, parameters_, options, learned_order_);
+    lays_out_anew_ = false;
   }
   open_ = true;
+  fingerprint_before_ = fingerprint();
   in_flight_before_ = peers_.context.statistics().in_flight;
-  buckets_->begin_round(unscale_);
+  steps_.begin_round();
+  buckets_->begin_round(unscale_, steps_.lane());
 }
 
 void GradientAverager::store(std::size_t index) {
+  forms_[index].check(parameters_[index]);
   if (!open_) begin_round();
+  drop_placeholder(parameters_[index].tensor);
   at::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   if (options_.sparse_as_dense && gradient.defined() && gradient.layout() == at::kSparse) {
     gradient = gradient.to_dense();
@@ -158,12 +254,34 @@ void GradientAverager::publish() {
     const auto present = buckets_->present_anywhere(index);
     present_[index] = present ? *present : presence_->anywhere(index);
     // What is sharded is not a parameter's whole gradient.
-    buckets_->publish(index, present_[index] && !options_.buckets.averaging.sharded);
+    const bool sharded = options_.buckets.averaging.sharded;
+    buckets_->publish(index, present_[index] && !sharded);
+    if (present_[index] && sharded) put_placeholder(parameters_[index].tensor);
   }
   if (order_) {
-    next_order_ = order_->agree(peers_, options_.buckets.name + ".order", present_);
+    learned_order_ = order_->agree(peers_, options_.buckets.name + ".order", present_);
+    lays_out_anew_ = true;
     order_.reset();
   }
+}
+
+void GradientAverager::take_order(int root) {
+  if (!options_.static_graph) return;
+  const LockGuard lock(mutex_);
+  std::vector<std::int64_t> message(parameters_.size() + 1, -1);  // a length, or -1: none yet
+  if (!order_) {
+    message.front() = static_cast<std::int64_t>(learned_order_.size());
+    std::copy(learned_order_.begin(), learned_order_.end(), message.begin() + 1);
+  }
+  broadcast(
+      peers_.context, view(message.data(), static_cast<std::int64_t>(message.size())),
+      {.name = options_.buckets.name + ".learned_order", .root = root, .process_set = peers_.set});
+  if (!order_ || message.front() < 0) return;
+  learned_order_.assign(message.begin() + 1, message.begin() + 1 + message.front());
+  present_.assign(parameters_.size(), false);
+  for (const std::size_t index : learned_order_) present_[index] = true;
+  lays_out_anew_ = true;
+  order_.reset();
 }
 
 void GradientAverager::end_round() {

@@ -5,20 +5,28 @@
 
 #include <chrono>
 #include <cstddef>
-#include <mutex>
+#include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "core/thread_safety.h"
+#include "frameworks/torch/optimizer/different_steps.h"
 #include "frameworks/torch/optimizer/gradient_buckets.h"
 #include "frameworks/torch/optimizer/gradient_order.h"
 #include "frameworks/torch/optimizer/pass_counter.h"
 #include "frameworks/torch/optimizer/presence.h"
+#include "frameworks/torch/optimizer/round_end.h"
+#include "frameworks/torch/optimizer/step_calls.h"
 #include "frameworks/torch/peers.h"
 
 namespace hora {
 
 /// A round begins with the first complete gradient and ends with finish(). Every rank's rounds
-/// average the same buckets, whichever gradients it has.
+/// average the same buckets, whichever gradients it has. A round in which ranks turn out to be in
+/// different steps is the last one. Sharded gradients are of use to all ranks together alone: there
+/// ranks settle after each round whether they step.
 /// Thread rule: any thread; backward() calls the hooks from threads of LibTorch's choice.
 class GradientAverager {
  public:
@@ -54,7 +62,7 @@ class GradientAverager {
 
   /// Before autograd adds to `.grad` of parameter `index`: throws Error(invalid_use) where its
   /// memory belongs to a collective since an earlier backward, and where static_graph has left it
-  /// out.
+  /// out; what check_in_step() throws.
   void before_gradient(std::size_t index);
   /// A backward pass has added to `.grad` of parameter `index`. With the last pass of its step, and
   /// where passes are `counted`: into its bucket with it; the last one submits.
@@ -62,38 +70,83 @@ class GradientAverager {
 
   /// True from the first complete gradient on until finish().
   bool round_open() const;
+  /// Whether any parameter was written to since the last round began.
+  bool parameters_changed() const;
   /// True from the first gradient on until finish() or forget_passes().
   bool has_gradients() const;
   /// What passes have added up is not wanted. Not in an open round.
   void forget_passes();
-  /// Takes what no hook has brought (a gradient that is there is stored, others are absent),
-  /// submits the remaining buckets and waits for all. Throws the first error; the round is over
-  /// then, too.
+  /// What no hook has brought in the open round is absent, whatever `.grad` is.
+  void leave_out_missing();
+  /// Takes what no hook has brought (a gradient that is there is stored, others are absent), and
+  /// submits the remaining buckets. Not while a round before is unsettled(). `end`: what settle()
+  /// will be told, if that is known.
+  void submit(RoundEnd end);
+  /// Names of the collectives under way that not all ranks have begun.
+  std::vector<std::string> awaited() const;
+  /// After submit(): waits for all buckets. Throws the first error; the round is over then, too.
+  /// Error(mismatch), the same on every rank, where ranks are in different steps.
   Cost finish();
+  /// There has been a sharded round, and no settle() since.
+  bool unsettled() const;
+  /// Where unsettled(): tells the others, and does not wait; whether all of them have told.
+  bool tell_end(RoundEnd end);
+  /// Likewise, and waits until every rank has told. Error(mismatch), the same on every rank, where
+  /// some step and some discard. Before step() and zero_grad() are noted. Collective.
+  void settle(RoundEnd end);
+  /// After submit(), in place of finish(): this rank does not come back to the round. Peers that
+  /// end it later miss nothing but what hooks and static_graph exchange behind the averages.
+  void leave();
+  /// Throws the error of the last round, once ranks have turned out to be in different steps.
+  void check_in_step() const;
+  /// For the step that rounds to come belong to; after restart_steps() all ranks count anew.
+  void note_step();
+  void note_zero_grad();
+  void restart_steps();
+
+  /// With static_graph, after ranks have joined: the order that `root` has learned, where this rank
+  /// was not there. Collective.
+  void take_order(int root);
 
   /// After finish(): whether any rank had the gradient.
   bool present(std::size_t index) const;
   const GradientBuckets& buckets() const { return *buckets_; }
 
  private:
+  std::uint64_t fingerprint() const;
   void begin_round();
   void store(std::size_t index);
+  void submit_rest();
+  void wait();
+  void check_one_step();
+  [[noreturn]] void refuse_steps(const StepCalls& calls);
   void publish();
   void end_round();
+  /// Where a rank has left, the action's error says in which step this one is.
+  void naming_step(const std::function<void()>& action) const;
 
   const Peers peers_;
   const std::vector<Parameter> parameters_;
+  const std::vector<ParameterForm> forms_;
   const Options options_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   bool open_ = false;
   std::optional<double> unscale_;  ///< of rounds to come
   PassCounter passes_;
-  std::vector<bool> present_;  ///< by parameter, after finish()
+  StepCounter steps_;
+  StepsExchange steps_exchange_;
+  std::optional<Error> different_steps_;
+  std::uint64_t fingerprint_before_ = 0;  ///< of the parameters, when the round began
+  std::vector<bool> present_;             ///< by parameter, after finish()
   std::chrono::nanoseconds in_flight_before_{0};
+  std::chrono::steady_clock::time_point waiting_since_;
   std::optional<GradientBuckets> buckets_;    ///< always there; made anew by static_graph
   std::optional<PresenceExchange> presence_;  ///< where the buckets cannot tell
-  std::optional<GradientOrder> order_;        ///< while it is being learned
-  std::optional<std::vector<std::size_t>> next_order_;
+  std::optional<RoundEndExchange> ends_;      ///< where gradients are sharded
+  bool unsettled_ = false;
+  std::optional<GradientOrder> order_;  ///< while it is being learned
+  std::vector<std::size_t> learned_order_;
+  bool lays_out_anew_ = false;  ///< with the next round, in the learned order
 };
 
 }  // namespace hora

@@ -4,7 +4,6 @@
 #include <hora/error.h>
 
 #include <new>
-#include <sstream>
 
 #include "frameworks/torch/data_type.h"
 #include "frameworks/torch/device_stream.h"
@@ -22,37 +21,6 @@ at::Tensor make_view(const Owner& owner, void* data, DataType type, const at::Te
     return at::from_blob(data, parameter.sizes(), parameter.strides(), keep_alive, options);
   }
   return at::from_blob(data, parameter.sizes(), keep_alive, options);
-}
-
-// Dense memory in the same order of elements.
-bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.is_non_overlapping_and_dense() || !b.is_non_overlapping_and_dense()) return false;
-  for (std::int64_t d = 0; d < a.dim(); ++d) {
-    if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
-  }
-  return true;
-}
-
-template <class A, class B>
-[[noreturn]] void refuse_change(const Parameter& parameter, const char* what, const A& was,
-                                const B& is) {
-  std::ostringstream text;
-  text << "Parameter '" << parameter.name << "' had " << what << " " << was
-       << " when DistributedOptimizer was constructed and has " << is
-       << " now; construct it after the last change, such as module->to(type)";
-  throw Error(ErrorCode::invalid_argument, text.str(), -1, parameter.name);
-}
-
-void check_unchanged(const Parameter& parameter, const at::Tensor& view) {
-  if (parameter.tensor.scalar_type() != view.scalar_type()) {
-    refuse_change(parameter, "type", view.scalar_type(), parameter.tensor.scalar_type());
-  }
-  if (parameter.tensor.device() != view.device()) {
-    refuse_change(parameter, "device", view.device(), parameter.tensor.device());
-  }
-  if (parameter.tensor.sizes() != view.sizes()) {
-    refuse_change(parameter, "shape", view.sizes(), parameter.tensor.sizes());
-  }
 }
 
 }  // namespace
@@ -78,9 +46,17 @@ GradientBucket::GradientBucket(const Context& context, const BucketLayout& layou
   }
 }
 
+void GradientBucket::begin_round(const GradientPasses& passes, std::size_t step_lane) {
+  passes_ = passes;
+  step_lane_ = step_lane;
+}
+
+void GradientBucket::store(std::size_t place, const Parameter& parameter) {
+  put(place, take(place, parameter));
+}
+
 at::Tensor GradientBucket::take(std::size_t place, const Parameter& parameter) const {
   const at::Tensor& own = gradient(place);
-  check_unchanged(parameter, own);
   at::Tensor& gradient = parameter.tensor.mutable_grad();
   if (!gradient.defined()) return {};
   if (gradient.layout() != at::kStrided) {
@@ -157,7 +133,7 @@ TensorView GradientBucket::view(std::size_t place) const {
   return range(begin, begin + wire(place).nbytes());
 }
 
-TensorView GradientBucket::lane() const {
+TensorView GradientBucket::lanes() const {
   return range(layout_.presence_offset, layout_.bytes);
 }
 

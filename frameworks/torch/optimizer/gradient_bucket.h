@@ -13,14 +13,9 @@
 
 #include "frameworks/torch/optimizer/bucket_assignment.h"
 #include "frameworks/torch/optimizer/gradient_passes.h"
+#include "frameworks/torch/optimizer/parameter_form.h"
 
 namespace hora {
-
-/// A parameter whose gradient is averaged. `tensor` shares the user's parameter.
-struct Parameter {
-  std::string name;
-  at::Tensor tensor;
-};
 
 /// Views keep the memory alive, so a `.grad` may outlive the optimizer. Places are numbered as in
 /// the layout. A gradient of the bucket's type is averaged where `.grad` views it; one of another
@@ -31,13 +26,15 @@ class GradientBucket {
   virtual ~GradientBucket() = default;
 
   DataType wire_type() const { return layout_.type; }
-  /// Before a round's first store().
-  void begin_round(const GradientPasses& passes) { passes_ = passes; }
+  /// Before a round's first store(). `step_lane`: see step_calls.h.
+  void begin_round(const GradientPasses& passes, std::size_t step_lane);
   /// Takes the parameter's `.grad` in, which becomes a view of hora's memory. Copies nothing where
   /// it is in its place in the bucket already and stays as it is; an undefined `.grad` counts as
-  /// zeros. Throws Error(invalid_argument) for a sparse gradient, and where the parameter has got
-  /// another type or shape since construction.
-  virtual void store(std::size_t place, const Parameter& parameter) = 0;
+  /// zeros. The parameter has the form that it had when the bucket was made (ParameterForm). Throws
+  /// Error(invalid_argument) for a sparse gradient.
+  void store(std::size_t place, const Parameter& parameter);
+  /// Zeros, whatever `.grad` is.
+  void store_absent(std::size_t place) { put(place, {}); }
   /// All gradients are stored: after this, and in the order of the current stream on a device,
   /// view() holds them. `name`: for profilers.
   virtual void pack(const std::string& name) = 0;
@@ -46,6 +43,8 @@ class GradientBucket {
   /// After the sum over ranks: whether any rank had this gradient. Nothing where the memory cannot
   /// be read without waiting for a device.
   virtual std::optional<bool> present_anywhere(std::size_t place) const = 0;
+  /// Likewise: whether all ranks have set one step lane.
+  virtual std::optional<bool> in_one_step() const = 0;
 
   /// After unpack(): `.grad` becomes the view where any rank had a gradient, else undefined.
   void publish(std::size_t place, const Parameter& parameter, bool present) const;
@@ -56,10 +55,10 @@ class GradientBucket {
   void give_up_memory() noexcept;
   /// All of it, as one tensor; its stream is the current one.
   TensorView view() const;
-  /// Likewise the places with their padding; the one place; presence and flag behind the places.
+  /// Likewise the places with their padding; the one place; what is behind the places.
   TensorView gradients_view() const;
   TensorView view(std::size_t place) const;
-  TensorView lane() const;
+  TensorView lanes() const;
 
   const BucketLayout& layout() const { return layout_; }
   std::size_t places() const { return views_.size(); }
@@ -73,7 +72,11 @@ class GradientBucket {
   GradientBucket(const Context& context, const BucketLayout& layout,
                  const std::vector<Parameter>& parameters);
 
+  /// `source`: the gradient in the order of elements of its place; undefined: there is none.
+  virtual void put(std::size_t place, const at::Tensor& source) = 0;
+
   const GradientPasses& passes() const { return passes_; }
+  std::size_t step_lane() const { return step_lane_; }
   std::byte* data() const { return memory_->data(); }
   at::Tensor all_bytes() const;
   /// The place in the bucket, with the parameter's strides.
@@ -86,12 +89,12 @@ class GradientBucket {
   std::byte* unpack_flag() const;
   /// Whether unpack() has anything to do for this place.
   bool needs_unpacking(std::size_t place) const;
+
+ private:
   /// The parameter's gradient, in the order of elements of its place, once it and the parameter
   /// have been checked as store() says; undefined where there is none. `.grad` becomes
   /// gradient(place).
   at::Tensor take(std::size_t place, const Parameter& parameter) const;
-
- private:
   TensorView range(std::size_t begin, std::size_t end) const;
 
   struct Views {
@@ -100,6 +103,7 @@ class GradientBucket {
   };
   BucketLayout layout_;
   GradientPasses passes_;
+  std::size_t step_lane_ = 0;
   std::shared_ptr<Buffer> memory_;
   at::Tensor gradient_memory_;
   std::vector<Views> views_;

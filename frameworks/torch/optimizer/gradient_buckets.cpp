@@ -1,6 +1,7 @@
 #include "frameworks/torch/optimizer/gradient_buckets.h"
 
 #include <hora/error.h>
+#include <hora/printable.h>
 
 #include <algorithm>
 #include <exception>
@@ -43,10 +44,10 @@ GradientBuckets::GradientBuckets(const Peers& peers, const std::vector<Parameter
     try {
       add(layout, name, options);
     } catch (const Error& error) {
-      throw Error(
-          error.code(),
-          "bucket \"" + name + "\" of " + std::to_string(layout.bytes) + " bytes: " + error.what(),
-          error.rank(), name);
+      throw Error(error.code(),
+                  "bucket " + in_quotes(name) + " of " + std::to_string(layout.bytes) +
+                      " bytes: " + error.what(),
+                  error.rank(), name);
     }
   }
 }
@@ -68,16 +69,28 @@ void GradientBuckets::add(const BucketLayout& layout, const std::string& name,
   buckets_.push_back(std::move(bucket));
 }
 
-void GradientBuckets::begin_round(std::optional<double> unscale) {
+void GradientBuckets::begin_round(std::optional<double> unscale, std::size_t step_lane) {
   for (const Bucket& bucket : buckets_) {
-    bucket.memory->begin_round(gradient_passes(bucket.memory->wire_type(), unscale, peers_.size));
+    bucket.memory->begin_round(gradient_passes(bucket.memory->wire_type(), unscale, peers_.size),
+                               step_lane);
   }
 }
 
 void GradientBuckets::store(std::size_t index) {
+  const Slot& slot = slots_[index];
+  buckets_[*slot.bucket].memory->store(slot.place, parameters_[index]);
+  note_stored(index);
+}
+
+void GradientBuckets::store_absent(std::size_t index) {
+  const Slot& slot = slots_[index];
+  buckets_[*slot.bucket].memory->store_absent(slot.place);
+  note_stored(index);
+}
+
+void GradientBuckets::note_stored(std::size_t index) {
   Slot& slot = slots_[index];
   Bucket& bucket = buckets_[*slot.bucket];
-  bucket.memory->store(slot.place, parameters_[index]);
   slot.stored = true;
   bucket.missing -= 1;
   if (bucket.missing == 0) submit(bucket);
@@ -100,6 +113,14 @@ bool GradientBuckets::proceed(Bucket& bucket) {
   return true;
 }
 
+std::vector<std::string> GradientBuckets::awaited() const {
+  std::vector<std::string> names;
+  for (const Bucket& bucket : buckets_) {
+    if (!bucket.average->begun_by_all()) names.push_back(bucket.name);
+  }
+  return names;
+}
+
 void GradientBuckets::wait() {
   std::exception_ptr failure;
   std::vector<Bucket*> waiting;
@@ -120,6 +141,14 @@ void GradientBuckets::wait() {
 std::optional<bool> GradientBuckets::present_anywhere(std::size_t index) const {
   const Slot& slot = slots_[index];
   return buckets_[*slot.bucket].memory->present_anywhere(slot.place);
+}
+
+std::optional<bool> GradientBuckets::in_one_step() const {
+  for (const Bucket& bucket : buckets_) {
+    const auto answer = bucket.memory->in_one_step();
+    if (!answer.value_or(false)) return answer;
+  }
+  return true;
 }
 
 void GradientBuckets::publish(std::size_t index, bool present) const {

@@ -32,17 +32,24 @@ class GradientBuckets {
   GradientBuckets(const Peers& peers, const std::vector<Parameter>& parameters,
                   const BucketOptions& options, const std::vector<std::size_t>& order);
 
-  void begin_round(std::optional<double> unscale);
+  /// `step_lane`: see step_calls.h.
+  void begin_round(std::optional<double> unscale, std::size_t step_lane);
   bool has_bucket(std::size_t index) const { return slots_[index].bucket.has_value(); }
   bool stored(std::size_t index) const { return slots_[index].stored; }
   /// The parameter's `.grad`, or zeros, into its bucket, which is submitted with its last one.
   void store(std::size_t index);
+  /// Zeros, whatever `.grad` is.
+  void store_absent(std::size_t index);
   /// Submits what is left once every gradient is stored.
   void submit_all();
+  /// Of what is submitted: the buckets that not all ranks have.
+  std::vector<std::string> awaited() const;
   /// Waits for all buckets. Throws the first error, when none is under way any more.
   void wait();
   /// After wait(): nothing where only the device knows.
   std::optional<bool> present_anywhere(std::size_t index) const;
+  /// After wait(): whether all ranks have set one step lane; nothing where only the device knows.
+  std::optional<bool> in_one_step() const;
   /// After wait(): `.grad` is the average, or undefined.
   void publish(std::size_t index, bool present) const;
   void end_round();
@@ -74,6 +81,7 @@ class GradientBuckets {
   };
 
   void add(const BucketLayout& layout, const std::string& name, const BucketOptions& options);
+  void note_stored(std::size_t index);
   void submit(Bucket& bucket);
   /// True when the bucket is done.
   bool proceed(Bucket& bucket);

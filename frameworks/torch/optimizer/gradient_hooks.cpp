@@ -1,8 +1,10 @@
 #include "frameworks/torch/optimizer/gradient_hooks.h"
 
+#include <hora/error.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -27,9 +29,9 @@ class AfterAccumulation : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-GradientHooks::GradientHooks(const std::vector<at::Tensor>& parameters, Hook before, Hook after)
+GradientHooks::GradientHooks(const std::vector<Parameter>& parameters, Hook before, Hook after)
     : before_(std::move(before)), after_(std::move(after)) {
-  for (const at::Tensor& parameter : parameters) entries_.push_back({parameter, {}, 0, 0});
+  for (const Parameter& parameter : parameters) entries_.push_back({parameter, {}, 0, 0});
   refresh();
 }
 
@@ -38,18 +40,51 @@ GradientHooks::~GradientHooks() {
 }
 
 void GradientHooks::refresh() {
+  std::vector<std::size_t> bare;
   for (std::size_t index = 0; index < entries_.size(); ++index) {
     const Entry& entry = entries_[index];
-    if (!entry.accumulator && entry.parameter.requires_grad()) add(index);
+    if (!entry.parameter.tensor.requires_grad()) continue;
+    if (!entry.accumulator) {
+      bare.push_back(index);
+    } else if (torch::autograd::impl::try_get_grad_accumulator(entry.parameter.tensor) !=
+               entry.accumulator) {
+      hook_accumulator(index);
+    }
   }
+  for (const std::size_t index : bare) {
+    const Parameter& parameter = entries_[index].parameter;
+    if (!hooked(parameter.tensor)) continue;
+    throw Error(
+        ErrorCode::invalid_use,
+        "DistributedOptimizer: parameter '" + parameter.name +
+            "' belongs to another DistributedOptimizer, which averages its gradient already; "
+            "wrap each optimizer once, and destroy the former wrapper before another is made",
+        -1, parameter.name);
+  }
+  for (const std::size_t index : bare) add(index);
+}
+
+bool GradientHooks::hooked(const at::Tensor& parameter) {
+  if (!parameter.requires_grad() || !parameter.is_leaf()) return false;
+  const auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+  const auto& hooks = accumulator->post_hooks();
+  return std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
+    return dynamic_cast<const AfterAccumulation*>(hook.get()) != nullptr;
+  });
 }
 
 void GradientHooks::add(std::size_t index) {
   Entry& entry = entries_[index];
   // The public call, not impl::add_hook: a user's own register_hook() would clear that one.
-  entry.before_position =
-      entry.parameter.register_hook([this, index](const at::TensorBase&) { before_(index); });
-  entry.accumulator = torch::autograd::impl::grad_accumulator(entry.parameter);
+  entry.before_position = entry.parameter.tensor.register_hook(
+      [this, index](const at::TensorBase&) { before_(index); });
+  hook_accumulator(index);
+}
+
+void GradientHooks::hook_accumulator(std::size_t index) {
+  Entry& entry = entries_[index];
+  if (entry.accumulator) entry.accumulator->del_post_hook(entry.after_key);
+  entry.accumulator = torch::autograd::impl::grad_accumulator(entry.parameter.tensor);
   entry.after_key =
       entry.accumulator->add_post_hook(std::make_unique<AfterAccumulation>(after_, index));
 }
@@ -58,7 +93,7 @@ void GradientHooks::remove(Entry& entry) noexcept {
   if (!entry.accumulator) return;
   entry.accumulator->del_post_hook(entry.after_key);
   try {
-    entry.parameter.remove_hook(entry.before_position);
+    entry.parameter.tensor.remove_hook(entry.before_position);
   } catch (...) {  // only where somebody has cleared the list of hooks, ours included
   }
 }

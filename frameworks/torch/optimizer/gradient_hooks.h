@@ -9,33 +9,43 @@
 #include <functional>
 #include <vector>
 
+#include "frameworks/torch/optimizer/parameter_form.h"
+
 namespace hora {
 
 /// Calls `before(i)` when autograd is about to add to parameter i's `.grad`, and `after(i)` when it
 /// has: once a backward, also for a parameter used twice; never for one that backward does not
 /// reach, nor from autograd::grad(). What they throw comes out of backward(). The destructor takes
-/// the hooks away. Thread rule: one thread at a time, not during backward().
+/// the hooks away. A parameter has such hooks once: two would hand one gradient to two averages.
+/// Thread rule: one thread at a time, not during backward().
 class GradientHooks {
  public:
   using Hook = std::function<void(std::size_t)>;
-  GradientHooks(const std::vector<at::Tensor>& parameters, Hook before, Hook after);
+  /// Throws as refresh().
+  GradientHooks(const std::vector<Parameter>& parameters, Hook before, Hook after);
   ~GradientHooks();
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 
-  /// LibTorch takes no hook on a frozen parameter: this hooks those that require a gradient by now.
+  /// LibTorch takes no hook on a frozen parameter: this hooks those that require a gradient by now,
+  /// and again those whose accumulator is another, as after a change of type and back. Throws
+  /// Error(invalid_use) naming one that has another GradientHooks's; none is hooked anew then.
   void refresh();
+
+  /// Whether some GradientHooks has its hooks on it.
+  static bool hooked(const at::Tensor& parameter);
 
  private:
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(at::Tensor()));
   struct Entry {
-    at::Tensor parameter;
+    Parameter parameter;
     // Held, for nobody else does between two forward passes, and the hook dies with it.
     Accumulator accumulator;
     std::uintptr_t after_key = 0;
     unsigned before_position = 0;
   };
   void add(std::size_t index);
+  void hook_accumulator(std::size_t index);
   void remove(Entry& entry) noexcept;
 
   Hook before_;

@@ -16,8 +16,9 @@ class GradientOrder {
 
   /// Notes the first time only.
   void note(std::size_t gradient);
-  /// Gradients that any rank has, in the first rank's order, last first; those it has not itself
-  /// count as the latest. `present`: of each gradient, the same on all ranks. Collective.
+  /// Gradients that any rank has, in the order of the first rank that has not joined, last first;
+  /// those it has not itself count as the latest. `present`: of each gradient, the same on all
+  /// ranks. Collective.
   std::vector<std::size_t> agree(const Peers& peers, const std::string& name,
                                  const std::vector<bool>& present) const;
 

@@ -6,6 +6,7 @@
 
 #include "frameworks/torch/data_type.h"
 #include "frameworks/torch/optimizer/gradient_bucket.h"
+#include "frameworks/torch/optimizer/step_calls.h"
 #include "ops/local/convert.h"
 #include "ops/local/kernels.h"
 
@@ -35,7 +36,7 @@ bool move(const Values& from, const Values& to, std::size_t count, const Gradien
   return within || !pass.checked;
 }
 
-/// Presence and the flag travel in elements at the bucket's end (see BucketLayout).
+/// Presence, the flag and the step lanes travel in elements at the bucket's end (see BucketLayout).
 class HostBucket final : public GradientBucket {
  public:
   HostBucket(const Context& context, const BucketLayout& layout,
@@ -45,19 +46,10 @@ class HostBucket final : public GradientBucket {
     std::memset(data(), 0, layout.bytes);
   }
 
-  void store(std::size_t place, const Parameter& parameter) override {
-    const at::Tensor source = take(place, parameter);
-    mark(presence(place), source.defined());
-    if (source.defined()) {
-      good_ &= move(shown(place, source), on_wire(place), count(place), passes().pack);
-    } else {
-      std::memset(on_wire(place).data, 0, wire(place).nbytes());
-    }
-  }
-
   void pack(const std::string&) override {
     mark(data() + layout().flag_offset, !good_);
     good_ = true;
+    for (std::size_t lane = 0; lane < step_lanes; ++lane) mark(step(lane), lane == step_lane());
   }
 
   void unpack(const std::string&) override {
@@ -70,13 +62,25 @@ class HostBucket final : public GradientBucket {
   }
 
   std::optional<bool> present_anywhere(std::size_t place) const override {
-    // Averaging scales the lane, and it cannot round to zero: tested for any set bit.
-    const std::byte* mark = presence(place);
-    return std::any_of(mark, mark + one_.size(),
-                       [](std::byte value) { return value != std::byte{}; });
+    return is_marked(presence(place));
+  }
+
+  std::optional<bool> in_one_step() const override {
+    int marked = 0;
+    for (std::size_t lane = 0; lane < step_lanes; ++lane) marked += is_marked(step(lane)) ? 1 : 0;
+    return marked <= 1;
   }
 
  private:
+  void put(std::size_t place, const at::Tensor& source) override {
+    mark(presence(place), source.defined());
+    if (source.defined()) {
+      good_ &= move(shown(place, source), on_wire(place), count(place), passes().pack);
+    } else {
+      std::memset(on_wire(place).data, 0, wire(place).nbytes());
+    }
+  }
+
   Values on_wire(std::size_t place) const {
     return {layout().type, data() + layout().places[place].offset};
   }
@@ -90,13 +94,21 @@ class HostBucket final : public GradientBucket {
   std::byte* presence(std::size_t place) const {
     return data() + layout().presence_offset + place * one_.size();
   }
+  std::byte* step(std::size_t lane) const {
+    return data() + layout().step_offset + lane * one_.size();
+  }
   /// An element of the bucket's type: 1 or 0.
-  void mark(std::byte* element, bool set) {
+  void mark(std::byte* element, bool set) const {
     if (set) {
       std::memcpy(element, one_.data(), one_.size());
     } else {
       std::memset(element, 0, one_.size());
     }
+  }
+  /// By any rank: averaging scales the element, and it cannot round to zero, so any set bit tells.
+  bool is_marked(const std::byte* element) const {
+    return std::any_of(element, element + one_.size(),
+                       [](std::byte value) { return value != std::byte{}; });
   }
 
   std::vector<std::byte> one_;  // the bucket's type's 1

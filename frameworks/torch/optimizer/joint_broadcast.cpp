@@ -14,6 +14,7 @@ namespace hora {
 JointBroadcast::JointBroadcast(const Peers& peers, std::string name,
                                std::vector<at::Tensor> tensors)
     : peers_(peers), name_(std::move(name)), tensors_(std::move(tensors)) {
+  for (const at::Tensor& tensor : tensors_) forms_.emplace_back(tensor, "Buffer");
   if (peers_.size == 1 || tensors_.empty()) return;
   std::size_t bytes = 0;
   for (const at::Tensor& tensor : tensors_) bytes += align_up(tensor.nbytes());
@@ -26,7 +27,11 @@ JointBroadcast::JointBroadcast(const Peers& peers, std::string name,
 }
 
 void JointBroadcast::begin(int root) {
+  for (std::size_t i = 0; i < forms_.size(); ++i) {
+    forms_[i].check({std::to_string(i), tensors_[i]});
+  }
   if (copies_.empty()) return;
+  if (handle_.valid()) handle_.wait();
   is_root_ = peers_.context.rank() == root;
   const at::NoGradGuard no_grad;
   if (is_root_) {

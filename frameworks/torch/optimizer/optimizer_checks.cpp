@@ -4,6 +4,7 @@
 #include <hora/gradient_hook.h>
 #include <torch/optim/lbfgs.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "frameworks/torch/agreement.h"
 #include "frameworks/torch/data_type.h"
+#include "frameworks/torch/optimizer/gradient_hooks.h"
 #include "frameworks/torch/optimizer/parameter_list.h"
 
 namespace hora {
@@ -19,14 +21,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& what, const std::string& parameter = {}) {
   throw Error(ErrorCode::invalid_argument, "DistributedOptimizer: " + what, -1, parameter);
-}
-
-void refuse_repeated_closures(torch::optim::Optimizer& optimizer) {
-  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
-    refuse(
-        "LBFGS calls backward() again inside step(), where ranks would not average alike; use an "
-        "optimizer that takes one gradient a step, such as SGD or Adam");
-  }
 }
 
 void check_averageable(const Context& context, const Parameter& parameter,
@@ -157,7 +151,8 @@ std::string described(const DistributedOptimizerOptions& options, std::size_t bu
        << options.backward_passes_per_step << ", gradient_predivide_factor "
        << options.gradient_predivide_factor << ", static_graph " << options.static_graph
        << ", shard_state " << options.shard_state << ", gather_late " << options.gather_late
-       << ", hook " << (options.hook ? options.hook->describe() : "none");
+       << ", compare_ranks " << options.compare_ranks << ", hook "
+       << (options.hook ? options.hook->describe() : "none");
   return text.str();
 }
 
@@ -169,10 +164,27 @@ std::string described(const std::string& name, const torch::Tensor& tensor) {
 
 }  // namespace
 
+bool evaluates_again(const torch::optim::Optimizer& optimizer) {
+  return dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr;
+}
+
+void check_optimizer(const torch::optim::Optimizer& optimizer,
+                     const DistributedOptimizerOptions& options) {
+  if (!evaluates_again(optimizer)) return;
+  const auto exclude = [](bool chosen, const std::string& option, const std::string& why) {
+    if (chosen) refuse("LBFGS and " + option + " do not go together: " + why);
+  };
+  exclude(options.shard_state, "shard_state",
+          "it compares gradients as a whole, not element by element");
+  exclude(options.hook != nullptr, "hook",
+          "its line search needs the gradient of the loss, not an approximation");
+  exclude(options.op == ReduceOp::adasum, "adasum",
+          "its line search needs the gradient of the loss, which adasum does not give");
+}
+
 std::vector<Parameter> select_parameters(
     const Context& context, torch::optim::Optimizer& optimizer,
     const torch::OrderedDict<std::string, torch::Tensor>& named) {
-  refuse_repeated_closures(optimizer);
   std::vector<NamedIdentity> identities;
   for (const auto& item : named) {
     if (!item.value().defined()) refuse("parameter '" + item.key() + "' is undefined", item.key());
@@ -184,6 +196,16 @@ std::vector<Parameter> select_parameters(
     for (const auto& tensor : group.params()) members.push_back(tensor.unsafeGetTensorImpl());
   }
   const auto selected = match_parameters(identities, groups);
+  // With shard_state the groups of an optimizer that is wrapped hold this rank's shares, or
+  // nothing.
+  const bool wrapped = std::any_of(named.begin(), named.end(), [](const auto& item) {
+    return GradientHooks::hooked(item.value());
+  });
+  if (wrapped && (!selected || selected->empty())) {
+    refuse(
+        "the optimizer, or its parameters, belong to another DistributedOptimizer; wrap each "
+        "optimizer once, and destroy the former wrapper before another is made");
+  }
   if (!selected) refuse(selected.error());
   std::vector<Parameter> parameters;
   for (const std::size_t index : *selected) {

@@ -10,6 +10,13 @@
 
 namespace hora {
 
+/// It calls its closure several times a step, and compares what comes (LBFGS).
+bool evaluates_again(const torch::optim::Optimizer& optimizer);
+
+/// Throws Error(invalid_argument) for options that are not for this optimizer.
+void check_optimizer(const torch::optim::Optimizer& optimizer,
+                     const DistributedOptimizerOptions& options);
+
 /// The named parameters that the optimizer's groups hold, in order of registration. Throws as
 /// DistributedOptimizer says.
 std::vector<Parameter> select_parameters(

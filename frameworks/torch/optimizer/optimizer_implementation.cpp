@@ -1,6 +1,6 @@
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 
-#include <hora/torch_objects.h>
+#include <hora/torch_collectives.h>
 
 #include <utility>
 
@@ -8,16 +8,6 @@
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 
 namespace hora {
-namespace {
-
-std::vector<torch::Tensor> tensors_of(const std::vector<Parameter>& parameters) {
-  std::vector<torch::Tensor> tensors;
-  for (const Parameter& parameter : parameters) tensors.push_back(parameter.tensor);
-  return tensors;
-}
-
-}  // namespace
-
 DistributedOptimizer::Implementation::Implementation(const Peers& peers,
                                                      torch::optim::Optimizer& optimizer,
                                                      std::vector<Parameter> parameters,
@@ -26,17 +16,20 @@ DistributedOptimizer::Implementation::Implementation(const Peers& peers,
     : peers_(peers),
       name_(averaging.buckets.name),
       hooked_(options.hook != nullptr),
+      loss_op_(options.op == ReduceOp::sum ? ReduceOp::sum : ReduceOp::average),
       optimizer_(optimizer),
       averager_(peers, std::move(parameters), averaging),
       hooks_(
-          tensors_of(averager_.parameters()),
-          [this](std::size_t index) { averager_.before_gradient(index); },
-          [this](std::size_t index) { averager_.after_gradient(index, !no_sync_); }),
+          averager_.parameters(), [this](std::size_t index) { averager_.before_gradient(index); },
+          [this](std::size_t index) { averager_.after_gradient(index, !no_sync_.held()); }),
       buffers_(peers, name_ + ".buffers", options.buffers),
       broadcasts_buffers_(!options.buffers.empty()),
       gathers_late_(options.gather_late) {
   if (options.shard_state) {
     shards_ = std::make_unique<OptimizerShards>(peers, averager_, optimizer);
+  }
+  if (options.compare_ranks) {
+    comparison_.emplace(peers, name_, averager_.parameters(), optimizer);
   }
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& tensor : group.params()) known_.insert(tensor.unsafeGetTensorImpl());
@@ -44,11 +37,18 @@ DistributedOptimizer::Implementation::Implementation(const Peers& peers,
 }
 
 void DistributedOptimizer::Implementation::zero_grad() {
+  averager_.check_in_step();
   // Gradients given up before a step: peers may wait for the rest of this round.
-  if (averager_.round_open()) synchronize();
+  const bool open = averager_.round_open();
+  const bool unused = open || (shards_ && synchronized_);
+  const bool stepped_apart = unused && averager_.parameters_changed();
+  if (open) synchronize(RoundEnd::discard);
   drop_gradients();
   complete_parameters();
+  averager_.settle(RoundEnd::discard);
+  averager_.note_zero_grad();
   hooks_.refresh();
+  if (stepped_apart) refuse_step_apart();
 }
 
 void DistributedOptimizer::Implementation::drop_gradients() {
@@ -59,8 +59,12 @@ void DistributedOptimizer::Implementation::drop_gradients() {
   synchronized_ = false;
 }
 
-void DistributedOptimizer::Implementation::synchronize() {
-  const GradientAverager::Cost cost = averager_.finish();
+void DistributedOptimizer::Implementation::synchronize(RoundEnd end) {
+  averager_.check_in_step();
+  averager_.settle(RoundEnd::discard);  // a round before, which nothing has been made of
+  had_gradients_ = averager_.has_gradients();
+  submit_round(end);
+  const GradientAverager::Cost cost = finish_round();
   statistics_.waited += cost.waited;
   statistics_.in_flight += cost.in_flight;
   if (shards_) shards_->take_gradients();
@@ -68,30 +72,108 @@ void DistributedOptimizer::Implementation::synchronize() {
   synchronized_ = true;
 }
 
-void DistributedOptimizer::Implementation::synchronize_once() {
-  if (!is_synchronized()) synchronize();
+// What goes along belongs to the round, not to step(): ranks that meet in it may have called
+// something else.
+void DistributedOptimizer::Implementation::submit_round(RoundEnd end) {
+  buffers_.begin(peers_.first);
+  if (comparison_) comparison_->begin(rounds_, steps_);
+  averager_.submit(end);
+}
+
+GradientAverager::Cost DistributedOptimizer::Implementation::finish_round() {
+  const std::int64_t round = rounds_++;
+  const GradientAverager::Cost cost = averager_.finish();
+  buffers_.end();
+  try {
+    if (comparison_) comparison_->end();
+  } catch (...) {
+    rounds_ = round;  // on every rank: the next one compares again
+    throw;
+  }
+  return cost;
+}
+
+void DistributedOptimizer::Implementation::synchronize_once(RoundEnd end) {
+  averager_.check_in_step();
+  if (!is_synchronized()) synchronize(end);
+}
+
+void DistributedOptimizer::Implementation::synchronize_to_step() {
+  synchronize_once(RoundEnd::step);
+  if (shards_) shards_->follow_parameters();
+  averager_.settle(RoundEnd::step);
 }
 
 bool DistributedOptimizer::Implementation::is_synchronized() const {
   return synchronized_ && !averager_.has_gradients();
 }
 
+void DistributedOptimizer::Implementation::refuse_use(const std::string& what) const {
+  throw Error(ErrorCode::invalid_use, "DistributedOptimizer: " + what, peers_.context.rank());
+}
+
 void DistributedOptimizer::Implementation::step() {
   refuse_new_parameters();
-  if (skip_synchronize_ && !is_synchronized()) {
-    throw Error(ErrorCode::invalid_use,
-                "DistributedOptimizer: step() under skip_synchronize(), but gradients have not "
-                "been averaged since the last backward(); call synchronize() first",
+  if (evaluates_again(optimizer_)) refuse_use("LBFGS needs a closure; call step(closure)");
+  if (skip_synchronize_.held() && !is_synchronized()) {
+    refuse_use(
+        "step() under skip_synchronize(), but gradients have not been averaged since the last "
+        "backward(); call synchronize() first");
+  }
+  synchronize_to_step();
+  end_step();
+  optimizer_.step();
+  finish_step();
+}
+
+torch::Tensor DistributedOptimizer::Implementation::step(
+    const torch::optim::Optimizer::LossClosure& closure) {
+  refuse_new_parameters();
+  if (skip_synchronize_.held()) {
+    refuse_use(
+        "step(closure) under skip_synchronize(), but what the closure gives must be averaged; call "
+        "it without");
+  }
+  if (unscales_) {
+    refuse_use(
+        "step(closure) with a GradScaler, which is to decide whether to step; call its step()");
+  }
+  const torch::Tensor loss = optimizer_.step([&] { return evaluate(closure); });
+  end_step();
+  finish_step();
+  return loss;
+}
+
+torch::Tensor DistributedOptimizer::Implementation::evaluate(
+    const torch::optim::Optimizer::LossClosure& closure) {
+  synchronized_ = false;
+  const torch::Tensor loss = closure();
+  if (!loss.defined() || loss.numel() != 1 || !loss.is_floating_point()) {
+    throw Error(ErrorCode::invalid_argument,
+                "DistributedOptimizer: step(closure): the closure must return its loss, one "
+                "floating-point element",
                 peers_.context.rank());
   }
-  buffers_.begin(peers_.first);
-  synchronize_once();
-  synchronized_ = false;
-  optimizer_.step();
+  const at::NoGradGuard no_grad;
+  // A rank's own type of loss is no matter of the others'.
+  TensorHandle average = allreduce_async_(
+      peers_.context,
+      loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).flatten(),
+      {.name = name_ + ".loss", .op = loss_op_, .process_set = peers_.set});
+  synchronize_to_step();
+  return average.wait().to(loss.scalar_type()).reshape_as(loss);
+}
+
+void DistributedOptimizer::Implementation::finish_step() {
   if (shards_) shards_->begin_gather();
   if (!gathers_late_) complete_parameters();
-  buffers_.end();
   statistics_.steps += 1;
+  steps_ += 1;
+}
+
+void DistributedOptimizer::Implementation::end_step() {
+  synchronized_ = false;
+  averager_.note_step();
 }
 
 std::vector<at::Tensor> DistributedOptimizer::Implementation::averaged_gradients() const {
@@ -118,33 +200,8 @@ double DistributedOptimizer::Implementation::clip_grad_norm(double max_norm) {
   return norm;
 }
 
-void DistributedOptimizer::Implementation::check_can_join() const {
-  const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::invalid_use, "DistributedOptimizer: join() " + why,
-                peers_.context.rank());
-  };
-  if (shards_) refuse("with shard_state: nobody would step a joined rank's share");
-  if (broadcasts_buffers_) refuse("with option buffers: a joined rank cannot broadcast its own");
-  if (hooked_) refuse("with a hook, whose collectives a joined rank does not know");
-  for (const Parameter& parameter : averager_.parameters()) {
-    if (!parameter.tensor.device().is_cpu()) refuse("with parameters on a GPU is not possible");
-  }
-}
-
 void DistributedOptimizer::Implementation::complete_parameters() {
   if (shards_) shards_->end_gather();
-}
-
-int DistributedOptimizer::Implementation::join() {
-  check_can_join();
-  if (averager_.round_open()) synchronize();
-  drop_gradients();
-  const int last = hora::join(peers_.context, peers_.set);
-  JointBroadcast parameters(peers_, name_ + ".join", tensors_of(averager_.parameters()));
-  parameters.begin(last);
-  parameters.end();
-  broadcast_optimizer_state(peers_.context, optimizer_, last, peers_.set);
-  return last;
 }
 
 void DistributedOptimizer::Implementation::refuse_under_way(const std::string& what) const {
@@ -161,6 +218,12 @@ void DistributedOptimizer::Implementation::set_backward_passes(int passes) {
 }
 
 void DistributedOptimizer::Implementation::begin_unscaling(double factor) {
+  if (evaluates_again(optimizer_)) {
+    throw Error(ErrorCode::invalid_argument,
+                "GradScaler and LBFGS do not go together: it needs each loss as it is, and cannot "
+                "leave out a step",
+                peers_.context.rank());
+  }
   if (unscales_) {
     throw Error(ErrorCode::invalid_use,
                 "GradScaler: this optimizer has one already; destroy that before another is made",
@@ -173,20 +236,33 @@ void DistributedOptimizer::Implementation::begin_unscaling(double factor) {
                 "float32, or leave out shard_state",
                 peers_.context.rank());
   }
+  check_unscaling_may_change();
   change_unscaling(factor);
   unscales_ = true;
 }
 
-void DistributedOptimizer::Implementation::change_unscaling(double factor) {
+void DistributedOptimizer::Implementation::check_unscaling_may_change() const {
   refuse_under_way(
       "GradScaler: constructed or updated between backward() and step(), when gradients scaled by "
       "another factor are under way; do it before backward()");
+}
+
+void DistributedOptimizer::Implementation::change_unscaling(double factor) {
   averager_.unscale_by(factor);
 }
 
 void DistributedOptimizer::Implementation::end_unscaling() noexcept {
   averager_.unscale_by(std::nullopt);
   unscales_ = false;
+}
+
+void DistributedOptimizer::Implementation::refuse_step_apart() const {
+  throw Error(ErrorCode::invalid_use,
+              "DistributedOptimizer: parameters have changed since backward() without a step() of "
+              "this optimizer: was the wrapped optimizer's own step() called, with gradients that "
+              "were not averaged? Call DistributedOptimizer's in its place; to change parameters "
+              "otherwise, call zero_grad() first",
+              peers_.context.rank());
 }
 
 // Parameters added later would be stepped with this rank's own gradient: silently wrong.

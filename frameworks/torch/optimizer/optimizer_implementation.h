@@ -4,18 +4,24 @@
 
 #include <hora/distributed_optimizer.h>
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "frameworks/torch/optimizer/gradient_averager.h"
 #include "frameworks/torch/optimizer/gradient_hooks.h"
+#include "frameworks/torch/optimizer/guard_token.h"
 #include "frameworks/torch/optimizer/joint_broadcast.h"
 #include "frameworks/torch/optimizer/optimizer_shards.h"
+#include "frameworks/torch/optimizer/rank_comparison.h"
 #include "frameworks/torch/peers.h"
 
 namespace hora {
+
+class BoundedWait;
 
 /// Thread rule: one thread at a time.
 class DistributedOptimizer::Implementation {
@@ -24,28 +30,47 @@ class DistributedOptimizer::Implementation {
   Implementation(const Peers& peers, torch::optim::Optimizer& optimizer,
                  std::vector<Parameter> parameters, const GradientAverager::Options& averaging,
                  const DistributedOptimizerOptions& options);
+  /// Discards an open round together with the other ranks; says so where they keep it waiting, and
+  /// leaves it behind in the end (see BoundedWait). While an exception unwinds the stack it waits
+  /// for nothing.
+  static void destroy(std::unique_ptr<Implementation> implementation) noexcept;
+  Implementation(const Implementation&) = delete;
+  Implementation& operator=(const Implementation&) = delete;
 
   void zero_grad();
-  void synchronize();
+  /// `end`: what the caller will make of the averages, if it knows.
+  void synchronize(RoundEnd end = RoundEnd::undecided);
   /// Unless that was done since the last backward.
-  void synchronize_once();
+  void synchronize_once(RoundEnd end = RoundEnd::undecided);
   void step();
-  /// The end of a round whose gradients are not used.
-  void skip_step() { synchronized_ = false; }
+  torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
+  /// A step whose gradients are not used.
+  void skip_step() { end_step(); }
   double clip_grad_norm(double max_norm);
   void complete_parameters();
-  int join();
+  /// The given ones at once, as together() gives them.
+  static int join(const std::vector<Implementation*>& optimizers);
 
-  bool& no_sync_flag() { return no_sync_; }
-  bool& skip_synchronize_flag() { return skip_synchronize_; }
+  /// What stands behind optimizers of one process set. Throws Error(invalid_argument), with `user`
+  /// in front, for none, a null pointer, one given twice, and several sets or contexts.
+  static std::vector<Implementation*> together(const std::vector<DistributedOptimizer*>& optimizers,
+                                               const std::string& user);
+
+  const GuardToken& no_sync() const { return no_sync_; }
+  const GuardToken& skip_synchronize() const { return skip_synchronize_; }
   void set_backward_passes(int passes);
 
   /// From the next backward on `.grad` gets gradients multiplied by `factor`, and they are looked
-  /// at. Each throws Error(invalid_use) between backward() and the end of its averaging; the first,
-  /// where that was begun and not ended.
+  /// at. Throws Error(invalid_use) between backward() and the end of its averaging, and where that
+  /// was begun and not ended.
   void begin_unscaling(double factor);
+  /// Likewise, between backward() and the end of its averaging.
+  void check_unscaling_may_change() const;
+  /// Once that was checked.
   void change_unscaling(double factor);
   void end_unscaling() noexcept;
+  /// After synchronize_once(): whether any backward() has brought gradients on this rank.
+  bool had_gradients() const { return had_gradients_; }
   /// After synchronize_once(): whether the averages of such gradients are finite, the same on all
   /// ranks. Waits for the device.
   bool gradients_are_finite() const { return averager_.gradients_were_finite(); }
@@ -59,26 +84,50 @@ class DistributedOptimizer::Implementation {
   /// Gradients have been averaged, and none has come since.
   bool is_synchronized() const;
   void refuse_new_parameters() const;
+  [[noreturn]] void refuse_use(const std::string& what) const;
+  /// One call of the user's closure: its gradients and its loss are the ranks' averages then.
+  torch::Tensor evaluate(const torch::optim::Optimizer::LossClosure& closure);
+  /// The wrapped optimizer has stepped.
+  void finish_step();
   /// Between backward() and the end of its averaging.
   void refuse_under_way(const std::string& what) const;
+  [[noreturn]] void refuse_step_apart() const;
   void check_can_join() const;
+  /// Takes the parameters and state of the rank that has made the most steps: `last`, or another
+  /// one where `last` has waited in the join() of another optimizer. Gives it. Collective.
+  int become_most_trained(int last);
+  void submit_round(RoundEnd end);
+  GradientAverager::Cost finish_round();
+  /// synchronize_once(); then all ranks are to step, and can.
+  void synchronize_to_step();
+  /// False: collectives are left under way.
+  bool discard_open_round() noexcept;
+  bool end_open_round(BoundedWait& wait);
+  bool discard_open_round(BoundedWait& wait);
+  std::string destroyed_text(const std::string& what) const;
   void drop_gradients();
+  void end_step();
   std::vector<at::Tensor> averaged_gradients() const;
 
   const Peers peers_;
   const std::string name_;
   const bool hooked_;
+  const ReduceOp loss_op_;
   torch::optim::Optimizer& optimizer_;
   GradientAverager averager_;
   GradientHooks hooks_;                      // after averager_: taken away first
   std::unique_ptr<OptimizerShards> shards_;  ///< where the state is sharded
   JointBroadcast buffers_;
+  std::optional<RankComparison> comparison_;  ///< where options.compare_ranks
   const bool broadcasts_buffers_;
   const bool gathers_late_;
   std::unordered_set<const void*> known_;  ///< in the optimizer's groups
   bool synchronized_ = false;
-  bool no_sync_ = false;
-  bool skip_synchronize_ = false;
+  bool had_gradients_ = false;
+  std::int64_t rounds_ = 0;  ///< since join(): equal on all ranks, whatever they call
+  std::int64_t steps_ = 0;   ///< ever; equal on all ranks but while some have joined
+  GuardToken no_sync_;
+  GuardToken skip_synchronize_;
   bool unscales_ = false;
   OptimizerStatistics statistics_;
 };

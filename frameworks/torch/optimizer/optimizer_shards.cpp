@@ -4,9 +4,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cstdint>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
+#include "frameworks/torch/optimizer/state_pieces.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {
@@ -14,62 +16,125 @@ namespace {
 
 /// In memory order, one dimension.
 at::Tensor flat(const Parameter& parameter) {
-  const at::Tensor tensor = parameter.tensor.detach();
-  if (!tensor.is_non_overlapping_and_dense()) {
+  return in_memory_order(parameter.tensor.detach());
+}
+
+at::Tensor values_of(const Parameter& parameter, const ShardPiece& piece) {
+  return flat(parameter).narrow(0, piece.begin, piece.count);
+}
+
+/// Of two parameters in one memory each rank would step its own pieces, and send back the others'.
+void refuse_shared_memory(const std::vector<Parameter>& parameters) {
+  std::map<std::uintptr_t, const Parameter*> ends;
+  for (const Parameter& parameter : parameters) {
+    if (parameter.tensor.numel() == 0) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(parameter.tensor.data_ptr());
+    const auto end = begin + parameter.tensor.nbytes();
+    const auto next = ends.upper_bound(begin);
+    if (next != ends.end() &&
+        reinterpret_cast<std::uintptr_t>(next->second->tensor.data_ptr()) < end) {
+      throw Error(ErrorCode::invalid_argument,
+                  "DistributedOptimizer: parameters '" + next->second->name + "' and '" +
+                      parameter.name +
+                      "' share memory: shard_state cannot cut it; make them one parameter, or "
+                      "clone one of them",
+                  -1, parameter.name);
+    }
+    ends.emplace(end, &parameter);
+  }
+}
+
+/// Looks at all of them, also those of which this rank has no piece: ranks refuse alike.
+void check_can_cut(const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters) {
+    if (parameter.tensor.is_non_overlapping_and_dense()) continue;
     throw Error(ErrorCode::invalid_argument,
                 "DistributedOptimizer: parameter '" + parameter.name +
                     "' is not dense in memory: shard_state cannot cut it; make it contiguous",
                 -1, parameter.name);
   }
-  return in_memory_order(tensor);
+  refuse_shared_memory(parameters);
 }
 
 }  // namespace
 
 OptimizerShards::OptimizerShards(const Peers& peers, const GradientAverager& averager,
                                  torch::optim::Optimizer& optimizer)
-    : peers_(peers), averager_(averager) {
-  if (!optimizer.state().empty()) {
+    : peers_(peers), averager_(averager), forms_(forms_of(averager.parameters())) {
+  if (!can_cut_state(optimizer)) {
     throw Error(ErrorCode::invalid_use,
                 "DistributedOptimizer: shard_state was asked for, but the wrapped optimizer has "
-                "state already; construct DistributedOptimizer before its first step",
+                "state already, which is not that of Adagrad's constructor; construct "
+                "DistributedOptimizer before its first step",
                 peers.context.rank());
   }
   const at::NoGradGuard no_grad;
   const auto& parameters = averager.parameters();
+  check_can_cut(parameters);
   std::vector<std::int64_t> counts;
   for (const Parameter& parameter : parameters) counts.push_back(parameter.tensor.numel());
   for (std::size_t b = 0; b < averager.buckets().size(); ++b) {
     const BucketLayout& layout = averager.buckets().layout(b);
     Bucket bucket;
     for (const ShardPiece& piece : pieces_of_slice(layout, counts, peers.place, peers.size)) {
-      const at::Tensor values =
-          flat(parameters[piece.gradient]).narrow(0, piece.begin, piece.count);
-      bucket.pieces.push_back({piece, values});
+      bucket.pieces.push_back({piece, values_of(parameters[piece.gradient], piece)});
     }
     bucket.slice = at::zeros({slice_elements(layout, peers.size)},
                              parameters[layout.places.front().gradient].tensor.options());
     buckets_.push_back(std::move(bucket));
   }
+  note_memory();
   replace_parameters(optimizer);
 }
 
 void OptimizerShards::replace_parameters(torch::optim::Optimizer& optimizer) const {
-  std::unordered_map<const void*, std::vector<at::Tensor>> pieces;
+  std::unordered_map<const void*, std::vector<ParameterPiece>> pieces;
   for (const Bucket& bucket : buckets_) {
     for (const Piece& piece : bucket.pieces) {
       const Parameter& parameter = averager_.parameters()[piece.where.gradient];
-      pieces[parameter.tensor.unsafeGetTensorImpl()].push_back(piece.values);
+      pieces[parameter.tensor.unsafeGetTensorImpl()].push_back({piece.where.begin, piece.values});
     }
+  }
+  for (const Parameter& parameter : averager_.parameters()) {
+    cut_state(optimizer, parameter.tensor, pieces[parameter.tensor.unsafeGetTensorImpl()]);
   }
   for (auto& group : optimizer.param_groups()) {
     std::vector<at::Tensor> mine;
     for (const at::Tensor& parameter : group.params()) {
-      const auto found = pieces.find(parameter.unsafeGetTensorImpl());
-      if (found == pieces.end()) continue;
-      mine.insert(mine.end(), found->second.begin(), found->second.end());
+      for (const auto& piece : pieces.at(parameter.unsafeGetTensorImpl())) {
+        mine.push_back(piece.values);
+      }
     }
     group.params() = std::move(mine);
+  }
+}
+
+OptimizerShards::Memory OptimizerShards::memory_of(const at::Tensor& parameter) {
+  return {parameter.storage(), parameter.data_ptr(),
+          parameter.is_inference() ? 0 : parameter._version()};
+}
+
+void OptimizerShards::note_memory() {
+  memories_.clear();
+  for (const Parameter& parameter : averager_.parameters()) {
+    memories_.push_back(memory_of(parameter.tensor));
+  }
+}
+
+void OptimizerShards::follow_parameters() {
+  const auto& parameters = averager_.parameters();
+  bool moved = false;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    forms_[i].check_with_order(parameters[i]);
+    moved |= !memory_of(parameters[i].tensor).lies_as(memories_[i]);
+  }
+  if (!moved) return;
+  check_can_cut(parameters);
+  const at::NoGradGuard no_grad;
+  for (const Bucket& bucket : buckets_) {
+    for (const Piece& piece : bucket.pieces) {
+      piece.values.set_data(values_of(parameters[piece.where.gradient], piece.where));
+    }
   }
 }
 
@@ -99,6 +164,7 @@ std::vector<at::Tensor> OptimizerShards::gradients() const {
 
 void OptimizerShards::begin_gather() {
   end_gather();
+  note_memory();
   if (peers_.size == 1) return;
   const at::NoGradGuard no_grad;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -114,22 +180,38 @@ void OptimizerShards::begin_gather() {
 
 void OptimizerShards::end_gather() {
   const at::NoGradGuard no_grad;
+  const Parameter* written = nullptr;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (!buckets_[b].gather) continue;
     const at::Tensor all = buckets_[b].gather->wait();
     buckets_[b].gather.reset();
-    spread(b, all);
+    if (const Parameter* in_bucket = spread(b, all)) written = in_bucket;
   }
+  if (!written) return;
+  throw Error(ErrorCode::invalid_use,
+              "Parameter '" + written->name +
+                  "' was written after step(), while its shares were being gathered "
+                  "(gather_late); call complete_parameters() before that",
+              peers_.context.rank(), written->name);
 }
 
-void OptimizerShards::spread(std::size_t bucket, const at::Tensor& all) const {
+const Parameter* OptimizerShards::spread(std::size_t bucket, const at::Tensor& all) const {
+  const Parameter* written = nullptr;
   const BucketLayout& layout = averager_.buckets().layout(bucket);
   for (const GradientPlace& place : layout.places) {
     const Parameter& parameter = averager_.parameters()[place.gradient];
+    const Memory& then = memories_[place.gradient];
+    const Memory now = memory_of(parameter.tensor);
+    if (!now.lies_as(then)) continue;  // the program's values are the later ones
+    if (now.version != then.version) {
+      written = &parameter;
+      continue;
+    }
     const auto start = static_cast<std::int64_t>(place.offset / size_of(layout.type));
     const at::Tensor target = flat(parameter);
     target.copy_(all.narrow(0, start, target.numel()));
   }
+  return written;
 }
 
 }  // namespace hora

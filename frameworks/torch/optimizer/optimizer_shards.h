@@ -19,10 +19,14 @@ class OptimizerShards {
  public:
   /// Puts views of this rank's pieces in the place of the parameters in the optimizer's groups.
   /// All references must outlive it. Throws Error(invalid_argument) for parameters whose memory is
-  /// not dense, and Error(invalid_use) for an optimizer that has stepped.
+  /// not dense or shared by two, and Error(invalid_use) for an optimizer that has stepped.
   OptimizerShards(const Peers& peers, const GradientAverager& averager,
                   torch::optim::Optimizer& optimizer);
 
+  /// The program may have put other memory under parameters: the pieces view it from now on. Before
+  /// the optimizer steps. Throws Error(invalid_argument) naming the parameter where it cannot be
+  /// cut alike.
+  void follow_parameters();
   /// Gradients have been averaged: those of my pieces become their `.grad`.
   void take_gradients();
   /// That are defined.
@@ -30,13 +34,25 @@ class OptimizerShards {
   /// The optimizer has stepped: sends my pieces to all ranks, once the last ones have come.
   /// Collective.
   void begin_gather();
-  /// Waits: every parameter has the pieces of all ranks then.
+  /// Waits: every parameter has the pieces of all ranks then, but one that has got other memory
+  /// meanwhile. Throws Error(invalid_use) where the program has written to a parameter.
   void end_gather();
 
  private:
   struct Piece {
     ShardPiece where;
     at::Tensor values;  ///< view of the parameter
+  };
+  /// A parameter's, which stays allocated meanwhile: no other can have its address.
+  struct Memory {
+    c10::Storage storage;
+    const void* address = nullptr;
+    std::int64_t version = 0;
+
+    bool lies_as(const Memory& other) const {
+      return address == other.address &&
+             storage.unsafeGetStorageImpl() == other.storage.unsafeGetStorageImpl();
+    }
   };
   struct Bucket {
     std::vector<Piece> pieces;
@@ -45,10 +61,15 @@ class OptimizerShards {
   };
 
   void replace_parameters(torch::optim::Optimizer& optimizer) const;
-  void spread(std::size_t bucket, const at::Tensor& all) const;
+  static Memory memory_of(const at::Tensor& parameter);
+  void note_memory();
+  /// Gives a parameter that the program has written to meanwhile; null: none.
+  const Parameter* spread(std::size_t bucket, const at::Tensor& all) const;
 
   const Peers peers_;
   const GradientAverager& averager_;
+  const std::vector<ParameterForm> forms_;
+  std::vector<Memory> memories_;  ///< by parameter, when hora has looked last
   std::vector<Bucket> buckets_;
 };
 

@@ -1,5 +1,7 @@
 #include "frameworks/torch/optimizer/parameter_list.h"
 
+#include <hora/printable.h>
+
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -62,9 +64,8 @@ tl::expected<std::vector<std::size_t>, std::string> match_parameters(
 
 std::string describe(const std::string& name, DataType type, const Shape& shape,
                      const std::vector<std::int64_t>& strides) {
-  std::string printable = name;
-  std::replace(printable.begin(), printable.end(), '\n', '?');
-  std::string text = "'" + printable + "' " + std::string(name_of(type)) + " " + bracketed(shape);
+  std::string text = "'" + printable(name, std::string::npos) + "' " + std::string(name_of(type)) +
+                     " " + bracketed(shape);
   if (!is_row_major(shape, strides)) text += " with strides " + bracketed(strides);
   return text;
 }

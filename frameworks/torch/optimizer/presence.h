@@ -1,4 +1,5 @@
-/// Which gradients any rank has, told over the host: reading it from a GPU would wait for the GPU.
+/// Which gradients any rank has, and whether all are in one step, told over the host: reading it
+/// from a GPU would wait for the GPU.
 #pragma once
 
 #include <hora/hora.h>
@@ -11,8 +12,7 @@
 
 namespace hora {
 
-/// One exchange a round, on every rank. A rank that has all its gradients does not wait for it.
-/// Thread rule: one thread at a time.
+/// One exchange a round, on every rank. Thread rule: one thread at a time.
 class PresenceExchange {
  public:
   /// `name`: of the collective.
@@ -20,10 +20,16 @@ class PresenceExchange {
 
   /// This rank has no gradient `index` in this round.
   void note_absent(std::size_t index) { present_[index] = 0; }
-  /// Every gradient has been noted.
-  void begin();
-  /// Whether any rank has gradient `index`. Waits for the exchange where this rank has not got it.
-  bool anywhere(std::size_t index);
+  /// Every gradient has been noted. `step_lane`: see step_calls.h.
+  void begin(std::size_t step_lane);
+  /// wait() would not block.
+  bool ready() const { return handle_.ready(); }
+  /// Waits until every rank's host has begun, never for a device. Throws the exchange's error.
+  void wait();
+  /// After wait(): whether any rank has gradient `index`.
+  bool anywhere(std::size_t index) const { return counts_[index] != 0; }
+  /// After wait(): whether all ranks have set one step lane.
+  bool in_one_step() const;
   /// The next round begins.
   void end();
 
@@ -31,7 +37,7 @@ class PresenceExchange {
   const Peers peers_;
   std::string name_;
   std::vector<std::int32_t> present_;  ///< mine
-  std::vector<std::int32_t> counts_;   ///< over all ranks, once waited for
+  std::vector<std::int32_t> counts_;   ///< over all ranks; the step lanes behind the gradients
   Handle handle_;
 };
 

@@ -1,13 +1,12 @@
 #include "ops/context/gpu/identity.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
 
+#include "core/identity.h"
 #include "ops/cuda/check.h"
 
 namespace hora {
@@ -16,11 +15,6 @@ namespace {
 std::string environment(const char* name) {
   const char* const value = std::getenv(name);
   return value ? value : "";
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 /// 8-4-4-4-12 hexadecimal digits (RFC 9562, section 4).

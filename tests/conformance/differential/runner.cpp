@@ -3,8 +3,8 @@
 #include <hora/hora.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -14,25 +14,10 @@
 #include <variant>
 
 #include "tests/conformance/differential/model.h"
+#include "tests/support/environment_variable.h"
 
 namespace hora::test {
 namespace {
-
-/// The program's settings in the environment, for init() to read.
-class Environment {
- public:
-  explicit Environment(const Program& program) : settings_(program.settings) {
-    for (const auto& [variable, value] : settings_) ::setenv(variable.c_str(), value.c_str(), 1);
-  }
-  ~Environment() {
-    for (const auto& [variable, value] : settings_) ::unsetenv(variable.c_str());
-  }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const std::vector<std::pair<std::string, std::string>>& settings_;
-};
 
 bool holds(const TensorView& tensor, const Contents& expected) {
   const auto* data = static_cast<const std::byte*>(tensor.data);
@@ -219,7 +204,8 @@ class Runner {
 }  // namespace
 
 std::string run_program(const Program& program, int rank) {
-  const Environment environment(program);
+  std::deque<EnvironmentVariable> settings;  // for init() to read
+  for (const auto& [variable, value] : program.settings) settings.emplace_back(variable, value);
   Runner runner(program);
   try {
     return runner.run();

@@ -1,8 +1,10 @@
 #include "core/board/board.h"
 
 #include <gtest/gtest.h>
+#include <hora/error.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "tests/core/board/shared_board.h"
 #include "tests/support/seed.h"
@@ -219,6 +221,51 @@ TEST(Board, DoneByAllIsTheSlowestRanks) {
   EXPECT_EQ(board[1].done_by_all(), 0u);
   board[1].set_done(3);
   EXPECT_EQ(board[1].done_by_all(), 2u);
+}
+
+// Whatever the page holds, a reader stays inside of it (AddressSanitizer looks) and comes to an
+// end.
+TEST(Board, ADamagedPageIsAnErrorOrNothing) {
+  auto random = test::generator();
+  BoardShape small = shape(2, false);
+  small.id_capacity = 16;
+  small.mailbox_bytes = 256;
+  small.control_bytes = 256;
+  int errors = 0;
+  for (int round = 0; round < 3000; ++round) {
+    SharedBoard board(small);
+    ASSERT_TRUE(board[0].push_control(payload(100, 1)));
+    board[0].push_run(Ids{3, 4, 5});
+    ASSERT_TRUE(board[1].push_mail(payload(50, 2)));
+    // Where something stands: counters, entries, lengths.
+    std::vector<std::size_t> words;
+    for (std::size_t at = 0; at + 8 <= board.memory().size(); at += 8) {
+      if (std::any_of(&board.memory()[at], &board.memory()[at] + 8,
+                      [](std::byte b) { return b != std::byte{}; })) {
+        words.push_back(at);
+      }
+    }
+    for (int i = 0; i < 3; ++i) {
+      std::uint64_t word = random() % 3 == 0 ? random() : random() % 300;
+      if (random() % 8 == 0) word = ~std::uint64_t{0} - random() % 8;
+      std::memcpy(&board.memory()[words[random() % words.size()]], &word, sizeof word);
+    }
+    try {
+      for (int i = 0; i < 100; ++i) {
+        const auto batch = board[1].next_batch();
+        if (!batch) break;
+        ASSERT_LE(batch->ids.size(), 16u + 1024u);
+        ASSERT_LE(batch->payload.size(), 256u);
+      }
+      for (int i = 0; i < 100 && board[0].pop_mail(1); ++i) {
+      }
+      board[0].pop_arrival();
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::transport);
+      ++errors;
+    }
+  }
+  EXPECT_GT(errors, 100);
 }
 
 // Ranks come in any order, read as they like, and come again once all have read: many laps around

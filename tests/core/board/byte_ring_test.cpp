@@ -1,7 +1,9 @@
 #include "core/board/byte_ring.h"
 
 #include <gtest/gtest.h>
+#include <hora/error.h>
 
+#include <cstring>
 #include <deque>
 #include <thread>
 
@@ -66,17 +68,35 @@ TEST(Mailbox, RandomTrafficAgainstAQueue) {
   }
 }
 
-TEST(Mailbox, ALengthThatCannotBeDropsTheRest) {
-  MailboxHead head{};
+TEST(Mailbox, LengthsThatCannotBeAreAnError) {
+  for (const std::uint32_t length : {21u, 64u, 200u, ~0u}) {
+    MailboxHead head{};
+    Bytes memory(64);
+    Mailbox mailbox(&head, memory.data(), memory.size());
+    ASSERT_TRUE(mailbox.try_push(message_of(8, 1)));
+    ASSERT_TRUE(mailbox.try_push(message_of(8, 2)));
+    std::memcpy(memory.data(), &length, sizeof length);
+    EXPECT_THROW(mailbox.pop(), Error) << length;
+  }
+}
+
+TEST(Mailbox, APositionThatCannotBeIsAnError) {
+  for (const std::uint64_t written : {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{65},
+                                      std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    MailboxHead head{};
+    Bytes memory(64, std::byte{255});
+    Mailbox mailbox(&head, memory.data(), memory.size());
+    head.written.store(written);
+    EXPECT_THROW(mailbox.pop(), Error) << written;
+  }
+}
+
+TEST(ByteRing, NothingLongerThanTheRingIsReadOrWritten) {
   Bytes memory(64);
-  Mailbox mailbox(&head, memory.data(), memory.size());
-  ASSERT_TRUE(mailbox.try_push(message_of(8, 1)));
-  ASSERT_TRUE(mailbox.try_push(message_of(8, 2)));
-  memory[0] = std::byte{200};
-  EXPECT_FALSE(mailbox.pop().has_value());
-  EXPECT_TRUE(mailbox.empty());
-  ASSERT_TRUE(mailbox.try_push(message_of(8, 3)));
-  EXPECT_EQ(mailbox.pop(), message_of(8, 3));
+  const ByteRing ring(memory.data(), memory.size());
+  EXPECT_EQ(ring.read(60, 64).size(), 64u);
+  EXPECT_THROW(ring.read(0, 65), Error);
+  EXPECT_FALSE(ring.fits(10, 74, 65)) << "a reader's position that is ahead";
 }
 
 TEST(Mailbox, OneWriterAndOneReaderAtATime) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <span>
 
 #include "core/board/board.h"
 
@@ -12,15 +13,19 @@ namespace hora::test {
 class SharedBoard {
  public:
   explicit SharedBoard(const BoardShape& shape)
-      : memory_(std::make_unique<Line[]>(NodeBoard::bytes(shape) / sizeof(Line) + 1)) {
+      : bytes_(NodeBoard::bytes(shape)),
+        memory_(std::make_unique<Line[]>(bytes_ / sizeof(Line) + 1)) {
     for (int r = 0; r < shape.local_size; ++r) views_.emplace_back(memory_[0].bytes, shape, r);
   }
   NodeBoard& operator[](int local_rank) { return views_[static_cast<std::size_t>(local_rank)]; }
+  /// For damage.
+  std::span<std::byte> memory() { return {memory_[0].bytes, bytes_}; }
 
  private:
   struct alignas(64) Line {
     std::byte bytes[64] = {};
   };
+  std::size_t bytes_;
   std::unique_ptr<Line[]> memory_;
   std::deque<NodeBoard> views_;
 };

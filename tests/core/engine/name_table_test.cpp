@@ -34,6 +34,18 @@ class NameTableOfOneName : public testing::Test {
   NameTable table_{8};
 };
 
+TEST_F(NameTableOfOneName, AnotherIdReplacesTheFirst) {
+  const auto again = submission("g");
+  ASSERT_TRUE(table_.enter(again));
+  ASSERT_EQ(table_.assign("g", kId + 1), again);
+  EXPECT_EQ(table_.signature_of(kId), nullptr);
+  EXPECT_NE(table_.signature_of(kId + 1), nullptr);
+  table_.leave(*again);
+  EXPECT_EQ(table_.retire(kId + 1), nullptr);
+  EXPECT_EQ(table_.signature_of(kId), nullptr) << "of a name that is gone";
+  EXPECT_TRUE(table_.names_of_ids().empty());
+}
+
 TEST(NameTable, ANameIsInFlightOnce) {
   NameTable table(4);
   const auto first = submission("g");

@@ -69,6 +69,24 @@ TEST(LeaderReadiness, AReportThatCountsAnIdIsVoidOnceTheIdIsGivenUp) {
             mismatch_text({"g", {{shaped(8), {0, 1}}, {shaped(7), {2}}}}));
 }
 
+TEST(LeaderReadiness, ANameAgreedOnByCountingItsIdIsDecidedOnceItsRanksHaveReported) {
+  Seat root(Topology{{{0, 1}}}, 0);
+  const Id id = root.assign("g", 2, {});
+  root.mask = 0b01;
+  root.leader.on_mail(1, report("g", 8), 0s);
+  const auto first = root.leader.take(0s).decisions;
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].retired, std::vector<Id>{id});
+  EXPECT_TRUE(first[0].assigned.empty());
+
+  root.mask = 0;
+  root.leader.on_mail(0, report("g", 8), 0s);
+  const auto second = root.leader.take(0s).decisions;
+  ASSERT_EQ(second.size(), 1u);
+  ASSERT_EQ(second[0].assigned.size(), 1u);
+  EXPECT_EQ(second[0].assigned[0].name, "g");
+}
+
 TEST(LeaderReadiness, ALeaderReportsAgainWhenAnIdThatItCountedIsGivenUp) {
   const Topology topology{{{0}, {1, 2}}};
   Seat leader(topology, 1);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <climits>
+
 namespace hora {
 namespace {
 
@@ -16,6 +18,7 @@ TEST(RanksText, WritesRunsOfThreeAndMoreAsRanges) {
   EXPECT_EQ(text({0, 1}), "0, 1");
   EXPECT_EQ(text({0, 1, 2}), "0-2");
   EXPECT_EQ(text({0, 1, 2, 5, 7, 8, 10, 11, 12, 13}), "0-2, 5, 7, 8, 10-13");
+  EXPECT_EQ(text({INT_MAX, INT_MIN}), "2147483647, -2147483648");
 }
 
 Signature base() {
@@ -35,6 +38,15 @@ TEST(MismatchText, NamesTensorRanksAndBothValues) {
             "tensor \"layer1.weight\": ranks disagree about its shape: ranks 0-2: allreduce "
             "float32 [3, 4] sum on cpu; rank 3: allreduce float32 [3, 5] sum on cpu. Submit the "
             "same operation, type, shape, reduction and root under one name.");
+}
+
+TEST(MismatchText, NoNameGetsOutOfItsQuotationMarks) {
+  Signature other = base();
+  other.shape = {3, 5};
+  const std::string text = mismatch_text({"x\n\x1b[2J", {{base(), {0}}, {other, {1}}}});
+  EXPECT_THAT(text, HasSubstr("tensor \"x\\n\\x1b[2J\": ranks disagree about its shape"));
+  const std::string long_name(std::size_t{1} << 20, 'n');
+  EXPECT_LT(mismatch_text({long_name, {{base(), {0}}, {other, {1}}}}).size(), 2000u);
 }
 
 TEST(MismatchText, NamesEveryFieldThatDiffers) {

@@ -48,6 +48,41 @@ TEST(Overdue, NamesTheRanksThatLackANewTensor) {
   EXPECT_EQ(root.leader.deadline(), std::nullopt);
 }
 
+TEST(Overdue, AllTensorsThatWaitAreInOneWarning) {
+  Seat root(two_nodes_of_two, 0);
+  for (int i = 0; i < 7; ++i) {
+    const std::string name = "bucket" + std::to_string(i);
+    root.leader.on_mail(0, report(name, 8), 0s);
+    root.leader.on_mail(0, overdue(name), i < 4 ? 1000ms : 1300ms);
+  }
+  root.leader.take(1300ms);
+  const auto when = root.leader.deadline();
+  ASSERT_TRUE(when.has_value());
+  const auto warnings = root.leader.take(*when).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("\"bucket0\", \"bucket1\", \"bucket2\" and 4 more are waited for"),
+            std::string::npos)
+      << warnings[0];
+  EXPECT_EQ(root.leader.deadline(), std::nullopt);
+}
+
+TEST(Overdue, BetweenTwoWarningsIsTheInterval) {
+  Seat root(two_nodes_of_two, 0, 0, 10s);
+  root.leader.on_mail(0, report("a", 8), 0s);
+  root.leader.on_mail(0, overdue("a"), 10s);
+  const auto first = root.leader.deadline();
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(root.leader.take(*first).warnings.size(), 1u);
+  // Another rank has submitted later, and complains later of the same tensor.
+  root.leader.on_up(1, {.presence = {{"a", {2}, {3}}}}, 13s);
+  EXPECT_EQ(root.leader.deadline(), *first + 10s);
+  EXPECT_TRUE(root.leader.take(19s).warnings.empty());
+  root.leader.on_mail(0, overdue("a"), 20s);
+  const auto second = root.leader.take(*first + 10s).warnings;
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_NE(second[0].find("waited for by ranks 0, 2 and has not"), std::string::npos) << second[0];
+}
+
 TEST(Overdue, ALeaderTellsItsParentWhatItKnowsOfItsSubtree) {
   Seat leader(five_nodes, 2);
   leader.leader.on_mail(1, report("late", 8), 0s);

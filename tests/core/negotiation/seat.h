@@ -26,12 +26,12 @@ inline Up ready(Id id) {
 
 /// One leader beside a board of one id's ready mask.
 struct Seat {
-  Seat(const Topology& topology, int node, ProcessSet set = 0)
+  Seat(const Topology& topology, int node, ProcessSet set = 0, Now warning_interval = {})
       : leader(topology, node, 16,
                {.retire = [](Id, bool) { return true; },
                 .last_run = [](Id) { return std::uint64_t{0}; },
                 .ready_mask = [this](Id) { return mask; }},
-               set) {}
+               set, warning_interval) {}
 
   /// Reports `name` by every local rank and child, and gives the id that the root assigns.
   Id assign(const std::string& name, int local_size, const std::vector<int>& children) {

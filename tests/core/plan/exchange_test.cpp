@@ -1,8 +1,10 @@
 #include "core/plan/exchange.h"
 
 #include <gtest/gtest.h>
+#include <hora/error.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -205,6 +207,26 @@ struct RandomExchange {
 };
 
 class ExchangeOf : public testing::TestWithParam<OperationKind> {};
+
+TEST(ExchangeExtents, ThatCannotBeAreAnErrorOfTheRank) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const Topology topology{{{0, 1}}};
+  for (const Rows& bad :
+       {Rows{{-1}, {2}}, Rows{{most}, {most}}, Rows{{(std::int64_t{1} << 45) + 1}, {0}}}) {
+    try {
+      ExchangeMap(topology, extents_of(OperationKind::allgather, 8, bad));
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::transport);
+    }
+  }
+  const Rows wraps{{most, most, 2}, {0, 0, 0}, {0, 0, 0}};
+  EXPECT_THROW(ExchangeMap(Topology{{{0, 1, 2}}}, extents_of(OperationKind::alltoall, 1, wraps)),
+               Error);
+  const Rows largest{{std::int64_t{1} << 45}, {std::int64_t{1} << 45}};
+  const ExchangeMap map(topology, extents_of(OperationKind::allgather, 8, largest));
+  EXPECT_EQ(map.result_bytes(0), std::size_t{1} << 49);
+}
 
 // All streams into each node, cut at random places: every byte of every result comes once.
 TEST_P(ExchangeOf, StreamsFillEveryResultOnce) {

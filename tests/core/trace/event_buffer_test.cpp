@@ -64,5 +64,18 @@ TEST(EventBuffer, RowsAreMadeOnceAndBounded) {
   EXPECT_EQ(batch.rows, (std::vector<TraceRow>{{RowGroup::tensors, "b"}}));
 }
 
+TEST(EventBuffer, RowsHaveNamesThatCanBeShown) {
+  EventBuffer buffer(4, 4);
+  EXPECT_EQ(buffer.row(RowGroup::tensors, "a\xff"), RowIndex{0});
+  EXPECT_EQ(buffer.row(RowGroup::tensors, "a\xfe"), RowIndex{1});
+  buffer.row(RowGroup::tensors, std::string(1 << 20, 'n'));
+  EventBatch batch;
+  buffer.take(batch);
+  ASSERT_EQ(batch.rows.size(), 3u);
+  EXPECT_EQ(batch.rows[0].name, "a\\xff");
+  EXPECT_EQ(batch.rows[1].name, "a\\xfe");
+  EXPECT_LT(batch.rows[2].name.size(), 2000u);
+}
+
 }  // namespace
 }  // namespace hora

@@ -94,6 +94,18 @@ TEST(TimelineFile, AFileThatCannotBeWrittenIsAnErrorAtOnce) {
   }
 }
 
+TEST(TimelineFile, IsForItsUserAloneAndFollowsNoLink) {
+  const test::TemporaryFolder folder;
+  std::ofstream(folder.file("t.json")) << "old";
+  std::filesystem::permissions(folder.file("t.json"), std::filesystem::perms::all);
+  { const TimelineFile file(folder.file("t.json"), kIdentity, {}); }
+  EXPECT_EQ(std::filesystem::status(folder.file("t.json")).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EXPECT_THAT(content(folder.file("t.json")), testing::StartsWith("["));
+  std::filesystem::create_symlink(folder.file("t.json"), folder.file("link"));
+  EXPECT_THROW(TimelineFile(folder.file("link"), kIdentity, {}), Error);
+}
+
 /// Files of this process grow no further than `bytes`.
 class FileSizeLimit {
  public:

@@ -129,5 +129,22 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{{"--data", "d", "--epoch", "3"}, "--epoch"},
                     Wrong{{"--data", "d", "leftover"}, "leftover"}));
 
+// A value that is missing is not what the next option is called.
+INSTANTIATE_TEST_SUITE_P(
+    WithoutValue, WrongArguments,
+    testing::Values(Wrong{{"--data=", "--channels-last"}, "--data: a value is missing"},
+                    Wrong{{"--data", "--channels-last"}, "--data: a value is missing"},
+                    Wrong{{"--data", ""}, "--data: a value is missing"},
+                    Wrong{{"--data", "d", "--report"}, "--report: a value is missing"},
+                    Wrong{{"--data", "d", "--report", "--save=s"}, "--report: a value is missing"},
+                    Wrong{{"--data", "d", "--save=", "s"}, "--save: a value is missing"},
+                    Wrong{{"--data", "d", "--epochs=", "3"}, "--epochs: a value is missing"}));
+
+TEST(Arguments, AValueAfterAnEqualsSignMayBeginAsAnOptionDoes) {
+  const auto parsed = parse({"--data=--d", "--lr", "0.5"});
+  ASSERT_TRUE(parsed.arguments.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.arguments->data, "--d");
+}
+
 }  // namespace
 }  // namespace cifar10

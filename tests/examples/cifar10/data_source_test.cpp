@@ -1,6 +1,7 @@
 #include "examples/cifar10/data_source.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -43,6 +44,23 @@ TEST(Identify, RefusesOtherClasses) {
   EXPECT_THAT(
       message_of([&] { identify(folder.path()); }),
       AllOf(HasSubstr((folder.path() / class_names_file).string()), HasSubstr("9 class names")));
+}
+
+TEST(Identify, ReadsNamesFromASmallRegularFileAlone) {
+  const TemporaryFolder folder;
+  const auto names = folder.path() / class_names_file;
+  const auto message = [&] { return message_of([&] { identify(folder.path()); }); };
+  ASSERT_EQ(mkfifo(names.c_str(), 0600), 0);
+  EXPECT_THAT(message(), AllOf(HasSubstr(names.string()), HasSubstr("not a regular file")));
+  std::filesystem::remove(names);
+  std::filesystem::create_symlink("/dev/zero", names);
+  EXPECT_THAT(message(), AllOf(HasSubstr(names.string()), HasSubstr("not a regular file")));
+  std::filesystem::remove(names);
+  write_names(folder.path(), std::string(class_names_bytes + 1, '\n'));
+  EXPECT_THAT(message(), AllOf(HasSubstr(names.string()), HasSubstr("found 4097 bytes"),
+                               HasSubstr("at most 4096")));
+  write_names(folder.path(), std::string(class_names_bytes, '\n'));
+  EXPECT_THAT(message(), HasSubstr("0 class names"));
 }
 
 TEST(Identify, NamesAMissingFolderAndOneThatIsAFile) {

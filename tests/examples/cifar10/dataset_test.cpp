@@ -1,6 +1,7 @@
 #include "examples/cifar10/dataset.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <string>
@@ -78,13 +79,27 @@ TEST_F(DatasetTest, EmptyFile) {
                              HasSubstr("found 0 bytes"), HasSubstr("expected 9219 bytes")));
 }
 
-TEST_F(DatasetTest, TruncatedWithinARecordAndBetweenTwo) {
-  write("a.bin", bytes(0, 3).substr(0, 9218));
-  EXPECT_THAT(error(), AllOf(HasSubstr(path("a.bin")), HasSubstr("is truncated"),
-                             HasSubstr("found 9218 bytes"), HasSubstr("expected 9219 bytes")));
+TEST_F(DatasetTest, TruncatedWithinARecord) {
+  for (const std::size_t left :
+       {std::size_t{1}, record_bytes - 1, record_bytes + 1, 3 * record_bytes - 1}) {
+    write("a.bin", bytes(0, 3).substr(0, left));
+    EXPECT_THAT(error(),
+                AllOf(HasSubstr(path("a.bin")), HasSubstr("is truncated"),
+                      HasSubstr("found " + std::to_string(left) + " bytes"),
+                      HasSubstr("expected 9219 bytes (3 records of 3073) or fewer whole records")));
+  }
+}
+
+TEST_F(DatasetTest, FewerWholeRecordsAreASubset) {
+  EXPECT_FALSE(load().is_subset());
+  EXPECT_FALSE(load(1).is_subset()) << "a limit makes none";
   write("a.bin", bytes(0, 2));
-  EXPECT_THAT(error(), AllOf(HasSubstr("is truncated"), HasSubstr("found 6146 bytes"),
-                             HasSubstr("expected 9219 bytes (3 records of 3073)")));
+  const Dataset dataset = load();
+  EXPECT_TRUE(dataset.is_subset());
+  ASSERT_EQ(dataset.size(), 4U);
+  EXPECT_EQ(dataset.label(1), 1);
+  EXPECT_EQ(dataset.label(2), 3) << "the second file's first record";
+  EXPECT_EQ(load(3).label(2), 3);
 }
 
 TEST_F(DatasetTest, TooLongByAByteAndByARecord) {
@@ -110,6 +125,32 @@ TEST_F(DatasetTest, AFolderInTheFilesPlace) {
   std::filesystem::remove(path("a.bin"));
   std::filesystem::create_directory(path("a.bin"));
   EXPECT_THAT(error(), AllOf(HasSubstr(path("a.bin")), HasSubstr("not a regular file")));
+}
+
+TEST_F(DatasetTest, AFifoInTheFilesPlace) {
+  std::filesystem::remove(path("a.bin"));
+  ASSERT_EQ(mkfifo(path("a.bin").c_str(), 0600), 0);
+  EXPECT_THAT(error(), AllOf(HasSubstr(path("a.bin")), HasSubstr("not a regular file")));
+}
+
+TEST_F(DatasetTest, AnEndlessDeviceInTheFilesPlace) {
+  std::filesystem::remove(path("a.bin"));
+  std::filesystem::create_symlink("/dev/zero", path("a.bin"));
+  EXPECT_THAT(error(), AllOf(HasSubstr(path("a.bin")), HasSubstr("not a regular file")));
+}
+
+TEST(LoadData, CallsASubsetOne) {
+  const test::TemporaryFolder folder;
+  for (int file = 1; file <= 5; ++file) {
+    std::ofstream(folder.path() / ("data_batch_" + std::to_string(file) + ".bin"))
+        << std::string(record_bytes, '\0');
+  }
+  std::ofstream(folder.path() / "test_batch.bin") << std::string(2 * record_bytes, '\0');
+  const Data data = load_data(folder.path(), 0);
+  EXPECT_EQ(data.training.size(), 5U);
+  EXPECT_EQ(data.validation.size(), 2U);
+  EXPECT_EQ(data.id(), "cifar10-subset");
+  EXPECT_EQ(data.title(), "a subset of CIFAR-10");
 }
 
 TEST(LoadData, NamesWhatIsMissingOfCifar10) {

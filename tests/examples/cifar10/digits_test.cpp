@@ -67,6 +67,14 @@ TEST(ParseDigits, NamesLineAndFieldOfWhatIsWrong) {
   EXPECT_THAT(parse_error("4 4"), HasSubstr("'4 4'"));
 }
 
+TEST(ParseDigits, EndsWithTextThatDoesNot) {
+  EXPECT_THAT(parse_error(line(1, 1) + std::string(1 << 20, '0')),
+              AllOf(HasSubstr("line 2"), HasSubstr("more than 1024 characters")));
+  std::string lines;
+  for (int i = 0; i < 100001; ++i) lines += line(1, 1);
+  EXPECT_THAT(parse_error(lines), AllOf(HasSubstr("line 100001"), HasSubstr("no more than")));
+}
+
 TEST(ToRecord, ScalesTheRangeOfInk) {
   Digit digit{};
   digit.pixels.fill(digit_maximum);

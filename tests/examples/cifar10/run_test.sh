@@ -69,6 +69,24 @@ cmp first.pt second.pt
 train --data data --seed 6 --save third.pt > output
 ! cmp -s first.pt third.pt || fail "the seed changes nothing"
 
+echo "=== files with fewer whole records are a subset, by name"
+cp -r data subset
+head -c $((100 * 3073)) data/data_batch_1.bin > subset/data_batch_1.bin
+limit=0 train --data subset --report subset.json > output
+expect_lines 1 'data: a subset of handwritten digits .*, 100 training and 360 validation' output
+expect_lines 1 '"data": "digits-subset"' subset.json
+
+echo "=== ranks that have found different data"
+ln -s data rank0
+ln -s subset rank1
+# shellcheck disable=SC2016  # for each rank to expand
+if "${mpirun[@]}" bash -c '"$0" --epochs 1 --data rank${OMPI_COMM_WORLD_RANK:-$PMI_RANK}' "$cifar10" \
+  < /dev/null > output 2>&1; then
+  fail "accepted different data"
+fi
+grep -q 'cifar10: ranks have found different data: 100 to 1437 training images' output ||
+  fail "does not say that data differ"
+
 echo "=== bad files are named once, with their sizes"
 cp -r data truncated
 head -c 3000 data/test_batch.bin > truncated/test_batch.bin
@@ -89,6 +107,9 @@ expect_refused 'truncated/test_batch.bin is truncated: found 3000 bytes; expecte
   --data truncated
 expect_refused 'labelled/data_batch_1.bin: record 2 .byte 6146. has label 10; labels are 0 to 9' \
   --data labelled
+mkdir fifo
+mkfifo fifo/batches.meta.txt
+expect_refused 'fifo/batches.meta.txt is not a regular file' --data fifo
 expect_refused 'missing/data_batch_1.bin is missing: found 0 bytes; expected 4415901 bytes' \
   --data missing
 expect_refused 'absent does not exist' --data absent

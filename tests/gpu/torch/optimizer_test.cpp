@@ -198,11 +198,11 @@ TEST_F(GpuOptimizer, ScaledGradientsAreDividedInEveryWireType) {
     GradScaler scaler(optimizer, {.initial_scale = 1024.0});
     for (const std::int64_t bad : {-1L, 0L, 50000L, 100002L, -1L}) {
       optimizer.zero_grad();
-      auto gradient = torch::full({100003}, 3.0 * scaler.current_scale(), device);
+      auto gradient = torch::full({100003}, 3.0, device);
       if (bad >= 0 && world.rank() == world.size() - 1) {
         gradient[bad] = std::numeric_limits<float>::quiet_NaN();
       }
-      weight.backward(gradient);
+      weight.backward(scaler.scale(gradient));
       EXPECT_EQ(scaler.step(), bad < 0) << name_of(compression) << ", element " << bad;
       scaler.update();
     }

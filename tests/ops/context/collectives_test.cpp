@@ -25,13 +25,10 @@ TEST(Context, KnowsWhereThisRankStands) {
   EXPECT_EQ(mine.size(), static_cast<std::size_t>(world.local_size()));
   EXPECT_EQ(mine[static_cast<std::size_t>(world.local_rank())], world.rank());
   EXPECT_THROW((void)world.ranks_of_node(world.cross_size()), Error);
-  if (const char* virtual_nodes = std::getenv("HORA_RANKS_PER_NODE")) {
-    const int limit = std::atoi(virtual_nodes);
-    EXPECT_EQ(world.cross_size(), (world.size() + limit - 1) / limit);
-    EXPECT_EQ(world.settings().ranks_per_node, limit);
-  } else {
-    EXPECT_EQ(world.cross_size(), 1);
-  }
+  const char* given = std::getenv("HORA_RANKS_PER_NODE");
+  EXPECT_EQ(world.settings().ranks_per_node, given == nullptr ? 0 : std::atoi(given));
+  const int limit = world.settings().ranks_per_node;
+  EXPECT_EQ(world.cross_size(), limit == 0 ? 1 : (world.size() + limit - 1) / limit);
 }
 
 std::size_t open_descriptors() {

@@ -1,5 +1,6 @@
 #include "ops/context/node_discovery.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/seed.h"
@@ -7,6 +8,8 @@
 namespace hora {
 namespace {
 
+using testing::AllOf;
+using testing::HasSubstr;
 using Reach = std::vector<std::vector<bool>>;
 
 Reach everybody(std::size_t count) {
@@ -46,6 +49,13 @@ TEST(GroupByReach, AllMembersMustBeReachedNotJustTheFirst) {
   Reach reach = everybody(3);
   reach[1][2] = false;
   EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
+}
+
+TEST(SeparationText, NamesTheGroupsAndTheReason) {
+  EXPECT_EQ(separation_text({0, 0, 0}, {4, 5, 6}, {"", "", ""}), "");
+  EXPECT_THAT(separation_text({0, 0, 2, 0}, {4, 5, 6, 7}, {"", "", "no such process", ""}),
+              AllOf(HasSubstr("ranks 4, 5, 7 | 6 are separate nodes"),
+                    HasSubstr("rank 6 says: no such process")));
 }
 
 TEST(GroupByReach, GroupsOfRandomReachAreMutualAndGreedy) {

@@ -4,6 +4,7 @@
 #include <hora/hora.h>
 #include <hora/objects_json.h>
 
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <string>
@@ -58,6 +59,31 @@ TEST(BroadcastObject, TheSameErrorOnEveryRankWhereRootsDiffer) {
                                 "; every rank must name the same one");
   }
   EXPECT_EQ(broadcast_object(world, "next", {.name = "mine"}), "next");
+}
+
+// Another collective of the root's under the name that heads travel by: bytes that are no head, and
+// heads of what cannot be.
+TEST(BroadcastObject, AHeadThatCannotBeIsTheSameErrorOnEveryRank) {
+  const Context world = init();
+  if (world.size() == 1) GTEST_SKIP() << "one rank has no peer";
+  const std::uint64_t huge = std::uint64_t{1} << 62;
+  for (std::vector<std::uint64_t> words : std::vector<std::vector<std::uint64_t>>{
+           {}, {0}, {0, 5}, {0, 5, 1, 2}, {0, huge}, {0, ~huge}, {1, 7}}) {
+    if (world.rank() == 0) {
+      allgather(world,
+                view(reinterpret_cast<std::uint8_t*>(words.data()),
+                     static_cast<std::int64_t>(words.size() * sizeof words[0])),
+                {.name = "object.head"});
+    } else {
+      try {
+        broadcast_object(world, "ignored", {.name = "object"});
+        ADD_FAILURE() << "no error for a head of " << words.size() << " words";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+      }
+    }
+    EXPECT_EQ(broadcast_object(world, "next", {.name = "object"}), "next");
+  }
 }
 
 TEST(BroadcastObject, RootOutsideOfTheSet) {

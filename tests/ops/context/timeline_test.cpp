@@ -7,14 +7,15 @@
 #include <mpi.h>
 
 #include <array>
-#include <cstdlib>
 #include <optional>
 
+#include "tests/support/environment_variable.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora {
 namespace {
 
+using test::EnvironmentVariable;
 using test::Timeline;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -43,18 +44,6 @@ class SharedFolder {
   std::string path_;
 };
 
-/// An environment variable while it lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    ::setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
-
 void average(const Context& world, const std::string& name, int rounds) {
   std::vector<float> values(3000, 1.0F);
   for (int round = 0; round < rounds; ++round) {
@@ -64,7 +53,7 @@ void average(const Context& world, const std::string& name, int rounds) {
 
 TEST(Timeline, TheSettingGivesOneFileARank) {
   const SharedFolder folder;
-  const Variable setting("HORA_TIMELINE", folder.file("t.%r.json"));
+  const EnvironmentVariable setting("HORA_TIMELINE", folder.file("t.%r.json"));
   int size = 0;
   {
     const Context world = init();
@@ -89,7 +78,7 @@ TEST(Timeline, TheSettingGivesOneFileARank) {
 /// The ranks of a host share the steady clock: nobody's run begins before everybody's submission.
 TEST(Timeline, FilesOfAHostFitTogether) {
   const SharedFolder folder;
-  const Variable setting("HORA_TIMELINE", folder.file("t.json"));
+  const EnvironmentVariable setting("HORA_TIMELINE", folder.file("t.json"));
   int size = 0;
   {
     const Context world = init();
@@ -166,8 +155,8 @@ TEST(Timeline, MisuseIsAnErrorAndLeavesTheJobAsItWas) {
 
 TEST(Timeline, ASettingThatCannotBeWrittenIsTheSameErrorOnAllRanks) {
   const SharedFolder folder;
-  const Variable setting("HORA_TIMELINE", folder.file("no/such/%r.json"));
   try {
+    const EnvironmentVariable setting("HORA_TIMELINE", folder.file("no/such/%r.json"));
     const Context world = init();
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
@@ -175,7 +164,6 @@ TEST(Timeline, ASettingThatCannotBeWrittenIsTheSameErrorOnAllRanks) {
     EXPECT_THAT(error.what(), HasSubstr("HORA_TIMELINE"));
     EXPECT_THAT(error.what(), HasSubstr(folder.file("no/such/0.json")));
   }
-  ::unsetenv("HORA_TIMELINE");
   const Context world = init();
   average(world, "x", 1);
 }

@@ -18,7 +18,7 @@ TEST(GrowingBlock, IsKeptWhileItIsLongEnough) {
       std::byte* const data = block.reserve(bytes);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 64, 0u);
       EXPECT_EQ(block.reserve(bytes / 2), data);
-      EXPECT_EQ(memory.address(0, block.location()), data);
+      EXPECT_EQ(memory.address(0, block.location(), bytes), data);
       EXPECT_EQ(node.blocks_in_use(), 1u) << "the shorter one is released";
     }
   }
@@ -34,7 +34,7 @@ TEST(ExchangeMemory, NeighbouringRoundsHaveMemoryOfTheirOwn) {
     EXPECT_NE(exchange.staging(7).reserve(64), first);
     EXPECT_NE(exchange.scratch(6).reserve(64), first);
     EXPECT_EQ(exchange.staging(8).reserve(64), first);
-    EXPECT_EQ(exchange.at(0, exchange.staging(6).location()), first);
+    EXPECT_EQ(exchange.at(0, exchange.staging(6).location(), 64), first);
     EXPECT_EQ(node.blocks_in_use(), 3u);
   }
   EXPECT_EQ(node.blocks_in_use(), 0u);

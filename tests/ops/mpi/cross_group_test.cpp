@@ -42,7 +42,7 @@ TEST_P(CrossGroupTest, EveryTypeAndLengthIsTheSerialSum) {
     }
   }
   CrossMembers group(members(), options(), random);
-  expect_results(operations, group.run(operations, 1), options());
+  expect_results(operations, group.run(operations, 1));
 }
 
 TEST_P(CrossGroupTest, ManyAtOnceDoNotMix) {
@@ -60,7 +60,7 @@ TEST_P(CrossGroupTest, ManyAtOnceDoNotMix) {
             static_cast<int>(random() % static_cast<std::uint64_t>(members()));
       }
     }
-    expect_results(operations, group.run(operations, 1 + random() % 8, sequence), options());
+    expect_results(operations, group.run(operations, 1 + random() % 8, sequence));
     sequence += operations.size();
   }
 }
@@ -75,13 +75,14 @@ TEST_P(CrossGroupTest, BroadcastFromEveryRoot) {
     }
   }
   CrossMembers group(members(), options(), random);
-  expect_results(operations, group.run(operations, 4), options());
+  expect_results(operations, group.run(operations, 4));
 }
 
 constexpr CrossOptions kDirect{CrossAlgorithm::direct, 0};
 constexpr CrossOptions kRing{CrossAlgorithm::ring, 0};
 constexpr CrossOptions kDissemination{CrossAlgorithm::direct, std::size_t{1} << 30};
 constexpr CrossOptions kMixed{CrossAlgorithm::automatic, 512};
+constexpr CrossOptions kMixedRing{CrossAlgorithm::ring, 512};
 
 TEST_P(CrossGroupTest, SumsMayTakeAWhileAndReservedMemoryIsEnough) {
   auto random = test::generator();
@@ -96,7 +97,7 @@ TEST_P(CrossGroupTest, SumsMayTakeAWhileAndReservedMemoryIsEnough) {
   CrossMembers group(members(), options(), random, space);
   group.reserve(kAtOnce, kMost);
   const int reserved = space.allocations();
-  expect_results(operations, group.run(operations, kAtOnce), options());
+  expect_results(operations, group.run(operations, kAtOnce));
   EXPECT_EQ(space.allocations(), reserved);
 }
 
@@ -113,25 +114,38 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, CrossGroupTest,
                            return name + "_" + std::to_string(std::get<1>(parameters.param));
                          });
 
-TEST(CrossGroup, BitsDoNotDependOnFusion) {
+/// One list of values as a whole, and cut at random places, over algorithms and lengths.
+TEST(CrossGroup, BitsDoNotDependOnFusionNorOnTheAlgorithm) {
   auto random = test::generator();
   for (int members = 1; members <= 9; ++members) {
-    const CrossOperation whole = allreduce_of(members, DataType::float32, 4096, 0.3, random);
-    // The same values as one operation (direct) and in pieces (dissemination).
-    CrossOperation pieces[2] = {whole, whole};
-    for (int member = 0; member < members; ++member) {
-      const Bytes& input = whole.inputs[static_cast<std::size_t>(member)];
-      pieces[0].inputs[static_cast<std::size_t>(member)].assign(input.begin(), input.begin() + 320);
-      pieces[1].inputs[static_cast<std::size_t>(member)].assign(input.begin() + 320, input.end());
-    }
-    CrossMembers direct(members, {CrossAlgorithm::direct, 0}, random);
-    CrossMembers split(members, {CrossAlgorithm::direct, 320}, random);
-    const auto fused = direct.run({whole}, 1);
-    auto apart = split.run({pieces[0], pieces[1]}, 2);
-    for (std::size_t member = 0; member < fused[0].size(); ++member) {
-      Bytes joined = apart[0][member];
-      joined.insert(joined.end(), apart[1][member].begin(), apart[1][member].end());
-      EXPECT_TRUE(joined == fused[0][member]) << members << " members, member " << member;
+    const DataType type = kTypes[random() % std::size(kTypes)];
+    const CrossOperation whole =
+        allreduce_of(members, type, 200'000 + random() % 999 * 8, 0.3, random);
+    const Bytes expected = whole.expected();
+    for (const CrossOptions& options : {kDirect, kRing, kMixed, kMixedRing}) {
+      std::vector<CrossOperation> pieces;
+      for (std::size_t begin = 0; begin < expected.size();) {
+        const std::size_t bytes =
+            std::min((random() % 2 == 0 ? random() % 80 : random() % 20'000) * 8 + 8,
+                     expected.size() - begin);
+        CrossOperation& piece = pieces.emplace_back(whole);
+        for (Bytes& input : piece.inputs) {
+          const auto first = input.begin() + static_cast<std::ptrdiff_t>(begin);
+          input = Bytes(first, first + static_cast<std::ptrdiff_t>(bytes));
+        }
+        begin += bytes;
+      }
+      CrossMembers group(members, options, random);
+      const auto fused = group.run({whole}, 1);
+      const auto apart = group.run(pieces, 3);
+      for (std::size_t member = 0; member < fused[0].size(); ++member) {
+        EXPECT_TRUE(fused[0][member] == expected) << members << " members, member " << member;
+        Bytes joined;
+        for (const auto& piece : apart) {
+          joined.insert(joined.end(), piece[member].begin(), piece[member].end());
+        }
+        EXPECT_TRUE(joined == expected) << members << " members, member " << member;
+      }
     }
   }
 }

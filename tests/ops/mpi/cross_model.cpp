@@ -124,28 +124,4 @@ Bytes sum_in_order(DataType type, const std::vector<Bytes>& inputs, double scale
   return result;
 }
 
-Bytes sum_around_ring(DataType type, const std::vector<Bytes>& inputs, double scale) {
-  const std::size_t members = inputs.size();
-  const std::size_t bytes = inputs.front().size();
-  const std::size_t segment = ((bytes + members - 1) / members + 63) / 64 * 64;
-  Bytes result(bytes);
-  with_type(type, [&](auto traits) {
-    using Traits = decltype(traits);
-    constexpr std::size_t width = sizeof(typename Traits::Memory);
-    for (std::size_t i = 0; i < bytes / width; ++i) {
-      const std::size_t owner = i * width / segment;
-      auto sum = load<Traits>(inputs[(owner + 1) % members], i);
-      for (std::size_t step = 2; step <= members; ++step) {
-        sum += load<Traits>(inputs[(owner + step) % members], i);
-        if (step == members) {
-          sum = scaled(sum, scale);
-        }
-        sum = Traits::load(Traits::store(sum));
-      }
-      store<Traits>(result, i, sum);
-    }
-  });
-  return result;
-}
-
 }  // namespace hora::test

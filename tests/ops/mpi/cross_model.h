@@ -18,8 +18,4 @@ Bytes random_values(DataType type, std::size_t bytes, std::mt19937_64& random);
 /// The sum in the order of `inputs`, times scale (for floating-point types).
 Bytes sum_in_order(DataType type, const std::vector<Bytes>& inputs, double scale);
 
-/// The ring's sum: segments of ceil(bytes / n) rounded up to 64; segment s in the order s+1, s+2,
-/// .., s modulo n, each addition rounded to the type.
-Bytes sum_around_ring(DataType type, const std::vector<Bytes>& inputs, double scale);
-
 }  // namespace hora::test

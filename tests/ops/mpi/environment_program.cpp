@@ -1,6 +1,8 @@
 /// One life of MPI in a process each, for environment_test.sh; prints "done" where it came through.
 #include <hora/error.h>
 #include <mpi.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +11,7 @@
 
 #include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
+#include "ops/mpi/implementation.h"
 
 namespace {
 
@@ -64,6 +67,44 @@ int leaves(bool by_abort) {
   return done();
 }
 
+// Rank 0 forks a child that tries to use MPI and then exits; the others wait for rank 0.
+int forks() {
+  hora::MpiEnvironment environment;
+  const hora::Communicator world = hora::Communicator::world();
+  if (world.rank() == 0) {
+    std::fflush(stdout);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        const hora::MpiEnvironment second;
+      } catch (const hora::Error& error) {
+        std::printf("%s\n", error.what());
+      }
+      std::exit(5);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    std::printf("the child's exit code is %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+  }
+  world.barrier();
+  environment.release();
+  return done();
+}
+
+// Rank 0 ends MPI, the others wait for it.
+int finalizes() {
+  const hora::MpiEnvironment environment;
+  const hora::Communicator world = hora::Communicator::world();
+  if (world.rank() == 0) MPI_Finalize();
+  world.barrier();
+  return done();
+}
+
+int library() {
+  std::printf("%s\n", hora::running_mpi().c_str());
+  return 0;
+}
+
 int starts() {
   try {
     hora::MpiEnvironment environment;
@@ -84,7 +125,10 @@ int main(int argc, char** argv) {
   if (mode == "after-finalize") return after_finalize();
   if (mode == "exit") return leaves(false);
   if (mode == "abort") return leaves(true);
+  if (mode == "fork") return forks();
   if (mode == "start") return starts();
+  if (mode == "finalize") return finalizes();
+  if (mode == "library") return library();
   std::fprintf(stderr, "unknown mode\n");
   return 2;
 }

@@ -31,10 +31,17 @@ expect "too low a thread level" 0 "MPI offers MPI_THREAD_FUNNELED" \
   "$@" 1 "$program" application-funneled
 expect "after MPI_Finalize" 0 "MPI is finalised" "$@" 1 "$program" after-finalize
 expect "a rank that exits with 0 while others wait" nonzero \
-  "rank 0 exits without Context::shutdown()" "$@" 2 "$program" exit
+  ") exits without Context::shutdown()" "$@" 2 "$program" exit
+expect "a forked child that exits" 0 "the child's exit code is 5" "$@" 2 "$program" fork
+expect "a forked child that wants MPI" 0 "forked from one that uses MPI" "$@" 2 "$program" fork
 # Open MPI sometimes loses its own message about MPI_ABORT; the code is what counts.
 expect "abort" 7 "" "$@" 2 "$program" abort
 expect "no launcher" 0 done env OMPI_MCA_ess_singleton_isolated=1 "$program" start
-expect "another library's launcher" 3 "PMI_SIZE=2" \
-  env OMPI_MCA_ess_singleton_isolated=1 PMI_SIZE=2 "$program" start
+# The variable of a launcher that this program's MPI takes no notice of.
+others=PMI_SIZE
+"$program" library | grep -q MPICH && others=OMPI_COMM_WORLD_SIZE
+expect "another library's launcher" 3 "$others=2" \
+  env OMPI_MCA_ess_singleton_isolated=1 $others=2 "$program" start
+expect "MPI_Finalize while it is held" nonzero "calls MPI_Finalize while hora runs" \
+  "$@" 2 "$program" finalize
 ((failures == 0))

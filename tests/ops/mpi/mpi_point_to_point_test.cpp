@@ -101,6 +101,8 @@ TEST_F(MpiPointToPointTest, AnotherLengthIsAnError) {
   if (world_.size() > 1) {  // Open MPI 4.1.4 cuts a rank's message to itself without a word
     lengths.push_back(9);
   }
+  // MPICH asks MPI_COMM_WORLD's handler about a request that has failed, and would end the job.
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   for (const std::size_t length : lengths) {
     const std::vector<std::byte> out(length);
     std::vector<std::byte> in(8);
@@ -115,6 +117,7 @@ TEST_F(MpiPointToPointTest, AnotherLengthIsAnError) {
     }
     ASSERT_NO_FATAL_FAILURE(wait(link, send));
   }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
 TEST_F(MpiPointToPointTest, PartsMustFitMpisCounts) {

@@ -24,29 +24,30 @@ class SlowSpace final : public StagingSpace {
   void release(std::byte* data) noexcept override { host_space().release(data); }
   Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
                     std::byte* output, std::size_t count) override {
-    return Completion(std::make_unique<Sum>(
-        reduction, std::vector<const std::byte*>(inputs.begin(), inputs.end()), output, count,
-        random_() % 4));
+    Bytes result(count * size_of(reduction.type));
+    host_space().reduce(reduction, inputs, result.data(), count);
+    return later({inputs.begin(), inputs.end()}, result.size(), std::move(result), output);
+  }
+  Completion convert(DataType source, const std::byte* input, DataType target, std::byte* output,
+                     std::size_t count) override {
+    Bytes result(count * size_of(target));
+    host_space().convert(source, input, target, result.data(), count);
+    return later({input}, count * size_of(source), std::move(result), output);
   }
 
   int allocations() const { return allocations_; }
 
  private:
   using Bytes = std::vector<std::byte>;
-  class Sum final : public PendingWork {
+  class Later final : public PendingWork {
    public:
-    Sum(const Reduction& reduction, std::vector<const std::byte*> inputs, std::byte* output,
-        std::size_t count, std::uint64_t polls)
-        : inputs_(std::move(inputs)),
-          output_(output),
-          bytes_(count * size_of(reduction.type)),
-          result_(bytes_),
-          polls_(polls) {
-      host_space().reduce(reduction, inputs_, result_.data(), count);
+    Later(std::vector<const std::byte*> inputs, std::size_t input_bytes, Bytes result,
+          std::byte* output, std::uint64_t polls)
+        : inputs_(std::move(inputs)), result_(std::move(result)), output_(output), polls_(polls) {
       // The output may be one of the inputs.
       std::erase(inputs_, output_);
-      for (const std::byte* input : inputs_) before_.emplace_back(input, input + bytes_);
-      std::fill_n(output_, bytes_, std::byte{0xAB});
+      for (const std::byte* input : inputs_) before_.emplace_back(input, input + input_bytes);
+      std::fill_n(output_, result_.size(), std::byte{0xAB});
     }
     bool poll() override {
       for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -61,12 +62,17 @@ class SlowSpace final : public StagingSpace {
 
    private:
     std::vector<const std::byte*> inputs_;
-    std::byte* output_;
-    std::size_t bytes_;
     Bytes result_;
+    std::byte* output_;
     std::uint64_t polls_;
     std::vector<Bytes> before_;
   };
+
+  Completion later(std::vector<const std::byte*> inputs, std::size_t input_bytes, Bytes result,
+                   std::byte* output) {
+    return Completion(std::make_unique<Later>(std::move(inputs), input_bytes, std::move(result),
+                                              output, random_() % 4));
+  }
 
   std::mt19937_64& random_;
   int allocations_ = 0;

@@ -53,13 +53,13 @@ TEST(SharedMemory, GrowsByWindowsAndPeersOpenThemWhenAsked) {
   EXPECT_GE(windows.size(), 3u);
   // The last one first: windows in between are opened later, or never.
   for (std::size_t i = blocks.size(); i-- > 0;) {
-    std::byte* const seen = ranks.b.address(0, blocks[i].location);
+    std::byte* const seen = ranks.b.address(0, blocks[i].location, kSmall / 2);
     EXPECT_NE(seen, blocks[i].data) << "a mapping of its own";
     EXPECT_TRUE(holds(seen, static_cast<int>(i) + 1, kSmall / 2));
     seen[7] = std::byte{99};
     EXPECT_EQ(blocks[i].data[7], std::byte{99});
-    EXPECT_EQ(ranks.a.address(0, blocks[i].location), blocks[i].data);
-    EXPECT_EQ(ranks.b.address(0, blocks[i].location), seen) << "mapped once";
+    EXPECT_EQ(ranks.a.address(0, blocks[i].location, kSmall / 2), blocks[i].data);
+    EXPECT_EQ(ranks.b.address(0, blocks[i].location, kSmall / 2), seen) << "mapped once";
   }
 }
 
@@ -68,7 +68,7 @@ TEST(SharedMemory, ABlockLargerThanEverythingGetsAWindowThatHoldsIt) {
   const std::size_t bytes = 40 * kSmall;
   const auto block = ranks.a.allocate(bytes);
   fill(block, 5, bytes);
-  EXPECT_TRUE(holds(ranks.b.address(0, block.location), 5, bytes));
+  EXPECT_TRUE(holds(ranks.b.address(0, block.location, bytes), 5, bytes));
 }
 
 TEST(SharedMemory, FindsWhatLiesInItsWindows) {
@@ -80,7 +80,7 @@ TEST(SharedMemory, FindsWhatLiesInItsWindows) {
   ASSERT_TRUE(inside.has_value());
   EXPECT_EQ(inside->window, later.location.window);
   EXPECT_EQ(inside->offset, later.location.offset + 640);
-  EXPECT_EQ(ranks.a.address(0, *inside), later.data + 640);
+  EXPECT_EQ(ranks.a.address(0, *inside, 100), later.data + 640);
 
   std::vector<std::byte> elsewhere(100);
   EXPECT_FALSE(ranks.a.find(elsewhere.data(), 100).has_value());
@@ -104,10 +104,35 @@ TEST(SharedMemory, ReleasedMemoryIsUsedAgain) {
 TEST(SharedMemory, AWindowThatAPeerDoesNotHaveIsAnError) {
   Pair ranks;
   for (const std::uint32_t window : {1u, 63u, 64u, 1u << 30}) {
-    EXPECT_THROW(ranks.b.address(0, {.window = window, .reserved = 0, .offset = 0}), Error);
+    EXPECT_THROW(ranks.b.address(0, {.window = window, .reserved = 0, .offset = 8192}, 1), Error);
   }
   const auto block = ranks.a.allocate(3 * kSmall);
-  EXPECT_NO_THROW(ranks.b.address(0, block.location)) << "now there is one";
+  EXPECT_NO_THROW(ranks.b.address(0, block.location, 3 * kSmall)) << "now there is one";
+}
+
+TEST(SharedMemory, WhatLiesOutsideOfAPeersWindowIsAnError) {
+  Pair ranks;
+  const std::uint64_t end = ranks.a.ticket().bytes;
+  const auto address = [&](SharedMemory& memory, std::uint64_t offset, std::size_t bytes) {
+    return memory.address(0, {.window = 0, .reserved = 0, .offset = offset}, bytes);
+  };
+  for (SharedMemory* memory : {&ranks.a, &ranks.b}) {
+    EXPECT_NO_THROW(address(*memory, end - 100, 100));
+    EXPECT_THROW(address(*memory, end - 100, 101), Error);
+    EXPECT_THROW(address(*memory, end, 1), Error);
+    EXPECT_THROW(address(*memory, end + 4096, 0), Error);
+    EXPECT_THROW(address(*memory, ~std::uint64_t{0} - 10, 100), Error) << "wraps";
+    EXPECT_THROW(address(*memory, end - 100, SIZE_MAX), Error) << "wraps";
+    EXPECT_THROW(address(*memory, 0, 100), Error) << "the window's own header";
+  }
+}
+
+TEST(SharedMemory, MoreThanCanBeAddressedIsOutOfMemory) {
+  SharedMemory memory(kSmall);
+  for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX - 62, SIZE_MAX - 9000, SIZE_MAX / 2}) {
+    EXPECT_THROW(memory.allocate(bytes), Error) << bytes;
+  }
+  EXPECT_NO_THROW(memory.allocate(100));
 }
 
 TEST(SharedMemory, AnotherProcessOpensLaterWindowsByItself) {
@@ -121,10 +146,10 @@ TEST(SharedMemory, AnotherProcessOpensLaterWindowsByItself) {
     std::vector<Window> windows(2);
     windows[0] = SharedMemory::open_first(mine.ticket());
     own.connect(1, std::move(windows));
-    if (!holds(own.address(0, early.location), 3, 100)) return 1;
+    if (!holds(own.address(0, early.location, 100), 3, 100)) return 1;
     Location later;  // made after this process began
     if (::read(to_child[0], &later, sizeof later) != sizeof later) return 2;
-    std::byte* const data = own.address(0, later);
+    std::byte* const data = own.address(0, later, 5 * kSmall);
     if (!holds(data, 4, 5 * kSmall)) return 3;
     std::memset(data, 5, 5 * kSmall);
     return 0;
@@ -149,7 +174,7 @@ TEST(SharedMemory, ThreadsAllocateFindAndLookAtOnce) {
         const auto block = ranks.a.allocate(bytes);
         fill(block, t + 1, bytes);
         EXPECT_EQ(ranks.a.find(block.data, bytes), block.location);
-        EXPECT_TRUE(holds(ranks.b.address(0, block.location), t + 1, bytes));
+        EXPECT_TRUE(holds(ranks.b.address(0, block.location, bytes), t + 1, bytes));
         if (random() % 4 != 0) ranks.a.release(block.data);
       }
     });

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -42,6 +44,29 @@ TEST(Window, IsZeroBehindItsHeader) {
   for (std::size_t i = Window::kHeaderBytes; i < kBytes; ++i) {
     ASSERT_EQ(window.data()[i], std::byte{0});
   }
+}
+
+TEST(Window, IsForItsUserAloneAndKeepsItsLength) {
+  const Window window(kBytes);
+  const int descriptor = window.ticket().descriptor;
+  struct stat status {};
+  ASSERT_EQ(::fstat(descriptor, &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+  EXPECT_NE(::ftruncate(descriptor, 4096), 0) << "a peer that reads it would get SIGBUS";
+  EXPECT_NE(::ftruncate(descriptor, 2 * kBytes), 0);
+  EXPECT_NE(::fcntl(descriptor, F_ADD_SEALS, F_SEAL_WRITE), 0);
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  EXPECT_THAT(std::filesystem::read_symlink(link).string(), HasSubstr("hora.window"));
+}
+
+TEST(Window, AFileWhoseLengthMayChangeIsRefused) {
+  const int descriptor = ::memfd_create("test", MFD_CLOEXEC);
+  ASSERT_GE(descriptor, 0);
+  ASSERT_EQ(::ftruncate(descriptor, kBytes), 0);
+  const Error error =
+      error_of({.pid = ::getpid(), .descriptor = descriptor, .bytes = kBytes, .nonce = 1});
+  EXPECT_THAT(error.what(), HasSubstr("is not the peer's window"));
+  ::close(descriptor);
 }
 
 TEST(Window, TwoProcessesSeeEachOthersBytes) {

@@ -1,7 +1,10 @@
 #include "tests/support/threads/heap_memory.h"
 
+#include <hora/error.h>
+
 #include <algorithm>
 
+#include "core/checked.h"
 #include "core/plan/plan.h"
 
 namespace hora::test {
@@ -42,10 +45,14 @@ std::optional<Location> HeapNode::find(int local_rank, const std::byte* data, st
   return std::nullopt;
 }
 
-std::byte* HeapNode::address(int local_rank, Location location) {
+std::byte* HeapNode::address(int local_rank, Location location, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  return ranks_.at(static_cast<std::size_t>(local_rank)).segments.at(location.window).begin +
-         location.offset;
+  const Segment& segment =
+      ranks_.at(static_cast<std::size_t>(local_rank)).segments.at(location.window);
+  if (!(Checked(location.offset) + bytes).at_most(segment.bytes)) {
+    throw Error(ErrorCode::transport, "beyond the end of a segment");
+  }
+  return segment.begin + location.offset;
 }
 
 std::size_t HeapNode::blocks_in_use() {

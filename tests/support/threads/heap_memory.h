@@ -21,7 +21,7 @@ class HeapNode {
   NodeMemory::Block allocate(int local_rank, std::size_t bytes);
   void release(int local_rank, std::byte* data);
   std::optional<Location> find(int local_rank, const std::byte* data, std::size_t bytes);
-  std::byte* address(int local_rank, Location location);
+  std::byte* address(int local_rank, Location location, std::size_t bytes);
   /// Blocks that nobody has released.
   std::size_t blocks_in_use();
 
@@ -47,8 +47,8 @@ class HeapMemory final : public NodeMemory {
   std::optional<Location> find(const std::byte* data, std::size_t bytes) const override {
     return node_.find(local_rank_, data, bytes);
   }
-  std::byte* address(int local_rank, Location location) override {
-    return node_.address(local_rank, location);
+  std::byte* address(int local_rank, Location location, std::size_t bytes) override {
+    return node_.address(local_rank, location, bytes);
   }
   void publish(std::byte* block, const std::byte* data, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(block, data, bytes);

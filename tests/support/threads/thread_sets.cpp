@@ -81,7 +81,7 @@ std::unique_ptr<SetTransport> ThreadSets::begin(const SetPlan& plan) {
   for (const int rank : plan.topology.ranks_of_node[static_cast<std::size_t>(node)]) {
     members.push_back(topology_.local_rank_of(rank));
   }
-  NodeBoard board(node_.address(plan.board_owner, plan.board),
+  NodeBoard board(node_.address(plan.board_owner, plan.board, board_bytes(plan.topology, node)),
                   thread_board_shape(plan.topology, node, settings_),
                   plan.topology.local_rank_of(rank_), board_.bells().among(members));
   transport->own.emplace(node_, topology_.local_rank_of(rank_));

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hora {
@@ -20,7 +21,8 @@ namespace hora {
 class GradientHook;
 
 struct DistributedOptimizerOptions {
-  /// average, sum or adasum (each gradient by itself, as allreduce does).
+  /// average, sum or adasum (each gradient by itself, as allreduce does; without a predivide
+  /// factor).
   ReduceOp op = ReduceOp::average;
   /// Bytes of gradients averaged in one piece; 0: HORA_BUCKET_SIZE, else 4 MiB in one node and
   /// 25 MiB with a network.
@@ -54,12 +56,17 @@ struct DistributedOptimizerOptions {
   /// does until zero_grad() or complete_parameters() runs beside that. Until then the parameters
   /// must not be read.
   bool gather_late = false;
-  /// Such as module->named_buffers(): with each step they become the first rank's, while gradients
-  /// are averaged.
+  /// Such as module->named_buffers(): they become the first rank's while gradients are averaged,
+  /// also where the step that follows is left out (GradScaler).
   std::vector<torch::Tensor> buffers = {};
   /// Averages the buckets in place of allreduce. Not with sum, adasum, a predivide factor or
   /// shard_state.
   std::shared_ptr<GradientHook> hook = nullptr;
+  /// Ranks compare a checksum of the parameters and the options of the wrapped optimizer's groups
+  /// with the first averages, and learning rates with every 16th. Where they differ, as without
+  /// broadcast_parameters() or by a scheduler that follows one rank's loss, every rank throws the
+  /// same Error(mismatch) before the step. False: they are meant to differ.
+  bool compare_ranks = true;
 };
 
 /// What the wrapper has measured since construction or reset_statistics(), on this rank.
@@ -83,14 +90,15 @@ struct OptimizerStatistics {
 /// kept by the user holds the next step's values later.
 ///
 /// Every parameter in the wrapped optimizer's groups must be among named_parameters. Named
-/// parameters that no group holds are neither averaged nor touched.
+/// parameters that no group holds are neither averaged nor touched. A parameter has one
+/// DistributedOptimizer at a time.
 ///
 /// With options.shard_state the constructor replaces the parameters in the wrapped optimizer's
 /// groups by this rank's shares of them (views; the module's parameters stay what they are), so its
 /// state takes 1/ranks of the memory. That is for optimizers that treat each element by itself,
 /// such as SGD and Adam: they give the same bits as without. The wrapped optimizer must not have
-/// stepped before. Averaged gradients are the shares' then: the parameters' `.grad` is undefined
-/// after synchronize(), use clip_grad_norm_(). Saved state is this rank's. Not with compression.
+/// stepped before. Averaged gradients are the shares': the parameters' `.grad` has no values then,
+/// and LibTorch's clip_grad_norm_() throws: use that below. Saved state: this rank's. Uncompressed.
 ///
 /// The context and the wrapped optimizer must outlive it, and stay where they are.
 ///
@@ -98,13 +106,41 @@ struct OptimizerStatistics {
 /// memory order and options must agree, else the constructor throws the same Error(mismatch) on
 /// every rank.
 ///
+/// Every rank calls zero_grad() and step() equally often, also where it has nothing to contribute:
+/// without backward() it still calls step(), and counts as zero. Where ranks differ in the calls
+/// since their last averages, they are in different steps, and all of them throw the same
+/// Error(mismatch) out of step(), synchronize() or zero_grad(), which names ranks and steps, before
+/// any gradient of the step is used. With shard_state a step needs all ranks: where some step() and
+/// some discard, that very call of each throws it. The optimizer is of no more use then, and throws
+/// that error out of each of these calls and backward(): destroy it and make a new one, with
+/// broadcast_parameters(), on every rank.
+/// A step of which a rank leaves out every call cannot be told from a late rank: it shows in the
+/// end, when the others wait for a rank that calls shutdown(), and get Error(shut_down). What one
+/// rank alone has to zero, such as what it did under no_sync(), it zeroes by the module's
+/// zero_grad(), which does not count.
+///
+/// Destroyed after backward() without step(), it discards that step: it waits for the other ranks
+/// to step(), to zero_grad(), or to destroy theirs, says so where that takes longer than
+/// HORA_STALL_WARNING, and after as long again leaves the averages behind, with a warning that
+/// names them: what peers may still write to stays allocated, and a rank that comes later is
+/// averaged with this one's gradients. (A hook, and static_graph in its first step, have the ranks
+/// meet again after that: there it may wait longer, and who comes later waits until this rank's
+/// shutdown().) While an exception unwinds the stack, and after an error of the context, it waits
+/// for nothing.
+///
 /// Thread rule: one thread at a time (backward() included).
 ///
-/// Errors: Error(invalid_argument) for an optimizer that calls its closure again (LBFGS), for
-/// duplicate or missing names, parameters unknown to named_parameters, sparse gradients, a type or
-/// shape changed later, devices this build has no data path for, options out of range;
-/// Error(invalid_use) out of backward() when it comes once too often before step() or
-/// synchronize().
+/// LBFGS takes step(closure), and goes with neither shard_state, nor hook, nor adasum, nor
+/// GradScaler.
+///
+/// Parameters may get other memory later (torch::load(), Module::to(), set_data()), between steps,
+/// on every rank alike: training goes on with it. Of another type, device or shape it is an error,
+/// with shard_state also in another memory order.
+///
+/// Errors: Error(invalid_argument) for duplicate or missing names, parameters unknown to
+/// named_parameters, sparse gradients, a type, device or shape changed later, devices this build
+/// has no data path for, options out of range or not for this optimizer; Error(invalid_use) out of
+/// backward() when it comes once too often before step() or synchronize().
 class DistributedOptimizer {
  public:
   DistributedOptimizer(const Context& context, torch::optim::Optimizer& optimizer,
@@ -115,24 +151,31 @@ class DistributedOptimizer {
   DistributedOptimizer& operator=(DistributedOptimizer&&) noexcept;
 
   /// Makes every `.grad` undefined, so that autograd hands over fresh memory instead of adding.
-  /// Called after backward() without step(), it waits like synchronize() first, on every rank.
+  /// Called after backward() without step() it discards that step: it waits like synchronize()
+  /// first, on every rank. A step is discarded on all ranks or on none; a rank that had no
+  /// backward() in it calls synchronize() before. Throws Error(invalid_use) where the parameters
+  /// have changed since that backward(), as by the wrapped optimizer's own step().
   void zero_grad();
   /// Waits until all gradients are averaged. step() calls it; call it before clipping.
   void synchronize();
   /// synchronize(), unless that was done since the last backward, then the wrapped step().
   void step();
+  /// The wrapped step() with a closure that makes gradients undefined (zero_grad()), computes the
+  /// loss, calls backward(), may clip, and returns the loss, one floating-point element. Gradients
+  /// are averaged each time the optimizer calls it, and so is the loss, which the optimizer gets
+  /// (with op sum both are sums): LBFGS decides the same on every rank where all compute alike
+  /// (the same kind of processor, the same number of threads). Gives what the wrapped step() gives:
+  /// the average of the first losses. An empty closure: step().
+  torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
 
-  /// Undoes what its method has done, when destroyed. The optimizer must outlive it; it may be
-  /// moved.
+  /// What its method says holds while any of its guards lives: they may nest, move, be destroyed in
+  /// any order, and outlive the optimizer.
   class [[nodiscard]] Guard {
    public:
-    explicit Guard(bool& flag) noexcept : flag_(flag) { flag_ = true; }
-    ~Guard() { flag_ = false; }
-    Guard(const Guard&) = delete;
-    Guard& operator=(const Guard&) = delete;
+    explicit Guard(std::shared_ptr<const void> token) noexcept : token_(std::move(token)) {}
 
    private:
-    bool& flag_;
+    std::shared_ptr<const void> token_;
   };
   /// While it lives, backward() adds up gradients on this rank and averages nothing, nor does it
   /// count as one of backward_passes_per_step; the first backward() after it averages the sum.
@@ -159,7 +202,7 @@ class DistributedOptimizer {
   /// the set all the same). Then all get the parameters and the wrapped optimizer's state of the
   /// rank that called it last, whose world rank it gives; broadcast_buffers() from it does that for
   /// buffers. Throws Error(invalid_use) with options shard_state, buffers or hook, and for
-  /// parameters on a GPU.
+  /// parameters on a GPU. Optimizers that step in one loop: hora::join() takes them all at once.
   int join();
 
   torch::optim::Optimizer& wrapped();
@@ -168,8 +211,14 @@ class DistributedOptimizer {
 
  private:
   friend class GradScaler;
+  friend int join(const Context& context, const std::vector<DistributedOptimizer*>& optimizers);
   class Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
+
+/// join() of several optimizers whose steps are taken in one loop: this rank has no more data for
+/// any of them. All are of one process set and in the same order on every rank; else
+/// Error(invalid_argument), and Error(mismatch) on every rank.
+int join(const Context& context, const std::vector<DistributedOptimizer*>& optimizers);
 
 }  // namespace hora

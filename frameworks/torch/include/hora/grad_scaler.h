@@ -5,6 +5,7 @@
 #include <hora/grad_scaler_options.h>
 
 #include <memory>
+#include <vector>
 
 namespace hora {
 
@@ -30,29 +31,39 @@ namespace hora {
 /// the options, each update() follows from them and from decisions that all ranks share, and calls
 /// out of turn, by which one rank's scale could come to differ, are errors on that rank.
 ///
+/// Optimizers whose gradients come from one loss share a GradScaler, `GradScaler scaler({&a, &b})`:
+/// they have one scale, and all step or none does. With one each, an overflow in one would part
+/// the scales, and the other's gradients be divided by what the loss was not multiplied by. So
+/// gradients of a loss that this GradScaler has not scaled are an error.
+///
 /// A gradient counts as not finite, too, where it is so large (above 1e38 / number of ranks in
 /// float32 and bfloat16) that averaging it could overflow.
 ///
 /// step() and unscale_() wait for the device, to learn whether gradients are finite (as torch.amp's
 /// do). Collective: construct it on every rank, with the same options, else every rank throws the
-/// same Error(mismatch). The optimizer must outlive it (it may be moved), and has one GradScaler at
-/// a time. Thread rule: one thread at a time.
+/// same Error(mismatch). The optimizers must outlive it (they may be moved), and have one
+/// GradScaler at a time. Thread rule: one thread at a time.
 class GradScaler {
  public:
   /// Throws Error(invalid_argument) for options out of range, Error(invalid_use) between backward()
-  /// and the optimizer's step().
+  /// and the optimizer's step(), and for an optimizer that has one.
   explicit GradScaler(DistributedOptimizer& optimizer, const GradScalerOptions& options = {});
+  /// In the same order on every rank, else the same Error(mismatch) on all. Throws
+  /// Error(invalid_argument) for none, a null pointer, or optimizers of several process sets.
+  explicit GradScaler(const std::vector<DistributedOptimizer*>& optimizers,
+                      const GradScalerOptions& options = {});
   ~GradScaler();
   GradScaler(GradScaler&&) noexcept;
   GradScaler& operator=(GradScaler&&) noexcept;
 
   torch::Tensor scale(const torch::Tensor& loss) const;
   /// Waits until all gradients are averaged, and divided. Throws Error(invalid_use) when it was
-  /// called since the last update().
+  /// called since the last update(), and when gradients have come, but not by a loss that scale()
+  /// has given since then.
   void unscale_();
-  /// unscale_(), unless that was done, then the wrapped optimizer's step if every gradient is
-  /// finite. True if it stepped. Throws Error(invalid_use) when it was called since the last
-  /// update().
+  /// unscale_(), unless that was done, then each wrapped optimizer's step if every gradient of all
+  /// is finite. True if they stepped; where they did not, option buffers become the first rank's
+  /// all the same. Throws Error(invalid_use) when it was called since the last update().
   bool step();
   /// Adapts the scale to what the step has found. Throws Error(invalid_use) before a step and after
   /// the next backward().

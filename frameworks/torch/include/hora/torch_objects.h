@@ -1,7 +1,7 @@
 /// Tensors of shapes and types that other ranks do not know, and the state of optimizers.
 ///
-/// They travel as torch::save's archives of tensors and numbers, through objects.h, whose errors
-/// and rules hold. Nothing in an archive is run.
+/// They travel as types, shapes, numbers and plain bytes, through objects.h, whose errors and rules
+/// hold; what is no number, text or dense tensor is an Error(invalid_argument). Nothing is run.
 #pragma once
 
 #include <hora/objects.h>

@@ -56,7 +56,7 @@ TEST(SparseAllreduce, NobodyHasAnElement) {
 TEST(SparseAllreduce, RefusesWhatItCannotAdd) {
   const Context world = init();
   const auto refused = [&](const torch::Tensor& tensor, ReduceOp op, const std::string& why) {
-    expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("'mine'"), HasSubstr(why)),
+    expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("\"mine\""), HasSubstr(why)),
                  [&] { sparse_allreduce(world, tensor, {.name = "mine", .op = op}); });
   };
   refused(torch::zeros({3}), ReduceOp::sum, "not sparse");

@@ -107,7 +107,7 @@ TEST(TensorCollectives, WhatCannotTravelIsRefusedByName) {
       ADD_FAILURE() << why << ": no error";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      EXPECT_THAT(error.what(), HasSubstr("'mine'"));
+      EXPECT_THAT(error.what(), HasSubstr("\"mine\""));
       EXPECT_THAT(error.what(), HasSubstr(why));
     }
   };

@@ -166,7 +166,7 @@ TEST(TensorGroup, OnSeveralDevicesIsAnError) {
   const std::vector<torch::Tensor> tensors{torch::zeros({2}),
                                            torch::zeros({2}, torch::Device("meta"))};
   expect_error(ErrorCode::invalid_argument,
-               AllOf(HasSubstr("'g.1'"), HasSubstr("meta"), HasSubstr("cpu")),
+               AllOf(HasSubstr("\"g.1\""), HasSubstr("meta"), HasSubstr("cpu")),
                [&] { grouped_allreduce_(world, tensors, {.name = "g"}); });
 }
 

@@ -11,6 +11,7 @@ namespace {
 void train(int argc, char** argv) {
   hora::Context world = hora::init(argc, argv);
   torch::nn::Linear model(512, 512);
+  hora::broadcast_parameters(world, *model);
   torch::optim::SGD sgd(model->parameters(), 0.1);
   hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters(),
                                        {.bucket_bytes = 4096});

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "frameworks/torch/optimizer/step_calls.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -37,7 +38,8 @@ TEST(AssignBuckets, GoesFromLastToFirstAndPadsToCacheLines) {
               ElementsAre(GradientPlace{2, 0}, GradientPlace{1, 64}, GradientPlace{0, 128}));
   EXPECT_EQ(layouts[0].presence_offset, 256U);
   EXPECT_EQ(layouts[0].flag_offset, 256U + 3 * sizeof(float));
-  EXPECT_EQ(layouts[0].bytes, 256U + 4 * sizeof(float));
+  EXPECT_EQ(layouts[0].step_offset, 256U + 4 * sizeof(float));
+  EXPECT_EQ(layouts[0].bytes, 256U + (4 + step_lanes) * sizeof(float));
   EXPECT_EQ(layouts[0].gradient_bytes, 0U);
 }
 
@@ -53,7 +55,7 @@ TEST(AssignBuckets, EachTypeHasItsOwn) {
   EXPECT_EQ(layouts[1].type, DataType::float16);
   EXPECT_EQ(layouts[2].type, DataType::float32);
   EXPECT_THAT(gradients_of(layouts[2]), ElementsAre(2, 0));
-  EXPECT_EQ(layouts[1].bytes, 64U + 2 * 2);
+  EXPECT_EQ(layouts[1].bytes, 64U + (2 + step_lanes) * 2);
 }
 
 TEST(AssignBuckets, GradientsThatTravelInOneTypeShareABucket) {
@@ -73,7 +75,7 @@ TEST(AssignBuckets, GradientsThatTravelInOneTypeShareABucket) {
                                          GradientPlace{0, 128, DataType::float32, 128}));
   EXPECT_EQ(layout.presence_offset, 192U);
   EXPECT_EQ(layout.flag_offset, 192U + 3 * 2);
-  EXPECT_EQ(layout.bytes, 192U + 4 * 2);
+  EXPECT_EQ(layout.bytes, 192U + (4 + step_lanes) * 2);
   EXPECT_EQ(layout.gradient_bytes, 256U);
 }
 
@@ -118,7 +120,8 @@ TEST(AssignBuckets, EmptyGradientHasAPlaceInThePresenceLane) {
   const std::vector<GradientSize> gradients{{DataType::float32, 0}};
   const auto layouts = assign_buckets(gradients, MiB);
   ASSERT_THAT(layouts, SizeIs(1));
-  EXPECT_EQ(layouts[0].bytes, 2 * sizeof(float)) << "and the flag";
+  EXPECT_EQ(layouts[0].bytes, (2 + step_lanes) * sizeof(float))
+      << "and the flag, and the step lanes";
 }
 
 TEST(AssignBuckets, RandomSizesKeepTheRules) {
@@ -160,7 +163,8 @@ TEST(AssignBuckets, RandomSizesKeepTheRules) {
       }
       EXPECT_EQ(layout.presence_offset, end);
       EXPECT_EQ(layout.flag_offset, end + layout.places.size() * size_of(layout.type));
-      EXPECT_EQ(layout.bytes, layout.flag_offset + size_of(layout.type));
+      EXPECT_EQ(layout.step_offset, layout.flag_offset + size_of(layout.type));
+      EXPECT_EQ(layout.bytes, layout.step_offset + step_lanes * size_of(layout.type));
       EXPECT_EQ(layout.gradient_bytes, gradients_end);
       EXPECT_TRUE(layout.places.size() == 1 || end <= bucket_bytes + bucket_bytes / 4);
       EXPECT_LT(previous, earlier_last);

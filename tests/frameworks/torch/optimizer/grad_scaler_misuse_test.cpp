@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <hora/grad_scaler.h>
 
+#include <limits>
 #include <optional>
 
 #include "tests/frameworks/torch/expect_error.h"
@@ -102,6 +103,31 @@ TEST_F(GradScalerMisuse, BothMayBeMoved) {
   EXPECT_TRUE(heir.step());
   heir.update();
   expect_gradient(2.0);
+}
+
+TEST_F(GradScalerMisuse, ALossThatWasNotScaled) {
+  GradScaler scaler(*optimizer_, {.initial_scale = 64.0});
+  backward();
+  expect_misuse("scale() has given no loss", [&] { scaler.step(); });
+  EXPECT_TRUE(torch::equal(weight_, torch::zeros({4})));
+  optimizer_->zero_grad();
+  const auto early = scaler.scale((weight_ * 2.0).sum());
+  scaler.scale((weight_ * 2.0).sum()).backward();
+  EXPECT_TRUE(scaler.step());
+  scaler.update();
+  early.backward();  // by the scale of the step before
+  expect_misuse("scale() has given no loss", [&] { scaler.step(); });
+}
+
+TEST_F(GradScalerMisuse, ASkippedStepLeavesBuffersEqual) {
+  const auto weight = torch::zeros({4}, torch::requires_grad());
+  const auto mean = torch::full({3}, 1.0 * world_.rank());
+  torch::optim::SGD sgd({weight}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}}, {.buffers = {mean}});
+  GradScaler scaler(optimizer);
+  scaler.scale(weight.sum() * std::numeric_limits<float>::infinity()).backward();
+  EXPECT_FALSE(scaler.step());
+  EXPECT_TRUE(torch::equal(mean, torch::zeros({3}))) << mean;
 }
 
 TEST_F(GradScalerMisuse, SwitchedOffItDoesNothing) {

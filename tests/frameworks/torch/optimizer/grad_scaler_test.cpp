@@ -34,6 +34,13 @@ struct OneWeight {
       : weight(torch::zeros({elements}, torch::dtype(type)).requires_grad_()),
         sgd({weight}, 1.0),
         optimizer(world, sgd, {{"weight", weight}}, {.compression = compression}) {}
+
+  /// As backward() of a scaled loss that has this gradient.
+  void backward_scaled(const GradScaler& scaler, const torch::Tensor& gradient) {
+    static_cast<void>(scaler.scale(torch::ones({})));
+    weight.backward(gradient);
+  }
+
   torch::Tensor weight;
   torch::optim::SGD sgd;
   DistributedOptimizer optimizer;
@@ -88,7 +95,7 @@ TEST_P(GradScalerTest, NumbersAreThoseOfTheFormula) {
     torch::manual_seed(seed() + static_cast<std::uint64_t>(rank));
     return torch::randn({kElements}) * kScale;
   };
-  one.weight.backward(scaled(world_.rank()));
+  one.backward_scaled(scaler, scaled(world_.rank()));
   scaler.unscale_();
   const auto wire = GetParam() == Compression::float16    ? torch::kHalf
                     : GetParam() == Compression::bfloat16 ? torch::kBFloat16
@@ -163,11 +170,11 @@ TEST_P(GradScalerTest, OneBadValueIsFoundWhereverItIs) {
     one.optimizer.zero_grad();
     auto gradient = torch::ones({kElements});
     if (last()) gradient[where] = -kInfinity;
-    one.weight.backward(gradient);
+    one.backward_scaled(scaler, gradient);
     EXPECT_FALSE(scaler.step()) << where;
     scaler.update();
     one.optimizer.zero_grad();
-    one.weight.backward(torch::ones({kElements}));
+    one.backward_scaled(scaler, torch::ones({kElements}));
     EXPECT_TRUE(scaler.step()) << where;
     scaler.update();
   }
@@ -178,12 +185,12 @@ TEST_P(GradScalerTest, GradientsTooLargeToAddUpSkipTheStepOnAll) {
   OneWeight one(world_, GetParam());
   GradScaler scaler(one.optimizer, {.initial_scale = 1.0});
   const double large = GetParam() == Compression::float16 ? 65520.0 : 2e38;
-  one.weight.backward(torch::full({4}, large));
+  one.backward_scaled(scaler, torch::full({4}, large));
   EXPECT_FALSE(scaler.step());
   scaler.update();
   one.optimizer.zero_grad();
   const double fine = GetParam() == Compression::float16 ? 60000.0 : 2e37;
-  one.weight.backward(torch::full({4}, fine / world_.size()));
+  one.backward_scaled(scaler, torch::full({4}, fine / world_.size()));
   EXPECT_TRUE(scaler.step());
   EXPECT_TRUE(torch::isfinite(one.weight).all().item<bool>());
 }
@@ -208,7 +215,7 @@ TEST_P(GradScalerTest, RanksWithoutGradientsDecideAlike) {
 TEST_P(GradScalerTest, AfterASkippedStepARankWithoutGradientsStillTakesPart) {
   OneWeight one(world_, GetParam());
   GradScaler scaler(one.optimizer, {.initial_scale = 4.0});
-  one.weight.backward(torch::full({4}, kInfinity));
+  one.backward_scaled(scaler, torch::full({4}, kInfinity));
   EXPECT_FALSE(scaler.step());
   scaler.update();
   one.weight.mutable_grad().reset();  // as the wrapped optimizer's own zero_grad may
@@ -247,7 +254,7 @@ TEST_P(GradScalerTest, EveryTypeOfParameterIsDivided) {
       one.optimizer.zero_grad();
       auto gradient = torch::full({4}, 16.0 * 3, type);
       if (bad && last()) gradient[2] = kInfinity;
-      one.weight.backward(gradient);
+      one.backward_scaled(scaler, gradient);
       EXPECT_EQ(scaler.step(), !bad) << type;
       scaler.update();
       EXPECT_TRUE(torch::allclose(one.weight, torch::full({4}, -3.0, type))) << type;

@@ -15,15 +15,6 @@ torch::Tensor weight(std::int64_t size = 3) {
   return torch::zeros({size}, torch::requires_grad());
 }
 
-TEST(Misuse, OptimizerThatCallsItsClosureAgain) {
-  const Context world = init();
-  const auto a = weight();
-  torch::optim::LBFGS lbfgs({a});
-  expect_error(ErrorCode::invalid_argument, HasSubstr("LBFGS"), [&] {
-    DistributedOptimizer(world, lbfgs, {{"a", a}});
-  });
-}
-
 TEST(Misuse, ParameterWithoutName) {
   const Context world = init();
   const auto a = weight();
@@ -87,6 +78,60 @@ TEST(Misuse, ParameterGroupAddedAfterConstruction) {
   sgd.add_param_group(torch::optim::OptimizerParamGroup({weight()}));
   expect_error(ErrorCode::invalid_argument, HasSubstr("after construction"),
                [&] { optimizer.step(); });
+}
+
+TEST(Misuse, TwoWrappersOfOneOptimizer) {
+  const Context world = init();
+  const auto a = weight();
+  torch::optim::SGD sgd({a}, 1.0);
+  for (const bool shard_state : {false, true}) {
+    DistributedOptimizer optimizer(world, sgd, {{"a", a}}, {.shard_state = shard_state});
+    const auto text = HasSubstr("another DistributedOptimizer");
+    expect_error(shard_state ? ErrorCode::invalid_argument : ErrorCode::invalid_use, text, [&] {
+      DistributedOptimizer(world, sgd, {{"a", a}});
+    });
+    torch::optim::SGD other({a}, 1.0);
+    expect_error(ErrorCode::invalid_use, AllOf(HasSubstr("'a'"), text), [&] {
+      DistributedOptimizer(world, other, {{"a", a}});
+    });
+    (a * (world.rank() + 1)).sum().backward();
+    optimizer.step();  // as ever
+    EXPECT_TRUE(equals_root(world, a));
+  }
+}
+
+TEST(Misuse, TheWrappedOptimizerSteppedInPlaceOfThisOne) {
+  const Context world = init();
+  const auto a = weight();
+  torch::optim::SGD sgd({a}, 1.0);
+  DistributedOptimizer optimizer(world, sgd, {{"a", a}});
+  a.sum().backward();
+  optimizer.synchronize();
+  sgd.step();  // with averages
+  optimizer.zero_grad();
+  a.sum().backward();
+  optimizer.zero_grad();  // without a step
+  (a * (world.rank() + 1)).sum().backward();
+  sgd.step();
+  expect_error(ErrorCode::invalid_use,
+               AllOf(HasSubstr("wrapped optimizer's own step()"),
+                     HasSubstr("Call DistributedOptimizer's in its place")),
+               [&] { optimizer.zero_grad(); });
+}
+
+TEST(Misuse, TheWrappedOptimizerStepsSharesAlone) {
+  const Context world = init();
+  const auto a = weight(1000);
+  torch::optim::SGD sgd({a}, 1.0);
+  DistributedOptimizer optimizer(world, sgd, {{"a", a}}, {.shard_state = true});
+  a.sum().backward();
+  optimizer.step();
+  optimizer.zero_grad();
+  a.sum().backward();
+  optimizer.synchronize();
+  sgd.step();
+  expect_error(ErrorCode::invalid_use, HasSubstr("wrapped optimizer's own step()"),
+               [&] { optimizer.zero_grad(); });
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ TEST(Describe, NamesTypeShapeAndUnusualStrides) {
   EXPECT_EQ(describe("s", DataType::float16, {}, {}), "'s' float16 []");
   // The stride of an extent of 1 means nothing.
   EXPECT_EQ(describe("w", DataType::float32, {2, 1}, {1, 7}), "'w' float32 [2, 1]");
-  EXPECT_EQ(describe("a\nb", DataType::float32, {}, {}), "'a?b' float32 []");
+  EXPECT_EQ(describe("a\nb", DataType::float32, {}, {}), "'a\\nb' float32 []");
 }
 
 TEST(FirstDifference, FindsLinesAndMissingOnes) {

@@ -49,6 +49,19 @@ TEST_P(OptimizerOfSet, WorldAndSetSideBySide) {
   expect_same_bits(of_world.network->parameters(), alone.network->parameters());
 }
 
+TEST_P(OptimizerOfSet, StepsAreCountedInside) {
+  Training training(world_, {.process_set = mine_.id, .shard_state = GetParam()});
+  const bool even = world_.rank() % 2 == 0;
+  for (int step = 0; step < (even ? 1 : 3); ++step) training.step(my_batch(world_, step));
+  const int last = mine_.members.back();
+  if (world_.rank() == last) training.optimizer.zero_grad();
+  const auto step = [&] { training.step(my_batch(world_, 5)); };
+  if (mine_.members.size() == 1) return step();
+  expect_error(ErrorCode::mismatch,
+               HasSubstr("rank " + std::to_string(last) + " is in step " + (even ? "2" : "4")),
+               step);
+}
+
 TEST_P(OptimizerOfSet, StateAndModelCanBeBroadcastInside) {
   Training training(world_, {.process_set = mine_.id});
   const int last = mine_.members.back();

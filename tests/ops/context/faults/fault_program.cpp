@@ -1,11 +1,16 @@
 // One fault a run, for faults_test.sh: what the other ranks see of it.
 #include <hora/hora.h>
+#include <mpi.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -43,6 +48,43 @@ int late(int argc, char** argv) {
   return 0;
 }
 
+/// The last rank comes late to seven tensors by `milliseconds`.
+int late_to_many(int milliseconds) {
+  const hora::Context world = hora::init();
+  constexpr int kTensors = 7;
+  std::vector<std::vector<float>> values(kTensors, std::vector<float>(100, 1.0F));
+  if (world.rank() + 1 == world.size()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  }
+  std::vector<hora::Handle> handles;
+  for (int i = 0; i < kTensors; ++i) {
+    handles.push_back(
+        submit(world, values[static_cast<std::size_t>(i)], "late" + std::to_string(i)));
+  }
+  for (hora::Handle& handle : handles) handle.wait();
+  say(world, "done");
+  return 0;
+}
+
+/// Rank 0 alone submits "mine"; all shut down. What becomes of the handle, is `fate`.
+int never_completes(const std::string& fate) {
+  hora::Context world = hora::init();
+  std::vector<float> values(100, 1.0F);
+  hora::Handle handle;
+  if (world.rank() == 0) handle = submit(world, values, "mine");
+  if (fate == "dropped") handle = {};
+  if (fate == "waited") {
+    try {
+      if (handle.valid()) handle.wait();
+    } catch (const hora::Error& error) {
+      say(world, error.what());
+    }
+  }
+  world.shutdown();
+  say(world, "end of main");
+  return 0;
+}
+
 /// Rank 0 submits "x" to set 1, of all ranks, the others to the world; later each to the other set.
 int crossed(int milliseconds) {
   const hora::Context world = hora::init();
@@ -63,12 +105,15 @@ int crossed(int milliseconds) {
   return 0;
 }
 
-void throw_with_open_handles(const hora::Context& world, int thrower) {
+void throw_with_open_handles(const hora::Context& world, int thrower, bool is_ours) {
   std::vector<float> mine(1000, 1.0F);
   std::vector<float> other(1000, 1.0F);
   hora::Handle first = submit(world, mine, "first");
   hora::Handle second = submit(world, other, "second");
-  if (world.rank() == thrower) throw std::runtime_error("the application's own error");
+  if (world.rank() == thrower) {
+    if (is_ours) throw hora::Error(hora::ErrorCode::invalid_use, "an error of hora's");
+    throw std::runtime_error("the application's own error");
+  }
   first.wait();
   second.wait();
   // What the thrower never submits.
@@ -76,26 +121,31 @@ void throw_with_open_handles(const hora::Context& world, int thrower) {
   say(world, "third is complete");
 }
 
-int caught_in_main(int thrower) {
+/// What the catch clause of main does.
+enum class Catch { prints, is_silent, goes_on };
+
+int caught_in_main(int thrower, Catch how) {
   try {
     const hora::Context world = hora::init();
-    throw_with_open_handles(world, thrower);
+    throw_with_open_handles(world, thrower, how == Catch::is_silent);
     return 0;
   } catch (const std::exception& error) {
-    std::printf("caught: %s\n", error.what());
+    // Stays in the buffer until the process ends.
+    if (how != Catch::is_silent) std::printf("caught: %s\n", error.what());
+    if (how == Catch::goes_on) std::this_thread::sleep_for(1min);
     return 0;  // not even a caught exception makes the job a success
   }
 }
 
 int uncaught(int thrower) {
   const hora::Context world = hora::init();
-  throw_with_open_handles(world, thrower);
+  throw_with_open_handles(world, thrower, false);
   return 0;
 }
 
-int init_only() {
+int init_only(const hora::InitOptions& options = {}) {
   try {
-    const hora::Context world = hora::init();
+    const hora::Context world = hora::init(options);
     say(world, "started");
     return 0;
   } catch (const hora::Error& error) {
@@ -104,6 +154,53 @@ int init_only() {
     std::fflush(stdout);
     return 3;
   }
+}
+
+/// MPI, started by the application, and this process's rank in it.
+int start_mpi() {
+  int provided = 0, rank = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+/// Rank 1 comes late to init, by `milliseconds`.
+int init_late(int milliseconds) {
+  if (start_mpi() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  const int code = init_only();
+  MPI_Finalize();
+  return code;
+}
+
+/// Rank 1 returns before init.
+int init_left() {
+  const int code = start_mpi() == 1 ? 0 : init_only();
+  MPI_Finalize();
+  return code;
+}
+
+/// Each rank with the list of ranks that is given for it, such as "0,1"; then all.
+int init_lists(char** lists) {
+  const int rank = start_mpi();
+  std::vector<int> ranks;
+  std::istringstream list(lists[rank]);
+  for (std::string word; std::getline(list, word, ',');) ranks.push_back(std::stoi(word));
+  const int code = init_only({.ranks = ranks});
+  init_only();
+  MPI_Finalize();
+  return code;
+}
+
+/// Rank 1 calls MPI_Finalize while hora runs.
+int finalizes() {
+  const int rank = start_mpi();
+  const hora::Context world = hora::init();
+  std::vector<float> values(100, 1.0F);
+  submit(world, values, "g").wait();
+  if (rank == 1) MPI_Finalize();
+  submit(world, values, "g").wait();
+  say(world, "no error");
+  return 0;
 }
 
 /// Rank 0 leaves; the others wait for what it has not submitted, known or new.
@@ -143,18 +240,79 @@ int ends(const std::function<void()>& end) {
   return 0;
 }
 
+std::string code_of(const std::function<void()>& call) {
+  try {
+    call();
+    return "no error";
+  } catch (const hora::Error& error) {
+    return std::string(name_of(error.code()));
+  }
+}
+
+/// The last rank forks while a collective is under way that its peers complete later. The child
+/// drops all that it has of hora: the context as well, by leaving its scope.
+int forks() {
+  pid_t child = -1;
+  std::vector<float> values(100, 1.0F), unused(100, 1.0F);
+  {
+    std::optional<hora::Context> world(hora::init());
+    const bool forks = world->rank() == world->size() - 1;
+    submit(*world, values, "g").wait();
+    hora::Buffer buffer(*world, 1000);
+    hora::Handle handle;
+    hora::ResultHandle gathered;
+    if (forks) {
+      handle = submit(*world, values, "h");
+      gathered = hora::allgather_async(*world, hora::view(unused.data(), 100));
+      child = ::fork();
+    }
+    if (child != 0) {
+      std::optional<int> status;
+      if (forks) ::waitpid(child, &status.emplace(), 0);
+      hora::barrier(*world);
+      if (!forks) {
+        handle = submit(*world, values, "h");
+        gathered = hora::allgather_async(*world, hora::view(unused.data(), 100));
+      }
+      handle.wait();
+      gathered.wait();
+      hora::barrier(*world);
+      if (status) {
+        say(*world, "the child's exit code is " +
+                        std::to_string(WIFEXITED(*status) ? WEXITSTATUS(*status) : -1));
+      }
+      say(*world, "went on");
+      return 0;
+    }
+    say(*world, "submit in the child: " + code_of([&] { submit(*world, unused, "c"); }));
+    say(*world, "wait in the child: " + code_of([&] { handle.wait(); }));
+    say(*world, "buffer in the child: " + code_of([&] { hora::Buffer(*world, 10); }));
+    say(*world, "shutdown in the child: " + code_of([&] { world->shutdown(); }));
+  }
+  return 7;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "";
   const int number = argc > 2 ? std::atoi(argv[2]) : 0;
   if (mode == "late" && argc > 3) return late(argc, argv);
+  if (mode == "late-to-many") return late_to_many(number);
+  if (mode == "never-completes" && argc > 2) return never_completes(argv[2]);
   if (mode == "crossed") return crossed(number);
-  if (mode == "throw-caught") return caught_in_main(number);
+  if (mode == "throw-caught") return caught_in_main(number, Catch::prints);
+  if (mode == "throw-silent") return caught_in_main(number, Catch::is_silent);
+  if (mode == "throw-goes-on") return caught_in_main(number, Catch::goes_on);
   if (mode == "throw-uncaught") return uncaught(number);
   if (mode == "init") return init_only();
+  if (mode == "init-late") return init_late(number);
+  if (mode == "init-left") return init_left();
+  if (mode == "init-lists" && argc > 3) return init_lists(argv + 2);
+  if (mode == "finalize") return finalizes();
   if (mode == "shutdown-early") return shutdown_early(number);
   if (mode == "exit") return ends([&] { std::exit(number); });
+  if (mode == "fork") return forks();
   if (mode == "killed") return ends([] { std::raise(SIGKILL); });
   std::fprintf(stderr, "unknown mode\n");
   return 2;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Exit codes, messages and times of fault_program under mpirun.
 # Usage: faults_test.sh GROUP PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
-#   GROUP  overdue_new, overdue_known, crossed, exceptions, settings or leaving
+#   GROUP  overdue_new, overdue_known, overdue_many, crossed, exceptions, settings, init, leaving or
+#          forking
 set -uo pipefail
 group=$1 program=$2
 shift 2
@@ -59,7 +60,7 @@ overdue() {
 }
 
 case $group in
-  overdue_*)
+  overdue_new | overdue_known)
     known=$([[ $group == overdue_new ]] && echo 0 || echo 2)
     overdue "one node" 4 0 "$known" \
       "ranks 0, 2, 3 and has not been submitted by ranks 1." 1
@@ -69,6 +70,16 @@ case $group in
       "ranks 2, 3 and has not been submitted by ranks 0, 1" 0 1
     overdue "one rank a node" 4 1 "$known" \
       "ranks 0, 2 and has not been submitted by ranks 1, 3" 1 3
+    ;;
+  overdue_many)
+    for per_node in 0 1; do
+      name="seven tensors, ranks per node $per_node"
+      run env HORA_STALL_WARNING=1s HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 3 \
+        "$program" late-to-many 3500
+      expect "$name" zero 'tensors "late0", "late1", "late2" and 4 more are waited for by ranks 0, 1 '
+      count=$(grep -c 'waited for by' <<< "$output")
+      ((count <= 3)) || failed "$name: $count warnings in 3.5 s"
+    done
     ;;
   crossed)
     for per_node in 0 1 2; do
@@ -84,12 +95,18 @@ case $group in
     done
     ;;
   exceptions)
-    for mode in throw-caught throw-uncaught; do
+    declare -A said=(
+      [throw-caught]="caught: the application's own error"
+      [throw-silent]="leaving the scope of hora's context: an error of hora's"
+      [throw-goes-on]="caught: the application's own error"
+      [throw-uncaught]="of type std::runtime_error: the application's own error")
+    for mode in throw-caught throw-silent throw-goes-on throw-uncaught; do
       for per_node in 0 1; do
         for thrower in 0 1; do
           name="$mode on rank $thrower, ranks per node $per_node"
           run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" $mode $thrower
-          expect "$name" nonzero
+          expect "$name" nonzero "${said[$mode]}" \
+            "hora critical: rank $thrower (host $(hostname), pid "
           within "$name" 10
           never "$name" "third is complete"
         done
@@ -112,8 +129,54 @@ case $group in
     count=$(grep -c '^invalid_setting: rank 1: HORA_FUSION_TRESHOLD' <<< "$output")
     ((count == 2)) || failed "an unknown name on rank 1: told by $count of 2 ranks"
 
+    run env HORA_SPIN=$'1\n[00:00:00.000] hora critical: forged\e[2J' "${mpi[@]}" 2 "$program" init
+    expect "a value that forges a line" nonzero \
+      'HORA_SPIN="1\n[00:00:00.000] hora critical: forged\x1b[2J": unknown suffix'
+    never "a value that forges a line" $'\n[00:00:00.000]'
+
+    run env HORA_ROOT=/opt/hora HORA_VERSION=1 "${mpi[@]}" 2 "$program" init
+    expect "names that module systems set" zero "rank 0: started" "rank 1: started"
+
+    run "${mpi[@]}" 1 env HORA_ALLOW_UNKNOWN=HORA_OURS "$program" init : \
+      -np 1 env HORA_OURS=$'1\nHORA_SPIN=1s' "$program" init
+    expect "a name that rank 0 allows" zero "rank 1: started"
+
     run "${mpi[@]}" 1 env HORA_SPIN=10us "$program" init : -np 1 "$program" init
     expect "a value on rank 0 alone" zero "rank 1: started"
+    ;;
+  init)
+    run env HORA_STALL_WARNING=300ms "${mpi[@]}" 3 "$program" init-late 1000
+    expect "a rank comes late" zero "waits in hora::init for ranks 1 of MPI_COMM_WORLD, which" \
+      "rank 1: started"
+
+    name="a rank has returned before init"
+    run env HORA_STALL_WARNING=300ms HORA_INIT_TIMEOUT=1s "${mpi[@]}" 3 "$program" init-left
+    expect "$name" nonzero "waits in hora::init for ranks 1 of MPI_COMM_WORLD, which" \
+      "transport: hora::init: ranks 1 of MPI_COMM_WORLD have not come within 1000 ms"
+    never "$name" started
+    within "$name" 10
+    name="the lowest rank has returned before init"
+    run env HORA_STALL_WARNING=300ms HORA_INIT_TIMEOUT=1s "${mpi[@]}" 2 "$program" init-lists 1 0,1
+    expect "$name" nonzero "hora::init: rank 0 of MPI_COMM_WORLD is not in InitOptions::ranks" \
+      "ranks 0 of MPI_COMM_WORLD have not come within 1000 ms"
+    within "$name" 10
+
+    for lists in "0,1,2 0,1 0,1,2" "0,1,2 0,1,2 1,2" "0,1,2 0,1 0,2"; do
+      name="lists $lists"
+      run "${mpi[@]}" 3 "$program" init-lists $lists
+      expect "$name" nonzero "mismatch: hora::init: rank " "for ranks 0-2" \
+        "rank 0: started" "rank 1: started" "rank 2: started"
+      within "$name" 10
+      count=$(grep -c '^mismatch: ' <<< "$output")
+      ((count == 3)) || failed "$name: told by $count of 3 ranks"
+    done
+
+    name="MPI_Finalize while hora runs"
+    run "${mpi[@]}" 2 "$program" finalize
+    expect "$name" nonzero "rank 1 (host " \
+      "calls MPI_Finalize while hora runs (call Context::shutdown() first)"
+    never "$name" "no error"
+    within "$name" 10
     ;;
   leaving)
     for per_node in 0 1; do
@@ -123,10 +186,20 @@ case $group in
         expect "$name" zero "rank 0: left" "rank 1: shut_down in time: " \
           "rank 2: shut_down in time: " "rank 0 has called shutdown()"
       done
+      for fate in kept dropped; do
+        name="a collective that never completes, $fate, ranks per node $per_node"
+        run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" never-completes $fate
+        expect "$name" nonzero 'tensor "mine"' "called shutdown()"
+        never "$name" "rank 0: end of main"
+        within "$name" 10
+      done
+      name="a collective that never completes, and whose error was caught"
+      run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" never-completes waited
+      expect "$name" zero "rank 0: end of main"
       for exit_code in 0 3; do
         name="exit($exit_code) without shutdown, ranks per node $per_node"
         run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" exit $exit_code
-        expect "$name" nonzero "rank 1 exits without Context::shutdown()"
+        expect "$name" nonzero "rank 1 (host $(hostname), pid " "exits without Context::shutdown()"
         never "$name" "no error"
         within "$name" 10
       done
@@ -135,6 +208,16 @@ case $group in
       ((code != 0)) || failed "$name: should fail"
       never "$name" "no error"
       within "$name" 10
+    done
+    ;;
+  forking)
+    for per_node in 0 1; do
+      name="a forked child that exits, ranks per node $per_node"
+      run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" fork
+      expect "$name" zero "the child's exit code is 7" "rank 0: went on" "rank 1: went on" \
+        "submit in the child: invalid_use" "wait in the child: invalid_use" \
+        "buffer in the child: invalid_use" "shutdown in the child: invalid_use"
+      never "$name" "exits without Context::shutdown()"
     done
     ;;
   *)

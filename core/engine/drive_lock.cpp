@@ -1,0 +1,29 @@
+#include "core/engine/drive_lock.h"
+
+#include <thread>
+
+namespace hora {
+
+// The capability is the mutex, which the analysis cannot know.
+void DriveLock::lock() HORA_NOT_ANALYSED {
+  while (is_asked_for()) std::this_thread::yield();
+  mutex_.lock();
+}
+
+void DriveLock::lock_between_rounds() HORA_NOT_ANALYSED {
+  if (mutex_.try_lock()) return;
+  asking_.fetch_add(1, kWakeOrder);
+  bells_.signal(mine_);
+  mutex_.lock();
+  asking_.fetch_sub(1, kWakeOrder);
+}
+
+bool DriveLock::try_lock() HORA_NOT_ANALYSED {
+  return !is_asked_for() && mutex_.try_lock();
+}
+
+void DriveLock::unlock() HORA_NOT_ANALYSED {
+  mutex_.unlock();
+}
+
+}  // namespace hora

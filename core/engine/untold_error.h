@@ -1,0 +1,35 @@
+/// Errors of collectives that no call has thrown.
+#pragma once
+
+#include <hora/error.h>
+
+#include <atomic>
+#include <optional>
+
+#include "core/engine/submission.h"
+#include "core/thread_safety.h"
+
+namespace hora {
+
+/// Keeps the first one for whoever ends hora, unless the application has heard of another: it knows
+/// then that something went wrong. Thread rule: any thread.
+class UntoldError {
+ public:
+  /// The application gets an error.
+  void told() noexcept { told_.store(true); }
+  void keep(const Error& error) {
+    const LockGuard lock(mutex_);
+    if (!first_) first_ = detached(error);
+  }
+  std::optional<Error> get() const {
+    const LockGuard lock(mutex_);
+    return first_ && !told_.load() ? std::optional(detached(*first_)) : std::nullopt;
+  }
+
+ private:
+  std::atomic<bool> told_{false};
+  mutable Mutex mutex_;
+  std::optional<Error> first_ HORA_GUARDED_BY(mutex_);
+};
+
+}  // namespace hora

@@ -1,0 +1,28 @@
+/// Variables named HORA_* that are not meant for hora. Pure.
+#pragma once
+
+#include <hora/settings.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hora {
+
+/// True of names that module systems and package managers set for every package they know
+/// (HORA_ROOT, HORA_LIB, ...), and of those in `allowed` (HORA_ALLOW_UNKNOWN's text). Never of a
+/// setting.
+bool is_foreign(std::string_view variable, std::string_view allowed);
+
+/// HORA_ALLOW_UNKNOWN's text; empty where it is not among them.
+std::string allowed_unknown(std::span<const SettingAssignment> assignments);
+
+/// What is wrong with a list of names for HORA_ALLOW_UNKNOWN; empty where nothing is.
+std::string wrong_with_foreign_names(std::string_view names);
+
+/// Those that are meant for hora, where rank 0's HORA_ALLOW_UNKNOWN is `allowed_by_rank_0`.
+std::vector<SettingAssignment> without_foreign(std::span<const SettingAssignment> assignments,
+                                               std::string_view allowed_by_rank_0);
+
+}  // namespace hora

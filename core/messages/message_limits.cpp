@@ -1,0 +1,158 @@
+#include "core/messages/message_limits.h"
+
+#include <hora/error.h>
+#include <hora/printable.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "core/board/board.h"
+
+namespace hora {
+namespace {
+
+constexpr std::size_t kMaxDimensions = 64;
+
+/// Remembers the first problem.
+class Check {
+ public:
+  explicit Check(const MessageLimits& limits) : limits_(limits) {}
+
+  std::string problem() && { return std::move(problem_); }
+
+  void message(const Mail& mail) { signature(mail.signature); }
+
+  void message(const Up& up) {
+    ids(up.ready);
+    for (const Report& report : up.reports) {
+      for (const Value& value : report.values) {
+        signature(value.signature);
+        ranks(value.ranks);
+      }
+      if (report.counted) id(*report.counted);
+    }
+    for (const Presence& presence : up.presence) {
+      ranks(presence.ready);
+      ranks(presence.missing);
+    }
+    ranks(up.departed);
+    ranks(up.joined);
+    for (const Elsewhere& elsewhere : up.elsewhere) rank(elsewhere.rank);
+  }
+
+  void message(const Decision& decision) {
+    ids(decision.retired);
+    for (const Failed& failed : decision.failed) {
+      if (failed.has_id) id(failed.id);
+    }
+    std::set<std::string_view> names;
+    std::set<int> slots;
+    for (const Assigned& assigned : decision.assigned) {
+      id(assigned.id);
+      if (!names.insert(assigned.name).second) fail("two ids for " + in_quotes(assigned.name));
+      if (!slots.insert(slot_of(assigned.id)).second) {
+        fail("id " + std::to_string(assigned.id) + " for two names");
+      }
+      if (assigned.signature) signature(*assigned.signature);
+      if (assigned.locations.size() != limits_.locations) {
+        fail(std::to_string(assigned.locations.size()) + " locations of " +
+             in_quotes(assigned.name) + ", not " + std::to_string(limits_.locations));
+      }
+    }
+    ids(decision.run);
+    ranks(decision.departed);
+    if (decision.all_joined) rank(decision.last_joined);
+  }
+
+ private:
+  void id(Id id) {
+    if (slot_of(id) >= limits_.id_capacity) {
+      fail("id " + std::to_string(id) + ", of slot " + std::to_string(slot_of(id)) + " of " +
+           std::to_string(limits_.id_capacity));
+    }
+  }
+  void ids(const std::vector<Id>& ids) {
+    for (const Id each : ids) id(each);
+  }
+  void rank(int rank) {
+    if (!std::binary_search(limits_.ranks.begin(), limits_.ranks.end(), rank)) {
+      fail("rank " + std::to_string(rank) + ", which is not in the process set");
+    }
+  }
+  void ranks(const std::vector<int>& ranks) {
+    for (const int each : ranks) rank(each);
+  }
+
+  void signature(const Signature& signature) {
+    if (signature.kind == OperationKind::broadcast) rank(signature.root);
+    if (signature.kind == OperationKind::add_process_set) {
+      for (const std::int64_t each : signature.shape) {
+        if (!std::in_range<int>(each)) return fail("a set with rank " + std::to_string(each));
+        rank(static_cast<int>(each));
+      }
+      return;
+    }
+    Shape shape = signature.shape;
+    const bool differs =
+        signature.kind == OperationKind::allgather || signature.kind == OperationKind::alltoall;
+    if (differs && (shape.empty() || shape.front() != kAnyExtent)) {
+      return fail("an exchange whose first extent is told");
+    }
+    if (signature.kind == OperationKind::reduce_scatter && shape.empty()) {
+      return fail("a scalar to scatter");
+    }
+    if (signature.kind == OperationKind::remove_process_set && shape.size() != 1) {
+      return fail("a removal of no process set");
+    }
+    if (differs) shape.front() = 1;
+    if (shape.size() > kMaxDimensions) return fail(std::to_string(shape.size()) + " dimensions");
+    try {
+      static_cast<void>(TensorView{nullptr, signature.type, std::move(shape), {}}.bytes());
+    } catch (const Error& error) {
+      fail(error.what());
+    }
+  }
+
+  void fail(const std::string& problem) {
+    if (problem_.empty()) problem_ = problem;
+  }
+
+  const MessageLimits& limits_;
+  std::string problem_;
+};
+
+}  // namespace
+
+MessageLimits message_limits(const Topology& topology, int id_capacity, std::size_t locations) {
+  MessageLimits limits{id_capacity, {}, locations};
+  for (const auto& ranks : topology.ranks_of_node) {
+    limits.ranks.insert(limits.ranks.end(), ranks.begin(), ranks.end());
+  }
+  std::sort(limits.ranks.begin(), limits.ranks.end());
+  return limits;
+}
+
+std::string problem_in(const Message& message, const MessageLimits& limits) {
+  Check check(limits);
+  std::visit([&](const auto& m) { check.message(m); }, message);
+  return std::move(check).problem();
+}
+
+std::string problem_in(const Decision& decision, const MessageLimits& limits) {
+  Check check(limits);
+  check.message(decision);
+  return std::move(check).problem();
+}
+
+tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
+                                          const MessageLimits& limits) {
+  auto message = decode(bytes);
+  if (!message) return message;
+  std::string problem = problem_in(*message, limits);
+  if (!problem.empty()) return tl::unexpected("it names " + problem);
+  return message;
+}
+
+}  // namespace hora

@@ -1,0 +1,27 @@
+/// How to say that tensors wait for ranks.
+#pragma once
+
+#include <hora/collectives.h>
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace hora {
+
+/// A tensor that some ranks have submitted and others have not. Ranks are ascending.
+struct OverdueTensor {
+  std::string name;
+  std::vector<int> ready;
+  std::vector<int> missing;  ///< known not to be ready
+  std::vector<int> silent;   ///< of nodes that have said nothing about it
+  /// Ranks that are not ready and wait under this name on another process set.
+  std::map<ProcessSet, std::vector<int>> elsewhere = {};
+};
+
+/// One sentence about all of them: tensors that wait for the same ranks are named together (the
+/// first few), and what can be done is said once.
+std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors);
+
+}  // namespace hora

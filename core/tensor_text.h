@@ -1,0 +1,21 @@
+/// How messages speak of what is in flight under a name.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace hora {
+
+/// What the engine calls collectives that were given no name, with their kind and a number behind.
+inline constexpr std::string_view kUnnamedPrefix = "hora.unnamed.";
+/// Of hora's own calls.
+inline constexpr std::string_view kJoinName = "hora.join";
+inline constexpr std::string_view kAddSetName = "hora.process_sets.add";
+inline constexpr std::string_view kRemoveSetName = "hora.process_sets.remove";
+
+/// `tensor "weight"`; for names that no user has given what was called: "the unnamed allreduce",
+/// "the unnamed barrier in slot 1" (slot 0 was in flight), "join()"; for none "an unnamed
+/// tensor".
+std::string tensor_text(std::string_view name);
+
+}  // namespace hora

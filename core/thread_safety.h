@@ -1,0 +1,110 @@
+/// Locks that Clang's thread-safety analysis understands, and the order in which they are taken.
+#pragma once
+
+#include <mutex>
+#include <shared_mutex>
+
+/// https://clang.llvm.org/docs/ThreadSafetyAnalysis.html. The test `thread_safety` compiles the
+/// sources with it; to other compilers these say nothing.
+#if defined(__clang__)
+#define HORA_ANNOTATION(x) __attribute__((x))
+#else
+#define HORA_ANNOTATION(x)
+#endif
+
+/// A class whose objects are locks, by this name in messages.
+#define HORA_CAPABILITY(name) HORA_ANNOTATION(capability(name))
+/// A class whose objects hold a lock as long as they live.
+#define HORA_SCOPED_CAPABILITY HORA_ANNOTATION(scoped_lockable)
+/// Of a member: read and written with the lock held.
+#define HORA_GUARDED_BY(lock) HORA_ANNOTATION(guarded_by(lock))
+/// Of a function: called with these locks held; taking, sharing, releasing them.
+#define HORA_REQUIRES(...) HORA_ANNOTATION(requires_capability(__VA_ARGS__))
+#define HORA_REQUIRES_SHARED(...) HORA_ANNOTATION(requires_shared_capability(__VA_ARGS__))
+#define HORA_ACQUIRE(...) HORA_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define HORA_ACQUIRE_SHARED(...) HORA_ANNOTATION(acquire_shared_capability(__VA_ARGS__))
+#define HORA_TRY_ACQUIRE(...) HORA_ANNOTATION(try_acquire_capability(__VA_ARGS__))
+#define HORA_RELEASE(...) HORA_ANNOTATION(release_capability(__VA_ARGS__))
+#define HORA_RELEASE_SHARED(...) HORA_ANNOTATION(release_shared_capability(__VA_ARGS__))
+#define HORA_RELEASE_GENERIC(...) HORA_ANNOTATION(release_generic_capability(__VA_ARGS__))
+/// Of a function: not called with these locks held, for it takes them.
+#define HORA_EXCLUDES(...) HORA_ANNOTATION(locks_excluded(__VA_ARGS__))
+/// Of a function: from its return on the lock is known to be held.
+#define HORA_ASSERT_HELD(...) HORA_ANNOTATION(assert_capability(__VA_ARGS__))
+/// Of a function that the analysis cannot follow; a comment says why it is right.
+#define HORA_NOT_ANALYSED HORA_ANNOTATION(no_thread_safety_analysis)
+
+namespace hora {
+
+// The order of locks: whoever holds one takes only later ones. Where two stand side by side, no
+// thread holds both.
+//
+//   1. GradientAverager::mutex_       a step or a hook of the optimizer
+//   2. Engine::sets_call_lock_        one change of the process sets at a time, to its end
+//   3. Engine::drive_lock_            a round of the engine (drive_lock.h)
+//   4. Engine::sets_lock_             the list of process sets
+//   5. SetEngine::table_lock_         names and submissions of one set
+//   6. leaves, under which nothing is taken: Runtime::instances_lock_, UntoldError::mutex_,
+//      SharedMemory::mutex_ and peers_mutex_, EventPool's, StreamHeap's
+//
+// Beside these: Trace::control_mutex_, under which start and stop take Trace::mutex_;
+// Trace::sources_mutex_ -> DeviceTrace::mutex_ -> EventPool's, Trace::mutex_. Trace::mutex_ is a
+// leaf that may be taken under any lock.
+//
+// 1 and 2 are held while peers are waited for, so only calls that wait for peers take them; 3 also,
+// but is given up to whoever asks. The others are held for a moment.
+
+class HORA_CAPABILITY("mutex") Mutex {
+ public:
+  void lock() HORA_ACQUIRE() { mutex_.lock(); }
+  bool try_lock() HORA_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
+  void unlock() HORA_RELEASE() { mutex_.unlock(); }
+  /// Tells the analysis, within a lambda, what its caller holds.
+  void assert_held() const HORA_ASSERT_HELD() {}
+
+ private:
+  std::mutex mutex_;
+};
+
+/// Many readers or one writer.
+class HORA_CAPABILITY("shared mutex") SharedMutex {
+ public:
+  void lock() HORA_ACQUIRE() { mutex_.lock(); }
+  void unlock() HORA_RELEASE() { mutex_.unlock(); }
+  void lock_shared() HORA_ACQUIRE_SHARED() { mutex_.lock_shared(); }
+  void unlock_shared() HORA_RELEASE_SHARED() { mutex_.unlock_shared(); }
+
+ private:
+  std::shared_mutex mutex_;
+};
+
+/// Holds a lock as long as it lives.
+template <class Lock>
+class HORA_SCOPED_CAPABILITY LockGuard {
+ public:
+  explicit LockGuard(Lock& lock) HORA_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  /// Of a lock that is held already.
+  LockGuard(Lock& lock, std::adopt_lock_t) HORA_REQUIRES(lock) : lock_(lock) {}
+  ~LockGuard() HORA_RELEASE() { lock_.unlock(); }
+  LockGuard(const LockGuard&) = delete;
+  LockGuard& operator=(const LockGuard&) = delete;
+
+ private:
+  Lock& lock_;
+};
+
+/// Reads beside other readers as long as it lives.
+class HORA_SCOPED_CAPABILITY SharedGuard {
+ public:
+  explicit SharedGuard(SharedMutex& lock) HORA_ACQUIRE_SHARED(lock) : lock_(lock) {
+    lock_.lock_shared();
+  }
+  ~SharedGuard() HORA_RELEASE_GENERIC() { lock_.unlock_shared(); }
+  SharedGuard(const SharedGuard&) = delete;
+  SharedGuard& operator=(const SharedGuard&) = delete;
+
+ private:
+  SharedMutex& lock_;
+};
+
+}  // namespace hora

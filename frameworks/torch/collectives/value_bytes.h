@@ -1,0 +1,41 @@
+/// Dense tensors, numbers, texts, and lists and tuples of them, as plain bytes.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "core/bounded_reader.h"
+
+namespace hora {
+
+class ByteWriter {
+ public:
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  void put(const T& value) { put_bytes(&value, sizeof value); }
+  void put_bytes(const void* data, std::size_t bytes) {
+    bytes_.append(static_cast<const char*>(data), bytes);
+  }
+  /// As BoundedReader::take_text reads it.
+  void put_text(std::string_view text) {
+    put(std::uint64_t{text.size()});
+    put_bytes(text.data(), text.size());
+  }
+  std::string take() && { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+/// Throws Error(invalid_argument), with `name`, for what is none of these.
+void write_value(ByteWriter& writer, const c10::IValue& value, const std::string& name);
+
+/// Of what write_value wrote; tensors come to the CPU. Throws the reader's Error for anything else.
+c10::IValue read_value(BoundedReader& reader);
+
+}  // namespace hora

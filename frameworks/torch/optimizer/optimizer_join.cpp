@@ -1,0 +1,93 @@
+// DistributedOptimizer::join(), of one optimizer or of several at once.
+#include <hora/torch_objects.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "frameworks/torch/agreement.h"
+#include "frameworks/torch/optimizer/optimizer_implementation.h"
+
+namespace hora {
+
+std::vector<DistributedOptimizer::Implementation*> DistributedOptimizer::Implementation::together(
+    const std::vector<DistributedOptimizer*>& optimizers, const std::string& user) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::invalid_argument, user + ": " + what);
+  };
+  if (optimizers.empty()) refuse("no optimizer was given; expected at least one");
+  std::vector<Implementation*> all;
+  for (const DistributedOptimizer* optimizer : optimizers) {
+    if (optimizer == nullptr || !optimizer->implementation_) {
+      refuse("optimizer " + std::to_string(all.size()) + " is null, or was moved from");
+    }
+    all.push_back(optimizer->implementation_.get());
+    if (std::count(all.begin(), all.end(), all.back()) > 1) {
+      refuse("optimizer " + std::to_string(all.size() - 1) + " was given before; expected once");
+    }
+    const Peers& first = all.front()->peers();
+    const Peers& other = all.back()->peers();
+    if (&first.context != &other.context || first.set != other.set) {
+      refuse("optimizer " + std::to_string(all.size() - 1) +
+             " averages over another process set than optimizer 0; expected one set, whose ranks "
+             "decide together");
+    }
+  }
+  return all;
+}
+
+void DistributedOptimizer::Implementation::check_can_join() const {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_use, "DistributedOptimizer: join() " + why,
+                peers_.context.rank());
+  };
+  if (shards_) refuse("with shard_state: nobody would step a joined rank's share");
+  if (broadcasts_buffers_) refuse("with option buffers: a joined rank cannot broadcast its own");
+  if (hooked_) refuse("with a hook, whose collectives a joined rank does not know");
+  for (const Parameter& parameter : averager_.parameters()) {
+    if (!parameter.tensor.device().is_cpu()) refuse("with parameters on a GPU is not possible");
+  }
+}
+
+int DistributedOptimizer::Implementation::join(const std::vector<Implementation*>& optimizers) {
+  for (const Implementation* optimizer : optimizers) {
+    optimizer->check_can_join();
+    optimizer->averager_.check_in_step();
+  }
+  std::vector<std::string> names;
+  for (Implementation* optimizer : optimizers) {
+    names.push_back(optimizer->name());
+    if (optimizer->averager_.round_open()) optimizer->synchronize();
+    optimizer->drop_gradients();
+  }
+  const Peers& peers = optimizers.front()->peers();
+  const int last = hora::join(peers.context, peers.set);
+  check_agreement(peers,
+                  {"The optimizers given to join()",
+                   "Every rank must join with the same ones, in the same order"},
+                  "hora.join.optimizers", names);
+  int most_trained = last;
+  for (Implementation* optimizer : optimizers) most_trained = optimizer->become_most_trained(last);
+  return most_trained;
+}
+
+int DistributedOptimizer::Implementation::become_most_trained(int last) {
+  std::vector<std::int64_t> steps(static_cast<std::size_t>(peers_.context.size()), 0);
+  steps[static_cast<std::size_t>(peers_.context.rank())] = steps_;
+  allreduce(peers_.context, view(steps.data(), peers_.context.size()),
+            {.name = name_ + ".join.steps", .op = ReduceOp::sum, .process_set = peers_.set});
+  const auto most = std::max_element(steps.begin(), steps.end());
+  const bool is_last = steps[static_cast<std::size_t>(last)] == *most;
+  const int root = is_last ? last : static_cast<int>(most - steps.begin());
+  steps_ = *most;
+  JointBroadcast parameters(peers_, name_ + ".join", tensors_of(averager_.parameters()));
+  parameters.begin(root);
+  parameters.end();
+  broadcast_optimizer_state(peers_.context, optimizer_, root, peers_.set);
+  averager_.take_order(root);
+  averager_.restart_steps();
+  rounds_ = steps_;
+  return root;
+}
+
+}  // namespace hora

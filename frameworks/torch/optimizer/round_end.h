@@ -1,0 +1,38 @@
+/// Whether all ranks make the same of a round's averages.
+#pragma once
+
+#include <hora/hora.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "frameworks/torch/peers.h"
+
+namespace hora {
+
+/// What a rank makes of averages.
+enum class RoundEnd { undecided, step, discard };
+
+/// One exchange a round, on every rank, over the host. Thread rule: one thread at a time.
+class RoundEndExchange {
+ public:
+  /// `name`: of the collective.
+  RoundEndExchange(const Peers& peers, std::string name);
+
+  /// Tells the others, once a round: `mine` is not undecided. Collective, does not wait.
+  void tell(RoundEnd mine);
+  /// Every rank has told, or this one has not.
+  bool ready() const { return handle_.ready(); }
+  /// After tell(): waits for the others. Whether all have told the same. The next round begins.
+  bool agree();
+
+ private:
+  const Peers peers_;
+  const std::string name_;
+  std::array<std::int32_t, 2> counts_{};  ///< of ranks that step, that discard
+  bool told_ = false;
+  Handle handle_;
+};
+
+}  // namespace hora

@@ -1,0 +1,51 @@
+/// In which step each rank is: what it has called, told to the others with its gradients. Pure.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hora {
+
+/// How often a rank has called step() and zero_grad().
+struct StepCalls {
+  std::int64_t steps = 0;
+  std::int64_t zero_grads = 0;
+  auto operator<=>(const StepCalls&) const = default;
+};
+
+/// Ranks that are in one step have called the same since their last round of averaging. Each sets
+/// one of so many lanes, which says what it has called; where the sum over ranks has two lanes set,
+/// ranks are in different steps.
+inline constexpr std::size_t step_lanes = 8;
+
+/// Thread rule: one thread at a time.
+class StepCounter {
+ public:
+  void note_step() { calls_.steps += 1; }
+  void note_zero_grad() { calls_.zero_grads += 1; }
+  /// A round begins.
+  void begin_round();
+  /// Of the round: the same on ranks that have called the same since the round before. More than
+  /// one step() counts as one, more than three zero_grad() as three.
+  std::size_t lane() const { return lane_; }
+  /// Since the begin.
+  const StepCalls& calls() const { return calls_; }
+  /// Likewise, before the round.
+  const StepCalls& calls_before() const { return before_; }
+  /// Another begin, the same on all ranks.
+  void restart();
+
+ private:
+  StepCalls calls_;
+  StepCalls before_;
+  std::size_t lane_ = 0;
+};
+
+/// Of an error: which ranks are in which step, and what to do. World ranks, ascending.
+std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ranks);
+
+}  // namespace hora

@@ -1,0 +1,27 @@
+/// Which MPI library this is: the one that hora was compiled for?
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace hora {
+
+/// The library whose mpi.h hora was compiled with: "Open MPI 4.1.4", "MPICH 4.0.2"; empty where
+/// mpi.h does not say.
+std::string compiled_mpi();
+
+/// The first line of MPI_Get_library_version, without which package it comes from: "Open MPI
+/// v4.1.4", "MPICH Version: 4.0.2". Before MPI is initialised, too.
+std::string running_mpi();
+
+/// What is wrong where the library in this process has other types behind MPI's names than the
+/// header that hora was compiled with. MPICH's relatives (Intel MPI, MVAPICH, Cray MPICH) share
+/// MPICH's; Open MPI's hold from a version on, not before it. Empty where a name is not known.
+/// Pure.
+std::optional<std::string> library_mismatch(std::string_view compiled, std::string_view running);
+
+/// Whether that text is of an Open MPI of this major version or a later one. Pure.
+bool is_open_mpi_from(int major_version, std::string_view running);
+
+}  // namespace hora

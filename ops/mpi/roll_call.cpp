@@ -1,0 +1,269 @@
+#include "ops/mpi/roll_call.h"
+
+#include <hora/error.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "core/identity.h"
+#include "core/negotiation/mismatch.h"
+#include "ops/mpi/check.h"
+#include "ops/mpi/environment.h"
+#include "ops/mpi/roll_messages.h"
+
+namespace hora {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// The answer comes from where the timeout is noticed first.
+constexpr std::chrono::seconds kSlack{2};
+
+/// Ranks that have come for a later call already: one whose list I am the lowest of, while I am in
+/// one that has nothing to do with them.
+std::vector<std::pair<MPI_Comm, RollMessage>>& early_arrivals() {
+  static std::vector<std::pair<MPI_Comm, RollMessage>> messages;
+  return messages;
+}
+
+std::uint64_t next_serial() {
+  static std::uint64_t serial = 0;
+  return ++serial;
+}
+
+class RollCall {
+ public:
+  RollCall(MPI_Comm comm, const std::vector<int>& ranks, const std::string& what,
+           const Patience& patience)
+      : comm_(comm), ranks_(ranks), what_(what), patience_(patience) {
+    mpi_check(MPI_Comm_rank(comm_, &me_), "MPI_Comm_rank");
+  }
+
+  void run() {
+    if (me_ == ranks_.front()) {
+      gather();
+    } else {
+      come();
+    }
+  }
+
+ private:
+  bool is_listed(int rank) const { return std::ranges::binary_search(ranks_, rank); }
+
+  /// As ranks of MPI_COMM_WORLD: "ranks 0, 2-4".
+  std::string text_of_ranks(const std::vector<int>& ranks) const {
+    MPI_Group mine = MPI_GROUP_NULL;
+    MPI_Group world = MPI_GROUP_NULL;
+    std::vector<int> global(ranks.size());
+    mpi_check(MPI_Comm_group(comm_, &mine), "MPI_Comm_group");
+    mpi_check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+    mpi_check(MPI_Group_translate_ranks(mine, static_cast<int>(ranks.size()), ranks.data(), world,
+                                        global.data()),
+              "MPI_Group_translate_ranks");
+    MPI_Group_free(&mine);
+    MPI_Group_free(&world);
+    return ranks_text(global);
+  }
+
+  std::string myself() const {
+    int rank = 0;
+    mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    return to_string(identity_of_process(rank));
+  }
+
+  std::string contradiction_of(int rank, const std::vector<int>& list) const {
+    return what_ + ": rank " + text_of_ranks({rank}) + " has called it for ranks " +
+           text_of_ranks(list) + ", rank " + text_of_ranks({me_}) + " for ranks " +
+           text_of_ranks(ranks_) + ": give both the same list (InitOptions::ranks)";
+  }
+
+  void send(int to, int tag, const RollHead& head, const RollBytes& body) const {
+    const RollBytes bytes = joined(head, body);
+    mpi_check(MPI_Send(bytes.data(), mpi_count(bytes.size(), "a message of init"), MPI_BYTE, to,
+                       tag, comm_),
+              "MPI_Send to", to);
+  }
+
+  std::optional<RollMessage> next_arrival() const {
+    auto& early = early_arrivals();
+    const auto mine = std::ranges::find_if(early, [&](const auto& arrival) {
+      return arrival.first == comm_ && is_listed(arrival.second.source);
+    });
+    if (mine != early.end()) {
+      RollMessage message = std::move(mine->second);
+      early.erase(mine);
+      return message;
+    }
+    return next_message(comm_, MPI_ANY_SOURCE, kComeTag);
+  }
+
+  /// The lowest rank: waits for the others' lists, and answers all at once.
+  void gather() {
+    std::map<int, std::uint64_t> serials;  // of those who have come
+    std::vector<int> absent(ranks_.begin() + 1, ranks_.end());
+    RollHead word{.kind = RollKind::go};
+    std::string text;
+    const auto contradicted = [&](const std::string& how) {
+      if (word.kind == RollKind::go) text = how;
+      word.kind = RollKind::mismatch;
+    };
+    while (!absent.empty()) {
+      if (auto message = next_arrival()) {
+        if (!is_listed(message->source)) {
+          early_arrivals().emplace_back(comm_, std::move(*message));
+        } else if (message->head.kind == RollKind::come) {
+          serials[message->source] = message->head.serial;
+          std::erase(absent, message->source);
+          const std::vector<int> list = ranks_of(message->body, comm_);
+          if (list != ranks_) contradicted(contradiction_of(message->source, list));
+        } else if (const auto sender = serials.find(message->source);
+                   sender != serials.end() && sender->second == message->head.serial) {
+          serials[message->head.about] = message->head.about_serial;
+          std::erase(absent, message->head.about);
+          contradicted(text_of(message->body));
+        }
+        continue;
+      }
+      if (is_over(patience_.timeout)) {
+        if (word.kind == RollKind::go) {
+          word.kind = RollKind::missing;
+          text = missing(absent);
+        }
+        break;
+      }
+      wait([&] {
+        return myself() + " waits in " + what_ + " for ranks " + text_of_ranks(absent) +
+               " of MPI_COMM_WORLD, which have not come for " + seconds_text(waited());
+      });
+    }
+    for (const auto& [rank, serial] : serials) {
+      word.serial = serial;
+      send(rank, kWordTag, word, bytes_of(text));
+    }
+    obey(word.kind, text);
+  }
+
+  std::string missing(const std::vector<int>& absent) const {
+    return what_ + ": ranks " + text_of_ranks(absent) + " of MPI_COMM_WORLD have not come within " +
+           seconds_text(patience_.timeout) +
+           " (HORA_INIT_TIMEOUT). Does each rank call it, and as often as the others?";
+  }
+
+  /// Any other rank: gives the lowest its list, and waits for its word.
+  void come() {
+    const int lowest = ranks_.front();
+    const std::uint64_t serial = next_serial();
+    auto list = std::make_unique<RollBytes>(joined({.serial = serial}, bytes_of(ranks_)));
+    MPI_Request request = MPI_REQUEST_NULL;
+    // Synchronous: complete when the lowest rank has received it.
+    mpi_check(MPI_Issend(list->data(), mpi_count(list->size(), "the list of ranks"), MPI_BYTE,
+                         lowest, kComeTag, comm_, &request),
+              "MPI_Issend to", lowest);
+    const auto give_up = [&] {  // MPI may still read the list
+      MPI_Request_free(&request);
+      static_cast<void>(list.release());
+    };
+    int received = 0;
+    for (;;) {
+      if (received == 0) {
+        mpi_check(MPI_Test(&request, &received, MPI_STATUS_IGNORE), "MPI_Test");
+      }
+      if (const auto word = next_message(comm_, MPI_ANY_SOURCE, kWordTag)) {
+        if (word->head.serial != serial) continue;
+        if (received == 0) mpi_check(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+        return obey(word->head.kind, text_of(word->body));
+      }
+      if (auto stray = next_arrival()) {
+        report(std::move(*stray), serial);
+        continue;
+      }
+      if (patience_.timeout.count() > 0 && is_over(patience_.timeout + kSlack)) {
+        if (received == 0) give_up();
+        obey(RollKind::missing, received == 0 ? missing({lowest}) : unanswered());
+      }
+      wait([&]() -> std::string {
+        // Of those who miss the lowest rank, one says so.
+        if (received != 0 || me_ != ranks_[1]) return {};
+        return myself() + " waits in " + what_ + " for rank " + text_of_ranks({lowest}) +
+               " of MPI_COMM_WORLD, which has not come for " + seconds_text(waited());
+      });
+    }
+  }
+
+  std::string unanswered() const {
+    return what_ + ": rank " + text_of_ranks({ranks_.front()}) +
+           " of MPI_COMM_WORLD does not answer within " + seconds_text(patience_.timeout) +
+           " (HORA_INIT_TIMEOUT)";
+  }
+
+  /// A rank for whom I am the lowest, so that our lists differ: my lowest answers it, too.
+  void report(RollMessage stray, std::uint64_t serial) {
+    if (!is_listed(stray.source)) {
+      early_arrivals().emplace_back(comm_, std::move(stray));
+      return;
+    }
+    if (stray.head.kind != RollKind::come) return;  // of an earlier call
+    const std::string text = contradiction_of(stray.source, ranks_of(stray.body, comm_));
+    send(ranks_.front(), kComeTag,
+         {.serial = serial,
+          .kind = RollKind::contradiction,
+          .about = stray.source,
+          .about_serial = stray.head.serial},
+         bytes_of(text));
+  }
+
+  void obey(RollKind kind, const std::string& text) const {
+    if (kind == RollKind::go) return;
+    if (kind == RollKind::mismatch) throw Error(ErrorCode::mismatch, text);
+    abandon_job();
+    throw Error(ErrorCode::transport, text);
+  }
+
+  std::chrono::milliseconds waited() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin_);
+  }
+  bool is_over(std::chrono::milliseconds limit) const {
+    return patience_.timeout.count() > 0 && waited() >= limit;
+  }
+  static std::string seconds_text(std::chrono::milliseconds time) {
+    return time.count() < 10000 ? std::to_string(time.count()) + " ms"
+                                : std::to_string(time.count() / 1000) + " s";
+  }
+
+  /// A moment; every so often with a warning, unless its text is empty.
+  template <class Text>
+  void wait(const Text& text) {
+    constexpr std::chrono::milliseconds kBusy{5};
+    if (waited() < kBusy) {
+      std::this_thread::yield();
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(500));
+    if (patience_.warning.count() == 0 || waited() < warned_ + patience_.warning) return;
+    warned_ = waited();
+    const std::string warning = text();
+    if (!warning.empty() && patience_.warn) patience_.warn(warning);
+  }
+
+  MPI_Comm comm_;
+  const std::vector<int>& ranks_;
+  const std::string& what_;
+  const Patience& patience_;
+  int me_ = 0;
+  Clock::time_point begin_ = Clock::now();
+  std::chrono::milliseconds warned_{0};
+};
+
+}  // namespace
+
+void call_roll(MPI_Comm comm, const std::vector<int>& ranks, const std::string& what,
+               const Patience& patience) {
+  if (ranks.size() > 1) RollCall(comm, ranks, what, patience).run();
+}
+
+}  // namespace hora

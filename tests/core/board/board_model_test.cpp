@@ -1,0 +1,267 @@
+// The board's protocols in every order of every access: wake-up words, ready words and
+// tickets of launches. And each
+// word that must have its order without it: then the explorer has to find what goes wrong.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/board/board.h"
+#include "tests/support/model/explorer.h"
+
+namespace hora {
+namespace {
+
+using model::Options;
+using model::Program;
+
+constexpr BoardShape kShape{.local_size = 2,
+                            .id_capacity = 2,
+                            .single_node = true,
+                            .mailbox_bytes = 64,
+                            .control_bytes = 64};
+
+/// At the same addresses in all executions.
+struct Memory {
+  static std::byte* fresh() {
+    static Memory memory;
+    std::memset(memory.bytes, 0, sizeof memory.bytes);
+    return memory.bytes;
+  }
+  static constexpr std::size_t kBytes = std::size_t{1} << 18;
+  alignas(64) std::byte bytes[kBytes];
+};
+
+/// Two ranks' views of one board.
+struct Boards {
+  explicit Boards(const BoardShape& shape = kShape) : of_rank(views(shape)) {}
+  NodeBoard& operator[](int rank) { return of_rank[static_cast<std::size_t>(rank)]; }
+  std::vector<NodeBoard> of_rank;
+
+ private:
+  static std::vector<NodeBoard> views(const BoardShape& shape) {
+    EXPECT_LE(NodeBoard::bytes(shape), Memory::kBytes);
+    std::byte* const memory = Memory::fresh();
+    std::vector<NodeBoard> views;
+    for (int rank = 0; rank < shape.local_size; ++rank) views.emplace_back(memory, shape, rank);
+    return views;
+  }
+};
+
+/// As an engine, or a driver in its place: sleeps until there is news.
+template <class HasNews>
+void sleep_until(NodeBoard& board, HasNews&& has_news,
+                 NodeBoard::Sleeper who = NodeBoard::Sleeper::engine) {
+  if (who == NodeBoard::Sleeper::driver) board.bells().set_driving(true);
+  while (!has_news()) board.bells().sleep(who, std::nullopt, has_news);
+  if (who == NodeBoard::Sleeper::driver) board.bells().set_driving(false);
+}
+
+/// Every word that an access of the program went to, without its place in the total order, one
+/// after the other: how many of them the program fails without.
+struct Needed {
+  std::optional<std::string> failure;  ///< as it is
+  std::size_t words = 0;
+  std::vector<std::string> failures;
+};
+Needed needed_words(const std::function<Program()>& program) {
+  Needed needed;
+  const auto outcome = model::explore(program);
+  needed.failure = outcome.failure;
+  needed.words = outcome.words.size();
+  for (const void* word : outcome.words) {
+    const auto without = model::explore(program, {.without_total_order = {word}});
+    if (without.failure) needed.failures.push_back(*without.failure);
+  }
+  return needed;
+}
+
+class EverySleeper : public testing::TestWithParam<NodeBoard::Sleeper> {};
+INSTANTIATE_TEST_SUITE_P(Who, EverySleeper,
+                         testing::Values(NodeBoard::Sleeper::engine, NodeBoard::Sleeper::driver),
+                         [](const auto& who) {
+                           return std::string(who.param == NodeBoard::Sleeper::engine ? "Engine"
+                                                                                      : "Driver");
+                         });
+
+Program finished_unit(NodeBoard::Sleeper who) {
+  auto boards = std::make_shared<Boards>();
+  return {.threads = {[=] {
+                        NodeBoard& mine = (*boards)[0];
+                        mine.set_done(1);
+                        mine.await_done(1);
+                        sleep_until(
+                            mine, [&] { return mine.done_by_all() >= 1; }, who);
+                      },
+                      [=] { (*boards)[1].set_done(1); }}};
+}
+
+// RankCell::done of the peer, and the word that says who sleeps.
+TEST_P(EverySleeper, IsWokenByTheUnitThatItAwaits) {
+  const Needed needed = needed_words([] { return finished_unit(GetParam()); });
+  EXPECT_EQ(needed.failure, std::nullopt);
+  EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
+  for (const std::string& failure : needed.failures) {
+    EXPECT_EQ(failure, "nobody goes on: thread 0 sleeps, thread 1 has ended");
+  }
+}
+
+Program new_entry(NodeBoard::Sleeper who) {
+  auto boards = std::make_shared<Boards>();
+  return {.threads = {[=] {
+                        NodeBoard& mine = (*boards)[0];
+                        sleep_until(
+                            mine, [&] { return mine.log_has_news(); }, who);
+                      },
+                      [=] {
+                        NodeBoard& mine = (*boards)[1];
+                        const Id ids[] = {0};
+                        mine.push_run(ids);
+                        mine.signal_others();
+                      }}};
+}
+
+// SequenceRingEntry::sequence, and the word that says who sleeps.
+TEST_P(EverySleeper, IsWokenByAnEntryOfTheLog) {
+  const Needed needed = needed_words([] { return new_entry(GetParam()); });
+  EXPECT_EQ(needed.failure, std::nullopt);
+  EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
+}
+
+TEST_P(EverySleeper, IsWokenByMail) {
+  const Needed needed = needed_words([] {
+    auto boards = std::make_shared<Boards>();
+    return Program{.threads = {[=] {
+                                 NodeBoard& mine = (*boards)[0];
+                                 sleep_until(
+                                     mine, [&] { return mine.leader_has_news(); }, GetParam());
+                                 if (!mine.pop_mail(1)) model::fail("the mail is not there");
+                               },
+                               [=] {
+                                 NodeBoard& mine = (*boards)[1];
+                                 const std::byte letter[3] = {};
+                                 mine.push_mail(letter);
+                                 mine.signal(0);
+                               }}};
+  });
+  EXPECT_EQ(needed.failure, std::nullopt);
+  EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
+}
+
+// The leader asks to be woken, and then looks; whoever arrives says so, and then looks whom to
+// wake.
+TEST_P(EverySleeper, IsWokenByAnArrivalThatItWatches) {
+  const Needed needed = needed_words([] {
+    auto boards = std::make_shared<Boards>();
+    return Program{.threads = {[=] {
+                                 NodeBoard& mine = (*boards)[0];
+                                 mine.watch(0, true);
+                                 sleep_until(
+                                     mine, [&] { return mine.ready_mask(0) != 0; }, GetParam());
+                               },
+                               [=] {
+                                 NodeBoard& mine = (*boards)[1];
+                                 mine.arrive(0, {});
+                                 if (mine.watched(0)) mine.signal(0);
+                               }}};
+  });
+  EXPECT_EQ(needed.failure, std::nullopt);
+  EXPECT_GE(needed.failures.size(), 3u) << "of " << needed.words << " words";
+}
+
+// The explorer finds who looks before it says that it sleeps.
+TEST(BoardModel, WhoLooksBeforeItAnnouncesItselfIsLost) {
+  const auto outcome = model::explore([] {
+    auto boards = std::make_shared<Boards>();
+    return Program{.threads = {[=] {
+                                 NodeBoard& mine = (*boards)[0];
+                                 mine.set_done(1);
+                                 mine.await_done(1);
+                                 while (mine.done_by_all() < 1) {
+                                   mine.bells().sleep(NodeBoard::Sleeper::engine, std::nullopt,
+                                                      [] { return false; });
+                                 }
+                               },
+                               [=] { (*boards)[1].set_done(1); }}};
+  });
+  EXPECT_EQ(outcome.failure, "nobody goes on: thread 0 sleeps, thread 1 has ended");
+}
+
+// A leader gives an id up while its ranks arrive: it runs on both ranks, or on none.
+TEST(BoardModel, AnIdThatIsGivenUpHasRunOrIsStale) {
+  const auto outcome = model::explore([] {
+    auto boards = std::make_shared<Boards>();
+    auto arrivals = std::make_shared<std::array<NodeBoard::Arrival, 2>>();
+    auto given_up = std::make_shared<bool>(false);
+    const auto arrive = [=](int r) {
+      (*arrivals)[static_cast<std::size_t>(r)] = (*boards)[r].arrive(0, {});
+    };
+    return Program{.threads = {[=] {
+                                 arrive(0);
+                                 *given_up = (*boards)[0].retire(0, false);
+                                 if (*given_up && (*boards)[0].ready_mask(0) != 0) {
+                                   model::fail("ready after it was given up");
+                                 }
+                               },
+                               [=] { arrive(1); }},
+                   .at_end = [=] {
+                     using Arrival = NodeBoard::Arrival;
+                     const bool ran =
+                         (*arrivals)[0] == Arrival::complete || (*arrivals)[1] == Arrival::complete;
+                     const bool stale = (*arrivals)[1] == Arrival::stale;
+                     if (ran && stale) model::fail("it ran without a rank");
+                     if (!ran && !stale) model::fail("both came, and it did not run");
+                     if (stale && !*given_up) model::fail("stale, but not given up");
+                   }};
+  });
+  EXPECT_EQ(outcome.failure, std::nullopt);
+}
+
+/// Sets of members that each launch once; whose launch is under way is plain data.
+struct Devices {
+  Devices() : memory(*new (Memory::fresh()) std::array<LaunchTurnsMemory, 2>()) {}
+  std::array<LaunchTurnsMemory, 2>& memory;
+  Plain<std::uint32_t> order[2];  ///< by device: the sets that have launched
+};
+
+Program two_sets() {
+  auto devices = std::make_shared<Devices>();
+  // Set 0 is on both devices, set 1 on both as well; the ranks ask in different orders.
+  const auto rank = [=](int r) {
+    return [=] {
+      auto& memory = devices->memory;
+      LaunchTurns turns[] = {LaunchTurns(memory[0], memory[0], r == 0, 2),
+                             LaunchTurns(memory[0], memory[1], r == 1, 2)};
+      std::uint32_t order = 0;
+      bool launched[2] = {};
+      while (!launched[0] || !launched[1]) {
+        bool any = false;
+        for (const int set : {r, 1 - r}) {
+          if (launched[set] || !turns[set].is_mine()) continue;
+          order = order * 10 + static_cast<std::uint32_t>(set) + 1;
+          turns[set].done();
+          launched[set] = any = true;
+        }
+        if (!any) model::spin();
+      }
+      devices->order[r] = order;
+    };
+  };
+  return {.threads = {rank(0), rank(1)}, .at_end = [=] {
+            if (devices->order[0] != devices->order[1]) model::fail("devices in two orders");
+          }};
+}
+
+TEST(BoardModel, LaunchesOfTwoSetsComeInOneOrderOnBothDevices) {
+  const auto outcome = model::explore(two_sets);
+  EXPECT_EQ(outcome.failure, std::nullopt);
+  EXPECT_GT(outcome.executions, 10u);
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,22 @@
+#include "core/identity.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace hora {
+namespace {
+
+TEST(ProcessIdentity, NamesRankHostAndPid) {
+  EXPECT_EQ(to_string(ProcessIdentity{3, "node7", 4242}), "rank 3 (host node7, pid 4242)");
+}
+
+TEST(ProcessIdentity, IsThisProcess) {
+  const ProcessIdentity mine = identity_of_process(5);
+  EXPECT_EQ(mine.rank, 5);
+  EXPECT_EQ(mine.pid, ::getpid());
+  EXPECT_EQ(mine.host, host_name());
+  EXPECT_FALSE(mine.host.empty());
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,49 @@
+#include "core/last_words.h"
+
+#include <gtest/gtest.h>
+#include <hora/error.h>
+
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <stdexcept>
+
+namespace hora {
+namespace {
+
+[[noreturn]] void throw_nowhere(const std::function<void()>& thrower) noexcept {
+  thrower();
+  std::abort();
+}
+
+TEST(LastWordsDeathTest, SayWhoAndWhat) {
+  const auto end = [](const std::function<void()>& thrower) {
+    std::set_terminate([] {
+      std::cerr << "the handler before\n";
+      std::_Exit(3);
+    });
+    const LastWords words(5);
+    throw_nowhere(thrower);
+  };
+  EXPECT_EXIT(end([] { throw std::runtime_error("lost\nforged"); }), testing::ExitedWithCode(3),
+              "rank 5 .host .*, pid [0-9]+. ends the job: uncaught exception of type "
+              "std::runtime_error: lost.nforged\nthe handler before");
+  EXPECT_EXIT(end([] { throw Error(ErrorCode::mismatch, "odd"); }), testing::ExitedWithCode(3),
+              "uncaught exception of type hora::Error: odd");
+  EXPECT_EXIT(end([] { throw 7; }), testing::ExitedWithCode(3), "uncaught exception of type int");
+  EXPECT_EXIT(end([] { std::terminate(); }), testing::ExitedWithCode(3), "without an exception");
+}
+
+TEST(LastWords, LeaveTheHandlerThatWasThereBefore) {
+  const std::terminate_handler before = std::get_terminate();
+  for (int round = 0; round < 2; ++round) {
+    {
+      const LastWords words(0);
+      EXPECT_NE(std::get_terminate(), before);
+    }
+    EXPECT_EQ(std::get_terminate(), before);
+  }
+}
+
+}  // namespace
+}  // namespace hora

@@ -1,0 +1,258 @@
+// Ranks that have called differently: every rank gets the same error before anything is updated.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/grad_scaler.h>
+#include <hora/power_sgd.h>
+#include <hora/top_k.h>
+
+#include <functional>
+#include <string>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/optimizer/training.h"
+
+namespace hora::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
+    return error.what();
+  }
+  return {};
+}
+
+struct Way {
+  std::string name;
+  std::function<DistributedOptimizerOptions()> options;
+};
+
+// Everything must hold however buckets are averaged.
+class DifferentSteps : public testing::TestWithParam<Way> {
+ protected:
+  // One that is late by itself; with one rank nobody is.
+  bool is_odd_one() const { return world_.size() > 1 && world_.rank() + 1 == world_.size(); }
+  std::string rank_is(const std::string& step) const {
+    return "rank " + std::to_string(world_.size() - 1) + " is in " + step;
+  }
+
+  // The next averages throw, in the same words everywhere, and leave the parameters alone.
+  void expect_refused(Training& training, const std::function<void()>& call,
+                      const testing::Matcher<std::string>& text) {
+    training.optimizer.complete_parameters();
+    const auto before = copies_of(training.network->parameters());
+    const std::string error = error_of(call);
+    if (world_.size() == 1) {
+      EXPECT_EQ(error, "");
+      return;
+    }
+    EXPECT_THAT(error, text);
+    EXPECT_EQ(broadcast_object(world_, error), error) << "ranks differ in what they say";
+    expect_same_bits(training.network->parameters(), before);
+    expect_no_more_use(training, error);
+  }
+
+  void expect_no_more_use(Training& training, const std::string& error) {
+    DistributedOptimizer& optimizer = training.optimizer;
+    const Batch batch = my_batch(world_, 99);
+    EXPECT_EQ(error_of([&] { optimizer.zero_grad(); }), error);
+    EXPECT_EQ(error_of([&] { training.backward(batch); }), error);
+    EXPECT_EQ(error_of([&] { optimizer.synchronize(); }), error);
+    EXPECT_EQ(error_of([&] { optimizer.step(); }), error);
+  }
+
+  const Context world_ = init();
+};
+
+TEST_P(DifferentSteps, ARankThatLeavesOutAStepIsNamed) {
+  Training training(world_, GetParam().options());
+  for (int step = 0; step < 3; ++step) training.step(my_batch(world_, step));
+  if (is_odd_one()) training.optimizer.zero_grad();  // and goes on to the next batch
+  expect_refused(
+      training, [&] { training.step(my_batch(world_, 4)); },
+      AllOf(HasSubstr(rank_is("step 4 after 5 calls")),
+            HasSubstr("in step 4 after 4 calls of zero_grad()")));
+}
+
+TEST_P(DifferentSteps, ARankThatHadNoPartInADiscardedStepIsNamed) {
+  Training training(world_, GetParam().options());
+  for (int step = 0; step < 2; ++step) training.step(my_batch(world_, step));
+  expect_refused(
+      training,
+      [&] {
+        training.optimizer.zero_grad();
+        if (!is_odd_one()) training.backward(my_batch(world_, 2));
+        training.step(my_batch(world_, 3));
+      },
+      AllOf(HasSubstr(rank_is("step 3 after 4 calls")),
+            HasSubstr("in step 3 after 3 calls of zero_grad()")));
+}
+
+TEST_P(DifferentSteps, ARankThatDiscardsAStepAloneIsNamed) {
+  Training training(world_, GetParam().options());
+  for (int step = 0; step < 2; ++step) training.step(my_batch(world_, step));
+  training.optimizer.zero_grad();
+  training.backward(my_batch(world_, 2));
+  const auto end = [&] {
+    is_odd_one() ? training.optimizer.zero_grad() : training.optimizer.step();
+  };
+  if (GetParam().options().shard_state) {
+    expect_refused(training, end,
+                   AllOf(HasSubstr(rank_is("step 3 after 3 calls")),
+                         HasSubstr("in step 4 after 3 calls of zero_grad()")));
+    return;
+  }
+  end();
+  expect_refused(
+      training,
+      [&] {
+        if (!is_odd_one()) training.optimizer.zero_grad();
+        training.backward(my_batch(world_, 3));
+        training.optimizer.step();
+      },
+      AllOf(HasSubstr(rank_is("step 3 after 4 calls")),
+            HasSubstr("in step 4 after 4 calls of zero_grad()")));
+}
+
+TEST_P(DifferentSteps, AStepThatAllDiscardIsLegal) {
+  Training training(world_, GetParam().options());
+  for (int step = 0; step < 4; ++step) {
+    training.step(my_batch(world_, step));
+    training.optimizer.zero_grad();
+    if (is_odd_one() && step == 2) {
+      training.optimizer.synchronize();  // in place of backward()
+    } else {
+      training.backward(my_batch(world_, 10 + step));
+    }
+  }
+  training.step(my_batch(world_, 20));
+  EXPECT_EQ(training.optimizer.statistics().steps, 5U);
+}
+
+TEST_P(DifferentSteps, WhatOneRankZeroesByTheModuleDoesNotCount) {
+  Training training(world_, GetParam().options());
+  for (int step = 0; step < 3; ++step) {
+    training.optimizer.zero_grad();
+    if (is_odd_one()) {
+      const auto guard = training.optimizer.no_sync();
+      training.backward(my_batch(world_, 50 + step));
+      for (auto& parameter : training.network->parameters()) parameter.mutable_grad().reset();
+    }
+    training.backward(my_batch(world_, step));
+    training.optimizer.step();
+  }
+  EXPECT_EQ(training.optimizer.statistics().steps, 3U);
+}
+
+TEST_P(DifferentSteps, ANewOptimizerGoesOn) {
+  auto training = std::make_unique<Training>(world_, GetParam().options());
+  if (is_odd_one()) training->optimizer.zero_grad();
+  error_of([&] { training->step(my_batch(world_, 0)); });
+  auto network = training->network;
+  training.reset();
+  broadcast_parameters(world_, *network);
+  auto wrapped = make_sgd(network->parameters());
+  DistributedOptimizer again(world_, *wrapped, network->named_parameters(), GetParam().options());
+  for (int step = 1; step < 3; ++step) {
+    again.zero_grad();
+    loss_of(network, my_batch(world_, step)).backward();
+    again.step();
+  }
+  again.complete_parameters();
+  for (const auto& parameter : network->parameters()) {
+    EXPECT_TRUE(equals_root(world_, parameter));
+  }
+}
+
+const std::vector<Way> ways{
+    {"plain", [] { return DistributedOptimizerOptions{}; }},
+    {"small_buckets", [] { return DistributedOptimizerOptions{.bucket_bytes = 64}; }},
+    {"predivided_sum",
+     [] {
+       return DistributedOptimizerOptions{.compression = Compression::float16,
+                                          .gradient_predivide_factor = 0x1p-14};
+     }},
+    {"float16", [] { return DistributedOptimizerOptions{.compression = Compression::float16}; }},
+    {"bfloat16", [] { return DistributedOptimizerOptions{.compression = Compression::bfloat16}; }},
+    {"adasum", [] { return DistributedOptimizerOptions{.op = ReduceOp::adasum}; }},
+    {"static_graph", [] { return DistributedOptimizerOptions{.static_graph = true}; }},
+    {"shard_state", [] { return DistributedOptimizerOptions{.shard_state = true}; }},
+    {"gather_late",
+     [] { return DistributedOptimizerOptions{.shard_state = true, .gather_late = true}; }},
+    {"buffers", [] { return DistributedOptimizerOptions{.buffers = {torch::ones({3})}}; }},
+    {"power_sgd", [] { return DistributedOptimizerOptions{.hook = std::make_shared<PowerSgd>()}; }},
+    {"top_k", [] { return DistributedOptimizerOptions{.hook = std::make_shared<TopK>()}; }},
+};
+INSTANTIATE_TEST_SUITE_P(, DifferentSteps, testing::ValuesIn(ways),
+                         [](const auto& test) { return test.param.name; });
+
+class SameSteps : public testing::Test {
+ protected:
+  const Context world_ = init();
+};
+
+TEST_F(SameSteps, AreCountedAnewAfterJoin) {
+  Training training(world_);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (int step = 0; step <= world_.rank(); ++step) training.step(my_batch(world_, step));
+    for (int i = 0; i < world_.rank(); ++i) training.optimizer.zero_grad();
+    training.optimizer.join();
+  }
+  training.step(my_batch(world_, 10));
+}
+
+TEST_F(SameSteps, AreEachOptimizersOwn) {
+  Training one(world_);
+  Training other(world_);
+  for (int step = 0; step < 3; ++step) {
+    one.optimizer.zero_grad();
+    other.optimizer.zero_grad();
+    one.step(my_batch(world_, step));
+    if (step == 1) other.step(my_batch(world_, step));
+  }
+  other.step(my_batch(world_, 9));
+}
+
+TEST_F(SameSteps, AStepThatGradScalerLeavesOutIsOne) {
+  Training training(world_);
+  GradScaler scaler(training.optimizer);
+  for (int step = 0; step < 4; ++step) {
+    training.optimizer.zero_grad();
+    const torch::Tensor loss = loss_of(training.network, my_batch(world_, step));
+    scaler.scale(step == 1 && world_.rank() == 0 ? loss * INFINITY : loss).backward();
+    EXPECT_EQ(scaler.step(), step != 1);
+    scaler.update();
+  }
+}
+
+TEST_F(SameSteps, BuffersAreEqualAfterAStepThatIsLeftOut) {
+  const auto buffer = torch::zeros({3});
+  Training training(world_, {.buffers = {buffer}});
+  training.step(my_batch(world_, 0));
+  training.optimizer.zero_grad();
+  buffer.fill_(5.0 + world_.rank());
+  training.backward(my_batch(world_, 1));
+  training.optimizer.synchronize();  // and no step()
+  EXPECT_TRUE(torch::equal(buffer, torch::full({3}, 5.0)));
+}
+
+// The rank that has gone has made all steps but the one that others wait in.
+TEST(LastStep, IsNamedToThoseWhoseRankHasGone) {
+  const Context world = init();
+  Training training(world);
+  const bool leaves = world.rank() + 1 == world.size();
+  for (int step = 0; step < 2; ++step) training.step(my_batch(world, step));
+  if (leaves) return;
+  expect_error(
+      ErrorCode::shut_down,
+      AllOf(HasSubstr("has called shutdown()"), HasSubstr("is in step 3"), HasSubstr("join()")),
+      [&] { training.step(my_batch(world, 2)); });
+}
+
+}  // namespace
+}  // namespace hora::test

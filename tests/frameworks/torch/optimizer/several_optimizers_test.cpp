@@ -1,0 +1,183 @@
+// Two optimizers whose gradients come from one loss, or whose steps are taken in one loop.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/grad_scaler.h>
+
+#include <chrono>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/frameworks/torch/expect_error.h"
+#include "tests/frameworks/torch/network.h"
+
+namespace hora::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// One weight and its optimizer, whose gradients the test gives.
+struct Part {
+  explicit Part(const Context& world, const DistributedOptimizerOptions& options = {})
+      : optimizer(world, sgd, {{"weight", weight}}, options) {}
+  torch::Tensor weight = torch::zeros({4}, torch::requires_grad());
+  torch::optim::SGD sgd{{weight}, 1.0};
+  DistributedOptimizer optimizer;
+};
+
+class SeveralOptimizers : public testing::Test {
+ protected:
+  bool last() const { return world_.rank() + 1 == world_.size(); }
+  torch::Tensor loss(double of_b = 2.0) { return (a_.weight + b_.weight * of_b).sum(); }
+  void zero_grad() {
+    a_.optimizer.zero_grad();
+    b_.optimizer.zero_grad();
+  }
+  static void expect_values(const Part& part, double value) {
+    EXPECT_TRUE(torch::equal(part.weight, torch::full({4}, value))) << part.weight;
+  }
+
+  const Context world_ = init();
+  Part a_{world_};
+  Part b_{world_};
+};
+
+TEST_F(SeveralOptimizers, OneScalerDecidesOnceForAll) {
+  GradScaler scaler({&a_.optimizer, &b_.optimizer}, {.initial_scale = 8.0});
+  const double bad = std::numeric_limits<double>::infinity();
+  double steps = 0.0;
+  for (const bool overflow : {false, true, false}) {
+    zero_grad();
+    // Of the second alone, and on one rank alone.
+    scaler.scale(loss(overflow && last() ? bad : 2.0)).backward();
+    EXPECT_EQ(scaler.step(), !overflow);
+    scaler.update();
+    steps += overflow ? 0.0 : 1.0;
+    expect_values(a_, -steps);
+    expect_values(b_, -2.0 * steps);
+  }
+  EXPECT_EQ(scaler.current_scale(), 4.0);
+}
+
+TEST_F(SeveralOptimizers, AScalerEachUnderOneLossIsAnError) {
+  GradScaler of_a(a_.optimizer);
+  GradScaler of_b(b_.optimizer);
+  of_a.scale(loss()).backward();
+  EXPECT_TRUE(of_a.step());
+  expect_error(
+      ErrorCode::invalid_use,
+      AllOf(HasSubstr("scale() has given no loss"), HasSubstr("GradScaler scaler({&a, &b})")),
+      [&] { of_b.step(); });
+  expect_values(b_, 0.0);
+}
+
+TEST_F(SeveralOptimizers, AScalerEachForALossEachIsRight) {
+  GradScaler of_a(a_.optimizer, {.initial_scale = 8.0});
+  GradScaler of_b(b_.optimizer, {.initial_scale = 64.0});
+  for (int step = 1; step <= 2; ++step) {
+    a_.optimizer.zero_grad();
+    of_a.scale(loss()).backward();  // reaches b, too, as a generator's loss its discriminator
+    EXPECT_TRUE(of_a.step());
+    of_a.update();
+    b_.optimizer.zero_grad();
+    of_b.scale((b_.weight * 2.0).sum()).backward();
+    EXPECT_TRUE(of_b.step());
+    of_b.update();
+    expect_values(a_, -step);
+    expect_values(b_, -2.0 * step);
+  }
+}
+
+TEST_F(SeveralOptimizers, AScalerTakesEachOnceAndOfOneProcessSet) {
+  const auto refused = [](ErrorCode code, const std::string& text,
+                          const std::vector<DistributedOptimizer*>& optimizers) {
+    expect_error(code, HasSubstr(text), [&] { GradScaler scaler(optimizers); });
+  };
+  refused(ErrorCode::invalid_argument, "no optimizer", {});
+  refused(ErrorCode::invalid_argument, "optimizer 1 is null", {&a_.optimizer, nullptr});
+  refused(ErrorCode::invalid_argument, "optimizer 1 was given before",
+          {&a_.optimizer, &a_.optimizer});
+  const ProcessSet set = add_process_set(world_, {0});
+  if (world_.rank() != 0) return;
+  Part alone(world_, {.process_set = set});
+  refused(ErrorCode::invalid_argument, "optimizer 1 averages over another process set",
+          {&a_.optimizer, &alone.optimizer});
+}
+
+TEST_F(SeveralOptimizers, ARefusedScalerLeavesTheOptimizersFree) {
+  {
+    GradScaler of_b(b_.optimizer);
+    expect_error(ErrorCode::invalid_use, HasSubstr("has one already"), [&] {
+      GradScaler scaler({&a_.optimizer, &b_.optimizer});
+    });
+  }
+  GradScaler scaler({&a_.optimizer, &b_.optimizer}, {.initial_scale = 8.0});
+  scaler.scale(loss()).backward();
+  EXPECT_TRUE(scaler.step());
+  expect_values(b_, -2.0);
+}
+
+TEST_F(SeveralOptimizers, ScalersOfOtherOrderOnOtherRanksAreRefusedOnAll) {
+  if (world_.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  std::vector<DistributedOptimizer*> optimizers{&a_.optimizer, &b_.optimizer};
+  if (last()) std::swap(optimizers[0], optimizers[1]);
+  // By the name of the first one the ranks would not even meet: nobody may hang.
+  expect_error(ErrorCode::mismatch, HasSubstr("GradScaler's options or optimizers"),
+               [&] { GradScaler scaler(optimizers); });
+}
+
+// One rank after the other runs out of data; the two are stepped in one loop.
+class SeveralOptimizersJoin : public SeveralOptimizers {
+ protected:
+  void train(int steps) {
+    for (int step = 0; step < steps; ++step) {
+      zero_grad();
+      loss().backward();
+      a_.optimizer.step();
+      b_.optimizer.step();
+    }
+  }
+  /// What the last rank has trained.
+  void expect_last_ones(const Part& part, const torch::Tensor& before) {
+    torch::Tensor last_ones = before.clone();
+    broadcast_(world_, last_ones, {.root = world_.size() - 1});
+    EXPECT_TRUE(torch::equal(part.weight, last_ones)) << part.weight;
+  }
+};
+
+TEST_F(SeveralOptimizersJoin, AtOnce) {
+  train(2 + 2 * world_.rank());
+  const auto a = a_.weight.detach().clone();
+  const auto b = b_.weight.detach().clone();
+  EXPECT_EQ(join(world_, {&a_.optimizer, &b_.optimizer}), world_.size() - 1);
+  expect_last_ones(a_, a);
+  expect_last_ones(b_, b);
+  train(2);
+  EXPECT_TRUE(equals_root(world_, b_.weight));
+}
+
+// The rank that ran out first comes last to the second one's join(), with parameters that are old.
+TEST_F(SeveralOptimizersJoin, OneAfterTheOther) {
+  train(2 + 2 * world_.rank());
+  const auto b = b_.weight.detach().clone();
+  a_.optimizer.join();
+  if (world_.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(b_.optimizer.join(), world_.size() - 1);
+  expect_last_ones(b_, b);
+}
+
+TEST_F(SeveralOptimizersJoin, OfOthersOnOtherRanksIsRefusedOnAll) {
+  if (world_.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  expect_error(ErrorCode::mismatch, HasSubstr("optimizers given to join()"), [&] {
+    if (last()) {
+      join(world_, {&a_.optimizer, &b_.optimizer});
+    } else {
+      b_.optimizer.join();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace hora::test

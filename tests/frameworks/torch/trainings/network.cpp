@@ -1,0 +1,164 @@
+#include "tests/frameworks/torch/trainings/network.h"
+
+#include <torch/torch.h>
+
+namespace hora::test {
+namespace {
+
+constexpr std::int64_t kWidth = 8;
+constexpr double kRate = 0.05;
+
+torch::Tensor turned(const torch::Tensor& rows) {
+  if (rows.dim() == 4) return rows.contiguous(torch::MemoryFormat::ChannelsLast);
+  return rows.dim() == 2 ? rows.t().contiguous().t() : rows;
+}
+
+std::vector<torch::Tensor> make_parameters(const Block& block, const torch::TensorOptions& type) {
+  std::vector<torch::Tensor> made;
+  switch (block.kind) {
+    case Block::Kind::linear:
+      made = {torch::randn({kWidth, kWidth}, type) * 0.3, torch::randn({kWidth}, type) * 0.1};
+      break;
+    case Block::Kind::convolution:
+      made = {torch::randn({2, 2, 3, 3}, type) * 0.3, torch::randn({2}, type) * 0.1};
+      break;
+    case Block::Kind::gain:
+      made = {torch::randn({}, type)};
+      break;
+    case Block::Kind::nothing:
+      made = {torch::randn({0, 3}, type)};
+      break;
+  }
+  for (torch::Tensor& tensor : made) {
+    if (block.layout == Block::Layout::turned) tensor = turned(tensor);
+    tensor = tensor.detach().set_requires_grad(true);
+  }
+  return made;
+}
+
+torch::Tensor apply(Block::Kind kind, const std::vector<torch::Tensor>& with,
+                    const torch::Tensor& rows) {
+  switch (kind) {
+    case Block::Kind::linear:
+      return torch::tanh(torch::linear(rows, with[0], with[1]));
+    case Block::Kind::convolution: {
+      const auto image = rows.reshape({-1, 2, 2, 2});
+      return torch::tanh(torch::conv2d(image, with[0], with[1], 1, 1)).reshape({-1, kWidth});
+    }
+    case Block::Kind::gain:
+      return torch::tanh(rows * with[0]);
+    case Block::Kind::nothing:
+      break;
+  }
+  return with[0].sum();
+}
+
+template <class Optimizer, class Options>
+std::unique_ptr<torch::optim::Optimizer> make(const std::vector<std::vector<torch::Tensor>>& groups,
+                                              Options options) {
+  std::vector<torch::optim::OptimizerParamGroup> made;
+  for (const auto& group : groups) {
+    if (!group.empty()) made.emplace_back(group, std::make_unique<Options>(options));
+    options.lr(options.lr() / 2);  // the next group's
+  }
+  return std::make_unique<Optimizer>(std::move(made), options);
+}
+
+}  // namespace
+
+Network::Network(const Training& training)
+    : training_(training), type_(training.is_float32() ? torch::kFloat : torch::kDouble) {
+  torch::manual_seed(training.seed);
+  for (std::size_t i = 0; i < training_.blocks.size(); ++i) {
+    const Block& block = training_.blocks[i];
+    const bool tied = block.tied_to >= 0;
+    blocks_.push_back(tied ? blocks_[owner(i)] : make_parameters(block, type_));
+    for (std::size_t k = 0; k < blocks_[i].size(); ++k) {
+      const std::string name = "block" + std::to_string(i) + (k == 0 ? ".weight" : ".bias");
+      if (!tied || block.named) named_.insert(name, blocks_[i][k]);
+      if (tied) continue;
+      parameters_.push_back(blocks_[i][k]);
+      block_of_.push_back(i);
+    }
+  }
+}
+
+std::size_t Network::owner(std::size_t block) const {
+  const int to = training_.blocks[block].tied_to;
+  return to < 0 ? block : owner(static_cast<std::size_t>(to));
+}
+
+std::vector<torch::Tensor> Network::parameters_of(int optimizer) const {
+  std::vector<torch::Tensor> result;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (training_.blocks[block_of_[i]].optimizer == optimizer) result.push_back(parameters_[i]);
+  }
+  return result;
+}
+
+std::unique_ptr<torch::optim::Optimizer> Network::make_optimizer(int optimizer) const {
+  std::vector<std::vector<torch::Tensor>> groups(2);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Block& block = training_.blocks[block_of_[i]];
+    if (block.optimizer == optimizer) {
+      groups[static_cast<std::size_t>(block.options)].push_back(parameters_[i]);
+    }
+  }
+  namespace optim = torch::optim;
+  switch (training_.wrapped) {
+    case Wrapped::sgd:
+      return make<optim::SGD>(groups, optim::SGDOptions(kRate).weight_decay(0.01));
+    case Wrapped::momentum:
+      return make<optim::SGD>(groups, optim::SGDOptions(kRate).momentum(0.9).dampening(0.1));
+    case Wrapped::nesterov:
+      return make<optim::SGD>(groups, optim::SGDOptions(kRate).momentum(0.8).nesterov(true));
+    case Wrapped::adam:
+      return make<optim::Adam>(groups, optim::AdamOptions(kRate).amsgrad(true));
+    case Wrapped::adamw:
+      return make<optim::AdamW>(groups, optim::AdamWOptions(kRate).weight_decay(0.1));
+    case Wrapped::adagrad:
+      return make<optim::Adagrad>(groups, optim::AdagradOptions(kRate).lr_decay(0.1));
+    case Wrapped::rmsprop:
+      break;
+  }
+  return make<optim::RMSprop>(groups, optim::RMSpropOptions(kRate).momentum(0.5).centered(true));
+}
+
+torch::Tensor Network::forward(const torch::Tensor& input, unsigned blocks) const {
+  torch::Tensor rows = input;
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    if ((blocks >> i & 1U) != 0) rows = rows + apply(training_.blocks[i].kind, blocks_[i], rows);
+  }
+  return rows;
+}
+
+torch::Tensor Network::loss(int step, int rank, std::size_t pass) const {
+  const Share& share =
+      training_.shares[static_cast<std::size_t>(step)][static_cast<std::size_t>(rank)];
+  const auto place = static_cast<std::uint64_t>(step * training_.ranks + rank) * 16 + pass;
+  torch::manual_seed(training_.seed * 100003 + place);
+  const std::int64_t rows = 1 + static_cast<std::int64_t>(place % 3);
+  const auto input = torch::randn({rows, kWidth}, type_);
+  const auto target = torch::randn({rows, kWidth}, type_);
+  const auto loss = (forward(input, share.passes[pass]) - target).square().mean();
+  return share.overflows ? loss * std::numeric_limits<double>::infinity() : loss;
+}
+
+void Network::freeze(int step) const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor& parameter = parameters_[i];
+    const bool frozen = training_.blocks[block_of_[i]].is_frozen(step);
+    if (parameter.requires_grad() == frozen) parameter.set_requires_grad(!frozen);
+  }
+}
+
+void Network::replace(int step) const {
+  const Replacement how = training_.replacements[static_cast<std::size_t>(step)];
+  if (how == Replacement::none) return;
+  for (torch::Tensor parameter : parameters_) {
+    const torch::Tensor other = parameter.detach().clone();  // in the same order in memory
+    parameter.set_data(how == Replacement::values ? other.mul_(0.75) : other);
+  }
+}
+
+}  // namespace hora::test

@@ -1,0 +1,90 @@
+/// Random trainings, as values: equal for everybody who draws from the same seed.
+#pragma once
+
+#include <hora/compression.h>
+#include <hora/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/frameworks/torch/trainings/features.h"
+
+namespace hora::test {
+
+enum class Wrapped { sgd, momentum, nesterov, adam, adamw, adagrad, rmsprop };
+enum class Hook { none, power_sgd, top_k };
+enum class Grouping { none, number, lists };
+/// How a step's backward passes are added up.
+enum class Accumulation { none, passes, no_sync };
+/// What becomes of parameters between two steps.
+enum class Replacement { none, memory, values };
+
+/// A part of the network, with parameters of its own or those of an earlier block.
+struct Block {
+  enum class Kind { linear, convolution, gain, nothing };
+  /// In memory: by rows, or with the dimensions in another order.
+  enum class Layout { rows, turned };
+
+  Kind kind = Kind::linear;
+  Layout layout = Layout::rows;
+  int tied_to = -1;        ///< an earlier block of the same kind
+  bool named = true;       ///< a tied block registers the parameters under its own names, too
+  int frozen_from = 1000;  ///< steps in which its parameters require no gradient
+  int frozen_until = 1000;
+  int optimizer = 0;
+  int options = 0;  ///< parameter group within the optimizer
+
+  bool is_frozen(int step) const { return step >= frozen_from && step < frozen_until; }
+};
+
+/// What one rank does in one step.
+struct Share {
+  /// Of each backward pass, which blocks it uses: bit i is block i. May be empty.
+  std::vector<unsigned> passes;
+  bool overflows = false;  ///< its gradients are not finite
+};
+
+struct Training {
+  std::uint64_t seed = 0;
+  int ranks = 1;
+  Features features;
+  bool has(Feature feature) const { return features.test(index_of(feature)); }
+
+  Wrapped wrapped = Wrapped::sgd;
+  ReduceOp op = ReduceOp::average;
+  double predivide = 1.0;
+  std::size_t bucket_bytes = 0;
+  Compression compression = Compression::none;
+  Hook hook = Hook::none;
+  Grouping grouping = Grouping::none;
+  Accumulation accumulation = Accumulation::none;
+  int passes = 1;
+  bool gathers_late = false;
+  double initial_scale = 1.0;
+  int growth_interval = 1;
+  double max_norm = 0.0;
+  std::vector<Replacement> replacements;  ///< after each step
+
+  std::vector<Block> blocks;
+  int optimizers = 1;
+
+  /// [step][rank]. With join the last of them come after it.
+  std::vector<std::vector<Share>> shares;
+  int steps_before_join = 0;
+  /// Of each rank, how many of the steps before join() it makes.
+  std::vector<int> joins_after;
+  int steps() const { return static_cast<int>(shares.size()); }
+  bool takes_part(int rank, int step) const;
+
+  /// Ascending world ranks that train together with this one: all, or those of its parity.
+  std::vector<int> members(int rank) const;
+  /// Its parameters; otherwise they are float64. Wide enough to be compressed.
+  bool is_float32() const { return compression != Compression::none; }
+  std::string describe() const;
+};
+
+/// `wanted`: features that it has in any case, also where they do not go together.
+Training draw_training(std::uint64_t seed, int ranks, const std::vector<Feature>& wanted = {});
+
+}  // namespace hora::test

@@ -1,0 +1,76 @@
+// Any bytes as the files of a data set: refused with a reason, or what they hold.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "examples/cifar10/data_source.h"
+#include "examples/cifar10/dataset.h"
+#include "examples/cifar10/digits.h"
+#include "tests/fuzz/require.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Gone with the program.
+struct Folder {
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "hora-fuzz.XXXXXX").string();
+    HORA_REQUIRE(mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  fs::path path;
+};
+
+void write(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+template <class Read>
+void expect_reason(Read&& read) {
+  try {
+    read();
+  } catch (const std::runtime_error& error) {
+    HORA_REQUIRE(*error.what() != '\0');
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace cifar10;
+  static const Folder folder;
+  if (size == 0) return 0;
+  const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0] % 3) {
+    case 0: {
+      std::istringstream csv(bytes);
+      expect_reason([&] {
+        for (const Digit& digit : parse_digits(csv)) to_record(digit);
+      });
+      break;
+    }
+    case 1: {
+      const DataFile file{"records.bin", 3};
+      write(folder.path / file.name, bytes);
+      expect_reason([&] {
+        const Dataset set(folder.path, std::span(&file, 1), data[0] / 3);
+        for (std::size_t i = 0; i < set.size(); ++i) HORA_REQUIRE(set.label(i) < classes);
+      });
+      break;
+    }
+    default:
+      // identify() reads the file that says what a folder holds.
+      write(folder.path / class_names_file, bytes);
+      expect_reason([&] { identify(folder.path); });
+      break;
+  }
+  return 0;
+}

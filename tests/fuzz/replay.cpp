@@ -1,0 +1,31 @@
+// Where there is no libFuzzer: runs the target on every file of the folders given, and on all of
+// their beginnings.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+int main(int argc, char** argv) {
+  int files = 0;
+  for (int i = 1; i < argc; ++i) {
+    for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+      const std::size_t step = bytes.size() / 200 + 1;
+      for (std::size_t length = bytes.size(); length > 0; length -= std::min(step, length)) {
+        // A block of exactly this length, so that AddressSanitizer sees a read beyond it.
+        const std::string beginning(bytes, 0, length);
+        LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(beginning.data()), length);
+      }
+      ++files;
+    }
+  }
+  LLVMFuzzerTestOneInput(nullptr, 0);
+  std::printf("%d files\n", files);
+  return files > 0 ? 0 : 1;
+}

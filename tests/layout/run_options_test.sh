@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# What tests/run.sh makes of its words, with CMake and the tests replaced by notes of the calls.
+# Usage: run_options_test.sh ROOT
+set -euo pipefail
+root=$1
+work=$(mktemp -d "${TMPDIR:-/tmp}/run_options_test.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work"/{tree/tests,tree/cmake,bin}
+cp "$root/tests/run.sh" "$work/tree/tests/"
+: > "$work/tree/tests/leftovers.sh"
+echo 'hora_install_packages() { :; }' > "$work/tree/cmake/debian.sh"
+printf '#!/bin/bash\n:\n' > "$work/bin/cmake"
+# shellcheck disable=SC2016  # for the fake to expand
+printf '#!/bin/bash\n[[ $1 != --help ]] || exec %q --help\necho "$*" >> %q\n' \
+  "$(command -v ctest)" "$work/calls" > "$work/bin/ctest"
+chmod +x "$work"/bin/*
+
+fail() {
+  cat "$work/output" "$work/calls"
+  echo "FAILED: $*"
+  exit 1
+}
+run() {
+  : > "$work/calls"
+  code=0
+  PATH=$work/bin:$PATH bash "$work/tree/tests/run.sh" "$@" > "$work/output" 2>&1 || code=$?
+}
+refuses() {
+  local what=$1
+  shift
+  run "$@"
+  ((code == 2)) || fail "exit code $code for $*"
+  grep -qF -- "$what" "$work/output" || fail "it does not say '$what'"
+  [[ ! -s $work/calls ]] || fail "tests ran for $*"
+}
+calls() {
+  local what=$1
+  shift
+  run "$@"
+  ((code == 0)) || fail "exit code $code for $*"
+  grep -qF -- "$what" "$work/calls" || fail "ctest was not called with '$what'"
+}
+
+refuses "unknown option '--nighly'" --nighly
+refuses "unknown option '--sanitized=yes'" -R x --sanitized=yes
+refuses "unknown option '-Z'" -Z
+refuses "'allreduce' belongs to no option" allreduce
+refuses "'allreduce' belongs to no option" --nightly allreduce
+refuses '--sanitize beside --nightly' --nightly --sanitize
+calls '-LE ^nightly$ -R allreduce -j 1' -R allreduce -j 1
+calls '-LE ^nightly$ -j4 --rerun-failed' -j4 --rerun-failed
+calls '-L ^nightly$ -R allreduce' -R allreduce --nightly
+calls '-L ^(values|threads)$ -V' --sanitize -V
+refuses '--mpi needs mpich or a folder' --mpi
+refuses '--mpi needs mpich or a folder' --mpi -R x
+refuses 'there is no /no/such/bin/mpicxx' --mpi /no/such
+refuses '--mpi beside --sanitize' --mpi mpich --sanitize
+calls '--test-dir build/release-mpich' --mpi mpich -R x
+echo "all as expected"

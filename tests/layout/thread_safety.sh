@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Clang's thread-safety analysis (core/thread_safety.h) finds nothing in core and ops, as this build
+# compiles them.
+# Usage: thread_safety.sh SOURCE_FOLDER BUILD_FOLDER (with CMake's compile_commands.json)
+set -uo pipefail
+source_folder=$(realpath "$1") commands=$2/compile_commands.json
+clang=$(command -v clang++) || { echo "no clang++ here"; exit 77; }
+[[ -r $commands ]] || { echo "$commands is missing"; exit 1; }
+
+# Folder, source and command of each entry, with tabs between: of the libraries, without the
+# kernels, which share nothing.
+entries=$(sed -nE 's/^ *"(directory|command|file)": "(.*)",?$/\1\t\2/p' "$commands" |
+  awk -F '\t' '{ value[$1] = $2 }
+               $1 == "file" { print value["directory"] "\t" value["file"] "\t" value["command"] }' |
+  awk -F '\t' -v core="$source_folder/core/" -v ops="$source_folder/ops/" \
+    '(index($2, core) == 1 || index($2, ops) == 1) && $2 !~ /\/ops\/local\// &&
+     $2 ~ /\.cpp$/ && $3 !~ / -o tests\//' | sort -u)
+[[ -n $entries ]] || { echo "no sources in $commands"; exit 1; }
+
+# Of the command, the options that say what the source means; the others may be GCC's alone.
+check() {
+  local folder source command words options=() i
+  IFS=$'\t' read -r folder source command <<< "$1"
+  read -r -a words <<< "${command//'\\\"'/'"'}"
+  for ((i = 0; i < ${#words[@]}; ++i)); do
+    case ${words[i]} in
+      -isystem) options+=("${words[i]}" "${words[++i]}") ;;
+      -I* | -D* | -std=*) options+=("${words[i]}") ;;
+    esac
+  done
+  cd "$folder" && "$clang" -fsyntax-only -Wno-everything -Wthread-safety -Werror \
+    "${options[@]}" "$source"
+}
+export -f check
+export clang
+tr '\n' '\0' <<< "$entries" | xargs -0 -P 2 -I '{}' bash -c '[[ -z $1 ]] || check "$1"' _ '{}' ||
+  { echo "see core/thread_safety.h"; exit 1; }
+echo "$(wc -l <<< "$entries") sources"

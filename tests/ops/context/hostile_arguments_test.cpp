@@ -1,0 +1,300 @@
+// Arguments that can never be right, of every public call: each is refused at once, on the rank
+// that gives it, and what comes next works.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/hora.h>
+#include <hora/objects.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace hora::test {
+namespace {
+
+constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+struct Case {
+  std::string what;
+  std::function<void()> call;
+};
+using Cases = std::vector<Case>;
+
+class HostileArguments : public testing::Test {
+ protected:
+  /// Nobody has a chance to agree: one rank tries, the others go on to the next collective.
+  void expect_refused(const Cases& cases) {
+    for (const Case& each : cases) {
+      if (world_.rank() == 0) {
+        SCOPED_TRACE(each.what);
+        try {
+          each.call();
+          ADD_FAILURE() << "no error";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+          EXPECT_LT(std::string(error.what()).size(), 3000u);
+          EXPECT_LT(error.tensor().size(), 3000u);
+        }
+      }
+      expect_next_works();
+    }
+  }
+  void expect_next_works() {
+    float value = 1;
+    allreduce(world_, view(&value, 1), {.name = "next", .op = ReduceOp::sum});
+    ASSERT_EQ(value, static_cast<float>(world_.size()));
+  }
+
+  const Context world_ = init();
+  std::vector<float> memory_ = std::vector<float>(64);
+};
+
+TensorView shaped(void* data, Shape shape, DataType type = DataType::float32) {
+  return {data, type, std::move(shape), {}};
+}
+
+struct HostileTensor {
+  std::string what;
+  TensorView tensor;
+};
+
+std::vector<HostileTensor> hostile_tensors(void* data) {
+  TensorView device_kind = shaped(data, {2});
+  device_kind.device = {static_cast<DeviceKind>(9), 0};
+  TensorView gpu = shaped(data, {2});
+  gpu.device = {DeviceKind::cuda, std::numeric_limits<int>::min()};
+  return {
+      {"null", shaped(nullptr, {2})},
+      {"negative", shaped(data, {-1})},
+      {"negative row", shaped(data, {2, -3})},
+      {"negative beside none", shaped(data, {0, -3})},
+      {"2^62 bytes", shaped(data, {kHuge}, DataType::uint8)},
+      {"most bytes", shaped(data, {kMost}, DataType::uint8)},
+      {"more than can be addressed", shaped(data, {(std::int64_t{1} << 48) + 1}, DataType::uint8)},
+      {"wraps to 0", shaped(data, {std::int64_t{1} << 32, std::int64_t{1} << 32})},
+      {"rows wrap where there are none", shaped(data, {0, kHuge, 4})},
+      {"wraps with the type's size", shaped(data, {kHuge}, DataType::float64)},
+      {"type 99", shaped(data, {2}, static_cast<DataType>(99))},
+      {"type 255, no elements", shaped(data, {0}, static_cast<DataType>(255))},
+      {"65 dimensions", shaped(data, Shape(65, 1))},
+      {"a million dimensions", shaped(data, Shape(1000000, 1))},
+      {"device kind 9", device_kind},
+      {"a device that is none", gpu},
+  };
+}
+
+/// Both ways to submit.
+template <class Options, class Blocking, class Async>
+void add(Cases& cases, const std::string& what, const Context& world, const TensorView& tensor,
+         const Options& options, Blocking blocking, Async async) {
+  cases.push_back({what, [=, &world] { (void)blocking(world, tensor, options); }});
+  cases.push_back({what + ", async", [=, &world] { (void)async(world, tensor, options); }});
+}
+
+/// Of one collective: `options` with each thing wrong that all collectives can have wrong.
+template <class Options, class Blocking, class Async>
+Cases cases_of(const Context& world, void* data, const Options& good, Blocking blocking,
+               Async async) {
+  Cases cases;
+  for (const HostileTensor& hostile : hostile_tensors(data)) {
+    add(cases, hostile.what, world, hostile.tensor, good, blocking, async);
+  }
+  const auto with = [&](const std::string& what, auto&& change) {
+    Options options = good;
+    change(options);
+    add(cases, what, world, shaped(data, {4}), options, blocking, async);
+  };
+  with("a name of 10 MB", [](Options& o) { o.name.assign(10000000, 'x'); });
+  with("a name of 1025 bytes", [](Options& o) { o.name.assign(1025, 'x'); });
+  with("a name with a zero byte", [](Options& o) { o.name = std::string("a\0b", 3); });
+  with("set 7", [](Options& o) { o.process_set = 7; });
+  with("the last set", [](Options& o) { o.process_set = ~ProcessSet{0}; });
+  return cases;
+}
+
+#define HORA_BOTH(call)                                                               \
+  [](const Context& c, const TensorView& t, const auto& o) { return call(c, t, o); }, \
+      [](const Context& c, const TensorView& t, const auto& o) { return call##_async(c, t, o); }
+
+/// What only reductions have.
+template <class Options, class Blocking, class Async>
+void add_reductions(Cases& cases, const Context& world, void* data, const Options& good,
+                    Blocking blocking, Async async) {
+  const auto with = [&](const std::string& what, DataType type, auto&& change) {
+    Options options = good;
+    change(options);
+    add(cases, what, world, shaped(data, {4}, type), options, blocking, async);
+  };
+  const auto floats = DataType::float32;
+  with("op 6", floats, [](Options& o) { o.op = static_cast<ReduceOp>(6); });
+  with("op 77", floats, [](Options& o) { o.op = static_cast<ReduceOp>(77); });
+  with("op 255 of integers", DataType::int32,
+       [](Options& o) { o.op = static_cast<ReduceOp>(255); });
+  with("average of integers", DataType::int64, [](Options& o) { o.op = ReduceOp::average; });
+  with("Adasum of integers", DataType::uint8, [](Options& o) { o.op = ReduceOp::adasum; });
+  with("scaled integers", DataType::int32, [](Options& o) { o.postscale = 2; });
+  with("NaN", floats, [](Options& o) { o.prescale = std::numeric_limits<double>::quiet_NaN(); });
+  with("infinity", floats,
+       [](Options& o) { o.postscale = std::numeric_limits<double>::infinity(); });
+}
+
+TEST_F(HostileArguments, Allreduce) {
+  const AllreduceOptions good{.name = "x", .op = ReduceOp::sum};
+  Cases cases = cases_of(world_, memory_.data(), good, HORA_BOTH(allreduce));
+  add_reductions(cases, world_, memory_.data(), good, HORA_BOTH(allreduce));
+  expect_refused(cases);
+}
+
+TEST_F(HostileArguments, ReduceScatter) {
+  const ReduceScatterOptions good{.name = "x", .op = ReduceOp::sum};
+  Cases cases = cases_of(world_, memory_.data(), good, HORA_BOTH(reduce_scatter));
+  add_reductions(cases, world_, memory_.data(), good, HORA_BOTH(reduce_scatter));
+  add(cases, "a scalar", world_, shaped(memory_.data(), {}), good, HORA_BOTH(reduce_scatter));
+  expect_refused(cases);
+}
+
+TEST_F(HostileArguments, Broadcast) {
+  const BroadcastOptions good{.name = "x"};
+  Cases cases = cases_of(world_, memory_.data(), good, HORA_BOTH(broadcast));
+  for (const int root :
+       {-1, world_.size(), std::numeric_limits<int>::max(), std::numeric_limits<int>::min()}) {
+    add(cases, "root " + std::to_string(root), world_, shaped(memory_.data(), {4}),
+        BroadcastOptions{.name = "x", .root = root}, HORA_BOTH(broadcast));
+  }
+  expect_refused(cases);
+}
+
+TEST_F(HostileArguments, Allgather) {
+  expect_refused(
+      cases_of(world_, memory_.data(), AllgatherOptions{.name = "x"}, HORA_BOTH(allgather)));
+}
+
+TEST_F(HostileArguments, Alltoall) {
+  const auto size = static_cast<std::size_t>(world_.size());
+  AlltoallOptions good{.name = "x", .splits = std::vector<std::int64_t>(size, 0)};
+  good.splits[0] = 4;
+  Cases cases = cases_of(world_, memory_.data(), good, HORA_BOTH(alltoall));
+  const auto with = [&](const std::string& what, std::vector<std::int64_t> splits) {
+    add(cases, what, world_, shaped(memory_.data(), {4}),
+        AlltoallOptions{.name = "x", .splits = std::move(splits)}, HORA_BOTH(alltoall));
+  };
+  with("too few splits", std::vector<std::int64_t>(size - 1 ? size - 1 : 2, 1));
+  with("a million splits", std::vector<std::int64_t>(1000000, 0));
+  for (const std::int64_t split : {std::int64_t{-1}, std::numeric_limits<std::int64_t>::min(),
+                                   std::int64_t{3}, std::int64_t{5}, kHuge, kMost}) {
+    std::vector<std::int64_t> splits(size, 0);
+    splits[0] = split;
+    with("a first split of " + std::to_string(split), splits);
+    if (size < 2) continue;
+    splits[0] = kMost;
+    splits[1] = split;
+    with("most rows and a split of " + std::to_string(split), splits);
+    splits[0] = 4 - split > 4 ? 0 : -1;
+    with("a negative split beside " + std::to_string(split), splits);
+  }
+  add(cases, "a scalar", world_, shaped(memory_.data(), {}), good, HORA_BOTH(alltoall));
+  if (size > 1) {
+    add(cases, "rows that cannot be divided evenly", world_, shaped(memory_.data(), {3}),
+        AlltoallOptions{.name = "x"}, HORA_BOTH(alltoall));
+  }
+  expect_refused(cases);
+}
+
+TEST_F(HostileArguments, Barrier) {
+  Cases cases;
+  for (const BarrierOptions& options :
+       {BarrierOptions{.name = std::string(10000000, 'x')},
+        BarrierOptions{.name = std::string("\0", 1)}, BarrierOptions{.process_set = 9}}) {
+    cases.push_back({"barrier", [=, this] { barrier(world_, options); }});
+    cases.push_back({"barrier_async", [=, this] { (void)barrier_async(world_, options); }});
+  }
+  expect_refused(cases);
+}
+
+TEST_F(HostileArguments, ProcessSets) {
+  const int size = world_.size();
+  Cases cases;
+  for (const std::vector<int>& ranks :
+       std::vector<std::vector<int>>{{},
+                                     {-1},
+                                     {size},
+                                     {0, 0},
+                                     {std::numeric_limits<int>::max()},
+                                     {std::numeric_limits<int>::min(), 0},
+                                     std::vector<int>(1000000, 0)}) {
+    cases.push_back({"add_process_set", [=, this] { add_process_set(world_, ranks); }});
+  }
+  for (const ProcessSet set : {ProcessSet{0}, ProcessSet{1}, ~ProcessSet{0}}) {
+    cases.push_back({"remove_process_set", [=, this] { remove_process_set(world_, set); }});
+    if (set == 0) continue;
+    cases.push_back({"join", [=, this] { join(world_, set); }});
+    cases.push_back({"ranks_of", [=, this] { (void)ranks_of(world_, set); }});
+    cases.push_back({"rank_in", [=, this] { (void)rank_in(world_, set); }});
+    cases.push_back({"size_of", [=, this] { (void)size_of(world_, set); }});
+  }
+  expect_refused(cases);
+}
+
+TEST_F(HostileArguments, Objects) {
+  const auto bytes = [](const void* data, std::size_t size) {
+    return std::span(static_cast<const std::byte*>(data), size);
+  };
+  const std::string name(10000000, 'x');
+  Cases cases;
+  for (const auto& object :
+       {bytes(nullptr, 5), bytes(memory_.data(), SIZE_MAX), bytes(memory_.data(), SIZE_MAX / 2),
+        bytes(memory_.data(), (std::size_t{1} << 48) + 1)}) {
+    const std::string what = std::to_string(object.size()) + " bytes";
+    cases.push_back({what, [=, this] { broadcast_object(world_, object, {.name = "x"}); }});
+    cases.push_back({what, [=, this] { allgather_object(world_, object, {.name = "x"}); }});
+  }
+  for (const std::string& bad : {name, std::string(1018, 'x'), std::string("a\0b", 3)}) {
+    cases.push_back({"a name", [=, this] { broadcast_object(world_, "text", {.name = bad}); }});
+    cases.push_back({"a name", [=, this] { allgather_object(world_, "text", {.name = bad}); }});
+  }
+  for (const int root : {-1, world_.size(), std::numeric_limits<int>::min()}) {
+    cases.push_back({"a root", [=, this] { broadcast_object(world_, "text", {.root = root}); }});
+  }
+  cases.push_back({"a set", [&] { broadcast_object(world_, "text", {.process_set = 7}); }});
+  cases.push_back({"a set", [&] { allgather_object(world_, "text", {.process_set = 7}); }});
+  expect_refused(cases);
+}
+
+TEST_F(HostileArguments, Buffers) {
+  Cases cases;
+  for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX - 62, SIZE_MAX - 63, SIZE_MAX - 4096,
+                                  SIZE_MAX - 3 * 4096, SIZE_MAX / 2, (std::size_t{1} << 48) + 1}) {
+    cases.push_back({std::to_string(bytes) + " bytes", [=, this] { Buffer(world_, bytes); }});
+  }
+  for (const Device& device :
+       {Device{DeviceKind::cuda, -1}, Device{DeviceKind::cuda, std::numeric_limits<int>::max()},
+        Device{static_cast<DeviceKind>(9), 0}}) {
+    cases.push_back({"a device", [=, this] { Buffer(world_, 64, device); }});
+  }
+  expect_refused(cases);
+}
+
+TEST_F(HostileArguments, ABufferOfMoreThanThereIsIsOutOfMemory) {
+  for (const std::size_t bytes : {std::size_t{1} << 48, std::size_t{1} << 46}) {
+    try {
+      Buffer(world_, bytes);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
+    }
+    expect_next_works();
+  }
+}
+
+TEST_F(HostileArguments, Nodes) {
+  Cases cases;
+  for (const int node : {-1, world_.cross_size(), std::numeric_limits<int>::max()}) {
+    cases.push_back({"a node", [=, this] { (void)world_.ranks_of_node(node); }});
+  }
+  expect_refused(cases);
+}
+
+}  // namespace
+}  // namespace hora::test

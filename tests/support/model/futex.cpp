@@ -1,0 +1,17 @@
+/// The futex of threads under the explorer: nobody wakes without cause, and no time passes.
+#include "core/board/futex.h"
+
+#include "tests/support/model/explorer.h"
+
+namespace hora {
+
+void futex_wait(const Atomic<std::uint32_t>& word, std::uint32_t expected,
+                std::optional<std::chrono::nanoseconds>) {
+  model::block_on(&word, word.first(), expected);
+}
+
+void futex_wake(const Atomic<std::uint32_t>& word) noexcept {
+  model::wake(&word);
+}
+
+}  // namespace hora
