@@ -13,13 +13,13 @@ namespace hora {
 /// Where a step stands.
 enum class Phase { scaled, unscaled, stepped };
 
-struct GradScaler::State {
+struct GradScaler::State final : DistributedOptimizer::Implementation::Scaler {
   using Optimizer = DistributedOptimizer::Implementation;
 
   class Unscaling {
    public:
-    Unscaling(Optimizer& optimizer, double factor) : optimizer_(optimizer) {
-      optimizer_.begin_unscaling(factor);
+    Unscaling(Optimizer& optimizer, State& scaler) : optimizer_(optimizer) {
+      optimizer_.begin_unscaling(1.0 / scaler.scale.scale, scaler);
     }
     ~Unscaling() { optimizer_.end_unscaling(); }
     Unscaling(const Unscaling&) = delete;
@@ -29,26 +29,37 @@ struct GradScaler::State {
     Optimizer& optimizer_;
   };
 
-  State(std::vector<Optimizer*> averaging, const GradScalerOptions& given)
-      : optimizers(std::move(averaging)), options(given) {
+  State(std::vector<Optimizer*> together, const GradScalerOptions& given)
+      : averaging(std::move(together)), options(given) {
     if (!options.enabled) return;
     scale.scale = options.initial_scale;
-    for (Optimizer* optimizer : optimizers) unscalings.emplace_back(*optimizer, 1.0 / scale.scale);
+    for (Optimizer* optimizer : averaging) unscalings.emplace_back(*optimizer, *this);
+  }
+
+  const std::vector<Optimizer*>& optimizers() const override { return averaging; }
+  LossScale loss_scale() const override { return scale; }
+
+  void take(const LossScale& next) override {
+    for (Optimizer* optimizer : averaging) optimizer->change_unscaling(1.0 / next.scale);
+    scale = next;
+    phase = Phase::scaled;
+    scaled_a_loss = false;
+    finite = true;
   }
 
   [[noreturn]] void refuse(const std::string& what) const {
     throw Error(ErrorCode::invalid_use, "GradScaler: " + what,
-                optimizers.front()->peers().context.rank());
+                averaging.front()->peers().context.rank());
   }
 
   void synchronize() const {
-    for (Optimizer* optimizer : optimizers) optimizer->synchronize_once();
+    for (Optimizer* optimizer : averaging) optimizer->synchronize_once();
   }
 
   // Only once all ranks have averaged: one that throws lets no other wait.
   void refuse_gradients_of_other_losses() const {
     if (scaled_a_loss) return;
-    for (const Optimizer* optimizer : optimizers) {
+    for (const Optimizer* optimizer : averaging) {
       if (!optimizer->had_gradients()) continue;
       refuse(
           "gradients have come, but scale() has given no loss since the last update(): they would "
@@ -57,7 +68,7 @@ struct GradScaler::State {
     }
   }
 
-  const std::vector<Optimizer*> optimizers;
+  const std::vector<Optimizer*> averaging;
   const GradScalerOptions options;
   std::list<Unscaling> unscalings;
   LossScale scale;
@@ -102,7 +113,7 @@ void GradScaler::unscale_() {
   }
   state.synchronize();
   state.refuse_gradients_of_other_losses();
-  for (const auto* optimizer : state.optimizers) {
+  for (const auto* optimizer : state.averaging) {
     state.finite = state.finite && optimizer->gradients_are_finite();
   }
   state.phase = Phase::unscaled;
@@ -114,7 +125,7 @@ bool GradScaler::step() {
   if (state.phase == Phase::stepped) {
     state.refuse("step() was called a second time; call update() after each step");
   }
-  for (auto* optimizer : state.optimizers) {
+  for (auto* optimizer : state.averaging) {
     if (state.finite) {
       optimizer->step();
     } else {
@@ -130,12 +141,8 @@ void GradScaler::update() {
   if (!state.options.enabled) return;
   if (state.phase == Phase::scaled) state.refuse("update() was called without a step() before it");
   const LossScale next = next_scale(state.scale, state.options, state.finite);
-  for (const auto* optimizer : state.optimizers) optimizer->check_unscaling_may_change();
-  for (auto* optimizer : state.optimizers) optimizer->change_unscaling(1.0 / next.scale);
-  state.scale = next;
-  state.phase = Phase::scaled;
-  state.scaled_a_loss = false;
-  state.finite = true;
+  for (const auto* optimizer : state.averaging) optimizer->check_unscaling_may_change();
+  state.take(next);
 }
 
 double GradScaler::current_scale() const {

@@ -134,7 +134,7 @@ torch::Tensor DistributedOptimizer::Implementation::step(
         "step(closure) under skip_synchronize(), but what the closure gives must be averaged; call "
         "it without");
   }
-  if (unscales_) {
+  if (scaler_ != nullptr) {
     refuse_use(
         "step(closure) with a GradScaler, which is to decide whether to step; call its step()");
   }
@@ -217,14 +217,14 @@ void DistributedOptimizer::Implementation::set_backward_passes(int passes) {
   averager_.set_backward_passes(passes);
 }
 
-void DistributedOptimizer::Implementation::begin_unscaling(double factor) {
+void DistributedOptimizer::Implementation::begin_unscaling(double factor, Scaler& scaler) {
   if (evaluates_again(optimizer_)) {
     throw Error(ErrorCode::invalid_argument,
                 "GradScaler and LBFGS do not go together: it needs each loss as it is, and cannot "
                 "leave out a step",
                 peers_.context.rank());
   }
-  if (unscales_) {
+  if (scaler_ != nullptr) {
     throw Error(ErrorCode::invalid_use,
                 "GradScaler: this optimizer has one already; destroy that before another is made",
                 peers_.context.rank());
@@ -238,7 +238,7 @@ void DistributedOptimizer::Implementation::begin_unscaling(double factor) {
   }
   check_unscaling_may_change();
   change_unscaling(factor);
-  unscales_ = true;
+  scaler_ = &scaler;
 }
 
 void DistributedOptimizer::Implementation::check_unscaling_may_change() const {
@@ -253,7 +253,7 @@ void DistributedOptimizer::Implementation::change_unscaling(double factor) {
 
 void DistributedOptimizer::Implementation::end_unscaling() noexcept {
   averager_.unscale_by(std::nullopt);
-  unscales_ = false;
+  scaler_ = nullptr;
 }
 
 void DistributedOptimizer::Implementation::refuse_step_apart() const {

@@ -15,6 +15,7 @@
 #include "frameworks/torch/optimizer/gradient_hooks.h"
 #include "frameworks/torch/optimizer/guard_token.h"
 #include "frameworks/torch/optimizer/joint_broadcast.h"
+#include "frameworks/torch/optimizer/loss_scale.h"
 #include "frameworks/torch/optimizer/optimizer_shards.h"
 #include "frameworks/torch/optimizer/rank_comparison.h"
 #include "frameworks/torch/peers.h"
@@ -26,6 +27,23 @@ class BoundedWait;
 /// Thread rule: one thread at a time.
 class DistributedOptimizer::Implementation {
  public:
+  /// What it knows of the GradScaler that it has.
+  class Scaler {
+   public:
+    Scaler() = default;
+    Scaler(const Scaler&) = delete;
+    Scaler& operator=(const Scaler&) = delete;
+
+    /// All that share it.
+    virtual const std::vector<Implementation*>& optimizers() const = 0;
+    virtual LossScale loss_scale() const = 0;
+    /// Between two steps: goes on with another rank's scale.
+    virtual void take(const LossScale& scale) = 0;
+
+   protected:
+    ~Scaler() = default;
+  };
+
   /// The context and the optimizer must outlive it.
   Implementation(const Peers& peers, torch::optim::Optimizer& optimizer,
                  std::vector<Parameter> parameters, const GradientAverager::Options& averaging,
@@ -62,8 +80,8 @@ class DistributedOptimizer::Implementation {
 
   /// From the next backward on `.grad` gets gradients multiplied by `factor`, and they are looked
   /// at. Throws Error(invalid_use) between backward() and the end of its averaging, and where that
-  /// was begun and not ended.
-  void begin_unscaling(double factor);
+  /// was begun and not ended. The scaler stays where it is until end_unscaling().
+  void begin_unscaling(double factor, Scaler& scaler);
   /// Likewise, between backward() and the end of its averaging.
   void check_unscaling_may_change() const;
   /// Once that was checked.
@@ -92,10 +110,12 @@ class DistributedOptimizer::Implementation {
   /// Between backward() and the end of its averaging.
   void refuse_under_way(const std::string& what) const;
   [[noreturn]] void refuse_step_apart() const;
-  void check_can_join() const;
-  /// Takes the parameters and state of the rank that has made the most steps: `last`, or another
-  /// one where `last` has waited in the join() of another optimizer. Gives it. Collective.
+  void check_can_join(const std::vector<Implementation*>& together) const;
+  /// Takes the parameters, the state and the loss's scale of the rank that has averaged most often:
+  /// `last`, or another one where `last` has waited in the join() of another optimizer. Gives it.
+  /// Collective.
   int become_most_trained(int last);
+  void take_progress(int root);
   void submit_round(RoundEnd end);
   GradientAverager::Cost finish_round();
   /// synchronize_once(); then all ranks are to step, and can.
@@ -128,7 +148,7 @@ class DistributedOptimizer::Implementation {
   std::int64_t steps_ = 0;   ///< ever; equal on all ranks but while some have joined
   GuardToken no_sync_;
   GuardToken skip_synchronize_;
-  bool unscales_ = false;
+  Scaler* scaler_ = nullptr;
   OptimizerStatistics statistics_;
 };
 

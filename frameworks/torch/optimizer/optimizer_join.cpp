@@ -2,6 +2,7 @@
 #include <hora/torch_objects.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,8 @@ std::vector<DistributedOptimizer::Implementation*> DistributedOptimizer::Impleme
   return all;
 }
 
-void DistributedOptimizer::Implementation::check_can_join() const {
+void DistributedOptimizer::Implementation::check_can_join(
+    const std::vector<Implementation*>& together) const {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_use, "DistributedOptimizer: join() " + why,
                 peers_.context.rank());
@@ -44,6 +46,13 @@ void DistributedOptimizer::Implementation::check_can_join() const {
   if (shards_) refuse("with shard_state: nobody would step a joined rank's share");
   if (broadcasts_buffers_) refuse("with option buffers: a joined rank cannot broadcast its own");
   if (hooked_) refuse("with a hook, whose collectives a joined rank does not know");
+  if (scaler_ != nullptr) {
+    for (const Implementation* sharing : scaler_->optimizers()) {
+      if (std::find(together.begin(), together.end(), sharing) != together.end()) continue;
+      refuse(
+          "without another optimizer of its GradScaler; hora::join(context, {&a, &b}) takes all");
+    }
+  }
   for (const Parameter& parameter : averager_.parameters()) {
     if (!parameter.tensor.device().is_cpu()) refuse("with parameters on a GPU is not possible");
   }
@@ -51,7 +60,7 @@ void DistributedOptimizer::Implementation::check_can_join() const {
 
 int DistributedOptimizer::Implementation::join(const std::vector<Implementation*>& optimizers) {
   for (const Implementation* optimizer : optimizers) {
-    optimizer->check_can_join();
+    optimizer->check_can_join(optimizers);
     optimizer->averager_.check_in_step();
   }
   std::vector<std::string> names;
@@ -72,22 +81,34 @@ int DistributedOptimizer::Implementation::join(const std::vector<Implementation*
 }
 
 int DistributedOptimizer::Implementation::become_most_trained(int last) {
-  std::vector<std::int64_t> steps(static_cast<std::size_t>(peers_.context.size()), 0);
-  steps[static_cast<std::size_t>(peers_.context.rank())] = steps_;
-  allreduce(peers_.context, view(steps.data(), peers_.context.size()),
-            {.name = name_ + ".join.steps", .op = ReduceOp::sum, .process_set = peers_.set});
-  const auto most = std::max_element(steps.begin(), steps.end());
-  const bool is_last = steps[static_cast<std::size_t>(last)] == *most;
-  const int root = is_last ? last : static_cast<int>(most - steps.begin());
-  steps_ = *most;
+  const Context& context = peers_.context;
+  std::vector<std::int64_t> rounds(static_cast<std::size_t>(context.size()), 0);
+  rounds[static_cast<std::size_t>(context.rank())] = rounds_;
+  allreduce(context, view(rounds.data(), context.size()),
+            {.name = name_ + ".join.rounds", .op = ReduceOp::sum, .process_set = peers_.set});
+  const auto most = std::max_element(rounds.begin(), rounds.end());
+  const bool is_last = rounds[static_cast<std::size_t>(last)] == *most;
+  const int root = is_last ? last : static_cast<int>(most - rounds.begin());
+  take_progress(root);
   JointBroadcast parameters(peers_, name_ + ".join", tensors_of(averager_.parameters()));
   parameters.begin(root);
   parameters.end();
-  broadcast_optimizer_state(peers_.context, optimizer_, root, peers_.set);
+  broadcast_optimizer_state(context, optimizer_, root, peers_.set);
   averager_.take_order(root);
   averager_.restart_steps();
   rounds_ = steps_;
   return root;
+}
+
+void DistributedOptimizer::Implementation::take_progress(int root) {
+  const LossScale own = scaler_ != nullptr ? scaler_->loss_scale() : LossScale{};
+  // Steps up to 2^53 are exact.
+  std::array<double, 3> progress = {static_cast<double>(steps_), own.scale,
+                                    static_cast<double>(own.finite_steps)};
+  broadcast(peers_.context, view(progress.data(), progress.size()),
+            {.name = name_ + ".join.progress", .root = root, .process_set = peers_.set});
+  steps_ = static_cast<std::int64_t>(progress[0]);
+  if (scaler_ != nullptr) scaler_->take({progress[1], static_cast<int>(progress[2])});
 }
 
 }  // namespace hora

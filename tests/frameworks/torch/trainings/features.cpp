@@ -41,20 +41,6 @@ bool go_together(Feature one, Feature other) {
   });
 }
 
-const std::vector<std::pair<Feature, Feature>>& known_open() {
-  static const std::vector<std::pair<Feature, Feature>> all = {
-      // Whoever has joined misses what others' scalers have learned.
-      {Feature::grad_scaler, Feature::join},
-  };
-  return all;
-}
-
-bool is_open(Feature one, Feature other) {
-  return std::any_of(known_open().begin(), known_open().end(), [&](const auto& pair) {
-    return pair == std::pair(one, other) || pair == std::pair(other, one);
-  });
-}
-
 std::vector<std::pair<Feature, Feature>> pairs_missing(const std::vector<Features>& trainings) {
   std::vector<std::pair<Feature, Feature>> missing;
   for (std::size_t a = 0; a < kFeatures; ++a) {
@@ -64,8 +50,7 @@ std::vector<std::pair<Feature, Feature>> pairs_missing(const std::vector<Feature
       const bool seen = std::any_of(trainings.begin(), trainings.end(), [&](const Features& drawn) {
         return drawn.test(a) && drawn.test(b);
       });
-      if (!seen && go_together(one, other) && !is_open(one, other))
-        missing.emplace_back(one, other);
+      if (!seen && go_together(one, other)) missing.emplace_back(one, other);
     }
   }
   return missing;

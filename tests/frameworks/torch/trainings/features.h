@@ -47,11 +47,6 @@ struct Exclusion {
 const std::vector<Exclusion>& exclusions();
 bool go_together(Feature one, Feature other);
 
-/// Two that should go together and do not: trainings are drawn without them. Whoever mends one
-/// takes it out here.
-const std::vector<std::pair<Feature, Feature>>& known_open();
-bool is_open(Feature one, Feature other);
-
 /// Two that should be drawn, and that no training among these has both of.
 std::vector<std::pair<Feature, Feature>> pairs_missing(const std::vector<Features>& trainings);
 

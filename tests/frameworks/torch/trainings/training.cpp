@@ -44,7 +44,7 @@ class Drawer {
     for (const Feature feature : order) {
       if (!one_in(odds)) continue;
       const bool allowed = std::all_of(order.begin(), order.end(), [&](Feature other) {
-        return !has(other) || (go_together(feature, other) && !is_open(feature, other));
+        return !has(other) || go_together(feature, other);
       });
       if (allowed) training_.features.set(index_of(feature));
     }

@@ -1,0 +1,2 @@
+// Its precompiled headers are what is wanted of it.
+int main() {}
