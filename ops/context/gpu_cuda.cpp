@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <optional>
 
+#include "core/bounded_reader.h"
 #include "core/engine/engine.h"
 #include "core/log.h"
 #include "ops/context/gpu.h"
@@ -30,8 +30,9 @@ ncclUniqueId agreed_id(const NcclFunctions& nccl, const Communicator& world,
     nccl_check(nccl, nccl.get_unique_id(&id), "ncclGetUniqueId");
   }
   const auto ids = world.all_gather(std::as_bytes(std::span(&id, 1)));
-  std::memcpy(&id, ids[static_cast<std::size_t>(ranks_of_node.front())].data(), sizeof id);
-  return id;
+  const int first = ranks_of_node.front();
+  return BoundedReader(ids[static_cast<std::size_t>(first)], {.what = "NCCL's id", .rank = first})
+      .take<ncclUniqueId>();
 }
 
 NcclGroupOptions group_options(const PipelineOptions& pipeline, int device, int local_size) {
@@ -147,10 +148,11 @@ std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& no
                               const Settings& settings, PointToPoint* messages) {
   const int devices = settings.cuda ? visible_devices() : 0;
   int fewest = devices;
-  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&devices, 1)))) {
-    int theirs = 0;
-    std::memcpy(&theirs, bytes.data(), sizeof theirs);
-    fewest = std::min(fewest, theirs);
+  const auto counts = world.all_gather(std::as_bytes(std::span(&devices, 1)));
+  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+    BoundedReader reader(counts[rank],
+                         {.what = "the number of GPUs", .rank = static_cast<int>(rank)});
+    fewest = std::min(fewest, reader.take<int>());
   }
   if (fewest == 0) {
     if (devices > 0) {

@@ -94,8 +94,8 @@ class Context {
 /// Initialises MPI where the application has not. Reads HORA_* from the environment. Ranks that
 /// others wait for are reported after HORA_STALL_WARNING; after HORA_INIT_TIMEOUT those that wait
 /// get Error(transport), and the job ends with their processes, for MPI_Finalize would wait, too.
-/// Ranks find each other by messages of tag 32741 on that communicator: meanwhile the application
-/// may have no receive from any source with any tag open on it. Throws
+/// Ranks find each other by messages of tags 32741 and 32742 on that communicator: meanwhile the
+/// application may have no receive from any source with any tag open on it. Throws
 /// Error(invalid_setting) on every rank when any rank's environment is wrong, Error(transport)
 /// where MPI does not offer what hora needs, Error(invalid_use) when hora is running already in
 /// this process; what add_process_set() throws, and the same Error(mismatch) on every rank where

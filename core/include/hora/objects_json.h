@@ -1,35 +1,130 @@
 /// JSON values on all ranks; objects.h says how. They travel as CBOR, so that every string and
 /// every number arrives as it was. For programs that have nlohmann_json; hora itself does without.
+///
+/// Errors: besides those of objects.h, Error(invalid_argument) on the rank that gives a value with
+/// more than kJsonDepth arrays and objects within one another, and Error(transport) where what a
+/// peer sent is no CBOR, or goes deeper.
 #pragma once
 
+#include <hora/error.h>
 #include <hora/objects.h>
+#include <hora/process_set.h>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace hora {
+
+/// What reads and frees a value calls itself for each level: a bound keeps it within the stack.
+inline constexpr int kJsonDepth = 1000;
+
+namespace detail {
+
+/// Reads CBOR and keeps nothing; stops where it goes too deep.
+class JsonDepth final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool start_object(std::size_t) override { return enter(); }
+  bool start_array(std::size_t) override { return enter(); }
+  bool end_object() override { return leave(); }
+  bool end_array() override { return leave(); }
+  bool parse_error(std::size_t, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    problem_ = error.what();
+    return false;
+  }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  bool enter() {
+    if (++depth_ <= kJsonDepth) return true;
+    problem_ = "its values go deeper than " + std::to_string(kJsonDepth) + " levels";
+    return false;
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  int depth_ = 0;
+  std::string problem_;
+};
+
+/// Empty where from_cbor() can read it.
+template <class Bytes>
+std::string json_problem(const Bytes& bytes) {
+  JsonDepth depth;
+  const auto* const first = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  const bool read = nlohmann::json::sax_parse(first, first + bytes.size(), &depth,
+                                              nlohmann::json::input_format_t::cbor);
+  return read ? std::string() : depth.problem();
+}
+
+inline bool is_deeper_than(const nlohmann::json& value, int levels) {
+  if (!value.is_structured()) return false;
+  if (levels == 0) return true;
+  for (const auto& item : value) {
+    if (is_deeper_than(item, levels - 1)) return true;
+  }
+  return false;
+}
+
+inline std::vector<std::uint8_t> cbor_of(const Context& context, const nlohmann::json& value) {
+  if (is_deeper_than(value, kJsonDepth)) {
+    throw Error(ErrorCode::invalid_argument,
+                "an object of JSON goes deeper than " + std::to_string(kJsonDepth) +
+                    " levels; send a flatter one, or its text by allgather_object()",
+                context.rank());
+  }
+  return nlohmann::json::to_cbor(value);
+}
+
+template <class Bytes>
+nlohmann::json json_of(const Bytes& bytes, int rank) {
+  if (const std::string problem = json_problem(bytes); !problem.empty()) {
+    throw Error(ErrorCode::transport,
+                "an object of rank " + std::to_string(rank) + " is no JSON that can be read: " +
+                    problem + ". Do all ranks send JSON under this name?",
+                rank);
+  }
+  return nlohmann::json::from_cbor(bytes);
+}
+
+}  // namespace detail
 
 /// The root's value on every rank. A template, so that only a json is taken for one: text stays
 /// text.
 template <std::same_as<nlohmann::json> Json>
 Json broadcast_object(const Context& context, const Json& value,
                       const BroadcastObjectOptions& options = {}) {
-  std::vector<std::uint8_t> mine;
-  if (context.rank() == options.root) mine = Json::to_cbor(value);
-  return Json::from_cbor(broadcast_object(context, std::as_bytes(std::span(mine)), options));
+  std::vector<std::uint8_t> own;
+  if (context.rank() == options.root) own = detail::cbor_of(context, value);
+  return detail::json_of(broadcast_object(context, std::as_bytes(std::span(own)), options),
+                         options.root);
 }
 
 /// Every rank's value on every rank, in the order of the set's ranks.
 template <std::same_as<nlohmann::json> Json>
 std::vector<Json> allgather_object(const Context& context, const Json& value,
                                    const AllgatherOptions& options = {}) {
-  const std::vector<std::uint8_t> mine = Json::to_cbor(value);
+  const std::vector<std::uint8_t> own = detail::cbor_of(context, value);
+  const auto objects = allgather_object(context, std::as_bytes(std::span(own)), options);
+  const auto ranks = ranks_of(context, options.process_set);
   std::vector<Json> values;
-  for (const auto& bytes : allgather_object(context, std::as_bytes(std::span(mine)), options)) {
-    values.push_back(Json::from_cbor(bytes));
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    values.push_back(detail::json_of(objects[i], ranks[i]));
   }
   return values;
 }

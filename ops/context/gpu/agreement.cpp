@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 
+#include "core/bounded_reader.h"
 #include "core/log.h"
 #include "ops/context/gpu/device_staging.h"
 #include "ops/context/gpu/identity.h"
@@ -24,9 +24,10 @@ std::vector<GpuIdentity> all_gpus(const Communicator& world, const GpuIdentity& 
   return by_rank;
 }
 
-std::vector<GpuLink> links_of(const std::vector<std::byte>& bytes) {
-  std::vector<GpuLink> links(bytes.size() / sizeof(GpuLink));
-  if (!links.empty()) std::memcpy(links.data(), bytes.data(), links.size() * sizeof(GpuLink));
+std::vector<GpuLink> links_of(const std::vector<std::byte>& bytes, int rank) {
+  BoundedReader reader(bytes, {.what = "the list of a GPU's links", .rank = rank});
+  std::vector<GpuLink> links;
+  while (reader.remaining() > 0) links.push_back(reader.take<GpuLink>());
   return links;
 }
 
@@ -52,7 +53,7 @@ void report_links(const CudaFunctions& cuda, const Communicator& world, const To
   const auto rows = world.all_gather(std::as_bytes(std::span(row)));
   if (world.rank() != gpus.ranks.front()) return;
   for (const int rank : gpus.ranks) {
-    gpus.links.push_back(links_of(rows[static_cast<std::size_t>(rank)]));
+    gpus.links.push_back(links_of(rows[static_cast<std::size_t>(rank)], rank));
   }
   log().info(describe(gpus));
 }

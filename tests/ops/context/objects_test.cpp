@@ -137,5 +137,42 @@ TEST(ObjectsJson, ArriveAsTheyWere) {
   }
 }
 
+nlohmann::json nested(int levels) {
+  nlohmann::json value = 1;
+  for (int i = 0; i < levels; ++i) value = nlohmann::json::array({std::move(value)});
+  return value;
+}
+
+TEST(ObjectsJson, AsDeepAsTheStackIsSureToHold) {
+  const Context world = init();
+  EXPECT_EQ(broadcast_object(world, nested(kJsonDepth)), nested(kJsonDepth));
+  try {
+    allgather_object(world, nested(kJsonDepth + 1));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr("deeper than 1000 levels"));
+  }
+}
+
+// A peer's bytes: 100 million arrays in one another would end the process in from_cbor().
+TEST(ObjectsJson, WhatAPeerSendsIsReadWithinBounds) {
+  const Context world = init();
+  const std::string deep(world.rank() == 0 ? 100'000'000 : 0, '');
+  const std::string cut = world.rank() == 0 ? std::string("ÿ", 3) : "";
+  for (const auto& [bytes, what] :
+       {std::pair(deep, "deeper than 1000 levels"), std::pair(cut, "unexpected end of input")}) {
+    const auto sent = broadcast_object(world, bytes, {.name = "bytes"});
+    try {
+      detail::json_of(sent, 0);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::transport);
+      EXPECT_EQ(error.rank(), 0);
+      EXPECT_THAT(error.what(), HasSubstr(what));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hora::test

@@ -1,5 +1,6 @@
 /// One rank throws while gradients are being averaged and its peer waits for the rest of them.
-/// Argument: "caught" (main() returns 3 after the stack has unwound) or "uncaught".
+/// Argument: "caught" (main() returns 3 after the stack has unwound), "hook" (likewise, thrown by a
+/// gradient's hook in the midst of backward()) or "uncaught".
 #include <hora/torch.h>
 
 #include <cstdio>
@@ -7,6 +8,11 @@
 #include <string>
 
 namespace {
+
+[[noreturn]] void give_up() {
+  std::fputs("throwing now\n", stderr);
+  throw std::runtime_error("thrown by the application");
+}
 
 void train(int argc, char** argv) {
   hora::Context world = hora::init(argc, argv);
@@ -19,10 +25,13 @@ void train(int argc, char** argv) {
     optimizer.zero_grad();
     const auto output = model->forward(torch::randn({4, 512})).sum();
     if (step == 2 && world.rank() == 0) {
-      // The bias's bucket only: the peer waits for the weight's.
-      (model->bias.sum() + 0.0).backward();
-      std::fputs("throwing now\n", stderr);
-      throw std::runtime_error("thrown by the application");
+      if (std::string(argv[1]) == "hook") {
+        model->weight.register_hook([](const torch::Tensor&) { give_up(); });
+      } else {
+        // The bias's bucket only: the peer waits for the weight's.
+        (model->bias.sum() + 0.0).backward();
+        give_up();
+      }
     }
     output.backward();
     optimizer.step();
@@ -34,7 +43,7 @@ void train(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::fputs("usage: abandoned_program caught|uncaught\n", stderr);
+    std::fputs("usage: abandoned_program caught|hook|uncaught\n", stderr);
     return 2;
   }
   if (std::string(argv[1]) == "uncaught") train(argc, argv);
