@@ -117,8 +117,7 @@ TEST(PairsMissing, AreThoseThatNoTrainingHasBothOf) {
   Features few = all;
   few.reset(index_of(Feature::tied));
   EXPECT_EQ(pairs_missing({few}).size(), kFeatures - 1);
-  EXPECT_EQ(pairs_missing({}).size(),
-            kFeatures * (kFeatures - 1) / 2 - exclusions().size() - known_open().size());
+  EXPECT_EQ(pairs_missing({}).size(), kFeatures * (kFeatures - 1) / 2 - exclusions().size());
 }
 
 TEST(ManyTrainings, AreOfEveryKind) {
