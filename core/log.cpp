@@ -33,7 +33,7 @@ std::unique_ptr<spdlog::formatter> formatter() {
 
 spdlog::logger& log() {
   // Not in spdlog's registry: the application may configure or drop what is there.
-  // Never destroyed: the process's last words are said by its exit handlers.
+  // Never destroyed: exit handlers still log.
   static auto& logger = *[] {
     auto made = std::make_unique<spdlog::logger>(
         "hora", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());

@@ -52,7 +52,7 @@ namespace hora {
 // leaf that may be taken under any lock.
 //
 // 1 and 2 are held while peers are waited for, so only calls that wait for peers take them; 3 also,
-// but is given up to whoever asks. The others are held for a moment.
+// but is released for any thread that asks. The others are held for a moment.
 
 class HORA_CAPABILITY("mutex") Mutex {
  public:

@@ -87,7 +87,7 @@ class Mailbox {
     return true;
   }
 
-  /// Reader's side, one thread at a time. Throws Error(transport) for lengths that cannot be.
+  /// Reader's side, one thread at a time. Throws Error(transport) for an invalid length.
   std::optional<std::vector<std::byte>> pop() {
     const std::uint64_t read = head_->read.load(std::memory_order_relaxed);
     const std::uint64_t written = head_->written.load(std::memory_order_acquire);

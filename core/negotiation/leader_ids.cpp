@@ -83,7 +83,7 @@ void Leader::assign_waiting() {
     if (is_void()) return true;
     std::optional<Id> id = agreed->second.id;
     if (id) {
-      // All ranks have changed their minds alike: the old id goes, the new signature gets its own.
+      // All ranks have changed the signature alike: the old id goes, the new one gets its own.
       if (!use_.retire(*id, false)) return false;
       next_.retired.push_back(*id);
       give_up(*id);

@@ -21,7 +21,7 @@
 /// On GPUs NCCL reduces within a node: in the type itself and in an order of its own, and its
 /// minima and maxima leave NaN out. What NCCL does not have goes by way of host memory: Adasum,
 /// reductions of int16, and, in process sets of several nodes, allgather, alltoall and
-/// reduce_scatter. There the submitting call blocks until the input's
+/// stream has reached this point, and wait() until the result is on the GPU.
 /// stream has come so far, and wait() until the result is on the GPU.
 ///
 /// Thread rule: any thread.
@@ -120,15 +120,15 @@ Result alltoall(const Context& context, const TensorView& tensor,
 [[nodiscard]] ResultHandle alltoall_async(const Context& context, const TensorView& tensor,
                                           const AlltoallOptions& options = {});
 
-/// My rows of the reduced tensor: the first dimension, n, is cut into one piece a rank of the set,
-/// n / size rows long and for the first n % size ranks one more. The bits are allreduce's.
+/// This rank's rows of the reduced tensor: the first dimension, n, is cut into one piece a rank of
+/// the set, n / size rows long and for the first n % size ranks one more. The bits are allreduce's.
 Result reduce_scatter(const Context& context, const TensorView& tensor,
                       const ReduceScatterOptions& options = {});
 [[nodiscard]] ResultHandle reduce_scatter_async(const Context& context, const TensorView& tensor,
                                                 const ReduceScatterOptions& options = {});
 
-/// Says that this rank has no more data, and blocks until every rank of the set has said so; gives
-/// the world rank that said it last, the same on every rank. Meanwhile this rank takes part in the
+/// Declares that this rank has no more data, and blocks until every rank of the set has; returns
+/// the world rank that did so last, the same on every rank. Meanwhile this rank takes part in the
 /// allreduces of the others with nothing: sum, min, max, product and Adasum are those of the other
 /// ranks' values, and an average divides by the size of the set all the same. Any other collective
 /// is an Error(mismatch) on the ranks that submit it, naming this rank.
