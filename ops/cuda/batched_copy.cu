@@ -49,7 +49,7 @@ class Converter {
     }
   }
 
-  /// All threads that have found something write the same.
+  /// All threads that have found something write the same value.
   __device__ void tell(void* flag) const {
     if constexpr (kChecked) {
       if (outside_) *static_cast<Target*>(flag) = rounded<Target>(1.0F);
