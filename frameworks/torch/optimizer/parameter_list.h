@@ -14,7 +14,7 @@
 
 namespace hora {
 
-/// A name and whose it is: equal identities are one parameter.
+/// A name, and the identity of the parameter that has it: equal identities are one parameter.
 struct NamedIdentity {
   std::string name;
   const void* identity = nullptr;
@@ -24,7 +24,7 @@ struct NamedIdentity {
 /// each once (weights tied under several names count under the first).
 ///
 /// Every parameter in a group must have a name: else it would be stepped with its own rank's
-/// gradient alone. The reverse is no error: a named parameter in no group is nobody's business and
+/// gradient alone. The reverse is no error: a named parameter in no group is left alone and
 /// is not averaged. The error text names what is wrong: a name given to two parameters, or the
 /// place of a parameter without a name.
 tl::expected<std::vector<std::size_t>, std::string> match_parameters(
