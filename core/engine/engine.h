@@ -36,8 +36,8 @@ class Engine {
 
   void start_thread();
 
-  /// Copies data that peers cannot see to where they can, and announces that it is ready (on a
-  /// device: once the stream has reached it). Throws what collectives.h says of submitting calls.
+  /// Copies data that peers cannot see to where they can, and announces it at once (on a device as
+  /// ready when the stream has reached it). Throws what collectives.h says of submitting calls.
   std::shared_ptr<Submission> submit(Request request, ProcessSet set = 0);
   std::shared_ptr<Submission> submit(std::string name, Signature signature, std::byte* data,
                                      void* stream = nullptr) {

@@ -52,8 +52,8 @@ class SetEngine {
   const Tracer& trace() const { return trace_; }
 
   // Any thread.
-  /// Copies data that peers cannot see to where they can, and announces that it is ready. `waits`:
-  /// the caller keeps the data as it is until the end.
+  /// Copies data that peers cannot see to where they can, and announces it. `waits`: the caller
+  /// keeps the data as it is until the end.
   std::shared_ptr<Submission> submit(Request request, Caller caller);
   /// Of a finished submission: copies results out, or throws its error. Frees the name.
   void collect(Submission& submission);
