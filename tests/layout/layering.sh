@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Who may include whom: frameworks -> ops -> core; examples and bench use public headers only; a
+# Allowed includes: frameworks -> ops -> core; examples and bench use public headers only; a
 # public header includes public headers only, for the others are not installed.
 # Usage: layering.sh ROOT
 set -euo pipefail
