@@ -71,7 +71,7 @@ LastWords::LastWords(int rank) {
 
 LastWords::~LastWords() {
   speaker.store(kNobody);
-  // A handler that somebody has put over this one may call it still.
+  // A handler that was installed over this one may call it still.
   if (std::get_terminate() == speak_and_terminate) std::set_terminate(before.load());
 }
 

@@ -36,7 +36,7 @@
 
 namespace hora {
 
-// The order of locks: whoever holds one takes only later ones. Where two stand side by side, no
+// The order of locks: a thread that holds one takes only later ones. Of two on one line, no
 // thread holds both.
 //
 //   1. GradientAverager::mutex_       a step or a hook of the optimizer

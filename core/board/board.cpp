@@ -232,7 +232,7 @@ std::optional<LogBatch> NodeBoard::next_batch() {
     check(end > log_position_ && end - log_position_ <= ring_capacity(shape_));
     batch.ids.reserve(end - log_position_);
     for (; log_position_ < end; ++log_position_) {
-      // Whoever closed the batch saw these entries, so they are visible here too.
+      // The reader that closed the batch saw these entries, so they are visible here too.
       const SequenceRingEntry* entry = log_.find(log_position_);
       check(entry != nullptr);
       batch.ids.push_back(static_cast<Id>(entry->value));

@@ -19,7 +19,7 @@ namespace hora {
 
 /// Positions count bytes since the ring was made and never wrap; a message lies in one piece unless
 /// it crosses the end of the ring. One writer; one or more readers that each remember their
-/// position. The writer is told how far the slowest reader has come.
+/// position. The writer is given the slowest reader's position.
 class ByteRing {
  public:
   ByteRing(std::byte* memory, std::size_t capacity) : memory_(memory), capacity_(capacity) {}

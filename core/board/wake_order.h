@@ -1,4 +1,4 @@
-/// The memory order that no wake-up is lost by.
+/// The memory order by which no wake-up is lost.
 #pragma once
 
 #include <atomic>

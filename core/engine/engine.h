@@ -25,7 +25,7 @@ namespace hora {
 /// All process sets of one rank, and the thread that drives them. The *drive* lock guards
 /// everything that makes progress (logs, leaders' desks, data paths); its holder drives, and it
 /// alone may call MPI: the engine thread, or a thread that waits for a result. Nothing but wait,
-/// submit_and_wait, join, add_set, remove_set and depart waits for peers, whoever drives.
+/// submit_and_wait, join, add_set, remove_set and depart waits for peers, whichever thread drives.
 /// Thread rule: start, depart, stop: one thread; all others: any thread.
 class Engine {
  public:

@@ -54,7 +54,7 @@ bool Leader::give_up_for_another(Id id, bool only_idle) {
 
 std::optional<Id> Leader::allocate_id() {
   std::optional<Id> id = clock_.unused();
-  // First an id that nobody is ready for; else one whose early ranks will report it again.
+  // First an id that no rank is ready for; else one whose early ranks will report it again.
   for (const bool only_idle : {true, false}) {
     if (id) break;
     id = clock_.next(use_.last_run, [&](Id old) { return give_up_for_another(old, only_idle); });

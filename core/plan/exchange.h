@@ -72,7 +72,7 @@ std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
 
 /// Offsets of rows and streams of one exchange. What the spans in `extents` point to outlives it,
 /// and so does the topology. The one place where extents of all ranks come together: the
-/// Marks this rank's tensor `id` ready at `where`. The last arriver of the node appends the id:
+/// constructor throws Error(transport) for those of a rank that are invalid, and after it no sum
 /// wraps.
 class ExchangeMap {
  public:

@@ -67,8 +67,8 @@ class Communicator {
 };
 
 /// A duplicate in the making (MPI_Comm_idup): begun on every rank of the original in one order, one
-/// at a time, and never waited for. Destroyed before it is complete it leaks MPI's memory, for
-/// before an abort. Thread rule: one thread at a time.
+/// at a time, and never waited for. Destroyed before it is complete it leaks what MPI writes to,
+/// for before an abort. Thread rule: one thread at a time.
 class PendingDuplicate {
  public:
   explicit PendingDuplicate(const Communicator& original);

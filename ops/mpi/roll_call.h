@@ -10,7 +10,7 @@
 
 namespace hora {
 
-/// How long ranks wait for one another; 0: for ever, and without a warning.
+/// How long ranks wait for one another; 0: without limit, and without a warning.
 struct Patience {
   std::chrono::milliseconds warning{0};  ///< `warn` is called whenever as much time has passed
   std::chrono::milliseconds timeout{0};  ///< then it is an error

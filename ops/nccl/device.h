@@ -20,7 +20,7 @@ class DeviceWatch {
  public:
   using Time = std::chrono::nanoseconds;
   using Clock = Time (*)();
-  /// `limit`: how long something may be under way; 0: for ever.
+  /// `limit`: how long something may be under way; 0: without limit.
   DeviceWatch(const CudaFunctions& cuda, int index, const NcclCommunicators& communicators,
               EventPool& events, Time limit, Clock clock)
       : cuda_(cuda),

@@ -15,7 +15,7 @@
 
 namespace hora {
 
-/// This rank's windows and its peers'. Its first window begins with the directory of all its, so
+/// This rank's windows and its peers'. Its first window begins with a directory of its own, so
 /// that peers can open later ones by themselves; a window is never freed before the end.
 /// Thread rule: any thread, once connect() has returned.
 class SharedMemory final : public NodeMemory {

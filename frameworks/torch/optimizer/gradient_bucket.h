@@ -55,7 +55,7 @@ class GradientBucket {
   void give_up_memory() noexcept;
   /// All of it, as one tensor; its stream is the current one.
   TensorView view() const;
-  /// Likewise the places with their padding; the one place; what is behind the places.
+  /// Likewise the places with their padding; the one place; what follows the places.
   TensorView gradients_view() const;
   TensorView view(std::size_t place) const;
   TensorView lanes() const;
@@ -83,7 +83,7 @@ class GradientBucket {
   const at::Tensor& wire(std::size_t place) const { return views_[place].wire; }
   /// What `.grad` views: wire(place), or a place in gradient memory.
   const at::Tensor& gradient(std::size_t place) const { return views_[place].gradient; }
-  /// unpack()'s flag lies behind gradient memory, in the type of what is unpacked: room for any.
+  /// unpack()'s flag lies after gradient memory, in the type of what is unpacked: room for any.
   static constexpr std::size_t unpack_flag_bytes = 8;
   const at::Tensor& gradient_memory() const { return gradient_memory_; }
   std::byte* unpack_flag() const;

@@ -30,7 +30,7 @@ struct NamedIdentity {
 tl::expected<std::vector<std::size_t>, std::string> match_parameters(
     std::span<const NamedIdentity> named, std::span<const std::vector<const void*>> groups);
 
-/// "'conv1.weight' float32 [64, 3, 7, 7]", with the strides behind it where the tensor is not
+/// "'conv1.weight' float32 [64, 3, 7, 7]", with the strides after it where the tensor is not
 /// row-major: a gradient travels in its parameter's memory order, which ranks must share.
 std::string describe(const std::string& name, DataType type, const Shape& shape,
                      const std::vector<std::int64_t>& strides);

@@ -37,7 +37,7 @@ class PresenceExchange {
   const Peers peers_;
   std::string name_;
   std::vector<std::int32_t> present_;  ///< this rank's
-  std::vector<std::int32_t> counts_;   ///< over all ranks; the step lanes behind the gradients
+  std::vector<std::int32_t> counts_;   ///< over all ranks; the step lanes after the gradients
   Handle handle_;
 };
 

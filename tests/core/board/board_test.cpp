@@ -223,7 +223,7 @@ TEST(Board, DoneByAllIsTheSlowestRanks) {
   EXPECT_EQ(board[1].done_by_all(), 2u);
 }
 
-// Whatever the page holds, a reader stays inside of it (AddressSanitizer checks) and terminates.
+// Whatever the page holds, a reader stays inside of it (AddressSanitizer checks) and comes to an
 // end.
 TEST(Board, ADamagedPageIsAnErrorOrNothing) {
   auto random = test::generator();

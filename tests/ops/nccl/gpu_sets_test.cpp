@@ -160,8 +160,8 @@ class GpuSets : public testing::TestWithParam<std::vector<int>> {
 };
 
 // Each rank has a thread for each of its sets, which overlap: were the GPUs given their collectives
-// in differing orders, their streams would deadlock. The first set is the
-// world, which is at work when the others are added.
+// in differing orders, their streams would deadlock. The first set is the world, which is at work
+// when the others are added.
 TEST_P(GpuSets, ThatOverlapGiveTheCpuPathsBytesAtOnce) {
   auto random = test::generator();
   GpuWorld world(options(std::chrono::microseconds(200)));
