@@ -16,9 +16,7 @@ endif()
 find_program(CCACHE ccache)
 mark_as_advanced(CCACHE)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # What ccache asks for where headers are precompiled.
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
 # Everywhere, or the linker misses the sanitizer's library.
@@ -34,7 +32,7 @@ endif()
 
 # -ffp-contract=off: a fused multiply-add would make the bits depend on the vector width.
 # -Wno-restrict: GCC 12 warns of an overlap in std::string's operator+ where there is none (GCC bug
-# 105651, mended in 13).
+# 105651, fixed in 13).
 add_library(hora_build_options INTERFACE)
 set(_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>

@@ -13,7 +13,7 @@ endif()
 # One copy of the CUDA runtime in the process: the one that LibTorch loads, too.
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 enable_language(CUDA)
-# CMake 3.25.1 knows no C++20 for nvcc.
+# CMake 3.25.1 has no C++20 for nvcc.
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)

@@ -7,7 +7,8 @@
 
 function(_hora_precompile target)
   target_precompile_headers(${target} ${ARGN})
-  # For ccache, which otherwise compiles every time (its manual, "Precompiled headers").
+  # For ccache (its manual, "Precompiled headers"), which also wants
+  # CCACHE_SLOPPINESS=pch_defines,time_macros in the environment; without, it compiles every time.
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endfunction()

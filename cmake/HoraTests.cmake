@@ -119,7 +119,7 @@ function(hora_add_gpu_test name)
   endif()
 endfunction()
 
-# `timeout` ends mpirun by SIGTERM, upon which it takes its ranks along; ctest's own SIGKILL, some
+# `timeout` ends mpirun by SIGTERM, upon which it ends its ranks; ctest's own SIGKILL, some
 # seconds later, would leave them running.
 function(_hora_register_mpi_test test ranks seconds labels environment)
   math(EXPR ctest_seconds "${seconds} + 20")

@@ -88,7 +88,7 @@ hora_gpu_size() {
   ((bytes < 64 * 1048576)) || hora_gpu_stop "$1 is larger than 64 MiB"
 }
 
-# hora_gpu_link FOLDER PROGRAM...: the programs just built, for a run on this very machine.
+# hora_gpu_link FOLDER PROGRAM...: the programs just built, for a run on this machine.
 hora_gpu_link() {
   local folder=$1 program
   shift

@@ -14,16 +14,16 @@
 
 namespace hora {
 
-/// Who wrote bytes, for the error where they cannot be.
+/// Who wrote bytes, for the error where they are invalid.
 struct BytesOrigin {
   const char* what = "";  ///< "an object's head"
   int rank = -1;          ///< world rank that sent them, -1 where unknown
   ErrorCode code = ErrorCode::transport;
 };
 
-/// Goes through bytes from first to last; nothing is read beyond them, and no length that they name
-/// is believed before as much has come. Throws an Error that names the origin. The bytes outlive
-/// it. Thread rule: one thread at a time.
+/// Goes through bytes from first to last; nothing is read beyond them, and no length in them is
+/// trusted before as many bytes have arrived. Throws an Error that names the origin. The bytes
+/// outlive it. Thread rule: one thread at a time.
 class BoundedReader {
  public:
   BoundedReader(std::span<const std::byte> bytes, const BytesOrigin& origin)
@@ -47,8 +47,8 @@ class BoundedReader {
     rest_ = rest_.subspan(static_cast<std::size_t>(count));
     return taken;
   }
-  /// How many items follow, each of at least `each` bytes: what is made for them is bounded by what
-  /// has come.
+  /// How many items follow, each of at least `each` bytes: what is allocated for them is bounded by
+  /// the bytes that have arrived.
   std::size_t take_count(std::size_t each) {
     const auto count = take<std::uint64_t>();
     if (!(Checked(count) * each).at_most(rest_.size())) {

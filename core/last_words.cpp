@@ -46,13 +46,13 @@ std::string reason() {
 [[noreturn]] void speak_and_terminate() {
   try {
     const int rank = speaker.exchange(kNobody);
-    // A forked child ends nobody but itself.
+    // A forked child ends only itself.
     if (rank != kNobody && speaking_process.load() == ::getpid()) {
       log().critical("{} ends the job: {}", to_string(identity_of_process(rank)), reason());
       log().flush();
     }
   } catch (...) {
-    // Ending is what matters.
+    // Logging has failed, which must not keep the process from ending.
   }
   if (const std::terminate_handler next = before.load()) next();
   std::abort();
@@ -71,7 +71,7 @@ LastWords::LastWords(int rank) {
 
 LastWords::~LastWords() {
   speaker.store(kNobody);
-  // A handler that somebody has put over this one may call it still.
+  // A handler that was installed over this one may call it still.
   if (std::get_terminate() == speak_and_terminate) std::set_terminate(before.load());
 }
 

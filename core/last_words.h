@@ -1,4 +1,4 @@
-/// What is said where a program ends by an exception that nobody catches.
+/// What is logged where a program ends by an exception that is not caught.
 #pragma once
 
 #include <exception>

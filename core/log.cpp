@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "core/warning.h"
+
 namespace hora {
 namespace {
 
@@ -33,7 +35,7 @@ std::unique_ptr<spdlog::formatter> formatter() {
 
 spdlog::logger& log() {
   // Not in spdlog's registry: the application may configure or drop what is there.
-  // Never destroyed: the process's last words are said by its exit handlers.
+  // Never destroyed: exit handlers still log.
   static auto& logger = *[] {
     auto made = std::make_unique<spdlog::logger>(
         "hora", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
@@ -57,6 +59,10 @@ void set_log_level(LogLevel level) {
     case LogLevel::off:
       return log().set_level(spdlog::level::off);
   }
+}
+
+void log_warning(const std::string& text) {
+  log().warn("{}", text);
 }
 
 }  // namespace hora

@@ -6,7 +6,7 @@
 
 namespace hora {
 
-/// What the engine calls collectives that were given no name, with their kind and a number behind.
+/// What the engine calls collectives that were given no name, followed by kind and number.
 inline constexpr std::string_view kUnnamedPrefix = "hora.unnamed.";
 /// Of hora's own calls.
 inline constexpr std::string_view kJoinName = "hora.join";

@@ -36,7 +36,7 @@
 
 namespace hora {
 
-// The order of locks: whoever holds one takes only later ones. Where two stand side by side, no
+// The order of locks: a thread that holds one takes only later ones. Of two on one line, no
 // thread holds both.
 //
 //   1. GradientAverager::mutex_       a step or a hook of the optimizer
@@ -52,7 +52,7 @@ namespace hora {
 // leaf that may be taken under any lock.
 //
 // 1 and 2 are held while peers are waited for, so only calls that wait for peers take them; 3 also,
-// but is given up to whoever asks. The others are held for a moment.
+// but is released for any thread that asks. The others are held for a moment.
 
 class HORA_CAPABILITY("mutex") Mutex {
  public:

@@ -24,7 +24,7 @@ fi
 
 for file in /dev/shm/*hora* /dev/shm/vader_segment.* /dev/shm/osc_rdma.*; do
   [[ -e $file ]] || continue
-  # A process of somebody else's job may still use it.
+  # A process of another user's job may still use it.
   if ! cat /proc/[0-9]*/maps 2> /dev/null | grep -qF "$file"; then
     echo "shared memory $file"
   fi

@@ -57,7 +57,7 @@ case $kind in
 esac
 [[ $mpi != mpich ]] || hora_install_packages mpich
 
-# ctest takes no notice of what it does not know, and would run everything.
+# ctest ignores options that it does not know, and would run everything.
 check_ctest_options() {
   local known word before=''
   known=$(ctest --help | grep -oE -- '(^|[ ,])--?[A-Za-z][A-Za-z-]*' | tr -d ' ,')
@@ -74,8 +74,10 @@ check_ctest_options() {
 }
 check_ctest_options "${ctest_options[@]}"
 
-# What another clone has compiled is as good: ccache does not look at where the clone is.
+# What another clone has compiled can be used: ccache ignores where the clone is.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+# Without it ccache leaves out every source that has precompiled headers.
+export CCACHE_SLOPPINESS=pch_defines,time_macros
 
 cores=$(nproc)
 # MPI tests wait more than they compute: on few cores more of them fit beside one another.
@@ -109,7 +111,7 @@ run_preset() {
 
   echo "=== $preset: test"
   temporary=$(mktemp -d /tmp/hora-tests.XXXXXX)
-  # Open MPI's shared-memory files; it forgets some of those of jobs that tests abort.
+  # Open MPI's shared-memory files; it leaves some of those of jobs that tests abort.
   segments=$(mktemp -d /dev/shm/hora-tests.XXXXXX)
   before=$(bash tests/leftovers.sh "$folder" "$temporary")
   TMPDIR=$temporary OMPI_MCA_btl_vader_backing_directory=$segments \

@@ -1,4 +1,4 @@
-/// What allreduce is held to. Pure.
+/// The bars for allreduce. Pure.
 #pragma once
 
 #include <vector>

@@ -12,7 +12,7 @@
 
 namespace bench {
 
-/// Tensors laid out one behind the other, each beginning at a multiple of 64 bytes.
+/// Tensors laid out one after the other, each beginning at a multiple of 64 bytes.
 struct Layout {
   explicit Layout(const std::vector<std::size_t>& element_counts);
   std::vector<std::size_t> counts;

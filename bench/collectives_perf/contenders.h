@@ -15,7 +15,7 @@
 namespace bench {
 
 /// `hora_bucket`: the input lies in a hora::Buffer. `hora`: in plain memory. Both give results in
-/// hora's memory, and the one before goes first, as in a loop; a broadcast works in place. `mpi`:
+/// hora's memory, the one before destroyed first, as in a loop; a broadcast works in place. `mpi`:
 /// between plain arrays that were there and touched before. Thread rule: one thread.
 class CollectiveContenders final : public Contenders {
  public:

@@ -5,7 +5,7 @@
 /// process and on models of their own. `step` is a block's time from one synchronisation with the
 /// GPU to the next, over its steps; `host` the median time until a step's calls have returned, each
 /// step begun on an idle GPU, so that nothing waits for room in the launch queue. The difference
-/// between hora's host time and plain's is what hora's calls and hooks take of the training thread.
+/// between the two host times is what hora's calls and hooks take of the training thread.
 /// Run under mpirun; 77: no GPU.
 #include <ATen/autocast_mode.h>
 #include <hora/torch.h>

@@ -1,4 +1,4 @@
-/// hora beside the others, and the bars it is held to. Pure.
+/// hora beside the others, and the bars for it. Pure.
 #pragma once
 
 #include <cstddef>

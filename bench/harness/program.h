@@ -1,7 +1,7 @@
 /// Google Benchmark under mpirun.
 ///
 /// By itself the library lets each rank pick its own number of iterations and every rank write the
-/// same file, which hangs. Here only rank 0 runs it: whenever it asks for a result, rank 0 tells
+/// same file, which hangs. Here only rank 0 runs it: whenever it asks for a result, rank 0 sends
 /// the others what to measure, and all measure it together (timed_loop.h).
 #pragma once
 

@@ -1,4 +1,4 @@
-/// What the ranks of a benchmark tell each other, apart from what they measure.
+/// What the ranks of a benchmark send each other, apart from what they measure.
 #pragma once
 
 #include <mpi.h>

@@ -13,8 +13,8 @@ namespace bench {
 inline constexpr const char* iterations_counter = "iterations";
 
 /// Gives a run its name without the library's "/iterations:1/manual_time", its true number of
-/// iterations, and no CPU time: that of rank 0 alone, its writing and checking included, would say
-/// nothing.
+/// iterations, and no CPU time: it would be that of rank 0 alone, its writing and checking
+/// included.
 benchmark::BenchmarkReporter::Run restore(benchmark::BenchmarkReporter::Run run);
 
 /// Passes restored runs on.

@@ -75,7 +75,7 @@ class Sweep {
   std::map<std::string, double> seconds_;
 };
 
-/// What malloc's thresholds are in this process, from which MPI gains too. `raised`: by hora::init.
+/// What malloc's thresholds are in this process, which MPI uses too. `raised`: by hora::init.
 std::string malloc_thresholds(bool raised);
 
 }  // namespace bench

@@ -11,7 +11,7 @@
 namespace bench {
 
 /// One way of doing the operation. `round` numbers the operations, so that values differ between
-/// them: data that never changes cores makes a pass without copies look twice as fast as it is.
+/// them: data that stays in one core's cache makes a pass without copies look faster than it is.
 struct Contender {
   std::function<void(std::uint32_t round)> write;  ///< this rank's input; not timed
   std::function<void()> operate;                   ///< timed
@@ -34,7 +34,7 @@ struct Timing {
 
 /// Collective. Blocks of the contenders alternate. The number of iterations in a block grows until
 /// the slowest rank needs min_seconds / blocks for them; all ranks agree on it. Before each
-/// operation every rank writes its input anew, then all meet in a barrier.
+/// operation every rank writes its input anew, then all call a barrier.
 std::vector<Timing> time_alternately(const Ranks& ranks, const std::vector<Contender>& contenders,
                                      const LoopOptions& options);
 

@@ -1,4 +1,4 @@
-/// What the ranks write, and what must come of it. Pure.
+/// What the ranks write, and the results that follow. Pure.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@ double seconds_since_epoch() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-/// What the main thread of a training does, as far as the scheduler can see: it never lets go.
+/// A training's main thread as the scheduler sees it: it computes without a pause.
 class Computation {
  public:
   // About a tenth of a microsecond.
@@ -43,7 +43,7 @@ float sum_of(int ranks, int iteration) {
 }  // namespace
 
 Latency last_submission_to_ready(const hora::Context& world, const Ranks& ranks, int iterations) {
-  // Apart on each rank, so that the last one to submit changes; the seed gives no result.
+  // Different on each rank, so that the last one to submit changes; the seed gives no result.
   std::minstd_rand random(static_cast<unsigned>(ranks.rank() + 1));
   std::uniform_int_distribution<int> microseconds(900, 1100);
   const auto count = static_cast<std::size_t>(iterations);

@@ -36,7 +36,7 @@ void sleep(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-// Ranks meet in MPI, which spins: a moment later the engines and the ranks have come to rest.
+// Ranks meet in MPI, which spins: a moment later the engines and the ranks sleep.
 void settle(const Ranks& ranks) {
   ranks.barrier();
   sleep(0.05);

@@ -46,7 +46,7 @@ class AveragedStep {
 
   /// Collective: the largest difference between the last step's gradients and the average, in
   /// double precision, of those that each rank computes without hora from `weights`, the weights
-  /// before that step. Relative to the parameter's largest gradient. Takes the hooks away: run()
+  /// before that step. Relative to the parameter's largest gradient. Removes the hooks: run()
   /// must not be called after it.
   double error_of_gradients(const std::vector<torch::Tensor>& weights);
   std::vector<torch::Tensor> copy_of_weights();

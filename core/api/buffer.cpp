@@ -43,8 +43,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 Buffer::~Buffer() {
-  // While an exception unwinds, a dropped handle may leave a collective under way in this memory:
-  // then it is not handed out again.
+  // While an exception unwinds, a dropped handle may leave a collective in flight on this memory:
+  // then it is not reused.
   if (!data_ || std::uncaught_exceptions() > 0 || runtime_->is_forked()) return;
   if (device_.kind == DeviceKind::cpu) {
     runtime_->remaining_memory().release(data_);

@@ -19,7 +19,7 @@ Handle start(const Context& context, Request r, ProcessSet set) {
   return {runtime, runtime->engine().submit(std::move(r), set)};
 }
 
-/// Shared with what it lives in: the runtime goes last. In a forked child it all stays.
+/// Keeps the runtime alive as long as the memory. In a forked child neither is destroyed.
 std::shared_ptr<ResultMemory> held_by(const std::shared_ptr<Runtime>& runtime,
                                       std::unique_ptr<ResultMemory> memory) {
   ResultMemory* const plain = memory.release();

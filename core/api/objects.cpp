@@ -19,7 +19,7 @@ using Bytes = std::vector<std::byte>;
 /// Objects up to this size travel with their size, in one round instead of two.
 constexpr std::size_t kInlineBytes = std::size_t{64} << 10;
 
-/// What every rank tells the others first, followed on the root by an object that is not too long.
+/// What every rank sends first, followed on the root by an object that is not too long.
 struct Head {
   std::int64_t root = 0;
   std::uint64_t bytes = 0;  ///< of the root's object
@@ -33,7 +33,7 @@ std::string as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Each rank's bytes, in memory of the result's.
+/// Each rank's bytes, in memory that the result owns.
 struct Parts {
   Result memory;
   std::vector<std::span<const std::byte>> of_rank;

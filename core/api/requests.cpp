@@ -75,7 +75,7 @@ void set_reduction(Request& request, const Options& options) {
   signature.postscale = options.postscale;
 }
 
-/// The first extent may differ by rank: it is mine alone.
+/// The first extent may differ by rank: it is this rank's alone.
 void make_exchange(Request& request, const TensorView& tensor) {
   request.bytes = tensor.bytes();
   request.signature.op = ReduceOp::sum;

@@ -1,4 +1,4 @@
-/// What users ask for, checked and as the engine takes it.
+/// Users' requests, checked, in the form that the engine takes.
 #pragma once
 
 #include <hora/collectives.h>

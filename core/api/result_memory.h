@@ -38,7 +38,7 @@ class ResultMemory : public ExchangeResult {
     if (bytes > 0) data_ = place(bytes);
     return data_;
   }
-  /// By the thread that has waited: the form's stream finds the result from now on. May block.
+  /// By the thread that has waited: the form's stream sees the result from now on. May block.
   virtual void collect() {}
 
   std::byte* data() const { return data_; }
@@ -58,7 +58,7 @@ class ResultMemory : public ExchangeResult {
   std::size_t bytes_ = 0;
 };
 
-/// A block of my windows: warm memory, where fresh pages would cost more than the exchange.
+/// A block of this rank's windows: mapped pages, as faults would cost more than the exchange.
 class HostResult final : public ResultMemory {
  public:
   /// `memory` outlives it.
@@ -80,8 +80,8 @@ class HostResult final : public ResultMemory {
   std::byte* expected_ = nullptr;
 };
 
-/// Written on the device's own stream. Goes back in the order of the form's stream, or of the
-/// device's own, as long as nobody has waited: then nobody reads it, and that stream may be gone.
+/// Written on the device's own stream. Freed in the order of the form's stream, or of the device's
+/// own as long as no thread has waited: then nothing reads it, and that stream may be destroyed.
 class DeviceResult final : public ResultMemory {
  public:
   /// `heap` outlives it.
@@ -98,11 +98,11 @@ class DeviceResult final : public ResultMemory {
   bool collected_ = false;
 };
 
-/// An exchange of host memory for tensors on a device: my input in a block of my windows, and such
-/// a block for the result, which goes on to the device when the caller has waited.
+/// An exchange in host memory of tensors on a device: the input in a block of this rank's windows,
+/// the result in another one, which is copied to the device when the caller has waited.
 class StagedResult final : public ResultMemory {
  public:
-  /// Copies `bytes` of `input` as soon as the form's stream has come so far; blocks until then.
+  /// Copies `bytes` of `input` once the form's stream has reached this point; blocks until then.
   /// `memory` and `heap` outlive it. Throws Error(out_of_memory) and Error(transport).
   StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form, const std::byte* input,
                std::size_t bytes);

@@ -12,7 +12,7 @@ namespace hora {
 /// std::atomic; in tests of every order of every access (tests/support/model) their own.
 template <class T>
 using Atomic = std::atomic<T>;
-/// Data that ranks hand to one another, ordered by the atomics beside it.
+/// Data that one rank writes and others read, ordered by the atomics beside it.
 template <class T>
 using Plain = T;
 

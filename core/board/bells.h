@@ -14,9 +14,9 @@ namespace hora {
 /// however many process sets it is in: each set's board holds a view with its own numbering of the
 /// ranks. A rank has two sleepers: its engine thread, and a thread that drives in its place.
 ///
-/// A sleeper announces itself before it looks for news a last time, so nothing is missed, where
-/// news is stored and looked for as wake_order.h says.
-/// Thread rule: signal and sleeps: any thread of any rank; the others: my rank's.
+/// A sleeper announces itself before it checks for pending work a last time, so no wake-up is
+/// lost, where work is stored and checked for as wake_order.h says.
+/// Thread rule: signal and sleeps: any thread of any rank; the others: this rank's.
 class Bells {
  public:
   struct alignas(64) Cell {
@@ -35,12 +35,12 @@ class Bells {
   /// Wakes that rank's driver if it sleeps; its engine if it sleeps and there is no driver.
   void signal(int rank) const;
   bool sleeps(int rank) const;
-  /// Wakes my engine, whatever else.
+  /// Wakes this rank's engine thread, even while another thread drives.
   void wake_engine() const;
-  /// A driver of my rank begins or ends.
+  /// A driver of this rank begins or ends.
   void set_driving(bool on) const;
-  /// Sleeps until signalled, until `timeout`, or not at all where `has_news()`, asked after the
-  /// announcement, is true.
+  /// Sleeps until signalled, until `timeout`, or not at all where `has_news()` (work is pending),
+  /// called after the announcement, is true.
   template <class HasNews>
   void sleep(Sleeper who, std::optional<std::chrono::nanoseconds> timeout,
              HasNews&& has_news) const {

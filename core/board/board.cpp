@@ -24,7 +24,7 @@ constexpr std::uint32_t generation_in(std::uint64_t word) {
   return static_cast<std::uint32_t>(word >> kGenerationShift);
 }
 
-/// An id is in the log once until all ranks have read it and come again, so this never overruns.
+/// An id is in the log once until all ranks have read it and are ready again: no overrun.
 std::uint64_t ring_capacity(const BoardShape& shape) {
   return static_cast<std::uint64_t>(shape.id_capacity) + kControlEntries;
 }
@@ -117,7 +117,7 @@ NodeBoard::Arrival NodeBoard::arrive(Id id, Location where) {
   } while (!target.ready.compare_exchange_weak(word, word | mine, kWakeOrder));
   if (((word | mine) & kMaskBits) != full_mask_) return Arrival::waiting;
 
-  // A rank can come again only after it has seen the entry: so the mask is cleared before that, and
+  // A rank can be ready again only after it has seen the entry: so the mask is cleared before, and
   // the ticket is taken before the leader may see the cleared mask and give the id up.
   SequenceRing& ring = shape_.single_node ? log_ : arrivals_;
   const std::uint64_t ticket = ring.take_ticket();
@@ -195,7 +195,7 @@ bool NodeBoard::log_has_news() const {
 std::uint64_t NodeBoard::close_batch(std::uint64_t ticket, SequenceRingEntry& first) {
   std::uint64_t end = first.batch_end.load(std::memory_order_acquire);
   if (end != 0) return end;
-  // The first reader to come closes the batch at what is visible now; all others follow it.
+  // The first reader closes the batch at what is visible now; all others use the same end.
   std::uint64_t proposal = ticket + 1;
   while (proposal - ticket < kMaxBatch) {
     const SequenceRingEntry* entry = log_.find(proposal);
@@ -232,7 +232,7 @@ std::optional<LogBatch> NodeBoard::next_batch() {
     check(end > log_position_ && end - log_position_ <= ring_capacity(shape_));
     batch.ids.reserve(end - log_position_);
     for (; log_position_ < end; ++log_position_) {
-      // Whoever closed the batch saw these entries, so they are visible here too.
+      // The reader that closed the batch saw these entries, so they are visible here too.
       const SequenceRingEntry* entry = log_.find(log_position_);
       check(entry != nullptr);
       batch.ids.push_back(static_cast<Id>(entry->value));
@@ -246,7 +246,7 @@ void NodeBoard::push_run(std::span<const Id> ids) {
   std::vector<std::uint64_t> tickets;
   for (std::size_t i = 0; i < ids.size(); ++i) tickets.push_back(log_.take_ticket());
   const std::uint64_t end = tickets.back() + 1;
-  // Last first: whoever sees the first entry of a batch finds all of it.
+  // Last first: a reader that sees the first entry of a batch finds all of it.
   for (std::size_t i = ids.size(); i-- > 0;) {
     log_.publish(tickets[i], static_cast<std::uint32_t>(LogBatch::Kind::run), ids[i], 0, end);
   }

@@ -1,4 +1,4 @@
-/// The node's shared page: who is ready for what, the log of decisions, and how to wake a peer.
+/// The node's shared page: which rank is ready for what, the log of decisions, and wake-ups.
 #pragma once
 
 #include <chrono>
@@ -54,11 +54,11 @@ struct LogBatch {
 };
 
 /// A view of shared memory that is all zero when the first rank begins to use it. Each process has
-/// its own view; all state lies in the memory, except the positions named as mine.
+/// its own view; all state lies in the memory, except the positions named as this rank's.
 ///
 /// Thread rules: arrive(), signal() and the queries: any thread of any rank. next_batch() and
-/// set_done(): the thread that holds my engine's lock. push_*, pop_*, reset, retire: the leader's,
-/// likewise.
+/// set_done(): the thread that holds this rank's engine lock. push_*, pop_*, reset, retire: the
+/// leader's, likewise.
 class NodeBoard {
  public:
   static std::size_t bytes(const BoardShape& shape);
@@ -72,8 +72,8 @@ class NodeBoard {
 
   // Readiness of known ids.
   enum class Arrival { waiting, complete, stale };
-  /// Says that my tensor `id` is ready at `where`. The last arriver of the node appends the id: to
-  /// the log in a job of one node, else to the leader's arrivals. `stale`: the id was given up
+  /// Marks this rank's tensor `id` ready at `where`. The last arriver of the node appends the id:
+  /// to the log in a job of one node, else to the leader's arrivals. `stale`: the id was given up
   /// meanwhile.
   Arrival arrive(Id id, Location where);
   /// Bit r set: local rank r is ready for `id`; 0 where the id is stale.
@@ -85,7 +85,7 @@ class NodeBoard {
   /// The leader wants to be woken at each arrival of this id.
   void watch(Id id, bool on);
   bool watched(Id id) const;
-  /// I am not ready any more.
+  /// This rank is not ready any more.
   void withdraw(Id id);
   /// Forgets who was ready.
   void reset(Id id);
@@ -93,7 +93,7 @@ class NodeBoard {
   /// `only_idle` also while any rank is ready for it.
   bool retire(Id id, bool only_idle);
 
-  // Ranks that have joined: they want to be woken at each arrival, to come as well.
+  // Ranks that have joined: they are woken at each arrival, to become ready as well.
   void set_joined(bool on);
   std::uint64_t joined_mask() const;
 
@@ -139,7 +139,7 @@ class NodeBoard {
   /// Wakes local rank r if it sleeps.
   void signal(int local_rank) { bells_.signal(local_rank); }
   void signal_others();
-  /// From now on a peer that finishes unit `units` (0: none is awaited) wakes me if I sleep.
+  /// From now on a peer that finishes unit `units` (0: none) wakes this rank if it sleeps.
   void await_done(std::uint64_t units);
 
  private:
@@ -181,10 +181,10 @@ class NodeBoard {
   ExchangeDeskCell* exchanges_;  ///< by local rank
   BroadcastTrailCell* trails_;   ///< likewise
 
-  std::uint64_t log_position_ = 0;       ///< mine
-  std::uint64_t arrival_position_ = 0;   ///< mine, as leader
-  std::uint64_t control_written_ = 0;    ///< mine, as leader
-  std::uint64_t controls_appended_ = 0;  ///< mine, as leader
+  std::uint64_t log_position_ = 0;       ///< this rank's
+  std::uint64_t arrival_position_ = 0;   ///< this rank's, as leader
+  std::uint64_t control_written_ = 0;    ///< this rank's, as leader
+  std::uint64_t controls_appended_ = 0;  ///< this rank's, as leader
 };
 
 }  // namespace hora

@@ -1,4 +1,4 @@
-/// NodeBoard: how far the ranks have come, and who is woken by that.
+/// NodeBoard: how far the ranks have come, and which ranks are woken by that.
 #include "core/board/board.h"
 #include "core/board/wake_order.h"
 

@@ -16,11 +16,11 @@ struct alignas(64) BroadcastTrailCell {
   Atomic<std::uint64_t> position;
 };
 
-/// A root says for its units, in their order, how many of their bytes may be read; others follow.
+/// A root publishes, unit by unit in order, how many of their bytes may be read; others follow.
 /// Thread rule: the thread that holds the engine's lock.
 class BroadcastTrail {
  public:
-  /// Bytes are told in steps of this.
+  /// Published in steps of this many bytes.
   static constexpr std::size_t kStep = std::size_t{1} << 15;
 
   BroadcastTrail(BroadcastTrailCell* cells, int local_rank)
@@ -32,7 +32,7 @@ class BroadcastTrail {
   }
   /// Root: so may all of it.
   void leave_all(std::uint64_t unit) { tell((unit + 1) << kStepBits); }
-  /// Bytes of unit `unit` of that root that I may read.
+  /// Bytes of unit `unit` of that root that this rank may read.
   std::size_t readable(int root, std::uint64_t unit) const {
     const std::uint64_t position = cells_[root].position.load(std::memory_order_acquire);
     if (position >> kStepBits < unit) return 0;

@@ -19,7 +19,7 @@ namespace hora {
 
 /// Positions count bytes since the ring was made and never wrap; a message lies in one piece unless
 /// it crosses the end of the ring. One writer; one or more readers that each remember their
-/// position. The writer is told how far the slowest reader has come.
+/// position. The writer is given the slowest reader's position.
 class ByteRing {
  public:
   ByteRing(std::byte* memory, std::size_t capacity) : memory_(memory), capacity_(capacity) {}
@@ -87,7 +87,7 @@ class Mailbox {
     return true;
   }
 
-  /// Reader's side, one thread at a time. Throws Error(transport) for lengths that cannot be.
+  /// Reader's side, one thread at a time. Throws Error(transport) for an invalid length.
   std::optional<std::vector<std::byte>> pop() {
     const std::uint64_t read = head_->read.load(std::memory_order_relaxed);
     const std::uint64_t written = head_->written.load(std::memory_order_acquire);

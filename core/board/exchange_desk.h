@@ -17,16 +17,16 @@ struct alignas(64) ExchangeDeskCell {
   /// Rounds that use one slot are this far apart.
   static constexpr std::size_t kSlots = 2;
   std::array<Location, kSlots> staging;      ///< by slot; its owner's, and read once crossed
-  Atomic<std::uint64_t> crossed;             ///< rounds whose data lie in my staging
-  alignas(64) Atomic<std::uint64_t> copied;  ///< rounds from which I have taken what is mine
+  Atomic<std::uint64_t> crossed;             ///< rounds whose data lie in this rank's staging
+  alignas(64) Atomic<std::uint64_t> copied;  ///< rounds from which this rank has copied its part
 };
 
 /// Rounds are numbered over all exchanges of the board, on every local rank alike. The owner of a
-/// slice fills a slot of its staging (from other nodes), and publishes it; everybody copies from
-/// it, and says so; then the slot is free for round + kSlots.
+/// slice fills a slot of its staging (from other nodes), and publishes it; every rank copies from
+/// it, and counts that; then the slot is free for round + kSlots.
 ///
-/// Nobody waits in a circle: filling round k waits for the copies of round k - 2 alone, copying
-/// round k for its filling alone, so whichever rank is behind can always go on.
+/// Deadlock-free because filling round k waits for the copies of round k - 2 alone, and copying
+/// round k for its filling alone: the rank that is furthest behind always makes progress.
 /// Thread rule: the thread that holds the engine's lock.
 class ExchangeDesk {
  public:
@@ -35,7 +35,7 @@ class ExchangeDesk {
 
   static std::size_t slot(std::uint64_t round) { return round % ExchangeDeskCell::kSlots; }
 
-  /// Owners: all local ranks are through with what was in the slot of `round`.
+  /// Owners: all local ranks have finished with what was in the slot of `round`.
   bool may_fill(std::uint64_t round) const {
     for (int r = 0; r < local_size_; ++r) {
       if (cells_[r].copied.load(std::memory_order_acquire) + ExchangeDeskCell::kSlots <= round) {
@@ -44,7 +44,7 @@ class ExchangeDesk {
     }
     return true;
   }
-  /// Owners, in the order of the rounds: my slice of `round` lies at `where`.
+  /// Owners, in the order of the rounds: this rank's slice of `round` lies at `where`.
   void publish(std::uint64_t round, Location where) {
     cells_[local_rank_].staging[slot(round)] = where;
     cells_[local_rank_].crossed.store(round + 1, std::memory_order_release);
@@ -56,11 +56,11 @@ class ExchangeDesk {
     }
     return true;
   }
-  /// Valid from published() until I have said copied().
+  /// Valid from published() until this rank calls copied().
   Location staging(int owner, std::uint64_t round) const {
     return cells_[owner].staging[slot(round)];
   }
-  /// In the order of the rounds: I do not read what was published for `round` any more.
+  /// In the order of the rounds: this rank no longer reads what was published for `round`.
   void copied(std::uint64_t round) {
     cells_[local_rank_].copied.store(round + 1, std::memory_order_release);
   }

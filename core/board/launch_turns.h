@@ -20,16 +20,16 @@ struct LaunchTurnsMemory {
   alignas(64) Atomic<std::uint64_t> arrived;  ///< launches, added up over the members
   Atomic<std::uint64_t> granted;              ///< launches
   Atomic<std::uint64_t> enqueued;             ///< launches, added up over the members
-  /// What the leader tells the others before the first launch.
+  /// What the leader passes to the others before the first launch.
   std::array<std::byte, 128> note;
 };
 
-/// A collective on devices occupies each of them until all have come to it. Two sets whose
-/// collectives get onto two devices in different orders wait for each other for ever. So the
-/// launches of the node's sets take turns: a set has its turn when all its members of this node are
-/// ready to enqueue, and gives it on when all have done so. Nobody who has the turn waits for
-/// anything but that the members' engines go on, which never block; so sets wait for each other in
-/// the order of their tickets, and never in a ring.
+/// A collective on devices occupies each of them until all have started it. Two sets whose
+/// collectives get onto two devices in different orders are a deadlock (each waits for the other).
+/// So the launches of the node's sets take turns: a set has its turn when all its members of this
+/// node are ready to enqueue, and passes it on when all have done so. During its turn a set waits
+/// only for its members' engines, which never block; so sets wait for each other in the order of
+/// their tickets: deadlock-free.
 /// Thread rule: the thread that holds the engine's lock.
 class LaunchTurns {
  public:
@@ -37,7 +37,7 @@ class LaunchTurns {
   LaunchTurns(LaunchTurnsMemory& node, LaunchTurnsMemory& set, bool leads, int members)
       : node_(node), set_(set), leads_(leads), members_(static_cast<std::uint64_t>(members)) {}
 
-  /// Asked again and again: may I enqueue my next launch?
+  /// Polled: whether this rank may enqueue its next launch.
   bool is_mine() {
     if (!has_arrived_) {
       has_arrived_ = true;
@@ -46,7 +46,7 @@ class LaunchTurns {
     if (set_.granted.load(std::memory_order_acquire) > launches_) return true;
     return leads_ && take();
   }
-  /// I have enqueued it.
+  /// This rank has enqueued it.
   void done() {
     ++launches_;
     has_arrived_ = false;
@@ -74,7 +74,7 @@ class LaunchTurns {
   LaunchTurnsMemory& set_;
   bool leads_;
   std::uint64_t members_;
-  std::uint64_t launches_ = 0;  ///< mine that are enqueued
+  std::uint64_t launches_ = 0;  ///< of this rank that are enqueued
   bool has_arrived_ = false;    ///< at the next one
   bool has_ticket_ = false;
   std::uint64_t ticket_ = 0;

@@ -14,8 +14,8 @@ namespace hora {
 /// `sequence == t + 1`.
 ///
 /// There is no check for overrun: the user sees to it that no ticket is taken more than `capacity`
-/// ahead of the slowest reader. (The board does so by construction: an id comes again only after
-/// every reader has passed its last entry.)
+/// ahead of the slowest reader. (The board does so by construction: an id is appended again only
+/// after every reader has passed its last entry.)
 ///
 /// Lock-free for writers; a reader never waits for a writer: an unpublished entry ends its view.
 struct SequenceRingEntry {

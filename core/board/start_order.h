@@ -29,13 +29,13 @@ class StartOrder {
 
   StartOrder(StartOrderMemory& memory, bool leads) : memory_(memory), leads_(leads) {}
 
-  /// May I start a step of this kind now?
+  /// Whether this rank may start a step of this kind now.
   bool allows(Step step) const {
     if (leads_) return true;
     return mine_ < memory_.started.load(std::memory_order_acquire) &&
            cell(mine_).load() == code(step);
   }
-  /// I start it.
+  /// This rank starts it.
   void start(Step step) {
     if (leads_) {
       cell(mine_).store(code(step), std::memory_order_relaxed);
@@ -52,7 +52,7 @@ class StartOrder {
 
   StartOrderMemory& memory_;
   bool leads_;
-  std::uint64_t mine_ = 0;  ///< steps that I have started
+  std::uint64_t mine_ = 0;  ///< steps that this rank has started
 };
 
 }  // namespace hora

@@ -22,12 +22,12 @@ class NodeMemory {
   /// 64-byte aligned. Throws Error(out_of_memory).
   virtual Block allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* data) noexcept = 0;
-  /// Where [data, data + bytes) lies in my windows, if it does.
+  /// Where [data, data + bytes) lies in this rank's windows, if it does.
   virtual std::optional<Location> find(const std::byte* data, std::size_t bytes) const = 0;
   /// Where a peer keeps `bytes` bytes, mapped when first asked for. Throws Error(transport) where
   /// that is not inside one of its windows.
   virtual std::byte* address(int local_rank, Location location, std::size_t bytes) = 0;
-  /// memcpy from my own memory into a block that peers have read, and will read.
+  /// memcpy from this rank's private memory into a block that peers have read, and will read.
   virtual void publish(std::byte* block, const std::byte* data, std::size_t bytes) = 0;
 };
 
@@ -40,7 +40,7 @@ class DataPath {
   virtual void start(BoundUnit unit) = 0;
   /// Makes what progress is possible now; true if there was any.
   virtual bool advance() = 0;
-  /// Units 1 .. n are complete: my memory holds their results and no peer touches it any more.
+  /// Units 1 .. n are complete: this rank's memory holds their results, and no peer accesses it.
   virtual std::uint64_t completed() const = 0;
   /// The unit whose completion depends on local peers alone, 0 where there is none.
   virtual std::uint64_t awaited() const = 0;

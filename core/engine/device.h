@@ -33,7 +33,7 @@ class DeviceHeap {
   virtual ~DeviceHeap() = default;
   /// For what `stream` is given from now on. 256-byte aligned. Throws Error(out_of_memory).
   virtual std::byte* allocate(std::size_t bytes, std::optional<void*> stream) = 0;
-  /// Goes back when `stream` has done what it was given so far.
+  /// Freed when `stream` has done what it was given so far.
   virtual void release(std::byte* data, std::optional<void*> stream) noexcept = 0;
   /// After what `stream` holds; both block the host until the copy is there. Throw
   /// Error(transport).
@@ -42,7 +42,7 @@ class DeviceHeap {
                          void* stream) = 0;
 };
 
-/// Memory that goes back by itself, in the order of the device's own stream. The heap outlives it.
+/// Memory that frees itself, in the order of the device's own stream. The heap outlives it.
 inline std::shared_ptr<std::byte> allocate_owned(DeviceHeap& heap, std::size_t bytes,
                                                  std::optional<void*> stream = std::nullopt) {
   return {heap.allocate(bytes, stream),
@@ -62,7 +62,7 @@ class DevicePort {
   /// True while collectives are under way on the device. Throws Error(transport) where they have
   /// failed, or make no progress for too long.
   virtual bool check() = 0;
-  /// Ends what is under way on the device, so that nobody waits for it any longer.
+  /// Ends what is under way on the device, so that no thread waits for it any longer.
   virtual void abort() noexcept = 0;
 };
 

@@ -1,4 +1,4 @@
-/// The lock of whoever drives the engine.
+/// The lock of the thread that drives the engine.
 #pragma once
 
 #include <atomic>
@@ -9,15 +9,15 @@
 
 namespace hora {
 
-/// A thread that waits for a result drives until it has it, which depends on peers, so nobody else
-/// may have to wait for that: a driver takes the lock by try_lock(), looks at is_asked_for() after
-/// every round, and lets go then. Others hold it for a moment only: the engine thread for a round,
-/// by lock(), which waits for drivers to end, since they do its work; whoever promises not to wait
-/// for peers by lock_between_rounds(). Those who ask go first.
+/// A thread that waits for a result drives until it has it. That depends on peers, and no other
+/// thread may have to wait for that: a driver takes the lock by try_lock(), checks is_asked_for()
+/// after every round, and releases it then. Others hold it for a moment only: the engine thread
+/// for a round, by lock(), which waits for drivers to end, since they do its work; calls that do
+/// not wait for peers, by lock_between_rounds(), which has priority.
 /// Thread rule: any thread.
 class HORA_CAPABILITY("drive lock") DriveLock {
  public:
-  /// `bells` outlive it; by them a driver that sleeps is woken, who is rank `mine` there.
+  /// `bells` outlive it; they wake a driver that sleeps, which is rank `mine` there.
   DriveLock(const Bells& bells, int mine) : bells_(bells), mine_(mine) {}
 
   void lock() HORA_ACQUIRE();
@@ -28,8 +28,8 @@ class HORA_CAPABILITY("drive lock") DriveLock {
   /// Tells the analysis what it cannot follow.
   void assert_held() const HORA_ASSERT_HELD() {}
 
-  /// True while somebody waits in lock_between_rounds(). A driver looks at it after it has
-  /// announced that it sleeps, too.
+  /// True while a thread waits in lock_between_rounds(). A driver checks it after it has announced
+  /// that it sleeps, too.
   bool is_asked_for() const { return asking_.load(kWakeOrder) > 0; }
 
  private:

@@ -90,7 +90,7 @@ void Engine::poison(const Error& error) {
   log().error("{}: {}", to_string(identity_of_process(parts_.rank)), error.what());
   for (SetEngine* engine : engines_) engine->close(error);
   shared_.poisoned.store(true);
-  // First, for whoever is told of the error may free the memory that a device works on.
+  // First: a caller that gets the error may free the memory that a device works on.
   if (parts_.device) parts_.device->abort();
   for (SetEngine* engine : engines_) engine->fail_all(error);
 }
@@ -109,7 +109,7 @@ bool Engine::data_travels() const {
          std::any_of(engines_.begin(), engines_.end(), [](auto* e) { return e->polls(); });
 }
 
-/// True while something may come, or has to leave, that nobody signals.
+/// True while something is to be received or sent of which there is no signal.
 bool Engine::must_poll() {
   if (poisoned()) return false;
   try {
@@ -185,7 +185,7 @@ void Engine::depart() {
     if (submission->state.load(std::memory_order_acquire) != Submission::kFailed) continue;
     untold_.keep(named(*submission));
   }
-  // Each set hears of it in the order of its own decisions.
+  // Each set is closed in the order of its own decisions.
   std::vector<SetEngine*> sets;
   {
     const SharedGuard lock(sets_lock_);

@@ -1,4 +1,4 @@
-/// The machine that turns submissions into fulfilled handles.
+/// Turns submissions into fulfilled handles.
 #pragma once
 
 #include <hora/context.h>
@@ -25,7 +25,7 @@ namespace hora {
 /// All process sets of one rank, and the thread that drives them. The *drive* lock guards
 /// everything that makes progress (logs, leaders' desks, data paths); its holder drives, and it
 /// alone may call MPI: the engine thread, or a thread that waits for a result. Nothing but wait,
-/// submit_and_wait, join, add_set, remove_set and depart waits for peers, whoever drives.
+/// submit_and_wait, join, add_set, remove_set and depart waits for peers, whichever thread drives.
 /// Thread rule: start, depart, stop: one thread; all others: any thread.
 class Engine {
  public:
@@ -36,8 +36,8 @@ class Engine {
 
   void start_thread();
 
-  /// Copies the data in where peers cannot see it, and says that it is ready (on a device: once
-  /// the stream has come so far). Throws what collectives.h says of submitting calls.
+  /// Copies data that peers cannot see to where they can, and announces it at once (on a device as
+  /// ready when the stream has reached it). Throws what collectives.h says of submitting calls.
   std::shared_ptr<Submission> submit(Request request, ProcessSet set = 0);
   std::shared_ptr<Submission> submit(std::string name, Signature signature, std::byte* data,
                                      void* stream = nullptr) {
@@ -51,14 +51,14 @@ class Engine {
   }
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
-  /// wait() where nobody wants the result any more: an error is untold.
+  /// wait() for a dropped handle: an error is kept for untold_error().
   void drop(Submission& submission);
-  /// Of a collective that has failed while no call has thrown an error of any.
+  /// The error of a collective that has failed, while no call has thrown any error.
   std::optional<Error> untold_error() const { return untold_.get(); }
-  /// Waits for what this rank has in flight on the set, then for every rank of it to join, standing
-  /// in with nothing meanwhile. The last rank to join.
+  /// Waits for what this rank has in flight on the set, then for every rank of it to join,
+  /// contributing nothing meanwhile. Returns the last rank to join.
   int join(ProcessSet set);
-  /// Lets go of a submission whose handle an exception has dropped.
+  /// Releases a submission whose handle an exception has dropped.
   void orphan(const std::shared_ptr<Submission>& submission) {
     submission->set->orphan(submission);
   }
@@ -73,7 +73,7 @@ class Engine {
   /// set that does not exist, or was removed.
   const std::vector<int>& ranks_of(ProcessSet set) const;
 
-  /// Whether the engine's device does it (device_path.h). Throws what submitting would.
+  /// Whether it runs on the engine's device (device_path.h). Throws what submitting would.
   bool runs_on_device(const Request& request, ProcessSet set) const;
   /// Memory for buffers on the device. Throws Error(out_of_memory).
   std::byte* allocate_on_device(std::size_t bytes);
@@ -84,23 +84,23 @@ class Engine {
   bool step();
   bool has_thread() const { return thread_.joinable(); }
 
-  /// Waits for what is in flight, tells all ranks that this one leaves, and returns when all do.
+  /// Waits for what is in flight, announces that this rank departs, and returns when all have.
   void depart();
   /// Ends the thread.
   void stop();
-  /// After stop(): lets go of the process sets' communicators.
+  /// After stop(): frees the process sets' communicators.
   void disconnect_sets();
 
   Statistics statistics() const;
   bool poisoned() const { return shared_.poisoned.load(); }
 
  private:
-  /// A process set, whether I am in it or not. Its engine, once made, stays until the end, because
-  /// handles know it; a removed one is closed.
+  /// A process set, whether this rank is in it or not. Its engine, once made, stays until the end,
+  /// because handles refer to it; a removed one is closed.
   struct Set {
     std::vector<int> ranks;
     std::unique_ptr<SetTransport> transport;  ///< before the engine: outlives it
-    std::unique_ptr<SetEngine> engine;        ///< null where I am no member
+    std::unique_ptr<SetEngine> engine;        ///< null where this rank is no member
     bool removed = false;
   };
   struct SetsChange {
@@ -112,7 +112,7 @@ class Engine {
   // sets
   SetEngine& world() const { return *world_; }
   // Both throw Error(invalid_argument), which names `tensor`: known_set where there is no such set
-  // (any more), set_engine also where I cannot submit to it.
+  // (any more), set_engine also where this rank cannot submit to it.
   SetEngine& set_engine(ProcessSet set, const std::string& tensor = {}) const;
   const Set& known_set(ProcessSet set, const std::string& tensor = {}) const
       HORA_REQUIRES_SHARED(sets_lock_);
@@ -158,12 +158,12 @@ class Engine {
   Mutex sets_call_lock_;        ///< one add_set or remove_set at a time
 
   DriveLock drive_lock_;
-  std::vector<SetEngine*> engines_ HORA_GUARDED_BY(drive_lock_);  ///< of the sets that I am in
+  std::vector<SetEngine*> engines_ HORA_GUARDED_BY(drive_lock_);  ///< of this rank's sets
   std::deque<SetsChange> sets_changes_ HORA_GUARDED_BY(drive_lock_);
   bool device_busy_ HORA_GUARDED_BY(drive_lock_) = false;
 
   UntoldError untold_;
-  std::atomic<int> waiters_{0};  ///< my threads that are blocked in wait()
+  std::atomic<int> waiters_{0};  ///< this rank's threads blocked in wait()
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

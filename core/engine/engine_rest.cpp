@@ -1,4 +1,4 @@
-/// Engine: the thread, and how long nothing is done.
+/// Engine: the thread, and how long it pauses.
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -24,11 +24,11 @@ constexpr Now kLongestDataPoll = microseconds(100);
 constexpr Now kIdlePoll = milliseconds(100);
 /// Failures of what runs on a device are looked for this often.
 constexpr Now kDevicePoll = milliseconds(10);
-/// The first pause where nobody waits in wait(): polling hot beside a computing main thread would
-/// use up this thread's claim to the core, and the news would then wait for a whole time slice.
+/// The first pause while no thread is blocked in wait(): polling hot beside a computing main thread
+/// would use up this thread's share of the core, and delay it later by a whole time slice.
 constexpr Now kFirstPause = microseconds(10);
-/// CPU time the engine asks for at once. With the kernel's default (3 ms) it would not preempt a
-/// computing main thread: measured 3 ms from the last submission to the pass, 20 us with this.
+/// CPU time the engine asks for at once. With the kernel's default (3 ms) it does not preempt a
+/// computing main thread, and a reduction starts that much later than the last submission.
 constexpr std::uint64_t kTimeSliceNanoseconds = 100'000;
 
 /// struct sched_attr of sched_setattr(2), version 0.
@@ -94,7 +94,7 @@ void Engine::rest(Now idle) {
   });
 }
 
-/// Holding the drive lock. `awaited`: somebody is blocked until there is a result.
+/// Holding the drive lock. `awaited`: a thread is blocked until there is a result.
 std::optional<std::chrono::nanoseconds> Engine::pause_length(Now idle, bool awaited) {
   if (poisoned()) return std::nullopt;
   const bool leads_several =
@@ -105,7 +105,7 @@ std::optional<std::chrono::nanoseconds> Engine::pause_length(Now idle, bool awai
     if (idle < parts_.settings.spin) return std::chrono::nanoseconds(0);
     return std::min<Now>(idle / kBackoffShare, longest);
   }
-  // Peers finish the unit that I have finished at about the same time.
+  // Peers finish the unit that this rank has finished at about the same time.
   if (is_running() && idle < parts_.settings.spin / 10) return std::chrono::nanoseconds(0);
   Now pause = leads_several ? kIdlePoll : kOverdueTick;
   if (device_busy_) pause = kDevicePoll;

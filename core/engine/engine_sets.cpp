@@ -79,7 +79,7 @@ ProcessSet Engine::add_set(const std::vector<int>& ranks) {
   request.signature.type = DataType::int64;
   request.signature.shape = {ranks.begin(), ranks.end()};
   request.location = Location{};
-  // The first member on my node brings the memory of their board.
+  // The first member on this rank's node allocates the memory of their board.
   const Topology of_set = restricted(parts_.world.topology, ranks);
   const int node = of_set.node_of(parts_.rank);
   if (node < 0 || of_set.local_rank_of(parts_.rank) != 0) return change_sets(std::move(request));

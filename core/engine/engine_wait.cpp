@@ -13,7 +13,7 @@
 namespace hora {
 namespace {
 
-/// Where cores are scarce a rank polls this long before it lets others run.
+/// Where cores are scarce a rank polls this long before it yields.
 constexpr Now kBriefly = std::chrono::microseconds(1);
 
 /// The kernel's default slack would add 50 us to each pause between two polls.
@@ -40,8 +40,8 @@ class Engine::DriverSeat {
   DriverSeat(const DriverSeat&) = delete;
   DriverSeat& operator=(const DriverSeat&) = delete;
 
-  /// False where somebody else drives or is about to, and after stop(): what there was to drive may
-  /// be gone.
+  /// False where another thread drives or is about to, and after stop(): what it would drive may
+  /// be destroyed.
   bool take() {
     if (lock_.owns_lock()) return true;
     if (engine_.stopping_.load() || !lock_.try_lock()) return false;
@@ -52,7 +52,7 @@ class Engine::DriverSeat {
     if (!lock_.owns_lock()) return;
     engine_.drive_lock_.assert_held();
     engine_.bells_.set_driving(false);
-    // What came meanwhile was signalled to me, and what must be polled I have polled.
+    // Signals meanwhile went to this driver, and only it has polled: the engine thread has neither.
     const bool leftover = engine_.has_news() || engine_.is_running() || engine_.must_poll();
     lock_.unlock();
     if (leftover) engine_.bells_.signal(engine_.world().board().local_rank());
@@ -127,8 +127,8 @@ void Engine::await(const Submission& submission, DriverSeat& seat) {
   }
   seat.leave();
   if (submission.finished()) return;
-  // Another thread drives, and will hand the seat to the engine, which may be resting between two
-  // polls: now somebody waits for it.
+  // Another thread drives, and the engine thread after it, which may be in a pause between two
+  // polls: now a thread is blocked.
   waiters_.fetch_add(1);
   if (!single_node_) bells_.signal(world().board().local_rank());
   block_until_finished(submission);
@@ -146,7 +146,7 @@ void Engine::block_until_finished(const Submission& submission) {
 }
 
 void Engine::drive_until_finished_or_asked(const Submission& submission) {
-  // Yielding may cost a time slice of a stranger's.
+  // Yielding may cost a whole time slice of an unrelated process.
   const Now spinning = parts_.has_core ? Now(parts_.settings.spin) : kBriefly;
   Now idle_since = now();
   while (!submission.finished() && !drive_lock_.is_asked_for()) {

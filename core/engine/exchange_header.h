@@ -1,4 +1,4 @@
-/// What a rank tells its node about its part of an exchange, in its own window.
+/// What a rank publishes to its node about its part of an exchange, in its own window.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,9 @@ namespace hora {
 
 /// Followed by `count` extents.
 struct ExchangeHeader {
-  Location payload;   ///< where peers read my input (kNowhere: not at all); on a device unused
-  Location expected;  ///< where my result will be if it is even, or kNowhere
-  std::uint64_t bytes = 0;  ///< of my input
+  Location payload;   ///< where peers read the input (kNowhere: not at all); on a device unused
+  Location expected;  ///< where the result will be if it is even, or kNowhere
+  std::uint64_t bytes = 0;  ///< of the input
   std::uint64_t count = 0;
 
   static std::size_t bytes_for(std::size_t extents) {

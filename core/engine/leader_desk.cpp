@@ -133,7 +133,7 @@ void LeaderDesk::prepare_board(const Decision& decision) {
   };
   for (const Id id : decision.retired) {
     unwatch(id);
-    // Its last arriver on this node may just be appending it: that takes two instructions.
+    // Its last arriver on this node may be about to append it: that takes two instructions.
     while (!board_.retire(id, false)) spin_pause();
   }
   for (const Failed& failed : decision.failed) {

@@ -19,8 +19,8 @@ class LeaderDesk {
   LeaderDesk(const Topology& topology, int node, int id_capacity, NodeBoard& board, TreeLink* tree,
              ProcessSet set = 0, Now warning_interval = {});
 
-  /// Handles what has come in; true if there was anything. Throws Error(transport) for a message
-  /// that cannot be.
+  /// Handles what has come in; true if there was anything. Throws Error(transport) for an invalid
+  /// message.
   bool work(Now now);
   /// True while messages to other nodes are on their way, or decisions wait for room in the log.
   bool unfinished();

@@ -21,7 +21,7 @@ class NameTable {
   struct Entry {
     std::optional<Id> id;
     Signature signature;                     ///< the id's
-    std::shared_ptr<Submission> submission;  ///< until its handle lets it go
+    std::shared_ptr<Submission> submission;  ///< until its handle releases it
   };
 
   /// Reserves the submission's name. False: it is in flight already.
@@ -45,7 +45,7 @@ class NameTable {
   /// The undecided submission of this name, or null; it no longer waits for an id.
   std::shared_ptr<Submission> take_undecided(const std::string& name);
 
-  // For a rank that has joined, and hears of names that others submit.
+  // For a rank that has joined: names that others submit.
   /// The name has this id and signature.
   void learn(const std::string& name, Id id, const Signature& signature);
   /// Null for an id that is not known.

@@ -33,7 +33,7 @@ class SetTransport {
   /// Goes on without blocking; true when parts() are ready. Throws Error(transport).
   virtual bool poll() = 0;
   virtual SetParts parts() = 0;
-  /// Lets go of communicators; memory stays.
+  /// Frees communicators; memory stays.
   virtual void disconnect() = 0;
 };
 
@@ -41,7 +41,7 @@ class SetTransport {
 struct SetPlan {
   ProcessSet id = 0;
   Topology topology;  ///< its members, by world rank
-  /// The board of my node's members, all zero; unused where I am no member.
+  /// The board of the members on this node, all zero; unused where this rank is no member.
   Location board;
   int board_owner = 0;  ///< the local rank, in the world, whose window that is in
 };
@@ -61,7 +61,7 @@ struct EngineParts {
   SetParts world;
   int rank = 0;  ///< world rank
   Settings settings;
-  bool has_core = false;           ///< no fewer cores than ranks: who polls need not let others run
+  bool has_core = false;           ///< no fewer cores than ranks: polling need not yield
   bool threads_supported = false;  ///< the application may call the transport's library beside it
   DevicePort* device = nullptr;    ///< where this process has one
   DeviceHeap* device_heap = nullptr;  ///< likewise

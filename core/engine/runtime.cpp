@@ -14,7 +14,7 @@
 namespace hora {
 namespace {
 
-/// For the program to say what it has caught. Peers wait meanwhile.
+/// Time for the program to print what it has caught. Peers wait meanwhile.
 constexpr auto kGrace = std::chrono::seconds(1);
 
 }  // namespace
@@ -126,7 +126,7 @@ void Runtime::say_end(const std::string& why) const noexcept {
     log().critical("{} ends the job: {}", to_string(identity_of_process(parts_.rank)), why);
     log().flush();
   } catch (...) {
-    // The log is of no more use; ending is what matters.
+    // Logging has failed, which must not keep the job from ending.
   }
 }
 

@@ -35,8 +35,8 @@ class Transport {
 /// rule: as Context.
 ///
 /// All public calls pass one of two checks here: engine() and memory(), of what begins something;
-/// remaining_engine() and remaining_memory(), of what is possible after shutdown() as well: to let
-/// go of what is finished, and to ask. Destructors look at is_forked() first, and do nothing there.
+/// remaining_engine() and remaining_memory(), of what is possible after shutdown() as well: to
+/// release what is finished, and to query. Destructors check is_forked(), and do nothing there.
 class Runtime {
  public:
   static std::shared_ptr<Runtime> make(std::unique_ptr<Transport> transport, bool engine_thread);
@@ -53,21 +53,21 @@ class Runtime {
   /// Both check_owner().
   Engine& remaining_engine();
   NodeMemory& remaining_memory();
-  /// This process is a child that the rank has forked: it has no part in hora.
+  /// This process is a child that the rank has forked: it takes no part in hora.
   bool is_forked() const noexcept { return !owner_.is_this_process(); }
   int node() const { return node_; }
   int local_rank() const { return local_rank_; }
   bool is_shut_down() const { return shut_down_.load(); }
 
-  /// Tells objects of one kind apart that every rank of the set constructs in one order.
+  /// Distinguishes objects of one kind that every rank of the set constructs in one order.
   std::uint32_t next_instance_number(ProcessSet set);
 
   /// Collective. Does nothing the second time. Calls check_owner(). Throws Engine::untold_error().
   void shutdown();
   /// Prints why and ends the job.
   [[noreturn]] void abort(const std::string& why) noexcept;
-  /// For the context's owner while an exception leaves its scope: the job ends as soon as somebody
-  /// could say what the exception says. Until then everything goes on, for peers use it.
+  /// For the context's owner while an exception leaves its scope: the job ends as soon as the
+  /// program could print the exception. Until then everything stays in place, as peers use it.
   static void abandon(std::shared_ptr<Runtime> runtime) noexcept;
 
  private:

@@ -1,5 +1,5 @@
-/// SetEngine: submitting, and what becomes of a submission in the end. set_engine_stage.cpp: where
-/// peers find its data; set_engine_drive.cpp: making progress; set_engine_bind.cpp: what then runs.
+/// SetEngine: submitting, and how submissions end. set_engine_stage.cpp: where peers find their
+/// data; set_engine_drive.cpp: making progress; set_engine_bind.cpp: what then runs.
 #include "core/engine/set_engine.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ void SetEngine::announce(const std::shared_ptr<Submission>& submission) {
   const NodeBoard::Arrival arrival = arrive(id, submission->location);
   if (arrival == NodeBoard::Arrival::complete) trace_.marked(submission->name, "last of the node");
   if (arrival != NodeBoard::Arrival::stale) return;
-  // The log will say so, and find nothing of mine to report again.
+  // Reported here, so that the decision that gives the id up does not report it again.
   table_.set_waiting(id, nullptr);
   submission->id.reset();
   report(*submission);
@@ -120,7 +120,7 @@ void SetEngine::complain_about_overdue() {
   std::vector<std::shared_ptr<Submission>> waiting;
   bool any_overdue = false;
   for (auto& submission : table_.unfinished()) {
-    // What will be overdue in a moment is told now, too: one report then names them all.
+    // What is overdue soon is reported now, too: one message then names them all.
     const bool soon = submission->overdue_at <= time + std::min<Now>(kOverdueTick, interval / 2);
     if (submission->decided || !submission->announced() || !soon) continue;
     any_overdue |= submission->overdue_at <= time;

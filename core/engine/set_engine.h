@@ -24,9 +24,9 @@ namespace hora {
 /// What the sets of one rank have in common.
 struct EngineShared {
   const EngineParts& parts;
-  std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is given back
+  std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is freed
   // Called with the drive lock held.
-  /// A change of the process sets has been agreed on, and my node's ranks have all read it.
+  /// A change of the process sets has been agreed on, and all ranks of this node have read it.
   std::function<void(std::shared_ptr<Submission>)> sets_change;
   /// The sets on which this rank waits for others under this name.
   std::function<std::vector<ProcessSet>(const std::string& name)> waits_on;
@@ -52,12 +52,12 @@ class SetEngine {
   const Tracer& trace() const { return trace_; }
 
   // Any thread.
-  /// Copies the data in where peers cannot see it, and says that it is ready. `waits`: the caller
+  /// Copies data that peers cannot see to where they can, and announces it. `waits`: the caller
   /// keeps the data as it is until the end.
   std::shared_ptr<Submission> submit(Request request, Caller caller);
   /// Of a finished submission: copies results out, or throws its error. Frees the name.
   void collect(Submission& submission);
-  /// Lets go of a submission whose handle an exception has dropped.
+  /// Releases a submission whose handle an exception has dropped.
   void orphan(const std::shared_ptr<Submission>& submission);
   std::vector<std::shared_ptr<Submission>> unfinished() const;
   /// A name whose handle is open, if any.
@@ -66,15 +66,15 @@ class SetEngine {
   /// No more can be submitted. The first cause stays.
   void close(const Error& error);
   void tell_departed();
-  /// Every rank of the set has said so.
+  /// Every rank of the set has departed.
   bool all_departed() const { return all_departed_.load(); }
-  /// Says that this rank, which has nothing in flight, has no more to bring. The submission is
-  /// finished when all ranks have said so; its number is the last one.
+  /// Announces that this rank, which has nothing in flight, has no more data. The submission is
+  /// finished when all ranks have joined; its number is the last one.
   std::shared_ptr<Submission> join();
   /// Waits for peers though nothing is submitted.
   void expect_peers() { undecided_.fetch_add(1); }
   bool waits_for_peers() const { return undecided_.load() > 0; }
-  /// My submission of this name waits for others.
+  /// This rank's submission of this name waits for others.
   bool waits_for_peers(const std::string& name) const;
   void complain_about_overdue();
 
@@ -117,7 +117,7 @@ class SetEngine {
   void stage_through_host(Submission& submission, const Request& request);
   void stage_host_data(Submission& submission, const Request& request, Caller caller);
   Range direct_range(const Submission& submission, const Request& request) const;
-  /// False of broadcasts of others.
+  /// False for broadcasts whose root is another rank.
   bool brings_data(const Signature& signature) const;
   void hand_over(Submission& submission) const;
   void announce(const std::shared_ptr<Submission>& submission) HORA_REQUIRES(table_lock_);
@@ -159,7 +159,7 @@ class SetEngine {
   mutable Mutex table_lock_;
   NameTable table_ HORA_GUARDED_BY(table_lock_);
   std::optional<Error> closed_ HORA_GUARDED_BY(table_lock_);  ///< why nothing more can be submitted
-  /// Of exchanges under way when all failed: peers may still write there, so it is not given back.
+  /// Of exchanges under way when all failed: peers may still write there, so it is not freed.
   std::vector<std::shared_ptr<ExchangeResult>> forsaken_ HORA_GUARDED_BY(table_lock_);
   Statistics statistics_ HORA_GUARDED_BY(table_lock_);
   std::deque<std::vector<std::byte>> outbox_
@@ -169,11 +169,11 @@ class SetEngine {
   std::uint64_t units_started_ = 0;
   bool shares_device_;  ///< from the first other process set on, in the order of units
 
-  std::atomic<int> undecided_{0};  ///< my submissions that wait for other ranks
+  std::atomic<int> undecided_{0};  ///< this rank's submissions that wait for others
   std::atomic<bool> all_departed_{false};
   std::atomic<bool> joined_{false};
   std::set<Id> refused_ HORA_GUARDED_BY(
-      table_lock_);  ///< ids of operations that ended badly, or will, because I have joined
+      table_lock_);  ///< ids of operations that failed, or will, because this rank has joined
 };
 
 }  // namespace hora

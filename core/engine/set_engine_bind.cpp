@@ -16,7 +16,7 @@ void SetEngine::run(const Batch& batch) {
                           .alone_bytes = single_node_ ? kAloneBytes : 0,
                           .chunk_bytes = single_node_ ? 0 : shared_.parts.settings.chunk_size};
   for (Unit& unit : plan(signatures, limits)) {
-    // One kind, type and operation: if one of its tensors goes by way of host memory, all do.
+    // One kind, type and operation: if one of its tensors goes through host memory, all do.
     if (!on_device(*signatures[unit.tensors.front().index])) unit.device = DeviceKind::cpu;
     Unfulfilled& entry = unfulfilled_.emplace_back();
     entry.unit = ++units_started_;

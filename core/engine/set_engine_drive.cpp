@@ -44,7 +44,7 @@ bool SetEngine::flush_outbox() {
   return any;
 }
 
-/// Behind this, all ids, ranks and signatures are within the set's limits.
+/// In what it returns, all ids, ranks and signatures are within the set's limits.
 Decision SetEngine::decision_in(const LogBatch& batch) const {
   const auto refuse = [&](const std::string& problem) {
     throw Error(ErrorCode::transport,
@@ -105,7 +105,7 @@ void SetEngine::execute_decision(const Decision& decision) {
       for (int r = 0; r < board_.local_size(); ++r) locations.push_back(board_.location(id, r));
       if (const Signature* known = table_.signature_of(id);
           !submission && joined_.load() && known) {
-        // Nobody of this node has come.
+        // No rank of this node has submitted it.
         submission = stand_in_submission(id, *known);
         std::fill(locations.begin(), locations.end(), kNowhere);
       }
@@ -139,8 +139,8 @@ void SetEngine::execute_decision(const Decision& decision) {
   if (decision.finished) all_departed_.store(true);
 }
 
-/// Others here wait for a name: if I wait under it elsewhere, one of us may have named a wrong set.
-/// A hint, which is left out where the mailbox is full.
+/// Other ranks of this set wait for a name: if this rank waits under it on another set, one of them
+/// may have named a wrong set. A hint, which is left out where the mailbox is full.
 void SetEngine::answer(const std::string& asked) {
   if (waits_for_peers(asked)) return;
   for (const ProcessSet set : shared_.waits_on(asked)) {
@@ -183,7 +183,7 @@ void SetEngine::finish(const std::shared_ptr<Submission>& submission, std::optio
       statistics_.bytes += submission->bytes;
       statistics_.in_flight += now() - submission->decided_at;
     }
-    // Before anybody is told: the caller's is the last reference, and goes while its stream lives.
+    // Before the state is set: the caller's reference is the last, dropped while its stream lives.
     submission->result.reset();
     submission->error = std::move(error);
     submission->state.store(submission->error ? Submission::kFailed : Submission::kDone,

@@ -1,4 +1,4 @@
-/// SetEngine: a rank that has joined stands in, with nothing, for what other ranks submit.
+/// SetEngine: a rank that has joined takes part, with nothing, in what other ranks submit.
 #include <algorithm>
 
 #include "core/engine/set_engine.h"
@@ -28,7 +28,7 @@ std::shared_ptr<Submission> SetEngine::join() {
   return submission;
 }
 
-/// Others are ready for it, and I am not.
+/// Others are ready for it, and this rank is not.
 bool SetEngine::is_wanted(Id id) const {
   const std::uint64_t ready = board_.ready_mask(id);
   const std::uint64_t mine = std::uint64_t{1} << board_.local_rank();
@@ -47,7 +47,7 @@ bool SetEngine::may_stand_in() const {
 
 bool SetEngine::stand_in() {
   if (!may_stand_in()) return false;
-  // Who is ready may have read the end of the join already.
+  // A rank that is ready may have read the end of the join already.
   if (board_.log_has_news()) return true;
   const LockGuard table(table_lock_);
   bool any = false;

@@ -10,13 +10,13 @@
 namespace hora {
 namespace {
 
-/// Longest result that is expected to be even: where it is not, that was memory for nothing.
+/// Longest result that is expected to be even: where it is not, the memory is wasted.
 constexpr std::size_t kLongestExpected = std::size_t{64} << 20;
 
 }  // namespace
 
-/// What no other rank of my node touches: all of it where there is none; my own part of an
-/// exchange; in a set of one node also my slice of a large tensor, which is a unit of its own
+/// What no other rank of the node touches: all of it where there is none; this rank's own part of
+/// an exchange; in a set of one node also its slice of a large tensor, which is a unit of its own
 /// there.
 Range SetEngine::direct_range(const Submission& submission, const Request& request) const {
   if (board_.local_size() == 1) return {0, submission.bytes};
@@ -78,7 +78,7 @@ void SetEngine::stage_exchange(Submission& submission, const Request& request, C
   submission.location = header.location;
 }
 
-/// In one node: where peers can put what they give me, if all give as much.
+/// In one node: where peers can write this rank's result, if all of them give as much.
 std::optional<NodeMemory::Block> SetEngine::expect_result(const Submission& submission,
                                                           const Request& request) {
   const auto ranks = static_cast<std::size_t>(board_.local_size());
@@ -91,8 +91,8 @@ std::optional<NodeMemory::Block> SetEngine::expect_result(const Submission& subm
   return NodeMemory::Block{result, *parts_.memory->find(result, submission.bytes)};
 }
 
-/// An allgather whose input I may not read later: straight to where it belongs if all ranks bring
-/// as much, which is also where peers find it. False, and nothing is done, of anything else.
+/// An allgather whose input may not be read later: straight to its place if all ranks bring as
+/// much, which is also where peers find it. False, and nothing is done, of anything else.
 bool SetEngine::stage_in_result(Submission& submission, const Request& request, Caller caller,
                                 const NodeMemory::Block& result) {
   if (submission.signature.kind != OperationKind::allgather || caller == Caller::waits ||
@@ -143,7 +143,7 @@ void SetEngine::stage_host_data(Submission& submission, const Request& request, 
     submission.reads_in_place = is_exchange(submission.signature.kind);
   }
   if (submission.direct.bytes == submission.bytes) {
-    // Peers have nothing to read, and nowhere to.
+    // Peers have nothing to read, and nothing to write to.
     if (board_.local_size() > 1) submission.location = kNowhere;
     return;
   }

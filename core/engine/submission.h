@@ -42,13 +42,13 @@ struct Request {
   std::string name;  ///< empty: unnamed (see collectives.h)
   Signature signature;
   std::byte* data = nullptr;
-  void* stream = nullptr;  ///< on a device: `data` is ready once it has come so far
+  void* stream = nullptr;  ///< on a device: `data` is ready once it has reached this
   /// Of exchanges: the length of `data` (which is host memory where they do not run on the device),
-  /// the extents that I bring (BoundExchange::rows), and where the result goes.
+  /// the extents that this rank brings (BoundExchange::rows), and where the result goes.
   std::size_t bytes = 0;
   std::vector<std::int64_t> rows = {};
   std::shared_ptr<ExchangeResult> result = nullptr;
-  /// What the node's ranks are told instead of where `data` lies.
+  /// What is published to the node's ranks instead of where `data` lies.
   std::optional<Location> location = std::nullopt;
 };
 
@@ -70,8 +70,8 @@ struct Submission {
   Range direct;
   bool reads_in_place = false;  ///< the whole of user_data
   bool publishes = false;       ///< a broadcast out of user_data, which goes to `block` later
-  bool fetches = false;         ///< a broadcast straight into user_data, which nobody else sees
-  std::byte* header = nullptr;  ///< of exchanges: an ExchangeHeader in my window
+  bool fetches = false;         ///< a broadcast straight into user_data, which no peer sees
+  std::byte* header = nullptr;  ///< of exchanges: an ExchangeHeader in this rank's window
   std::shared_ptr<ExchangeResult> result;
   std::shared_ptr<DeviceWork> work;  ///< of memory on a device
   void* stream = nullptr;            ///< which the result is ordered before
@@ -79,7 +79,7 @@ struct Submission {
   int number = 0;  ///< the result of such a change (the set), and of join (the last rank)
 
   // Guarded by the engine's table lock.
-  std::optional<Id> id;  ///< as which I am ready; none: reported by name
+  std::optional<Id> id;  ///< as which this rank is ready; none: reported by name
   bool decided = false;
   bool orphaned = false;   ///< its handle was dropped by an exception
   bool stands_in = false;  ///< of a rank that has joined; no handle knows it
@@ -91,7 +91,7 @@ struct Submission {
   std::optional<Error> error;  ///< written before `state` becomes kFailed
 
   /// The data as this rank's engine reads and writes it. A caller that waits leaves the input of an
-  /// exchange, which nobody writes to, as it is.
+  /// exchange, which is not written to, as it is.
   std::byte* own_data() const { return reads_in_place || direct.bytes > 0 ? user_data : block; }
   bool announced() const { return submitted != Now{}; }
   bool finished() const { return state.load(std::memory_order_acquire) != kPending; }

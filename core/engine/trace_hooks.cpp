@@ -42,7 +42,7 @@ void TracedWait::finish() noexcept {
     try {
       log().warn("a wait is missing in the timeline: {}", error.what());
     } catch (...) {
-      // Not even a log; nothing else is lost.
+      // Logging has failed as well; nothing else is lost.
     }
   }
 }

@@ -1,4 +1,4 @@
-/// What the engine tells a timeline about submissions. Each costs one load while it is off.
+/// What the engine records in a timeline about submissions. Each costs one load while it is off.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ TraceIdentity identity_of(const Topology& topology, int rank);
 void trace_unit(const Tracer& trace, std::uint64_t number, const Unit& unit,
                 const std::vector<std::shared_ptr<Submission>>& submissions);
 
-/// For the time in which a thread is blocked; says nothing where it is finished already.
+/// For the time in which a thread is blocked; records nothing where it is finished already.
 class TracedWait {
  public:
   TracedWait(const Tracer& trace, const Submission& submission) : trace_(trace) {

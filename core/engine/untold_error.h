@@ -11,8 +11,8 @@
 
 namespace hora {
 
-/// Keeps the first one for whoever ends hora, unless the application has heard of another: it knows
-/// then that something went wrong. Thread rule: any thread.
+/// Keeps the first one for shutdown(), unless the application has got another: it knows then that
+/// something failed. Thread rule: any thread.
 class UntoldError {
  public:
   /// The application gets an error.

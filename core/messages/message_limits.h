@@ -11,7 +11,7 @@
 namespace hora {
 
 /// Of one process set. Every message that comes from a peer goes through decode() with these;
-/// behind it the following holds, and nobody looks again:
+/// after that the following holds, and is not checked again:
 /// - the slot of every id is below `id_capacity`;
 /// - every rank, and the root of every broadcast, is one of `ranks`;
 /// - every signature is one that a user can submit: its shape can be counted, in bytes as in rows,
@@ -26,7 +26,7 @@ struct MessageLimits {
 
 MessageLimits message_limits(const Topology& topology, int id_capacity, std::size_t locations);
 
-/// The first thing in a message that cannot be; empty where there is none.
+/// The first invalid thing in a message; empty where there is none.
 std::string problem_in(const Message& message, const MessageLimits& limits);
 std::string problem_in(const Decision& decision, const MessageLimits& limits);
 

@@ -17,7 +17,7 @@
 
 namespace hora {
 
-/// One idea of a tensor, and the world ranks (ascending) that hold it. No ranks: all of the
+/// One signature of a tensor, and the world ranks (ascending) that have it. No ranks: all of the
 /// sender's subtree.
 struct Value {
   Signature signature;
@@ -25,7 +25,7 @@ struct Value {
   bool operator==(const Value&) const = default;
 };
 
-/// All ideas of one named tensor in a subtree.
+/// All signatures of one named tensor in a subtree.
 struct Report {
   std::string name;
   std::vector<Value> values;
@@ -38,10 +38,10 @@ struct Report {
 /// The numbers are part of the wire format: append, never reorder.
 enum class MailKind : std::uint8_t {
   report = 0,     ///< this name needs negotiating
-  overdue = 1,    ///< I have waited too long for this name
-  departed = 2,   ///< I have called shutdown
-  joined = 3,     ///< I have called join, and have nothing in flight
-  elsewhere = 4,  ///< not here, but on another process set I wait for others under this name
+  overdue = 1,    ///< the sender has waited too long for this name
+  departed = 2,   ///< the sender has called shutdown
+  joined = 3,     ///< the sender has called join, and has nothing in flight
+  elsewhere = 4,  ///< the sender waits for others under this name on another process set
 };
 
 template <>
@@ -123,7 +123,7 @@ struct Decision {
   bool finished = false;           ///< every rank has
   bool all_joined = false;         ///< every rank has called join
   int last_joined = 0;             ///< the last one of them, then
-  /// Overdue names: a rank that waits under one of them on another process set says so.
+  /// Overdue names: a rank that waits under one of them on another process set reports that.
   std::vector<std::string> asked = {};
   bool operator==(const Decision&) const = default;
 

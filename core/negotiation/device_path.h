@@ -5,7 +5,7 @@
 
 namespace hora {
 
-/// False: by way of host memory, for NCCL has neither int16 nor Adasum nor exchanges between nodes.
+/// False: through host memory, for NCCL has neither int16 nor Adasum nor exchanges between nodes.
 /// `nodes`: of the process set.
 constexpr bool runs_on_device(const Signature& signature, int nodes) {
   if (signature.device == DeviceKind::cpu) return false;

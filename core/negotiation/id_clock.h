@@ -12,9 +12,9 @@ namespace hora {
 
 /// The clock, or second-chance, algorithm (F. J. Corbato, A Paging Experiment with the Multics
 /// System, 1968), which comes near to least recently used: a hand goes round the slots; an id that
-/// has run since the hand came by last, or since it was given, is let off once, another is given
-/// up. So whoever asks for an id pays for the slots that the hand passes, and these for one
-/// another: each is an id that has run meanwhile, or is in use just now. The hand belongs to the
+/// has run since the hand came by last, or since it was given, is passed over once, another is
+/// given up. So a request for an id pays for the slots that the hand passes: each of them holds an
+/// id that has run meanwhile, or is in use just now. The hand belongs to the
 /// root alone, whose decisions say what is given up; others need not agree on what ran when. Pure.
 /// Thread rule: one thread at a time.
 class IdClock {
@@ -32,7 +32,7 @@ class IdClock {
     if (slot == slots_.size()) slots_.emplace_back();
     slots_[slot] = {id, last_run};
   }
-  /// The first id that is not let off and for which give_up(id) is true; nothing after two rounds.
+  /// The first id not passed over for which give_up(id) is true; nothing after two rounds.
   /// last_run(id): a number that grows with each run.
   template <class LastRun, class GiveUp>
   std::optional<Id> next(LastRun&& last_run, GiveUp&& give_up) {

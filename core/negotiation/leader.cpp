@@ -130,7 +130,7 @@ void Leader::advance_id(Id id) {
   if (assignment.forwarded || !node || !below) return;
   const bool all_came = assignment.node_ready && assignment.ready_below.size() == children_.size();
   if (!all_came && !allows_joined(assignment.signature.kind)) {
-    // Disputed between those who came and those who have joined.
+    // Disputed between those who have submitted it and those who have joined.
     const std::string name = assignment.name;
     pending(name);
     advance_name(name);

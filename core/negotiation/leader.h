@@ -41,19 +41,19 @@ struct IdUse {
 
 /// What the leader wants done, in this order.
 struct LeaderOutput {
-  std::vector<Id> watch;              ///< wake me at each arrival of these ids
+  std::vector<Id> watch;              ///< wake the leader at each arrival of these ids
   Up up;                              ///< for the parent; empty() where there is nothing to say
-  std::vector<Decision> decisions;    ///< for the children (without locations) and my node's log
+  std::vector<Decision> decisions;    ///< for the children (without locations) and this node's log
   std::vector<std::string> warnings;  ///< for the log; the root's alone
 };
 
-/// Readiness climbs: an id or a report goes up once my whole subtree has it; decisions come down.
-/// A rank whose signature of a known name has changed reports it while others set the ready bit of
-/// the name's id: then the ready bits count as reports of the id's signature, until the id is given
-/// up. Thread rule: one thread at a time.
+/// Readiness goes up the tree: an id or a report is sent up once the leader's whole subtree has it;
+/// decisions come down. A rank whose signature of a known name has changed reports it while others
+/// set the ready bit of the name's id: then the ready bits count as reports of the id's signature,
+/// until the id is given up. Thread rule: one thread at a time.
 ///
 /// A rank joins with nothing in flight, so where all ranks of a node have joined no ready bit is
-/// set and no report pending there: such a node is present for every id and name without a word.
+/// set and no report pending there: such a node is present for every id and name without messages.
 class Leader {
  public:
   /// `set`: whose negotiation this is. `warning_interval`: between two warnings.
@@ -146,13 +146,13 @@ class Leader {
   std::deque<std::string> to_ask_;           ///< the root's: overdue names
   IdClock clock_;                            ///< the root's
   std::vector<std::string> waiting_for_id_;  ///< agreed names, in order of agreement
-  std::deque<Failed> disagreed_;             ///< to be told
+  std::deque<Failed> disagreed_;             ///< not yet in a decision
 
   LeaderOutput output_;
   Decision next_;  ///< the root's, under construction
   std::uint64_t decision_number_ = 0;
   std::set<int> departed_;
-  std::set<int> joined_;  ///< of my subtree
+  std::set<int> joined_;  ///< of the leader's subtree
   int last_joined_ = 0;
 };
 

@@ -54,7 +54,7 @@ bool Leader::give_up_for_another(Id id, bool only_idle) {
 
 std::optional<Id> Leader::allocate_id() {
   std::optional<Id> id = clock_.unused();
-  // First an id that nobody is ready for; else one whose early ranks will report it again.
+  // First an id that no rank is ready for; else one whose early ranks will report it again.
   for (const bool only_idle : {true, false}) {
     if (id) break;
     id = clock_.next(use_.last_run, [&](Id old) { return give_up_for_another(old, only_idle); });
@@ -83,7 +83,7 @@ void Leader::assign_waiting() {
     if (is_void()) return true;
     std::optional<Id> id = agreed->second.id;
     if (id) {
-      // All ranks have changed their minds alike: the old id goes, the new signature gets its own.
+      // All ranks have changed the signature alike: the old id goes, the new one gets its own.
       if (!use_.retire(*id, false)) return false;
       next_.retired.push_back(*id);
       give_up(*id);

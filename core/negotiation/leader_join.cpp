@@ -37,7 +37,7 @@ bool Leader::all_joined_below(int child) const {
   return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return joined_.contains(rank); });
 }
 
-/// Nothing is a part of a sum, but not of what else ranks may have submitted.
+/// A rank that has joined can add nothing to a sum, but cannot take part in other operations.
 void Leader::add_joined(Report& report, const std::vector<int>& ranks) const {
   const bool allowed =
       std::all_of(report.values.begin(), report.values.end(),

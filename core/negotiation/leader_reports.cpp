@@ -74,7 +74,7 @@ Report Leader::merged(const std::string& name, const Pending& entry) const {
     if (reported->second.counted) report.counted = reported->second.counted;
   }
   add_joined(report, joined);
-  // The text of an error depends on who said what, not on who was first.
+  // The text of an error depends on which rank reported what, not on the order.
   std::sort(report.values.begin(), report.values.end(),
             [](const Value& a, const Value& b) { return a.ranks.front() < b.ranks.front(); });
   return report;

@@ -1,4 +1,4 @@
-/// Leader's knowledge about tensors that wait too long.
+/// Leader's part in reporting tensors that wait too long.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -9,8 +9,8 @@
 namespace hora {
 namespace {
 
-/// Ranks complain within a tick of one another; with the time that their reports travel, the root
-/// hears them all before it prints, and what they answer to its question.
+/// Ranks report overdue names within a tick of one another; the rest is for the reports, and the
+/// answers to the root's question, to arrive before it prints.
 constexpr Now kGatherTime = kOverdueTick + std::chrono::milliseconds(250);
 
 }  // namespace

@@ -45,7 +45,7 @@ constexpr bool changes_sets(OperationKind kind) {
 /// The first extent in a signature where it may differ by rank.
 inline constexpr std::int64_t kAnyExtent = -1;
 
-/// One rank's idea of a named operation.
+/// What one rank submits under a name.
 struct Signature {
   OperationKind kind = OperationKind::allreduce;
   DataType type = DataType::float32;

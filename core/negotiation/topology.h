@@ -1,4 +1,4 @@
-/// Which rank stands where, and the tree along which readiness climbs.
+/// Which rank is in which node, and the tree along which readiness goes up.
 #pragma once
 
 #include <vector>

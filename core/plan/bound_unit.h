@@ -1,4 +1,4 @@
-/// A unit together with the memory of its tensors on every rank of my node.
+/// A unit together with the memory of its tensors on every rank of this rank's node.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class ExchangeResult {
  public:
   virtual ~ExchangeResult() = default;
   /// Memory for rows[0] + rows[1] + ... rows, `bytes` long (null where that is 0). `rows`: by the
-  /// rank of the set that they came from; of a reduce-scatter one number, my rows. Called once, by
-  /// the thread that drives, as soon as all sizes are known. Host memory lies in my node's windows.
-  /// Throws Error(out_of_memory).
+  /// rank of the set that they came from; of a reduce-scatter one number, this rank's rows. Called
+  /// once, by the thread that drives, as soon as all sizes are known. Host memory lies in this
+  /// rank's windows. Throws Error(out_of_memory).
   virtual std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) = 0;
-  /// By the submitting thread, before sizes are known: memory in my node's windows, of which
+  /// By the submitting thread, before sizes are known: memory in this rank's windows, of which
   /// allocate() makes the result if that is_even() (plan/exchange.h), and then `bytes` long. Null:
   /// not here.
   virtual std::byte* expect(std::size_t bytes) {
@@ -41,7 +41,7 @@ struct BoundExchange {
   std::vector<std::span<const std::int64_t>> rows;
   std::shared_ptr<ExchangeResult> result;
   /// In one node, of what may_push(), by local rank: its input lies where no peer reads, so it puts
-  /// its rows into the others' results itself. Empty: nobody does.
+  /// its rows into the others' results itself. Empty: no rank does.
   std::vector<bool> pushes = {};
   /// Beside `pushes`: where the result will be if it is_even(), or kNowhere.
   std::vector<Location> expected = {};
@@ -55,14 +55,14 @@ struct BoundUnit {
   int root_node = 0;   ///< of broadcasts
   int root_local = 0;  ///< of broadcasts: the root's local rank in its node
   int local_size = 1;
-  /// [position in unit.tensors * local_size + local rank]; on a device my own alone are set.
+  /// [position in unit.tensors * local_size + local rank]; on a device this rank's alone are set.
   std::vector<std::byte*> memory;
   std::vector<std::shared_ptr<DeviceWork>> work;  ///< by position; on a device only
-  /// Some of my own memory is a caller's: the network may read it, but what comes from there goes
-  /// to hora's memory first, since MPI may write to it even after a call has failed.
+  /// Some of this rank's memory is a caller's: the network may read it, but what comes from there
+  /// goes to hora's memory first, since MPI may write to it even after a call has failed.
   bool is_lent = false;
-  /// Tensors of a broadcast in one node that I fetch whole into `target`, where no peer can write.
-  /// `memory` has none of mine for them.
+  /// Tensors of a broadcast in one node that this rank fetches whole into `target`, where no peer
+  /// can write. `memory` has none of this rank's for them.
   struct Fetch {
     std::size_t position;
     std::byte* target;
@@ -74,12 +74,12 @@ struct BoundUnit {
     const std::byte* source;
   };
   std::vector<Publish> publishes;
-  /// I have joined: I have none of the tensors, and bring neutral elements.
+  /// This rank has joined: it has none of the tensors, and contributes neutral elements.
   bool stands_in = false;
   /// On a device: other process sets may have collectives there (LaunchTurns). The same on all
   /// ranks.
   bool takes_turns = false;
-  BoundExchange exchange;  ///< of exchanges: one tensor, my input
+  BoundExchange exchange;  ///< of exchanges: one tensor, this rank's input
 
   std::byte* tensor(std::size_t position, int local_rank) const {
     return memory[position * static_cast<std::size_t>(local_size) +

@@ -23,7 +23,7 @@ std::size_t at(int rank) {
   return static_cast<std::size_t>(rank);
 }
 
-/// Peers have told them: none is negative, and no sum of them, in bytes, wraps.
+/// They come from peers: none may be negative, and no sum of them, in bytes, may wrap.
 void check(const ExchangeExtents& extents) {
   Checked all = 0;
   for (std::size_t rank = 0; rank < extents.rows.size(); ++rank) {

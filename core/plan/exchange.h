@@ -16,7 +16,7 @@
 
 namespace hora {
 
-/// What an exchange is, as soon as everybody's extents are known.
+/// What an exchange is, as soon as the extents of all ranks are known.
 struct ExchangeExtents {
   OperationKind kind = OperationKind::allgather;
   std::size_t row_bytes = 0;
@@ -33,7 +33,7 @@ std::int64_t scattered_rows(std::int64_t rows, int ranks, int rank);
 std::int64_t first_scattered_row(std::int64_t rows, int ranks, int rank);
 
 /// The bytes that a rank with these extents gives to rank `to`: of alltoall and reduce-scatter;
-/// empty of allgather, which gives all to everybody.
+/// empty of allgather, which gives all to every rank.
 Range rows_to_rank(OperationKind kind, std::span<const std::int64_t> rows, int ranks, int to,
                    std::size_t row_bytes);
 
@@ -55,15 +55,15 @@ std::size_t length_of(const Stream& stream);
 /// The part of the stream in `range` (its end may lie beyond the stream's), counted from the
 /// range's first byte.
 Stream cut(const Stream& stream, Range range);
-/// Of these a rank can move what it gives, into the others' results.
+/// For these a rank can write what it gives into the others' results.
 bool may_push(OperationKind kind);
 
 /// The pieces that this local rank moves, as a stream of their own: those that it pushes, and those
-/// that come to it and that nobody pushes. `pushes`: by local rank, whether it moves what it gives;
-/// empty: nobody does.
+/// that come to it and that no rank pushes. `pushes`: by local rank, whether it moves what it
+/// gives; empty: none does.
 Stream moved_by(int local_rank, const std::vector<bool>& pushes, const Stream& stream);
 
-/// As many rows from or to every rank, and not none: what results are expected to be.
+/// As many rows from or to every rank, and at least one: what results are expected to be.
 bool is_even(std::span<const std::int64_t> rows);
 
 /// The bytes of every stream that travel in one round: a round moves about `chunk_bytes` out of a
@@ -72,7 +72,7 @@ std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
 
 /// Offsets of rows and streams of one exchange. What the spans in `extents` point to outlives it,
 /// and so does the topology. The one place where extents of all ranks come together: the
-/// constructor throws Error(transport) for those of a rank that cannot be, and behind it no sum
+/// constructor throws Error(transport) for those of a rank that are invalid, and after it no sum
 /// wraps.
 class ExchangeMap {
  public:

@@ -18,7 +18,7 @@ inline constexpr std::size_t kTraceEvents = std::size_t{1} << 15;
 inline constexpr std::size_t kTraceRows = std::size_t{1} << 13;
 static_assert(2 * kTraceEvents * sizeof(TraceEvent) <= std::size_t{12} << 20);
 
-/// What take() hands over, in order.
+/// What take() returns, in order.
 struct EventBatch {
   std::vector<TraceRow> rows;  ///< new since the last batch
   std::vector<TraceEvent> events;

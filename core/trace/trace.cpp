@@ -69,7 +69,7 @@ void Trace::close() noexcept {
     try {
       log().warn("{}", error.what());
     } catch (...) {
-      // Not even a log: the timeline is lost, nothing else.
+      // Logging has failed as well: the timeline is lost, nothing else.
     }
   }
 }

@@ -19,9 +19,9 @@ namespace hora {
 class TraceSource {
  public:
   virtual ~TraceSource() = default;
-  /// Hands in what is known by now, without blocking; true while something is still to come.
+  /// Records what is known by now, without blocking; true while something is still to come.
   virtual bool collect() = 0;
-  /// Forgets the rest and lets go of what it needed; how many events are lost.
+  /// Forgets the rest and releases what it needed; returns how many events are lost.
   virtual std::uint64_t drop() noexcept = 0;
 };
 

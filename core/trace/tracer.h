@@ -1,4 +1,4 @@
-/// What the engine and the transports tell a timeline.
+/// What the engine and the transports record in a timeline.
 #pragma once
 
 #include <string_view>

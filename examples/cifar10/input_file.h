@@ -9,7 +9,7 @@
 
 namespace cifar10 {
 
-/// A regular file, open for reading. Opening waits for nobody: a FIFO, a device or a folder in its
+/// A regular file, open for reading. Opening never blocks: a FIFO, a device or a folder in its
 /// place is refused. All errors are std::runtime_error with the path.
 class InputFile {
  public:

@@ -11,7 +11,7 @@ struct Peers {
   const Context& context;
   ProcessSet set = 0;
   int size = 1;
-  int place = 0;  ///< mine among them
+  int place = 0;  ///< this rank's among them
   int first = 0;  ///< world rank
 };
 

@@ -23,7 +23,7 @@ torch::Tensor in_memory_order(const torch::Tensor& dense);
 /// A tensor on the result's memory, which it keeps.
 torch::Tensor to_tensor(const Result& result);
 
-/// Tells autograd that the memory was written behind its back, so that a backward that saved the
+/// Marks for autograd that the memory was written without it, so that a backward that saved the
 /// old values fails instead of using the new ones.
 void note_written(const torch::Tensor& tensor);
 

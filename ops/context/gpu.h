@@ -1,4 +1,4 @@
-/// This rank's GPU, put together. CMake selects the source: gpu_cuda.cpp or gpu_none.cpp.
+/// This rank's GPU and its groups. CMake selects the source: gpu_cuda.cpp or gpu_none.cpp.
 #pragma once
 
 #include <hora/settings.h>
@@ -19,7 +19,7 @@ namespace hora {
 struct GpuGroups {
   LocalGroup* local = nullptr;
   ExchangeGroup* exchange = nullptr;  ///< null in sets of several nodes
-  /// Where the local group's slices stay in GPU memory; null: host memory's cross group, or none.
+  /// For slices that stay in GPU memory; null: host memory's cross group, or none.
   CrossGroup* cross = nullptr;
 };
 
@@ -29,7 +29,7 @@ class GpuSet {
  public:
   virtual ~GpuSet() = default;
   virtual GpuGroups groups() = 0;
-  /// The set is given up. Collective over its members of the node, does not block. Throws
+  /// The set is removed. Collective over its members of the node, does not block. Throws
   /// Error(transport).
   virtual void disconnect() = 0;
 };
@@ -45,7 +45,7 @@ class Gpu {
   /// For a member of a set; connected when first used.
   virtual std::unique_ptr<GpuSet> make_set(const PipelineOptions& pipeline,
                                            const NodeBoard& board) = 0;
-  /// Lets go of communicators. Collective over the node.
+  /// Frees communicators. Collective over the node.
   virtual void disconnect() = 0;
 };
 

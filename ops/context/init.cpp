@@ -14,7 +14,7 @@ namespace {
 /// One runtime a process: MPI's world, the engine thread and the malloc settings are the process's.
 std::atomic<bool> running{false};
 
-/// Lets another init() follow once this transport is gone from use.
+/// Allows another init() once this transport is destroyed.
 class OnlyTransport final : public Transport {
  public:
   OnlyTransport(int* argc, char*** argv, const InitOptions& options)
@@ -56,7 +56,7 @@ Context start(int* argc, char*** argv, const InitOptions& options) {
   try {
     for (const auto& ranks : options.process_sets) add_process_set(context, ranks);
   } catch (...) {
-    // The same on every rank. The destructor would end the job, for an exception is on its way.
+    // The same on every rank. The destructor would end the job, for an exception is in flight.
     context.shutdown();
     throw;
   }

@@ -24,8 +24,8 @@ std::vector<SettingAssignment> assignments_of_process() {
   return setting_assignments(entries);
 }
 
-/// By this process's environment, for ranks agree on settings only once all have come. What is
-/// wrong in it is an error then.
+/// From this process's environment, for ranks agree on settings only after all have called init().
+/// What is wrong in it is an error then.
 Patience patience_of_process() {
   constexpr std::string_view kNeeded[] = {"HORA_STALL_WARNING", "HORA_INIT_TIMEOUT",
                                           "HORA_LOG_LEVEL"};
@@ -80,7 +80,7 @@ MpiTransport::MpiTransport(int* argc, char*** argv, const InitOptions& options)
   ground.gpu = gpu_.get();
   sets_.emplace(ground, node_.topology,
                 node_.topology.nodes() > 1 ? world_.duplicate() : Communicator(), path_->board());
-  // Nobody may publish on a board that its owner has not seen mapped by all.
+  // No rank may write to a board before its owner has seen it mapped by all.
   world_.barrier();
   report();
   start_timeline();
@@ -99,7 +99,7 @@ void MpiTransport::start_timeline() {
   throw_together(world_, problem, ErrorCode::invalid_setting);
 }
 
-/// The leader's first window holds the board; everybody of the node has that window mapped.
+/// The leader's first window holds the board; every rank of the node has that window mapped.
 NodeBoard MpiTransport::make_board() {
   const int node = node_.topology.node_of(world_.rank());
   const int local_rank = node_.topology.local_rank_of(world_.rank());

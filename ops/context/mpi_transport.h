@@ -1,4 +1,4 @@
-/// All transports of one rank, put together for its engine.
+/// Builds and owns all transports of one rank, for its engine.
 #pragma once
 
 #include <hora/context.h>

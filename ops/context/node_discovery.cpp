@@ -15,7 +15,7 @@
 namespace hora {
 namespace {
 
-/// Pages are taken when they are touched, so a roomy first window costs nothing.
+/// Pages are allocated when they are touched, so a large first window costs nothing.
 constexpr std::size_t kFirstWindow = std::size_t{64} << 20;
 
 template <class T>

@@ -15,7 +15,7 @@ namespace hora {
 struct NodeDiscovery {
   Topology topology;
   std::unique_ptr<SharedMemory> memory;
-  int host_rank = 0;  ///< my place among the ranks of my host, virtual nodes or not
+  int host_rank = 0;  ///< this rank's place among the ranks of its host, virtual nodes or not
   int host_size = 1;
 };
 

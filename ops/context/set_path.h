@@ -1,4 +1,4 @@
-/// The transports of one process set, the world's among them, put together.
+/// Builds and owns the transports of one process set, the world's among them.
 #pragma once
 
 #include <hora/settings.h>
@@ -28,7 +28,7 @@ struct SetGround {
 /// The board of node `node` of a set; `world`: of the set of all ranks.
 BoardShape board_shape(const Topology& topology, int node, const Settings& settings, bool world);
 
-/// Where the rank stands in the set, as its data path wants it.
+/// Where the rank is in the set, as its data path needs it.
 PipelineOptions pipeline_options(const Topology& topology, const SetGround& ground, ProcessSet set);
 
 /// The data path and the negotiation's link of one set, for a member.
@@ -41,13 +41,13 @@ class SetPath {
           NodeBoard board, const Communicator& negotiation, const Communicator& data);
 
   NodeBoard& board() { return board_; }
-  /// Of my cross group; null where I have none.
+  /// Of this rank's cross group; null where it has none.
   PointToPoint* messages() { return messages_ ? &*messages_ : nullptr; }
   /// `gpu`: the groups for tensors on this rank's GPU; they outlive this.
   void connect(const GpuGroups& gpu);
   /// Once connected.
   SetParts parts();
-  /// Before the communicators go.
+  /// Before the communicators are freed.
   void disconnect() { tree_.reset(); }
 
  private:

@@ -49,7 +49,7 @@ class Converter {
     }
   }
 
-  /// All threads that have found something write the same.
+  /// All threads that have found something write the same value.
   __device__ void tell(void* flag) const {
     if constexpr (kChecked) {
       if (outside_) *static_cast<Target*>(flag) = rounded<Target>(1.0F);
@@ -84,7 +84,7 @@ struct Group {
 
   /// The whole block copies `count` groups, at most kUnroll * kThreads: first all loads, which so
   /// are in flight together, then all stores. Sources are read once, so they give way first in the
-  /// cache; targets stay, for whoever sends them.
+  /// cache; targets stay, to be sent from there.
   template <int kUnroll, class Convert>
   static __device__ void copy(const char* source, char* target, int count, Convert& convert_one) {
     SourceWord words[kUnroll];

@@ -32,7 +32,7 @@ struct CopyLaunch {
 
   const void* source[kCapacity];
   void* target[kCapacity];
-  /// Number of the piece's first tile in this launch; behind the last piece the number of tiles.
+  /// Number of the piece's first tile in this launch; after the last piece the number of tiles.
   std::uint32_t first_tile[kCapacity + 1];
   std::uint16_t last_tile_elements[kCapacity];  ///< at least 1
   std::uint16_t pieces;

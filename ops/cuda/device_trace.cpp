@@ -51,7 +51,7 @@ DeviceTrace::~DeviceTrace() {
 
 void DeviceTrace::change(cudaStream_t stream, const std::optional<DevicePhase>& phase) {
   const LockGuard lock(mutex_);
-  // Between the caller's look and the lock the trace may have been stopped and all be dropped.
+  // Between the caller's check and the lock the trace may have been stopped and all be dropped.
   if (!trace_.on() || failed_) return;
   try {
     record(stream, phase);
@@ -137,7 +137,7 @@ std::uint64_t DeviceTrace::drop() noexcept {
   try {
     if (session_) device.emplace(cuda_, device_);
   } catch (const Error&) {
-    // CUDA is beyond help; so are its events.
+    // CUDA has failed; its events cannot be freed.
   }
   const std::uint64_t lost = lost_ + pending_.size() + open_.size();
   open_.clear();

@@ -9,7 +9,7 @@
 
 namespace hora {
 
-/// Whether an event remembers when the stream came to it. Without, it is cheaper.
+/// Whether an event records when the stream reached it. Without, it is cheaper.
 enum class TimeStamp : std::uint8_t { off, on };
 
 /// A point in a stream's work. All members throw Error(transport) where CUDA fails. Thread rule:
@@ -21,7 +21,7 @@ class Event {
 
   cudaEvent_t get() const noexcept { return event_.get(); }
 
-  /// After all work that `stream` holds now. Whoever waits already goes on waiting for the former
+  /// After all work that `stream` holds now. Work that waits already goes on waiting for the former
   /// record.
   void record(cudaStream_t stream);
   /// True where the work before the last record is done, or nothing was recorded yet. Never blocks.
@@ -48,7 +48,7 @@ void wait(cudaStream_t stream, const Event& event);
 /// about half a microsecond. CUDA counts in a float of milliseconds: exact to that for 4 s.
 std::chrono::nanoseconds elapsed(const Event& from, const Event& to);
 
-/// Hands out events and takes them back, so that the steady state creates none. An event that comes
+/// Lends events and takes them back, so that the steady state creates none. An event that comes
 /// back may still be waited for by streams: these remember the record, not the event.
 /// Thread rule: any thread.
 class EventPool {

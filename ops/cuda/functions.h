@@ -32,7 +32,7 @@ struct BatchedCopy {
   DataType target_type = DataType::float32;
   double scale = 1.0;
   /// An element of the target's type that becomes 1 where a product is NaN, infinite, or of a
-  /// magnitude above `limit`, and otherwise stays as it is; null: nobody looks.
+  /// magnitude above `limit`, and otherwise stays as it is; null: products are not checked.
   void* flag = nullptr;
   double limit = std::numeric_limits<double>::max();
 };

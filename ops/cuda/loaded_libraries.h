@@ -18,7 +18,7 @@ struct LoadedLibraries {
 
 /// The distinct files mapped for execution whose name is `library` ("libnccl") and ".so", with or
 /// without a version, in the map's order; `maps` is the text of /proc/<pid>/maps (proc(5)). One
-/// file under several names is one; " (deleted)" stands behind the path of a file that is no more.
+/// file under several names is one; " (deleted)" follows the path of a file that was removed.
 /// Plug-ins such as libnccl-net.so are other libraries.
 std::vector<std::string> loaded_files(std::string_view maps, std::string_view library);
 

@@ -7,8 +7,8 @@
 
 namespace hora {
 
-/// `Release` says how a handle is given back: its type `Handle`, the member `function` of
-/// CudaFunctions, and that function's `name`. Given back once; a failure of that is logged, not
+/// `Release` says how a handle is freed: its type `Handle`, the member `function` of
+/// CudaFunctions, and that function's `name`. Freed once; a failure of that is logged, not
 /// thrown. Thread rule: one thread at a time; get() from any.
 template <class Release>
 class Owned {

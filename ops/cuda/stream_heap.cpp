@@ -36,7 +36,7 @@ void StreamHeap::release(std::byte* data, std::optional<void*> stream) noexcept 
     const DeviceGuard device(cuda_, device_);
     cuda_check_release(cuda_, cuda_.free_async(data, or_own(stream)), "cudaFreeAsync");
   } catch (const Error&) {
-    // CUDA is beyond help; so is its memory.
+    // CUDA has failed; its memory cannot be freed.
   }
 }
 

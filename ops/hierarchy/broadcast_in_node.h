@@ -10,9 +10,9 @@
 
 namespace hora {
 
-/// The root makes readable what it has not yet (BoundUnit::publishes), step by step; those who
-/// fetch follow it on the trail, so that both copy at the same time; whoever else gets the data is
-/// served by all, each with a slice, when all of it is there.
+/// The root makes readable what it has not yet (BoundUnit::publishes), step by step; ranks that
+/// fetch follow it on the trail, so that both copy at the same time; the other ranks' memory is
+/// filled by all, each writing a slice, when all of the data is readable.
 class BroadcastInNode final : public PendingWork {
  public:
   /// Unit and group outlive it.

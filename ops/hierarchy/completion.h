@@ -6,7 +6,7 @@
 
 namespace hora {
 
-/// Work under way. poll() makes progress without blocking and tells whether it is complete; it
+/// Work under way. poll() makes progress without blocking and returns whether it is complete; it
 /// throws hora::Error when the work has failed. Not called again once it has returned true.
 class PendingWork {
  public:

@@ -9,7 +9,7 @@
 namespace hora {
 namespace {
 
-/// Results from here on gain by non-temporal stores (ops/README.md).
+/// Results from here on gain by non-temporal stores (bench/results).
 constexpr std::size_t kStreamedResult = std::size_t{8} << 20;
 
 /// The piece of every local rank's input, summed.

@@ -31,8 +31,8 @@ void gather(const BoundUnit& unit, const Stream& stream, std::byte* out);
 void scatter(const Stream& stream, int local_rank, const std::byte* in,
              const ExchangeTarget& result);
 
-/// Straight from the node's inputs into my result what comes to `local_rank`, me, in local rank
-/// order; sums are scaled.
+/// Straight from the node's inputs into this rank's result what comes to `local_rank`, this one, in
+/// local rank order; sums are scaled.
 void copy_to_result(const BoundUnit& unit, const Stream& stream, int local_rank,
                     const ExchangeTarget& result);
 

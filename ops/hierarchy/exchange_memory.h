@@ -1,4 +1,4 @@
-/// The memory of exchanges between nodes: what crosses, on its way out and in.
+/// The memory of exchanges between nodes: what is sent and what is received.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace hora {
 
-/// A block of my node memory that grows when asked to; what was in it is lost then.
+/// A block of this rank's node memory that grows when asked to; what was in it is lost then.
 class GrowingBlock {
  public:
   explicit GrowingBlock(NodeMemory& memory) : memory_(memory) {}
@@ -30,8 +30,8 @@ class GrowingBlock {
   std::size_t bytes_ = 0;
 };
 
-/// Two blocks for each slot of the desk, kept from one exchange to the next: staging, which my
-/// node's ranks read, and scratch, which is mine alone. Thread rule: one thread at a time.
+/// Two blocks for each slot of the desk, kept from one exchange to the next: staging, which the
+/// node's ranks read, and scratch, which is private. Thread rule: one thread at a time.
 class ExchangeMemory {
  public:
   explicit ExchangeMemory(NodeMemory& memory)
@@ -45,7 +45,7 @@ class ExchangeMemory {
   std::byte* at(int local_rank, Location location, std::size_t bytes) {
     return memory_.address(local_rank, location, bytes);
   }
-  /// Of my own memory. Throws std::bad_optional_access where that is not in my windows.
+  /// Of this rank's memory. Throws std::bad_optional_access where that is not in its windows.
   Location location_of(const std::byte* data, std::size_t bytes) const {
     return memory_.find(data, bytes).value();
   }

@@ -1,4 +1,4 @@
-/// What ranks of one node put into one another's results.
+/// What ranks of one node write into one another's results.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@
 
 namespace hora {
 
-/// Who pushes must know where the results are. Those that are as their ranks expected are known
-/// from the start; if one is not, everybody tells the place of its result in a round of the desk.
-/// All ranks of the node decide that alike, from the same headers.
+/// A rank that pushes must know where the results are. Those that are as their ranks expected are
+/// known from the start; if one is not, every rank publishes the place of its result in a round of
+/// the desk. All ranks of the node decide that alike, from the same headers.
 /// Thread rule: the thread that holds the engine's lock.
 class ExchangePush {
  public:
-  /// Somebody pushes.
+  /// At least one rank pushes.
   static bool is_needed(const BoundUnit& unit);
 
-  /// Where it is needed. `result`: mine, allocated. Unit and site outlive it.
+  /// Where it is needed. `result`: this rank's, allocated. Unit and site outlive it.
   ExchangePush(const BoundUnit& unit, ExchangeSite& site, const ExchangeMap& map,
                const std::byte* result, std::size_t bytes);
 
@@ -30,7 +30,7 @@ class ExchangePush {
   /// Does what can be done without blocking; true when push() may follow.
   bool poll();
   bool is_ready() const { return ready_; }
-  /// If I push: those of the pieces that go to other ranks, from my input into their results.
+  /// If this rank pushes: those of the pieces that go to others, from its input into their results.
   void push(const Stream& pieces) const;
 
  private:
@@ -41,11 +41,11 @@ class ExchangePush {
   const BoundUnit& unit_;
   ExchangeSite& site_;
   Location mine_ = kNowhere;
-  std::vector<std::size_t> lengths_;  ///< of the results, by local rank; where I push
+  std::vector<std::size_t> lengths_;  ///< of the results, by local rank; where this rank pushes
   std::optional<std::uint64_t> desk_round_;
   bool told_ = false;
   bool ready_ = false;
-  std::vector<std::byte*> results_;  ///< by local rank, where I push; null: mine, and empty ones
+  std::vector<std::byte*> results_;  ///< likewise; null: this rank's own, and empty ones
 };
 
 }  // namespace hora

@@ -50,7 +50,7 @@ void ExchangeRun::prepare() {
   prepared_ = true;
 }
 
-// What I have copied has been published, by me, too: so none of my crossings is open.
+// What this rank has copied has been published, by itself, too: so none of its crossings is open.
 bool ExchangeRun::complete() const {
   return prepared_ && next_copy_ == rounds_ && own_done_ == length_of(own_) &&
          (!push_ || push_->is_ready());
@@ -102,7 +102,7 @@ Range ExchangeRun::slice(const Stream& stream, std::uint64_t round, int owner) c
   return slice_range({begin, std::min(stream_chunk_, length - begin)}, owner, site_.slices);
 }
 
-/// A range of what my node gives: where it lies, or gathered into `scratch`.
+/// A range of what this node gives: where it lies, or gathered into `scratch`.
 std::span<const std::byte> ExchangeRun::outgoing(const Stream& stream, Range range,
                                                  std::byte* scratch) const {
   const Stream pieces = cut(stream, range);
@@ -115,8 +115,8 @@ std::span<const std::byte> ExchangeRun::outgoing(const Stream& stream, Range ran
   return {scratch, range.bytes};
 }
 
-/// Where these bytes belong in my result, if they come to me alone and lie there one after the
-/// other.
+/// Where these bytes belong in this rank's result, if they come to it alone and lie there one after
+/// the other.
 std::byte* ExchangeRun::landing(const Stream& pieces) const {
   if (pieces.empty()) return nullptr;
   std::size_t end = pieces.front().destination_offset;
@@ -207,7 +207,7 @@ void ExchangeRun::copy_data(std::uint64_t round) {
     const std::byte* const staging = site_.memory.at(
         owner, site_.desk.staging(owner, at_desk(round)), (sums() ? 1 : nodes_) * stride_);
     for (std::size_t node = 0; node < nodes_; ++node) {
-      // Of a reduce-scatter all nodes' streams to mine are alike, and staging holds their sum.
+      // Of a reduce-scatter all nodes' streams to this one are alike, and staging holds their sum.
       const bool is_mine = node == static_cast<std::size_t>(site_.node);
       if (is_mine != sums()) continue;
       const Stream pieces = cut(incoming_[node], slice(incoming_[node], round, owner));
@@ -217,7 +217,7 @@ void ExchangeRun::copy_data(std::uint64_t round) {
   }
 }
 
-/// A step, so that the network is not left alone for long; in one node all at once.
+/// A step, so that the network is polled often; in one node all at once.
 bool ExchangeRun::copy_own() {
   const std::size_t left = length_of(own_) - own_done_;
   if (left == 0) return false;

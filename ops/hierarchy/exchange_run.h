@@ -1,4 +1,4 @@
-/// One allgather, alltoall or reduce-scatter on its way.
+/// One allgather, alltoall or reduce-scatter under way.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,18 @@
 
 namespace hora {
 
-/// In the node every rank takes what is its own straight from its peers' inputs, or is given it by
+/// In the node every rank copies its own part straight from its peers' inputs, or gets it from
 /// peers whose input it cannot read (ExchangePush): one pass. Between
-/// nodes in rounds: round 0 tells the sizes (by the leaders; not of a reduce-scatter), then round
+/// nodes in rounds: round 0 sends the sizes (by the leaders; not of a reduce-scatter), then round
 /// by round a chunk of every stream. Owner l gathers slice l of what its node gives to each other
 /// node (a slice in one piece is sent from where it lies), exchanges with its peers, and publishes
 /// what it got, or, of a reduce-scatter, the sum over nodes in node order with the scale: the bits
-/// of allreduce. Everybody copies its own part out of all owners' staging; what an owner gets for
+/// of allreduce. Every rank copies its own part out of all owners' staging; what an owner gets for
 /// itself alone, in one piece, comes straight into its result.
 ///
-/// It cannot stand still for ever: a round waits for earlier rounds alone (exchange_desk.h), its
-/// crossing for the same round of the peers on other nodes, and rounds are the same on all ranks,
-/// since all compute them from the same extents. The result's memory waits for nobody.
+/// Always makes progress: a round waits for earlier rounds alone (exchange_desk.h), its crossing
+/// for the same round of the peers on other nodes, and rounds are the same on all ranks, since all
+/// compute them from the same extents. Allocating the result's memory waits for no rank.
 /// Thread rule: the thread that holds the engine's lock.
 class ExchangeRun {
  public:
@@ -37,7 +37,7 @@ class ExchangeRun {
 
   /// Makes what progress is possible now; true if there was any.
   bool advance();
-  /// My result is there, and I read nobody's input any more.
+  /// This rank's result is there, and it reads no peer's input any more.
   bool complete() const;
   /// Sequence numbers and rounds of the desk that it took, once complete.
   std::uint64_t rounds() const { return rounds_; }
@@ -46,7 +46,7 @@ class ExchangeRun {
   struct Crossing {
     std::uint64_t round;
     Completion work;
-    std::vector<const std::byte*> summands;  ///< of a reduce-scatter: my slice, by node
+    std::vector<const std::byte*> summands;  ///< of a reduce-scatter: this rank's slice, by node
   };
 
   void prepare();
@@ -80,9 +80,9 @@ class ExchangeRun {
   std::vector<Stream> outgoing_, incoming_;  ///< by node
   std::size_t stream_chunk_ = 0;             ///< bytes of each stream in one round
   std::size_t stride_ = 0;                   ///< of an owner's slices in memory
-  Stream own_;                               ///< inside my node, moved by me
+  Stream own_;                               ///< inside this node, moved by this rank
   std::size_t own_done_ = 0;
-  std::optional<ExchangePush> push_;  ///< where somebody pushes; its round is its own affair
+  std::optional<ExchangePush> push_;  ///< where a rank pushes; its round is counted by itself
 
   std::uint64_t next_start_ = 0;  ///< rounds
   std::uint64_t next_copy_ = 0;

@@ -13,7 +13,7 @@ namespace hora {
 
 struct ExchangeSite {
   Topology topology;  ///< of the set
-  int node = 0;       ///< mine
+  int node = 0;       ///< this rank's
   int local_rank = 0;
   int slices = 1;
   std::size_t chunk_bytes = 0;
@@ -22,7 +22,7 @@ struct ExchangeSite {
   CrossGroup* cross = nullptr;  ///< null on local ranks without a slice, and in one node
   std::uint64_t rounds = 0;     ///< of the exchanges that are complete
 
-  /// The rank in the set of a local rank of my node.
+  /// The rank in the set of a local rank of this node.
   int rank_of(int local_rank_of_mine) const {
     return topology.ranks_of_node[static_cast<std::size_t>(node)]
                                  [static_cast<std::size_t>(local_rank_of_mine)];

@@ -1,4 +1,4 @@
-/// The first round of an allgather or alltoall: the nodes tell one another their ranks' extents.
+/// The first round of an allgather or alltoall: the nodes send one another their ranks' extents.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +18,17 @@ class ExchangeSizes {
  public:
   ExchangeSizes(const BoundUnit& unit, const Topology& topology, int node);
 
-  /// False: a reduce-scatter, or all ranks are in my node.
+  /// False: a reduce-scatter, or all ranks are in this node.
   bool must_be_told() const;
-  /// Length of what a node tells; what comes from node n belongs at n * stride().
+  /// Length of what a node sends; what comes from node n belongs at n * stride().
   std::size_t bytes_of(int node) const;
   std::size_t stride() const;
-  /// What my node tells.
+  /// What this node sends.
   void write(std::byte* out) const;
-  /// Takes in what all other nodes have told.
+  /// Takes in what all other nodes have sent.
   void read(const std::byte* in);
 
-  /// Of all ranks, once read or where nothing is to be told. Valid as long as this.
+  /// Of all ranks, once read or where nothing has to be sent. Valid as long as this.
   ExchangeExtents extents() const;
 
  private:
@@ -39,7 +39,7 @@ class ExchangeSizes {
   const Topology& topology_;
   int node_;
   std::size_t each_;                                ///< extents of one rank
-  std::vector<std::vector<std::int64_t>> of_node_;  ///< of those that are told
+  std::vector<std::vector<std::int64_t>> of_node_;  ///< of those that are sent
 };
 
 }  // namespace hora

@@ -15,11 +15,11 @@ namespace hora {
 
 /// One chunk on its way through the hierarchy. Ranges are unit bytes.
 struct ChunkPart {
-  const BoundUnit& unit;  ///< valid until the chunk has come out again
+  const BoundUnit& unit;  ///< valid until the chunk is complete
   Range chunk;
   int slices;             ///< into which the chunk is cut; local ranks from here on own none
-  Range slice;            ///< mine; may be empty
-  std::size_t slot;       ///< of the staging ring, mine until the chunk has come out again
+  Range slice;            ///< this rank's; may be empty
+  std::size_t slot;       ///< of the staging ring, this rank's until the chunk is complete
   bool has_input = true;  ///< false: a broadcast, and the root is on another node
 };
 
@@ -29,16 +29,16 @@ class LocalGroup {
   virtual ~LocalGroup() = default;
   /// True: all local ranks must take part in every chunk, and start its steps in one order.
   virtual bool is_collective() const = 0;
-  /// Memory of my slice between its ways in and out, where the cross group works that it is used
-  /// with: 64-byte aligned; of a broadcast anyhow, for it may be the tensor itself.
+  /// Memory of this rank's slice between reduce_scatter and all_gather, where the cross group works
+  /// that it is used with: 64-byte aligned, but for a broadcast, where it may be the tensor itself.
   virtual std::byte* staging(const ChunkPart& part) = 0;
   /// The whole operation inside the node, for a job of one node: the unit summed over (or taken
   /// from the root among) all local ranks, in all of them.
   virtual Completion run(const BoundUnit& unit) = 0;
-  /// My slice, summed over the node without scale (a broadcast: the root's bytes), into staging;
-  /// without input: staging may be written to.
+  /// This rank's slice, summed over the node without scale (a broadcast: the root's bytes), into
+  /// staging; without input: staging may be written to.
   virtual Completion reduce_scatter(const ChunkPart& part) = 0;
-  /// My slice from staging to all local ranks.
+  /// This rank's slice from staging to all local ranks.
   virtual Completion all_gather(const ChunkPart& part) = 0;
 };
 
@@ -46,7 +46,7 @@ class LocalGroup {
 class ExchangeGroup {
  public:
   virtual ~ExchangeGroup() = default;
-  /// My part of the exchange, with memory for the result from unit.exchange.result. The unit stays
+  /// This rank's part of the exchange; unit.exchange.result allocates the result. The unit stays
   /// until completion, which may come before the device has done it (DeviceWork).
   virtual Completion run(const BoundUnit& unit) = 0;
 };
@@ -67,8 +67,8 @@ class CrossGroup {
                             std::uint64_t sequence) = 0;
   /// staging of all nodes = staging of node `root`, which is only read.
   virtual Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) = 0;
-  /// sends[n] goes to node n, receives[n] is filled by node n: by node, mine unused. Lengths match
-  /// pair by pair; memory stays until completion and may be aligned anyhow.
+  /// sends[n] goes to node n, receives[n] is filled by node n: by node, the own one unused. Lengths
+  /// match pair by pair; memory stays until completion and may have any alignment.
   virtual Completion exchange(std::span<const std::span<const std::byte>> sends,
                               std::span<const std::span<std::byte>> receives,
                               std::uint64_t sequence) = 0;

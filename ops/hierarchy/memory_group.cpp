@@ -30,7 +30,7 @@ class Addresses {
   std::size_t count_ = 0;
 };
 
-/// What the elements of a node's ranks become: Adasum is between nodes.
+/// The operation inside a node: Adasum is between nodes.
 ReduceOp op_in_node(const Unit& unit) {
   return unit.op == ReduceOp::adasum ? ReduceOp::sum : unit.op;
 }

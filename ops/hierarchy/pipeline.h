@@ -17,7 +17,7 @@
 namespace hora {
 
 struct PipelineOptions {
-  int node = 0;  ///< mine
+  int node = 0;  ///< this rank's
   int nodes = 1;
   int local_rank = 0;
   int slices = 1;         ///< local ranks that take part between nodes: the smallest node's size
@@ -46,8 +46,8 @@ struct CrossGroups {
 };
 
 /// One node: the local group runs each unit whole. Several nodes, for each chunk of a unit:
-///   reduce-scatter of my slice into a staging slot -> allreduce (or broadcast) of it over my cross
-///   group -> all-gather from the slot to the node.
+///   reduce-scatter of this rank's slice into a staging slot -> allreduce (or broadcast) of it over
+///   its cross group -> all-gather from the slot to the node.
 /// Local ranks from `slices` on own no slice; they take part only where the local group is
 /// collective. Each stage starts chunks in the order of the plan, on every rank the same; chunk
 /// c + slots waits for the slot of chunk c. Steps of collective groups start in the order that the
@@ -113,13 +113,13 @@ class Pipeline final : public DataPath {
   CrossGroups crosses_;
   ExchangeSite site_;
 
-  std::deque<std::unique_ptr<Entry>> units_;  ///< started, not done by me
+  std::deque<std::unique_ptr<Entry>> units_;  ///< started, not completed by this rank
   std::size_t feeding_ = 0;                   ///< first unit in units_ with chunks to start
   std::deque<Chunk> chunks_;
   std::uint64_t next_sequence_ = 0;
   std::uint64_t next_cross_ = 0;
   std::uint64_t next_out_ = 0;
-  std::uint64_t done_ = 0;  ///< units, by me
+  std::uint64_t done_ = 0;  ///< units, by this rank
 };
 
 }  // namespace hora

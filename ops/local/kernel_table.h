@@ -1,7 +1,7 @@
 /// The kernels as compiled for one instruction set. Internal to ops/local and its tests.
 ///
 /// Included by sources with instruction-set flags, so it must not pull in anything with inline
-/// functions: the linker would be free to keep their AVX-512 version for everybody.
+/// functions: the linker would be free to keep their AVX-512 version for the program.
 #pragma once
 
 #include <cstddef>

@@ -28,7 +28,7 @@ namespace hora {
 ///
 /// All members get the same bits, in every run: each piece is combined by one member. Intermediate
 /// results are rounded to the element type, level by level. Bytes outside the tensors are in the
-/// end equal as well, and nobody's in particular. Thread rule: as CrossGroup.
+/// end equal as well, and otherwise unspecified. Thread rule: as CrossGroup.
 class AdasumAllreduce : public CrossWork {
  public:
   /// `tensors`: the bytes of each tensor in the staging, whole tensors, equal on all members.
@@ -57,7 +57,7 @@ class AdasumAllreduce : public CrossWork {
   void return_result();
   void exchange(int partner, int phase, std::span<const std::byte> sent,
                 std::span<std::byte> received);
-  /// My vector (in the staging) and the other one (in the work buffer), in `range`: their dots.
+  /// Own vector (in the staging) and the other one (in the work buffer), in `range`: their dots.
   void measure(Range range, bool mine_is_a);
   void add_dots();
   /// Adasum of both, by the dots, into the staging.

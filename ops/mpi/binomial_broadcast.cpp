@@ -28,7 +28,7 @@ void BinomialBroadcast::send_to_children() {
   while (bit < members_ && (position_ == 0 || bit < lowest_bit)) {
     bit *= 2;
   }
-  // The child with the longest way below it first.
+  // The child with the deepest subtree first.
   for (bit /= 2; bit > 0; bit /= 2) {
     if (position_ + bit < members_) {
       send(workspace().sends, (position_ + bit + root_) % members_, kDown, staging_);

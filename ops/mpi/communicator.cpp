@@ -134,7 +134,7 @@ Communicator Communicator::of(const std::vector<int>& ranks, const Patience& pat
                     " of MPI_COMM_WORLD is not in InitOptions::ranks: only those call init");
   }
   if (static_cast<int>(ranks.size()) == size) {
-    return world(patience);  // as for those who name none
+    return world(patience);  // as where none is named
   }
   call_roll(MPI_COMM_WORLD, ranks, "hora::init", patience);
   OwnedGroup world;

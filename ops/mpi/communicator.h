@@ -31,8 +31,8 @@ class Communicator {
   /// A duplicate of the application's. Throws Error(invalid_argument) for one that is null or an
   /// intercommunicator.
   static Communicator of(MPI_Comm application, const Patience& patience = {});
-  /// Of these ranks of MPI_COMM_WORLD, mine among them: collective over them alone. Throws
-  /// Error(invalid_argument) where they are not ascending, do not exist or leave mine out.
+  /// Of these ranks of MPI_COMM_WORLD, this one among them: collective over them alone. Throws
+  /// Error(invalid_argument) where they are not ascending, do not exist or leave this one out.
   static Communicator of(const std::vector<int>& ranks, const Patience& patience = {});
   Communicator duplicate() const;
   /// The ranks that give the same `color`, ordered by `key`, then by rank; a negative color gives
@@ -63,12 +63,12 @@ class Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 0;
-  SharedPatience patience_;  ///< null: no roll is called
+  SharedPatience patience_;  ///< null: the roll is not called
 };
 
 /// A duplicate in the making (MPI_Comm_idup): begun on every rank of the original in one order, one
-/// at a time, and never waited for. Destroyed before it is complete it leaves MPI its memory, for
-/// before an abort. Thread rule: one thread at a time.
+/// at a time, and never waited for. Destroyed before it is complete it leaks what MPI writes to,
+/// for before an abort. Thread rule: one thread at a time.
 class PendingDuplicate {
  public:
   explicit PendingDuplicate(const Communicator& original);
@@ -76,7 +76,7 @@ class PendingDuplicate {
   PendingDuplicate& operator=(const PendingDuplicate&) = delete;
   ~PendingDuplicate();
 
-  /// Goes on without blocking; the duplicate, once. Throws Error(transport).
+  /// Makes progress without blocking; returns the duplicate, once. Throws Error(transport).
   std::optional<Communicator> poll();
 
  private:

@@ -107,7 +107,7 @@ class CrossWork : public PendingWork {
   /// Empty spans are not sent: both ends know the lengths.
   void send(RequestQueue& queue, int to, int phase, std::span<const std::byte> bytes);
   void receive(RequestQueue& queue, int from, int phase, std::span<std::byte> bytes);
-  /// Gives back what the operation used. For poll's last line: always true.
+  /// Releases what the operation used. For poll's last line: always true.
   bool finish();
 
  private:

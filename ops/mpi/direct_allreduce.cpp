@@ -23,7 +23,7 @@ DirectAllreduce::DirectAllreduce(CrossResources& resources, const Reduction& red
   work.inputs.resize(static_cast<std::size_t>(members_));
   work.inputs[static_cast<std::size_t>(me_)] = mine.data();
   for (int k = 1; k < members_; ++k) {
-    const int from = peer(members_ - k);  // who began with me comes first
+    const int from = peer(members_ - k);  // the peer that begins with this member comes first
     receive(work.receives, from, kScatter, {incoming, mine.size()});
     work.inputs[static_cast<std::size_t>(from)] = incoming;
     incoming += mine.size();
@@ -42,7 +42,7 @@ std::span<std::byte> DirectAllreduce::segment(int member) const {
   return staging_.subspan(range.begin, range.bytes);
 }
 
-// A peer's sum comes to where its segment was sent from: not before MPI has read it.
+// A peer's sum arrives where its segment was sent from: not before MPI has read it.
 void DirectAllreduce::post_gather_receives() {
   Workspace& work = workspace();
   while (work.sends.next_completed(link())) {

@@ -15,7 +15,7 @@ DirectExchange::DirectExchange(CrossResources& resources,
   const int me = link().index();
   const int members = link().size();
   for (int k = 1; k < members; ++k) {
-    const int from = (me + members - k) % members;  // who begins with me comes first
+    const int from = (me + members - k) % members;  // first who begins with this member
     receive(workspace().receives, from, kExchange, receives[static_cast<std::size_t>(from)]);
   }
   for (int k = 1; k < members; ++k) {

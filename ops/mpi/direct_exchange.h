@@ -14,7 +14,7 @@ namespace hora {
 /// the lengths, and nothing is sent for an empty span. Thread rule: as CrossGroup.
 class DirectExchange : public CrossWork {
  public:
-  /// `sends`, `receives`: by member; mine are not looked at.
+  /// `sends`, `receives`: by member; the own ones are ignored.
   DirectExchange(CrossResources& resources, std::span<const std::span<const std::byte>> sends,
                  std::span<const std::span<std::byte>> receives, std::uint64_t sequence);
   bool poll() override;

@@ -1,4 +1,4 @@
-/// Allreduce between nodes for short data: everybody gets everything, then sums it.
+/// Allreduce between nodes for short data: every node gets all parts, then sums them.
 #pragma once
 
 #include <hora/types.h>
@@ -32,8 +32,8 @@ class DisseminationAllreduce : public CrossWork {
  private:
   /// `count` blocks from the first-th on; block k is the staging of member me + k.
   std::span<std::byte> blocks(int first, int count) const;
-  /// Blocks that travel in the round of this distance (1, 2, 4, ..): what I have, or what is
-  /// missing.
+  /// Blocks that travel in the round of this distance (1, 2, 4, ..): those that are there, or those
+  /// that are missing.
   int count_at(int distance) const;
   void send_round();
   bool copy_mine();
@@ -45,7 +45,7 @@ class DisseminationAllreduce : public CrossWork {
   int me_;
   int members_;
   std::byte* gathered_;
-  Completion copy_;  // of my staging into its block
+  Completion copy_;  // of this member's staging into its block
   bool copied_ = false;
   int distance_ = 1;  // of the round under way
   Completion sum_;

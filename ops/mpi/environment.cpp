@@ -20,7 +20,7 @@
 namespace hora {
 namespace {
 
-// MPI's state belongs to the process, so what we know about it does too.
+// MPI's state belongs to the process, so what hora knows about it does too.
 struct ProcessState {
   ProcessOwner owner;
   std::atomic<int> holders{0};
@@ -41,7 +41,7 @@ thread_local bool aborting_here = false;
 /// An abort under way in another thread ends this process; exiting meanwhile would hide its code.
 constexpr auto kAbortTakes = std::chrono::seconds(5);
 
-/// What the program has printed so far is not lost with it; nothing is waited for.
+/// What the program has printed so far is flushed; nothing is waited for.
 void flush_output() noexcept {
   std::fflush(stderr);
   pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};

@@ -1,11 +1,11 @@
-/// MPI's life in this process: started at most once, finalised at most once.
+/// MPI's start and end in this process: initialised at most once, finalised at most once.
 #pragma once
 
 #include <chrono>
 
 namespace hora {
 
-/// Held by whoever uses MPI. The first one initialises MPI where the application has not; then
+/// Held by every user of MPI. The first one initialises MPI where the application has not; then
 /// MPI_Finalize runs at the process's exit, because MPI cannot start again. A process that exits
 /// while one is held left its peers behind: the job is aborted instead, with a message; so is one
 /// whose application calls MPI_Finalize then. A forked child may exit as it likes.
@@ -21,7 +21,7 @@ class MpiEnvironment {
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
   ~MpiEnvironment();
 
-  /// This process is through with MPI, as agreed with its peers. The destructor calls it.
+  /// This process has finished with MPI, as agreed with its peers. The destructor calls it.
   void release() noexcept;
   /// True: other threads may call MPI at the same time.
   bool thread_multiple() const noexcept { return thread_multiple_; }
@@ -36,7 +36,7 @@ class MpiEnvironment {
 [[noreturn]] void abort_job(int code) noexcept;
 
 /// From here on this process's exit, or MPI_Finalize, ends the job, as a failure: they would wait
-/// for peers that have not come, or that wait themselves.
+/// for peers that have not called them, or that wait themselves.
 void abandon_job() noexcept;
 /// The same, and after `grace` it ends anyway.
 void abandon_job(std::chrono::milliseconds grace) noexcept;

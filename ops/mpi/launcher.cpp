@@ -12,8 +12,8 @@ struct Launcher {
   std::string_view name;
 };
 
-// The innermost launcher's word counts: mpirun inside a Slurm step sets both. Slurm's number is the
-// step's (SLURM_NTASKS is the job's, and set in a batch script that srun has not started).
+// The innermost launcher's variable counts: mpirun inside a Slurm step sets both. Slurm's number is
+// the step's (SLURM_NTASKS is the job's, and set in a batch script that srun has not started).
 constexpr Launcher kLaunchers[] = {
     {"OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"},
     {"PMI_SIZE", "a PMI launcher (MPICH's or Intel's mpiexec)"},

@@ -14,8 +14,8 @@ namespace hora {
 
 /// Every request is a slot that is reused: no allocation once as many are known as are ever open at
 /// once. A failing test() costs one round of MPI's progress, so a caller with many requests open
-/// tests the one it needs next. Both ends must name the same length; what else comes is an
-/// Error(transport). Destroying it gives up what is under way, for before an abort.
+/// tests the one it needs next. Both ends must name the same length; any other is an
+/// Error(transport). Destroying it abandons what is under way, for before an abort.
 /// Thread rule: one thread at a time.
 class MpiPointToPoint : public PointToPoint {
  public:

@@ -12,7 +12,7 @@ class PointToPoint {
  public:
   using Request = int;
   virtual ~PointToPoint() = default;
-  virtual int index() const = 0;  ///< mine in the group
+  virtual int index() const = 0;  ///< this member's in the group
   virtual int size() const = 0;   ///< members of the group
   /// Starts to send; the memory must stay, unchanged, until the request completes. Messages of one
   /// tag between two members arrive in the order in which they were started. `tag` in [0, 32767].

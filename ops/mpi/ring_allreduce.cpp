@@ -98,7 +98,7 @@ Completion RingAllreduce::narrow(int segment) {
                          staged(segment).data(), elements(segment));
 }
 
-/// True when the next segment is through.
+/// True when the next segment is summed.
 bool RingAllreduce::sum_next() {
   while (work_.poll()) {
     switch (step_) {
@@ -132,7 +132,7 @@ bool RingAllreduce::sum_all() {
   return true;
 }
 
-// A result comes to where this member's values were: not before they have been summed and, where
+// A result arrives where this member's values were: not before they have been summed and, where
 // they are sent from there, MPI has read them.
 void RingAllreduce::post_result_receives() {
   if (is_last()) return;

@@ -34,7 +34,7 @@ class RingAllreduce : public CrossWork {
   static std::size_t work_bytes(std::size_t staging_bytes);
 
  private:
-  /// What is done with a segment, one after the other; a member leaves out what is not its part.
+  /// What is done with a segment, in this order; a member leaves out what is not its part.
   enum class Step { arrive, widen, add, narrow };
 
   bool is_first() const { return me_ == 0; }
@@ -44,7 +44,7 @@ class RingAllreduce : public CrossWork {
   Range range(int segment) const;
   std::size_t elements(int segment) const { return range(segment).bytes / element_; }
   std::span<std::byte> staged(int segment) const;
-  /// Where a sum arrives, or mine is made; in the type of sums.
+  /// Where a sum arrives, or this member's is made; in the type of sums.
   std::span<std::byte> partial(int segment) const;
   /// The segment, as this member passes it on.
   std::span<const std::byte> outgoing(int segment) const;
@@ -65,13 +65,13 @@ class RingAllreduce : public CrossWork {
   int left_;
   int right_;
   int segments_;
-  std::byte* widened_;   // one segment of mine in the type of sums
+  std::byte* widened_;   // one segment of this member's in the type of sums
   std::byte* partials_;  // all segments
   Step step_ = Step::arrive;
   Completion work_;
-  int summed_ = 0;            // segments that I have passed on, or completed
+  int summed_ = 0;            // segments that this member has passed on, or completed
   int results_expected_ = 0;  // receives of results that are posted
-  int spread_ = 0;            // results that are here
+  int spread_ = 0;            // results that have arrived
 };
 
 }  // namespace hora

@@ -21,11 +21,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The answer comes from where the timeout is noticed first.
+/// The answer comes from the rank that notices the timeout first.
 constexpr std::chrono::seconds kSlack{2};
 
-/// Ranks that have come for a later call already: one whose list I am the lowest of, while I am in
-/// one that has nothing to do with them.
+/// Ranks that have arrived for a later call already: one in whose list this rank is the lowest,
+/// while it is in a call that does not concern them.
 std::vector<std::pair<MPI_Comm, RollMessage>>& early_arrivals() {
   static std::vector<std::pair<MPI_Comm, RollMessage>> messages;
   return messages;
@@ -104,7 +104,7 @@ class RollCall {
 
   /// The lowest rank: waits for the others' lists, and answers all at once.
   void gather() {
-    std::map<int, std::uint64_t> serials;  // of those who have come
+    std::map<int, std::uint64_t> serials;  // of those that have arrived
     std::vector<int> absent(ranks_.begin() + 1, ranks_.end());
     RollHead word{.kind = RollKind::go};
     std::string text;
@@ -154,7 +154,7 @@ class RollCall {
            " (HORA_INIT_TIMEOUT). Does each rank call it, and as often as the others?";
   }
 
-  /// Any other rank: gives the lowest its list, and waits for its word.
+  /// Any other rank: sends the lowest its list, and waits for its answer.
   void come() {
     const int lowest = ranks_.front();
     const std::uint64_t serial = next_serial();
@@ -187,7 +187,7 @@ class RollCall {
         obey(RollKind::missing, received == 0 ? missing({lowest}) : unanswered());
       }
       wait([&]() -> std::string {
-        // Of those who miss the lowest rank, one says so.
+        // Of those that miss the lowest rank, one reports it.
         if (received != 0 || me_ != ranks_[1]) return {};
         return myself() + " waits in " + what_ + " for rank " + text_of_ranks({lowest}) +
                " of MPI_COMM_WORLD, which has not come for " + seconds_text(waited());
@@ -201,7 +201,8 @@ class RollCall {
            " (HORA_INIT_TIMEOUT)";
   }
 
-  /// A rank for whom I am the lowest, so that our lists differ: my lowest answers it, too.
+  /// A rank in whose list this one is the lowest, so that their lists differ: the lowest of this
+  /// rank's list answers it, too.
   void report(RollMessage stray, std::uint64_t serial) {
     if (!is_listed(stray.source)) {
       early_arrivals().emplace_back(comm_, std::move(stray));
@@ -235,7 +236,7 @@ class RollCall {
                                 : std::to_string(time.count() / 1000) + " s";
   }
 
-  /// A moment; every so often with a warning, unless its text is empty.
+  /// One pause; at intervals with a warning, unless its text is empty.
   template <class Text>
   void wait(const Text& text) {
     constexpr std::chrono::milliseconds kBusy{5};

@@ -1,4 +1,4 @@
-/// Ranks that wait for one another say whom they miss, and not for ever.
+/// Ranks that wait for one another report which are missing, and time out.
 #pragma once
 
 #include <mpi.h>
@@ -10,21 +10,21 @@
 
 namespace hora {
 
-/// How long ranks wait for one another; 0: for ever, and without a word.
+/// How long ranks wait for one another; 0: without limit, and without a warning.
 struct Patience {
-  std::chrono::milliseconds warning{0};  ///< `warn` is called each time that this is over
+  std::chrono::milliseconds warning{0};  ///< `warn` is called whenever as much time has passed
   std::chrono::milliseconds timeout{0};  ///< then it is an error
   std::function<void(const std::string&)> warn = {};  ///< takes a sentence for the log
 };
 
 /// Returns once each of `ranks` (ascending ranks of `comm`, this one among them) has called it with
-/// the same list. Blocking calls of MPI that follow then wait for nobody who is not there.
+/// the same list. Blocking calls of MPI that follow then wait only for ranks that have called.
 ///
-/// Messages of tags 32741 and 32742 on `comm`: each rank comes to the list's lowest, which says
+/// Messages of tags 32741 and 32742 on `comm`: each rank reports to the list's lowest, which sends
 /// "go" when all have. A rank whose list another rank of that list contradicts gets Error(mismatch)
 /// with both lists, and so does the other one. After the timeout: Error(transport) naming those
-/// that have not come, and the job ends with this process (abandon_job()). `what` is where the
-/// ranks should come to. Ranks in texts are those of MPI_COMM_WORLD. Thread rule: one thread at a
+/// that have not called, and the job ends with this process (abandon_job()). `what` is the call
+/// that ranks should make. Ranks in texts are those of MPI_COMM_WORLD. Thread rule: one thread at a
 /// time in a process.
 void call_roll(MPI_Comm comm, const std::vector<int>& ranks, const std::string& what,
                const Patience& patience);

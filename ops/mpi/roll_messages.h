@@ -1,4 +1,4 @@
-/// The messages by which ranks call the roll, and how they are read.
+/// The messages with which ranks call the roll, and how they are read.
 #pragma once
 
 #include <mpi.h>
@@ -12,7 +12,7 @@
 namespace hora {
 
 inline constexpr int kComeTag = 32741;  ///< to the lowest rank of a list
-inline constexpr int kWordTag = 32742;  ///< an answer to one that has come
+inline constexpr int kWordTag = 32742;  ///< an answer to one that has arrived
 
 using RollBytes = std::vector<std::byte>;
 

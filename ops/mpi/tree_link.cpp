@@ -19,13 +19,13 @@ namespace {
 constexpr std::size_t kHeadBytes = 4032;
 constexpr std::size_t kPrefixBytes = sizeof(std::uint64_t);
 constexpr std::size_t kInlineBytes = kHeadBytes - kPrefixBytes;
-// Buffers of sent messages that are longer than this are given back.
+// Buffers of sent messages that are longer than this are freed.
 constexpr std::size_t kKeptBytes = std::size_t{64} << 10;
 constexpr int kHeadTag = 0;
 constexpr int kRestTag = 1;
 
-// For a link that dies with messages under way, which happens only before an abort: MPI may still
-// touch the buffer, so it is given up to MPI. Does not wait for a peer.
+// For a link that is destroyed with messages under way, which happens only before an abort: MPI may
+// still access the buffer, so it is leaked. Does not wait for a peer.
 void abandon(MPI_Request& request, std::vector<std::byte>& buffer, bool is_receive) noexcept {
   if (request == MPI_REQUEST_NULL) {
     return;
@@ -188,7 +188,7 @@ void MpiTreeLink::take_heads() {
     arriving_.push_back(take_head(status.MPI_SOURCE, static_cast<std::size_t>(count)));
     mpi_check(MPI_Start(&head_request_), "MPI_Start for negotiation");
     if (arriving_.back().rest == MPI_REQUEST_NULL) {
-      return;  // something to hand out; what else has come is taken next time
+      return;  // something to return; what else has arrived is taken next time
     }
   }
 }

@@ -11,11 +11,11 @@
 
 namespace hora {
 
-/// One level: of the bytes that `partner` and I both have a result of, each keeps one half, gives
-/// the other one away and combines.
+/// One level: of the bytes that `partner` and this member both have a result of, each keeps one
+/// half, gives the other one away and combines.
 struct HalvingLevel {
   int partner = 0;
-  bool is_lower = false;  ///< my index is below the partner's
+  bool is_lower = false;  ///< this member's index is below the partner's
   Range kept;
   Range given;
   bool operator==(const HalvingLevel&) const = default;

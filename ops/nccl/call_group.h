@@ -6,7 +6,7 @@
 namespace hora {
 
 /// Everything between construction and end() is one call of NCCL. Without end(), after an
-/// exception, the group stays open: the communicator is beyond use then.
+/// exception, the group stays open: the communicator cannot be used any more then.
 class NcclCallGroup {
  public:
   explicit NcclCallGroup(const NcclFunctions& nccl) : nccl_(nccl) {

@@ -36,7 +36,7 @@ class NcclCommunicator {
 
   /// Ends all collectives of this rank, whose results are then undefined. May be called again.
   void abort() noexcept;
-  /// Collective: waits until all collectives are done and lets go of the communicator. Aborts and
+  /// Collective: waits until all collectives are done and frees the communicator. Aborts and
   /// throws where that fails or is not done by the deadline.
   void close(Deadline deadline);
   /// close() in two steps, without waiting: the communicator is ready when it begins. Both abort
@@ -49,7 +49,7 @@ class NcclCommunicator {
   ncclResult_t state() const;
 
   const NcclFunctions* functions_ = nullptr;
-  /// Shared with the memory that is registered with it, which sees by the null that it is gone.
+  /// Shared with the memory that is registered with it; null once it is gone.
   std::shared_ptr<ncclComm_t> comm_;
 };
 

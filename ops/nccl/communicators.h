@@ -19,12 +19,12 @@ class NcclCommunicators {
   /// Ends all collectives of this rank.
   void abort() noexcept;
 
-  /// Lets go of one, whose launches have all begun, when its collectives are done: collective over
-  /// its members, goes on with advance(). Throws Error(transport).
+  /// Frees one, whose launches have all begun, when its collectives are done: collective over
+  /// its members, continued by advance(). Throws Error(transport).
   void retire(NcclCommunicator& communicator);
   /// True while retired ones are left.
   bool advance();
-  /// Lets go of all: collective over the members of each, which may have them in any order. Throws
+  /// Frees all: collective over the members of each, which may have them in any order. Throws
   /// Error(transport) where that fails or is not done by the deadline.
   void close(NcclCommunicator::Deadline deadline);
 

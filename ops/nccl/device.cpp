@@ -14,7 +14,7 @@ namespace {
 
 /// Events are looked at this often, however often the engine polls.
 constexpr auto kLookInterval = std::chrono::milliseconds(1);
-/// Until the communicator has taken in its last call.
+/// Until the communicator has accepted its last call.
 constexpr auto kRegistrationLimit = std::chrono::seconds(60);
 
 std::string milliseconds(DeviceWatch::Time time) {
@@ -81,7 +81,7 @@ void NcclDevice::release(std::byte* data) noexcept {
   try {
     device.emplace(cuda_, index_);
   } catch (const Error&) {
-    // CUDA is beyond help; so is its memory.
+    // CUDA has failed; its memory cannot be freed.
   }
   buffers_.erase(data);
 }

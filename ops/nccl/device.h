@@ -1,5 +1,5 @@
-/// This process's GPU: memory for buffers, the order with callers' streams, and the watch over what
-/// runs on it.
+/// This process's GPU: memory for buffers, the order with callers' streams, and the detection of
+/// failures of what runs on it.
 #pragma once
 
 #include <chrono>
@@ -14,13 +14,13 @@
 
 namespace hora {
 
-/// What finds out that collectives on the device have failed: their events come late, or the
-/// communicator says so. Thread rule: the thread that holds the engine's lock.
+/// Finds out that collectives on the device have failed: their events come late, or the
+/// communicator reports it. Thread rule: the thread that holds the engine's lock.
 class DeviceWatch {
  public:
   using Time = std::chrono::nanoseconds;
   using Clock = Time (*)();
-  /// `limit`: how long something may be under way; 0: for ever.
+  /// `limit`: how long something may be under way; 0: without limit.
   DeviceWatch(const CudaFunctions& cuda, int index, const NcclCommunicators& communicators,
               EventPool& events, Time limit, Clock clock)
       : cuda_(cuda),
@@ -34,7 +34,7 @@ class DeviceWatch {
   void add(cudaStream_t stream);
   /// True while anything is under way. Throws Error(transport).
   bool check();
-  /// When something began to wait for other ranks of the node.
+  /// Time at which something begins to wait for other ranks of the node.
   Time start() const { return clock_(); }
   /// It still waits. Throws Error(transport) where that is too long.
   void check_wait(Time since) const;

@@ -43,7 +43,7 @@ void DeviceSpace::release(std::byte* data) noexcept {
   try {
     device.emplace(cuda_, device_);
   } catch (const Error&) {
-    // CUDA is beyond help; so is its memory.
+    // CUDA has failed; its memory cannot be freed.
   }
   blocks_.erase(data);
 }

@@ -70,7 +70,7 @@ Completion NcclLaunches::launch(bool takes_turn, Step enqueue, LastStep enqueued
 }
 
 bool NcclLaunches::is_next(std::uint64_t ticket) {
-  // Nobody else polls the first one.
+  // Only this launch polls the first one.
   if (launched_ == 0 && ticket != 0) connecting_.poll();
   return launched_ == ticket;
 }

@@ -11,7 +11,7 @@
 
 namespace hora {
 
-/// Launches begin in the order in which they are made, each when the communicator has taken in the
+/// Launches begin in the order in which they are made, each when the communicator has accepted the
 /// one before (it never blocks), and in a turn among the process sets where it is said to take one.
 /// Thread rule: the thread that holds the engine's lock; outlives the completions.
 class NcclLaunches {
@@ -33,7 +33,7 @@ class NcclLaunches {
         turns_(turns),
         connection_(std::move(connection)) {}
 
-  /// `enqueue` calls NCCL; `enqueued` goes on once NCCL has taken that in; then the event that it
+  /// `enqueue` calls NCCL; `enqueued` follows once NCCL has accepted that; then the event that it
   /// returns, if any, is waited for. Both with the device as the current one.
   Completion launch(bool takes_turn, Step enqueue, LastStep enqueued);
   /// What was put on the stream so far is watched: see DeviceWatch.

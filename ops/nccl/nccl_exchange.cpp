@@ -145,7 +145,7 @@ void NcclExchange::reduce(const Work& work) {
   NcclCallGroup calls(nccl);
   for (const Piece& piece : work.pieces) {
     const std::size_t count = piece.range.bytes / size_of(unit.type);
-    // Of no use but to the root.
+    // Only the root uses it.
     std::byte* const target = piece.destination == local_rank_ ? work.result : nullptr;
     nccl_check(nccl,
                nccl.reduce(work.input + piece.source_offset, target, count, type, op,

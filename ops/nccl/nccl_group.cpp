@@ -107,7 +107,8 @@ Completion NcclGroup::run(const BoundUnit& unit) {
   return launches_.launch(unit.takes_turns, enqueue, enqueued);
 }
 
-/// Each of my tensors becomes what `copy`, whose pieces are still to be named, makes of it.
+/// Each of this rank's tensors becomes what `copy`, whose pieces are still to be named, makes of
+/// it.
 void NcclGroup::pass_over_tensors(const BoundUnit& unit, BatchedCopy copy) {
   std::vector<CopyPiece> pieces;
   for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
@@ -118,7 +119,7 @@ void NcclGroup::pass_over_tensors(const BoundUnit& unit, BatchedCopy copy) {
   launch_copy(pieces, copy);
 }
 
-/// Goes back in the order of the collectives' stream.
+/// Freed in the order of the collectives' stream.
 std::shared_ptr<std::byte> NcclGroup::stand_in(const BoundUnit& unit) {
   const Unit& u = unit.unit;
   auto memory = allocate_owned(launches_.site().heap, u.bytes);
@@ -126,7 +127,7 @@ std::shared_ptr<std::byte> NcclGroup::stand_in(const BoundUnit& unit) {
   return memory;
 }
 
-/// `stand_in`: instead of my tensors, one after the other; null: there are tensors.
+/// `stand_in`: instead of this rank's tensors, one after the other; null: there are tensors.
 void NcclGroup::call_in_place(const BoundUnit& unit, std::byte* stand_in) {
   const NcclFunctions& nccl = launches_.nccl();
   ncclComm_t const comm = launches_.communicator();
@@ -154,7 +155,7 @@ void NcclGroup::call_in_place(const BoundUnit& unit, std::byte* stand_in) {
 Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
   allocate();
   if (!part.has_input) {
-    // Nothing that other ranks wait for, and so in no turn.
+    // No other rank waits for it, so it takes no turn.
     return launches_.launch(
         false, [] {}, [this, part] { return &staging_->make_room(my_slice(part)); });
   }

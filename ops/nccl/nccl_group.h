@@ -31,7 +31,7 @@ struct NcclGroupOptions {
 /// One node: one all-reduce in place for each tensor of a unit. Several nodes, for each chunk:
 ///
 ///   collectives' stream:  pack -> reduce-scatter                     all-gather -> unpack
-///   slice_staging.h:                          my slice out ..  .. in
+///   slice_staging.h:                          slice out ..  .. in
 ///   engine:                                           the cross group
 ///
 /// Before NCCL values are prepared (reduction.h), in place or as they are packed; the final scale

@@ -31,7 +31,7 @@ class NcclSet {
   NcclCommunicator& communicator() { return communicator_; }
   LocalGroup& group() { return group_; }
   ExchangeGroup& exchange() { return exchange_; }
-  /// The set is given up: see NcclCommunicators::retire.
+  /// The set is removed: see NcclCommunicators::retire.
   void disconnect() { site_.communicators.retire(communicator_); }
 
  private:

@@ -1,4 +1,4 @@
-/// What a rank that has joined brings to the reductions of others.
+/// What a rank that has joined contributes to the reductions of others.
 #pragma once
 
 #include <hora/types.h>

@@ -1,4 +1,4 @@
-/// hora's types and reductions in NCCL's words, and what tensors need before and after it.
+/// hora's types and reductions as NCCL's, and what tensors need before and after it.
 #pragma once
 
 #include <hora/types.h>

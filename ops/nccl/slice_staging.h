@@ -1,4 +1,4 @@
-/// How my slice of a chunk gets from the GPU to the cross group and back.
+/// How this rank's slice of a chunk gets from the GPU to the cross group and back.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace hora {
 
 struct StagedSlice {
   std::size_t slot = 0;
-  std::span<std::byte> memory;  ///< the device's, in the slot's chunk; empty where I own none
+  std::span<std::byte> memory;  ///< the device's, in the slot's chunk; empty where it owns none
   UnitKey unit = {};            ///< whose it is
 };
 
@@ -31,9 +31,9 @@ class SliceStaging {
   virtual const Event& take_out(const StagedSlice& slice, cudaStream_t stream) = 0;
   /// The slice comes from the network alone, which may begin when the event is reached.
   virtual const Event& make_room(const StagedSlice& slice) = 0;
-  /// The cross group is through: what `stream` is given from now on finds its result in the slice.
+  /// The cross group is done: what `stream` is given from now on finds its result in the slice.
   virtual void bring_in(const StagedSlice& slice, cudaStream_t stream) = 0;
-  /// `stream` has been given the last that reads the slot's chunk.
+  /// `stream` has been given the last operation that reads the slot's chunk.
   virtual void leave(std::size_t slot, cudaStream_t stream) = 0;
 };
 

@@ -1,4 +1,4 @@
-/// Waiting for NCCL's background work, which only polling tells of.
+/// Waiting for NCCL's background work, which only polling detects.
 #pragma once
 
 #include <hora/error.h>

@@ -34,7 +34,7 @@ std::uint64_t meminfo_available() {
   return kUnlimited;
 }
 
-/// The tightest limit of my control group and its parents, version 2 and version 1.
+/// The tightest limit of this process's control group and its parents, version 2 and version 1.
 std::uint64_t control_group_left() {
   std::uint64_t least = kUnlimited;
   std::ifstream file("/proc/self/cgroup");

@@ -13,7 +13,7 @@
 
 namespace hora {
 
-/// In my first window, after its header. Entries below `count` are complete.
+/// In this rank's first window, after its header. Entries below `count` are complete.
 struct SharedMemory::Directory {
   std::atomic<std::uint32_t> count;
   std::array<WindowTicket, kMaxWindows> tickets;

@@ -15,8 +15,8 @@
 
 namespace hora {
 
-/// My windows and my peers'. My first window begins with the directory of all of mine, so that
-/// peers can open later ones without being asked; a window is never given back before the end.
+/// This rank's windows and its peers'. Its first window begins with a directory of its own, so
+/// that peers can open later ones by themselves; a window is never freed before the end.
 /// Thread rule: any thread, once connect() has returned.
 class SharedMemory final : public NodeMemory {
  public:
@@ -27,11 +27,11 @@ class SharedMemory final : public NodeMemory {
   explicit SharedMemory(std::size_t first_bytes);
   ~SharedMemory() override;
 
-  /// Ticket of my first window, for the peers.
+  /// Ticket of this rank's first window, for the peers.
   WindowTicket ticket() const;
   /// Opens a peer's first window; throws Error(transport) where that cannot be done.
   static Window open_first(const WindowTicket& ticket);
-  /// The node's ranks and their first windows, by local rank (mine may be empty).
+  /// The node's ranks and their first windows, by local rank (this rank's may be empty).
   void connect(int local_rank, std::vector<Window> first_windows);
 
   Block allocate(std::size_t bytes) override;

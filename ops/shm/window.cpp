@@ -69,7 +69,7 @@ std::string megabytes(std::uint64_t bytes) {
 }  // namespace
 
 Window::Window(std::size_t bytes) {
-  // ftruncate never fails for lack of memory, and touching pages beyond a limit gets us killed.
+  // ftruncate never fails for lack of memory, and touching pages beyond a limit kills the process.
   const std::uint64_t available = available_memory();
   if (bytes > available) {
     throw Error(ErrorCode::out_of_memory,

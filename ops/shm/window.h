@@ -7,8 +7,8 @@
 
 namespace hora {
 
-/// What a peer needs to open a window. The nonce tells a stranger's file from mine: in another PID
-/// namespace the same pid and descriptor can mean something else.
+/// What a peer needs to open a window. The nonce tells another process's file from the owner's: in
+/// another PID namespace the same pid and descriptor can mean something else.
 struct WindowTicket {
   std::int32_t pid = 0;
   std::int32_t descriptor = -1;
@@ -16,7 +16,7 @@ struct WindowTicket {
   std::uint64_t nonce = 0;
 };
 
-/// A memfd and its mapping. Nothing of it has a name in a file system, so nothing can stay behind.
+/// A memfd and its mapping. Nothing of it has a name in a file system, so nothing is left behind.
 /// Move-only; the destructor unmaps and closes.
 class Window {
  public:

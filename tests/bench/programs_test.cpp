@@ -40,7 +40,7 @@ class Programs : public testing::Test {
     const std::string path = environment(program);
     if (path.empty()) throw std::runtime_error(program + " is not in the environment");
     const auto screen = folder_ / "screen";
-    // mpirun takes its ranks along when it is told to end.
+    // mpirun ends its ranks when it gets SIGTERM.
     const std::string command = "timeout --foreground --kill-after=10 120 " +
                                 environment("MPIRUN") + " -np 2 " + path + " " + arguments + " > " +
                                 screen.string() + " 2>&1";

@@ -19,7 +19,7 @@ class Alltoall : public Conformance {
     return splits;
   }
 
-  /// What `from` sends to me, out of all that it sends.
+  /// What `from` sends to this rank, out of all that it sends.
   template <class T>
   Elements<T> sent_to_me(int from, const std::vector<int>& ranks, const Splits& split,
                          std::int64_t row) {

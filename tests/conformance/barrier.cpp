@@ -16,7 +16,7 @@ std::int64_t time_now() {
 
 class Barrier : public Conformance {
  protected:
-  /// The last of `set` comes late; nobody leaves before.
+  /// The last of `set` is late; no rank returns before it has called.
   void expect_waits(ProcessSet set) {
     for (const int late : ranks_of(context(), set)) {
       if (rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -39,7 +39,7 @@ TEST_F(Barrier, OfASetWaitsInside) {
   barrier(world());
 }
 
-/// Those outside stand still in MPI until the ones inside have passed.
+/// Ranks outside of the set wait in MPI until those inside have returned.
 TEST_F(Barrier, OfASetDoesNotWaitOutside) {
   const ProcessSet first_half = [&] {
     std::vector<int> ranks;

@@ -17,7 +17,7 @@ namespace hora::test {
 /// Two ways to submit one tensor, of which one rank takes the odd one.
 struct Disagreement {
   std::vector<std::string> words;  ///< of the error's text: both values, what differs
-  /// A collective under this name, waited for. `odd`: as nobody else.
+  /// A collective under this name, waited for. `odd`: as no other rank.
   std::function<void(const std::string& name, bool odd)> submit;
 };
 
@@ -33,7 +33,7 @@ class Conformance : public testing::Test {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// The elements that each rank of the world brings: the same whoever asks.
+  /// The elements that each rank of the world brings: the same on every rank.
   template <class T>
   std::vector<Elements<T>> inputs(std::int64_t count_by_rank, std::uint64_t salt) const {
     std::vector<Elements<T>> by_rank;
@@ -52,7 +52,7 @@ class Conformance : public testing::Test {
 
   /// Every rank in turn is the odd one: the same Error(mismatch) on all ranks, with the words, the
   /// name and the odd rank in its text, whether the name is new or in the cache; `right` then works
-  /// under that name. With one rank there is nobody to disagree with, and nothing happens.
+  /// under that name. With one rank there is none to disagree with, and nothing happens.
   void expect_disagreement(const Disagreement& about,
                            const std::function<void(const std::string& name)>& right);
   /// Collective: the ranks of the world have this very text.

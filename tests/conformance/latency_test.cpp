@@ -1,4 +1,4 @@
-// How soon every rank is told that ranks disagree.
+// How soon every rank gets the error where ranks disagree.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -11,7 +11,7 @@ namespace {
 using Clock = std::chrono::steady_clock;  // one for all processes of a host
 
 constexpr int kMismatches = 200;
-/// The aim is 100 ms; this machine's neighbours may take a core for longer than that.
+/// The aim is 100 ms; other programs of a shared machine may take a core for longer than that.
 constexpr std::chrono::milliseconds kLimit{1000};
 
 std::int64_t time_now() {

@@ -1,5 +1,5 @@
-// Any events that passed the checks at the entrance: a leader, root or not, never throws, whatever
-// peers make up; what it says is within the limits, too.
+// Any events that passed the checks of messages: a leader, root or not, never throws, whatever
+// peers send; what it sends is within the limits, too.
 #include <set>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// A node's shared page, damaged anywhere: readers stay inside of it and come to an end.
+// A node's shared page, damaged anywhere: readers stay inside of it and terminate.
 #include <hora/error.h>
 
 #include "core/messages/message_limits.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a libFuzzer target for some seconds, from its corpus. What it finds is printed, and kept in
-# the current folder as crash-*, timeout-* or oom-*: mend it, and add the file to the corpus.
+# the current folder as crash-*, timeout-* or oom-*: fix it, and add the file to the corpus.
 # Usage: run_fuzz.sh PROGRAM CORPUS SECONDS
 set -euo pipefail
 program=$1 corpus=$2 seconds=$3

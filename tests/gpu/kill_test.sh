@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One of two ranks is killed inside a collective: the other must be free within 10 s.
+# One of two ranks is killed inside a collective: the other must end within 10 s.
 # Usage: kill_test.sh mpirun|rank KILL_PEER MPIRUN...
 #   mpirun  mpirun ends the job, and no process is left
 #   rank    mpirun lets the other rank go on (Open MPI 5), which gets an error from hora

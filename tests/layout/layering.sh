@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Who may include whom: frameworks -> ops -> core; examples and bench use public headers only; a
+# Allowed includes: frameworks -> ops -> core; examples and bench use public headers only; a
 # public header includes public headers only, for the others are not installed.
 # Usage: layering.sh ROOT
 set -euo pipefail
@@ -35,6 +35,8 @@ if [[ -d ops ]]; then
 fi
 if [[ -d frameworks ]]; then
   forbid frameworks "frameworks know only core and ops" '"(examples|bench|tests)/'
+  forbid frameworks "spdlog and LibTorch do not go together: core/warning.h" \
+    '("core/log\.h"|<spdlog/)'
 fi
 
 public_headers=()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What tests/run.sh makes of its words, with CMake and the tests replaced by notes of the calls.
+# How tests/run.sh reads its arguments, with CMake and the tests replaced by notes of the calls.
 # Usage: run_options_test.sh ROOT
 set -euo pipefail
 root=$1

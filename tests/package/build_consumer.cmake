@@ -39,7 +39,7 @@ set(configure ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -G ${GENERA
   -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${CXX_LAUNCHER}
   "-DSANITIZE=${SANITIZE}")
 
-# A consumer whose MPI is another one is refused: here one of the same kind that says so in mpi.h.
+# A consumer whose MPI is another one is refused: here one of the same kind, by its mpi.h.
 file(REMOVE_RECURSE ${WORK}/other)
 file(WRITE ${WORK}/other/mpi.h
   "#undef OMPI_MAJOR_VERSION\n#undef MPICH_VERSION\n#include_next <mpi.h>\n"

@@ -1,2 +1,2 @@
-// Its precompiled headers are what is wanted of it.
+// Compiled for its precompiled headers only.
 int main() {}

@@ -103,7 +103,7 @@ stop_hosts() {
       sleep 0.1
     done
   fi
-  # Whoever is still in host A's network, its holder included; host B's init takes its own along.
+  # Processes that are still in host A's network, its holder included; host B's init ends its own.
   if [[ -n $host_a_pid ]] && namespace=$(readlink "/proc/$host_a_pid/ns/net"); then
     for process in /proc/[0-9]*; do
       if [[ $(readlink "$process/ns/net" 2> /dev/null) == "$namespace" ]]; then

@@ -40,7 +40,7 @@ for tool in ip tc unshare nsenter setpriv mpirun; do
 done
 export PATH=$PATH:/usr/sbin:/sbin
 
-# Without root, a user namespace makes us root over namespaces of our own, where the kernel lets it.
+# Without root, a user namespace gives root over namespaces of its own, where the kernel lets it.
 if ((EUID != 0)) && [[ -z ${TWO_HOSTS_IN_USER_NAMESPACE:-} ]]; then
   unshare --user --map-root-user --net true 2> /dev/null ||
     skip "this user may not make namespaces (run as root, or allow unprivileged user namespaces)"

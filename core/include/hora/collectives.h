@@ -9,7 +9,7 @@
 /// device this build has no data path for), shut_down, out_of_memory, transport.
 ///
 /// After an Error(transport) other nodes may still read the plain memory that a blocking call was
-/// given; nobody but the call itself writes to it.
+/// given; only the call itself writes to it.
 ///
 /// Booleans (one byte; every value but 0 is true) take sum and max as logical or, product and min
 /// as logical and. Integer sums and products wrap. min and max of a NaN are NaN.
@@ -19,10 +19,10 @@
 /// within a node and between nodes, rounded once each.
 ///
 /// On GPUs NCCL reduces within a node: in the type itself and in an order of its own, and its
-/// minima and maxima leave NaN out. What NCCL does not have goes by way of host memory: Adasum,
+/// minima and maxima leave NaN out. What NCCL does not have goes through host memory: Adasum,
 /// reductions of int16, and, in process sets of several nodes, allgather, alltoall and
 /// reduce_scatter. There the submitting call blocks until the input's
-/// stream has come so far, and wait() until the result is on the GPU.
+/// stream has reached this point, and wait() until the result is on the GPU.
 ///
 /// Thread rule: any thread.
 #pragma once
@@ -41,7 +41,7 @@ namespace hora {
 /// Ranks that take part: 0 is the world, others come from add_process_set() (process_set.h). Names
 /// of different sets have nothing to do with one another. So ranks that give one tensor to
 /// different sets by mistake are not in error, as each may yet submit to the other's set: they
-/// wait, and the warning of HORA_STALL_WARNING says who waits under this name on which set.
+/// wait, and the warning of HORA_STALL_WARNING names the ranks that wait under it, and the set.
 using ProcessSet = std::uint32_t;
 
 /// An empty name means: the lowest-numbered unnamed slot of this kind of operation that is not in
@@ -120,15 +120,15 @@ Result alltoall(const Context& context, const TensorView& tensor,
 [[nodiscard]] ResultHandle alltoall_async(const Context& context, const TensorView& tensor,
                                           const AlltoallOptions& options = {});
 
-/// My rows of the reduced tensor: the first dimension, n, is cut into one piece a rank of the set,
-/// n / size rows long and for the first n % size ranks one more. The bits are allreduce's.
+/// This rank's rows of the reduced tensor: the first dimension, n, is cut into one piece a rank of
+/// the set, n / size rows long and for the first n % size ranks one more. The bits are allreduce's.
 Result reduce_scatter(const Context& context, const TensorView& tensor,
                       const ReduceScatterOptions& options = {});
 [[nodiscard]] ResultHandle reduce_scatter_async(const Context& context, const TensorView& tensor,
                                                 const ReduceScatterOptions& options = {});
 
-/// Says that this rank has no more data, and blocks until every rank of the set has said so; gives
-/// the world rank that said it last, the same on every rank. Meanwhile this rank takes part in the
+/// Declares that this rank has no more data, and blocks until every rank of the set has; returns
+/// the world rank that did so last, the same on every rank. Meanwhile this rank takes part in the
 /// allreduces of the others with nothing: sum, min, max, product and Adasum are those of the other
 /// ranks' values, and an average divides by the size of the set all the same. Any other collective
 /// is an Error(mismatch) on the ranks that submit it, naming this rank.

@@ -39,7 +39,7 @@ struct InitOptions {
 
 /// Owner of hora in this process, made by init(). Move-only. The destructor calls shutdown(). While
 /// an exception unwinds the stack it does not wait for peers but has the whole job end, as a
-/// failure: when this process exits, so that who catches the exception can still print what it
+/// failure: when this process exits, so that a catch clause can still print what it
 /// says, and one second later at the latest. MPI_Finalize before shutdown() ends the job, with a
 /// message. Thread rule: every const member may be called from any thread; shutdown() from one
 /// thread, when no other call is under way.
@@ -52,9 +52,9 @@ class Context {
 
   int rank() const;        ///< 0 .. size()-1, MPI's world rank
   int size() const;        ///< number of ranks
-  int local_rank() const;  ///< 0 .. local_size()-1 within my node
-  int local_size() const;  ///< ranks of my node
-  int cross_rank() const;  ///< my node's index, 0 .. cross_size()-1
+  int local_rank() const;  ///< 0 .. local_size()-1 within this rank's node
+  int local_size() const;  ///< ranks of this rank's node
+  int cross_rank() const;  ///< index of this rank's node, 0 .. cross_size()-1
   int cross_size() const;  ///< number of nodes
   /// World ranks of node `node`, ascending. Throws Error(invalid_argument) for an unknown node.
   const std::vector<int>& ranks_of_node(int node) const;
@@ -74,7 +74,7 @@ class Context {
   void step() const;
 
   /// Collective: returns when all ranks have called it; then throws an error of this rank's handles
-  /// if none was ever thrown. Calls after it, and who waits for tensors of mine, get shut_down.
+  /// if none was ever thrown. Later calls, and ranks that wait for its tensors, get shut_down.
   void shutdown();
   bool is_shut_down() const noexcept;
 

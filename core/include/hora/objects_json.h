@@ -20,7 +20,7 @@
 
 namespace hora {
 
-/// What reads and frees a value calls itself for each level: a bound keeps it within the stack.
+/// Reading and freeing a value recurse at each level: a bound keeps them within the stack.
 inline constexpr int kJsonDepth = 1000;
 
 namespace detail {

@@ -18,8 +18,8 @@ class ResultMemory;
 /// Copies share the memory, which is free when the last one is gone.
 ///
 /// On a GPU it is complete, and stays, in the order of the input's stream (view().stream), which
-/// outlives it: work that was given to that stream before the last copy went still finds the
-/// memory. Another stream has to wait for that one, which has to wait for it before the end.
+/// outlives it: work given to that stream before the last copy was destroyed still finds the
+/// memory. Another stream must wait for that one first, and that one for it before the end.
 /// Thread rule: as a plain pointer.
 class Result {
  public:
@@ -30,7 +30,7 @@ class Result {
   std::byte* data() const;
   DataType type() const;
   const Shape& shape() const;
-  /// Rows that came from each rank of the set; of a reduce-scatter one number, mine.
+  /// Rows that came from each rank of the set; of a reduce-scatter one number, this rank's.
   const std::vector<std::int64_t>& rows() const;
   TensorView view() const;
   /// The elements, which on a GPU the host cannot read. Throws Error(invalid_argument) for another

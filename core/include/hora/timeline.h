@@ -11,7 +11,7 @@
 /// A file that was stopped is valid JSON (an array). In one that a crash has left, the closing
 /// bracket is missing, and at most the last fifth of a second's events: the format allows that.
 /// Memory is bounded: when events come faster than they are written they are dropped, the file says
-/// how many ("dropped_events"), and nobody waits.
+/// how many ("dropped_events"), and no caller waits.
 #pragma once
 
 #include <hora/context.h>

@@ -85,7 +85,7 @@ std::string_view name_of(DeviceKind kind) noexcept;
 /// Extent of each dimension, outermost first, each >= 0. Empty: a scalar (one element).
 using Shape = std::vector<std::int64_t>;
 
-/// A dense row-major tensor in memory that somebody else owns.
+/// A dense row-major tensor in memory that it does not own.
 struct TensorView {
   void* data = nullptr;
   DataType type = DataType::float32;

@@ -81,7 +81,7 @@ InputArchive archive_of(std::span<const std::byte> bytes, const BytesOrigin& ori
   try {
     read_archive(reader, archive, 0);
   } catch (const c10::Error& error) {
-    reader.refuse(error.what_without_backtrace());  // such as a key twice
+    reader.refuse(error.what_without_backtrace());  // such as a duplicate key
   }
   reader.expect_end();
   return reopened(archive, device);

@@ -11,7 +11,7 @@
 
 namespace hora {
 
-/// Takes `archive` out of use. Throws as write_value.
+/// Consumes `archive`. Throws as write_value.
 std::string archive_bytes(torch::serialize::OutputArchive& archive, const std::string& name);
 
 /// An archive, made here, of what archive_bytes gave; its tensors on `device`. Throws an Error of

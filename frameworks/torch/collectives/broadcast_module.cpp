@@ -51,7 +51,7 @@ class ModuleBroadcast {
   ProcessSet set_;
   std::unordered_set<const void*> seen_;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> sources_;
-  std::vector<TensorHandle> handles_;  // after sources_: handles go first
+  std::vector<TensorHandle> handles_;  // after sources_: handles are destroyed first
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ Tensors differentiable(const Tensors& inputs, const std::function<Tensors()>& fo
                        std::function<Tensors(const Tensors&)> backward);
 
 /// The options of a backward collective, whose name derives from the forward's, so that backward
-/// meets on all ranks whatever the order; unnamed stays unnamed.
+/// is matched on all ranks whatever the order; unnamed stays unnamed.
 template <class Options>
 Options backward_options(Options options) {
   if (!options.name.empty()) options.name += ".backward";

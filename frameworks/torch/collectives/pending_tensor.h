@@ -13,7 +13,7 @@ class PendingTensor {
   virtual torch::Tensor wait() = 0;
 };
 
-/// The values come in `contiguous`; where that is not `target`, they are copied there.
+/// The values arrive in `contiguous`; where that is not `target`, they are copied there.
 class PendingInPlace final : public PendingTensor {
  public:
   PendingInPlace(Handle handle, torch::Tensor contiguous, torch::Tensor target) noexcept
@@ -29,7 +29,7 @@ class PendingInPlace final : public PendingTensor {
   Handle handle_;  // last: it waits while its memory is still held
 };
 
-/// The values come in memory of hora's.
+/// The values arrive in memory of hora's.
 class PendingResult final : public PendingTensor {
  public:
   explicit PendingResult(AlltoallHandle handle) noexcept : handle_(std::move(handle)) {}

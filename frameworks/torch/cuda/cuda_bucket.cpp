@@ -1,5 +1,5 @@
-/// A bucket on a GPU: gradients stay where autograd has put them until the last one has come; then
-/// one kernel copies them all.
+/// A bucket on a GPU: gradients stay where autograd has put them until the last one has arrived;
+/// then one kernel copies them all.
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
 

@@ -15,7 +15,7 @@
 namespace hora {
 namespace {
 
-/// Tensors side by side in one vector, which travels.
+/// Tensors side by side in one vector, which is what travels.
 struct Joint {
   at::Tensor all;                ///< one dimension, float32
   std::vector<at::Tensor> each;  ///< in it
@@ -153,7 +153,7 @@ bool PowerSgd::proceed(const GradientBucketView& view) {
   return true;
 }
 
-/// P and the vectors have come.
+/// The averages of P and of the vectors have arrived.
 void PowerSgd::State::project(Bucket& bucket, const GradientBucketView& view) {
   for (std::size_t i = 0; i < bucket.vectors.size(); ++i) {
     view.gradients[bucket.vectors[i]].copy_(bucket.first.each[bucket.matrices.size() + i]);
@@ -167,7 +167,7 @@ void PowerSgd::State::project(Bucket& bucket, const GradientBucketView& view) {
   start(bucket, view, bucket.second.all, ".q");
 }
 
-/// Q has come.
+/// The average of Q has arrived.
 void PowerSgd::State::finish(Bucket& bucket, const GradientBucketView& view) {
   for (std::size_t i = 0; i < bucket.matrices.size(); ++i) {
     Matrix& matrix = bucket.matrices[i];

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/log.h"
+#include "core/warning.h"
 
 namespace hora {
 namespace {
@@ -28,7 +28,7 @@ bool BoundedWait::until(const std::function<bool()>& reached) {
     const auto waited = std::chrono::steady_clock::now() - begin_;
     if (waited >= 2 * period_) return reached();
     if (waited < period_ || said_) continue;
-    log().warn("{}", notice_);
+    log_warning(notice_);
     said_ = true;
   }
   return true;

@@ -1,4 +1,4 @@
-/// Waits for other ranks, but not for ever.
+/// Waits for other ranks, for a bounded time.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,11 @@ class Context;
 /// Thread rule: one thread.
 class BoundedWait {
  public:
-  /// After HORA_STALL_WARNING (where that is 0: its default) it says `notice`, and after as long
-  /// again it gives up. It counts from here on.
+  /// After HORA_STALL_WARNING (where that is 0: its default) it logs `notice`, and after as long
+  /// again it gives up. The time counts from here on.
   BoundedWait(const Context& context, std::string notice);
 
-  /// Blocks until `reached`, which is asked again and again. False: it has given up.
+  /// Blocks until `reached`, which is polled. False: it has given up.
   bool until(const std::function<bool()>& reached);
 
  private:

@@ -40,7 +40,7 @@ class Assignment {
   }
 
   std::vector<BucketLayout> take() {
-    // Gradients come in descending order of their index, so a bucket's last place tells when the
+    // Gradients come in descending order of their index, so a bucket's last place says when the
     // bucket is complete.
     std::stable_sort(buckets_.begin(), buckets_.end(), [](const Bucket& a, const Bucket& b) {
       return a.places.back().gradient > b.places.back().gradient;

@@ -33,7 +33,7 @@ struct GradientPlace {
 /// One bucket: the places in the order in which backward is expected to fill them, then the
 /// presence lane, one element of the bucket's type for each place: 1 where this rank has that
 /// gradient, else 0. It is reduced with the rest, so that afterwards every rank knows which
-/// gradients no rank had. An element behind it is the flag: 1 where this rank's gradients are not
+/// gradients no rank had. The element after it is the flag: 1 where this rank's gradients are not
 /// all finite (see gradient_passes.h), else 0. The last ones are the step lanes (see step_calls.h).
 ///
 /// Beside the bucket there is gradient memory, which does not travel: it has the gradients of other

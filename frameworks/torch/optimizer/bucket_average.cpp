@@ -22,7 +22,7 @@ Options reduction_options(const Peers& peers, const AveragingOptions& options,
           .postscale = options.predivide};
 }
 
-/// All of the bucket at once: the lanes behind the gradients are numbers like the others.
+/// All of the bucket at once: the lanes after the gradients are numbers like the others.
 class WholeAverage final : public BucketAverage {
  public:
   WholeAverage(const Peers& peers, const GradientBucket& bucket, AllreduceOptions options)
@@ -43,14 +43,14 @@ class WholeAverage final : public BucketAverage {
   Handle handle_;
 };
 
-/// The lanes by a sum of their own, beside what happens to the gradients.
+/// The lanes by a sum of their own, beside the gradients' collectives.
 class LanesApart : public BucketAverage {
  public:
   LanesApart(const Peers& peers, const GradientBucket& bucket, const std::string& name)
       : peers_(peers), bucket_(bucket), name_(name) {}
 
   void begin() final {
-    // First: a hook that throws is asked again, and nothing else is under way.
+    // First: a hook that throws is called again, and nothing else is under way.
     begin_gradients();
     lanes_ = allreduce_async(
         peers_.context, bucket_.lanes(),

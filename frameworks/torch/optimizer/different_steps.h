@@ -1,4 +1,4 @@
-/// Ranks that are in different steps tell each other where they are.
+/// Exchanges which steps ranks are in, where they are in different ones.
 #pragma once
 
 #include <hora/hora.h>
@@ -12,7 +12,7 @@
 
 namespace hora {
 
-/// What a rank tells; one that has joined tells nothing, and is all zeros.
+/// What a rank sends; one that has joined sends nothing, and is all zeros.
 struct ToldSteps {
   std::int64_t told = 0;
   std::int64_t rank = 0;

@@ -10,7 +10,7 @@
 
 namespace hora {
 
-/// Where a step stands.
+/// Where the scaler is in a step.
 enum class Phase { scaled, unscaled, stepped };
 
 struct GradScaler::State final : DistributedOptimizer::Implementation::Scaler {
@@ -56,7 +56,7 @@ struct GradScaler::State final : DistributedOptimizer::Implementation::Scaler {
     for (Optimizer* optimizer : averaging) optimizer->synchronize_once();
   }
 
-  // Only once all ranks have averaged: one that throws lets no other wait.
+  // Only once all ranks have averaged: one that throws leaves no other waiting.
   void refuse_gradients_of_other_losses() const {
     if (scaled_a_loss) return;
     for (const Optimizer* optimizer : averaging) {

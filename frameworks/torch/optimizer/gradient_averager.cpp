@@ -45,7 +45,7 @@ std::uint64_t fingerprint_of(const std::vector<Parameter>& parameters, std::int6
 }
 
 // A gradient that cannot be read: LibTorch throws where a value is wanted, as by its
-// clip_grad_norm_(), which passes over undefined gradients without a word.
+// clip_grad_norm_(), which skips undefined gradients silently.
 void put_placeholder(const at::Tensor& parameter) {
   parameter.mutable_grad() =
       at::empty(parameter.sizes(), parameter.options().device(at::kMeta).requires_grad(false));

@@ -1,4 +1,4 @@
-/// One round of averaging after the other: which gradients have come, what is left to do.
+/// One round of averaging after the other: which gradients are there, what is left to do.
 #pragma once
 
 #include <hora/hora.h>
@@ -25,8 +25,8 @@ namespace hora {
 
 /// A round begins with the first complete gradient and ends with finish(). Every rank's rounds
 /// average the same buckets, whichever gradients it has. A round in which ranks turn out to be in
-/// different steps is the last one. Sharded gradients are of use to all ranks together alone: there
-/// ranks settle after each round whether they step.
+/// different steps is the last one. Sharded gradients can only be used by all ranks together: there
+/// ranks agree after each round whether they step.
 /// Thread rule: any thread; backward() calls the hooks from threads of LibTorch's choice.
 class GradientAverager {
  public:
@@ -52,9 +52,9 @@ class GradientAverager {
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
   /// From the next round on gradients are multiplied by `factor` on their way into `.grad`, and
-  /// looked at; nothing: neither.
+  /// checked; nothing: neither.
   void unscale_by(std::optional<double> factor);
-  /// Whether all gradients of the last round were finite, where they have been looked at: the same
+  /// Whether all gradients of the last round were finite, where they have been checked: the same
   /// on all ranks. Waits for the device.
   bool gradients_were_finite() const;
   /// From the next round on.
@@ -76,11 +76,11 @@ class GradientAverager {
   bool has_gradients() const;
   /// What passes have added up is not wanted. Not in an open round.
   void forget_passes();
-  /// What no hook has brought in the open round is absent, whatever `.grad` is.
+  /// Gradients that no hook has brought in the open round are absent, whatever `.grad` is.
   void leave_out_missing();
   /// Takes what no hook has brought (a gradient that is there is stored, others are absent), and
   /// submits the remaining buckets. Not while a round before is unsettled(). `end`: what settle()
-  /// will be told, if that is known.
+  /// will be called with, if that is known.
   void submit(RoundEnd end);
   /// Names of the collectives under way that not all ranks have begun.
   std::vector<std::string> awaited() const;
@@ -89,13 +89,13 @@ class GradientAverager {
   Cost finish();
   /// There has been a sharded round, and no settle() since.
   bool unsettled() const;
-  /// Where unsettled(): tells the others, and does not wait; whether all of them have told.
+  /// Where unsettled(): sends `end` to the others, and does not wait; whether all have sent theirs.
   bool tell_end(RoundEnd end);
-  /// Likewise, and waits until every rank has told. Error(mismatch), the same on every rank, where
+  /// Likewise, and waits until every rank has. Error(mismatch), the same on every rank, where
   /// some step and some discard. Before step() and zero_grad() are noted. Collective.
   void settle(RoundEnd end);
-  /// After submit(), in place of finish(): this rank does not come back to the round. Peers that
-  /// end it later miss nothing but what hooks and static_graph exchange behind the averages.
+  /// After submit(), in place of finish(): this rank does not take part in the rest of the round.
+  /// Peers that end it later lack only what hooks and static_graph exchange after the averages.
   void leave();
   /// Throws the error of the last round, once ranks have turned out to be in different steps.
   void check_in_step() const;
@@ -141,7 +141,7 @@ class GradientAverager {
   std::chrono::nanoseconds in_flight_before_{0};
   std::chrono::steady_clock::time_point waiting_since_;
   std::optional<GradientBuckets> buckets_;    ///< always there; made anew by static_graph
-  std::optional<PresenceExchange> presence_;  ///< where the buckets cannot tell
+  std::optional<PresenceExchange> presence_;  ///< where the buckets cannot say
   std::optional<RoundEndExchange> ends_;      ///< where gradients are sharded
   bool unsettled_ = false;
   std::optional<GradientOrder> order_;  ///< while it is being learned

@@ -31,7 +31,7 @@ void GradientAverager::naming_step(const std::function<void()>& action) const {
     action();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::shut_down || peers_.context.is_shut_down()) throw;
-    // Whoever has left has ended as many rounds as this rank, and does not come to this one.
+    // A rank that has departed has ended as many rounds as this one, and takes no part in this one.
     throw Error(ErrorCode::shut_down,
                 std::string(error.what()) + ". This rank is in step " +
                     std::to_string(steps_.calls_before().steps + 1) +
@@ -43,7 +43,7 @@ void GradientAverager::naming_step(const std::function<void()>& action) const {
 
 void GradientAverager::check_one_step() {
   if (presence_ ? presence_->in_one_step() : buckets_->in_one_step().value()) return;
-  if (ends_) {  // all that some ranks have told already is told by all
+  if (ends_) {  // all that some ranks have sent already is sent by all
     ends_->tell(RoundEnd::discard);
     ends_->agree();
   }

@@ -28,7 +28,7 @@ class GradientBucket {
   DataType wire_type() const { return layout_.type; }
   /// Before a round's first store(). `step_lane`: see step_calls.h.
   void begin_round(const GradientPasses& passes, std::size_t step_lane);
-  /// Takes the parameter's `.grad` in, which becomes a view of hora's memory. Copies nothing where
+  /// Copies the parameter's `.grad` in, which becomes a view of hora's memory. Copies nothing where
   /// it is in its place in the bucket already and stays as it is; an undefined `.grad` counts as
   /// zeros. The parameter has the form that it had when the bucket was made (ParameterForm). Throws
   /// Error(invalid_argument) for a sparse gradient.
@@ -49,13 +49,13 @@ class GradientBucket {
   /// After unpack(): `.grad` becomes the view where any rank had a gradient, else undefined.
   void publish(std::size_t place, const Parameter& parameter, bool present) const;
   /// After unpack(), and on the bucket's device: bytes of which one is not 0 where a pass of any
-  /// rank has noted a bad value; undefined where no pass has looked.
+  /// rank has noted a bad value; undefined where no pass has checked.
   at::Tensor flag() const;
   /// Never frees the memory: peers may go on writing to it.
   void give_up_memory() noexcept;
   /// All of it, as one tensor; its stream is the current one.
   TensorView view() const;
-  /// Likewise the places with their padding; the one place; what is behind the places.
+  /// Likewise the places with their padding; the one place; what follows the places.
   TensorView gradients_view() const;
   TensorView view(std::size_t place) const;
   TensorView lanes() const;
@@ -83,7 +83,7 @@ class GradientBucket {
   const at::Tensor& wire(std::size_t place) const { return views_[place].wire; }
   /// What `.grad` views: wire(place), or a place in gradient memory.
   const at::Tensor& gradient(std::size_t place) const { return views_[place].gradient; }
-  /// unpack()'s flag lies behind gradient memory, in the type of what is unpacked: room for any.
+  /// unpack()'s flag lies after gradient memory, in the type of what is unpacked: room for any.
   static constexpr std::size_t unpack_flag_bytes = 8;
   const at::Tensor& gradient_memory() const { return gradient_memory_; }
   std::byte* unpack_flag() const;

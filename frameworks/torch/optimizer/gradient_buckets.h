@@ -75,7 +75,7 @@ class GradientBuckets {
     std::string name;
     std::vector<std::size_t> slots;  ///< by place
     std::unique_ptr<GradientBucket> memory;
-    std::unique_ptr<BucketAverage> average;  // after memory: goes first
+    std::unique_ptr<BucketAverage> average;  // after memory: destroyed first
     std::size_t missing = 0;                 ///< gradients not stored in this round
     bool submitted = false;
   };

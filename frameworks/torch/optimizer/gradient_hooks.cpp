@@ -94,7 +94,7 @@ void GradientHooks::remove(Entry& entry) noexcept {
   entry.accumulator->del_post_hook(entry.after_key);
   try {
     entry.parameter.tensor.remove_hook(entry.before_position);
-  } catch (...) {  // only where somebody has cleared the list of hooks, ours included
+  } catch (...) {  // only where the list of hooks was cleared, these included
   }
 }
 

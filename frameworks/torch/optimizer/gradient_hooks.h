@@ -16,7 +16,7 @@ namespace hora {
 /// Calls `before(i)` when autograd is about to add to parameter i's `.grad`, and `after(i)` when it
 /// has: once a backward, also for a parameter used twice; never for one that backward does not
 /// reach, nor from autograd::grad(). What they throw comes out of backward(). The destructor takes
-/// the hooks away. A parameter has such hooks once: two would hand one gradient to two averages.
+/// the hooks away. A parameter has such hooks once: two would feed one gradient to two averages.
 /// Thread rule: one thread at a time, not during backward().
 class GradientHooks {
  public:
@@ -39,7 +39,7 @@ class GradientHooks {
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(at::Tensor()));
   struct Entry {
     Parameter parameter;
-    // Held, for nobody else does between two forward passes, and the hook dies with it.
+    // Held, for nothing else holds it between two forward passes, and the hook dies with it.
     Accumulator accumulator;
     std::uintptr_t after_key = 0;
     unsigned before_position = 0;

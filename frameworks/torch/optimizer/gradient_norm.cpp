@@ -44,13 +44,13 @@ double squares_of_part(const std::vector<at::Tensor>& gradients, int part, int p
   return sum;
 }
 
-/// What a rank gives: its sum, and that it has given one.
+/// What a rank contributes: its sum, and that it has contributed one.
 struct Share {
   double squares = 0.0;
   double given = 0.0;
 };
 
-/// Every member's share, in their order. A member that has joined gives none.
+/// Every member's share, in their order. A member that has joined contributes none.
 std::vector<Share> exchange(const Peers& peers, const std::string& name, double squares) {
   std::vector<Share> shares(static_cast<std::size_t>(peers.size));
   shares[static_cast<std::size_t>(peers.place)] = {squares, 1.0};

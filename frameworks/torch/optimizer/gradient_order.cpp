@@ -19,7 +19,7 @@ std::vector<std::size_t> GradientOrder::agree(const Peers& peers, const std::str
   for (std::size_t gradient = 0; gradient < came_.size(); ++gradient) {
     if (!came_[gradient]) order.push_back(static_cast<std::int64_t>(gradient));
   }
-  // An allreduce, which ranks that have joined do not hold up. Of the others the first one's
+  // An allreduce, which ranks that have joined do not block. Of the others the first one's
   // numbers are the largest.
   for (std::int64_t& gradient : order) gradient += (peers.size - peers.place) * count;
   allreduce(peers.context, view(order.data(), count),

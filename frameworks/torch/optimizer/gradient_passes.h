@@ -11,7 +11,7 @@ namespace hora {
 /// What a pass makes of each value.
 struct GradientPass {
   double scale = 1.0;
-  /// Values are looked at, and one is noted that is NaN or of a magnitude above limit().
+  /// Values are checked, and one is noted that is NaN or of a magnitude above limit().
   bool checked = false;
   /// How many values at the limit may be added up and stay finite.
   int terms = 1;
@@ -32,13 +32,13 @@ struct GradientPasses {
 /// `unscale`: what gradients are multiplied by since the loss was multiplied by its inverse.
 ///
 /// Packing does that where the wire type has the range for it. It happens before the sum, so a rank
-/// that finds a bad value tells the others in the bucket itself. A sum of good values cannot
+/// that finds a bad value informs the others in the bucket itself. A sum of good values cannot
 /// overflow unseen: packing takes a value for bad from a 2 * ranks-th of the largest finite one on,
 /// far beyond every useful gradient; ranks of those add up to half of it, and rounding on the way
 /// adds at most as much again, for an addend is either lost in rounding or counted at most twice.
 ///
 /// In float16 unscaled gradients would vanish. They travel scaled, and unpacking multiplies and
-/// looks: at the average, which is the same on all ranks to the bit, and not finite where any term
+/// checks: the average, which is the same on all ranks to the bit, and not finite where any term
 /// or the sum was not.
 GradientPasses gradient_passes(DataType wire, std::optional<double> unscale, int ranks) noexcept;
 

@@ -5,7 +5,7 @@
 
 namespace hora {
 
-/// Held while anybody has a copy of its token: guards may nest, move, end in any order, and outlive
+/// Held while a copy of its token exists: guards may nest, move, end in any order, and outlive
 /// it. Thread rule: one thread at a time.
 class GuardToken {
  public:

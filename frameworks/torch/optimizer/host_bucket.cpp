@@ -25,7 +25,7 @@ struct Values {
   std::byte* data;
 };
 
-/// False where the pass looks and has found a bad value.
+/// False where the pass checks and has found a bad value.
 bool move(const Values& from, const Values& to, std::size_t count, const GradientPass& pass) {
   if (from.type == to.type && pass.is_plain()) {
     if (from.data != to.data) stream_copy(to.data, from.data, count * size_of(from.type));
@@ -105,7 +105,7 @@ class HostBucket final : public GradientBucket {
       std::memset(element, 0, one_.size());
     }
   }
-  /// By any rank: averaging scales the element, and it cannot round to zero, so any set bit tells.
+  /// By any rank: averaging scales the element, and it cannot round to zero, so any set bit counts.
   bool is_marked(const std::byte* element) const {
     return std::any_of(element, element + one_.size(),
                        [](std::byte value) { return value != std::byte{}; });

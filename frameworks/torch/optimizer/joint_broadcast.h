@@ -1,4 +1,4 @@
-/// Tensors, made one rank's in one piece.
+/// Several tensors, broadcast from one rank in one piece.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,7 +36,7 @@ class JointBroadcast {
   Buffer memory_;
   std::vector<at::Tensor> copies_;  ///< in memory_
   bool is_root_ = false;
-  Handle handle_;  // after memory_: goes first
+  Handle handle_;  // after memory_: destroyed first
 };
 
 }  // namespace hora

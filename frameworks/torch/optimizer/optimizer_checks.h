@@ -1,4 +1,4 @@
-/// What DistributedOptimizer's constructor asks of its arguments, and makes of them.
+/// What DistributedOptimizer's constructor requires of its arguments, and makes of them.
 #pragma once
 
 #include <hora/distributed_optimizer.h>
@@ -10,7 +10,7 @@
 
 namespace hora {
 
-/// It calls its closure several times a step, and compares what comes (LBFGS).
+/// It calls its closure several times a step, and compares the results (LBFGS).
 bool evaluates_again(const torch::optim::Optimizer& optimizer);
 
 /// Throws Error(invalid_argument) for options that are not for this optimizer.
@@ -31,7 +31,7 @@ GradientAverager::Options averaging_options(const Peers& peers,
                                             const std::string& name);
 
 /// Collective: the same parameters, buffers and options on all ranks? Else the same
-/// Error(mismatch) on every rank; in a bucket it would be a matter of lengths.
+/// Error(mismatch) on every rank; bucket by bucket only lengths would differ.
 void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& parameters,
                        const DistributedOptimizerOptions& options,
                        const GradientAverager::Options& averaging);

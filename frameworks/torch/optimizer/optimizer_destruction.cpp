@@ -1,10 +1,10 @@
-// What becomes of a step that is open when its DistributedOptimizer is destroyed.
+// How a step ends that is open when its DistributedOptimizer is destroyed.
 #include <hora/printable.h>
 
 #include <exception>
 #include <utility>
 
-#include "core/log.h"
+#include "core/warning.h"
 #include "frameworks/torch/let_go.h"
 #include "frameworks/torch/optimizer/bounded_wait.h"
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
@@ -34,12 +34,12 @@ bool DistributedOptimizer::Implementation::discard_open_round() noexcept {
                                     "zero_grad(), or by destroying theirs"));
     return end_open_round(wait);
   } catch (...) {
-    return false;  // A destructor does not throw, not even for want of a log.
+    return false;  // A destructor does not throw, not even where logging fails.
   }
 }
 
 bool DistributedOptimizer::Implementation::end_open_round(BoundedWait& wait) {
-  const auto warn = [&](const std::string& what) { log().warn("{}", destroyed_text(what)); };
+  const auto warn = [&](const std::string& what) { log_warning(destroyed_text(what)); };
   try {
     averager_.check_in_step();
     if (discard_open_round(wait)) return true;
@@ -47,7 +47,7 @@ bool DistributedOptimizer::Implementation::end_open_round(BoundedWait& wait) {
     warn(std::string("could not end that step: ") + error.what());
     if (!averager_.round_open()) return true;
     if (error.code() == ErrorCode::mismatch || error.code() == ErrorCode::shut_down) return false;
-    // The other ranks come to what this one has begun.
+    // Until the other ranks have begun what this one has begun.
     return wait.until([&] { return averager_.awaited().empty(); });
   }
   averager_.leave();

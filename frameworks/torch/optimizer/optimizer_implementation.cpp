@@ -61,7 +61,7 @@ void DistributedOptimizer::Implementation::drop_gradients() {
 
 void DistributedOptimizer::Implementation::synchronize(RoundEnd end) {
   averager_.check_in_step();
-  averager_.settle(RoundEnd::discard);  // a round before, which nothing has been made of
+  averager_.settle(RoundEnd::discard);  // a round before, whose averages were not used
   had_gradients_ = averager_.has_gradients();
   submit_round(end);
   const GradientAverager::Cost cost = finish_round();
@@ -72,8 +72,8 @@ void DistributedOptimizer::Implementation::synchronize(RoundEnd end) {
   synchronized_ = true;
 }
 
-// What goes along belongs to the round, not to step(): ranks that meet in it may have called
-// something else.
+// What accompanies the averages belongs to the round, not to step(): ranks that meet in it may have
+// called something else.
 void DistributedOptimizer::Implementation::submit_round(RoundEnd end) {
   buffers_.begin(peers_.first);
   if (comparison_) comparison_->begin(rounds_, steps_);
@@ -155,7 +155,7 @@ torch::Tensor DistributedOptimizer::Implementation::evaluate(
                 peers_.context.rank());
   }
   const at::NoGradGuard no_grad;
-  // A rank's own type of loss is no matter of the others'.
+  // A rank's own type of loss need not be the others'.
   TensorHandle average = allreduce_async_(
       peers_.context,
       loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).flatten(),

@@ -27,7 +27,7 @@ class BoundedWait;
 /// Thread rule: one thread at a time.
 class DistributedOptimizer::Implementation {
  public:
-  /// What it knows of the GradScaler that it has.
+  /// The GradScaler that it has, as far as it needs it.
   class Scaler {
    public:
     Scaler() = default;
@@ -37,7 +37,7 @@ class DistributedOptimizer::Implementation {
     /// All that share it.
     virtual const std::vector<Implementation*>& optimizers() const = 0;
     virtual LossScale loss_scale() const = 0;
-    /// Between two steps: goes on with another rank's scale.
+    /// Between two steps: continues with another rank's scale.
     virtual void take(const LossScale& scale) = 0;
 
    protected:
@@ -48,8 +48,8 @@ class DistributedOptimizer::Implementation {
   Implementation(const Peers& peers, torch::optim::Optimizer& optimizer,
                  std::vector<Parameter> parameters, const GradientAverager::Options& averaging,
                  const DistributedOptimizerOptions& options);
-  /// Discards an open round together with the other ranks; says so where they keep it waiting, and
-  /// leaves it behind in the end (see BoundedWait). While an exception unwinds the stack it waits
+  /// Discards an open round together with the other ranks; warns where they keep it waiting, and
+  /// abandons it in the end (see BoundedWait). While an exception unwinds the stack it waits
   /// for nothing.
   static void destroy(std::unique_ptr<Implementation> implementation) noexcept;
   Implementation(const Implementation&) = delete;
@@ -69,8 +69,8 @@ class DistributedOptimizer::Implementation {
   /// The given ones at once, as together() gives them.
   static int join(const std::vector<Implementation*>& optimizers);
 
-  /// What stands behind optimizers of one process set. Throws Error(invalid_argument), with `user`
-  /// in front, for none, a null pointer, one given twice, and several sets or contexts.
+  /// The implementations of optimizers of one process set. Throws Error(invalid_argument), with
+  /// `user` in front, for none, a null pointer, one given twice, and several sets or contexts.
   static std::vector<Implementation*> together(const std::vector<DistributedOptimizer*>& optimizers,
                                                const std::string& user);
 
@@ -78,8 +78,8 @@ class DistributedOptimizer::Implementation {
   const GuardToken& skip_synchronize() const { return skip_synchronize_; }
   void set_backward_passes(int passes);
 
-  /// From the next backward on `.grad` gets gradients multiplied by `factor`, and they are looked
-  /// at. Throws Error(invalid_use) between backward() and the end of its averaging, and where that
+  /// From the next backward on `.grad` gets gradients multiplied by `factor`, and they are checked.
+  /// Throws Error(invalid_use) between backward() and the end of its averaging, and where that
   /// was begun and not ended. The scaler stays where it is until end_unscaling().
   void begin_unscaling(double factor, Scaler& scaler);
   /// Likewise, between backward() and the end of its averaging.
@@ -135,7 +135,7 @@ class DistributedOptimizer::Implementation {
   const ReduceOp loss_op_;
   torch::optim::Optimizer& optimizer_;
   GradientAverager averager_;
-  GradientHooks hooks_;                      // after averager_: taken away first
+  GradientHooks hooks_;                      // after averager_: destroyed first
   std::unique_ptr<OptimizerShards> shards_;  ///< where the state is sharded
   JointBroadcast buffers_;
   std::optional<RankComparison> comparison_;  ///< where options.compare_ranks

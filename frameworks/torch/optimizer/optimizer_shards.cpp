@@ -23,7 +23,7 @@ at::Tensor values_of(const Parameter& parameter, const ShardPiece& piece) {
   return flat(parameter).narrow(0, piece.begin, piece.count);
 }
 
-/// Of two parameters in one memory each rank would step its own pieces, and send back the others'.
+/// Of two parameters in one memory each rank would step its own pieces, and overwrite the others'.
 void refuse_shared_memory(const std::vector<Parameter>& parameters) {
   std::map<std::uintptr_t, const Parameter*> ends;
   for (const Parameter& parameter : parameters) {
@@ -44,7 +44,7 @@ void refuse_shared_memory(const std::vector<Parameter>& parameters) {
   }
 }
 
-/// Looks at all of them, also those of which this rank has no piece: ranks refuse alike.
+/// Checks all of them, also those of which this rank has no piece: ranks refuse alike.
 void check_can_cut(const std::vector<Parameter>& parameters) {
   for (const Parameter& parameter : parameters) {
     if (parameter.tensor.is_non_overlapping_and_dense()) continue;
@@ -202,7 +202,7 @@ const Parameter* OptimizerShards::spread(std::size_t bucket, const at::Tensor& a
     const Parameter& parameter = averager_.parameters()[place.gradient];
     const Memory& then = memories_[place.gradient];
     const Memory now = memory_of(parameter.tensor);
-    if (!now.lies_as(then)) continue;  // the program's values are the later ones
+    if (!now.lies_as(then)) continue;  // the program's values are newer
     if (now.version != then.version) {
       written = &parameter;
       continue;

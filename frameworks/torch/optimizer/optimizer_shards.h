@@ -27,11 +27,11 @@ class OptimizerShards {
   /// the optimizer steps. Throws Error(invalid_argument) naming the parameter where it cannot be
   /// cut alike.
   void follow_parameters();
-  /// Gradients have been averaged: those of my pieces become their `.grad`.
+  /// Gradients have been averaged: those of this rank's pieces become their `.grad`.
   void take_gradients();
   /// That are defined.
   std::vector<at::Tensor> gradients() const;
-  /// The optimizer has stepped: sends my pieces to all ranks, once the last ones have come.
+  /// The optimizer has stepped: sends this rank's pieces to all, once the last ones have arrived.
   /// Collective.
   void begin_gather();
   /// Waits: every parameter has the pieces of all ranks then, but one that has got other memory
@@ -56,20 +56,20 @@ class OptimizerShards {
   };
   struct Bucket {
     std::vector<Piece> pieces;
-    at::Tensor slice;  ///< room for my pieces' values, to be sent
+    at::Tensor slice;  ///< room for the values of this rank's pieces, to be sent
     std::optional<TensorHandle> gather;
   };
 
   void replace_parameters(torch::optim::Optimizer& optimizer) const;
   static Memory memory_of(const at::Tensor& parameter);
   void note_memory();
-  /// Gives a parameter that the program has written to meanwhile; null: none.
+  /// Returns a parameter that the program has written to meanwhile; null: none.
   const Parameter* spread(std::size_t bucket, const at::Tensor& all) const;
 
   const Peers peers_;
   const GradientAverager& averager_;
   const std::vector<ParameterForm> forms_;
-  std::vector<Memory> memories_;  ///< by parameter, when hora has looked last
+  std::vector<Memory> memories_;  ///< by parameter, when hora has checked last
   std::vector<Bucket> buckets_;
 };
 

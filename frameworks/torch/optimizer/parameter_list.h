@@ -14,7 +14,7 @@
 
 namespace hora {
 
-/// A name and whose it is: equal identities are one parameter.
+/// A name, and the identity of the parameter that has it: equal identities are one parameter.
 struct NamedIdentity {
   std::string name;
   const void* identity = nullptr;
@@ -24,13 +24,13 @@ struct NamedIdentity {
 /// each once (weights tied under several names count under the first).
 ///
 /// Every parameter in a group must have a name: else it would be stepped with its own rank's
-/// gradient alone. The reverse is no error: a named parameter in no group is nobody's business and
+/// gradient alone. The reverse is no error: a named parameter in no group is left alone and
 /// is not averaged. The error text names what is wrong: a name given to two parameters, or the
 /// place of a parameter without a name.
 tl::expected<std::vector<std::size_t>, std::string> match_parameters(
     std::span<const NamedIdentity> named, std::span<const std::vector<const void*>> groups);
 
-/// "'conv1.weight' float32 [64, 3, 7, 7]", with the strides behind it where the tensor is not
+/// "'conv1.weight' float32 [64, 3, 7, 7]", with the strides after it where the tensor is not
 /// row-major: a gradient travels in its parameter's memory order, which ranks must share.
 std::string describe(const std::string& name, DataType type, const Shape& shape,
                      const std::vector<std::int64_t>& strides);

@@ -1,5 +1,5 @@
-/// Which gradients any rank has, and whether all are in one step, told over the host: reading it
-/// from a GPU would wait for the GPU.
+/// Which gradients any rank has, and whether all are in one step, exchanged over the host: reading
+/// it from a GPU would wait for the GPU.
 #pragma once
 
 #include <hora/hora.h>
@@ -36,8 +36,8 @@ class PresenceExchange {
  private:
   const Peers peers_;
   std::string name_;
-  std::vector<std::int32_t> present_;  ///< mine
-  std::vector<std::int32_t> counts_;   ///< over all ranks; the step lanes behind the gradients
+  std::vector<std::int32_t> present_;  ///< this rank's
+  std::vector<std::int32_t> counts_;   ///< over all ranks; the step lanes after the gradients
   Handle handle_;
 };
 

@@ -87,7 +87,7 @@ void RankComparison::begin(std::int64_t round, std::int64_t step) {
   values_.clear();
   if (round == 0) add_parameters();
   add_learning_rates();
-  if (round == 0) add_options();  // behind learning rates, which are among them
+  if (round == 0) add_options();  // after learning rates, which are among them
   Checksum all;
   for (const Value& value : values_) all.add(value.bits);
   extremes_ = with_complements({all.value(), static_cast<std::int64_t>(values_.size())});

@@ -64,7 +64,7 @@ class RankComparison {
   std::int64_t step_ = 0;
   std::vector<Value> values_;
   std::vector<std::int64_t> extremes_;
-  Handle handle_;  // after extremes_: goes first
+  Handle handle_;  // after extremes_: destroyed first
 };
 
 }  // namespace hora

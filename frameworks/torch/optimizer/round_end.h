@@ -1,4 +1,4 @@
-/// Whether all ranks make the same of a round's averages.
+/// Whether all ranks use a round's averages alike.
 #pragma once
 
 #include <hora/hora.h>
@@ -11,7 +11,7 @@
 
 namespace hora {
 
-/// What a rank makes of averages.
+/// How a rank uses averages.
 enum class RoundEnd { undecided, step, discard };
 
 /// One exchange a round, on every rank, over the host. Thread rule: one thread at a time.
@@ -20,11 +20,11 @@ class RoundEndExchange {
   /// `name`: of the collective.
   RoundEndExchange(const Peers& peers, std::string name);
 
-  /// Tells the others, once a round: `mine` is not undecided. Collective, does not wait.
+  /// Sends this rank's, once a round: `mine` is not undecided. Collective, does not wait.
   void tell(RoundEnd mine);
-  /// Every rank has told, or this one has not.
+  /// Every rank has sent its end, or this one has not.
   bool ready() const { return handle_.ready(); }
-  /// After tell(): waits for the others. Whether all have told the same. The next round begins.
+  /// After tell(): waits for the others. Whether all ends are the same. The next round begins.
   bool agree();
 
  private:

@@ -1,4 +1,4 @@
-/// In which step each rank is: what it has called, told to the others with its gradients. Pure.
+/// In which step each rank is: what it has called, sent to the others with its gradients. Pure.
 #pragma once
 
 #include <compare>

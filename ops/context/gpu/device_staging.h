@@ -12,12 +12,12 @@ namespace hora {
 
 struct DeviceStagingChoice {
   bool on_device = false;
-  bool doubtful = false;  ///< insisted on, though MPI does not say that it can
+  bool doubtful = false;  ///< forced on by the setting, though MPI does not report it
   std::string reason;     ///< for the log, a sentence without full stop
 };
 
-/// `by_rank`: what each rank's MPI says. The same on all ranks for the same arguments. Where the
-/// user insists hora believes the user, for MPI's own answer can be a wrong no. Pure.
+/// `by_rank`: what each rank's MPI says. The same on all ranks for the same arguments. The setting
+/// `on` overrides MPI's own answer, which can be a wrong no. Pure.
 DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
                                           std::span<const CudaSupport> by_rank, int nodes);
 

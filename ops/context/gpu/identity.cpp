@@ -38,7 +38,7 @@ std::string names(const std::vector<int>& ranks) {
   return text;
 }
 
-/// The ranks of `node` that are one to NCCL with `rank`, in order.
+/// The ranks of `node` whose GPU is the same to NCCL as that of `rank`, in order.
 std::vector<int> together(const std::vector<GpuIdentity>& by_rank, const std::vector<int>& node,
                           int rank) {
   const GpuIdentity& first = by_rank[static_cast<std::size_t>(rank)];

@@ -24,7 +24,7 @@ struct GpuIdentity {
 /// Of this process's `device`. Throws Error(transport).
 GpuIdentity gpu_identity(const CudaFunctions& cuda, int device);
 
-/// For the way to other ranks.
+/// As text that is sent to other ranks.
 std::string to_lines(const GpuIdentity& gpu);
 GpuIdentity gpu_from_lines(const std::string& lines);
 

@@ -25,7 +25,7 @@ struct GpuLink {
   bool operator==(const GpuLink&) const = default;
 };
 
-/// From `device` to the GPU of each bus id. What CUDA does not tell is unknown; never throws for
+/// From `device` to the GPU of each bus id. What CUDA does not report is unknown; never throws for
 /// CUDA's errors.
 std::vector<GpuLink> links_from(const CudaFunctions& cuda, int device,
                                 std::span<const std::string> bus_ids);

@@ -1,4 +1,4 @@
-/// Random programs of collectives, as values: equal for everybody who draws from the same seed.
+/// Random programs of collectives, as values: equal for every rank that draws from the same seed.
 #pragma once
 
 #include <hora/types.h>
@@ -75,9 +75,9 @@ struct Step {
 /// the program's order; waits for some of what it has started, in an order of its own, and at the
 /// latest in the following phase.
 ///
-/// Nobody waits in a circle: of all ranks that wait, take one in the lowest phase. It waits for an
-/// operation that does not block, which everybody has started who is in that phase or a later one,
-/// or for one that blocks, whose members all come to it, since all run these in one order.
+/// Deadlock-free because, of all ranks that wait, one in the lowest phase makes progress: it waits
+/// for an operation that does not block, which every rank that is in that phase or a later one has
+/// started, or for one that blocks, which all its members reach, since all run these in one order.
 std::vector<Step> schedule(const Program& program, int rank);
 
 /// Index of the rank in the set; -1 where it is no member.

@@ -62,7 +62,7 @@ TEST_P(Programs, EveryMemberRunsEachOperationOnceFromStartToWait) {
   });
 }
 
-/// Ranks as state machines; an operation that is waited for needs all its members to have come.
+/// Ranks as state machines; an operation that is waited for needs all members to have started it.
 TEST_P(Programs, NobodyWaitsInACircle) {
   for_many([&](const Program& program) {
     std::vector<std::vector<Step>> steps;

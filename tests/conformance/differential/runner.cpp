@@ -94,7 +94,7 @@ class Runner {
     }
   }
 
-  /// Every member of the set was told the same of each mismatch.
+  /// Every member of the set got the same text of each mismatch.
   void compare_texts() {
     for (std::size_t i = 0; i < program_.operations.size(); ++i) {
       const Operation& o = program_.operations[i];
@@ -210,7 +210,7 @@ std::string run_program(const Program& program, int rank) {
   try {
     return runner.run();
   } catch (const Error& error) {
-    // Said at once: the runner's end may wait for others for ever.
+    // Logged at once: the runner's destructor may wait for others for ever.
     std::cerr << "rank " << rank << ", TEST_PROGRAM=" << program.seed << ": " << error.what()
               << std::endl;
     return error.what();

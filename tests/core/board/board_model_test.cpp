@@ -53,7 +53,7 @@ struct Boards {
   }
 };
 
-/// As an engine, or a driver in its place: sleeps until there is news.
+/// As an engine, or a driver in its place: sleeps until there is pending work.
 template <class HasNews>
 void sleep_until(NodeBoard& board, HasNews&& has_news,
                  NodeBoard::Sleeper who = NodeBoard::Sleeper::engine) {
@@ -153,8 +153,8 @@ TEST_P(EverySleeper, IsWokenByMail) {
   EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
 }
 
-// The leader asks to be woken, and then looks; whoever arrives says so, and then looks whom to
-// wake.
+// The leader asks to be woken, and then checks; an arriver marks itself ready, and then checks whom
+// to wake.
 TEST_P(EverySleeper, IsWokenByAnArrivalThatItWatches) {
   const Needed needed = needed_words([] {
     auto boards = std::make_shared<Boards>();
@@ -174,7 +174,7 @@ TEST_P(EverySleeper, IsWokenByAnArrivalThatItWatches) {
   EXPECT_GE(needed.failures.size(), 3u) << "of " << needed.words << " words";
 }
 
-// The explorer finds who looks before it says that it sleeps.
+// The explorer finds a thread that checks before it announces that it sleeps.
 TEST(BoardModel, WhoLooksBeforeItAnnouncesItselfIsLost) {
   const auto outcome = model::explore([] {
     auto boards = std::make_shared<Boards>();

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 using test::SharedBoard;
 
 constexpr int kRanks = 4;
-/// No sleep should last this long: somebody always has something to do.
+/// No sleep should last this long: some rank always has something to do.
 constexpr auto kLostWakeUp = 10s;
 
 struct Reading {
@@ -57,7 +57,7 @@ class Racer {
       while (ran_ < kIds) {
         if (!read(round)) sleep([&] { return has_news(); }, 0);
       }
-      // Nobody may come again before all have read.
+      // No rank may be ready again before all have read.
       board_.set_done(static_cast<std::uint64_t>(round) + 1);
       const auto awaited = static_cast<std::uint64_t>(round) + 1;
       while (board_.done_by_all() < awaited) {

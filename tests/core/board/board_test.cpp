@@ -223,7 +223,7 @@ TEST(Board, DoneByAllIsTheSlowestRanks) {
   EXPECT_EQ(board[1].done_by_all(), 2u);
 }
 
-// Whatever the page holds, a reader stays inside of it (AddressSanitizer looks) and comes to an
+// Whatever the page holds, a reader stays inside of it (AddressSanitizer checks) and comes to an
 // end.
 TEST(Board, ADamagedPageIsAnErrorOrNothing) {
   auto random = test::generator();
@@ -237,7 +237,7 @@ TEST(Board, ADamagedPageIsAnErrorOrNothing) {
     ASSERT_TRUE(board[0].push_control(payload(100, 1)));
     board[0].push_run(Ids{3, 4, 5});
     ASSERT_TRUE(board[1].push_mail(payload(50, 2)));
-    // Where something stands: counters, entries, lengths.
+    // Counters, entries, lengths.
     std::vector<std::size_t> words;
     for (std::size_t at = 0; at + 8 <= board.memory().size(); at += 8) {
       if (std::any_of(&board.memory()[at], &board.memory()[at] + 8,
@@ -268,8 +268,8 @@ TEST(Board, ADamagedPageIsAnErrorOrNothing) {
   EXPECT_GT(errors, 100);
 }
 
-// Ranks come in any order, read as they like, and come again once all have read: many laps around
-// the rings, whose entries are never overrun.
+// Ranks arrive in any order, read at any pace, and are ready again once all have read: many laps
+// around the rings, whose entries are never overrun.
 TEST(Board, LongRandomRunsStayInOrder) {
   auto random = test::generator();
   for (const bool single_node : {true, false}) {

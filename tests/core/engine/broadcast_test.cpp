@@ -85,7 +85,7 @@ TEST_P(BroadcastOnLayouts, EveryMixtureOfWaysGivesTheRootsBytes) {
     auto& group = groups.emplace_back();
     const int root = static_cast<int>(random() % static_cast<unsigned>(world_.size()));
     for (int i = 0; i < 3; ++i) {
-      // Names come again, in other ways.
+      // Names are used again, in other ways.
       group.push_back(
           {.name = std::to_string(g % 7) + "." + std::to_string(i) + "." + std::to_string(root),
            .root = root,

@@ -46,7 +46,7 @@ class FakePort final : public DevicePort {
   }
   void abort() noexcept override {}
   bool overlapped() const { return overlapped_; }
-  /// Of whoever drives.
+  /// Of the thread that drives.
   int rounds() const { return rounds_; }
 
  private:
@@ -66,7 +66,7 @@ struct Layout {
   std::string name;
   std::vector<int> nodes;
   bool engine_threads;
-  std::chrono::microseconds spin;  ///< then whoever waits sleeps
+  std::chrono::microseconds spin;  ///< then the waiting thread sleeps
 };
 
 class WhileOneWaits : public testing::TestWithParam<Layout> {
@@ -82,7 +82,7 @@ class WhileOneWaits : public testing::TestWithParam<Layout> {
     std::vector<float> values(4, 1.0F);
     Engine& engine = world_.engine(0);
     std::jthread waiter([&] { engine.submit_and_wait("a", floats(4), bytes(values)); });
-    // Without engine threads whoever makes a round is the waiting thread.
+    // Without engine threads the thread that makes a round is the waiting one.
     for (const int before = ports_[0].rounds(); ports_[0].rounds() == before;) {
       std::this_thread::yield();
     }
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, WhileOneWaits,
                                          Layout{"OnTwoNodesWithoutEngine", {1, 1}, false, 100us}),
                          [](const auto& layout) { return layout.param.name; });
 
-// Rank 0 waits for "a" while another thread of its makes a buffer and then waits for "b"; the
+// Rank 0 waits for "a" while another of its threads makes a buffer and then waits for "b"; the
 // others submit "b" first.
 TEST_P(WhileOneWaits, AnotherThreadMakesABufferAndSubmits) {
   expect_goes_on([&](Engine& engine) {
@@ -150,7 +150,7 @@ TEST_P(WhileOneWaits, WhatDoesNotWaitForPeersReturns) {
       (void)engine.ranks_of(0);
       EXPECT_FALSE(engine.runs_on_device({.name = "a", .signature = floats(4)}, 0));
       EXPECT_THROW(engine.submit("a", floats(4), nullptr), Error);
-      // Time enough for whoever waits to fall asleep, in some rounds.
+      // Time enough for the waiting thread to fall asleep, in some rounds.
       std::this_thread::sleep_for(std::chrono::microseconds(round * 20));
     }
   });

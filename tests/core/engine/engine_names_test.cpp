@@ -20,12 +20,12 @@ class EngineNamesOnLayouts : public test::EngineFixture {};
 INSTANTIATE_TEST_SUITE_P(Layouts, EngineNamesOnLayouts, test::engine_layouts, test::layout_name);
 
 TEST_P(EngineNamesOnLayouts, DisagreementIsTheSameErrorEverywhereAndTheNextOneIsRight) {
-  if (options().node_sizes == std::vector<int>{1}) return;  // nobody to disagree with
+  if (options().node_sizes == std::vector<int>{1}) return;  // no rank to disagree with
   ThreadWorld world(options());
   std::vector<std::string> texts(static_cast<std::size_t>(world.size()));
   for (int round = 0; round < 3; ++round) {
     on_all_ranks(world, [&](int rank) {
-      // Round 0: the name is new; later ones: all but one rank come with the known signature.
+      // Round 0: the name is new; later ones: all but one rank submit the known signature.
       std::vector<float> values(8, 1.0F);
       const bool odd_one = rank == world.size() - 1;
       try {
@@ -134,7 +134,7 @@ TEST(Engine, AnOrphanedSubmissionFreesItsNameWhenItEnds) {
   EXPECT_EQ(a[0], 1.0F);  // its memory may be gone: nothing is copied out
   on_all_ranks(world, [&](int rank) {
     std::vector<float> values(4, 1.0F);
-    for (;;) {  // the name comes free a moment after the end
+    for (;;) {  // the name becomes free a moment after the end
       try {
         world.engine(rank).submit_and_wait("x", floats(4), bytes(values));
         break;

@@ -1,5 +1,5 @@
 // Allgathers and alltoalls whose ranks give their memory in different ways, in equal parts and in
-// others: callers that wait put what they give into the others' results, everybody else is read
+// others: callers that wait write what they give into the others' results, all others are read
 // from.
 #include <gtest/gtest.h>
 
@@ -124,7 +124,7 @@ class ExchangesOnLayouts : public test::OnLayouts {
     Exchange result{
         gathers ? OperationKind::allgather : OperationKind::alltoall, std::move(name), {}, {}};
     const std::int64_t common = some_rows();
-    const unsigned uneven = static_cast<unsigned>(random() % 3);  // nobody, one in two, all
+    const unsigned uneven = static_cast<unsigned>(random() % 3);  // no rank, one in two, all
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       auto& own = result.rows.emplace_back(gathers ? 1 : ranks, common);
       if (random() % 2 < uneven) std::generate(own.begin(), own.end(), some_rows);
@@ -137,13 +137,13 @@ class ExchangesOnLayouts : public test::OnLayouts {
 TEST_P(ExchangesOnLayouts, EveryMixtureOfWaysAndSplitsGivesTheSendersBytes) {
   auto random = test::generator();
   std::vector<std::vector<Exchange>> exchanges;
-  // Names come again, in other ways.
+  // Names are used again, in other ways.
   for (int i = 0; i < 60; ++i)
     exchanges.push_back({random_exchange(std::to_string(i % 9), random)});
   run_groups<Part>(exchanges);
 }
 
-// Of several on their way, the desk's rounds keep their order.
+// Of several under way, the desk's rounds keep their order.
 TEST_P(ExchangesOnLayouts, ManyAtOnceKeepApart) {
   auto random = test::generator();
   std::vector<std::vector<Exchange>> groups;

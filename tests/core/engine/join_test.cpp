@@ -99,7 +99,7 @@ TEST_P(JoinOnLayouts, RanksRunOutOfDataOneAfterTheOther) {
 }
 
 TEST_P(JoinOnLayouts, OtherCollectivesFailClearlyAndJoinStillAgrees) {
-  if (world_.size() < 2) return;  // nobody else is left to submit
+  if (world_.size() < 2) return;  // no other rank is left to submit
   on_all_ranks([&](int rank, Engine& engine) {
     for (int round = 0; round < 3; ++round) {
       std::vector<float> values(5, 1.0F);

@@ -84,7 +84,7 @@ TEST(IdClock, KeepsAWorkingSetBesideNamesThatComeAndGo) {
   }
 }
 
-/// Asks for new names of a leader of one node, and how often it looks at its ids.
+/// Asks for new names of a leader of one node, and counts its checks of its ids.
 class NewNames : public testing::TestWithParam<int> {
  protected:
   NewNames()

@@ -1,4 +1,4 @@
-// Decisions that cannot follow those before: a leader refuses them before it takes them in.
+// Decisions that cannot follow those before: a leader refuses them before it applies them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a single leader makes of single events.
+// How a single leader reacts to single events.
 #include <gtest/gtest.h>
 
 #include "core/negotiation/mismatch.h"
@@ -14,8 +14,8 @@ using test::Seat;
 using test::shaped;
 using test::two_nodes_of_two;
 
-// Between the last arriver's bit and its announcement the mask is full: to decide then would leave
-// the announcement behind, as if the ranks were ready for the next time.
+// Between the last arriver's bit and its announcement the mask is full: a decision then would leave
+// the announcement over, as if the ranks were ready for the next time.
 TEST(LeaderReadiness, AFullMaskCountsOnlyOnceItIsAnnounced) {
   Seat root(two_nodes_of_two, 0);
   const Id id = root.assign("g", 2, {1});
@@ -54,7 +54,7 @@ TEST(LeaderReadiness, ReadyBitsBesideAReportAreWatchedAndCount) {
 }
 
 // The child counted ready bits of an id that the root has given up: those ranks report again, so
-// the report is void, whichever way round the two messages crossed.
+// the report is void, whichever of the two messages arrived first.
 TEST(LeaderReadiness, AReportThatCountsAnIdIsVoidOnceTheIdIsGivenUp) {
   const Topology topology{{{0}, {1, 2}}};
   Seat root(topology, 0);

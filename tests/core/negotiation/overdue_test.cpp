@@ -1,4 +1,4 @@
-// What leaders say of tensors that wait too long.
+// What leaders report of tensors that wait too long.
 #include <gtest/gtest.h>
 
 #include "tests/core/negotiation/seat.h"
@@ -73,7 +73,7 @@ TEST(Overdue, BetweenTwoWarningsIsTheInterval) {
   const auto first = root.leader.deadline();
   ASSERT_TRUE(first.has_value());
   EXPECT_EQ(root.leader.take(*first).warnings.size(), 1u);
-  // Another rank has submitted later, and complains later of the same tensor.
+  // Another rank has submitted later, and reports the same tensor later.
   root.leader.on_up(1, {.presence = {{"a", {2}, {3}}}}, 13s);
   EXPECT_EQ(root.leader.deadline(), *first + 10s);
   EXPECT_TRUE(root.leader.take(19s).warnings.empty());
@@ -113,7 +113,7 @@ TEST(Overdue, ASubtreeThatIsReadyForAKnownNameStillComplains) {
   EXPECT_TRUE(up.ready.empty()) << "told twice";
   ASSERT_EQ(up.presence.size(), 1u) << "the root hears of it from nobody else";
   EXPECT_EQ(up.presence[0], (Presence{"g", {2, 3}, {}}));
-  // Once it has run, a complaint that was under way means nothing.
+  // Once it has run, a report that was under way means nothing.
   leader.leader.on_decision({.number = 1, .run = {5}});
   leader.leader.on_mail(0, overdue("g"), 2s);
   EXPECT_TRUE(leader.leader.take(2s).up.empty());
@@ -144,7 +144,7 @@ TEST(Overdue, SaysWhoWaitsUnderTheNameOnAnotherSet) {
                            "; ranks 4 wait under this name on process set 7"}) {
     EXPECT_NE(warnings[0].find(text), std::string::npos) << warnings[0];
   }
-  // What was said is not said again of the next wait.
+  // What was reported is not reported again of the next wait.
   root.leader.on_mail(0, overdue("x"), 11s);
   root.leader.take(11s);
   const auto later = root.leader.take(20s).warnings;

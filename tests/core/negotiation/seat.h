@@ -1,4 +1,4 @@
-/// A single leader, for tests of what it makes of single events.
+/// A single leader, for tests of how it reacts to single events.
 #pragma once
 
 #include <string>

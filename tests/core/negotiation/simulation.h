@@ -40,7 +40,7 @@ class Simulation {
              std::mt19937_64& random);
   ~Simulation();
 
-  /// Until every rank has its results, has said goodbye and knows that all have; gives up when that
+  /// Until every rank has its results, has departed and knows that all have; gives up when that
   /// takes too many steps. Throws what leaders throw.
   void run();
 

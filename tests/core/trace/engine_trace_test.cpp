@@ -146,7 +146,7 @@ TEST_P(EngineTrace, CanBeSwitchedWhileCollectivesRun) {
   std::atomic<bool> ending{false};
   std::jthread training([&] {
     world.on_all_ranks([&](int rank) {
-      // All ranks end in the same round: rank 0 says when.
+      // All ranks end in the same round: rank 0 decides when.
       for (std::vector<float> values{0.0F}; values[0] == 0.0F;) {
         std::this_thread::sleep_for(std::chrono::microseconds(200));  // so that files stay short
         values[0] = rank == 0 && ending ? 1.0F : 0.0F;

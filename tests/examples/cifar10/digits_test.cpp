@@ -33,7 +33,7 @@ std::string parse_error(const std::string& csv) {
   return message_of([&] { parse_digits(stream); });
 }
 
-// As many as there are; each tells its number by its pixels.
+// As many as there are; each is identified by its pixels.
 std::vector<Digit> numbered_digits(std::size_t count) {
   std::vector<Digit> digits(count);
   for (std::size_t i = 0; i < count; ++i) {

@@ -24,7 +24,7 @@ struct ParitySet {
 
   ProcessSet id = 0;
   std::vector<int> members;
-  int me = 0;  ///< my place among them
+  int me = 0;  ///< this rank's place among them
 };
 
 }  // namespace hora::test

@@ -1,5 +1,5 @@
-// Averages on GPUs, until the last rank is killed inside a collective. The others must be free of
-// it: each prints how long it has waited for its error, and leaves with exit code 3. Under mpirun;
+// Averages on GPUs, until the last rank is killed inside a collective. The others must not hang:
+// each prints how long it has waited for its error, and leaves with exit code 3. Under mpirun;
 // tests/gpu.sh says how, and sets HORA_DEVICE_TIMEOUT. 77: no GPU.
 #include <cuda_runtime_api.h>
 #include <hora/hora.h>
@@ -37,7 +37,7 @@ void hold(cudaStream_t stream) {
       stream, [](void*) { std::this_thread::sleep_for(std::chrono::minutes(1)); }, nullptr));
 }
 
-/// Its values never come, so that the collective has begun on the others and cannot end. Not after
+/// Its values never arrive: the collective has begun on the others and cannot end. Not after
 /// wait(): across nodes that one needs the values.
 [[noreturn]] void die_inside(const hora::Context& world, const hora::TensorView& tensor) {
   hold(static_cast<cudaStream_t>(tensor.stream));

@@ -1,5 +1,5 @@
-// Says whether this MPI takes GPU memory, in its own words. Exit code: 0 where it does, 77 where it
-// does not say so. For scripts that run what needs it.
+// Whether this MPI takes GPU memory, as it reports itself. Exit code: 0 where it does, 77 where it
+// does not report that. For scripts that run what needs it.
 #include <mpi.h>
 
 #include <cstdio>

@@ -97,7 +97,7 @@ TEST_F(GpuOptimizer, AGradientOfOddStridesGoesIntoItsPlace) {
   const auto values = torch::arange(1500, torch::device(device)).to(torch::kFloat);
   for (int step = 0; step < 2; ++step) {
     optimizer.zero_grad();
-    // backward() hands over the transposed memory as it is.
+    // backward() gives the transposed memory as it is.
     weight.backward((values.reshape({50, 30}) * (1 + world.rank())).t());
     optimizer.synchronize();
     const double mean = mean_over_ranks(world, [](int rank) { return 1.0 + rank; });
@@ -123,7 +123,7 @@ TEST_F(GpuOptimizer, AbsentGradientsCountAsZeroAndStayUndefinedWhereNobodyHasOne
     EXPECT_FALSE(c.grad().defined());
   }
   optimizer.zero_grad();
-  optimizer.step();  // nobody has any
+  optimizer.step();  // no rank has any
   EXPECT_FALSE(a.grad().defined());
 }
 

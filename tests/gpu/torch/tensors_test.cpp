@@ -71,7 +71,7 @@ TEST_F(GpuTensors, ManyInAnyOrderWithMemoryFreedAtOnce) {
     std::vector<TensorHandle> handles;
     for (int i = 0; i < kCount; ++i) {
       const int which = world.rank() % 2 == 0 ? i : kCount - 1 - i;
-      // Calculated on the current stream, and nobody but the handle keeps it.
+      // Calculated on the current stream, and only the handle keeps it.
       auto tensor = torch::full({50000}, which, on_gpu(world)) + world.rank();
       handles.push_back(
           allreduce_async_(world, tensor, {.name = std::to_string(which), .op = ReduceOp::sum}));

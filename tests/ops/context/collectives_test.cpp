@@ -139,7 +139,7 @@ void expect_mismatch(const Context& world, const TensorView& of_rank_0, const Te
 
 TEST(Mismatch, OfTypeShapeAndDimensionsFirstTimeAndFromTheCache) {
   const Context world = init();
-  if (world.size() == 1) return;  // nobody to disagree with
+  if (world.size() == 1) return;  // no rank to disagree with
   std::vector<float> f(6, 1.0F);
   std::vector<double> d(6, 1.0);
   const std::string others = world.size() == 2 ? "rank 1" : "ranks 1";

@@ -24,7 +24,7 @@ using Cases = std::vector<Case>;
 
 class HostileArguments : public testing::Test {
  protected:
-  /// Nobody has a chance to agree: one rank tries, the others go on to the next collective.
+  /// No agreement takes place: one rank tries, the others go on to the next collective.
   void expect_refused(const Cases& cases) {
     for (const Case& each : cases) {
       if (world_.rank() == 0) {

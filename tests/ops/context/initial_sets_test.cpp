@@ -82,7 +82,7 @@ TEST(InitialSets, ThatDifferAreTheSameErrorEverywhere) {
     size = world.size();
     rank = world.rank();
   }
-  if (size == 1) return;  // nobody to differ from
+  if (size == 1) return;  // no rank to differ from
   std::vector<std::vector<int>> sets = {{0, 1}};
   if (rank == size - 1) sets.push_back({0});  // more of them: the others would wait for ever
   const std::string last = std::to_string(size - 1);

@@ -75,7 +75,7 @@ TEST(Timeline, TheSettingGivesOneFileARank) {
   }
 }
 
-/// The ranks of a host share the steady clock: nobody's run begins before everybody's submission.
+/// The ranks of a host share the steady clock: no run begins before every rank's submission.
 TEST(Timeline, FilesOfAHostFitTogether) {
   const SharedFolder folder;
   const EnvironmentVariable setting("HORA_TIMELINE", folder.file("t.json"));

@@ -100,7 +100,7 @@ TEST_F(BroadcastInNodeOfThree, WhoFetchesTakesWhatThereIs) {
   EXPECT_EQ(fetched_, sent_);
 }
 
-// Small tensors are there when all have arrived; nobody leaves a trail.
+// Small tensors are there when all have arrived; no rank writes a trail.
 TEST_F(BroadcastInNodeOfThree, WhatIsNotFollowedIsThereAlready) {
   bring({70, 4096, kFollowed - 1});
   const BoundUnit fetching = unit_of(0, false), root = unit_of(1, false),

@@ -1,4 +1,4 @@
-// Who is asked for the place of a result, and when. That the bytes arrive: exchange_run_test.
+// When ranks are asked for the place of a result. That the bytes arrive: exchange_run_test.
 #include "ops/hierarchy/exchange_push.h"
 
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST_F(ExchangePushOfTwo, WaitsUntilAllHaveToldWhereTheirResultsAre) {
             std::vector<std::byte>(input.begin() + 32, input.end()));
 }
 
-// A piece for everybody goes into all results but its own rank's.
+// A piece for every rank goes into all results but its own rank's.
 TEST_F(ExchangePushOfTwo, GivesEverybodyWhatIsForAll) {
   BoundUnit unit = unit_with({true, false}, {block(0).location, block(1).location});
   std::vector<std::byte> input(32, std::byte{7});

@@ -195,7 +195,7 @@ BoundUnit ExchangeWorld::unit_for(const std::vector<Bound>& of_rank,
   return unit;
 }
 
-/// Takes the outcomes of what is complete, and destroys what nobody may read any more.
+/// Takes the outcomes of what is complete, and destroys what no rank may read any more.
 void ExchangeWorld::retire(std::vector<std::vector<Bound>>& bound, int rank) {
   const std::uint64_t completed = ranks_[at(rank)]->pipeline->completed();
   for (std::uint64_t i = 0; i < completed - std::min(completed, units_before_); ++i) {

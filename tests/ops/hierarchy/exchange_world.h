@@ -19,7 +19,7 @@ struct ExchangeOutcome {
 };
 
 /// Inputs and extents are overwritten as soon as their rank is told that its unit is complete.
-/// Failures of what is checked on the way throw std::logic_error. Thread rule: one thread.
+/// Failures of checks during the run throw std::logic_error. Thread rule: one thread.
 class ExchangeWorld {
  public:
   ExchangeWorld(const Topology& topology, std::size_t chunk_bytes);

@@ -22,7 +22,7 @@ namespace hora::test {
 
 using Random = std::mt19937_64;
 
-/// Done after some polls; tells `done` then.
+/// Done after some polls; calls `done` then.
 class Slow final : public PendingWork {
  public:
   Slow(std::uint64_t polls, std::function<void()> done) : polls_(polls), done_(std::move(done)) {}

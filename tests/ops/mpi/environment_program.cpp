@@ -1,4 +1,4 @@
-/// One life of MPI in a process each, for environment_test.sh; prints "done" where it came through.
+/// One use of MPI in a process each, for environment_test.sh; prints "done" where it succeeded.
 #include <hora/error.h>
 #include <mpi.h>
 #include <sys/wait.h>

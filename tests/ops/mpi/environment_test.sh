@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# MPI's life in a process: exit codes and messages of environment_program.
+# MPI's start and end in a process: exit codes and messages of environment_program.
 # Usage: environment_test.sh PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
 set -uo pipefail
 program=$1

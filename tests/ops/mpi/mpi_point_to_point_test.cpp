@@ -98,7 +98,7 @@ TEST_F(MpiPointToPointTest, RequestsAreReused) {
 TEST_F(MpiPointToPointTest, AnotherLengthIsAnError) {
   MpiPointToPoint link(world_, world_.rank(), all_ranks());
   std::vector<std::size_t> lengths{7};
-  if (world_.size() > 1) {  // Open MPI 4.1.4 cuts a rank's message to itself without a word
+  if (world_.size() > 1) {  // Open MPI 4.1.4 cuts a rank's message to itself silently
     lengths.push_back(9);
   }
   // MPICH asks MPI_COMM_WORLD's handler about a request that has failed, and would end the job.

@@ -43,7 +43,7 @@ class MpiTreeLinkTest : public testing::Test {
     }
   }
 
-  // To be called by all before leaving: nothing may be left that nobody has asked for.
+  // To be called by all before leaving: nothing may be left that no rank has asked for.
   void expect_silence() {
     flush();
     world_.barrier();
@@ -160,7 +160,7 @@ TEST_F(MpiTreeLinkTest, AStrangersBytesAreRefused) {
 TEST_F(MpiTreeLinkTest, DiesWithoutWaiting) {
   const Communicator other = world_.duplicate();
   const int to_rank = (world_.rank() + 1) % world_.size();
-  std::vector<std::byte> head(4032);  // of a message whose rest never comes
+  std::vector<std::byte> head(4032);  // of a message whose rest never arrives
   const std::uint64_t length = 100000;
   std::memcpy(head.data(), &length, sizeof(length));
   {

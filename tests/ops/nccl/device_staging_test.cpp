@@ -1,4 +1,4 @@
-// Slices that stay in GPU memory come to the very bits of those that go over pinned host memory.
+// Slices that stay in GPU memory give the same bits as those that go over pinned host memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The whole way of a tensor on a GPU: engine, pipeline, NcclGroup, on fake GPUs.
+// A tensor on a GPU through all parts: engine, pipeline, NcclGroup, on fake GPUs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

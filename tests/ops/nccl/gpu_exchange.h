@@ -41,7 +41,7 @@ struct Pending {
 /// By way of the engine's `rank`. `input` outlives the exchange.
 Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
                        std::vector<std::byte>& input, ProcessSet set = 0);
-/// Straight on the device, or by way of host memory.
+/// Straight on the device, or through host memory.
 Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
                       const DeviceTensor& input, ProcessSet set = 0);
 

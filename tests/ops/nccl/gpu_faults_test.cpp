@@ -1,4 +1,4 @@
-// A call into CUDA or NCCL fails on one rank: it says which, nobody's GPU waits for ever, and
+// A call into CUDA or NCCL fails on one rank: it says which, no GPU waits for ever, and
 // nothing is left behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

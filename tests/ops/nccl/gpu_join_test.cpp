@@ -1,5 +1,5 @@
-// Ranks run out of data: those that have joined bring neutral elements to the others' reductions of
-// tensors on fake GPUs.
+// Ranks run out of data: those that have joined contribute neutral elements to the others'
+// reductions of tensors on fake GPUs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -160,8 +160,8 @@ class GpuSets : public testing::TestWithParam<std::vector<int>> {
 };
 
 // Each rank has a thread for each of its sets, which overlap: were the GPUs given their collectives
-// in differing orders, their streams would wait for each other for ever. The first set is the
-// world, which is at work when the others are added.
+// in differing orders, their streams would deadlock. The first set is the world, which is at work
+// when the others are added.
 TEST_P(GpuSets, ThatOverlapGiveTheCpuPathsBytesAtOnce) {
   auto random = test::generator();
   GpuWorld world(options(std::chrono::microseconds(200)));
@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuSets,
                          testing::Values(std::vector{2}, std::vector{3}, std::vector{4},
                                          std::vector{1, 1}, std::vector{2, 2}, std::vector{1, 3}));
 
-// The rank that fails has no turn any more: those that wait for it learn of it.
+// The rank that fails has no turn any more: those that wait for it get its error.
 TEST(GpuSetFaults, ARankThatFailsToConnectFreesTheOthers) {
   for (const char* call : {"initialisation", "comm_init_rank_config", "all_reduce"}) {
     test::GpuWorldOptions options{.node_sizes = {3}};

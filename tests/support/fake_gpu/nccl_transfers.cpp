@@ -31,7 +31,7 @@ void NcclWorld::transfer(NcclCommunicatorState& comm, std::uint64_t number,
       return std::ranges::all_of(mine, [](const auto& parcel) { return parcel->taken; });
     };
     changed.wait(lock, [&] { return comm.aborted || all_taken(); });
-    // What nobody has taken is gone with its memory.
+    // What no rank has taken is gone with its memory.
     for (auto& [way, parcels] : comm.clique->parcels) {
       std::erase_if(parcels, [&](const auto& parcel) {
         return std::ranges::find(mine, parcel) != mine.end();

@@ -60,7 +60,7 @@ void NcclWorld::meet(std::unique_lock<std::mutex>& lock, NcclCommunicatorState& 
   mine = part;
   ++meeting->arrived;
   if (!wrong.empty()) {
-    // Nobody may work on this memory: the meeting is over, for those who come as well.
+    // No rank may work on this memory: the meeting is over, also for those that arrive later.
     complete(lock, clique, *meeting, number, wrong);
   } else if (!meeting->done && meeting->arrived == clique.size()) {
     complete(lock, clique, *meeting, number, {});

@@ -23,7 +23,7 @@ struct NcclMeeting {
   explicit NcclMeeting(int ranks) : parts(static_cast<std::size_t>(ranks)) {}
   std::vector<std::optional<Collective>> parts;
   int arrived = 0;
-  bool computing = false;  ///< the last arriver works on everybody's memory: nobody may leave
+  bool computing = false;  ///< the last arriver works on all ranks' memory: none may leave
   bool done = false;
 };
 

@@ -73,7 +73,7 @@ class Atomic {
   T first_ = 0;  ///< what it holds until the first store; the explorer has the rest
 };
 
-/// Data that threads hand to one another: accesses must be ordered by what is between.
+/// Data that one thread writes and others read: accesses must be ordered by what is between.
 template <class T>
 class Plain {
  public:

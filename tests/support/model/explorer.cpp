@@ -175,7 +175,7 @@ class Execution {
     ++thread.knows.clock[running_];
     const std::size_t place = word.history.size();
     Store next{value, {}};
-    // A read-modify-write goes on with what the store before it told.
+    // A read-modify-write passes on what the store before it has passed on.
     if (update) next.told = word.history.back().told;
     remember(thread.knows.view, index(word), place);
     if (releases(order)) {
@@ -291,7 +291,7 @@ class Execution {
   // Switching.
   void go_on(std::size_t t) {
     switch_to(t);
-    // Who was woken goes on to its next step: what lies between is its own.
+    // A woken thread runs to its next step: what lies between is its own.
     while (!woken_.empty()) {
       const std::size_t next = woken_.back();
       woken_.pop_back();

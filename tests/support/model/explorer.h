@@ -44,7 +44,7 @@ struct Outcome {
 /// one word's plain stores that differs from their execution (words have one writer at a time, or
 /// are changed by read-modify-write).
 ///
-/// A failure is: fail(); accesses to Plain data that are not ordered; and that nobody can go on
+/// A failure is: fail(); accesses to Plain data that are not ordered; and that no thread can run
 /// though not all threads have ended: a lost wake-up.
 Outcome explore(const std::function<Program()>& program, const Options& options = {});
 
@@ -68,7 +68,7 @@ std::uint64_t load_update(const void* word, std::uint64_t initial, std::memory_o
 void store_update(const void* word, std::uint64_t value, std::memory_order order);
 void read_plain(const void* data);
 void write_plain(const void* data);
-/// Blocks while the word holds `expected` and nobody wakes it.
+/// Blocks while the word holds `expected` and no thread wakes it.
 void block_on(const void* word, std::uint64_t initial, std::uint64_t expected);
 void wake(const void* word);
 

@@ -1,4 +1,4 @@
-/// A thread of control that runs only when it is told to.
+/// A thread of control that runs only when it is resumed.
 #pragma once
 
 #include <ucontext.h>

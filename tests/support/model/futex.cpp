@@ -1,4 +1,4 @@
-/// The futex of threads under the explorer: nobody wakes without cause, and no time passes.
+/// The futex of threads under the explorer: none wakes without cause, and no time passes.
 #include "core/board/futex.h"
 
 #include "tests/support/model/explorer.h"

@@ -22,7 +22,7 @@ class HeapNode {
   void release(int local_rank, std::byte* data);
   std::optional<Location> find(int local_rank, const std::byte* data, std::size_t bytes);
   std::byte* address(int local_rank, Location location, std::size_t bytes);
-  /// Blocks that nobody has released.
+  /// Blocks that are not released.
   std::size_t blocks_in_use();
 
  private:

@@ -18,8 +18,8 @@
 namespace hora::test {
 
 /// Half of the messages are read when they are sent, the others when their receive is there, after
-/// a random number of questions; memory is written then, and filled with garbage before. So whoever
-/// sends before its memory is complete, or reads before a receive is, gets wrong bytes.
+/// a random number of tests; memory is written then, and filled with garbage before. So a member
+/// that sends before its memory is complete, or reads before a receive is, gets wrong bytes.
 /// Thread rule: a member by one thread at a time, construction and destruction by one thread.
 class ThreadNetwork {
  public:
@@ -37,7 +37,7 @@ class ThreadNetwork {
     std::span<const std::byte> source;
     std::vector<std::byte> copy;  ///< where it was read at once
     bool eager = false;
-    int questions = 0;  ///< that the receiver asks before it comes
+    int questions = 0;  ///< tests by the receiver before it completes
     std::shared_ptr<bool> sent;
   };
   bool arrive(const Channel& channel, std::span<std::byte> target);

@@ -24,7 +24,7 @@ struct SetWires {
   std::vector<std::unique_ptr<Meeting>> meetings;  ///< by slice
 };
 
-/// The wires of all sets, made by whoever comes first. Thread rule: any thread.
+/// The wires of all sets, made by the first rank that needs them. Thread rule: any thread.
 class WireRoom {
  public:
   SetWires& wires(ProcessSet set, const Topology& topology);
@@ -34,7 +34,7 @@ class WireRoom {
   std::map<ProcessSet, std::unique_ptr<SetWires>> wires_;
 };
 
-/// One rank's way through one set.
+/// One rank's connections in one set.
 class ThreadPath {
  public:
   ThreadPath(const Topology& topology, int rank, NodeBoard board, NodeMemory& memory,

@@ -44,7 +44,7 @@ struct DistributedOptimizerOptions {
   std::vector<std::vector<torch::Tensor>> groups = {};
   /// Sparse gradients are made dense; false: they are an error.
   bool sparse_as_dense = false;
-  /// Says that each step's backward uses the parameters that the first one uses. From the second
+  /// Promises that each step's backward uses the parameters that the first one uses. From the 2nd
   /// step on buckets are laid out in the order in which the first rank's gradients came, without
   /// those that no rank had; a gradient for one of these is an Error(invalid_use) then.
   bool static_graph = false;
@@ -114,17 +114,17 @@ struct OptimizerStatistics {
 /// some discard, that very call of each throws it. The optimizer is of no more use then, and throws
 /// that error out of each of these calls and backward(): destroy it and make a new one, with
 /// broadcast_parameters(), on every rank.
-/// A step of which a rank leaves out every call cannot be told from a late rank: it shows in the
+/// A step in which a rank leaves out every call cannot be told from a late rank: it shows in the
 /// end, when the others wait for a rank that calls shutdown(), and get Error(shut_down). What one
 /// rank alone has to zero, such as what it did under no_sync(), it zeroes by the module's
 /// zero_grad(), which does not count.
 ///
 /// Destroyed after backward() without step(), it discards that step: it waits for the other ranks
 /// to step(), to zero_grad(), or to destroy theirs, says so where that takes longer than
-/// HORA_STALL_WARNING, and after as long again leaves the averages behind, with a warning that
-/// names them: what peers may still write to stays allocated, and a rank that comes later is
-/// averaged with this one's gradients. (A hook, and static_graph in its first step, have the ranks
-/// meet again after that: there it may wait longer, and who comes later waits until this rank's
+/// HORA_STALL_WARNING, and after as long again abandons the averages, with a warning that
+/// names them: what peers may still write to stays allocated, and a rank that steps later is
+/// averaged with this one's gradients. (A hook, and static_graph in its first step, synchronise
+/// the ranks again after that: there it may wait longer, and a later rank waits until this rank's
 /// shutdown().) While an exception unwinds the stack, and after an error of the context, it waits
 /// for nothing.
 ///
@@ -150,7 +150,7 @@ class DistributedOptimizer {
   DistributedOptimizer(DistributedOptimizer&&) noexcept;
   DistributedOptimizer& operator=(DistributedOptimizer&&) noexcept;
 
-  /// Makes every `.grad` undefined, so that autograd hands over fresh memory instead of adding.
+  /// Makes every `.grad` undefined, so that autograd gives fresh memory instead of adding.
   /// Called after backward() without step() it discards that step: it waits like synchronize()
   /// first, on every rank. A step is discarded on all ranks or on none; a rank that had no
   /// backward() in it calls synchronize() before. Throws Error(invalid_use) where the parameters
@@ -168,8 +168,8 @@ class DistributedOptimizer {
   /// the average of the first losses. An empty closure: step().
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
 
-  /// What its method says holds while any of its guards lives: they may nest, move, be destroyed in
-  /// any order, and outlive the optimizer.
+  /// The effect of its method lasts while any of its guards lives: guards may nest, move, be
+  /// destroyed in any order, and outlive the optimizer.
   class [[nodiscard]] Guard {
    public:
     explicit Guard(std::shared_ptr<const void> token) noexcept : token_(std::move(token)) {}

@@ -26,14 +26,14 @@ namespace hora {
 /// unscale_(), step() or the optimizer's synchronize()), they are divided; clip them between
 /// unscale_() and step().
 ///
-/// Ranks decide alike without asking one another: what a rank finds travels with its gradients, and
-/// so do infinities and NaN in float16. So all ranks' scales are equal: the constructor compares
+/// Ranks decide alike without extra communication: what a rank finds travels with its gradients,
+/// and so do infinities and NaN in float16. So all scales are equal: the constructor compares
 /// the options, each update() follows from them and from decisions that all ranks share, and calls
-/// out of turn, by which one rank's scale could come to differ, are errors on that rank.
+/// out of turn, by which one rank's scale could become different, are errors on that rank.
 ///
 /// Optimizers whose gradients come from one loss share a GradScaler, `GradScaler scaler({&a, &b})`:
-/// they have one scale, and all step or none does. With one each, an overflow in one would part
-/// the scales, and the other's gradients be divided by what the loss was not multiplied by. So
+/// they have one scale, and all step or none does. With one each, an overflow in one would make
+/// the scales differ, and the other's gradients be divided by a factor the loss never had. So
 /// gradients of a loss that this GradScaler has not scaled are an error.
 ///
 /// A gradient counts as not finite, too, where it is so large (above 1e38 / number of ranks in

@@ -1,4 +1,4 @@
-/// How a bucket of gradients becomes the average over ranks: a user's own way.
+/// How a bucket of gradients becomes the average over ranks: a user's own algorithm.
 #pragma once
 
 #include <hora/collectives.h>
@@ -15,7 +15,7 @@ namespace hora {
 struct GradientBucketView {
   const Context& context;
   ProcessSet process_set = 0;
-  /// Tells buckets of the optimizer apart; prefix for the names of the hook's collectives.
+  /// Distinguishes buckets of the optimizer; prefix for the names of the hook's collectives.
   std::string name;
   /// Of each parameter, its shape and strides; in the type of Compression, on its device. They lie
   /// in `values`. A gradient this rank has not got is all zeros.

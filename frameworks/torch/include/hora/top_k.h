@@ -9,7 +9,7 @@ namespace hora {
 
 struct TopKOptions {
   double share = 0.01;         ///< of each bucket's elements, within (0, 1]; at least one travels
-  bool error_feedback = true;  ///< what stays behind is added to the next step's gradient
+  bool error_feedback = true;  ///< what is not sent is added to the next step's gradient
 };
 
 /// Sparsification with memory: Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS

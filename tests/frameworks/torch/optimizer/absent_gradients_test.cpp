@@ -202,7 +202,7 @@ TEST_P(AbsentGradients, GradientsAndParametersOutliveTheWrapper) {
   optimizer_->step();
   optimizer_.reset();
   EXPECT_TRUE(all_are(a_.grad(), 1.0 + mean_of_ranks()));
-  // Its hooks are gone: a rank is alone again, and may call backward() as often as it likes.
+  // Its hooks are removed: nothing is averaged, and backward() may be called any number of times.
   a_.mutable_grad().reset();
   loss(a_, world_.rank()).backward();
   loss(a_, world_.rank()).backward();

@@ -167,7 +167,7 @@ TEST_F(Accumulation, AGuardMayOutliveItsOptimizer) {
     guards.push_back(first.skip_synchronize());
     const auto moved = std::move(first);
   }
-  auto optimizer = wrap();  // another one knows nothing of them
+  auto optimizer = wrap();  // another one does not count them
   loss(mine_).backward();
   optimizer.step();
   guards.clear();

@@ -35,13 +35,13 @@ struct Way {
 // Everything must hold however buckets are averaged.
 class DifferentSteps : public testing::TestWithParam<Way> {
  protected:
-  // One that is late by itself; with one rank nobody is.
+  // One that is late by itself; with one rank none is.
   bool is_odd_one() const { return world_.size() > 1 && world_.rank() + 1 == world_.size(); }
   std::string rank_is(const std::string& step) const {
     return "rank " + std::to_string(world_.size() - 1) + " is in " + step;
   }
 
-  // The next averages throw, in the same words everywhere, and leave the parameters alone.
+  // The next averages throw, with the same text everywhere, and leave the parameters alone.
   void expect_refused(Training& training, const std::function<void()>& call,
                       const testing::Matcher<std::string>& text) {
     training.optimizer.complete_parameters();
@@ -241,7 +241,7 @@ TEST_F(SameSteps, BuffersAreEqualAfterAStepThatIsLeftOut) {
   EXPECT_TRUE(torch::equal(buffer, torch::full({3}, 5.0)));
 }
 
-// The rank that has gone has made all steps but the one that others wait in.
+// The rank that has departed has made all steps but the one that others wait in.
 TEST(LastStep, IsNamedToThoseWhoseRankHasGone) {
   const Context world = init();
   Training training(world);

@@ -20,7 +20,7 @@ torch::Tensor weight(std::int64_t size = 3) {
   return torch::zeros({size}, torch::requires_grad());
 }
 
-// All ranks must refuse, in the same words.
+// All ranks must refuse, with the same text.
 class Disagreement : public testing::Test {
  protected:
   // `mine`: parameters of the last rank; `others`: of all others.

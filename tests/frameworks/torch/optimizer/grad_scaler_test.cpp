@@ -195,7 +195,7 @@ TEST_P(GradScalerTest, GradientsTooLargeToAddUpSkipTheStepOnAll) {
   EXPECT_TRUE(torch::isfinite(one.weight).all().item<bool>());
 }
 
-// The last rank alone calls backward(); the others learn of its infinity all the same.
+// The last rank alone calls backward(); the others get its infinity all the same.
 TEST_P(GradScalerTest, RanksWithoutGradientsDecideAlike) {
   OneWeight one(world_, GetParam());
   GradScaler scaler(one.optimizer, {.initial_scale = 4.0});

@@ -1,4 +1,4 @@
-// Errors of DistributedOptimizer: each says what is wrong and where, and nobody hangs.
+// Errors of DistributedOptimizer: each says what is wrong and where, and no rank hangs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -95,7 +95,7 @@ TEST(Misuse, TwoWrappersOfOneOptimizer) {
       DistributedOptimizer(world, other, {{"a", a}});
     });
     (a * (world.rank() + 1)).sum().backward();
-    optimizer.step();  // as ever
+    optimizer.step();  // as always
     EXPECT_TRUE(equals_root(world, a));
   }
 }

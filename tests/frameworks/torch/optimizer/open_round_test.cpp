@@ -93,7 +93,7 @@ TEST_F(OpenRound, EndsWithThoseWhoDiscardIt) {
   }
 }
 
-// Each tells the others that it does not step.
+// Each informs the others that it does not step.
 TEST_F(OpenRound, MayBeAveragedAlready) {
   Branched training(world_, {.shard_state = true});
   training.backward();
@@ -137,7 +137,7 @@ TEST_F(OpenRound, GradientsThatAreNotUsedNeedNotBeRight) {
   training.optimizer.reset();
 }
 
-// Whoever has no round open does not come; the context's end frees the others.
+// A rank without an open round does not take part; the context's end releases the others.
 TEST(OpenRoundAtTheEnd, IsGivenUpWhereARankHasLeft) {
   const Context world = init();
   Branched training(world);
@@ -200,7 +200,7 @@ TEST_F(OpenRoundOfOneRank, IsWaitedForWithAWord) {
   }
 }
 
-// Nobody else opens a round until the first rank has gone on.
+// No other rank opens a round until the first one has continued.
 TEST_F(OpenRoundOfOneRank, IsLeftBehindInTheEnd) {
   if (world_.size() == 1) GTEST_SKIP() << "nobody to wait for";
   const std::vector<DistributedOptimizerOptions> ways{{},

@@ -123,7 +123,7 @@ TEST_F(SeveralOptimizers, ScalersOfOtherOrderOnOtherRanksAreRefusedOnAll) {
   if (world_.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
   std::vector<DistributedOptimizer*> optimizers{&a_.optimizer, &b_.optimizer};
   if (last()) std::swap(optimizers[0], optimizers[1]);
-  // By the name of the first one the ranks would not even meet: nobody may hang.
+  // By the name of the first one the ranks would not even be matched: none may hang.
   expect_error(ErrorCode::mismatch, HasSubstr("GradScaler's options or optimizers"),
                [&] { GradScaler scaler(optimizers); });
 }

@@ -53,7 +53,7 @@ TEST_F(StaticGraph, WhatNoRankUsesDoesNotHoldItsBucketBack) {
   const auto before = world_.statistics().operations;
   optimizer.zero_grad();
   used.sum().backward();
-  // Submitted by the hook: done without anybody's step().
+  // Submitted by the hook: done without any step().
   barrier(world_);
   if (world_.size() > 1) {
     EXPECT_EQ(world_.statistics().operations - before, 2U);
@@ -92,7 +92,7 @@ TEST_F(StaticGraph, WhatOnlyOneRankUsesStays) {
   }
 }
 
-// The order is that of the first rank that is there, and who has missed it takes it over.
+// The order is that of the first rank that has not joined, and a rank that missed it adopts it.
 TEST_F(StaticGraph, WhoHasJoinedBeforeTheFirstStepTrainsOnWithTheOthers) {
   const auto used = weight(3);
   const auto unused = weight(3);

@@ -1,4 +1,4 @@
-/// Random trainings, as values: equal for everybody who draws from the same seed.
+/// Random trainings, as values: equal for every rank that draws from the same seed.
 #pragma once
 
 #include <hora/compression.h>

@@ -33,7 +33,7 @@ hora::Handle submit(const hora::Context& world, std::vector<float>& values,
       world, hora::view(values.data(), static_cast<std::int64_t>(values.size())), {.name = name});
 }
 
-/// These ranks come late to "late" by `delay`; before that, `known` times together.
+/// These ranks submit "late" later by `delay`; before that, `known` times together.
 int late(int argc, char** argv) {
   const hora::Context world = hora::init();
   const int known = std::stoi(argv[2]);
@@ -48,7 +48,7 @@ int late(int argc, char** argv) {
   return 0;
 }
 
-/// The last rank comes late to seven tensors by `milliseconds`.
+/// The last rank submits seven tensors late by `milliseconds`.
 int late_to_many(int milliseconds) {
   const hora::Context world = hora::init();
   constexpr int kTensors = 7;
@@ -164,7 +164,7 @@ int start_mpi() {
   return rank;
 }
 
-/// Rank 1 comes late to init, by `milliseconds`.
+/// Rank 1 calls init late, by `milliseconds`.
 int init_late(int milliseconds) {
   if (start_mpi() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
   const int code = init_only();
