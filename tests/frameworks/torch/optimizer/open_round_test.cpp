@@ -1,18 +1,16 @@
 // Optimizers that are destroyed after backward() without step().
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ringbuffer_sink.h>
 
-#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 
-#include "core/log.h"
 #include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/logged_lines.h"
 
 namespace hora::test {
 namespace {
@@ -162,14 +160,8 @@ class ShortStallWarning {
 
 class OpenRoundOfOneRank : public testing::Test {
  protected:
-  OpenRoundOfOneRank() { log().sinks().push_back(said_); }
-  ~OpenRoundOfOneRank() override { log().sinks().pop_back(); }
-
   bool has_said(const std::string& text) const {
-    const auto lines = said_->last_formatted();
-    return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
-      return line.find("destroyed after backward() without step(), " + text) != std::string::npos;
-    });
+    return lines_.have("destroyed after backward() without step(), " + text);
   }
   void meet() const {
     float value = 0.0F;
@@ -178,8 +170,7 @@ class OpenRoundOfOneRank : public testing::Test {
 
   const ShortStallWarning setting_;
   const Context world_ = init();
-  const std::shared_ptr<spdlog::sinks::ringbuffer_sink_mt> said_ =
-      std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(100);
+  const LoggedLines lines_;
 };
 
 TEST_F(OpenRoundOfOneRank, IsWaitedForWithAWord) {

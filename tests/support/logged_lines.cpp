@@ -1,0 +1,32 @@
+#include "tests/support/logged_lines.h"
+
+#include <spdlog/sinks/ringbuffer_sink.h>
+
+#include <algorithm>
+
+#include "core/log.h"
+
+namespace hora::test {
+
+constexpr std::size_t kLines = 100;
+
+struct LoggedLines::Sink {
+  std::shared_ptr<spdlog::sinks::ringbuffer_sink_mt> lines =
+      std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(kLines);
+};
+
+LoggedLines::LoggedLines() : sink_(std::make_unique<Sink>()) {
+  log().sinks().push_back(sink_->lines);
+}
+
+LoggedLines::~LoggedLines() {
+  std::erase(log().sinks(), sink_->lines);
+}
+
+bool LoggedLines::have(const std::string& text) const {
+  const auto lines = sink_->lines->last_formatted();
+  return std::ranges::any_of(
+      lines, [&](const std::string& line) { return line.find(text) != std::string::npos; });
+}
+
+}  // namespace hora::test

@@ -1,0 +1,27 @@
+/// What hora logs, for tests: apart from spdlog's headers, which do not go together with every
+/// LibTorch's.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace hora::test {
+
+/// From construction to destruction; the last 100 lines. They are printed all the same.
+/// Thread rule: any thread.
+class LoggedLines {
+ public:
+  LoggedLines();
+  ~LoggedLines();
+  LoggedLines(const LoggedLines&) = delete;
+  LoggedLines& operator=(const LoggedLines&) = delete;
+
+  /// One of them has `text` in it.
+  bool have(const std::string& text) const;
+
+ private:
+  struct Sink;
+  std::unique_ptr<Sink> sink_;
+};
+
+}  // namespace hora::test
