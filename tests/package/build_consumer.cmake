@@ -33,9 +33,10 @@ if(LIBTORCH_INCLUDE_DIR)
   cmake_path(GET LIBTORCH_INCLUDE_DIR PARENT_PATH torch_prefix)
   list(APPEND prefixes ${torch_prefix})
 endif()
-list(JOIN prefixes "\\;" prefixes)  # one argument through run()
+list(JOIN prefixes ":" prefixes)
+set(ENV{CMAKE_PREFIX_PATH} "${prefixes}")
 set(configure ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -G ${GENERATOR}
-  "-DCMAKE_PREFIX_PATH=${prefixes}" -DWITH_TORCH=${WITH_TORCH}
+  -DWITH_TORCH=${WITH_TORCH}
   -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${CXX_LAUNCHER}
   "-DSANITIZE=${SANITIZE}")
 
@@ -46,7 +47,8 @@ file(WRITE ${WORK}/other/mpi.h
   "#undef MPICH_VERSION\n#define MPICH_VERSION \"999.1\"\n")
 file(WRITE ${WORK}/other/mpicxx
   "#!/bin/sh\n"
-  "case $1 in -showme:* | -show*) echo \"-I${WORK}/other $('${MPI_COMPILER}' \"$@\")\" ;;\n"
+  "case $1 in -showme:* | -show | -compile_info) options=$('${MPI_COMPILER}' \"$@\") || exit\n"
+  "  echo \" $options\" | sed 's| -I| -I${WORK}/other -I|' ;;\n"
   "*) exec '${MPI_COMPILER}' \"$@\" ;; esac\n")
 file(CHMOD ${WORK}/other/mpicxx PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 execute_process(COMMAND ${configure} -B ${WORK}/build_other

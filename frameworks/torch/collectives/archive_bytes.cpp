@@ -1,5 +1,9 @@
 #include "frameworks/torch/collectives/archive_bytes.h"
 
+#include <hora/printable.h>
+
+#include <algorithm>
+#include <exception>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -46,10 +50,20 @@ void write_archive(ByteWriter& writer, InputArchive& archive, const std::string&
   }
 }
 
+/// LibTorch makes script of the keys, which it then reads: no key may hold more than a key.
+std::string take_key(BoundedReader& reader) {
+  std::string key = reader.take_text();
+  const bool is_plain = std::ranges::all_of(
+      key, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  if (key.empty() || !is_plain)
+    reader.refuse("the key of an entry, " + in_quotes(key) + ", is none");
+  return key;
+}
+
 void read_archive(BoundedReader& reader, OutputArchive& archive, int depth) {
   if (depth > kMaxDepth) reader.refuse("archives are nested too deep");
   for (std::size_t left = reader.take_count(kLeastEntryBytes); left > 0; --left) {
-    const std::string key = reader.take_text();
+    const std::string key = take_key(reader);
     switch (reader.take<Entry>()) {
       case Entry::value:
         archive.write(key, read_value(reader));
@@ -77,14 +91,18 @@ std::string archive_bytes(OutputArchive& archive, const std::string& name) {
 InputArchive archive_of(std::span<const std::byte> bytes, const BytesOrigin& origin,
                         const torch::Device& device) {
   BoundedReader reader(bytes, origin);
-  OutputArchive archive;
   try {
+    OutputArchive archive;
     read_archive(reader, archive, 0);
+    reader.expect_end();
+    return reopened(archive, device);
+  } catch (const Error&) {
+    throw;
   } catch (const c10::Error& error) {
     reader.refuse(error.what_without_backtrace());  // such as a duplicate key
+  } catch (const std::exception& error) {
+    reader.refuse(error.what());  // of LibTorch's parser
   }
-  reader.expect_end();
-  return reopened(archive, device);
 }
 
 }  // namespace hora

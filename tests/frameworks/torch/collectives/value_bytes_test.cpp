@@ -149,6 +149,17 @@ TEST(ArchiveBytes, ComeBackAsTheyWere) {
   EXPECT_EQ(loaded.exp_avg().sizes(), parameter.sizes());
 }
 
+// LibTorch would read it as a part of its script.
+TEST(ArchiveBytes, AKeyIsNoScript) {
+  for (const std::string wrong : {"par\"ms/0", "par\\ms/0", "par\nms/0"}) {
+    std::string damaged = adam_bytes();
+    for (std::size_t at = 0; (at = damaged.find("params/0", at)) != std::string::npos; ++at) {
+      damaged.replace(at, wrong.size(), wrong);
+    }
+    EXPECT_THROW(archive_of(bytes_of(damaged), kOrigin, torch::kCPU), Error) << wrong;
+  }
+}
+
 TEST(ArchiveBytes, DamageIsAnErrorOrAnotherArchive) {
   const std::string whole = adam_bytes();
   auto random = generator();

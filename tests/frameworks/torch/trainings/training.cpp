@@ -147,7 +147,12 @@ class Drawer {
   void draw_steps() {
     const int steps = 4 + below(3);
     std::vector<Share> usual;
-    for (int rank = 0; rank < training_.ranks; ++rank) usual.push_back(draw_share());
+    for (int rank = 0; rank < training_.ranks; ++rank) {
+      // static_graph refuses what nobody has used in the first step, which a rank may have joined
+      // before.
+      const bool alike = has(Feature::static_graph) && has(Feature::join) && rank > 0;
+      usual.push_back(alike ? usual.front() : draw_share());
+    }
     for (int step = 0; step < steps; ++step) {
       auto& shares = training_.shares.emplace_back();
       for (int rank = 0; rank < training_.ranks; ++rank) {
