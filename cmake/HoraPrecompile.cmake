@@ -7,15 +7,26 @@
 
 function(_hora_precompile target)
   target_precompile_headers(${target} ${ARGN})
-  # For ccache (its manual, "Precompiled headers"), which also wants
-  # CCACHE_SLOPPINESS=pch_defines,time_macros in the environment; without, it compiles every time.
+  # For ccache (its manual, "Precompiled headers"), which also wants what tests/run.sh exports;
+  # without, it compiles every time.
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+endfunction()
+
+# GCC never writes the same precompiled header twice, which would make every source new to ccache
+# in each build folder. With CCACHE_PCH_EXTSUM it takes this file for what the headers say: they are
+# those of installed packages, named by version and folder; options are part of every command.
+function(_hora_name_precompiled target)
+  string(REPLACE "${PROJECT_SOURCE_DIR}/" "" torch_folder "${LibTorch_INCLUDE_DIR}")
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.gch.sum
+    "${CMAKE_CXX_COMPILER_VERSION} LibTorch ${LibTorch_VERSION} ${torch_folder} "
+    "GTest ${GTest_VERSION} ${ARGN}")
 endfunction()
 
 function(hora_precompile target)
   list(TRANSFORM ARGN REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:<\\1$<ANGLE-R>>" OUTPUT_VARIABLE headers)
   _hora_precompile(${target} PRIVATE ${headers})
+  _hora_name_precompiled(${target} ${ARGN})
 endfunction()
 
 function(hora_precompile_as target other)

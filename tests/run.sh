@@ -76,8 +76,8 @@ check_ctest_options "${ctest_options[@]}"
 
 # What another clone has compiled can be used: ccache ignores where the clone is.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-# Without it ccache leaves out every source that has precompiled headers.
-export CCACHE_SLOPPINESS=pch_defines,time_macros
+# What ccache needs for sources that have precompiled headers (cmake/HoraPrecompile.cmake).
+export CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1
 
 cores=$(nproc)
 # MPI tests wait more than they compute: on few cores more of them fit beside one another.

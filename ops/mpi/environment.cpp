@@ -41,7 +41,10 @@ thread_local bool aborting_here = false;
 /// An abort under way in another thread ends this process; exiting meanwhile would hide its code.
 constexpr auto kAbortTakes = std::chrono::seconds(5);
 
-/// What the program has printed so far is flushed; nothing is waited for.
+/// Launchers drop what they have not forwarded when they are told to abort.
+constexpr auto kForwardingTakes = std::chrono::milliseconds(100);
+
+/// What the program has printed so far is flushed, without waiting for who reads it.
 void flush_output() noexcept {
   std::fflush(stderr);
   pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
@@ -190,6 +193,7 @@ void abort_job(int code) noexcept {
   const int exit_code = code == 0 ? 1 : code;
   flush_output();
   if (mpi_is_initialized() && !mpi_is_finalized()) {
+    std::this_thread::sleep_for(kForwardingTakes);
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   }
   std::_Exit(exit_code);
