@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -42,15 +41,8 @@ thread_local bool aborting_here = false;
 /// An abort under way in another thread ends this process; exiting meanwhile would hide its code.
 constexpr auto kAbortTakes = std::chrono::seconds(5);
 
-/// Launchers drop what they have not forwarded when they are told to abort. And Open MPI 4's mpirun
-/// can hang where several ranks abort at once (its PMIx server then waits for itself): the lowest
-/// goes first, and its abort ends the others. Beyond the last turn ranks share it.
-std::chrono::milliseconds before_abort(int rank) {
-  constexpr std::chrono::milliseconds kForwardingTakes{100};
-  constexpr std::chrono::milliseconds kTurn{150};
-  constexpr int kLastTurn = 8;
-  return kForwardingTakes + kTurn * std::clamp(rank, 0, kLastTurn);
-}
+/// Launchers drop what they have not forwarded when they are told to abort.
+constexpr auto kForwardingTakes = std::chrono::milliseconds(100);
 
 /// What the program has printed so far is flushed, without waiting for who reads it.
 void flush_output() noexcept {
@@ -201,7 +193,7 @@ void abort_job(int code) noexcept {
   const int exit_code = code == 0 ? 1 : code;
   flush_output();
   if (mpi_is_initialized() && !mpi_is_finalized()) {
-    std::this_thread::sleep_for(before_abort(world_rank()));
+    std::this_thread::sleep_for(kForwardingTakes);
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   }
   std::_Exit(exit_code);

@@ -81,7 +81,8 @@ class WhileOneWaits : public testing::TestWithParam<Layout> {
   void expect_goes_on(const std::function<void(Engine&)>& call) {
     std::vector<float> values(4, 1.0F);
     Engine& engine = world_.engine(0);
-    std::jthread waiter([&] { engine.submit_and_wait("a", floats(4), bytes(values)); });
+    const auto submission = engine.submit("a", floats(4), bytes(values));
+    std::jthread waiter([&] { engine.wait(*submission); });
     // Without engine threads the thread that makes a round is the waiting one.
     for (const int before = ports_[0].rounds(); ports_[0].rounds() == before;) {
       std::this_thread::yield();
@@ -149,7 +150,8 @@ TEST_P(WhileOneWaits, WhatDoesNotWaitForPeersReturns) {
       (void)engine.statistics();
       (void)engine.ranks_of(0);
       EXPECT_FALSE(engine.runs_on_device({.name = "a", .signature = floats(4)}, 0));
-      EXPECT_THROW(engine.submit("a", floats(4), nullptr), Error);
+      std::vector<float> again(4, 1.0F);
+      EXPECT_THROW(engine.submit("a", floats(4), bytes(again)), Error);
       // Time enough for the waiting thread to fall asleep, in some rounds.
       std::this_thread::sleep_for(std::chrono::microseconds(round * 20));
     }

@@ -72,6 +72,7 @@ int never_completes(const std::string& fate) {
   std::vector<float> values(100, 1.0F);
   hora::Handle handle;
   if (world.rank() == 0) handle = submit(world, values, "mine");
+  MPI_Barrier(MPI_COMM_WORLD);  // nobody shuts down before it is submitted
   if (fate == "dropped") handle = {};
   if (fate == "waited") {
     try {

@@ -10,11 +10,30 @@ mpi=("$@")
 failures=0
 output='' code=0 seconds=0
 
-# run COMMAND...: into output, code and seconds; 30 s stand for "it hangs".
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# run COMMAND...: into output, code and seconds; 30 s stand for "it hangs". Where a rank aborts while
+# another is in MPI_Finalize, Open MPI 4's mpirun can crash, or wait for itself when all ranks have
+# ended (in PMIx_server_finalize): it is ended then, which counts as an error of the job.
 run() {
-  local begin=$SECONDS
-  output=$(timeout --kill-after=5 30 "$@" 2>&1)
+  local begin=$SECONDS job launcher had_ranks=false without=0
+  TMPDIR=$folder timeout --kill-after=5 30 "$@" > "$folder/output" 2>&1 &
+  job=$!
+  while kill -0 "$job" 2> /dev/null; do
+    launcher=$(pgrep -P "$job" | head -n 1)
+    if [[ -n $launcher ]] && ps -o stat= --ppid "$launcher" | grep -q '^[^Z]'; then
+      had_ranks=true without=0
+    elif $had_ranks && ((++without > 30)) && kill -KILL "${launcher:-none}" 2> /dev/null; then
+      echo "mpirun went on without ranks"
+      break
+    fi
+    sleep 0.1
+  done
+  wait "$job" 2> /dev/null
   code=$?
+  ((without <= 30)) || code=1
+  output=$(< "$folder/output")
   seconds=$((SECONDS - begin))
 }
 
