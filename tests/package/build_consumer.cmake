@@ -47,7 +47,7 @@ file(WRITE ${WORK}/other/mpi.h
   "#undef MPICH_VERSION\n#define MPICH_VERSION \"999.1\"\n")
 file(WRITE ${WORK}/other/mpicxx
   "#!/bin/sh\n"
-  "case $1 in -showme:* | -show | -compile_info) options=$('${MPI_COMPILER}' \"$@\") || exit\n"
+  "case $1 in -show* | -compile* | -link*) options=$('${MPI_COMPILER}' \"$@\") || exit\n"
   "  echo \" $options\" | sed 's| -I| -I${WORK}/other -I|' ;;\n"
   "*) exec '${MPI_COMPILER}' \"$@\" ;; esac\n")
 file(CHMOD ${WORK}/other/mpicxx PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)

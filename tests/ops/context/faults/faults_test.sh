@@ -138,14 +138,14 @@ case $group in
     run "${colon[@]}"
     expect "another value on rank 1" nonzero \
       "invalid_setting: HORA_FUSION_THRESHOLD is 2MiB on rank 1 but 1MiB on rank 0"
-    count=$(grep -c '^invalid_setting: HORA_FUSION_THRESHOLD' <<< "$output")
+    count=$(grep -o 'invalid_setting: HORA_FUSION_THRESHOLD' <<< "$output" | wc -l)
     ((count == 2)) || failed "another value on rank 1: told by $count of 2 ranks"
     never "another value on rank 1" started
 
     run "${mpi[@]}" 1 "$program" init : -np 1 env HORA_FUSION_TRESHOLD=1 "$program" init
     expect "an unknown name on rank 1" nonzero \
       "invalid_setting: rank 1: HORA_FUSION_TRESHOLD=\"1\"" "did you mean HORA_FUSION_THRESHOLD"
-    count=$(grep -c '^invalid_setting: rank 1: HORA_FUSION_TRESHOLD' <<< "$output")
+    count=$(grep -o 'invalid_setting: rank 1: HORA_FUSION_TRESHOLD' <<< "$output" | wc -l)
     ((count == 2)) || failed "an unknown name on rank 1: told by $count of 2 ranks"
 
     run env HORA_SPIN=$'1\n[00:00:00.000] hora critical: forged\e[2J' "${mpi[@]}" 2 "$program" init
@@ -186,7 +186,7 @@ case $group in
       expect "$name" nonzero "mismatch: hora::init: rank " "for ranks 0-2" \
         "rank 0: started" "rank 1: started" "rank 2: started"
       within "$name" 10
-      count=$(grep -c '^mismatch: ' <<< "$output")
+      count=$(grep -o 'mismatch: hora::init' <<< "$output" | wc -l)
       ((count == 3)) || failed "$name: told by $count of 3 ranks"
     done
 
