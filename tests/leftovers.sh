@@ -3,7 +3,9 @@
 # Usage: leftovers.sh BUILD TEMPORARY
 #   BUILD      a build folder: a process that runs a program from it is left over
 #   TEMPORARY  the TMPDIR that the tests had to themselves: whatever is in it is left over, and so is
-#              every process that inherited it (mpirun, its daemons, what holds an emulated host)
+#              every process that inherited it (mpirun, its daemons, what holds an emulated host);
+#              but for Open MPI's session folders: its mpirun can crash where a rank aborts while
+#              another is in MPI_Finalize
 # And in /dev/shm: what hora or Open MPI made and no process maps.
 set -euo pipefail
 build=$(realpath "$1") temporary=$2
@@ -19,7 +21,7 @@ for process in /proc/[0-9]*; do
 done
 
 if [[ -d $temporary ]]; then
-  find "$temporary" -mindepth 1 -maxdepth 1 -printf 'temporary file %p\n'
+  find "$temporary" -mindepth 1 -maxdepth 1 -not -name 'ompi.*' -printf 'temporary file %p\n'
 fi
 
 for file in /dev/shm/*hora* /dev/shm/vader_segment.* /dev/shm/osc_rdma.*; do
