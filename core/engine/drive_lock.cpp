@@ -13,7 +13,7 @@ void DriveLock::lock() HORA_NOT_ANALYSED {
 void DriveLock::lock_between_rounds() HORA_NOT_ANALYSED {
   if (mutex_.try_lock()) return;
   asking_.fetch_add(1, kWakeOrder);
-  bells_.signal(mine_);
+  bells_.signal(rank_);
   mutex_.lock();
   asking_.fetch_sub(1, kWakeOrder);
 }

@@ -17,8 +17,8 @@ namespace hora {
 /// Thread rule: any thread.
 class HORA_CAPABILITY("drive lock") DriveLock {
  public:
-  /// `bells` outlive it; they wake a driver that sleeps, which is rank `mine` there.
-  DriveLock(const Bells& bells, int mine) : bells_(bells), mine_(mine) {}
+  /// `bells` outlive it; they wake a driver that sleeps, which is rank `rank` there.
+  DriveLock(const Bells& bells, int rank) : bells_(bells), rank_(rank) {}
 
   void lock() HORA_ACQUIRE();
   void lock_between_rounds() HORA_ACQUIRE();
@@ -34,7 +34,7 @@ class HORA_CAPABILITY("drive lock") DriveLock {
 
  private:
   const Bells& bells_;
-  const int mine_;
+  const int rank_;
   Mutex mutex_;
   std::atomic<int> asking_{0};
 };

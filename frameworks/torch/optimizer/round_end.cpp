@@ -7,9 +7,9 @@ namespace hora {
 RoundEndExchange::RoundEndExchange(const Peers& peers, std::string name)
     : peers_(peers), name_(std::move(name)) {}
 
-void RoundEndExchange::tell(RoundEnd mine) {
+void RoundEndExchange::tell(RoundEnd end) {
   if (std::exchange(told_, true)) return;
-  counts_ = {mine == RoundEnd::step, mine == RoundEnd::discard};
+  counts_ = {end == RoundEnd::step, end == RoundEnd::discard};
   if (peers_.size == 1) return;
   handle_ = allreduce_async(peers_.context, view(counts_.data(), 2),
                             {.name = name_, .op = ReduceOp::sum, .process_set = peers_.set});

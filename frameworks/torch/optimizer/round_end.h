@@ -20,8 +20,8 @@ class RoundEndExchange {
   /// `name`: of the collective.
   RoundEndExchange(const Peers& peers, std::string name);
 
-  /// Sends this rank's, once a round: `mine` is not undecided. Collective, does not wait.
-  void tell(RoundEnd mine);
+  /// Sends this rank's, once a round: `end` is not undecided. Collective, does not wait.
+  void tell(RoundEnd end);
   /// Every rank has sent its end, or this one has not.
   bool ready() const { return handle_.ready(); }
   /// After tell(): waits for the others. Whether all ends are the same. The next round begins.

@@ -4,21 +4,14 @@
 #include <mpi.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <optional>
 #include <string>
 
 #include "tests/conformance/differential/runner.h"
+#include "tests/support/random_draws.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {
 namespace {
-
-std::optional<std::uint64_t> number_in(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  return std::stoull(text);
-}
 
 TEST(Differential, ProgramsDoWhatTheModelSays) {
   int rank = 0, ranks = 0;

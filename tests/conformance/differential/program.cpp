@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <random>
 #include <set>
+
+#include "tests/support/random_draws.h"
 
 namespace hora::test {
 namespace {
@@ -17,9 +18,9 @@ constexpr int kMostOperations = 10;  ///< of a phase
 constexpr std::uint64_t kNames =
     8;  ///< of a set, for the even phases, and as many for the odd ones
 
-class Drawer {
+class Drawer : RandomDraws {
  public:
-  Drawer(std::uint64_t seed, int ranks) : random_(seed) {
+  Drawer(std::uint64_t seed, int ranks) : RandomDraws(seed) {
     program_.seed = seed;
     program_.ranks = ranks;
   }
@@ -33,13 +34,6 @@ class Drawer {
   }
 
  private:
-  int below(int limit) { return static_cast<int>(random_() % static_cast<std::uint64_t>(limit)); }
-  bool one_in(int n) { return below(n) == 0; }
-  template <class Range>
-  auto one_of(const Range& range) {
-    return *(std::begin(range) + below(static_cast<int>(std::size(range))));
-  }
-
   void draw_settings() {
     const std::map<std::string, std::vector<std::string>> choices = {
         {"HORA_CHUNK_SIZE", {"4KiB", "20KiB"}}, {"HORA_FUSION_THRESHOLD", {"0", "1KiB"}},
@@ -146,7 +140,6 @@ class Drawer {
     }
   }
 
-  std::mt19937_64 random_;
   Program program_;
   std::map<std::pair<std::size_t, std::string>, Operation> usual_;
 };

@@ -7,18 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "tests/ops/context/error_code.h"
+
 namespace hora {
 namespace {
-
-ErrorCode code_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  ADD_FAILURE() << "no error";
-  return ErrorCode::invalid_argument;
-}
 
 class AfterShutdown : public testing::TestWithParam<bool> {
  protected:
@@ -62,7 +54,7 @@ TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
       {"start_timeline", [&] { start_timeline(world, "unused.%r.json"); }},
   };
   for (const auto& [name, call] : calls) {
-    EXPECT_EQ(name_of(code_of(call)), name_of(ErrorCode::shut_down)) << name;
+    EXPECT_EQ(code_of(call), ErrorCode::shut_down) << name;
   }
 }
 

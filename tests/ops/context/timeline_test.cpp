@@ -9,6 +9,7 @@
 #include <array>
 #include <optional>
 
+#include "tests/ops/context/error_code.h"
 #include "tests/support/environment_variable.h"
 #include "tests/support/temporary_folder.h"
 
@@ -122,16 +123,6 @@ TEST(Timeline, IsStartedAndStoppedOnOneRankAlone) {
   }
   average(world, "after", 2);
   stop_timeline(world);  // nothing to stop
-}
-
-ErrorCode code_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  ADD_FAILURE() << "no error";
-  return ErrorCode::transport;
 }
 
 TEST(Timeline, MisuseIsAnErrorAndLeavesTheJobAsItWas) {

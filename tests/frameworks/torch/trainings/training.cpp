@@ -1,16 +1,17 @@
 #include "tests/frameworks/torch/trainings/training.h"
 
 #include <algorithm>
-#include <random>
+
+#include "tests/support/random_draws.h"
 
 namespace hora::test {
 namespace {
 
 constexpr int kMostBlocks = 6;
 
-class Drawer {
+class Drawer : RandomDraws {
  public:
-  Drawer(std::uint64_t seed, int ranks, const std::vector<Feature>& wanted) : random_(seed) {
+  Drawer(std::uint64_t seed, int ranks, const std::vector<Feature>& wanted) : RandomDraws(seed) {
     training_.seed = seed;
     training_.ranks = ranks;
     for (const Feature feature : wanted) training_.features.set(index_of(feature));
@@ -26,12 +27,6 @@ class Drawer {
   }
 
  private:
-  int below(int limit) { return static_cast<int>(random_() % static_cast<std::uint64_t>(limit)); }
-  bool one_in(int n) { return below(n) == 0; }
-  template <class Range>
-  auto one_of(const Range& range) {
-    return *(std::begin(range) + below(static_cast<int>(std::size(range))));
-  }
   bool has(Feature feature) const { return training_.has(feature); }
 
   void draw_features() {
@@ -182,7 +177,6 @@ class Drawer {
     return one_in(2) ? Replacement::memory : Replacement::values;
   }
 
-  std::mt19937_64 random_;
   Training training_;
 };
 

@@ -4,21 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <optional>
 #include <string>
 
 #include "tests/frameworks/torch/trainings/runner.h"
+#include "tests/support/random_draws.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {
 namespace {
-
-std::optional<std::uint64_t> number_in(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  return std::stoull(text);
-}
 
 class Trainings : public testing::Test {
  protected:
