@@ -42,14 +42,15 @@ class PowerSgdTest : public testing::Test {
 };
 
 TEST_F(PowerSgdTest, AGradientOfThatRankArrivesWhole) {
-  wrap({.rank = 2});
+  wrap({.rank = 2, .error_feedback = false});
   // The same column space on all ranks: the average has rank 2.
   const auto left = random({20, 2}, 1, 0);
   const auto mine = torch::matmul(left, random({2, 30}, 2, world_.rank())).view({20, 6, 5});
   torch::Tensor expected = mine.clone();
   allreduce_(world_, expected);
-  // One power iteration finds the space, for it is all there is.
-  synchronize(mine, random({7}, 3, world_.rank()));
+  // One power iteration finds the space, for it is all there is. The first starts at random, maybe
+  // almost orthogonal to it, which costs digits; the second starts in it.
+  for (int step = 0; step < 2; ++step) synchronize(mine, random({7}, 3, world_.rank()));
   EXPECT_TRUE(torch::allclose(matrix_.grad(), expected, 1e-4, 1e-4));
   EXPECT_TRUE(torch::allclose(vector_.grad(), mean({7}, 3), 1e-5, 1e-6));
   EXPECT_TRUE(equals_root(world_, matrix_.grad()));
