@@ -11,6 +11,9 @@ function(_hora_precompile target)
   # without, it compiles every time.
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+  # Some MPIs' wrappers add -pthread, which defines a macro: with it and without are not the same.
+  target_compile_options(${target} PRIVATE
+    $<TARGET_PROPERTY:MPI::MPI_CXX,INTERFACE_COMPILE_OPTIONS>)
 endfunction()
 
 # GCC never writes the same precompiled header twice, which would make every source new to ccache

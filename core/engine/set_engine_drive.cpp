@@ -17,6 +17,13 @@ std::string who_departed(const std::vector<int>& ranks) {
   return (one ? "rank " : "ranks ") + ranks_text(ranks) + (one ? " has" : " have");
 }
 
+/// Of a collective that the data path has completed without carrying it out.
+std::optional<Error> refusal_of(const Submission& submission) {
+  if (!submission.result || !submission.result->refusal()) return std::nullopt;
+  const Error& why = *submission.result->refusal();
+  return Error(why.code(), why.what(), why.rank(), submission.name);
+}
+
 }  // namespace
 
 bool SetEngine::make_progress() {
@@ -164,7 +171,7 @@ bool SetEngine::fulfil() {
       if (changes_sets(submission->signature.kind)) {
         shared_.sets_change(submission);
       } else {
-        finish(submission, std::nullopt);
+        finish(submission, refusal_of(*submission));
       }
     }
     unfulfilled_.pop_front();

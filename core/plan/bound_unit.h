@@ -1,10 +1,14 @@
 /// A unit together with the memory of its tensors on every rank of this rank's node.
 #pragma once
 
+#include <hora/error.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/board/location.h"
@@ -23,6 +27,10 @@ class ExchangeResult {
   /// once, by the thread that drives, as soon as all sizes are known. Host memory lies in this
   /// rank's windows. Throws Error(out_of_memory).
   virtual std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) = 0;
+  /// In allocate()'s place, on every rank alike: the collective fails with this error.
+  void refuse(Error why) { refusal_ = std::move(why); }
+  /// Once the unit is complete.
+  const std::optional<Error>& refusal() const { return refusal_; }
   /// By the submitting thread, before sizes are known: memory in this rank's windows, of which
   /// allocate() makes the result if that is_even() (plan/exchange.h), and then `bytes` long. Null:
   /// not here.
@@ -30,6 +38,9 @@ class ExchangeResult {
     static_cast<void>(bytes);
     return nullptr;
   }
+
+ private:
+  std::optional<Error> refusal_;
 };
 
 /// What a unit of one of the exchange operations (is_exchange) has besides.

@@ -3,6 +3,7 @@
 #include <hora/error.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -23,9 +24,8 @@ std::size_t at(int rank) {
   return static_cast<std::size_t>(rank);
 }
 
-/// They come from peers: none may be negative, and no sum of them, in bytes, may wrap.
+/// They come from peers: none may be negative, and no sum of those of a rank, in bytes, may wrap.
 void check(const ExchangeExtents& extents) {
-  Checked all = 0;
   for (std::size_t rank = 0; rank < extents.rows.size(); ++rank) {
     Checked rows = 0;
     for (const std::int64_t extent : extents.rows[rank]) rows = rows + extent;
@@ -37,11 +37,6 @@ void check(const ExchangeExtents& extents) {
                       std::to_string(extents.row_bytes) +
                       " bytes. Do all ranks run the same build of hora?");
     }
-    all = all + bytes;
-  }
-  if (!all.at_most(std::uint64_t{1} << 62)) {
-    throw Error(ErrorCode::out_of_memory,
-                "exchange: all ranks together bring more than 2^62 bytes");
   }
 }
 
@@ -122,6 +117,27 @@ std::size_t round_bytes(std::size_t chunk_bytes, int nodes) {
 ExchangeMap::ExchangeMap(const Topology& topology, ExchangeExtents extents)
     : topology_(topology), extents_(std::move(extents)), size_(topology.size()) {
   check(extents_);
+}
+
+std::optional<Error> ExchangeMap::refusal(std::uint64_t memory) const {
+  Checked rows = 0;
+  for (const auto& of_rank : extents_.rows) {
+    for (const std::int64_t extent : of_rank) rows = rows + extent;
+  }
+  // Every rank gathers all; of a reduce-scatter every rank has said how long the whole is.
+  Checked bytes = rows * extents_.row_bytes;
+  if (extents_.kind == OperationKind::allgather) bytes = bytes * size_;
+  if (extents_.kind == OperationKind::reduce_scatter) {
+    bytes = Checked(extents_.rows[0][0]) * extents_.row_bytes;
+  }
+  if (bytes.at_most(memory)) return std::nullopt;
+  return Error(ErrorCode::out_of_memory,
+               std::string(name_of(extents_.kind)) + ": the results of its " +
+                   std::to_string(size_) + " ranks would be " +
+                   (bytes.at_most(UINT64_MAX) ? std::to_string(bytes.value() >> 20) + " MiB"
+                                              : std::string("more than 2^64 bytes")) +
+                   " together, and their nodes have " + std::to_string(memory >> 20) +
+                   " MiB; give fewer rows, or use more nodes");
 }
 
 const std::vector<int>& ExchangeMap::ranks_of(int node) const {

@@ -6,8 +6,11 @@
 /// ranks and local ranks are those of the set; the ranks of a node need not follow one another.
 #pragma once
 
+#include <hora/error.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -73,10 +76,14 @@ std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
 /// Offsets of rows and streams of one exchange. What the spans in `extents` point to outlives it,
 /// and so does the topology. The one place where extents of all ranks come together: the
 /// constructor throws Error(transport) for those of a rank that are invalid, and after it no sum
-/// wraps.
+/// wraps, where there is no refusal().
 class ExchangeMap {
  public:
   ExchangeMap(const Topology& topology, ExchangeExtents extents);
+
+  /// Error(out_of_memory), the same on every rank, where the results of all ranks are more than the
+  /// `memory` bytes that their nodes have together: nothing below is to be called then.
+  std::optional<Error> refusal(std::uint64_t memory) const;
 
   /// alltoall: from rank to rank, sources first. reduce-scatter: the part of each destination.
   Stream stream(int from_node, int to_node) const;

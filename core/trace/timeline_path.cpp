@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 
 namespace hora {
 namespace {
@@ -16,7 +17,11 @@ std::string wrong_with_timeline_path(std::string_view path) {
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (std::ranges::any_of(path, is_control)) return "the path has control characters";
   const std::filesystem::path name = std::filesystem::path(path).filename();
-  if (name.empty() || name == "." || name == "..") return "the path names a folder, not a file";
+  std::error_code ignored;
+  if (name.empty() || name == "." || name == ".." ||
+      std::filesystem::is_directory(std::filesystem::path(path), ignored)) {
+    return "the path names a folder, not a file";
+  }
   for (std::size_t at = path.find('%'); at != path.npos; at = path.find('%', at + 1)) {
     if (path.substr(at, kRank.size()) != kRank) return "after % only r, for the rank, may follow";
   }

@@ -1,4 +1,4 @@
-/// Where timelines are written: rules for paths. Pure.
+/// Where timelines are written: rules for paths.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace hora {
 
-/// Why `path` cannot name timelines; empty where it can.
+/// Why `path` cannot name timelines; empty where it can. A folder of that name cannot: the rank
+/// would be put after its name, beside it.
 std::string wrong_with_timeline_path(std::string_view path);
 
 /// `path` with each "%r" replaced by the rank. Where it has none, ".<rank>" is put before the file

@@ -71,6 +71,7 @@ MpiTransport::MpiTransport(int* argc, char*** argv, const InitOptions& options)
   SetGround ground{.rank = world_.rank(),
                    .settings = &settings_,
                    .memory = node_.memory.get(),
+                   .node_memory = node_.smallest_memory,
                    .trace = Tracer(&trace_)};
   NodeBoard board = make_board();
   path_.emplace(ground, 0, node_.topology, *node_.memory, std::move(board), world_, data_);

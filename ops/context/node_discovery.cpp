@@ -106,7 +106,8 @@ NodeDiscovery discover_nodes(const Communicator& world, int ranks_per_node) {
 
   const int limit = ranks_per_node > 0 ? std::min(ranks_per_node, kMaxLocalSize) : kMaxLocalSize;
   NodeDiscovery result{make_topology(all_gather_values(world, label), limit), std::move(memory),
-                       host.rank(), host.size()};
+                       host.rank(), host.size(),
+                       std::ranges::min(all_gather_values(world, memory_of_host()))};
 
   const int node = result.topology.node_of(world.rank());
   std::vector<Window> of_node;

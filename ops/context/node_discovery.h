@@ -1,6 +1,7 @@
 /// Which ranks form a node: those that can map each other's windows.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct NodeDiscovery {
   std::unique_ptr<SharedMemory> memory;
   int host_rank = 0;  ///< this rank's place among the ranks of its host, virtual nodes or not
   int host_size = 1;
+  std::uint64_t smallest_memory = 0;  ///< bytes of the host, of all, that has fewest
 };
 
 /// Groups of candidates: each candidate joins the first group all of whose members it can reach and

@@ -37,7 +37,8 @@ PipelineOptions pipeline_options(const Topology& topology, const SetGround& grou
           .slices = topology.smallest_node(),
           .trace = ground.trace.of_set(set),
           .topology = renumbered(topology),
-          .chunk_bytes = ground.settings->chunk_size};
+          .chunk_bytes = ground.settings->chunk_size,
+          .job_memory = ground.node_memory * static_cast<std::uint64_t>(topology.nodes())};
 }
 
 SetPath::SetPath(const SetGround& ground, ProcessSet set, const Topology& topology,

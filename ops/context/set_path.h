@@ -20,7 +20,8 @@ namespace hora {
 struct SetGround {
   int rank = 0;  ///< world rank
   const Settings* settings = nullptr;
-  NodeMemory* memory = nullptr;  ///< the node's, by local rank in the world
+  NodeMemory* memory = nullptr;   ///< the node's, by local rank in the world
+  std::uint64_t node_memory = 0;  ///< bytes of the node that has fewest
   Tracer trace = {};
   Gpu* gpu = nullptr;  ///< where this rank has one
 };

@@ -25,6 +25,11 @@ ExchangeRun::ExchangeRun(const BoundUnit& unit, ExchangeSite& site, std::uint64_
 
 void ExchangeRun::prepare() {
   const ExchangeMap map(site_.topology, sizes_.extents());
+  prepared_ = true;
+  if (auto refusal = map.refusal(site_.job_memory)) {
+    unit_.exchange.result->refuse(std::move(*refusal));
+    return;
+  }
   const int nodes = site_.topology.nodes();
   const int rank = site_.rank_of(site_.local_rank);
   const std::size_t bytes = map.result_bytes(rank);
@@ -47,7 +52,6 @@ void ExchangeRun::prepare() {
     stride_ = slice_range({0, stream_chunk_}, 0, site_.slices).bytes;
     rounds_ += (longest + stream_chunk_ - 1) / stream_chunk_;
   }
-  prepared_ = true;
 }
 
 // What this rank has copied has been published, by itself, too: so none of its crossings is open.

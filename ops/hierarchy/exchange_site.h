@@ -19,8 +19,9 @@ struct ExchangeSite {
   std::size_t chunk_bytes = 0;
   ExchangeDesk desk;
   ExchangeMemory memory;
-  CrossGroup* cross = nullptr;  ///< null on local ranks without a slice, and in one node
-  std::uint64_t rounds = 0;     ///< of the exchanges that are complete
+  CrossGroup* cross = nullptr;            ///< null on local ranks without a slice, and in one node
+  std::uint64_t rounds = 0;               ///< of the exchanges that are complete
+  std::uint64_t job_memory = UINT64_MAX;  ///< bytes that all results of an exchange can have
 
   /// The rank in the set of a local rank of this node.
   int rank_of(int local_rank_of_mine) const {

@@ -42,7 +42,8 @@ Pipeline::Pipeline(const PipelineOptions& options, NodeBoard& board, NodeMemory&
             .chunk_bytes = options.chunk_bytes,
             .desk = board.exchange_desk(),
             .memory = ExchangeMemory(memory),
-            .cross = crosses.memory} {
+            .cross = crosses.memory,
+            .job_memory = options.job_memory} {
   if (!crosses_.device) crosses_.device = crosses_.memory;
 }
 

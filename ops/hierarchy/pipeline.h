@@ -27,6 +27,8 @@ struct PipelineOptions {
   // Of exchanges.
   Topology topology = {};  ///< of the set
   std::size_t chunk_bytes = std::size_t{1} << 20;
+  /// Bytes that the results of an exchange can have on all ranks together; the same everywhere.
+  std::uint64_t job_memory = UINT64_MAX;
 };
 
 /// The local groups of a node, by where a unit's memory lies. `device` is null where there is none,

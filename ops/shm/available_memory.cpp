@@ -3,7 +3,9 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <string_view>
 
+#include "core/checked.h"
 #include "ops/shm/window.h"
 
 namespace hora {
@@ -24,18 +26,25 @@ std::uint64_t left_of(const std::string& limit_path, const std::string& usage_pa
   return limit > usage ? limit - usage : 0;
 }
 
-std::uint64_t meminfo_available() {
+std::uint64_t limit_of(const std::string& limit_path, const std::string&) {
+  return read_number(limit_path);
+}
+
+/// Bytes; of what /proc/meminfo does not name: kUnlimited.
+std::uint64_t meminfo(std::string_view wanted) {
   std::ifstream file("/proc/meminfo");
   std::string key;
   std::uint64_t kibibytes = 0;
   for (std::string rest; file >> key >> kibibytes; std::getline(file, rest)) {
-    if (key == "MemAvailable:") return kibibytes << 10;
+    if (key == wanted) return kibibytes << 10;
   }
   return kUnlimited;
 }
 
-/// The tightest limit of this process's control group and its parents, version 2 and version 1.
-std::uint64_t control_group_left() {
+/// Of this process's control group and its parents, version 2 and version 1: the least that
+/// `of(path of the limit, path of what is used)` gives.
+template <class F>
+std::uint64_t least_in_control_groups(F&& of) {
   std::uint64_t least = kUnlimited;
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -48,11 +57,11 @@ std::uint64_t control_group_left() {
     if (!unified && controllers != "memory") continue;
     for (;; path.resize(path.find_last_of('/'))) {
       if (path == "/") path.clear();
-      least = std::min(
-          least, unified ? left_of("/sys/fs/cgroup" + path + "/memory.max",
-                                   "/sys/fs/cgroup" + path + "/memory.current")
-                         : left_of("/sys/fs/cgroup/memory" + path + "/memory.limit_in_bytes",
-                                   "/sys/fs/cgroup/memory" + path + "/memory.usage_in_bytes"));
+      least =
+          std::min(least, unified ? of("/sys/fs/cgroup" + path + "/memory.max",
+                                       "/sys/fs/cgroup" + path + "/memory.current")
+                                  : of("/sys/fs/cgroup/memory" + path + "/memory.limit_in_bytes",
+                                       "/sys/fs/cgroup/memory" + path + "/memory.usage_in_bytes"));
       if (path.empty()) break;
     }
   }
@@ -62,7 +71,13 @@ std::uint64_t control_group_left() {
 }  // namespace
 
 std::uint64_t available_memory() {
-  return std::min(meminfo_available(), control_group_left());
+  return std::min(meminfo("MemAvailable:"), least_in_control_groups(left_of));
+}
+
+std::uint64_t memory_of_host() {
+  const std::uint64_t memory = std::min(meminfo("MemTotal:"), kMaxBytes);
+  const std::uint64_t swap = std::min(meminfo("SwapTotal:"), kMaxBytes);
+  return std::min({memory + swap, least_in_control_groups(limit_of), kMaxBytes});
 }
 
 }  // namespace hora

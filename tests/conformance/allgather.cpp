@@ -134,6 +134,19 @@ TEST_F(Allgather, DisagreementsAreTheSameErrorOnEveryRank) {
   expect({"number of dimensions", "[*, 6]", "[*]"}, view(floats.data(), 30));
 }
 
+// A rank that shares its node finds this where it submits, one alone when all sizes are known.
+TEST_F(Allgather, MoreThanThereIsMemoryFailsAlone) {
+  if (!world().is_homogeneous()) return;
+  float memory[17] = {};
+  for (const std::int64_t bytes : {std::int64_t{1} << 44, std::int64_t{1} << 48}) {
+    expect_error(ErrorCode::out_of_memory, [&] {
+      (void)allgather(world(), view(memory, bytes / 4), {.name = "claimed"});
+    });
+    const Result all = allgather(world(), view(memory, 17), {.name = "claimed"});
+    EXPECT_EQ(all.shape(), Shape{17 * size()});
+  }
+}
+
 TEST_F(Allgather, ResultsOutliveTheirSuccessors) {
   std::vector<Result> results;
   for (int round = 0; round < 20; ++round) {

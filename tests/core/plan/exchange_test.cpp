@@ -134,6 +134,29 @@ TEST(Exchange, CountsBeyond32Bits) {
   EXPECT_EQ(first_scattered_row(2 * rows + 1, 2, 1), rows + 1);
 }
 
+TEST(Exchange, ResultsOfMoreThanTheMemoryOfAllAreRefused) {
+  const Topology topology{{{0, 1}, {2}}};
+  const auto refused = [&](OperationKind kind, const Rows& rows, std::uint64_t memory) {
+    const auto refusal = ExchangeMap(topology, extents_of(kind, 8, rows)).refusal(memory);
+    if (refusal) {
+      EXPECT_EQ(refusal->code(), ErrorCode::out_of_memory);
+    }
+    return refusal.has_value();
+  };
+  const Rows gathered = {{2}, {3}, {1}};  // 48 bytes for each
+  EXPECT_FALSE(refused(OperationKind::allgather, gathered, 144));
+  EXPECT_TRUE(refused(OperationKind::allgather, gathered, 143));
+  const Rows exchanged = {{1, 2, 3}, {4, 5, 6}, {7, 8, 0}};
+  EXPECT_FALSE(refused(OperationKind::alltoall, exchanged, 36 * 8));
+  EXPECT_TRUE(refused(OperationKind::alltoall, exchanged, 36 * 8 - 1));
+  const Rows scattered = {{5}, {5}, {5}};
+  EXPECT_FALSE(refused(OperationKind::reduce_scatter, scattered, 40));
+  EXPECT_TRUE(refused(OperationKind::reduce_scatter, scattered, 39));
+  // No sum wraps.
+  const std::int64_t most = std::int64_t{1} << 45;
+  EXPECT_TRUE(refused(OperationKind::allgather, {{most}, {most}, {most}}, std::uint64_t{1} << 49));
+}
+
 TEST(Exchange, RoundsShareAChunkAmongTheOtherNodes) {
   EXPECT_EQ(round_bytes(4096, 2), 4096u);
   EXPECT_EQ(round_bytes(4096, 5), 1024u);

@@ -24,7 +24,7 @@ TEST(TimelinePath, SaysWhatIsWrong) {
   EXPECT_NE(wrong_with_timeline_path("100%"), "");
   EXPECT_NE(wrong_with_timeline_path("%r%d"), "");
   EXPECT_NE(wrong_with_timeline_path("a\nb"), "");
-  for (const char* folder : {"/", "a/", "/a/b//", ".", "..", "a/..", "./"}) {
+  for (const char* folder : {"/", "a/", "/a/b//", ".", "..", "a/..", "./", "/tmp"}) {
     EXPECT_EQ(wrong_with_timeline_path(folder), "the path names a folder, not a file") << folder;
   }
 }
