@@ -1,6 +1,7 @@
-// The board's protocols in every order of every access: wake-up words, ready words and
-// tickets of launches. And each
-// word that must have its order without it: then the explorer has to find what goes wrong.
+// The board's protocols in every order of every access: wake-up words, ready words, the log and
+// tickets of launches. And each word that must have its order without it: then the explorer has to
+// find what goes wrong.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,7 +9,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/board/board.h"
@@ -220,6 +223,119 @@ TEST(BoardModel, AnIdThatIsGivenUpHasRunOrIsStale) {
                    }};
   });
   EXPECT_EQ(outcome.failure, std::nullopt);
+}
+
+/// What a rank reads until it has seen so many ids, batch by batch.
+using Batches = std::vector<std::vector<Id>>;
+Batches read_ids(NodeBoard& board, std::size_t count) {
+  Batches batches;
+  for (std::size_t ids = 0; ids < count;) {
+    if (auto batch = board.next_batch()) {
+      ids += batch->ids.size();
+      batches.push_back(std::move(batch->ids));
+    } else {
+      model::spin();
+    }
+  }
+  return batches;
+}
+
+/// Each rank's arrival completes one id, which it appends while the other appends its own; both
+/// read then, and whoever is first closes a batch.
+Program two_ids_at_once() {
+  auto boards = std::make_shared<Boards>();
+  auto read = std::make_shared<std::array<Batches, 2>>();
+  const auto rank = [=](int r) {
+    return [=] {
+      NodeBoard& mine = (*boards)[r];
+      mine.arrive(static_cast<Id>(1 - r), {});
+      (*read)[static_cast<std::size_t>(r)] = read_ids(mine, 2);
+    };
+  };
+  return {.threads = {rank(0), rank(1)},
+          .at_begin =
+              [=] {
+                for (const int r : {0, 1}) (*boards)[r].arrive(static_cast<Id>(r), {});
+              },
+          .at_end =
+              [=] {
+                const auto& [first, second] = *read;
+                if (first != second) model::fail("batches differ");
+                if (first.front().front() == first.back().back()) model::fail("one id twice");
+              }};
+}
+
+TEST(BoardModel, TwoIdsAtOnceComeInOneOrderAndInTheSameBatches) {
+  const auto outcome = model::explore(two_ids_at_once);
+  EXPECT_EQ(outcome.failure, std::nullopt);
+  EXPECT_GT(outcome.executions, 100u);
+  std::set<std::string> failures;
+  for (const void* word : outcome.words) {
+    const auto without = model::explore(two_ids_at_once, {.relaxed = {word}});
+    if (without.failure) failures.insert(*without.failure);
+  }
+  EXPECT_THAT(failures, testing::Contains("plain data is read while it may be written"));
+}
+
+// A reader that sees the first entry of a leader's batch finds all of it.
+TEST(BoardModel, ALeadersBatchIsReadWhole) {
+  BoardShape shape = kShape;
+  shape.single_node = false;
+  const auto outcome = model::explore([=] {
+    auto boards = std::make_shared<Boards>(shape);
+    auto read = std::make_shared<std::array<Batches, 2>>();
+    const auto reads = [=](int r) {
+      (*read)[static_cast<std::size_t>(r)] = read_ids((*boards)[r], 2);
+    };
+    return Program{.threads = {[=] {
+                                 const Id ids[] = {1, 0};
+                                 (*boards)[0].push_run(ids);
+                                 reads(0);
+                               },
+                               [=] { reads(1); }},
+                   .at_end = [=] {
+                     const Batches whole = {{1, 0}};
+                     if ((*read)[0] != whole || (*read)[1] != whole) model::fail("in parts");
+                   }};
+  });
+  EXPECT_EQ(outcome.failure, std::nullopt);
+}
+
+/// A ring that is used again and again: the writer is never more than the ring ahead.
+Program ring_that_wraps(std::uint64_t capacity, std::uint64_t count) {
+  struct Shared {
+    SequenceRingHead head;
+    SequenceRingEntry entries[2];
+    Atomic<std::uint64_t> read;
+  };
+  static_assert(sizeof(Shared) <= Memory::kBytes);
+  auto* const shared = reinterpret_cast<Shared*>(Memory::fresh());
+  const auto ring = [=] { return SequenceRing(&shared->head, shared->entries, capacity); };
+  return {.threads = {[=] {
+                        for (std::uint64_t t = 0; t < count; ++t) {
+                          while (shared->read.load(std::memory_order_acquire) + capacity <= t) {
+                            model::spin();
+                          }
+                          const std::uint64_t ticket = ring().take_ticket();
+                          ring().publish(ticket, 0, 100 + ticket, 0, 0);
+                        }
+                      },
+                      [=] {
+                        for (std::uint64_t t = 0; t < count; ++t) {
+                          const SequenceRingEntry* entry = nullptr;
+                          while (!(entry = ring().find(t))) model::spin();
+                          if (entry->value != 100 + t) model::fail("another entry");
+                          shared->read.store(t + 1, std::memory_order_release);
+                        }
+                      }}};
+}
+
+TEST(BoardModel, ARingThatWrapsGivesEveryEntryOnce) {
+  for (const std::uint64_t capacity : {1, 2}) {
+    const auto outcome = model::explore([=] { return ring_that_wraps(capacity, 4); });
+    EXPECT_EQ(outcome.failure, std::nullopt) << "of " << capacity << " entries";
+    EXPECT_GT(outcome.executions, 1u);
+  }
 }
 
 /// Sets of members that each launch once; whose launch is under way is plain data.

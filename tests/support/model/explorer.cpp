@@ -4,8 +4,10 @@
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "tests/support/model/fiber.h"
+#include "tests/support/model/memory.h"
 
 namespace hora::model {
 namespace {
@@ -16,58 +18,26 @@ constexpr int kMostSteps = 3000;
 /// Unwinds a thread whose execution is given up.
 struct Abandoned {};
 
-/// By word: the earliest store in its history that may still be seen.
-using View = std::vector<std::size_t>;
-/// By thread: how many of its steps are known to have happened before.
-using Clock = std::vector<std::uint64_t>;
-
-template <class Values>
-void join(Values& into, const Values& other) {
-  if (into.size() < other.size()) into.resize(other.size());
-  for (std::size_t i = 0; i < other.size(); ++i) into[i] = std::max(into[i], other[i]);
-}
-
-struct Knowledge {
-  View view;
-  Clock clock;
-};
-
-struct Store {
-  std::uint64_t value = 0;
-  Knowledge told;  ///< what an acquiring load learns
-};
-
-struct Word {
-  const void* address = nullptr;
-  std::vector<Store> history;    ///< in modification order
-  std::size_t last_seq_cst = 0;  ///< store in it
-};
+/// Words and the places (memory.h) that were read in them.
+using Reads = std::map<std::size_t, std::size_t>;
 
 struct Step {
-  std::size_t word = 0;
+  Reads reads;  ///< an access has one word here; the end of a spin all that the spin has read
   bool writes = false;
-  bool sees_all = false;  ///< the end of a spin: reads every word
+  bool ends_spin = false;
 };
 
 bool independent(const Step& a, const Step& b) {
-  const bool meet = a.word == b.word || a.sees_all || b.sees_all;
-  return !meet || (!a.writes && !b.writes);
+  if (!a.writes && !b.writes) return true;
+  return std::ranges::none_of(a.reads, [&](const auto& r) { return b.reads.contains(r.first); });
 }
 
 struct Thread {
   std::unique_ptr<Fiber> fiber;
-  Knowledge knows;
   std::optional<Step> next;  ///< before which it stands
   bool ended = false;
   std::optional<std::size_t> asleep_on;  ///< word
-  std::uint64_t newest_seen = 0;         ///< stores that there were when a spin ended
-};
-
-/// Readers and the last writer of plain data.
-struct PlainData {
-  std::size_t writer = 0;
-  std::uint64_t written_at = 0;  ///< the writer's clock; 0: never
-  Clock read_at;
+  Reads reads;                           ///< since it began, or since its last spin
 };
 
 /// One place where the search has several ways to go on.
@@ -84,25 +54,20 @@ struct Choice {
 class Execution;
 Execution* current = nullptr;
 
-bool acquires(std::memory_order order) {
-  return order != std::memory_order_relaxed && order != std::memory_order_release;
-}
-bool releases(std::memory_order order) {
-  return order != std::memory_order_relaxed && order != std::memory_order_acquire &&
-         order != std::memory_order_consume;
-}
-
 class Execution {
  public:
-  Execution(const Options& options, std::vector<Choice>& path) : options_(options), path_(path) {}
+  Execution(const Options& options, std::vector<Choice>& path, const Program& program)
+      : path_(path), program_(program), memory_(options, program.threads.size()) {}
 
   /// False where it is redundant.
-  bool run(const Program& program) {
+  bool run() {
     current = this;
-    threads_.resize(program.threads.size());
+    threads_.resize(program_.threads.size());
+    if (program_.at_begin) program_.at_begin();
+    memory_.share_knowledge();
+    alone_ = false;
     for (std::size_t t = 0; t < threads_.size(); ++t) {
-      threads_[t].knows.clock.assign(threads_.size(), 0);
-      threads_[t].fiber = std::make_unique<Fiber>([this, t, &program] { body(t, program); });
+      threads_[t].fiber = std::make_unique<Fiber>([this, t] { body(t); });
     }
     for (std::size_t t = 0; t < threads_.size(); ++t) go_on(t);
     bool redundant = false;
@@ -125,110 +90,69 @@ class Execution {
       });
     }
     abandon();
-    if (!failure_ && !redundant && program.at_end) {
-      at_end_ = true;
-      program.at_end();
+    if (!failure_ && !redundant && program_.at_end) {
+      alone_ = true;
+      program_.at_end();
     }
     current = nullptr;
     return !redundant;
   }
 
   const std::optional<std::string>& failure() const { return failure_; }
-  void add_words(std::set<const void*>& words) const {
-    for (const Word& word : words_) words.insert(word.address);
-  }
+  std::set<const void*> words() const { return memory_.addresses(); }
   void fail(const std::string& why) {
     if (!failure_) failure_ = why;
   }
 
   // Called by threads.
   void yield_before(const void* address, Kind kind) {
-    if (at_end_) return;
-    stand_before({word_of(address, std::nullopt), kind != Kind::load});
+    if (alone_) return;
+    stand_before({.reads = {{memory_.word_of(address), 0}}, .writes = kind != Kind::load});
   }
 
   std::uint64_t load(const void* address, std::uint64_t initial, std::memory_order order) {
-    Word& word = words_[word_of(address, initial)];
-    if (at_end_) return word.history.back().value;
-    order = weakened(address, order);
-    Knowledge& mine = me().knows;
-    std::size_t earliest = seen(mine.view, index(word));
-    if (order == std::memory_order_seq_cst) earliest = std::max(earliest, word.last_seq_cst);
-    // The newest first.
-    const std::size_t newest = word.history.size() - 1;
-    const std::size_t read = newest - choose(newest - earliest + 1);
-    see(mine, word, read, order);
-    return word.history[read].value;
+    const std::size_t word = memory_.word_of(address, initial);
+    if (alone_) return memory_.newest_value(word);
+    const std::size_t place =
+        memory_.load(running_, word, order, [&](std::size_t options) { return choose(options); });
+    me().reads[word] = place;
+    return memory_.value(word, place);
   }
 
   std::uint64_t load_update(const void* address, std::uint64_t initial, std::memory_order order) {
-    Word& word = words_[word_of(address, initial)];
-    see(me().knows, word, word.history.size() - 1, weakened(address, order));
-    return word.history.back().value;
+    const std::size_t word = memory_.word_of(address, initial);
+    memory_.load_update(running_, word, order);
+    me().reads[word] = memory_.newest_place(word);
+    return memory_.newest_value(word);
   }
 
   void store(const void* address, std::uint64_t initial, std::uint64_t value,
              std::memory_order order, bool update) {
-    Word& word = words_[word_of(address, initial)];
-    order = weakened(address, order);
-    Thread& thread = me();
-    ++thread.knows.clock[running_];
-    const std::size_t place = word.history.size();
-    Store next{value, {}};
-    // A read-modify-write passes on what the store before it has passed on.
-    if (update) next.told = word.history.back().told;
-    remember(thread.knows.view, index(word), place);
-    if (releases(order)) {
-      join(next.told.view, thread.knows.view);
-      join(next.told.clock, thread.knows.clock);
-    } else {
-      remember(next.told.view, index(word), place);
-    }
-    word.history.push_back(std::move(next));
-    if (order == std::memory_order_seq_cst) word.last_seq_cst = place;
-    ++stores_;
+    memory_.store(running_, memory_.word_of(address, initial), value, order, update);
   }
 
   void read_plain(const void* address) {
-    if (at_end_) return;
-    PlainData& data = plain_[address];
-    Knowledge& mine = me().knows;
-    if (data.written_at > 0 && data.writer != running_ &&
-        mine.clock[data.writer] < data.written_at) {
-      fail("plain data is read while it may be written");
-    }
-    data.read_at.resize(threads_.size());
-    data.read_at[running_] = ++mine.clock[running_];
+    if (alone_ || memory_.read_plain(running_, address)) return;
+    fail("plain data is read while it may be written");
   }
-
   void write_plain(const void* address) {
-    if (at_end_) return;
-    PlainData& data = plain_[address];
-    Knowledge& mine = me().knows;
-    data.read_at.resize(threads_.size());
-    bool ordered = data.written_at == 0 || data.writer == running_ ||
-                   mine.clock[data.writer] >= data.written_at;
-    for (std::size_t t = 0; t < threads_.size(); ++t) {
-      ordered &= t == running_ || mine.clock[t] >= data.read_at[t];
-    }
-    if (!ordered) fail("plain data is written while it may be used");
-    data.writer = running_;
-    data.written_at = ++mine.clock[running_];
+    if (memory_.write_plain(running_, address) || alone_) return;
+    fail("plain data is written while it may be used");
   }
 
   /// As the kernel: whether the word holds it is asked, and the sleep begun, at once.
   void block_on(const void* address, std::uint64_t initial, std::uint64_t expected) {
-    const std::size_t word = word_of(address, initial);
-    stand_before({word, true});
-    if (words_[word].history.back().value != expected) return;
+    const std::size_t word = memory_.word_of(address, initial);
+    stand_before({.reads = {{word, 0}}, .writes = true});
+    if (memory_.newest_value(word) != expected) return;
     me().asleep_on = word;
     leave();
   }
   /// Called where no exception may pass.
   void wake(const void* address) noexcept {
-    if (abandoning_) return;
-    const std::size_t word = word_of(address, std::nullopt);
-    me().next = Step{word, true};
+    if (abandoning_ || alone_) return;
+    const std::size_t word = memory_.word_of(address);
+    me().next = Step{.reads = {{word, 0}}, .writes = true};
     Fiber::yield();
     for (std::size_t t = 0; t < threads_.size(); ++t) {
       if (threads_[t].asleep_on == word) {
@@ -239,17 +163,15 @@ class Execution {
   }
 
   void spin() {
-    stand_before({.sees_all = true});
-    me().newest_seen = stores_;
-    for (std::size_t w = 0; w < words_.size(); ++w) {
-      remember(me().knows.view, w, words_[w].history.size() - 1);
-    }
+    const Reads polled = std::exchange(me().reads, {});
+    stand_before({.reads = polled, .ends_spin = true});
+    for (const auto& [word, place] : polled) memory_.see_newest(running_, word);
   }
 
  private:
-  void body(std::size_t t, const Program& program) {
+  void body(std::size_t t) {
     try {
-      if (!abandoning_) program.threads[t]();
+      if (!abandoning_) program_.threads[t]();
     } catch (const Abandoned&) {
     }
     threads_[t].ended = true;
@@ -257,36 +179,6 @@ class Execution {
   }
 
   Thread& me() { return threads_[running_]; }
-  static std::size_t seen(const View& view, std::size_t word) {
-    return word < view.size() ? view[word] : 0;
-  }
-  static void remember(View& view, std::size_t word, std::size_t place) {
-    if (view.size() <= word) view.resize(word + 1);
-    view[word] = std::max(view[word], place);
-  }
-  std::size_t index(const Word& word) const {
-    return static_cast<std::size_t>(&word - words_.data());
-  }
-  std::size_t word_of(const void* address, std::optional<std::uint64_t> initial) {
-    const auto [entry, fresh] = indices_.try_emplace(address, words_.size());
-    if (fresh) words_.push_back({address, {{}}});
-    Word& word = words_[entry->second];
-    if (initial && word.history.size() == 1) word.history.front().value = *initial;
-    return entry->second;
-  }
-  std::memory_order weakened(const void* address, std::memory_order order) const {
-    if (options_.relaxed.contains(address)) return std::memory_order_relaxed;
-    if (order == std::memory_order_seq_cst && options_.without_total_order.contains(address)) {
-      return std::memory_order_acq_rel;
-    }
-    return order;
-  }
-  void see(Knowledge& mine, const Word& word, std::size_t read, std::memory_order order) {
-    remember(mine.view, index(word), read);
-    if (!acquires(order)) return;
-    join(mine.view, word.history[read].told.view);
-    join(mine.clock, word.history[read].told.clock);
-  }
 
   // Switching.
   void go_on(std::size_t t) {
@@ -323,11 +215,15 @@ class Execution {
   std::vector<std::size_t> runnable() const {
     std::vector<std::size_t> ready;
     for (std::size_t t = 0; t < threads_.size(); ++t) {
-      const Thread& thread = threads_[t];
-      if (!thread.next) continue;
-      if (!thread.next->sees_all || stores_ > thread.newest_seen) ready.push_back(t);
+      if (threads_[t].next && may_run(*threads_[t].next)) ready.push_back(t);
     }
     return ready;
+  }
+  /// A spin ends when there is something that it has not read.
+  bool may_run(const Step& step) const {
+    return !step.ends_spin || std::ranges::any_of(step.reads, [&](const auto& read) {
+      return memory_.newest_place(read.first) > read.second;
+    });
   }
   bool all_ended() const {
     return std::all_of(threads_.begin(), threads_.end(), [](const Thread& t) { return t.ended; });
@@ -361,20 +257,17 @@ class Execution {
     return path_[position_++].taken;
   }
 
-  const Options& options_;
   std::vector<Choice>& path_;
+  const Program& program_;
+  Memory memory_;
   std::size_t position_ = 0;
   std::set<std::size_t> sleeping_;
   std::vector<Thread> threads_;
   std::size_t running_ = 0;
-  std::uint64_t stores_ = 0;
   std::vector<std::size_t> woken_;
-  std::vector<Word> words_;
-  std::map<const void*, std::size_t> indices_;
-  std::map<const void*, PlainData> plain_;
   std::optional<std::string> failure_;
   bool abandoning_ = false;
-  bool at_end_ = false;
+  bool alone_ = true;  ///< before the first thread and after the last one
 };
 
 /// To the next path in depth-first order; false where there is none.
@@ -402,9 +295,9 @@ Outcome explore(const std::function<Program()>& program, const Options& options)
   std::vector<Choice> path;
   do {
     const Program threads = program();
-    Execution execution(options, path);
-    if (execution.run(threads)) ++outcome.executions;
-    execution.add_words(outcome.words);
+    Execution execution(options, path, threads);
+    if (execution.run()) ++outcome.executions;
+    outcome.words.merge(execution.words());
     if (execution.failure()) {
       outcome.failure = execution.failure();
       return outcome;

@@ -15,6 +15,8 @@ namespace hora::model {
 /// What the threads of one execution do; all that they share is made anew for each, all zero.
 struct Program {
   std::vector<std::function<void()>> threads;
+  /// Before the first thread begins; all threads know what it has done.
+  std::function<void()> at_begin = {};
   /// After the last thread has ended: reports what is wrong by fail().
   std::function<void()> at_end = {};
 };
@@ -37,12 +39,9 @@ struct Outcome {
 /// Stateless search (Godefroid, Partial-Order Methods, 1996): depth first, with sleep sets, so that
 /// orders which differ in independent steps alone are run once.
 ///
-/// Memory is the view machine for release and acquire of Kang et al. (A Promising Semantics, POPL
-/// 2017, without promises), with a total order of the seq_cst accesses, which is the order of
-/// execution: such a load sees the last such store, or a later one. Two things that C++ allows are
-/// left out: stores that are seen before a load that precedes them in their thread, and an order of
-/// one word's plain stores that differs from their execution (words have one writer at a time, or
-/// are changed by read-modify-write).
+/// Memory is that of memory.h. Two things that C++ allows are left out: stores that are seen before
+/// a load that precedes them in their thread, and an order of one word's plain stores that differs
+/// from their execution (words have one writer at a time, or are changed by read-modify-write).
 ///
 /// A failure is: fail(); accesses to Plain data that are not ordered; and that no thread can run
 /// though not all threads have ended: a lost wake-up.
@@ -52,8 +51,9 @@ Outcome explore(const std::function<Program()>& program, const Options& options 
 
 /// This execution is wrong.
 void fail(const std::string& why);
-/// Ends a round of polling: goes on when another thread has stored something, and sees the newest
-/// values then, as stores become visible in finite time.
+/// Ends a round of polling: goes on when a word that the thread has read since its last spin holds
+/// something that it has not read, and sees the newest values of these words then, as stores become
+/// visible in finite time.
 void spin();
 
 // For atomics (atomic.h) and the futex.
