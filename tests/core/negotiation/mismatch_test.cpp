@@ -18,7 +18,7 @@ TEST(RanksText, WritesRunsOfThreeAndMoreAsRanges) {
   EXPECT_EQ(text({0, 1}), "0, 1");
   EXPECT_EQ(text({0, 1, 2}), "0-2");
   EXPECT_EQ(text({0, 1, 2, 5, 7, 8, 10, 11, 12, 13}), "0-2, 5, 7, 8, 10-13");
-  EXPECT_EQ(text({INT_MAX, INT_MIN}), "2147483647, -2147483648");
+  EXPECT_EQ(text({INT_MAX, INT_MIN, INT_MIN + 1}), "2147483647, -2147483648, -2147483647");
 }
 
 Signature base() {
