@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
+#include <hora/settings.h>
 
+#include <algorithm>
+#include <regex>
+#include <set>
 #include <string>
 
 #include "tests/ops/mpi/cross_members.h"
@@ -24,10 +28,22 @@ constexpr DataType kTypes[] = {
     DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
     DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
 
+struct Algorithm {
+  const char* name;
+  CrossOptions options;
+};
+
+constexpr std::size_t kAllSmall = std::size_t{1} << 30;
+constexpr Algorithm kAlgorithms[] = {{"direct", {CrossAlgorithm::direct, 0}},
+                                     {"ring", {CrossAlgorithm::ring, 0}},
+                                     {"dissemination", {CrossAlgorithm::direct, kAllSmall}},
+                                     {"mixed", {CrossAlgorithm::automatic, 512}},
+                                     {"mixed_ring", {CrossAlgorithm::ring, 512}}};
+
 // Algorithm, members.
-class CrossGroupTest : public testing::TestWithParam<std::tuple<CrossOptions, int>> {
+class CrossGroupTest : public testing::TestWithParam<std::tuple<Algorithm, int>> {
  protected:
-  const CrossOptions& options() const { return std::get<0>(GetParam()); }
+  const CrossOptions& options() const { return std::get<0>(GetParam()).options; }
   int members() const { return std::get<1>(GetParam()); }
 };
 
@@ -78,12 +94,6 @@ TEST_P(CrossGroupTest, BroadcastFromEveryRoot) {
   expect_results(operations, group.run(operations, 4));
 }
 
-constexpr CrossOptions kDirect{CrossAlgorithm::direct, 0};
-constexpr CrossOptions kRing{CrossAlgorithm::ring, 0};
-constexpr CrossOptions kDissemination{CrossAlgorithm::direct, std::size_t{1} << 30};
-constexpr CrossOptions kMixed{CrossAlgorithm::automatic, 512};
-constexpr CrossOptions kMixedRing{CrossAlgorithm::ring, 512};
-
 TEST_P(CrossGroupTest, SumsMayTakeAWhileAndReservedMemoryIsEnough) {
   auto random = test::generator();
   constexpr std::size_t kAtOnce = 5, kMost = 40 * 64;
@@ -102,17 +112,39 @@ TEST_P(CrossGroupTest, SumsMayTakeAWhileAndReservedMemoryIsEnough) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, CrossGroupTest,
-                         testing::Combine(testing::Values(kDirect, kRing, kDissemination, kMixed),
-                                          testing::Range(1, 10)),
+                         testing::Combine(testing::ValuesIn(kAlgorithms), testing::Range(1, 10)),
                          [](const auto& parameters) {
-                           const CrossOptions& options = std::get<0>(parameters.param);
-                           const std::string name =
-                               options.algorithm == CrossAlgorithm::ring ? "ring"
-                               : options.small_message == 0              ? "direct"
-                               : options.small_message == 512            ? "mixed"
-                                                                         : "dissemination";
+                           const std::string name = std::get<0>(parameters.param).name;
                            return name + "_" + std::to_string(std::get<1>(parameters.param));
                          });
+
+TEST(CrossGroup, EveryChoiceOfTheSettingIsTested) {
+  const auto rows = setting_descriptions();
+  const auto row = std::ranges::find(rows, "HORA_CROSS_ALGORITHM", &SettingDescription::variable);
+  ASSERT_NE(row, rows.end());
+  const std::string allowed(row->allowed);
+  const std::regex separator(", | or ");
+  for (std::sregex_token_iterator choice(allowed.begin(), allowed.end(), separator, -1), end;
+       choice != end; ++choice) {
+    const SettingAssignment assignment{"HORA_CROSS_ALGORITHM", *choice};
+    const CrossOptions chosen = cross_options(parse_settings({&assignment, 1}));
+    EXPECT_TRUE(std::ranges::any_of(kAlgorithms, [&](const Algorithm& tested) {
+      return tested.options.algorithm == chosen.algorithm;
+    })) << *choice;
+  }
+}
+
+/// An algorithm that no branch chooses would be the direct one, and give the same bits.
+TEST(CrossGroup, EachAlgorithmSendsMessagesOfItsOwn) {
+  auto random = test::generator();
+  std::set<std::multiset<FakeNetwork::Message>> seen;
+  for (const Algorithm& algorithm : kAlgorithms) {
+    CrossMembers group(5, algorithm.options, random);
+    group.run({allreduce_of(5, DataType::float32, 200'000, 1.0, random)}, 1);
+    const bool is_mixed = algorithm.options.small_message == 512;  // what is above is another's
+    EXPECT_NE(seen.insert(group.network().sent()).second, is_mixed) << algorithm.name;
+  }
+}
 
 /// One list of values as a whole, and cut at random places, over algorithms and lengths.
 TEST(CrossGroup, BitsDoNotDependOnFusionNorOnTheAlgorithm) {
@@ -122,7 +154,7 @@ TEST(CrossGroup, BitsDoNotDependOnFusionNorOnTheAlgorithm) {
     const CrossOperation whole =
         allreduce_of(members, type, 200'000 + random() % 999 * 8, 0.3, random);
     const Bytes expected = whole.expected();
-    for (const CrossOptions& options : {kDirect, kRing, kMixed, kMixedRing}) {
+    for (const auto& [name, options] : kAlgorithms) {
       std::vector<CrossOperation> pieces;
       for (std::size_t begin = 0; begin < expected.size();) {
         const std::size_t bytes =
@@ -139,12 +171,13 @@ TEST(CrossGroup, BitsDoNotDependOnFusionNorOnTheAlgorithm) {
       const auto fused = group.run({whole}, 1);
       const auto apart = group.run(pieces, 3);
       for (std::size_t member = 0; member < fused[0].size(); ++member) {
-        EXPECT_TRUE(fused[0][member] == expected) << members << " members, member " << member;
+        EXPECT_TRUE(fused[0][member] == expected)
+            << name << ", " << members << " members, member " << member;
         Bytes joined;
         for (const auto& piece : apart) {
           joined.insert(joined.end(), piece[member].begin(), piece[member].end());
         }
-        EXPECT_TRUE(joined == expected) << members << " members, member " << member;
+        EXPECT_TRUE(joined == expected) << name << ", " << members << " members, member " << member;
       }
     }
   }

@@ -45,6 +45,8 @@ class CrossMembers {
     for (auto& member : members_) member->group.reserve(operations, staging_bytes);
   }
 
+  const FakeNetwork& network() const { return network_; }
+
   /// Runs the operations on every member, each member at its own pace and with up to `at_once`
   /// open; returns [operation][member] what is in the staging in the end.
   std::vector<std::vector<Bytes>> run(const std::vector<CrossOperation>& operations,

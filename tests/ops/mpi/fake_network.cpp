@@ -44,6 +44,7 @@ class FakeNetwork::Member : public PointToPoint {
       transfer.source = bytes;
     }
     network_.channels_[{index_, to, tag}].sends.push_back(std::move(transfer));
+    network_.sent_.emplace(index_, to, bytes.size());
     return request;
   }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -34,6 +35,8 @@ class FakeNetwork {
   bool deliver_one();
   /// Requests open and messages nobody received.
   std::size_t left_over() const;
+  using Message = std::tuple<int, int, std::size_t>;  // from, to, bytes
+  const std::multiset<Message>& sent() const { return sent_; }
 
  private:
   class Member;
@@ -55,6 +58,7 @@ class FakeNetwork {
   std::mt19937_64& random_;
   std::vector<std::unique_ptr<Member>> members_;
   std::map<Channel, Queues> channels_;
+  std::multiset<Message> sent_;
 };
 
 }  // namespace hora::test
