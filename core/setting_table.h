@@ -4,11 +4,14 @@
 
 #include <hora/settings.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "core/foreign_settings.h"
 #include "core/trace/timeline_path.h"
@@ -208,5 +211,20 @@ inline constexpr Row kRows[] = {
      .text = {&Settings::allow_unknown, "names that begin with HORA_, with commas between them",
               wrong_with_foreign_names}},
 };
+
+/// Converts to any field.
+struct AnyField {
+  template <class T>
+  operator T() const;
+};
+template <std::size_t... I>
+consteval bool has_as_many_fields(std::index_sequence<I...>) {
+  return requires {
+    Settings{(static_cast<void>(I), AnyField{})...};
+  };
+}
+static_assert(has_as_many_fields(std::make_index_sequence<std::size(kRows)>()) &&
+                  !has_as_many_fields(std::make_index_sequence<std::size(kRows) + 1>()),
+              "each field of Settings has one row in kRows");
 
 }  // namespace hora::setting_table

@@ -7,6 +7,8 @@
 #include <set>
 #include <string>
 
+#include "core/enumerators.h"
+
 namespace hora {
 namespace {
 
@@ -51,6 +53,11 @@ TEST(DataType, SizesAndNames) {
   std::set<std::string_view> names;
   for (const DataType type : kTypes) names.insert(name_of(type));
   EXPECT_EQ(names.size(), std::size(kTypes));
+}
+
+TEST(DataType, TheLastOneIsTheLast) {
+  EXPECT_EQ(static_cast<std::size_t>(last_of<DataType>) + 1, std::size(kTypes));
+  EXPECT_EQ(size_of(static_cast<DataType>(std::size(kTypes))), 0u);
 }
 
 TEST(DataType, KnowsFloatingPoint) {

@@ -13,6 +13,14 @@ TEST(OperationKind, EachHasItsName) {
   EXPECT_EQ(name_of(static_cast<OperationKind>(77)), "unknown operation");
 }
 
+TEST(OperationKind, TheLastOneIsTheLast) {
+  const int last = static_cast<int>(last_of<OperationKind>);
+  for (int number = 0; number <= last + 1; ++number) {
+    EXPECT_EQ(name_of(static_cast<OperationKind>(number)) == "unknown operation", number > last)
+        << number;
+  }
+}
+
 TEST(Signature, CountsBytes) {
   EXPECT_EQ((Signature{.type = DataType::float16, .shape = {3, 4}}.bytes()), 24u);
   EXPECT_EQ((Signature{.type = DataType::float64}.bytes()), 8u);

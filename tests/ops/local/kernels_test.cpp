@@ -13,6 +13,7 @@
 #include <xmmintrin.h>
 #endif
 
+#include "core/enumerators.h"
 #include "ops/local/kernel_table.h"
 #include "tests/ops/local/blocks.h"
 #include "tests/ops/local/serial_model.h"
@@ -277,6 +278,20 @@ TEST(Reduce, RefusesNoInputsAndUnknownTypesAndOperations) {
   EXPECT_THROW(sum(DataType::float32, ReduceOp::adasum), Error);
   EXPECT_THROW(sum(DataType::float32, static_cast<ReduceOp>(6)), Error);
   EXPECT_NO_THROW(reduce(DataType::float32, ReduceOp::sum, {&in, 1}, {}, 1, {.post = 0.5}));
+}
+
+/// The tables are indexed by the numbers of types and operations.
+TEST(Kernels, EveryTableHasEveryTypeAndOperation) {
+  static_assert(kDataTypes == static_cast<std::size_t>(last_of<DataType>) + 1);
+  static_assert(kReduceOps == static_cast<std::size_t>(last_of<ReduceOp>));
+  for (std::size_t type = 0; type < kDataTypes; ++type) {
+    EXPECT_EQ(is_floating_point(static_cast<DataType>(type)), type < kFloatingTypes) << type;
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      const ReduceKernels& kernels = (*table)->reduce[type];
+      EXPECT_TRUE(kernels.plain_sum) << type;
+      for (const ReduceKernel kernel : kernels.by_op) EXPECT_TRUE(kernel) << type;
+    }
+  }
 }
 
 TEST(Kernels, TheBestThatTheCpuHasIsUsed) {
