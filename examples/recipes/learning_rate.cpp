@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 constexpr double kBaseRate = 0.005;  // the rate for one rank alone
 constexpr std::int64_t kSteps = 60, kWarmUpSteps = 10, kBatch = 16;

@@ -1,7 +1,9 @@
 /// Averages of loss and accuracy over all ranks' samples, by one allreduce.
 #include <hora/torch.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <iostream>
 

@@ -2,6 +2,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <hora/torch.h>
 
+#include <cstdint>
+
 constexpr std::int64_t kSamples = 97, kBatch = 8, kEpochs = 20;
 constexpr std::uint64_t kSeed = 7;
 
