@@ -1,4 +1,5 @@
-# cmake --install: libraries, public headers, and the package files for find_package(hora).
+# cmake --install: libraries, public headers, the package files for find_package(hora) and for
+# pkg-config, and the READMEs, in folders as here.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -30,3 +31,12 @@ configure_package_config_file(cmake/hora-config.cmake.in hora-config.cmake
 # Before 1.0 a minor version may change the interface.
 write_basic_package_version_file(hora-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${package_files} DESTINATION ${package_folder})
+include(HoraPkgConfig)
+
+file(GLOB_RECURSE documents RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}
+  bench/*.md core/*.md examples/*.md frameworks/*.md ops/*.md tests/*.md
+  examples/average/*.cpp examples/recipes/*.cpp)
+foreach(document IN LISTS documents ITEMS README.md)
+  cmake_path(GET document PARENT_PATH folder)
+  install(FILES ${document} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
+endforeach()

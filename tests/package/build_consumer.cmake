@@ -14,7 +14,7 @@ run(${CMAKE_COMMAND} --install ${HORA_BUILD} --prefix ${WORK}/prefix)
 file(RENAME ${WORK}/prefix ${WORK}/moved)
 
 # The package may not lead back to where it was built.
-file(GLOB_RECURSE package_files ${WORK}/moved/*.cmake)
+file(GLOB_RECURSE package_files ${WORK}/moved/*.cmake ${WORK}/moved/hora.pc)
 if(NOT package_files)
   message(FATAL_ERROR "no package files in ${WORK}/moved")
 endif()
@@ -26,6 +26,12 @@ foreach(file IN LISTS package_files)
       message(FATAL_ERROR "${file} names ${path}")
     endif()
   endforeach()
+endforeach()
+
+foreach(document IN ITEMS README.md core/README.md examples/README.md examples/recipes/errors.cpp)
+  if(NOT EXISTS ${WORK}/moved/share/doc/hora/${document})
+    message(FATAL_ERROR "share/doc/hora has no ${document}")
+  endif()
 endforeach()
 
 set(prefixes ${WORK}/moved)
