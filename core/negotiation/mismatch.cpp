@@ -34,6 +34,11 @@ std::string what_differs(const Report& report) {
   return text;
 }
 
+/// "rank 3", or "ranks 0-2".
+std::string named(std::span<const int> ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
+}
+
 }  // namespace
 
 std::string ranks_text(std::span<const int> ranks) {
@@ -57,18 +62,16 @@ std::string mismatch_text(const Report& report) {
   });
   if (joined != report.values.end()) {
     const auto other = joined == report.values.begin() ? joined + 1 : report.values.begin();
-    return tensor_text(report.name) + ": rank " + ranks_text(joined->ranks) +
-           " has called join() and brings nothing more: only an allreduce on cpu goes on without "
-           "it, and rank " +
-           ranks_text(other->ranks) + " submitted " + to_string(other->signature);
+    return tensor_text(report.name) + ": join() was called by " + named(joined->ranks) +
+           ", which brings nothing more: only an allreduce goes on then, and " +
+           named(other->ranks) + " submitted " + to_string(other->signature);
   }
   std::string text =
       tensor_text(report.name) + ": ranks disagree about its " + what_differs(report) + ": ";
   const std::size_t shown = std::min(report.values.size(), kValuesShown);
   for (std::size_t i = 0; i < shown; ++i) {
     const Value& value = report.values[i];
-    text += (i == 0 ? "" : "; ") + std::string(value.ranks.size() == 1 ? "rank " : "ranks ") +
-            ranks_text(value.ranks) + ": " + to_string(value.signature);
+    text += (i == 0 ? "" : "; ") + named(value.ranks) + ": " + to_string(value.signature);
   }
   if (shown < report.values.size()) {
     text += "; and " + std::to_string(report.values.size() - shown) + " other values";

@@ -8,6 +8,7 @@
 namespace hora {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -38,6 +39,18 @@ TEST(MismatchText, NamesTensorRanksAndBothValues) {
             "tensor \"layer1.weight\": ranks disagree about its shape: ranks 0-2: allreduce "
             "float32 [3, 4] sum on cpu; rank 3: allreduce float32 [3, 5] sum on cpu. Submit the "
             "same operation, type, shape, reduction and root under one name.");
+}
+
+TEST(MismatchText, OfARankThatHasJoinedSaysWhatGoesOn) {
+  Signature joined;
+  joined.kind = OperationKind::join;
+  Signature gathered = base();
+  gathered.kind = OperationKind::allgather;
+  EXPECT_THAT(
+      mismatch_text({"x", {{gathered, {0, 1}}, {joined, {2}}}}),
+      AllOf(HasSubstr("tensor \"x\": join() was called by rank 2, which brings nothing more: "
+                      "only an allreduce goes on then, and ranks 0, 1 submitted allgather"),
+            Not(HasSubstr("disagree"))));
 }
 
 TEST(MismatchText, NoNameGetsOutOfItsQuotationMarks) {
