@@ -27,7 +27,7 @@ namespace hora {
 /// while a timeline is being written already; Error(shut_down). Thread rule: any thread,
 /// collectives may be under way.
 ///
-/// HORA_TIMELINE=<path> does the same on all ranks, from init() on.
+/// `HORA_TIMELINE=<path>` does the same on all ranks, from init() on.
 std::string start_timeline(const Context& context, const std::string& path);
 
 /// Completes the file, on this rank alone; nothing where no timeline is being written. Work that a
