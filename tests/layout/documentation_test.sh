@@ -7,7 +7,7 @@ trap 'rm -rf "$folder"' EXIT
 
 # doxygen_of COMMENT: runs it on a header with this comment.
 doxygen_of() {
-  printf '/// %s\nvoid call();\n' "$1" > "$folder/header.h"
+  printf '/// %s\nstruct Header {};\n' "$1" > "$folder/header.h"
   { cat "$doxyfile"; printf '%s = %s\n' INPUT "$folder/header.h" OUTPUT_DIRECTORY "$folder"; } |
     doxygen - > "$folder/output" 2>&1
 }
