@@ -139,9 +139,8 @@ TEST_F(Allgather, MoreThanThereIsMemoryFailsAlone) {
   if (!world().is_homogeneous()) return;
   float memory[17] = {};
   for (const std::int64_t bytes : {std::int64_t{1} << 44, std::int64_t{1} << 48}) {
-    expect_error(ErrorCode::out_of_memory, [&] {
-      (void)allgather(world(), view(memory, bytes / 4), {.name = "claimed"});
-    });
+    expect_error(ErrorCode::out_of_memory,
+                 [&] { (void)allgather(world(), view(memory, bytes / 4), {.name = "claimed"}); });
     const Result all = allgather(world(), view(memory, 17), {.name = "claimed"});
     EXPECT_EQ(all.shape(), Shape{17 * size()});
   }
