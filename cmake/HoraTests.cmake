@@ -49,9 +49,10 @@ if(HORA_SANITIZE)
     TSAN_OPTIONS=suppressions=${_folder}/tsan.supp)
   unset(_folder)
 endif()
-# Sanitizers make programs several times slower.
+# Sanitizers make programs several times slower, and so does an MPI whose waiting ranks keep their
+# cores where there are more ranks than cores.
 set(HORA_TEST_TIMEOUT 120)
-if(HORA_SANITIZE)
+if(HORA_SANITIZE OR HORA_TEST_MPI MATCHES "^MPICH ")
   set(HORA_TEST_TIMEOUT 400)
 endif()
 

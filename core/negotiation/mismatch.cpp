@@ -62,8 +62,9 @@ std::string mismatch_text(const Report& report) {
   });
   if (joined != report.values.end()) {
     const auto other = joined == report.values.begin() ? joined + 1 : report.values.begin();
-    return tensor_text(report.name) + ": join() was called by " + named(joined->ranks) +
-           ", which brings nothing more: only an allreduce goes on then, and " +
+    return tensor_text(report.name) + ": " + named(joined->ranks) +
+           (joined->ranks.size() == 1 ? " has" : " have") +
+           " called join() and nothing more to bring: only an allreduce goes on then, and " +
            named(other->ranks) + " submitted " + to_string(other->signature);
   }
   std::string text =

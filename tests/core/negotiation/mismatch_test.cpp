@@ -46,11 +46,10 @@ TEST(MismatchText, OfARankThatHasJoinedSaysWhatGoesOn) {
   joined.kind = OperationKind::join;
   Signature gathered = base();
   gathered.kind = OperationKind::allgather;
-  EXPECT_THAT(
-      mismatch_text({"x", {{gathered, {0, 1}}, {joined, {2}}}}),
-      AllOf(HasSubstr("tensor \"x\": join() was called by rank 2, which brings nothing more: "
-                      "only an allreduce goes on then, and ranks 0, 1 submitted allgather"),
-            Not(HasSubstr("disagree"))));
+  EXPECT_THAT(mismatch_text({"x", {{gathered, {0, 1}}, {joined, {2}}}}),
+              AllOf(HasSubstr("tensor \"x\": rank 2 has called join() and nothing more to bring: "
+                              "only an allreduce goes on then, and ranks 0, 1 submitted allgather"),
+                    Not(HasSubstr("disagree"))));
 }
 
 TEST(MismatchText, NoNameGetsOutOfItsQuotationMarks) {
