@@ -12,11 +12,6 @@
 namespace hora {
 namespace {
 
-std::string who_departed(const std::vector<int>& ranks) {
-  const bool one = ranks.size() == 1;
-  return (one ? "rank " : "ranks ") + ranks_text(ranks) + (one ? " has" : " have");
-}
-
 /// Of a collective that the data path has completed without carrying it out.
 std::optional<Error> refusal_of(const Submission& submission) {
   if (!submission.result || !submission.result->refusal()) return std::nullopt;
@@ -139,7 +134,7 @@ void SetEngine::execute_decision(const Decision& decision) {
   if (!decision.departed.empty()) {
     fail_undecided(Error(
         ErrorCode::shut_down,
-        who_departed(decision.departed) + " called shutdown(): no collective can complete any more",
+        ranks_have(decision.departed) + " called shutdown(): no collective can complete any more",
         decision.departed.front()));
   }
   for (const std::string& name : decision.asked) answer(name);

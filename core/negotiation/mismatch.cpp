@@ -34,11 +34,6 @@ std::string what_differs(const Report& report) {
   return text;
 }
 
-/// "rank 3", or "ranks 0-2".
-std::string named(std::span<const int> ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
-}
-
 }  // namespace
 
 std::string ranks_text(std::span<const int> ranks) {
@@ -56,23 +51,30 @@ std::string ranks_text(std::span<const int> ranks) {
   return text;
 }
 
+std::string named_ranks(std::span<const int> ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
+}
+
+std::string ranks_have(std::span<const int> ranks) {
+  return named_ranks(ranks) + (ranks.size() == 1 ? " has" : " have");
+}
+
 std::string mismatch_text(const Report& report) {
   const auto joined = std::find_if(report.values.begin(), report.values.end(), [](const Value& v) {
     return v.signature.kind == OperationKind::join;
   });
   if (joined != report.values.end()) {
     const auto other = joined == report.values.begin() ? joined + 1 : report.values.begin();
-    return tensor_text(report.name) + ": " + named(joined->ranks) +
-           (joined->ranks.size() == 1 ? " has" : " have") +
+    return tensor_text(report.name) + ": " + ranks_have(joined->ranks) +
            " called join() and nothing more to bring: only an allreduce goes on then, and " +
-           named(other->ranks) + " submitted " + to_string(other->signature);
+           named_ranks(other->ranks) + " submitted " + to_string(other->signature);
   }
   std::string text =
       tensor_text(report.name) + ": ranks disagree about its " + what_differs(report) + ": ";
   const std::size_t shown = std::min(report.values.size(), kValuesShown);
   for (std::size_t i = 0; i < shown; ++i) {
     const Value& value = report.values[i];
-    text += (i == 0 ? "" : "; ") + named(value.ranks) + ": " + to_string(value.signature);
+    text += (i == 0 ? "" : "; ") + named_ranks(value.ranks) + ": " + to_string(value.signature);
   }
   if (shown < report.values.size()) {
     text += "; and " + std::to_string(report.values.size() - shown) + " other values";

@@ -25,7 +25,9 @@ std::size_t at(int rank) {
 }
 
 /// They come from peers: none may be negative, and no sum of those of a rank, in bytes, may wrap.
-void check(const ExchangeExtents& extents) {
+/// Gives all rows together.
+Checked checked_rows(const ExchangeExtents& extents) {
+  Checked all = 0;
   for (std::size_t rank = 0; rank < extents.rows.size(); ++rank) {
     Checked rows = 0;
     for (const std::int64_t extent : extents.rows[rank]) rows = rows + extent;
@@ -37,7 +39,9 @@ void check(const ExchangeExtents& extents) {
                       std::to_string(extents.row_bytes) +
                       " bytes. Do all ranks run the same build of hora?");
     }
+    all = all + rows;
   }
+  return all;
 }
 
 }  // namespace
@@ -115,17 +119,14 @@ std::size_t round_bytes(std::size_t chunk_bytes, int nodes) {
 }
 
 ExchangeMap::ExchangeMap(const Topology& topology, ExchangeExtents extents)
-    : topology_(topology), extents_(std::move(extents)), size_(topology.size()) {
-  check(extents_);
-}
+    : topology_(topology),
+      extents_(std::move(extents)),
+      size_(topology.size()),
+      all_rows_(checked_rows(extents_)) {}
 
 std::optional<Error> ExchangeMap::refusal(std::uint64_t memory) const {
-  Checked rows = 0;
-  for (const auto& of_rank : extents_.rows) {
-    for (const std::int64_t extent : of_rank) rows = rows + extent;
-  }
   // Every rank gathers all; of a reduce-scatter every rank has said how long the whole is.
-  Checked bytes = rows * extents_.row_bytes;
+  Checked bytes = all_rows_ * extents_.row_bytes;
   if (extents_.kind == OperationKind::allgather) bytes = bytes * size_;
   if (extents_.kind == OperationKind::reduce_scatter) {
     bytes = Checked(extents_.rows[0][0]) * extents_.row_bytes;

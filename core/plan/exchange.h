@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "core/checked.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"
 
@@ -106,6 +107,7 @@ class ExchangeMap {
   const Topology& topology_;
   ExchangeExtents extents_;
   int size_;
+  Checked all_rows_;  ///< what all ranks say, added up
 };
 
 }  // namespace hora

@@ -18,6 +18,12 @@ namespace {
 /// Pages are allocated when they are touched, so a large first window costs nothing.
 constexpr std::size_t kFirstWindow = std::size_t{64} << 20;
 
+/// What each rank says of its host, without padding.
+struct HostFacts {
+  std::int64_t label = 0;  ///< the same on the ranks that can reach one another
+  std::uint64_t memory = 0;
+};
+
 template <class T>
 std::vector<T> all_gather_values(const Communicator& comm, const T& mine) {
   std::vector<T> values;
@@ -105,9 +111,14 @@ NodeDiscovery discover_nodes(const Communicator& world, int ranks_per_node) {
   const int label = world_ranks[static_cast<std::size_t>(first)];
 
   const int limit = ranks_per_node > 0 ? std::min(ranks_per_node, kMaxLocalSize) : kMaxLocalSize;
-  NodeDiscovery result{make_topology(all_gather_values(world, label), limit), std::move(memory),
-                       host.rank(), host.size(),
-                       std::ranges::min(all_gather_values(world, memory_of_host()))};
+  std::vector<int> labels;
+  std::uint64_t smallest_memory = memory_of_host();
+  for (const HostFacts& facts : all_gather_values(world, HostFacts{label, smallest_memory})) {
+    labels.push_back(static_cast<int>(facts.label));
+    smallest_memory = std::min(smallest_memory, facts.memory);
+  }
+  NodeDiscovery result{make_topology(labels, limit), std::move(memory), host.rank(), host.size(),
+                       smallest_memory};
 
   const int node = result.topology.node_of(world.rank());
   std::vector<Window> of_node;

@@ -69,10 +69,6 @@ std::string number_text(double number) {
   return text.str();
 }
 
-std::string ranks_of(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
-}
-
 }  // namespace
 
 RankComparison::RankComparison(const Peers& peers, std::string name,
@@ -205,7 +201,7 @@ void RankComparison::refuse_parameter(const Value& value, std::size_t count) con
       ErrorCode::mismatch,
       "DistributedOptimizer: parameters differ between ranks in the first step: '" + parameter +
           "'" + (count > 1 ? " and " + std::to_string(count - 1) + " more" : std::string()) + ": " +
-          ranks_of(others) + " from rank " + std::to_string(all.front().ranks.front()) +
+          named_ranks(others) + " from rank " + std::to_string(all.front().ranks.front()) +
           ". Call broadcast_parameters(context, module) before training; where they are "
           "meant to differ, set DistributedOptimizerOptions::compare_ranks to false",
       others.front(), parameter);
@@ -219,7 +215,7 @@ void RankComparison::refuse_group(const Value& value) const {
                      " differ between ranks in step " + std::to_string(step_ + 1) + ": ";
   const auto all = holders(value);
   for (const Holders& of : all) {
-    text += (&of == &all.front() ? "" : rate ? "; " : " from ") + ranks_of(of.ranks);
+    text += (&of == &all.front() ? "" : rate ? "; " : " from ") + named_ranks(of.ranks);
     if (!rate) continue;
     text +=
         (of.ranks.size() == 1 ? " has " : " have ") + number_text(std::bit_cast<double>(of.bits));

@@ -28,9 +28,9 @@ std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ra
   std::string text = "the ranks are in different steps: ";
   const char* separator = "";
   for (const auto& [calls, those] : ranks) {
-    text += separator + std::string(those.size() == 1 ? "rank " : "ranks ") + ranks_text(those) +
-            (those.size() == 1 ? " is" : " are") + " in step " + std::to_string(calls.steps + 1) +
-            " after " + std::to_string(calls.zero_grads) + " calls of zero_grad()";
+    text += separator + named_ranks(those) + (those.size() == 1 ? " is" : " are") + " in step " +
+            std::to_string(calls.steps + 1) + " after " + std::to_string(calls.zero_grads) +
+            " calls of zero_grad()";
     separator = ", ";
   }
   return text +
