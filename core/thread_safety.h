@@ -41,7 +41,7 @@ namespace hora {
 //
 //   1. GradientAverager::mutex_       a step or a hook of the optimizer
 //   2. Engine::sets_call_lock_        one change of the process sets at a time, to its end
-//   3. Engine::drive_lock_            a round of the engine (drive_lock.h)
+//   3. Engine::progress_lock_            a round of the engine (progress_lock.h)
 //   4. Engine::sets_lock_             the list of process sets
 //   5. SetEngine::table_lock_         names and submissions of one set
 //   6. leaves, under which nothing is taken: Runtime::instances_lock_, UntoldError::mutex_,

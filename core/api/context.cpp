@@ -87,9 +87,9 @@ Statistics Context::statistics() const {
   return runtime()->remaining_engine().statistics();
 }
 
-void Context::step() const {
+void Context::progress() const {
   Engine& engine = runtime()->engine();
-  if (!engine.has_thread()) engine.step();
+  if (!engine.has_thread()) engine.progress();
 }
 
 void Context::shutdown() {

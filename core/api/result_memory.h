@@ -22,7 +22,8 @@ struct ResultForm {
   void* stream = nullptr;  ///< of the input
 };
 
-/// Thread rule: allocate() by the thread that drives, the rest once the collective is finished.
+/// Thread rule: allocate() by the thread that makes progress, the rest once the collective is
+/// finished.
 class ResultMemory : public ExchangeResult {
  public:
   explicit ResultMemory(ResultForm form) : form_(std::move(form)), shape_(form_.row) {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/board/board.h"
+#include "core/control_block/node_control_block.h"
 #include "core/plan/bound_unit.h"
 
 namespace hora {

@@ -1,4 +1,4 @@
-/// Engine: construction, submitting, driving and departing. engine_sets.cpp: process sets;
+/// Engine: construction, submitting, making progress and departing. engine_sets.cpp: process sets;
 /// engine_wait.cpp: waiting for results; engine_rest.cpp: the thread.
 #include "core/engine/engine.h"
 
@@ -10,26 +10,26 @@
 
 namespace hora {
 
-Now now() {
+Duration now() {
   return std::chrono::steady_clock::now().time_since_epoch();
 }
 
 Engine::Engine(EngineParts parts)
     : parts_(std::move(parts)),
-      bells_(parts_.world.board->bells()),
+      wakeup_flags_(parts_.world.control_block->wakeup_flags()),
       single_node_(parts_.world.topology.nodes() == 1),
       shared_{.parts = parts_,
               .sets_change =
                   [this](auto submission) {
-                    drive_lock_.assert_held();
+                    progress_lock_.assert_held();
                     on_sets_change(std::move(submission));
                   },
               .waits_on =
                   [this](const std::string& name) {
-                    drive_lock_.assert_held();
+                    progress_lock_.assert_held();
                     return waits_on(name);
                   }},
-      drive_lock_(bells_, parts_.world.board->local_rank()) {
+      progress_lock_(wakeup_flags_, parts_.world.control_block->local_rank()) {
   Set& world = *sets_.emplace_back(std::make_unique<Set>());
   for (const auto& ranks : parts_.world.topology.ranks_of_node) {
     world.ranks.insert(world.ranks.end(), ranks.begin(), ranks.end());
@@ -55,19 +55,19 @@ std::shared_ptr<Submission> Engine::submit(Request request, ProcessSet set) {
 }
 
 std::byte* Engine::allocate_on_device(std::size_t bytes) {
-  const BetweenRounds lock(drive_lock_);
+  const BetweenRounds lock(progress_lock_);
   return parts_.device->allocate(bytes);
 }
 
 void Engine::release_on_device(std::byte* data) noexcept {
-  const BetweenRounds lock(drive_lock_);
+  const BetweenRounds lock(progress_lock_);
   parts_.device->release(data);
 }
 
-bool Engine::drive() {
+bool Engine::make_progress() {
   if (poisoned()) return false;
   try {
-    return make_progress();
+    return advance();
   } catch (const Error& error) {
     poison(error);
   } catch (const std::exception& error) {
@@ -77,7 +77,7 @@ bool Engine::drive() {
   return true;
 }
 
-bool Engine::make_progress() {
+bool Engine::advance() {
   bool progress = false;
   // By index: the world's decisions can add to the list.
   for (std::size_t i = 0; i < engines_.size(); ++i) progress |= engines_[i]->make_progress();
@@ -95,9 +95,10 @@ void Engine::poison(const Error& error) {
   for (SetEngine* engine : engines_) engine->fail_all(error);
 }
 
-bool Engine::has_news() const {
+bool Engine::has_pending_work() const {
   if (poisoned()) return false;
-  return std::any_of(engines_.begin(), engines_.end(), [](auto* e) { return e->has_news(); });
+  return std::any_of(engines_.begin(), engines_.end(),
+                     [](auto* e) { return e->has_pending_work(); });
 }
 
 bool Engine::is_running() const {
@@ -123,25 +124,25 @@ bool Engine::must_poll() {
 }
 
 void Engine::await_done() {
-  for (SetEngine* engine : engines_) engine->board().await_done(engine->awaited());
+  for (SetEngine* engine : engines_) engine->control_block().await_done(engine->awaited());
 }
 
-void Engine::complain_about_overdue() {
+void Engine::report_stalls() {
   const SharedGuard lock(sets_lock_);
   for (const auto& set : sets_) {
-    if (set->engine) set->engine->complain_about_overdue();
+    if (set->engine) set->engine->report_stalls();
   }
 }
 
-bool Engine::step() {
+bool Engine::progress() {
   bool progress = false;
-  if (!drive_lock_.try_lock()) return false;
+  if (!progress_lock_.try_lock()) return false;
   {
-    const LockGuard lock(drive_lock_, std::adopt_lock);
+    const LockGuard lock(progress_lock_, std::adopt_lock);
     if (stopping_.load()) return false;
-    progress = drive();
+    progress = make_progress();
   }
-  complain_about_overdue();
+  report_stalls();
   return progress;
 }
 
@@ -152,7 +153,7 @@ void Engine::start_thread() {
 void Engine::stop() {
   stopping_.store(true);
   if (!thread_.joinable()) return;
-  bells_.wake_engine();
+  wakeup_flags_.wake_engine();
   thread_.join();
 }
 
@@ -168,9 +169,9 @@ void Engine::depart() {
     }
   }
   const auto wait_until = [&](auto&& reached, const char* what) {
-    Now warn_at = now() + parts_.settings.stall_warning;
+    Duration warn_at = now() + parts_.settings.stall_warning;
     while (!reached() && !poisoned()) {
-      if (!has_thread() && step()) continue;
+      if (!has_thread() && progress()) continue;
       std::this_thread::sleep_for(std::chrono::microseconds(100));
       if (parts_.settings.stall_warning.count() == 0 || now() < warn_at) continue;
       log().warn("{} is in shutdown and waits for {}", to_string(identity_of_process(parts_.rank)),
@@ -183,7 +184,7 @@ void Engine::depart() {
       "its own unfinished collectives");
   for (const auto& submission : open) {
     if (submission->state.load(std::memory_order_acquire) != Submission::kFailed) continue;
-    untold_.keep(named(*submission));
+    unreported_.keep(named(*submission));
   }
   // Each set is closed in the order of its own decisions.
   std::vector<SetEngine*> sets;
@@ -200,9 +201,9 @@ void Engine::depart() {
                      parts_.rank));
     // From here on a leader polls for the others as if a tensor of its own were waiting.
     set->expect_peers();
-    set->tell_departed();
+    set->announce_departure();
   }
-  bells_.wake_engine();
+  wakeup_flags_.wake_engine();
   wait_until(
       [&] {
         return std::all_of(sets.begin(), sets.end(), [](auto* s) { return s->all_departed(); });
@@ -210,7 +211,7 @@ void Engine::depart() {
       "ranks that have not called it yet");
   wait_until(
       [&] {
-        const BetweenRounds lock(drive_lock_);
+        const BetweenRounds lock(progress_lock_);
         return std::none_of(engines_.begin(), engines_.end(),
                             [](auto* e) { return e->messages_left(); });
       },

@@ -13,20 +13,20 @@
 #include <utility>
 #include <vector>
 
-#include "core/engine/drive_lock.h"
 #include "core/engine/parts.h"
+#include "core/engine/progress_lock.h"
 #include "core/engine/set_engine.h"
 #include "core/engine/submission.h"
-#include "core/engine/untold_error.h"
+#include "core/engine/unreported_error.h"
 #include "core/thread_safety.h"
 
 namespace hora {
 
-/// All process sets of one rank, and the thread that drives them. The *drive* lock guards
-/// everything that makes progress (logs, leaders' desks, data paths); its holder drives, and it
-/// alone may call MPI: the engine thread, or a thread that waits for a result. Nothing but wait,
-/// submit_and_wait, join, add_set, remove_set and depart waits for peers, whichever thread drives.
-/// Thread rule: start, depart, stop: one thread; all others: any thread.
+/// All process sets of one rank, and the thread that makes progress for them. The progress lock
+/// guards everything that makes progress (logs, leaders, data paths); its holder makes progress,
+/// and it alone may call MPI: the engine thread, or a thread that waits for a result. Nothing but
+/// wait, submit_and_wait, join, add_set, remove_set and depart waits for peers, whichever thread
+/// makes progress. Thread rule: start, depart, stop: one thread; all others: any thread.
 class Engine {
  public:
   explicit Engine(EngineParts parts);
@@ -51,10 +51,10 @@ class Engine {
   }
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
-  /// wait() for a dropped handle: an error is kept for untold_error().
+  /// wait() for a dropped handle: an error is kept for unreported_error().
   void drop(Submission& submission);
   /// The error of a collective that has failed, while no call has thrown any error.
-  std::optional<Error> untold_error() const { return untold_.get(); }
+  std::optional<Error> unreported_error() const { return unreported_.get(); }
   /// Waits for what this rank has in flight on the set, then for every rank of it to join,
   /// contributing nothing meanwhile. Returns the last rank to join.
   int join(ProcessSet set);
@@ -80,8 +80,8 @@ class Engine {
   void release_on_device(std::byte* data) noexcept;
 
   /// Makes what progress is possible; for engines without a thread. Does nothing where another
-  /// thread drives, or after stop().
-  bool step();
+  /// thread makes progress, or after stop().
+  bool progress();
   bool has_thread() const { return thread_.joinable(); }
 
   /// Waits for what is in flight, announces that this rank departs, and returns when all have.
@@ -116,53 +116,53 @@ class Engine {
   SetEngine& set_engine(ProcessSet set, const std::string& tensor = {}) const;
   const Set& known_set(ProcessSet set, const std::string& tensor = {}) const
       HORA_REQUIRES_SHARED(sets_lock_);
-  std::vector<ProcessSet> waits_on(const std::string& name) const HORA_REQUIRES(drive_lock_);
+  std::vector<ProcessSet> waits_on(const std::string& name) const HORA_REQUIRES(progress_lock_);
   ProcessSet change_sets(Request request);
-  void on_sets_change(std::shared_ptr<Submission> submission) HORA_REQUIRES(drive_lock_);
-  bool advance_sets_changes() HORA_REQUIRES(drive_lock_);
-  void add(SetsChange& change) HORA_REQUIRES(drive_lock_);
-  void remove(SetsChange& change) HORA_REQUIRES(drive_lock_);
+  void on_sets_change(std::shared_ptr<Submission> submission) HORA_REQUIRES(progress_lock_);
+  bool advance_sets_changes() HORA_REQUIRES(progress_lock_);
+  void add(SetsChange& change) HORA_REQUIRES(progress_lock_);
+  void remove(SetsChange& change) HORA_REQUIRES(progress_lock_);
 
-  // driving
-  bool drive() HORA_REQUIRES(drive_lock_);
-  bool make_progress() HORA_REQUIRES(drive_lock_);
-  void poison(const Error& error) HORA_REQUIRES(drive_lock_);
-  bool has_news() const HORA_REQUIRES(drive_lock_);
-  bool is_running() const HORA_REQUIRES(drive_lock_);
-  bool data_travels() const HORA_REQUIRES(drive_lock_);
-  bool must_poll() HORA_REQUIRES(drive_lock_);
-  void await_done() HORA_REQUIRES(drive_lock_);
-  void complain_about_overdue();
+  // making progress
+  bool make_progress() HORA_REQUIRES(progress_lock_);
+  bool advance() HORA_REQUIRES(progress_lock_);
+  void poison(const Error& error) HORA_REQUIRES(progress_lock_);
+  bool has_pending_work() const HORA_REQUIRES(progress_lock_);
+  bool is_running() const HORA_REQUIRES(progress_lock_);
+  bool data_travels() const HORA_REQUIRES(progress_lock_);
+  bool must_poll() HORA_REQUIRES(progress_lock_);
+  void await_done() HORA_REQUIRES(progress_lock_);
+  void report_stalls();
 
   // waiting
-  class DriverSeat;
+  class ProgressGuard;
   void collect(Submission& submission);
   static Error named(const Submission& failed);
   void await(const Submission& submission);
-  void await(const Submission& submission, DriverSeat& seat);
-  void drive_until_finished_or_asked(const Submission& submission) HORA_REQUIRES(drive_lock_);
+  void await(const Submission& submission, ProgressGuard& guard);
+  void progress_until_finished_or_asked(const Submission& submission) HORA_REQUIRES(progress_lock_);
   void block_until_finished(const Submission& submission);
   void run_thread();
-  void rest(Now idle);
-  std::optional<std::chrono::nanoseconds> pause_length(Now idle, bool awaited)
-      HORA_REQUIRES(drive_lock_);
+  void idle_wait(Duration idle);
+  std::optional<std::chrono::nanoseconds> pause_length(Duration idle, bool awaited)
+      HORA_REQUIRES(progress_lock_);
 
   EngineParts parts_;
-  const Bells& bells_;
+  const WakeupFlags& wakeup_flags_;
   const bool single_node_;
   EngineShared shared_;
 
-  mutable SharedMutex sets_lock_;  ///< written with the drive lock held, too
+  mutable SharedMutex sets_lock_;  ///< written with the progress lock held, too
   std::vector<std::unique_ptr<Set>> sets_ HORA_GUARDED_BY(sets_lock_);
   SetEngine* world_ = nullptr;  ///< set 0's, from construction on
   Mutex sets_call_lock_;        ///< one add_set or remove_set at a time
 
-  DriveLock drive_lock_;
-  std::vector<SetEngine*> engines_ HORA_GUARDED_BY(drive_lock_);  ///< of this rank's sets
-  std::deque<SetsChange> sets_changes_ HORA_GUARDED_BY(drive_lock_);
-  bool device_busy_ HORA_GUARDED_BY(drive_lock_) = false;
+  ProgressLock progress_lock_;
+  std::vector<SetEngine*> engines_ HORA_GUARDED_BY(progress_lock_);  ///< of this rank's sets
+  std::deque<SetsChange> sets_changes_ HORA_GUARDED_BY(progress_lock_);
+  bool device_busy_ HORA_GUARDED_BY(progress_lock_) = false;
 
-  UntoldError untold_;
+  UnreportedError unreported_;
   std::atomic<int> waiters_{0};  ///< this rank's threads blocked in wait()
   std::atomic<bool> stopping_{false};
   std::thread thread_;

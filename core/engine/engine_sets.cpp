@@ -79,18 +79,18 @@ ProcessSet Engine::add_set(const std::vector<int>& ranks) {
   request.signature.type = DataType::int64;
   request.signature.shape = {ranks.begin(), ranks.end()};
   request.location = Location{};
-  // The first member on this rank's node allocates the memory of their board.
+  // The first member on this rank's node allocates the memory of their control block.
   const Topology of_set = restricted(parts_.world.topology, ranks);
   const int node = of_set.node_of(parts_.rank);
   if (node < 0 || of_set.local_rank_of(parts_.rank) != 0) return change_sets(std::move(request));
-  const std::size_t bytes = parts_.sets->board_bytes(of_set, node);
-  const NodeMemory::Block board = parts_.world.memory->allocate(bytes);
-  std::memset(board.data, 0, bytes);
-  request.location = board.location;
+  const std::size_t bytes = parts_.sets->control_block_bytes(of_set, node);
+  const NodeMemory::Block control_block = parts_.world.memory->allocate(bytes);
+  std::memset(control_block.data, 0, bytes);
+  request.location = control_block.location;
   try {
     return change_sets(std::move(request));
   } catch (...) {
-    if (!poisoned()) parts_.world.memory->release(board.data);
+    if (!poisoned()) parts_.world.memory->release(control_block.data);
     throw;
   }
 }
@@ -126,8 +126,9 @@ void Engine::on_sets_change(std::shared_ptr<Submission> submission) {
     const int node = change.plan.topology.node_of(parts_.rank);
     if (node >= 0) {
       const int first = change.plan.topology.ranks_of_node[static_cast<std::size_t>(node)].front();
-      change.plan.board_owner = parts_.world.topology.local_rank_of(first);
-      change.plan.board = submission->told[static_cast<std::size_t>(change.plan.board_owner)];
+      change.plan.control_block_owner = parts_.world.topology.local_rank_of(first);
+      change.plan.control_block =
+          submission->peer_locations[static_cast<std::size_t>(change.plan.control_block_owner)];
     }
   }
   change.submission = std::move(submission);

@@ -1,9 +1,9 @@
-/// Engine: waiting for results, and driving meanwhile.
+/// Engine: waiting for results, and making progress meanwhile.
 #include <sys/prctl.h>
 
 #include <utility>
 
-#include "core/board/futex.h"
+#include "core/control_block/futex.h"
 #include "core/engine/engine.h"
 #include "core/engine/trace_hooks.h"
 #include "core/identity.h"
@@ -14,7 +14,7 @@ namespace hora {
 namespace {
 
 /// Where cores are scarce a rank polls this long before it yields.
-constexpr Now kBriefly = std::chrono::microseconds(1);
+constexpr Duration kBriefly = std::chrono::microseconds(1);
 
 /// The kernel's default slack would add 50 us to each pause between two polls.
 class PreciseSleep {
@@ -32,43 +32,44 @@ class PreciseSleep {
 
 }  // namespace
 
-/// Drives in the engine thread's place from take() on, as drive_lock.h says of drivers.
-class Engine::DriverSeat {
+/// Makes progress in the engine thread's place from take() on, as progress_lock.h says of progress
+/// threads.
+class Engine::ProgressGuard {
  public:
-  explicit DriverSeat(Engine& engine) : engine_(engine) {}
-  ~DriverSeat() { leave(); }
-  DriverSeat(const DriverSeat&) = delete;
-  DriverSeat& operator=(const DriverSeat&) = delete;
+  explicit ProgressGuard(Engine& engine) : engine_(engine) {}
+  ~ProgressGuard() { leave(); }
+  ProgressGuard(const ProgressGuard&) = delete;
+  ProgressGuard& operator=(const ProgressGuard&) = delete;
 
-  /// False where another thread drives or is about to, and after stop(): what it would drive may
-  /// be destroyed.
+  /// False where another thread makes progress or is about to, and after stop(): what it would
+  /// make_progress may be destroyed.
   bool take() {
     if (lock_.owns_lock()) return true;
     if (engine_.stopping_.load() || !lock_.try_lock()) return false;
-    engine_.bells_.set_driving(true);
+    engine_.wakeup_flags_.set_caller(true);
     return true;
   }
   void leave() {
     if (!lock_.owns_lock()) return;
-    engine_.drive_lock_.assert_held();
-    engine_.bells_.set_driving(false);
-    // Signals meanwhile went to this driver, and only it has polled: the engine thread has neither.
-    const bool leftover = engine_.has_news() || engine_.is_running() || engine_.must_poll();
+    engine_.progress_lock_.assert_held();
+    engine_.wakeup_flags_.set_caller(false);
+    // Signals meanwhile went to this caller, and only it has polled: the engine thread has neither.
+    const bool leftover = engine_.has_pending_work() || engine_.is_running() || engine_.must_poll();
     lock_.unlock();
-    if (leftover) engine_.bells_.signal(engine_.world().board().local_rank());
+    if (leftover) engine_.wakeup_flags_.signal(engine_.world().control_block().local_rank());
   }
 
  private:
   Engine& engine_;
-  std::unique_lock<DriveLock> lock_{engine_.drive_lock_, std::defer_lock};
+  std::unique_lock<ProgressLock> lock_{engine_.progress_lock_, std::defer_lock};
 };
 
 void Engine::submit_and_wait(Request request, ProcessSet set) {
   SetEngine& engine = set_engine(set, request.name);
-  DriverSeat seat(*this);
-  seat.take();
+  ProgressGuard guard(*this);
+  guard.take();
   const auto submission = engine.submit(std::move(request), SetEngine::Caller::waits);
-  await(*submission, seat);
+  await(*submission, guard);
   collect(*submission);
 }
 
@@ -85,7 +86,7 @@ void Engine::drop(Submission& submission) {
     log().warn("{}: the handle of {} was dropped and its error lost: {}",
                to_string(identity_of_process(parts_.rank)), tensor_text(submission.name),
                error.what());
-    untold_.keep({error.code(), error.what(), error.rank(), submission.name});
+    unreported_.keep({error.code(), error.what(), error.rank(), submission.name});
   }
 }
 
@@ -93,7 +94,7 @@ void Engine::collect(Submission& submission) {
   try {
     submission.set->collect(submission);
   } catch (const Error&) {
-    untold_.told();
+    unreported_.reported();
     throw;
   }
 }
@@ -107,30 +108,30 @@ int Engine::join(ProcessSet set) {
 }
 
 void Engine::await(const Submission& submission) {
-  DriverSeat seat(*this);
-  await(submission, seat);
+  ProgressGuard guard(*this);
+  await(submission, guard);
 }
 
-void Engine::await(const Submission& submission, DriverSeat& seat) {
+void Engine::await(const Submission& submission, ProgressGuard& guard) {
   const TracedWait blocked(submission.set->trace(), submission);
-  Now begin = now();
+  Duration begin = now();
   while (!submission.finished() && now() - begin <= parts_.settings.spin) {
-    if (!seat.take()) {
+    if (!guard.take()) {
       std::this_thread::yield();
       continue;
     }
-    drive_lock_.assert_held();
-    drive_until_finished_or_asked(submission);
+    progress_lock_.assert_held();
+    progress_until_finished_or_asked(submission);
     if (submission.finished()) break;
-    seat.leave();
+    guard.leave();
     begin = now();
   }
-  seat.leave();
+  guard.leave();
   if (submission.finished()) return;
-  // Another thread drives, and the engine thread after it, which may be in a pause between two
-  // polls: now a thread is blocked.
+  // Another thread makes progress, and the engine thread after it, which may be in a pause between
+  // two polls: now a thread is blocked.
   waiters_.fetch_add(1);
-  if (!single_node_) bells_.signal(world().board().local_rank());
+  if (!single_node_) wakeup_flags_.signal(world().control_block().local_rank());
   block_until_finished(submission);
   waiters_.fetch_sub(1);
 }
@@ -139,22 +140,22 @@ void Engine::block_until_finished(const Submission& submission) {
   while (!submission.finished()) {
     if (has_thread()) {
       submission.state.wait(Submission::kPending, std::memory_order_acquire);
-    } else if (!step()) {
+    } else if (!progress()) {
       std::this_thread::yield();
     }
   }
 }
 
-void Engine::drive_until_finished_or_asked(const Submission& submission) {
+void Engine::progress_until_finished_or_asked(const Submission& submission) {
   // Yielding may cost a whole time slice of an unrelated process.
-  const Now spinning = parts_.has_core ? Now(parts_.settings.spin) : kBriefly;
-  Now idle_since = now();
-  while (!submission.finished() && !drive_lock_.is_asked_for()) {
-    if (drive()) {
+  const Duration spinning = parts_.has_core ? Duration(parts_.settings.spin) : kBriefly;
+  Duration idle_since = now();
+  while (!submission.finished() && !progress_lock_.is_asked_for()) {
+    if (make_progress()) {
       idle_since = now();
       continue;
     }
-    const Now idle = now() - idle_since;
+    const Duration idle = now() - idle_since;
     if (idle < spinning) {
       spin_pause();
     } else if (idle < parts_.settings.spin) {
@@ -163,11 +164,11 @@ void Engine::drive_until_finished_or_asked(const Submission& submission) {
       const auto pause = pause_length(idle, /*awaited=*/true);
       await_done();
       const PreciseSleep precise;
-      bells_.sleep(Bells::Sleeper::driver, pause, [&] {
-        drive_lock_.assert_held();
-        return has_news() || submission.finished() || drive_lock_.is_asked_for();
+      wakeup_flags_.sleep(WakeupFlags::Sleeper::caller, pause, [&] {
+        progress_lock_.assert_held();
+        return has_pending_work() || submission.finished() || progress_lock_.is_asked_for();
       });
-      complain_about_overdue();
+      report_stalls();
     }
   }
 }

@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "core/board/board.h"
 #include "core/bounded_reader.h"
 #include "core/checked.h"
+#include "core/control_block/node_control_block.h"
 
 namespace hora {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/board/board.h"
+#include "core/control_block/node_control_block.h"
 #include "core/engine/data_path.h"
 #include "core/engine/device.h"
 #include "core/engine/tree_link.h"
@@ -19,7 +19,7 @@ namespace hora {
 /// Of one process set.
 struct SetParts {
   Topology topology;  ///< its members, by world rank
-  NodeBoard* board = nullptr;
+  NodeControlBlock* control_block = nullptr;
   NodeMemory* memory = nullptr;  ///< peers by their local rank in the set
   DataPath* data_path = nullptr;
   TreeLink* tree = nullptr;  ///< of its node leaders, where it has several nodes
@@ -41,17 +41,17 @@ class SetTransport {
 struct SetPlan {
   ProcessSet id = 0;
   Topology topology;  ///< its members, by world rank
-  /// The board of the members on this node, all zero; unused where this rank is no member.
-  Location board;
-  int board_owner = 0;  ///< the local rank, in the world, whose window that is in
+  /// The control block of the members on this node, all zero; unused where this rank is no member.
+  Location control_block;
+  int control_block_owner = 0;  ///< the local rank, in the world, whose window that is in
 };
 
 /// Thread rule: the thread that holds the engine's lock, but for board_bytes: any thread.
 class SetFactory {
  public:
   virtual ~SetFactory() = default;
-  /// Length of the board of node `node` of such a set.
-  virtual std::size_t board_bytes(const Topology& of_set, int node) const = 0;
+  /// Length of the control block of node `node` of such a set.
+  virtual std::size_t control_block_bytes(const Topology& of_set, int node) const = 0;
   /// Called on every rank of the world, member or not, in one order; one at a time.
   virtual std::unique_ptr<SetTransport> begin(const SetPlan& plan) = 0;
 };

@@ -92,13 +92,13 @@ void Runtime::shutdown() {
   if (engine_.poisoned()) abort("a transport had failed before shutdown");
   engine_.disconnect_sets();
   transport_->disconnect();
-  if (const auto untold = engine_.untold_error()) {
+  if (const auto unreported = engine_.unreported_error()) {
     throw Error(
-        untold->code(),
-        tensor_text(untold->tensor()) + " of " + to_string(identity_of_process(parts_.rank)) +
-            " has failed, and no call before the end of shutdown() said so: " + untold->what() +
+        unreported->code(),
+        tensor_text(unreported->tensor()) + " of " + to_string(identity_of_process(parts_.rank)) +
+            " has failed, and no call before the end of shutdown() said so: " + unreported->what() +
             ". Wait for every handle",
-        parts_.rank, untold->tensor());
+        parts_.rank, unreported->tensor());
   }
 }
 

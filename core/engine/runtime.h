@@ -62,7 +62,8 @@ class Runtime {
   /// Distinguishes objects of one kind that every rank of the set constructs in one order.
   std::uint32_t next_instance_number(ProcessSet set);
 
-  /// Collective. Does nothing the second time. Calls check_owner(). Throws Engine::untold_error().
+  /// Collective. Does nothing the second time. Calls check_owner(). Throws
+  /// Engine::unreported_error().
   void shutdown();
   /// Prints why and ends the job.
   [[noreturn]] void abort(const std::string& why) noexcept;

@@ -15,16 +15,16 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
       shared_(shared),
       id_(id),
       trace_(shared_.parts.trace.of_set(id)),
-      board_(*parts_.board),
+      control_block_(*parts_.control_block),
       single_node_(parts_.topology.nodes() == 1),
-      log_limits_(message_limits(parts_.topology, board_.id_capacity(),
-                                 static_cast<std::size_t>(board_.local_size()))),
-      table_(board_.id_capacity()),
+      log_limits_(message_limits(parts_.topology, control_block_.id_capacity(),
+                                 static_cast<std::size_t>(control_block_.local_size()))),
+      table_(control_block_.id_capacity()),
       shares_device_(id_ != 0) {
-  if (board_.local_rank() == 0) {
-    desk_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
-                  board_.id_capacity(), board_, parts_.tree, id_,
-                  shared_.parts.settings.stall_warning);
+  if (control_block_.local_rank() == 0) {
+    leader_io_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
+                       control_block_.id_capacity(), control_block_, parts_.tree, id_,
+                       shared_.parts.settings.stall_warning);
   }
 }
 
@@ -49,7 +49,7 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
     }
   }
   try {
-    stage(*submission, request, caller);
+    copy_in(*submission, request, caller);
     const LockGuard table(table_lock_);
     if (closed_) throw detached(*closed_);
     submission->submitted = now();
@@ -70,24 +70,25 @@ void SetEngine::announce(const std::shared_ptr<Submission>& submission) {
   submission->id = id;
   table_.set_waiting(id, submission);
   trace_.marked(submission->name, "ready");
-  const NodeBoard::Arrival arrival = arrive(id, submission->location);
-  if (arrival == NodeBoard::Arrival::complete) trace_.marked(submission->name, "last of the node");
-  if (arrival != NodeBoard::Arrival::stale) return;
+  const NodeControlBlock::Arrival arrival = arrive(id, submission->location);
+  if (arrival == NodeControlBlock::Arrival::complete)
+    trace_.marked(submission->name, "last of the node");
+  if (arrival != NodeControlBlock::Arrival::stale) return;
   // Reported here, so that the decision that gives the id up does not report it again.
   table_.set_waiting(id, nullptr);
   submission->id.reset();
   report(*submission);
 }
 
-NodeBoard::Arrival SetEngine::arrive(Id id, Location where) {
-  const NodeBoard::Arrival arrival = board_.arrive(id, where);
-  if (arrival == NodeBoard::Arrival::complete) {
-    if (single_node_) board_.signal_others();
-    board_.signal(single_node_ ? board_.local_rank() : 0);
-  } else if (arrival == NodeBoard::Arrival::waiting) {
-    if (board_.watched(id)) board_.signal(0);
-    for (std::uint64_t left = board_.joined_mask(); left != 0; left &= left - 1) {
-      board_.signal(std::countr_zero(left));
+NodeControlBlock::Arrival SetEngine::arrive(Id id, Location where) {
+  const NodeControlBlock::Arrival arrival = control_block_.arrive(id, where);
+  if (arrival == NodeControlBlock::Arrival::complete) {
+    if (single_node_) control_block_.signal_others();
+    control_block_.signal(single_node_ ? control_block_.local_rank() : 0);
+  } else if (arrival == NodeControlBlock::Arrival::waiting) {
+    if (control_block_.watched(id)) control_block_.signal(0);
+    for (std::uint64_t left = control_block_.joined_mask(); left != 0; left &= left - 1) {
+      control_block_.signal(std::countr_zero(left));
     }
   }
   return arrival;
@@ -103,25 +104,26 @@ void SetEngine::report(Submission& submission) {
 
 void SetEngine::send_mail(const Mail& mail) {
   auto bytes = encode(mail);
-  if (!outbox_.empty() || !board_.push_mail(bytes)) outbox_.push_back(std::move(bytes));
-  board_.signal(0);
+  if (!outbox_.empty() || !control_block_.push_mail(bytes)) outbox_.push_back(std::move(bytes));
+  control_block_.signal(0);
 }
 
-void SetEngine::tell_departed() {
+void SetEngine::announce_departure() {
   const LockGuard table(table_lock_);
   send_mail({.kind = MailKind::departed, .name = {}, .signature = {}, .location = {}});
 }
 
-void SetEngine::complain_about_overdue() {
-  const Now interval = shared_.parts.settings.stall_warning;
+void SetEngine::report_stalls() {
+  const Duration interval = shared_.parts.settings.stall_warning;
   if (!waits_for_peers() || interval.count() == 0) return;
   const LockGuard table(table_lock_);
-  const Now time = now();
+  const Duration time = now();
   std::vector<std::shared_ptr<Submission>> waiting;
   bool any_overdue = false;
   for (auto& submission : table_.unfinished()) {
     // What is overdue soon is reported now, too: one message then names them all.
-    const bool soon = submission->overdue_at <= time + std::min<Now>(kOverdueTick, interval / 2);
+    const bool soon =
+        submission->overdue_at <= time + std::min<Duration>(kOverdueTick, interval / 2);
     if (submission->decided || !submission->announced() || !soon) continue;
     any_overdue |= submission->overdue_at <= time;
     waiting.push_back(std::move(submission));
@@ -144,7 +146,7 @@ bool SetEngine::waits_for_peers(const std::string& name) const {
 void SetEngine::collect(Submission& submission) {
   const bool done = submission.state.load(std::memory_order_acquire) == Submission::kDone;
   try {
-    if (done) hand_over(submission);
+    if (done) copy_out(submission);
   } catch (...) {
     release(submission);
     throw;
@@ -153,7 +155,7 @@ void SetEngine::collect(Submission& submission) {
   if (!done) throw detached(*submission.error);
 }
 
-void SetEngine::hand_over(Submission& submission) const {
+void SetEngine::copy_out(Submission& submission) const {
   if (submission.work) submission.work->wait_done(submission.stream);
   const OperationKind kind = submission.signature.kind;
   const bool changes = !is_exchange(kind) &&

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/leader_desk.h"
+#include "core/engine/leader_io.h"
 #include "core/engine/name_table.h"
 #include "core/engine/parts.h"
 #include "core/engine/submission.h"
@@ -25,7 +25,7 @@ namespace hora {
 struct EngineShared {
   const EngineParts& parts;
   std::atomic<bool> poisoned{false};  ///< peers may still touch memory: none is freed
-  // Called with the drive lock held.
+  // Called with the progress lock held.
   /// A change of the process sets has been agreed on, and all ranks of this node have read it.
   std::function<void(std::shared_ptr<Submission>)> sets_change;
   /// The sets on which this rank waits for others under this name.
@@ -33,7 +33,7 @@ struct EngineShared {
 };
 
 /// Thread rule, beside each part. The *table* lock guards names and submissions and is held
-/// briefly; the *drive* lock is the Engine's.
+/// briefly; the *progress* lock is the Engine's.
 class SetEngine {
  public:
   enum class Caller { goes_on, waits };
@@ -45,7 +45,7 @@ class SetEngine {
   ProcessSet id() const { return id_; }
   const Topology& topology() const { return parts_.topology; }
   NodeMemory& memory() const { return *parts_.memory; }
-  NodeBoard& board() const { return board_; }
+  NodeControlBlock& control_block() const { return control_block_; }
   bool single_node() const { return single_node_; }
   /// The set's collectives of this kind run on the device: see device_path.h.
   bool on_device(const Signature& signature) const;
@@ -65,7 +65,7 @@ class SetEngine {
   Statistics statistics() const;
   /// No more can be submitted. The first cause stays.
   void close(const Error& error);
-  void tell_departed();
+  void announce_departure();
   /// Every rank of the set has departed.
   bool all_departed() const { return all_departed_.load(); }
   /// Announces that this rank, which has nothing in flight, has no more data. The submission is
@@ -76,18 +76,20 @@ class SetEngine {
   bool waits_for_peers() const { return undecided_.load() > 0; }
   /// This rank's submission of this name waits for others.
   bool waits_for_peers(const std::string& name) const;
-  void complain_about_overdue();
+  void report_stalls();
 
-  // Holding the drive lock.
+  // Holding the progress lock.
   bool make_progress();
-  bool has_news() const;
-  bool is_running() const { return !unfulfilled_.empty(); }
+  bool has_pending_work() const;
+  bool is_running() const { return !started_units_.empty(); }
   /// True while something is under way that only polling moves.
   bool polls() const;
-  bool leads_several() const { return desk_ && !single_node_; }
-  bool messages_left() { return desk_ && desk_->unfinished(); }
+  bool leads_several() const { return leader_io_ && !single_node_; }
+  bool messages_left() { return leader_io_ && leader_io_->unfinished(); }
   std::uint64_t awaited() const { return parts_.data_path->awaited(); }
-  std::optional<Now> deadline() const { return desk_ ? desk_->deadline() : std::nullopt; }
+  std::optional<Duration> deadline() const {
+    return leader_io_ ? leader_io_->deadline() : std::nullopt;
+  }
   void finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error);
   /// Fails what waits for other ranks, and what is submitted from now on.
   void fail_undecided(const Error& error);
@@ -100,33 +102,33 @@ class SetEngine {
     std::vector<std::shared_ptr<Submission>> submissions;
     std::vector<std::vector<Location>> locations;
   };
-  struct Unfulfilled {
+  struct StartedUnit {
     std::uint64_t unit;
     std::vector<std::shared_ptr<Submission>> submissions;
   };
 
   // submitting
-  void stage(Submission& submission, const Request& request, Caller caller);
-  void stage_exchange(Submission& submission, const Request& request, Caller caller);
+  void copy_in(Submission& submission, const Request& request, Caller caller);
+  void copy_in_exchange(Submission& submission, const Request& request, Caller caller);
   std::optional<NodeMemory::Block> expect_result(const Submission& submission,
                                                  const Request& request);
-  bool stage_in_result(Submission& submission, const Request& request, Caller caller,
+  bool place_in_result(Submission& submission, const Request& request, Caller caller,
                        const NodeMemory::Block& result);
-  void stage_device_data(Submission& submission, std::byte* data);
+  void copy_in_device_data(Submission& submission, std::byte* data);
   void take_block(Submission& submission);
-  void stage_through_host(Submission& submission, const Request& request);
-  void stage_host_data(Submission& submission, const Request& request, Caller caller);
+  void copy_in_through_host(Submission& submission, const Request& request);
+  void copy_in_host_data(Submission& submission, const Request& request, Caller caller);
   Range direct_range(const Submission& submission, const Request& request) const;
   /// False for broadcasts whose root is another rank.
   bool brings_data(const Signature& signature) const;
-  void hand_over(Submission& submission) const;
+  void copy_out(Submission& submission) const;
   void announce(const std::shared_ptr<Submission>& submission) HORA_REQUIRES(table_lock_);
-  NodeBoard::Arrival arrive(Id id, Location where);
+  NodeControlBlock::Arrival arrive(Id id, Location where);
   void report(Submission& submission) HORA_REQUIRES(table_lock_);
   void send_mail(const Mail& mail) HORA_REQUIRES(table_lock_);
   void release(Submission& submission);
 
-  // driving
+  // making progress
   bool flush_outbox();
   void execute(const LogBatch& batch);
   Decision decision_in(const LogBatch& batch) const;
@@ -135,37 +137,37 @@ class SetEngine {
   BoundUnit bind(Unit unit, const Batch& batch);
   void bind_exchange(BoundUnit& bound, const Submission& mine,
                      const std::vector<Location>& locations);
-  bool fulfil();
+  bool complete_units();
   void answer(const std::string& asked);
 
   // having joined (set_engine_join.cpp)
-  bool stand_in();
-  bool stand_in_for(Id id, const std::string& name) HORA_REQUIRES(table_lock_);
+  bool submit_joined_proxies();
+  bool submit_joined_proxy(Id id, const std::string& name) HORA_REQUIRES(table_lock_);
   bool is_wanted(Id id) const HORA_REQUIRES(table_lock_);
-  bool may_stand_in() const;
-  std::shared_ptr<Submission> stand_in_submission(Id id, const Signature& signature);
-  void drop_stand_in(Id id) HORA_REQUIRES(table_lock_);
+  bool may_submit_joined_proxies() const;
+  std::shared_ptr<Submission> joined_proxy(Id id, const Signature& signature);
+  void drop_joined_proxy(Id id) HORA_REQUIRES(table_lock_);
   void end_join(int last_joined);
 
   SetParts parts_;
   EngineShared& shared_;
   const ProcessSet id_;
   const Tracer trace_;
-  NodeBoard& board_;
+  NodeControlBlock& control_block_;
   const bool single_node_;
-  const MessageLimits log_limits_;  ///< of what the node's log says
-  std::optional<LeaderDesk> desk_;  ///< of node leaders; under the drive lock
+  const MessageLimits log_limits_;     ///< of what the node's log says
+  std::optional<LeaderIo> leader_io_;  ///< of node leaders; under the progress lock
 
   mutable Mutex table_lock_;
   NameTable table_ HORA_GUARDED_BY(table_lock_);
   std::optional<Error> closed_ HORA_GUARDED_BY(table_lock_);  ///< why nothing more can be submitted
   /// Of exchanges under way when all failed: peers may still write there, so it is not freed.
-  std::vector<std::shared_ptr<ExchangeResult>> forsaken_ HORA_GUARDED_BY(table_lock_);
+  std::vector<std::shared_ptr<ExchangeResult>> retained_on_failure_ HORA_GUARDED_BY(table_lock_);
   Statistics statistics_ HORA_GUARDED_BY(table_lock_);
   std::deque<std::vector<std::byte>> outbox_
       HORA_GUARDED_BY(table_lock_);  ///< mail that found the mailbox full
 
-  std::deque<Unfulfilled> unfulfilled_;  ///< under the drive lock, as the next
+  std::deque<StartedUnit> started_units_;  ///< under the progress lock, as the next
   std::uint64_t units_started_ = 0;
   bool shares_device_;  ///< from the first other process set on, in the order of units
 

@@ -18,7 +18,7 @@ void SetEngine::run(const Batch& batch) {
   for (Unit& unit : plan(signatures, limits)) {
     // One kind, type and operation: if one of its tensors goes through host memory, all do.
     if (!on_device(*signatures[unit.tensors.front().index])) unit.device = DeviceKind::cpu;
-    Unfulfilled& entry = unfulfilled_.emplace_back();
+    StartedUnit& entry = started_units_.emplace_back();
     entry.unit = ++units_started_;
     for (const UnitTensor& tensor : unit.tensors) {
       entry.submissions.push_back(batch.submissions[tensor.index]);
@@ -39,15 +39,15 @@ BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
     bound.root_node = parts_.topology.node_of(unit.root);
     bound.root_local = parts_.topology.local_rank_of(unit.root);
   }
-  bound.local_size = board_.local_size();
+  bound.local_size = control_block_.local_size();
   const auto size = static_cast<std::size_t>(bound.local_size);
   for (const UnitTensor& tensor : unit.tensors) {
     Submission& mine = *batch.submissions[tensor.index];
     const std::vector<Location>& locations = batch.locations[tensor.index];
-    if (changes_sets(unit.kind)) mine.told = locations;
+    if (changes_sets(unit.kind)) mine.peer_locations = locations;
     if (mine.work) bound.work.push_back(mine.work);
     if (mine.direct.bytes > 0) bound.is_lent = true;
-    if (mine.stands_in) bound.stands_in = true;
+    if (mine.is_joined_proxy) bound.is_joined_proxy = true;
     if (is_exchange(unit.kind)) {
       bind_exchange(bound, mine, locations);
       continue;
@@ -58,7 +58,7 @@ BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
     for (int r = 0; r < bound.local_size; ++r) {
       std::byte* address = mine.fetches ? nullptr : mine.own_data();
       const Location location = locations[static_cast<std::size_t>(r)];
-      if (r != board_.local_rank() && mine.bytes > 0 && unit.device == DeviceKind::cpu) {
+      if (r != control_block_.local_rank() && mine.bytes > 0 && unit.device == DeviceKind::cpu) {
         address = location == kNowhere ? nullptr : parts_.memory->address(r, location, mine.bytes);
       }
       bound.memory.push_back(address);
@@ -79,7 +79,7 @@ void SetEngine::bind_exchange(BoundUnit& bound, const Submission& mine,
       topology.ranks_of_node[static_cast<std::size_t>(topology.node_of(shared_.parts.rank))];
   for (int r = 0; r < bound.local_size; ++r) {
     const auto local = static_cast<std::size_t>(r);
-    const bool is_mine = r == board_.local_rank();
+    const bool is_mine = r == control_block_.local_rank();
     const std::byte* memory =
         is_mine ? mine.header
                 : parts_.memory->address(r, locations[local], ExchangeHeader::bytes_for(count));

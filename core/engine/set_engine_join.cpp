@@ -19,23 +19,23 @@ std::shared_ptr<Submission> SetEngine::join() {
         shared_.parts.rank);
   }
   submission->submitted = now();
-  submission->overdue_at = Now::max();  // others may have data for hours
+  submission->overdue_at = Duration::max();  // others may have data for hours
   undecided_.fetch_add(1);
   joined_.store(true);
-  board_.set_joined(true);
+  control_block_.set_joined(true);
   send_mail({.kind = MailKind::joined, .name = {}, .signature = {}, .location = {}});
-  board_.signal(board_.local_rank());
+  control_block_.signal(control_block_.local_rank());
   return submission;
 }
 
 /// Others are ready for it, and this rank is not.
 bool SetEngine::is_wanted(Id id) const {
-  const std::uint64_t ready = board_.ready_mask(id);
-  const std::uint64_t mine = std::uint64_t{1} << board_.local_rank();
+  const std::uint64_t ready = control_block_.ready_mask(id);
+  const std::uint64_t mine = std::uint64_t{1} << control_block_.local_rank();
   return ready != 0 && (ready & mine) == 0 && !refused_.contains(id);
 }
 
-bool SetEngine::may_stand_in() const {
+bool SetEngine::may_submit_joined_proxies() const {
   if (!joined_.load()) return false;
   const LockGuard table(table_lock_);
   const auto& known = table_.names_of_ids();
@@ -45,19 +45,19 @@ bool SetEngine::may_stand_in() const {
   });
 }
 
-bool SetEngine::stand_in() {
-  if (!may_stand_in()) return false;
+bool SetEngine::submit_joined_proxies() {
+  if (!may_submit_joined_proxies()) return false;
   // A rank that is ready may have read the end of the join already.
-  if (board_.log_has_news()) return true;
+  if (control_block_.log_has_pending_work()) return true;
   const LockGuard table(table_lock_);
   bool any = false;
   for (const auto& [id, name] : table_.names_of_ids()) {
-    if (is_wanted(id)) any |= stand_in_for(id, name);
+    if (is_wanted(id)) any |= submit_joined_proxy(id, name);
   }
   return any;
 }
 
-bool SetEngine::stand_in_for(Id id, const std::string& name) {
+bool SetEngine::submit_joined_proxy(Id id, const std::string& name) {
   const Signature* signature = table_.signature_of(id);
   if (!signature) return false;
   if (!allows_joined(signature->kind)) {
@@ -67,27 +67,27 @@ bool SetEngine::stand_in_for(Id id, const std::string& name) {
     send_mail(mail);
     return true;
   }
-  table_.set_waiting(id, stand_in_submission(id, *signature));
-  if (arrive(id, kNowhere) == NodeBoard::Arrival::stale) drop_stand_in(id);
+  table_.set_waiting(id, joined_proxy(id, *signature));
+  if (arrive(id, kNowhere) == NodeControlBlock::Arrival::stale) drop_joined_proxy(id);
   return true;
 }
 
-std::shared_ptr<Submission> SetEngine::stand_in_submission(Id id, const Signature& signature) {
+std::shared_ptr<Submission> SetEngine::joined_proxy(Id id, const Signature& signature) {
   auto submission = std::make_shared<Submission>();
   submission->set = this;
   submission->signature = signature;
   submission->bytes = signature.bytes();
   submission->location = kNowhere;
   submission->id = id;
-  submission->stands_in = true;
+  submission->is_joined_proxy = true;
   undecided_.fetch_add(1);
   return submission;
 }
 
-void SetEngine::drop_stand_in(Id id) {
+void SetEngine::drop_joined_proxy(Id id) {
   refused_.erase(id);
   const auto submission = table_.waiting_for(id);
-  if (!submission || !submission->stands_in) return;
+  if (!submission || !submission->is_joined_proxy) return;
   table_.set_waiting(id, nullptr);
   undecided_.fetch_sub(1);
 }
@@ -98,15 +98,15 @@ void SetEngine::end_join(int last_joined) {
     const LockGuard table(table_lock_);
     for (const auto& [id, name] : table_.names_of_ids()) {
       const auto waiting = table_.waiting_for(id);
-      if (!waiting || !waiting->stands_in) continue;
-      board_.withdraw(id);
-      drop_stand_in(id);
+      if (!waiting || !waiting->is_joined_proxy) continue;
+      control_block_.withdraw(id);
+      drop_joined_proxy(id);
     }
     refused_.clear();
     submission = table_.take_undecided(std::string(kJoinName));
   }
   joined_.store(false);
-  board_.set_joined(false);
+  control_block_.set_joined(false);
   if (!submission) return;
   undecided_.fetch_sub(1);
   submission->number = last_joined;

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/board/board.h"
+#include "core/control_block/node_control_block.h"
 #include "core/engine/device.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"
@@ -73,19 +73,19 @@ struct Submission {
   bool fetches = false;         ///< a broadcast straight into user_data, which no peer sees
   std::byte* header = nullptr;  ///< of exchanges: an ExchangeHeader in this rank's window
   std::shared_ptr<ExchangeResult> result;
-  std::shared_ptr<DeviceWork> work;  ///< of memory on a device
-  void* stream = nullptr;            ///< which the result is ordered before
-  std::vector<Location> told;        ///< of changes of the process sets: by local rank
+  std::shared_ptr<DeviceWork> work;      ///< of memory on a device
+  void* stream = nullptr;                ///< which the result is ordered before
+  std::vector<Location> peer_locations;  ///< of changes of the process sets: by local rank
   int number = 0;  ///< the result of such a change (the set), and of join (the last rank)
 
   // Guarded by the engine's table lock.
   std::optional<Id> id;  ///< as which this rank is ready; none: reported by name
   bool decided = false;
-  bool orphaned = false;   ///< its handle was dropped by an exception
-  bool stands_in = false;  ///< of a rank that has joined; no handle knows it
-  Now submitted{};         ///< zero until it is announced
-  Now overdue_at{};
-  Now decided_at{};
+  bool orphaned = false;         ///< its handle was dropped by an exception
+  bool is_joined_proxy = false;  ///< of a rank that has joined; no handle knows it
+  Duration submitted{};          ///< zero until it is announced
+  Duration overdue_at{};
+  Duration decided_at{};
 
   std::atomic<std::uint32_t> state{kPending};
   std::optional<Error> error;  ///< written before `state` becomes kFailed
@@ -93,11 +93,11 @@ struct Submission {
   /// The data as this rank's engine reads and writes it. A caller that waits leaves the input of an
   /// exchange, which is not written to, as it is.
   std::byte* own_data() const { return reads_in_place || direct.bytes > 0 ? user_data : block; }
-  bool announced() const { return submitted != Now{}; }
+  bool announced() const { return submitted != Duration{}; }
   bool finished() const { return state.load(std::memory_order_acquire) != kPending; }
 };
 
 /// The engine's clock.
-Now now();
+Duration now();
 
 }  // namespace hora

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/board/board.h"
+#include "core/control_block/node_control_block.h"
 
 namespace hora {
 namespace {

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/board/board.h"
+#include "core/control_block/node_control_block.h"
 #include "core/negotiation/signature.h"
 
 namespace hora {

@@ -6,7 +6,7 @@
 namespace hora {
 
 Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set,
-               Now warning_interval)
+               Duration warning_interval)
     : topology_(topology),
       node_(node),
       parent_(tree_parent(node)),
@@ -44,7 +44,7 @@ Leader::Pending& Leader::pending(const std::string& name) {
   return entry->second;
 }
 
-void Leader::on_mail(int local_rank, const Mail& mail, Now now) {
+void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
   const int rank =
       topology_
           .ranks_of_node[static_cast<std::size_t>(node_)][static_cast<std::size_t>(local_rank)];
@@ -78,7 +78,7 @@ void Leader::on_node_ready(Id id) {
   advance_id(id);
 }
 
-void Leader::on_up(int child, const Up& up, Now now) {
+void Leader::on_up(int child, const Up& up, Duration now) {
   note_joined(up.joined);
   for (const Id id : up.ready) {
     const auto known = assignments_.find(id);
@@ -182,7 +182,7 @@ void Leader::apply(Decision& decision) {
   if (decision.all_joined) joined_.clear();
 }
 
-LeaderOutput Leader::take(Now now) {
+LeaderOutput Leader::take(Duration now) {
   if (is_root()) {
     tell_disagreed();
     assign_waiting();
@@ -203,7 +203,7 @@ LeaderOutput Leader::take(Now now) {
   return std::exchange(output_, {});
 }
 
-std::optional<Now> Leader::deadline() const {
+std::optional<Duration> Leader::deadline() const {
   return overdue_.empty() ? std::nullopt : std::optional(report_at_);
 }
 

@@ -21,21 +21,21 @@
 namespace hora {
 
 /// Time since any fixed moment; the caller's clock.
-using Now = std::chrono::nanoseconds;
+using Duration = std::chrono::nanoseconds;
 
 /// A rank notices at the latest this long after its deadline that a tensor waits for others.
-inline constexpr Now kOverdueTick = std::chrono::milliseconds(500);
+inline constexpr Duration kOverdueTick = std::chrono::milliseconds(500);
 
 /// A decision names tensors of about this many bytes at most; the rest follows in the next ones.
 inline constexpr std::size_t kDecisionBytes = std::size_t{1} << 20;
 
-/// What the leader must ask about ids on its own node's board.
+/// What the leader must ask about ids on its own node's control block.
 struct IdUse {
-  /// NodeBoard::retire.
+  /// NodeControlBlock::retire.
   std::function<bool(Id, bool only_idle)> retire;
-  /// NodeBoard::last_run.
+  /// NodeControlBlock::last_run.
   std::function<std::uint64_t(Id)> last_run;
-  /// NodeBoard::ready_mask.
+  /// NodeControlBlock::ready_mask.
   std::function<std::uint64_t(Id)> ready_mask;
 };
 
@@ -58,12 +58,12 @@ class Leader {
  public:
   /// `set`: whose negotiation this is. `warning_interval`: between two warnings.
   Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set = 0,
-         Now warning_interval = {});
+         Duration warning_interval = {});
 
-  void on_mail(int local_rank, const Mail& mail, Now now);
+  void on_mail(int local_rank, const Mail& mail, Duration now);
   /// Every local rank is ready for `id` (only in jobs of several nodes).
   void on_node_ready(Id id);
-  void on_up(int child, const Up& up, Now now);
+  void on_up(int child, const Up& up, Duration now);
   /// Why this cannot be the next decision, given those before; empty where it can.
   std::string problem_in(const Decision& decision) const;
   /// Of a decision in which there is no problem.
@@ -72,9 +72,9 @@ class Leader {
   void on_watched_arrivals();
 
   /// What there is to do now. More may be left as long as there are decisions.
-  LeaderOutput take(Now now);
+  LeaderOutput take(Duration now);
   /// When take() wants to be called even if nothing happens.
-  std::optional<Now> deadline() const;
+  std::optional<Duration> deadline() const;
 
  private:
   /// A name that is reported.
@@ -122,11 +122,11 @@ class Leader {
   void tell_disagreed();
   void nobody_is_ready(Id id);
   void apply(Decision& decision);
-  void note_overdue(const std::string& name, Now now);
+  void note_overdue(const std::string& name, Duration now);
   void note_elsewhere(const Elsewhere& elsewhere);
   void ask_waiting();
   Presence presence_of(const std::string& name) const;
-  void report_overdue(Now now);
+  void report_overdue(Duration now);
   OverdueTensor overdue_tensor(Presence presence, const Overdue& overdue) const;
 
   Topology topology_;
@@ -135,14 +135,14 @@ class Leader {
   std::vector<int> children_;
   IdUse use_;
   ProcessSet set_;
-  Now warning_interval_;
+  Duration warning_interval_;
 
   std::unordered_map<std::string, Id> names_;
   std::unordered_map<Id, Assignment> assignments_;
   std::map<std::string, Pending> pending_;
   std::map<std::string, Overdue> overdue_;
-  Now report_at_{};                          ///< of what is overdue, where anything is
-  Now quiet_until_{};                        ///< the root's: no warning before
+  Duration report_at_{};                     ///< of what is overdue, where anything is
+  Duration quiet_until_{};                   ///< the root's: no warning before
   std::deque<std::string> to_ask_;           ///< the root's: overdue names
   IdClock clock_;                            ///< the root's
   std::vector<std::string> waiting_for_id_;  ///< agreed names, in order of agreement

@@ -11,7 +11,7 @@ namespace {
 
 /// Ranks report overdue names within a tick of one another; the rest is for the reports, and the
 /// answers to the root's question, to arrive before it prints.
-constexpr Now kGatherTime = kOverdueTick + std::chrono::milliseconds(250);
+constexpr Duration kGatherTime = kOverdueTick + std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -46,7 +46,7 @@ Presence Leader::presence_of(const std::string& name) const {
   return {name, {ready.begin(), ready.end()}, {missing.begin(), missing.end()}};
 }
 
-void Leader::note_overdue(const std::string& name, Now now) {
+void Leader::note_overdue(const std::string& name, Duration now) {
   const bool first = overdue_.empty();
   if (!overdue_.try_emplace(name).second) return;
   if (is_root()) to_ask_.push_back(name);
@@ -68,7 +68,7 @@ void Leader::note_elsewhere(const Elsewhere& elsewhere) {
   }
 }
 
-void Leader::report_overdue(Now now) {
+void Leader::report_overdue(Duration now) {
   if (overdue_.empty() || report_at_ > now) return;
   std::vector<OverdueTensor> tensors;
   for (const auto& [name, overdue] : overdue_) {

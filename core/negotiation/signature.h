@@ -21,7 +21,7 @@ enum class OperationKind : std::uint8_t {
   reduce_scatter = 5,
   add_process_set = 6,     ///< shape: its world ranks
   remove_process_set = 7,  ///< shape: {its number}
-  join = 8,                ///< of a rank that has joined, where it cannot stand in
+  join = 8,                ///< of a rank that has joined, where it has no proxy
 };
 template <>
 inline constexpr OperationKind last_of<OperationKind> = OperationKind::join;

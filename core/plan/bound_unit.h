@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/board/location.h"
+#include "core/control_block/location.h"
 #include "core/plan/plan.h"
 
 namespace hora {
@@ -24,8 +24,8 @@ class ExchangeResult {
   virtual ~ExchangeResult() = default;
   /// Memory for rows[0] + rows[1] + ... rows, `bytes` long (null where that is 0). `rows`: by the
   /// rank of the set that they came from; of a reduce-scatter one number, this rank's rows. Called
-  /// once, by the thread that drives, as soon as all sizes are known. Host memory lies in this
-  /// rank's windows. Throws Error(out_of_memory).
+  /// once, by the thread that makes progress, as soon as all sizes are known. Host memory lies in
+  /// this rank's windows. Throws Error(out_of_memory).
   virtual std::byte* allocate(std::span<const std::int64_t> rows, std::size_t bytes) = 0;
   /// In allocate()'s place, on every rank alike: the collective fails with this error.
   void refuse(Error why) { refusal_ = std::move(why); }
@@ -85,9 +85,9 @@ struct BoundUnit {
     const std::byte* source;
   };
   std::vector<Publish> publishes;
-  /// This rank has joined: it has none of the tensors, and contributes neutral elements.
-  bool stands_in = false;
-  /// On a device: other process sets may have collectives there (LaunchTurns). The same on all
+  /// This rank has joined: it has none of the tensors, and contributes identity elements.
+  bool is_joined_proxy = false;
+  /// On a device: other process sets may have collectives there (LaunchTicketLock). The same on all
   /// ranks.
   bool takes_turns = false;
   BoundExchange exchange;  ///< of exchanges: one tensor, this rank's input

@@ -13,11 +13,11 @@
 namespace hora {
 namespace {
 
-/// Adds a piece at the end, unless it is empty.
-void append(Stream& stream, Piece piece, std::size_t bytes) {
+/// Adds a transfer at the end, unless it is empty.
+void append(ByteLayout& layout, Transfer transfer, std::size_t bytes) {
   if (bytes == 0) return;
-  piece.range = {length_of(stream), bytes};
-  stream.push_back(piece);
+  transfer.range = {length_of(layout), bytes};
+  layout.push_back(transfer);
 }
 
 std::size_t at(int rank) {
@@ -72,22 +72,22 @@ Range rows_to_rank(OperationKind kind, std::span<const std::int64_t> rows, int r
   return {static_cast<std::size_t>(first) * row_bytes, static_cast<std::size_t>(count) * row_bytes};
 }
 
-std::size_t length_of(const Stream& stream) {
-  return stream.empty() ? 0 : stream.back().range.begin + stream.back().range.bytes;
+std::size_t length_of(const ByteLayout& layout) {
+  return layout.empty() ? 0 : layout.back().range.begin + layout.back().range.bytes;
 }
 
-Stream cut(const Stream& stream, Range range) {
-  Stream result;
+ByteLayout cut(const ByteLayout& layout, Range range) {
+  ByteLayout result;
   const std::size_t end = range.begin + range.bytes;
-  auto piece = std::partition_point(stream.begin(), stream.end(), [&](const Piece& p) {
+  auto transfer = std::partition_point(layout.begin(), layout.end(), [&](const Transfer& p) {
     return p.range.begin + p.range.bytes <= range.begin;
   });
-  for (; piece != stream.end() && piece->range.begin < end; ++piece) {
-    const std::size_t from = std::max(range.begin, piece->range.begin);
-    const std::size_t to = std::min(end, piece->range.begin + piece->range.bytes);
-    Piece part = *piece;
-    part.source_offset += from - piece->range.begin;
-    part.destination_offset += from - piece->range.begin;
+  for (; transfer != layout.end() && transfer->range.begin < end; ++transfer) {
+    const std::size_t from = std::max(range.begin, transfer->range.begin);
+    const std::size_t to = std::min(end, transfer->range.begin + transfer->range.bytes);
+    Transfer part = *transfer;
+    part.source_offset += from - transfer->range.begin;
+    part.destination_offset += from - transfer->range.begin;
     append(result, part, to - from);
   }
   return result;
@@ -97,13 +97,14 @@ bool may_push(OperationKind kind) {
   return kind == OperationKind::allgather || kind == OperationKind::alltoall;
 }
 
-Stream moved_by(int local_rank, const std::vector<bool>& pushes, const Stream& stream) {
-  Stream result;
-  for (const Piece& piece : stream) {
+ByteLayout moved_by(int local_rank, const std::vector<bool>& pushes, const ByteLayout& layout) {
+  ByteLayout result;
+  for (const Transfer& transfer : layout) {
     const bool is_pushed =
-        piece.source != Piece::kAll && !pushes.empty() && pushes[at(piece.source)];
-    const int mover = is_pushed ? piece.source : piece.destination;
-    if (mover == local_rank || mover == Piece::kAll) append(result, piece, piece.range.bytes);
+        transfer.source != Transfer::kAll && !pushes.empty() && pushes[at(transfer.source)];
+    const int mover = is_pushed ? transfer.source : transfer.destination;
+    if (mover == local_rank || mover == Transfer::kAll)
+      append(result, transfer, transfer.range.bytes);
   }
   return result;
 }
@@ -162,28 +163,28 @@ std::size_t ExchangeMap::bytes(std::int64_t rows) const {
   return static_cast<std::size_t>(rows) * extents_.row_bytes;
 }
 
-Stream ExchangeMap::stream(int from_node, int to_node) const {
-  if (extents_.kind == OperationKind::alltoall) return alltoall_stream(from_node, to_node);
-  if (extents_.kind == OperationKind::reduce_scatter) return scattered_stream(to_node);
-  return gathered_stream(from_node);
+ByteLayout ExchangeMap::layout(int from_node, int to_node) const {
+  if (extents_.kind == OperationKind::alltoall) return alltoall_layout(from_node, to_node);
+  if (extents_.kind == OperationKind::reduce_scatter) return scattered_layout(to_node);
+  return gathered_layout(from_node);
 }
 
-Stream ExchangeMap::gathered_stream(int from_node) const {
+ByteLayout ExchangeMap::gathered_layout(int from_node) const {
   std::vector<std::size_t> begin;
   std::size_t total = 0;
   for (int rank = 0; rank < size_; ++rank) {
     begin.push_back(total);
     total += bytes(rows(rank, 0));
   }
-  Stream result;
+  ByteLayout result;
   int source = 0;
   for (const int rank : ranks_of(from_node)) {
-    append(result, {source++, 0, Piece::kAll, begin[at(rank)], {}}, bytes(rows(rank, 0)));
+    append(result, {source++, 0, Transfer::kAll, begin[at(rank)], {}}, bytes(rows(rank, 0)));
   }
   return result;
 }
 
-Stream ExchangeMap::alltoall_stream(int from_node, int to_node) const {
+ByteLayout ExchangeMap::alltoall_layout(int from_node, int to_node) const {
   // Of each destination: where the part of each source begins in its result.
   std::vector<std::vector<std::size_t>> begin_in_result;
   for (const int to : ranks_of(to_node)) {
@@ -194,7 +195,7 @@ Stream ExchangeMap::alltoall_stream(int from_node, int to_node) const {
       total += bytes(rows(from, to));
     }
   }
-  Stream result;
+  ByteLayout result;
   int source = 0;
   for (const int from : ranks_of(from_node)) {
     std::vector<std::size_t> begin_in_input;
@@ -215,13 +216,13 @@ Stream ExchangeMap::alltoall_stream(int from_node, int to_node) const {
   return result;
 }
 
-Stream ExchangeMap::scattered_stream(int to_node) const {
+ByteLayout ExchangeMap::scattered_layout(int to_node) const {
   const std::int64_t whole = extents_.rows[0][0];
-  Stream result;
+  ByteLayout result;
   int destination = 0;
   for (const int to : ranks_of(to_node)) {
     const std::size_t offset = bytes(first_scattered_row(whole, size_, to));
-    append(result, {Piece::kAll, offset, destination++, 0, {}}, bytes(rows(0, to)));
+    append(result, {Transfer::kAll, offset, destination++, 0, {}}, bytes(rows(0, to)));
   }
   return result;
 }

@@ -1,9 +1,10 @@
 /// Which bytes of an allgather, alltoall or reduce-scatter go from where to where. Pure.
 ///
 /// A *row* is one step of the first dimension. What the ranks of node A give to the ranks of node B
-/// is a *stream*: bytes in an order that both nodes know, so that any range of them can travel
-/// without a description. A stream consists of *pieces*, each from one place to one place. Nodes,
-/// ranks and local ranks are those of the set; the ranks of a node need not follow one another.
+/// is a *layout*: bytes in an order that both nodes know, so that any range of them can travel
+/// without a description. A layout consists of *transfers*, each from one place to one place.
+/// Nodes, ranks and local ranks are those of the set; the ranks of a node need not follow one
+/// another.
 #pragma once
 
 #include <hora/error.h>
@@ -41,7 +42,7 @@ std::int64_t first_scattered_row(std::int64_t rows, int ranks, int rank);
 Range rows_to_rank(OperationKind kind, std::span<const std::int64_t> rows, int ranks, int to,
                    std::size_t row_bytes);
 
-struct Piece {
+struct Transfer {
   /// As source: the sum over all local ranks of the node, each at source_offset. As destination:
   /// every local rank of the node, each at destination_offset.
   static constexpr int kAll = -1;
@@ -49,28 +50,28 @@ struct Piece {
   std::size_t source_offset = 0;
   int destination = 0;  ///< local rank in the node that gets
   std::size_t destination_offset = 0;
-  Range range;  ///< in the stream
-  bool operator==(const Piece&) const = default;
+  Range range;  ///< in the layout
+  bool operator==(const Transfer&) const = default;
 };
 /// Pieces that follow one another without a gap, from 0; none is empty.
-using Stream = std::vector<Piece>;
+using ByteLayout = std::vector<Transfer>;
 
-std::size_t length_of(const Stream& stream);
-/// The part of the stream in `range` (its end may lie beyond the stream's), counted from the
+std::size_t length_of(const ByteLayout& layout);
+/// The part of the layout in `range` (its end may lie beyond the layout's), counted from the
 /// range's first byte.
-Stream cut(const Stream& stream, Range range);
+ByteLayout cut(const ByteLayout& layout, Range range);
 /// For these a rank can write what it gives into the others' results.
 bool may_push(OperationKind kind);
 
-/// The pieces that this local rank moves, as a stream of their own: those that it pushes, and those
-/// that come to it and that no rank pushes. `pushes`: by local rank, whether it moves what it
+/// The transfers that this local rank moves, as a layout of their own: those that it pushes, and
+/// those that come to it and that no rank pushes. `pushes`: by local rank, whether it moves what it
 /// gives; empty: none does.
-Stream moved_by(int local_rank, const std::vector<bool>& pushes, const Stream& stream);
+ByteLayout moved_by(int local_rank, const std::vector<bool>& pushes, const ByteLayout& layout);
 
 /// As many rows from or to every rank, and at least one: what results are expected to be.
 bool is_even(std::span<const std::int64_t> rows);
 
-/// The bytes of every stream that travel in one round: a round moves about `chunk_bytes` out of a
+/// The bytes of every layout that travel in one round: a round moves about `chunk_bytes` out of a
 /// node. A multiple of 64.
 std::size_t round_bytes(std::size_t chunk_bytes, int nodes);
 
@@ -87,7 +88,7 @@ class ExchangeMap {
   std::optional<Error> refusal(std::uint64_t memory) const;
 
   /// alltoall: from rank to rank, sources first. reduce-scatter: the part of each destination.
-  Stream stream(int from_node, int to_node) const;
+  ByteLayout layout(int from_node, int to_node) const;
   /// Of all streams between two different nodes.
   std::size_t longest_stream() const;
 
@@ -96,9 +97,9 @@ class ExchangeMap {
   std::size_t result_bytes(int rank) const;
 
  private:
-  Stream gathered_stream(int from_node) const;
-  Stream alltoall_stream(int from_node, int to_node) const;
-  Stream scattered_stream(int to_node) const;
+  ByteLayout gathered_layout(int from_node) const;
+  ByteLayout alltoall_layout(int from_node, int to_node) const;
+  ByteLayout scattered_layout(int to_node) const;
   std::size_t stream_bytes(int from_node, int to_node) const;
   const std::vector<int>& ranks_of(int node) const;
   std::int64_t rows(int from_rank, int to_rank) const;

@@ -75,7 +75,7 @@ struct Unit {
 /// has no chunk.
 std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimits& limits);
 
-/// A broadcast with such a tensor: ranks read the unit as far as its root says (BroadcastTrail).
+/// A broadcast with such a tensor: ranks read the unit as far as its root says (BroadcastProgress).
 bool is_followed(const Unit& unit);
 
 Range chunk_range(const Unit& unit, std::size_t chunk);

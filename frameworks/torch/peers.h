@@ -11,8 +11,8 @@ struct Peers {
   const Context& context;
   ProcessSet set = 0;
   int size = 1;
-  int place = 0;  ///< this rank's among them
-  int first = 0;  ///< world rank
+  int rank_in_set = 0;  ///< this rank's among them
+  int first = 0;        ///< world rank
 };
 
 /// Throws Error(invalid_argument) where this rank is no member, or the set does not exist.

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "core/board/board.h"
+#include "core/control_block/node_control_block.h"
 #include "core/engine/device.h"
 #include "ops/context/node_discovery.h"
 #include "ops/hierarchy/pipeline.h"
@@ -44,7 +44,7 @@ class Gpu {
   virtual GpuGroups groups() = 0;
   /// For a member of a set; connected when first used.
   virtual std::unique_ptr<GpuSet> make_set(const PipelineOptions& pipeline,
-                                           const NodeBoard& board) = 0;
+                                           const NodeControlBlock& control_block) = 0;
   /// Frees communicators. Collective over the node.
   virtual void disconnect() = 0;
 };
@@ -58,11 +58,13 @@ GpuBuild gpu_build();
 
 /// The GPU of each rank: its place among the ranks of its host, modulo the GPUs that it sees (so
 /// CUDA_VISIBLE_DEVICES, MIG names included, holds). Null on every rank where this build has no
-/// CUDA, HORA_CUDA is off, or any rank sees no GPU. `board`: the node's. `messages`: of the rank's
-/// cross group, null where it has none. Collective. Throws Error(transport), and Error(invalid_use)
-/// where two copies of CUDA's libraries are loaded or ranks of a node share a GPU.
+/// CUDA, HORA_CUDA is off, or any rank sees no GPU. `control block`: the node's. `messages`: of the
+/// rank's cross group, null where it has none. Collective. Throws Error(transport), and
+/// Error(invalid_use) where two copies of CUDA's libraries are loaded or ranks of a node share a
+/// GPU.
 std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& node,
-                              const PipelineOptions& pipeline, const NodeBoard& board,
-                              const Settings& settings, PointToPoint* messages);
+                              const PipelineOptions& pipeline,
+                              const NodeControlBlock& control_block, const Settings& settings,
+                              PointToPoint* messages);
 
 }  // namespace hora

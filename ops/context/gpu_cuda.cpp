@@ -51,8 +51,9 @@ GpuGroups groups_of(NcclSet& set, const PipelineOptions& pipeline) {
 
 class CudaGpuSet final : public GpuSet {
  public:
-  CudaGpuSet(NcclSite& site, const PipelineOptions& pipeline, LaunchTurns turns, int members)
-      : set_(site, group_options(pipeline, site.device, members), turns,
+  CudaGpuSet(NcclContext& context, const PipelineOptions& pipeline, LaunchTicketLock ticket_lock,
+             int members)
+      : set_(context, group_options(pipeline, context.device, members), ticket_lock,
              NcclSet::Connects::when_used),
         groups_(groups_of(set_, pipeline)) {}
   GpuGroups groups() override { return groups_; }
@@ -65,45 +66,47 @@ class CudaGpuSet final : public GpuSet {
 
 class CudaGpu final : public Gpu {
  public:
-  CudaGpu(const PipelineOptions& pipeline, const NcclGroupOptions& options, const NodeBoard& board,
-          const Settings& settings, PointToPoint* messages)
-      : node_turns_(board.launch_turns()),
-        site_(cuda_runtime(), nccl_library(), options.device, kEvents, settings.device_timeout),
-        world_(site_, options, turns(board), NcclSet::Connects::at_start),
+  CudaGpu(const PipelineOptions& pipeline, const NcclGroupOptions& options,
+          const NodeControlBlock& control_block, const Settings& settings, PointToPoint* messages)
+      : node_ticket_lock_(control_block.launch_ticket_lock()),
+        context_(cuda_runtime(), nccl_library(), options.device, kEvents, settings.device_timeout),
+        world_(context_, options, ticket_lock(control_block), NcclSet::Connects::at_start),
         groups_(groups_of(world_, pipeline)) {
     if (!options.device_staging || !messages) return;
-    cross_.emplace(cuda_runtime(), site_.events, options, *messages, cross_options(settings));
+    cross_.emplace(cuda_runtime(), context_.events, options, *messages, cross_options(settings));
     groups_.cross = &cross_->group();
   }
 
   /// Before memory is freed, which waits for what may never come to an end. Nothing after
   /// disconnect().
-  ~CudaGpu() override { site_.communicators.abort(); }
+  ~CudaGpu() override { context_.communicators.abort(); }
 
   void connect(const ncclUniqueId& id) {
     world_.connect(id);
     world_.communicator().wait_ready(std::chrono::steady_clock::now() + kConnectLimit);
   }
 
-  int index() const override { return site_.device; }
-  DevicePort& port() override { return site_.port; }
-  DeviceHeap& heap() override { return site_.heap; }
+  int index() const override { return context_.device; }
+  DevicePort& port() override { return context_.port; }
+  DeviceHeap& heap() override { return context_.heap; }
   GpuGroups groups() override { return groups_; }
   std::unique_ptr<GpuSet> make_set(const PipelineOptions& pipeline,
-                                   const NodeBoard& board) override {
-    return std::make_unique<CudaGpuSet>(site_, pipeline, turns(board), board.local_size());
+                                   const NodeControlBlock& control_block) override {
+    return std::make_unique<CudaGpuSet>(context_, pipeline, ticket_lock(control_block),
+                                        control_block.local_size());
   }
   void disconnect() override {
-    site_.communicators.close(std::chrono::steady_clock::now() + kCloseLimit);
+    context_.communicators.close(std::chrono::steady_clock::now() + kCloseLimit);
   }
 
  private:
-  LaunchTurns turns(const NodeBoard& board) const {
-    return {node_turns_, board.launch_turns(), board.local_rank() == 0, board.local_size()};
+  LaunchTicketLock ticket_lock(const NodeControlBlock& control_block) const {
+    return {node_ticket_lock_, control_block.launch_ticket_lock(), control_block.local_rank() == 0,
+            control_block.local_size()};
   }
 
-  LaunchTurnsMemory& node_turns_;
-  NcclSite site_;
+  LaunchTicketLockMemory& node_ticket_lock_;
+  NcclContext context_;
   NcclSet world_;
   GpuGroups groups_;
   std::optional<DeviceCross> cross_;
@@ -144,8 +147,9 @@ GpuBuild gpu_build() {
 }
 
 std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& node,
-                              const PipelineOptions& pipeline, const NodeBoard& board,
-                              const Settings& settings, PointToPoint* messages) {
+                              const PipelineOptions& pipeline,
+                              const NodeControlBlock& control_block, const Settings& settings,
+                              PointToPoint* messages) {
   const int devices = settings.cuda ? visible_devices() : 0;
   int fewest = devices;
   const auto counts = world.all_gather(std::as_bytes(std::span(&devices, 1)));
@@ -170,9 +174,9 @@ std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& no
   report(world.rank(), index);
   check_gpus(cuda_runtime(), world, node.topology, index);
   const auto& ranks = node.topology.ranks_of_node[static_cast<std::size_t>(pipeline.node)];
-  NcclGroupOptions options = group_options(pipeline, index, board.local_size());
+  NcclGroupOptions options = group_options(pipeline, index, control_block.local_size());
   options.device_staging = agree_on_device_staging(world, settings, pipeline.nodes);
-  auto gpu = std::make_unique<CudaGpu>(pipeline, options, board, settings, messages);
+  auto gpu = std::make_unique<CudaGpu>(pipeline, options, control_block, settings, messages);
   gpu->connect(agreed_id(nccl_library(), world, ranks));
   return gpu;
 }

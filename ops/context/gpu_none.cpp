@@ -7,7 +7,7 @@ GpuBuild gpu_build() {
 }
 
 std::unique_ptr<Gpu> make_gpu(const Communicator&, const NodeDiscovery&, const PipelineOptions&,
-                              const NodeBoard&, const Settings&, PointToPoint*) {
+                              const NodeControlBlock&, const Settings&, PointToPoint*) {
   return nullptr;
 }
 

@@ -12,13 +12,13 @@ namespace {
 /// Communicators first, where the set has several nodes, then a member's data path over them.
 class MpiSetTransport final : public SetTransport {
  public:
-  MpiSetTransport(const SetGround& ground, const SetPlan& plan, const Communicator& world,
-                  std::vector<int> members, std::optional<NodeBoard> board)
-      : ground_(ground),
+  MpiSetTransport(const SetContext& context, const SetPlan& plan, const Communicator& world,
+                  std::vector<int> members, std::optional<NodeControlBlock> control_block)
+      : context_(context),
         id_(plan.id),
         topology_(plan.topology),
-        memory_(*ground.memory, std::move(members)),
-        board_(std::move(board)),
+        memory_(*context.memory, std::move(members)),
+        control_block_(std::move(control_block)),
         world_(world) {}
 
   bool poll() override {
@@ -31,11 +31,12 @@ class MpiSetTransport final : public SetTransport {
         pending_.reset();
       }
     }
-    if (board_) {
-      path_.emplace(ground_, id_, topology_, memory_, std::move(*board_), communicators_[0],
-                    communicators_[1]);
-      if (ground_.gpu) {
-        gpu_ = ground_.gpu->make_set(pipeline_options(topology_, ground_, id_), path_->board());
+    if (control_block_) {
+      path_.emplace(context_, id_, topology_, memory_, std::move(*control_block_),
+                    communicators_[0], communicators_[1]);
+      if (context_.gpu) {
+        gpu_ = context_.gpu->make_set(pipeline_options(topology_, context_, id_),
+                                      path_->control_block());
       }
       path_->connect(gpu_ ? gpu_->groups() : GpuGroups());
     }
@@ -51,11 +52,11 @@ class MpiSetTransport final : public SetTransport {
   }
 
  private:
-  SetGround ground_;
+  SetContext context_;
   ProcessSet id_;
   Topology topology_;
   MemberMemory memory_;
-  std::optional<NodeBoard> board_;  ///< until the path has it
+  std::optional<NodeControlBlock> control_block_;  ///< until the path has it
   const Communicator& world_;
   std::optional<PendingDuplicate> pending_;
   std::size_t made_ = 0;
@@ -66,25 +67,26 @@ class MpiSetTransport final : public SetTransport {
 
 }  // namespace
 
-std::size_t MpiSets::board_bytes(const Topology& of_set, int node) const {
-  return NodeBoard::bytes(board_shape(of_set, node, *ground_.settings, false));
+std::size_t MpiSets::control_block_bytes(const Topology& of_set, int node) const {
+  return NodeControlBlock::bytes(control_block_shape(of_set, node, *context_.settings, false));
 }
 
 std::unique_ptr<SetTransport> MpiSets::begin(const SetPlan& plan) {
-  const int node = plan.topology.node_of(ground_.rank);
+  const int node = plan.topology.node_of(context_.rank);
   std::vector<int> members;
-  std::optional<NodeBoard> board;
+  std::optional<NodeControlBlock> control_block;
   if (node >= 0) {
     for (const int rank : plan.topology.ranks_of_node[static_cast<std::size_t>(node)]) {
       members.push_back(topology_.local_rank_of(rank));
     }
-    board.emplace(
-        ground_.memory->address(plan.board_owner, plan.board, board_bytes(plan.topology, node)),
-        board_shape(plan.topology, node, *ground_.settings, false),
-        plan.topology.local_rank_of(ground_.rank), board_.bells().among(members));
+    control_block.emplace(context_.memory->address(plan.control_block_owner, plan.control_block,
+                                                   control_block_bytes(plan.topology, node)),
+                          control_block_shape(plan.topology, node, *context_.settings, false),
+                          plan.topology.local_rank_of(context_.rank),
+                          control_block_.wakeup_flags().among(members));
   }
-  return std::make_unique<MpiSetTransport>(ground_, plan, world_, std::move(members),
-                                           std::move(board));
+  return std::make_unique<MpiSetTransport>(context_, plan, world_, std::move(members),
+                                           std::move(control_block));
 }
 
 }  // namespace hora

@@ -13,20 +13,23 @@ namespace hora {
 /// the world's made without blocking (MPI_Comm_idup), so that its messages meet no others.
 class MpiSets final : public SetFactory {
  public:
-  /// `world`: only for making duplicates; empty in jobs of one node. `board`: of the world.
-  MpiSets(const SetGround& ground, const Topology& world_topology, Communicator world,
-          const NodeBoard& board)
-      : ground_(ground), topology_(world_topology), world_(std::move(world)), board_(board) {}
+  /// `world`: only for making duplicates; empty in jobs of one node. `control block`: of the world.
+  MpiSets(const SetContext& context, const Topology& world_topology, Communicator world,
+          const NodeControlBlock& control_block)
+      : context_(context),
+        topology_(world_topology),
+        world_(std::move(world)),
+        control_block_(control_block) {}
 
-  std::size_t board_bytes(const Topology& of_set, int node) const override;
+  std::size_t control_block_bytes(const Topology& of_set, int node) const override;
   std::unique_ptr<SetTransport> begin(const SetPlan& plan) override;
   void disconnect() { world_ = Communicator(); }
 
  private:
-  SetGround ground_;
+  SetContext context_;
   const Topology& topology_;
   Communicator world_;
-  const NodeBoard& board_;
+  const NodeControlBlock& control_block_;
 };
 
 }  // namespace hora

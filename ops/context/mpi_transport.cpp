@@ -68,20 +68,21 @@ MpiTransport::MpiTransport(int* argc, char*** argv, const InitOptions& options)
     log().info("this C library keeps its own thresholds for large allocations");
   }
   node_ = discover_nodes(world_, settings_.ranks_per_node);
-  SetGround ground{.rank = world_.rank(),
-                   .settings = &settings_,
-                   .memory = node_.memory.get(),
-                   .node_memory = node_.smallest_memory,
-                   .trace = Tracer(&trace_)};
-  NodeBoard board = make_board();
-  path_.emplace(ground, 0, node_.topology, *node_.memory, std::move(board), world_, data_);
-  gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, ground, 0), path_->board(),
-                  settings_, path_->messages());
+  SetContext context{.rank = world_.rank(),
+                     .settings = &settings_,
+                     .memory = node_.memory.get(),
+                     .node_memory = node_.smallest_memory,
+                     .trace = Tracer(&trace_)};
+  NodeControlBlock control_block = make_control_block();
+  path_.emplace(context, 0, node_.topology, *node_.memory, std::move(control_block), world_, data_);
+  gpu_ = make_gpu(world_, node_, pipeline_options(node_.topology, context, 0),
+                  path_->control_block(), settings_, path_->messages());
   path_->connect(gpu_ ? gpu_->groups() : GpuGroups());
-  ground.gpu = gpu_.get();
-  sets_.emplace(ground, node_.topology,
-                node_.topology.nodes() > 1 ? world_.duplicate() : Communicator(), path_->board());
-  // No rank may write to a board before its owner has seen it mapped by all.
+  context.gpu = gpu_.get();
+  sets_.emplace(context, node_.topology,
+                node_.topology.nodes() > 1 ? world_.duplicate() : Communicator(),
+                path_->control_block());
+  // No rank may write to a control block before its owner has seen it mapped by all.
   world_.barrier();
   report();
   start_timeline();
@@ -100,33 +101,35 @@ void MpiTransport::start_timeline() {
   throw_together(world_, problem, ErrorCode::invalid_setting);
 }
 
-/// The leader's first window holds the board; every rank of the node has that window mapped.
-NodeBoard MpiTransport::make_board() {
+/// The leader's first window holds the control block; every rank of the node has that window
+/// mapped.
+NodeControlBlock MpiTransport::make_control_block() {
   const int node = node_.topology.node_of(world_.rank());
   const int local_rank = node_.topology.local_rank_of(world_.rank());
   const auto& ranks = node_.topology.ranks_of_node[static_cast<std::size_t>(node)];
-  const BoardShape shape = board_shape(node_.topology, node, settings_, true);
+  const ControlBlockShape shape = control_block_shape(node_.topology, node, settings_, true);
   Location place;
-  if (local_rank == 0) place = node_.memory->allocate(NodeBoard::bytes(shape)).location;
+  if (local_rank == 0) place = node_.memory->allocate(NodeControlBlock::bytes(shape)).location;
   const auto places = world_.all_gather(std::as_bytes(std::span(&place, 1)));
   const int leader = ranks.front();
   place = BoundedReader(places[static_cast<std::size_t>(leader)],
-                        {"the place of a node's board", leader})
+                        {"the place of a node's control_block", leader})
               .take<Location>();
-  return {node_.memory->address(0, place, NodeBoard::bytes(shape)), shape, local_rank};
+  return {node_.memory->address(0, place, NodeControlBlock::bytes(shape)), shape, local_rank};
 }
 
 void MpiTransport::report() {
-  const NodeBoard& board = path_->board();
-  if (board.local_rank() == 0) {
-    const auto advice = binding_advice(cores_of_process(), cores_of_host(), board.local_size());
+  const NodeControlBlock& control_block = path_->control_block();
+  if (control_block.local_rank() == 0) {
+    const auto advice =
+        binding_advice(cores_of_process(), cores_of_host(), control_block.local_size());
     if (advice) log().warn("rank {}: {}", world_.rank(), *advice);
   }
   if (world_.rank() != 0) return;
   const Topology& topology = node_.topology;
   log().info("{} ranks on {} nodes of {} to {} ranks; kernels: {}; between nodes: {}",
-             topology.size(), topology.nodes(), topology.smallest_node(), board.local_size(),
-             kernel_instruction_set(),
+             topology.size(), topology.nodes(), topology.smallest_node(),
+             control_block.local_size(), kernel_instruction_set(),
              settings_.cross_algorithm == CrossAlgorithm::ring ? "ring" : "direct");
 }
 

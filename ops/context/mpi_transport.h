@@ -28,7 +28,7 @@ class MpiTransport final : public Transport {
   void abort_at_exit(std::chrono::milliseconds grace) noexcept override;
 
  private:
-  NodeBoard make_board();
+  NodeControlBlock make_control_block();
   void report();
   void start_timeline();
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <span>
 
-#include "core/board/board.h"
 #include "core/bounded_reader.h"
+#include "core/control_block/node_control_block.h"
 #include "core/log.h"
 #include "core/negotiation/mismatch.h"
 

@@ -13,8 +13,9 @@ constexpr std::size_t kSetControl = std::size_t{2} << 20;
 
 }  // namespace
 
-BoardShape board_shape(const Topology& topology, int node, const Settings& settings, bool world) {
-  BoardShape shape;
+ControlBlockShape control_block_shape(const Topology& topology, int node, const Settings& settings,
+                                      bool world) {
+  ControlBlockShape shape;
   shape.local_size =
       static_cast<int>(topology.ranks_of_node[static_cast<std::size_t>(node)].size());
   shape.id_capacity = world ? settings.id_capacity : std::min(settings.id_capacity, kSetIds);
@@ -29,26 +30,26 @@ BoardShape board_shape(const Topology& topology, int node, const Settings& setti
   return shape;
 }
 
-PipelineOptions pipeline_options(const Topology& topology, const SetGround& ground,
+PipelineOptions pipeline_options(const Topology& topology, const SetContext& context,
                                  ProcessSet set) {
-  return {.node = topology.node_of(ground.rank),
+  return {.node = topology.node_of(context.rank),
           .nodes = topology.nodes(),
-          .local_rank = topology.local_rank_of(ground.rank),
+          .local_rank = topology.local_rank_of(context.rank),
           .slices = topology.smallest_node(),
-          .trace = ground.trace.of_set(set),
+          .trace = context.trace.of_set(set),
           .topology = renumbered(topology),
-          .chunk_bytes = ground.settings->chunk_size,
-          .job_memory = ground.node_memory * static_cast<std::uint64_t>(topology.nodes())};
+          .chunk_bytes = context.settings->chunk_size,
+          .job_memory = context.node_memory * static_cast<std::uint64_t>(topology.nodes())};
 }
 
-SetPath::SetPath(const SetGround& ground, ProcessSet set, const Topology& topology,
-                 NodeMemory& memory, NodeBoard board, const Communicator& negotiation,
-                 const Communicator& data)
-    : options_(pipeline_options(topology, ground, set)),
+SetPath::SetPath(const SetContext& context, ProcessSet set, const Topology& topology,
+                 NodeMemory& memory, NodeControlBlock control_block,
+                 const Communicator& negotiation, const Communicator& data)
+    : options_(pipeline_options(topology, context, set)),
       topology_(topology),
       memory_(memory),
-      board_(std::move(board)),
-      local_(board_.local_rank(), board_.local_size()) {
+      control_block_(std::move(control_block)),
+      local_(control_block_.local_rank(), control_block_.local_size()) {
   if (options_.nodes == 1) return;
   const auto rank_in_each_node = [&](int local_rank) {
     std::vector<int> ranks;
@@ -59,7 +60,7 @@ SetPath::SetPath(const SetGround& ground, ProcessSet set, const Topology& topolo
   };
   if (options_.local_rank < options_.slices) {
     messages_.emplace(data, options_.node, rank_in_each_node(options_.local_rank));
-    cross_.emplace(*messages_, cross_options(*ground.settings));
+    cross_.emplace(*messages_, cross_options(*context.settings));
   }
   if (options_.local_rank == 0) tree_.emplace(negotiation, rank_in_each_node(0), options_.node);
 }
@@ -67,12 +68,12 @@ SetPath::SetPath(const SetGround& ground, ProcessSet set, const Topology& topolo
 void SetPath::connect(const GpuGroups& gpu) {
   const LocalGroups locals{.memory = &local_, .device = gpu.local, .device_exchange = gpu.exchange};
   const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = gpu.cross};
-  pipeline_.emplace(options_, board_, memory_, locals, crosses);
+  pipeline_.emplace(options_, control_block_, memory_, locals, crosses);
 }
 
 SetParts SetPath::parts() {
   return {.topology = topology_,
-          .board = &board_,
+          .control_block = &control_block_,
           .memory = &memory_,
           .data_path = &*pipeline_,
           .tree = tree_ ? &*tree_ : nullptr};

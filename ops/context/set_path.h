@@ -17,7 +17,7 @@
 namespace hora {
 
 /// What all process sets of a rank are built on. References outlive the sets.
-struct SetGround {
+struct SetContext {
   int rank = 0;  ///< world rank
   const Settings* settings = nullptr;
   NodeMemory* memory = nullptr;   ///< the node's, by local rank in the world
@@ -26,11 +26,13 @@ struct SetGround {
   Gpu* gpu = nullptr;  ///< where this rank has one
 };
 
-/// The board of node `node` of a set; `world`: of the set of all ranks.
-BoardShape board_shape(const Topology& topology, int node, const Settings& settings, bool world);
+/// The control block of node `node` of a set; `world`: of the set of all ranks.
+ControlBlockShape control_block_shape(const Topology& topology, int node, const Settings& settings,
+                                      bool world);
 
 /// Where the rank is in the set, as its data path needs it.
-PipelineOptions pipeline_options(const Topology& topology, const SetGround& ground, ProcessSet set);
+PipelineOptions pipeline_options(const Topology& topology, const SetContext& context,
+                                 ProcessSet set);
 
 /// The data path and the negotiation's link of one set, for a member.
 /// Thread rule: the thread that holds the engine's lock.
@@ -38,10 +40,11 @@ class SetPath {
  public:
   /// The communicators hold all ranks of the world, carry no other messages, and outlive this; they
   /// are not used in a set of one node.
-  SetPath(const SetGround& ground, ProcessSet set, const Topology& topology, NodeMemory& memory,
-          NodeBoard board, const Communicator& negotiation, const Communicator& data);
+  SetPath(const SetContext& context, ProcessSet set, const Topology& topology, NodeMemory& memory,
+          NodeControlBlock control_block, const Communicator& negotiation,
+          const Communicator& data);
 
-  NodeBoard& board() { return board_; }
+  NodeControlBlock& control_block() { return control_block_; }
   /// Of this rank's cross group; null where it has none.
   PointToPoint* messages() { return messages_ ? &*messages_ : nullptr; }
   /// `gpu`: the groups for tensors on this rank's GPU; they outlive this.
@@ -55,7 +58,7 @@ class SetPath {
   PipelineOptions options_;
   Topology topology_;
   NodeMemory& memory_;
-  NodeBoard board_;
+  NodeControlBlock control_block_;
   MemoryGroup local_;
   std::optional<MpiPointToPoint> messages_;
   std::optional<MessageCrossGroup> cross_;

@@ -8,10 +8,10 @@
 
 namespace hora {
 
-BroadcastInNode::BroadcastInNode(const BoundUnit& unit, BroadcastTrail trail, LocalGroup& group,
-                                 int local_rank)
+BroadcastInNode::BroadcastInNode(const BoundUnit& unit, BroadcastProgress progress,
+                                 LocalGroup& group, int local_rank)
     : unit_(unit),
-      trail_(trail),
+      progress_(progress),
       group_(group),
       is_root_(local_rank == unit.root_local),
       is_followed_(is_followed(unit.unit)) {}
@@ -19,7 +19,7 @@ BroadcastInNode::BroadcastInNode(const BoundUnit& unit, BroadcastTrail trail, Lo
 bool BroadcastInNode::poll() {
   if (is_followed_ && is_root_) publish();
   const std::size_t readable = is_followed_ && !is_root_
-                                   ? trail_.readable(unit_.root_local, unit_.number)
+                                   ? progress_.readable(unit_.root_local, unit_.number)
                                    : std::numeric_limits<std::size_t>::max();
   fetch(readable);
   return readable >= unit_.unit.bytes && group_.run(unit_).poll();
@@ -29,13 +29,13 @@ void BroadcastInNode::publish() {
   for (const BoundUnit::Publish& part : unit_.publishes) {
     const Range range = unit_.unit.tensors[part.position].range;
     std::byte* const block = unit_.tensor(part.position, unit_.root_local);
-    for (std::size_t done = 0; done < range.bytes; done += BroadcastTrail::kStep) {
-      trail_.leave(unit_.number, range.begin + done);
-      const std::size_t step = std::min(BroadcastTrail::kStep, range.bytes - done);
+    for (std::size_t done = 0; done < range.bytes; done += BroadcastProgress::kStep) {
+      progress_.leave(unit_.number, range.begin + done);
+      const std::size_t step = std::min(BroadcastProgress::kStep, range.bytes - done);
       publish_copy(block + done, part.source + done, step);
     }
   }
-  trail_.leave_all(unit_.number);
+  progress_.leave_all(unit_.number);
 }
 
 void BroadcastInNode::fetch(std::size_t readable) {

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "core/board/broadcast_trail.h"
+#include "core/control_block/broadcast_progress.h"
 #include "core/plan/bound_unit.h"
 #include "ops/hierarchy/completion.h"
 #include "ops/hierarchy/groups.h"
@@ -11,12 +11,13 @@
 namespace hora {
 
 /// The root makes readable what it has not yet (BoundUnit::publishes), step by step; ranks that
-/// fetch follow it on the trail, so that both copy at the same time; the other ranks' memory is
+/// fetch follow it on its progress, so that both copy at the same time; the other ranks' memory is
 /// filled by all, each writing a slice, when all of the data is readable.
 class BroadcastInNode final : public PendingWork {
  public:
   /// Unit and group outlive it.
-  BroadcastInNode(const BoundUnit& unit, BroadcastTrail trail, LocalGroup& group, int local_rank);
+  BroadcastInNode(const BoundUnit& unit, BroadcastProgress progress, LocalGroup& group,
+                  int local_rank);
   bool poll() override;
 
  private:
@@ -24,7 +25,7 @@ class BroadcastInNode final : public PendingWork {
   void fetch(std::size_t readable);
 
   const BoundUnit& unit_;
-  BroadcastTrail trail_;
+  BroadcastProgress progress_;
   LocalGroup& group_;
   bool is_root_;
   bool is_followed_;

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "core/board/board.h"
+#include "core/control_block/node_control_block.h"
 #include "ops/local/kernels.h"
 
 namespace hora {
@@ -12,20 +12,20 @@ namespace {
 /// Results from here on gain by non-temporal stores (bench/results).
 constexpr std::size_t kStreamedResult = std::size_t{8} << 20;
 
-/// The piece of every local rank's input, summed.
-void sum_piece(const BoundUnit& unit, const Piece& piece, double scale, std::byte* out) {
+/// The transfer of every local rank's input, summed.
+void sum_transfer(const BoundUnit& unit, const Transfer& transfer, double scale, std::byte* out) {
   std::array<const std::byte*, kMaxLocalSize> inputs;
   const auto count = static_cast<std::size_t>(unit.local_size);
   for (int r = 0; r < unit.local_size; ++r) {
-    inputs[static_cast<std::size_t>(r)] = unit.tensor(0, r) + piece.source_offset;
+    inputs[static_cast<std::size_t>(r)] = unit.tensor(0, r) + transfer.source_offset;
   }
   const DataType type = unit.unit.type;
-  reduce(type, unit.unit.op, {inputs.data(), count}, {&out, 1}, piece.range.bytes / size_of(type),
-         {.pre = unit.unit.prescale, .post = scale});
+  reduce(type, unit.unit.op, {inputs.data(), count}, {&out, 1},
+         transfer.range.bytes / size_of(type), {.pre = unit.unit.prescale, .post = scale});
 }
 
-const std::byte* source_of(const BoundUnit& unit, const Piece& piece) {
-  return unit.tensor(0, piece.source) + piece.source_offset;
+const std::byte* source_of(const BoundUnit& unit, const Transfer& transfer) {
+  return unit.tensor(0, transfer.source) + transfer.source_offset;
 }
 
 }  // namespace
@@ -39,32 +39,32 @@ void ExchangeTarget::copy(std::size_t offset, const std::byte* in, std::size_t b
   }
 }
 
-void gather(const BoundUnit& unit, const Stream& stream, std::byte* out) {
-  for (const Piece& piece : stream) {
-    if (piece.source == Piece::kAll) {
-      sum_piece(unit, piece, 1.0, out + piece.range.begin);
+void gather(const BoundUnit& unit, const ByteLayout& layout, std::byte* out) {
+  for (const Transfer& transfer : layout) {
+    if (transfer.source == Transfer::kAll) {
+      sum_transfer(unit, transfer, 1.0, out + transfer.range.begin);
     } else {
-      std::memcpy(out + piece.range.begin, source_of(unit, piece), piece.range.bytes);
+      std::memcpy(out + transfer.range.begin, source_of(unit, transfer), transfer.range.bytes);
     }
   }
 }
 
-void scatter(const Stream& stream, int local_rank, const std::byte* in,
+void scatter(const ByteLayout& layout, int local_rank, const std::byte* in,
              const ExchangeTarget& result) {
-  for (const Piece& piece : stream) {
-    if (piece.destination != local_rank && piece.destination != Piece::kAll) continue;
-    result.copy(piece.destination_offset, in + piece.range.begin, piece.range.bytes);
+  for (const Transfer& transfer : layout) {
+    if (transfer.destination != local_rank && transfer.destination != Transfer::kAll) continue;
+    result.copy(transfer.destination_offset, in + transfer.range.begin, transfer.range.bytes);
   }
 }
 
-void copy_to_result(const BoundUnit& unit, const Stream& stream, int local_rank,
+void copy_to_result(const BoundUnit& unit, const ByteLayout& layout, int local_rank,
                     const ExchangeTarget& result) {
-  for (const Piece& piece : stream) {
-    if (piece.destination != local_rank && piece.destination != Piece::kAll) continue;
-    if (piece.source == Piece::kAll) {
-      sum_piece(unit, piece, unit.scale, result.at(piece.destination_offset));
+  for (const Transfer& transfer : layout) {
+    if (transfer.destination != local_rank && transfer.destination != Transfer::kAll) continue;
+    if (transfer.source == Transfer::kAll) {
+      sum_transfer(unit, transfer, unit.scale, result.at(transfer.destination_offset));
     } else {
-      result.copy(piece.destination_offset, source_of(unit, piece), piece.range.bytes);
+      result.copy(transfer.destination_offset, source_of(unit, transfer), transfer.range.bytes);
     }
   }
 }

@@ -1,4 +1,4 @@
-/// Moving the pieces of a stream inside a node.
+/// Moving the transfers of a layout inside a node.
 #pragma once
 
 #include <cstddef>
@@ -22,18 +22,18 @@ class ExchangeTarget {
   std::size_t bytes_ = 0;
 };
 
-/// From the node's inputs to `out`, where the stream's bytes lie one after the other. Sums are not
+/// From the node's inputs to `out`, where the layout's bytes lie one after the other. Sums are not
 /// scaled.
-void gather(const BoundUnit& unit, const Stream& stream, std::byte* out);
+void gather(const BoundUnit& unit, const ByteLayout& layout, std::byte* out);
 
-/// From `in`, where the stream's bytes lie one after the other, those that come to `local_rank`
+/// From `in`, where the layout's bytes lie one after the other, those that come to `local_rank`
 /// into its result.
-void scatter(const Stream& stream, int local_rank, const std::byte* in,
+void scatter(const ByteLayout& layout, int local_rank, const std::byte* in,
              const ExchangeTarget& result);
 
 /// Straight from the node's inputs into this rank's result what comes to `local_rank`, this one, in
 /// local rank order; sums are scaled.
-void copy_to_result(const BoundUnit& unit, const Stream& stream, int local_rank,
+void copy_to_result(const BoundUnit& unit, const ByteLayout& layout, int local_rank,
                     const ExchangeTarget& result);
 
 }  // namespace hora

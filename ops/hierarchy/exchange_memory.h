@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/board/exchange_desk.h"
+#include "core/control_block/exchange_rounds.h"
 #include "core/engine/data_path.h"
 
 namespace hora {
@@ -30,7 +30,7 @@ class GrowingBlock {
   std::size_t bytes_ = 0;
 };
 
-/// Two blocks for each slot of the desk, kept from one exchange to the next: staging, which the
+/// Two blocks for each slot of the rounds, kept from one exchange to the next: staging, which the
 /// node's ranks read, and scratch, which is private. Thread rule: one thread at a time.
 class ExchangeMemory {
  public:
@@ -39,8 +39,8 @@ class ExchangeMemory {
         staging_{GrowingBlock(memory), GrowingBlock(memory)},
         scratch_{GrowingBlock(memory), GrowingBlock(memory)} {}
 
-  GrowingBlock& staging(std::uint64_t round) { return staging_[ExchangeDesk::slot(round)]; }
-  GrowingBlock& scratch(std::uint64_t round) { return scratch_[ExchangeDesk::slot(round)]; }
+  GrowingBlock& staging(std::uint64_t round) { return staging_[ExchangeRounds::slot(round)]; }
+  GrowingBlock& scratch(std::uint64_t round) { return scratch_[ExchangeRounds::slot(round)]; }
   /// A local rank's staging or result, as seen from here.
   std::byte* at(int local_rank, Location location, std::size_t bytes) {
     return memory_.address(local_rank, location, bytes);
@@ -52,8 +52,8 @@ class ExchangeMemory {
 
  private:
   NodeMemory& memory_;
-  std::array<GrowingBlock, ExchangeDeskCell::kSlots> staging_;
-  std::array<GrowingBlock, ExchangeDeskCell::kSlots> scratch_;
+  std::array<GrowingBlock, ExchangeRoundsCell::kSlots> staging_;
+  std::array<GrowingBlock, ExchangeRoundsCell::kSlots> scratch_;
 };
 
 }  // namespace hora

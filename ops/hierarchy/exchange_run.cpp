@@ -13,43 +13,44 @@ constexpr std::size_t kOwnStep = std::size_t{1} << 20;
 
 }  // namespace
 
-ExchangeRun::ExchangeRun(const BoundUnit& unit, ExchangeSite& site, std::uint64_t first_sequence)
+ExchangeRun::ExchangeRun(const BoundUnit& unit, ExchangeContext& context,
+                         std::uint64_t first_sequence)
     : unit_(unit),
-      site_(site),
+      context_(context),
       first_sequence_(first_sequence),
-      sizes_(unit, site.topology, site.node),
-      nodes_(site.topology.ranks_of_node.size()),
-      rounds_(sizes_.must_be_told() ? 1 : 0) {
-  if (!sizes_.must_be_told()) prepare();
+      sizes_(unit, context.topology, context.node),
+      nodes_(context.topology.ranks_of_node.size()),
+      rounds_(sizes_.must_be_exchanged() ? 1 : 0) {
+  if (!sizes_.must_be_exchanged()) prepare();
 }
 
 void ExchangeRun::prepare() {
-  const ExchangeMap map(site_.topology, sizes_.extents());
+  const ExchangeMap map(context_.topology, sizes_.extents());
   prepared_ = true;
-  if (auto refusal = map.refusal(site_.job_memory)) {
+  if (auto refusal = map.refusal(context_.job_memory)) {
     unit_.exchange.result->refuse(std::move(*refusal));
     return;
   }
-  const int nodes = site_.topology.nodes();
-  const int rank = site_.rank_of(site_.local_rank);
+  const int nodes = context_.topology.nodes();
+  const int rank = context_.rank_of(context_.local_rank);
   const std::size_t bytes = map.result_bytes(rank);
   result_ = {unit_.exchange.result->allocate(map.result_rows(rank), bytes), bytes};
   for (int node = 0; node < nodes; ++node) {
-    outgoing_.push_back(map.stream(site_.node, node));
-    incoming_.push_back(map.stream(node, site_.node));
+    outgoing_.push_back(map.layout(context_.node, node));
+    incoming_.push_back(map.layout(node, context_.node));
   }
   // A reduce-scatter's own part is summed with that of the other nodes.
   if (!sums() || nodes == 1) {
-    own_ = moved_by(site_.local_rank, unit_.exchange.pushes,
-                    incoming_[static_cast<std::size_t>(site_.node)]);
+    own_ = moved_by(context_.local_rank, unit_.exchange.pushes,
+                    incoming_[static_cast<std::size_t>(context_.node)]);
   }
   if (ExchangePush::is_needed(unit_)) {
-    push_.emplace(unit_, site_, map, result_.at(0), bytes);
+    push_.emplace(unit_, context_, map, result_.at(0), bytes);
     rounds_ = next_copy_ = push_->rounds();
   }
   if (const std::size_t longest = map.longest_stream(); longest > 0) {
-    stream_chunk_ = std::min(round_bytes(site_.chunk_bytes, nodes), align_up(longest));
-    stride_ = slice_range({0, stream_chunk_}, 0, site_.slices).bytes;
+    stream_chunk_ = std::min(round_bytes(context_.chunk_bytes, nodes), align_up(longest));
+    stride_ = slice_range({0, stream_chunk_}, 0, context_.slices).bytes;
     rounds_ += (longest + stream_chunk_ - 1) / stream_chunk_;
   }
 }
@@ -62,7 +63,7 @@ bool ExchangeRun::complete() const {
 
 bool ExchangeRun::advance() {
   bool any = false;
-  if (site_.cross) {
+  if (context_.cross) {
     any |= start_rounds();
     any |= finish_crossings();
   }
@@ -73,7 +74,8 @@ bool ExchangeRun::advance() {
 
 bool ExchangeRun::start_rounds() {
   bool any = false;
-  for (; next_start_ < rounds_ && site_.desk.may_fill(at_desk(next_start_)); ++next_start_) {
+  for (; next_start_ < rounds_ && context_.rounds.may_fill(exchange_round_of(next_start_));
+       ++next_start_) {
     Crossing& crossing = crossings_.emplace_back();
     crossing.round = next_start_;
     crossing.work = is_sizes(next_start_) ? start_sizes(next_start_)
@@ -84,83 +86,83 @@ bool ExchangeRun::start_rounds() {
 }
 
 Completion ExchangeRun::start_sizes(std::uint64_t round) {
-  if (site_.local_rank != 0) return {};
-  const std::uint64_t desk_round = at_desk(round);
-  const std::size_t mine = sizes_.bytes_of(site_.node);
-  std::byte* const told = site_.memory.scratch(desk_round).reserve(mine);
-  sizes_.write(told);
+  if (context_.local_rank != 0) return {};
+  const std::uint64_t exchange_round = exchange_round_of(round);
+  const std::size_t mine = sizes_.bytes_of(context_.node);
+  std::byte* const published = context_.memory.scratch(exchange_round).reserve(mine);
+  sizes_.write(published);
   const std::size_t stride = sizes_.stride();
-  std::byte* const staging = site_.memory.staging(desk_round).reserve(nodes_ * stride);
-  const std::vector<std::span<const std::byte>> sends(nodes_, {told, mine});
+  std::byte* const staging = context_.memory.staging(exchange_round).reserve(nodes_ * stride);
+  const std::vector<std::span<const std::byte>> sends(nodes_, {published, mine});
   std::vector<std::span<std::byte>> receives;
   for (std::size_t node = 0; node < nodes_; ++node) {
     receives.emplace_back(staging + node * stride, sizes_.bytes_of(static_cast<int>(node)));
   }
-  return site_.cross->exchange(sends, receives, first_sequence_ + round);
+  return context_.cross->exchange(sends, receives, first_sequence_ + round);
 }
 
-Range ExchangeRun::slice(const Stream& stream, std::uint64_t round, int owner) const {
-  const std::size_t length = length_of(stream);
-  const std::size_t chunk = static_cast<std::size_t>(round - (sizes_.must_be_told() ? 1 : 0));
+Range ExchangeRun::slice(const ByteLayout& layout, std::uint64_t round, int owner) const {
+  const std::size_t length = length_of(layout);
+  const std::size_t chunk = static_cast<std::size_t>(round - (sizes_.must_be_exchanged() ? 1 : 0));
   const std::size_t begin = std::min(chunk * stream_chunk_, length);
-  return slice_range({begin, std::min(stream_chunk_, length - begin)}, owner, site_.slices);
+  return slice_range({begin, std::min(stream_chunk_, length - begin)}, owner, context_.slices);
 }
 
 /// A range of what this node gives: where it lies, or gathered into `scratch`.
-std::span<const std::byte> ExchangeRun::outgoing(const Stream& stream, Range range,
+std::span<const std::byte> ExchangeRun::outgoing(const ByteLayout& layout, Range range,
                                                  std::byte* scratch) const {
-  const Stream pieces = cut(stream, range);
+  const ByteLayout transfers = cut(layout, range);
   const bool sum_is_input = unit_.local_size == 1 && unit_.unit.prescale == 1.0;
-  if (pieces.size() == 1 && (pieces[0].source != Piece::kAll || sum_is_input)) {
-    const int source = std::max(pieces[0].source, 0);
-    return {unit_.tensor(0, source) + pieces[0].source_offset, range.bytes};
+  if (transfers.size() == 1 && (transfers[0].source != Transfer::kAll || sum_is_input)) {
+    const int source = std::max(transfers[0].source, 0);
+    return {unit_.tensor(0, source) + transfers[0].source_offset, range.bytes};
   }
-  gather(unit_, pieces, scratch);
+  gather(unit_, transfers, scratch);
   return {scratch, range.bytes};
 }
 
 /// Where these bytes belong in this rank's result, if they come to it alone and lie there one after
 /// the other.
-std::byte* ExchangeRun::landing(const Stream& pieces) const {
-  if (pieces.empty()) return nullptr;
-  std::size_t end = pieces.front().destination_offset;
-  for (const Piece& piece : pieces) {
-    const bool is_mine = piece.destination == site_.local_rank ||
-                         (piece.destination == Piece::kAll && unit_.local_size == 1);
-    if (!is_mine || piece.destination_offset != end) return nullptr;
-    end += piece.range.bytes;
+std::byte* ExchangeRun::landing(const ByteLayout& transfers) const {
+  if (transfers.empty()) return nullptr;
+  std::size_t end = transfers.front().destination_offset;
+  for (const Transfer& transfer : transfers) {
+    const bool is_mine = transfer.destination == context_.local_rank ||
+                         (transfer.destination == Transfer::kAll && unit_.local_size == 1);
+    if (!is_mine || transfer.destination_offset != end) return nullptr;
+    end += transfer.range.bytes;
   }
-  return result_.at(pieces.front().destination_offset);
+  return result_.at(transfers.front().destination_offset);
 }
 
 Completion ExchangeRun::start_data(std::uint64_t round, std::vector<const std::byte*>& summands) {
-  const std::uint64_t desk_round = at_desk(round);
-  const auto me = static_cast<std::size_t>(site_.node);
+  const std::uint64_t exchange_round = exchange_round_of(round);
+  const auto me = static_cast<std::size_t>(context_.node);
   const bool is_gather = unit_.unit.kind == OperationKind::allgather;
   std::byte* const scratch =
-      site_.memory.scratch(desk_round).reserve((sums() ? 2 : 1) * nodes_ * stride_);
+      context_.memory.scratch(exchange_round).reserve((sums() ? 2 : 1) * nodes_ * stride_);
   std::byte* const staging =
-      site_.memory.staging(desk_round).reserve((sums() ? 1 : nodes_) * stride_);
+      context_.memory.staging(exchange_round).reserve((sums() ? 1 : nodes_) * stride_);
   std::byte* const incoming = sums() ? scratch + nodes_ * stride_ : staging;
 
   std::vector<std::span<const std::byte>> sends(nodes_);
   std::vector<std::span<std::byte>> receives(nodes_);
   std::span<const std::byte> to_all;
   for (std::size_t node = 0; node < nodes_; ++node) {
-    const Range in = slice(incoming_[node], round, site_.local_rank);
+    const Range in = slice(incoming_[node], round, context_.local_rank);
     std::byte* const target = sums() ? nullptr : landing(cut(incoming_[node], in));
     receives[node] = {target ? target : incoming + node * stride_, in.bytes};
     if (node == me) continue;
-    const Range out = slice(outgoing_[node], round, site_.local_rank);
+    const Range out = slice(outgoing_[node], round, context_.local_rank);
     sends[node] = is_gather && !to_all.empty()
                       ? to_all
                       : outgoing(outgoing_[node], out, scratch + node * stride_);
     if (is_gather) to_all = sends[node];
   }
-  Completion work = site_.cross->exchange(sends, receives, first_sequence_ + round);
+  Completion work = context_.cross->exchange(sends, receives, first_sequence_ + round);
   if (sums()) {
     for (const auto& part : receives) summands.push_back(part.data());
-    const Range own = slice(incoming_[me], round, site_.local_rank);
+    const Range own = slice(incoming_[me], round, context_.local_rank);
     summands[me] = outgoing(incoming_[me], own, receives[me].data()).data();
   }
   return work;
@@ -170,9 +172,9 @@ bool ExchangeRun::finish_crossings() {
   bool any = false;
   while (!crossings_.empty() && crossings_.front().work.poll()) {
     const Crossing& crossing = crossings_.front();
-    const std::uint64_t desk_round = at_desk(crossing.round);
+    const std::uint64_t exchange_round = exchange_round_of(crossing.round);
     if (!crossing.summands.empty()) sum(crossing);
-    site_.desk.publish(desk_round, site_.memory.staging(desk_round).location());
+    context_.rounds.publish(exchange_round, context_.memory.staging(exchange_round).location());
     crossings_.pop_front();
     any = true;
   }
@@ -180,10 +182,10 @@ bool ExchangeRun::finish_crossings() {
 }
 
 void ExchangeRun::sum(const Crossing& crossing) {
-  const auto me = static_cast<std::size_t>(site_.node);
-  const Range range = slice(incoming_[me], crossing.round, site_.local_rank);
+  const auto me = static_cast<std::size_t>(context_.node);
+  const Range range = slice(incoming_[me], crossing.round, context_.local_rank);
   std::byte* out = landing(cut(incoming_[me], range));
-  if (!out) out = site_.memory.staging(at_desk(crossing.round)).reserve(range.bytes);
+  if (!out) out = context_.memory.staging(exchange_round_of(crossing.round)).reserve(range.bytes);
   const DataType type = unit_.unit.type;
   reduce(type, unit_.unit.op, crossing.summands, {&out, 1}, range.bytes / size_of(type),
          {.post = unit_.scale});
@@ -191,32 +193,35 @@ void ExchangeRun::sum(const Crossing& crossing) {
 
 bool ExchangeRun::copy_rounds() {
   bool any = false;
-  for (; next_copy_ < rounds_ && site_.desk.published(at_desk(next_copy_), site_.slices);
+  for (; next_copy_ < rounds_ &&
+         context_.rounds.published(exchange_round_of(next_copy_), context_.slices);
        ++next_copy_) {
-    const std::uint64_t desk_round = at_desk(next_copy_);
+    const std::uint64_t exchange_round = exchange_round_of(next_copy_);
     if (is_sizes(next_copy_)) {
-      sizes_.read(site_.memory.at(0, site_.desk.staging(0, desk_round), nodes_ * sizes_.stride()));
+      sizes_.read(context_.memory.at(0, context_.rounds.staging(0, exchange_round),
+                                     nodes_ * sizes_.stride()));
       prepare();
     } else {
       copy_data(next_copy_);
     }
-    site_.desk.copied(desk_round);
+    context_.rounds.copied(exchange_round);
     any = true;
   }
   return any;
 }
 
 void ExchangeRun::copy_data(std::uint64_t round) {
-  for (int owner = 0; owner < site_.slices; ++owner) {
-    const std::byte* const staging = site_.memory.at(
-        owner, site_.desk.staging(owner, at_desk(round)), (sums() ? 1 : nodes_) * stride_);
+  for (int owner = 0; owner < context_.slices; ++owner) {
+    const std::byte* const staging =
+        context_.memory.at(owner, context_.rounds.staging(owner, exchange_round_of(round)),
+                           (sums() ? 1 : nodes_) * stride_);
     for (std::size_t node = 0; node < nodes_; ++node) {
       // Of a reduce-scatter all nodes' streams to this one are alike, and staging holds their sum.
-      const bool is_mine = node == static_cast<std::size_t>(site_.node);
+      const bool is_mine = node == static_cast<std::size_t>(context_.node);
       if (is_mine != sums()) continue;
-      const Stream pieces = cut(incoming_[node], slice(incoming_[node], round, owner));
-      if (owner == site_.local_rank && landing(pieces)) continue;
-      scatter(pieces, site_.local_rank, staging + (sums() ? 0 : node * stride_), result_);
+      const ByteLayout transfers = cut(incoming_[node], slice(incoming_[node], round, owner));
+      if (owner == context_.local_rank && landing(transfers)) continue;
+      scatter(transfers, context_.local_rank, staging + (sums() ? 0 : node * stride_), result_);
     }
   }
 }
@@ -226,9 +231,9 @@ bool ExchangeRun::copy_own() {
   const std::size_t left = length_of(own_) - own_done_;
   if (left == 0) return false;
   const std::size_t step = nodes_ == 1 ? left : std::min(left, kOwnStep);
-  const Stream pieces = cut(own_, {own_done_, step});
-  copy_to_result(unit_, pieces, site_.local_rank, result_);
-  if (push_) push_->push(pieces);
+  const ByteLayout transfers = cut(own_, {own_done_, step});
+  copy_to_result(unit_, transfers, context_.local_rank, result_);
+  if (push_) push_->push(transfers);
   own_done_ += step;
   return true;
 }

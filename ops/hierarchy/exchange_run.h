@@ -9,9 +9,9 @@
 
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
+#include "ops/hierarchy/exchange_context.h"
 #include "ops/hierarchy/exchange_copy.h"
 #include "ops/hierarchy/exchange_push.h"
-#include "ops/hierarchy/exchange_site.h"
 #include "ops/hierarchy/exchange_sizes.h"
 #include "ops/hierarchy/groups.h"
 
@@ -20,26 +20,26 @@ namespace hora {
 /// In the node every rank copies its own part straight from its peers' inputs, or gets it from
 /// peers whose input it cannot read (ExchangePush): one pass. Between
 /// nodes in rounds: round 0 sends the sizes (by the leaders; not of a reduce-scatter), then round
-/// by round a chunk of every stream. Owner l gathers slice l of what its node gives to each other
-/// node (a slice in one piece is sent from where it lies), exchanges with its peers, and publishes
-/// what it got, or, of a reduce-scatter, the sum over nodes in node order with the scale: the bits
-/// of allreduce. Every rank copies its own part out of all owners' staging; what an owner gets for
-/// itself alone, in one piece, comes straight into its result.
+/// by round a chunk of every layout. Owner l gathers slice l of what its node gives to each other
+/// node (a slice in one transfer is sent from where it lies), exchanges with its peers, and
+/// publishes what it got, or, of a reduce-scatter, the sum over nodes in node order with the scale:
+/// the bits of allreduce. Every rank copies its own part out of all owners' staging; what an owner
+/// gets for itself alone, in one transfer, comes straight into its result.
 ///
-/// Always makes progress: a round waits for earlier rounds alone (exchange_desk.h), its crossing
+/// Always makes progress: a round waits for earlier rounds alone (exchange_rounds.h), its crossing
 /// for the same round of the peers on other nodes, and rounds are the same on all ranks, since all
 /// compute them from the same extents. Allocating the result's memory waits for no rank.
 /// Thread rule: the thread that holds the engine's lock.
 class ExchangeRun {
  public:
-  /// `first_sequence`: of the cross group's operations, one a round. Unit and site outlive it.
-  ExchangeRun(const BoundUnit& unit, ExchangeSite& site, std::uint64_t first_sequence);
+  /// `first_sequence`: of the cross group's operations, one a round. Unit and context outlive it.
+  ExchangeRun(const BoundUnit& unit, ExchangeContext& context, std::uint64_t first_sequence);
 
   /// Makes what progress is possible now; true if there was any.
   bool advance();
   /// This rank's result is there, and it reads no peer's input any more.
   bool complete() const;
-  /// Sequence numbers and rounds of the desk that it took, once complete.
+  /// Sequence numbers and rounds of the rounds that it took, once complete.
   std::uint64_t rounds() const { return rounds_; }
 
  private:
@@ -60,15 +60,18 @@ class ExchangeRun {
   bool copy_own();
 
   bool sums() const { return unit_.unit.kind == OperationKind::reduce_scatter; }
-  bool is_sizes(std::uint64_t round) const { return round == 0 && sizes_.must_be_told(); }
-  std::uint64_t at_desk(std::uint64_t round) const { return site_.rounds + round; }
+  bool is_sizes(std::uint64_t round) const { return round == 0 && sizes_.must_be_exchanged(); }
+  std::uint64_t exchange_round_of(std::uint64_t round) const {
+    return context_.rounds_done + round;
+  }
   /// Owner's slice of the chunk that travels in `round`.
-  Range slice(const Stream& stream, std::uint64_t round, int owner) const;
-  std::span<const std::byte> outgoing(const Stream& stream, Range range, std::byte* scratch) const;
-  std::byte* landing(const Stream& pieces) const;
+  Range slice(const ByteLayout& layout, std::uint64_t round, int owner) const;
+  std::span<const std::byte> outgoing(const ByteLayout& layout, Range range,
+                                      std::byte* scratch) const;
+  std::byte* landing(const ByteLayout& transfers) const;
 
   const BoundUnit& unit_;
-  ExchangeSite& site_;
+  ExchangeContext& context_;
   std::uint64_t first_sequence_;
   ExchangeSizes sizes_;
   std::size_t nodes_;
@@ -77,10 +80,10 @@ class ExchangeRun {
   // Once the sizes are known.
   bool prepared_ = false;
   ExchangeTarget result_;
-  std::vector<Stream> outgoing_, incoming_;  ///< by node
-  std::size_t stream_chunk_ = 0;             ///< bytes of each stream in one round
-  std::size_t stride_ = 0;                   ///< of an owner's slices in memory
-  Stream own_;                               ///< inside this node, moved by this rank
+  std::vector<ByteLayout> outgoing_, incoming_;  ///< by node
+  std::size_t stream_chunk_ = 0;                 ///< bytes of each layout in one round
+  std::size_t stride_ = 0;                       ///< of an owner's slices in memory
+  ByteLayout own_;                               ///< inside this node, moved by this rank
   std::size_t own_done_ = 0;
   std::optional<ExchangePush> push_;  ///< where a rank pushes; its round is counted by itself
 

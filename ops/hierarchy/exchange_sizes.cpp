@@ -16,7 +16,7 @@ const std::vector<int>& ExchangeSizes::ranks_of(int node) const {
   return topology_.ranks_of_node[static_cast<std::size_t>(node)];
 }
 
-bool ExchangeSizes::must_be_told() const {
+bool ExchangeSizes::must_be_exchanged() const {
   return unit_.unit.kind != OperationKind::reduce_scatter && topology_.nodes() > 1;
 }
 
@@ -41,7 +41,7 @@ void ExchangeSizes::write(std::byte* out) const {
 
 void ExchangeSizes::read(const std::byte* in) {
   for (int node = 0; node < topology_.nodes(); ++node) {
-    if (!is_told(node)) continue;
+    if (!is_exchanged(node)) continue;
     auto& extents = of_node_[static_cast<std::size_t>(node)];
     extents.resize(ranks_of(node).size() * each_);
     std::memcpy(extents.data(), in + static_cast<std::size_t>(node) * stride(), bytes_of(node));
@@ -55,7 +55,7 @@ ExchangeExtents ExchangeSizes::extents() const {
     std::size_t local = 0;
     for (const int rank : ranks_of(node)) {
       auto& rows = result.rows[static_cast<std::size_t>(rank)];
-      if (is_told(node)) {
+      if (is_exchanged(node)) {
         const std::span<const std::int64_t> all = of_node_[static_cast<std::size_t>(node)];
         rows = all.subspan(local * each_, each_);
       } else {

@@ -19,7 +19,7 @@ class ExchangeSizes {
   ExchangeSizes(const BoundUnit& unit, const Topology& topology, int node);
 
   /// False: a reduce-scatter, or all ranks are in this node.
-  bool must_be_told() const;
+  bool must_be_exchanged() const;
   /// Length of what a node sends; what comes from node n belongs at n * stride().
   std::size_t bytes_of(int node) const;
   std::size_t stride() const;
@@ -33,7 +33,7 @@ class ExchangeSizes {
 
  private:
   const std::vector<int>& ranks_of(int node) const;
-  bool is_told(int node) const { return node != node_ && must_be_told(); }
+  bool is_exchanged(int node) const { return node != node_ && must_be_exchanged(); }
 
   const BoundUnit& unit_;
   const Topology& topology_;

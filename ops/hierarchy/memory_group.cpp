@@ -4,9 +4,9 @@
 #include <array>
 #include <cstring>
 
-#include "core/board/board.h"
+#include "core/control_block/node_control_block.h"
+#include "ops/local/identity_element.h"
 #include "ops/local/kernels.h"
-#include "ops/local/neutral.h"
 
 namespace hora {
 namespace {
@@ -46,7 +46,7 @@ void spread_to_others(const std::byte* input, std::span<std::byte* const> output
   const auto end = std::copy_if(outputs.begin(), outputs.end(), others.begin(),
                                 [input](const std::byte* output) { return output != input; });
   const auto count = static_cast<std::size_t>(end - others.begin());
-  if (count > 0) spread(input, {others.data(), count}, bytes);
+  if (count > 0) copy_to_all(input, {others.data(), count}, bytes);
 }
 
 }  // namespace
@@ -94,9 +94,9 @@ Completion MemoryGroup::reduce_scatter(const ChunkPart& part) {
     std::byte* const out = staged + run.offset;
     if (unit.unit.kind == OperationKind::broadcast) {
       const std::byte* const in = memory.of(unit.root_local);
-      if (in != out) spread(in, {&out, 1}, run.range.bytes);
+      if (in != out) copy_to_all(in, {&out, 1}, run.range.bytes);
     } else if (memory.inputs().empty()) {
-      fill_neutral(unit.unit.type, unit.unit.op, out, elements(unit, run));
+      fill_identity(unit.unit.type, unit.unit.op, out, elements(unit, run));
     } else {
       reduce(unit.unit.type, op_in_node(unit.unit), memory.inputs(), {&out, 1}, elements(unit, run),
              {.pre = unit.unit.prescale});

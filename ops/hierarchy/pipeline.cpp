@@ -13,37 +13,38 @@ namespace {
 /// An exchange among the ranks of one node.
 class ExchangeInNode final : public PendingWork {
  public:
-  ExchangeInNode(const BoundUnit& unit, ExchangeSite& site) : site_(site), run_(unit, site, 0) {}
+  ExchangeInNode(const BoundUnit& unit, ExchangeContext& context)
+      : context_(context), run_(unit, context, 0) {}
   bool poll() override {
     run_.advance();
     if (!run_.complete()) return false;
-    site_.rounds += run_.rounds();
+    context_.rounds_done += run_.rounds();
     return true;
   }
 
  private:
-  ExchangeSite& site_;
+  ExchangeContext& context_;
   ExchangeRun run_;
 };
 
 }  // namespace
 
-Pipeline::Pipeline(const PipelineOptions& options, NodeBoard& board, NodeMemory& memory,
-                   LocalGroups locals, CrossGroups crosses)
+Pipeline::Pipeline(const PipelineOptions& options, NodeControlBlock& control_block,
+                   NodeMemory& memory, LocalGroups locals, CrossGroups crosses)
     : options_(options),
-      board_(board),
-      order_(board.start_order(), board.local_rank() == 0),
+      control_block_(control_block),
+      order_(control_block.start_order(), control_block.local_rank() == 0),
       locals_(locals),
       crosses_(crosses),
-      site_{.topology = options.topology,
-            .node = options.node,
-            .local_rank = options.local_rank,
-            .slices = options.slices,
-            .chunk_bytes = options.chunk_bytes,
-            .desk = board.exchange_desk(),
-            .memory = ExchangeMemory(memory),
-            .cross = crosses.memory,
-            .job_memory = options.job_memory} {
+      context_{.topology = options.topology,
+               .node = options.node,
+               .local_rank = options.local_rank,
+               .slices = options.slices,
+               .chunk_bytes = options.chunk_bytes,
+               .rounds = control_block.exchange_rounds(),
+               .memory = ExchangeMemory(memory),
+               .cross = crosses.memory,
+               .job_memory = options.job_memory} {
   if (!crosses_.device) crosses_.device = crosses_.memory;
 }
 
@@ -79,7 +80,7 @@ bool Pipeline::advance() {
   for (Chunk& chunk : chunks_) progress |= step(chunk);
   while (!chunks_.empty() && chunks_.front().stage == Stage::local_out &&
          chunks_.front().completion.poll()) {
-    ++chunks_.front().entry->spread;
+    ++chunks_.front().entry->complete_chunks;
     trace(chunks_.front().part, ChunkStage::done);
     chunks_.pop_front();
     progress = true;
@@ -98,7 +99,7 @@ bool Pipeline::run_in_node() {
     }
     if (!entry.in_node.poll()) return any;
     units_.pop_front();
-    board_.set_done(++done_);
+    control_block_.set_done(++done_);
     any = true;
   }
   return any;
@@ -106,12 +107,12 @@ bool Pipeline::run_in_node() {
 
 Completion Pipeline::start_in_node(const BoundUnit& unit, LocalGroup& local) {
   if (unit.unit.kind == OperationKind::broadcast && unit.unit.device == DeviceKind::cpu) {
-    return Completion(std::make_unique<BroadcastInNode>(unit, board_.broadcast_trail(), local,
-                                                        options_.local_rank));
+    return Completion(std::make_unique<BroadcastInNode>(unit, control_block_.broadcast_progress(),
+                                                        local, options_.local_rank));
   }
   if (!is_exchange(unit.unit.kind)) return local.run(unit);
   if (!unit.work.empty()) return locals_.device_exchange->run(unit);
-  return Completion(std::make_unique<ExchangeInNode>(unit, site_));
+  return Completion(std::make_unique<ExchangeInNode>(unit, context_));
 }
 
 std::size_t Pipeline::chunks_of(const Entry& entry) const {
@@ -167,14 +168,14 @@ bool Pipeline::feed() {
 bool Pipeline::advance_exchange(Entry& entry) {
   if (!entry.exchange) {
     options_.trace.started(entry.unit.number);
-    entry.exchange = std::make_unique<ExchangeRun>(entry.unit, site_, next_sequence_);
+    entry.exchange = std::make_unique<ExchangeRun>(entry.unit, context_, next_sequence_);
   }
   const bool any = entry.exchange->advance();
   if (!entry.exchange->complete()) return any;
   // Nothing else is under way, so the three are one.
   next_sequence_ += entry.exchange->rounds();
   next_cross_ = next_out_ = next_sequence_;
-  site_.rounds += entry.exchange->rounds();
+  context_.rounds_done += entry.exchange->rounds();
   entry.exchange.reset();
   entry.exchanged = true;
   return true;
@@ -230,7 +231,8 @@ void Pipeline::start_cross(Chunk& chunk) {
 }
 
 bool Pipeline::is_complete(const Entry& entry) const {
-  return is_exchange(entry.unit.unit.kind) ? entry.exchanged : entry.spread == chunks_of(entry);
+  return is_exchange(entry.unit.unit.kind) ? entry.exchanged
+                                           : entry.complete_chunks == chunks_of(entry);
 }
 
 bool Pipeline::retire_units() {
@@ -241,7 +243,7 @@ bool Pipeline::retire_units() {
     ++done_;
     any = true;
   }
-  if (any) board_.set_done(done_);
+  if (any) control_block_.set_done(done_);
   return any;
 }
 

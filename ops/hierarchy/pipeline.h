@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/board/board.h"
-#include "core/board/start_order.h"
+#include "core/control_block/node_control_block.h"
+#include "core/control_block/start_order.h"
 #include "core/engine/data_path.h"
 #include "core/negotiation/topology.h"
 #include "core/trace/tracer.h"
@@ -60,13 +60,13 @@ struct CrossGroups {
 /// Thread rule: the thread that holds the engine's lock.
 class Pipeline final : public DataPath {
  public:
-  Pipeline(const PipelineOptions& options, NodeBoard& board, NodeMemory& memory, LocalGroups locals,
-           CrossGroups crosses);
+  Pipeline(const PipelineOptions& options, NodeControlBlock& control_block, NodeMemory& memory,
+           LocalGroups locals, CrossGroups crosses);
 
   /// Throws Error(invalid_argument) for tensors on a device where there is no group for them.
   void start(BoundUnit unit) override;
   bool advance() override;
-  std::uint64_t completed() const override { return board_.done_by_all(); }
+  std::uint64_t completed() const override { return control_block_.done_by_all(); }
   std::uint64_t awaited() const override;
   bool polls() const override {
     return !chunks_.empty() || feeding_ < units_.size() || (options_.nodes == 1 && !units_.empty());
@@ -78,9 +78,9 @@ class Pipeline final : public DataPath {
     BoundUnit unit;
     LocalGroup* local = nullptr;
     CrossGroup* cross = nullptr;
-    std::size_t next_chunk = 0;  ///< to be started
-    std::size_t spread = 0;      ///< chunks that are complete
-    bool running = false;        ///< in a job of one node
+    std::size_t next_chunk = 0;       ///< to be started
+    std::size_t complete_chunks = 0;  ///< chunks that are complete
+    bool running = false;             ///< in a job of one node
     Completion in_node;
     std::unique_ptr<ExchangeRun> exchange;  ///< while it has the pipeline
     bool exchanged = false;
@@ -109,11 +109,11 @@ class Pipeline final : public DataPath {
   int slices_of(const Unit& unit) const;
 
   PipelineOptions options_;
-  NodeBoard& board_;
+  NodeControlBlock& control_block_;
   StartOrder order_;
   LocalGroups locals_;
   CrossGroups crosses_;
-  ExchangeSite site_;
+  ExchangeContext context_;
 
   std::deque<std::unique_ptr<Entry>> units_;  ///< started, not completed by this rank
   std::size_t feeding_ = 0;                   ///< first unit in units_ with chunks to start

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kStreamBytes = std::size_t{128} << 10;
 constexpr std::size_t kPublishedBytes = std::size_t{32} << 10;
 
-/// Of spread(): the input is read from memory once and from the first-level cache after that.
+/// Of copy_to_all(): the input is read from memory once and from the first-level cache after that.
 constexpr std::size_t kSpreadBlock = std::size_t{16} << 10;
 
 const KernelTable& kernels() noexcept {
@@ -77,7 +77,7 @@ void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs
   const bool scaled = prescaled || (is_floating && scales.post != 1.0);
   // A boolean's copy would keep a byte other than 0 and 1.
   if (inputs.size() == 1 && !scaled && type != DataType::boolean) {
-    return spread(inputs[0], outputs, count * size_of(type));
+    return copy_to_all(inputs[0], outputs, count * size_of(type));
   }
   const ReduceKernels& of_type = kernels().reduce[static_cast<std::size_t>(type)];
   const bool is_sum = op == ReduceOp::sum || op == ReduceOp::average;
@@ -86,7 +86,7 @@ void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs
   kernel(inputs.data(), inputs.size(), outputs.data(), outputs.size(), count, scales);
 }
 
-void spread(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes) {
+void copy_to_all(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes) {
   for (std::size_t begin = 0; begin < bytes; begin += kSpreadBlock) {
     const std::size_t block = std::min(kSpreadBlock, bytes - begin);
     for (std::byte* const output : outputs) {

@@ -29,7 +29,7 @@ void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs
             std::span<std::byte* const> outputs, std::size_t count, Scales scales);
 
 /// memcpy to every output.
-void spread(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes);
+void copy_to_all(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes);
 
 /// memcpy with non-temporal stores for blocks that are too large to be read again from this core's
 /// cache; complete (fenced) when it returns.

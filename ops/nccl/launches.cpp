@@ -18,7 +18,7 @@ class NcclLaunches::Launch final : public PendingWork {
 
   bool poll() override {
     if (stage_ == Stage::queued && !may_begin()) return false;
-    const DeviceGuard device(launches_.site_.cuda, launches_.site_.device);
+    const DeviceGuard device(launches_.context_.cuda, launches_.context_.device);
     if (stage_ == Stage::queued) {
       enqueue_();
       stage_ = Stage::taken_in;
@@ -27,7 +27,7 @@ class NcclLaunches::Launch final : public PendingWork {
       if (!launches_.communicator_.ready()) return keep_waiting();
       event_ = enqueued_();
       ++launches_.launched_;
-      if (takes_turn_) launches_.turns_.done();
+      if (takes_turn_) launches_.ticket_lock_.done();
       stage_ = Stage::under_way;
     }
     return !event_ || event_->query();
@@ -38,12 +38,12 @@ class NcclLaunches::Launch final : public PendingWork {
 
   bool may_begin() {
     if (!launches_.is_next(ticket_)) return false;
-    return !takes_turn_ || launches_.turns_.is_mine() || keep_waiting();
+    return !takes_turn_ || launches_.ticket_lock_.is_mine() || keep_waiting();
   }
 
   /// False. For other ranks, which have the same to do now.
   bool keep_waiting() {
-    const DeviceWatch& watch = launches_.site_.watch;
+    const DeviceWatch& watch = launches_.context_.watch;
     if (!waits_since_) waits_since_ = watch.start();
     watch.check_wait(*waits_since_);
     return false;

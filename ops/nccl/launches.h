@@ -5,9 +5,9 @@
 #include <functional>
 #include <utility>
 
-#include "core/board/launch_turns.h"
+#include "core/control_block/launch_ticket_lock.h"
 #include "ops/hierarchy/completion.h"
-#include "ops/nccl/site.h"
+#include "ops/nccl/nccl_context.h"
 
 namespace hora {
 
@@ -26,33 +26,33 @@ class NcclLaunches {
   };
 
   /// References outlive it.
-  NcclLaunches(NcclSite& site, NcclCommunicator& communicator, LaunchTurns turns,
+  NcclLaunches(NcclContext& context, NcclCommunicator& communicator, LaunchTicketLock ticket_lock,
                Connection connection = {})
-      : site_(site),
+      : context_(context),
         communicator_(communicator),
-        turns_(turns),
+        ticket_lock_(ticket_lock),
         connection_(std::move(connection)) {}
 
   /// `enqueue` calls NCCL; `enqueued` follows once NCCL has accepted that; then the event that it
   /// returns, if any, is waited for. Both with the device as the current one.
   Completion launch(bool takes_turn, Step enqueue, LastStep enqueued);
   /// What was put on the stream so far is watched: see DeviceWatch.
-  void watch() { site_.watch.add(stream()); }
+  void watch() { context_.watch.add(stream()); }
 
-  NcclSite& site() const { return site_; }
-  const CudaFunctions& cuda() const { return site_.cuda; }
-  const NcclFunctions& nccl() const { return site_.nccl; }
+  NcclContext& context() const { return context_; }
+  const CudaFunctions& cuda() const { return context_.cuda; }
+  const NcclFunctions& nccl() const { return context_.nccl; }
   ncclComm_t communicator() const { return communicator_.get(); }
-  cudaStream_t stream() const { return site_.stream.get(); }
+  cudaStream_t stream() const { return context_.stream.get(); }
 
  private:
   class Launch;
 
   bool is_next(std::uint64_t ticket);
 
-  NcclSite& site_;
+  NcclContext& context_;
   NcclCommunicator& communicator_;
-  LaunchTurns turns_;
+  LaunchTicketLock ticket_lock_;
   Connection connection_;
   Completion connecting_;
   std::uint64_t next_ = 0;  ///< tickets

@@ -15,11 +15,11 @@ namespace {
 /// What every exchange but a reduce-scatter moves, whatever the type.
 constexpr ncclDataType_t kBytes = ncclUint8;
 
-/// One piece for each rank, all of one length.
-bool is_even(const Stream& pieces, int ranks) {
-  return pieces.size() == static_cast<std::size_t>(ranks) &&
-         std::ranges::all_of(pieces, [&](const Piece& piece) {
-           return piece.range.bytes == pieces.front().range.bytes;
+/// One transfer for each rank, all of one length.
+bool is_even(const ByteLayout& transfers, int ranks) {
+  return transfers.size() == static_cast<std::size_t>(ranks) &&
+         std::ranges::all_of(transfers, [&](const Transfer& transfer) {
+           return transfer.range.bytes == transfers.front().range.bytes;
          });
 }
 
@@ -30,7 +30,7 @@ struct NcclExchange::Work {
   explicit Work(const BoundUnit& bound) : unit(bound) {}
 
   const BoundUnit& unit;
-  Stream pieces;
+  ByteLayout transfers;
   const std::byte* input = nullptr;
   std::shared_ptr<std::byte> prepared;  ///< in the input's place
   std::byte* result = nullptr;
@@ -59,7 +59,7 @@ Completion NcclExchange::run(const BoundUnit& unit) {
 void NcclExchange::enqueue(Work& work) {
   const BoundUnit& unit = work.unit;
   const ExchangeMap map(topology_, {unit.unit.kind, unit.exchange.row_bytes, unit.exchange.rows});
-  work.pieces = map.stream(0, 0);
+  work.transfers = map.stream(0, 0);
   work.input = unit.tensor(0, local_rank_);
   work.result_bytes = map.result_bytes(local_rank_);
   const nvtx3::scoped_range range("hora exchange", nvtx3::payload{work.result_bytes});
@@ -80,20 +80,21 @@ void NcclExchange::gather(const Work& work) {
   const NcclFunctions& nccl = launches_.nccl();
   ncclComm_t const comm = launches_.communicator();
   cudaStream_t const stream = launches_.stream();
-  if (is_even(work.pieces, topology_.size())) {
+  if (is_even(work.transfers, topology_.size())) {
     nccl_check(nccl,
-               nccl.all_gather(work.input, work.result, work.pieces.front().range.bytes, kBytes,
+               nccl.all_gather(work.input, work.result, work.transfers.front().range.bytes, kBytes,
                                comm, stream),
                "ncclAllGather");
     return;
   }
   NcclCallGroup calls(nccl);
-  for (const Piece& piece : work.pieces) {
-    std::byte* const target = work.result + piece.destination_offset;
+  for (const Transfer& transfer : work.transfers) {
+    std::byte* const target = work.result + transfer.destination_offset;
     const std::byte* const source =
-        piece.source == local_rank_ ? work.input + piece.source_offset : target;
+        transfer.source == local_rank_ ? work.input + transfer.source_offset : target;
     nccl_check(
-        nccl, nccl.broadcast(source, target, piece.range.bytes, kBytes, piece.source, comm, stream),
+        nccl,
+        nccl.broadcast(source, target, transfer.range.bytes, kBytes, transfer.source, comm, stream),
         "ncclBroadcast");
   }
   calls.end();
@@ -104,17 +105,17 @@ void NcclExchange::send_and_receive(const Work& work) {
   ncclComm_t const comm = launches_.communicator();
   cudaStream_t const stream = launches_.stream();
   NcclCallGroup calls(nccl);
-  for (const Piece& piece : work.pieces) {
-    if (piece.source == local_rank_) {
+  for (const Transfer& transfer : work.transfers) {
+    if (transfer.source == local_rank_) {
       nccl_check(nccl,
-                 nccl.send(work.input + piece.source_offset, piece.range.bytes, kBytes,
-                           piece.destination, comm, stream),
+                 nccl.send(work.input + transfer.source_offset, transfer.range.bytes, kBytes,
+                           transfer.destination, comm, stream),
                  "ncclSend");
     }
-    if (piece.destination == local_rank_) {
+    if (transfer.destination == local_rank_) {
       nccl_check(nccl,
-                 nccl.recv(work.result + piece.destination_offset, piece.range.bytes, kBytes,
-                           piece.source, comm, stream),
+                 nccl.recv(work.result + transfer.destination_offset, transfer.range.bytes, kBytes,
+                           transfer.source, comm, stream),
                  "ncclRecv");
     }
   }
@@ -122,7 +123,7 @@ void NcclExchange::send_and_receive(const Work& work) {
 }
 
 void NcclExchange::prepare(Work& work) {
-  const std::size_t bytes = length_of(work.pieces);  // of a reduce-scatter: the whole input
+  const std::size_t bytes = length_of(work.transfers);  // of a reduce-scatter: the whole input
   if (bytes == 0) return;
   work.prepared = allocate_owned(heap_, bytes);
   copy(preparation(work.unit.unit), work.input, work.prepared.get(), bytes);
@@ -136,20 +137,20 @@ void NcclExchange::reduce(const Work& work) {
   const Unit& unit = work.unit.unit;
   const ncclDataType_t type = to_nccl(unit.type);
   const ncclRedOp_t op = to_nccl(unit.op, unit.type);
-  if (is_even(work.pieces, topology_.size())) {
-    const std::size_t count = work.pieces.front().range.bytes / size_of(unit.type);
+  if (is_even(work.transfers, topology_.size())) {
+    const std::size_t count = work.transfers.front().range.bytes / size_of(unit.type);
     nccl_check(nccl, nccl.reduce_scatter(work.input, work.result, count, type, op, comm, stream),
                "ncclReduceScatter");
     return;
   }
   NcclCallGroup calls(nccl);
-  for (const Piece& piece : work.pieces) {
-    const std::size_t count = piece.range.bytes / size_of(unit.type);
+  for (const Transfer& transfer : work.transfers) {
+    const std::size_t count = transfer.range.bytes / size_of(unit.type);
     // Only the root uses it.
-    std::byte* const target = piece.destination == local_rank_ ? work.result : nullptr;
+    std::byte* const target = transfer.destination == local_rank_ ? work.result : nullptr;
     nccl_check(nccl,
-               nccl.reduce(work.input + piece.source_offset, target, count, type, op,
-                           piece.destination, comm, stream),
+               nccl.reduce(work.input + transfer.source_offset, target, count, type, op,
+                           transfer.destination, comm, stream),
                "ncclReduce");
   }
   calls.end();
@@ -158,17 +159,20 @@ void NcclExchange::reduce(const Work& work) {
 /// Of reduce-scatters alone; others have no scale.
 void NcclExchange::scale(const Work& work) {
   const Unit& unit = work.unit.unit;
-  copy({.pieces = {}, .source_type = unit.type, .target_type = unit.type, .scale = unit.postscale},
+  copy({.transfers = {},
+        .source_type = unit.type,
+        .target_type = unit.type,
+        .scale = unit.postscale},
        work.result, work.result, work.result_bytes);
 }
 
 void NcclExchange::copy(const BatchedCopy& kind, const std::byte* source, std::byte* target,
                         std::size_t bytes) {
   if (bytes == 0) return;
-  const std::array pieces = {
+  const std::array transfers = {
       CopyPiece{source, target, static_cast<std::int64_t>(bytes / size_of(kind.target_type))}};
   BatchedCopy copy = kind;
-  copy.pieces = pieces;
+  copy.transfers = transfers;
   cuda_check(launches_.cuda(), launches_.cuda().batched_copy(copy, launches_.stream()),
              "the kernel batched_copy");
 }

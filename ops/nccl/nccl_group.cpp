@@ -88,12 +88,12 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     for (const auto& work : unit.work) work->wait_ready(launches_.stream());
     trace_.begin(launches_.stream(), {kCollectivesRow, name_of(unit.unit.kind),
                                       options_.trace.unit(unit.number), unit.unit.bytes});
-    const std::shared_ptr<std::byte> own = unit.stands_in ? stand_in(unit) : nullptr;
+    const std::shared_ptr<std::byte> own = unit.is_joined_proxy ? joined_proxy(unit) : nullptr;
     if (!own && needs_preparation(unit.unit)) pass_over_tensors(unit, preparation(unit.unit));
     call_in_place(unit, own.get());
   };
   const auto enqueued = [this, &unit]() -> const Event* {
-    if (unit.unit.postscale != 1.0 && !unit.stands_in) {
+    if (unit.unit.postscale != 1.0 && !unit.is_joined_proxy) {
       const DataType type = unit.unit.type;
       pass_over_tensors(
           unit,
@@ -120,15 +120,15 @@ void NcclGroup::pass_over_tensors(const BoundUnit& unit, BatchedCopy copy) {
 }
 
 /// Freed in the order of the collectives' stream.
-std::shared_ptr<std::byte> NcclGroup::stand_in(const BoundUnit& unit) {
+std::shared_ptr<std::byte> NcclGroup::joined_proxy(const BoundUnit& unit) {
   const Unit& u = unit.unit;
-  auto memory = allocate_owned(launches_.site().heap, u.bytes);
-  launches_.site().neutral.fill(u.type, u.op, memory.get(), u.bytes / size_of(u.type));
+  auto memory = allocate_owned(launches_.context().heap, u.bytes);
+  launches_.context().identity.fill(u.type, u.op, memory.get(), u.bytes / size_of(u.type));
   return memory;
 }
 
-/// `stand_in`: instead of this rank's tensors, one after the other; null: there are tensors.
-void NcclGroup::call_in_place(const BoundUnit& unit, std::byte* stand_in) {
+/// `joined_proxy`: instead of this rank's tensors, one after the other; null: there are tensors.
+void NcclGroup::call_in_place(const BoundUnit& unit, std::byte* joined_proxy) {
   const NcclFunctions& nccl = launches_.nccl();
   ncclComm_t const comm = launches_.communicator();
   cudaStream_t const stream = launches_.stream();
@@ -136,7 +136,8 @@ void NcclGroup::call_in_place(const BoundUnit& unit, std::byte* stand_in) {
   NcclCallGroup calls(nccl);
   for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
     const Range range = unit.unit.tensors[i].range;
-    std::byte* const data = stand_in ? stand_in + range.begin : unit.tensor(i, options_.local_rank);
+    std::byte* const data =
+        joined_proxy ? joined_proxy + range.begin : unit.tensor(i, options_.local_rank);
     const std::size_t count = range.bytes / size_of(unit.unit.type);
     if (count == 0) continue;
     if (unit.unit.kind == OperationKind::broadcast) {
@@ -214,10 +215,10 @@ void NcclGroup::copy_tensors(const ChunkPart& part, bool out_of_tensors) {
     return;
   }
   std::byte* const chunk = chunks_[part.slot].data();
-  if (part.unit.stands_in) {
+  if (part.unit.is_joined_proxy) {
     if (out_of_tensors) {
-      launches_.site().neutral.fill(unit.type, unit.op, chunk,
-                                    part.chunk.bytes / size_of(unit.type));
+      launches_.context().identity.fill(unit.type, unit.op, chunk,
+                                        part.chunk.bytes / size_of(unit.type));
     }
     return;
   }

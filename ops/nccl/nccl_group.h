@@ -35,7 +35,7 @@ struct NcclGroupOptions {
 ///   engine:                                           the cross group
 ///
 /// Before NCCL values are prepared (reduction.h), in place or as they are packed; the final scale
-/// is applied in place, or by the cross group. A rank that has joined has neutral elements in the
+/// is applied in place, or by the cross group. A rank that has joined has identity elements in the
 /// place of tensors. The streams are ordered by events; the host waits,
 /// by polling, for the one alone that lets the cross group begin. Thread rule: the thread that
 /// holds the engine's lock.
@@ -59,8 +59,8 @@ class NcclGroup final : public LocalGroup {
   void copy_tensors(const ChunkPart& part, bool out_of_tensors);
   void pass_over_tensors(const BoundUnit& unit, BatchedCopy copy);
   void launch_copy(std::span<const CopyPiece> pieces, BatchedCopy copy);
-  std::shared_ptr<std::byte> stand_in(const BoundUnit& unit);
-  void call_in_place(const BoundUnit& unit, std::byte* stand_in);
+  std::shared_ptr<std::byte> joined_proxy(const BoundUnit& unit);
+  void call_in_place(const BoundUnit& unit, std::byte* joined_proxy);
   void scatter(const ChunkPart& part);
   void gather(const ChunkPart& part);
 

@@ -15,30 +15,32 @@ NcclGroupOptions allocating(NcclGroupOptions options, bool at_once) {
 
 }  // namespace
 
-NcclSet::NcclSet(NcclSite& site, NcclGroupOptions options, LaunchTurns turns, Connects connects)
-    : site_(site),
+NcclSet::NcclSet(NcclContext& context, NcclGroupOptions options, LaunchTicketLock ticket_lock,
+                 Connects connects)
+    : context_(context),
       options_(std::move(options)),
-      communicator_(site.communicators.add()),
-      launches_(site, communicator_, turns,
-                connects == Connects::when_used ? connection(turns) : NcclLaunches::Connection()),
+      communicator_(context.communicators.add()),
+      launches_(
+          context, communicator_, ticket_lock,
+          connects == Connects::when_used ? connection(ticket_lock) : NcclLaunches::Connection()),
       group_(allocating(options_, connects == Connects::at_start), launches_),
-      exchange_(options_.local_rank, options_.local_size, launches_, site.heap) {}
+      exchange_(options_.local_rank, options_.local_size, launches_, context.heap) {}
 
 void NcclSet::connect(const ncclUniqueId& id) {
-  communicator_ = NcclCommunicator(site_.nccl, id, options_.local_size, options_.local_rank);
+  communicator_ = NcclCommunicator(context_.nccl, id, options_.local_size, options_.local_rank);
 }
 
-NcclLaunches::Connection NcclSet::connection(LaunchTurns turns) {
-  static_assert(sizeof(ncclUniqueId) <= sizeof(LaunchTurnsMemory::note));
-  const auto announce = [this, turns] {
-    if (!turns.leads()) return;
+NcclLaunches::Connection NcclSet::connection(LaunchTicketLock ticket_lock) {
+  static_assert(sizeof(ncclUniqueId) <= sizeof(LaunchTicketLockMemory::note));
+  const auto announce = [this, ticket_lock] {
+    if (!ticket_lock.leads()) return;
     ncclUniqueId id{};
-    nccl_check(site_.nccl, site_.nccl.get_unique_id(&id), "ncclGetUniqueId");
-    std::memcpy(turns.note().data(), &id, sizeof id);
+    nccl_check(context_.nccl, context_.nccl.get_unique_id(&id), "ncclGetUniqueId");
+    std::memcpy(ticket_lock.note().data(), &id, sizeof id);
   };
-  const auto begin = [this, turns] {
+  const auto begin = [this, ticket_lock] {
     ncclUniqueId id{};
-    std::memcpy(&id, turns.note().data(), sizeof id);
+    std::memcpy(&id, ticket_lock.note().data(), sizeof id);
     connect(id);
   };
   return {announce, begin};

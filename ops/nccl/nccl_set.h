@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-#include "core/board/launch_turns.h"
+#include "core/control_block/launch_ticket_lock.h"
 #include "ops/nccl/launches.h"
+#include "ops/nccl/nccl_context.h"
 #include "ops/nccl/nccl_exchange.h"
 #include "ops/nccl/nccl_group.h"
-#include "ops/nccl/site.h"
 
 namespace hora {
 
@@ -19,8 +19,9 @@ class NcclSet {
  public:
   enum class Connects : std::uint8_t { at_start, when_used };
 
-  /// The world's comes first. The site outlives it.
-  NcclSet(NcclSite& site, NcclGroupOptions options, LaunchTurns turns, Connects connects);
+  /// The world's comes first. The context outlives it.
+  NcclSet(NcclContext& context, NcclGroupOptions options, LaunchTicketLock ticket_lock,
+          Connects connects);
   /// Aborts before memory is freed, which waits for what may never come to an end.
   ~NcclSet() { communicator_.abort(); }
   NcclSet(const NcclSet&) = delete;
@@ -32,12 +33,12 @@ class NcclSet {
   LocalGroup& group() { return group_; }
   ExchangeGroup& exchange() { return exchange_; }
   /// The set is removed: see NcclCommunicators::retire.
-  void disconnect() { site_.communicators.retire(communicator_); }
+  void disconnect() { context_.communicators.retire(communicator_); }
 
  private:
-  NcclLaunches::Connection connection(LaunchTurns turns);
+  NcclLaunches::Connection connection(LaunchTicketLock ticket_lock);
 
-  NcclSite& site_;
+  NcclContext& context_;
   NcclGroupOptions options_;
   NcclCommunicator& communicator_;
   NcclLaunches launches_;

@@ -114,7 +114,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                  .last_run = [](Id id) { return std::uint64_t{id}; },
                  .ready_mask = [&](Id) { return input.below(std::size_t{1} << local.size()); }});
   Events events(input, topology);
-  Now now{};
+  Duration now{};
   while (!input.empty()) {
     now += std::chrono::milliseconds(100);
     switch (input.below(8)) {

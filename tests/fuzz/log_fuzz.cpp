@@ -2,7 +2,7 @@
 #include <hora/error.h>
 
 #include "core/messages/message_limits.h"
-#include "tests/core/board/shared_board.h"
+#include "tests/core/control_block/shared_control_block.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMostReads = 64;
 
-hora::BoardShape small_shape() {
+hora::ControlBlockShape small_shape() {
   return {.local_size = 2,
           .id_capacity = 16,
           .single_node = false,
@@ -22,24 +22,24 @@ hora::BoardShape small_shape() {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace hora;
-  const BoardShape shape = small_shape();
+  const ControlBlockShape shape = small_shape();
   const MessageLimits limits{.id_capacity = 16, .ranks = {0, 1}, .locations = 2};
-  test::SharedBoard board(shape);
+  test::SharedControlBlock control_block(shape);
   const auto control = encode(Decision{.run = {1}, .departed = {1}});
-  HORA_REQUIRE(board[0].push_control(control));
-  board[0].push_run(std::vector<Id>{3, 4});
-  HORA_REQUIRE(board[1].push_mail(std::vector<std::byte>(20)));
+  HORA_REQUIRE(control_block[0].push_control(control));
+  control_block[0].push_run(std::vector<Id>{3, 4});
+  HORA_REQUIRE(control_block[1].push_mail(std::vector<std::byte>(20)));
 
   test::FuzzInput input(data, size);
-  const std::size_t words = board.memory().size() / sizeof(std::uint64_t);
+  const std::size_t words = control_block.memory().size() / sizeof(std::uint64_t);
   while (!input.empty()) {
     const std::size_t at = input.take<std::uint32_t>() % words;
     const auto word = input.take<std::uint64_t>();
-    std::memcpy(board.memory().data() + at * sizeof word, &word, sizeof word);
+    std::memcpy(control_block.memory().data() + at * sizeof word, &word, sizeof word);
   }
   try {
     for (int i = 0; i < kMostReads; ++i) {
-      const auto batch = board[1].next_batch();
+      const auto batch = control_block[1].next_batch();
       if (!batch) break;
       HORA_REQUIRE(batch->payload.size() <= shape.control_bytes);
       if (batch->kind == LogBatch::Kind::control) {
@@ -47,12 +47,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       }
     }
     for (int i = 0; i < kMostReads; ++i) {
-      const auto mail = board[0].pop_mail(1);
+      const auto mail = control_block[0].pop_mail(1);
       if (!mail) break;
       HORA_REQUIRE(mail->size() <= shape.mailbox_bytes);
       static_cast<void>(decode(*mail, limits));
     }
-    for (int i = 0; i < kMostReads && board[0].pop_arrival(); ++i) {
+    for (int i = 0; i < kMostReads && control_block[0].pop_arrival(); ++i) {
     }
   } catch (const Error& error) {
     HORA_REQUIRE(error.code() == ErrorCode::transport);

@@ -22,7 +22,8 @@ struct Statistics {
 };
 
 struct InitOptions {
-  /// False: no engine thread; the application calls Context::step() until its handles are ready.
+  /// False: no engine thread; the application calls Context::progress() until its handles are
+  /// ready.
   bool engine_thread = true;
   /// The ranks of MPI_COMM_WORLD that hora is to consist of, ascending: each of them calls init()
   /// with this same list, others do not, and have nothing to do with hora. Ranks of hora are places
@@ -71,7 +72,7 @@ class Context {
 
   /// Makes what progress is possible now without blocking. For InitOptions::engine_thread == false;
   /// with an engine thread it does nothing.
-  void step() const;
+  void progress() const;
 
   /// Collective: returns when all ranks have called it; then throws an error of this rank's handles
   /// if none was ever thrown. Later calls, and ranks that wait for its tensors, get shut_down.

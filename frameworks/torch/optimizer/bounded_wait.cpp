@@ -23,7 +23,7 @@ BoundedWait::BoundedWait(const Context& context, std::string notice)
 
 bool BoundedWait::until(const std::function<bool()>& reached) {
   while (!reached()) {
-    if (!context_.is_shut_down()) context_.step();
+    if (!context_.is_shut_down()) context_.progress();
     std::this_thread::sleep_for(pause);
     const auto waited = std::chrono::steady_clock::now() - begin_;
     if (waited >= 2 * period_) return reached();

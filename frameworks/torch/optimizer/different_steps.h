@@ -14,7 +14,7 @@ namespace hora {
 
 /// What a rank sends; one that has joined sends nothing, and is all zeros.
 struct ToldSteps {
-  std::int64_t told = 0;
+  std::int64_t reported = 0;
   std::int64_t rank = 0;
   std::int64_t steps = 0;
   std::int64_t zero_grads = 0;

@@ -53,7 +53,7 @@ struct Share {
 /// Every member's share, in their order. A member that has joined contributes none.
 std::vector<Share> exchange(const Peers& peers, const std::string& name, double squares) {
   std::vector<Share> shares(static_cast<std::size_t>(peers.size));
-  shares[static_cast<std::size_t>(peers.place)] = {squares, 1.0};
+  shares[static_cast<std::size_t>(peers.rank_in_set)] = {squares, 1.0};
   if (peers.size > 1) {
     allreduce(peers.context, view(&shares.front().squares, 2 * std::int64_t{peers.size}),
               {.name = name, .op = ReduceOp::sum, .process_set = peers.set});
@@ -86,7 +86,8 @@ std::vector<ElementRange> part_of_elements(std::span<const std::int64_t> counts,
 
 double norm_of_equal_gradients(const Peers& peers, const std::string& name,
                                const std::vector<at::Tensor>& gradients) {
-  const auto shares = exchange(peers, name, squares_of_part(gradients, peers.place, peers.size));
+  const auto shares =
+      exchange(peers, name, squares_of_part(gradients, peers.rank_in_set, peers.size));
   double sum = 0.0;
   for (int place = 0; place < peers.size; ++place) {
     const Share& share = shares[static_cast<std::size_t>(place)];

@@ -21,7 +21,7 @@ std::vector<std::size_t> GradientOrder::agree(const Peers& peers, const std::str
   }
   // An allreduce, which ranks that have joined do not block. Of the others the first one's
   // numbers are the largest.
-  for (std::int64_t& gradient : order) gradient += (peers.size - peers.place) * count;
+  for (std::int64_t& gradient : order) gradient += (peers.size - peers.rank_in_set) * count;
   allreduce(peers.context, view(order.data(), count),
             {.name = name, .op = ReduceOp::max, .process_set = peers.set});
   std::vector<std::size_t> last_first;

@@ -89,8 +89,8 @@ void check_combinations(const DistributedOptimizerOptions& options) {
   exclude(hooked && !plain, "hook", "an op other than average");
   exclude(hooked && predivides, "hook", "gradient_predivide_factor");
   exclude(hooked && options.shard_state, "hook", "shard_state");
-  if (options.gather_late && !options.shard_state) {
-    refuse("gather_late is for shard_state, which was not asked for");
+  if (options.overlap_parameter_gather && !options.shard_state) {
+    refuse("overlap_parameter_gather is for shard_state, which was not asked for");
   }
   exclude(options.shard_state && options.op == ReduceOp::adasum, "shard_state", "adasum");
   exclude(options.shard_state && options.static_graph, "shard_state", "static_graph");
@@ -150,9 +150,9 @@ std::string described(const DistributedOptimizerOptions& options, std::size_t bu
        << name_of(options.compression) << ", backward_passes_per_step "
        << options.backward_passes_per_step << ", gradient_predivide_factor "
        << options.gradient_predivide_factor << ", static_graph " << options.static_graph
-       << ", shard_state " << options.shard_state << ", gather_late " << options.gather_late
-       << ", compare_ranks " << options.compare_ranks << ", hook "
-       << (options.hook ? options.hook->describe() : "none");
+       << ", shard_state " << options.shard_state << ", overlap_parameter_gather "
+       << options.overlap_parameter_gather << ", compare_ranks " << options.compare_ranks
+       << ", hook " << (options.hook ? options.hook->describe() : "none");
   return text.str();
 }
 

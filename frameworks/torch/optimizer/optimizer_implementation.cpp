@@ -24,7 +24,7 @@ DistributedOptimizer::Implementation::Implementation(const Peers& peers,
           [this](std::size_t index) { averager_.after_gradient(index, !no_sync_.held()); }),
       buffers_(peers, name_ + ".buffers", options.buffers),
       broadcasts_buffers_(!options.buffers.empty()),
-      gathers_late_(options.gather_late) {
+      overlaps_gather_(options.overlap_parameter_gather) {
   if (options.shard_state) {
     shards_ = std::make_unique<OptimizerShards>(peers, averager_, optimizer);
   }
@@ -166,7 +166,7 @@ torch::Tensor DistributedOptimizer::Implementation::evaluate(
 
 void DistributedOptimizer::Implementation::finish_step() {
   if (shards_) shards_->begin_gather();
-  if (!gathers_late_) complete_parameters();
+  if (!overlaps_gather_) complete_parameters();
   statistics_.steps += 1;
   steps_ += 1;
 }

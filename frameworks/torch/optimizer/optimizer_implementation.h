@@ -140,7 +140,7 @@ class DistributedOptimizer::Implementation {
   JointBroadcast buffers_;
   std::optional<RankComparison> comparison_;  ///< where options.compare_ranks
   const bool broadcasts_buffers_;
-  const bool gathers_late_;
+  const bool overlaps_gather_;
   std::unordered_set<const void*> known_;  ///< in the optimizer's groups
   bool synchronized_ = false;
   bool had_gradients_ = false;

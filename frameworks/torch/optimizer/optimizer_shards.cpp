@@ -76,7 +76,7 @@ OptimizerShards::OptimizerShards(const Peers& peers, const GradientAverager& ave
   for (std::size_t b = 0; b < averager.buckets().size(); ++b) {
     const BucketLayout& layout = averager.buckets().layout(b);
     Bucket bucket;
-    for (const ShardPiece& piece : pieces_of_slice(layout, counts, peers.place, peers.size)) {
+    for (const ShardPiece& piece : pieces_of_slice(layout, counts, peers.rank_in_set, peers.size)) {
       bucket.pieces.push_back({piece, values_of(parameters[piece.gradient], piece)});
     }
     bucket.slice = at::zeros({slice_elements(layout, peers.size)},
@@ -191,7 +191,7 @@ void OptimizerShards::end_gather() {
   throw Error(ErrorCode::invalid_use,
               "Parameter '" + written->name +
                   "' was written after step(), while its shares were being gathered "
-                  "(gather_late); call complete_parameters() before that",
+                  "(overlap_parameter_gather); call complete_parameters() before that",
               peers_.context.rank(), written->name);
 }
 

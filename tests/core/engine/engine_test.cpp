@@ -154,7 +154,7 @@ TEST_P(EngineOnLayouts, EnginesAlsoRunStepped) {
       std::fill(mine.begin(), mine.end(), 1.0F);
       submissions.push_back(world.engine(rank).submit("s", floats(2000), bytes(mine)));
     }
-    for (int i = 0; i < 1000; ++i) world.step();
+    for (int i = 0; i < 1000; ++i) world.progress();
     for (int rank = 0; rank < world.size(); ++rank) {
       ASSERT_TRUE(submissions[static_cast<std::size_t>(rank)]->finished()) << "round " << round;
       world.engine(rank).wait(*submissions[static_cast<std::size_t>(rank)]);

@@ -143,7 +143,7 @@ TEST_P(ExchangesOnLayouts, EveryMixtureOfWaysAndSplitsGivesTheSendersBytes) {
   run_groups<Part>(exchanges);
 }
 
-// Of several under way, the desk's rounds keep their order.
+// Of several under way, the exchange rounds's rounds keep their order.
 TEST_P(ExchangesOnLayouts, ManyAtOnceKeepApart) {
   auto random = test::generator();
   std::vector<std::vector<Exchange>> groups;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/negotiation/leader.h"
-#include "tests/core/negotiation/seat.h"
+#include "tests/core/negotiation/leader_under_test.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -100,8 +100,8 @@ class NewNames : public testing::TestWithParam<int> {
     questions_ = 0;
   }
   Id add() {
-    leader_.on_mail(0, test::report("t" + std::to_string(names_++), 8), Now{});
-    return leader_.take(Now{}).decisions.at(0).assigned.at(0).id;
+    leader_.on_mail(0, test::report("t" + std::to_string(names_++), 8), Duration{});
+    return leader_.take(Duration{}).decisions.at(0).assigned.at(0).id;
   }
 
   int names_ = 0;

@@ -2,14 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/core/negotiation/seat.h"
+#include "tests/core/negotiation/leader_under_test.h"
 
 namespace hora {
 namespace {
 
 using namespace std::chrono_literals;
+using test::LeaderUnderTest;
 using test::report;
-using test::Seat;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -27,7 +27,7 @@ class LeaderProblems : public testing::Test {
   }
   std::string problem(const Decision& decision) const { return seat_.leader.problem_in(decision); }
 
-  Seat seat_{test::two_nodes_of_two, 1};
+  LeaderUnderTest seat_{test::two_nodes_of_two, 1};
 };
 
 TEST_F(LeaderProblems, WhatFollowsHasNone) {

@@ -2,22 +2,22 @@
 #include <gtest/gtest.h>
 
 #include "core/negotiation/mismatch.h"
-#include "tests/core/negotiation/seat.h"
+#include "tests/core/negotiation/leader_under_test.h"
 
 namespace hora {
 namespace {
 
 using namespace std::chrono_literals;
+using test::LeaderUnderTest;
 using test::ready;
 using test::report;
-using test::Seat;
 using test::shaped;
 using test::two_nodes_of_two;
 
 // Between the last arriver's bit and its announcement the mask is full: a decision then would leave
 // the announcement over, as if the ranks were ready for the next time.
 TEST(LeaderReadiness, AFullMaskCountsOnlyOnceItIsAnnounced) {
-  Seat root(two_nodes_of_two, 0);
+  LeaderUnderTest root(two_nodes_of_two, 0);
   const Id id = root.assign("g", 2, {1});
   root.mask = 3;
   root.leader.on_up(1, {.reports = {{"g", {{shaped(7), {}}}}}}, 0s);
@@ -40,7 +40,7 @@ TEST(LeaderReadiness, AFullMaskCountsOnlyOnceItIsAnnounced) {
 }
 
 TEST(LeaderReadiness, ReadyBitsBesideAReportAreWatchedAndCount) {
-  Seat root(Topology{{{0, 1, 2}}}, 0);
+  LeaderUnderTest root(Topology{{{0, 1, 2}}}, 0);
   const Id id = root.assign("g", 3, {});
   root.leader.on_mail(1, report("g", 9), 0s);
   EXPECT_EQ(root.leader.take(0s).watch, std::vector<Id>{id});
@@ -57,7 +57,7 @@ TEST(LeaderReadiness, ReadyBitsBesideAReportAreWatchedAndCount) {
 // the report is void, whichever of the two messages arrived first.
 TEST(LeaderReadiness, AReportThatCountsAnIdIsVoidOnceTheIdIsGivenUp) {
   const Topology topology{{{0}, {1, 2}}};
-  Seat root(topology, 0);
+  LeaderUnderTest root(topology, 0);
   const Id old = root.assign("g", 1, {1});
   for (int n = 0; n < 16; ++n) root.assign("filler" + std::to_string(n), 1, {1});
   // "g" was the least recently used of 16 ids, so the 17th name has taken its slot.
@@ -70,7 +70,7 @@ TEST(LeaderReadiness, AReportThatCountsAnIdIsVoidOnceTheIdIsGivenUp) {
 }
 
 TEST(LeaderReadiness, ANameAgreedOnByCountingItsIdIsDecidedOnceItsRanksHaveReported) {
-  Seat root(Topology{{{0, 1}}}, 0);
+  LeaderUnderTest root(Topology{{{0, 1}}}, 0);
   const Id id = root.assign("g", 2, {});
   root.mask = 0b01;
   root.leader.on_mail(1, report("g", 8), 0s);
@@ -89,7 +89,7 @@ TEST(LeaderReadiness, ANameAgreedOnByCountingItsIdIsDecidedOnceItsRanksHaveRepor
 
 TEST(LeaderReadiness, ALeaderReportsAgainWhenAnIdThatItCountedIsGivenUp) {
   const Topology topology{{{0}, {1, 2}}};
-  Seat leader(topology, 1);
+  LeaderUnderTest leader(topology, 1);
   leader.leader.on_mail(0, report("g", 8), 0s);
   leader.leader.on_mail(1, report("g", 8), 0s);
   ASSERT_EQ(leader.leader.take(0s).up.reports.size(), 1u);

@@ -1,14 +1,14 @@
 // What leaders report of tensors that wait too long.
 #include <gtest/gtest.h>
 
-#include "tests/core/negotiation/seat.h"
+#include "tests/core/negotiation/leader_under_test.h"
 
 namespace hora {
 namespace {
 
 using namespace std::chrono_literals;
+using test::LeaderUnderTest;
 using test::report;
-using test::Seat;
 using test::shaped;
 using test::two_nodes_of_two;
 
@@ -28,7 +28,7 @@ Mail elsewhere(const std::string& name, ProcessSet set) {
 const Topology five_nodes{{{0}, {1}, {2, 3}, {4, 5}, {6}}};
 
 TEST(Overdue, NamesTheRanksThatLackANewTensor) {
-  Seat root(five_nodes, 0);
+  LeaderUnderTest root(five_nodes, 0);
   root.leader.on_mail(0, report("late", 8), 0s);
   root.leader.on_mail(0, overdue("late"), 1s);
   const LeaderOutput first = root.leader.take(1s);
@@ -49,7 +49,7 @@ TEST(Overdue, NamesTheRanksThatLackANewTensor) {
 }
 
 TEST(Overdue, AllTensorsThatWaitAreInOneWarning) {
-  Seat root(two_nodes_of_two, 0);
+  LeaderUnderTest root(two_nodes_of_two, 0);
   for (int i = 0; i < 7; ++i) {
     const std::string name = "bucket" + std::to_string(i);
     root.leader.on_mail(0, report(name, 8), 0s);
@@ -67,7 +67,7 @@ TEST(Overdue, AllTensorsThatWaitAreInOneWarning) {
 }
 
 TEST(Overdue, BetweenTwoWarningsIsTheInterval) {
-  Seat root(two_nodes_of_two, 0, 0, 10s);
+  LeaderUnderTest root(two_nodes_of_two, 0, 0, 10s);
   root.leader.on_mail(0, report("a", 8), 0s);
   root.leader.on_mail(0, overdue("a"), 10s);
   const auto first = root.leader.deadline();
@@ -84,7 +84,7 @@ TEST(Overdue, BetweenTwoWarningsIsTheInterval) {
 }
 
 TEST(Overdue, ALeaderTellsItsParentWhatItKnowsOfItsSubtree) {
-  Seat leader(five_nodes, 2);
+  LeaderUnderTest leader(five_nodes, 2);
   leader.leader.on_mail(1, report("late", 8), 0s);
   leader.leader.on_up(3, {.reports = {{"late", {{shaped(8), {}}}}}}, 0s);
   leader.leader.on_mail(1, overdue("late"), 1s);
@@ -94,7 +94,7 @@ TEST(Overdue, ALeaderTellsItsParentWhatItKnowsOfItsSubtree) {
 }
 
 TEST(Overdue, PresencePassesThroughALeaderWhoseRanksAreNotReady) {
-  Seat leader(five_nodes, 2);
+  LeaderUnderTest leader(five_nodes, 2);
   leader.leader.on_up(3, {.presence = {{"late", {5}, {4}}}}, 1s);
   const auto presence = leader.leader.take(1s).up.presence;
   ASSERT_EQ(presence.size(), 1u);
@@ -102,7 +102,7 @@ TEST(Overdue, PresencePassesThroughALeaderWhoseRanksAreNotReady) {
 }
 
 TEST(Overdue, ASubtreeThatIsReadyForAKnownNameStillComplains) {
-  Seat leader(two_nodes_of_two, 1);
+  LeaderUnderTest leader(two_nodes_of_two, 1);
   for (const int r : {0, 1}) leader.leader.on_mail(r, report("g", 8), 0s);
   leader.leader.on_decision({.assigned = {{"g", 5, {}}}});
   leader.leader.take(0s);
@@ -120,7 +120,7 @@ TEST(Overdue, ASubtreeThatIsReadyForAKnownNameStillComplains) {
 }
 
 TEST(Overdue, NothingIsSaidOfATensorThatWasDecidedMeanwhile) {
-  Seat root(two_nodes_of_two, 0);
+  LeaderUnderTest root(two_nodes_of_two, 0);
   root.leader.on_mail(0, report("g", 8), 0s);
   root.leader.on_mail(0, overdue("g"), 1s);
   root.leader.on_mail(1, report("g", 8), 1s);
@@ -131,7 +131,7 @@ TEST(Overdue, NothingIsSaidOfATensorThatWasDecidedMeanwhile) {
 
 // Two sets wait for one another's ranks: no error, for each may still submit to the other.
 TEST(Overdue, SaysWhoWaitsUnderTheNameOnAnotherSet) {
-  Seat root(five_nodes, 0, 3);
+  LeaderUnderTest root(five_nodes, 0, 3);
   root.leader.on_mail(0, report("x", 8), 0s);
   root.leader.on_mail(0, overdue("x"), 1s);
   root.leader.take(1s);
@@ -153,7 +153,7 @@ TEST(Overdue, SaysWhoWaitsUnderTheNameOnAnotherSet) {
 }
 
 TEST(Overdue, WhoHasComeMeanwhileIsNotSaidToWaitElsewhere) {
-  Seat root(two_nodes_of_two, 0);
+  LeaderUnderTest root(two_nodes_of_two, 0);
   root.leader.on_mail(0, report("x", 8), 0s);
   root.leader.on_mail(0, overdue("x"), 1s);
   root.leader.take(1s);
@@ -165,7 +165,7 @@ TEST(Overdue, WhoHasComeMeanwhileIsNotSaidToWaitElsewhere) {
 }
 
 TEST(Overdue, AnswersClimb) {
-  Seat leader(five_nodes, 2);
+  LeaderUnderTest leader(five_nodes, 2);
   leader.leader.on_decision({.asked = {"x"}});
   EXPECT_EQ(leader.leader.take(1s).decisions.at(0).asked, std::vector<std::string>{"x"});
   leader.leader.on_mail(1, elsewhere("x", 4), 1s);
@@ -176,7 +176,7 @@ TEST(Overdue, AnswersClimb) {
 
 TEST(Overdue, QuestionsAreCut) {
   constexpr int kNames = 4000;
-  Seat root(two_nodes_of_two, 0);
+  LeaderUnderTest root(two_nodes_of_two, 0);
   for (int n = 0; n < kNames; ++n) {
     const std::string name = std::string(1000, 'n') + std::to_string(n);
     root.leader.on_mail(0, report(name, 8), 0s);

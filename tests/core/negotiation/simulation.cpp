@@ -69,7 +69,7 @@ void Simulation::run() {
     } else if (actor < 2 * ranks_.size()) {
       ranks_[actor - ranks_.size()]->read_one();
     } else {
-      nodes_[actor - 2 * ranks_.size()]->desk.work(Now(step));
+      nodes_[actor - 2 * ranks_.size()]->io.work(Duration(step));
     }
   }
 }

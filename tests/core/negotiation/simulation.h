@@ -1,5 +1,5 @@
-/// A job's negotiation in one thread: real leaders, boards and name tables; ranks, links and the
-/// order in which everything happens are simulated.
+/// A job's negotiation in one thread: real leaders, control blocks and name tables; ranks, links
+/// and the order in which everything happens are simulated.
 #pragma once
 
 #include <deque>

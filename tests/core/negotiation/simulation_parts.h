@@ -10,14 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/engine/leader_desk.h"
+#include "core/engine/leader_io.h"
 #include "core/engine/name_table.h"
 #include "core/negotiation/mismatch.h"
 #include "tests/core/negotiation/simulation.h"
 
 namespace hora::test {
 
-inline BoardShape board_shape(int local_size, int id_capacity, bool single_node) {
+inline ControlBlockShape control_block_shape(int local_size, int id_capacity, bool single_node) {
   // Small, so that mailboxes and the log fill up now and then.
   return {.local_size = local_size,
           .id_capacity = id_capacity,
@@ -69,19 +69,19 @@ struct Simulation::Node {
   };
 
   Node(const Topology& topology, int index, int id_capacity, Links& links)
-      : shape(board_shape(
+      : shape(control_block_shape(
             static_cast<int>(topology.ranks_of_node[static_cast<std::size_t>(index)].size()),
             id_capacity, topology.nodes() == 1)),
-        memory(NodeBoard::bytes(shape) / sizeof(Line) + 1),
-        board(memory.data()->bytes, shape, 0),
+        memory(NodeControlBlock::bytes(shape) / sizeof(Line) + 1),
+        control_block(memory.data()->bytes, shape, 0),
         link(links, index),
-        desk(topology, index, id_capacity, board, topology.nodes() > 1 ? &link : nullptr) {}
+        io(topology, index, id_capacity, control_block, topology.nodes() > 1 ? &link : nullptr) {}
 
-  BoardShape shape;
+  ControlBlockShape shape;
   std::vector<Line> memory;
-  NodeBoard board;  ///< the leader's view; read by local rank 0 too
+  NodeControlBlock control_block;  ///< the leader's view; read by local rank 0 too
   Link link;
-  LeaderDesk desk;
+  LeaderIo io;
   /// Where each local rank's current tensor of a name lies.
   std::map<std::string, std::map<int, Location>> places;
 };
@@ -94,7 +94,7 @@ struct Simulation::Rank {
         rank(world_rank),
         local_rank(local),
         own_view(home.memory.data()->bytes, home.shape, local),
-        board(local == 0 ? home.board : own_view),
+        control_block(local == 0 ? home.control_block : own_view),
         table(id_capacity) {}
 
   std::size_t rounds_of(const std::string& name) const {
@@ -160,7 +160,7 @@ struct Simulation::Rank {
     const Id id = *entry.id;
     submission->id = id;
     table.set_waiting(id, submission);
-    if (board.arrive(id, submission->location) != NodeBoard::Arrival::stale) return;
+    if (control_block.arrive(id, submission->location) != NodeControlBlock::Arrival::stale) return;
     table.set_waiting(id, nullptr);
     submission->id.reset();
     report(*submission);
@@ -175,7 +175,7 @@ struct Simulation::Rank {
   }
 
   void flush_outbox() {
-    while (!outbox.empty() && board.push_mail(outbox.front())) outbox.pop_front();
+    while (!outbox.empty() && control_block.push_mail(outbox.front())) outbox.pop_front();
   }
 
   void depart_if_done() {
@@ -189,7 +189,7 @@ struct Simulation::Rank {
   void read_one() {
     flush_outbox();
     complete();
-    const auto batch = board.next_batch();
+    const auto batch = control_block.next_batch();
     if (!batch) return;
     Decision decision;
     decision.run = batch->ids;
@@ -219,11 +219,12 @@ struct Simulation::Rank {
       const auto submission = table.waiting_for(id);
       history.push_back("run " + (submission ? submission->name : "id " + std::to_string(id)));
       std::vector<Location> locations;
-      for (int r = 0; r < board.local_size(); ++r) locations.push_back(board.location(id, r));
+      for (int r = 0; r < control_block.local_size(); ++r)
+        locations.push_back(control_block.location(id, r));
       take(submission, "id " + std::to_string(id), locations);
       table.set_waiting(id, nullptr);
     }
-    board.set_done(++executed);
+    control_block.set_done(++executed);
     if (!decision.departed.empty()) {
       history.push_back("departed " + ranks_text(decision.departed));
       closed = true;
@@ -239,7 +240,7 @@ struct Simulation::Rank {
     if (!submission) return problem("told to run " + what + ", which it has not submitted");
     submission->decided = true;
     const auto& places = node.places[submission->name];
-    for (int r = 0; r < board.local_size(); ++r) {
+    for (int r = 0; r < control_block.local_size(); ++r) {
       const auto place = places.find(r);
       if (place == places.end() || place->second != locations[static_cast<std::size_t>(r)]) {
         problem("wrong location of \"" + submission->name + "\" on local rank " +
@@ -251,7 +252,7 @@ struct Simulation::Rank {
 
   /// As in the data path: a tensor is free once the whole node has come as far.
   void complete() {
-    while (!running.empty() && running.front().first <= board.done_by_all()) {
+    while (!running.empty() && running.front().first <= control_block.done_by_all()) {
       end(*running.front().second, {});
       running.pop_front();
     }
@@ -272,8 +273,8 @@ struct Simulation::Rank {
   Node& node;
   int rank;
   int local_rank;
-  NodeBoard own_view;
-  NodeBoard& board;
+  NodeControlBlock own_view;
+  NodeControlBlock& control_block;
   NameTable table;
   std::map<std::string, std::size_t> submitted;
   std::set<std::string> in_flight;

@@ -24,10 +24,10 @@ TEST(Exchange, AllgatherGivesEveryNodeTheSameStream) {
   const Topology topology{{{0, 2}, {1, 3}}};
   const Rows rows = {{2}, {3}, {0}, {1}};
   const ExchangeMap map(topology, extents_of(OperationKind::allgather, 8, rows));
-  EXPECT_EQ(map.stream(0, 0), (Stream{{0, 0, Piece::kAll, 0, {0, 16}}}));
-  EXPECT_EQ(map.stream(0, 1), map.stream(0, 0));
-  EXPECT_EQ(map.stream(1, 0),
-            (Stream{{0, 0, Piece::kAll, 16, {0, 24}}, {1, 0, Piece::kAll, 40, {24, 8}}}));
+  EXPECT_EQ(map.layout(0, 0), (ByteLayout{{0, 0, Transfer::kAll, 0, {0, 16}}}));
+  EXPECT_EQ(map.layout(0, 1), map.layout(0, 0));
+  EXPECT_EQ(map.layout(1, 0),
+            (ByteLayout{{0, 0, Transfer::kAll, 16, {0, 24}}, {1, 0, Transfer::kAll, 40, {24, 8}}}));
   EXPECT_EQ(map.longest_stream(), 32u);
   EXPECT_EQ(map.result_rows(3), (std::vector<std::int64_t>{2, 3, 0, 1}));
   EXPECT_EQ(map.result_bytes(3), 48u);
@@ -37,9 +37,9 @@ TEST(Exchange, AlltoallGoesFromRankToRankInTheOrderOfTheSet) {
   const Topology topology{{{0, 2}, {1}}};
   const Rows rows = {{1, 2, 3}, {4, 5, 6}, {7, 8, 0}};
   const ExchangeMap map(topology, extents_of(OperationKind::alltoall, 1, rows));
-  EXPECT_EQ(map.stream(0, 1), (Stream{{0, 1, 0, 0, {0, 2}}, {1, 7, 0, 7, {2, 8}}}));
-  EXPECT_EQ(map.stream(1, 0), (Stream{{0, 0, 0, 1, {0, 4}}, {0, 9, 1, 3, {4, 6}}}));
-  EXPECT_EQ(map.stream(1, 1), (Stream{{0, 4, 0, 2, {0, 5}}}));
+  EXPECT_EQ(map.layout(0, 1), (ByteLayout{{0, 1, 0, 0, {0, 2}}, {1, 7, 0, 7, {2, 8}}}));
+  EXPECT_EQ(map.layout(1, 0), (ByteLayout{{0, 0, 0, 1, {0, 4}}, {0, 9, 1, 3, {4, 6}}}));
+  EXPECT_EQ(map.layout(1, 1), (ByteLayout{{0, 4, 0, 2, {0, 5}}}));
   EXPECT_EQ(map.longest_stream(), 10u);
   EXPECT_EQ(map.result_rows(1), (std::vector<std::int64_t>{2, 5, 8}));
   EXPECT_EQ(map.result_bytes(2), 9u);
@@ -49,16 +49,16 @@ TEST(Exchange, EveryPieceIsMovedByOneRank) {
   const Topology topology{{{0, 1, 2}}};
   const Rows rows = {{1, 2, 3}, {4, 5, 6}, {7, 8, 0}};
   const ExchangeMap map(topology, extents_of(OperationKind::alltoall, 1, rows));
-  const Stream whole = map.stream(0, 0);
+  const ByteLayout whole = map.layout(0, 0);
   // Rank 1 pushes.
   const std::vector<bool> pushes = {false, true, false};
-  EXPECT_EQ(moved_by(0, pushes, whole), (Stream{{0, 0, 0, 0, {0, 1}}, {2, 0, 0, 5, {1, 7}}}));
-  EXPECT_EQ(moved_by(1, pushes, whole), (Stream{{0, 1, 1, 0, {0, 2}},
-                                                {1, 0, 0, 1, {2, 4}},
-                                                {1, 4, 1, 2, {6, 5}},
-                                                {1, 9, 2, 3, {11, 6}},
-                                                {2, 7, 1, 7, {17, 8}}}));
-  EXPECT_EQ(moved_by(2, pushes, whole), (Stream{{0, 3, 2, 0, {0, 3}}}));
+  EXPECT_EQ(moved_by(0, pushes, whole), (ByteLayout{{0, 0, 0, 0, {0, 1}}, {2, 0, 0, 5, {1, 7}}}));
+  EXPECT_EQ(moved_by(1, pushes, whole), (ByteLayout{{0, 1, 1, 0, {0, 2}},
+                                                    {1, 0, 0, 1, {2, 4}},
+                                                    {1, 4, 1, 2, {6, 5}},
+                                                    {1, 9, 2, 3, {11, 6}},
+                                                    {2, 7, 1, 7, {17, 8}}}));
+  EXPECT_EQ(moved_by(2, pushes, whole), (ByteLayout{{0, 3, 2, 0, {0, 3}}}));
 }
 
 TEST(Exchange, EvenRowsAreAllAlikeAndSome) {
@@ -74,10 +74,11 @@ TEST(Exchange, ReduceScatterGivesTheFirstRanksOneRowMore) {
   const Topology topology{{{0, 1}, {2}}};
   const Rows rows = {{8}, {8}, {8}};
   const ExchangeMap map(topology, extents_of(OperationKind::reduce_scatter, 4, rows));
-  const Stream both = {{Piece::kAll, 0, 0, 0, {0, 12}}, {Piece::kAll, 12, 1, 0, {12, 12}}};
-  EXPECT_EQ(map.stream(1, 0), both);
-  EXPECT_EQ(map.stream(0, 0), both);
-  EXPECT_EQ(map.stream(0, 1), (Stream{{Piece::kAll, 24, 0, 0, {0, 8}}}));
+  const ByteLayout both = {{Transfer::kAll, 0, 0, 0, {0, 12}},
+                           {Transfer::kAll, 12, 1, 0, {12, 12}}};
+  EXPECT_EQ(map.layout(1, 0), both);
+  EXPECT_EQ(map.layout(0, 0), both);
+  EXPECT_EQ(map.layout(0, 1), (ByteLayout{{Transfer::kAll, 24, 0, 0, {0, 8}}}));
   EXPECT_EQ(map.result_rows(2), (std::vector<std::int64_t>{2}));
   EXPECT_EQ(map.result_bytes(0), 12u);
 }
@@ -119,16 +120,16 @@ TEST(Exchange, CountsBeyond32Bits) {
   {
     const Rows all = {{rows}, {rows + 1}};
     const ExchangeMap map(topology, extents_of(OperationKind::allgather, 8, all));
-    EXPECT_EQ(map.stream(1, 0), (Stream{{0, 0, Piece::kAll, bytes, {0, bytes + 8}}}));
+    EXPECT_EQ(map.layout(1, 0), (ByteLayout{{0, 0, Transfer::kAll, bytes, {0, bytes + 8}}}));
     EXPECT_EQ(map.result_bytes(0), 2 * bytes + 8);
-    EXPECT_EQ(cut(map.stream(1, 0), {bytes - 64, 1000}),
-              (Stream{{0, bytes - 64, Piece::kAll, 2 * bytes - 64, {0, 72}}}));
+    EXPECT_EQ(cut(map.layout(1, 0), {bytes - 64, 1000}),
+              (ByteLayout{{0, bytes - 64, Transfer::kAll, 2 * bytes - 64, {0, 72}}}));
   }
   {
     const Rows all = {{rows, 3}, {1, rows}};
     const ExchangeMap map(topology, extents_of(OperationKind::alltoall, 8, all));
-    EXPECT_EQ(map.stream(0, 1), (Stream{{0, bytes, 0, 0, {0, 24}}}));
-    EXPECT_EQ(map.stream(1, 1), (Stream{{0, 8, 0, 24, {0, bytes}}}));
+    EXPECT_EQ(map.layout(0, 1), (ByteLayout{{0, bytes, 0, 0, {0, 24}}}));
+    EXPECT_EQ(map.layout(1, 1), (ByteLayout{{0, 8, 0, 24, {0, bytes}}}));
   }
   EXPECT_EQ(scattered_rows(2 * rows + 1, 2, 0), rows + 1);
   EXPECT_EQ(first_scattered_row(2 * rows + 1, 2, 1), rows + 1);
@@ -208,7 +209,7 @@ struct RandomExchange {
       };
       std::size_t offset = 0;
       for (int r = 0; r < rank; ++r) offset += rows_of(r);
-      take(Piece::kAll, offset, rows_of(rank));
+      take(Transfer::kAll, offset, rows_of(rank));
       return result;
     }
     for (int from = 0; from < topology.size(); ++from) {
@@ -266,25 +267,25 @@ TEST_P(ExchangeOf, StreamsFillEveryResultOnce) {
         std::vector<Source> result(map.result_bytes(rank));
         std::vector<int> times(result.size(), 0);
         for (int from = 0; from < topology.nodes(); ++from) {
-          const Stream whole = map.stream(from, node);
+          const ByteLayout whole = map.layout(from, node);
           if (from != node) longest = std::max(longest, length_of(whole));
-          const Stream mine = moved_by(static_cast<int>(local), {}, whole);
+          const ByteLayout mine = moved_by(static_cast<int>(local), {}, whole);
           std::size_t next = 0;
           while (next < length_of(mine)) {
             const std::size_t length = 1 + random() % 40;
             std::size_t filled = 0;
-            for (const Piece& piece : cut(mine, {next, length})) {
-              ASSERT_EQ(piece.range.begin, filled);
-              filled += piece.range.bytes;
-              for (std::size_t i = 0; i < piece.range.bytes; ++i) {
-                const std::size_t at = piece.destination_offset + i;
+            for (const Transfer& transfer : cut(mine, {next, length})) {
+              ASSERT_EQ(transfer.range.begin, filled);
+              filled += transfer.range.bytes;
+              for (std::size_t i = 0; i < transfer.range.bytes; ++i) {
+                const std::size_t at = transfer.destination_offset + i;
                 ASSERT_LT(at, result.size());
                 const int source =
-                    piece.source == Piece::kAll
-                        ? Piece::kAll
+                    transfer.source == Transfer::kAll
+                        ? Transfer::kAll
                         : topology.ranks_of_node[static_cast<std::size_t>(from)]
-                                                [static_cast<std::size_t>(piece.source)];
-                result[at] = {source, piece.source_offset + i};
+                                                [static_cast<std::size_t>(transfer.source)];
+                result[at] = {source, transfer.source_offset + i};
                 ++times[at];
               }
             }

@@ -174,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, EngineTrace,
                                          std::vector{2, 2}, std::vector{2, 1}),
                          layout_name);
 
-// Without an engine thread only wait() itself drives, so it is sure to be blocked.
+// Without an engine thread only wait() itself makes progress, so it is sure to be blocked.
 TEST(EngineTraceWait, ShowsTheTimeThatAThreadIsBlocked) {
   TracedWorld world({1}, /*engine_threads=*/false);
   world.start();
@@ -198,7 +198,7 @@ TEST(EngineTraceWait, AFinishedTensorIsNotWaitedFor) {
   world.start();
   std::vector<float> values{1.0F};
   const auto submission = world.engine(0).submit("x", floats(1), bytes(values));
-  while (!submission->finished()) world.engine(0).step();
+  while (!submission->finished()) world.engine(0).progress();
   world.engine(0).wait(*submission);
   world.stop();
   EXPECT_THAT(Timeline(world.file(0)).spans("", "wait"), IsEmpty());

@@ -32,7 +32,7 @@ TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
   allreduce(world, tensor);
   world.shutdown();
   const std::map<std::string, std::function<void()>> calls = {
-      {"step", [&] { world.step(); }},
+      {"progress", [&] { world.progress(); }},
       {"allreduce", [&] { allreduce(world, tensor); }},
       {"allreduce_async", [&] { (void)allreduce_async(world, tensor); }},
       {"broadcast", [&] { broadcast(world, tensor); }},

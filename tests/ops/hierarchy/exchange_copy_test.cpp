@@ -28,9 +28,9 @@ struct ExchangeCopy : testing::Test {
   std::mt19937_64 random = test::generator();
   Bytes inputs[3];
   BoundUnit unit;
-  /// Two pieces from ranks to ranks, and one that is a sum.
-  Stream copies = {{2, 10, 0, 40, {0, 30}}, {1, 0, 1, 2, {30, 20}}};
-  Stream sum = {{Piece::kAll, 50, 1, 8, {0, 66}}};
+  /// Two transfers from ranks to ranks, and one that is a sum.
+  ByteLayout copies = {{2, 10, 0, 40, {0, 30}}, {1, 0, 1, 2, {30, 20}}};
+  ByteLayout sum = {{Transfer::kAll, 50, 1, 8, {0, 66}}};
 };
 
 TEST_F(ExchangeCopy, GathersPiecesAndUnscaledSums) {
@@ -59,10 +59,10 @@ TEST_F(ExchangeCopy, CopiesWhatIsMineToTheResultAndScalesSums) {
 
 TEST_F(ExchangeCopy, ScattersWhatIsMineAndWhatIsForAll) {
   const Bytes in = test::random_values(DataType::uint8, 60, random);
-  Stream stream = copies;
-  stream.push_back({0, 0, Piece::kAll, 90, {50, 10}});
+  ByteLayout layout = copies;
+  layout.push_back({0, 0, Transfer::kAll, 90, {50, 10}});
   Bytes result(100, std::byte{1});
-  scatter(stream, 1, in.data(), {result.data(), result.size()});
+  scatter(layout, 1, in.data(), {result.data(), result.size()});
   Bytes expected(100, std::byte{1});
   std::copy_n(in.begin() + 30, 20, expected.begin() + 2);
   std::copy_n(in.begin() + 50, 10, expected.begin() + 90);

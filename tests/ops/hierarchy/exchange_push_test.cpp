@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "tests/core/board/shared_board.h"
+#include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/threads/heap_memory.h"
 
 namespace hora {
@@ -21,10 +21,10 @@ class ExchangePushOfTwo : public testing::Test {
     for (int r = 0; r < 2; ++r) {
       memories_.push_back(std::make_unique<test::HeapMemory>(node_, r));
       blocks_.push_back(memories_.back()->allocate(64));
-      sites_.emplace_back(new ExchangeSite{.topology = topology_,
-                                           .local_rank = r,
-                                           .desk = board_[r].exchange_desk(),
-                                           .memory = ExchangeMemory(*memories_.back())});
+      sites_.emplace_back(new ExchangeContext{.topology = topology_,
+                                              .local_rank = r,
+                                              .rounds = control_block_[r].exchange_rounds(),
+                                              .memory = ExchangeMemory(*memories_.back())});
     }
   }
   ~ExchangePushOfTwo() override {
@@ -40,11 +40,11 @@ class ExchangePushOfTwo : public testing::Test {
   }
 
   const Topology topology_{{{0, 1}}};
-  test::SharedBoard board_{{.local_size = 2, .id_capacity = 8, .single_node = true}};
+  test::SharedControlBlock control_block_{{.local_size = 2, .id_capacity = 8, .single_node = true}};
   test::HeapNode node_{2};
   std::vector<std::unique_ptr<test::HeapMemory>> memories_;
   std::vector<NodeMemory::Block> blocks_;
-  std::vector<std::unique_ptr<ExchangeSite>> sites_;
+  std::vector<std::unique_ptr<ExchangeContext>> sites_;
 };
 
 BoundUnit unit_with(std::vector<bool> pushes, std::vector<Location> expected) {
@@ -88,7 +88,7 @@ TEST_F(ExchangePushOfTwo, WaitsUntilAllHaveToldWhereTheirResultsAre) {
             std::vector<std::byte>(input.begin() + 32, input.end()));
 }
 
-// A piece for every rank goes into all results but its own rank's.
+// A transfer for every rank goes into all results but its own rank's.
 TEST_F(ExchangePushOfTwo, GivesEverybodyWhatIsForAll) {
   BoundUnit unit = unit_with({true, false}, {block(0).location, block(1).location});
   std::vector<std::byte> input(32, std::byte{7});
@@ -96,7 +96,7 @@ TEST_F(ExchangePushOfTwo, GivesEverybodyWhatIsForAll) {
   const auto push = push_of(0, unit, {{32, 32}, {32, 32}});
   std::fill_n(block(0).data, 64, std::byte{1});
   std::fill_n(block(1).data, 64, std::byte{1});
-  push->push({{0, 0, Piece::kAll, 8, {0, 32}}});
+  push->push({{0, 0, Transfer::kAll, 8, {0, 32}}});
   EXPECT_EQ(std::vector<std::byte>(block(1).data + 8, block(1).data + 40), input);
   EXPECT_EQ(block(1).data[7], std::byte{1});
   EXPECT_EQ(block(1).data[40], std::byte{1});

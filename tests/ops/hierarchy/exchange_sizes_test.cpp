@@ -46,7 +46,7 @@ TEST(ExchangeSizes, AreEverybodysOnceTold) {
     for (const auto& ranks : topology.ranks_of_node) units.push_back(unit_of(kind, rows, ranks));
     for (int node = 0; node < 3; ++node) {
       ExchangeSizes sizes(units[static_cast<std::size_t>(node)], topology, node);
-      ASSERT_TRUE(sizes.must_be_told());
+      ASSERT_TRUE(sizes.must_be_exchanged());
       std::vector<std::byte> told(3 * sizes.stride(), std::byte{0x77});
       for (int other = 0; other < 3; ++other) {
         if (other == node) continue;
@@ -66,14 +66,14 @@ TEST(ExchangeSizes, NeedNotBeToldInOneNodeNorOfAReduceScatter) {
   const Topology one_node{{{0, 1, 2}}};
   const BoundUnit gather = unit_of(OperationKind::allgather, rows, {0, 1, 2});
   const ExchangeSizes in_node(gather, one_node, 0);
-  EXPECT_FALSE(in_node.must_be_told());
+  EXPECT_FALSE(in_node.must_be_exchanged());
   expect_extents(in_node.extents(), OperationKind::allgather, rows);
 
   const Rows whole = {{5}, {5}, {5}};
   const Topology two_nodes{{{0, 2}, {1}}};
   const BoundUnit scatter = unit_of(OperationKind::reduce_scatter, whole, {1});
   const ExchangeSizes between(scatter, two_nodes, 1);
-  EXPECT_FALSE(between.must_be_told());
+  EXPECT_FALSE(between.must_be_exchanged());
   expect_extents(between.extents(), OperationKind::reduce_scatter, whole);
 }
 

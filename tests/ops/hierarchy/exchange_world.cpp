@@ -12,7 +12,7 @@
 #include "core/plan/plan.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
-#include "tests/core/board/shared_board.h"
+#include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/threads/heap_memory.h"
 #include "tests/support/threads/wires.h"
 
@@ -84,9 +84,9 @@ struct ExchangeWorld::Wires {
 
 struct ExchangeWorld::Node {
   Node(int local_size, bool single)
-      : board({.local_size = local_size, .id_capacity = 8, .single_node = single}),
+      : control_block({.local_size = local_size, .id_capacity = 8, .single_node = single}),
         memory(local_size) {}
-  SharedBoard board;
+  SharedControlBlock control_block;
   HeapNode memory;
 };
 
@@ -94,7 +94,8 @@ struct ExchangeWorld::Rank {
   Rank(Node& node, const PipelineOptions& options, int local_size, Meeting* meeting)
       : memory(node.memory, options.local_rank), group(options.local_rank, local_size) {
     if (meeting) cross.emplace(*meeting, options.node);
-    pipeline.emplace(options, node.board[options.local_rank], memory, LocalGroups{.memory = &group},
+    pipeline.emplace(options, node.control_block[options.local_rank], memory,
+                     LocalGroups{.memory = &group},
                      CrossGroups{.memory = cross ? &*cross : nullptr});
   }
   HeapMemory memory;

@@ -1,4 +1,4 @@
-/// Ranks of one set with real boards and pipelines, whose units need no engine.
+/// Ranks of one set with real control blocks and pipelines, whose units need no engine.
 #pragma once
 
 #include <cstddef>

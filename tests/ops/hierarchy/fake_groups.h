@@ -15,7 +15,7 @@
 
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
-#include "tests/core/board/shared_board.h"
+#include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/threads/heap_memory.h"
 
 namespace hora::test {
@@ -162,14 +162,14 @@ inline BoundUnit unit_of(std::size_t bytes, std::size_t chunk_bytes,
 
 struct OneRank {
   OneRank(const PipelineOptions& options, Random& random, std::uint64_t slowest)
-      : board({.local_size = 1, .id_capacity = 8, .single_node = false}),
+      : control_block({.local_size = 1, .id_capacity = 8, .single_node = false}),
         trace(random, slowest),
         local(trace),
         cross(trace),
-        pipeline(options, board[0], memory, {.memory = &local},
+        pipeline(options, control_block[0], memory, {.memory = &local},
                  {.memory = options.nodes > 1 ? &cross : nullptr}) {}
 
-  SharedBoard board;
+  SharedControlBlock control_block;
   HeapNode node{1};
   HeapMemory memory{node, 0};
   Trace trace;

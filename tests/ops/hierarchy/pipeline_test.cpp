@@ -115,7 +115,7 @@ TEST(Pipeline, OneNodeRunsUnitsWholeOneAfterTheOther) {
 
 TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   auto random = test::generator();
-  test::SharedBoard board({.local_size = 2, .id_capacity = 8, .single_node = false});
+  test::SharedControlBlock control_block({.local_size = 2, .id_capacity = 8, .single_node = false});
   Trace trace(random, 3);
   FakeLocal local(trace);
   FakeCross cross(trace);
@@ -124,8 +124,8 @@ TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   other.local_rank = 1;
   test::HeapNode node(2);
   test::HeapMemory memory(node, 0);
-  Pipeline with_slice(options, board[0], memory, {.memory = &local}, {.memory = &cross});
-  Pipeline without(other, board[1], memory, {.memory = &local}, {});
+  Pipeline with_slice(options, control_block[0], memory, {.memory = &local}, {.memory = &cross});
+  Pipeline without(other, control_block[1], memory, {.memory = &local}, {});
   for (Pipeline* pipeline : {&with_slice, &without}) pipeline->start(unit_of(640, 64));
   EXPECT_TRUE(without.advance());
   EXPECT_EQ(without.completed(), 0u);
@@ -143,7 +143,8 @@ TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
   for (int round = 0; round < 200; ++round) {
     constexpr int kRanks = 3;
     constexpr int kSlices = 2;  // the last rank owns none, and takes part nevertheless
-    test::SharedBoard board({.local_size = kRanks, .id_capacity = 8, .single_node = false});
+    test::SharedControlBlock control_block(
+        {.local_size = kRanks, .id_capacity = 8, .single_node = false});
     std::deque<Trace> traces;
     std::deque<FakeLocal> locals;
     std::deque<FakeCross> crosses;
@@ -158,7 +159,7 @@ TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
       FakeCross& cross = crosses.emplace_back(trace);
       const PipelineOptions options{
           .node = 0, .nodes = 2, .local_rank = r, .slices = kSlices, .slots = slots};
-      pipelines.emplace_back(options, board[r], memory, LocalGroups{.memory = &local},
+      pipelines.emplace_back(options, control_block[r], memory, LocalGroups{.memory = &local},
                              CrossGroups{.memory = r < kSlices ? &cross : nullptr});
     }
     const std::size_t chunks = 1 + random() % 12;

@@ -1,4 +1,4 @@
-// stream_copy and spread, of ops/local/kernels.cpp.
+// stream_copy and copy_to_all, of ops/local/kernels.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ TEST(Spread, CopiesToEveryOutput) {
       std::vector<std::vector<std::byte>> results(outputs, std::vector<std::byte>(bytes + 1));
       std::vector<std::byte*> out;
       for (auto& result : results) out.push_back(result.data());
-      spread(in.data(), out, bytes);
+      copy_to_all(in.data(), out, bytes);
       for (const auto& result : results) {
         EXPECT_TRUE(std::equal(in.begin(), in.end(), result.begin())) << bytes;
         EXPECT_EQ(result.back(), std::byte{0}) << "wrote past the end";
@@ -76,7 +76,7 @@ TEST(Spread, LeavesTheRootsOwnMemoryAlone) {
   const auto expected = root;
   std::vector<std::byte> other(root.size());
   std::byte* const out[] = {root.data(), other.data()};
-  spread(root.data(), out, root.size());
+  copy_to_all(root.data(), out, root.size());
   EXPECT_TRUE(root == expected);
   EXPECT_TRUE(other == expected);
 }

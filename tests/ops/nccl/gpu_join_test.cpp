@@ -1,4 +1,4 @@
-// Ranks run out of data: those that have joined contribute neutral elements to the others'
+// Ranks run out of data: those that have joined contribute identity elements to the others'
 // reductions of tensors on fake GPUs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -14,20 +14,21 @@
 namespace hora::test {
 
 struct GpuWorld::Rank {
-  Rank(FakeGpu& gpu, const NcclGroupOptions& options, LaunchTurnsMemory& memory,
+  Rank(FakeGpu& gpu, const NcclGroupOptions& options, LaunchTicketLockMemory& memory,
        const Settings& settings)
-      : node_turns(memory),
+      : node_ticket_lock(memory),
         // As in ops/context: two events for each collective under way.
-        site(gpu.cuda(), gpu.nccl(), options.device, 16, settings.device_timeout),
-        world(site, options, turns(memory, options.local_rank, options.local_size),
+        context(gpu.cuda(), gpu.nccl(), options.device, 16, settings.device_timeout),
+        world(context, options, ticket_lock(memory, options.local_rank, options.local_size),
               NcclSet::Connects::at_start) {}
   /// As the owner in ops/context: freeing memory waits for what may never come to an end.
-  ~Rank() { site.communicators.abort(); }
-  LaunchTurns turns(LaunchTurnsMemory& of_set, int local_rank, int local_size) const {
-    return {node_turns, of_set, local_rank == 0, local_size};
+  ~Rank() { context.communicators.abort(); }
+  LaunchTicketLock ticket_lock(LaunchTicketLockMemory& of_set, int local_rank,
+                               int local_size) const {
+    return {node_ticket_lock, of_set, local_rank == 0, local_size};
   }
-  LaunchTurnsMemory& node_turns;
-  NcclSite site;
+  LaunchTicketLockMemory& node_ticket_lock;
+  NcclContext context;
   NcclSet world;
   std::list<NcclSet> others;
   std::optional<DeviceCross> cross;
@@ -37,7 +38,7 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
   const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
   const PipelineOptions pipeline;
   for (const int size : options.node_sizes) {
-    turns_.push_back(std::make_unique<LaunchTurnsMemory>());
+    ticket_lock_.push_back(std::make_unique<LaunchTicketLockMemory>());
     ncclUniqueId id{};
     for (int local = 0; local < size; ++local) {
       FakeGpuOptions gpu = options.gpu;
@@ -54,7 +55,7 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
                                    .device_staging = options.device_staging,
                                    .trace = trace};
       ranks_.push_back(
-          std::make_unique<Rank>(*gpus_.back(), group, *turns_.back(), options.settings));
+          std::make_unique<Rank>(*gpus_.back(), group, *ticket_lock_.back(), options.settings));
       ranks_.back()->world.connect(id);
     }
   }
@@ -68,26 +69,31 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
       .device =
           [this, single_node = options.node_sizes.size() == 1](int rank, int, int) {
             Rank& own = *ranks_[static_cast<std::size_t>(rank)];
-            return RankDevice{&own.site.port, &own.site.heap, &own.world.group(),
+            return RankDevice{&own.context.port, &own.context.heap, &own.world.group(),
                               single_node ? &own.world.exchange() : nullptr,
                               own.cross ? &own.cross->group() : nullptr};
           },
-      .set_device = [this](int rank, const SetPlan& plan,
-                           const NodeBoard& board) { return join_set(rank, plan, board); },
+      .set_device =
+          [this](int rank, const SetPlan& plan, const NodeControlBlock& control_block) {
+            return join_set(rank, plan, control_block);
+          },
       .trace = options.trace});
 }
 
-RankDevice GpuWorld::join_set(int rank, const SetPlan& plan, const NodeBoard& board) {
+RankDevice GpuWorld::join_set(int rank, const SetPlan& plan,
+                              const NodeControlBlock& control_block) {
   Rank& own = *ranks_[static_cast<std::size_t>(rank)];
   const bool single_node = plan.topology.nodes() == 1;
-  const NcclGroupOptions group{.local_rank = board.local_rank(),
-                               .local_size = board.local_size(),
+  const NcclGroupOptions group{.local_rank = control_block.local_rank(),
+                               .local_size = control_block.local_size(),
                                .slices = plan.topology.smallest_node(),
                                .slots = single_node ? 0 : PipelineOptions{}.slots,
                                .chunk_bytes = options_.settings.chunk_size,
                                .trace = options_.trace ? options_.trace(rank) : Tracer()};
   NcclSet& set = own.others.emplace_back(
-      own.site, group, own.turns(board.launch_turns(), board.local_rank(), board.local_size()),
+      own.context, group,
+      own.ticket_lock(control_block.launch_ticket_lock(), control_block.local_rank(),
+                      control_block.local_size()),
       NcclSet::Connects::when_used);
   return {.group = &set.group(),
           .exchange = single_node ? &set.exchange() : nullptr,
@@ -115,7 +121,7 @@ void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
         static_cast<int>(members.size()), options.gpu.seed + networks_.size(), inspect));
     for (std::size_t node = 0; node < members.size(); ++node) {
       Rank& rank = *ranks_[members[node]];
-      rank.cross.emplace(gpus_[members[node]]->cuda(), rank.site.events, group,
+      rank.cross.emplace(gpus_[members[node]]->cuda(), rank.context.events, group,
                          networks_.back()->member(static_cast<int>(node)),
                          cross_options(options.settings));
     }
@@ -149,11 +155,11 @@ std::vector<int> GpuWorld::ranks_with_leftovers() const {
 }
 
 DeviceHeap& GpuWorld::heap(int rank) {
-  return ranks_[static_cast<std::size_t>(rank)]->site.heap;
+  return ranks_[static_cast<std::size_t>(rank)]->context.heap;
 }
 
 DevicePort& GpuWorld::port(int rank) {
-  return ranks_[static_cast<std::size_t>(rank)]->site.port;
+  return ranks_[static_cast<std::size_t>(rank)]->context.port;
 }
 
 void GpuWorld::on_all_ranks(const std::function<void(int)>& body) {

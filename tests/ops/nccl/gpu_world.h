@@ -37,7 +37,7 @@ class GpuWorld {
   ~GpuWorld();
 
   int size() const { return world_->size(); }
-  int nodes() const { return static_cast<int>(turns_.size()); }
+  int nodes() const { return static_cast<int>(ticket_lock_.size()); }
   Engine& engine(int rank) { return world_->engine(rank); }
   FakeGpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   DevicePort& port(int rank);
@@ -59,10 +59,10 @@ class GpuWorld {
  private:
   struct Rank;
   void connect_nodes(const GpuWorldOptions& options);
-  RankDevice join_set(int rank, const SetPlan& plan, const NodeBoard& board);
+  RankDevice join_set(int rank, const SetPlan& plan, const NodeControlBlock& control_block);
 
   GpuWorldOptions options_;
-  std::vector<std::unique_ptr<LaunchTurnsMemory>> turns_;  ///< by node
+  std::vector<std::unique_ptr<LaunchTicketLockMemory>> ticket_lock_;  ///< by node
   std::atomic<int> misplaced_{0};
   std::atomic<std::int64_t> messages_{0};
   FakeNcclWorld nccl_;

@@ -1,4 +1,4 @@
-/// In place of core/board/atomic.h's: each access is a step of the explorer.
+/// In place of core/control_block/atomic.h's: each access is a step of the explorer.
 #pragma once
 
 #include <atomic>

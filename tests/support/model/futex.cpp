@@ -1,5 +1,5 @@
 /// The futex of threads under the explorer: none wakes without cause, and no time passes.
-#include "core/board/futex.h"
+#include "core/control_block/futex.h"
 
 #include "tests/support/model/explorer.h"
 

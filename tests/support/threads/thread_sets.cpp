@@ -11,7 +11,7 @@ struct ThreadSetTransport final : SetTransport {
   bool poll() override { return true; }
   SetParts parts() override {
     return {.topology = topology,
-            .board = &path->board(),
+            .control_block = &path->control_block(),
             .memory = &*memory,
             .data_path = &path->data_path(),
             .tree = path->tree()};
@@ -42,10 +42,11 @@ SetWires& WireRoom::wires(ProcessSet set, const Topology& topology) {
   return *entry;
 }
 
-ThreadPath::ThreadPath(const Topology& topology, int rank, NodeBoard board, NodeMemory& memory,
-                       SetWires& wires, const Settings& settings, const RankDevice& device,
-                       const Tracer& trace)
-    : board_(std::move(board)), group_(board_.local_rank(), board_.local_size()) {
+ThreadPath::ThreadPath(const Topology& topology, int rank, NodeControlBlock control_block,
+                       NodeMemory& memory, SetWires& wires, const Settings& settings,
+                       const RankDevice& device, const Tracer& trace)
+    : control_block_(std::move(control_block)),
+      group_(control_block_.local_rank(), control_block_.local_size()) {
   const PipelineOptions options{.node = topology.node_of(rank),
                                 .nodes = topology.nodes(),
                                 .local_rank = topology.local_rank_of(rank),
@@ -60,11 +61,12 @@ ThreadPath::ThreadPath(const Topology& topology, int rank, NodeBoard board, Node
   const LocalGroups locals{
       .memory = &group_, .device = device.group, .device_exchange = device.exchange};
   const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device.cross};
-  pipeline_.emplace(options, board_, memory, locals, crosses);
+  pipeline_.emplace(options, control_block_, memory, locals, crosses);
 }
 
-BoardShape thread_board_shape(const Topology& topology, int node, const Settings& settings) {
-  BoardShape shape;
+ControlBlockShape thread_control_block_shape(const Topology& topology, int node,
+                                             const Settings& settings) {
+  ControlBlockShape shape;
   shape.local_size =
       static_cast<int>(topology.ranks_of_node[static_cast<std::size_t>(node)].size());
   shape.id_capacity = settings.id_capacity;
@@ -81,13 +83,15 @@ std::unique_ptr<SetTransport> ThreadSets::begin(const SetPlan& plan) {
   for (const int rank : plan.topology.ranks_of_node[static_cast<std::size_t>(node)]) {
     members.push_back(topology_.local_rank_of(rank));
   }
-  NodeBoard board(node_.address(plan.board_owner, plan.board, board_bytes(plan.topology, node)),
-                  thread_board_shape(plan.topology, node, settings_),
-                  plan.topology.local_rank_of(rank_), board_.bells().among(members));
+  NodeControlBlock control_block(node_.address(plan.control_block_owner, plan.control_block,
+                                               control_block_bytes(plan.topology, node)),
+                                 thread_control_block_shape(plan.topology, node, settings_),
+                                 plan.topology.local_rank_of(rank_),
+                                 control_block_.wakeup_flags().among(members));
   transport->own.emplace(node_, topology_.local_rank_of(rank_));
   transport->memory.emplace(*transport->own, std::move(members));
-  if (device_) transport->device = device_(rank_, plan, board);
-  transport->path.emplace(plan.topology, rank_, std::move(board), *transport->memory,
+  if (device_) transport->device = device_(rank_, plan, control_block);
+  transport->path.emplace(plan.topology, rank_, std::move(control_block), *transport->memory,
                           room_.wires(plan.id, plan.topology), settings_, transport->device,
                           trace_.of_set(plan.id));
   return transport;

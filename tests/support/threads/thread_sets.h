@@ -37,38 +37,39 @@ class WireRoom {
 /// One rank's connections in one set.
 class ThreadPath {
  public:
-  ThreadPath(const Topology& topology, int rank, NodeBoard board, NodeMemory& memory,
+  ThreadPath(const Topology& topology, int rank, NodeControlBlock control_block, NodeMemory& memory,
              SetWires& wires, const Settings& settings, const RankDevice& device,
              const Tracer& trace);
-  NodeBoard& board() { return board_; }
+  NodeControlBlock& control_block() { return control_block_; }
   DataPath& data_path() { return *pipeline_; }
   TreeLink* tree() { return link_ ? &*link_ : nullptr; }
 
  private:
-  NodeBoard board_;
+  NodeControlBlock control_block_;
   MemoryGroup group_;
   std::optional<MeetingCrossGroup> cross_;
   std::optional<PostLink> link_;
   std::optional<Pipeline> pipeline_;
 };
 
-BoardShape thread_board_shape(const Topology& topology, int node, const Settings& settings);
+ControlBlockShape thread_control_block_shape(const Topology& topology, int node,
+                                             const Settings& settings);
 
 class ThreadSets final : public SetFactory {
  public:
   ThreadSets(WireRoom& room, const Topology& topology, int rank, const Settings& settings,
-             HeapNode& node, const NodeBoard& board, const Tracer& trace,
+             HeapNode& node, const NodeControlBlock& control_block, const Tracer& trace,
              decltype(ThreadWorldOptions::set_device) device)
       : room_(room),
         topology_(topology),
         rank_(rank),
         settings_(settings),
         node_(node),
-        board_(board),
+        control_block_(control_block),
         trace_(trace),
         device_(std::move(device)) {}
-  std::size_t board_bytes(const Topology& of_set, int node) const override {
-    return NodeBoard::bytes(thread_board_shape(of_set, node, settings_));
+  std::size_t control_block_bytes(const Topology& of_set, int node) const override {
+    return NodeControlBlock::bytes(thread_control_block_shape(of_set, node, settings_));
   }
   std::unique_ptr<SetTransport> begin(const SetPlan& plan) override;
 
@@ -78,7 +79,7 @@ class ThreadSets final : public SetFactory {
   int rank_;
   const Settings& settings_;
   HeapNode& node_;
-  const NodeBoard& board_;
+  const NodeControlBlock& control_block_;
   Tracer trace_;
   decltype(ThreadWorldOptions::set_device) device_;
 };

@@ -9,14 +9,16 @@
 namespace hora::test {
 
 struct ThreadWorld::Node {
-  Node(const BoardShape& board_shape)
-      : shape(board_shape), memory(shape.local_size), words(NodeBoard::bytes(shape) / 64 + 1) {}
+  Node(const ControlBlockShape& control_block_shape)
+      : shape(control_block_shape),
+        memory(shape.local_size),
+        words(NodeControlBlock::bytes(shape) / 64 + 1) {}
   struct alignas(64) Line {
     std::byte bytes[64];
   };
-  BoardShape shape;
+  ControlBlockShape shape;
   HeapNode memory;
-  std::vector<Line> words;  ///< the board
+  std::vector<Line> words;  ///< the control block
 };
 
 struct ThreadWorld::Rank {
@@ -29,11 +31,12 @@ struct ThreadWorld::Rank {
                    ? options.device(rank, topology.node_of(rank), topology.local_rank_of(rank))
                    : RankDevice{}),
         path(topology, rank,
-             NodeBoard(node.words.data()->bytes, node.shape, topology.local_rank_of(rank)), memory,
-             room.wires(0, topology), settings, device, trace),
-        sets(room, topology, rank, settings, node.memory, path.board(), trace, options.set_device),
+             NodeControlBlock(node.words.data()->bytes, node.shape, topology.local_rank_of(rank)),
+             memory, room.wires(0, topology), settings, device, trace),
+        sets(room, topology, rank, settings, node.memory, path.control_block(), trace,
+             options.set_device),
         engine(EngineParts{.world = {.topology = topology,
-                                     .board = &path.board(),
+                                     .control_block = &path.control_block(),
                                      .memory = &memory,
                                      .data_path = &path.data_path(),
                                      .tree = path.tree()},
@@ -61,7 +64,8 @@ ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) : room_(std::make_un
     next_rank += size;
   }
   for (int node = 0; node < topology.nodes(); ++node) {
-    nodes_.push_back(std::make_unique<Node>(thread_board_shape(topology, node, options.settings)));
+    nodes_.push_back(
+        std::make_unique<Node>(thread_control_block_shape(topology, node, options.settings)));
     for (const int rank : topology.ranks_of_node[static_cast<std::size_t>(node)]) {
       ranks_.push_back(std::make_unique<Rank>(*nodes_.back(), topology, rank, options, *room_));
     }
@@ -84,9 +88,9 @@ NodeMemory& ThreadWorld::memory(int rank) {
   return ranks_[static_cast<std::size_t>(rank)]->memory;
 }
 
-bool ThreadWorld::step() {
+bool ThreadWorld::progress() {
   bool progress = false;
-  for (auto& rank : ranks_) progress |= rank->engine.step();
+  for (auto& rank : ranks_) progress |= rank->engine.progress();
   return progress;
 }
 

@@ -1,4 +1,4 @@
-/// A world of ranks in one process: real engines, boards and pipelines over plain memory.
+/// A world of ranks in one process: real engines, control blocks and pipelines over plain memory.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ struct ThreadWorldOptions {
   bool engine_threads = true;  ///< false: the test steps the engines
   /// By (rank, node, local rank); empty: no devices.
   std::function<RankDevice(int, int, int)> device = {};
-  /// Of other process sets, for a member: by rank, what the set is, its node's board.
-  std::function<RankDevice(int, const SetPlan&, const NodeBoard&)> set_device = {};
+  /// Of other process sets, for a member: by rank, what the set is, its node's control block.
+  std::function<RankDevice(int, const SetPlan&, const NodeControlBlock&)> set_device = {};
   /// By rank; empty: no timelines. They outlive the world.
   std::function<Tracer(int)> trace = {};
 };
@@ -44,8 +44,8 @@ class ThreadWorld {
   int size() const;
   Engine& engine(int rank);
   NodeMemory& memory(int rank);
-  /// One round of step() over all engines; true if any made progress.
-  bool step();
+  /// One round of progress() over all engines; true if any made progress.
+  bool progress();
 
  private:
   struct Rank;

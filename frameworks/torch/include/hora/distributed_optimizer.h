@@ -55,7 +55,7 @@ struct DistributedOptimizerOptions {
   /// With shard_state: step() returns while the parameters are being gathered, and what the program
   /// does until zero_grad() or complete_parameters() runs beside that. Until then the parameters
   /// must not be read.
-  bool gather_late = false;
+  bool overlap_parameter_gather = false;
   /// Such as module->named_buffers(): they become the first rank's while gradients are averaged,
   /// also where the step that follows is left out (GradScaler).
   std::vector<torch::Tensor> buffers = {};
@@ -194,7 +194,7 @@ class DistributedOptimizer {
   /// multiplies is the only whole one. Waits for the device. Collective.
   double clip_grad_norm_(double max_norm);
 
-  /// Waits until every rank's share of the parameters is here (options.gather_late).
+  /// Waits until every rank's share of the parameters is here (options.overlap_parameter_gather).
   void complete_parameters();
 
   /// This rank has no more data, others have: blocks until every rank of the process set has called

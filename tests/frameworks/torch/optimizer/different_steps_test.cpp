@@ -182,8 +182,10 @@ const std::vector<Way> ways{
     {"adasum", [] { return DistributedOptimizerOptions{.op = ReduceOp::adasum}; }},
     {"static_graph", [] { return DistributedOptimizerOptions{.static_graph = true}; }},
     {"shard_state", [] { return DistributedOptimizerOptions{.shard_state = true}; }},
-    {"gather_late",
-     [] { return DistributedOptimizerOptions{.shard_state = true, .gather_late = true}; }},
+    {"overlap_parameter_gather",
+     [] {
+       return DistributedOptimizerOptions{.shard_state = true, .overlap_parameter_gather = true};
+     }},
     {"buffers", [] { return DistributedOptimizerOptions{.buffers = {torch::ones({3})}}; }},
     {"power_sgd", [] { return DistributedOptimizerOptions{.hook = std::make_shared<PowerSgd>()}; }},
     {"top_k", [] { return DistributedOptimizerOptions{.hook = std::make_shared<TopK>()}; }},

@@ -167,7 +167,7 @@ TEST_F(OptimizerOptions, NumbersOutOfRangeAreRefused) {
           "shard_state and compression do not go together");
   refused({.static_graph = true, .shard_state = true},
           "shard_state and static_graph do not go together");
-  refused({.gather_late = true}, "gather_late is for shard_state");
+  refused({.overlap_parameter_gather = true}, "overlap_parameter_gather is for shard_state");
   refused({.buffers = {torch::Tensor()}}, "buffer 0 is undefined");
 }
 

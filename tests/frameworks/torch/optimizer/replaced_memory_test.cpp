@@ -102,7 +102,8 @@ TEST_P(ReplacedMemory, TrainingGoesOnWithIt) {
             if (step == 1 && at == when) by(of);
           };
         };
-        const bool late = GetParam().gather_late && when == When::after_step && step == 1;
+        const bool late =
+            GetParam().overlap_parameter_gather && when == When::after_step && step == 1;
         train(training, step, changing(training.network, [&](auto& of) {
                 if (late) training.optimizer.complete_parameters();
                 change(of);
@@ -166,11 +167,12 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(DistributedOptimizerOptions{.bucket_bytes = 1024},
                     DistributedOptimizerOptions{.bucket_bytes = 1024, .static_graph = true},
                     DistributedOptimizerOptions{.bucket_bytes = 1024, .shard_state = true},
-                    DistributedOptimizerOptions{
-                        .bucket_bytes = 1024, .shard_state = true, .gather_late = true}),
+                    DistributedOptimizerOptions{.bucket_bytes = 1024,
+                                                .shard_state = true,
+                                                .overlap_parameter_gather = true}),
     [](const auto& of) {
       if (of.param.static_graph) return "static_graph";
-      if (of.param.gather_late) return "gathered_late";
+      if (of.param.overlap_parameter_gather) return "gathered_late";
       return of.param.shard_state ? "sharded" : "whole";
     });
 
@@ -244,7 +246,7 @@ TEST_F(ReplacedShares, MemoryOfTwoParametersIsAnError) {
 
 TEST_F(ReplacedShares, WrittenWhileTheyAreGathered) {
   DistributedOptimizer optimizer(world_, sgd_, {{"weight", weight_}},
-                                 {.shard_state = true, .gather_late = true});
+                                 {.shard_state = true, .overlap_parameter_gather = true});
   step(optimizer);
   weight_.set_data(torch::full({4, 6}, 5.0));  // the later one of the two
   step(optimizer);

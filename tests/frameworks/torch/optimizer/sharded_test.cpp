@@ -173,7 +173,7 @@ TEST(ShardedState, LibTorchsClippingThrows) {
 TEST(ShardedState, LateParametersAreCompleteAfterZeroGrad) {
   const Context world = init();
   Training whole(world);
-  Training late(world, {.shard_state = true, .gather_late = true});
+  Training late(world, {.shard_state = true, .overlap_parameter_gather = true});
   for (int step = 0; step < 4; ++step) {
     whole.step(my_batch(world, step));
     late.step(my_batch(world, step));

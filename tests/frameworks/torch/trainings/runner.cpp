@@ -43,7 +43,7 @@ DistributedOptimizerOptions options_of(const Training& training, const Network& 
   }
   options.static_graph = training.has(Feature::static_graph);
   options.shard_state = training.has(Feature::shard_state);
-  options.gather_late = training.gathers_late;
+  options.overlap_parameter_gather = training.overlaps_gather;
   options.hook = make_hook(training.hook);
   return options;
 }

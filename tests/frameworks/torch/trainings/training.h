@@ -60,7 +60,7 @@ struct Training {
   Grouping grouping = Grouping::none;
   Accumulation accumulation = Accumulation::none;
   int passes = 1;
-  bool gathers_late = false;
+  bool overlaps_gather = false;
   double initial_scale = 1.0;
   int growth_interval = 1;
   double max_norm = 0.0;

@@ -1,0 +1,54 @@
+/// How far the roots of a node's broadcasts have come in making their data readable.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "core/control_block/atomic.h"
+
+namespace hora {
+
+/// One for each local rank, in memory that the node shares, all zero at first.
+struct alignas(64) BroadcastProgressCell {
+  Atomic<std::uint64_t> position;
+};
+
+/// A root publishes, unit by unit in order, how many of their bytes may be read; others follow.
+/// Thread rule: the thread that holds the engine's lock.
+class BroadcastProgress {
+ public:
+  /// Published in steps of this many bytes.
+  static constexpr std::size_t kStep = std::size_t{1} << 15;
+
+  BroadcastProgress(BroadcastProgressCell* cells, int local_rank)
+      : cells_(cells), local_rank_(local_rank) {}
+
+  /// Root: the first `bytes` of unit `unit` (1, 2, ...) may be read.
+  void leave(std::uint64_t unit, std::size_t bytes) {
+    tell(unit << kStepBits | std::min<std::uint64_t>(bytes / kStep, kMostSteps));
+  }
+  /// Root: so may all of it.
+  void leave_all(std::uint64_t unit) { tell((unit + 1) << kStepBits); }
+  /// Bytes of unit `unit` of that root that this rank may read.
+  std::size_t readable(int root, std::uint64_t unit) const {
+    const std::uint64_t position = cells_[root].position.load(std::memory_order_acquire);
+    if (position >> kStepBits < unit) return 0;
+    if (position >> kStepBits > unit) return std::numeric_limits<std::size_t>::max();
+    return static_cast<std::size_t>(position & kMostSteps) * kStep;
+  }
+
+ private:
+  static constexpr int kStepBits = 24;
+  static constexpr std::uint64_t kMostSteps = (std::uint64_t{1} << kStepBits) - 1;
+  void tell(std::uint64_t position) {
+    cells_[local_rank_].position.store(position, std::memory_order_release);
+  }
+
+  BroadcastProgressCell* cells_;
+  int local_rank_;
+};
+
+}  // namespace hora

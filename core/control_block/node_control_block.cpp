@@ -1,0 +1,300 @@
+#include "core/control_block/node_control_block.h"
+
+#include <hora/error.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/control_block/wake_order.h"
+
+namespace hora {
+namespace {
+
+constexpr int kGenerationShift = 48;
+constexpr std::uint64_t kMaskBits = (std::uint64_t{1} << kGenerationShift) - 1;
+/// Control entries that may be unread in the log at once, beside one entry an id.
+constexpr std::uint64_t kControlEntries = 1024;
+constexpr std::size_t kMaxBatch = 1024;
+
+constexpr std::uint64_t word_of(std::uint32_t generation, std::uint64_t mask) {
+  return (std::uint64_t{generation} << kGenerationShift) | mask;
+}
+constexpr std::uint32_t generation_in(std::uint64_t word) {
+  return static_cast<std::uint32_t>(word >> kGenerationShift);
+}
+
+/// An id is in the log once until all ranks have read it and are ready again: no overrun.
+std::uint64_t ring_capacity(const ControlBlockShape& shape) {
+  return static_cast<std::uint64_t>(shape.id_capacity) + kControlEntries;
+}
+
+std::size_t page_up(std::size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+}  // namespace
+
+struct NodeControlBlock::Layout {
+  std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
+      start_order, launch_ticket_lock, wakeup_flags, exchanges, broadcasts, joined, end;
+};
+
+NodeControlBlock::Layout NodeControlBlock::layout(const ControlBlockShape& shape) {
+  const auto ranks = static_cast<std::size_t>(shape.local_size);
+  const auto ids = static_cast<std::size_t>(shape.id_capacity);
+  const std::size_t ring = ring_capacity(shape) * sizeof(SequenceRingEntry);
+  Layout l{};
+  l.ranks = 0;
+  l.ids = l.ranks + ranks * sizeof(RankCell);
+  l.locations = l.ids + ids * sizeof(IdCell);
+  l.log_head = page_up(l.locations + ids * ranks * sizeof(Location));
+  l.log = l.log_head + sizeof(SequenceRingHead);
+  l.arrivals_head = page_up(l.log + ring);
+  l.arrivals = l.arrivals_head + sizeof(SequenceRingHead);
+  l.mailboxes = page_up(l.arrivals + ring);
+  l.control = l.mailboxes + ranks * (sizeof(MailboxHead) + page_up(shape.mailbox_bytes));
+  l.start_order = l.control + page_up(shape.control_bytes);
+  l.launch_ticket_lock = page_up(l.start_order + sizeof(StartOrderMemory));
+  l.wakeup_flags = page_up(l.launch_ticket_lock + sizeof(LaunchTicketLockMemory));
+  l.exchanges = l.wakeup_flags + ranks * sizeof(WakeupFlags::Cell);
+  l.broadcasts = l.exchanges + ranks * sizeof(ExchangeRoundsCell);
+  l.joined = page_up(l.broadcasts + ranks * sizeof(BroadcastProgressCell));
+  l.end = l.joined + sizeof(std::uint64_t);
+  return l;
+}
+
+std::size_t NodeControlBlock::bytes(const ControlBlockShape& shape) {
+  return layout(shape).end;
+}
+
+NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& shape,
+                                   int local_rank)
+    : NodeControlBlock(
+          memory, shape, local_rank,
+          WakeupFlags(reinterpret_cast<WakeupFlags::Cell*>(memory + layout(shape).wakeup_flags),
+                      shape.local_size, local_rank)) {}
+
+NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& shape,
+                                   int local_rank, WakeupFlags wakeup_flags)
+    : shape_(shape),
+      local_rank_(local_rank),
+      full_mask_((std::uint64_t{1} << shape.local_size) - 1),
+      ranks_(reinterpret_cast<RankCell*>(memory + layout(shape).ranks)),
+      ids_(reinterpret_cast<IdCell*>(memory + layout(shape).ids)),
+      locations_(reinterpret_cast<Plain<Location>*>(memory + layout(shape).locations)),
+      mailboxes_(memory + layout(shape).mailboxes),
+      log_(reinterpret_cast<SequenceRingHead*>(memory + layout(shape).log_head),
+           reinterpret_cast<SequenceRingEntry*>(memory + layout(shape).log), ring_capacity(shape)),
+      arrivals_(reinterpret_cast<SequenceRingHead*>(memory + layout(shape).arrivals_head),
+                reinterpret_cast<SequenceRingEntry*>(memory + layout(shape).arrivals),
+                ring_capacity(shape)),
+      control_(memory + layout(shape).control, shape.control_bytes),
+      start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)),
+      launch_ticket_lock_(
+          reinterpret_cast<LaunchTicketLockMemory*>(memory + layout(shape).launch_ticket_lock)),
+      joined_(reinterpret_cast<Atomic<std::uint64_t>*>(memory + layout(shape).joined)),
+      wakeup_flags_(std::move(wakeup_flags)),
+      exchanges_(reinterpret_cast<ExchangeRoundsCell*>(memory + layout(shape).exchanges)),
+      broadcasts_(reinterpret_cast<BroadcastProgressCell*>(memory + layout(shape).broadcasts)) {}
+
+Plain<Location>& NodeControlBlock::place(Id id, int local_rank) const {
+  return locations_[slot_of(id) * shape_.local_size + local_rank];
+}
+
+Mailbox NodeControlBlock::mailbox(int local_rank) const {
+  const std::size_t stride = sizeof(MailboxHead) + page_up(shape_.mailbox_bytes);
+  std::byte* memory = mailboxes_ + static_cast<std::size_t>(local_rank) * stride;
+  return {reinterpret_cast<MailboxHead*>(memory), memory + sizeof(MailboxHead),
+          shape_.mailbox_bytes};
+}
+
+NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where) {
+  const std::uint32_t generation = generation_of(id);
+  const std::uint64_t mine = std::uint64_t{1} << local_rank_;
+  IdCell& target = cell(id);
+  std::uint64_t word = target.ready.load(std::memory_order_acquire);
+  if (generation_in(word) != generation) return Arrival::stale;
+  place(id, local_rank_) = where;
+  do {
+    if (generation_in(word) != generation) return Arrival::stale;
+  } while (!target.ready.compare_exchange_weak(word, word | mine, kWakeOrder));
+  if (((word | mine) & kMaskBits) != full_mask_) return Arrival::waiting;
+
+  // A rank can be ready again only after it has seen the entry: so the mask is cleared before, and
+  // the ticket is taken before the leader may see the cleared mask and give the id up.
+  SequenceRing& ring = shape_.single_node ? log_ : arrivals_;
+  const std::uint64_t ticket = ring.take_ticket();
+  target.last_run.store(ticket + 1, std::memory_order_relaxed);
+  target.ready.store(word_of(generation, 0), kWakeOrder);
+  ring.publish(ticket, static_cast<std::uint32_t>(LogBatch::Kind::run), id, 0, 0);
+  return Arrival::complete;
+}
+
+std::uint64_t NodeControlBlock::ready_mask(Id id) const {
+  const std::uint64_t word = cell(id).ready.load(kWakeOrder);
+  return generation_in(word) == generation_of(id) ? word & kMaskBits : 0;
+}
+
+std::uint64_t NodeControlBlock::last_run(Id id) const {
+  return cell(id).last_run.load(std::memory_order_relaxed);
+}
+
+Location NodeControlBlock::location(Id id, int local_rank) const {
+  return place(id, local_rank);
+}
+
+void NodeControlBlock::watch(Id id, bool on) {
+  cell(id).watched.store(on ? 1 : 0, kWakeOrder);
+}
+
+bool NodeControlBlock::watched(Id id) const {
+  return cell(id).watched.load(kWakeOrder) != 0;
+}
+
+void NodeControlBlock::withdraw(Id id) {
+  const std::uint64_t mine = std::uint64_t{1} << local_rank_;
+  std::uint64_t word = cell(id).ready.load(kWakeOrder);
+  while (generation_in(word) == generation_of(id) &&
+         !cell(id).ready.compare_exchange_weak(word, word & ~mine, kWakeOrder)) {
+  }
+}
+
+void NodeControlBlock::set_joined(bool on) {
+  const std::uint64_t mine = std::uint64_t{1} << local_rank_;
+  if (on) {
+    joined_->fetch_or(mine, kWakeOrder);
+  } else {
+    joined_->fetch_and(~mine, kWakeOrder);
+  }
+}
+
+std::uint64_t NodeControlBlock::joined_mask() const {
+  return joined_->load(kWakeOrder);
+}
+
+void NodeControlBlock::reset(Id id) {
+  std::uint64_t word = cell(id).ready.load(kWakeOrder);
+  while (generation_in(word) == generation_of(id) &&
+         !cell(id).ready.compare_exchange_weak(word, word_of(generation_of(id), 0), kWakeOrder)) {
+  }
+}
+
+bool NodeControlBlock::retire(Id id, bool only_idle) {
+  const std::uint32_t next = (generation_of(id) + 1) & 0xffffu;
+  std::uint64_t word = cell(id).ready.load(kWakeOrder);
+  do {
+    if (generation_in(word) != generation_of(id)) return true;
+    if (only_idle && (word & kMaskBits) != 0) return false;
+    // A full mask: the last arriver is about to append the id and to clear the mask.
+    if ((word & kMaskBits) == full_mask_) return false;
+  } while (!cell(id).ready.compare_exchange_weak(word, word_of(next, 0), kWakeOrder));
+  return true;
+}
+
+bool NodeControlBlock::log_has_pending_work() const {
+  return log_.find(log_position_) != nullptr;
+}
+
+std::uint64_t NodeControlBlock::close_batch(std::uint64_t ticket, SequenceRingEntry& first) {
+  std::uint64_t end = first.batch_end.load(std::memory_order_acquire);
+  if (end != 0) return end;
+  // The first reader closes the batch at what is visible now; all others use the same end.
+  std::uint64_t proposal = ticket + 1;
+  while (proposal - ticket < kMaxBatch) {
+    const SequenceRingEntry* entry = log_.find(proposal);
+    if (!entry || entry->kind != static_cast<std::uint32_t>(LogBatch::Kind::run)) break;
+    ++proposal;
+  }
+  if (first.batch_end.compare_exchange_strong(end, proposal, std::memory_order_acq_rel)) {
+    return proposal;
+  }
+  return end;
+}
+
+std::optional<LogBatch> NodeControlBlock::next_batch() {
+  SequenceRingEntry* first = log_.find(log_position_);
+  if (!first) return std::nullopt;
+  RankCell& me = rank(local_rank_);
+  LogBatch batch;
+  const std::uint32_t kind = first->kind;
+  batch.kind = static_cast<LogBatch::Kind>(kind);
+  if (batch.kind == LogBatch::Kind::control) {
+    batch.payload = control_.read(first->value, first->length);
+    me.control_read.store(first->value + first->length, std::memory_order_release);
+    me.controls_read.fetch_add(1, std::memory_order_release);
+    log_position_ += 1;
+  } else {
+    const std::uint64_t end = close_batch(log_position_, *first);
+    const auto check = [&](bool whole) {
+      if (whole) return;
+      throw Error(ErrorCode::transport,
+                  "the node's shared page is damaged: its log has a batch of " +
+                      std::to_string(end - log_position_) + " ids, of " +
+                      std::to_string(ring_capacity(shape_)) + " at most, or not all of them");
+    };
+    check(end > log_position_ && end - log_position_ <= ring_capacity(shape_));
+    batch.ids.reserve(end - log_position_);
+    for (; log_position_ < end; ++log_position_) {
+      // The reader that closed the batch saw these entries, so they are visible here too.
+      const SequenceRingEntry* entry = log_.find(log_position_);
+      check(entry != nullptr);
+      batch.ids.push_back(static_cast<Id>(entry->value));
+    }
+  }
+  return batch;
+}
+
+void NodeControlBlock::push_run(std::span<const Id> ids) {
+  if (ids.empty()) return;
+  std::vector<std::uint64_t> tickets;
+  for (std::size_t i = 0; i < ids.size(); ++i) tickets.push_back(log_.take_ticket());
+  const std::uint64_t end = tickets.back() + 1;
+  // Last first: a reader that sees the first entry of a batch finds all of it.
+  for (std::size_t i = ids.size(); i-- > 0;) {
+    log_.publish(tickets[i], static_cast<std::uint32_t>(LogBatch::Kind::run), ids[i], 0, end);
+  }
+}
+
+std::uint64_t NodeControlBlock::slowest(Atomic<std::uint64_t> RankCell::*position,
+                                        std::memory_order order) const {
+  std::uint64_t least = UINT64_MAX;
+  for (int r = 0; r < shape_.local_size; ++r) {
+    least = std::min(least, (rank(r).*position).load(order));
+  }
+  return least;
+}
+
+bool NodeControlBlock::push_control(std::span<const std::byte> payload) {
+  if (!control_.fits(control_written_, slowest(&RankCell::control_read, std::memory_order_acquire),
+                     payload.size())) {
+    return false;
+  }
+  if (controls_appended_ - slowest(&RankCell::controls_read, std::memory_order_acquire) >=
+      kControlEntries)
+    return false;
+  control_.write(control_written_, payload);
+  const std::uint64_t ticket = log_.take_ticket();
+  log_.publish(ticket, static_cast<std::uint32_t>(LogBatch::Kind::control), control_written_,
+               static_cast<std::uint32_t>(payload.size()), ticket + 1);
+  control_written_ += payload.size();
+  ++controls_appended_;
+  return true;
+}
+
+std::optional<Id> NodeControlBlock::pop_arrival() {
+  const SequenceRingEntry* entry = arrivals_.find(arrival_position_);
+  if (!entry) return std::nullopt;
+  ++arrival_position_;
+  return static_cast<Id>(entry->value);
+}
+
+bool NodeControlBlock::leader_has_pending_work() const {
+  if (arrivals_.find(arrival_position_)) return true;
+  for (int r = 0; r < shape_.local_size; ++r) {
+    if (!mailbox(r).empty()) return true;
+  }
+  return false;
+}
+
+}  // namespace hora

@@ -1,0 +1,194 @@
+/// The node's shared page: which rank is ready for what, the log of decisions, and wake-ups.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/control_block/atomic.h"
+#include "core/control_block/broadcast_progress.h"
+#include "core/control_block/byte_ring.h"
+#include "core/control_block/exchange_rounds.h"
+#include "core/control_block/launch_ticket_lock.h"
+#include "core/control_block/location.h"
+#include "core/control_block/sequence_ring.h"
+#include "core/control_block/start_order.h"
+#include "core/control_block/wakeup_flags.h"
+
+namespace hora {
+
+/// A negotiated tensor: slot in the low 16 bits, the slot's generation above. A slot that is given
+/// up and used again gets the next generation, so a late message about the old id is recognised.
+using Id = std::uint32_t;
+constexpr int slot_of(Id id) {
+  return static_cast<int>(id & 0xffffu);
+}
+constexpr std::uint32_t generation_of(Id id) {
+  return id >> 16;
+}
+constexpr Id make_id(int slot, std::uint32_t generation) {
+  return (generation << 16) | static_cast<std::uint32_t>(slot);
+}
+
+/// Ranks a node can have: the width of the ready mask. Larger hosts are split into virtual nodes.
+inline constexpr int kMaxLocalSize = 48;
+inline constexpr int kMaxIdCapacity = 65536;
+
+struct ControlBlockShape {
+  int local_size = 1;
+  int id_capacity = 4096;
+  bool single_node = true;
+  std::size_t mailbox_bytes = std::size_t{256} << 10;  ///< of each rank
+  std::size_t control_bytes = std::size_t{4} << 20;
+};
+
+/// What a reader finds next in the log.
+struct LogBatch {
+  enum class Kind : std::uint32_t { run = 0, control = 1 };
+  Kind kind = Kind::run;
+  std::vector<Id> ids;             ///< of Kind::run, in order
+  std::vector<std::byte> payload;  ///< of Kind::control
+};
+
+/// A view of shared memory that is all zero when the first rank begins to use it. Each process has
+/// its own view; all state lies in the memory, except the positions named as this rank's.
+///
+/// Thread rules: arrive(), signal() and the queries: any thread of any rank. next_batch() and
+/// set_done(): the thread that holds this rank's engine lock. push_*, pop_*, reset, retire: the
+/// leader's, likewise.
+class NodeControlBlock {
+ public:
+  static std::size_t bytes(const ControlBlockShape& shape);
+  NodeControlBlock(std::byte* memory, const ControlBlockShape& shape, int local_rank);
+  /// Of a process set, whose ranks are woken by the wakeup_flags of the world's control block
+  /// (WakeupFlags::among).
+  NodeControlBlock(std::byte* memory, const ControlBlockShape& shape, int local_rank,
+                   WakeupFlags wakeup_flags);
+
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return shape_.local_size; }
+  int id_capacity() const { return shape_.id_capacity; }
+
+  // Readiness of known ids.
+  enum class Arrival { waiting, complete, stale };
+  /// Marks this rank's tensor `id` ready at `where`. The last arriver of the node appends the id:
+  /// to the log in a job of one node, else to the leader's arrivals. `stale`: the id was given up
+  /// meanwhile.
+  Arrival arrive(Id id, Location where);
+  /// Bit r set: local rank r is ready for `id`; 0 where the id is stale.
+  std::uint64_t ready_mask(Id id) const;
+  /// Grows with each completed run; 0 before the first. For the choice of the least recently used
+  /// id.
+  std::uint64_t last_run(Id id) const;
+  Location location(Id id, int local_rank) const;
+  /// The leader wants to be woken at each arrival of this id.
+  void watch(Id id, bool on);
+  bool watched(Id id) const;
+  /// This rank is not ready any more.
+  void withdraw(Id id);
+  /// Forgets who was ready.
+  void reset(Id id);
+  /// Gives the id up. False, and nothing is done, while its last arriver is at work; with
+  /// `only_idle` also while any rank is ready for it.
+  bool retire(Id id, bool only_idle);
+
+  // Ranks that have joined: they are woken at each arrival, to become ready as well.
+  void set_joined(bool on);
+  std::uint64_t joined_mask() const;
+
+  // The log.
+  bool log_has_pending_work() const;
+  /// The next batch, the same on every rank of the node, or nothing.
+  std::optional<LogBatch> next_batch();
+  /// Leader of several nodes: appends one decided batch.
+  void push_run(std::span<const Id> ids);
+  /// Leader: appends a control payload. False: no room until slow readers have caught up.
+  bool push_control(std::span<const std::byte> payload);
+
+  // To the leader.
+  bool push_mail(std::span<const std::byte> message) {
+    return mailbox(local_rank_).try_push(message);
+  }
+  std::optional<std::vector<std::byte>> pop_mail(int local_rank) {
+    return mailbox(local_rank).pop();
+  }
+  std::optional<Id> pop_arrival();
+  bool leader_has_pending_work() const;
+
+  // Progress of the data path: units finished since the start.
+  void set_done(std::uint64_t units);
+  /// Units that every rank of the node has finished.
+  std::uint64_t done_by_all() const;
+
+  /// Steps of the data path that all ranks of the node start in one order.
+  StartOrderMemory& start_order() const { return *start_order_; }
+  /// Whose collectives get onto the devices of the node.
+  LaunchTicketLockMemory& launch_ticket_lock() const { return *launch_ticket_lock_; }
+  /// The rounds of exchanges.
+  ExchangeRounds exchange_rounds() const {
+    return ExchangeRounds(exchanges_, shape_.local_size, local_rank_);
+  }
+
+  /// How far roots have come in their broadcasts.
+  BroadcastProgress broadcast_progress() const {
+    return BroadcastProgress(broadcasts_, local_rank_);
+  }
+
+  // Sleeping and waking.
+  using Sleeper = WakeupFlags::Sleeper;
+  const WakeupFlags& wakeup_flags() const { return wakeup_flags_; }
+  /// Wakes local rank r if it sleeps.
+  void signal(int local_rank) { wakeup_flags_.signal(local_rank); }
+  void signal_others();
+  /// From now on a peer that finishes unit `units` (0: none) wakes this rank if it sleeps.
+  void await_done(std::uint64_t units);
+
+ private:
+  struct alignas(64) RankCell {
+    Atomic<std::uint64_t> awaited;
+    alignas(64) Atomic<std::uint64_t> done;
+    alignas(64) Atomic<std::uint64_t> control_read;  ///< bytes of the control ring
+    Atomic<std::uint64_t> controls_read;             ///< entries of Kind::control
+  };
+  struct alignas(64) IdCell {
+    Atomic<std::uint64_t> ready;     ///< generation in the top 16 bits, mask below
+    Atomic<std::uint64_t> last_run;  ///< a number that grows with each run of any id
+    Atomic<std::uint32_t> watched;
+  };
+  struct Layout;
+
+  static Layout layout(const ControlBlockShape& shape);
+  RankCell& rank(int r) const { return ranks_[r]; }
+  IdCell& cell(Id id) const { return ids_[slot_of(id)]; }
+  Plain<Location>& place(Id id, int local_rank) const;
+  Mailbox mailbox(int local_rank) const;
+  std::uint64_t slowest(Atomic<std::uint64_t> RankCell::*position, std::memory_order order) const;
+  std::uint64_t close_batch(std::uint64_t ticket, SequenceRingEntry& first);
+
+  ControlBlockShape shape_;
+  int local_rank_;
+  std::uint64_t full_mask_;
+  RankCell* ranks_;
+  IdCell* ids_;
+  Plain<Location>* locations_;
+  std::byte* mailboxes_;
+  SequenceRing log_;
+  SequenceRing arrivals_;
+  ByteRing control_;
+  StartOrderMemory* start_order_;
+  LaunchTicketLockMemory* launch_ticket_lock_;
+  Atomic<std::uint64_t>* joined_;
+  WakeupFlags wakeup_flags_;
+  ExchangeRoundsCell* exchanges_;      ///< by local rank
+  BroadcastProgressCell* broadcasts_;  ///< likewise
+
+  std::uint64_t log_position_ = 0;       ///< this rank's
+  std::uint64_t arrival_position_ = 0;   ///< this rank's, as leader
+  std::uint64_t control_written_ = 0;    ///< this rank's, as leader
+  std::uint64_t controls_appended_ = 0;  ///< this rank's, as leader
+};
+
+}  // namespace hora

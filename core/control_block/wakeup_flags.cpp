@@ -1,0 +1,69 @@
+#include "core/control_block/wakeup_flags.h"
+
+#include <utility>
+
+#include "core/control_block/futex.h"
+#include "core/control_block/wake_order.h"
+
+namespace hora {
+
+WakeupFlags::WakeupFlags(Cell* cells, int ranks, int mine) : mine_(cells + mine) {
+  for (int r = 0; r < ranks; ++r) cells_.push_back(cells + r);
+}
+
+WakeupFlags WakeupFlags::among(const std::vector<int>& members) const {
+  std::vector<Cell*> cells;
+  for (const int rank : members) cells.push_back(cells_[static_cast<std::size_t>(rank)]);
+  return {std::move(cells), mine_};
+}
+
+bool WakeupFlags::sleeps(int rank) const {
+  const Cell& target = *cells_[static_cast<std::size_t>(rank)];
+  const std::uint32_t caller = target.caller.load(kWakeOrder);
+  if (caller != kNoCaller) return caller == kCallerAsleep;
+  return target.engine_asleep.load(kWakeOrder) != 0;
+}
+
+void WakeupFlags::signal(int rank) const {
+  if (!sleeps(rank)) return;
+  Cell& target = *cells_[static_cast<std::size_t>(rank)];
+  auto& word =
+      target.caller.load(kWakeOrder) == kCallerAsleep ? target.caller_wake : target.engine_wake;
+  word.fetch_add(1, kWakeOrder);
+  futex_wake(word);
+}
+
+void WakeupFlags::wake_engine() const {
+  mine_->engine_wake.fetch_add(1, kWakeOrder);
+  futex_wake(mine_->engine_wake);
+}
+
+void WakeupFlags::set_caller(bool on) const {
+  mine_->caller.store(on ? kCallerAwake : kNoCaller, kWakeOrder);
+}
+
+std::uint32_t WakeupFlags::announce(Sleeper who) const {
+  const bool caller = who == Sleeper::caller;
+  const std::uint32_t before = (caller ? mine_->caller_wake : mine_->engine_wake).load(kWakeOrder);
+  if (caller) {
+    mine_->caller.store(kCallerAsleep, kWakeOrder);
+  } else {
+    mine_->engine_asleep.store(1, kWakeOrder);
+  }
+  return before;
+}
+
+void WakeupFlags::wait(Sleeper who, std::uint32_t before,
+                       std::optional<std::chrono::nanoseconds> timeout) const {
+  futex_wait(who == Sleeper::caller ? mine_->caller_wake : mine_->engine_wake, before, timeout);
+}
+
+void WakeupFlags::end(Sleeper who) const {
+  if (who == Sleeper::caller) {
+    mine_->caller.store(kCallerAwake, kWakeOrder);
+  } else {
+    mine_->engine_asleep.store(0, kWakeOrder);
+  }
+}
+
+}  // namespace hora

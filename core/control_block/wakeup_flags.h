@@ -1,0 +1,66 @@
+/// How the ranks of a node wake one another.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/control_block/atomic.h"
+
+namespace hora {
+
+/// A view of wake-up words in shared memory that is all zero at first. One rank has one cell,
+/// however many process sets it is in: each set's control block holds a view with its own numbering
+/// of the ranks. A rank has two sleepers: its engine thread, and a thread that makes progress in
+/// its place.
+///
+/// A sleeper announces itself before it checks for pending work a last time, so no wake-up is
+/// lost, where work is stored and checked for as wake_order.h says.
+/// Thread rule: signal and sleeps: any thread of any rank; the others: this rank's.
+class WakeupFlags {
+ public:
+  struct alignas(64) Cell {
+    Atomic<std::uint32_t> engine_wake;  ///< futex word
+    Atomic<std::uint32_t> engine_asleep;
+    Atomic<std::uint32_t> caller_wake;  ///< futex word
+    Atomic<std::uint32_t> caller;       ///< a CallerState
+  };
+  enum class Sleeper { engine, caller };
+
+  /// Rank r's cell is cells[r].
+  WakeupFlags(Cell* cells, int ranks, int mine);
+  /// The same wakeup_flags as a process set numbers them: its rank i is `members[i]` here.
+  WakeupFlags among(const std::vector<int>& members) const;
+
+  /// Wakes that rank's caller if it sleeps; its engine if it sleeps and there is no caller.
+  void signal(int rank) const;
+  bool sleeps(int rank) const;
+  /// Wakes this rank's engine thread, even while another thread makes progress.
+  void wake_engine() const;
+  /// A caller of this rank begins or ends.
+  void set_caller(bool on) const;
+  /// Sleeps until signalled, until `timeout`, or not at all where `has_pending_work()` (work is
+  /// pending), called after the announcement, is true.
+  template <class HasNews>
+  void sleep(Sleeper who, std::optional<std::chrono::nanoseconds> timeout,
+             HasNews&& has_pending_work) const {
+    const std::uint32_t before = announce(who);
+    if (!has_pending_work()) wait(who, before, timeout);
+    end(who);
+  }
+
+ private:
+  enum CallerState : std::uint32_t { kNoCaller = 0, kCallerAwake = 1, kCallerAsleep = 2 };
+
+  WakeupFlags(std::vector<Cell*> cells, Cell* mine) : cells_(std::move(cells)), mine_(mine) {}
+  std::uint32_t announce(Sleeper who) const;
+  void wait(Sleeper who, std::uint32_t before,
+            std::optional<std::chrono::nanoseconds> timeout) const;
+  void end(Sleeper who) const;
+
+  std::vector<Cell*> cells_;  ///< by rank
+  Cell* mine_;
+};
+
+}  // namespace hora

@@ -1,0 +1,170 @@
+#include "core/engine/leader_io.h"
+
+#include <hora/error.h>
+
+#include <algorithm>
+#include <variant>
+
+#include "core/control_block/futex.h"
+#include "core/log.h"
+
+namespace hora {
+namespace {
+
+[[noreturn]] void refuse(const std::string& from, const std::string& problem) {
+  throw Error(ErrorCode::transport, "negotiation: message from " + from + ": " + problem +
+                                        ". Do all ranks run the same build of hora?");
+}
+
+/// The message, of a kind that `from` sends.
+template <class Expected>
+Expected read_as(std::span<const std::byte> bytes, const MessageLimits& limits,
+                 const std::string& from) {
+  auto message = decode(bytes, limits);
+  if (!message) refuse(from, message.error());
+  Expected* const expected = std::get_if<Expected>(&*message);
+  if (!expected) refuse(from, "of a kind that is never sent from there");
+  return std::move(*expected);
+}
+
+}  // namespace
+
+LeaderIo::LeaderIo(const Topology& topology, int node, int id_capacity,
+                   NodeControlBlock& control_block, TreeLink* tree, ProcessSet set,
+                   Duration warning_interval)
+    : parent_(tree_parent(node)),
+      children_(tree_children(node, topology.nodes())),
+      limits_(message_limits(topology, id_capacity, 0)),
+      control_block_(control_block),
+      tree_(tree),
+      leader_(
+          topology, node, id_capacity,
+          {.retire = [&control_block](Id id, bool idle) { return control_block.retire(id, idle); },
+           .last_run = [&control_block](Id id) { return control_block.last_run(id); },
+           .ready_mask = [&control_block](Id id) { return control_block.ready_mask(id); }},
+          set, warning_interval) {}
+
+bool LeaderIo::work(Duration now) {
+  bool any = read_mail(now);
+  if (tree_) {
+    any |= read_arrivals();
+    any |= read_tree(now);
+  }
+  if (!watched_.empty()) leader_.on_watched_arrivals();
+  any |= hand_out(now);
+  any |= flush_log();
+  return any;
+}
+
+bool LeaderIo::unfinished() {
+  return !for_log_.empty() || (tree_ && !tree_->flushed());
+}
+
+bool LeaderIo::read_mail(Duration now) {
+  bool any = false;
+  for (int r = 0; r < control_block_.local_size(); ++r) {
+    while (const auto bytes = control_block_.pop_mail(r)) {
+      any = true;
+      leader_.on_mail(r, read_as<Mail>(*bytes, limits_, "local rank " + std::to_string(r)), now);
+    }
+  }
+  return any;
+}
+
+bool LeaderIo::read_arrivals() {
+  bool any = false;
+  while (const auto id = control_block_.pop_arrival()) {
+    any = true;
+    leader_.on_node_ready(*id);
+  }
+  return any;
+}
+
+bool LeaderIo::read_tree(Duration now) {
+  bool any = false;
+  while (const auto received = tree_->receive()) {
+    any = true;
+    read(*received, now);
+  }
+  return any;
+}
+
+void LeaderIo::read(const TreeLink::Received& received, Duration now) {
+  const std::string from = "node " + std::to_string(received.node);
+  if (received.node == parent_) {
+    const auto decision = read_as<Decision>(received.bytes, limits_, from);
+    const std::string problem = leader_.problem_in(decision);
+    if (!problem.empty()) refuse(from, problem);
+    leader_.on_decision(decision);
+  } else if (std::find(children_.begin(), children_.end(), received.node) != children_.end()) {
+    leader_.on_up(received.node, read_as<Up>(received.bytes, limits_, from), now);
+  } else {
+    refuse(from, "it is neither above nor below this node");
+  }
+}
+
+bool LeaderIo::hand_out(Duration now) {
+  bool any = false;
+  // Watching can show arrivals that came before it: look once more after each round.
+  for (;;) {
+    LeaderOutput output = leader_.take(now);
+    if (!output.up.empty()) tree_->send(parent_, encode(output.up));
+    for (const Decision& decision : output.decisions) {
+      if (!children_.empty()) {
+        Decision plain = decision;
+        for (Assigned& assigned : plain.assigned) assigned.locations.clear();
+        const auto bytes = encode(plain);
+        for (const int child : children_) tree_->send(child, bytes);
+      }
+      to_log(decision);
+    }
+    for (const std::string& warning : output.warnings) log().warn("{}", warning);
+    any |= !output.up.empty() || !output.decisions.empty();
+    if (output.watch.empty()) return any;
+    for (const Id id : output.watch) {
+      control_block_.watch(id, true);
+      watched_.push_back(id);
+    }
+    leader_.on_watched_arrivals();
+  }
+}
+
+void LeaderIo::prepare_control_block(const Decision& decision) {
+  const auto unwatch = [&](Id id) {
+    if (std::erase(watched_, id) > 0) control_block_.watch(id, false);
+  };
+  for (const Id id : decision.retired) {
+    unwatch(id);
+    // Its last arriver on this node may be about to append it: that takes two instructions.
+    while (!control_block_.retire(id, false)) spin_pause();
+  }
+  for (const Failed& failed : decision.failed) {
+    if (!failed.has_id) continue;
+    unwatch(failed.id);
+    control_block_.reset(failed.id);
+  }
+}
+
+void LeaderIo::to_log(const Decision& decision) {
+  prepare_control_block(decision);
+  for_log_.push_back(decision);
+  flush_log();
+}
+
+bool LeaderIo::flush_log() {
+  bool any = false;
+  while (!for_log_.empty()) {
+    const Decision& decision = for_log_.front();
+    if (decision.only_runs()) {
+      control_block_.push_run(decision.run);
+    } else if (!control_block_.push_control(encode(decision))) {
+      break;
+    }
+    any = true;
+    for_log_.pop_front();
+  }
+  if (any) control_block_.signal_others();
+  return any;
+}
+
+}  // namespace hora

@@ -1,0 +1,49 @@
+/// A leader's connections: mail and arrivals of its node in, messages of other nodes in and out,
+/// decisions into the node's log.
+#pragma once
+
+#include <deque>
+#include <optional>
+
+#include "core/control_block/node_control_block.h"
+#include "core/engine/tree_link.h"
+#include "core/messages/message_limits.h"
+#include "core/negotiation/leader.h"
+
+namespace hora {
+
+/// Thread rule: the thread that holds the engine's progress lock.
+class LeaderIo {
+ public:
+  /// `tree` is null in jobs of one node.
+  LeaderIo(const Topology& topology, int node, int id_capacity, NodeControlBlock& control_block,
+           TreeLink* tree, ProcessSet set = 0, Duration warning_interval = {});
+
+  /// Handles what has come in; true if there was anything. Throws Error(transport) for an invalid
+  /// message.
+  bool work(Duration now);
+  /// True while messages to other nodes are on their way, or decisions wait for room in the log.
+  bool unfinished();
+  std::optional<Duration> deadline() const { return leader_.deadline(); }
+
+ private:
+  bool read_mail(Duration now);
+  bool read_arrivals();
+  bool read_tree(Duration now);
+  bool hand_out(Duration now);
+  void prepare_control_block(const Decision& decision);
+  void to_log(const Decision& decision);
+  void read(const TreeLink::Received& received, Duration now);
+  bool flush_log();
+
+  int parent_;
+  std::vector<int> children_;
+  MessageLimits limits_;
+  NodeControlBlock& control_block_;
+  TreeLink* tree_;
+  Leader leader_;
+  std::vector<Id> watched_;
+  std::deque<Decision> for_log_;
+};
+
+}  // namespace hora

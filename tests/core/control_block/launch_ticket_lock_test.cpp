@@ -1,0 +1,120 @@
+#include "core/control_block/launch_ticket_lock.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+TEST(LaunchTicketLock, AReadySetHasItsTurnWhenAllOfTheFormerHaveEnqueued) {
+  const auto node = std::make_unique<LaunchTicketLockMemory>();
+  const auto other = std::make_unique<LaunchTicketLockMemory>();
+  LaunchTicketLock first(*node, *node, true, 2);
+  LaunchTicketLock second(*node, *node, false, 2);
+  LaunchTicketLock alone(*node, *other, true, 1);
+
+  EXPECT_FALSE(first.is_mine()) << "the other member is not there";
+  EXPECT_FALSE(second.is_mine()) << "the leader has not said so";
+  EXPECT_TRUE(first.is_mine());
+  EXPECT_TRUE(second.is_mine());
+  first.done();
+  EXPECT_FALSE(alone.is_mine()) << "the former set has a member to come";
+  EXPECT_FALSE(first.is_mine());
+  second.done();
+  EXPECT_FALSE(second.is_mine()) << "the leader has not said so";
+  EXPECT_FALSE(first.is_mine()) << "its ticket is the later one";
+  EXPECT_TRUE(alone.is_mine());
+  alone.done();
+  EXPECT_TRUE(first.is_mine());
+  EXPECT_TRUE(second.is_mine());
+}
+
+TEST(LaunchTicketLock, ASetThatIsNotReadyIsInNobodysWay) {
+  const auto node = std::make_unique<LaunchTicketLockMemory>();
+  const auto other = std::make_unique<LaunchTicketLockMemory>();
+  LaunchTicketLock first(*node, *node, true, 2);
+  LaunchTicketLock alone(*node, *other, true, 1);
+  EXPECT_FALSE(first.is_mine());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(alone.is_mine());
+    alone.done();
+  }
+}
+
+// Overlapping sets of four ranks: whatever two of them have in common gets the sets' launches in
+// one order. The ranks poll their sets in random order.
+TEST(LaunchTicketLock, GiveEveryDeviceTheSameOrder) {
+  constexpr int kRanks = 4;
+  constexpr int kLaunches = 400;
+  const std::vector<std::vector<int>> sets = {{0, 1, 2, 3}, {0, 1}, {1, 2}, {2, 3}, {0, 2, 3}, {3}};
+  std::vector<std::unique_ptr<LaunchTicketLockMemory>> memory;
+  for (std::size_t s = 0; s < sets.size(); ++s) {
+    memory.push_back(std::make_unique<LaunchTicketLockMemory>());
+  }
+  std::vector<std::vector<std::size_t>> got(kRanks);  // sets by rank, in the order of launches
+  auto random = test::generator();
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank, seed = random()] {
+        struct Mine {
+          Mine(std::size_t number, const LaunchTicketLock& own) : set(number), lock(own) {}
+          std::size_t set;
+          LaunchTicketLock lock;
+          int left = kLaunches;
+        };
+        std::vector<std::unique_ptr<Mine>> mine;
+        for (std::size_t s = 0; s < sets.size(); ++s) {
+          if (std::ranges::find(sets[s], rank) == sets[s].end()) continue;
+          const LaunchTicketLock lock(*memory[0], *memory[s], rank == sets[s].front(),
+                                      static_cast<int>(sets[s].size()));
+          mine.push_back(std::make_unique<Mine>(s, lock));
+        }
+        std::mt19937_64 order(seed);
+        while (!mine.empty()) {
+          std::ranges::shuffle(mine, order);
+          for (const auto& each : mine) {
+            if (!each->lock.is_mine()) continue;
+            got[static_cast<std::size_t>(rank)].push_back(each->set);
+            each->lock.done();
+            --each->left;
+          }
+          std::erase_if(mine, [](const auto& each) { return each->left == 0; });
+          std::this_thread::yield();
+        }
+      });
+    }
+  }
+  const auto common = [&](std::size_t rank, const std::vector<std::size_t>& kept) {
+    std::vector<std::size_t> order;
+    for (const std::size_t set : got[rank]) {
+      if (std::ranges::find(kept, set) != kept.end()) order.push_back(set);
+    }
+    return order;
+  };
+  for (std::size_t a = 0; a < kRanks; ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      std::vector<std::size_t> both;
+      for (std::size_t s = 0; s < sets.size(); ++s) {
+        const auto has = [&](std::size_t rank) {
+          return std::ranges::find(sets[s], static_cast<int>(rank)) != sets[s].end();
+        };
+        if (has(a) && has(b)) both.push_back(s);
+      }
+      EXPECT_EQ(common(a, both), common(b, both)) << "ranks " << a << " and " << b;
+      EXPECT_EQ(common(a, both).size(), both.size() * kLaunches);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hora

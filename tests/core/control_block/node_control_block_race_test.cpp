@@ -1,0 +1,271 @@
+// Ranks as threads on one control block: one order of everything for all readers, and no lost
+// wake-up.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "tests/core/control_block/shared_control_block.h"
+#include "tests/support/seed.h"
+
+namespace hora {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using test::SharedControlBlock;
+
+constexpr int kRanks = 4;
+/// No sleep should last this long: some rank always has something to do.
+constexpr auto kLostWakeUp = 10s;
+
+struct Reading {
+  std::vector<std::vector<Id>> batches;  ///< a control payload: one id, its number + kControl
+  bool slept_through = false;
+};
+constexpr Id kControl = 1000;
+
+ControlBlockShape shape(bool single_node) {
+  return {.local_size = kRanks,
+          .id_capacity = 16,
+          .single_node = single_node,
+          .mailbox_bytes = 512,
+          .control_bytes = 512};
+}
+
+/// One rank: all ids once a round in random order, the next round when all have run.
+class Racer {
+ public:
+  Racer(SharedControlBlock& all, int rank, int rounds, std::uint64_t seed)
+      : control_block_(all[rank]), rank_(rank), rounds_(rounds), random_(seed + rank) {}
+
+  Reading run() {
+    for (int round = 0; round < rounds_; ++round) {
+      std::vector<Id> order(kIds);
+      for (Id id = 0; id < kIds; ++id) order[id] = id;
+      std::shuffle(order.begin(), order.end(), random_);
+      for (const Id id : order) {
+        if (control_block_.arrive(
+                id, {.window = 0, .reserved = 0, .offset = offset(round, rank_, id)}) ==
+            NodeControlBlock::Arrival::complete) {
+          control_block_.signal_others();
+        }
+        if (random_() % 4 == 0) read(round);
+      }
+      while (ran_ < kIds) {
+        if (!read(round)) sleep([&] { return has_pending_work(); }, 0);
+      }
+      // No rank may be ready again before all have read.
+      control_block_.set_done(static_cast<std::uint64_t>(round) + 1);
+      const auto awaited = static_cast<std::uint64_t>(round) + 1;
+      while (control_block_.done_by_all() < awaited) {
+        lead(round);
+        sleep([&] { return control_block_.done_by_all() >= awaited || leads_news(); }, awaited);
+      }
+      ran_ = 0;
+    }
+    return reading_;
+  }
+
+ private:
+  static constexpr Id kIds = 6;
+  static std::uint64_t offset(int round, int rank, Id id) {
+    return static_cast<std::uint64_t>((round * kRanks + rank) * 16) + id;
+  }
+  bool leads_news() const { return rank_ == 0 && control_block_.leader_has_pending_work(); }
+  bool has_pending_work() const { return control_block_.log_has_pending_work() || leads_news(); }
+
+  /// The leader of several nodes decides at once whatever its node is ready for; now and then it
+  /// puts a payload in between.
+  bool lead(int round) {
+    if (rank_ != 0) return false;
+    std::vector<Id> decided;
+    while (const auto id = control_block_.pop_arrival()) decided.push_back(*id);
+    control_block_.push_run(decided);
+    bool any = !decided.empty();
+    if (controls_ <= round && random_() % 3 == 0) {
+      const std::vector<std::byte> bytes(1 + static_cast<std::size_t>(controls_) % 97,
+                                         static_cast<std::byte>(controls_));
+      if (control_block_.push_control(bytes)) {
+        ++controls_;
+        any = true;
+      }
+    }
+    if (any) control_block_.signal_others();
+    return any;
+  }
+
+  bool read(int round) {
+    bool any = lead(round);
+    while (const auto batch = control_block_.next_batch()) {
+      any = true;
+      if (batch->kind == LogBatch::Kind::control) {
+        const Id number = static_cast<Id>(reading_controls_++);
+        EXPECT_EQ(batch->payload, std::vector<std::byte>(1 + number % 97, std::byte(number)));
+        reading_.batches.push_back({kControl + number});
+        continue;
+      }
+      for (const Id id : batch->ids) {
+        ++ran_;
+        for (int peer = 0; peer < kRanks; ++peer) {
+          EXPECT_EQ(control_block_.location(id, peer).offset, offset(round, peer, id));
+        }
+      }
+      reading_.batches.push_back(batch->ids);
+    }
+    return any;
+  }
+
+  template <class HasNews>
+  void sleep(HasNews&& has_pending_work, std::uint64_t awaited) {
+    const auto begin = Clock::now();
+    control_block_.await_done(awaited);
+    control_block_.wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, kLostWakeUp,
+                                        has_pending_work);
+    reading_.slept_through |= Clock::now() - begin > kLostWakeUp / 2;
+  }
+
+  NodeControlBlock& control_block_;
+  int rank_;
+  int rounds_;
+  std::mt19937_64 random_;
+  Id ran_ = 0;
+  int controls_ = 0;
+  int reading_controls_ = 0;
+  Reading reading_;
+};
+
+void race(bool single_node, int rounds) {
+  SharedControlBlock control_block(shape(single_node));
+  std::vector<Reading> readings(kRanks);
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        readings[static_cast<std::size_t>(rank)] =
+            Racer(control_block, rank, rounds, test::seed()).run();
+      });
+    }
+  }
+  for (const Reading& reading : readings) {
+    EXPECT_FALSE(reading.slept_through) << "a wake-up was lost";
+    // A rank may leave before it has read the leader's last payloads.
+    const std::size_t common = std::min(reading.batches.size(), readings[0].batches.size());
+    ASSERT_GE(common, static_cast<std::size_t>(rounds));
+    for (std::size_t i = 0; i < common; ++i) {
+      ASSERT_EQ(reading.batches[i], readings[0].batches[i]) << "batch " << i;
+    }
+  }
+}
+
+TEST(ControlBlockRace, AllReadersSeeOneOrderInASingleNode) {
+  race(/*single_node=*/true, 2000);
+}
+
+TEST(ControlBlockRace, AllReadersSeeOneOrderOfALeaderOfSeveralNodes) {
+  race(/*single_node=*/false, 2000);
+}
+
+TEST(ControlBlockRace, RetiringWhileRanksArriveLosesNobody) {
+  SharedControlBlock control_block(shape(true));
+  constexpr std::uint32_t kGenerations = 3000;
+  std::atomic<std::uint32_t> generation{0};
+  std::atomic<int> about_to_arrive{0};
+  std::atomic<int> stale{0};
+  std::atomic<int> complete{0};
+  int ran = 0;
+  const auto read = [&] {
+    while (const auto batch = control_block[0].next_batch())
+      ran += static_cast<int>(batch->ids.size());
+  };
+  const auto arrive = [&](int rank, std::uint32_t mine) {
+    const auto arrival = control_block[rank].arrive(make_id(3, mine), {});
+    stale += arrival == NodeControlBlock::Arrival::stale ? 1 : 0;
+    complete += arrival == NodeControlBlock::Arrival::complete ? 1 : 0;
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 1; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        for (std::uint32_t mine = 0; mine < kGenerations; ++mine) {
+          ++about_to_arrive;
+          arrive(rank, mine);
+          while (generation.load() <= mine) std::this_thread::yield();
+        }
+      });
+    }
+    auto random = test::generator();
+    for (std::uint32_t mine = 0; mine < kGenerations; ++mine) {
+      const int wait_for = static_cast<int>(random() % kRanks);
+      const auto reached = [&] { return about_to_arrive.load() - (kRanks - 1) * int(mine); };
+      while (reached() < wait_for) std::this_thread::yield();
+      if (mine % 2 == 0) arrive(0, mine);
+      while (!control_block[0].retire(make_id(3, mine), false)) std::this_thread::yield();
+      while (reached() < kRanks - 1) std::this_thread::yield();
+      read();
+      generation.store(mine + 1);
+    }
+  }
+  // Each generation either ran, and is in the log once, or was given up.
+  read();
+  EXPECT_EQ(ran, complete.load());
+  EXPECT_GT(stale.load(), 0);
+  EXPECT_GT(complete.load(), 0);
+  EXPECT_EQ(control_block[0].ready_mask(make_id(3, kGenerations)), 0u);
+}
+
+TEST(ControlBlockSleep, ASignalWakesTheEngineAndACallerBeforeIt) {
+  SharedControlBlock control_block(shape(true));
+  for (const auto who : {NodeControlBlock::Sleeper::engine, NodeControlBlock::Sleeper::caller}) {
+    std::atomic<bool> awake{false};
+    if (who == NodeControlBlock::Sleeper::caller) control_block[1].wakeup_flags().set_caller(true);
+    const std::jthread sleeper([&] {
+      control_block[1].wakeup_flags().sleep(who, kLostWakeUp, [] { return false; });
+      awake.store(true);
+    });
+    const auto begin = Clock::now();
+    while (!awake.load()) {
+      control_block[0].signal(1);
+      std::this_thread::sleep_for(1ms);
+      ASSERT_LT(Clock::now() - begin, kLostWakeUp / 2);
+    }
+    control_block[1].wakeup_flags().set_caller(false);
+  }
+}
+
+TEST(ControlBlockSleep, TheAwaitedUnitWakes) {
+  SharedControlBlock control_block(shape(true));
+  std::atomic<bool> asleep{false};
+  const auto begin = Clock::now();
+  std::jthread sleeper([&] {
+    control_block[1].await_done(5);
+    control_block[1].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, kLostWakeUp, [&] {
+      asleep.store(true);
+      return control_block[1].done_by_all() >= 5;
+    });
+  });
+  while (!asleep.load()) std::this_thread::yield();
+  for (const int rank : {0, 2, 3}) control_block[rank].set_done(5);
+  sleeper.join();
+  EXPECT_LT(Clock::now() - begin, kLostWakeUp / 2);
+}
+
+TEST(ControlBlockSleep, EndsAtItsTimeoutAndIsSkippedWhereThereIsNews) {
+  SharedControlBlock control_block(shape(true));
+  const auto begin = Clock::now();
+  control_block[0].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, kLostWakeUp,
+                                        [] { return true; });
+  EXPECT_LT(Clock::now() - begin, kLostWakeUp / 2);
+  const auto second = Clock::now();
+  control_block[0].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, 20ms,
+                                        [] { return false; });
+  EXPECT_GE(Clock::now() - second, 19ms);
+  EXPECT_LT(Clock::now() - second, kLostWakeUp / 2);
+}
+
+}  // namespace
+}  // namespace hora

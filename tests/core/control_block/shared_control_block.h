@@ -1,0 +1,35 @@
+/// A node's control block in memory of this process, with a view for each local rank.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <span>
+
+#include "core/control_block/node_control_block.h"
+
+namespace hora::test {
+
+class SharedControlBlock {
+ public:
+  explicit SharedControlBlock(const ControlBlockShape& shape)
+      : bytes_(NodeControlBlock::bytes(shape)),
+        memory_(std::make_unique<Line[]>(bytes_ / sizeof(Line) + 1)) {
+    for (int r = 0; r < shape.local_size; ++r) views_.emplace_back(memory_[0].bytes, shape, r);
+  }
+  NodeControlBlock& operator[](int local_rank) {
+    return views_[static_cast<std::size_t>(local_rank)];
+  }
+  /// For damage.
+  std::span<std::byte> memory() { return {memory_[0].bytes, bytes_}; }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64] = {};
+  };
+  std::size_t bytes_;
+  std::unique_ptr<Line[]> memory_;
+  std::deque<NodeControlBlock> views_;
+};
+
+}  // namespace hora::test
