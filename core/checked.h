@@ -1,9 +1,12 @@
-/// Arithmetic on sizes that users, peers and files give.
+/// Numbers that users, peers and files give: sizes that do not wrap, enumerators that exist.
 #pragma once
+
+#include <hora/types.h>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace hora {
@@ -39,5 +42,24 @@ class Checked {
   std::uint64_t value_;
   bool valid_;
 };
+
+/// The last enumerator of an enumeration that counts from 0 without a gap.
+template <class E>
+inline constexpr E last_of = [] {
+  static_assert(sizeof(E) == 0, "no last enumerator is given for this type");
+  return E{};
+}();
+template <>
+inline constexpr DataType last_of<DataType> = DataType::boolean;
+template <>
+inline constexpr ReduceOp last_of<ReduceOp> = ReduceOp::adasum;
+template <>
+inline constexpr DeviceKind last_of<DeviceKind> = DeviceKind::cuda;
+
+template <class E>
+constexpr bool is_enumerator(E value) noexcept {
+  static_assert(std::is_unsigned_v<std::underlying_type_t<E>>);
+  return value <= last_of<E>;
+}
 
 }  // namespace hora

@@ -6,8 +6,6 @@
 
 #include <memory>
 
-#include "core/warning.h"
-
 namespace hora {
 namespace {
 
@@ -59,10 +57,6 @@ void set_log_level(LogLevel level) {
     case LogLevel::off:
       return log().set_level(spdlog::level::off);
   }
-}
-
-void log_warning(const std::string& text) {
-  log().warn("{}", text);
 }
 
 }  // namespace hora

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "core/foreign_settings.h"
-#include "core/trace/timeline_path.h"
+#include "core/trace/timeline_file.h"
 
 namespace hora::setting_table {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "core/api/check_device.h"
+#include "core/api/requests.h"
 #include "core/checked.h"
 #include "core/engine/runtime.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/api/requests.h"
-#include "core/api/result_memory.h"
+#include "core/api/result.h"
 #include "core/engine/runtime.h"
 
 namespace hora {

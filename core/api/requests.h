@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "core/engine/engine.h"
 #include "core/engine/submission.h"
 
 namespace hora {
@@ -21,5 +22,10 @@ Request request(const Context& context, const TensorView& tensor, const Allgathe
 Request request(const Context& context, const TensorView& tensor, const AlltoallOptions& options);
 Request request(const Context& context, const TensorView& tensor,
                 const ReduceScatterOptions& options);
+
+/// Throws Error(invalid_argument) "<what> ..." where `device`, which is not the CPU, is not this
+/// rank's.
+void check_device(const EngineParts& parts, const Device& device, const std::string& what,
+                  const std::string& tensor = {});
 
 }  // namespace hora

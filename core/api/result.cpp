@@ -1,10 +1,15 @@
+#include "core/api/result.h"
+
 #include <hora/error.h>
+#include <hora/handle.h>
 #include <hora/result.h>
 
+#include <exception>
 #include <string>
 #include <utility>
 
-#include "core/api/result_memory.h"
+#include "core/engine/runtime.h"
+#include "core/engine/submission.h"
 
 namespace hora {
 namespace {
@@ -49,6 +54,90 @@ Result ResultHandle::wait() {
   handle_.wait();
   memory_->collect();
   return Result(std::exchange(memory_, nullptr));
+}
+
+StagedResult::StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form,
+                           const std::byte* input, std::size_t bytes)
+    : ResultMemory(std::move(form)), memory_(memory), heap_(heap) {
+  if (bytes == 0) return;
+  input_ = allocate_host(bytes);
+  try {
+    heap_.to_host(input_, input, bytes, form_.stream);
+  } catch (...) {
+    release_host(input_);
+    throw;
+  }
+}
+
+StagedResult::~StagedResult() {
+  if (data_ != staging_) heap_.release(data_, form_.stream);
+  release_host(staging_);
+  release_host(input_);
+}
+
+void StagedResult::collect() {
+  release_host(input_);
+  if (bytes_ == 0) return;
+  data_ = heap_.allocate(bytes_, form_.stream);
+  heap_.to_device(data_, staging_, bytes_, form_.stream);
+  release_host(staging_);
+}
+
+void StagedResult::release_host(std::byte*& block) {
+  if (block) memory_.release(std::exchange(block, nullptr));
+}
+
+Handle::Handle(std::shared_ptr<Runtime> runtime, std::shared_ptr<Submission> submission) noexcept
+    : runtime_(std::move(runtime)), submission_(std::move(submission)) {}
+
+Handle::Handle(Handle&& other) noexcept
+    : runtime_(std::move(other.runtime_)), submission_(std::move(other.submission_)) {}
+
+Handle& Handle::operator=(Handle&& other) noexcept {
+  Handle dropped(std::move(*this));
+  runtime_ = std::move(other.runtime_);
+  submission_ = std::move(other.submission_);
+  return *this;
+}
+
+Handle::~Handle() {
+  if (!valid() || runtime_->is_forked()) return;
+  if (std::uncaught_exceptions() > 0) {
+    runtime_->remaining_engine().orphan(submission_);
+    return;
+  }
+  try {
+    runtime_->remaining_engine().drop(*submission_);
+  } catch (const std::exception&) {
+    // A destructor does not throw, not even for want of a log.
+  }
+}
+
+bool Handle::ready() const {
+  return !valid() || submission_->finished();
+}
+
+std::shared_ptr<Submission> Handle::finish(std::optional<void*> stream) {
+  if (!valid()) {
+    throw Error(ErrorCode::invalid_use,
+                "there is nothing to wait for: this handle was waited for already, or moved from");
+  }
+  auto submission = std::exchange(submission_, nullptr);
+  const auto runtime = std::exchange(runtime_, nullptr);
+  if (stream) submission->stream = *stream;
+  runtime->remaining_engine().wait(*submission);
+  return submission;
+}
+
+void Handle::wait() {
+  finish(std::nullopt);
+}
+void Handle::wait(void* stream) {
+  finish(stream);
+}
+void Handle::synchronize() {
+  const auto submission = finish(std::nullopt);
+  if (submission->work) submission->work->synchronize();
 }
 
 }  // namespace hora

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/control_block/atomic.h"
-#include "core/control_block/wake_order.h"
 
 namespace hora {
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "core/control_block/atomic.h"
-#include "core/control_block/wake_order.h"
 
 namespace hora {
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "core/control_block/atomic.h"
 #include "core/control_block/futex.h"
-#include "core/control_block/wake_order.h"
 
 namespace hora {
 

@@ -16,7 +16,7 @@ namespace hora {
 /// its place.
 ///
 /// A sleeper announces itself before it checks for pending work a last time, so no wake-up is
-/// lost, where work is stored and checked for as wake_order.h says.
+/// lost, where work is stored and checked for as atomic.h says.
 /// Thread rule: signal and sleeps: any thread of any rank; the others: this rank's.
 class WakeupFlags {
  public:

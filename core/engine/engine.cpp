@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/identity.h"
 #include "core/log.h"
+#include "core/process.h"
 
 namespace hora {
 

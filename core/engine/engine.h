@@ -73,7 +73,7 @@ class Engine {
   /// set that does not exist, or was removed.
   const std::vector<int>& ranks_of(ProcessSet set) const;
 
-  /// Whether it runs on the engine's device (device_path.h). Throws what submitting would.
+  /// Whether it runs on the engine's device (signature.h). Throws what submitting would.
   bool runs_on_device(const Request& request, ProcessSet set) const;
   /// Memory for buffers on the device. Throws Error(out_of_memory).
   std::byte* allocate_on_device(std::size_t bytes);

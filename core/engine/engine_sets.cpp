@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/engine/engine.h"
-#include "core/negotiation/mismatch.h"
+#include "core/negotiation/diagnosis.h"
 #include "core/tensor_text.h"
 
 namespace hora {

@@ -6,8 +6,8 @@
 #include "core/control_block/futex.h"
 #include "core/engine/engine.h"
 #include "core/engine/trace_hooks.h"
-#include "core/identity.h"
 #include "core/log.h"
+#include "core/process.h"
 #include "core/tensor_text.h"
 
 namespace hora {

@@ -12,7 +12,7 @@
 #include "core/engine/device.h"
 #include "core/engine/tree_link.h"
 #include "core/negotiation/topology.h"
-#include "core/trace/tracer.h"
+#include "core/trace/trace.h"
 
 namespace hora {
 

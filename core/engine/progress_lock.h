@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "core/control_block/wake_order.h"
+#include "core/control_block/atomic.h"
 #include "core/control_block/wakeup_flags.h"
 #include "core/thread_safety.h"
 

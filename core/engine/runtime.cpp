@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/error_in_flight.h"
-#include "core/identity.h"
+#include "core/diagnostics.h"
 #include "core/log.h"
+#include "core/process.h"
 #include "core/tensor_text.h"
 
 namespace hora {

@@ -10,9 +10,9 @@
 #include <memory>
 #include <string>
 
+#include "core/diagnostics.h"
 #include "core/engine/engine.h"
-#include "core/last_words.h"
-#include "core/process_owner.h"
+#include "core/process.h"
 #include "core/thread_safety.h"
 
 namespace hora {

@@ -47,7 +47,7 @@ class SetEngine {
   NodeMemory& memory() const { return *parts_.memory; }
   NodeControlBlock& control_block() const { return control_block_; }
   bool single_node() const { return single_node_; }
-  /// The set's collectives of this kind run on the device: see device_path.h.
+  /// The set's collectives of this kind run on the device: see runs_on_device in signature.h.
   bool on_device(const Signature& signature) const;
   const Tracer& trace() const { return trace_; }
 

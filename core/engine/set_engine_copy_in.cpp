@@ -4,7 +4,7 @@
 
 #include "core/engine/exchange_header.h"
 #include "core/engine/set_engine.h"
-#include "core/negotiation/device_path.h"
+#include "core/negotiation/signature.h"
 #include "core/plan/exchange.h"
 
 namespace hora {

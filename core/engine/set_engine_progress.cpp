@@ -7,7 +7,7 @@
 
 #include "core/engine/set_engine.h"
 #include "core/engine/trace_hooks.h"
-#include "core/negotiation/mismatch.h"
+#include "core/negotiation/diagnosis.h"
 
 namespace hora {
 namespace {

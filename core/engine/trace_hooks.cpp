@@ -2,8 +2,8 @@
 
 #include <exception>
 
-#include "core/identity.h"
 #include "core/log.h"
+#include "core/process.h"
 
 namespace hora {
 

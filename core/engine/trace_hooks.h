@@ -6,7 +6,7 @@
 
 #include "core/engine/submission.h"
 #include "core/negotiation/topology.h"
-#include "core/trace/tracer.h"
+#include "core/trace/trace.h"
 
 namespace hora {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/messages/messages.h"
+#include "core/negotiation/diagnosis.h"
 #include "core/negotiation/id_clock.h"
-#include "core/negotiation/overdue_text.h"
 #include "core/negotiation/topology.h"
 
 namespace hora {

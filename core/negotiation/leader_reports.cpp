@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/negotiation/diagnosis.h"
 #include "core/negotiation/leader.h"
-#include "core/negotiation/mismatch.h"
 
 namespace hora {
 namespace {

@@ -3,8 +3,8 @@
 #include <iterator>
 #include <utility>
 
+#include "core/negotiation/diagnosis.h"
 #include "core/negotiation/leader.h"
-#include "core/negotiation/overdue_text.h"
 
 namespace hora {
 namespace {

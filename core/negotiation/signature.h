@@ -1,4 +1,6 @@
 /// What all ranks must agree on before a tensor may travel.
+///
+/// Which collectives on a device's tensors run on the device. Pure: the same on every rank.
 #pragma once
 
 #include <hora/types.h>
@@ -7,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/enumerators.h"
+#include "core/checked.h"
 
 namespace hora {
 
@@ -65,5 +67,17 @@ struct Signature {
 
 /// "allreduce float32 [3, 4] average on cpu", for errors and logs.
 std::string to_string(const Signature& signature);
+
+/// False: through host memory, for NCCL has neither int16 nor Adasum nor exchanges between nodes.
+/// `nodes`: of the process set.
+constexpr bool runs_on_device(const Signature& signature, int nodes) {
+  if (signature.device == DeviceKind::cpu) return false;
+  const bool reduces =
+      signature.kind == OperationKind::allreduce || signature.kind == OperationKind::reduce_scatter;
+  if (reduces && (signature.type == DataType::int16 || signature.op == ReduceOp::adasum)) {
+    return false;
+  }
+  return !is_exchange(signature.kind) || nodes == 1;
+}
 
 }  // namespace hora

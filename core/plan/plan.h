@@ -5,6 +5,8 @@
 /// each padded to 64 bytes ("unit bytes"). A *chunk* is a run of a unit's bytes, the step of the
 /// pipeline. A *slice* is one local rank's part of a chunk; all slices of a chunk but the last ones
 /// have equal length, a multiple of 64 bytes.
+///
+/// How the nodes' parts of a result become one.
 #pragma once
 
 #include <hora/types.h>
@@ -17,6 +19,14 @@
 #include "core/negotiation/signature.h"
 
 namespace hora {
+
+/// Elements of `type` are taken together in node order, and the result is multiplied by `scale`
+/// (floating-point types; skipped where it is 1).
+struct Reduction {
+  DataType type = DataType::float32;
+  ReduceOp op = ReduceOp::sum;
+  double scale = 1.0;
+};
 
 inline constexpr std::size_t kAlignment = 64;
 constexpr std::size_t align_up(std::size_t bytes, std::size_t alignment = kAlignment) {

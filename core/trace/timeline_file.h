@@ -1,15 +1,47 @@
 /// The file of a timeline while it grows.
+///
+/// Events of a timeline as the Trace Event Format has them (Chrome's about:tracing; Perfetto):
+///   https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+/// Each function gives one JSON object on one line. pid is the rank, tid the row. Times ("ts",
+/// "dur") are microseconds of the host's steady clock, to the nanosecond. Pure.
+///
+/// Where timelines are written: rules for paths.
 #pragma once
 
 #include <fstream>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "core/trace/event_buffer.h"
-#include "core/trace/json.h"
+#include "core/trace/recording.h"
 
 namespace hora {
+
+/// Both clocks at one moment: ts + (wall - steady) is the wall-clock time of an event.
+struct ClockPair {
+  TraceTime steady{};
+  std::chrono::nanoseconds wall{};  ///< since 1970-01-01 UTC
+};
+
+/// What a file begins with: the process's name and place, and the clocks.
+std::vector<std::string> header_json(const TraceIdentity& identity, const ClockPair& start);
+/// The names of row number `index`.
+std::vector<std::string> row_json(const TraceRow& row, RowIndex index, int rank);
+/// `rows`: all up to the event's and its subject's.
+std::string event_json(const TraceEvent& event, std::span<const TraceRow> rows, int rank);
+/// A mark over all rows: events were lost up to here.
+std::string dropped_json(std::uint64_t dropped, TraceTime time, int rank);
+/// What a file ends with that was stopped properly.
+std::string end_json(std::uint64_t dropped, TraceTime time, int rank);
+
+/// Why `path` cannot name timelines; empty where it can. A folder of that name cannot: the rank
+/// would be put after its name, beside it.
+std::string wrong_with_timeline_path(std::string_view path);
+
+/// `path` with each "%r" replaced by the rank. Where it has none, ".<rank>" is put before the file
+/// name's extension, so that ranks never share a file: "a/t.json" -> "a/t.3.json".
+std::string timeline_file(std::string_view path, int rank);
 
 /// An array of the Trace Event Format. After each write() all of it but the closing bracket is with
 /// the operating system; viewers take files without it, such as a crash leaves.

@@ -2,8 +2,11 @@
 
 #include <hora/error.h>
 #include <hora/printable.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 
 #include "core/log.h"
@@ -134,6 +137,14 @@ void Trace::finish_sources() {
     for (TraceSource* source : sources_) lost += source->drop();
   }
   record([lost](Recording& recording) { recording.buffer().drop(lost); });
+}
+
+std::string this_thread_name() {
+  const pid_t number = ::gettid();
+  if (number == ::getpid()) return "main thread";
+  std::array<char, 16> name{};  // the kernel's limit
+  ::pthread_getname_np(::pthread_self(), name.data(), name.size());
+  return "thread " + std::string(name.data()) + " " + std::to_string(number);
 }
 
 }  // namespace hora

@@ -1,8 +1,17 @@
 /// The ranks that average together.
+///
+/// Do all ranks average the same parameters?
+///
+/// Destroys what has collectives under way, without waiting for them.
 #pragma once
 
 #include <hora/collectives.h>
 #include <hora/context.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
 
 namespace hora {
 
@@ -17,5 +26,29 @@ struct Peers {
 
 /// Throws Error(invalid_argument) where this rank is no member, or the set does not exist.
 Peers peers_of(const Context& context, ProcessSet set);
+
+/// Of the error's text: what it is that differs, in the plural, and what to do.
+struct Agreement {
+  std::string what;
+  std::string advice;
+};
+
+/// Collective. Compares `lines` with the first rank's; where any rank's differ, every rank throws
+/// the same Error(mismatch), which names the first differing line, the first rank that has another
+/// one, and both. `name` is the prefix of the collectives' names.
+void check_agreement(const Peers& peers, const Agreement& agreement, const std::string& name,
+                     std::span<const std::string> lines);
+
+/// Handles and buffers wait for nothing while an exception unwinds the stack (handle.h, buffer.h):
+/// so one does. What peers may still write to stays allocated.
+template <class T>
+void let_go(std::unique_ptr<T> object) noexcept {
+  struct LettingGo {};
+  try {
+    const std::unique_ptr<T> unwound = std::move(object);
+    throw LettingGo{};
+  } catch (const LettingGo&) {
+  }
+}
 
 }  // namespace hora

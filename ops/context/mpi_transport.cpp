@@ -9,7 +9,7 @@
 #include "core/bounded_reader.h"
 #include "core/engine/trace_hooks.h"
 #include "core/log.h"
-#include "core/trace/timeline_path.h"
+#include "core/trace/timeline_file.h"
 #include "ops/context/initial_sets.h"
 #include "ops/context/process_tuning.h"
 #include "ops/context/settings_agreement.h"

@@ -10,7 +10,7 @@
 #include "core/bounded_reader.h"
 #include "core/control_block/node_control_block.h"
 #include "core/log.h"
-#include "core/negotiation/mismatch.h"
+#include "core/negotiation/diagnosis.h"
 
 namespace hora {
 namespace {

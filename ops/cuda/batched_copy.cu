@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "ops/cuda/batched_copy.h"
-#include "ops/cuda/copy_plan.h"
 #include "ops/cuda/element.cuh"
 
 namespace hora {

@@ -1,11 +1,113 @@
 /// The kernel behind CudaFunctions::batched_copy.
+///
+/// How a list of CopyPiece becomes kernel launches: pure functions, of which the kernel uses the
+/// constexpr ones on the device.
+///
+/// A piece is cut into tiles of a fixed number of elements, and each block copies one tile. So
+/// blocks are equally long whatever the tensors' sizes, and a piece's tiles have all the alignment
+/// of the piece itself.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 #include "ops/cuda/functions.h"
 
 namespace hora {
+
+/// Bytes of a full tile on the side of the larger element type. With 256 threads that are four
+/// 16-byte loads a thread, all in flight at once.
+inline constexpr std::size_t kTileBytes = 16384;
+
+/// Elements of a full tile, a power of two of at most 16384.
+constexpr std::int64_t tile_elements(std::size_t source_size, std::size_t target_size) {
+  return static_cast<std::int64_t>(kTileBytes /
+                                   (source_size > target_size ? source_size : target_size));
+}
+
+/// The pieces of one launch, as the kernel's parameter: no copy to the device goes before the
+/// launch, and nothing must be kept until the kernel has run. Arrays of equal fields rather than an
+/// array of pieces, so that 184 of them fit into the 4 KiB of parameters that every device takes.
+struct CopyLaunch {
+  static constexpr std::size_t kCapacity = 184;
+
+  const void* source[kCapacity];
+  void* target[kCapacity];
+  /// Number of the piece's first tile in this launch; after the last piece the number of tiles.
+  std::uint32_t first_tile[kCapacity + 1];
+  std::uint16_t last_tile_elements[kCapacity];  ///< at least 1
+  std::uint16_t pieces;
+};
+
+/// What the kernel does besides copying; see BatchedCopy.
+struct CopyArithmetic {
+  double scale;
+  double limit;  ///< finite in the type of the product
+  void* flag;
+};
+static_assert(sizeof(CopyLaunch) + sizeof(CopyArithmetic) <= 4096,
+              "no room in a kernel's parameters");
+
+/// As large as a grid can be.
+inline constexpr std::int64_t kMaximumTiles = 0x7fffffff;
+
+/// Blocks of the launch: 0 where there was nothing to copy.
+constexpr std::uint32_t grid_size(const CopyLaunch& launch) {
+  return launch.first_tile[launch.pieces];
+}
+
+/// True where every piece has elements >= 0 and not more than a grid's tiles hold, a target where
+/// it is not empty, and addresses aligned to their element sizes.
+bool can_be_copied(std::span<const CopyPiece> pieces, std::size_t source_size,
+                   std::size_t target_size) noexcept;
+
+/// Fills `launch` from the front of `pieces`, which fulfil can_be_copied(), and returns those that
+/// did not fit. Empty pieces are left out.
+std::span<const CopyPiece> fill_launch(std::span<const CopyPiece> pieces,
+                                       std::int64_t elements_per_tile, CopyLaunch& launch) noexcept;
+
+/// What one block copies.
+struct CopyTile {
+  const char* source;  ///< null: zeros
+  char* target;
+  std::int32_t elements;
+};
+
+/// Tile `number` of the launch, below grid_size(launch), found by bisection.
+template <std::size_t kSourceSize, std::size_t kTargetSize>
+constexpr CopyTile tile_of(const CopyLaunch& launch, std::uint32_t number) {
+  std::uint32_t piece = 0;
+  std::uint32_t end = launch.pieces;
+  while (end - piece > 1) {
+    const std::uint32_t middle = (piece + end) / 2;
+    (launch.first_tile[middle] <= number ? piece : end) = middle;
+  }
+  constexpr std::int64_t kElements = tile_elements(kSourceSize, kTargetSize);
+  const std::int64_t skipped = (number - launch.first_tile[piece]) * kElements;
+  const bool last = number + 1 == launch.first_tile[piece + 1];
+  const char* source = static_cast<const char*>(launch.source[piece]);
+  return {source == nullptr ? nullptr : source + skipped * std::int64_t{kSourceSize},
+          static_cast<char*>(launch.target[piece]) + skipped * std::int64_t{kTargetSize},
+          last ? launch.last_tile_elements[piece] : static_cast<std::int32_t>(kElements)};
+}
+
+/// Elements that one vector access moves: 16 bytes on the side of the larger type.
+constexpr int vector_elements(std::size_t source_size, std::size_t target_size) {
+  return static_cast<int>(16 / (source_size > target_size ? source_size : target_size));
+}
+
+/// Elements before the first at which source and target are both aligned for vectors, less than
+/// vector_elements(); -1 where no element is. A null source is aligned everywhere.
+template <std::size_t kSourceSize, std::size_t kTargetSize>
+constexpr int vector_head(std::uintptr_t source, std::uintptr_t target) {
+  constexpr int kVector = vector_elements(kSourceSize, kTargetSize);
+  const int head = static_cast<int>(-(target / kTargetSize) % kVector);
+  const bool common = source == 0 || static_cast<int>(-(source / kSourceSize) % kVector) == head;
+  return common ? head : -1;
+}
 
 /// Launches `copy` on `stream`, one kernel for each 184 pieces that are not empty; nothing is
 /// allocated, and `copy` and its pieces may go once this returns. Returns the launch's error, which

@@ -7,8 +7,7 @@
 #include <utility>
 
 #include "core/log.h"
-#include "ops/cuda/device_clock.h"
-#include "ops/cuda/device_guard.h"
+#include "ops/cuda/stream.h"
 
 namespace hora {
 namespace {

@@ -1,5 +1,9 @@
 /// The calls into CUDA that hora makes, as a table: tests put a fake device in its place and script
 /// success, delay and failure of each call.
+///
+/// The one place where results of CUDA calls are checked.
+///
+/// Move-only ownership of one of CUDA's handles.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,6 +14,8 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <string_view>
+#include <utility>
 
 namespace hora {
 
@@ -103,5 +109,61 @@ struct CudaFunctions {
 
 /// The CUDA runtime.
 const CudaFunctions& cuda_runtime();
+
+/// Throws Error(transport) "<call> failed: <CUDA's text> (error N)", or Error(out_of_memory) where
+/// memory was lacking, and clears CUDA's last error, so that the application's next check of it
+/// does not find hora's. `call` as in "cudaEventRecord".
+[[noreturn]] void throw_cuda_error(const CudaFunctions& functions, cudaError_t result,
+                                   std::string_view call);
+
+/// The text is put together only where the call has failed.
+inline void cuda_check(const CudaFunctions& functions, cudaError_t result, std::string_view call) {
+  if (result != cudaSuccess) [[unlikely]] {
+    throw_cuda_error(functions, result, call);
+  }
+}
+
+/// For destructors: a failure is logged at debug level and cleared.
+void cuda_check_release(const CudaFunctions& functions, cudaError_t result,
+                        std::string_view call) noexcept;
+
+/// `Release` says how a handle is freed: its type `Handle`, the member `function` of
+/// CudaFunctions, and that function's `name`. Freed once; a failure of that is logged, not
+/// thrown. Thread rule: one thread at a time; get() from any.
+template <class Release>
+class Owned {
+ public:
+  using Handle = typename Release::Handle;
+
+  Owned() noexcept = default;
+  /// `functions` outlive it. A null handle owns nothing.
+  Owned(const CudaFunctions& functions, Handle handle) noexcept
+      : functions_(&functions), handle_(handle) {}
+  Owned(Owned&& other) noexcept
+      : functions_(other.functions_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Owned& operator=(Owned&& other) noexcept {
+    if (this != &other) {
+      release();
+      functions_ = other.functions_;
+      handle_ = std::exchange(other.handle_, nullptr);
+    }
+    return *this;
+  }
+  ~Owned() { release(); }
+
+  Handle get() const noexcept { return handle_; }
+  const CudaFunctions& functions() const noexcept { return *functions_; }
+
+ private:
+  void release() noexcept {
+    if (handle_ == nullptr) return;
+    cuda_check_release(*functions_,
+                       (functions_->*Release::function)(std::exchange(handle_, nullptr)),
+                       Release::name);
+  }
+
+  const CudaFunctions* functions_ = nullptr;
+  Handle handle_ = nullptr;
+};
 
 }  // namespace hora

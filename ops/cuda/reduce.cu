@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ops/cuda/element.cuh"
 #include "ops/cuda/reduce.h"
-#include "ops/cuda/reduce_operations.cuh"
 
 namespace hora {
 namespace {

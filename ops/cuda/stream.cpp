@@ -1,5 +1,11 @@
 #include "ops/cuda/stream.h"
 
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "core/thread_safety.h"
+
 namespace hora {
 
 CudaStream::CudaStream(const CudaFunctions& functions, int priority) {
@@ -7,6 +13,109 @@ CudaStream::CudaStream(const CudaFunctions& functions, int priority) {
   cuda_check(functions, functions.stream_create(&stream, cudaStreamNonBlocking, priority),
              "cudaStreamCreateWithPriority");
   stream_ = Owned<Release>(functions, stream);
+}
+
+Event::Event(const CudaFunctions& functions, TimeStamp time_stamp) {
+  cudaEvent_t event = nullptr;
+  const unsigned flags = time_stamp == TimeStamp::on ? cudaEventDefault : cudaEventDisableTiming;
+  cuda_check(functions, functions.event_create(&event, flags), "cudaEventCreateWithFlags");
+  event_ = Owned<Release>(functions, event);
+}
+
+void Event::record(cudaStream_t stream) {
+  const CudaFunctions& functions = event_.functions();
+  cuda_check(functions, functions.event_record(get(), stream), "cudaEventRecord");
+}
+
+bool Event::query() const {
+  const CudaFunctions& functions = event_.functions();
+  const cudaError_t result = functions.event_query(get());
+  if (result == cudaErrorNotReady) {
+    // CUDA keeps it as the last error, where the application's next check would find it.
+    functions.get_last_error();
+    return false;
+  }
+  cuda_check(functions, result, "cudaEventQuery");
+  return true;
+}
+
+void Event::synchronize() const {
+  const CudaFunctions& functions = event_.functions();
+  cuda_check(functions, functions.event_synchronize(get()), "cudaEventSynchronize");
+}
+
+void wait(cudaStream_t stream, const Event& event) {
+  const CudaFunctions& functions = event.event_.functions();
+  cuda_check(functions, functions.stream_wait_event(stream, event.get(), 0), "cudaStreamWaitEvent");
+}
+
+std::chrono::nanoseconds elapsed(const Event& from, const Event& to) {
+  const CudaFunctions& functions = from.event_.functions();
+  float milliseconds = 0.0F;
+  cuda_check(functions, functions.event_elapsed_time(&milliseconds, from.get(), to.get()),
+             "cudaEventElapsedTime");
+  return std::chrono::nanoseconds(std::llround(static_cast<double>(milliseconds) * 1e6));
+}
+
+struct EventPool::State {
+  State(const CudaFunctions& table, TimeStamp stamp) : functions(table), time_stamp(stamp) {}
+
+  const CudaFunctions& functions;
+  const TimeStamp time_stamp;
+  Mutex mutex;
+  std::size_t created HORA_GUARDED_BY(mutex) = 0;
+  std::vector<std::unique_ptr<Event>> free HORA_GUARDED_BY(mutex);
+};
+
+EventPool::EventPool(const CudaFunctions& functions, std::size_t ready, TimeStamp time_stamp)
+    : state_(std::make_shared<State>(functions, time_stamp)) {
+  const LockGuard lock(state_->mutex);
+  state_->free.reserve(ready);
+  for (; state_->created < ready; ++state_->created) {
+    state_->free.push_back(std::make_unique<Event>(functions, time_stamp));
+  }
+}
+
+std::shared_ptr<Event> EventPool::take() {
+  std::unique_ptr<Event> event;
+  {
+    const LockGuard lock(state_->mutex);
+    if (!state_->free.empty()) {
+      event = std::move(state_->free.back());
+      state_->free.pop_back();
+    } else {
+      // Room for every event, so that giving one back cannot fail.
+      state_->free.reserve(state_->created + 1);
+      event = std::make_unique<Event>(state_->functions, state_->time_stamp);
+      ++state_->created;
+    }
+  }
+  return {event.release(), [state = state_](Event* returned) {
+            std::unique_ptr<Event> owned(returned);
+            const LockGuard lock(state->mutex);
+            state->free.push_back(std::move(owned));
+          }};
+}
+
+StreamOrder::StreamOrder(EventPool& events, void* stream) : events_(events), ready_(events.take()) {
+  ready_->record(static_cast<cudaStream_t>(stream));
+}
+
+void StreamOrder::wait_ready(void* stream) {
+  wait(static_cast<cudaStream_t>(stream), *ready_);
+}
+
+void StreamOrder::record_done(void* stream) {
+  if (!done_) done_ = events_.take();
+  done_->record(static_cast<cudaStream_t>(stream));
+}
+
+void StreamOrder::wait_done(void* stream) {
+  if (done_) wait(static_cast<cudaStream_t>(stream), *done_);
+}
+
+void StreamOrder::synchronize() {
+  if (done_) done_->synchronize();
 }
 
 }  // namespace hora

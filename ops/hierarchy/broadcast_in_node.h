@@ -5,7 +5,6 @@
 
 #include "core/control_block/broadcast_progress.h"
 #include "core/plan/bound_unit.h"
-#include "ops/hierarchy/completion.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora {

@@ -1,14 +1,42 @@
-/// The memory of exchanges between nodes: what is sent and what is received.
+/// The memory of exchanges between nodes, and the copies to and from it inside a node.
 #pragma once
+
+#include <hora/types.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/control_block/exchange_rounds.h"
 #include "core/engine/data_path.h"
+#include "core/negotiation/topology.h"
+#include "core/plan/bound_unit.h"
+#include "core/plan/exchange.h"
+#include "core/plan/plan.h"
+#include "ops/hierarchy/groups.h"
 
 namespace hora {
+
+/// The host's memory, or a GPU's. Thread rule: the thread that holds the engine's lock.
+class StagingSpace {
+ public:
+  virtual ~StagingSpace() = default;
+  /// 64-byte aligned, not initialised. May wait for all that the device does: call it when no
+  /// operation is under way. Throws Error(out_of_memory).
+  virtual std::byte* allocate(std::size_t bytes) = 0;
+  virtual void release(std::byte* data) noexcept = 0;
+  /// Starts output = the inputs taken together in their order, with the bits of ops/local's
+  /// reduce(), of which one input without scale is a copy. The memory, not the list, is in use
+  /// until completion; then it holds the result, ready to be read by MPI and by the device's
+  /// streams.
+  virtual Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                            std::byte* output, std::size_t count) = 0;
+  /// Likewise starts output = the input's values in another floating-point type, with the bits of
+  /// ops/local's convert(). The two do not overlap.
+  virtual Completion convert(DataType source, const std::byte* input, DataType target,
+                             std::byte* output, std::size_t count) = 0;
+};
 
 /// A block of this rank's node memory that grows when asked to; what was in it is lost then.
 class GrowingBlock {
@@ -55,5 +83,52 @@ class ExchangeMemory {
   std::array<GrowingBlock, ExchangeRoundsCell::kSlots> staging_;
   std::array<GrowingBlock, ExchangeRoundsCell::kSlots> scratch_;
 };
+
+struct ExchangeContext {
+  Topology topology;  ///< of the set
+  int node = 0;       ///< this rank's
+  int local_rank = 0;
+  int slices = 1;
+  std::size_t chunk_bytes = 0;
+  ExchangeRounds rounds;
+  ExchangeMemory memory;
+  CrossGroup* cross = nullptr;            ///< null on local ranks without a slice, and in one node
+  std::uint64_t rounds_done = 0;          ///< of the exchanges that are complete
+  std::uint64_t job_memory = UINT64_MAX;  ///< bytes that all results of an exchange can have
+
+  /// The rank in the set of a local rank of this node.
+  int rank_of(int local_rank_of_mine) const {
+    return topology.ranks_of_node[static_cast<std::size_t>(node)]
+                                 [static_cast<std::size_t>(local_rank_of_mine)];
+  }
+};
+
+/// The result of an exchange as the target of copies: past the caches where it is too long to be
+/// read from them afterwards.
+class ExchangeTarget {
+ public:
+  ExchangeTarget() noexcept = default;
+  ExchangeTarget(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
+  std::byte* at(std::size_t offset) const { return data_ + offset; }
+  void copy(std::size_t offset, const std::byte* in, std::size_t bytes) const;
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// From the node's inputs to `out`, where the layout's bytes lie one after the other. Sums are not
+/// scaled.
+void gather(const BoundUnit& unit, const ByteLayout& layout, std::byte* out);
+
+/// From `in`, where the layout's bytes lie one after the other, those that come to `local_rank`
+/// into its result.
+void scatter(const ByteLayout& layout, int local_rank, const std::byte* in,
+             const ExchangeTarget& result);
+
+/// Straight from the node's inputs into this rank's result what comes to `local_rank`, this one, in
+/// local rank order; sums are scaled.
+void copy_to_result(const BoundUnit& unit, const ByteLayout& layout, int local_rank,
+                    const ExchangeTarget& result);
 
 }  // namespace hora

@@ -8,7 +8,7 @@
 
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
-#include "ops/hierarchy/exchange_context.h"
+#include "ops/hierarchy/exchange_memory.h"
 
 namespace hora {
 

@@ -1,17 +1,43 @@
 /// The interfaces that the hierarchy is built from. Every call starts work and returns its
 /// Completion; none blocks. Thread rule: the thread that holds the engine's lock.
+///
+/// A piece of asynchronous work that is polled, never waited for.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/plan/bound_unit.h"
-#include "core/plan/reduction.h"
-#include "ops/hierarchy/completion.h"
+#include "core/plan/plan.h"
 
 namespace hora {
+
+/// Work under way. poll() makes progress without blocking and returns whether it is complete; it
+/// throws hora::Error when the work has failed. Not called again once it has returned true.
+class PendingWork {
+ public:
+  virtual ~PendingWork() = default;
+  virtual bool poll() = 0;
+};
+
+/// Owner of pending work; default-constructed: complete already. Thread rule: one thread at a time.
+class Completion {
+ public:
+  Completion() noexcept = default;
+  explicit Completion(std::unique_ptr<PendingWork> work) noexcept : work_(std::move(work)) {}
+
+  bool poll() {
+    if (work_ && work_->poll()) work_.reset();
+    return work_ == nullptr;
+  }
+
+ private:
+  std::unique_ptr<PendingWork> work_;
+};
 
 /// One chunk on its way through the hierarchy. Ranges are unit bytes.
 struct ChunkPart {

@@ -10,7 +10,7 @@
 #include "core/control_block/start_order.h"
 #include "core/engine/data_path.h"
 #include "core/negotiation/topology.h"
-#include "core/trace/tracer.h"
+#include "core/trace/trace.h"
 #include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/groups.h"
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "ops/hierarchy/completion.h"
-#include "ops/hierarchy/staging_space.h"
+#include "ops/hierarchy/exchange_memory.h"
+#include "ops/hierarchy/groups.h"
 #include "ops/mpi/point_to_point.h"
 
 namespace hora {

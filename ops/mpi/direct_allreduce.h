@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/plan/reduction.h"
+#include "core/plan/plan.h"
 #include "ops/mpi/cross_work.h"
 
 namespace hora {

@@ -10,9 +10,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "core/identity.h"
 #include "core/log.h"
-#include "core/process_owner.h"
+#include "core/process.h"
 #include "ops/mpi/check.h"
 #include "ops/mpi/implementation.h"
 #include "ops/mpi/launcher.h"

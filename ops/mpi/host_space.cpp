@@ -2,22 +2,18 @@
 
 #include <new>
 
+#include "core/plan/plan.h"
 #include "ops/local/convert.h"
 #include "ops/local/kernels.h"
 
 namespace hora {
-namespace {
-
-constexpr std::align_val_t kAlignment{64};
-
-}  // namespace
 
 std::byte* HostSpace::allocate(std::size_t bytes) {
-  return static_cast<std::byte*>(::operator new(bytes, kAlignment));
+  return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}));
 }
 
 void HostSpace::release(std::byte* data) noexcept {
-  ::operator delete(data, kAlignment);
+  ::operator delete (data, std::align_val_t{kAlignment});
 }
 
 Completion HostSpace::reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,

@@ -1,7 +1,7 @@
 /// Staging in the host's memory.
 #pragma once
 
-#include "ops/hierarchy/staging_space.h"
+#include "ops/hierarchy/exchange_memory.h"
 
 namespace hora {
 

@@ -8,7 +8,6 @@
 #include <span>
 
 #include "core/plan/plan.h"
-#include "core/plan/reduction.h"
 #include "ops/mpi/cross_work.h"
 
 namespace hora {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/identity.h"
-#include "core/negotiation/mismatch.h"
+#include "core/negotiation/diagnosis.h"
+#include "core/process.h"
 #include "ops/mpi/check.h"
 #include "ops/mpi/environment.h"
 #include "ops/mpi/roll_messages.h"

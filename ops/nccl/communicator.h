@@ -1,12 +1,36 @@
 /// Move-only owner of an NCCL communicator.
+///
+/// Waiting for NCCL's background work, which only polling detects.
+///
+/// All communicators of a process: the world's, and those of other process sets.
 #pragma once
 
+#include <hora/error.h>
+
+#include <algorithm>
 #include <chrono>
+#include <list>
 #include <memory>
+#include <thread>
 
 #include "ops/nccl/functions.h"
 
 namespace hora {
+
+/// Polls `condition`, ever less often; Error(transport) where it is not true by the deadline.
+template <class Condition>
+void wait_until(Condition condition, std::chrono::steady_clock::time_point deadline) {
+  using std::chrono::microseconds;
+  microseconds pause(10);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      throw Error(ErrorCode::transport,
+                  "NCCL was not ready by the deadline; has another rank failed, or not come?");
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, microseconds(1000));
+  }
+}
 
 /// A non-blocking communicator: no member waits for other ranks, but for wait_ready() and close(),
 /// which have a deadline. Errors are Error(transport). The destructor aborts what was not closed.
@@ -51,6 +75,32 @@ class NcclCommunicator {
   const NcclFunctions* functions_ = nullptr;
   /// Shared with the memory that is registered with it; null once it is gone.
   std::shared_ptr<ncclComm_t> comm_;
+};
+
+/// Thread rule: as NcclCommunicator.
+class NcclCommunicators {
+ public:
+  /// A place for one; it stays where it is. The first one is the world's.
+  NcclCommunicator& add() { return open_.emplace_back(); }
+  NcclCommunicator& world() { return open_.front(); }
+
+  /// Throws where NCCL reports an error of any.
+  void check_async() const;
+  /// Ends all collectives of this rank.
+  void abort() noexcept;
+
+  /// Frees one, whose launches have all begun, when its collectives are done: collective over
+  /// its members, continued by advance(). Throws Error(transport).
+  void retire(NcclCommunicator& communicator);
+  /// True while retired ones are left.
+  bool advance();
+  /// Frees all: collective over the members of each, which may have them in any order. Throws
+  /// Error(transport) where that fails or is not done by the deadline.
+  void close(NcclCommunicator::Deadline deadline);
+
+ private:
+  std::list<NcclCommunicator> open_;
+  std::list<NcclCommunicator> closing_;
 };
 
 }  // namespace hora

@@ -6,8 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "ops/cuda/device_guard.h"
-#include "ops/cuda/stream_order.h"
+#include "ops/cuda/stream.h"
 
 namespace hora {
 namespace {

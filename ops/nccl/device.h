@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "core/engine/device.h"
-#include "ops/cuda/event.h"
-#include "ops/nccl/communicators.h"
-#include "ops/nccl/registered_memory.h"
+#include "ops/cuda/stream.h"
+#include "ops/nccl/communicator.h"
+#include "ops/nccl/device_space.h"
 
 namespace hora {
 

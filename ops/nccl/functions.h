@@ -1,10 +1,15 @@
 /// The calls into NCCL that hora makes, as a table; see ops/cuda/functions.h.
+///
+/// The one place where results of NCCL calls are checked.
+///
+/// Several calls into NCCL as one.
 #pragma once
 
 #include <nccl.h>
 
 #include <cstddef>
 #include <functional>
+#include <string_view>
 
 namespace hora {
 
@@ -55,5 +60,36 @@ struct NcclFunctions {
 
 /// The NCCL that this process has loaded.
 const NcclFunctions& nccl_library();
+
+/// Throws Error(transport) "<call> failed: <NCCL's text> (error N)", followed by the last error
+/// that NCCL reported for `comm`, where one is given. `call` as in "ncclAllReduce".
+[[noreturn]] void throw_nccl_error(const NcclFunctions& functions, ncclResult_t result,
+                                   std::string_view call, ncclComm_t comm);
+
+/// ncclInProgress is no error: the caller polls. The text is put together only where the call has
+/// failed.
+inline void nccl_check(const NcclFunctions& functions, ncclResult_t result, std::string_view call,
+                       ncclComm_t comm = nullptr) {
+  if (result != ncclSuccess && result != ncclInProgress) [[unlikely]] {
+    throw_nccl_error(functions, result, call, comm);
+  }
+}
+
+/// For destructors and where a failure is tolerated: it is logged at debug level.
+void nccl_check_release(const NcclFunctions& functions, ncclResult_t result,
+                        std::string_view call) noexcept;
+
+/// Everything between construction and end() is one call of NCCL. Without end(), after an
+/// exception, the group stays open: the communicator cannot be used any more then.
+class NcclCallGroup {
+ public:
+  explicit NcclCallGroup(const NcclFunctions& nccl) : nccl_(nccl) {
+    nccl_check(nccl_, nccl_.group_start(), "ncclGroupStart");
+  }
+  void end() { nccl_check(nccl_, nccl_.group_end(), "ncclGroupEnd"); }
+
+ private:
+  const NcclFunctions& nccl_;
+};
 
 }  // namespace hora

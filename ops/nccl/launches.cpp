@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "ops/cuda/device_guard.h"
+#include "ops/cuda/stream.h"
 
 namespace hora {
 

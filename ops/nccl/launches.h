@@ -1,4 +1,6 @@
 /// What a process set gives the stream that NCCL runs on, and the order in which its calls begin.
+///
+/// This process's GPU: what all its process sets have in common.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +8,13 @@
 #include <utility>
 
 #include "core/control_block/launch_ticket_lock.h"
-#include "ops/hierarchy/completion.h"
-#include "ops/nccl/nccl_context.h"
+#include "core/engine/submission.h"
+#include "ops/cuda/memory.h"
+#include "ops/cuda/stream.h"
+#include "ops/hierarchy/groups.h"
+#include "ops/nccl/communicator.h"
+#include "ops/nccl/device.h"
+#include "ops/nccl/reduction.h"
 
 namespace hora {
 
@@ -57,6 +64,34 @@ class NcclLaunches {
   Completion connecting_;
   std::uint64_t next_ = 0;  ///< tickets
   std::uint64_t launched_ = 0;
+};
+
+/// Collectives of all sets run on one stream, so that a GPU does them in the order in which it got
+/// them. Thread rules: the parts'.
+struct NcclContext {
+  /// `events`: that many are made at once; `timeout`: see DeviceWatch. The tables outlive it.
+  NcclContext(const CudaFunctions& cuda_functions, const NcclFunctions& nccl_functions, int index,
+              std::size_t event_count, DeviceWatch::Time timeout)
+      : cuda(cuda_functions),
+        nccl(nccl_functions),
+        device(index),
+        events(cuda, event_count),
+        stream(cuda, kUrgentPriority),
+        watch(cuda, device, communicators, events, timeout, now),
+        port(cuda, nccl, device, communicators, events, watch),
+        heap(cuda, device, events, stream.get()),
+        identity(cuda, stream, heap) {}
+
+  const CudaFunctions& cuda;
+  const NcclFunctions& nccl;
+  int device;
+  NcclCommunicators communicators;
+  EventPool events;
+  CudaStream stream;
+  DeviceWatch watch;
+  NcclDevice port;
+  StreamHeap heap;
+  IdentityElements identity;
 };
 
 }  // namespace hora

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <nvtx3/nvtx3.hpp>
 
-#include "ops/cuda/check.h"
-#include "ops/nccl/call_group.h"
+#include "ops/cuda/functions.h"
+#include "ops/nccl/functions.h"
 #include "ops/nccl/reduction.h"
 
 namespace hora {

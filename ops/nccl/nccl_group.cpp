@@ -3,9 +3,9 @@
 #include <nvtx3/nvtx3.hpp>
 #include <utility>
 
-#include "ops/cuda/check.h"
-#include "ops/cuda/device_guard.h"
-#include "ops/nccl/call_group.h"
+#include "ops/cuda/functions.h"
+#include "ops/cuda/stream.h"
+#include "ops/nccl/functions.h"
 #include "ops/nccl/reduction.h"
 
 namespace hora {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "ops/nccl/check.h"
+#include "ops/nccl/functions.h"
 
 namespace hora {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "core/control_block/launch_ticket_lock.h"
 #include "ops/nccl/launches.h"
-#include "ops/nccl/nccl_context.h"
 #include "ops/nccl/nccl_exchange.h"
 #include "ops/nccl/nccl_group.h"
 

@@ -1,6 +1,6 @@
 #include "ops/nccl/slice_staging.h"
 
-#include "ops/cuda/check.h"
+#include "ops/cuda/functions.h"
 
 namespace hora {
 namespace {

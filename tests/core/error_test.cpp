@@ -5,7 +5,7 @@
 #include <set>
 #include <thread>
 
-#include "core/error_in_flight.h"
+#include "core/diagnostics.h"
 
 namespace hora {
 namespace {

@@ -1,7 +1,7 @@
-#include "core/identity.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
+
+#include "core/process.h"
 
 namespace hora {
 namespace {

@@ -1,5 +1,3 @@
-#include "core/last_words.h"
-
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
@@ -7,6 +5,8 @@
 #include <functional>
 #include <iostream>
 #include <stdexcept>
+
+#include "core/diagnostics.h"
 
 namespace hora {
 namespace {

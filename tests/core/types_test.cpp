@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "core/enumerators.h"
+#include "core/checked.h"
 
 namespace hora {
 namespace {

@@ -35,7 +35,7 @@ if [[ -d ops ]]; then
 fi
 if [[ -d frameworks ]]; then
   forbid frameworks "frameworks know only core and ops" '"(examples|bench|tests)/'
-  forbid frameworks "spdlog and LibTorch do not go together: core/warning.h" \
+  forbid frameworks "spdlog and LibTorch do not go together: core/diagnostics.h" \
     '("core/log\.h"|<spdlog/)'
 fi
 

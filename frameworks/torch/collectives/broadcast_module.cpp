@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "frameworks/torch/data_type.h"
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 namespace {

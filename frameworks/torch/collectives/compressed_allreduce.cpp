@@ -3,9 +3,7 @@
 #include <optional>
 
 #include "frameworks/torch/collectives/differentiable.h"
-#include "frameworks/torch/data_type.h"
 #include "frameworks/torch/tensor_view.h"
-#include "frameworks/torch/wire_type.h"
 
 namespace hora {
 namespace {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "frameworks/torch/collectives/pending_tensor.h"
-#include "frameworks/torch/data_type.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {

@@ -9,7 +9,7 @@
 
 #include "frameworks/torch/device_stream.h"
 #include "frameworks/torch/optimizer/gradient_bucket.h"
-#include "ops/cuda/check.h"
+#include "ops/cuda/functions.h"
 
 namespace hora {
 namespace {

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/warning.h"
+#include "core/diagnostics.h"
 
 namespace hora {
 namespace {

@@ -7,8 +7,7 @@
 #include <exception>
 #include <utility>
 
-#include "frameworks/torch/data_type.h"
-#include "frameworks/torch/wire_type.h"
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 namespace {

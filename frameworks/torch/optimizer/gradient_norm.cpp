@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "frameworks/torch/data_type.h"
 #include "frameworks/torch/tensor_view.h"
 #include "ops/local/adasum.h"
 

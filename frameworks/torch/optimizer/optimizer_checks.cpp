@@ -11,10 +11,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "frameworks/torch/agreement.h"
-#include "frameworks/torch/data_type.h"
 #include "frameworks/torch/optimizer/gradient_hooks.h"
 #include "frameworks/torch/optimizer/parameter_list.h"
+#include "frameworks/torch/peers.h"
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "frameworks/torch/agreement.h"
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
+#include "frameworks/torch/peers.h"
 
 namespace hora {
 

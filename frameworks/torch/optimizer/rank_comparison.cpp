@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/negotiation/mismatch.h"
+#include "core/negotiation/diagnosis.h"
 
 namespace hora {
 namespace {

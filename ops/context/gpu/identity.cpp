@@ -6,8 +6,8 @@
 #include <sstream>
 #include <string_view>
 
-#include "core/identity.h"
-#include "ops/cuda/check.h"
+#include "core/process.h"
+#include "ops/cuda/functions.h"
 
 namespace hora {
 namespace {

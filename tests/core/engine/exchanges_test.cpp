@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "core/api/result_memory.h"
+#include "core/api/result.h"
 #include "tests/core/engine/on_layouts.h"
 #include "tests/support/seed.h"
 

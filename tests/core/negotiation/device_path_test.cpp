@@ -1,6 +1,6 @@
-#include "core/negotiation/device_path.h"
-
 #include <gtest/gtest.h>
+
+#include "core/negotiation/signature.h"
 
 namespace hora {
 namespace {

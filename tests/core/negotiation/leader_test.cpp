@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/negotiation/mismatch.h"
+#include "core/negotiation/diagnosis.h"
 #include "tests/core/negotiation/simulation.h"
 #include "tests/support/seed.h"
 

@@ -1,9 +1,9 @@
-#include "core/negotiation/mismatch.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <climits>
+
+#include "core/negotiation/diagnosis.h"
 
 namespace hora {
 namespace {

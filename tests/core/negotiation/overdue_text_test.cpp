@@ -1,9 +1,9 @@
-#include "core/negotiation/overdue_text.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
+#include "core/negotiation/diagnosis.h"
 
 namespace hora {
 namespace {

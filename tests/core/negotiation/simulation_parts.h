@@ -12,7 +12,7 @@
 
 #include "core/engine/leader_io.h"
 #include "core/engine/name_table.h"
-#include "core/negotiation/mismatch.h"
+#include "core/negotiation/diagnosis.h"
 #include "tests/core/negotiation/simulation.h"
 
 namespace hora::test {

@@ -1,6 +1,6 @@
-#include "core/trace/event_buffer.h"
-
 #include <gtest/gtest.h>
+
+#include "core/trace/recording.h"
 
 namespace hora {
 namespace {

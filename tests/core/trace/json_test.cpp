@@ -1,9 +1,9 @@
-#include "core/trace/json.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "core/trace/timeline_file.h"
 
 namespace hora {
 namespace {

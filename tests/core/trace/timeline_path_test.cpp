@@ -1,6 +1,6 @@
-#include "core/trace/timeline_path.h"
-
 #include <gtest/gtest.h>
+
+#include "core/trace/timeline_file.h"
 
 namespace hora {
 namespace {

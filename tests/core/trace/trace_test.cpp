@@ -6,7 +6,6 @@
 
 #include <fstream>
 
-#include "core/trace/tracer.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timeline.h"
 

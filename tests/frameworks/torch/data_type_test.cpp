@@ -1,7 +1,7 @@
-#include "frameworks/torch/data_type.h"
-
 #include <gtest/gtest.h>
 #include <hora/torch.h>
+
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 namespace {

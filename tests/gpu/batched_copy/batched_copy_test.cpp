@@ -10,7 +10,7 @@
 #include <limits>
 #include <string>
 
-#include "ops/cuda/check.h"
+#include "ops/cuda/functions.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/gpu/batched_copy/arena.h"
@@ -26,7 +26,7 @@ constexpr std::array kAll = {float16, bfloat16, float32, float64, int32,
                              int64,   uint8,    int8,    int16,   boolean};
 /// Of bytes that no piece covers.
 constexpr auto kUntouched = std::byte{0xa5};
-/// As ops/cuda/copy_plan.h: bytes of a tile on the side of the larger type.
+/// As ops/cuda/batched_copy.h: bytes of a tile on the side of the larger type.
 constexpr std::size_t kTileBytes = 16384;
 
 class BatchedCopyTest : public testing::Test {

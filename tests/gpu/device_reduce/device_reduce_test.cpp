@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "ops/cuda/check.h"
+#include "ops/cuda/functions.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/local/kernels.h"

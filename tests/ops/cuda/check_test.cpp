@@ -1,9 +1,8 @@
-#include "ops/cuda/check.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
+#include "ops/cuda/functions.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
 namespace hora {

@@ -1,5 +1,3 @@
-#include "ops/cuda/copy_plan.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
@@ -7,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/cuda/batched_copy.h"
 #include "tests/support/seed.h"
 
 namespace hora {

@@ -1,6 +1,6 @@
-#include "ops/cuda/device_clock.h"
-
 #include <gtest/gtest.h>
+
+#include "ops/cuda/device_trace.h"
 
 namespace hora {
 namespace {

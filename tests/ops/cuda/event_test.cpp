@@ -1,5 +1,3 @@
-#include "ops/cuda/event.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>

@@ -6,7 +6,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "ops/cuda/event.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/fake_gpu.h"

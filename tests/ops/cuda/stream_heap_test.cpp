@@ -1,5 +1,3 @@
-#include "ops/cuda/stream_heap.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
@@ -7,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 #include "tests/support/seed.h"

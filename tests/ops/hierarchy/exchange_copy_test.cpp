@@ -1,7 +1,6 @@
-#include "ops/hierarchy/exchange_copy.h"
-
 #include <gtest/gtest.h>
 
+#include "ops/hierarchy/exchange_memory.h"
 #include "tests/ops/mpi/cross_model.h"
 #include "tests/support/seed.h"
 

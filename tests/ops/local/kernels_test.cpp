@@ -13,7 +13,7 @@
 #include <xmmintrin.h>
 #endif
 
-#include "core/enumerators.h"
+#include "core/checked.h"
 #include "ops/local/kernel_table.h"
 #include "tests/ops/local/blocks.h"
 #include "tests/ops/local/serial_model.h"

@@ -1,9 +1,8 @@
-#include "ops/nccl/check.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
+#include "ops/nccl/functions.h"
 #include "tests/support/fake_gpu/ranks.h"
 
 namespace hora {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <thread>
 
-#include "core/negotiation/device_path.h"
+#include "core/negotiation/signature.h"
 #include "tests/ops/nccl/whole_numbers.h"
 
 namespace hora::test {

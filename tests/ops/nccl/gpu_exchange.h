@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/api/result_memory.h"
+#include "core/api/result.h"
 #include "tests/ops/nccl/gpu_world.h"
 
 namespace hora::test {

@@ -6,10 +6,10 @@
 #include <optional>
 #include <thread>
 
-#include "ops/cuda/check.h"
+#include "ops/cuda/functions.h"
 #include "ops/hierarchy/pipeline.h"
-#include "ops/nccl/device_cross.h"
 #include "ops/nccl/nccl_set.h"
+#include "ops/nccl/slice_staging.h"
 
 namespace hora::test {
 

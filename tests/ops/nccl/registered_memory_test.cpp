@@ -1,11 +1,10 @@
-#include "ops/nccl/registered_memory.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
 #include <utility>
 
+#include "ops/nccl/device_space.h"
 #include "tests/support/fake_gpu/ranks.h"
 
 namespace hora {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <thread>
 
-#include "ops/cuda/event.h"
+#include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/nccl_rank.h"
 
 namespace hora::test {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "ops/cuda/event.h"
+#include "ops/cuda/stream.h"
 #include "ops/local/kernels.h"
 #include "tests/support/fake_gpu/nccl_rank.h"
 

@@ -4,8 +4,7 @@
 #include <map>
 #include <string>
 
-#include "frameworks/torch/data_type.h"
-#include "frameworks/torch/wire_type.h"
+#include "frameworks/torch/tensor_view.h"
 #include "tests/frameworks/torch/averaging_model.h"
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/seed.h"

@@ -1,4 +1,4 @@
-#include "ops/cuda/check.h"
+#include "ops/cuda/functions.h"
 
 #include <hora/error.h>
 

@@ -1,11 +1,29 @@
-/// Whether this process is the one that made an object, or a child that fork() gave a copy of it.
+/// Who this process is for messages, and whether it is a forked child of a rank.
 #pragma once
 
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstdint>
+#include <string>
 
 namespace hora {
+
+/// One process of the job.
+struct ProcessIdentity {
+  int rank = -1;
+  std::string host = {};
+  std::int64_t pid = 0;
+};
+
+/// This host's name; "unknown" where it has none.
+std::string host_name();
+
+/// This process as `rank`.
+ProcessIdentity identity_of_process(int rank);
+
+/// "rank 3 (host node7, pid 4242)".
+std::string to_string(const ProcessIdentity& process);
 
 /// A forked child has its parent's memory, but none of its threads, none of its place in the job,
 /// and any lock as another thread held it. Of what a ProcessOwner guards it may destroy nothing.

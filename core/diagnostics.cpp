@@ -1,4 +1,4 @@
-#include "core/last_words.h"
+#include "core/diagnostics.h"
 
 #include <cxxabi.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <string>
 #include <typeinfo>
 
-#include "core/identity.h"
 #include "core/log.h"
+#include "core/process.h"
 
 namespace hora {
 namespace {
@@ -73,6 +73,10 @@ LastWords::~LastWords() {
   speaker.store(kNobody);
   // A handler that was installed over this one may call it still.
   if (std::get_terminate() == speak_and_terminate) std::set_terminate(before.load());
+}
+
+void log_warning(const std::string& text) {
+  log().warn("{}", text);
 }
 
 }  // namespace hora

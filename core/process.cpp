@@ -1,12 +1,29 @@
-#include "core/process_owner.h"
+#include "core/process.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstddef>
 #include <new>
 
 namespace hora {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown";
+  return name.data();
+}
+
+ProcessIdentity identity_of_process(int rank) {
+  return {.rank = rank, .host = host_name(), .pid = ::getpid()};
+}
+
+std::string to_string(const ProcessIdentity& process) {
+  return "rank " + std::to_string(process.rank) + " (host " + process.host + ", pid " +
+         std::to_string(process.pid) + ")";
+}
+
 namespace {
 
 constexpr std::size_t kPage = 4096;

@@ -1,7 +1,10 @@
-#include "core/negotiation/mismatch.h"
+#include "core/negotiation/diagnosis.h"
+
+#include <hora/printable.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 
 #include "core/tensor_text.h"
 
@@ -80,6 +83,78 @@ std::string mismatch_text(const Report& report) {
     text += "; and " + std::to_string(report.values.size() - shown) + " other values";
   }
   return text + ". Submit the same operation, type, shape, reduction and root under one name.";
+}
+
+namespace {
+
+constexpr std::size_t kNamesShown = 3;
+constexpr std::size_t kGroupsShown = 4;
+
+/// Tensors that the same ranks wait for.
+using Group = std::vector<const OverdueTensor*>;
+
+bool alike(const OverdueTensor& a, const OverdueTensor& b) {
+  return std::tie(a.ready, a.missing, a.silent, a.elsewhere) ==
+         std::tie(b.ready, b.missing, b.silent, b.elsewhere);
+}
+
+std::vector<Group> grouped(std::span<const OverdueTensor> tensors) {
+  std::vector<Group> groups;
+  for (const OverdueTensor& tensor : tensors) {
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
+      return alike(*group.front(), tensor);
+    });
+    if (same == groups.end()) {
+      groups.push_back({&tensor});
+    } else {
+      same->push_back(&tensor);
+    }
+  }
+  return groups;
+}
+
+std::string names_text(const Group& group) {
+  if (group.size() == 1) return tensor_text(group.front()->name);
+  std::string text = "tensors ";
+  const std::size_t shown = std::min(group.size(), kNamesShown);
+  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : ", ") + in_quotes(group[i]->name);
+  if (shown < group.size()) text += " and " + std::to_string(group.size() - shown) + " more";
+  return text;
+}
+
+std::string group_text(ProcessSet set, const Group& group) {
+  const OverdueTensor& tensor = *group.front();
+  const bool one = group.size() == 1;
+  std::string text = names_text(group);
+  if (set != 0) text += " of process set " + std::to_string(set);
+  text += std::string(one ? " is" : " are") + " waited for by ranks " + ranks_text(tensor.ready) +
+          (one ? " and has" : " and have") + " not been submitted";
+  if (!tensor.missing.empty()) text += " by ranks " + ranks_text(tensor.missing);
+  if (!tensor.silent.empty()) {
+    text += std::string(tensor.missing.empty() ? "" : ",") + " by ranks " +
+            ranks_text(tensor.silent) + " (nothing heard from their nodes about it)";
+  }
+  for (const auto& [other, ranks] : tensor.elsewhere) {
+    text += "; ranks " + ranks_text(ranks) + " wait under " + (one ? "this name" : "these names") +
+            " on process set " + std::to_string(other) +
+            ": is it meant to be one tensor, on one set?";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors) {
+  const std::vector<Group> groups = grouped(tensors);
+  const std::size_t shown = std::min(groups.size(), kGroupsShown);
+  std::string text;
+  std::size_t left = tensors.size();
+  for (std::size_t i = 0; i < shown; ++i) {
+    text += (i == 0 ? "" : "; ") + group_text(set, groups[i]);
+    left -= groups[i].size();
+  }
+  if (left > 0) text += "; and " + std::to_string(left) + " more tensors wait for other ranks";
+  return text + ". Do all ranks call the same collectives? Is one of them slow, stopped or gone?";
 }
 
 }  // namespace hora

@@ -1,4 +1,4 @@
-#include "ops/cuda/copy_plan.h"
+#include "ops/cuda/batched_copy.h"
 
 #include <algorithm>
 

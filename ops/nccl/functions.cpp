@@ -1,4 +1,4 @@
-#include "ops/nccl/check.h"
+#include "ops/nccl/functions.h"
 
 #include <hora/error.h>
 
