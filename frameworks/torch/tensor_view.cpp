@@ -52,24 +52,6 @@ c10::Device to_torch(const Device& device) noexcept {
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(device.index)};
 }
 
-std::string_view name_of(Compression compression) noexcept {
-  switch (compression) {
-    case Compression::float16:
-      return "float16";
-    case Compression::bfloat16:
-      return "bfloat16";
-    default:
-      return "none";
-  }
-}
-
-DataType wire_type(Compression compression, DataType type) noexcept {
-  if (compression == Compression::none) return type;
-  const DataType wire =
-      compression == Compression::float16 ? DataType::float16 : DataType::bfloat16;
-  return size_of(type) > size_of(wire) ? wire : type;
-}
-
 void refuse_tensor(const std::string& name, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, tensor_text(name) + ": " + what, -1, name);
 }

@@ -1,13 +1,10 @@
 /// Tensors as the views that collectives take, and back. One place for what is refused.
 ///
 /// hora's element types and devices, and LibTorch's.
-///
-/// Which type a tensor travels in. Pure: the same on every rank.
 #pragma once
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
-#include <hora/compression.h>
 #include <hora/hora.h>
 #include <hora/types.h>
 #include <torch/types.h>
@@ -24,9 +21,6 @@ c10::ScalarType to_scalar_type(DataType type) noexcept;
 /// Throws Error(invalid_argument) for a device that is neither CPU nor CUDA.
 Device to_device(const c10::Device& device);
 c10::Device to_torch(const Device& device) noexcept;
-
-/// `type` is a floating-point type.
-DataType wire_type(Compression compression, DataType type) noexcept;
 
 /// Throws Error(invalid_argument) "tensor "<name>": <what>".
 [[noreturn]] void refuse_tensor(const std::string& name, const std::string& what);

@@ -18,6 +18,34 @@
 
 namespace hora {
 
+/// Collectives of all sets run on one stream, so that a GPU does them in the order in which it got
+/// them. Thread rules: the parts'.
+struct NcclContext {
+  /// `events`: that many are made at once; `timeout`: see DeviceWatch. The tables outlive it.
+  NcclContext(const CudaFunctions& cuda_functions, const NcclFunctions& nccl_functions, int index,
+              std::size_t event_count, DeviceWatch::Time timeout)
+      : cuda(cuda_functions),
+        nccl(nccl_functions),
+        device(index),
+        events(cuda, event_count),
+        stream(cuda, kUrgentPriority),
+        watch(cuda, device, communicators, events, timeout, now),
+        port(cuda, nccl, device, communicators, events, watch),
+        heap(cuda, device, events, stream.get()),
+        identity(cuda, stream, heap) {}
+
+  const CudaFunctions& cuda;
+  const NcclFunctions& nccl;
+  int device;
+  NcclCommunicators communicators;
+  EventPool events;
+  CudaStream stream;
+  DeviceWatch watch;
+  NcclDevice port;
+  StreamHeap heap;
+  IdentityElements identity;
+};
+
 /// Launches begin in the order in which they are made, each when the communicator has accepted the
 /// one before (it never blocks), and in a turn among the process sets where it is said to take one.
 /// Thread rule: the thread that holds the engine's lock; outlives the completions.
@@ -64,34 +92,6 @@ class NcclLaunches {
   Completion connecting_;
   std::uint64_t next_ = 0;  ///< tickets
   std::uint64_t launched_ = 0;
-};
-
-/// Collectives of all sets run on one stream, so that a GPU does them in the order in which it got
-/// them. Thread rules: the parts'.
-struct NcclContext {
-  /// `events`: that many are made at once; `timeout`: see DeviceWatch. The tables outlive it.
-  NcclContext(const CudaFunctions& cuda_functions, const NcclFunctions& nccl_functions, int index,
-              std::size_t event_count, DeviceWatch::Time timeout)
-      : cuda(cuda_functions),
-        nccl(nccl_functions),
-        device(index),
-        events(cuda, event_count),
-        stream(cuda, kUrgentPriority),
-        watch(cuda, device, communicators, events, timeout, now),
-        port(cuda, nccl, device, communicators, events, watch),
-        heap(cuda, device, events, stream.get()),
-        identity(cuda, stream, heap) {}
-
-  const CudaFunctions& cuda;
-  const NcclFunctions& nccl;
-  int device;
-  NcclCommunicators communicators;
-  EventPool events;
-  CudaStream stream;
-  DeviceWatch watch;
-  NcclDevice port;
-  StreamHeap heap;
-  IdentityElements identity;
 };
 
 }  // namespace hora

@@ -1,6 +1,4 @@
 /// How this rank's slice of a chunk gets from the GPU to the cross group and back.
-///
-/// The cross group of slices that stay in GPU memory, with what it is made of.
 #pragma once
 
 #include <cstddef>
@@ -11,32 +9,8 @@
 #include "ops/cuda/device_trace.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
-#include "ops/mpi/cross_group.h"
-#include "ops/nccl/device_space.h"
-#include "ops/nccl/nccl_group.h"
 
 namespace hora {
-
-/// Takes all its memory when it is made. Thread rule: as CrossGroup.
-class DeviceCross {
- public:
-  /// `local`: the options of the NcclGroup beside it. References outlive it; `link` takes memory of
-  /// the GPU.
-  DeviceCross(const CudaFunctions& cuda, EventPool& events, const NcclGroupOptions& local,
-              PointToPoint& link, const CrossOptions& options)
-      : space_(cuda, local.device, events),
-        link_(cuda, local.device, link),
-        group_(link_, options, space_) {
-    group_.reserve(local.slots, local.slice_bytes());
-  }
-
-  CrossGroup& group() { return group_; }
-
- private:
-  DeviceSpace space_;
-  DeviceLink link_;
-  MessageCrossGroup group_;
-};
 
 struct StagedSlice {
   std::size_t slot = 0;

@@ -4,6 +4,7 @@
 
 #include "frameworks/torch/collectives/differentiable.h"
 #include "frameworks/torch/tensor_view.h"
+#include "frameworks/torch/wire_type.h"
 
 namespace hora {
 namespace {

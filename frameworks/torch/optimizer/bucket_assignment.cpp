@@ -1,42 +1,12 @@
 #include "frameworks/torch/optimizer/bucket_assignment.h"
 
-#include <hora/hora.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "core/plan/plan.h"
 #include "frameworks/torch/optimizer/step_calls.h"
 
 namespace hora {
-
-void GradientOrder::note(std::size_t gradient) {
-  if (came_[gradient]) return;
-  came_[gradient] = true;
-  order_.push_back(gradient);
-}
-
-std::vector<std::size_t> GradientOrder::agree(const Peers& peers, const std::string& name,
-                                              const std::vector<bool>& present) const {
-  const auto count = static_cast<std::int64_t>(came_.size());
-  std::vector<std::int64_t> order(order_.begin(), order_.end());
-  for (std::size_t gradient = 0; gradient < came_.size(); ++gradient) {
-    if (!came_[gradient]) order.push_back(static_cast<std::int64_t>(gradient));
-  }
-  // An allreduce, which ranks that have joined do not block. Of the others the first one's
-  // numbers are the largest.
-  for (std::int64_t& gradient : order) gradient += (peers.size - peers.rank_in_set) * count;
-  allreduce(peers.context, view(order.data(), count),
-            {.name = name, .op = ReduceOp::max, .process_set = peers.set});
-  std::vector<std::size_t> last_first;
-  for (auto gradient = order.rbegin(); gradient != order.rend(); ++gradient) {
-    const auto index = static_cast<std::size_t>(*gradient % count);
-    if (present[index]) last_first.push_back(index);
-  }
-  return last_first;
-}
-
 namespace {
 
 constexpr std::size_t max_open_buckets = 2;  // of one type
@@ -146,34 +116,6 @@ std::vector<std::optional<std::size_t>> equal_groups(std::span<const GradientSiz
     before += gradient.bytes;
   }
   return groups;
-}
-
-PresenceExchange::PresenceExchange(const Peers& peers, std::string name, std::size_t gradients)
-    : peers_(peers), name_(std::move(name)), present_(gradients, 1) {}
-
-void PresenceExchange::begin(std::size_t step_lane) {
-  // The former round's, where that has failed: the name must be free.
-  if (handle_.valid()) handle_.wait();
-  counts_ = present_;
-  counts_.resize(present_.size() + step_lanes, 0);
-  counts_[present_.size() + step_lane] = 1;
-  if (peers_.size == 1) return;
-  handle_ = allreduce_async(peers_.context,
-                            view(counts_.data(), static_cast<std::int64_t>(counts_.size())),
-                            {.name = name_, .op = ReduceOp::sum, .process_set = peers_.set});
-}
-
-void PresenceExchange::wait() {
-  if (handle_.valid()) handle_.wait();
-}
-
-bool PresenceExchange::in_one_step() const {
-  const auto lanes = counts_.end() - static_cast<std::ptrdiff_t>(step_lanes);
-  return std::count(lanes, counts_.end(), 0) + 1 >= static_cast<std::ptrdiff_t>(step_lanes);
-}
-
-void PresenceExchange::end() {
-  std::fill(present_.begin(), present_.end(), 1);
 }
 
 }  // namespace hora

@@ -1,11 +1,6 @@
-#include <hora/error.h>
 #include <hora/grad_scaler.h>
 
-#include <algorithm>
-#include <iomanip>
-#include <limits>
 #include <list>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -152,41 +147,6 @@ void GradScaler::update() {
 
 double GradScaler::current_scale() const {
   return state_->scale.scale;
-}
-
-LossScale next_scale(const LossScale& now, const GradScalerOptions& options, bool finite) {
-  using Float = std::numeric_limits<float>;
-  if (!finite) {
-    return {std::max(now.scale * options.backoff_factor, static_cast<double>(Float::min())), 0};
-  }
-  if (now.finite_steps + 1 < options.growth_interval) return {now.scale, now.finite_steps + 1};
-  const double grown = now.scale * options.growth_factor;
-  return {grown <= static_cast<double>(Float::max()) ? grown : now.scale, 0};
-}
-
-void check_options(const GradScalerOptions& options) {
-  const auto require = [](bool good, const char* name, double value, const char* allowed) {
-    if (good) return;
-    throw Error(ErrorCode::invalid_argument, std::string("GradScaler: ") + name + " is " +
-                                                 std::to_string(value) + "; expected " + allowed);
-  };
-  require(options.initial_scale > 0 &&
-              options.initial_scale <= static_cast<double>(std::numeric_limits<float>::max()),
-          "initial_scale", options.initial_scale, "more than 0, and what float32 can hold");
-  require(options.growth_factor > 1, "growth_factor", options.growth_factor, "more than 1");
-  require(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor",
-          options.backoff_factor, "between 0 and 1");
-  require(options.growth_interval >= 1, "growth_interval", options.growth_interval, "1 or more");
-}
-
-std::string describe(const GradScalerOptions& options) {
-  if (!options.enabled) return "switched off";
-  std::ostringstream text;
-  text << std::setprecision(std::numeric_limits<double>::max_digits10) << "initial scale "
-       << options.initial_scale << ", growth factor " << options.growth_factor
-       << ", backoff factor " << options.backoff_factor << ", growth interval "
-       << options.growth_interval;
-  return text.str();
 }
 
 }  // namespace hora

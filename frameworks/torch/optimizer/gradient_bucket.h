@@ -13,7 +13,7 @@
 
 #include "frameworks/torch/optimizer/bucket_assignment.h"
 #include "frameworks/torch/optimizer/gradient_passes.h"
-#include "frameworks/torch/optimizer/parameter_list.h"
+#include "frameworks/torch/optimizer/parameter_form.h"
 
 namespace hora {
 

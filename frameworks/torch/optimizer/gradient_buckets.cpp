@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "frameworks/torch/tensor_view.h"
+#include "frameworks/torch/wire_type.h"
 
 namespace hora {
 namespace {

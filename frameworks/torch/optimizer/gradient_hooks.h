@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "frameworks/torch/optimizer/parameter_list.h"
+#include "frameworks/torch/optimizer/parameter_form.h"
 
 namespace hora {
 

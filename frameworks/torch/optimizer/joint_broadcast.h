@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "frameworks/torch/optimizer/parameter_list.h"
+#include "frameworks/torch/optimizer/parameter_form.h"
 #include "frameworks/torch/peers.h"
 
 namespace hora {

@@ -1,9 +1,5 @@
 /// In which step each rank is: what it has called, sent to the others with its gradients. Pure.
-///
-/// Exchanges which steps ranks are in, where they are in different ones.
 #pragma once
-
-#include <hora/hora.h>
 
 #include <compare>
 #include <cstddef>
@@ -11,8 +7,6 @@
 #include <map>
 #include <string>
 #include <vector>
-
-#include "frameworks/torch/peers.h"
 
 namespace hora {
 
@@ -53,32 +47,5 @@ class StepCounter {
 
 /// Of an error: which ranks are in which step, and what to do. World ranks, ascending.
 std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ranks);
-
-/// What a rank sends; one that has joined sends nothing, and is all zeros.
-struct ToldSteps {
-  std::int64_t reported = 0;
-  std::int64_t rank = 0;
-  std::int64_t steps = 0;
-  std::int64_t zero_grads = 0;
-};
-
-/// Once. Thread rule: one thread at a time.
-class StepsExchange {
- public:
-  /// `name`: the optimizer's.
-  StepsExchange(const Peers& peers, std::string name);
-
-  /// Collective, does not wait.
-  void tell(const StepCalls& calls);
-  /// After tell(): waits. Gives the same Error(mismatch) on every rank, which names all ranks and
-  /// their steps.
-  Error error();
-
- private:
-  const Peers peers_;
-  const std::string name_;
-  std::vector<ToldSteps> all_;  ///< by place
-  Handle handle_;
-};
 
 }  // namespace hora

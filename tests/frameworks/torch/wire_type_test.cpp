@@ -1,8 +1,8 @@
+#include "frameworks/torch/wire_type.h"
+
 #include <gtest/gtest.h>
 
 #include <array>
-
-#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 namespace {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "frameworks/torch/tensor_view.h"
+#include "frameworks/torch/wire_type.h"
 #include "tests/frameworks/torch/averaging_model.h"
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/seed.h"

@@ -1,9 +1,10 @@
+#include "frameworks/torch/optimizer/shard_pieces.h"
+
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <random>
 
-#include "frameworks/torch/optimizer/optimizer_shards.h"
 #include "tests/support/seed.h"
 
 namespace hora {
