@@ -14,7 +14,6 @@
 
 #include "core/bounded_reader.h"
 #include "frameworks/torch/agreement.h"
-#include "frameworks/torch/collectives/archive_bytes.h"
 #include "frameworks/torch/collectives/value_bytes.h"
 #include "frameworks/torch/tensor_view.h"
 
