@@ -1,31 +1,17 @@
-/// Collectives as functions that autograd can go back through.
+/// Blocking collectives that autograd can go back through.
 #pragma once
 
-#include <torch/types.h>
-
-#include <functional>
-#include <string>
-#include <vector>
+#include "frameworks/torch/collectives/pending_tensors.h"
 
 namespace hora {
 
-using Tensors = std::vector<torch::Tensor>;
-
 /// Grad mode is on, and an input requires a gradient.
-bool is_recorded(const Tensors& inputs);
+bool is_recorded(at::TensorList inputs);
 
-/// forward(), recorded where is_recorded(inputs): then `backward` makes the inputs' gradients out
-/// of the results'. A result that no loss uses has a gradient of zeros. What `backward` calls is
-/// recorded in turn where a graph of it is asked for.
-Tensors differentiable(const Tensors& inputs, const std::function<Tensors()>& forward,
-                       std::function<Tensors(const Tensors&)> backward);
-
-/// The options of a backward collective, whose name derives from the forward's, so that backward
-/// is matched on all ranks whatever the order; unnamed stays unnamed.
+/// start_collective() out of place and its wait(), recorded where is_recorded(call.tensors): with
+/// the gradients of torch_collectives.h. A result that no loss uses has a gradient of zeros.
 template <class Options>
-Options backward_options(Options options) {
-  if (!options.name.empty()) options.name += ".backward";
-  return options;
-}
+TensorResults run_collective(const Context& context, const CallTensors& call,
+                             const Options& options);
 
 }  // namespace hora

@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "core/tensor_text.h"
-#include "frameworks/torch/collectives/pending_tensor.h"
-#include "frameworks/torch/collectives/tensor_exchanges.h"
-#include "frameworks/torch/collectives/tensor_group.h"
+#include "frameworks/torch/collectives/pending_tensors.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {
@@ -47,20 +45,21 @@ std::string sizes_text(const torch::Tensor& row) {
   return text.str();
 }
 
-class PendingSparse final : public PendingTensor {
+/// Over the allgathers of indices and of values.
+class PendingSparse final : public PendingTensors {
  public:
-  PendingSparse(std::vector<AlltoallHandle> handles, const AllreduceOptions& options,
+  PendingSparse(std::unique_ptr<PendingTensors> gather, const AllreduceOptions& options,
                 std::vector<int> ranks, torch::Tensor mine)
       : options_(options),
         ranks_(std::move(ranks)),
         mine_(std::move(mine)),
-        handles_(std::move(handles)) {}
+        gather_(std::move(gather)) {}
 
-  bool ready() const override { return handles_[0].ready() && handles_[1].ready(); }
+  bool ready() const override { return gather_->ready(); }
 
-  torch::Tensor wait() override {
+  TensorResults wait() override {
     const torch::NoGradGuard no_grad;
-    const std::vector<AlltoallResult> gathered = wait_for_all(handles_);
+    const TensorResults gathered = gather_->wait();
     const torch::Tensor sum =
         torch::sparse_coo_tensor(indices_in(gathered[0]), gathered[1].tensor, mine_.sizes())
             .coalesce();
@@ -68,7 +67,7 @@ class PendingSparse final : public PendingTensor {
         options_.postscale /
         (options_.op == ReduceOp::average ? static_cast<double>(ranks_.size()) : 1.0);
     if (scale != 1.0) sum.values().mul_(scale);
-    return sum;
+    return {{sum, {}}};
   }
 
  private:
@@ -97,7 +96,7 @@ class PendingSparse final : public PendingTensor {
   AllreduceOptions options_;
   std::vector<int> ranks_;
   torch::Tensor mine_;
-  std::vector<AlltoallHandle> handles_;
+  std::unique_ptr<PendingTensors> gather_;
 };
 
 }  // namespace
@@ -109,12 +108,12 @@ TensorHandle sparse_allreduce_async(const Context& context, const torch::Tensor&
   const torch::Tensor mine = tensor.detach().coalesce();
   torch::Tensor values = mine.values();
   if (options.prescale != 1.0) values = values * options.prescale;
-  auto handles = start_group(
-      {sizes_and_indices(mine), values},
-      AllgatherOptions{.name = options.name, .process_set = options.process_set},
-      [&](const auto& t, const auto& member) { return allgather_rows_async(context, t, member); });
+  const Tensors sent{sizes_and_indices(mine), values};
+  auto gather =
+      start_collective(context, {.tensors = sent, .is_group = true},
+                       AllgatherOptions{.name = options.name, .process_set = options.process_set});
   return TensorHandle(std::make_unique<PendingSparse>(
-      std::move(handles), options, ranks_of(context, options.process_set), mine));
+      std::move(gather), options, ranks_of(context, options.process_set), mine));
 }
 
 torch::Tensor sparse_allreduce(const Context& context, const torch::Tensor& tensor,

@@ -1,10 +1,13 @@
-/// Dense tensors, numbers, texts, and lists and tuples of them, as plain bytes.
+/// Dense tensors, numbers, texts, lists and tuples of them, and archives of those, as plain bytes:
+/// a peer's are never given to an archive's reader.
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <torch/serialize/archive.h>
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -37,5 +40,13 @@ void write_value(ByteWriter& writer, const c10::IValue& value, const std::string
 
 /// Of what write_value wrote; tensors come to the CPU. Throws the reader's Error for anything else.
 c10::IValue read_value(BoundedReader& reader);
+
+/// Of what the archive holds; consumes it. Throws as write_value.
+std::string archive_bytes(torch::serialize::OutputArchive& archive, const std::string& name);
+
+/// An archive, made here, of what archive_bytes gave; its tensors on `device`. Throws an Error of
+/// this origin for anything else.
+torch::serialize::InputArchive archive_of(std::span<const std::byte> bytes,
+                                          const BytesOrigin& origin, const torch::Device& device);
 
 }  // namespace hora

@@ -66,40 +66,32 @@ AlltoallResult alltoall(const Context& context, const torch::Tensor& tensor,
 torch::Tensor reduce_scatter(const Context& context, const torch::Tensor& tensor,
                              const ReduceScatterOptions& options = {});
 
-class PendingTensor;
+class PendingTensors;
 
-/// A collective on a tensor under way; keeps the tensors alive that it works on. Dropped without
-/// wait(), an in-place one leaves a tensor that is not contiguous as it was.
-class TensorHandle {
+/// A call's collectives under way, which give a T; keeps the tensors alive that they work on.
+/// Dropped without wait() it waits, as Handle does; one in place leaves a tensor that is not
+/// contiguous as it was.
+template <class T>
+class CollectiveHandle {
  public:
-  explicit TensorHandle(std::unique_ptr<PendingTensor> pending) noexcept;
-  TensorHandle(TensorHandle&&) noexcept;
-  TensorHandle& operator=(TensorHandle&&) noexcept;
-  ~TensorHandle();
+  explicit CollectiveHandle(std::unique_ptr<PendingTensors> pending) noexcept;
+  CollectiveHandle(CollectiveHandle&&) noexcept;
+  CollectiveHandle& operator=(CollectiveHandle&&) noexcept;
+  ~CollectiveHandle();
 
   /// True when wait() would not block.
   bool ready() const;
   /// Waits, and returns the result (in place: the tensor with its new values). Throws as
   /// Handle::wait().
-  torch::Tensor wait();
+  T wait();
 
  private:
-  std::unique_ptr<PendingTensor> pending_;
+  std::unique_ptr<PendingTensors> pending_;
 };
-
+/// Of one tensor.
+using TensorHandle = CollectiveHandle<torch::Tensor>;
 /// The same for alltoall.
-class AlltoallHandle {
- public:
-  AlltoallHandle(ResultHandle handle, torch::Tensor sent) noexcept;
-  AlltoallHandle(AlltoallHandle&&) noexcept = default;
-  AlltoallHandle& operator=(AlltoallHandle&& other) noexcept;
-  bool ready() const { return handle_.ready(); }
-  AlltoallResult wait();
-
- private:
-  torch::Tensor sent_;
-  ResultHandle handle_;  // last: it waits while what it reads is still held
-};
+using AlltoallHandle = CollectiveHandle<AlltoallResult>;
 
 [[nodiscard]] TensorHandle allreduce_async(const Context& context, const torch::Tensor& tensor,
                                            const AllreduceOptions& options = {});

@@ -9,35 +9,14 @@
 
 #include <hora/torch_collectives.h>
 
-#include <utility>
 #include <vector>
 
 namespace hora {
 
-/// A group's collectives under way.
-class GroupHandle {
- public:
-  explicit GroupHandle(std::vector<TensorHandle> handles) noexcept : handles_(std::move(handles)) {}
-  /// True when wait() would not block.
-  bool ready() const;
-  /// The results in the order of the tensors.
-  std::vector<torch::Tensor> wait();
-
- private:
-  std::vector<TensorHandle> handles_;
-};
-
+/// Gives the results in the order of the tensors.
+using GroupHandle = CollectiveHandle<std::vector<torch::Tensor>>;
 /// The same for alltoall.
-class AlltoallGroupHandle {
- public:
-  explicit AlltoallGroupHandle(std::vector<AlltoallHandle> handles) noexcept
-      : handles_(std::move(handles)) {}
-  bool ready() const;
-  std::vector<AlltoallResult> wait();
-
- private:
-  std::vector<AlltoallHandle> handles_;
-};
+using AlltoallGroupHandle = CollectiveHandle<std::vector<AlltoallResult>>;
 
 std::vector<torch::Tensor> grouped_allreduce(const Context& context,
                                              const std::vector<torch::Tensor>& tensors,

@@ -213,6 +213,10 @@ TEST(TensorHandleTest, WaitingTwiceIsAnError) {
   handle.wait();
   EXPECT_TRUE(handle.ready());
   expect_error(ErrorCode::invalid_use, HasSubstr("nothing to wait for"), [&] { handle.wait(); });
+  auto exchange = alltoall_async(world, torch::ones({world.size()}));
+  const AlltoallHandle moved = std::move(exchange);
+  EXPECT_TRUE(exchange.ready());  // NOLINT(bugprone-use-after-move)
+  expect_error(ErrorCode::invalid_use, HasSubstr("nothing to wait for"), [&] { exchange.wait(); });
 }
 
 TEST(TensorAllreduce, AllReductionsAndScalesOutOfPlace) {

@@ -6,7 +6,6 @@
 
 #include <limits>
 
-#include "frameworks/torch/collectives/archive_bytes.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {
