@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "tests/conformance/conformance.h"
-#include "tests/conformance/expected.h"
+#include "tests/support/reference/expect_reduced.h"
 
 namespace hora::test {
 namespace {
@@ -31,17 +31,15 @@ class Allreduce : public Conformance {
   }
 };
 
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
-
 TEST_F(Allreduce, IntegersOfEveryTypeAndShapeAreExactAndWrap) {
   for_each_integer([&]<class T>() {
-    for (const ReduceOp op : kOps) expect_right<T>({op}, std::string(name_of(op)));
+    for (const ReduceOp op : kElementOps) expect_right<T>({op}, std::string(name_of(op)));
   });
 }
 
 TEST_F(Allreduce, FloatsOfEveryTypeAndShapeAreWithinTheBound) {
   for_each_float([&]<class T>() {
-    for (const ReduceOp op : kOps) expect_right<T>({op}, std::string(name_of(op)));
+    for (const ReduceOp op : kElementOps) expect_right<T>({op}, std::string(name_of(op)));
     expect_right<T>({ReduceOp::average}, "average");
   });
 }
@@ -64,7 +62,7 @@ TEST_F(Allreduce, OfXIsXTimesSizeAndTheAverageIsX) {
 
 TEST_F(Allreduce, PrescaleAndPostscaleOfEveryFloatType) {
   for_each_float([&]<class T>() {
-    for (const ReduceOp op : kOps) {
+    for (const ReduceOp op : kElementOps) {
       expect_right<T>({op, 0.75, 1.0}, "pre");
       expect_right<T>({op, 1.0, -1.3}, "post");
       expect_right<T>({op, 0.7, 0.5}, "both");
@@ -167,7 +165,7 @@ TEST_F(Allreduce, OnEvenAndOddRanks) {
     for (const int r : ranks_of(context(), set)) {
       of_set.push_back(of_world[static_cast<std::size_t>(r)]);
     }
-    for (const ReduceOp op : kOps) {
+    for (const ReduceOp op : kElementOps) {
       auto mine = of_world[static_cast<std::size_t>(rank())];
       allreduce(world(), view_of<T>(mine, {17, 17}), {.name = "x", .op = op, .process_set = set});
       expect_reduced<T>({op}, of_set, mine.data(), 0, mine.size());

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/conformance/elements.h"
+#include "tests/conformance/tensors.h"
 
 namespace hora::test {
 
