@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/enumerators.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/reference/elements.h"
 
 namespace hora {
@@ -22,14 +23,7 @@ TensorView shaped(Shape shape, DataType type = DataType::float32) {
 
 /// The message of the Error(invalid_argument) that elements() throws, else a failure.
 std::string refusal(const TensorView& tensor) {
-  try {
-    const std::int64_t elements = tensor.elements();
-    ADD_FAILURE() << "elements() returned " << elements;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return {};
+  return test::expect_error(ErrorCode::invalid_argument, [&] { (void)tensor.elements(); }).what();
 }
 
 TEST(DataType, SizesAndNames) {

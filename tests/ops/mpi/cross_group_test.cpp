@@ -12,6 +12,7 @@
 
 #include "tests/ops/mpi/cross_members.h"
 #include "tests/ops/mpi/slow_space.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
@@ -210,13 +211,8 @@ TEST(CrossGroup, RefusesATagThatIsInUse) {
   alignas(64) std::byte first[64] = {};
   alignas(64) std::byte second[64] = {};
   const Completion open = group.allreduce({}, first, 5);
-  try {
-    group.allreduce({}, second, 5 + CrossResources::kWindow);
-    FAIL() << "two operations with the same tags were started";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_use);
-    EXPECT_THAT(error.what(), testing::HasSubstr("operation 4101"));
-  }
+  test::expect_error(ErrorCode::invalid_use, testing::HasSubstr("operation 4101"),
+                     [&] { group.allreduce({}, second, 5 + CrossResources::kWindow); });
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "ops/local/kernels.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
@@ -87,13 +88,8 @@ TEST_F(DeviceSpaceTest, WithoutMemoryItSaysHowMuch) {
   EventPool events(gpu_.cuda());
   DeviceSpace space(gpu_.cuda(), 0, events);
   gpu_.fail("malloc", 1, cudaErrorMemoryAllocation);
-  try {
-    space.allocate(12345);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-    EXPECT_THAT(error.what(), testing::HasSubstr("12345 bytes"));
-  }
+  test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("12345 bytes"),
+                     [&] { space.allocate(12345); });
   EXPECT_EQ(gpu_.live().device, 0);
 }
 
