@@ -3,7 +3,8 @@
 #
 #   hora_add_test(name SOURCES a_test.cpp... [LIBRARIES ...] [LABELS ...] [ENVIRONMENT A=1...]
 #                 [TIMEOUT seconds] [OWN_MAIN])
-#     One GoogleTest executable, one ctest. LABELS names the tier: values (the default) or threads.
+#     One GoogleTest executable, one ctest: of all sources of a folder that share tier and libraries.
+#     LABELS names the tier: values (the default) or threads.
 #     LIBRARIES defaults to hora::hora; a test of internals names the object libraries it needs.
 #
 #   hora_add_mpi_test(name SOURCES ... | PROGRAM other [CORES 1 2 3 4] [RANKS_PER_NODE 0 1 2 3]

@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/conformance/elements.h"
+#include "tests/conformance/tensors.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 
@@ -75,8 +76,5 @@ Elements<T> elements_of(const Result& result) {
   const auto* first = reinterpret_cast<const typename Elements<T>::value_type*>(result.data());
   return {first, first + result.view().elements()};
 }
-
-/// Fails where `call` throws no Error, or one of another code; gives its text.
-std::string expect_error(ErrorCode code, const std::function<void()>& call);
 
 }  // namespace hora::test

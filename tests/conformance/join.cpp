@@ -94,7 +94,7 @@ TEST_F(Join, OtherCollectivesFailClearlyAndJoinStillAgrees) {
         if (known) family.run(world(), name, 0);
         if (rank() != joined) {
           const std::string text =
-              expect_error(ErrorCode::mismatch, [&] { family.run(world(), name, 0); });
+              expect_error(ErrorCode::mismatch, [&] { family.run(world(), name, 0); }).what();
           EXPECT_NE(text.find("rank " + std::to_string(joined) + " has called join()"),
                     std::string::npos)
               << text;

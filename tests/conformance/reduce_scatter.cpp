@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "tests/conformance/conformance.h"
-#include "tests/conformance/expected.h"
+#include "tests/support/reference/expect_reduced.h"
 
 namespace hora::test {
 namespace {
@@ -53,11 +53,9 @@ class ReduceScatter : public Conformance {
   }
 };
 
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
-
 TEST_F(ReduceScatter, EveryTypeShapeAndReduction) {
   for_each_type([&]<class T>() {
-    for (const ReduceOp op : kOps) {
+    for (const ReduceOp op : kElementOps) {
       for (const Shape& shape : shapes_of_17()) {
         expect_right<T>({op}, std::string(name_of(op)) + std::to_string(shape.size()), shape);
       }

@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "tests/support/expect_error.h"
+
 namespace hora {
 namespace {
 
@@ -19,15 +21,9 @@ std::vector<std::byte> bytes_of(std::initializer_list<std::uint64_t> words) {
 }
 
 std::string refusal(const std::function<void()>& read) {
-  try {
-    read();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::mismatch);
-    EXPECT_EQ(error.rank(), 3);
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return {};
+  const Error error = test::expect_error(ErrorCode::mismatch, read);
+  EXPECT_EQ(error.rank(), 3);
+  return error.what();
 }
 
 constexpr BytesOrigin kOrigin{"a letter", 3, ErrorCode::mismatch};

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora {
@@ -28,15 +29,10 @@ std::string content(const std::string& path) {
 
 /// The message with which making `path` is refused.
 std::string refusal(const std::string& path) {
-  try {
-    const NewFile file(path);
-    ADD_FAILURE() << path << " was taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(error.what(), HasSubstr("cannot be made"));
-    return error.what();
-  }
-  return {};
+  SCOPED_TRACE(path);
+  return test::expect_error(ErrorCode::invalid_argument, HasSubstr("cannot be made"),
+                            [&] { const NewFile file(path); })
+      .what();
 }
 
 TEST(NewFile, IsForItsUserAloneWhateverTheMask) {

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -24,15 +25,9 @@ Settings with(const std::string& variable, const std::string& value) {
 
 /// The message with which `assignments` are refused, else a failure.
 std::string refusal(const std::vector<SettingAssignment>& assignments) {
-  try {
-    parse_settings(assignments);
-    ADD_FAILURE() << assignments.front().variable << "=" << assignments.front().value
-                  << " was taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_setting);
-    return error.what();
-  }
-  return {};
+  SCOPED_TRACE(assignments.front().variable + "=" + assignments.front().value);
+  return test::expect_error(ErrorCode::invalid_setting, [&] { parse_settings(assignments); })
+      .what();
 }
 
 std::string refusal(const std::string& variable, const std::string& value) {

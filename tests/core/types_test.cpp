@@ -8,6 +8,8 @@
 #include <string>
 
 #include "core/checked.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/reference/elements.h"
 
 namespace hora {
 namespace {
@@ -15,24 +17,13 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr DataType kTypes[] = {
-    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
-    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
-
 TensorView shaped(Shape shape, DataType type = DataType::float32) {
   return {nullptr, type, std::move(shape), {}};
 }
 
 /// The message of the Error(invalid_argument) that elements() throws, else a failure.
 std::string refusal(const TensorView& tensor) {
-  try {
-    const std::int64_t elements = tensor.elements();
-    ADD_FAILURE() << "elements() returned " << elements;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return {};
+  return test::expect_error(ErrorCode::invalid_argument, [&] { (void)tensor.elements(); }).what();
 }
 
 TEST(DataType, SizesAndNames) {
@@ -51,17 +42,17 @@ TEST(DataType, SizesAndNames) {
   EXPECT_EQ(name_of(DataType::int16), "int16");
   EXPECT_EQ(name_of(DataType::boolean), "bool");
   std::set<std::string_view> names;
-  for (const DataType type : kTypes) names.insert(name_of(type));
-  EXPECT_EQ(names.size(), std::size(kTypes));
+  for (const DataType type : test::kAllTypes) names.insert(name_of(type));
+  EXPECT_EQ(names.size(), std::size(test::kAllTypes));
 }
 
 TEST(DataType, TheLastOneIsTheLast) {
-  EXPECT_EQ(static_cast<std::size_t>(last_of<DataType>) + 1, std::size(kTypes));
-  EXPECT_EQ(size_of(static_cast<DataType>(std::size(kTypes))), 0u);
+  EXPECT_EQ(static_cast<std::size_t>(last_of<DataType>) + 1, std::size(test::kAllTypes));
+  EXPECT_EQ(size_of(static_cast<DataType>(std::size(test::kAllTypes))), 0u);
 }
 
 TEST(DataType, KnowsFloatingPoint) {
-  for (const DataType type : kTypes) {
+  for (const DataType type : test::kAllTypes) {
     EXPECT_EQ(is_floating_point(type), name_of(type).find("float") != std::string_view::npos)
         << name_of(type);
   }

@@ -1,10 +1,12 @@
 #include "tests/conformance/differential/model.h"
 
-#include <algorithm>
-#include <cstring>
+#include <numeric>
 #include <random>
+#include <utility>
 
-#include "tests/conformance/elements.h"
+#include "tests/conformance/tensors.h"
+#include "tests/support/reference/reduction.h"
+#include "tests/support/reference/reference.h"
 
 namespace hora::test {
 namespace {
@@ -13,17 +15,7 @@ std::size_t at(std::int64_t index) {
   return static_cast<std::size_t>(index);
 }
 
-/// Calls `body.operator()<T>()` for the type.
-template <class Body>
-void with_type(DataType type, Body&& body) {
-  for_each_type([&]<class T>() {
-    if (data_type_of<T> == type) body.template operator()<T>();
-  });
-}
-
-/// Elements as doubles, which hold all that these are, and the results before they wrap.
-using Numbers = std::vector<double>;
-
+/// As doubles, which hold all that these are, and the results before they wrap.
 Numbers numbers_of(const Program& program, const Operation& operation, int rank) {
   const auto& set = program.sets[operation.set];
   const auto place = at(place_in(set, rank));
@@ -41,13 +33,7 @@ Numbers numbers_of(const Program& program, const Operation& operation, int rank)
   return numbers;
 }
 
-double combined(ReduceOp op, double a, double b) {
-  if (op == ReduceOp::min) return std::min(a, b);
-  if (op == ReduceOp::max) return std::max(a, b);
-  return op == ReduceOp::product ? a * b : a + b;
-}
-
-Numbers reduced(const Program& program, const Operation& operation) {
+Numbers reduced_numbers(const Program& program, const Operation& operation) {
   const auto& set = program.sets[operation.set];
   Numbers result;
   for (const int rank : set) {
@@ -58,7 +44,7 @@ Numbers reduced(const Program& program, const Operation& operation) {
       continue;
     }
     for (std::size_t i = 0; i < result.size(); ++i) {
-      result[i] = combined(operation.op, result[i], numbers[i]);
+      result[i] = combined_numbers(operation.op, result[i], numbers[i]);
     }
   }
   for (double& number : result) {
@@ -68,60 +54,25 @@ Numbers reduced(const Program& program, const Operation& operation) {
   return result;
 }
 
-std::vector<std::byte> bytes_of(DataType type, const Numbers& numbers) {
-  std::vector<std::byte> bytes(numbers.size() * size_of(type));
-  with_type(type, [&]<class T>() {
-    using Element = typename Elements<T>::value_type;
-    Elements<T> elements;
-    for (const double number : numbers) {
-      if constexpr (is_float<T>) {
-        elements.push_back(static_cast<T>(number));
-      } else {
-        elements.push_back(static_cast<Element>(static_cast<T>(static_cast<std::int64_t>(number))));
-      }
-    }
-    if (!bytes.empty()) std::memcpy(bytes.data(), elements.data(), bytes.size());
-  });
-  return bytes;
-}
-
-/// Rows [first, first + count) of a tensor in rows of this many elements.
-void append_rows(Numbers& to, const Numbers& from, std::int64_t row, std::int64_t first,
-                 std::int64_t count) {
-  to.insert(to.end(), from.begin() + first * row, from.begin() + (first + count) * row);
-}
-
-std::int64_t rows_before(const std::vector<std::int64_t>& rows, std::size_t place) {
-  std::int64_t sum = 0;
-  for (std::size_t i = 0; i < place; ++i) sum += rows[i];
-  return sum;
-}
-
 Contents exchanged(const Program& program, const Operation& operation, int rank) {
   const auto& set = program.sets[operation.set];
-  const auto me = at(place_in(set, rank));
-  const std::int64_t row = count_of(operation.row);
-  Contents result;
-  Numbers numbers;
+  const int me = place_in(set, rank);
+  const auto ranks = static_cast<int>(set.size());
+  const std::size_t row_bytes = at(count_of(operation.row)) * size_of(operation.type);
+  Exchanged result;
   if (operation.kind == Kind::reduce_scatter) {
-    // Dealt out one at a time, the rows are as many for each as its piece is long.
-    std::vector<std::int64_t> pieces(set.size(), 0);
-    for (std::int64_t i = 0; i < operation.rows[0][0]; ++i) ++pieces[at(i) % set.size()];
-    append_rows(numbers, reduced(program, operation), row, rows_before(pieces, me), pieces[me]);
-    result.rows = {pieces[me]};
+    const Bytes whole = to_bytes(operation.type, reduced_numbers(program, operation));
+    result = scattered(whole, operation.rows[0][0], row_bytes, ranks, me);
   } else {
-    for (std::size_t place = 0; place < set.size(); ++place) {
-      const Numbers theirs = numbers_of(program, operation, set[place]);
-      const auto& rows = operation.rows[place];
-      const std::size_t column = operation.kind == Kind::alltoall ? me : 0;
-      append_rows(numbers, theirs, row, rows_before(rows, column), rows[column]);
-      result.rows.push_back(rows[column]);
-    }
+    std::vector<Bytes> inputs;
+    for (const int from : set) inputs.push_back(input_of(program, operation, from).bytes);
+    result = operation.kind == Kind::alltoall ? alltoall_of(inputs, operation.rows, row_bytes, me)
+                                              : allgathered(inputs, operation.rows, row_bytes);
   }
-  result.shape = operation.row;
-  result.shape.insert(result.shape.begin(), rows_before(result.rows, result.rows.size()));
-  result.bytes = bytes_of(operation.type, numbers);
-  return result;
+  Shape shape = operation.row;
+  shape.insert(shape.begin(),
+               std::accumulate(result.rows.begin(), result.rows.end(), std::int64_t{0}));
+  return {std::move(shape), std::move(result.bytes), std::move(result.rows)};
 }
 
 }  // namespace
@@ -129,7 +80,7 @@ Contents exchanged(const Program& program, const Operation& operation, int rank)
 Contents input_of(const Program& program, const Operation& operation, int rank) {
   const auto place = at(place_in(program.sets[operation.set], rank));
   return {
-      operation.shape(place), bytes_of(operation.type, numbers_of(program, operation, rank)), {}};
+      operation.shape(place), to_bytes(operation.type, numbers_of(program, operation, rank)), {}};
 }
 
 Contents expected_of(const Program& program, const Operation& operation, int rank) {
@@ -140,7 +91,7 @@ Contents expected_of(const Program& program, const Operation& operation, int ran
     case Kind::broadcast:
       return input_of(program, operation, operation.root);
     case Kind::allreduce:
-      return {mine.shape, bytes_of(operation.type, reduced(program, operation)), {}};
+      return {mine.shape, to_bytes(operation.type, reduced_numbers(program, operation)), {}};
     default:
       return exchanged(program, operation, rank);
   }

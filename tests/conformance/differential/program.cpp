@@ -6,13 +6,11 @@
 #include <set>
 
 #include "tests/support/random_draws.h"
+#include "tests/support/reference/elements.h"
 
 namespace hora::test {
 namespace {
 
-constexpr DataType kTypes[] = {
-    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
-    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
 constexpr int kMostPhases = 6;
 constexpr int kMostOperations = 10;  ///< of a phase
 constexpr std::uint64_t kNames =
@@ -86,7 +84,7 @@ class Drawer : RandomDraws {
     Operation result;
     result.set = set;
     result.kind = one_of(kKinds);
-    result.type = one_of(kTypes);
+    result.type = one_of(kAllTypes);
     result.root = one_of(program_.sets[set]);
     for (int dimensions = below(3); dimensions > 0; --dimensions) {
       result.row.push_back(one_in(20) ? 0 : 1 + below(17));

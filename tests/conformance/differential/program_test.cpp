@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "tests/conformance/elements.h"
+#include "tests/conformance/tensors.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {

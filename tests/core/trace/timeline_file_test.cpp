@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timeline.h"
 
@@ -83,14 +84,10 @@ TEST(TimelineFile, AFileThatCannotBeWrittenIsAnErrorAtOnce) {
   const test::TemporaryFolder folder;
   for (const std::string& path :
        {folder.file("no/such/folder.json"), folder.path().string(), std::string("/dev/full")}) {
-    try {
-      const TimelineFile file(path, kIdentity, {});
-      ADD_FAILURE() << path << " was taken";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      EXPECT_EQ(error.rank(), 1);
-      EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1"), HasSubstr(path)));
-    }
+    const Error error =
+        test::expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("rank 1"), HasSubstr(path)),
+                           [&] { const TimelineFile file(path, kIdentity, {}); });
+    EXPECT_EQ(error.rank(), 1);
   }
 }
 

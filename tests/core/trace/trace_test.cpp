@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timeline.h"
 
@@ -57,13 +58,8 @@ TEST(Trace, IsStartedOnceAtATime) {
   const test::TemporaryFolder folder;
   Trace trace;
   trace.start(folder.file("1"), kIdentity);
-  try {
-    trace.start(folder.file("2"), kIdentity);
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_use);
-    EXPECT_THAT(error.what(), HasSubstr(folder.file("1")));
-  }
+  test::expect_error(ErrorCode::invalid_use, HasSubstr(folder.file("1")),
+                     [&] { trace.start(folder.file("2"), kIdentity); });
   trace.stop();
   EXPECT_FALSE(std::filesystem::exists(folder.file("2")));
 }

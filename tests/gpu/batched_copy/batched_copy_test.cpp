@@ -15,6 +15,7 @@
 #include "ops/cuda/stream.h"
 #include "tests/gpu/batched_copy/arena.h"
 #include "tests/gpu/batched_copy/device.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {
@@ -22,8 +23,6 @@ namespace {
 
 using enum DataType;
 constexpr std::array kFloats = {float16, bfloat16, float32, float64};
-constexpr std::array kAll = {float16, bfloat16, float32, float64, int32,
-                             int64,   uint8,    int8,    int16,   boolean};
 /// Of bytes that no piece covers.
 constexpr auto kUntouched = std::byte{0xa5};
 /// As ops/cuda/batched_copy.h: bytes of a tile on the side of the larger type.
@@ -132,7 +131,7 @@ class BatchedCopyTest : public testing::Test {
 };
 
 TEST_F(BatchedCopyTest, EqualTypesAreCopiedBitByBit) {
-  for (const DataType type : kAll) {
+  for (const DataType type : kAllTypes) {
     compare(shapes_for(type, type), {{}, type, type, 1.0}, 0);
   }
 }

@@ -12,6 +12,7 @@
 #include "tests/gpu/collectives/device_array.h"
 #include "tests/gpu/collectives/values.h"
 #include "tests/gpu/require_gpu.h"
+#include "tests/support/reference/elements.h"
 
 namespace hora::test {
 namespace {
@@ -19,7 +20,6 @@ namespace {
 using enum DataType;
 constexpr std::array kTypes = {float16, bfloat16, float32, float64, int32,
                                int64,   uint8,    int8,    boolean};
-constexpr std::array kOps = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 constexpr std::int64_t kColumns = 1001;
 
 class GpuExchanges : public GpuTest {};
@@ -91,7 +91,7 @@ TEST_F(GpuExchanges, AlltoallGivesWhatTheCpuPathGives) {
 TEST_F(GpuExchanges, ReduceScatterGivesWhatTheCpuPathGives) {
   const Context world = init();
   for (const DataType type : kTypes) {
-    for (const ReduceOp op : kOps) {
+    for (const ReduceOp op : kElementOps) {
       for (const std::int64_t rows : {std::int64_t{2} * world.size(), std::int64_t{5}}) {
         Rows mine(world, type, rows, 3);
         const double scale = is_floating_point(type) ? 0.5 : 1.0;
@@ -109,7 +109,7 @@ TEST_F(GpuExchanges, ReduceScatterGivesWhatTheCpuPathGives) {
 TEST_F(GpuExchanges, ReductionsGiveWhatTheCpuPathGives) {
   const Context world = init();
   for (const DataType type : kTypes) {
-    for (const ReduceOp op : kOps) {
+    for (const ReduceOp op : kElementOps) {
       for (const double scale : {1.0, 0.5}) {
         if (scale != 1.0 && !is_floating_point(type)) continue;
         Rows mine(world, type, 70, 4);

@@ -10,15 +10,13 @@
 #include "ops/local/kernels.h"
 #include "tests/gpu/batched_copy/arena.h"
 #include "tests/gpu/batched_copy/device.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {
 namespace {
 
 using enum DataType;
-constexpr std::array kTypes = {float16, bfloat16, float32, float64, int32,
-                               int64,   uint8,    int8,    int16,   boolean};
-constexpr std::array kOps = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 constexpr std::size_t kAlignment = 256;
 
 struct Case {
@@ -123,11 +121,11 @@ class DeviceReduceTest : public testing::Test {
 
 TEST_F(DeviceReduceTest, GivesTheHostsBits) {
   auto random = generator();
-  for (const DataType type : kTypes) {
+  for (const DataType type : kAllTypes) {
     for (const std::size_t inputs : {1, 2, 3, 4, 5, 8, 9, 14, 33}) {
       for (const std::size_t count : {0, 1, 3, 8, 17, 255, 1000, 4099}) {
         const double scale = random() % 2 == 0 ? 1.0 : 1.0 / static_cast<double>(inputs);
-        for (const ReduceOp op : kOps) {
+        for (const ReduceOp op : kElementOps) {
           expect_hosts_bits(
               {type, inputs, count, random() % 3 == 0 ? 1U : 0U, scale, random() % 2 == 0, op},
               random);
@@ -139,7 +137,7 @@ TEST_F(DeviceReduceTest, GivesTheHostsBits) {
 
 TEST_F(DeviceReduceTest, LongOnesAndAsManyInputsAsPossible) {
   auto random = generator();
-  for (const DataType type : kTypes) {
+  for (const DataType type : kAllTypes) {
     expect_hosts_bits({type, 3, 1000003, 0, 1.0 / 3, true}, random);
     expect_hosts_bits({type, DeviceReduction::kMaximumInputs, 1003, 0, 0.25, false}, random);
   }

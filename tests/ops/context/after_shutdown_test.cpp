@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/ops/context/error_code.h"
+#include "tests/support/expect_error.h"
 
 namespace hora {
 namespace {
@@ -54,7 +54,8 @@ TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
       {"start_timeline", [&] { start_timeline(world, "unused.%r.json"); }},
   };
   for (const auto& [name, call] : calls) {
-    EXPECT_EQ(code_of(call), ErrorCode::shut_down) << name;
+    SCOPED_TRACE(name);
+    test::expect_error(ErrorCode::shut_down, call);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "tests/ops/context/world.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -103,13 +104,10 @@ TEST(Names, ADuplicateInFlightIsThrownWhereItIsSubmitted) {
   const Context world = init();
   std::vector<float> a(10, 1.0F), b(10, 1.0F);
   Handle first = allreduce_async(world, view(a.data(), 10), {.name = "twice"});
-  try {
+  const Error error = test::expect_error(ErrorCode::duplicate_name, [&] {
     const Handle second = allreduce_async(world, view(b.data(), 10), {.name = "twice"});
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::duplicate_name);
-    EXPECT_EQ(error.tensor(), "twice");
-  }
+  });
+  EXPECT_EQ(error.tensor(), "twice");
   first.wait();
   EXPECT_EQ(a[0], 1.0F);
   barrier(world);  // no rank shuts down before all have tried
@@ -120,14 +118,10 @@ TEST(Names, ADuplicateInFlightIsThrownWhereItIsSubmitted) {
 void expect_mismatch(const Context& world, const TensorView& of_rank_0, const TensorView& of_others,
                      const std::vector<std::string>& words) {
   const bool first = world.rank() == 0;
-  std::string text;
-  try {
-    allreduce(world, first ? of_rank_0 : of_others, {.name = "odd", .op = ReduceOp::sum});
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::mismatch);
-    text = error.what();
-  }
+  std::string text =
+      test::expect_error(ErrorCode::mismatch, [&] {
+        allreduce(world, first ? of_rank_0 : of_others, {.name = "odd", .op = ReduceOp::sum});
+      }).what();
   for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << text;
   std::int64_t length = static_cast<std::int64_t>(text.size());
   broadcast(world, view(&length, 1), {.name = "length"});

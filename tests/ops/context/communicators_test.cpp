@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "ops/mpi/environment.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {
@@ -73,13 +74,8 @@ TEST(Communicators, AListOfRanksLeavesTheOthersAlone) {
 }
 
 void expect_refused(const InitOptions& options, const std::string& text) {
-  try {
-    const Context context = init(options);
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr(text));
-  }
+  expect_error(ErrorCode::invalid_argument, HasSubstr(text),
+               [&] { const Context context = init(options); });
 }
 
 TEST(Communicators, WhatIsNoneIsRefused) {

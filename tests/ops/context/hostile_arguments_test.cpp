@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/expect_error.h"
+
 namespace hora::test {
 namespace {
 
@@ -29,14 +31,9 @@ class HostileArguments : public testing::Test {
     for (const Case& each : cases) {
       if (world_.rank() == 0) {
         SCOPED_TRACE(each.what);
-        try {
-          each.call();
-          ADD_FAILURE() << "no error";
-        } catch (const Error& error) {
-          EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
-          EXPECT_LT(std::string(error.what()).size(), 3000u);
-          EXPECT_LT(error.tensor().size(), 3000u);
-        }
+        const Error error = expect_error(ErrorCode::invalid_argument, each.call);
+        EXPECT_LT(std::string(error.what()).size(), 3000u);
+        EXPECT_LT(error.tensor().size(), 3000u);
       }
       expect_next_works();
     }
@@ -278,12 +275,7 @@ TEST_F(HostileArguments, Buffers) {
 
 TEST_F(HostileArguments, ABufferOfMoreThanThereIsIsOutOfMemory) {
   for (const std::size_t bytes : {std::size_t{1} << 48, std::size_t{1} << 46}) {
-    try {
-      Buffer(world_, bytes);
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
-    }
+    expect_error(ErrorCode::out_of_memory, [&] { Buffer(world_, bytes); });
     expect_next_works();
   }
 }

@@ -6,6 +6,7 @@
 #include <hora/hora.h>
 
 #include "tests/ops/context/world.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {
@@ -54,13 +55,7 @@ TEST(InitialSets, AreNumberedInTheirOrderAndWork) {
 /// Starts hora with these sets, which is the same error on every rank, and then without.
 void expect_refused(const std::vector<std::vector<int>>& sets, ErrorCode code,
                     const std::string& text) {
-  try {
-    const Context world = init({.process_sets = sets});
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_THAT(error.what(), HasSubstr(text));
-  }
+  expect_error(code, HasSubstr(text), [&] { const Context world = init({.process_sets = sets}); });
   const Context world = init();
   std::int32_t one = 1;
   allreduce(world, view(&one, 1), {.name = "next", .op = ReduceOp::sum});

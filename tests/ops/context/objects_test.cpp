@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {
@@ -75,12 +76,8 @@ TEST(BroadcastObject, AHeadThatCannotBeIsTheSameErrorOnEveryRank) {
                      static_cast<std::int64_t>(words.size() * sizeof words[0])),
                 {.name = "object.head"});
     } else {
-      try {
-        broadcast_object(world, "ignored", {.name = "object"});
-        ADD_FAILURE() << "no error for a head of " << words.size() << " words";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::mismatch) << error.what();
-      }
+      expect_error(ErrorCode::mismatch,
+                   [&] { broadcast_object(world, "ignored", {.name = "object"}); });
     }
     EXPECT_EQ(broadcast_object(world, "next", {.name = "object"}), "next");
   }
@@ -146,13 +143,8 @@ nlohmann::json nested(int levels) {
 TEST(ObjectsJson, AsDeepAsTheStackIsSureToHold) {
   const Context world = init();
   EXPECT_EQ(broadcast_object(world, nested(kJsonDepth)), nested(kJsonDepth));
-  try {
-    allgather_object(world, nested(kJsonDepth + 1));
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(error.what(), HasSubstr("deeper than 1000 levels"));
-  }
+  expect_error(ErrorCode::invalid_argument, HasSubstr("deeper than 1000 levels"),
+               [&] { allgather_object(world, nested(kJsonDepth + 1)); });
 }
 
 // A peer's bytes: 100 million arrays in one another would end the process in from_cbor().
@@ -163,14 +155,9 @@ TEST(ObjectsJson, WhatAPeerSendsIsReadWithinBounds) {
   for (const auto& [bytes, what] :
        {std::pair(deep, "deeper than 1000 levels"), std::pair(cut, "unexpected end of input")}) {
     const auto sent = broadcast_object(world, bytes, {.name = "bytes"});
-    try {
-      detail::json_of(sent, 0);
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::transport);
-      EXPECT_EQ(error.rank(), 0);
-      EXPECT_THAT(error.what(), HasSubstr(what));
-    }
+    const Error error =
+        expect_error(ErrorCode::transport, HasSubstr(what), [&] { detail::json_of(sent, 0); });
+    EXPECT_EQ(error.rank(), 0);
   }
 }
 

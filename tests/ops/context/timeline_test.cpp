@@ -9,8 +9,8 @@
 #include <array>
 #include <optional>
 
-#include "tests/ops/context/error_code.h"
 #include "tests/support/environment_variable.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora {
@@ -131,30 +131,27 @@ TEST(Timeline, MisuseIsAnErrorAndLeavesTheJobAsItWas) {
   const auto start = [&](const std::string& path) {
     return [&world, path] { (void)start_timeline(world, path); };
   };
-  EXPECT_EQ(code_of(start("")), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of(start(folder.file("%x"))), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of(start(folder.file("no/such/folder"))), ErrorCode::invalid_argument);
+  test::expect_error(ErrorCode::invalid_argument, start(""));
+  test::expect_error(ErrorCode::invalid_argument, start(folder.file("%x")));
+  test::expect_error(ErrorCode::invalid_argument, start(folder.file("no/such/folder")));
   (void)start_timeline(world, folder.file("%r"));
-  EXPECT_EQ(code_of(start(folder.file("b"))), ErrorCode::invalid_use);
+  test::expect_error(ErrorCode::invalid_use, start(folder.file("b")));
   average(world, "x", 2);
   world.shutdown();
   EXPECT_THAT(Timeline(folder.file(std::to_string(world.rank()))).spans("x", "allreduce"),
               SizeIs(2))
       << "shutdown() completes it";
-  EXPECT_EQ(code_of(start(folder.file("c"))), ErrorCode::shut_down);
+  test::expect_error(ErrorCode::shut_down, start(folder.file("c")));
 }
 
 TEST(Timeline, ASettingThatCannotBeWrittenIsTheSameErrorOnAllRanks) {
   const SharedFolder folder;
-  try {
-    const EnvironmentVariable setting("HORA_TIMELINE", folder.file("no/such/%r.json"));
-    const Context world = init();
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_setting);
-    EXPECT_THAT(error.what(), HasSubstr("HORA_TIMELINE"));
-    EXPECT_THAT(error.what(), HasSubstr(folder.file("no/such/0.json")));
-  }
+  test::expect_error(
+      ErrorCode::invalid_setting,
+      testing::AllOf(HasSubstr("HORA_TIMELINE"), HasSubstr(folder.file("no/such/0.json"))), [&] {
+        const EnvironmentVariable setting("HORA_TIMELINE", folder.file("no/such/%r.json"));
+        const Context world = init();
+      });
   const Context world = init();
   average(world, "x", 1);
 }

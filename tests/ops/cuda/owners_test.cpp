@@ -8,6 +8,7 @@
 
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
 namespace hora {
@@ -108,13 +109,7 @@ TEST_F(MemoryTest, LackOfMemoryNamesTheBytes) {
   gpu_.fail("malloc", 1, cudaErrorMemoryAllocation);
   gpu_.fail("host_alloc", 1, cudaErrorMemoryAllocation);
   const auto expect = [](auto make, const char* text) {
-    try {
-      make();
-      FAIL() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-      EXPECT_THAT(error.what(), testing::HasSubstr(text));
-    }
+    test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr(text), [&] { make(); });
   };
   expect([&] { DeviceMemory(gpu_.cuda(), 12345); }, "cudaMalloc of 12345 bytes");
   expect([&] { PinnedMemory(gpu_.cuda(), 54321); }, "cudaHostAlloc of 54321 bytes");

@@ -7,6 +7,7 @@
 
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 #include "tests/support/seed.h"
 
@@ -58,13 +59,8 @@ TEST_F(StreamHeapTest, NothingForNothing) {
 
 TEST_F(StreamHeapTest, FailuresAreNamed) {
   gpu_.fail("malloc_async", 1, cudaErrorMemoryAllocation);
-  try {
-    heap_.allocate(12345, std::nullopt);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-    EXPECT_THAT(error.what(), testing::HasSubstr("12345 bytes"));
-  }
+  test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("12345 bytes"),
+                     [&] { heap_.allocate(12345, std::nullopt); });
   std::byte* const data = heap_.allocate(64, users_.get());
   std::vector<std::byte> host(64);
   for (const char* call : {"memcpy_async", "event_record", "event_synchronize", "get_device"}) {

@@ -2,6 +2,7 @@
 
 #include "ops/hierarchy/exchange_memory.h"
 #include "tests/ops/mpi/cross_model.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -39,7 +40,8 @@ TEST_F(ExchangeCopy, GathersPiecesAndUnscaledSums) {
   EXPECT_EQ(part(out, 30, 20), part(inputs[1], 0, 20));
   Bytes summed(66);
   gather(unit, sum, summed.data());
-  const auto whole = test::sum_in_order(DataType::float16, {inputs[0], inputs[1], inputs[2]}, 1.0);
+  const auto whole =
+      test::reduced(DataType::float16, ReduceOp::sum, {inputs[0], inputs[1], inputs[2]});
   EXPECT_EQ(summed, part(whole, 50, 66));
 }
 
@@ -51,7 +53,8 @@ TEST_F(ExchangeCopy, CopiesWhatIsMineToTheResultAndScalesSums) {
   copy_to_result(unit, copies, 1, {result.data(), result.size()});
   EXPECT_EQ(part(result, 2, 20), part(inputs[1], 0, 20));
   copy_to_result(unit, sum, 1, {result.data(), result.size()});
-  const auto whole = test::sum_in_order(DataType::float16, {inputs[0], inputs[1], inputs[2]}, 0.3);
+  const auto whole = test::reduced(DataType::float16, ReduceOp::sum,
+                                   {inputs[0], inputs[1], inputs[2]}, {.post = 0.3});
   EXPECT_EQ(part(result, 8, 66), part(whole, 50, 66));
   EXPECT_EQ(part(result, 0, 2), Bytes(2, std::byte{1}));
 }

@@ -23,48 +23,28 @@ Bytes sum_over_nodes(const ExchangeOperation& operation, const Topology& topolog
     std::vector<Bytes> inputs;
     for (const int rank : ranks) inputs.push_back(operation.inputs[at(rank)]);
     const double scale = topology.nodes() == 1 ? operation.scale : 1.0;
-    of_node.push_back(sum_in_order(operation.type, inputs, operation.prescale * scale));
+    of_node.push_back(
+        reduced(operation.type, ReduceOp::sum, inputs, {.post = operation.prescale * scale}));
   }
-  return topology.nodes() == 1 ? of_node[0]
-                               : sum_in_order(operation.type, of_node, operation.scale);
+  return topology.nodes() == 1
+             ? of_node[0]
+             : reduced(operation.type, ReduceOp::sum, of_node, {.post = operation.scale});
 }
 
 }  // namespace
 
-std::vector<std::int64_t> ExchangeOperation::expected_rows(const Topology& topology,
-                                                           int rank) const {
-  const int size = topology.size();
-  if (kind == OperationKind::allreduce) return {};
-  if (kind == OperationKind::reduce_scatter) return {scattered_rows(rows[0][0], size, rank)};
-  std::vector<std::int64_t> result;
-  for (const auto& own : rows) {
-    result.push_back(kind == OperationKind::alltoall ? own[at(rank)] : own[0]);
+Exchanged ExchangeOperation::expected(const Topology& topology, int rank) const {
+  switch (kind) {
+    case OperationKind::allreduce:
+      return {sum_over_nodes(*this, topology), {}};
+    case OperationKind::reduce_scatter:
+      return scattered(sum_over_nodes(*this, topology), rows[0][0], row_bytes, topology.size(),
+                       rank);
+    case OperationKind::alltoall:
+      return alltoall_of(inputs, rows, row_bytes, rank);
+    default:
+      return allgathered(inputs, rows, row_bytes);
   }
-  return result;
-}
-
-Bytes ExchangeOperation::expected(const Topology& topology, int rank) const {
-  Bytes result;
-  const auto take = [&](const Bytes& from, std::int64_t first, std::int64_t count) {
-    const auto begin = from.begin() + first * static_cast<std::int64_t>(row_bytes);
-    result.insert(result.end(), begin, begin + count * static_cast<std::int64_t>(row_bytes));
-  };
-  if (kind == OperationKind::allreduce) return sum_over_nodes(*this, topology);
-  if (kind == OperationKind::reduce_scatter) {
-    const std::int64_t whole = rows[0][0];
-    take(sum_over_nodes(*this, topology), first_scattered_row(whole, topology.size(), rank),
-         scattered_rows(whole, topology.size(), rank));
-    return result;
-  }
-  for (std::size_t from = 0; from < rows.size(); ++from) {
-    if (kind == OperationKind::allgather) {
-      take(inputs[from], 0, rows[from][0]);
-    } else {
-      const std::vector<std::int64_t> before(rows[from].begin(), rows[from].begin() + rank);
-      take(inputs[from], sum_of(before), rows[from][at(rank)]);
-    }
-  }
-  return result;
 }
 
 ExchangeOperation random_exchange(OperationKind kind, int ranks, std::int64_t most_rows,

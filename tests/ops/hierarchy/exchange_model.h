@@ -8,7 +8,7 @@
 
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
-#include "tests/ops/mpi/cross_model.h"
+#include "tests/support/reference/reference.h"
 
 namespace hora::test {
 
@@ -25,8 +25,7 @@ struct ExchangeOperation {
   std::vector<bool> pushes, expects;
 
   /// By the operation's definition. Sums: over each node, rounded, then over the nodes.
-  Bytes expected(const Topology& topology, int rank) const;
-  std::vector<std::int64_t> expected_rows(const Topology& topology, int rank) const;
+  Exchanged expected(const Topology& topology, int rank) const;
 };
 
 /// Of random sizes, zero among them. `most_rows` of one rank (or for one rank).

@@ -64,8 +64,9 @@ class ExchangeOn : public testing::TestWithParam<Layout> {
     for (std::size_t i = 0; i < operations.size(); ++i) {
       for (int rank = 0; rank < topology_.size(); ++rank) {
         const ExchangeOutcome& outcome = outcomes[i][static_cast<std::size_t>(rank)];
-        ASSERT_EQ(outcome.rows, operations[i].expected_rows(topology_, rank));
-        ASSERT_TRUE(outcome.bytes == operations[i].expected(topology_, rank))
+        const test::Exchanged expected = operations[i].expected(topology_, rank);
+        ASSERT_EQ(outcome.rows, expected.rows);
+        ASSERT_TRUE(outcome.bytes == expected.bytes)
             << "operation " << i << ", " << name_of(operations[i].kind) << " of "
             << name_of(operations[i].type) << " in rows of " << operations[i].row_bytes
             << " bytes, on rank " << rank;

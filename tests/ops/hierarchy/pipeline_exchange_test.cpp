@@ -8,6 +8,7 @@
 
 #include "ops/hierarchy/pipeline.h"
 #include "tests/ops/hierarchy/fake_groups.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -23,13 +24,9 @@ TEST(Pipeline, RefusesAnExchangeOfTensorsOnADevice) {
   BoundUnit unit = unit_of(0, 64, OperationKind::alltoall);
   unit.unit.device = DeviceKind::cuda;
   unit.work = {nullptr};
-  try {
-    rank.pipeline.start(std::move(unit));
-    FAIL() << "it is taken in";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(error.what(), testing::HasSubstr("alltoall of a tensor on cuda"));
-  }
+  test::expect_error(ErrorCode::invalid_argument,
+                     testing::HasSubstr("alltoall of a tensor on cuda"),
+                     [&] { rank.pipeline.start(std::move(unit)); });
   EXPECT_FALSE(rank.pipeline.polls());
 }
 

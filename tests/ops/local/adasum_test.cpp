@@ -10,66 +10,62 @@
 #include <vector>
 
 #include "ops/local/kernel_table.h"
-#include "tests/ops/local/serial_model.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
 namespace hora {
 namespace {
 
-using test::Direct;
-using test::Half;
+using test::narrow;
+using test::Sum;
+using test::widen;
 
-template <class Model>
+template <class T>
 class AdasumTest : public testing::Test {
  protected:
-  using Stored = typename Model::Stored;
-  using Sum = typename Model::Sum;
-  using Vector = std::vector<Stored>;
+  using Vector = std::vector<T>;
 
-  static const std::byte* bytes(const Stored* values) {
+  static const std::byte* bytes(const T* values) {
     return reinterpret_cast<const std::byte*>(values);
   }
-  static std::byte* bytes(Stored* values) { return reinterpret_cast<std::byte*>(values); }
+  static std::byte* bytes(T* values) { return reinterpret_cast<std::byte*>(values); }
 
   static Vector numbers(std::size_t count, std::mt19937_64& random) {
     std::uniform_real_distribution<double> uniform(-1, 1);
     Vector values(count);
-    for (Stored& value : values) value = Model::narrow(static_cast<Sum>(uniform(random)));
+    for (T& value : values) value = narrow<T>(static_cast<Sum<T>>(uniform(random)));
     return values;
   }
 
   static AdasumDots dots(const Vector& a, const Vector& b) {
-    return adasum_dots(Model::kType, bytes(a.data()), bytes(b.data()), a.size());
+    return adasum_dots(data_type_of<T>, bytes(a.data()), bytes(b.data()), a.size());
   }
   /// The whole of Adasum.
   static Vector adasum(const Vector& a, const Vector& b) {
     Vector result(a.size());
-    adasum_combine(Model::kType, bytes(a.data()), bytes(b.data()), adasum_factors(dots(a, b)),
+    adasum_combine(data_type_of<T>, bytes(a.data()), bytes(b.data()), adasum_factors(dots(a, b)),
                    bytes(result.data()), a.size());
     return result;
   }
 };
 
-using Models = testing::Types<Half<DataType::float16>, Half<DataType::bfloat16>,
-                              Direct<float, DataType::float32>, Direct<double, DataType::float64>>;
-struct ModelName {
-  template <class Model>
+using Types = testing::Types<test::Float16, test::Bfloat16, float, double>;
+struct TypeName {
+  template <class T>
   static std::string GetName(int) {
-    return std::string(name_of(Model::kType));
+    return std::string(name_of(data_type_of<T>));
   }
 };
-TYPED_TEST_SUITE(AdasumTest, Models, ModelName);
+TYPED_TEST_SUITE(AdasumTest, Types, TypeName);
 
 constexpr std::array<std::size_t, 9> kCounts = {0, 1, 2, 15, 16, 17, 63, 1000, 4097};
 
 /// As adasum_kernels.h says, one element after the other.
-template <class Model>
-double serial_dot(const std::vector<typename Model::Stored>& a,
-                  const std::vector<typename Model::Stored>& b) {
+template <class T>
+double serial_dot(const std::vector<T>& a, const std::vector<T>& b) {
   std::array<double, 16> lanes = {};
   for (std::size_t i = 0; i < a.size(); ++i) {
-    lanes[i % 16] +=
-        static_cast<double>(Model::widen(a[i])) * static_cast<double>(Model::widen(b[i]));
+    lanes[i % 16] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   }
   for (std::size_t count = 8; count > 0; count /= 2) {
     for (std::size_t lane = 0; lane < count; ++lane) lanes[lane] += lanes[lane + count];
@@ -86,10 +82,11 @@ TYPED_TEST(AdasumTest, DotsAreTheSameOnEveryInstructionSetAndAtAnyAddress) {
       for (const std::size_t shift : {0, 1, 3}) {
         SCOPED_TRACE(testing::Message() << (*table)->instruction_set << ", " << count
                                         << " elements, shifted by " << shift);
-        std::vector<typename TypeParam::Stored> shifted(shift);
+        std::vector<TypeParam> shifted(shift);
         shifted.insert(shifted.end(), a.begin(), a.end());
-        const AdasumDots dots = (*table)->adasum[static_cast<std::size_t>(TypeParam::kType)].dots(
-            this->bytes(shifted.data() + shift), this->bytes(b.data()), count);
+        const AdasumDots dots =
+            (*table)->adasum[static_cast<std::size_t>(data_type_of<TypeParam>)].dots(
+                this->bytes(shifted.data() + shift), this->bytes(b.data()), count);
         EXPECT_EQ(dots.dot, serial_dot<TypeParam>(a, b));
         EXPECT_EQ(dots.norm_a, serial_dot<TypeParam>(a, a));
         EXPECT_EQ(dots.norm_b, serial_dot<TypeParam>(b, b));
@@ -104,18 +101,19 @@ TYPED_TEST(AdasumTest, CombinesLikeTheSerialModelOnEveryInstructionSet) {
   for (const std::size_t count : kCounts) {
     const auto a = this->numbers(count, random);
     const auto b = this->numbers(count, random);
-    std::vector<typename TypeParam::Stored> expected(count);
+    std::vector<TypeParam> expected(count);
     for (std::size_t i = 0; i < count; ++i) {
-      expected[i] = TypeParam::narrow(
-          static_cast<typename TypeParam::Sum>(factors.a) * TypeParam::widen(a[i]) +
-          static_cast<typename TypeParam::Sum>(factors.b) * TypeParam::widen(b[i]));
+      expected[i] =
+          narrow<TypeParam>(static_cast<Sum<TypeParam>>(factors.a) * widen<TypeParam>(a[i]) +
+                            static_cast<Sum<TypeParam>>(factors.b) * widen<TypeParam>(b[i]));
     }
     for (auto table = runnable_kernels(); *table != nullptr; ++table) {
       SCOPED_TRACE(testing::Message() << (*table)->instruction_set << ", " << count);
-      const auto combine = (*table)->adasum[static_cast<std::size_t>(TypeParam::kType)].combine;
+      const auto combine =
+          (*table)->adasum[static_cast<std::size_t>(data_type_of<TypeParam>)].combine;
       auto of_a = a;
       auto of_b = b;
-      std::vector<typename TypeParam::Stored> apart(count);
+      std::vector<TypeParam> apart(count);
       combine(this->bytes(a.data()), this->bytes(b.data()), factors, this->bytes(apart.data()),
               count);
       EXPECT_EQ(apart, expected);
@@ -143,19 +141,19 @@ TYPED_TEST(AdasumTest, OfParallelVectorsIsTheirAverage) {
   const auto a = this->numbers(1000, random);
   auto b = a;
   for (auto& value : b)
-    value = TypeParam::narrow(TypeParam::widen(value) * static_cast<typename TypeParam::Sum>(-4));
+    value = narrow<TypeParam>(widen<TypeParam>(value) * static_cast<Sum<TypeParam>>(-4));
   const auto result = this->adasum(a, b);
   // Factors 3 and 1.125: |3 a| + |1.125 b| = 7.5 |a| bounds what is rounded.
-  const double rounding = 7.5 * 4 * std::numeric_limits<typename TypeParam::Sum>::epsilon();
+  const double rounding = 7.5 * 4 * std::numeric_limits<Sum<TypeParam>>::epsilon();
   for (std::size_t i = 0; i < a.size(); ++i) {
-    const double element = TypeParam::widen(a[i]);
+    const double element = widen<TypeParam>(a[i]);
     const double expected = element * -1.5;
-    const auto low = TypeParam::narrow(
-        static_cast<typename TypeParam::Sum>(expected - rounding * std::fabs(element)));
-    const auto high = TypeParam::narrow(
-        static_cast<typename TypeParam::Sum>(expected + rounding * std::fabs(element)));
-    EXPECT_GE(TypeParam::widen(result[i]), TypeParam::widen(low)) << element;
-    EXPECT_LE(TypeParam::widen(result[i]), TypeParam::widen(high)) << element;
+    const auto low =
+        narrow<TypeParam>(static_cast<Sum<TypeParam>>(expected - rounding * std::fabs(element)));
+    const auto high =
+        narrow<TypeParam>(static_cast<Sum<TypeParam>>(expected + rounding * std::fabs(element)));
+    EXPECT_GE(widen<TypeParam>(result[i]), widen<TypeParam>(low)) << element;
+    EXPECT_LE(widen<TypeParam>(result[i]), widen<TypeParam>(high)) << element;
   }
 }
 
@@ -163,7 +161,7 @@ TYPED_TEST(AdasumTest, OfOrthogonalVectorsIsTheirSum) {
   std::mt19937_64 random = test::generator();
   const auto even = this->numbers(500, random);
   const auto odd = this->numbers(500, random);
-  std::vector<typename TypeParam::Stored> a(1000), b(1000), sum(1000);
+  std::vector<TypeParam> a(1000), b(1000), sum(1000);
   for (std::size_t i = 0; i < 500; ++i) {
     sum[2 * i] = a[2 * i] = even[i];
     sum[2 * i + 1] = b[2 * i + 1] = odd[i];
@@ -174,7 +172,7 @@ TYPED_TEST(AdasumTest, OfOrthogonalVectorsIsTheirSum) {
 TYPED_TEST(AdasumTest, AZeroVectorContributesNothing) {
   std::mt19937_64 random = test::generator();
   const auto a = this->numbers(100, random);
-  const std::vector<typename TypeParam::Stored> zero(100);
+  const std::vector<TypeParam> zero(100);
   EXPECT_EQ(this->adasum(a, zero), a);
   EXPECT_EQ(this->adasum(zero, a), a);
   EXPECT_EQ(this->adasum(zero, zero), zero);

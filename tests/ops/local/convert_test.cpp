@@ -13,43 +13,22 @@
 #include <vector>
 
 #include "ops/local/kernel_table.h"
-#include "tests/ops/local/serial_model.h"
+#include "tests/support/reference/elements.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora {
 namespace {
 
 using enum DataType;
-constexpr std::array kFloats = {float16, bfloat16, float32, float64};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double decode(DataType type, const std::byte* memory) {
-  std::uint16_t half = 0;
-  float single = 0;
-  double wide = 0;
-  switch (type) {
-    case float32:
-      std::memcpy(&single, memory, sizeof single);
-      return static_cast<double>(single);
-    case float64:
-      std::memcpy(&wide, memory, sizeof wide);
-      return wide;
-    default:
-      std::memcpy(&half, memory, sizeof half);
-      return test::decode(type == float16 ? test::kFloat16 : test::kBfloat16, half);
-  }
+  return test::number_at(type, {memory, memory + size_of(type)}, 0);
 }
 
 void encode(DataType type, std::byte* memory, double value) {
-  const auto half = test::encode(type == float16 ? test::kFloat16 : test::kBfloat16, value);
-  const auto single = static_cast<float>(value);
-  if (type == float64) {
-    std::memcpy(memory, &value, sizeof value);
-  } else if (type == float32) {
-    std::memcpy(memory, &single, sizeof single);
-  } else {
-    std::memcpy(memory, &half, sizeof half);
-  }
+  std::ranges::copy(test::to_bytes(type, {value}), memory);
 }
 
 /// One element, as convert.h says. `within`: becomes false.
@@ -132,8 +111,8 @@ constexpr std::array kScales = {1.0, 0.25, 1.0 / 3, 65536.0};
 
 TEST(Convert, EqualsTheModelForAllTypesLengthsAndPlaces) {
   auto random = test::generator();
-  for (const DataType source : kFloats) {
-    for (const DataType target : kFloats) {
+  for (const DataType source : test::kFloatTypes) {
+    for (const DataType target : test::kFloatTypes) {
       for (const std::size_t count : kCounts) {
         for (const double scale : kScales) {
           const Case what{source, target, count, random() % 4, random() % 4, {.scale = scale}};
@@ -152,8 +131,8 @@ TEST(Convert, EqualsTheModelForAllTypesLengthsAndPlaces) {
 TEST(Convert, EveryInstructionSetAndWayOfWriting) {
   auto random = test::generator();
   for (auto kernels = runnable_kernels(); *kernels != nullptr; ++kernels) {
-    for (const DataType source : kFloats) {
-      for (const DataType target : kFloats) {
+    for (const DataType source : test::kFloatTypes) {
+      for (const DataType target : test::kFloatTypes) {
         const auto kernel =
             (*kernels)->convert[static_cast<std::size_t>(source)][static_cast<std::size_t>(target)];
         if (kernel == nullptr) continue;
@@ -196,7 +175,7 @@ TEST(Convert, LargeBlocksAreTheSame) {
 
 TEST(Convert, InPlace) {
   auto random = test::generator();
-  for (const DataType type : kFloats) {
+  for (const DataType type : test::kFloatTypes) {
     constexpr std::size_t kCount = 70001;
     std::vector<std::byte> values(kCount * size_of(type));
     fill(values.data(), type, kCount, random);
@@ -210,8 +189,8 @@ TEST(Convert, InPlace) {
 TEST(Convert, TellsOfEveryValueThatIsNotFiniteOrTooLarge) {
   auto random = test::generator();
   const std::array bad = {kInfinity, -kInfinity, std::nan(""), 12.5, -12.5};
-  for (const DataType source : kFloats) {
-    for (const DataType target : kFloats) {
+  for (const DataType source : test::kFloatTypes) {
+    for (const DataType target : test::kFloatTypes) {
       for (const std::size_t count : {1, 5, 64, 100, 333}) {
         std::vector<std::byte> in(count * size_of(source));
         std::vector<std::byte> out(count * size_of(target));

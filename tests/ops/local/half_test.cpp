@@ -6,7 +6,7 @@
 #include <random>
 
 #include "ops/local/kernels.h"
-#include "tests/ops/local/half_reference.h"
+#include "tests/support/reference/half_format.h"
 #include "tests/support/seed.h"
 
 namespace hora {

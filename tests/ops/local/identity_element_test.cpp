@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/local/kernels.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -16,10 +17,8 @@ namespace {
 TEST(Neutral, ChangesNothing) {
   constexpr std::size_t kCount = 100;
   auto random = test::generator();
-  for (const DataType type : {DataType::float16, DataType::bfloat16, DataType::float32,
-                              DataType::float64, DataType::int32, DataType::int64, DataType::uint8,
-                              DataType::int8, DataType::int16, DataType::boolean}) {
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
+  for (const DataType type : test::kAllTypes) {
+    for (const ReduceOp op : test::kElementOps) {
       std::vector<std::byte> values(kCount * size_of(type));
       // Small exponents: no NaN, whose bits a reduction may change.
       for (std::byte& value : values) value = static_cast<std::byte>(random() % 2);

@@ -10,8 +10,9 @@
 #include <random>
 
 #include "ops/mpi/host_space.h"
-#include "tests/ops/mpi/adasum_model.h"
 #include "tests/ops/mpi/fake_network.h"
+#include "tests/support/reference/elements.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -21,9 +22,6 @@ using test::FakeNetwork;
 using test::Numbers;
 
 using Bytes = std::vector<std::byte>;
-
-constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
-                               DataType::float64};
 
 /// Tensors in one staging, each from a multiple of 64 bytes on, as in a unit.
 struct Layout {
@@ -147,7 +145,7 @@ class AdasumAllreduceTest : public testing::TestWithParam<int> {
       }
       const Numbers expected = test::adasum_of(vectors);
       const Numbers actual = test::to_numbers(layout.type, layout.tensor(result, t));
-      const double bound = 4 * levels() * test::unit_of(layout.type) * largest;
+      const double bound = 4 * levels() * test::unit_roundoff(layout.type) * largest;
       for (std::size_t i = 0; i < expected.size(); ++i) {
         ASSERT_NEAR(actual[i], expected[i], bound)
             << name_of(layout.type) << ", tensor " << t << ", element " << i;
@@ -160,7 +158,7 @@ const std::vector<std::size_t> kCounts = {1, 0, 333, 5, 64, 1000, 0, 17};
 
 TEST_P(AdasumAllreduceTest, IsTheSerialModelsAndTheSameEverywhere) {
   auto random = test::generator();
-  for (const DataType type : kTypes) {
+  for (const DataType type : test::kFloatTypes) {
     const Layout layout(type, kCounts);
     const auto inputs = stagings(layout, random_tensors(layout, random));
     const auto results = run({layout}, {inputs}, random)[0];
@@ -176,7 +174,7 @@ TEST_P(AdasumAllreduceTest, ManyAtOnceGiveTheBitsOfOneAfterTheOther) {
   for (int number = 0; number < 12; ++number) {
     std::vector<std::size_t> counts;
     for (std::size_t t = random() % 4; t > 0; --t) counts.push_back(random() % 200);
-    layouts.emplace_back(kTypes[random() % 4], counts);
+    layouts.emplace_back(test::kFloatTypes[random() % 4], counts);
     inputs.push_back(stagings(layouts.back(), random_tensors(layouts.back(), random)));
   }
   const auto together = run(layouts, inputs, random);
@@ -190,7 +188,7 @@ TEST_P(AdasumAllreduceTest, ManyAtOnceGiveTheBitsOfOneAfterTheOther) {
 /// Every member has its own elements.
 TEST_P(AdasumAllreduceTest, OfOrthogonalVectorsIsTheirSum) {
   auto random = test::generator();
-  for (const DataType type : kTypes) {
+  for (const DataType type : test::kFloatTypes) {
     const Layout layout(type, {5 * members(), 1000});
     std::vector<std::vector<Numbers>> tensors(2, std::vector<Numbers>(members()));
     std::vector<Numbers> sums;
@@ -213,7 +211,7 @@ TEST_P(AdasumAllreduceTest, OfOrthogonalVectorsIsTheirSum) {
 
 TEST_P(AdasumAllreduceTest, OfEqualVectorsIsThatVector) {
   auto random = test::generator();
-  for (const DataType type : kTypes) {
+  for (const DataType type : test::kFloatTypes) {
     const Layout layout(type, kCounts);
     const auto tensors = random_tensors(layout, random);
     std::vector<Numbers> first;

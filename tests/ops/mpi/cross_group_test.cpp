@@ -12,6 +12,8 @@
 
 #include "tests/ops/mpi/cross_members.h"
 #include "tests/ops/mpi/slow_space.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -23,10 +25,6 @@ using test::CrossMembers;
 using test::CrossOperation;
 using test::expect_results;
 using test::FakeNetwork;
-
-constexpr DataType kTypes[] = {
-    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
-    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
 
 struct Algorithm {
   const char* name;
@@ -52,7 +50,7 @@ TEST_P(CrossGroupTest, EveryTypeAndLengthIsTheSerialSum) {
   std::vector<CrossOperation> operations;
   // Bytes: none, one cache line, less than a line for each member, odd numbers of lines, a rest.
   for (const std::size_t bytes : {0, 8, 64, 128, 320, 448, 576, 3 * 320 + 40, 7 * 448, 12344}) {
-    for (const DataType type : kTypes) {
+    for (const DataType type : test::kAllTypes) {
       const double scale = random() % 2 == 0 ? 1.0 : 1.0 / members();
       operations.push_back(allreduce_of(members(), type, bytes, scale, random));
     }
@@ -69,8 +67,9 @@ TEST_P(CrossGroupTest, ManyAtOnceDoNotMix) {
     std::vector<CrossOperation> operations;
     for (int number = 0; number < 30; ++number) {
       const std::size_t bytes = random() % 40 * 64 + random() % 2 * 8;
-      operations.push_back(allreduce_of(members(), kTypes[random() % std::size(kTypes)], bytes,
-                                        random() % 2 == 0 ? 1.0 : 0.25, random));
+      operations.push_back(allreduce_of(members(),
+                                        test::kAllTypes[random() % std::size(test::kAllTypes)],
+                                        bytes, random() % 2 == 0 ? 1.0 : 0.25, random));
       if (random() % 4 == 0) {
         operations.back().broadcast_root =
             static_cast<int>(random() % static_cast<std::uint64_t>(members()));
@@ -100,7 +99,8 @@ TEST_P(CrossGroupTest, SumsMayTakeAWhileAndReservedMemoryIsEnough) {
   std::vector<CrossOperation> operations;
   for (int number = 0; number < 40; ++number) {
     const std::size_t bytes = number == 0 ? kMost : random() % (kMost / 8 + 1) * 8;
-    operations.push_back(allreduce_of(members(), kTypes[random() % std::size(kTypes)], bytes,
+    operations.push_back(allreduce_of(members(),
+                                      test::kAllTypes[random() % std::size(test::kAllTypes)], bytes,
                                       random() % 2 == 0 ? 1.0 : 0.3, random));
   }
   test::SlowSpace space(random);
@@ -161,7 +161,7 @@ TEST(CrossGroup, EachAlgorithmSendsMessagesOfItsOwn) {
 TEST(CrossGroup, BitsDoNotDependOnFusionNorOnTheAlgorithm) {
   auto random = test::generator();
   for (int members = 1; members <= 9; ++members) {
-    const DataType type = kTypes[random() % std::size(kTypes)];
+    const DataType type = test::kAllTypes[random() % std::size(test::kAllTypes)];
     const CrossOperation whole =
         allreduce_of(members, type, 200'000 + random() % 999 * 8, 0.3, random);
     const Bytes expected = whole.expected();
@@ -211,13 +211,8 @@ TEST(CrossGroup, RefusesATagThatIsInUse) {
   alignas(64) std::byte first[64] = {};
   alignas(64) std::byte second[64] = {};
   const Completion open = group.allreduce({}, first, 5);
-  try {
-    group.allreduce({}, second, 5 + CrossResources::kWindow);
-    FAIL() << "two operations with the same tags were started";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_use);
-    EXPECT_THAT(error.what(), testing::HasSubstr("operation 4101"));
-  }
+  test::expect_error(ErrorCode::invalid_use, testing::HasSubstr("operation 4101"),
+                     [&] { group.allreduce({}, second, 5 + CrossResources::kWindow); });
 }
 
 }  // namespace

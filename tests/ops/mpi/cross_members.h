@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "ops/mpi/cross_group.h"
-#include "tests/ops/mpi/cross_model.h"
 #include "tests/ops/mpi/fake_network.h"
+#include "tests/support/reference/reference.h"
 
 namespace hora::test {
 
@@ -26,7 +26,7 @@ struct CrossOperation {
 
   Bytes expected() const {
     return broadcast_root ? inputs[static_cast<std::size_t>(*broadcast_root)]
-                          : sum_in_order(type, inputs, scale);
+                          : reduced(type, ReduceOp::sum, inputs, {.post = scale});
   }
 };
 

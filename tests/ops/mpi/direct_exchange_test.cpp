@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include "ops/mpi/cross_group.h"
-#include "tests/ops/mpi/cross_model.h"
 #include "tests/ops/mpi/fake_network.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora {

@@ -7,7 +7,7 @@
 
 #include "ops/mpi/cross_group.h"
 #include "ops/mpi/mpi_point_to_point.h"
-#include "tests/ops/mpi/cross_model.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -58,7 +58,7 @@ TEST_P(MpiCrossGroupTest, SeveralAtOnceAreTheSerialSums) {
         inputs.push_back(test::random_values(DataType::float32, bytes, random));
       }
       staging.push_back(inputs[mine]);
-      expected.push_back(test::sum_in_order(DataType::float32, inputs, 0.25));
+      expected.push_back(test::reduced(DataType::float32, ReduceOp::sum, inputs, {.post = 0.25}));
       staging.push_back(inputs[mine]);
       expected.push_back(inputs[static_cast<std::size_t>(round % members_)]);
     }

@@ -7,7 +7,7 @@
 
 #include "ops/mpi/cross_group.h"
 #include "ops/mpi/mpi_point_to_point.h"
-#include "tests/ops/mpi/cross_model.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -62,7 +62,7 @@ class MpiDirectExchangeTest : public testing::Test {
     if (!step.is_exchange) {
       std::vector<Bytes> inputs;
       for (const auto& parts : step.parts) inputs.push_back(parts[0]);
-      EXPECT_TRUE(step.got[0] == test::sum_in_order(DataType::int64, inputs, 1.0));
+      EXPECT_TRUE(step.got[0] == test::reduced(DataType::int64, ReduceOp::sum, inputs));
       return;
     }
     for (int from = 0; from < members_; ++from) {

@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 
+#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -127,13 +128,9 @@ TEST_F(MpiTreeLinkTest, RefusesWhatIsTooLongOrGoesNowhere) {
   const std::vector<std::byte> longest(MpiTreeLink::kMaximumBytes);
   link_.send((node_ + 1) % nodes_, longest);
   EXPECT_EQ(wait_for_message().bytes.size(), longest.size());
-  try {
+  test::expect_error(ErrorCode::invalid_argument, testing::HasSubstr("16777217 bytes"), [&] {
     link_.send(0, std::vector<std::byte>(MpiTreeLink::kMaximumBytes + 1));
-    FAIL() << "a message over the limit was taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(error.what(), testing::HasSubstr("16777217 bytes"));
-  }
+  });
   EXPECT_THROW(link_.send(nodes_, {}), Error);
   EXPECT_THROW(link_.send(-1, {}), Error);
   expect_silence();
@@ -145,13 +142,8 @@ TEST_F(MpiTreeLinkTest, AStrangersBytesAreRefused) {
   MPI_Request request = MPI_REQUEST_NULL;
   ASSERT_EQ(MPI_Isend(&absurd, sizeof(absurd), MPI_BYTE, to_rank, 0, traffic_.get(), &request),
             MPI_SUCCESS);
-  try {
-    wait_for_message();
-    FAIL() << "a length of 2^60 was taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::transport);
-    EXPECT_THAT(error.what(), testing::HasSubstr("malformed"));
-  }
+  test::expect_error(ErrorCode::transport, testing::HasSubstr("malformed"),
+                     [&] { wait_for_message(); });
   MPI_Wait(&request, MPI_STATUS_IGNORE);
   world_.barrier();
 }

@@ -3,6 +3,7 @@
 #include <hora/error.h>
 
 #include "ops/nccl/functions.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/ranks.h"
 
 namespace hora {
@@ -17,13 +18,8 @@ TEST(NcclCheckTest, SuccessAndInProgressThrowNothing) {
 
 TEST(NcclCheckTest, NamesCallReasonAndNumber) {
   test::Ranks ranks(1);
-  try {
-    nccl_check(ranks.gpu(0).nccl(), ncclRemoteError, "ncclAllReduce");
-    FAIL() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::transport);
-    EXPECT_STREQ(error.what(), "ncclAllReduce failed: remote process exited (error 6)");
-  }
+  test::expect_error(ErrorCode::transport, "ncclAllReduce failed: remote process exited (error 6)",
+                     [&] { nccl_check(ranks.gpu(0).nccl(), ncclRemoteError, "ncclAllReduce"); });
 }
 
 TEST(NcclCheckTest, AddsTheLastErrorOfTheCommunicator) {

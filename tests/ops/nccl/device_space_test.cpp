@@ -8,17 +8,15 @@
 #include <random>
 
 #include "ops/local/kernels.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
 namespace hora {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-constexpr DataType kTypes[] = {
-    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
-    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
 class DeviceSpaceTest : public testing::Test {
  protected:
@@ -37,7 +35,7 @@ TEST_F(DeviceSpaceTest, ReducesAsTheHostDoes) {
   EventPool events(gpu_.cuda());
   DeviceSpace space(gpu_.cuda(), 0, events);
   constexpr std::size_t kBytes = 4096;
-  for (const DataType type : kTypes) {
+  for (const DataType type : test::kAllTypes) {
     for (const std::size_t inputs : {1U, 2U, 5U}) {
       std::vector<std::byte*> on_device;
       std::vector<Bytes> on_host;
@@ -51,7 +49,7 @@ TEST_F(DeviceSpaceTest, ReducesAsTheHostDoes) {
       for (const Bytes& bytes : on_host) all_host.push_back(bytes.data());
       Bytes expected(kBytes);
       std::byte* const output = expected.data();
-      const ReduceOp op = kOps[random() % std::size(kOps)];
+      const ReduceOp op = test::kElementOps[random() % test::kElementOps.size()];
       reduce(type, op, all_host, {&output, 1}, kBytes / size_of(type), {.post = 0.3});
 
       const std::vector<const std::byte*> all(on_device.begin(), on_device.end());
@@ -90,13 +88,8 @@ TEST_F(DeviceSpaceTest, WithoutMemoryItSaysHowMuch) {
   EventPool events(gpu_.cuda());
   DeviceSpace space(gpu_.cuda(), 0, events);
   gpu_.fail("malloc", 1, cudaErrorMemoryAllocation);
-  try {
-    space.allocate(12345);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-    EXPECT_THAT(error.what(), testing::HasSubstr("12345 bytes"));
-  }
+  test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("12345 bytes"),
+                     [&] { space.allocate(12345); });
   EXPECT_EQ(gpu_.live().device, 0);
 }
 

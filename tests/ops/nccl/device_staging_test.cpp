@@ -5,8 +5,8 @@
 #include <numeric>
 #include <random>
 
-#include "tests/ops/mpi/cross_model.h"
 #include "tests/ops/nccl/gpu_world.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora {

@@ -7,7 +7,7 @@
 
 #include "tests/ops/nccl/gpu_program.h"
 #include "tests/ops/nccl/gpu_world.h"
-#include "tests/ops/nccl/whole_numbers.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora {

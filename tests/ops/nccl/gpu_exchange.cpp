@@ -7,21 +7,18 @@
 
 #include "core/negotiation/signature.h"
 #include "tests/ops/nccl/whole_numbers.h"
+#include "tests/support/reference/elements.h"
+#include "tests/support/reference/reference.h"
 
 namespace hora::test {
 namespace {
-
-using enum DataType;
-constexpr DataType kTypes[] = {float16, bfloat16, float32, float64, int32,
-                               int64,   uint8,    int8,    int16,   boolean};
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
 
 ResultForm form_of(const Exchange& exchange, Device device, void* stream) {
   return {.type = exchange.type, .row = {exchange.columns}, .device = device, .stream = stream};
 }
 
 void choose_reduction(Exchange& exchange, int ranks, std::mt19937_64& random) {
-  exchange.op = kOps[random() % std::size(kOps)];
+  exchange.op = kElementOps[random() % kElementOps.size()];
   if (!is_floating_point(exchange.type)) return;
   if ((ranks & (ranks - 1)) == 0 && random() % 3 == 0) exchange.op = ReduceOp::average;
   exchange.prescale = random() % 2 == 0 ? 1.0 : -0.5;
@@ -59,7 +56,7 @@ Request Exchange::request(int rank, const std::string& name) const {
 Exchange random_exchange(OperationKind kind, int ranks, std::mt19937_64& random) {
   Exchange exchange;
   exchange.kind = kind;
-  exchange.type = kTypes[random() % std::size(kTypes)];
+  exchange.type = kAllTypes[random() % kAllTypes.size()];
   exchange.columns = static_cast<std::int64_t>(1 + random() % 50);
   if (kind == OperationKind::reduce_scatter) choose_reduction(exchange, ranks, random);
   const bool even = random() % 2 == 0;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/ops/nccl/gpu_exchange.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -120,14 +121,10 @@ TEST(GpuExchangeMemory, AResultThatDoesNotFitSaysHowMuch) {
   const Exchange exchange{.columns = 10, .extents = {{4}}, .values = {std::vector<std::byte>(160)}};
   const DeviceTensor input(world.gpu(0), exchange.type, exchange.values[0]);
   world.gpu(0).fail("malloc_async", 1, cudaErrorMemoryAllocation);
-  try {
+  test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("160 bytes"), [&] {
     const Pending pending = submit_on_gpu(world, 0, exchange, "x", input);
     world.engine(0).wait(*pending.submission);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-    EXPECT_THAT(error.what(), testing::HasSubstr("160 bytes"));
-  }
+  });
 }
 
 }  // namespace

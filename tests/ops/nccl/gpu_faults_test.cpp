@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/ops/nccl/gpu_world.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -176,14 +177,10 @@ TEST(GpuFaults, APeerThatNeverComesEndsInAnErrorWithinTheTimeout) {
   while (!world.engine(0).poisoned() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  try {
+  test::expect_error(ErrorCode::transport, testing::HasSubstr("no progress"), [&] {
     world.engine(0).submit("y", tensors[0]->signature(OperationKind::allreduce, ReduceOp::sum),
                            tensors[0]->data(), tensors[0]->stream());
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::transport);
-    EXPECT_THAT(error.what(), testing::HasSubstr("no progress"));
-  }
+  });
   world.gpu(1).resume();
 }
 
@@ -197,27 +194,19 @@ TEST(GpuFaults, AnAsynchronousErrorFailsWhatIsPending) {
   }
   world.on_all_ranks([&](int rank) {
     DeviceTensor& tensor = *tensors[static_cast<std::size_t>(rank)];
-    try {
+    test::expect_error(ErrorCode::transport, [&] {
       world.engine(rank).submit_and_wait("x",
                                          tensor.signature(OperationKind::allreduce, ReduceOp::sum),
                                          tensor.data(), tensor.stream());
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::transport);
-    }
+    });
   });
 }
 
 TEST(GpuFaults, WithoutMemoryABufferIsRefusedAndTheRankGoesOn) {
   GpuWorld world({.node_sizes = {1}, .settings = {}, .gpu = {}});
   world.gpu(0).nccl_fail("mem_alloc", 1, ncclUnhandledCudaError);
-  try {
-    world.engine(0).allocate_on_device(123456);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-    EXPECT_THAT(error.what(), testing::HasSubstr("123456"));
-  }
+  test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("123456"),
+                     [&] { world.engine(0).allocate_on_device(123456); });
   std::byte* const memory = world.engine(0).allocate_on_device(123456);
   EXPECT_NE(memory, nullptr);
   world.engine(0).release_on_device(memory);

@@ -1,32 +1,24 @@
 #include "tests/ops/nccl/gpu_program.h"
 
 #include <cstdint>
-#include <iterator>
 #include <utility>
 
-#include "tests/ops/nccl/whole_numbers.h"
+#include "tests/support/reference/elements.h"
+#include "tests/support/reference/reference.h"
 
 namespace hora::test {
-namespace {
-
-constexpr DataType kTypes[] = {
-    DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
-    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
-
-}  // namespace
 
 std::vector<Step> random_program(int ranks, int nodes, std::size_t steps, std::mt19937_64& random) {
   std::vector<Step> program;
   for (std::size_t i = 0; i < steps; ++i) {
     Step step;
     step.kind = random() % 4 == 0 ? OperationKind::broadcast : OperationKind::allreduce;
-    step.type = kTypes[random() % std::size(kTypes)];
+    step.type = kAllTypes[random() % kAllTypes.size()];
     // The average of 4 ranks' whole numbers is exact as well, and so are scales of powers of two.
     const bool averages = is_floating_point(step.type) && (ranks & (ranks - 1)) == 0;
     step.op = ReduceOp::sum;
     if (step.kind == OperationKind::allreduce) {
-      step.op = averages && random() % 3 == 0 ? ReduceOp::average : kOps[random() % 4];
+      step.op = averages && random() % 3 == 0 ? ReduceOp::average : kElementOps[random() % 4];
       // Between nodes the thread world has none.
       if (nodes == 1 && is_floating_point(step.type) && random() % 6 == 0) {
         step.op = ReduceOp::adasum;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ops/nccl/device_space.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/ranks.h"
 
 namespace hora {
@@ -48,13 +49,9 @@ TEST_F(RegisteredMemoryTest, WorksWithoutTheRegistration) {
 
 TEST_F(RegisteredMemoryTest, LackOfMemoryNamesTheBytes) {
   gpu_.nccl_fail("mem_alloc", 1, ncclUnhandledCudaError);
-  try {
-    make(12345);
-    FAIL() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-    EXPECT_THAT(error.what(), testing::HasSubstr("ncclMemAlloc of 12345 bytes failed"));
-  }
+  test::expect_error(ErrorCode::out_of_memory,
+                     testing::HasSubstr("ncclMemAlloc of 12345 bytes failed"),
+                     [&] { make(12345); });
 }
 
 TEST_F(RegisteredMemoryTest, MayOutliveTheCommunicator) {

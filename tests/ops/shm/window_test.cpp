@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "tests/ops/shm/child_process.h"
+#include "tests/support/expect_error.h"
 
 namespace hora {
 namespace {
@@ -145,14 +146,9 @@ TEST(Window, RefusalsLeaveNoDescriptorBehind) {
 TEST(Window, MoreMemoryThanThereIsIsAnErrorAndNotAKill) {
   const std::uint64_t available = available_memory();
   ASSERT_GT(available, 0u);
-  try {
-    const Window window(available + (std::size_t{1} << 30));
-    ADD_FAILURE() << "more than is available";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
-    EXPECT_THAT(error.what(), HasSubstr("MiB wanted"));
-    EXPECT_THAT(error.what(), HasSubstr("fewer ranks per node"));
-  }
+  test::expect_error(ErrorCode::out_of_memory,
+                     testing::AllOf(HasSubstr("MiB wanted"), HasSubstr("fewer ranks per node")),
+                     [&] { const Window window(available + (std::size_t{1} << 30)); });
 }
 
 TEST(Window, MovingHandsOverTheMapping) {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <hora/torch_sparse.h>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/process_sets.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/process_sets.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {

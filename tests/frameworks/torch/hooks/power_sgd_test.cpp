@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <hora/power_sgd.h>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {

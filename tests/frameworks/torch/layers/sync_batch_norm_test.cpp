@@ -7,9 +7,9 @@
 #include <sstream>
 #include <vector>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/network.h"
 #include "tests/frameworks/torch/process_sets.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {

@@ -5,8 +5,8 @@
 #include <limits>
 #include <string>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {

@@ -8,8 +8,8 @@
 #include <functional>
 #include <string>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {

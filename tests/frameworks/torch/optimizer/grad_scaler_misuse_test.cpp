@@ -6,8 +6,8 @@
 #include <limits>
 #include <optional>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/network.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {

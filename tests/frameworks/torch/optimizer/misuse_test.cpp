@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/network.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {

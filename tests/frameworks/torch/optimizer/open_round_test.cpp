@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/logged_lines.h"
 
 namespace hora::test {

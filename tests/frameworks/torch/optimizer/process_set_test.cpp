@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/frameworks/torch/process_sets.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {

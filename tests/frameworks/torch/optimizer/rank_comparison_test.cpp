@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {

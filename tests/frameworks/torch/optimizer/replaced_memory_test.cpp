@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/frameworks/torch/expect_error.h"
 #include "tests/frameworks/torch/network.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::test {
 namespace {

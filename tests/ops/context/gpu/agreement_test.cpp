@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ops/mpi/cuda_support.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
 namespace hora {
@@ -33,14 +34,10 @@ class GpuAgreement : public testing::Test {
 };
 
 TEST_F(GpuAgreement, RanksOfANodeOnOneGpuAreRefusedEverywhere) {
-  try {
-    check_gpus(gpu_.cuda(), world_, one_node(), 0);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_use);
-    EXPECT_THAT(error.what(), testing::HasSubstr("ranks 0"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("share the GPU 0000:01:00.0"));
-  }
+  test::expect_error(ErrorCode::invalid_use,
+                     testing::AllOf(testing::HasSubstr("ranks 0"),
+                                    testing::HasSubstr("share the GPU 0000:01:00.0")),
+                     [&] { check_gpus(gpu_.cuda(), world_, one_node(), 0); });
 }
 
 TEST_F(GpuAgreement, NodesOfOneRankMayShareTheGpu) {

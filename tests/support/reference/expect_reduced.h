@@ -1,4 +1,4 @@
-/// What a reduction must give: computed one element at a time, in double and in 64-bit integers.
+/// How far a reduction over ranks may be from exact arithmetic.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tests/conformance/elements.h"
+#include "tests/support/reference/reduction.h"
 
 namespace hora::test {
 
@@ -31,42 +31,14 @@ FloatResult reduced_floats(const Reduction& how, const std::vector<Elements<T>>&
   FloatResult result;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const double x = how.prescale * static_cast<double>(by_rank[rank][i]);
-    const bool first = rank == 0;
-    switch (how.op) {
-      case ReduceOp::min:
-        result.value = first ? x : std::min(result.value, x);
-        break;
-      case ReduceOp::max:
-        result.value = first ? x : std::max(result.value, x);
-        break;
-      case ReduceOp::product:
-        result.value = first ? x : result.value * x;
-        break;
-      default:
-        result.value += x;
-        result.magnitude += std::abs(x);
-    }
+    result.value = rank == 0 ? x : combined_numbers(how.op, result.value, x);
+    if (how.op == ReduceOp::sum || how.op == ReduceOp::average) result.magnitude += std::abs(x);
   }
   double scale = how.postscale;
   if (how.op == ReduceOp::average) scale /= static_cast<double>(by_rank.size());
   result.value *= scale;
   result.magnitude = std::max(result.magnitude * std::abs(scale), std::abs(result.value));
   return result;
-}
-
-/// Sums and products modulo 2^64, of which the type keeps its lowest bits.
-template <class T>
-T reduced_integers(ReduceOp op, const std::vector<Elements<T>>& by_rank, std::size_t i) {
-  auto wide = static_cast<std::uint64_t>(by_rank.front()[i]);
-  T extreme = static_cast<T>(by_rank.front()[i]);
-  for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
-    const T x = static_cast<T>(by_rank[rank][i]);
-    if (op == ReduceOp::sum) wide += static_cast<std::uint64_t>(x);
-    if (op == ReduceOp::product) wide *= static_cast<std::uint64_t>(x);
-    if (op == ReduceOp::min) extreme = std::min(extreme, x);
-    if (op == ReduceOp::max) extreme = std::max(extreme, x);
-  }
-  return op == ReduceOp::min || op == ReduceOp::max ? extreme : static_cast<T>(wide);
 }
 
 /// Exact for integers and for unscaled minima and maxima. Else each of the n-1 operations, the two
@@ -87,8 +59,11 @@ void expect_reduced(const Reduction& how, const std::vector<Elements<T>>& by_ran
                   operations * epsilon_of<T>() * expected.magnitude)
           << "element " << offset + i;
     } else {
-      ASSERT_EQ(static_cast<T>(got[i]), reduced_integers<T>(how.op, by_rank, offset + i))
-          << "element " << offset + i;
+      T expected = widen<T>(by_rank.front()[offset + i]);
+      for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
+        expected = combined<T>(how.op, expected, widen<T>(by_rank[rank][offset + i]));
+      }
+      ASSERT_EQ(static_cast<T>(got[i]), expected) << "element " << offset + i;
     }
   }
 }
