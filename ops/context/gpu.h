@@ -9,9 +9,9 @@
 #include "core/control_block/node_control_block.h"
 #include "core/engine/device.h"
 #include "ops/context/node_discovery.h"
+#include "ops/cross/point_to_point.h"
 #include "ops/hierarchy/pipeline.h"
 #include "ops/mpi/communicator.h"
-#include "ops/mpi/point_to_point.h"
 
 namespace hora {
 

@@ -130,7 +130,7 @@ void MpiTransport::report() {
   log().info("{} ranks on {} nodes of {} to {} ranks; kernels: {}; between nodes: {}",
              topology.size(), topology.nodes(), topology.smallest_node(),
              control_block.local_size(), kernel_instruction_set(),
-             settings_.cross_algorithm == CrossAlgorithm::ring ? "ring" : "direct");
+             allreduce_algorithm(settings_.cross_algorithm).name);
 }
 
 EngineParts MpiTransport::parts() {

@@ -7,10 +7,10 @@
 
 #include "core/engine/parts.h"
 #include "ops/context/gpu.h"
+#include "ops/cross/cross_group.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
 #include "ops/mpi/communicator.h"
-#include "ops/mpi/cross_group.h"
 #include "ops/mpi/mpi_point_to_point.h"
 #include "ops/mpi/tree_link.h"
 

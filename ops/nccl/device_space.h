@@ -3,11 +3,11 @@
 
 #include <map>
 
+#include "ops/cross/point_to_point.h"
 #include "ops/cuda/event.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/hierarchy/staging_space.h"
-#include "ops/mpi/point_to_point.h"
 
 namespace hora {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/ops/mpi/cross_model.h"
+#include "tests/ops/cross/cross_model.h"
 #include "tests/support/seed.h"
 
 namespace hora {

@@ -8,7 +8,7 @@
 
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
-#include "tests/ops/mpi/cross_model.h"
+#include "tests/ops/cross/cross_model.h"
 
 namespace hora::test {
 

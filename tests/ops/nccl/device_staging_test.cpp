@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "tests/ops/mpi/cross_model.h"
+#include "tests/ops/cross/cross_model.h"
 #include "tests/ops/nccl/gpu_world.h"
 #include "tests/support/seed.h"
 

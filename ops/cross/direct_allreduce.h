@@ -8,7 +8,7 @@
 #include <span>
 
 #include "core/plan/reduction.h"
-#include "ops/mpi/cross_work.h"
+#include "ops/cross/cross_work.h"
 
 namespace hora {
 

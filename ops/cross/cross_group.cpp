@@ -1,4 +1,4 @@
-#include "ops/mpi/cross_group.h"
+#include "ops/cross/cross_group.h"
 
 #include <hora/error.h>
 
@@ -8,14 +8,40 @@
 #include <string>
 #include <utility>
 
-#include "ops/mpi/adasum_allreduce.h"
-#include "ops/mpi/binomial_broadcast.h"
-#include "ops/mpi/direct_allreduce.h"
-#include "ops/mpi/direct_exchange.h"
-#include "ops/mpi/dissemination_allreduce.h"
-#include "ops/mpi/ring_allreduce.h"
+#include "ops/cross/adasum_allreduce.h"
+#include "ops/cross/binomial_broadcast.h"
+#include "ops/cross/direct_allreduce.h"
+#include "ops/cross/direct_exchange.h"
+#include "ops/cross/dissemination_allreduce.h"
+#include "ops/cross/ring_allreduce.h"
 
 namespace hora {
+namespace {
+
+template <class Work>
+Completion start(CrossResources& resources, const Reduction& reduction,
+                 std::span<std::byte> staging, std::uint64_t sequence) {
+  return Completion(std::make_unique<Work>(resources, reduction, staging, sequence));
+}
+
+constexpr AllreduceAlgorithm kDirect{"direct", DirectAllreduce::work_bytes, start<DirectAllreduce>};
+constexpr AllreduceAlgorithm kRing{
+    "ring", [](std::size_t staging_bytes, int) { return RingAllreduce::work_bytes(staging_bytes); },
+    start<RingAllreduce>};
+
+}  // namespace
+
+const AllreduceAlgorithm& allreduce_algorithm(CrossAlgorithm setting) {
+  switch (setting) {
+    case CrossAlgorithm::automatic:
+    case CrossAlgorithm::direct:
+      return kDirect;
+    case CrossAlgorithm::ring:
+      return kRing;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "there is no cross algorithm " + std::to_string(static_cast<int>(setting)));
+}
 
 CrossOptions cross_options(const Settings& settings) {
   return {.algorithm = settings.cross_algorithm, .small_message = settings.small_message};
@@ -24,11 +50,8 @@ CrossOptions cross_options(const Settings& settings) {
 void MessageCrossGroup::reserve(std::size_t operations, std::size_t staging_bytes) {
   const int members = resources_.link().size();
   const std::size_t gathered =
-      DisseminationAllreduce::work_bytes(std::min(staging_bytes, options_.small_message), members);
-  const std::size_t summed = options_.algorithm == CrossAlgorithm::ring
-                                 ? RingAllreduce::work_bytes(staging_bytes)
-                                 : DirectAllreduce::work_bytes(staging_bytes, members);
-  resources_.reserve(operations, std::max(gathered, summed));
+      DisseminationAllreduce::work_bytes(std::min(staging_bytes, small_message_), members);
+  resources_.reserve(operations, std::max(gathered, algorithm_.work_bytes(staging_bytes, members)));
 }
 
 Completion MessageCrossGroup::allreduce(const Reduction& reduction, std::span<std::byte> staging,
@@ -46,14 +69,9 @@ Completion MessageCrossGroup::allreduce(const Reduction& reduction, std::span<st
     return resources_.space().reduce(reduction, input, staging.data(),
                                      staging.size() / size_of(reduction.type));
   }
-  if (staging.size() <= options_.small_message) {
-    return Completion(
-        std::make_unique<DisseminationAllreduce>(resources_, reduction, staging, sequence));
-  }
-  if (options_.algorithm == CrossAlgorithm::ring) {
-    return Completion(std::make_unique<RingAllreduce>(resources_, reduction, staging, sequence));
-  }
-  return Completion(std::make_unique<DirectAllreduce>(resources_, reduction, staging, sequence));
+  return staging.size() <= small_message_
+             ? start<DisseminationAllreduce>(resources_, reduction, staging, sequence)
+             : algorithm_.start(resources_, reduction, staging, sequence);
 }
 
 Completion MessageCrossGroup::adasum(DataType type, std::span<std::byte> staging,

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "ops/mpi/host_space.h"
+#include "ops/cross/host_space.h"
 
 namespace hora::test {
 

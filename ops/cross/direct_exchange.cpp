@@ -1,4 +1,4 @@
-#include "ops/mpi/direct_exchange.h"
+#include "ops/cross/direct_exchange.h"
 
 namespace hora {
 namespace {

@@ -1,11 +1,11 @@
-#include "ops/mpi/cross_work.h"
+#include "ops/cross/cross_work.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 
-#include "ops/mpi/host_space.h"
-#include "tests/ops/mpi/fake_network.h"
+#include "ops/cross/host_space.h"
+#include "tests/ops/cross/fake_network.h"
 #include "tests/support/seed.h"
 
 namespace hora {

@@ -1,4 +1,4 @@
-#include "ops/mpi/host_space.h"
+#include "ops/cross/host_space.h"
 
 #include <new>
 

@@ -1,4 +1,4 @@
-#include "ops/mpi/cross_group.h"
+#include "ops/cross/cross_group.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/ops/mpi/cross_members.h"
-#include "tests/ops/mpi/slow_space.h"
+#include "tests/ops/cross/cross_members.h"
+#include "tests/ops/cross/slow_space.h"
 #include "tests/support/seed.h"
 
 namespace hora {

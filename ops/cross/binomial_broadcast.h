@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/mpi/cross_work.h"
+#include "ops/cross/cross_work.h"
 
 namespace hora {
 

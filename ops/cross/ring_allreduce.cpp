@@ -1,4 +1,4 @@
-#include "ops/mpi/ring_allreduce.h"
+#include "ops/cross/ring_allreduce.h"
 
 #include <algorithm>
 #include <array>

@@ -12,9 +12,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "ops/mpi/cross_group.h"
-#include "tests/ops/mpi/cross_model.h"
-#include "tests/ops/mpi/fake_network.h"
+#include "ops/cross/cross_group.h"
+#include "tests/ops/cross/cross_model.h"
+#include "tests/ops/cross/fake_network.h"
 
 namespace hora::test {
 

@@ -1,4 +1,4 @@
-#include "tests/ops/mpi/adasum_model.h"
+#include "tests/ops/cross/adasum_model.h"
 
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "ops/mpi/adasum_allreduce.h"
+#include "ops/cross/adasum_allreduce.h"
 
 #include <hora/error.h>
 

@@ -1,4 +1,4 @@
-#include "tests/ops/mpi/cross_model.h"
+#include "tests/ops/cross/cross_model.h"
 
 #include <algorithm>
 #include <cstdint>

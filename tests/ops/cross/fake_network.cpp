@@ -1,4 +1,4 @@
-#include "tests/ops/mpi/fake_network.h"
+#include "tests/ops/cross/fake_network.h"
 
 #include <algorithm>
 #include <functional>

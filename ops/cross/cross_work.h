@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "ops/cross/point_to_point.h"
 #include "ops/hierarchy/completion.h"
 #include "ops/hierarchy/staging_space.h"
-#include "ops/mpi/point_to_point.h"
 
 namespace hora {
 

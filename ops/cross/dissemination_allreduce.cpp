@@ -1,4 +1,4 @@
-#include "ops/mpi/dissemination_allreduce.h"
+#include "ops/cross/dissemination_allreduce.h"
 
 #include <algorithm>
 #include <array>

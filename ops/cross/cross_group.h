@@ -7,11 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
+#include "ops/cross/cross_work.h"
+#include "ops/cross/host_space.h"
+#include "ops/cross/point_to_point.h"
 #include "ops/hierarchy/groups.h"
-#include "ops/mpi/cross_work.h"
-#include "ops/mpi/host_space.h"
-#include "ops/mpi/point_to_point.h"
 
 namespace hora {
 
@@ -23,6 +24,18 @@ struct CrossOptions {
 
 CrossOptions cross_options(const Settings& settings);
 
+/// How members add up what is longer than a small message.
+struct AllreduceAlgorithm {
+  std::string_view name;
+  /// Memory that one operation works in, beside its staging.
+  std::size_t (*work_bytes)(std::size_t staging_bytes, int members);
+  Completion (*start)(CrossResources& resources, const Reduction& reduction,
+                      std::span<std::byte> staging, std::uint64_t sequence);
+};
+
+/// Throws Error(invalid_argument) for a number that is no enumerator.
+const AllreduceAlgorithm& allreduce_algorithm(CrossAlgorithm setting);
+
 /// Every algorithm sums each element in member order and rounds it once: all members get the same
 /// bits, in every run, however long the staging is. At most
 /// CrossResources::kWindow sequence numbers may lie between the oldest operation under way and the
@@ -32,7 +45,9 @@ class MessageCrossGroup : public CrossGroup {
   /// Staging lies in `space`, whose memory `link` takes. Both outlive it.
   explicit MessageCrossGroup(PointToPoint& link, const CrossOptions& options = {},
                              StagingSpace& space = host_space())
-      : resources_(link, space), options_(options) {}
+      : resources_(link, space),
+        small_message_(options.small_message),
+        algorithm_(allreduce_algorithm(options.algorithm)) {}
 
   /// Takes all memory now that `operations` at once of up to `staging_bytes` work in.
   void reserve(std::size_t operations, std::size_t staging_bytes);
@@ -52,7 +67,8 @@ class MessageCrossGroup : public CrossGroup {
 
  private:
   CrossResources resources_;
-  CrossOptions options_;
+  std::size_t small_message_;
+  const AllreduceAlgorithm& algorithm_;
 };
 
 }  // namespace hora

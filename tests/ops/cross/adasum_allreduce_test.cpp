@@ -1,4 +1,4 @@
-#include "ops/mpi/adasum_allreduce.h"
+#include "ops/cross/adasum_allreduce.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <memory>
 #include <random>
 
-#include "ops/mpi/host_space.h"
-#include "tests/ops/mpi/adasum_model.h"
-#include "tests/ops/mpi/fake_network.h"
+#include "ops/cross/host_space.h"
+#include "tests/ops/cross/adasum_model.h"
+#include "tests/ops/cross/fake_network.h"
 #include "tests/support/seed.h"
 
 namespace hora {

@@ -1,4 +1,4 @@
-#include "ops/mpi/cross_work.h"
+#include "ops/cross/cross_work.h"
 
 #include <hora/error.h>
 

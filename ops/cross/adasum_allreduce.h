@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/plan/plan.h"
+#include "ops/cross/cross_work.h"
+#include "ops/cross/vector_halving.h"
 #include "ops/local/adasum_values.h"
-#include "ops/mpi/cross_work.h"
-#include "ops/mpi/vector_halving.h"
 
 namespace hora {
 

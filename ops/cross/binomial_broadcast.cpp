@@ -1,4 +1,4 @@
-#include "ops/mpi/binomial_broadcast.h"
+#include "ops/cross/binomial_broadcast.h"
 
 namespace hora {
 namespace {

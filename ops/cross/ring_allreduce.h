@@ -9,7 +9,7 @@
 
 #include "core/plan/plan.h"
 #include "core/plan/reduction.h"
-#include "ops/mpi/cross_work.h"
+#include "ops/cross/cross_work.h"
 
 namespace hora {
 

@@ -1,4 +1,4 @@
-#include "ops/mpi/direct_allreduce.h"
+#include "ops/cross/direct_allreduce.h"
 
 #include "core/plan/plan.h"
 

@@ -1,4 +1,4 @@
-#include "ops/mpi/direct_exchange.h"
+#include "ops/cross/direct_exchange.h"
 
 #include <gtest/gtest.h>
 #include <hora/error.h>
@@ -8,9 +8,9 @@
 #include <memory>
 #include <stdexcept>
 
-#include "ops/mpi/cross_group.h"
-#include "tests/ops/mpi/cross_model.h"
-#include "tests/ops/mpi/fake_network.h"
+#include "ops/cross/cross_group.h"
+#include "tests/ops/cross/cross_model.h"
+#include "tests/ops/cross/fake_network.h"
 #include "tests/support/seed.h"
 
 namespace hora {

@@ -1,4 +1,4 @@
-#include "ops/mpi/vector_halving.h"
+#include "ops/cross/vector_halving.h"
 
 #include <gtest/gtest.h>
 
