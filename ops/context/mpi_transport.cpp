@@ -10,9 +10,8 @@
 #include "core/engine/trace_hooks.h"
 #include "core/log.h"
 #include "core/trace/timeline_path.h"
-#include "ops/context/initial_sets.h"
+#include "ops/context/agreement.h"
 #include "ops/context/process_tuning.h"
-#include "ops/context/settings_agreement.h"
 #include "ops/local/kernels.h"
 
 namespace hora {

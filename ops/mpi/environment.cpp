@@ -15,7 +15,6 @@
 #include "core/process_owner.h"
 #include "ops/mpi/check.h"
 #include "ops/mpi/implementation.h"
-#include "ops/mpi/launcher.h"
 
 namespace hora {
 namespace {

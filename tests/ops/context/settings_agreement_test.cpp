@@ -1,7 +1,7 @@
-#include "ops/context/settings_agreement.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "ops/context/agreement.h"
 
 namespace hora {
 namespace {

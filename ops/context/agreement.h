@@ -1,4 +1,4 @@
-/// Rank 0's settings hold for all; a rank that was given others is an error on every rank.
+/// What every rank must have been given alike: settings, and the process sets to begin with.
 #pragma once
 
 #include <hora/error.h>
@@ -23,5 +23,12 @@ Settings agree_on_settings(const Communicator& world,
 
 /// Throws Error(code) with the text of the lowest rank that has one, on every rank. Collective.
 void throw_together(const Communicator& world, const std::string& text, ErrorCode code);
+
+/// What is wrong with lists of ranks, one text a rank, where not all are rank 0's; empty: nothing.
+/// Pure.
+std::string sets_disagreement(const std::vector<std::string>& by_rank);
+
+/// Collective. Throws the same Error(mismatch) on every rank.
+void agree_on_sets(const Communicator& world, const std::vector<std::vector<int>>& sets);
 
 }  // namespace hora

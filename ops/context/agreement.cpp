@@ -1,4 +1,4 @@
-#include "ops/context/settings_agreement.h"
+#include "ops/context/agreement.h"
 
 #include <algorithm>
 
@@ -42,6 +42,18 @@ std::vector<SettingAssignment> from_lines(const std::string& lines) {
   return assignments;
 }
 
+/// "[0 2] [1]", in the order given; "none".
+std::string sets_text(const std::vector<std::vector<int>>& sets) {
+  if (sets.empty()) return "none";
+  std::string text;
+  for (const auto& ranks : sets) {
+    text += text.empty() ? "[" : " [";
+    for (const int rank : ranks) text += (text.back() == '[' ? "" : " ") + std::to_string(rank);
+    text += "]";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string disagreement(std::span<const SettingAssignment> mine, int rank,
@@ -81,6 +93,24 @@ Settings agree_on_settings(const Communicator& world,
   const auto of_rank_0 = from_lines(text_of(world.broadcast(bytes_of(to_lines(mine)), 0)));
   throw_together(world, disagreement(mine, world.rank(), of_rank_0), ErrorCode::invalid_setting);
   return parse_settings(of_rank_0);
+}
+
+std::string sets_disagreement(const std::vector<std::string>& by_rank) {
+  for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
+    if (by_rank[rank] == by_rank.front()) continue;
+    return "hora::init: InitOptions::process_sets differ: rank 0 has " + by_rank.front() +
+           ", rank " + std::to_string(rank) + " has " + by_rank[rank] +
+           ": give every rank the same lists, in one order";
+  }
+  return {};
+}
+
+void agree_on_sets(const Communicator& world, const std::vector<std::vector<int>>& sets) {
+  const std::string mine = sets_text(sets);
+  std::vector<std::string> by_rank;
+  for (const auto& bytes : world.all_gather(bytes_of(mine))) by_rank.push_back(text_of(bytes));
+  const std::string problem = sets_disagreement(by_rank);
+  if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
 }
 
 }  // namespace hora
