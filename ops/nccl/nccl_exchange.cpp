@@ -59,7 +59,7 @@ Completion NcclExchange::run(const BoundUnit& unit) {
 void NcclExchange::enqueue(Work& work) {
   const BoundUnit& unit = work.unit;
   const ExchangeMap map(topology_, {unit.unit.kind, unit.exchange.row_bytes, unit.exchange.rows});
-  work.transfers = map.stream(0, 0);
+  work.transfers = map.layout(0, 0);
   work.input = unit.tensor(0, local_rank_);
   work.result_bytes = map.result_bytes(local_rank_);
   const nvtx3::scoped_range range("hora exchange", nvtx3::payload{work.result_bytes});
@@ -159,20 +159,17 @@ void NcclExchange::reduce(const Work& work) {
 /// Of reduce-scatters alone; others have no scale.
 void NcclExchange::scale(const Work& work) {
   const Unit& unit = work.unit.unit;
-  copy({.transfers = {},
-        .source_type = unit.type,
-        .target_type = unit.type,
-        .scale = unit.postscale},
+  copy({.pieces = {}, .source_type = unit.type, .target_type = unit.type, .scale = unit.postscale},
        work.result, work.result, work.result_bytes);
 }
 
 void NcclExchange::copy(const BatchedCopy& kind, const std::byte* source, std::byte* target,
                         std::size_t bytes) {
   if (bytes == 0) return;
-  const std::array transfers = {
+  const std::array pieces = {
       CopyPiece{source, target, static_cast<std::int64_t>(bytes / size_of(kind.target_type))}};
   BatchedCopy copy = kind;
-  copy.transfers = transfers;
+  copy.pieces = pieces;
   cuda_check(launches_.cuda(), launches_.cuda().batched_copy(copy, launches_.stream()),
              "the kernel batched_copy");
 }
