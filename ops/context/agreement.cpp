@@ -3,18 +3,9 @@
 #include <algorithm>
 
 #include "core/foreign_settings.h"
-#include "ops/mpi/communicator.h"
 
 namespace hora {
 namespace {
-
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
-
-std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 /// How parse_settings understands one variable, written in its own way.
 std::string canonical(const Settings& settings, const std::string& variable) {
@@ -72,17 +63,16 @@ std::string disagreement(std::span<const SettingAssignment> mine, int rank,
   return {};
 }
 
-void throw_together(const Communicator& world, const std::string& text, ErrorCode code) {
-  const auto texts = world.all_gather(bytes_of(text));
+void throw_together(Bootstrap& world, const std::string& text, ErrorCode code) {
+  const auto texts = gather_texts(world, text);
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    if (!texts[rank].empty()) throw Error(code, text_of(texts[rank]), static_cast<int>(rank));
+    if (!texts[rank].empty()) throw Error(code, texts[rank], static_cast<int>(rank));
   }
 }
 
-Settings agree_on_settings(const Communicator& world,
-                           std::span<const SettingAssignment> of_process) {
-  const auto allowed = world.broadcast(bytes_of(allowed_unknown(of_process)), 0);
-  const auto mine = without_foreign(of_process, text_of(allowed));
+Settings agree_on_settings(Bootstrap& world, std::span<const SettingAssignment> of_process) {
+  const std::string allowed = broadcast_text(world, allowed_unknown(of_process), 0);
+  const auto mine = without_foreign(of_process, allowed);
   std::string problem;
   try {
     parse_settings(mine);
@@ -90,7 +80,7 @@ Settings agree_on_settings(const Communicator& world,
     problem = "rank " + std::to_string(world.rank()) + ": " + error.what();
   }
   throw_together(world, problem, ErrorCode::invalid_setting);
-  const auto of_rank_0 = from_lines(text_of(world.broadcast(bytes_of(to_lines(mine)), 0)));
+  const auto of_rank_0 = from_lines(broadcast_text(world, to_lines(mine), 0));
   throw_together(world, disagreement(mine, world.rank(), of_rank_0), ErrorCode::invalid_setting);
   return parse_settings(of_rank_0);
 }
@@ -105,11 +95,8 @@ std::string sets_disagreement(const std::vector<std::string>& by_rank) {
   return {};
 }
 
-void agree_on_sets(const Communicator& world, const std::vector<std::vector<int>>& sets) {
-  const std::string mine = sets_text(sets);
-  std::vector<std::string> by_rank;
-  for (const auto& bytes : world.all_gather(bytes_of(mine))) by_rank.push_back(text_of(bytes));
-  const std::string problem = sets_disagreement(by_rank);
+void agree_on_sets(Bootstrap& world, const std::vector<std::vector<int>>& sets) {
+  const std::string problem = sets_disagreement(gather_texts(world, sets_text(sets)));
   if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
 }
 
