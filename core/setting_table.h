@@ -4,6 +4,7 @@
 
 #include <hora/settings.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -46,10 +47,58 @@ inline constexpr Unit kMicroseconds{"microseconds", kMicrosecondSuffixes,
                                     ", optionally with a suffix: us, ms or s"};
 inline constexpr Unit kSeconds{"seconds", kSecondSuffixes, ", optionally with a suffix: ms or s"};
 
-inline constexpr std::string_view kCrossAlgorithms[] = {"automatic", "direct", "ring"};
-inline constexpr std::string_view kCudaAwareMpi[] = {"auto", "on", "off"};
+/// What each choice is called. No default: the compiler warns of an enumerator without a name.
+constexpr std::string_view choice_name(CrossAlgorithm algorithm) {
+  switch (algorithm) {
+    case CrossAlgorithm::automatic:
+      return "automatic";
+    case CrossAlgorithm::direct:
+      return "direct";
+    case CrossAlgorithm::ring:
+      return "ring";
+  }
+  return {};
+}
+constexpr std::string_view choice_name(CudaAwareMpi use) {
+  switch (use) {
+    case CudaAwareMpi::automatic:
+      return "auto";
+    case CudaAwareMpi::on:
+      return "on";
+    case CudaAwareMpi::off:
+      return "off";
+  }
+  return {};
+}
+constexpr std::string_view choice_name(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug:
+      return "debug";
+    case LogLevel::info:
+      return "info";
+    case LogLevel::warning:
+      return "warning";
+    case LogLevel::error:
+      return "error";
+    case LogLevel::off:
+      return "off";
+  }
+  return {};
+}
+
+/// The names of all enumerators, by their numbers, which count from 0 without a gap.
+template <class E>
+inline constexpr auto kChoices = [] {
+  constexpr std::size_t count = [] {
+    std::size_t named = 0;
+    while (!choice_name(static_cast<E>(named)).empty()) ++named;
+    return named;
+  }();
+  std::array<std::string_view, count> names;
+  for (std::size_t i = 0; i < count; ++i) names[i] = choice_name(static_cast<E>(i));
+  return names;
+}();
 inline constexpr std::string_view kSwitch[] = {"off", "on"};
-inline constexpr std::string_view kLogLevels[] = {"debug", "info", "warning", "error", "off"};
 
 /// A field of Settings as a number: its value, count of its duration unit, or index of its choice.
 template <auto Member>
@@ -138,7 +187,7 @@ inline constexpr Row kRows[] = {
     {"HORA_CROSS_ALGORITHM",
      "How nodes add up their parts: direct (each part is sent to its owner), ring (each node talks "
      "to two others only, for many nodes), or automatic (direct); the results are the same.",
-     kField<&Settings::cross_algorithm>, kCrossAlgorithms},
+     kField<&Settings::cross_algorithm>, kChoices<CrossAlgorithm>},
     {"HORA_ID_CAPACITY",
      "Number of tensor names that are remembered, so that their later collectives need no new "
      "agreement on shape and type; the least recently used name beyond it is forgotten.",
@@ -182,7 +231,7 @@ inline constexpr Row kRows[] = {
      "Whether what travels between nodes goes from GPU memory straight into MPI, or through pinned "
      "host memory: auto (straight where every rank's MPI says that it takes GPU memory), on (also "
      "where MPI says no or nothing; one that really cannot then crashes), or off.",
-     kField<&Settings::cuda_aware_mpi>, kCudaAwareMpi},
+     kField<&Settings::cuda_aware_mpi>, kChoices<CudaAwareMpi>},
     {"HORA_DEVICE_TIMEOUT",
      "A collective that is under way on the GPU for longer than this fails, and so does everything "
      "after it; 0: never.",
@@ -200,7 +249,7 @@ inline constexpr Row kRows[] = {
      .choices = {},
      .text = {&Settings::timeline, "the path of a file", wrong_with_timeline_path}},
     {"HORA_LOG_LEVEL", "The least severe message that is printed.", kField<&Settings::log_level>,
-     kLogLevels},
+     kChoices<LogLevel>},
     {.variable = "HORA_ALLOW_UNKNOWN",
      .documentation =
          "Variables whose names begin with HORA_ and that are not meant for hora; others that it "

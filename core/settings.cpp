@@ -34,6 +34,10 @@ std::string format(const Row& row, const Settings& settings) {
   }
   const std::int64_t value = row.field.get(settings);
   if (row.choices.empty()) return format_number(value, row.unit->suffixes);
+  if (value < 0 || static_cast<std::size_t>(value) >= row.choices.size()) {
+    throw Error(ErrorCode::invalid_setting,
+                std::string(row.variable) + ": there is no choice " + std::to_string(value));
+  }
   return std::string(row.choices[static_cast<std::size_t>(value)]);
 }
 

@@ -9,13 +9,13 @@
 #include "core/control_block/node_control_block.h"
 #include "core/engine/device.h"
 #include "ops/context/node_discovery.h"
+#include "ops/cross/bootstrap.h"
+#include "ops/cross/point_to_point.h"
 #include "ops/hierarchy/pipeline.h"
-#include "ops/mpi/communicator.h"
-#include "ops/mpi/point_to_point.h"
 
 namespace hora {
 
-/// Of one process set.
+/// Of one process set; null without a GPU.
 struct GpuGroups {
   LocalGroup* local = nullptr;
   ExchangeGroup* exchange = nullptr;  ///< null in sets of several nodes
@@ -23,8 +23,8 @@ struct GpuGroups {
   CrossGroup* cross = nullptr;
 };
 
-/// A process set beside the world on this GPU. Thread rule: the thread that holds the engine's
-/// lock.
+/// A process set, the world among them, on this GPU. Thread rule: the thread that holds the
+/// engine's lock.
 class GpuSet {
  public:
   virtual ~GpuSet() = default;
@@ -40,11 +40,12 @@ class Gpu {
   virtual int index() const = 0;
   virtual DevicePort& port() = 0;
   virtual DeviceHeap& heap() = 0;
-  /// The world's.
-  virtual GpuGroups groups() = 0;
-  /// For a member of a set; connected when first used.
-  virtual std::unique_ptr<GpuSet> make_set(const PipelineOptions& pipeline,
-                                           const NodeControlBlock& control_block) = 0;
+  /// For a member of a set, of which `control_block` is the node's. The world (set 0) comes first
+  /// and connects now, collective over the node; others when first used. `messages`: those of the
+  /// rank's cross group, null where it has none; they outlive the set.
+  virtual std::unique_ptr<GpuSet> make_set(ProcessSet set, const PipelineOptions& pipeline,
+                                           const NodeControlBlock& control_block,
+                                           PointToPoint* messages) = 0;
   /// Frees communicators. Collective over the node.
   virtual void disconnect() = 0;
 };
@@ -58,13 +59,10 @@ GpuBuild gpu_build();
 
 /// The GPU of each rank: its place among the ranks of its host, modulo the GPUs that it sees (so
 /// CUDA_VISIBLE_DEVICES, MIG names included, holds). Null on every rank where this build has no
-/// CUDA, HORA_CUDA is off, or any rank sees no GPU. `control block`: the node's. `messages`: of the
-/// rank's cross group, null where it has none. Collective. Throws Error(transport), and
-/// Error(invalid_use) where two copies of CUDA's libraries are loaded or ranks of a node share a
-/// GPU.
-std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& node,
-                              const PipelineOptions& pipeline,
-                              const NodeControlBlock& control_block, const Settings& settings,
-                              PointToPoint* messages);
+/// CUDA, HORA_CUDA is off, or any rank sees no GPU. `settings` outlive it. Collective. Throws
+/// Error(transport), and Error(invalid_use) where two copies of CUDA's libraries are loaded or
+/// ranks of a node share a GPU.
+std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
+                              const Settings& settings);
 
 }  // namespace hora

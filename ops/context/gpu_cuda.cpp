@@ -7,6 +7,9 @@
 #include "core/log.h"
 #include "ops/context/gpu.h"
 #include "ops/context/gpu/agreement.h"
+#include "ops/context/gpu/device_staging.h"
+#include "ops/context/gpu/identity.h"
+#include "ops/context/gpu/links.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/loaded_libraries.h"
 #include "ops/nccl/device_cross.h"
@@ -24,7 +27,7 @@ constexpr std::size_t kEvents = 128;
 constexpr auto kCloseLimit = std::chrono::seconds(30);
 
 /// The same on all ranks of the node.
-ncclUniqueId agreed_id(const NcclFunctions& nccl, const Communicator& world,
+ncclUniqueId agreed_id(const NcclFunctions& nccl, Bootstrap& world,
                        const std::vector<int>& ranks_of_node) {
   ncclUniqueId id{};
   if (world.rank() == ranks_of_node.front()) {
@@ -46,71 +49,85 @@ NcclGroupOptions group_options(const PipelineOptions& pipeline, int device, int 
           .trace = pipeline.trace};
 }
 
-GpuGroups groups_of(NcclSet& set, const PipelineOptions& pipeline) {
-  return {.local = &set.group(), .exchange = pipeline.nodes > 1 ? nullptr : &set.exchange()};
-}
-
 class CudaGpuSet final : public GpuSet {
  public:
-  CudaGpuSet(NcclContext& context, const PipelineOptions& pipeline, LaunchTicketLock ticket_lock,
-             int members)
-      : set_(context, group_options(pipeline, context.device, members), ticket_lock,
-             NcclSet::Connects::when_used),
-        groups_(groups_of(set_, pipeline)) {}
+  CudaGpuSet(NcclContext& context, const NcclGroupOptions& options, bool exchanges,
+             LaunchTicketLock ticket_lock, NcclSet::Connects connects)
+      : context_(context),
+        options_(options),
+        is_world_(connects == NcclSet::Connects::at_start),
+        set_(context, options, ticket_lock, connects) {
+    groups_.local = &set_.group();
+    if (exchanges) groups_.exchange = &set_.exchange();
+  }
+  /// Before the world's memory is freed, which waits for what may never come to an end, of any set.
+  ~CudaGpuSet() override {
+    if (is_world_) context_.communicators.abort();
+  }
+
+  /// Slices stay in GPU memory between nodes.
+  void stage_on_device(PointToPoint& messages, const Settings& settings) {
+    cross_.emplace(context_.cuda, context_.events, options_, messages, cross_options(settings));
+    groups_.cross = &cross_->group();
+  }
+  void connect(const ncclUniqueId& id) {
+    set_.connect(id);
+    set_.communicator().wait_ready(std::chrono::steady_clock::now() + kConnectLimit);
+  }
+
   GpuGroups groups() override { return groups_; }
   void disconnect() override { set_.disconnect(); }
 
  private:
+  NcclContext& context_;
+  NcclGroupOptions options_;
+  bool is_world_;
   NcclSet set_;
+  std::optional<DeviceCross> cross_;
   GpuGroups groups_;
 };
 
 class CudaGpu final : public Gpu {
  public:
-  CudaGpu(const PipelineOptions& pipeline, const NcclGroupOptions& options,
-          const NodeControlBlock& control_block, const Settings& settings, PointToPoint* messages)
-      : node_ticket_lock_(control_block.launch_ticket_lock()),
-        context_(cuda_runtime(), nccl_library(), options.device, kEvents, settings.device_timeout),
-        world_(context_, options, ticket_lock(control_block), NcclSet::Connects::at_start),
-        groups_(groups_of(world_, pipeline)) {
-    if (!options.device_staging || !messages) return;
-    cross_.emplace(cuda_runtime(), context_.events, options, *messages, cross_options(settings));
-    groups_.cross = &cross_->group();
-  }
+  /// `id`: of the node's communicator in the world.
+  CudaGpu(int device, const ncclUniqueId& id, bool device_staging, const Settings& settings)
+      : id_(id),
+        device_staging_(device_staging),
+        settings_(settings),
+        context_(cuda_runtime(), nccl_library(), device, kEvents, settings.device_timeout) {}
 
-  /// Before memory is freed, which waits for what may never come to an end. Nothing after
-  /// disconnect().
+  /// Nothing after disconnect().
   ~CudaGpu() override { context_.communicators.abort(); }
-
-  void connect(const ncclUniqueId& id) {
-    world_.connect(id);
-    world_.communicator().wait_ready(std::chrono::steady_clock::now() + kConnectLimit);
-  }
 
   int index() const override { return context_.device; }
   DevicePort& port() override { return context_.port; }
   DeviceHeap& heap() override { return context_.heap; }
-  GpuGroups groups() override { return groups_; }
-  std::unique_ptr<GpuSet> make_set(const PipelineOptions& pipeline,
-                                   const NodeControlBlock& control_block) override {
-    return std::make_unique<CudaGpuSet>(context_, pipeline, ticket_lock(control_block),
-                                        control_block.local_size());
+  std::unique_ptr<GpuSet> make_set(ProcessSet set, const PipelineOptions& pipeline,
+                                   const NodeControlBlock& control_block,
+                                   PointToPoint* messages) override {
+    const bool is_world = set == 0;
+    if (is_world) node_ticket_lock_ = &control_block.launch_ticket_lock();
+    const LaunchTicketLock ticket_lock(*node_ticket_lock_, control_block.launch_ticket_lock(),
+                                       control_block.local_rank() == 0, control_block.local_size());
+    NcclGroupOptions options = group_options(pipeline, context_.device, control_block.local_size());
+    options.device_staging = is_world && device_staging_;
+    auto made = std::make_unique<CudaGpuSet>(
+        context_, options, pipeline.nodes == 1, ticket_lock,
+        is_world ? NcclSet::Connects::at_start : NcclSet::Connects::when_used);
+    if (options.device_staging && messages) made->stage_on_device(*messages, settings_);
+    if (is_world) made->connect(id_);
+    return made;
   }
   void disconnect() override {
     context_.communicators.close(std::chrono::steady_clock::now() + kCloseLimit);
   }
 
  private:
-  LaunchTicketLock ticket_lock(const NodeControlBlock& control_block) const {
-    return {node_ticket_lock_, control_block.launch_ticket_lock(), control_block.local_rank() == 0,
-            control_block.local_size()};
-  }
-
-  LaunchTicketLockMemory& node_ticket_lock_;
+  ncclUniqueId id_;
+  bool device_staging_;
+  const Settings& settings_;
+  LaunchTicketLockMemory* node_ticket_lock_ = nullptr;  ///< the world's, whose turns all sets take
   NcclContext context_;
-  NcclSet world_;
-  GpuGroups groups_;
-  std::optional<DeviceCross> cross_;
 };
 
 int visible_devices() {
@@ -147,10 +164,8 @@ GpuBuild gpu_build() {
           .nccl = dotted({NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH})};
 }
 
-std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& node,
-                              const PipelineOptions& pipeline,
-                              const NodeControlBlock& control_block, const Settings& settings,
-                              PointToPoint* messages) {
+std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
+                              const Settings& settings) {
   const int devices = settings.cuda ? visible_devices() : 0;
   int fewest = devices;
   const auto counts = world.all_gather(std::as_bytes(std::span(&devices, 1)));
@@ -173,13 +188,15 @@ std::unique_ptr<Gpu> make_gpu(const Communicator& world, const NodeDiscovery& no
   }
   cuda_check(cuda_runtime(), cuda_runtime().set_device(index), "cudaSetDevice");
   report(world.rank(), index);
-  check_gpus(cuda_runtime(), world, node.topology, index);
-  const auto& ranks = node.topology.ranks_of_node[static_cast<std::size_t>(pipeline.node)];
-  NcclGroupOptions options = group_options(pipeline, index, control_block.local_size());
-  options.device_staging = agree_on_device_staging(world, settings, pipeline.nodes);
-  auto gpu = std::make_unique<CudaGpu>(pipeline, options, control_block, settings, messages);
-  gpu->connect(agreed_id(nccl_library(), world, ranks));
-  return gpu;
+  const Topology& topology = node.topology;
+  report_links(cuda_runtime(), world, topology, index,
+               check_gpus(cuda_runtime(), world, topology, index));
+  const bool device_staging =
+      agree_on_device_staging(world, mpi_cuda_support(), settings, topology.nodes());
+  const int mine = topology.node_of(world.rank());
+  const auto& ranks = topology.ranks_of_node[static_cast<std::size_t>(mine)];
+  return std::make_unique<CudaGpu>(index, agreed_id(nccl_library(), world, ranks), device_staging,
+                                   settings);
 }
 
 }  // namespace hora

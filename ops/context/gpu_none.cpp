@@ -6,8 +6,7 @@ GpuBuild gpu_build() {
   return {};
 }
 
-std::unique_ptr<Gpu> make_gpu(const Communicator&, const NodeDiscovery&, const PipelineOptions&,
-                              const NodeControlBlock&, const Settings&, PointToPoint*) {
+std::unique_ptr<Gpu> make_gpu(Bootstrap&, const NodeDiscovery&, const Settings&) {
   return nullptr;
 }
 

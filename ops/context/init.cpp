@@ -1,58 +1,223 @@
+// hora::init: builds everything, and owns it.
 #include <hora/context.h>
 #include <hora/error.h>
 #include <hora/process_set.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
 
+#include "core/bounded_reader.h"
 #include "core/engine/runtime.h"
-#include "ops/context/mpi_transport.h"
+#include "core/engine/trace_hooks.h"
+#include "core/log.h"
+#include "core/trace/timeline_file.h"
+#include "ops/context/agreement.h"
+#include "ops/context/gpu.h"
+#include "ops/context/mpi_sets.h"
+#include "ops/context/node_discovery.h"
+#include "ops/context/process_tuning.h"
+#include "ops/cross/cross_group.h"
+#include "ops/local/kernels.h"
+#include "ops/mpi/environment.h"
+#include "ops/mpi/mpi_bootstrap.h"
 
 namespace hora {
 namespace {
 
 /// One runtime a process: MPI's world, the engine thread and the malloc settings are the process's.
-std::atomic<bool> running{false};
-
-/// Allows another init() once this transport is destroyed.
-class OnlyTransport final : public Transport {
+class OnlyRuntime {
  public:
-  OnlyTransport(int* argc, char*** argv, const InitOptions& options)
-      : transport_(claim(argc, argv, options)) {}
-  ~OnlyTransport() override { running.store(false); }
-
-  EngineParts parts() override { return transport_->parts(); }
-  void disconnect() override {
-    transport_->disconnect();
-    running.store(false);
-  }
-  [[noreturn]] void abort() noexcept override { transport_->abort(); }
-  void abort_at_exit(std::chrono::milliseconds grace) noexcept override {
-    transport_->abort_at_exit(grace);
-  }
-
- private:
-  static std::unique_ptr<MpiTransport> claim(int* argc, char*** argv, const InitOptions& options) {
+  OnlyRuntime() {
     if (running.exchange(true)) {
       throw Error(
           ErrorCode::invalid_use,
           "hora::init: hora is running in this process already: keep its Context, or shut it "
           "down first");
     }
-    try {
-      return std::make_unique<MpiTransport>(argc, argv, options);
-    } catch (...) {
-      running.store(false);
-      throw;
-    }
+  }
+  OnlyRuntime(const OnlyRuntime&) = delete;
+  OnlyRuntime& operator=(const OnlyRuntime&) = delete;
+  ~OnlyRuntime() { release(); }
+  /// Allows another init().
+  void release() noexcept {
+    if (std::exchange(held_, false)) running.store(false);
   }
 
-  std::unique_ptr<MpiTransport> transport_;
+ private:
+  static inline std::atomic<bool> running{false};
+  bool held_ = true;
 };
+
+std::vector<SettingAssignment> assignments_of_process() {
+  std::vector<const char*> entries;
+  for (char** entry = environ; entry && *entry; ++entry) entries.push_back(*entry);
+  return setting_assignments(entries);
+}
+
+/// From this process's environment, for ranks agree on settings only after all have called init().
+/// What is wrong in it is an error then.
+Patience patience_of_process() {
+  constexpr std::string_view kNeeded[] = {"HORA_STALL_WARNING", "HORA_INIT_TIMEOUT",
+                                          "HORA_LOG_LEVEL"};
+  std::vector<SettingAssignment> assignments = assignments_of_process();
+  std::erase_if(assignments, [&](const SettingAssignment& assignment) {
+    return std::ranges::find(kNeeded, assignment.variable) == std::end(kNeeded);
+  });
+  Settings mine;
+  try {
+    mine = parse_settings(assignments);
+  } catch (const Error&) {
+  }
+  set_log_level(mine.log_level);
+  return {mine.stall_warning, mine.init_timeout, [](const std::string& text) { log().warn(text); }};
+}
+
+MpiBootstrap bootstrap_of(const InitOptions& options) {
+  const Patience patience = patience_of_process();
+  if (options.communicator) {
+    if (!options.ranks.empty()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "hora::init: InitOptions has ranks and a communicator: give one of them");
+    }
+    const auto application = *static_cast<const MPI_Comm*>(options.communicator);
+    return MpiBootstrap(Communicator::of(application, patience), patience);
+  }
+  return MpiBootstrap(options.ranks.empty() ? Communicator::world(patience)
+                                            : Communicator::of(options.ranks, patience),
+                      patience);
+}
+
+/// The transports of one rank: windows inside the node, MPI between nodes. Construction is
+/// collective and throws the same error on every rank where that is possible.
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(int* argc, char*** argv, const InitOptions& options)
+      : environment_(argc, argv),
+        bootstrap_(bootstrap_of(options)),
+        settings_(agree_on_settings(*bootstrap_, assignments_of_process())) {
+    set_log_level(settings_.log_level);
+    agree_on_sets(*bootstrap_, options.process_sets);
+    if (settings_.malloc_tuning && !keep_large_allocations()) {
+      log().info("this C library keeps its own thresholds for large allocations");
+    }
+    node_ = discover_nodes(*bootstrap_, settings_.ranks_per_node);
+    gpu_ = make_gpu(*bootstrap_, node_, settings_);
+    make_world();
+    report();
+    start_timeline();
+  }
+
+  EngineParts parts() override {
+    return {.world = world_->parts(),
+            .rank = bootstrap_->rank(),
+            .settings = settings_,
+            .has_core = node_.host_size <= cores_of_host() && cores_of_process() > 1,
+            .threads_supported = environment_.thread_multiple(),
+            .device = gpu_ ? &gpu_->port() : nullptr,
+            .device_heap = gpu_ ? &gpu_->heap() : nullptr,
+            .device_index = gpu_ ? gpu_->index() : 0,
+            .sets = &*sets_,
+            .trace = Tracer(&trace_)};
+  }
+
+  void disconnect() override {
+    if (gpu_) gpu_->disconnect();
+    world_->disconnect();
+    bootstrap_.reset();
+    environment_.release();
+    only_.release();
+  }
+
+  [[noreturn]] void abort() noexcept override { abort_job(1); }
+  void abort_at_exit(std::chrono::milliseconds grace) noexcept override { abandon_job(grace); }
+
+ private:
+  void make_world();
+  SetPlan plan_of_world();
+  void report();
+  void start_timeline();
+
+  // In the order in which they are needed; destroyed in reverse.
+  OnlyRuntime only_;
+  MpiEnvironment environment_;
+  std::optional<MpiBootstrap> bootstrap_;
+  Settings settings_;
+  NodeDiscovery node_;
+  Trace trace_;
+  std::unique_ptr<Gpu> gpu_;
+  std::optional<MpiSets> sets_;
+  std::unique_ptr<SetTransport> world_;
+};
+
+/// As every other set is made, but that this rank waits for it.
+void MpiTransport::make_world() {
+  const SetContext context{.rank = bootstrap_->rank(),
+                           .settings = &settings_,
+                           .memory = node_.memory.get(),
+                           .node_memory = node_.smallest_memory,
+                           .trace = Tracer(&trace_),
+                           .gpu = gpu_.get()};
+  sets_.emplace(context, node_.topology, bootstrap_->communicator());
+  world_ = sets_->begin(plan_of_world());
+  // No rank may write to a control block before its owner has seen it mapped by all.
+  bootstrap_->barrier();
+  while (!world_->poll()) std::this_thread::yield();
+}
+
+/// The leader's first window holds the control block; every rank of the node has that window
+/// mapped.
+SetPlan MpiTransport::plan_of_world() {
+  const Topology& topology = node_.topology;
+  const int node = topology.node_of(bootstrap_->rank());
+  Location place;
+  if (topology.local_rank_of(bootstrap_->rank()) == 0) {
+    const ControlBlockShape shape = control_block_shape(topology, node, settings_, true);
+    place = node_.memory->allocate(NodeControlBlock::bytes(shape)).location;
+  }
+  const auto places = bootstrap_->all_gather(std::as_bytes(std::span(&place, 1)));
+  const int leader = topology.ranks_of_node[static_cast<std::size_t>(node)].front();
+  BoundedReader reader(places[static_cast<std::size_t>(leader)],
+                       {"the place of a node's control_block", leader});
+  return {.id = 0, .topology = topology, .control_block = reader.take<Location>()};
+}
+
+void MpiTransport::report() {
+  const Topology& topology = node_.topology;
+  const int rank = bootstrap_->rank();
+  const auto& of_node = topology.ranks_of_node[static_cast<std::size_t>(topology.node_of(rank))];
+  const auto local_size = static_cast<int>(of_node.size());
+  if (rank == of_node.front()) {
+    const auto advice = binding_advice(cores_of_process(), cores_of_host(), local_size);
+    if (advice) log().warn("rank {}: {}", rank, *advice);
+  }
+  if (rank != 0) return;
+  log().info("{} ranks on {} nodes of {} to {} ranks; kernels: {}; between nodes: {}",
+             topology.size(), topology.nodes(), topology.smallest_node(), local_size,
+             kernel_instruction_set(), allreduce_algorithm(settings_.cross_algorithm).name);
+}
+
+/// HORA_TIMELINE. Collective: a rank whose file cannot be written is an error on all.
+void MpiTransport::start_timeline() {
+  if (settings_.timeline.empty()) return;
+  std::string problem;
+  try {
+    trace_.start(timeline_file(settings_.timeline, bootstrap_->rank()),
+                 identity_of(node_.topology, bootstrap_->rank()));
+  } catch (const Error& error) {
+    problem = std::string("HORA_TIMELINE: ") + error.what();
+  }
+  throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
+}
 
 Context start(int* argc, char*** argv, const InitOptions& options) {
   Context context(
-      Runtime::make(std::make_unique<OnlyTransport>(argc, argv, options), options.engine_thread));
+      Runtime::make(std::make_unique<MpiTransport>(argc, argv, options), options.engine_thread));
   try {
     for (const auto& ranks : options.process_sets) add_process_set(context, ranks);
   } catch (...) {

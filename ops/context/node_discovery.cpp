@@ -25,9 +25,9 @@ struct HostFacts {
 };
 
 template <class T>
-std::vector<T> all_gather_values(const Communicator& comm, const T& mine) {
+std::vector<T> all_gather_values(Bootstrap& ranks, const T& mine) {
   std::vector<T> values;
-  for (const auto& bytes : comm.all_gather(std::as_bytes(std::span(&mine, 1)))) {
+  for (const auto& bytes : ranks.all_gather(std::as_bytes(std::span(&mine, 1)))) {
     values.push_back(BoundedReader(bytes, {"what a rank says of itself"}).take<T>());
   }
   return values;
@@ -83,31 +83,28 @@ std::string separation_text(const std::vector<int>& group, const std::vector<int
          ". Do they run in one container, as one user?";
 }
 
-NodeDiscovery discover_nodes(const Communicator& world, int ranks_per_node) {
-  const Communicator host = world.split_by_shared_memory();
+NodeDiscovery discover_nodes(Bootstrap& world, int ranks_per_node) {
+  const auto host = world.of_host();
   auto memory = std::make_unique<SharedMemory>(kFirstWindow);
   std::string reason;
-  auto windows = open_windows(all_gather_values(host, memory->ticket()), host.rank(), reason);
+  auto windows = open_windows(all_gather_values(*host, memory->ticket()), host->rank(), reason);
 
   std::vector<std::byte> reached;
   for (std::size_t i = 0; i < windows.size(); ++i) {
-    const bool mine = static_cast<int>(i) == host.rank();
+    const bool mine = static_cast<int>(i) == host->rank();
     reached.push_back(std::byte{windows[i].has_value() || mine});
   }
   std::vector<std::vector<bool>> reach;
-  for (const auto& row : host.all_gather(reached)) {
+  for (const auto& row : host->all_gather(reached)) {
     auto& bits = reach.emplace_back();
     for (const std::byte bit : row) bits.push_back(bit != std::byte{0});
   }
-  std::vector<std::string> reasons;
-  for (const auto& text : host.all_gather(std::as_bytes(std::span(reason)))) {
-    reasons.emplace_back(reinterpret_cast<const char*>(text.data()), text.size());
-  }
-  const std::vector<int> world_ranks = all_gather_values(host, world.rank());
+  const std::vector<std::string> reasons = gather_texts(*host, reason);
+  const std::vector<int> world_ranks = all_gather_values(*host, world.rank());
   const std::vector<int> groups = group_by_reach(reach);
   const std::string separation = separation_text(groups, world_ranks, reasons);
-  if (host.rank() == 0 && !separation.empty()) log().warn("{}", separation);
-  const int first = groups[static_cast<std::size_t>(host.rank())];
+  if (host->rank() == 0 && !separation.empty()) log().warn("{}", separation);
+  const int first = groups[static_cast<std::size_t>(host->rank())];
   const int label = world_ranks[static_cast<std::size_t>(first)];
 
   const int limit = ranks_per_node > 0 ? std::min(ranks_per_node, kMaxLocalSize) : kMaxLocalSize;
@@ -117,7 +114,7 @@ NodeDiscovery discover_nodes(const Communicator& world, int ranks_per_node) {
     labels.push_back(static_cast<int>(facts.label));
     smallest_memory = std::min(smallest_memory, facts.memory);
   }
-  NodeDiscovery result{make_topology(labels, limit), std::move(memory), host.rank(), host.size(),
+  NodeDiscovery result{make_topology(labels, limit), std::move(memory), host->rank(), host->size(),
                        smallest_memory};
 
   const int node = result.topology.node_of(world.rank());

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/negotiation/topology.h"
-#include "ops/mpi/communicator.h"
+#include "ops/cross/bootstrap.h"
 #include "ops/shm/shared_memory.h"
 
 namespace hora {
@@ -35,6 +35,6 @@ std::string separation_text(const std::vector<int>& group, const std::vector<int
 /// Finds the nodes; a rank that cannot map its host's others becomes a node of its own, with a
 /// warning. Groups are cut into virtual nodes of `ranks_per_node` (0: whole hosts). Collective.
 /// Throws Error(transport).
-NodeDiscovery discover_nodes(const Communicator& world, int ranks_per_node);
+NodeDiscovery discover_nodes(Bootstrap& world, int ranks_per_node);
 
 }  // namespace hora

@@ -3,7 +3,6 @@
 #include <hora/error.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -34,8 +33,7 @@ std::vector<int> all_ranks_of(MPI_Comm comm) {
 
 }  // namespace
 
-Communicator::Communicator(MPI_Comm comm, SharedPatience patience)
-    : comm_(comm), patience_(std::move(patience)) {
+Communicator::Communicator(MPI_Comm comm) : comm_(comm) {
   if (comm_ == MPI_COMM_NULL) {
     return;
   }
@@ -52,8 +50,7 @@ Communicator::Communicator(MPI_Comm comm, SharedPatience patience)
 Communicator::Communicator(Communicator&& other) noexcept
     : comm_(std::exchange(other.comm_, MPI_COMM_NULL)),
       rank_(std::exchange(other.rank_, 0)),
-      size_(std::exchange(other.size_, 0)),
-      patience_(std::move(other.patience_)) {}
+      size_(std::exchange(other.size_, 0)) {}
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this != &other) {
@@ -61,7 +58,6 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
     comm_ = std::exchange(other.comm_, MPI_COMM_NULL);
     rank_ = std::exchange(other.rank_, 0);
     size_ = std::exchange(other.size_, 0);
-    patience_ = std::move(other.patience_);
   }
   return *this;
 }
@@ -81,16 +77,10 @@ void Communicator::release() noexcept {
   comm_ = MPI_COMM_NULL;
 }
 
-void Communicator::meet(const char* call) const {
-  if (!patience_) return;
-  call_roll(comm_, all_ranks_of(comm_), std::string("hora::init (") + call + ")", *patience_);
-}
-
-Communicator Communicator::duplicate_of(MPI_Comm original, SharedPatience patience,
-                                        const char* call) {
+Communicator Communicator::duplicate_of(MPI_Comm original, const char* call) {
   MPI_Comm comm = MPI_COMM_NULL;
   mpi_check(MPI_Comm_dup(original, &comm), call);
-  return Communicator(comm, std::move(patience));
+  return Communicator(comm);
 }
 
 Communicator Communicator::world(const Patience& patience) {
@@ -111,8 +101,7 @@ Communicator Communicator::of(MPI_Comm application, const Patience& patience) {
                 "(MPI_Intercomm_merge)");
   }
   call_roll(application, all_ranks_of(application), "hora::init", patience);
-  return duplicate_of(application, std::make_shared<const Patience>(patience),
-                      "MPI_Comm_dup of the application's communicator");
+  return duplicate_of(application, "MPI_Comm_dup of the application's communicator");
 }
 
 Communicator Communicator::of(const std::vector<int>& ranks, const Patience& patience) {
@@ -147,78 +136,24 @@ Communicator Communicator::of(const std::vector<int>& ranks, const Patience& pat
   constexpr int kTag = 4711;  // of the group's own agreement
   mpi_check(MPI_Comm_create_group(MPI_COMM_WORLD, group.handle, kTag, &comm),
             "MPI_Comm_create_group");
-  return Communicator(comm, std::make_shared<const Patience>(patience));
+  return Communicator(comm);
 }
 
 Communicator Communicator::duplicate() const {
-  meet("MPI_Comm_dup");
-  return duplicate_of(comm_, patience_, "MPI_Comm_dup");
+  return duplicate_of(comm_, "MPI_Comm_dup");
 }
 
 Communicator Communicator::split(int color, int key) const {
-  meet("MPI_Comm_split");
   MPI_Comm comm = MPI_COMM_NULL;
   mpi_check(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &comm), "MPI_Comm_split");
-  return Communicator(comm, patience_);
+  return Communicator(comm);
 }
 
 Communicator Communicator::split_by_shared_memory() const {
-  meet("MPI_Comm_split_type");
   MPI_Comm comm = MPI_COMM_NULL;
   mpi_check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &comm),
             "MPI_Comm_split_type");
-  return Communicator(comm, patience_);
-}
-
-std::vector<std::vector<std::byte>> Communicator::all_gather(
-    std::span<const std::byte> bytes) const {
-  meet("MPI_Allgather");
-  const auto ranks = static_cast<std::size_t>(size_);
-  const std::uint64_t mine = bytes.size();
-  std::vector<std::uint64_t> lengths(ranks);
-  mpi_check(MPI_Allgather(&mine, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T, comm_),
-            "MPI_Allgather of lengths");
-
-  // All ranks see the same lengths, so all refuse together.
-  std::vector<int> counts(ranks);
-  std::vector<int> offsets(ranks);
-  std::size_t total = 0;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    counts[rank] = mpi_count(lengths[rank], "rank " + std::to_string(rank) + "'s part");
-    offsets[rank] = mpi_count(total, "the gathered block");
-    total += lengths[rank];
-  }
-  mpi_count(total, "the gathered block");
-  std::vector<std::byte> gathered(total);
-  mpi_check(MPI_Allgatherv(bytes.data(), static_cast<int>(mine), MPI_BYTE, gathered.data(),
-                           counts.data(), offsets.data(), MPI_BYTE, comm_),
-            "MPI_Allgatherv");
-
-  std::vector<std::vector<std::byte>> parts;
-  parts.reserve(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const auto begin = gathered.begin() + offsets[rank];
-    parts.emplace_back(begin, begin + counts[rank]);
-  }
-  return parts;
-}
-
-std::vector<std::byte> Communicator::broadcast(std::span<const std::byte> bytes, int root) const {
-  meet("MPI_Bcast");
-  std::uint64_t length = rank_ == root ? bytes.size() : 0;
-  mpi_check(MPI_Bcast(&length, 1, MPI_UINT64_T, root, comm_), "MPI_Bcast of a length from", root);
-  const int count = mpi_count(length, "the block to broadcast");
-  std::vector<std::byte> result(length);
-  if (rank_ == root) {
-    result.assign(bytes.begin(), bytes.end());
-  }
-  mpi_check(MPI_Bcast(result.data(), count, MPI_BYTE, root, comm_), "MPI_Bcast from", root);
-  return result;
-}
-
-void Communicator::barrier() const {
-  meet("MPI_Barrier");
-  mpi_check(MPI_Barrier(comm_), "MPI_Barrier");
+  return Communicator(comm);
 }
 
 PendingDuplicate::PendingDuplicate(const Communicator& original)

@@ -1,12 +1,10 @@
-/// An owned MPI communicator, with the blocking calls that setting up and shutting down need.
+/// An owned MPI communicator, and how it is made.
 #pragma once
 
 #include <mpi.h>
 
-#include <cstddef>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "ops/mpi/roll_call.h"
@@ -14,8 +12,8 @@
 namespace hora {
 
 /// Move-only owner of a communicator whose errors are returned, not fatal. Every member but the
-/// accessors is collective and blocks: for init only. All throw Error(transport). Where a patience
-/// is given, ranks call the roll before each (roll_call.h), also on what is made from it.
+/// accessors is collective and blocks: for init only. All throw Error(transport). Where the
+/// application's ranks may be missing they call the roll first, with `patience` (roll_call.h).
 /// The destructor frees the communicator unless MPI is finalised. (MPI 4.0, 7.4.3: freeing is
 /// collective, but anticipated to be local; it does not wait in Open MPI and MPICH.)
 /// Thread rule: one thread at a time.
@@ -46,24 +44,15 @@ class Communicator {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  /// Every rank's bytes, by rank; lengths may differ. At most 2^31 - 1 bytes in total.
-  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> bytes) const;
-  /// The root's bytes; those of the others are ignored.
-  std::vector<std::byte> broadcast(std::span<const std::byte> bytes, int root) const;
-  void barrier() const;
-
  private:
   friend class PendingDuplicate;
-  using SharedPatience = std::shared_ptr<const Patience>;
-  explicit Communicator(MPI_Comm comm, SharedPatience patience = nullptr);  // takes ownership
-  static Communicator duplicate_of(MPI_Comm original, SharedPatience patience, const char* call);
-  void meet(const char* call) const;
+  explicit Communicator(MPI_Comm comm);  // takes ownership
+  static Communicator duplicate_of(MPI_Comm original, const char* call);
   void release() noexcept;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 0;
-  SharedPatience patience_;  ///< null: the roll is not called
 };
 
 /// A duplicate in the making (MPI_Comm_idup): begun on every rank of the original in one order, one

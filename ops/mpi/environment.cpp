@@ -14,7 +14,6 @@
 #include "core/process.h"
 #include "ops/mpi/check.h"
 #include "ops/mpi/implementation.h"
-#include "ops/mpi/launcher.h"
 
 namespace hora {
 namespace {

@@ -1,6 +1,7 @@
-/// Which MPI library this is: the one that hora was compiled for?
+/// Which MPI library this is: the one that hora was compiled for, and that the launcher belongs to?
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,5 +24,14 @@ std::optional<std::string> library_mismatch(std::string_view compiled, std::stri
 
 /// Whether that text is of an Open MPI of this major version or a later one. Pure.
 bool is_open_mpi_from(int major_version, std::string_view running);
+
+/// Looks up an environment variable; null where it is not set.
+using EnvironmentLookup = std::function<const char*(const char*)>;
+
+/// What is wrong where a launcher says that it started several processes, but MPI sees one: the
+/// mpirun of one MPI library started a program linked with another; or where an Open MPI 5 was
+/// started by the mpirun of an earlier one. `library`: running_mpi(). Pure.
+std::optional<std::string> launcher_mismatch(int world_size, std::string_view library,
+                                             const EnvironmentLookup& lookup);
 
 }  // namespace hora

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "ops/cross/point_to_point.h"
 #include "ops/mpi/communicator.h"
-#include "ops/mpi/point_to_point.h"
 
 namespace hora {
 

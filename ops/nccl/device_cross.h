@@ -1,7 +1,7 @@
 /// The cross group of slices that stay in GPU memory, with what it is made of.
 #pragma once
 
-#include "ops/mpi/cross_group.h"
+#include "ops/cross/cross_group.h"
 #include "ops/nccl/device_space.h"
 #include "ops/nccl/nccl_group.h"
 

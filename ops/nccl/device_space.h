@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "ops/cross/point_to_point.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/hierarchy/exchange_memory.h"

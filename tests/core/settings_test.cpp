@@ -197,6 +197,12 @@ TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
   is("HORA_TIMELINE", "off");
 }
 
+TEST(Settings, AChoiceThatDoesNotExistHasNoText) {
+  Settings settings;
+  settings.cross_algorithm = static_cast<CrossAlgorithm>(200);
+  EXPECT_THROW(static_cast<void>(to_assignments(settings)), Error);
+}
+
 TEST(Settings, SurviveTheRoundTripThroughText) {
   EXPECT_EQ(parse_settings(to_assignments(Settings{})), Settings{});
   std::mt19937_64 random = test::generator();

@@ -32,6 +32,12 @@ fi
 if [[ -d ops ]]; then
   forbid ops "ops knows only core" '"(frameworks|examples|bench|tests)/'
   forbid ops "ops knows no LibTorch" "($torch)"
+  for folder in ops/*/; do
+    case $folder in
+      ops/mpi/ | ops/context/) continue ;;
+    esac
+    forbid "${folder%/}" "only ops/mpi and ops/context know MPI" "($mpi|\"ops/(mpi|context)/)"
+  done
 fi
 if [[ -d frameworks ]]; then
   forbid frameworks "frameworks know only core and ops" '"(examples|bench|tests)/'

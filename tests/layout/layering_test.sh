@@ -7,7 +7,7 @@ trap 'rm -rf "$work"' EXIT
 
 fresh_tree() {
   rm -rf "${work:?}/tree"
-  mkdir -p "$work"/tree/{core/include/hora,core/plan,ops/mpi,frameworks/torch/include/hora,examples,bench}
+  mkdir -p "$work"/tree/{core/include/hora,core/plan,ops/{cross,mpi},frameworks/torch/include/hora,examples,bench}
   echo '#include <vector>' > "$work/tree/core/include/hora/hora.h"
   echo '#include <torch/torch.h>' > "$work/tree/frameworks/torch/include/hora/torch.h"
   echo '#include <mpi.h>' > "$work/tree/ops/mpi/communicator.cpp"
@@ -34,6 +34,8 @@ must_find core/plan/a.cpp '  #  include <cuda_runtime.h>'
 must_find core/plan/a.cpp '#include <nccl.h>'
 must_find core/plan/a.cpp '#include <torch/torch.h>'
 must_find core/plan/a.cpp '#include <hora/torch.h>'
+must_find ops/cross/a.h '#include "ops/mpi/communicator.h"'
+must_find ops/cross/a.cpp '#include <mpi.h>'
 must_find ops/mpi/a.cpp '#include <ATen/ATen.h>'
 must_find ops/mpi/a.h '#include "frameworks/torch/hooks.h"'
 must_find frameworks/torch/a.cpp '#include "examples/model.h"'

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/log.h"
 #include "ops/cuda/functions.h"
 
 namespace hora {
@@ -46,6 +47,20 @@ DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
   }
   return {.reason = std::string(kPinned) + ": " + objection(by_rank) +
                     " (HORA_CUDA_AWARE_MPI=on would insist)"};
+}
+
+bool agree_on_device_staging(Bootstrap& world, CudaSupport mine, const Settings& settings,
+                             int nodes) {
+  if (nodes == 1) return false;
+  std::vector<CudaSupport> by_rank;
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1)))) {
+    by_rank.push_back(static_cast<CudaSupport>(bytes.front()));
+  }
+  const auto choice = choose_device_staging(settings.cuda_aware_mpi, by_rank, nodes);
+  if (world.rank() == 0) {
+    log().log(choice.doubtful ? spdlog::level::warn : spdlog::level::info, choice.reason);
+  }
+  return choice.on_device;
 }
 
 }  // namespace hora

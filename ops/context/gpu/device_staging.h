@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "ops/cross/bootstrap.h"
 #include "ops/mpi/cuda_support.h"
 
 namespace hora {
@@ -20,5 +21,10 @@ struct DeviceStagingChoice {
 /// `on` overrides MPI's own answer, which can be a wrong no. Pure.
 DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
                                           std::span<const CudaSupport> by_rank, int nodes);
+
+/// Whether slices stay in GPU memory between nodes, where this rank's MPI says `mine`: the same
+/// answer on every rank, logged by rank 0. Collective.
+bool agree_on_device_staging(Bootstrap& world, CudaSupport mine, const Settings& settings,
+                             int nodes);
 
 }  // namespace hora

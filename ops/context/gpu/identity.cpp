@@ -1,5 +1,7 @@
 #include "ops/context/gpu/identity.h"
 
+#include <hora/error.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -103,6 +105,17 @@ std::string shared_gpu(const std::vector<GpuIdentity>& by_rank, const Topology& 
     }
   }
   return {};
+}
+
+std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
+                                    const Topology& topology, int device) {
+  std::vector<GpuIdentity> by_rank;
+  for (const std::string& lines : gather_texts(world, to_lines(gpu_identity(cuda, device)))) {
+    by_rank.push_back(gpu_from_lines(lines));
+  }
+  const std::string problem = shared_gpu(by_rank, topology);
+  if (!problem.empty()) throw Error(ErrorCode::invalid_use, problem);
+  return by_rank;
 }
 
 }  // namespace hora

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/negotiation/topology.h"
+#include "ops/cross/bootstrap.h"
 #include "ops/cuda/functions.h"
 
 namespace hora {
@@ -32,5 +33,10 @@ GpuIdentity gpu_from_lines(const std::string& lines);
 /// host and bus id, and refuses two ranks on one GPU, parts of it included. Pure, so all ranks come
 /// to the same text.
 std::string shared_gpu(const std::vector<GpuIdentity>& by_rank, const Topology& topology);
+
+/// The GPU of each rank, this one's being `device`. Collective. Throws the same Error(invalid_use)
+/// on every rank where NCCL would refuse a node's GPUs.
+std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
+                                    const Topology& topology, int device);
 
 }  // namespace hora

@@ -1,8 +1,13 @@
 #include "ops/context/gpu/links.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
+#include <string_view>
+
+#include "core/bounded_reader.h"
+#include "core/log.h"
 
 namespace hora {
 namespace {
@@ -105,6 +110,18 @@ std::string links_text(const Pairs& pairs) {
   return joined(parts, ", ");
 }
 
+std::vector<GpuLink> links_of(const std::vector<std::byte>& bytes, int rank) {
+  BoundedReader reader(bytes, {.what = "the list of a GPU's links", .rank = rank});
+  std::vector<GpuLink> links;
+  while (reader.remaining() > 0) links.push_back(reader.take<GpuLink>());
+  return links;
+}
+
+bool is_set(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value && std::string_view(value) != "0" && *value != '\0';
+}
+
 }  // namespace
 
 std::vector<GpuLink> links_from(const CudaFunctions& cuda, int device,
@@ -128,6 +145,28 @@ std::string describe(const NodeGpus& gpus) {
   if (gpus.ranks.size() < 2) return text;
   const Pairs pairs = pairs_of(gpus);
   return text + "; links: " + links_text(pairs) + "; NCCL: " + joined(pairs.transports, "; ");
+}
+
+void report_links(const CudaFunctions& cuda, Bootstrap& world, const Topology& topology, int device,
+                  const std::vector<GpuIdentity>& by_rank) {
+  NodeGpus gpus;
+  gpus.node = topology.node_of(world.rank());
+  gpus.ranks = topology.ranks_of_node[static_cast<std::size_t>(gpus.node)];
+  const GpuIdentity& mine = by_rank[static_cast<std::size_t>(world.rank())];
+  gpus.host = mine.host;
+  gpus.transports = {.p2p = !is_set("NCCL_P2P_DISABLE"), .shm = !is_set("NCCL_SHM_DISABLE")};
+  for (const int rank : gpus.ranks) {
+    const GpuIdentity& gpu = by_rank[static_cast<std::size_t>(rank)];
+    gpus.bus_ids.push_back(gpu.bus_id);
+    gpus.transports.one_host &= gpu.nccl_host == mine.nccl_host;
+  }
+  const auto row = links_from(cuda, device, gpus.bus_ids);
+  const auto rows = world.all_gather(std::as_bytes(std::span(row)));
+  if (world.rank() != gpus.ranks.front()) return;
+  for (const int rank : gpus.ranks) {
+    gpus.links.push_back(links_of(rows[static_cast<std::size_t>(rank)], rank));
+  }
+  log().info(describe(gpus));
 }
 
 }  // namespace hora

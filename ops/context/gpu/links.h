@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "core/negotiation/topology.h"
+#include "ops/context/gpu/identity.h"
+#include "ops/cross/bootstrap.h"
 #include "ops/cuda/functions.h"
 
 namespace hora {
@@ -50,5 +53,10 @@ struct NodeGpus {
 /// One line: GPUs, the kind of link of each pair, and by which transports NCCL will connect them.
 /// A pair's link is what either side knows of it. Pure.
 std::string describe(const NodeGpus& gpus);
+
+/// Each node's first rank logs how its GPUs (`by_rank`; this rank's is `device`) are linked.
+/// Collective.
+void report_links(const CudaFunctions& cuda, Bootstrap& world, const Topology& topology, int device,
+                  const std::vector<GpuIdentity>& by_rank);
 
 }  // namespace hora

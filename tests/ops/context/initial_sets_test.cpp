@@ -1,10 +1,9 @@
 // Process sets that hora begins with.
-#include "ops/context/initial_sets.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/hora.h>
 
+#include "ops/context/agreement.h"
 #include "tests/ops/context/world.h"
 #include "tests/support/expect_error.h"
 

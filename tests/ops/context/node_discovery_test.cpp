@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tests/support/seed.h"
+#include "tests/support/threads/thread_bootstrap.h"
 
 namespace hora {
 namespace {
@@ -89,6 +92,42 @@ TEST(GroupByReach, GroupsOfRandomReachAreMutualAndGreedy) {
       }
     }
   }
+}
+
+using Ranks = std::vector<std::vector<int>>;
+
+TEST(DiscoverNodes, RanksOfAHostAreANodeAndMapEachOther) {
+  test::run_ranks({7, 3, 7, 7, 3}, [](Bootstrap& world) {
+    const NodeDiscovery node = discover_nodes(world, 0);
+    EXPECT_EQ(node.topology.ranks_of_node, (Ranks{{0, 2, 3}, {1, 4}}));
+    const int mine = node.topology.node_of(world.rank());
+    const int local = node.topology.local_rank_of(world.rank());
+    EXPECT_EQ(node.host_rank, local);
+    EXPECT_EQ(node.host_size, mine == 0 ? 3 : 2);
+    EXPECT_GT(node.smallest_memory, 0U);
+
+    const NodeMemory::Block block = node.memory->allocate(64);
+    block.data[0] = static_cast<std::byte>(10 + world.rank());
+    const auto places = world.all_gather(std::as_bytes(std::span(&block.location, 1)));
+    for (const int peer : node.topology.ranks_of_node[static_cast<std::size_t>(mine)]) {
+      Location place;
+      std::memcpy(&place, places[static_cast<std::size_t>(peer)].data(), sizeof place);
+      const std::byte* const seen =
+          node.memory->address(node.topology.local_rank_of(peer), place, 64);
+      EXPECT_EQ(seen[0], static_cast<std::byte>(10 + peer));
+    }
+    world.barrier();  // before memory is unmapped
+  });
+}
+
+TEST(DiscoverNodes, HostsAreCutIntoVirtualNodes) {
+  test::run_ranks({0, 0, 0, 1, 1}, [](Bootstrap& world) {
+    const NodeDiscovery node = discover_nodes(world, 2);
+    EXPECT_EQ(node.topology.ranks_of_node, (Ranks{{0, 1}, {2}, {3, 4}}));
+    EXPECT_EQ(node.host_size, world.rank() < 3 ? 3 : 2);
+    EXPECT_EQ(node.host_rank, world.rank() % 3);
+    world.barrier();
+  });
 }
 
 }  // namespace

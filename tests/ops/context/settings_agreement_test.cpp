@@ -1,7 +1,8 @@
-#include "ops/context/settings_agreement.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "ops/context/agreement.h"
+#include "tests/support/threads/thread_bootstrap.h"
 
 namespace hora {
 namespace {
@@ -45,6 +46,56 @@ TEST(Disagreement, IsFoundBehindSettingsThatAgree) {
   const Assignments mine = {{"HORA_SPIN", "10us"}, {"HORA_LOG_LEVEL", "debug"}};
   const Assignments of_rank_0 = {{"HORA_SPIN", "10us"}};
   EXPECT_THAT(disagreement(mine, 1, of_rank_0), HasSubstr("HORA_LOG_LEVEL is debug on rank 1"));
+}
+
+/// What each of these ranks, with assignments of its own, agrees on or throws.
+std::vector<std::string> agreed(const std::vector<Assignments>& by_rank) {
+  std::vector<std::string> results(by_rank.size());
+  test::run_ranks(std::vector<int>(by_rank.size(), 0), [&](Bootstrap& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    try {
+      const Settings settings = agree_on_settings(world, by_rank[rank]);
+      results[rank] = std::to_string(settings.fusion_threshold);
+    } catch (const Error& error) {
+      results[rank] = std::to_string(error.rank()) + ": " + error.what();
+      EXPECT_EQ(error.code(), ErrorCode::invalid_setting);
+    }
+  });
+  return results;
+}
+
+TEST(AgreeOnSettings, Rank0sHoldForAll) {
+  const Assignments some = {{"HORA_FUSION_THRESHOLD", "1MiB"}};
+  EXPECT_THAT(agreed({some, {}, some, {}}), testing::Each("1048576"));
+}
+
+TEST(AgreeOnSettings, WhatDiffersOrIsWrongIsTheSameErrorOnEveryRank) {
+  const Assignments some = {{"HORA_FUSION_THRESHOLD", "1MiB"}};
+  const Assignments other = {{"HORA_FUSION_THRESHOLD", "2MiB"}};
+  const auto differ = agreed({some, {}, other, other});
+  EXPECT_THAT(differ, testing::Each(differ[0]));
+  EXPECT_THAT(differ[0], AllOf(testing::StartsWith("2: "), HasSubstr("on rank 2 but 1M")));
+  const auto wrong = agreed({{}, {{"HORA_FUSION_THRESHOLD", "much"}}, {}});
+  EXPECT_THAT(wrong, testing::Each(wrong[0]));
+  EXPECT_THAT(wrong[0],
+              AllOf(testing::StartsWith("1: "), HasSubstr("rank 1: "), HasSubstr("much")));
+}
+
+TEST(AgreeOnSets, ListsThatDifferAreTheSameErrorOnEveryRank) {
+  std::vector<std::string> texts(3);
+  test::run_ranks({0, 0, 0}, [&](Bootstrap& world) {
+    EXPECT_NO_THROW(agree_on_sets(world, {{0, 1}, {2}}));
+    try {
+      agree_on_sets(world, world.rank() == 2 ? std::vector<std::vector<int>>{}
+                                             : std::vector<std::vector<int>>{{0, 1}});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::mismatch);
+      texts[static_cast<std::size_t>(world.rank())] = error.what();
+    }
+  });
+  EXPECT_THAT(texts,
+              testing::Each(AllOf(HasSubstr("rank 0 has [0 1]"), HasSubstr("rank 2 has none"))));
 }
 
 }  // namespace

@@ -9,9 +9,9 @@
 #include <memory>
 #include <string_view>
 
-#include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
 #include "ops/mpi/implementation.h"
+#include "ops/mpi/mpi_bootstrap.h"
 
 namespace {
 
@@ -23,7 +23,7 @@ int done() {
 int start_and_stop() {
   for (int round = 0; round < 3; ++round) {
     hora::MpiEnvironment environment;
-    hora::Communicator::world().barrier();
+    hora::MpiBootstrap(hora::Communicator::world()).barrier();
     environment.release();
   }
   return done();
@@ -56,7 +56,7 @@ int after_finalize() {
 // Rank 0 leaves, the others wait for it.
 int leaves(bool by_abort) {
   const hora::MpiEnvironment environment;
-  const hora::Communicator world = hora::Communicator::world();
+  hora::MpiBootstrap world(hora::Communicator::world());
   if (world.rank() == 0) {
     if (by_abort) {
       hora::abort_job(7);
@@ -70,7 +70,7 @@ int leaves(bool by_abort) {
 // Rank 0 forks a child that tries to use MPI and then exits; the others wait for rank 0.
 int forks() {
   hora::MpiEnvironment environment;
-  const hora::Communicator world = hora::Communicator::world();
+  hora::MpiBootstrap world(hora::Communicator::world());
   if (world.rank() == 0) {
     std::fflush(stdout);
     const pid_t child = ::fork();
@@ -94,7 +94,7 @@ int forks() {
 // Rank 0 ends MPI, the others wait for it.
 int finalizes() {
   const hora::MpiEnvironment environment;
-  const hora::Communicator world = hora::Communicator::world();
+  hora::MpiBootstrap world(hora::Communicator::world());
   if (world.rank() == 0) MPI_Finalize();
   world.barrier();
   return done();

@@ -5,9 +5,10 @@
 #include <deque>
 #include <numeric>
 
-#include "ops/mpi/cross_group.h"
+#include "ops/cross/cross_group.h"
 #include "ops/mpi/mpi_point_to_point.h"
 #include "tests/support/reference/reference.h"
+#include "tests/ops/cross/cross_model.h"
 #include "tests/support/seed.h"
 
 namespace hora {

@@ -127,7 +127,7 @@ TEST_F(MpiPointToPointTest, DiesWithoutWaiting) {
     MpiPointToPoint link(other, world_.rank(), all_ranks());
     EXPECT_FALSE(link.test(link.receive(left_, 0, never)));
   }
-  world_.barrier();
+  MPI_Barrier(world_.get());
 }
 
 }  // namespace

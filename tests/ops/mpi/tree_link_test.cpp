@@ -47,7 +47,7 @@ class MpiTreeLinkTest : public testing::Test {
   // To be called by all before leaving: nothing may be left that no rank has asked for.
   void expect_silence() {
     flush();
-    world_.barrier();
+    MPI_Barrier(world_.get());
     EXPECT_FALSE(link_.receive().has_value());
   }
 
@@ -145,7 +145,7 @@ TEST_F(MpiTreeLinkTest, AStrangersBytesAreRefused) {
   test::expect_error(ErrorCode::transport, testing::HasSubstr("malformed"),
                      [&] { wait_for_message(); });
   MPI_Wait(&request, MPI_STATUS_IGNORE);
-  world_.barrier();
+  MPI_Barrier(world_.get());
 }
 
 // Destroying a link with messages under way must not wait for peers that are gone.
@@ -160,12 +160,12 @@ TEST_F(MpiTreeLinkTest, DiesWithoutWaiting) {
     ASSERT_EQ(
         MPI_Send(head.data(), static_cast<int>(head.size()), MPI_BYTE, to_rank, 0, other.get()),
         MPI_SUCCESS);
-    world_.barrier();
+    MPI_Barrier(world_.get());
     for (int i = 0; i < 100; ++i) {
       EXPECT_FALSE(link.receive().has_value());
     }
   }
-  world_.barrier();
+  MPI_Barrier(world_.get());
 }
 
 }  // namespace

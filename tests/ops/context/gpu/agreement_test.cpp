@@ -1,6 +1,4 @@
-// Ranks as processes, each with a fake GPU of its own world, so that all have the same bus id.
-#include "ops/context/gpu/agreement.h"
-
+// Ranks as threads, each with a fake GPU of its own world, so that all have the same bus id.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
@@ -9,51 +7,72 @@
 
 #include "ops/mpi/cuda_support.h"
 #include "tests/support/expect_error.h"
+#include "ops/context/gpu/device_staging.h"
+#include "ops/context/gpu/identity.h"
+#include "ops/context/gpu/links.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
+#include "tests/support/threads/thread_bootstrap.h"
 
 namespace hora {
 namespace {
 
-class GpuAgreement : public testing::Test {
+class GpuAgreement : public testing::TestWithParam<int> {
  protected:
+  std::vector<int> hosts() const { return std::vector<int>(static_cast<std::size_t>(ranks_), 0); }
   Topology one_node() const {
     Topology topology;
-    topology.ranks_of_node.emplace_back(static_cast<std::size_t>(world_.size()));
+    topology.ranks_of_node.emplace_back(static_cast<std::size_t>(ranks_));
     std::iota(topology.ranks_of_node[0].begin(), topology.ranks_of_node[0].end(), 0);
     return topology;
   }
   Topology nodes_of_one() const {
     Topology topology;
-    for (int rank = 0; rank < world_.size(); ++rank) topology.ranks_of_node.push_back({rank});
+    for (int rank = 0; rank < ranks_; ++rank) topology.ranks_of_node.push_back({rank});
     return topology;
   }
 
-  Communicator world_ = Communicator::world();
-  test::FakeNcclWorld nccl_;
-  test::FakeGpu gpu_{nccl_};
+  int ranks_ = GetParam();
 };
 
-TEST_F(GpuAgreement, RanksOfANodeOnOneGpuAreRefusedEverywhere) {
-  test::expect_error(ErrorCode::invalid_use,
-                     testing::AllOf(testing::HasSubstr("ranks 0"),
-                                    testing::HasSubstr("share the GPU 0000:01:00.0")),
-                     [&] { check_gpus(gpu_.cuda(), world_, one_node(), 0); });
+TEST_P(GpuAgreement, RanksOfANodeOnOneGpuAreRefusedEverywhere) {
+  test::run_ranks(hosts(), [&](Bootstrap& world) {
+    test::FakeNcclWorld nccl;
+    test::FakeGpu gpu(nccl);
+    test::expect_error(ErrorCode::invalid_use,
+                       testing::AllOf(testing::HasSubstr("ranks 0"),
+                                      testing::HasSubstr("share the GPU 0000:01:00.0")),
+                       [&] { check_gpus(gpu.cuda(), world, one_node(), 0); });
+  });
 }
 
-TEST_F(GpuAgreement, NodesOfOneRankMayShareTheGpu) {
-  EXPECT_NO_THROW(check_gpus(gpu_.cuda(), world_, nodes_of_one(), 0));
+TEST_P(GpuAgreement, NodesOfOneRankMayShareTheGpu) {
+  test::run_ranks(hosts(), [&](Bootstrap& world) {
+    test::FakeNcclWorld nccl;
+    test::FakeGpu gpu(nccl);
+    const Topology topology = nodes_of_one();
+    const auto by_rank = check_gpus(gpu.cuda(), world, topology, 0);
+    ASSERT_EQ(by_rank.size(), static_cast<std::size_t>(ranks_));
+    EXPECT_NO_THROW(report_links(gpu.cuda(), world, topology, 0, by_rank));
+  });
 }
 
-TEST_F(GpuAgreement, AllRanksDecideAlikeWhereDataLies) {
-  Settings settings;
-  settings.cuda_aware_mpi = CudaAwareMpi::off;
-  EXPECT_FALSE(agree_on_device_staging(world_, settings, 2));
-  settings.cuda_aware_mpi = CudaAwareMpi::on;
-  EXPECT_TRUE(agree_on_device_staging(world_, settings, 2));
-  EXPECT_FALSE(agree_on_device_staging(world_, settings, 1)) << "nothing travels between nodes";
-  settings.cuda_aware_mpi = CudaAwareMpi::automatic;
-  EXPECT_EQ(agree_on_device_staging(world_, settings, 2), mpi_cuda_support() == CudaSupport::yes);
+TEST_P(GpuAgreement, AllRanksDecideAlikeWhereDataLies) {
+  test::run_ranks(hosts(), [&](Bootstrap& world) {
+    Settings settings;
+    settings.cuda_aware_mpi = CudaAwareMpi::off;
+    EXPECT_FALSE(agree_on_device_staging(world, CudaSupport::yes, settings, 2));
+    settings.cuda_aware_mpi = CudaAwareMpi::on;
+    EXPECT_TRUE(agree_on_device_staging(world, CudaSupport::no, settings, 2));
+    EXPECT_FALSE(agree_on_device_staging(world, CudaSupport::yes, settings, 1))
+        << "nothing travels between nodes";
+    settings.cuda_aware_mpi = CudaAwareMpi::automatic;
+    EXPECT_TRUE(agree_on_device_staging(world, CudaSupport::yes, settings, 2));
+    const auto mine = world.rank() == world.size() - 1 ? CudaSupport::no : CudaSupport::yes;
+    EXPECT_FALSE(agree_on_device_staging(world, mine, settings, 2)) << "one says no";
+  });
 }
+
+INSTANTIATE_TEST_SUITE_P(, GpuAgreement, testing::Values(2, 3));
 
 }  // namespace
 }  // namespace hora

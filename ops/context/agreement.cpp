@@ -1,0 +1,103 @@
+#include "ops/context/agreement.h"
+
+#include <algorithm>
+
+#include "core/foreign_settings.h"
+
+namespace hora {
+namespace {
+
+/// How parse_settings understands one variable, written in its own way.
+std::string canonical(const Settings& settings, const std::string& variable) {
+  for (const SettingAssignment& assignment : to_assignments(settings)) {
+    if (assignment.variable == variable) return assignment.value;
+  }
+  return {};
+}
+
+std::string to_lines(std::span<const SettingAssignment> assignments) {
+  std::string lines;
+  for (const auto& a : assignments) lines += a.variable + "=" + a.value + "\n";
+  return lines;
+}
+
+std::vector<SettingAssignment> from_lines(const std::string& lines) {
+  std::vector<SettingAssignment> assignments;
+  for (std::size_t begin = 0; begin < lines.size();) {
+    const std::size_t end = lines.find('\n', begin);
+    const std::string line = lines.substr(begin, end - begin);
+    const std::size_t equals = line.find('=');
+    assignments.push_back({line.substr(0, equals), line.substr(equals + 1)});
+    begin = end == std::string::npos ? lines.size() : end + 1;
+  }
+  return assignments;
+}
+
+/// "[0 2] [1]", in the order given; "none".
+std::string sets_text(const std::vector<std::vector<int>>& sets) {
+  if (sets.empty()) return "none";
+  std::string text;
+  for (const auto& ranks : sets) {
+    text += text.empty() ? "[" : " [";
+    for (const int rank : ranks) text += (text.back() == '[' ? "" : " ") + std::to_string(rank);
+    text += "]";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string disagreement(std::span<const SettingAssignment> mine, int rank,
+                         std::span<const SettingAssignment> of_rank_0) {
+  const Settings in_force = parse_settings(of_rank_0);
+  const Settings wanted = parse_settings(mine);
+  for (const SettingAssignment& assignment : mine) {
+    const std::string here = canonical(wanted, assignment.variable);
+    const std::string there = canonical(in_force, assignment.variable);
+    if (here != there) {
+      return assignment.variable + " is " + here + " on rank " + std::to_string(rank) + " but " +
+             there +
+             " on rank 0, whose settings hold for all: set it on rank 0, or alike everywhere";
+    }
+  }
+  return {};
+}
+
+void throw_together(Bootstrap& world, const std::string& text, ErrorCode code) {
+  const auto texts = gather_texts(world, text);
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    if (!texts[rank].empty()) throw Error(code, texts[rank], static_cast<int>(rank));
+  }
+}
+
+Settings agree_on_settings(Bootstrap& world, std::span<const SettingAssignment> of_process) {
+  const std::string allowed = broadcast_text(world, allowed_unknown(of_process), 0);
+  const auto mine = without_foreign(of_process, allowed);
+  std::string problem;
+  try {
+    parse_settings(mine);
+  } catch (const Error& error) {
+    problem = "rank " + std::to_string(world.rank()) + ": " + error.what();
+  }
+  throw_together(world, problem, ErrorCode::invalid_setting);
+  const auto of_rank_0 = from_lines(broadcast_text(world, to_lines(mine), 0));
+  throw_together(world, disagreement(mine, world.rank(), of_rank_0), ErrorCode::invalid_setting);
+  return parse_settings(of_rank_0);
+}
+
+std::string sets_disagreement(const std::vector<std::string>& by_rank) {
+  for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
+    if (by_rank[rank] == by_rank.front()) continue;
+    return "hora::init: InitOptions::process_sets differ: rank 0 has " + by_rank.front() +
+           ", rank " + std::to_string(rank) + " has " + by_rank[rank] +
+           ": give every rank the same lists, in one order";
+  }
+  return {};
+}
+
+void agree_on_sets(Bootstrap& world, const std::vector<std::vector<int>>& sets) {
+  const std::string problem = sets_disagreement(gather_texts(world, sets_text(sets)));
+  if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
+}
+
+}  // namespace hora

@@ -1,0 +1,33 @@
+/// What every rank must have been given alike: settings, and the process sets to begin with.
+#pragma once
+
+#include <hora/error.h>
+#include <hora/settings.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/cross/bootstrap.h"
+
+namespace hora {
+
+/// What is wrong with `mine` beside rank 0's assignments, empty where nothing is. Pure.
+std::string disagreement(std::span<const SettingAssignment> mine, int rank,
+                         std::span<const SettingAssignment> of_rank_0);
+
+/// The settings of the whole job from what each process's environment sets. Collective; throws the
+/// same Error(invalid_setting) on every rank.
+Settings agree_on_settings(Bootstrap& world, std::span<const SettingAssignment> of_process);
+
+/// Throws Error(code) with the text of the lowest rank that has one, on every rank. Collective.
+void throw_together(Bootstrap& world, const std::string& text, ErrorCode code);
+
+/// What is wrong with lists of ranks, one text a rank, where not all are rank 0's; empty: nothing.
+/// Pure.
+std::string sets_disagreement(const std::vector<std::string>& by_rank);
+
+/// Collective. Throws the same Error(mismatch) on every rank.
+void agree_on_sets(Bootstrap& world, const std::vector<std::vector<int>>& sets);
+
+}  // namespace hora

@@ -1,0 +1,109 @@
+#include "ops/cross/cross_work.h"
+
+#include <hora/error.h>
+
+#include <string>
+
+namespace hora {
+namespace {
+
+constexpr PointToPoint::Request kNothing = -1;
+
+}  // namespace
+
+std::byte* WorkBuffer::reserve(std::size_t bytes) {
+  if (bytes > capacity_) {
+    data_.reset();  // first, so that both never exist at once
+    capacity_ = 0;
+    data_.reset(space_.allocate(bytes));
+    capacity_ = bytes;
+  }
+  return data_.get();
+}
+
+void RequestQueue::clear() {
+  requests_.clear();
+  completed_ = 0;
+}
+
+bool RequestQueue::next_completed(PointToPoint& link) {
+  if (all_completed()) {
+    return false;
+  }
+  const PointToPoint::Request request = requests_[completed_];
+  if (request != kNothing && !link.test(request)) {
+    return false;
+  }
+  ++completed_;
+  return true;
+}
+
+bool RequestQueue::drained(PointToPoint& link) {
+  while (next_completed(link)) {
+  }
+  return all_completed();
+}
+
+Workspace& CrossResources::take_workspace() {
+  if (free_.empty()) {
+    workspaces_.push_back(std::make_unique<Workspace>(space_));
+    free_.push_back(workspaces_.back().get());
+  }
+  Workspace& workspace = *free_.back();
+  free_.pop_back();
+  return workspace;
+}
+
+void CrossResources::reserve(std::size_t operations, std::size_t bytes) {
+  std::vector<Workspace*> taken;
+  for (std::size_t i = 0; i < operations; ++i) {
+    taken.push_back(&take_workspace());
+    taken.back()->buffer.reserve(bytes);
+  }
+  free_.insert(free_.end(), taken.begin(), taken.end());
+}
+
+Workspace& CrossResources::begin(std::uint64_t sequence) {
+  const auto slot = static_cast<std::size_t>(sequence % kWindow);
+  if (under_way_.test(slot)) {
+    throw Error(ErrorCode::invalid_use,
+                "operation " + std::to_string(sequence) + " of a cross group started while one " +
+                    "that is " + std::to_string(kWindow) +
+                    " or a multiple of it earlier is under way: start fewer at once");
+  }
+  Workspace& workspace = take_workspace();
+  under_way_.set(slot);
+  return workspace;
+}
+
+void CrossResources::end(std::uint64_t sequence, Workspace& workspace) {
+  under_way_.reset(static_cast<std::size_t>(sequence % kWindow));
+  workspace.sends.clear();
+  workspace.receives.clear();
+  workspace.gather_sends.clear();
+  workspace.gather_receives.clear();
+  workspace.inputs.clear();
+  free_.push_back(&workspace);
+}
+
+CrossWork::CrossWork(CrossResources& resources, std::uint64_t sequence)
+    : resources_(resources), sequence_(sequence), workspace_(&resources.begin(sequence)) {}
+
+int CrossWork::tag(int phase) const {
+  return static_cast<int>(sequence_ % CrossResources::kWindow) * CrossResources::kPhases + phase;
+}
+
+void CrossWork::send(RequestQueue& queue, int to, int phase, std::span<const std::byte> bytes) {
+  queue.add(bytes.empty() ? kNothing : link().send(to, tag(phase), bytes));
+}
+
+void CrossWork::receive(RequestQueue& queue, int from, int phase, std::span<std::byte> bytes) {
+  queue.add(bytes.empty() ? kNothing : link().receive(from, tag(phase), bytes));
+}
+
+bool CrossWork::finish() {
+  resources_.end(sequence_, *workspace_);
+  return true;
+}
+
+}  // namespace hora

@@ -1,0 +1,90 @@
+#include "ops/cross/direct_allreduce.h"
+
+#include "core/plan/plan.h"
+
+namespace hora {
+namespace {
+
+constexpr int kScatter = 0;
+constexpr int kGather = 1;
+
+}  // namespace
+
+DirectAllreduce::DirectAllreduce(CrossResources& resources, const Reduction& reduction,
+                                 std::span<std::byte> staging, std::uint64_t sequence)
+    : CrossWork(resources, sequence),
+      reduction_(reduction),
+      staging_(staging),
+      me_(link().index()),
+      members_(link().size()) {
+  Workspace& work = workspace();
+  const std::span<std::byte> mine = segment(me_);
+  std::byte* incoming = work.buffer.reserve(work_bytes(staging_.size(), members_));
+  work.inputs.resize(static_cast<std::size_t>(members_));
+  work.inputs[static_cast<std::size_t>(me_)] = mine.data();
+  for (int k = 1; k < members_; ++k) {
+    const int from = peer(members_ - k);  // the peer that begins with this member comes first
+    receive(work.receives, from, kScatter, {incoming, mine.size()});
+    work.inputs[static_cast<std::size_t>(from)] = incoming;
+    incoming += mine.size();
+  }
+  for (int k = 1; k < members_; ++k) {
+    send(work.sends, peer(k), kScatter, segment(peer(k)));
+  }
+}
+
+std::size_t DirectAllreduce::work_bytes(std::size_t staging_bytes, int members) {
+  return slice_range({0, staging_bytes}, 0, members).bytes * static_cast<std::size_t>(members - 1);
+}
+
+std::span<std::byte> DirectAllreduce::segment(int member) const {
+  const Range range = slice_range({0, staging_.size()}, member, members_);
+  return staging_.subspan(range.begin, range.bytes);
+}
+
+// A peer's sum arrives where its segment was sent from: not before MPI has read it.
+void DirectAllreduce::post_gather_receives() {
+  Workspace& work = workspace();
+  while (work.sends.next_completed(link())) {
+    const int from = peer(static_cast<int>(work.sends.completed()));
+    receive(work.gather_receives, from, kGather, segment(from));
+  }
+}
+
+bool DirectAllreduce::sum_my_segment() {
+  if (!summing_) {
+    if (!workspace().receives.drained(link())) {
+      return false;
+    }
+    const std::span<std::byte> mine = segment(me_);
+    sum_ = space().reduce(reduction_, workspace().inputs, mine.data(),
+                          mine.size() / size_of(reduction_.type));
+    summing_ = true;
+  }
+  return sum_.poll();
+}
+
+void DirectAllreduce::send_sum() {
+  for (int k = 1; k < members_; ++k) {
+    send(workspace().gather_sends, peer(k), kGather, segment(me_));
+  }
+}
+
+bool DirectAllreduce::poll() {
+  Workspace& work = workspace();
+  post_gather_receives();
+  if (!summed_) {
+    if (!sum_my_segment()) {
+      return false;
+    }
+    send_sum();
+    summed_ = true;
+  }
+  if (!work.sends.all_completed() || !work.gather_receives.drained(link()) ||
+      !work.gather_sends.drained(link())) {
+    return false;
+  }
+  return finish();
+}
+
+}  // namespace hora

@@ -1,0 +1,37 @@
+#include "ops/cross/host_space.h"
+
+#include <new>
+
+#include "core/plan/plan.h"
+#include "ops/local/convert.h"
+#include "ops/local/kernels.h"
+
+namespace hora {
+
+std::byte* HostSpace::allocate(std::size_t bytes) {
+  return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}));
+}
+
+void HostSpace::release(std::byte* data) noexcept {
+  ::operator delete (data, std::align_val_t{kAlignment});
+}
+
+Completion HostSpace::reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
+                             std::byte* output, std::size_t count) {
+  hora::reduce(reduction.type, reduction.op, inputs, {&output, 1}, count,
+               {.post = reduction.scale});
+  return {};
+}
+
+Completion HostSpace::convert(DataType source, const std::byte* input, DataType target,
+                              std::byte* output, std::size_t count) {
+  hora::convert(source, input, target, output, count);
+  return {};
+}
+
+HostSpace& host_space() noexcept {
+  static HostSpace space;
+  return space;
+}
+
+}  // namespace hora

@@ -1,0 +1,168 @@
+#include "ops/cross/ring_allreduce.h"
+
+#include <algorithm>
+#include <array>
+
+namespace hora {
+namespace {
+
+// Both neighbours start the messages of a phase in the order of the segments.
+constexpr int kReduce = 0;
+constexpr int kSpread = 1;
+
+/// A segment's time on the wire is some times the latency of a message, and there are enough of
+/// them to keep a chain of nodes busy.
+constexpr std::size_t kSegmentBytes = std::size_t{64} << 10;
+constexpr std::size_t kMostSegments = 64;
+
+int segments_of(std::size_t staging_bytes) {
+  const std::size_t segments = (staging_bytes + kSegmentBytes - 1) / kSegmentBytes;
+  return static_cast<int>(std::clamp<std::size_t>(segments, 1, kMostSegments));
+}
+
+/// Of one segment in float32, whatever its type; segment 0 is the longest.
+std::size_t widened_bytes(std::size_t staging_bytes) {
+  return align_up(2 * slice_range({0, staging_bytes}, 0, segments_of(staging_bytes)).bytes);
+}
+
+bool is_half(DataType type) {
+  return type == DataType::float16 || type == DataType::bfloat16;
+}
+
+}  // namespace
+
+RingAllreduce::RingAllreduce(CrossResources& resources, const Reduction& reduction,
+                             std::span<std::byte> staging, std::uint64_t sequence)
+    : CrossWork(resources, sequence),
+      reduction_(reduction),
+      sum_type_(is_half(reduction.type) ? DataType::float32 : reduction.type),
+      element_(size_of(reduction.type)),
+      staging_(staging),
+      me_(link().index()),
+      members_(link().size()),
+      left_((me_ + members_ - 1) % members_),
+      right_((me_ + 1) % members_),
+      segments_(segments_of(staging.size())),
+      widened_(workspace().buffer.reserve(work_bytes(staging.size()))),
+      partials_(widened_ + widened_bytes(staging.size())) {
+  for (int segment = 0; !is_first() && segment < segments_; ++segment) {
+    receive(workspace().receives, left_, kReduce, partial(segment));
+  }
+}
+
+std::size_t RingAllreduce::work_bytes(std::size_t staging_bytes) {
+  return widened_bytes(staging_bytes) + 2 * staging_bytes;
+}
+
+Range RingAllreduce::range(int segment) const {
+  return slice_range({0, staging_.size()}, segment, segments_);
+}
+
+std::span<std::byte> RingAllreduce::staged(int segment) const {
+  return staging_.subspan(range(segment).begin, range(segment).bytes);
+}
+
+std::span<std::byte> RingAllreduce::partial(int segment) const {
+  const std::size_t width = size_of(sum_type_);
+  return {partials_ + range(segment).begin / element_ * width, elements(segment) * width};
+}
+
+std::span<const std::byte> RingAllreduce::outgoing(int segment) const {
+  const bool staging = is_last() || (is_first() && !is_widened());
+  return staging ? staged(segment) : partial(segment);
+}
+
+/// The first member's own values are the first sum.
+Completion RingAllreduce::widen(int segment) {
+  if (!is_widened()) return {};
+  std::byte* const target = is_first() ? partial(segment).data() : widened_;
+  return space().convert(reduction_.type, staged(segment).data(), sum_type_, target,
+                         elements(segment));
+}
+
+Completion RingAllreduce::add(int segment) {
+  if (is_first()) return {};
+  std::byte* const mine = is_widened() ? widened_ : staged(segment).data();
+  std::byte* const sum = partial(segment).data();
+  const std::array<const std::byte*, 2> inputs{sum, mine};
+  Reduction reduction = reduction_;
+  reduction.type = sum_type_;
+  if (!is_last()) reduction.scale = 1.0;
+  return space().reduce(reduction, inputs, is_last() && !is_widened() ? mine : sum,
+                        elements(segment));
+}
+
+Completion RingAllreduce::narrow(int segment) {
+  if (!is_last() || !is_widened()) return {};
+  return space().convert(sum_type_, partial(segment).data(), reduction_.type,
+                         staged(segment).data(), elements(segment));
+}
+
+/// True when the next segment is summed.
+bool RingAllreduce::sum_next() {
+  while (work_.poll()) {
+    switch (step_) {
+      case Step::arrive:
+        if (!is_first() && !workspace().receives.next_completed(link())) return false;
+        step_ = Step::widen;
+        work_ = widen(summed_);
+        break;
+      case Step::widen:
+        step_ = Step::add;
+        work_ = add(summed_);
+        break;
+      case Step::add:
+        step_ = Step::narrow;
+        work_ = narrow(summed_);
+        break;
+      case Step::narrow:
+        step_ = Step::arrive;
+        send(workspace().sends, right_, is_last() ? kSpread : kReduce, outgoing(summed_));
+        ++summed_;
+        return true;
+    }
+  }
+  return false;
+}
+
+bool RingAllreduce::sum_all() {
+  while (summed_ < segments_) {
+    if (!sum_next()) return false;
+  }
+  return true;
+}
+
+// A result arrives where this member's values were: not before they have been summed and, where
+// they are sent from there, MPI has read them.
+void RingAllreduce::post_result_receives() {
+  if (is_last()) return;
+  Workspace& work = workspace();
+  while (results_expected_ < summed_) {
+    if (is_first() && !work.sends.next_completed(link())) return;
+    receive(work.gather_receives, left_, kSpread, staged(results_expected_));
+    ++results_expected_;
+  }
+}
+
+bool RingAllreduce::spread() {
+  if (is_last()) return true;
+  while (spread_ < segments_) {
+    if (!workspace().gather_receives.next_completed(link())) return false;
+    if (right_ != members_ - 1) {
+      send(workspace().gather_sends, right_, kSpread, staged(spread_));
+    }
+    ++spread_;
+  }
+  return true;
+}
+
+bool RingAllreduce::poll() {
+  const bool all_summed = sum_all();
+  post_result_receives();
+  const bool all_spread = spread();
+  Workspace& work = workspace();
+  return all_summed && all_spread && work.sends.drained(link()) &&
+         work.gather_sends.drained(link()) && finish();
+}
+
+}  // namespace hora
