@@ -51,7 +51,7 @@ Error Engine::named(const Submission& failed) {
 
 std::shared_ptr<Submission> Engine::submit(Request request, ProcessSet set) {
   SetEngine& engine = set_engine(set, request.name);
-  return engine.submit(std::move(request), SetEngine::Caller::goes_on);
+  return engine.submit(std::move(request), Caller::goes_on);
 }
 
 std::byte* Engine::allocate_on_device(std::size_t bytes) {

@@ -68,7 +68,7 @@ void Engine::submit_and_wait(Request request, ProcessSet set) {
   SetEngine& engine = set_engine(set, request.name);
   ProgressGuard guard(*this);
   guard.take();
-  const auto submission = engine.submit(std::move(request), SetEngine::Caller::waits);
+  const auto submission = engine.submit(std::move(request), Caller::waits);
   await(*submission, guard);
   collect(*submission);
 }

@@ -1,5 +1,5 @@
-/// SetEngine: submitting, and how submissions end. set_engine_stage.cpp: where peers find their
-/// data; set_engine_drive.cpp: making progress; set_engine_bind.cpp: what then runs.
+/// SetEngine: submitting, and how submissions end. set_engine_progress.cpp: making progress;
+/// set_engine_bind.cpp: what then runs.
 #include "core/engine/set_engine.h"
 
 #include <algorithm>
@@ -16,6 +16,13 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
       id_(id),
       trace_(shared_.parts.trace.of_set(id)),
       control_block_(*parts_.control_block),
+      set_memory_{.memory = *parts_.memory,
+                  .device = shared_.parts.device,
+                  .heap = shared_.parts.device_heap,
+                  .topology = parts_.topology,
+                  .rank = shared_.parts.rank,
+                  .local_rank = control_block_.local_rank(),
+                  .local_size = control_block_.local_size()},
       single_node_(parts_.topology.nodes() == 1),
       log_limits_(message_limits(parts_.topology, control_block_.id_capacity(),
                                  static_cast<std::size_t>(control_block_.local_size()))),
@@ -31,8 +38,8 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
 std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
   auto submission = std::make_shared<Submission>();
   submission->set = this;
-  submission->stream = request.stream;
   submission->signature = std::move(request.signature);
+  submission->result = request.result;
   {
     const LockGuard table(table_lock_);
     if (closed_) throw detached(*closed_);
@@ -49,7 +56,7 @@ std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
     }
   }
   try {
-    copy_in(*submission, request, caller);
+    submission->memory.copy_in(set_memory_, submission->signature, request, caller);
     const LockGuard table(table_lock_);
     if (closed_) throw detached(*closed_);
     submission->submitted = now();
@@ -70,7 +77,7 @@ void SetEngine::announce(const std::shared_ptr<Submission>& submission) {
   submission->id = id;
   table_.set_waiting(id, submission);
   trace_.marked(submission->name, "ready");
-  const NodeControlBlock::Arrival arrival = arrive(id, submission->location);
+  const NodeControlBlock::Arrival arrival = arrive(id, submission->memory.location());
   if (arrival == NodeControlBlock::Arrival::complete)
     trace_.marked(submission->name, "last of the node");
   if (arrival != NodeControlBlock::Arrival::stale) return;
@@ -99,7 +106,7 @@ void SetEngine::report(Submission& submission) {
   send_mail({.kind = MailKind::report,
              .name = submission.name,
              .signature = submission.signature,
-             .location = submission.location});
+             .location = submission.memory.location()});
 }
 
 void SetEngine::send_mail(const Mail& mail) {
@@ -146,7 +153,7 @@ bool SetEngine::waits_for_peers(const std::string& name) const {
 void SetEngine::collect(Submission& submission) {
   const bool done = submission.state.load(std::memory_order_acquire) == Submission::kDone;
   try {
-    if (done) copy_out(submission);
+    if (done) submission.memory.copy_out(set_memory_);
   } catch (...) {
     release(submission);
     throw;
@@ -155,28 +162,12 @@ void SetEngine::collect(Submission& submission) {
   if (!done) throw detached(*submission.error);
 }
 
-void SetEngine::copy_out(Submission& submission) const {
-  if (submission.work) submission.work->wait_done(submission.stream);
-  const OperationKind kind = submission.signature.kind;
-  const bool changes = !is_exchange(kind) &&
-                       (kind != OperationKind::broadcast || !brings_data(submission.signature));
-  if (!changes || !submission.user_data || !submission.block) return;
-  if (submission.through_host) {
-    shared_.parts.device_heap->to_device(submission.user_data, submission.block, submission.bytes,
-                                         submission.stream);
-  } else {
-    copy_around(submission.direct, submission.user_data, submission.block, submission.bytes,
-                std::memcpy);
-  }
-}
-
 void SetEngine::release(Submission& submission) {
-  if (!shared_.poisoned.load()) {
-    if (submission.user_data && submission.block) parts_.memory->release(submission.block);
-    if (submission.header) parts_.memory->release(submission.header);
+  if (shared_.poisoned.load()) {
+    submission.memory.leave_in_place();
+  } else {
+    submission.memory.release(set_memory_);
   }
-  submission.block = nullptr;
-  submission.header = nullptr;
   const LockGuard table(table_lock_);
   table_.leave(submission);
 }

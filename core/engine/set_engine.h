@@ -36,8 +36,6 @@ struct EngineShared {
 /// briefly; the *progress* lock is the Engine's.
 class SetEngine {
  public:
-  enum class Caller { goes_on, waits };
-
   SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id = 0);
   SetEngine(const SetEngine&) = delete;
   SetEngine& operator=(const SetEngine&) = delete;
@@ -48,7 +46,7 @@ class SetEngine {
   NodeControlBlock& control_block() const { return control_block_; }
   bool single_node() const { return single_node_; }
   /// The set's collectives of this kind run on the device: see device_path.h.
-  bool on_device(const Signature& signature) const;
+  bool on_device(const Signature& signature) const { return set_memory_.on_device(signature); }
   const Tracer& trace() const { return trace_; }
 
   // Any thread.
@@ -108,20 +106,6 @@ class SetEngine {
   };
 
   // submitting
-  void copy_in(Submission& submission, const Request& request, Caller caller);
-  void copy_in_exchange(Submission& submission, const Request& request, Caller caller);
-  std::optional<NodeMemory::Block> expect_result(const Submission& submission,
-                                                 const Request& request);
-  bool place_in_result(Submission& submission, const Request& request, Caller caller,
-                       const NodeMemory::Block& result);
-  void copy_in_device_data(Submission& submission, std::byte* data);
-  void take_block(Submission& submission);
-  void copy_in_through_host(Submission& submission, const Request& request);
-  void copy_in_host_data(Submission& submission, const Request& request, Caller caller);
-  Range direct_range(const Submission& submission, const Request& request) const;
-  /// False for broadcasts whose root is another rank.
-  bool brings_data(const Signature& signature) const;
-  void copy_out(Submission& submission) const;
   void announce(const std::shared_ptr<Submission>& submission) HORA_REQUIRES(table_lock_);
   NodeControlBlock::Arrival arrive(Id id, Location where);
   void report(Submission& submission) HORA_REQUIRES(table_lock_);
@@ -154,6 +138,7 @@ class SetEngine {
   const ProcessSet id_;
   const Tracer trace_;
   NodeControlBlock& control_block_;
+  const SetMemory set_memory_;
   const bool single_node_;
   const MessageLimits log_limits_;     ///< of what the node's log says
   std::optional<LeaderIo> leader_io_;  ///< of node leaders; under the progress lock

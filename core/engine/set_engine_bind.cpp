@@ -45,21 +45,25 @@ BoundUnit SetEngine::bind(Unit unit, const Batch& batch) {
     Submission& mine = *batch.submissions[tensor.index];
     const std::vector<Location>& locations = batch.locations[tensor.index];
     if (changes_sets(unit.kind)) mine.peer_locations = locations;
-    if (mine.work) bound.work.push_back(mine.work);
-    if (mine.direct.bytes > 0) bound.is_lent = true;
+    if (mine.memory.work()) bound.work.push_back(mine.memory.work());
+    if (mine.memory.is_lent()) bound.is_lent = true;
     if (mine.is_joined_proxy) bound.is_joined_proxy = true;
     if (is_exchange(unit.kind)) {
       bind_exchange(bound, mine, locations);
       continue;
     }
     const std::size_t position = bound.memory.size() / size;
-    if (mine.fetches) bound.fetches.push_back({position, mine.user_data});
-    if (mine.publishes) bound.publishes.push_back({position, mine.user_data});
+    if (std::byte* to = mine.memory.fetches_to()) bound.fetches.push_back({position, to});
+    if (const std::byte* from = mine.memory.published_from()) {
+      bound.publishes.push_back({position, from});
+    }
     for (int r = 0; r < bound.local_size; ++r) {
-      std::byte* address = mine.fetches ? nullptr : mine.own_data();
+      std::byte* address = mine.memory.own_data();
       const Location location = locations[static_cast<std::size_t>(r)];
-      if (r != control_block_.local_rank() && mine.bytes > 0 && unit.device == DeviceKind::cpu) {
-        address = location == kNowhere ? nullptr : parts_.memory->address(r, location, mine.bytes);
+      if (r != control_block_.local_rank() && mine.memory.bytes() > 0 &&
+          unit.device == DeviceKind::cpu) {
+        address = location == kNowhere ? nullptr
+                                       : parts_.memory->address(r, location, mine.memory.bytes());
       }
       bound.memory.push_back(address);
     }
@@ -81,7 +85,7 @@ void SetEngine::bind_exchange(BoundUnit& bound, const Submission& mine,
     const auto local = static_cast<std::size_t>(r);
     const bool is_mine = r == control_block_.local_rank();
     const std::byte* memory =
-        is_mine ? mine.header
+        is_mine ? mine.memory.header()
                 : parts_.memory->address(r, locations[local], ExchangeHeader::bytes_for(count));
     const ExchangePart part(memory, count, exchange.row_bytes, ranks[local]);
     exchange.rows.push_back(part.extents);
@@ -90,8 +94,8 @@ void SetEngine::bind_exchange(BoundUnit& bound, const Submission& mine,
       exchange.pushes.push_back(pushes);
       exchange.expected.push_back(part.header.expected);
     }
-    std::byte* input = is_mine ? mine.own_data() : nullptr;
-    if (!is_mine && part.header.bytes > 0 && !mine.work && !pushes) {
+    std::byte* input = is_mine ? mine.memory.own_data() : nullptr;
+    if (!is_mine && part.header.bytes > 0 && !mine.memory.work() && !pushes) {
       input = parts_.memory->address(r, part.header.payload,
                                      static_cast<std::size_t>(part.header.bytes));
     }

@@ -76,8 +76,7 @@ std::shared_ptr<Submission> SetEngine::joined_proxy(Id id, const Signature& sign
   auto submission = std::make_shared<Submission>();
   submission->set = this;
   submission->signature = signature;
-  submission->bytes = signature.bytes();
-  submission->location = kNowhere;
+  submission->memory.contribute_nothing(signature.bytes());
   submission->id = id;
   submission->is_joined_proxy = true;
   undecided_.fetch_add(1);

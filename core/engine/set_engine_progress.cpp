@@ -183,7 +183,7 @@ void SetEngine::finish(const std::shared_ptr<Submission>& submission, std::optio
     if (submission->finished()) return;
     if (!error) {
       ++statistics_.operations;
-      statistics_.bytes += submission->bytes;
+      statistics_.bytes += submission->memory.bytes();
       statistics_.in_flight += now() - submission->decided_at;
     }
     // Before the state is set: the caller's reference is the last, dropped while its stream lives.
