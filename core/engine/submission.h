@@ -42,14 +42,14 @@ struct Request {
   std::optional<Location> location = std::nullopt;
 };
 
-class SetEngine;
+class Submissions;
 
 struct Submission {
   enum State : std::uint32_t { kPending = 0, kDone = 1, kFailed = 2 };
 
   std::string name;
   Signature signature;
-  SetEngine* set = nullptr;  ///< whose it is
+  Submissions* owner = nullptr;  ///< null of joined proxies
   TensorMemory memory;
   std::shared_ptr<ExchangeResult> result;
   std::vector<Location> peer_locations;  ///< of changes of the process sets: by local rank
@@ -72,6 +72,8 @@ struct Submission {
 };
 
 /// The engine's clock.
-Duration now();
+inline Duration now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
 
 }  // namespace hora
