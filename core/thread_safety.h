@@ -31,6 +31,8 @@
 #define HORA_EXCLUDES(...) HORA_ANNOTATION(locks_excluded(__VA_ARGS__))
 /// Of a function: from its return on the lock is known to be held.
 #define HORA_ASSERT_HELD(...) HORA_ANNOTATION(assert_capability(__VA_ARGS__))
+/// Of a function that returns this lock.
+#define HORA_RETURNS_LOCK(lock) HORA_ANNOTATION(lock_returned(lock))
 /// Of a function that the analysis cannot follow; a comment says why it is right.
 #define HORA_NOT_ANALYSED HORA_ANNOTATION(no_thread_safety_analysis)
 
@@ -40,11 +42,11 @@ namespace hora {
 // thread holds both.
 //
 //   1. GradientAverager::mutex_       a step or a hook of the optimizer
-//   2. Engine::sets_call_lock_        one change of the process sets at a time, to its end
-//   3. Engine::progress_lock_            a round of the engine (progress_lock.h)
-//   4. Engine::sets_lock_             the list of process sets
-//   5. SetEngine::table_lock_         names and submissions of one set
-//   6. leaves, under which nothing is taken: Runtime::instances_lock_, UntoldError::mutex_,
+//   2. ProcessSets::call_lock_        one change of the process sets at a time, to its end
+//   3. Engine::progress_lock_         a round of the engine (progress_lock.h)
+//   4. ProcessSets::sets_lock_        the list of process sets
+//   5. Submissions::table_lock_       names and submissions of one set
+//   6. leaves, under which nothing is taken: Runtime::instances_lock_, UnreportedError::mutex_,
 //      SharedMemory::mutex_ and peers_mutex_, EventPool's, StreamHeap's
 //
 // Beside these: Trace::control_mutex_, under which start and stop take Trace::mutex_;

@@ -124,7 +124,7 @@ std::shared_ptr<Submission> Handle::finish(std::optional<void*> stream) {
   }
   auto submission = std::exchange(submission_, nullptr);
   const auto runtime = std::exchange(runtime_, nullptr);
-  if (stream) submission->stream = *stream;
+  if (stream) submission->memory.set_stream(*stream);
   runtime->remaining_engine().wait(*submission);
   return submission;
 }
@@ -137,7 +137,7 @@ void Handle::wait(void* stream) {
 }
 void Handle::synchronize() {
   const auto submission = finish(std::nullopt);
-  if (submission->work) submission->work->synchronize();
+  if (submission->memory.work()) submission->memory.work()->synchronize();
 }
 
 }  // namespace hora

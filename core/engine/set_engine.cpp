@@ -1,14 +1,21 @@
-/// SetEngine: submitting, and how submissions end. set_engine_stage.cpp: where peers find their
-/// data; set_engine_drive.cpp: making progress; set_engine_bind.cpp: what then runs.
 #include "core/engine/set_engine.h"
 
-#include <algorithm>
-#include <bit>
 #include <utility>
+#include <variant>
 
-#include "core/tensor_text.h"
+#include "core/negotiation/diagnosis.h"
 
 namespace hora {
+namespace {
+
+/// Of a collective that the data path has completed without carrying it out.
+std::optional<Error> refusal_of(const Submission& submission) {
+  if (!submission.result || !submission.result->refusal()) return std::nullopt;
+  const Error& why = *submission.result->refusal();
+  return Error(why.code(), why.what(), why.rank(), submission.name);
+}
+
+}  // namespace
 
 SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
     : parts_(parts),
@@ -16,11 +23,10 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
       id_(id),
       trace_(shared_.parts.trace.of_set(id)),
       control_block_(*parts_.control_block),
-      single_node_(parts_.topology.nodes() == 1),
       log_limits_(message_limits(parts_.topology, control_block_.id_capacity(),
                                  static_cast<std::size_t>(control_block_.local_size()))),
-      table_(control_block_.id_capacity()),
-      shares_device_(id_ != 0) {
+      submissions_(parts_, shared_.parts, shared_.poisoned, trace_),
+      units_(parts_, shared_.parts, submissions_.memory(), trace_, id_) {
   if (control_block_.local_rank() == 0) {
     leader_io_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
                        control_block_.id_capacity(), control_block_, parts_.tree, id_,
@@ -28,188 +34,82 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
   }
 }
 
-std::shared_ptr<Submission> SetEngine::submit(Request request, Caller caller) {
-  auto submission = std::make_shared<Submission>();
-  submission->set = this;
-  submission->stream = request.stream;
-  submission->signature = std::move(request.signature);
-  {
-    const LockGuard table(table_lock_);
-    if (closed_) throw detached(*closed_);
-    submission->name = !request.name.empty()
-                           ? std::move(request.name)
-                           : table_.unnamed(std::string(kUnnamedPrefix) +
-                                            std::string(name_of(submission->signature.kind)));
-    if (!table_.enter(submission)) {
-      throw Error(ErrorCode::duplicate_name,
-                  tensor_text(submission->name) + " is in flight already on rank " +
-                      std::to_string(shared_.parts.rank) +
-                      ": wait for its handle first, or give this one a name of its own",
-                  shared_.parts.rank, submission->name);
+bool SetEngine::make_progress() {
+  bool progress = submissions_.flush_mail();
+  if (leader_io_) progress |= leader_io_->work(now());
+  while (const auto batch = control_block_.next_batch()) {
+    execute(decision_in(*batch));
+    progress = true;
+  }
+  progress |= submissions_.submit_proxies();
+  progress |= parts_.data_path->advance();
+  progress |= finish_completed();
+  return progress;
+}
+
+/// In what it returns, all ids, ranks and signatures are within the set's limits.
+Decision SetEngine::decision_in(const LogBatch& batch) const {
+  const auto refuse = [&](const std::string& problem) {
+    throw Error(ErrorCode::transport,
+                "negotiation: the node's log holds something that is no decision: " + problem +
+                    ". Do all ranks run the same build of hora?",
+                shared_.parts.rank);
+  };
+  Decision decision;
+  if (batch.kind == LogBatch::Kind::run) {
+    decision.run = batch.ids;
+    const std::string problem = problem_in(decision, log_limits_);
+    if (!problem.empty()) refuse(problem);
+    return decision;
+  }
+  auto message = decode(batch.payload, log_limits_);
+  if (!message) refuse(message.error());
+  Decision* const decided = std::get_if<Decision>(&*message);
+  if (!decided) refuse("a message of another kind");
+  return std::move(*decided);
+}
+
+void SetEngine::execute(const Decision& decision) {
+  const DecidedBatch batch = submissions_.take(decision);
+  for (const Failed& failed : decision.failed) submissions_.fail(failed);
+  units_.start(batch);
+  if (decision.all_joined) submissions_.end_join(decision.last_joined);
+  if (!decision.departed.empty()) {
+    submissions_.fail_undecided(Error(
+        ErrorCode::shut_down,
+        ranks_have(decision.departed) + " called shutdown(): no collective can complete any more",
+        decision.departed.front()));
+  }
+  for (const std::string& name : decision.asked) answer(name);
+  if (decision.finished) all_departed_.store(true);
+}
+
+/// Other ranks of this set wait for a name: if this rank waits under it on another set, one of them
+/// may have named a wrong set.
+void SetEngine::answer(const std::string& asked) {
+  if (submissions_.wait_for_peers(asked)) return;
+  for (const ProcessSet set : shared_.waits_on(asked)) submissions_.hint_elsewhere(asked, set);
+}
+
+bool SetEngine::finish_completed() {
+  bool any = false;
+  while (units_.has_completed()) {
+    for (const auto& submission : units_.take_completed()) {
+      if (changes_sets(submission->signature.kind)) {
+        shared_.sets_change(submission);
+      } else {
+        submissions_.finish(submission, refusal_of(*submission));
+      }
     }
+    any = true;
   }
-  try {
-    copy_in(*submission, request, caller);
-    const LockGuard table(table_lock_);
-    if (closed_) throw detached(*closed_);
-    submission->submitted = now();
-    submission->overdue_at = submission->submitted + shared_.parts.settings.stall_warning;
-    undecided_.fetch_add(1);
-    announce(submission);
-  } catch (...) {
-    release(*submission);
-    throw;
-  }
-  return submission;
+  return any;
 }
 
-void SetEngine::announce(const std::shared_ptr<Submission>& submission) {
-  const NameTable::Entry& entry = table_.at(submission->name);
-  if (!entry.id || entry.signature != submission->signature) return report(*submission);
-  const Id id = *entry.id;
-  submission->id = id;
-  table_.set_waiting(id, submission);
-  trace_.marked(submission->name, "ready");
-  const NodeControlBlock::Arrival arrival = arrive(id, submission->location);
-  if (arrival == NodeControlBlock::Arrival::complete)
-    trace_.marked(submission->name, "last of the node");
-  if (arrival != NodeControlBlock::Arrival::stale) return;
-  // Reported here, so that the decision that gives the id up does not report it again.
-  table_.set_waiting(id, nullptr);
-  submission->id.reset();
-  report(*submission);
-}
-
-NodeControlBlock::Arrival SetEngine::arrive(Id id, Location where) {
-  const NodeControlBlock::Arrival arrival = control_block_.arrive(id, where);
-  if (arrival == NodeControlBlock::Arrival::complete) {
-    if (single_node_) control_block_.signal_others();
-    control_block_.signal(single_node_ ? control_block_.local_rank() : 0);
-  } else if (arrival == NodeControlBlock::Arrival::waiting) {
-    if (control_block_.watched(id)) control_block_.signal(0);
-    for (std::uint64_t left = control_block_.joined_mask(); left != 0; left &= left - 1) {
-      control_block_.signal(std::countr_zero(left));
-    }
-  }
-  return arrival;
-}
-
-void SetEngine::report(Submission& submission) {
-  trace_.marked(submission.name, "reported");
-  send_mail({.kind = MailKind::report,
-             .name = submission.name,
-             .signature = submission.signature,
-             .location = submission.location});
-}
-
-void SetEngine::send_mail(const Mail& mail) {
-  auto bytes = encode(mail);
-  if (!outbox_.empty() || !control_block_.push_mail(bytes)) outbox_.push_back(std::move(bytes));
-  control_block_.signal(0);
-}
-
-void SetEngine::announce_departure() {
-  const LockGuard table(table_lock_);
-  send_mail({.kind = MailKind::departed, .name = {}, .signature = {}, .location = {}});
-}
-
-void SetEngine::report_stalls() {
-  const Duration interval = shared_.parts.settings.stall_warning;
-  if (!waits_for_peers() || interval.count() == 0) return;
-  const LockGuard table(table_lock_);
-  const Duration time = now();
-  std::vector<std::shared_ptr<Submission>> waiting;
-  bool any_overdue = false;
-  for (auto& submission : table_.unfinished()) {
-    // What is overdue soon is reported now, too: one message then names them all.
-    const bool soon =
-        submission->overdue_at <= time + std::min<Duration>(kOverdueTick, interval / 2);
-    if (submission->decided || !submission->announced() || !soon) continue;
-    any_overdue |= submission->overdue_at <= time;
-    waiting.push_back(std::move(submission));
-  }
-  if (!any_overdue) return;
-  for (const auto& submission : waiting) {
-    submission->overdue_at = time + interval;
-    trace_.marked(submission->name, "overdue");
-    send_mail(
-        {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
-  }
-}
-
-bool SetEngine::waits_for_peers(const std::string& name) const {
-  const LockGuard table(table_lock_);
-  const auto submission = table_.undecided(name);
-  return submission && submission->announced();
-}
-
-void SetEngine::collect(Submission& submission) {
-  const bool done = submission.state.load(std::memory_order_acquire) == Submission::kDone;
-  try {
-    if (done) copy_out(submission);
-  } catch (...) {
-    release(submission);
-    throw;
-  }
-  release(submission);
-  if (!done) throw detached(*submission.error);
-}
-
-void SetEngine::copy_out(Submission& submission) const {
-  if (submission.work) submission.work->wait_done(submission.stream);
-  const OperationKind kind = submission.signature.kind;
-  const bool changes = !is_exchange(kind) &&
-                       (kind != OperationKind::broadcast || !brings_data(submission.signature));
-  if (!changes || !submission.user_data || !submission.block) return;
-  if (submission.through_host) {
-    shared_.parts.device_heap->to_device(submission.user_data, submission.block, submission.bytes,
-                                         submission.stream);
-  } else {
-    copy_around(submission.direct, submission.user_data, submission.block, submission.bytes,
-                std::memcpy);
-  }
-}
-
-void SetEngine::release(Submission& submission) {
-  if (!shared_.poisoned.load()) {
-    if (submission.user_data && submission.block) parts_.memory->release(submission.block);
-    if (submission.header) parts_.memory->release(submission.header);
-  }
-  submission.block = nullptr;
-  submission.header = nullptr;
-  const LockGuard table(table_lock_);
-  table_.leave(submission);
-}
-
-void SetEngine::orphan(const std::shared_ptr<Submission>& submission) {
-  {
-    const LockGuard table(table_lock_);
-    if (!submission->finished()) {
-      submission->orphaned = true;
-      return;
-    }
-  }
-  release(*submission);
-}
-
-std::vector<std::shared_ptr<Submission>> SetEngine::unfinished() const {
-  const LockGuard table(table_lock_);
-  return table_.unfinished();
-}
-
-std::optional<std::string> SetEngine::open_name() const {
-  const LockGuard table(table_lock_);
-  return table_.taken();
-}
-
-void SetEngine::close(const Error& error) {
-  const LockGuard table(table_lock_);
-  if (!closed_) closed_ = detached(error);
-}
-
-Statistics SetEngine::statistics() const {
-  const LockGuard table(table_lock_);
-  return statistics_;
+bool SetEngine::has_pending_work() const {
+  return control_block_.log_has_pending_work() ||
+         (leader_io_ && control_block_.leader_has_pending_work()) || units_.has_completed() ||
+         submissions_.proxies_are_wanted();
 }
 
 }  // namespace hora

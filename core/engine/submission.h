@@ -8,14 +8,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/control_block/node_control_block.h"
-#include "core/engine/device.h"
+#include "core/engine/tensor_memory.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"
 #include "core/plan/bound_unit.h"
@@ -26,15 +25,6 @@ namespace hora {
 /// standard library where thread checkers cannot see it.
 inline Error detached(const Error& error) {
   return {error.code(), std::string(error.what()), error.rank(), error.tensor()};
-}
-
-/// Copies all of [0, bytes) but `left_out`, by copy(target, source, bytes).
-template <class Copy>
-void copy_around(Range left_out, std::byte* target, const std::byte* source, std::size_t bytes,
-                 Copy&& copy) {
-  const std::size_t end = left_out.begin + left_out.bytes;
-  copy(target, source, left_out.begin);
-  copy(target + end, source + end, bytes - end);
 }
 
 /// An operation that a user asks for.
@@ -52,29 +42,16 @@ struct Request {
   std::optional<Location> location = std::nullopt;
 };
 
-class SetEngine;
+class Submissions;
 
 struct Submission {
   enum State : std::uint32_t { kPending = 0, kDone = 1, kFailed = 2 };
 
   std::string name;
   Signature signature;
-  SetEngine* set = nullptr;        ///< whose it is
-  std::byte* user_data = nullptr;  ///< set where it is not `block`
-  bool through_host = false;       ///< user_data is on a device, `block` is not
-  std::byte* block = nullptr;      ///< what peers see; null where all of the data is direct
-  Location location;
-  std::size_t bytes = 0;
-  /// The part of user_data that this rank alone reads and writes, in place: never copied. Empty
-  /// where the engine must not touch user_data.
-  Range direct;
-  bool reads_in_place = false;  ///< the whole of user_data
-  bool publishes = false;       ///< a broadcast out of user_data, which goes to `block` later
-  bool fetches = false;         ///< a broadcast straight into user_data, which no peer sees
-  std::byte* header = nullptr;  ///< of exchanges: an ExchangeHeader in this rank's window
+  Submissions* owner = nullptr;  ///< null of joined proxies
+  TensorMemory memory;
   std::shared_ptr<ExchangeResult> result;
-  std::shared_ptr<DeviceWork> work;      ///< of memory on a device
-  void* stream = nullptr;                ///< which the result is ordered before
   std::vector<Location> peer_locations;  ///< of changes of the process sets: by local rank
   int number = 0;  ///< the result of such a change (the set), and of join (the last rank)
 
@@ -90,14 +67,13 @@ struct Submission {
   std::atomic<std::uint32_t> state{kPending};
   std::optional<Error> error;  ///< written before `state` becomes kFailed
 
-  /// The data as this rank's engine reads and writes it. A caller that waits leaves the input of an
-  /// exchange, which is not written to, as it is.
-  std::byte* own_data() const { return reads_in_place || direct.bytes > 0 ? user_data : block; }
   bool announced() const { return submitted != Duration{}; }
   bool finished() const { return state.load(std::memory_order_acquire) != kPending; }
 };
 
 /// The engine's clock.
-Duration now();
+inline Duration now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
 
 }  // namespace hora

@@ -17,7 +17,7 @@ void trace_unit(const Tracer& trace, std::uint64_t number, const Unit& unit,
   if (!trace.on()) return;
   std::vector<TensorFacts> tensors;
   for (const auto& submission : submissions) {
-    tensors.push_back({submission->name, submission->bytes, submission->decided_at});
+    tensors.push_back({submission->name, submission->memory.bytes(), submission->decided_at});
   }
   const bool reduces =
       unit.kind == OperationKind::allreduce || unit.kind == OperationKind::reduce_scatter;

@@ -146,9 +146,9 @@ struct Simulation::Rank {
     auto submission = std::make_shared<Submission>();
     submission->name = *name;
     submission->signature = round.odd_rank == rank ? round.odd : round.signature;
-    submission->location = {
-        .window = static_cast<std::uint32_t>(rank), .reserved = 0, .offset = next_offset += 64};
-    node.places[*name][local_rank] = submission->location;
+    submission->memory.set_location(
+        {.window = static_cast<std::uint32_t>(rank), .reserved = 0, .offset = next_offset += 64});
+    node.places[*name][local_rank] = submission->memory.location();
     in_flight.insert(*name);
     if (!table.enter(submission)) problem("the name \"" + *name + "\" is still in its table");
     announce(submission);
@@ -160,7 +160,8 @@ struct Simulation::Rank {
     const Id id = *entry.id;
     submission->id = id;
     table.set_waiting(id, submission);
-    if (control_block.arrive(id, submission->location) != NodeControlBlock::Arrival::stale) return;
+    if (control_block.arrive(id, submission->memory.location()) != NodeControlBlock::Arrival::stale)
+      return;
     table.set_waiting(id, nullptr);
     submission->id.reset();
     report(*submission);
@@ -170,7 +171,7 @@ struct Simulation::Rank {
     outbox.push_back(encode(Mail{.kind = MailKind::report,
                                  .name = submission.name,
                                  .signature = submission.signature,
-                                 .location = submission.location}));
+                                 .location = submission.memory.location()}));
     flush_outbox();
   }
 

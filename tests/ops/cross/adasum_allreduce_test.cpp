@@ -14,7 +14,6 @@
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
 #include "ops/cross/host_space.h"
-#include "tests/ops/cross/adasum_model.h"
 #include "tests/ops/cross/fake_network.h"
 #include "tests/support/seed.h"
 

@@ -16,7 +16,6 @@
 #include "tests/ops/mpi/fake_network.h"
 #include "tests/support/reference/reference.h"
 #include "ops/cross/cross_group.h"
-#include "tests/ops/cross/cross_model.h"
 #include "tests/ops/cross/fake_network.h"
 
 namespace hora::test {

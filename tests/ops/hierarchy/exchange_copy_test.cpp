@@ -1,9 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/hierarchy/exchange_memory.h"
-#include "tests/ops/mpi/cross_model.h"
 #include "tests/support/reference/reference.h"
-#include "tests/ops/cross/cross_model.h"
 #include "tests/support/seed.h"
 
 namespace hora {

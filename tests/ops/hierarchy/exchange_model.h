@@ -9,7 +9,6 @@
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
 #include "tests/support/reference/reference.h"
-#include "tests/ops/cross/cross_model.h"
 
 namespace hora::test {
 

@@ -1,0 +1,132 @@
+#include "core/engine/progress.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/log.h"
+#include "core/process.h"
+
+namespace hora {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+/// A pause is at most this share of the time already waited, so polling late never costs more than
+/// an eighth of the wait, and a long wait costs little CPU.
+constexpr int kBackoffShare = 8;
+constexpr Duration kLongestPoll = milliseconds(1);
+/// While data travels, MPI moves it only when polled.
+constexpr Duration kLongestDataPoll = microseconds(100);
+/// A leader with nothing to do still hears of shutdowns and errors of other nodes.
+constexpr Duration kIdlePoll = milliseconds(100);
+/// Failures of what runs on a device are looked for this often.
+constexpr Duration kDevicePoll = milliseconds(10);
+/// The first pause while no thread is blocked in wait(): polling hot beside a computing main thread
+/// would use up this thread's share of the core, and delay it later by a whole time slice.
+constexpr Duration kFirstPause = microseconds(10);
+
+}  // namespace
+
+const std::vector<SetEngine*>& Progress::engines() const {
+  sets_.progress_lock().assert_held();
+  return sets_.engines();
+}
+
+bool Progress::step() {
+  if (sets_.poisoned().load()) return false;
+  try {
+    return advance();
+  } catch (const Error& error) {
+    poison(error);
+  } catch (const std::exception& error) {
+    poison(Error(ErrorCode::transport, std::string("hora's engine failed: ") + error.what(),
+                 parts_.rank));
+  }
+  return true;
+}
+
+bool Progress::advance() {
+  bool progress = false;
+  // By index: the world's decisions can add to the list.
+  for (std::size_t i = 0; i < engines().size(); ++i) progress |= engines()[i]->make_progress();
+  sets_.progress_lock().assert_held();
+  progress |= sets_.advance_changes();
+  if (parts_.device) device_busy_ = parts_.device->check();
+  return progress;
+}
+
+void Progress::poison(const Error& error) {
+  log().error("{}: {}", to_string(identity_of_process(parts_.rank)), error.what());
+  for (SetEngine* engine : engines()) engine->submissions().close(error);
+  sets_.poisoned().store(true);
+  // First: a caller that gets the error may free the memory that a device works on.
+  if (parts_.device) parts_.device->abort();
+  for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
+}
+
+bool Progress::has_pending_work() const {
+  if (sets_.poisoned().load()) return false;
+  return std::any_of(engines().begin(), engines().end(),
+                     [](auto* e) { return e->has_pending_work(); });
+}
+
+bool Progress::is_running() const {
+  return std::any_of(engines().begin(), engines().end(), [](auto* e) { return e->is_running(); });
+}
+
+bool Progress::data_travels() const {
+  sets_.progress_lock().assert_held();
+  return sets_.changes_are_under_way() ||
+         std::any_of(engines().begin(), engines().end(), [](auto* e) { return e->polls(); });
+}
+
+bool Progress::messages_left() const {
+  return std::any_of(engines().begin(), engines().end(),
+                     [](auto* e) { return e->messages_left(); });
+}
+
+/// True while something is to be received or sent of which there is no signal.
+bool Progress::must_poll() {
+  if (sets_.poisoned().load()) return false;
+  try {
+    return data_travels() || std::any_of(engines().begin(), engines().end(), [](auto* e) {
+             return e->messages_left() || (e->leads_several() && e->submissions().wait_for_peers());
+           });
+  } catch (const Error& error) {
+    poison(error);
+    return false;
+  }
+}
+
+bool Progress::is_unfinished() {
+  return has_pending_work() || is_running() || must_poll();
+}
+
+void Progress::await_done() {
+  for (SetEngine* engine : engines()) engine->control_block().await_done(engine->awaited());
+}
+
+std::optional<std::chrono::nanoseconds> Progress::pause_length(Duration idle, bool awaited) {
+  if (sets_.poisoned().load()) return std::nullopt;
+  const bool leads_several =
+      std::any_of(engines().begin(), engines().end(), [](auto* e) { return e->leads_several(); });
+  if (must_poll()) {
+    const Duration longest = data_travels() ? kLongestDataPoll : kLongestPoll;
+    if (!awaited) return std::clamp<Duration>(idle / kBackoffShare, kFirstPause, longest);
+    if (idle < parts_.settings.spin) return std::chrono::nanoseconds(0);
+    return std::min<Duration>(idle / kBackoffShare, longest);
+  }
+  // Peers finish the unit that this rank has finished at about the same time.
+  if (is_running() && idle < parts_.settings.spin / 10) return std::chrono::nanoseconds(0);
+  Duration pause = leads_several ? kIdlePoll : kOverdueTick;
+  if (device_busy_) pause = kDevicePoll;
+  for (const SetEngine* engine : engines()) {
+    if (const auto deadline = engine->deadline()) {
+      pause = std::clamp<Duration>(*deadline - now(), microseconds(100), pause);
+    }
+  }
+  return pause;
+}
+
+}  // namespace hora

@@ -1,0 +1,53 @@
+/// What moves all process sets of a rank, one step at a time.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "core/engine/parts.h"
+#include "core/engine/process_sets.h"
+#include "core/engine/progress_lock.h"
+#include "core/thread_safety.h"
+
+namespace hora {
+
+/// The progress lock guards everything that makes progress (logs, leaders, data paths); its holder
+/// alone may call MPI. Thread rule: the holder of the lock.
+class Progress {
+ public:
+  /// All outlive it.
+  Progress(const EngineParts& parts, ProcessSets& sets, ProgressLock& lock)
+      : parts_(parts), sets_(sets), lock_(lock) {}
+
+  ProgressLock& lock() const HORA_RETURNS_LOCK(lock_) { return lock_; }
+
+  /// Makes what progress is possible now; true if there was any. Errors of transports poison the
+  /// engine: everything fails, and nothing is done from then on.
+  bool step() HORA_REQUIRES(lock_);
+  /// A step would find something to do that was announced to this rank.
+  bool has_pending_work() const HORA_REQUIRES(lock_);
+  /// Something is under way that needs more steps, announced or not.
+  bool is_unfinished() HORA_REQUIRES(lock_);
+  bool messages_left() const HORA_REQUIRES(lock_);
+  /// Before a thread sleeps: peers wake it when they have finished what it waits for.
+  void await_done() HORA_REQUIRES(lock_);
+  /// How long to pause after `idle` without progress: 0: not at all; nothing: until woken.
+  /// `awaited`: a thread is blocked until there is a result.
+  std::optional<std::chrono::nanoseconds> pause_length(Duration idle, bool awaited)
+      HORA_REQUIRES(lock_);
+
+ private:
+  const std::vector<SetEngine*>& engines() const HORA_REQUIRES(lock_);
+  bool advance() HORA_REQUIRES(lock_);
+  void poison(const Error& error) HORA_REQUIRES(lock_);
+  bool is_running() const HORA_REQUIRES(lock_);
+  bool data_travels() const HORA_REQUIRES(lock_);
+  bool must_poll() HORA_REQUIRES(lock_);
+
+  const EngineParts& parts_;
+  ProcessSets& sets_;
+  ProgressLock& lock_;
+  bool device_busy_ HORA_GUARDED_BY(lock_) = false;
+};
+
+}  // namespace hora

@@ -1,0 +1,212 @@
+#include "core/engine/progress_threads.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/control_block/futex.h"
+#include "core/engine/trace_hooks.h"
+
+namespace hora {
+namespace {
+
+/// CPU time the engine asks for at once. With the kernel's default (3 ms) it does not preempt a
+/// computing main thread, and a reduction starts that much later than the last submission.
+constexpr std::uint64_t kTimeSliceNanoseconds = 100'000;
+
+/// struct sched_attr of sched_setattr(2), version 0.
+struct SchedulingAttributes {
+  std::uint32_t size;
+  std::uint32_t policy;
+  std::uint64_t flags;
+  std::int32_t nice;
+  std::uint32_t priority;
+  std::uint64_t runtime;
+  std::uint64_t deadline;
+  std::uint64_t period;
+};
+
+/// A short time slice (Linux 6.12, EEVDF's custom slice) is served sooner. Needs no privilege;
+/// older kernels ignore it, and where it is refused nothing is lost but latency.
+void ask_for_short_slices() {
+  SchedulingAttributes attributes{};
+  constexpr unsigned kNoFlags = 0;
+  if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, kNoFlags) != 0) return;
+  if (attributes.policy != SCHED_OTHER) return;
+  attributes.size = sizeof attributes;
+  attributes.runtime = kTimeSliceNanoseconds;
+  ::syscall(SYS_sched_setattr, 0, &attributes, kNoFlags);
+}
+
+/// Where cores are scarce a rank polls this long before it yields.
+constexpr Duration kBriefly = std::chrono::microseconds(1);
+
+/// The kernel's default slack would add 50 us to each pause between two polls.
+class PreciseSleep {
+ public:
+  PreciseSleep() : slack_(::prctl(PR_GET_TIMERSLACK)) { ::prctl(PR_SET_TIMERSLACK, 1000UL); }
+  ~PreciseSleep() {
+    if (slack_ > 0) ::prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack_));
+  }
+  PreciseSleep(const PreciseSleep&) = delete;
+  PreciseSleep& operator=(const PreciseSleep&) = delete;
+
+ private:
+  int slack_;
+};
+
+}  // namespace
+
+bool ProgressThreads::Turn::take() {
+  if (lock_.owns_lock()) return true;
+  if (threads_.stopping_.load() || !lock_.try_lock()) return false;
+  threads_.wakeup_flags_.set_caller(true);
+  return true;
+}
+
+void ProgressThreads::Turn::leave() {
+  if (!lock_.owns_lock()) return;
+  threads_.progress_.lock().assert_held();
+  threads_.wakeup_flags_.set_caller(false);
+  // Signals meanwhile went to this caller, and only it has polled: the engine thread has neither.
+  const bool leftover = threads_.progress_.is_unfinished();
+  lock_.unlock();
+  if (leftover) threads_.wake_rank();
+}
+
+ProgressThreads::ProgressThreads(const EngineParts& parts, ProcessSets& sets, Progress& progress)
+    : parts_(parts),
+      sets_(sets),
+      progress_(progress),
+      wakeup_flags_(parts_.world.control_block->wakeup_flags()),
+      local_rank_(parts_.world.control_block->local_rank()) {}
+
+void ProgressThreads::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void ProgressThreads::stop() {
+  stopping_.store(true);
+  if (!thread_.joinable()) return;
+  wakeup_flags_.wake_engine();
+  thread_.join();
+}
+
+bool ProgressThreads::try_step() {
+  bool progress = false;
+  if (!progress_.lock().try_lock()) return false;
+  {
+    const LockGuard lock(progress_.lock(), std::adopt_lock);
+    if (stopping_.load()) return false;
+    progress = progress_.step();
+  }
+  sets_.report_stalls();
+  return progress;
+}
+
+void ProgressThreads::run() {
+  // The default slack of 50 us would be added to each pause between two polls.
+  ::prctl(PR_SET_TIMERSLACK, 1000UL);
+  ask_for_short_slices();
+  Duration idle_since = now();
+  while (!stopping_.load()) {
+    bool progress = false;
+    {
+      const LockGuard lock(progress_.lock());
+      progress = progress_.step();
+    }
+    if (progress) {
+      idle_since = now();
+    } else {
+      sets_.report_stalls();
+      pause(now() - idle_since);
+    }
+  }
+}
+
+void ProgressThreads::pause(Duration idle) {
+  std::optional<std::chrono::nanoseconds> length;
+  {
+    const LockGuard lock(progress_.lock());
+    length = progress_.pause_length(idle, waiters_.load() > 0);
+    progress_.await_done();
+  }
+  if (length && length->count() == 0) {
+    std::this_thread::yield();
+    return;
+  }
+  wakeup_flags_.sleep(WakeupFlags::Sleeper::engine, length, [&] {
+    const LockGuard lock(progress_.lock());
+    return progress_.has_pending_work() || stopping_.load();
+  });
+}
+
+void ProgressThreads::await(const Submission& submission) {
+  Turn turn(*this);
+  await(submission, turn);
+}
+
+void ProgressThreads::await(const Submission& submission, Turn& turn) {
+  const TracedWait blocked(submission.owner->trace(), submission);
+  Duration begin = now();
+  while (!submission.finished() && now() - begin <= parts_.settings.spin) {
+    if (!turn.take()) {
+      std::this_thread::yield();
+      continue;
+    }
+    progress_.lock().assert_held();
+    step_until_finished_or_asked(submission);
+    if (submission.finished()) break;
+    turn.leave();
+    begin = now();
+  }
+  turn.leave();
+  if (submission.finished()) return;
+  // Another thread makes progress, and the engine thread after it, which may be in a pause between
+  // two polls: now a thread is blocked.
+  waiters_.fetch_add(1);
+  if (parts_.world.topology.nodes() > 1) wake_rank();
+  block_until_finished(submission);
+  waiters_.fetch_sub(1);
+}
+
+void ProgressThreads::block_until_finished(const Submission& submission) {
+  while (!submission.finished()) {
+    if (has_thread()) {
+      submission.state.wait(Submission::kPending, std::memory_order_acquire);
+    } else if (!try_step()) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+void ProgressThreads::step_until_finished_or_asked(const Submission& submission) {
+  // Yielding may cost a whole time slice of an unrelated process.
+  const Duration spinning = parts_.has_core ? Duration(parts_.settings.spin) : kBriefly;
+  Duration idle_since = now();
+  while (!submission.finished() && !progress_.lock().is_asked_for()) {
+    if (progress_.step()) {
+      idle_since = now();
+      continue;
+    }
+    const Duration idle = now() - idle_since;
+    if (idle < spinning) {
+      spin_pause();
+    } else if (idle < parts_.settings.spin) {
+      std::this_thread::yield();
+    } else {
+      const auto length = progress_.pause_length(idle, /*awaited=*/true);
+      progress_.await_done();
+      const PreciseSleep precise;
+      wakeup_flags_.sleep(WakeupFlags::Sleeper::caller, length, [&] {
+        progress_.lock().assert_held();
+        return progress_.has_pending_work() || submission.finished() ||
+               progress_.lock().is_asked_for();
+      });
+      sets_.report_stalls();
+    }
+  }
+}
+
+}  // namespace hora

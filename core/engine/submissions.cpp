@@ -1,0 +1,348 @@
+#include "core/engine/submissions.h"
+
+#include <hora/printable.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/engine/trace_hooks.h"
+#include "core/tensor_text.h"
+
+namespace hora {
+
+Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
+                         const std::atomic<bool>& poisoned, const Tracer& trace)
+    : rank_(engine.rank),
+      stall_warning_(engine.settings.stall_warning),
+      poisoned_(poisoned),
+      trace_(trace),
+      control_block_(*parts.control_block),
+      memory_{.memory = *parts.memory,
+              .device = engine.device,
+              .heap = engine.device_heap,
+              .topology = parts.topology,
+              .rank = engine.rank,
+              .local_rank = control_block_.local_rank(),
+              .local_size = control_block_.local_size()},
+      table_(control_block_.id_capacity()),
+      announcer_(control_block_, memory_.single_node(), trace_),
+      proxies_(control_block_, table_, announcer_, undecided_) {}
+
+void Submissions::check_open() const {
+  if (closed_) throw detached(*closed_);
+}
+
+std::shared_ptr<Submission> Submissions::submit(Request request, Caller caller) {
+  auto submission = std::make_shared<Submission>();
+  submission->owner = this;
+  submission->signature = std::move(request.signature);
+  submission->result = request.result;
+  {
+    const LockGuard table(table_lock_);
+    check_open();
+    submission->name = !request.name.empty()
+                           ? std::move(request.name)
+                           : table_.unnamed(std::string(kUnnamedPrefix) +
+                                            std::string(name_of(submission->signature.kind)));
+    if (!table_.enter(submission)) {
+      throw Error(ErrorCode::duplicate_name,
+                  tensor_text(submission->name) + " is in flight already on rank " +
+                      std::to_string(rank_) +
+                      ": wait for its handle first, or give this one a name of its own",
+                  rank_, submission->name);
+    }
+  }
+  try {
+    submission->memory.copy_in(memory_, submission->signature, request, caller);
+    const LockGuard table(table_lock_);
+    check_open();
+    submission->submitted = now();
+    submission->overdue_at = submission->submitted + stall_warning_;
+    undecided_.fetch_add(1);
+    announce(submission);
+  } catch (...) {
+    release(*submission);
+    throw;
+  }
+  return submission;
+}
+
+void Submissions::announce(const std::shared_ptr<Submission>& submission) {
+  const NameTable::Entry& entry = table_.at(submission->name);
+  if (!entry.id || entry.signature != submission->signature) {
+    return announcer_.report(*submission);
+  }
+  const Id id = *entry.id;
+  submission->id = id;
+  table_.set_waiting(id, submission);
+  trace_.marked(submission->name, "ready");
+  const Announcer::Arrival arrival = announcer_.arrive(id, submission->memory.location());
+  if (arrival == Announcer::Arrival::complete) trace_.marked(submission->name, "last of the node");
+  if (arrival != Announcer::Arrival::stale) return;
+  // Reported here, so that the decision that gives the id up does not report it again.
+  table_.set_waiting(id, nullptr);
+  submission->id.reset();
+  announcer_.report(*submission);
+}
+
+std::shared_ptr<Submission> Submissions::join() {
+  auto submission = std::make_shared<Submission>();
+  submission->owner = this;
+  submission->name = kJoinName;
+  submission->signature.kind = OperationKind::join;
+  const LockGuard table(table_lock_);
+  check_open();
+  if (!table_.enter(submission)) {
+    throw Error(ErrorCode::duplicate_name,
+                "rank " + std::to_string(rank_) + " has joined this process set already", rank_);
+  }
+  submission->submitted = now();
+  submission->overdue_at = Duration::max();  // others may have data for hours
+  undecided_.fetch_add(1);
+  joined_.store(true);
+  proxies_.begin();
+  return submission;
+}
+
+void Submissions::announce_departure() {
+  undecided_.fetch_add(1);
+  const LockGuard table(table_lock_);
+  announcer_.send({.kind = MailKind::departed, .name = {}, .signature = {}, .location = {}});
+}
+
+void Submissions::report_stalls() {
+  if (!wait_for_peers() || stall_warning_.count() == 0) return;
+  const LockGuard table(table_lock_);
+  const Duration time = now();
+  std::vector<std::shared_ptr<Submission>> waiting;
+  bool any_overdue = false;
+  for (auto& submission : table_.unfinished()) {
+    // What is overdue soon is reported now, too: one message then names them all.
+    const bool soon =
+        submission->overdue_at <= time + std::min<Duration>(kOverdueTick, stall_warning_ / 2);
+    if (submission->decided || !submission->announced() || !soon) continue;
+    any_overdue |= submission->overdue_at <= time;
+    waiting.push_back(std::move(submission));
+  }
+  if (!any_overdue) return;
+  for (const auto& submission : waiting) {
+    submission->overdue_at = time + stall_warning_;
+    trace_.marked(submission->name, "overdue");
+    announcer_.send(
+        {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
+  }
+}
+
+bool Submissions::wait_for_peers(const std::string& name) const {
+  const LockGuard table(table_lock_);
+  const auto submission = table_.undecided(name);
+  return submission && submission->announced();
+}
+
+void Submissions::hint_elsewhere(const std::string& name, ProcessSet set) {
+  const LockGuard table(table_lock_);
+  announcer_.try_send({.kind = MailKind::elsewhere,
+                       .name = name,
+                       .signature = {},
+                       .location = {},
+                       .process_set = set});
+}
+
+bool Submissions::flush_mail() {
+  if (undecided_.load(std::memory_order_relaxed) == 0) return false;
+  const LockGuard table(table_lock_);
+  return announcer_.flush();
+}
+
+DecidedBatch Submissions::take(const Decision& decision) {
+  DecidedBatch batch;
+  const auto take = [&](std::shared_ptr<Submission> submission, const std::string& what) {
+    if (!submission) {
+      throw Error(ErrorCode::transport,
+                  "negotiation: rank " + std::to_string(rank_) + " is told to run " + what +
+                      ", which it has not submitted",
+                  rank_);
+    }
+    submission->decided = true;
+    submission->decided_at = now();
+    trace_decided(trace_, *submission);
+    batch.submissions.push_back(std::move(submission));
+  };
+  const LockGuard table(table_lock_);
+  for (const Id id : decision.retired) {
+    proxies_.drop(id);
+    if (const auto submission = table_.retire(id)) announcer_.report(*submission);
+  }
+  for (const Assigned& assigned : decision.assigned) {
+    auto submission = table_.assign(assigned.name, assigned.id);
+    if (!submission && joined_.load() && assigned.signature) {
+      table_.learn(assigned.name, assigned.id, *assigned.signature);
+      submission = proxies_.make(assigned.id, *assigned.signature);
+    }
+    take(std::move(submission), in_quotes(assigned.name));
+    batch.locations.push_back(assigned.locations);
+  }
+  for (const Id id : decision.run) {
+    auto submission = table_.waiting_for(id);
+    auto& locations = batch.locations.emplace_back();
+    for (int r = 0; r < control_block_.local_size(); ++r)
+      locations.push_back(control_block_.location(id, r));
+    if (const Signature* known = table_.signature_of(id); !submission && joined_.load() && known) {
+      // No rank of this node has submitted it.
+      submission = proxies_.make(id, *known);
+      std::fill(locations.begin(), locations.end(), kNowhere);
+    }
+    take(std::move(submission), "id " + std::to_string(id));
+    table_.set_waiting(id, nullptr);
+  }
+  if (!batch.submissions.empty()) ++statistics_.batches;
+  undecided_.fetch_sub(static_cast<int>(batch.submissions.size()));
+  return batch;
+}
+
+void Submissions::fail(const Failed& failed) {
+  std::shared_ptr<Submission> submission;
+  {
+    const LockGuard table(table_lock_);
+    if (failed.has_id) proxies_.drop(failed.id);
+    submission = table_.take_undecided(failed.name);
+  }
+  if (!submission) return;
+  undecided_.fetch_sub(1);
+  trace_failed(trace_, *submission);
+  finish(submission, Error(ErrorCode::mismatch, failed.text, -1, failed.name));
+}
+
+bool Submissions::proxies_are_wanted() const {
+  if (!joined_.load()) return false;
+  const LockGuard table(table_lock_);
+  return proxies_.are_wanted();
+}
+
+bool Submissions::submit_proxies() {
+  if (!proxies_are_wanted()) return false;
+  // A rank that is ready may have read the end of the join already.
+  if (control_block_.log_has_pending_work()) return true;
+  const LockGuard table(table_lock_);
+  return proxies_.submit();
+}
+
+void Submissions::end_join(int last_joined) {
+  std::shared_ptr<Submission> submission;
+  {
+    const LockGuard table(table_lock_);
+    proxies_.end();
+    submission = table_.take_undecided(std::string(kJoinName));
+  }
+  joined_.store(false);
+  if (!submission) return;
+  undecided_.fetch_sub(1);
+  submission->number = last_joined;
+  finish(submission, std::nullopt);
+}
+
+void Submissions::finish(const std::shared_ptr<Submission>& submission,
+                         std::optional<Error> error) {
+  bool orphaned = false;
+  {
+    const LockGuard table(table_lock_);
+    if (submission->finished()) return;
+    if (!error) {
+      ++statistics_.operations;
+      statistics_.bytes += submission->memory.bytes();
+      statistics_.in_flight += now() - submission->decided_at;
+    }
+    // Before the state is set: the caller's reference is the last, dropped while its stream lives.
+    submission->result.reset();
+    submission->error = std::move(error);
+    submission->state.store(submission->error ? Submission::kFailed : Submission::kDone,
+                            std::memory_order_release);
+    orphaned = submission->orphaned;
+  }
+  submission->state.notify_all();
+  if (orphaned) release(*submission);
+}
+
+void Submissions::collect(Submission& submission) {
+  const bool done = submission.state.load(std::memory_order_acquire) == Submission::kDone;
+  try {
+    if (done) submission.memory.copy_out(memory_);
+  } catch (...) {
+    release(submission);
+    throw;
+  }
+  release(submission);
+  if (!done) throw detached(*submission.error);
+}
+
+void Submissions::release(Submission& submission) {
+  if (poisoned_.load()) {
+    submission.memory.leave_in_place();
+  } else {
+    submission.memory.release(memory_);
+  }
+  const LockGuard table(table_lock_);
+  table_.leave(submission);
+}
+
+void Submissions::orphan(const std::shared_ptr<Submission>& submission) {
+  {
+    const LockGuard table(table_lock_);
+    if (!submission->finished()) {
+      submission->orphaned = true;
+      return;
+    }
+  }
+  release(*submission);
+}
+
+void Submissions::close(const Error& error) {
+  const LockGuard table(table_lock_);
+  if (!closed_) closed_ = detached(error);
+}
+
+void Submissions::fail_undecided(const Error& error) {
+  std::vector<std::shared_ptr<Submission>> open;
+  {
+    const LockGuard table(table_lock_);
+    if (!closed_) closed_ = detached(error);
+    open = table_.unfinished();
+    std::erase_if(open, [](const auto& submission) {
+      return submission->decided || !submission->announced();
+    });
+  }
+  for (const auto& submission : open) {
+    undecided_.fetch_sub(1);
+    finish(submission, Error(error.code(), error.what(), error.rank(), submission->name));
+  }
+}
+
+void Submissions::fail_all(const Error& error) {
+  std::vector<std::shared_ptr<Submission>> open;
+  {
+    const LockGuard table(table_lock_);
+    closed_ = detached(error);
+    open = table_.unfinished();
+    for (const auto& submission : open) {
+      if (submission->result) retained_on_failure_.push_back(submission->result);
+    }
+  }
+  for (const auto& submission : open) finish(submission, detached(error));
+}
+
+std::vector<std::shared_ptr<Submission>> Submissions::unfinished() const {
+  const LockGuard table(table_lock_);
+  return table_.unfinished();
+}
+
+std::optional<std::string> Submissions::open_name() const {
+  const LockGuard table(table_lock_);
+  return table_.taken();
+}
+
+Statistics Submissions::statistics() const {
+  const LockGuard table(table_lock_);
+  return statistics_;
+}
+
+}  // namespace hora

@@ -1,0 +1,109 @@
+/// What one rank has submitted to one process set, from the call to its end.
+#pragma once
+
+#include <hora/context.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/engine/announcer.h"
+#include "core/engine/joined_proxies.h"
+#include "core/engine/name_table.h"
+#include "core/engine/parts.h"
+#include "core/engine/submission.h"
+#include "core/messages/messages.h"
+#include "core/thread_safety.h"
+
+namespace hora {
+
+/// Decided submissions of this rank, and where each local rank keeps its part.
+struct DecidedBatch {
+  std::vector<std::shared_ptr<Submission>> submissions;
+  std::vector<std::vector<Location>> locations;
+};
+
+/// Thread rule, beside each part. The *table* lock guards names and submissions, and is held
+/// briefly.
+class Submissions {
+ public:
+  /// All outlive it. `poisoned`: peers may still touch memory, so that none is freed.
+  Submissions(const SetParts& parts, const EngineParts& engine, const std::atomic<bool>& poisoned,
+              const Tracer& trace);
+  Submissions(const Submissions&) = delete;
+  Submissions& operator=(const Submissions&) = delete;
+
+  const SetMemory& memory() const { return memory_; }
+  const Tracer& trace() const { return trace_; }
+
+  // Any thread.
+  /// Copies data that peers cannot see to where they can, and announces it.
+  std::shared_ptr<Submission> submit(Request request, Caller caller);
+  /// Announces that this rank, which has nothing in flight, has no more data. The submission is
+  /// finished when all ranks have joined; its number is the last one.
+  std::shared_ptr<Submission> join();
+  /// Of a finished submission: copies results out, or throws its error. Frees the name.
+  void collect(Submission& submission);
+  /// Releases a submission whose handle an exception has dropped.
+  void orphan(const std::shared_ptr<Submission>& submission);
+  std::vector<std::shared_ptr<Submission>> unfinished() const;
+  /// A name whose handle is open, if any.
+  std::optional<std::string> open_name() const;
+  Statistics statistics() const;
+  /// No more can be submitted. The first cause stays.
+  void close(const Error& error);
+  /// This rank has called shutdown(), and waits for peers though nothing is submitted.
+  void announce_departure();
+  bool wait_for_peers() const { return undecided_.load() > 0; }
+  /// This rank's submission of this name waits for others.
+  bool wait_for_peers(const std::string& name) const;
+  void report_stalls();
+
+  // The thread that makes progress.
+  /// Sends mail that has found the mailbox full; true if any went.
+  bool flush_mail();
+  /// Carries out what a decision says of names and ids; what runs is not undecided any more.
+  /// Throws Error(transport) where this rank has not submitted what it is told to run.
+  DecidedBatch take(const Decision& decision);
+  /// The ranks disagree on this name.
+  void fail(const Failed& failed);
+  /// Joined, and others wait for this rank's proxies.
+  bool proxies_are_wanted() const;
+  bool submit_proxies();
+  void end_join(int last_joined);
+  /// A hint to the leader: this rank waits under this name on `set`. Left out where the mailbox is
+  /// full.
+  void hint_elsewhere(const std::string& name, ProcessSet set);
+  void finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error);
+  /// Fails what waits for other ranks, and what is submitted from now on.
+  void fail_undecided(const Error& error);
+  /// Fails everything.
+  void fail_all(const Error& error);
+
+ private:
+  void announce(const std::shared_ptr<Submission>& submission) HORA_REQUIRES(table_lock_);
+  void check_open() const HORA_REQUIRES(table_lock_);
+  void release(Submission& submission);
+
+  const int rank_;  ///< in the world
+  const Duration stall_warning_;
+  const std::atomic<bool>& poisoned_;
+  const Tracer& trace_;
+  NodeControlBlock& control_block_;
+  const SetMemory memory_;
+  std::atomic<int> undecided_{0};  ///< this rank's submissions that wait for others
+  std::atomic<bool> joined_{false};
+
+  mutable Mutex table_lock_;
+  NameTable table_ HORA_GUARDED_BY(table_lock_);
+  Announcer announcer_ HORA_GUARDED_BY(table_lock_);
+  JoinedProxies proxies_ HORA_GUARDED_BY(table_lock_);
+  std::optional<Error> closed_ HORA_GUARDED_BY(table_lock_);  ///< why nothing more can be submitted
+  /// Of exchanges under way when all failed: peers may still write there, so it is not freed.
+  std::vector<std::shared_ptr<ExchangeResult>> retained_on_failure_ HORA_GUARDED_BY(table_lock_);
+  Statistics statistics_ HORA_GUARDED_BY(table_lock_);
+};
+
+}  // namespace hora

@@ -1,0 +1,223 @@
+#include "core/engine/tensor_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/engine/exchange_header.h"
+#include "core/engine/submission.h"
+#include "core/negotiation/signature.h"
+#include "core/plan/exchange.h"
+
+namespace hora {
+namespace {
+
+/// Longest result that is expected to be even: where it is not, the memory is wasted.
+constexpr std::size_t kLongestExpected = std::size_t{64} << 20;
+
+/// Copies all of [0, bytes) but `left_out`, by copy(target, source, bytes).
+template <class Copy>
+void copy_around(Range left_out, std::byte* target, const std::byte* source, std::size_t bytes,
+                 Copy&& copy) {
+  const std::size_t end = left_out.begin + left_out.bytes;
+  copy(target, source, left_out.begin);
+  copy(target + end, source + end, bytes - end);
+}
+
+MemoryWay way_of(const MemoryFacts& facts) {
+  if (facts.runs_on_device) return MemoryWay::device;
+  if (facts.bytes == 0) return MemoryWay::nothing;
+  if (facts.is_on_device) return MemoryWay::through_host;
+  if (facts.in_windows) return MemoryWay::windows;
+  if (facts.caller == Caller::goes_on) {
+    return facts.has_place ? MemoryWay::result : MemoryWay::block;
+  }
+  if (facts.own.bytes == facts.bytes) return MemoryWay::in_place;
+  if (facts.single_node) {
+    if (may_push(facts.kind)) return MemoryWay::in_place;
+    if (!facts.brings_data && facts.own.bytes == 0) return MemoryWay::fetched;
+    if (facts.kind == OperationKind::broadcast && facts.brings_data && is_followed(facts.bytes)) {
+      return MemoryWay::published;
+    }
+  }
+  return is_exchange(facts.kind) || facts.own.bytes > 0 ? MemoryWay::around : MemoryWay::block;
+}
+
+/// In one node: where peers can write this rank's result, if all of them give as much.
+std::optional<NodeMemory::Block> expect_result(const SetMemory& set, const Signature& signature,
+                                               const Request& request) {
+  const auto ranks = static_cast<std::size_t>(set.local_size);
+  const OperationKind kind = signature.kind;
+  if (!set.single_node() || ranks == 1 || !may_push(kind) || !is_even(request.rows)) {
+    return std::nullopt;
+  }
+  const std::size_t copies = kind == OperationKind::allgather ? ranks : 1;
+  if (request.bytes == 0 || request.bytes > kLongestExpected / copies) return std::nullopt;
+  std::byte* const result = request.result->expect(copies * request.bytes);
+  if (!result) return std::nullopt;
+  return NodeMemory::Block{result, *set.memory.find(result, request.bytes)};
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const MemoryFacts& facts) {
+  MemoryPlan plan{.way = way_of(facts)};
+  if (plan.way == MemoryWay::in_place) plan.own = {0, facts.bytes};
+  if (plan.way == MemoryWay::around) plan.own = facts.own;
+  const bool has_block = plan.way == MemoryWay::around || plan.way == MemoryWay::block ||
+                         plan.way == MemoryWay::through_host;
+  const bool changes =
+      !is_exchange(facts.kind) && (facts.kind != OperationKind::broadcast || !facts.brings_data);
+  plan.copies_in = has_block && facts.brings_data;
+  plan.copies_out = has_block && changes;
+  return plan;
+}
+
+bool SetMemory::on_device(const Signature& signature) const {
+  return runs_on_device(signature, topology.nodes());
+}
+
+Range own_part(const SetMemory& set, const Signature& signature, std::size_t bytes,
+               std::span<const std::int64_t> rows) {
+  if (set.local_size == 1) return {0, bytes};
+  if (is_exchange(signature.kind)) {
+    if (signature.kind == OperationKind::reduce_scatter && !set.single_node()) return {};
+    return rows_to_rank(signature.kind, rows, set.topology.size(), set.topology.index_of(set.rank),
+                        signature.row_bytes());
+  }
+  if (!set.single_node() || bytes < kAloneBytes) return {};
+  const Range slice = slice_range({0, align_up(bytes)}, set.local_rank, set.local_size);
+  if (slice.bytes == 0) return {};
+  return {slice.begin, std::min(slice.bytes, bytes - slice.begin)};
+}
+
+void TensorMemory::copy_in(const SetMemory& set, const Signature& signature, const Request& request,
+                           Caller caller) {
+  stream_ = request.stream;
+  if (request.location) return set_location(*request.location);
+  if (!is_exchange(signature.kind)) {
+    bytes_ = signature.bytes();
+    return take(set, signature, request, caller, std::nullopt);
+  }
+  bytes_ = request.bytes;
+  const auto result =
+      set.on_device(signature) ? std::nullopt : expect_result(set, signature, request);
+  take(set, signature, request, caller, result);
+  write_header(set, request, result ? result->location : kNowhere);
+}
+
+void TensorMemory::take(const SetMemory& set, const Signature& signature, const Request& request,
+                        Caller caller, const std::optional<NodeMemory::Block>& result) {
+  const bool exchanges = is_exchange(signature.kind);
+  MemoryFacts facts{.kind = signature.kind,
+                    .bytes = bytes_,
+                    .caller = caller,
+                    .brings_data = set.brings_data(signature),
+                    .runs_on_device = set.on_device(signature),
+                    .is_on_device = !exchanges && signature.device != DeviceKind::cpu,
+                    .has_place = result && signature.kind == OperationKind::allgather,
+                    .single_node = set.single_node(),
+                    .own = {}};
+  std::optional<Location> found;
+  if (bytes_ > 0 && !facts.runs_on_device && !facts.is_on_device) {
+    found = set.memory.find(request.data, bytes_);
+    facts.in_windows = found.has_value();
+    if (caller == Caller::waits && !found) {
+      facts.own = own_part(set, signature, bytes_, request.rows);
+    }
+  }
+  const MemoryPlan plan = plan_memory(facts);
+  data_ = request.data;
+  switch (plan.way) {
+    case MemoryWay::nothing:
+      data_ = nullptr;
+      break;
+    case MemoryWay::windows:
+      location_ = *found;
+      break;
+    case MemoryWay::result: {
+      const std::size_t offset = static_cast<std::size_t>(set.local_rank) * bytes_;
+      data_ = result->data + offset;
+      location_ = result->location;
+      location_.offset += offset;
+      set.memory.publish(data_, request.data, bytes_);
+      break;
+    }
+    case MemoryWay::in_place:
+    case MemoryWay::fetched:
+      if (set.local_size > 1) location_ = kNowhere;
+      break;
+    case MemoryWay::around:
+    case MemoryWay::block:
+    case MemoryWay::published:
+    case MemoryWay::through_host:
+      take_block(set);
+      break;
+    case MemoryWay::device:
+      work_ = set.device->begin(stream_);
+      break;
+  }
+  plan_ = plan;
+  if (plan_.copies_in) copy_to_block(set, signature.kind);
+}
+
+void TensorMemory::take_block(const SetMemory& set) {
+  const NodeMemory::Block block = set.memory.allocate(bytes_);
+  block_ = block.data;
+  location_ = block.location;
+}
+
+void TensorMemory::copy_to_block(const SetMemory& set, OperationKind kind) {
+  if (plan_.way == MemoryWay::through_host) {
+    set.heap->to_host(block_, data_, bytes_, stream_);
+    return;
+  }
+  const bool peers_write = kind == OperationKind::allreduce;
+  copy_around(plan_.own, block_, data_, bytes_,
+              [&](std::byte* target, const std::byte* source, std::size_t bytes) {
+                if (peers_write) {
+                  std::memcpy(target, source, bytes);
+                } else {
+                  set.memory.publish(target, source, bytes);
+                }
+              });
+}
+
+void TensorMemory::write_header(const SetMemory& set, const Request& request, Location expected) {
+  const NodeMemory::Block header =
+      set.memory.allocate(ExchangeHeader::bytes_for(request.rows.size()));
+  header_ = header.data;
+  ExchangeHeader::write(header_, location_, expected, bytes_, request.rows);
+  location_ = header.location;
+}
+
+void TensorMemory::copy_out(const SetMemory& set) {
+  if (work_) work_->wait_done(stream_);
+  if (!plan_.copies_out) return;
+  if (plan_.way == MemoryWay::through_host) {
+    set.heap->to_device(data_, block_, bytes_, stream_);
+  } else {
+    copy_around(plan_.own, data_, block_, bytes_, std::memcpy);
+  }
+}
+
+void TensorMemory::release(const SetMemory& set) {
+  for (std::byte** const owned : {&block_, &header_}) {
+    if (*owned) set.memory.release(std::exchange(*owned, nullptr));
+  }
+}
+
+std::byte* TensorMemory::own_data() const {
+  switch (plan_.way) {
+    case MemoryWay::block:
+    case MemoryWay::published:
+    case MemoryWay::through_host:
+      return block_;
+    case MemoryWay::fetched:
+      return nullptr;
+    default:
+      return data_;
+  }
+}
+
+}  // namespace hora

@@ -1,0 +1,154 @@
+/// How the memory of a submission's tensor is reached: by this rank, and by the other ranks of its
+/// node.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "core/control_block/location.h"
+#include "core/engine/data_path.h"
+#include "core/engine/device.h"
+#include "core/negotiation/signature.h"
+#include "core/negotiation/topology.h"
+#include "core/plan/plan.h"
+
+namespace hora {
+
+struct Request;
+
+/// `waits`: it keeps the data as it is, and alive, until the end. Not so with handles: an exception
+/// may drop one, and free the memory, while peers go on.
+enum class Caller { goes_on, waits };
+
+/// The ways in which a tensor's memory is reached. Peers: the other ranks of the node.
+enum class MemoryWay {
+  nothing,   ///< it has no bytes, or this rank has joined
+  windows,   ///< it lies in this rank's windows: peers read and write it there
+  result,    ///< an allgather's input, copied to its place in the result, where peers read it
+  in_place,  ///< only this rank reads and writes it, where the caller has it
+  /// As in_place, but for all bytes outside of `own`, which peers read and write in a block.
+  around,
+  block,      ///< a block stands for it: this rank and its peers read and write that
+  published,  ///< of a broadcast's root: the data path copies it to a block, from which peers read
+  fetched,    ///< of a broadcast: the data path copies the root's bytes to it
+  device,     ///< it lies on the device, where the collective runs
+  through_host,  ///< it lies on a device; a block in host memory stands for it
+};
+
+/// What the way depends on.
+struct MemoryFacts {
+  OperationKind kind = OperationKind::allreduce;
+  std::size_t bytes = 0;
+  Caller caller = Caller::goes_on;
+  bool brings_data = true;  ///< false: a broadcast of another rank's data
+  bool runs_on_device = false;
+  bool is_on_device = false;  ///< the data that is given
+  bool in_windows = false;
+  bool has_place = false;    ///< in an allgather's result
+  bool single_node = false;  ///< of the set
+  Range own;                 ///< own_part(): of a caller that waits
+};
+
+struct MemoryPlan {
+  MemoryWay way = MemoryWay::nothing;
+  Range own = {};  ///< never copied; all of it where `in_place`
+  bool copies_in = false;
+  bool copies_out = false;
+  bool operator==(const MemoryPlan&) const = default;
+};
+
+MemoryPlan plan_memory(const MemoryFacts& facts);
+
+/// The memory of one set, and where this rank stands in it. References outlive it.
+struct SetMemory {
+  NodeMemory& memory;
+  DevicePort* device;  ///< where this process has one
+  DeviceHeap* heap;    ///< likewise
+  const Topology& topology;
+  int rank;  ///< world rank
+  int local_rank;
+  int local_size;
+
+  bool single_node() const { return topology.nodes() == 1; }
+  /// False for broadcasts whose root is another rank.
+  bool brings_data(const Signature& signature) const {
+    return signature.kind != OperationKind::broadcast || signature.root == rank;
+  }
+  /// The set's collectives of this kind run on the device: see runs_on_device in signature.h.
+  bool on_device(const Signature& signature) const;
+};
+
+/// What no other rank of the node touches of `bytes` bytes: all of it where there is none; this
+/// rank's own part of an exchange; in a set of one node also its slice of a large tensor, which is
+/// a unit of its own there. `rows`: of exchanges (BoundExchange::rows).
+Range own_part(const SetMemory& set, const Signature& signature, std::size_t bytes,
+               std::span<const std::int64_t> rows);
+
+/// The owner of what stands for one submission's tensor while it is in flight: a block, a header,
+/// an event. Thread rule: copy_in() before it is announced, copy_out() and release() once it is
+/// finished, each by one thread; the rest between them, by the thread that makes progress.
+class TensorMemory {
+ public:
+  /// No data, but a place that is published (Request::location).
+  void set_location(Location location) { location_ = location; }
+  /// Of a rank that has joined, and so contributes nothing to a tensor of `bytes` bytes.
+  void contribute_nothing(std::size_t bytes) {
+    bytes_ = bytes;
+    location_ = kNowhere;
+  }
+  /// Makes the data reachable, in a way that plan_memory() chooses; of an exchange also a header.
+  /// What it has taken when it throws is for release(). Throws Error(out_of_memory) and, of
+  /// memory on a device, Error(transport).
+  void copy_in(const SetMemory& set, const Signature& signature, const Request& request,
+               Caller caller);
+  /// The result goes to where the caller has the tensor, on a device in the order of the stream.
+  void copy_out(const SetMemory& set);
+  void release(const SetMemory& set);
+  /// Peers may still touch what would be released: it stays.
+  void leave_in_place() { block_ = header_ = nullptr; }
+
+  /// On a device: the stream that the result is ordered before.
+  void set_stream(void* stream) { stream_ = stream; }
+  /// Null where the memory is not on a device.
+  const std::shared_ptr<DeviceWork>& work() const { return work_; }
+
+  /// What is published to the node's ranks: where the tensor lies, or an exchange's header.
+  Location location() const { return location_; }
+  std::size_t bytes() const { return bytes_; }
+  /// Of exchanges: an ExchangeHeader in this rank's window.
+  const std::byte* header() const { return header_; }
+  /// The data as this rank's engine reads and writes it. A caller that waits leaves the input of an
+  /// exchange, which is not written to, as it is.
+  std::byte* own_data() const;
+  /// own_data() is the caller's memory.
+  bool is_lent() const {
+    return plan_.way == MemoryWay::in_place || plan_.way == MemoryWay::around;
+  }
+  /// Where the data path copies the bytes of a broadcast to, or null.
+  std::byte* fetches_to() const { return plan_.way == MemoryWay::fetched ? data_ : nullptr; }
+  /// Where it copies them from to own_data(), or null.
+  const std::byte* published_from() const {
+    return plan_.way == MemoryWay::published ? data_ : nullptr;
+  }
+
+ private:
+  void take(const SetMemory& set, const Signature& signature, const Request& request, Caller caller,
+            const std::optional<NodeMemory::Block>& result);
+  void take_block(const SetMemory& set);
+  void copy_to_block(const SetMemory& set, OperationKind kind);
+  void write_header(const SetMemory& set, const Request& request, Location expected);
+
+  MemoryPlan plan_;
+  std::byte* data_ = nullptr;   ///< the caller's; of `result` its copy
+  std::byte* block_ = nullptr;  ///< what stands for it
+  std::byte* header_ = nullptr;
+  Location location_;
+  std::size_t bytes_ = 0;
+  void* stream_ = nullptr;
+  std::shared_ptr<DeviceWork> work_;
+};
+
+}  // namespace hora

@@ -1,0 +1,255 @@
+// Which way is chosen for which tensor, and what each way copies and leaves behind.
+#include "core/engine/tensor_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "core/engine/exchange_header.h"
+#include "core/engine/submission.h"
+#include "tests/support/threads/heap_memory.h"
+
+namespace hora {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr MemoryFacts of(OperationKind kind, Caller caller, std::size_t bytes = 4096) {
+  return {.kind = kind, .bytes = bytes, .caller = caller, .single_node = true, .own = {}};
+}
+
+TEST(PlanOfMemory, ATensorWithoutBytesNeedsNothing) {
+  EXPECT_EQ(plan_memory(of(OperationKind::allreduce, Caller::waits, 0)), MemoryPlan{});
+  MemoryFacts on_host_instead = of(OperationKind::allreduce, Caller::goes_on, 0);
+  on_host_instead.is_on_device = true;
+  EXPECT_EQ(plan_memory(on_host_instead), MemoryPlan{});
+}
+
+TEST(PlanOfMemory, ADeviceGetsEvenEmptyTensors) {
+  MemoryFacts facts = of(OperationKind::allreduce, Caller::goes_on, 0);
+  facts.runs_on_device = facts.is_on_device = true;
+  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::device});
+}
+
+TEST(PlanOfMemory, WhatADeviceDoesNotRunIsCopiedBothWays) {
+  MemoryFacts facts = of(OperationKind::allreduce, Caller::waits);
+  facts.is_on_device = true;
+  EXPECT_EQ(plan_memory(facts),
+            (MemoryPlan{.way = MemoryWay::through_host, .copies_in = true, .copies_out = true}));
+}
+
+TEST(PlanOfMemory, WhatLiesInTheWindowsStaysThere) {
+  for (const Caller caller : {Caller::goes_on, Caller::waits}) {
+    for (const auto kind : {OperationKind::allreduce, OperationKind::allgather}) {
+      MemoryFacts facts = of(kind, caller);
+      facts.in_windows = facts.has_place = true;
+      EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::windows});
+    }
+  }
+}
+
+TEST(PlanOfMemory, OfACallerThatGoesOnABlockStandsForTheTensor) {
+  MemoryFacts facts = of(OperationKind::broadcast, Caller::goes_on, kFollowedBytes);
+  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_in = true}));
+  facts.brings_data = false;
+  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_out = true}));
+  EXPECT_EQ(plan_memory(of(OperationKind::alltoall, Caller::goes_on)),
+            (MemoryPlan{.way = MemoryWay::block, .copies_in = true}));
+}
+
+TEST(PlanOfMemory, AnAllgathersInputGoesToItsPlaceInTheResult) {
+  MemoryFacts facts = of(OperationKind::allgather, Caller::goes_on);
+  facts.has_place = true;
+  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::result});
+  facts.caller = Caller::waits;
+  EXPECT_EQ(plan_memory(facts).way, MemoryWay::in_place) << "it pushes";
+}
+
+TEST(PlanOfMemory, NothingIsCopiedWhereNoPeerTouchesIt) {
+  for (const bool single_node : {false, true}) {
+    MemoryFacts facts = of(OperationKind::allreduce, Caller::waits);
+    facts.single_node = single_node;
+    facts.own = {0, facts.bytes};
+    EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::in_place, .own = facts.own}));
+  }
+}
+
+TEST(PlanOfMemory, ASliceOfItsOwnIsLeftOut) {
+  MemoryFacts facts = of(OperationKind::allreduce, Caller::waits, kAloneBytes);
+  facts.own = {kAloneBytes / 2, kAloneBytes / 2};
+  EXPECT_EQ(
+      plan_memory(facts),
+      (MemoryPlan{
+          .way = MemoryWay::around, .own = facts.own, .copies_in = true, .copies_out = true}));
+  facts.kind = OperationKind::broadcast;
+  facts.brings_data = false;
+  EXPECT_EQ(plan_memory(facts),
+            (MemoryPlan{.way = MemoryWay::around, .own = facts.own, .copies_out = true}));
+}
+
+TEST(PlanOfMemory, BroadcastsToCallersThatWaitInOneNode) {
+  MemoryFacts facts = of(OperationKind::broadcast, Caller::waits, kFollowedBytes);
+  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::published});
+  facts.bytes = kFollowedBytes - 1;
+  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_in = true}));
+  facts.brings_data = false;
+  EXPECT_EQ(plan_memory(facts), MemoryPlan{.way = MemoryWay::fetched});
+  facts.single_node = false;
+  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_out = true}));
+}
+
+TEST(PlanOfMemory, AnExchangesInputIsReadWhereACallerThatWaitsHasIt) {
+  MemoryFacts facts = of(OperationKind::alltoall, Caller::waits);
+  facts.own = {64, 128};
+  EXPECT_EQ(plan_memory(facts).way, MemoryWay::in_place);
+  facts.single_node = false;
+  EXPECT_EQ(plan_memory(facts),
+            (MemoryPlan{.way = MemoryWay::around, .own = facts.own, .copies_in = true}));
+  facts.own = {};
+  EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::around, .copies_in = true}));
+}
+
+/// Local rank 1 of 3, in one node.
+class MemoryOfOneRank : public testing::Test {
+ protected:
+  Bytes counted(std::size_t bytes) {
+    Bytes result(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) result[i] = static_cast<std::byte>(i * 7 + 1);
+    return result;
+  }
+  void copy_in(OperationKind kind, Bytes& data, Caller caller, int root = 0) {
+    signature_.kind = kind;
+    signature_.type = DataType::uint8;
+    signature_.root = root;
+    signature_.shape = {static_cast<std::int64_t>(data.size())};
+    Request request{.name = {}, .signature = {}, .data = data.data(), .bytes = data.size()};
+    if (is_exchange(kind)) {
+      request.rows = {static_cast<std::int64_t>(data.size())};
+      request.result = std::make_shared<NoResult>();
+      signature_.shape = {kAnyExtent};
+    }
+    memory_.copy_in(set_, signature_, request, caller);
+  }
+  /// What peers find at `location`.
+  std::byte* seen(Location location, std::size_t bytes) {
+    return heap_.address(1, location, bytes);
+  }
+  void release() {
+    memory_.release(set_);
+    EXPECT_EQ(node_.blocks_in_use(), 0U);
+  }
+
+  struct NoResult final : ExchangeResult {
+    std::byte* allocate(std::span<const std::int64_t>, std::size_t) override { return nullptr; }
+  };
+
+  const Topology topology_{{{0, 1, 2}}};
+  test::HeapNode node_{3};
+  test::HeapMemory heap_{node_, 1};
+  const SetMemory set_{.memory = heap_,
+                       .device = nullptr,
+                       .heap = nullptr,
+                       .topology = topology_,
+                       .rank = 1,
+                       .local_rank = 1,
+                       .local_size = 3};
+  Signature signature_;
+  TensorMemory memory_;
+};
+
+TEST_F(MemoryOfOneRank, ABlockGoesInAndOut) {
+  Bytes data = counted(1000);
+  copy_in(OperationKind::allreduce, data, Caller::goes_on);
+  EXPECT_NE(memory_.own_data(), data.data());
+  EXPECT_FALSE(memory_.is_lent());
+  EXPECT_EQ(seen(memory_.location(), 1000), memory_.own_data());
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), memory_.own_data()));
+  memory_.own_data()[999] = std::byte{0};
+  memory_.copy_out(set_);
+  EXPECT_EQ(data[999], std::byte{0});
+  release();
+}
+
+TEST_F(MemoryOfOneRank, OfALargeTensorItsOwnSliceIsNeverCopied) {
+  Bytes data = counted(kAloneBytes + 13);
+  const Bytes before = data;
+  copy_in(OperationKind::allreduce, data, Caller::waits);
+  const Range own = own_part(set_, signature_, data.size(), {});
+  ASSERT_GT(own.begin, 0U);
+  ASSERT_LT(own.begin + own.bytes, data.size());
+  EXPECT_EQ(memory_.own_data(), data.data());
+  EXPECT_TRUE(memory_.is_lent());
+  std::byte* const block = seen(memory_.location(), data.size());
+  EXPECT_EQ(block[own.begin - 1], before[own.begin - 1]);
+  EXPECT_EQ(block[data.size() - 1], before[data.size() - 1]);
+  std::fill(block, block + data.size(), std::byte{0});
+  memory_.copy_out(set_);
+  EXPECT_EQ(data.front(), std::byte{0});
+  EXPECT_EQ(data[own.begin - 1], std::byte{0});
+  EXPECT_TRUE(std::equal(data.begin() + static_cast<std::ptrdiff_t>(own.begin),
+                         data.begin() + static_cast<std::ptrdiff_t>(own.begin + own.bytes),
+                         before.begin() + static_cast<std::ptrdiff_t>(own.begin)));
+  EXPECT_EQ(data[own.begin + own.bytes], std::byte{0});
+  release();
+}
+
+TEST_F(MemoryOfOneRank, ABroadcastIsFetchedWhereNoPeerWrites) {
+  Bytes data = counted(100);
+  copy_in(OperationKind::broadcast, data, Caller::waits);
+  EXPECT_EQ(memory_.location(), kNowhere);
+  EXPECT_EQ(memory_.fetches_to(), data.data());
+  EXPECT_EQ(memory_.own_data(), nullptr);
+  EXPECT_EQ(node_.blocks_in_use(), 0U);
+  release();
+}
+
+TEST_F(MemoryOfOneRank, ALongBroadcastIsPublishedLater) {
+  Bytes data = counted(kFollowedBytes);
+  copy_in(OperationKind::broadcast, data, Caller::waits, 1);
+  EXPECT_EQ(memory_.published_from(), data.data());
+  EXPECT_EQ(memory_.own_data(), seen(memory_.location(), data.size()));
+  const Bytes before = data;
+  memory_.copy_out(set_);
+  EXPECT_EQ(data, before) << "the root's data changed";
+  release();
+}
+
+TEST_F(MemoryOfOneRank, AnExchangeHasAHeaderThatSaysWhereItsInputIs) {
+  Bytes data = counted(48);
+  copy_in(OperationKind::allgather, data, Caller::goes_on);
+  EXPECT_EQ(seen(memory_.location(), ExchangeHeader::bytes_for(1)), memory_.header());
+  const ExchangePart part(memory_.header(), 1, 1, 1);
+  EXPECT_EQ(part.header.bytes, 48U);
+  EXPECT_EQ(part.header.expected, kNowhere);
+  EXPECT_EQ(seen(part.header.payload, 48), memory_.own_data());
+  release();
+}
+
+TEST_F(MemoryOfOneRank, AnInputThatIsPushedIsNowhere) {
+  Bytes data = counted(48);
+  copy_in(OperationKind::allgather, data, Caller::waits);
+  const ExchangePart part(memory_.header(), 1, 1, 1);
+  EXPECT_EQ(part.header.payload, kNowhere);
+  EXPECT_EQ(memory_.own_data(), data.data());
+  EXPECT_EQ(node_.blocks_in_use(), 1U) << "the header";
+  release();
+}
+
+TEST_F(MemoryOfOneRank, WhatPeersMayTouchIsNotReleased) {
+  Bytes data = counted(48);
+  copy_in(OperationKind::allreduce, data, Caller::goes_on);
+  memory_.leave_in_place();
+  memory_.release(set_);
+  EXPECT_EQ(node_.blocks_in_use(), 1U);
+}
+
+TEST_F(MemoryOfOneRank, ARankThatHasJoinedIsNowhere) {
+  memory_.contribute_nothing(64);
+  EXPECT_EQ(memory_.bytes(), 64U);
+  EXPECT_EQ(memory_.location(), kNowhere);
+  EXPECT_EQ(memory_.own_data(), nullptr);
+}
+
+}  // namespace
+}  // namespace hora
