@@ -41,9 +41,11 @@ torch::Tensor operand(const Context& context, const torch::Tensor& tensor, const
       return torch::empty_like(tensor, torch::MemoryFormat::Contiguous);
     }
   }
-  constexpr bool is_overwritten =
-      std::is_same_v<Options, AllreduceOptions> || std::is_same_v<Options, BroadcastOptions>;
-  return is_overwritten ? tensor.clone(torch::MemoryFormat::Contiguous) : tensor.contiguous();
+  if constexpr (std::is_same_v<Options, AllreduceOptions> ||
+                std::is_same_v<Options, BroadcastOptions>) {
+    return tensor.clone(torch::MemoryFormat::Contiguous);  // it is overwritten
+  }
+  return tensor.detach().contiguous();  // set_data() of the caller's leaves this one's memory
 }
 
 /// One tensor's collective. Of a Handle the values arrive in `contiguous`; where that is not
