@@ -6,7 +6,6 @@
 #include "core/engine/engine.h"
 #include "core/log.h"
 #include "ops/context/gpu.h"
-#include "ops/context/gpu/agreement.h"
 #include "ops/context/gpu/device_staging.h"
 #include "ops/context/gpu/identity.h"
 #include "ops/context/gpu/links.h"

@@ -11,7 +11,6 @@
 #include "ops/cross/point_to_point.h"
 #include "ops/hierarchy/exchange_memory.h"
 #include "ops/hierarchy/groups.h"
-#include "ops/mpi/point_to_point.h"
 
 namespace hora {
 

@@ -9,7 +9,6 @@
 
 #include "core/plan/plan.h"
 #include "ops/cross/cross_work.h"
-#include "ops/mpi/cross_work.h"
 
 namespace hora {
 

@@ -11,7 +11,6 @@
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/hierarchy/exchange_memory.h"
-#include "ops/mpi/point_to_point.h"
 #include "ops/nccl/communicator.h"
 #include "ops/nccl/functions.h"
 

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "frameworks/torch/collectives/differentiable.h"
-#include "frameworks/torch/collectives/pending_tensor.h"
 #include "frameworks/torch/collectives/pending_tensors.h"
 #include "frameworks/torch/tensor_view.h"
 #include "frameworks/torch/wire_type.h"

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "core/bounded_reader.h"
-#include "frameworks/torch/collectives/archive_bytes.h"
 #include "frameworks/torch/collectives/value_bytes.h"
 #include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"

@@ -9,8 +9,6 @@
 #include <memory>
 #include <random>
 
-#include "ops/mpi/host_space.h"
-#include "tests/ops/mpi/fake_network.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
 #include "ops/cross/host_space.h"

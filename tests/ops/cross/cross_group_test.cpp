@@ -10,8 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/ops/mpi/cross_members.h"
-#include "tests/ops/mpi/slow_space.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/reference/elements.h"
 #include "tests/ops/cross/cross_members.h"

@@ -8,8 +8,6 @@
 #include <memory>
 #include <stdexcept>
 
-#include "ops/mpi/cross_group.h"
-#include "tests/ops/mpi/fake_network.h"
 #include "tests/support/reference/reference.h"
 #include "ops/cross/cross_group.h"
 #include "tests/ops/cross/fake_network.h"

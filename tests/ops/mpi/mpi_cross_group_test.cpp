@@ -8,7 +8,6 @@
 #include "ops/cross/cross_group.h"
 #include "ops/mpi/mpi_point_to_point.h"
 #include "tests/support/reference/reference.h"
-#include "tests/ops/cross/cross_model.h"
 #include "tests/support/seed.h"
 
 namespace hora {

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <random>
 
-#include "tests/ops/cross/cross_model.h"
 #include "tests/ops/nccl/gpu_world.h"
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"

@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "core/negotiation/signature.h"
-#include "tests/ops/nccl/whole_numbers.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
 
