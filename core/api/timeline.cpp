@@ -3,7 +3,6 @@
 #include <hora/timeline.h>
 
 #include "core/engine/runtime.h"
-#include "core/engine/trace_hooks.h"
 #include "core/trace/timeline_path.h"
 
 namespace hora {

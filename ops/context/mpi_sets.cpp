@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/engine/member_memory.h"
+#include "core/engine/node_memory.h"
 
 namespace hora {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/bounded_reader.h"
-#include "core/engine/trace_hooks.h"
+#include "core/engine/parts.h"
 #include "core/log.h"
 #include "core/trace/timeline_path.h"
 #include "ops/context/initial_sets.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "core/control_block/exchange_rounds.h"
-#include "core/engine/data_path.h"
+#include "core/engine/node_memory.h"
 
 namespace hora {
 
