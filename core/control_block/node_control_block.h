@@ -12,6 +12,7 @@
 #include "core/control_block/broadcast_progress.h"
 #include "core/control_block/byte_ring.h"
 #include "core/control_block/exchange_rounds.h"
+#include "core/control_block/id.h"
 #include "core/control_block/launch_ticket_lock.h"
 #include "core/control_block/location.h"
 #include "core/control_block/sequence_ring.h"
@@ -20,22 +21,8 @@
 
 namespace hora {
 
-/// A negotiated tensor: slot in the low 16 bits, the slot's generation above. A slot that is given
-/// up and used again gets the next generation, so a late message about the old id is recognised.
-using Id = std::uint32_t;
-constexpr int slot_of(Id id) {
-  return static_cast<int>(id & 0xffffu);
-}
-constexpr std::uint32_t generation_of(Id id) {
-  return id >> 16;
-}
-constexpr Id make_id(int slot, std::uint32_t generation) {
-  return (generation << 16) | static_cast<std::uint32_t>(slot);
-}
-
 /// Ranks a node can have: the width of the ready mask. Larger hosts are split into virtual nodes.
 inline constexpr int kMaxLocalSize = 48;
-inline constexpr int kMaxIdCapacity = 65536;
 
 struct ControlBlockShape {
   int local_size = 1;

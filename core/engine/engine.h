@@ -2,7 +2,9 @@
 #pragma once
 
 #include <hora/context.h>
+#include <hora/error.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,9 +18,30 @@
 #include "core/engine/progress_lock.h"
 #include "core/engine/progress_threads.h"
 #include "core/engine/submission.h"
-#include "core/engine/unreported_error.h"
+#include "core/thread_safety.h"
 
 namespace hora {
+
+/// Errors of collectives that no call has thrown. Keeps the first one for shutdown(), unless the
+/// application has got another: it knows then that something failed. Thread rule: any thread.
+class UnreportedError {
+ public:
+  /// The application gets an error.
+  void reported() noexcept { reported_.store(true); }
+  void keep(const Error& error) {
+    const LockGuard lock(mutex_);
+    if (!first_) first_ = detached(error);
+  }
+  std::optional<Error> get() const {
+    const LockGuard lock(mutex_);
+    return first_ && !reported_.load() ? std::optional(detached(*first_)) : std::nullopt;
+  }
+
+ private:
+  std::atomic<bool> reported_{false};
+  mutable Mutex mutex_;
+  std::optional<Error> first_ HORA_GUARDED_BY(mutex_);
+};
 
 /// What one rank's context and its handles call. Nothing but wait, submit_and_wait, join, add_set,
 /// remove_set and depart waits for peers, whichever thread makes progress. Thread rule:

@@ -11,7 +11,7 @@
 
 #include "core/bounded_reader.h"
 #include "core/checked.h"
-#include "core/control_block/node_control_block.h"
+#include "core/control_block/location.h"
 
 namespace hora {
 

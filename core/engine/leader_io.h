@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/control_block/node_control_block.h"
-#include "core/engine/tree_link.h"
+#include "core/engine/parts.h"
 #include "core/messages/message_limits.h"
 #include "core/negotiation/leader.h"
 

@@ -1,20 +1,60 @@
-/// What engines are made of. References outlive the engine.
+/// What engines are made of, and what they need of transports. References outlive the engine.
 #pragma once
 
 #include <hora/collectives.h>
 #include <hora/settings.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "core/control_block/node_control_block.h"
-#include "core/engine/data_path.h"
 #include "core/engine/device.h"
-#include "core/engine/tree_link.h"
+#include "core/engine/node_memory.h"
 #include "core/negotiation/topology.h"
+#include "core/plan/bound_unit.h"
+#include "core/process.h"
 #include "core/trace/trace.h"
 
 namespace hora {
+
+/// Runs units in the order in which they are started, without ever blocking.
+/// Thread rule: the thread that holds the engine's lock.
+class DataPath {
+ public:
+  virtual ~DataPath() = default;
+  /// Takes the unit in; its number is one more than the last one's, beginning with 1.
+  virtual void start(BoundUnit unit) = 0;
+  /// Makes what progress is possible now; true if there was any.
+  virtual bool advance() = 0;
+  /// Units 1 .. n are complete: this rank's memory holds their results, and no peer accesses it.
+  virtual std::uint64_t completed() const = 0;
+  /// The unit whose completion depends on local peers alone, 0 where there is none.
+  virtual std::uint64_t awaited() const = 0;
+  /// True while something is under way that only polling moves (the network).
+  virtual bool polls() const = 0;
+};
+
+/// Whole messages between node leaders, in order between each pair. Failures throw
+/// Error(transport). Thread rule: the thread that holds the engine's lock.
+class TreeLink {
+ public:
+  struct Received {
+    int node = 0;  ///< the sender's node index
+    std::vector<std::byte> bytes;
+  };
+
+  virtual ~TreeLink() = default;
+  /// Sends a copy of `message` to the leader of `node`. Never blocks.
+  virtual void send(int node, std::span<const std::byte> message) = 0;
+  /// The next message from any node, without blocking.
+  virtual std::optional<Received> receive() = 0;
+  /// True when every message sent so far has left; makes progress.
+  virtual bool flushed() = 0;
+};
 
 /// Of one process set.
 struct SetParts {
@@ -46,7 +86,8 @@ struct SetPlan {
   int control_block_owner = 0;  ///< the local rank, in the world, whose window that is in
 };
 
-/// Thread rule: the thread that holds the engine's lock, but for board_bytes: any thread.
+/// Thread rule: the thread that holds the engine's lock, but for control_block_bytes: any
+/// thread.
 class SetFactory {
  public:
   virtual ~SetFactory() = default;
@@ -69,5 +110,11 @@ struct EngineParts {
   SetFactory* sets = nullptr;
   Tracer trace = {};
 };
+
+/// Who records a timeline.
+inline TraceIdentity identity_of(const Topology& topology, int rank) {
+  return {
+      .rank = rank, .size = topology.size(), .node = topology.node_of(rank), .host = host_name()};
+}
 
 }  // namespace hora

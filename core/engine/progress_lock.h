@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <thread>
 
 #include "core/control_block/atomic.h"
 #include "core/control_block/wakeup_flags.h"
@@ -22,11 +23,23 @@ class HORA_CAPABILITY("progress lock") ProgressLock {
   ProgressLock(const WakeupFlags& wakeup_flags, int rank)
       : wakeup_flags_(wakeup_flags), rank_(rank) {}
 
-  void lock() HORA_ACQUIRE();
-  void lock_between_rounds() HORA_ACQUIRE();
+  // The capability is the mutex, which the analysis cannot know.
+  void lock() HORA_ACQUIRE() HORA_NOT_ANALYSED {
+    while (is_asked_for()) std::this_thread::yield();
+    mutex_.lock();
+  }
+  void lock_between_rounds() HORA_ACQUIRE() HORA_NOT_ANALYSED {
+    if (mutex_.try_lock()) return;
+    asking_.fetch_add(1, kWakeOrder);
+    wakeup_flags_.signal(rank_);
+    mutex_.lock();
+    asking_.fetch_sub(1, kWakeOrder);
+  }
   /// False also where it is free, but asked for.
-  bool try_lock() HORA_TRY_ACQUIRE(true);
-  void unlock() HORA_RELEASE();
+  bool try_lock() HORA_TRY_ACQUIRE(true) HORA_NOT_ANALYSED {
+    return !is_asked_for() && mutex_.try_lock();
+  }
+  void unlock() HORA_RELEASE() HORA_NOT_ANALYSED { mutex_.unlock(); }
   /// Tells the analysis what it cannot follow.
   void assert_held() const HORA_ASSERT_HELD() {}
 

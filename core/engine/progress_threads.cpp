@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include "core/control_block/futex.h"
-#include "core/engine/trace_hooks.h"
+#include "core/log.h"
+#include "core/process.h"
 
 namespace hora {
 namespace {
@@ -55,6 +56,44 @@ class PreciseSleep {
  private:
   int slack_;
 };
+
+/// For the time in which a thread is blocked; records nothing where it is finished already.
+class TracedWait {
+ public:
+  TracedWait(const Tracer& trace, const Submission& submission) : trace_(trace) {
+    if (!trace.on() || submission.finished()) return;
+    submission_ = &submission;
+    begin_ = trace_now();
+  }
+  ~TracedWait() {
+    if (submission_) finish();
+  }
+  TracedWait(const TracedWait&) = delete;
+  TracedWait& operator=(const TracedWait&) = delete;
+
+ private:
+  void finish() noexcept;
+
+  const Tracer& trace_;
+  const Submission* submission_ = nullptr;
+  TraceTime begin_{};
+};
+
+void TracedWait::finish() noexcept {
+  try {
+    const std::string thread = this_thread_name();
+    const TraceTime end = trace_now();
+    trace_.record([&](Recording& recording) {
+      recording.waited(thread, trace_.tensor(submission_->name), begin_, end);
+    });
+  } catch (const std::exception& error) {
+    try {
+      log().warn("a wait is missing in the timeline: {}", error.what());
+    } catch (...) {
+      // Logging has failed as well; nothing else is lost.
+    }
+  }
+}
 
 }  // namespace
 

@@ -13,7 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "core/control_block/node_control_block.h"
+#include "core/control_block/id.h"
+#include "core/control_block/location.h"
 #include "core/engine/tensor_memory.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"

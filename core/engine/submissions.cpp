@@ -5,10 +5,28 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/engine/trace_hooks.h"
 #include "core/tensor_text.h"
 
 namespace hora {
+namespace {
+
+void trace_decided(const Tracer& trace, const Submission& submission) {
+  trace.record([&](Recording& recording) {
+    recording.negotiated(trace.tensor(submission.name), submission.submitted,
+                         submission.decided_at);
+  });
+}
+
+/// Its ranks disagree: it will not run.
+void trace_failed(const Tracer& trace, const Submission& submission) {
+  trace.record([&](Recording& recording) {
+    const TraceTime time = trace_now();
+    recording.negotiated(trace.tensor(submission.name), submission.submitted, time);
+    recording.marked(trace.tensor(submission.name), "mismatch", time);
+  });
+}
+
+}  // namespace
 
 Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
                          const std::atomic<bool>& poisoned, const Tracer& trace)

@@ -9,8 +9,8 @@
 #include <span>
 
 #include "core/control_block/location.h"
-#include "core/engine/data_path.h"
 #include "core/engine/device.h"
+#include "core/engine/node_memory.h"
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"

@@ -3,10 +3,32 @@
 #include <utility>
 
 #include "core/engine/exchange_header.h"
-#include "core/engine/trace_hooks.h"
 #include "core/plan/exchange.h"
 
 namespace hora {
+namespace {
+
+/// Before the unit starts.
+void trace_unit(const Tracer& trace, std::uint64_t number, const Unit& unit,
+                const std::vector<std::shared_ptr<Submission>>& submissions) {
+  if (!trace.on()) return;
+  std::vector<TensorFacts> tensors;
+  for (const auto& submission : submissions) {
+    tensors.push_back({submission->name, submission->memory.bytes(), submission->decided_at});
+  }
+  const bool reduces =
+      unit.kind == OperationKind::allreduce || unit.kind == OperationKind::reduce_scatter;
+  const UnitFacts facts{.operation = name_of(unit.kind),
+                        .type = name_of(unit.type),
+                        .op = reduces ? name_of(unit.op) : std::string_view(),
+                        .bytes = unit.bytes,
+                        .tensors = tensors.size(),
+                        .chunks = unit.chunks()};
+  trace.record(
+      [&](Recording& recording) { recording.planned(trace.unit(number), facts, tensors); });
+}
+
+}  // namespace
 
 void Units::start(const DecidedBatch& batch) {
   std::vector<const Signature*> signatures;

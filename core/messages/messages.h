@@ -12,7 +12,8 @@
 #include <variant>
 #include <vector>
 
-#include "core/control_block/node_control_block.h"
+#include "core/control_block/id.h"
+#include "core/control_block/location.h"
 #include "core/negotiation/signature.h"
 
 namespace hora {

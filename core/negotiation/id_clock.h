@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/control_block/node_control_block.h"
+#include "core/control_block/id.h"
 
 namespace hora {
 

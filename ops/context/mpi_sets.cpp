@@ -10,6 +10,7 @@
 #include "ops/hierarchy/pipeline.h"
 #include "ops/mpi/mpi_point_to_point.h"
 #include "ops/mpi/tree_link.h"
+#include "core/engine/node_memory.h"
 
 namespace hora {
 namespace {

@@ -15,6 +15,7 @@
 #include "core/plan/exchange.h"
 #include "core/plan/plan.h"
 #include "ops/hierarchy/groups.h"
+#include "core/engine/node_memory.h"
 
 namespace hora {
 

@@ -8,7 +8,7 @@
 
 #include "core/control_block/node_control_block.h"
 #include "core/control_block/start_order.h"
-#include "core/engine/data_path.h"
+#include "core/engine/parts.h"
 #include "core/negotiation/topology.h"
 #include "core/trace/trace.h"
 #include "ops/hierarchy/exchange_run.h"

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/engine/tree_link.h"
+#include "core/engine/parts.h"
 #include "ops/mpi/communicator.h"
 
 namespace hora {

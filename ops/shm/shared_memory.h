@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/engine/data_path.h"
+#include "core/engine/node_memory.h"
 #include "core/thread_safety.h"
 #include "ops/local/kernels.h"
 #include "ops/shm/block_allocator.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/engine/data_path.h"
+#include "core/engine/node_memory.h"
 #include "ops/shm/block_allocator.h"
 
 namespace hora::test {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/engine/member_memory.h"
+#include "core/engine/node_memory.h"
 
 namespace hora::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "core/engine/tree_link.h"
+#include "core/engine/parts.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::test {
