@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "core/engine/parts.h"
 #include "core/engine/runtime.h"
-#include "core/engine/trace_hooks.h"
 #include "core/trace/timeline_file.h"
 
 namespace hora {

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "core/bounded_reader.h"
+#include "core/engine/parts.h"
 #include "core/engine/runtime.h"
-#include "core/engine/trace_hooks.h"
 #include "core/log.h"
 #include "core/trace/timeline_file.h"
 #include "ops/context/agreement.h"

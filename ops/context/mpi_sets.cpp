@@ -4,13 +4,12 @@
 #include <array>
 #include <utility>
 
-#include "core/engine/member_memory.h"
+#include "core/engine/node_memory.h"
 #include "ops/cross/cross_group.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
 #include "ops/mpi/mpi_point_to_point.h"
 #include "ops/mpi/tree_link.h"
-#include "core/engine/node_memory.h"
 
 namespace hora {
 namespace {

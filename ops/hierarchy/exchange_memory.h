@@ -9,13 +9,12 @@
 #include <span>
 
 #include "core/control_block/exchange_rounds.h"
-#include "core/engine/data_path.h"
+#include "core/engine/node_memory.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
 #include "core/plan/plan.h"
 #include "ops/hierarchy/groups.h"
-#include "core/engine/node_memory.h"
 
 namespace hora {
 

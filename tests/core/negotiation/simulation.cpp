@@ -11,10 +11,10 @@ Simulation::Simulation(const Topology& topology, int id_capacity, const Script& 
                        std::mt19937_64& random)
     : script_(script),
       random_(random),
-      links_(std::make_unique<Links>(topology.nodes(), random)),
+      network_(topology.nodes(), &random),
       ranks_(static_cast<std::size_t>(topology.size())) {
   for (int n = 0; n < topology.nodes(); ++n) {
-    nodes_.push_back(std::make_unique<Node>(topology, n, id_capacity, *links_));
+    nodes_.push_back(std::make_unique<Node>(topology, n, id_capacity, network_));
     const auto& ranks = topology.ranks_of_node[static_cast<std::size_t>(n)];
     for (std::size_t local = 0; local < ranks.size(); ++local) {
       ranks_[static_cast<std::size_t>(ranks[local])] = std::make_unique<Rank>(

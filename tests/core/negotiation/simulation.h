@@ -11,6 +11,7 @@
 
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
+#include "tests/support/tree_network.h"
 
 namespace hora::test {
 
@@ -54,7 +55,6 @@ class Simulation {
   const std::vector<std::string>& results(int rank, const std::string& name) const;
 
  private:
-  struct Links;
   struct Node;
   struct Rank;
 
@@ -64,7 +64,7 @@ class Simulation {
   Script script_;
   std::mt19937_64& random_;
   std::vector<std::string> problems_;
-  std::unique_ptr<Links> links_;
+  TreeNetwork network_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };

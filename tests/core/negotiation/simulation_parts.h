@@ -1,4 +1,4 @@
-/// The parts of a Simulation: links between leaders, nodes, ranks.
+/// The parts of a Simulation: nodes, ranks.
 #pragma once
 
 #include <deque>
@@ -14,6 +14,7 @@
 #include "core/engine/name_table.h"
 #include "core/negotiation/diagnosis.h"
 #include "tests/core/negotiation/simulation.h"
+#include "tests/support/tree_network.h"
 
 namespace hora::test {
 
@@ -26,61 +27,24 @@ inline ControlBlockShape control_block_shape(int local_size, int id_capacity, bo
           .control_bytes = 32768};
 }
 
-/// In order between each pair of nodes.
-struct Simulation::Links {
-  Links(int count, std::mt19937_64& generator)
-      : nodes(count), random(generator), queues(static_cast<std::size_t>(count * count)) {}
-
-  std::deque<std::vector<std::byte>>& queue(int from, int to) {
-    return queues[static_cast<std::size_t>(from * nodes + to)];
-  }
-  std::optional<TreeLink::Received> receive(int node) {
-    if (random() % 4 == 0) return std::nullopt;
-    const int first = static_cast<int>(random() % static_cast<std::uint64_t>(nodes));
-    for (int i = 0; i < nodes; ++i) {
-      const int from = (first + i) % nodes;
-      auto& waiting = queue(from, node);
-      if (waiting.empty()) continue;
-      TreeLink::Received received{from, std::move(waiting.front())};
-      waiting.pop_front();
-      return received;
-    }
-    return std::nullopt;
-  }
-
-  int nodes;
-  std::mt19937_64& random;
-  std::vector<std::deque<std::vector<std::byte>>> queues;
-};
-
 struct Simulation::Node {
-  struct Link final : TreeLink {
-    Link(Links& all, int index) : links(all), node(index) {}
-    void send(int to, std::span<const std::byte> message) override {
-      links.queue(node, to).emplace_back(message.begin(), message.end());
-    }
-    std::optional<Received> receive() override { return links.receive(node); }
-    bool flushed() override { return true; }
-    Links& links;
-    int node;
-  };
   struct alignas(64) Line {
     std::byte bytes[64];
   };
 
-  Node(const Topology& topology, int index, int id_capacity, Links& links)
+  Node(const Topology& topology, int index, int id_capacity, TreeNetwork& network)
       : shape(control_block_shape(
             static_cast<int>(topology.ranks_of_node[static_cast<std::size_t>(index)].size()),
             id_capacity, topology.nodes() == 1)),
         memory(NodeControlBlock::bytes(shape) / sizeof(Line) + 1),
         control_block(memory.data()->bytes, shape, 0),
-        link(links, index),
+        link(network, index),
         io(topology, index, id_capacity, control_block, topology.nodes() > 1 ? &link : nullptr) {}
 
   ControlBlockShape shape;
   std::vector<Line> memory;
   NodeControlBlock control_block;  ///< the leader's view; read by local rank 0 too
-  Link link;
+  NetworkTreeLink link;
   LeaderIo io;
   /// Where each local rank's current tensor of a name lies.
   std::map<std::string, std::map<int, Location>> places;

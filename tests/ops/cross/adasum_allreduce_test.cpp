@@ -9,16 +9,17 @@
 #include <memory>
 #include <random>
 
+#include "ops/cross/host_space.h"
+#include "ops/mpi/host_space.h"
+#include "tests/support/message_network.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
-#include "ops/cross/host_space.h"
-#include "tests/ops/cross/fake_network.h"
 #include "tests/support/seed.h"
 
 namespace hora {
 namespace {
 
-using test::FakeNetwork;
+using test::MessageNetwork;
 using test::Numbers;
 
 using Bytes = std::vector<std::byte>;
@@ -67,7 +68,7 @@ std::vector<std::vector<Bytes>> run(const std::vector<Layout>& layouts,
                                     std::mt19937_64& random,
                                     std::uint64_t first_sequence = CrossResources::kWindow - 1) {
   const std::size_t members = stagings.front().size();
-  FakeNetwork network(static_cast<int>(members), random);
+  MessageNetwork network(static_cast<int>(members), random());
   HostSpace space;
   std::vector<std::unique_ptr<CrossResources>> resources;
   std::vector<std::unique_ptr<AdasumAllreduce>> open;
@@ -241,7 +242,7 @@ INSTANTIATE_TEST_SUITE_P(Members, AdasumAllreduceTest, testing::Range(1, 10));
 
 TEST(AdasumAllreduce, RefusesWhatCannotBeRight) {
   auto random = test::generator();
-  FakeNetwork network(2, random);
+  MessageNetwork network(2, random());
   HostSpace space;
   CrossResources resources(network.member(0), space);
   alignas(64) std::byte staging[64] = {};

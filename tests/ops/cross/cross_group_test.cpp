@@ -24,7 +24,7 @@ using test::Bytes;
 using test::CrossMembers;
 using test::CrossOperation;
 using test::expect_results;
-using test::FakeNetwork;
+using test::MessageNetwork;
 
 struct Algorithm {
   const char* name;
@@ -148,7 +148,7 @@ TEST(CrossGroup, EveryChoiceOfTheSettingIsTested) {
 /// An algorithm that no branch chooses would be the direct one, and give the same bits.
 TEST(CrossGroup, EachAlgorithmSendsMessagesOfItsOwn) {
   auto random = test::generator();
-  std::set<std::multiset<FakeNetwork::Message>> seen;
+  std::set<std::multiset<MessageNetwork::Message>> seen;
   for (const Algorithm& algorithm : kAlgorithms) {
     CrossMembers group(5, algorithm.options, random);
     group.run({allreduce_of(5, DataType::float32, 200'000, 1.0, random)}, 1);
@@ -196,7 +196,7 @@ TEST(CrossGroup, BitsDoNotDependOnFusionNorOnTheAlgorithm) {
 
 TEST(CrossGroup, RefusesWhatCannotBeRight) {
   auto random = test::generator();
-  FakeNetwork network(2, random);
+  MessageNetwork network(2, random());
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte staging[64] = {};
   EXPECT_THROW(group.allreduce({}, {staging, 63}, 0), Error);
@@ -206,7 +206,7 @@ TEST(CrossGroup, RefusesWhatCannotBeRight) {
 
 TEST(CrossGroup, RefusesATagThatIsInUse) {
   auto random = test::generator();
-  FakeNetwork network(2, random);
+  MessageNetwork network(2, random());
   MessageCrossGroup group(network.member(0));
   alignas(64) std::byte first[64] = {};
   alignas(64) std::byte second[64] = {};

@@ -12,9 +12,10 @@
 #include <stdexcept>
 #include <vector>
 
-#include "tests/support/reference/reference.h"
 #include "ops/cross/cross_group.h"
-#include "tests/ops/cross/fake_network.h"
+#include "ops/mpi/cross_group.h"
+#include "tests/support/message_network.h"
+#include "tests/support/reference/reference.h"
 
 namespace hora::test {
 
@@ -35,7 +36,7 @@ class CrossMembers {
  public:
   CrossMembers(int count, const CrossOptions& options, std::mt19937_64& random,
                StagingSpace& space = host_space())
-      : random_(random), network_(count, random) {
+      : random_(random), network_(count, random()) {
     for (int index = 0; index < count; ++index) {
       members_.push_back(std::make_unique<Member>(network_.member(index), options, space));
     }
@@ -45,7 +46,7 @@ class CrossMembers {
     for (auto& member : members_) member->group.reserve(operations, staging_bytes);
   }
 
-  const FakeNetwork& network() const { return network_; }
+  const MessageNetwork& network() const { return network_; }
 
   /// Runs the operations on every member, each member at its own pace and with up to `at_once`
   /// open; returns [operation][member] what is in the staging in the end.
@@ -123,7 +124,7 @@ class CrossMembers {
   }
 
   std::mt19937_64& random_;
-  FakeNetwork network_;
+  MessageNetwork network_;
   std::vector<std::unique_ptr<Member>> members_;
   std::vector<std::vector<Bytes>> results_;
 };

@@ -5,7 +5,8 @@
 #include <cstdint>
 
 #include "ops/cross/host_space.h"
-#include "tests/ops/cross/fake_network.h"
+#include "ops/mpi/host_space.h"
+#include "tests/support/message_network.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -23,7 +24,7 @@ TEST(WorkBuffer, IsAlignedAndKeptWhileItIsLongEnough) {
 
 TEST(CrossResources, WorkspacesAreReused) {
   auto random = test::generator();
-  test::FakeNetwork network(1, random);
+  test::MessageNetwork network(1, random());
   CrossResources resources(network.member(0), host_space());
   Workspace& first = resources.begin(0);
   Workspace& second = resources.begin(1);
@@ -36,7 +37,7 @@ TEST(CrossResources, WorkspacesAreReused) {
 
 TEST(RequestQueue, AsksForTheOldestOnly) {
   auto random = test::generator();
-  test::FakeNetwork network(2, random);
+  test::MessageNetwork network(2, random());
   std::byte in[2] = {};
   const std::byte out{7};
   RequestQueue queue;

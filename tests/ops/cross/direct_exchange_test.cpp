@@ -8,9 +8,10 @@
 #include <memory>
 #include <stdexcept>
 
-#include "tests/support/reference/reference.h"
 #include "ops/cross/cross_group.h"
-#include "tests/ops/cross/fake_network.h"
+#include "ops/mpi/cross_group.h"
+#include "tests/support/message_network.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -46,7 +47,7 @@ TEST_P(DirectExchangeOf, BringsEveryPartToItsMember) {
   const int count = GetParam();
   const auto members_count = static_cast<std::size_t>(count);
   auto random = test::generator();
-  test::FakeNetwork network(count, random);
+  test::MessageNetwork network(count, random());
   std::vector<std::unique_ptr<Member>> members;
   for (int i = 0; i < count; ++i) members.push_back(std::make_unique<Member>(network.member(i)));
   std::vector<std::vector<std::vector<Bytes>>> given, got;
@@ -105,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Members, DirectExchangeOf, testing::Values(1, 2, 3, 4, 
 
 TEST(DirectExchange, RefusesOtherNumbersOfPartsThanMembers) {
   auto random = test::generator();
-  test::FakeNetwork network(2, random);
+  test::MessageNetwork network(2, random());
   MessageCrossGroup group(network.member(0));
   const std::vector<std::span<const std::byte>> sends(2);
   const std::vector<std::span<std::byte>> receives(3);

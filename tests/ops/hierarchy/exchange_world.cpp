@@ -14,7 +14,7 @@
 #include "ops/hierarchy/pipeline.h"
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/threads/heap_memory.h"
-#include "tests/support/threads/wires.h"
+#include "tests/support/threads/meeting.h"
 
 namespace hora::test {
 namespace {

@@ -118,8 +118,9 @@ void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
       ++messages_;
       if (!gpu.owns(memory.data(), memory.size())) ++misplaced_;
     };
-    networks_.push_back(std::make_unique<ThreadNetwork>(
-        static_cast<int>(members.size()), options.gpu.seed + networks_.size(), inspect));
+    networks_.push_back(std::make_unique<MessageNetwork>(
+        static_cast<int>(members.size()), options.gpu.seed + networks_.size(),
+        MessageNetwork::Delivery::by_tests, inspect));
     for (std::size_t node = 0; node < members.size(); ++node) {
       Rank& rank = *ranks_[members[node]];
       rank.cross.emplace(gpus_[members[node]]->cuda(), rank.context.events, group,

@@ -13,7 +13,7 @@
 #include "ops/cuda/stream.h"
 #include "ops/nccl/nccl_group.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
-#include "tests/support/threads/thread_network.h"
+#include "tests/support/message_network.h"
 #include "tests/support/threads/thread_world.h"
 
 namespace hora::test {
@@ -67,7 +67,7 @@ class GpuWorld {
   std::atomic<std::int64_t> messages_{0};
   FakeNcclWorld nccl_;
   std::vector<std::unique_ptr<FakeGpu>> gpus_;
-  std::vector<std::unique_ptr<ThreadNetwork>> networks_;  ///< by slice
+  std::vector<std::unique_ptr<MessageNetwork>> networks_;  ///< by slice
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::unique_ptr<ThreadWorld> world_;
 };

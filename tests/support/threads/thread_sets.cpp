@@ -29,7 +29,7 @@ struct ThreadSetTransport final : SetTransport {
 
 }  // namespace
 
-SetWires::SetWires(int nodes, int slices) : post(nodes) {
+SetWires::SetWires(int nodes, int slices) : leaders(nodes) {
   for (int slice = 0; slice < slices; ++slice) {
     meetings.push_back(std::make_unique<Meeting>(nodes));
   }
@@ -57,7 +57,7 @@ ThreadPath::ThreadPath(const Topology& topology, int rank, NodeControlBlock cont
   if (options.nodes > 1 && options.local_rank < options.slices) {
     cross_.emplace(*wires.meetings[static_cast<std::size_t>(options.local_rank)], options.node);
   }
-  if (options.nodes > 1 && options.local_rank == 0) link_.emplace(wires.post, options.node);
+  if (options.nodes > 1 && options.local_rank == 0) link_.emplace(wires.leaders, options.node);
   const LocalGroups locals{
       .memory = &group_, .device = device.group, .device_exchange = device.exchange};
   const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device.cross};

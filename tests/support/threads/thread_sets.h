@@ -12,15 +12,16 @@
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/pipeline.h"
 #include "tests/support/threads/heap_memory.h"
+#include "tests/support/threads/meeting.h"
 #include "tests/support/threads/thread_world.h"
-#include "tests/support/threads/wires.h"
+#include "tests/support/tree_network.h"
 
 namespace hora::test {
 
 /// What connects the nodes of one set.
 struct SetWires {
   SetWires(int nodes, int slices);
-  Post post;
+  TreeNetwork leaders;
   std::vector<std::unique_ptr<Meeting>> meetings;  ///< by slice
 };
 
@@ -48,7 +49,7 @@ class ThreadPath {
   NodeControlBlock control_block_;
   MemoryGroup group_;
   std::optional<MeetingCrossGroup> cross_;
-  std::optional<PostLink> link_;
+  std::optional<NetworkTreeLink> link_;
   std::optional<Pipeline> pipeline_;
 };
 

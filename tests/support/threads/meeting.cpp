@@ -1,4 +1,4 @@
-#include "tests/support/threads/wires.h"
+#include "tests/support/threads/meeting.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,20 +10,6 @@
 #include "ops/local/kernels.h"
 
 namespace hora::test {
-
-void Post::send(int from, int to, std::span<const std::byte> message) {
-  const std::lock_guard lock(mutex_);
-  boxes_.at(static_cast<std::size_t>(to)).push_back({from, {message.begin(), message.end()}});
-}
-
-std::optional<TreeLink::Received> Post::receive(int node) {
-  const std::lock_guard lock(mutex_);
-  auto& box = boxes_.at(static_cast<std::size_t>(node));
-  if (box.empty()) return std::nullopt;
-  auto message = std::move(box.front());
-  box.pop_front();
-  return message;
-}
 
 void Meeting::bring(int node, std::uint64_t sequence, Parts parts) {
   const std::lock_guard lock(mutex_);

@@ -1,8 +1,6 @@
-/// What connects nodes in one process: tree links and cross groups.
+/// Cross groups in one process.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -12,32 +10,6 @@
 #include "ops/hierarchy/groups.h"
 
 namespace hora::test {
-
-/// The leaders' mailboxes. Thread rule: any thread.
-class Post {
- public:
-  explicit Post(int nodes) : boxes_(static_cast<std::size_t>(nodes)) {}
-  void send(int from, int to, std::span<const std::byte> message);
-  std::optional<TreeLink::Received> receive(int node);
-
- private:
-  std::mutex mutex_;
-  std::vector<std::deque<TreeLink::Received>> boxes_;
-};
-
-class PostLink final : public TreeLink {
- public:
-  PostLink(Post& post, int node) : post_(post), node_(node) {}
-  void send(int node, std::span<const std::byte> message) override {
-    post_.send(node_, node, message);
-  }
-  std::optional<Received> receive() override { return post_.receive(node_); }
-  bool flushed() override { return true; }
-
- private:
-  Post& post_;
-  int node_;
-};
 
 /// One cross group's meeting place: operation `sequence` is done once every node has brought its
 /// part, or, of an exchange, its parts by the node that they are for. Thread rule: any thread.

@@ -1,4 +1,4 @@
-#include "tests/ops/cross/fake_network.h"
+#include "tests/support/message_network.h"
 
 #include <algorithm>
 #include <functional>
@@ -10,9 +10,7 @@ namespace hora::test {
 namespace {
 
 void require(bool condition, const std::string& what) {
-  if (!condition) {
-    throw std::logic_error(what);
-  }
+  if (!condition) throw std::logic_error(what);
 }
 
 bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
@@ -23,22 +21,25 @@ bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 }  // namespace
 
-class FakeNetwork::Member : public PointToPoint {
+class MessageNetwork::Member final : public PointToPoint {
  public:
-  Member(FakeNetwork& network, int index) : network_(network), index_(index) {}
+  Member(MessageNetwork& network, int index) : network_(network), index_(index) {}
 
   int index() const override { return index_; }
   int size() const override { return static_cast<int>(network_.members_.size()); }
 
   Request send(int to, int tag, std::span<const std::byte> bytes) override {
     check(to, tag);
+    if (network_.inspect_) network_.inspect_(index_, bytes);
+    const std::lock_guard lock(network_.mutex_);
     network_.forbid_overlap(index_, bytes, false);
     Transfer transfer;
     transfer.owner = index_;
     transfer.copy.assign(bytes.begin(), bytes.end());
-    const Request request = open();
+    transfer.tests = network_.random_() % 4;
+    const Request request = open({});
     if (network_.random_() % 2 == 0) {
-      state_[static_cast<std::size_t>(request)] = State::complete;
+      complete(request);
     } else {
       transfer.request = request;
       transfer.source = bytes;
@@ -50,36 +51,46 @@ class FakeNetwork::Member : public PointToPoint {
 
   Request receive(int from, int tag, std::span<std::byte> bytes) override {
     check(from, tag);
+    if (network_.inspect_) network_.inspect_(index_, bytes);
+    const std::lock_guard lock(network_.mutex_);
     network_.forbid_overlap(index_, bytes, true);
     std::fill(bytes.begin(), bytes.end(), std::byte{0xCD});
     Transfer transfer;
     transfer.owner = index_;
-    transfer.request = open();
+    const Channel channel{from, index_, tag};
+    const Request request = transfer.request = open(channel);
     transfer.target = bytes;
-    const Request request = transfer.request;
-    network_.channels_[{from, index_, tag}].receives.push_back(std::move(transfer));
+    network_.channels_[channel].receives.push_back(std::move(transfer));
     return request;
   }
 
   bool test(Request request) override {
+    const std::lock_guard lock(network_.mutex_);
     const auto slot = static_cast<std::size_t>(request);
-    require(request >= 0 && slot < state_.size() && state_[slot] != State::free,
+    require(request >= 0 && slot < requests_.size() && requests_[slot].state != State::free,
             "test of request " + std::to_string(request) + ", which is not open");
-    if (state_[slot] != State::complete) {
-      return false;
+    if (network_.delivery_ == Delivery::by_tests && requests_[slot].state == State::open) {
+      network_.deliver_if_tested_enough(requests_[slot].receives_from, request);
     }
-    state_[slot] = State::free;
+    if (requests_[slot].state != State::complete) return false;
+    requests_[slot].state = State::free;
     return true;
   }
 
-  void complete(Request request) { state_[static_cast<std::size_t>(request)] = State::complete; }
+  void complete(Request request) {
+    requests_[static_cast<std::size_t>(request)].state = State::complete;
+  }
   std::size_t open_requests() const {
-    return static_cast<std::size_t>(std::count_if(
-        state_.begin(), state_.end(), [](State state) { return state != State::free; }));
+    return requests_.size() - static_cast<std::size_t>(
+                                  std::ranges::count(requests_, State::free, &OpenRequest::state));
   }
 
  private:
   enum class State { free, open, complete };
+  struct OpenRequest {
+    State state = State::free;
+    Channel receives_from{};  ///< of a receive
+  };
 
   void check(int peer, int tag) const {
     require(peer >= 0 && peer < size() && peer != index_,
@@ -87,67 +98,71 @@ class FakeNetwork::Member : public PointToPoint {
     require(tag >= 0 && tag <= 32767, "tag " + std::to_string(tag));
   }
 
-  Request open() {
-    const auto slot = std::find(state_.begin(), state_.end(), State::free);
-    const auto request = static_cast<Request>(slot - state_.begin());
-    if (slot == state_.end()) {
-      state_.push_back(State::open);
-    } else {
-      *slot = State::open;
-    }
-    return request;
+  Request open(const Channel& receives_from) {
+    auto slot = std::ranges::find(requests_, State::free, &OpenRequest::state);
+    if (slot == requests_.end()) slot = requests_.emplace(slot);
+    *slot = {State::open, receives_from};
+    return static_cast<Request>(slot - requests_.begin());
   }
 
-  FakeNetwork& network_;
+  MessageNetwork& network_;
   int index_;
-  std::vector<State> state_;
+  std::vector<OpenRequest> requests_;
 };
 
-FakeNetwork::FakeNetwork(int members, std::mt19937_64& random) : random_(random) {
+MessageNetwork::MessageNetwork(int members, std::uint64_t seed, Delivery delivery, Inspect inspect)
+    : random_(seed), delivery_(delivery), inspect_(std::move(inspect)) {
   for (int index = 0; index < members; ++index) {
     members_.push_back(std::make_unique<Member>(*this, index));
   }
 }
 
-FakeNetwork::~FakeNetwork() = default;
+MessageNetwork::~MessageNetwork() = default;
 
-PointToPoint& FakeNetwork::member(int index) {
+PointToPoint& MessageNetwork::member(int index) {
   return *members_.at(static_cast<std::size_t>(index));
 }
 
-bool FakeNetwork::deliver_one() {
+bool MessageNetwork::deliver_one() {
+  const std::lock_guard lock(mutex_);
   std::vector<decltype(channels_)::iterator> ready;
   for (auto channel = channels_.begin(); channel != channels_.end(); ++channel) {
-    if (!channel->second.sends.empty() && !channel->second.receives.empty()) {
-      ready.push_back(channel);
-    }
+    if (channel->second.can_deliver()) ready.push_back(channel);
   }
-  if (ready.empty()) {
-    return false;
-  }
-  const auto channel = ready[random_() % ready.size()];
+  if (ready.empty()) return false;
+  deliver(ready[random_() % ready.size()]);
+  return true;
+}
+
+void MessageNetwork::deliver_if_tested_enough(const Channel& channel,
+                                              PointToPoint::Request receive) {
+  const auto found = channels_.find(channel);  // none for a send
+  if (found == channels_.end() || !found->second.can_deliver()) return;
+  Queues& queues = found->second;
+  if (queues.receives.front().request != receive || queues.sends.front().tests-- > 0) return;
+  deliver(found);
+}
+
+void MessageNetwork::deliver(decltype(channels_)::iterator channel) {
   Queues& queues = channel->second;
   const Transfer send = std::move(queues.sends.front());
   const Transfer receive = std::move(queues.receives.front());
   queues.sends.pop_front();
   queues.receives.pop_front();
-  if (queues.sends.empty() && queues.receives.empty()) {
-    channels_.erase(channel);
-  }
+  if (queues.sends.empty() && queues.receives.empty()) channels_.erase(channel);
   require(send.copy.size() == receive.target.size(),
           std::to_string(send.copy.size()) + " bytes sent, " +
               std::to_string(receive.target.size()) + " expected");
-  std::copy(send.copy.begin(), send.copy.end(), receive.target.begin());
+  std::ranges::copy(send.copy, receive.target.begin());
   if (send.request != -1) {
-    require(std::equal(send.copy.begin(), send.copy.end(), send.source.begin()),
-            "memory changed while it was being sent");
+    require(std::ranges::equal(send.copy, send.source), "memory changed while it was being sent");
     members_[static_cast<std::size_t>(send.owner)]->complete(send.request);
   }
   members_[static_cast<std::size_t>(receive.owner)]->complete(receive.request);
-  return true;
 }
 
-std::size_t FakeNetwork::left_over() const {
+std::size_t MessageNetwork::left_over() const {
+  const std::lock_guard lock(mutex_);
   std::size_t count = 0;
   for (const auto& member : members_) {
     count += member->open_requests();
@@ -158,8 +173,8 @@ std::size_t FakeNetwork::left_over() const {
   return count;
 }
 
-void FakeNetwork::forbid_overlap(int owner, std::span<const std::byte> memory,
-                                 bool also_with_sends) const {
+void MessageNetwork::forbid_overlap(int owner, std::span<const std::byte> memory,
+                                    bool also_with_sends) const {
   for (const auto& [channel, queues] : channels_) {
     for (const Transfer& receive : queues.receives) {
       require(receive.owner != owner || !overlap(receive.target, memory),
