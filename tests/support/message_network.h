@@ -15,7 +15,7 @@
 #include <tuple>
 #include <vector>
 
-#include "ops/mpi/point_to_point.h"
+#include "ops/cross/point_to_point.h"
 
 namespace hora::test {
 

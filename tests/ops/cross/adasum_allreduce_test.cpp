@@ -10,7 +10,6 @@
 #include <random>
 
 #include "ops/cross/host_space.h"
-#include "ops/mpi/host_space.h"
 #include "tests/support/message_network.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"

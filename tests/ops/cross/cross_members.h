@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "ops/cross/cross_group.h"
-#include "ops/mpi/cross_group.h"
 #include "tests/support/message_network.h"
 #include "tests/support/reference/reference.h"
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "ops/cross/host_space.h"
-#include "ops/mpi/host_space.h"
 #include "tests/support/message_network.h"
 #include "tests/support/seed.h"
 

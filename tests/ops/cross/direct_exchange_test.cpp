@@ -9,7 +9,6 @@
 #include <stdexcept>
 
 #include "ops/cross/cross_group.h"
-#include "ops/mpi/cross_group.h"
 #include "tests/support/message_network.h"
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
