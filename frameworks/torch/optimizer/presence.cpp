@@ -1,7 +1,8 @@
+#include "frameworks/torch/optimizer/presence.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "frameworks/torch/optimizer/bucket_assignment.h"
 #include "frameworks/torch/optimizer/step_calls.h"
 
 namespace hora {

@@ -1,6 +1,7 @@
+#include "frameworks/torch/optimizer/presence.h"
+
 #include <gtest/gtest.h>
 
-#include "frameworks/torch/optimizer/bucket_assignment.h"
 #include "frameworks/torch/optimizer/step_calls.h"
 
 namespace hora::test {
