@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/expect_error.h"
-#include "tests/support/reference/elements.h"
 #include "tests/ops/cross/cross_members.h"
 #include "tests/ops/cross/slow_space.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
 namespace hora {
