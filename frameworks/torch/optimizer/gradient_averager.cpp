@@ -166,7 +166,7 @@ void GradientAverager::submit(RoundEnd end) {
   waiting_since_ = Clock::now();
   if (!open_) begin_round();
   naming_step([&] { submit_rest(); });
-  if (ends_ && end != RoundEnd::undecided) ends_->tell(end);
+  if (ends_ && end != RoundEnd::undecided) ends_->send(end);
 }
 
 std::vector<std::string> GradientAverager::awaited() const {
@@ -329,21 +329,21 @@ void GradientAverager::naming_step(const std::function<void()>& action) const {
 void GradientAverager::check_one_step() {
   if (presence_ ? presence_->in_one_step() : buckets_->in_one_step().value()) return;
   if (ends_) {  // all that some ranks have sent already is sent by all
-    ends_->tell(RoundEnd::discard);
+    ends_->send(RoundEnd::discard);
     ends_->agree();
   }
   refuse_steps(steps_.calls_before());
 }
 
 void GradientAverager::refuse_steps(const StepCalls& calls) {
-  steps_exchange_.tell(calls);
+  steps_exchange_.send(calls);
   different_steps_ = steps_exchange_.error();
   throw *different_steps_;
 }
 
 void GradientAverager::leave() {
   const LockGuard lock(mutex_);
-  steps_exchange_.tell(steps_.calls());  // for those who find steps to differ
+  steps_exchange_.send(steps_.calls());  // for those who find steps to differ
 }
 
 bool GradientAverager::unsettled() const {
@@ -354,14 +354,14 @@ bool GradientAverager::unsettled() const {
 bool GradientAverager::tell_end(RoundEnd end) {
   const LockGuard lock(mutex_);
   if (!unsettled_) return true;
-  ends_->tell(end);
+  ends_->send(end);
   return ends_->ready();
 }
 
 void GradientAverager::settle(RoundEnd end) {
   const LockGuard lock(mutex_);
   if (!std::exchange(unsettled_, false)) return;
-  ends_->tell(end);
+  ends_->send(end);
   bool agreed = false;
   naming_step([&] { agreed = ends_->agree(); });
   if (agreed) return;

@@ -12,12 +12,9 @@
 #include <vector>
 
 #include "core/thread_safety.h"
-#include "frameworks/torch/optimizer/different_steps.h"
 #include "frameworks/torch/optimizer/gradient_buckets.h"
-#include "frameworks/torch/optimizer/gradient_order.h"
 #include "frameworks/torch/optimizer/pass_counter.h"
-#include "frameworks/torch/optimizer/presence.h"
-#include "frameworks/torch/optimizer/round_end.h"
+#include "frameworks/torch/optimizer/round_exchanges.h"
 #include "frameworks/torch/optimizer/step_calls.h"
 #include "frameworks/torch/peers.h"
 

@@ -13,7 +13,6 @@
 
 #include "frameworks/torch/optimizer/gradient_averager.h"
 #include "frameworks/torch/optimizer/gradient_hooks.h"
-#include "frameworks/torch/optimizer/guard_token.h"
 #include "frameworks/torch/optimizer/joint_broadcast.h"
 #include "frameworks/torch/optimizer/loss_scale.h"
 #include "frameworks/torch/optimizer/optimizer_shards.h"
@@ -21,6 +20,17 @@
 #include "frameworks/torch/peers.h"
 
 namespace hora {
+
+/// Held while a copy of its token exists: guards may nest, move, end in any order, and outlive
+/// it. Thread rule: one thread at a time.
+class GuardToken {
+ public:
+  std::shared_ptr<const void> take() const { return token_; }
+  bool held() const { return token_.use_count() > 1; }
+
+ private:
+  std::shared_ptr<const void> token_ = std::make_shared<char>();
+};
 
 class BoundedWait;
 

@@ -1,7 +1,6 @@
-#include "frameworks/torch/optimizer/presence.h"
-
 #include <gtest/gtest.h>
 
+#include "frameworks/torch/optimizer/round_exchanges.h"
 #include "frameworks/torch/optimizer/step_calls.h"
 
 namespace hora::test {
