@@ -1,7 +1,9 @@
-# LibTorch's headers take 10 s of a compiler's time in each source: they are precompiled, once for
-# the library and once for all tests of it.
+# LibTorch's headers take 10 s of a compiler's time in each source, and 2.7 s where they are
+# precompiled: they are, once for the library and once for all tests of it, and several sources are
+# compiled as one. So names in unnamed namespaces differ between the sources of a target.
 #
 #   hora_precompile(target HEADERS...)   as target_precompile_headers
+#   hora_compile_together(target)        several sources as one, unless HORA_UNITY is OFF
 #   hora_precompile_as(target other)     what `other`, an earlier target of the same kind with the
 #                                        same definitions, has precompiled
 
@@ -34,4 +36,13 @@ endfunction()
 
 function(hora_precompile_as target other)
   _hora_precompile(${target} REUSE_FROM ${other})
+endfunction()
+
+function(hora_compile_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${HORA_UNITY} UNITY_BUILD_BATCH_SIZE 7)
+  if(HORA_UNITY)
+    # GCC takes what a source includes for headers, where unnamed namespaces are mistakes.
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  endif()
 endfunction()

@@ -81,6 +81,7 @@ function(_hora_test_executable name own_main main_library)
   endif()
   if("hora::torch" IN_LIST TEST_LIBRARIES)
     hora_precompile_as(${name} hora_test_torch_headers)
+    hora_compile_together(${name})
   endif()
 endfunction()
 

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "tests/frameworks/torch/expect_equal.h"
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
 
@@ -18,14 +19,6 @@ using testing::HasSubstr;
 std::vector<torch::Tensor> mixed(double value, std::int64_t rows = 6) {
   return {torch::full({rows}, value), torch::full({rows, 2}, value + 1, torch::kDouble),
           torch::full({2, rows}, value + 2).t()};
-}
-
-void expect_equal(const std::vector<torch::Tensor>& actual,
-                  const std::vector<torch::Tensor>& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i;
-  }
 }
 
 TEST(TensorGroup, AllreduceOutOfPlaceAndInPlace) {

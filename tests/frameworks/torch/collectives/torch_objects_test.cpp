@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/frameworks/torch/expect_equal.h"
 #include "tests/frameworks/torch/network.h"
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
@@ -21,15 +22,6 @@ using testing::HasSubstr;
 std::vector<torch::Tensor> tensors_of(int rank) {
   return {torch::full({rank + 1, 2}, rank), torch::full({2}, rank, torch::kLong),
           torch::full({3}, rank, torch::kComplexFloat), torch::arange(12).view({3, 4}).t() + rank};
-}
-
-void expect_equal(const std::vector<torch::Tensor>& actual,
-                  const std::vector<torch::Tensor>& expected) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    EXPECT_EQ(actual[i].scalar_type(), expected[i].scalar_type()) << i;
-    EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i;
-  }
 }
 
 TEST(TensorObjects, ShapesAndTypesNeedNotBeKnown) {

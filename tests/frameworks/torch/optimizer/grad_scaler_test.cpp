@@ -17,8 +17,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct Training {
-  Training(const Context& world, Compression compression)
+struct ScaledTraining {
+  ScaledTraining(const Context& world, Compression compression)
       : network(small_network(seed())),
         sgd(network->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)),
         optimizer(world, sgd, network->named_parameters(), {.compression = compression}) {}
@@ -58,8 +58,8 @@ class GradScalerTest : public testing::TestWithParam<Compression> {
 };
 
 TEST_P(GradScalerTest, APowerOfTwoChangesNoBit) {
-  Training plain(world_, GetParam());
-  Training scaled(world_, GetParam());
+  ScaledTraining plain(world_, GetParam());
+  ScaledTraining scaled(world_, GetParam());
   GradScaler scaler(scaled.optimizer, {.initial_scale = 1024.0, .growth_interval = 2});
   const auto expected = plain.network->parameters();
   const auto parameters = scaled.network->parameters();
@@ -135,7 +135,7 @@ TEST_P(GradScalerTest, SmallGradientsDoNotVanish) {
 }
 
 TEST_P(GradScalerTest, AnInfinityOnOneRankSkipsTheStepOnAll) {
-  Training training(world_, GetParam());
+  ScaledTraining training(world_, GetParam());
   GradScaler scaler(training.optimizer, {.initial_scale = 8.0});
   const float bad[] = {kInfinity, std::numeric_limits<float>::quiet_NaN()};
   for (int round = 0; round < 2; ++round) {
@@ -226,7 +226,7 @@ TEST_P(GradScalerTest, AfterASkippedStepARankWithoutGradientsStillTakesPart) {
 
 TEST_P(GradScalerTest, GradientsZeroedInPlaceAreDividedOnce) {
   const auto run = [&](bool in_place) {
-    Training training(world_, GetParam());
+    ScaledTraining training(world_, GetParam());
     GradScaler scaler(training.optimizer, {.initial_scale = 256.0, .growth_interval = 1});
     for (int step = 0; step < 3; ++step) {
       for (auto& parameter : training.network->parameters()) {
