@@ -140,7 +140,10 @@ void Leader::advance_name(const std::string& name) {
   if (entry->id) ready.emplace(names_.ids.ready_by(*entry->id, use_, position_));
   const ReadyById* const by_id = ready ? &*ready : nullptr;
   if (!entry->complete(by_id, joined_, position_)) return;
-  entry->merged = merged_report(name, *entry, by_id, position_);
+  Report merged = merged_report(name, *entry, by_id, position_);
+  // Whoever had it has lost the id that counted, and joined without reporting: nobody waits for it.
+  if (merged.values.empty()) return;
+  entry->merged = std::move(merged);
   overdue_.settle(name);
   if (root_) {
     root_->decide(*entry->merged, entry->id);
