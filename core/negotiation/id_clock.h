@@ -26,6 +26,10 @@ class IdClock {
     if (slots_.size() == capacity_) return std::nullopt;
     return make_id(static_cast<int>(slots_.size()), 0);
   }
+  /// The next id of the same slot.
+  static constexpr Id successor(Id id) {
+    return make_id(slot_of(id), (generation_of(id) + 1) & 0xffffu);
+  }
   /// Its slot holds this id from now on, which ran last as `last_run` says.
   void assign(Id id, std::uint64_t last_run) {
     const auto slot = static_cast<std::size_t>(slot_of(id));

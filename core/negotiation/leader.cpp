@@ -1,70 +1,39 @@
 #include "core/negotiation/leader.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace hora {
 
 Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set,
                Duration warning_interval)
-    : topology_(topology),
-      node_(node),
-      parent_(tree_parent(node)),
-      children_(tree_children(node, topology.nodes())),
+    : position_(topology, node),
       use_(std::move(use)),
-      set_(set),
-      warning_interval_(warning_interval),
-      clock_(id_capacity) {}
-
-std::uint64_t Leader::local_mask() const {
-  return (std::uint64_t{1} << topology_.ranks_of_node[static_cast<std::size_t>(node_)].size()) - 1;
-}
-
-std::vector<int> Leader::ranks_in_subtree(int node) const {
-  std::vector<int> ranks;
-  for (const int member : tree_subtree(node, topology_.nodes())) {
-    const auto& of_node = topology_.ranks_of_node[static_cast<std::size_t>(member)];
-    ranks.insert(ranks.end(), of_node.begin(), of_node.end());
-  }
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
-
-Leader::Pending& Leader::pending(const std::string& name) {
-  const auto [entry, fresh] = pending_.try_emplace(name);
-  if (fresh) {
-    const std::size_t ranks = topology_.ranks_of_node[static_cast<std::size_t>(node_)].size();
-    entry->second.local.resize(ranks);
-    entry->second.locations.assign(ranks, kNowhere);
-    if (const auto known = names_.find(name); known != names_.end()) {
-      entry->second.id = known->second;
-      output_.watch.push_back(known->second);
-    }
-  }
-  return entry->second;
+      overdue_(position_.is_root(), set, warning_interval) {
+  if (position_.is_root()) root_.emplace(id_capacity, position_.world_size());
 }
 
 void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
-  const int rank =
-      topology_
-          .ranks_of_node[static_cast<std::size_t>(node_)][static_cast<std::size_t>(local_rank)];
+  const auto local = static_cast<std::size_t>(local_rank);
+  const int rank = position_.local_ranks()[local];
   switch (mail.kind) {
     case MailKind::departed:
-      (is_root() ? next_.departed : output_.up.departed).push_back(rank);
+      note_departed({rank});
       break;
     case MailKind::joined:
       note_joined({rank});
       break;
     case MailKind::overdue:
-      note_overdue(mail.name, now);
+      overdue_.note(mail.name, now);
       break;
     case MailKind::elsewhere:
       note_elsewhere({mail.name, rank, mail.process_set});
       break;
     case MailKind::report: {
-      Pending& entry = pending(mail.name);
-      entry.local[static_cast<std::size_t>(local_rank)] = mail.signature;
-      entry.locations[static_cast<std::size_t>(local_rank)] = mail.location;
+      ReportedName& entry = reported(mail.name);
+      entry.local[local] = mail.signature;
+      entry.locations[local] = mail.location;
       advance_name(mail.name);
       break;
     }
@@ -72,35 +41,29 @@ void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
 }
 
 void Leader::on_node_ready(Id id) {
-  const auto known = assignments_.find(id);
-  if (known == assignments_.end()) return;  // given up meanwhile: its ranks report again
-  known->second.node_ready = true;
+  KnownId* const known = names_.ids.find(id);
+  if (!known) return;  // given up meanwhile: its ranks report again
+  known->node_ready = true;
   advance_id(id);
 }
 
 void Leader::on_up(int child, const Up& up, Duration now) {
   note_joined(up.joined);
   for (const Id id : up.ready) {
-    const auto known = assignments_.find(id);
-    if (known == assignments_.end()) continue;
-    known->second.ready_below.insert(child);
+    KnownId* const known = names_.ids.find(id);
+    if (!known) continue;
+    known->ready_below.insert(child);
     advance_id(id);
   }
   for (const Report& report : up.reports) {
     // Void: the child will see that the id is given up, and report again.
-    if (report.counted && !assignments_.contains(*report.counted)) continue;
-    pending(report.name).below.insert_or_assign(child, report);
+    if (report.counted && !names_.ids.find(*report.counted)) continue;
+    reported(report.name).below.insert_or_assign(child, report);
     advance_name(report.name);
   }
-  for (const Presence& presence : up.presence) {
-    note_overdue(presence.name, now);
-    Overdue& overdue = overdue_[presence.name];
-    overdue.ready.insert(presence.ready.begin(), presence.ready.end());
-    overdue.missing.insert(presence.missing.begin(), presence.missing.end());
-  }
+  for (const Presence& presence : up.presence) overdue_.note_presence(presence, now);
   for (const Elsewhere& elsewhere : up.elsewhere) note_elsewhere(elsewhere);
-  auto& departed = is_root() ? next_.departed : output_.up.departed;
-  departed.insert(departed.end(), up.departed.begin(), up.departed.end());
+  note_departed(up.departed);
 }
 
 void Leader::on_decision(const Decision& decision) {
@@ -110,101 +73,168 @@ void Leader::on_decision(const Decision& decision) {
 }
 
 void Leader::on_watched_arrivals() {
-  std::vector<std::string> disputed;
-  for (const auto& [name, entry] : pending_) {
-    if (entry.id) disputed.push_back(name);
-  }
-  for (const std::string& name : disputed) advance_name(name);
+  for (const std::string& name : names_.reports.names_with_ids()) advance_name(name);
 }
 
+/// The name's entry, made where there is none: where the name has an id, its ready bits count from
+/// now on.
+ReportedName& Leader::reported(const std::string& name) {
+  if (ReportedName* const known = names_.reports.find(name)) return *known;
+  const std::optional<Id> id = names_.ids.id_of(name);
+  if (id) output_.watch.push_back(*id);
+  return names_.reports.add(name, position_.local_size(), id);
+}
+
+void Leader::note_joined(const std::vector<int>& ranks) {
+  if (ranks.empty()) return;
+  joined_.add(ranks);
+  if (!root_) output_.up.joined.insert(output_.up.joined.end(), ranks.begin(), ranks.end());
+  for (const std::string& name : names_.reports.names()) advance_name(name);
+  for (const Id id : names_.ids.ready_ids()) advance_id(id);
+}
+
+void Leader::note_departed(const std::vector<int>& ranks) {
+  if (root_) {
+    root_->depart(ranks);
+  } else {
+    output_.up.departed.insert(output_.up.departed.end(), ranks.begin(), ranks.end());
+  }
+}
+
+void Leader::note_elsewhere(const Elsewhere& elsewhere) {
+  if (root_) {
+    overdue_.note_elsewhere(elsewhere);
+  } else {
+    output_.up.elsewhere.push_back(elsewhere);
+  }
+}
+
+/// Of an id that a name has: to run, or to the parent, once the whole subtree is ready for it.
 void Leader::advance_id(Id id) {
-  Assignment& assignment = assignments_.at(id);
-  if (pending_.contains(assignment.name)) {
-    advance_name(assignment.name);
+  KnownId& known = *names_.ids.find(id);
+  if (names_.reports.find(known.name)) {
+    advance_name(known.name);
     return;
   }
-  const bool node = assignment.node_ready || joined_locally() == local_mask();
-  const bool below = std::all_of(children_.begin(), children_.end(), [&](int child) {
-    return assignment.ready_below.contains(child) || all_joined_below(child);
-  });
-  if (assignment.forwarded || !node || !below) return;
-  const bool all_came = assignment.node_ready && assignment.ready_below.size() == children_.size();
-  if (!all_came && !allows_joined(assignment.signature.kind)) {
+  if (known.forwarded || !known.complete(joined_, position_)) return;
+  if (!known.all_came(position_) && !allows_joined(known.signature.kind)) {
     // Disputed between those who have submitted it and those who have joined.
-    const std::string name = assignment.name;
-    pending(name);
-    advance_name(name);
+    reported(known.name);
+    advance_name(known.name);
     return;
   }
-  assignment.forwarded = true;
-  overdue_.erase(assignment.name);
-  (is_root() ? next_.run : output_.up.ready).push_back(id);
+  known.forwarded = true;
+  overdue_.settle(known.name);
+  if (root_) {
+    root_->run(id);
+  } else {
+    output_.up.ready.push_back(id);
+  }
 }
 
-void Leader::nobody_is_ready(Id id) {
-  const auto known = assignments_.find(id);
-  if (known == assignments_.end()) return;
-  known->second.node_ready = false;
-  known->second.ready_below.clear();
-  known->second.forwarded = false;
+/// Decided, or to the parent, once the whole subtree has reported it.
+void Leader::advance_name(const std::string& name) {
+  ReportedName* const entry = names_.reports.find(name);
+  if (!entry || entry->merged) return;
+  std::optional<ReadyById> ready;
+  if (entry->id) ready.emplace(names_.ids.ready_by(*entry->id, use_, position_));
+  const ReadyById* const by_id = ready ? &*ready : nullptr;
+  if (!entry->complete(by_id, joined_, position_)) return;
+  Report merged = merged_report(name, *entry, by_id, position_);
+  // Whoever had it has lost the id that counted, and joined without reporting: nobody waits for it.
+  if (merged.values.empty()) return;
+  entry->merged = std::move(merged);
+  overdue_.settle(name);
+  if (root_) {
+    root_->decide(*entry->merged, entry->id);
+    return;
+  }
+  Report report = *entry->merged;
+  std::vector<int>& ranks = report.values.front().ranks;
+  if (ranks.size() == position_.ranks_in_subtree().size()) ranks.clear();
+  output_.up.reports.push_back(std::move(report));
 }
 
 void Leader::apply(Decision& decision) {
-  for (const Id id : decision.retired) give_up(id);
+  for (const Id id : decision.retired) names_.give_up(id);
   for (const Failed& failed : decision.failed) {
-    pending_.erase(failed.name);
-    overdue_.erase(failed.name);
-    if (failed.has_id) nobody_is_ready(failed.id);
+    names_.reports.erase(failed.name);
+    overdue_.settle(failed.name);
+    if (failed.has_id) names_.ids.nobody_is_ready(failed.id);
   }
-  for (Assigned& assigned : decision.assigned) {
-    auto entry = pending_.extract(assigned.name);
-    const bool all_joined = entry.empty();
-    if (all_joined && !assigned.signature) continue;
-    overdue_.erase(assigned.name);
-    const std::size_t ranks = topology_.ranks_of_node[static_cast<std::size_t>(node_)].size();
-    assigned.locations =
-        all_joined ? std::vector<Location>(ranks, kNowhere) : std::move(entry.mapped().locations);
-    names_[assigned.name] = assigned.id;
-    assignments_[assigned.id] = {
-        .name = assigned.name,
-        .signature = assigned.signature ? *assigned.signature
-                                        : entry.mapped().merged.value().values.front().signature,
-        .node_ready = false,
-        .ready_below = {},
-        .forwarded = false};
-  }
+  for (Assigned& assigned : decision.assigned) adopt(assigned);
   for (const Id id : decision.run) {
-    if (const auto known = assignments_.find(id); known != assignments_.end()) {
-      overdue_.erase(known->second.name);
-    }
-    nobody_is_ready(id);
+    if (const KnownId* const known = names_.ids.find(id)) overdue_.settle(known->name);
+    names_.ids.nobody_is_ready(id);
   }
   if (decision.all_joined) joined_.clear();
 }
 
+/// Fills in the node's locations.
+void Leader::adopt(Assigned& assigned) {
+  std::optional<ReportedName> entry = names_.reports.take(assigned.name);
+  const bool all_joined = !entry;
+  if (all_joined && !assigned.signature) return;
+  overdue_.settle(assigned.name);
+  assigned.locations = all_joined ? std::vector<Location>(position_.local_size(), kNowhere)
+                                  : std::move(entry->locations);
+  names_.ids.assign(
+      assigned.id, assigned.name,
+      assigned.signature ? *assigned.signature : entry->merged.value().values.front().signature);
+}
+
 LeaderOutput Leader::take(Duration now) {
-  if (is_root()) {
-    tell_disagreed();
-    assign_waiting();
-    conclude_join();
-    ask_waiting();
-    std::sort(next_.departed.begin(), next_.departed.end());
-    departed_.insert(next_.departed.begin(), next_.departed.end());
-    next_.finished =
-        !next_.departed.empty() && departed_.size() == static_cast<std::size_t>(topology_.size());
-    if (!next_.empty()) {
-      next_.number = decision_number_++;
-      Decision decision = std::exchange(next_, {});
-      apply(decision);
-      output_.decisions.push_back(std::move(decision));
-    }
-  }
+  if (root_) decide();
   report_overdue(now);
   return std::exchange(output_, {});
 }
 
-std::optional<Duration> Leader::deadline() const {
-  return overdue_.empty() ? std::nullopt : std::optional(report_at_);
+/// The root's.
+void Leader::decide() {
+  root_->assign_ids(names_, use_, !joined_.empty());
+  if (joined_.size() == position_.world_size()) root_->all_joined(joined_.last());
+  root_->ask(overdue_.take_questions(kDecisionBytes / 2));
+  std::optional<Decision> decision = root_->take();
+  if (!decision) return;
+  apply(*decision);
+  output_.decisions.push_back(std::move(*decision));
+}
+
+/// As far as this leader's own records go.
+Presence Leader::presence_of(const std::string& name) const {
+  std::uint64_t local = joined_.local_mask(position_);
+  std::set<int> below;
+  if (const ReportedName* const entry = names_.reports.find(name)) {
+    local |= entry->local_mask();
+    for (const auto& [child, report] : entry->below) below.insert(child);
+  }
+  if (const auto id = names_.ids.id_of(name)) {
+    const KnownId& known = names_.ids.at(*id);
+    local |= known.node_ready ? position_.local_mask() : use_.ready_mask(*id);
+    below.insert(known.ready_below.begin(), known.ready_below.end());
+  }
+  Presence presence{name, {}, {}};
+  const std::vector<int>& ranks = position_.local_ranks();
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    (local >> r & 1 ? presence.ready : presence.missing).push_back(ranks[r]);
+  }
+  for (const int child : below) {
+    const auto subtree = position_.ranks_in_subtree(child);
+    presence.ready.insert(presence.ready.end(), subtree.begin(), subtree.end());
+  }
+  return presence;
+}
+
+void Leader::report_overdue(Duration now) {
+  const auto due = overdue_.deadline();
+  if (!due || *due > now) return;
+  const auto seen = [this](const std::string& name) { return presence_of(name); };
+  if (root_) {
+    auto warning = overdue_.take_warning(now, position_.ranks_in_subtree(), seen);
+    if (warning) output_.warnings.push_back(std::move(*warning));
+  } else {
+    output_.up.presence = overdue_.take_presence(seen);
+  }
 }
 
 }  // namespace hora

@@ -114,6 +114,26 @@ TEST(LeaderReadiness, ALeaderReportsAgainWhenAnIdThatItCountedIsGivenUp) {
   EXPECT_EQ(second[0].values, first[0].values);
 }
 
+// No engine joins with something in flight, but messages are not trusted.
+TEST(LeaderReadiness, ANameThatNobodyReportsAgainIsNotReportedWhenAllHaveJoined) {
+  const Topology topology{{{0}, {1}, {2}, {3}}};  // 3 is below 2
+  LeaderUnderTest leader(topology, 2);
+  Signature gathered = shaped(8);
+  gathered.kind = OperationKind::allgather;
+  leader.leader.on_decision({.assigned = {{"g", 5, {}, gathered}}});
+  leader.leader.on_up(3, ready(5), 0s);
+  leader.leader.on_mail(0, {.kind = MailKind::joined, .name = {}, .signature = {}, .location = {}},
+                        0s);
+  const auto first = leader.leader.take(0s).up.reports;
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].counted, Id{5});
+  leader.leader.on_decision({.number = 1, .retired = {5}});
+  leader.leader.on_up(3, {.joined = {3}}, 0s);
+  const auto up = leader.leader.take(0s).up;
+  EXPECT_TRUE(up.reports.empty());
+  EXPECT_EQ(up.joined, std::vector<int>{3});
+}
+
 std::string long_name(int n) {
   return std::string(1000, 'n') + std::to_string(n);
 }

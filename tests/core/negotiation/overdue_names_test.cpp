@@ -1,4 +1,6 @@
-// What leaders report of tensors that wait too long.
+// Overdue names by themselves, and what leaders report of them.
+#include "core/negotiation/overdue_names.h"
+
 #include <gtest/gtest.h>
 
 #include "tests/core/negotiation/leader_under_test.h"
@@ -26,6 +28,58 @@ Mail elsewhere(const std::string& name, ProcessSet set) {
 
 // Five nodes: 0 has the children 1, 2, 4; 3 is below 2.
 const Topology five_nodes{{{0}, {1}, {2, 3}, {4, 5}, {6}}};
+
+/// As of a leader of rank 0, which is ready for every name, and of rank 1, which is not.
+Presence seen(const std::string& name) {
+  return {name, {0}, {1}};
+}
+
+TEST(OverdueNames, AreReportedAtOnceByLeadersAndLaterByTheRoot) {
+  OverdueNames leader(false, 0, {});
+  OverdueNames root(true, 0, {});
+  for (OverdueNames* const names : {&leader, &root}) {
+    EXPECT_EQ(names->deadline(), std::nullopt);
+    names->note("a", 1s);
+    names->note("b", 2s);
+  }
+  EXPECT_EQ(leader.deadline(), Duration(1s));
+  EXPECT_GT(root.deadline(), Duration(1s) + kOverdueTick);
+  for (OverdueNames* const names : {&leader, &root}) {
+    names->settle("a");
+    EXPECT_NE(names->deadline(), std::nullopt);
+    names->settle("b");
+    EXPECT_EQ(names->deadline(), std::nullopt);
+  }
+}
+
+TEST(OverdueNames, WhoIsReadyByAnyAccountIsNotMissing) {
+  OverdueNames names(false, 0, {});
+  names.note_presence({"a", {1, 4}, {0, 2}}, 1s);
+  names.note_presence({"a", {2}, {3}}, 1s);
+  EXPECT_EQ(names.take_presence(seen), (std::vector<Presence>{{"a", {0, 1, 2, 4}, {3}}}));
+  EXPECT_EQ(names.deadline(), std::nullopt);
+}
+
+TEST(OverdueNames, NobodyIsWarnedOfANameThatNobodyWaitsFor) {
+  const std::vector<int> ranks{0, 1};
+  OverdueNames names(true, 0, 10s);
+  names.note("a", 1s);
+  const auto none = [](const std::string& name) { return Presence{name, {}, {0, 1}}; };
+  EXPECT_EQ(names.take_warning(2s, ranks, none), std::nullopt);
+  names.note("a", 3s);
+  EXPECT_LT(names.deadline(), Duration(10s)) << "the interval runs from a warning";
+  EXPECT_TRUE(names.take_warning(4s, ranks, seen).has_value());
+  names.note("a", 5s);
+  EXPECT_EQ(names.deadline(), Duration(14s));
+}
+
+TEST(OverdueNames, AreAskedAboutOnceEach) {
+  OverdueNames names(true, 0, {});
+  for (const char* name : {"aaaa", "bbbb", "cccc", "bbbb"}) names.note(name, 1s);
+  EXPECT_EQ(names.take_questions(6), (std::vector<std::string>{"aaaa", "bbbb"}));
+  EXPECT_EQ(names.take_questions(6), std::vector<std::string>{"cccc"});
+  EXPECT_TRUE(names.take_questions(6).empty());
+}
 
 TEST(Overdue, NamesTheRanksThatLackANewTensor) {
   LeaderUnderTest root(five_nodes, 0);

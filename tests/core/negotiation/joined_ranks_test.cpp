@@ -1,0 +1,44 @@
+#include "core/negotiation/joined_ranks.h"
+
+#include <gtest/gtest.h>
+
+namespace hora {
+namespace {
+
+// Node 0 has the children 1, 2; 3 is below 2.
+const TreePosition root({{{0, 5}, {1}, {2}, {3, 4}}}, 0);
+
+TEST(JoinedRanks, ALocalRankIsABitOfTheMask) {
+  JoinedRanks joined;
+  EXPECT_EQ(joined.local_mask(root), 0u);
+  joined.add({5});
+  joined.add({1});
+  EXPECT_EQ(joined.local_mask(root), 0b10u);
+  joined.add({0});
+  EXPECT_EQ(joined.local_mask(root), root.local_mask());
+}
+
+TEST(JoinedRanks, AChildIsPresentOnceItsWholeSubtreeHasJoined) {
+  JoinedRanks joined;
+  EXPECT_FALSE(joined.all_below(1, root));
+  joined.add({2, 3});
+  EXPECT_FALSE(joined.all_below(2, root)) << "rank 4 is below node 2, too";
+  joined.add({4});
+  EXPECT_TRUE(joined.all_below(2, root));
+  EXPECT_FALSE(joined.all_below(1, root));
+}
+
+TEST(JoinedRanks, KnowsTheLastUntilAllHaveJoinedAndBeyond) {
+  JoinedRanks joined;
+  EXPECT_TRUE(joined.empty());
+  joined.add({3, 0});
+  joined.add({2, 1});
+  EXPECT_EQ(joined.size(), 4u);
+  EXPECT_EQ(joined.last(), 1);
+  joined.clear();
+  EXPECT_TRUE(joined.empty());
+  EXPECT_EQ(joined.last(), 1);
+}
+
+}  // namespace
+}  // namespace hora
