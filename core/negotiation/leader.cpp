@@ -141,7 +141,7 @@ void Leader::advance_name(const std::string& name) {
   const ReadyById* const by_id = ready ? &*ready : nullptr;
   if (!entry->complete(by_id, joined_, position_)) return;
   Report merged = merged_report(name, *entry, by_id, position_);
-  // Whoever had it has lost the id that counted, and joined without reporting: nobody waits for it.
+  // The ranks that had it have lost the id that counted, and joined without a report: none waits.
   if (merged.values.empty()) return;
   entry->merged = std::move(merged);
   overdue_.settle(name);
