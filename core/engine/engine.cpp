@@ -92,12 +92,10 @@ void Engine::release_on_device(std::byte* data) noexcept {
   parts_.device->release(data);
 }
 
-std::vector<std::shared_ptr<Submission>> Engine::unfinished() const {
+std::vector<std::shared_ptr<Submission>> Engine::uncollected() const {
   std::vector<std::shared_ptr<Submission>> open;
   for (const SetEngine* set : sets_.all()) {
-    for (auto& submission : set->submissions().unfinished()) {
-      if (!submission->orphaned) open.push_back(std::move(submission));
-    }
+    for (auto& submission : set->submissions().uncollected()) open.push_back(std::move(submission));
   }
   return open;
 }
@@ -117,7 +115,7 @@ void Engine::wait_until(const std::function<bool()>& reached, const char* what) 
 }
 
 void Engine::depart() {
-  const auto open = unfinished();
+  const auto open = uncollected();
   wait_until(
       [&] { return std::all_of(open.begin(), open.end(), [](auto& s) { return s->finished(); }); },
       "its own unfinished collectives");

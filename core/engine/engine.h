@@ -121,7 +121,7 @@ class Engine {
   /// Throws what collect() does.
   int carry_out(Request request);
   void wait_until(const std::function<bool()>& reached, const char* what);
-  std::vector<std::shared_ptr<Submission>> unfinished() const;
+  std::vector<std::shared_ptr<Submission>> uncollected() const;
 
   EngineParts parts_;
   ProgressLock progress_lock_;

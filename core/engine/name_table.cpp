@@ -81,6 +81,14 @@ std::vector<std::shared_ptr<Submission>> NameTable::unfinished() const {
   return result;
 }
 
+std::vector<std::shared_ptr<Submission>> NameTable::uncollected() const {
+  std::vector<std::shared_ptr<Submission>> result;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.submission) result.push_back(entry.submission);
+  }
+  return result;
+}
+
 void NameTable::learn(const std::string& name, Id id, const Signature& signature) {
   Entry& entry = entries_[name];
   if (entry.id) names_of_ids_.erase(*entry.id);

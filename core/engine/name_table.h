@@ -53,6 +53,8 @@ class NameTable {
   const std::unordered_map<Id, std::string>& names_of_ids() const { return names_of_ids_; }
 
   std::vector<std::shared_ptr<Submission>> unfinished() const;
+  /// Those that still have their names, finished or not: no call has got their errors.
+  std::vector<std::shared_ptr<Submission>> uncollected() const;
   /// A name that is not free, if any.
   std::optional<std::string> taken() const;
 

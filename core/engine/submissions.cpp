@@ -353,6 +353,15 @@ std::vector<std::shared_ptr<Submission>> Submissions::unfinished() const {
   return table_.unfinished();
 }
 
+std::vector<std::shared_ptr<Submission>> Submissions::uncollected() const {
+  const LockGuard table(table_lock_);
+  std::vector<std::shared_ptr<Submission>> open = table_.uncollected();
+  std::erase_if(open, [](const auto& submission) {
+    return submission->orphaned || submission->is_joined_proxy;
+  });
+  return open;
+}
+
 std::optional<std::string> Submissions::open_name() const {
   const LockGuard table(table_lock_);
   return table_.taken();

@@ -49,6 +49,8 @@ class Submissions {
   /// Releases a submission whose handle an exception has dropped.
   void orphan(const std::shared_ptr<Submission>& submission);
   std::vector<std::shared_ptr<Submission>> unfinished() const;
+  /// Finished or not, whose handles are still to be waited for.
+  std::vector<std::shared_ptr<Submission>> uncollected() const;
   /// A name whose handle is open, if any.
   std::optional<std::string> open_name() const;
   Statistics statistics() const;

@@ -139,6 +139,14 @@ TEST_F(NameTableOfOneName, TakingAFailedOneStopsItsWaiting) {
   EXPECT_EQ(table_.take_undecided("unknown"), nullptr);
 }
 
+TEST_F(NameTableOfOneName, UncollectedAreThoseThatHaveNotLeft) {
+  const auto mine = ready();
+  mine->state.store(Submission::kFailed);
+  EXPECT_EQ(table_.uncollected(), std::vector{mine});
+  table_.leave(*mine);
+  EXPECT_TRUE(table_.uncollected().empty());
+}
+
 TEST_F(NameTableOfOneName, UnfinishedAreThoseInFlight) {
   EXPECT_TRUE(table_.unfinished().empty());
   const auto mine = ready();

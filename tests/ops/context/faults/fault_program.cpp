@@ -74,6 +74,9 @@ int never_completes(const std::string& fate) {
   if (world.rank() == 0) handle = submit(world, values, "mine");
   MPI_Barrier(MPI_COMM_WORLD);  // nobody shuts down before it is submitted
   if (fate == "dropped") handle = {};
+  if (fate == "failed") {
+    while (handle.valid() && !handle.ready()) std::this_thread::sleep_for(1ms);
+  }
   if (fate == "waited") {
     try {
       if (handle.valid()) handle.wait();

@@ -205,7 +205,7 @@ case $group in
         expect "$name" zero "rank 0: left" "rank 1: shut_down in time: " \
           "rank 2: shut_down in time: " "rank 0 has called shutdown()"
       done
-      for fate in kept dropped; do
+      for fate in kept dropped failed; do
         name="a collective that never completes, $fate, ranks per node $per_node"
         run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" never-completes $fate
         expect "$name" nonzero 'tensor "mine"' "called shutdown()"
