@@ -113,7 +113,9 @@ std::string_view name_of(DeviceKind kind) noexcept {
   return "unknown device";
 }
 
-std::int64_t TensorView::elements() const {
+namespace {
+
+std::int64_t elements_of(DataType type, const Shape& shape) {
   const std::size_t size = size_of(type);
   if (size == 0) {
     throw Error(ErrorCode::invalid_argument, "the data type number " +
@@ -141,6 +143,17 @@ std::int64_t TensorView::elements() const {
   return empty ? 0 : static_cast<std::int64_t>(bytes.value() / size);
 }
 
+}  // namespace
+
+std::int64_t ConstTensorView::elements() const {
+  return elements_of(type, shape);
+}
+std::size_t ConstTensorView::bytes() const {
+  return static_cast<std::size_t>(elements()) * size_of(type);
+}
+std::int64_t TensorView::elements() const {
+  return elements_of(type, shape);
+}
 std::size_t TensorView::bytes() const {
   return static_cast<std::size_t>(elements()) * size_of(type);
 }

@@ -93,28 +93,29 @@ Handle barrier_async(const Context& context, const BarrierOptions& options) {
   return start(context, request(context, options), options.process_set);
 }
 
-Result allgather(const Context& context, const TensorView& tensor,
+Result allgather(const Context& context, const ConstTensorView& tensor,
                  const AllgatherOptions& options) {
   return run_exchange(context, request(context, tensor, options), options.process_set);
 }
-ResultHandle allgather_async(const Context& context, const TensorView& tensor,
+ResultHandle allgather_async(const Context& context, const ConstTensorView& tensor,
                              const AllgatherOptions& options) {
   return start_exchange(context, request(context, tensor, options), options.process_set);
 }
 
-Result alltoall(const Context& context, const TensorView& tensor, const AlltoallOptions& options) {
+Result alltoall(const Context& context, const ConstTensorView& tensor,
+                const AlltoallOptions& options) {
   return run_exchange(context, request(context, tensor, options), options.process_set);
 }
-ResultHandle alltoall_async(const Context& context, const TensorView& tensor,
+ResultHandle alltoall_async(const Context& context, const ConstTensorView& tensor,
                             const AlltoallOptions& options) {
   return start_exchange(context, request(context, tensor, options), options.process_set);
 }
 
-Result reduce_scatter(const Context& context, const TensorView& tensor,
+Result reduce_scatter(const Context& context, const ConstTensorView& tensor,
                       const ReduceScatterOptions& options) {
   return run_exchange(context, request(context, tensor, options), options.process_set);
 }
-ResultHandle reduce_scatter_async(const Context& context, const TensorView& tensor,
+ResultHandle reduce_scatter_async(const Context& context, const ConstTensorView& tensor,
                                   const ReduceScatterOptions& options) {
   return start_exchange(context, request(context, tensor, options), options.process_set);
 }

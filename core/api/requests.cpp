@@ -22,7 +22,9 @@ constexpr std::size_t kMaxDimensions = 64;
               name.substr(0, kMaxNameBytes));
 }
 
-Request of_tensor(const Context& context, const std::string& name, const TensorView& tensor,
+/// `View`: a TensorView, or a ConstTensorView of what the engine does not write to.
+template <class View>
+Request of_tensor(const Context& context, const std::string& name, const View& tensor,
                   OperationKind kind) {
   check_name(name);
   if (tensor.shape.size() > kMaxDimensions) {
@@ -36,7 +38,8 @@ Request of_tensor(const Context& context, const std::string& name, const TensorV
   if (tensor.device.kind != DeviceKind::cpu) {
     check_device(context.runtime()->parts(), tensor.device, tensor_text(name), name);
   }
-  Request request{name, {}, static_cast<std::byte*>(tensor.data), tensor.stream};
+  auto* const data = const_cast<void*>(static_cast<const void*>(tensor.data));
+  Request request{name, {}, static_cast<std::byte*>(data), tensor.stream};
   request.signature.kind = kind;
   request.signature.type = tensor.type;
   request.signature.device = tensor.device.kind;
@@ -75,13 +78,13 @@ void set_reduction(Request& request, const Options& options) {
 }
 
 /// The first extent may differ by rank: it is this rank's alone.
-void make_exchange(Request& request, const TensorView& tensor) {
+void make_exchange(Request& request, const ConstTensorView& tensor) {
   request.bytes = tensor.bytes();
   request.signature.op = ReduceOp::sum;
   request.signature.shape.front() = kAnyExtent;
 }
 
-void check_has_rows(const std::string& name, const TensorView& tensor, OperationKind kind) {
+void check_has_rows(const std::string& name, const ConstTensorView& tensor, OperationKind kind) {
   if (tensor.shape.empty()) {
     refuse(name,
            "a scalar has no first dimension for " + std::string(name_of(kind)) + " to divide");
@@ -159,16 +162,18 @@ Request request(const Context&, const BarrierOptions& options) {
   return result;
 }
 
-Request request(const Context& context, const TensorView& tensor, const AllgatherOptions& options) {
-  TensorView with_rows = tensor;
-  if (with_rows.shape.empty()) with_rows.shape = {1};
-  Request result = of_tensor(context, options.name, with_rows, OperationKind::allgather);
-  result.rows = {with_rows.shape.front()};
-  make_exchange(result, with_rows);
+Request request(const Context& context, const ConstTensorView& tensor,
+                const AllgatherOptions& options) {
+  Request result = of_tensor(context, options.name, tensor, OperationKind::allgather);
+  Shape& shape = result.signature.shape;
+  if (shape.empty()) shape = {1};
+  result.rows = {shape.front()};
+  make_exchange(result, tensor);
   return result;
 }
 
-Request request(const Context& context, const TensorView& tensor, const AlltoallOptions& options) {
+Request request(const Context& context, const ConstTensorView& tensor,
+                const AlltoallOptions& options) {
   Request result = of_tensor(context, options.name, tensor, OperationKind::alltoall);
   check_has_rows(options.name, tensor, OperationKind::alltoall);
   const int ranks = static_cast<int>(members(context, options.name, options.process_set).size());
@@ -179,7 +184,7 @@ Request request(const Context& context, const TensorView& tensor, const Alltoall
   return result;
 }
 
-Request request(const Context& context, const TensorView& tensor,
+Request request(const Context& context, const ConstTensorView& tensor,
                 const ReduceScatterOptions& options) {
   Request result = of_tensor(context, options.name, tensor, OperationKind::reduce_scatter);
   check_has_rows(options.name, tensor, OperationKind::reduce_scatter);

@@ -18,9 +18,11 @@ void check_name(const std::string& name);
 Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options);
 Request request(const Context& context, const TensorView& tensor, const BroadcastOptions& options);
 Request request(const Context& context, const BarrierOptions& options);
-Request request(const Context& context, const TensorView& tensor, const AllgatherOptions& options);
-Request request(const Context& context, const TensorView& tensor, const AlltoallOptions& options);
-Request request(const Context& context, const TensorView& tensor,
+Request request(const Context& context, const ConstTensorView& tensor,
+                const AllgatherOptions& options);
+Request request(const Context& context, const ConstTensorView& tensor,
+                const AlltoallOptions& options);
+Request request(const Context& context, const ConstTensorView& tensor,
                 const ReduceScatterOptions& options);
 
 /// Throws Error(invalid_argument) "<what> ..." where `device`, which is not the CPU, is not this

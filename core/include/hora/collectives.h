@@ -1,6 +1,13 @@
 /// Collectives on plain memory. Every rank of the process set must call each of them with the same
 /// name, type, shape and options; the order of calls may differ between ranks.
 ///
+///     std::vector<float> gradients(1000);
+///     hora::allreduce(world, hora::view(gradients), {.name = "gradients"});       // their average
+///     hora::Result all = hora::allgather(world, hora::view(gradients), {.name = "all"});
+///
+/// Views (types.h) are of the caller's memory. A TensorView is written to; a ConstTensorView, which
+/// every TensorView is, too, is only read.
+///
 /// Errors, all hora::Error: mismatch (the same on every rank, naming the tensor, the ranks and both
 /// values; the next collective is right), duplicate_name (thrown at once by the submitting call),
 /// invalid_argument (at once: null data; negative extent, over 64 of them or 2^48 bytes; unknown
@@ -108,23 +115,24 @@ void barrier(const Context& context, const BarrierOptions& options = {});
 
 /// The tensors of all ranks of the set, one after the other along the first dimension, which may
 /// differ by rank and be 0; the others must agree. A scalar counts as one row.
-Result allgather(const Context& context, const TensorView& tensor,
+Result allgather(const Context& context, const ConstTensorView& tensor,
                  const AllgatherOptions& options = {});
-[[nodiscard]] ResultHandle allgather_async(const Context& context, const TensorView& tensor,
+[[nodiscard]] ResultHandle allgather_async(const Context& context, const ConstTensorView& tensor,
                                            const AllgatherOptions& options = {});
 
 /// Sends `splits[i]` rows (of the first dimension, in order) to rank i of the set; gives the rows
 /// that come from each rank, in its order.
-Result alltoall(const Context& context, const TensorView& tensor,
+Result alltoall(const Context& context, const ConstTensorView& tensor,
                 const AlltoallOptions& options = {});
-[[nodiscard]] ResultHandle alltoall_async(const Context& context, const TensorView& tensor,
+[[nodiscard]] ResultHandle alltoall_async(const Context& context, const ConstTensorView& tensor,
                                           const AlltoallOptions& options = {});
 
 /// This rank's rows of the reduced tensor: the first dimension, n, is cut into one piece a rank of
 /// the set, n / size rows long and for the first n % size ranks one more. The bits are allreduce's.
-Result reduce_scatter(const Context& context, const TensorView& tensor,
+Result reduce_scatter(const Context& context, const ConstTensorView& tensor,
                       const ReduceScatterOptions& options = {});
-[[nodiscard]] ResultHandle reduce_scatter_async(const Context& context, const TensorView& tensor,
+[[nodiscard]] ResultHandle reduce_scatter_async(const Context& context,
+                                                const ConstTensorView& tensor,
                                                 const ReduceScatterOptions& options = {});
 
 /// Declares that this rank has no more data, and blocks until every rank of the set has; returns
