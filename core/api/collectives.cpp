@@ -1,6 +1,7 @@
 #include <hora/collectives.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "core/api/requests.h"
@@ -28,15 +29,23 @@ std::shared_ptr<ResultMemory> held_by(const std::shared_ptr<Runtime>& runtime,
           }};
 }
 
-/// Where the result goes.
-std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, ProcessSet set) {
+/// Where the result goes: memory of hora's, or `output`.
+std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, ProcessSet set,
+                                         const TensorView* output) {
   const auto& runtime = context.runtime();
   const EngineParts& parts = runtime->parts();
   const Shape& shape = r.signature.shape;
   ResultForm form{.type = r.signature.type,
                   .row = Shape(shape.begin() + 1, shape.end()),
                   .device = {},
-                  .stream = r.stream};
+                  .stream = r.stream,
+                  .name = {},
+                  .output = std::nullopt};
+  if (output) {
+    check_output(context, r, *output, set);
+    form.name = r.name;
+    form.output = {static_cast<std::byte*>(output->data), output->bytes()};
+  }
   std::unique_ptr<ResultMemory> memory;
   if (r.signature.device == DeviceKind::cpu) {
     memory = std::make_unique<HostResult>(runtime->memory(), std::move(form));
@@ -56,15 +65,17 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
   return shared;
 }
 
-Result run_exchange(const Context& context, Request r, ProcessSet set) {
-  auto memory = add_result(context, r, set);
+Result run_exchange(const Context& context, Request r, ProcessSet set,
+                    const TensorView* output = nullptr) {
+  auto memory = add_result(context, r, set, output);
   run(context, std::move(r), set);
   memory->collect();
   return Result(std::move(memory));
 }
 
-ResultHandle start_exchange(const Context& context, Request r, ProcessSet set) {
-  auto memory = add_result(context, r, set);
+ResultHandle start_exchange(const Context& context, Request r, ProcessSet set,
+                            const TensorView* output = nullptr) {
+  auto memory = add_result(context, r, set, output);
   return {start(context, std::move(r), set), std::move(memory)};
 }
 
@@ -118,6 +129,34 @@ Result reduce_scatter(const Context& context, const ConstTensorView& tensor,
 ResultHandle reduce_scatter_async(const Context& context, const ConstTensorView& tensor,
                                   const ReduceScatterOptions& options) {
   return start_exchange(context, request(context, tensor, options), options.process_set);
+}
+
+Result allgather_into(const Context& context, const ConstTensorView& tensor,
+                      const TensorView& output, const AllgatherOptions& options) {
+  return run_exchange(context, request(context, tensor, options), options.process_set, &output);
+}
+ResultHandle allgather_into_async(const Context& context, const ConstTensorView& tensor,
+                                  const TensorView& output, const AllgatherOptions& options) {
+  return start_exchange(context, request(context, tensor, options), options.process_set, &output);
+}
+
+Result alltoall_into(const Context& context, const ConstTensorView& tensor,
+                     const TensorView& output, const AlltoallOptions& options) {
+  return run_exchange(context, request(context, tensor, options), options.process_set, &output);
+}
+ResultHandle alltoall_into_async(const Context& context, const ConstTensorView& tensor,
+                                 const TensorView& output, const AlltoallOptions& options) {
+  return start_exchange(context, request(context, tensor, options), options.process_set, &output);
+}
+
+Result reduce_scatter_into(const Context& context, const ConstTensorView& tensor,
+                           const TensorView& output, const ReduceScatterOptions& options) {
+  return run_exchange(context, request(context, tensor, options), options.process_set, &output);
+}
+ResultHandle reduce_scatter_into_async(const Context& context, const ConstTensorView& tensor,
+                                       const TensorView& output,
+                                       const ReduceScatterOptions& options) {
+  return start_exchange(context, request(context, tensor, options), options.process_set, &output);
 }
 
 int join(const Context& context, ProcessSet set) {

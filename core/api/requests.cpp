@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <utility>
 
 #include "core/checked.h"
 #include "core/engine/runtime.h"
+#include "core/plan/exchange.h"
 #include "core/tensor_text.h"
 
 namespace hora {
@@ -195,6 +197,46 @@ Request request(const Context& context, const ConstTensorView& tensor,
   result.rows = {tensor.shape.front()};
   set_reduction(result, options);
   return result;
+}
+
+void check_output(const Context& context, const Request& request, const TensorView& output,
+                  ProcessSet set) {
+  const Signature& signature = request.signature;
+  if (output.type != signature.type) {
+    refuse(request.name, "its output is of " + std::string(name_of(output.type)) +
+                             ", and the result of " + std::string(name_of(signature.type)));
+  }
+  if (output.device.kind != signature.device) {
+    refuse(request.name, "its output is on " + std::string(name_of(output.device.kind)) +
+                             ", and the result on " + std::string(name_of(signature.device)) +
+                             ": give memory on the input's device");
+  }
+  if (output.device.kind != DeviceKind::cpu) {
+    check_device(context.runtime()->parts(), output.device,
+                 "the output of " + tensor_text(request.name), request.name);
+  }
+  const std::size_t bytes = output.bytes();
+  if (bytes > 0 && output.data == nullptr)
+    refuse(request.name, "its output's data pointer is null");
+  const auto begin = reinterpret_cast<std::uintptr_t>(output.data);
+  const auto input = reinterpret_cast<std::uintptr_t>(request.data);
+  if (bytes > 0 && request.bytes > 0 && begin < input + request.bytes && input < begin + bytes) {
+    refuse(request.name, "its output overlaps its input: give memory apart");
+  }
+  if (signature.kind != OperationKind::reduce_scatter) return;
+  const auto& ranks = members(context, request.name, set);
+  const auto me = std::lower_bound(ranks.begin(), ranks.end(), context.rank());
+  if (me == ranks.end() || *me != context.rank()) return;  // submitting says so
+  const std::int64_t rows = scattered_rows(request.rows.front(), static_cast<int>(ranks.size()),
+                                           static_cast<int>(me - ranks.begin()));
+  const std::size_t result = static_cast<std::size_t>(rows) * signature.row_bytes();
+  if (bytes != result) refuse(request.name, output_text(bytes, result, signature.type));
+}
+
+std::string output_text(std::size_t output_bytes, std::size_t result_bytes, DataType type) {
+  const std::size_t size = size_of(type);
+  return "its output has " + std::to_string(output_bytes / size) + " elements, and the result " +
+         std::to_string(result_bytes / size) + ": they must be as many";
 }
 
 void check_device(const EngineParts& parts, const Device& device, const std::string& what,

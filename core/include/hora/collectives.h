@@ -135,6 +135,39 @@ Result reduce_scatter(const Context& context, const ConstTensorView& tensor,
                                                 const ConstTensorView& tensor,
                                                 const ReduceScatterOptions& options = {});
 
+/// The same three into memory of the caller's: `output`, as long as the result, of the input's type
+/// and on its device, without overlapping it, and ready where the input is. It is hora's from the
+/// call until wait() returns; after an error, or where a handle is dropped, its contents are
+/// unspecified. The Result is a view of `output`, with the result's shape and rows. What lies in a
+/// Buffer is written there straight away; on the CPU other memory costs a copy of the result.
+///
+///     std::vector<float> mine(100), all(100 * world.size());
+///     hora::allgather_into(world, hora::view(mine), hora::view(all), {.name = "all"});
+///
+/// Error(invalid_argument) of another type, device or null memory at once, and so of another
+/// length of a reduce-scatter. The length of the others' results depends on all ranks: where that
+/// of `output` is another one, wait() throws Error(invalid_argument) with both on this rank (the
+/// same on all that give as long an output); ranks whose output fits have their result, and the
+/// next collective is right.
+Result allgather_into(const Context& context, const ConstTensorView& tensor,
+                      const TensorView& output, const AllgatherOptions& options = {});
+[[nodiscard]] ResultHandle allgather_into_async(const Context& context,
+                                                const ConstTensorView& tensor,
+                                                const TensorView& output,
+                                                const AllgatherOptions& options = {});
+Result alltoall_into(const Context& context, const ConstTensorView& tensor,
+                     const TensorView& output, const AlltoallOptions& options = {});
+[[nodiscard]] ResultHandle alltoall_into_async(const Context& context,
+                                               const ConstTensorView& tensor,
+                                               const TensorView& output,
+                                               const AlltoallOptions& options = {});
+Result reduce_scatter_into(const Context& context, const ConstTensorView& tensor,
+                           const TensorView& output, const ReduceScatterOptions& options = {});
+[[nodiscard]] ResultHandle reduce_scatter_into_async(const Context& context,
+                                                     const ConstTensorView& tensor,
+                                                     const TensorView& output,
+                                                     const ReduceScatterOptions& options = {});
+
 /// Declares that this rank has no more data, and blocks until every rank of the set has; returns
 /// the world rank that did so last, the same on every rank. Meanwhile this rank takes part in the
 /// allreduces of the others with nothing: sum, min, max, product and Adasum are those of the other

@@ -15,7 +15,8 @@ namespace hora {
 class ResultMemory;
 
 /// A dense row-major tensor in memory of hora's, 64-byte aligned, on the device of the input.
-/// Copies share the memory, which is free when the last one is gone.
+/// Copies share the memory, which is free when the last one is gone. Of calls that end in `_into`
+/// the memory is the caller's, and stays so.
 ///
 /// On a GPU it is complete, and stays, in the order of the input's stream (view().stream), which
 /// outlives it: work given to that stream before the last copy was destroyed still finds the
