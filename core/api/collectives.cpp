@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/api/internals.h"
 #include "core/api/requests.h"
 #include "core/api/result.h"
 #include "core/engine/runtime.h"
@@ -12,12 +13,12 @@ namespace hora {
 namespace {
 
 void run(const Context& context, Request r, ProcessSet set) {
-  context.runtime()->engine().submit_and_wait(std::move(r), set);
+  runtime_of(context)->engine().submit_and_wait(std::move(r), set);
 }
 
 Handle start(const Context& context, Request r, ProcessSet set) {
-  const auto& runtime = context.runtime();
-  return {runtime, runtime->engine().submit(std::move(r), set)};
+  const auto& runtime = runtime_of(context);
+  return Internals::handle(runtime, runtime->engine().submit(std::move(r), set));
 }
 
 /// Keeps the runtime alive as long as the memory. In a forked child neither is destroyed.
@@ -32,7 +33,7 @@ std::shared_ptr<ResultMemory> held_by(const std::shared_ptr<Runtime>& runtime,
 /// Where the result goes: memory of hora's, or `output`.
 std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, ProcessSet set,
                                          const TensorView* output) {
-  const auto& runtime = context.runtime();
+  const auto& runtime = runtime_of(context);
   const EngineParts& parts = runtime->parts();
   const Shape& shape = r.signature.shape;
   ResultForm form{.type = r.signature.type,
@@ -70,13 +71,13 @@ Result run_exchange(const Context& context, Request r, ProcessSet set,
   auto memory = add_result(context, r, set, output);
   run(context, std::move(r), set);
   memory->collect();
-  return Result(std::move(memory));
+  return Internals::result(std::move(memory));
 }
 
 ResultHandle start_exchange(const Context& context, Request r, ProcessSet set,
                             const TensorView* output = nullptr) {
   auto memory = add_result(context, r, set, output);
-  return {start(context, std::move(r), set), std::move(memory)};
+  return Internals::result_handle(start(context, std::move(r), set), std::move(memory));
 }
 
 }  // namespace
@@ -160,7 +161,7 @@ ResultHandle reduce_scatter_into_async(const Context& context, const ConstTensor
 }
 
 int join(const Context& context, ProcessSet set) {
-  return context.runtime()->engine().join(set);
+  return runtime_of(context)->engine().join(set);
 }
 
 }  // namespace hora

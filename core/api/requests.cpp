@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "core/api/internals.h"
 #include "core/checked.h"
 #include "core/engine/runtime.h"
 #include "core/plan/exchange.h"
@@ -38,7 +39,7 @@ Request of_tensor(const Context& context, const std::string& name, const View& t
                      std::to_string(tensor.elements()) + " elements");
   }
   if (tensor.device.kind != DeviceKind::cpu) {
-    check_device(context.runtime()->parts(), tensor.device, tensor_text(name), name);
+    check_device(runtime_of(context)->parts(), tensor.device, tensor_text(name), name);
   }
   auto* const data = const_cast<void*>(static_cast<const void*>(tensor.data));
   Request request{name, {}, static_cast<std::byte*>(data), tensor.stream};
@@ -119,7 +120,7 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
 }
 
 const std::vector<int>& members(const Context& context, const std::string& name, ProcessSet set) {
-  const Engine& engine = context.runtime()->engine();
+  const Engine& engine = runtime_of(context)->engine();
   try {
     return engine.ranks_of(set);
   } catch (const Error& error) {
@@ -212,7 +213,7 @@ void check_output(const Context& context, const Request& request, const TensorVi
                              ": give memory on the input's device");
   }
   if (output.device.kind != DeviceKind::cpu) {
-    check_device(context.runtime()->parts(), output.device,
+    check_device(runtime_of(context)->parts(), output.device,
                  "the output of " + tensor_text(request.name), request.name);
   }
   const std::size_t bytes = output.bytes();

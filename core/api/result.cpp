@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "core/api/internals.h"
 #include "core/api/requests.h"
 #include "core/engine/runtime.h"
 #include "core/engine/submission.h"
@@ -55,8 +56,23 @@ ResultHandle::ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) 
 
 Result ResultHandle::wait() {
   handle_.wait();
+  return collect();
+}
+
+Result ResultHandle::wait(void* stream) {
+  handle_.wait(stream);
+  memory_->set_stream(stream);
+  return collect();
+}
+
+Result ResultHandle::synchronize() {
+  handle_.synchronize();
+  return collect();
+}
+
+Result ResultHandle::collect() {
   memory_->collect();
-  return Result(std::exchange(memory_, nullptr));
+  return Internals::result(std::exchange(memory_, nullptr));
 }
 
 void ResultMemory::collect() {
@@ -158,6 +174,10 @@ Handle::~Handle() {
 
 bool Handle::ready() const {
   return !valid() || submission_->finished();
+}
+
+bool Handle::wait_for(std::chrono::nanoseconds timeout) const {
+  return ready() || runtime_->remaining_engine().wait_for(*submission_, timeout);
 }
 
 std::shared_ptr<Submission> Handle::finish(std::optional<void*> stream) {

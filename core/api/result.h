@@ -53,6 +53,9 @@ class ResultMemory : public ExchangeResult {
   /// output where there is one. May block. Throws Error(invalid_argument) where that does not fit.
   void collect();
 
+  /// In place of the form's, before collect().
+  void set_stream(void* stream) { form_.stream = stream; }
+
   std::byte* data() const { return data_; }
   DataType type() const { return form_.type; }
   const Shape& shape() const { return shape_; }

@@ -43,8 +43,8 @@ class UnreportedError {
   std::optional<Error> first_ HORA_GUARDED_BY(mutex_);
 };
 
-/// What one rank's context and its handles call. Nothing but wait, submit_and_wait, join, add_set,
-/// remove_set and depart waits for peers, whichever thread makes progress. Thread rule:
+/// What one rank's context and its handles call. Nothing but wait, wait_for, submit_and_wait, join,
+/// add_set, remove_set and depart waits for peers, whichever thread makes progress. Thread rule:
 /// start_thread, depart, stop: one thread; all others: any thread.
 class Engine {
  public:
@@ -69,6 +69,10 @@ class Engine {
   }
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
+  /// Returns after `timeout` at the latest: whether it is finished. Frees nothing.
+  bool wait_for(const Submission& submission, Duration timeout) {
+    return threads_.await_for(submission, timeout);
+  }
   /// wait() for a dropped handle: an error is kept for unreported_error().
   void drop(Submission& submission);
   /// The error of a collective that has failed, while no call has thrown any error.

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/api/internals.h"
 #include "core/bounded_reader.h"
 #include "core/engine/parts.h"
 #include "core/engine/runtime.h"
@@ -225,7 +226,7 @@ void MpiTransport::start_timeline() {
 
 Context start(const InitCall& call) {
   const InitOptions& options = call.options;
-  Context context(
+  Context context = Internals::context(
       Runtime::make(std::make_unique<MpiTransport>(
                         call, settings_of_process(assignments_of_process(), options.settings)),
                     options.engine_thread));

@@ -12,6 +12,7 @@
 namespace hora {
 
 class Runtime;
+struct Internals;
 
 /// What this rank's engine has done since init. Times are summed over operations.
 struct Statistics {
@@ -54,7 +55,6 @@ struct InitOptions {
 /// thread, when no other call is under way.
 class Context {
  public:
-  explicit Context(std::shared_ptr<Runtime> runtime) noexcept;
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
   ~Context();
@@ -87,15 +87,11 @@ class Context {
   void shutdown();
   bool is_shut_down() const noexcept;
 
-  /// For hora's own headers.
-  ///@{
-  /// 0, 1, 2, ... in the order of calls for a process set: equal on all its ranks where they
-  /// construct in one order.
-  std::uint32_t next_instance_number(std::uint32_t process_set = 0) const;
-  const std::shared_ptr<Runtime>& runtime() const;
-  ///@}
-
  private:
+  friend struct Internals;
+  explicit Context(std::shared_ptr<Runtime> runtime) noexcept;
+  const std::shared_ptr<Runtime>& runtime() const;
+
   std::shared_ptr<Runtime> runtime_;
 };
 

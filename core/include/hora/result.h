@@ -4,6 +4,7 @@
 #include <hora/handle.h>
 #include <hora/types.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,7 +26,6 @@ class ResultMemory;
 class Result {
  public:
   Result() noexcept = default;
-  explicit Result(std::shared_ptr<ResultMemory> memory) noexcept;
 
   /// Null where there are no elements.
   std::byte* data() const;
@@ -43,6 +43,8 @@ class Result {
   }
 
  private:
+  friend struct Internals;
+  explicit Result(std::shared_ptr<ResultMemory> memory) noexcept;
   void check_type(DataType asked) const;
   std::shared_ptr<ResultMemory> memory_;
 };
@@ -51,14 +53,25 @@ class Result {
 class ResultHandle {
  public:
   ResultHandle() noexcept = default;
-  ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) noexcept;
 
   bool ready() const { return handle_.ready(); }
   bool valid() const noexcept { return handle_.valid(); }
   /// Blocks until done; throws as Handle::wait().
   Result wait();
+  /// On a device: the result is for this stream in place of the input's, as Result says.
+  Result wait(void* stream);
+  /// wait(), and blocks until the device has done the work, too.
+  Result synchronize();
+  /// As Handle::wait_for().
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const {
+    return handle_.wait_for(timeout);
+  }
 
  private:
+  friend struct Internals;
+  ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) noexcept;
+  Result collect();
+
   std::shared_ptr<ResultMemory> memory_;
   Handle handle_;
 };
