@@ -2,6 +2,7 @@
 #include <hora/types.h>
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 
 #include "core/checked.h"
@@ -111,6 +112,13 @@ std::string_view name_of(DeviceKind kind) noexcept {
       return "cuda";
   }
   return "unknown device";
+}
+
+std::string to_string(ProcessSet set) {
+  return std::to_string(set.number());
+}
+std::ostream& operator<<(std::ostream& stream, ProcessSet set) {
+  return stream << set.number();
 }
 
 namespace {

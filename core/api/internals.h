@@ -1,10 +1,10 @@
 /// What hora's own sources make and read of public classes beyond their interface.
 #pragma once
 
-#include <hora/collectives.h>
 #include <hora/context.h>
 #include <hora/handle.h>
 #include <hora/result.h>
+#include <hora/types.h>
 
 #include <cstdint>
 #include <memory>

@@ -97,7 +97,7 @@ std::size_t place_of_root(const std::vector<int>& ranks, const BroadcastObjectOp
   }
   throw Error(ErrorCode::invalid_argument,
               "object " + in_quotes(options.name) + ": root " + std::to_string(options.root) +
-                  " is no rank of process set " + std::to_string(options.process_set),
+                  " is no rank of process set " + to_string(options.process_set),
               -1, options.name);
 }
 

@@ -148,7 +148,7 @@ Request request(const Context& context, const TensorView& tensor, const Broadcas
   const auto& ranks = members(context, options.name, options.process_set);
   if (!std::binary_search(ranks.begin(), ranks.end(), options.root)) {
     refuse(options.name, "root " + std::to_string(options.root) + " is no rank of process set " +
-                             std::to_string(options.process_set) + ", which has " +
+                             to_string(options.process_set) + ", which has " +
                              std::to_string(ranks.size()) + " from " +
                              std::to_string(ranks.front()) + " to " + std::to_string(ranks.back()));
   }

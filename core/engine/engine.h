@@ -56,13 +56,13 @@ class Engine {
 
   /// Copies data that peers cannot see to where they can, and announces it at once (on a device as
   /// ready when the stream has reached it). Throws what collectives.h says of submitting calls.
-  std::shared_ptr<Submission> submit(Request request, ProcessSet set = 0);
+  std::shared_ptr<Submission> submit(Request request, ProcessSet set = kWorld);
   std::shared_ptr<Submission> submit(std::string name, Signature signature, std::byte* data,
                                      void* stream = nullptr) {
     return submit({std::move(name), std::move(signature), data, stream});
   }
   /// submit() and wait(), without waking this rank's engine.
-  void submit_and_wait(Request request, ProcessSet set = 0);
+  void submit_and_wait(Request request, ProcessSet set = kWorld);
   void submit_and_wait(std::string name, Signature signature, std::byte* data,
                        void* stream = nullptr) {
     submit_and_wait({std::move(name), std::move(signature), data, stream});

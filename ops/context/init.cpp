@@ -193,7 +193,7 @@ SetPlan MpiTransport::plan_of_world() {
   const int leader = topology.ranks_of_node[static_cast<std::size_t>(node)].front();
   BoundedReader reader(places[static_cast<std::size_t>(leader)],
                        {"the place of a node's control_block", leader});
-  return {.id = 0, .topology = topology, .control_block = reader.take<Location>()};
+  return {.id = kWorld, .topology = topology, .control_block = reader.take<Location>()};
 }
 
 void MpiTransport::report() {

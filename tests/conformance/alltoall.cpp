@@ -34,7 +34,7 @@ class Alltoall : public Conformance {
 
   template <class T>
   void expect_right(const std::string& name, const Shape& row, const Splits& split,
-                    ProcessSet set = 0, bool splits_given = true) {
+                    ProcessSet set = kWorld, bool splits_given = true) {
     SCOPED_TRACE(name + " of " + std::string(name_of(data_type_of<T>)));
     const auto ranks = ranks_of(context(), set);
     Elements<T> expected;

@@ -121,7 +121,7 @@ TEST_F(Join, OnASetThatThisRankIsNotInIsRefused) {
   } else {
     expect_error(ErrorCode::invalid_argument, [&] { (void)join(world(), first_alone); });
   }
-  expect_error(ErrorCode::invalid_argument, [&] { (void)join(world(), 9); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)join(world(), ProcessSet(9)); });
   barrier(world());
 }
 

@@ -7,7 +7,9 @@
 #include <limits>
 #include <set>
 #include <span>
+#include <sstream>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -194,6 +196,20 @@ TEST(TensorView, BecomesAReadOnlyOneWithAllThatItSays) {
   EXPECT_EQ(copied.stream, &stream);
   const ConstTensorView moved = std::move(view);
   EXPECT_EQ(moved.shape, (Shape{2, 3}));
+}
+
+TEST(ProcessSet, IsANumberOfItsOwnKind) {
+  static_assert(!std::convertible_to<int, ProcessSet> && !std::convertible_to<ProcessSet, int>);
+  EXPECT_EQ(kWorld, ProcessSet());
+  EXPECT_EQ(kWorld.number(), 0u);
+  EXPECT_EQ(ProcessSet(2), ProcessSet(2));
+  EXPECT_LT(ProcessSet(2), ProcessSet(10));
+  const std::unordered_set<ProcessSet> sets = {ProcessSet(1), kWorld, ProcessSet(1)};
+  EXPECT_EQ(sets.size(), 2u);
+  std::ostringstream text;
+  text << ProcessSet(10);
+  EXPECT_EQ(text.str(), "10");
+  EXPECT_EQ(to_string(ProcessSet(10)), "10");
 }
 
 template <class T>

@@ -45,19 +45,13 @@
 
 namespace hora {
 
-/// Ranks that take part: 0 is the world, others come from add_process_set() (process_set.h). Names
-/// of different sets have nothing to do with one another. So ranks that give one tensor to
-/// different sets by mistake are not in error, as each may yet submit to the other's set: they
-/// wait, and the warning of HORA_STALL_WARNING names the ranks that wait under it, and the set.
-using ProcessSet = std::uint32_t;
-
 /// An empty name means: the lowest-numbered unnamed slot of this kind of operation that is not in
 /// flight on this rank. Unnamed calls must therefore be made and waited for in one order
 /// everywhere.
 struct AllreduceOptions {
   std::string name = {};
   ReduceOp op = ReduceOp::average;
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
   /// Each rank's values are multiplied by the first before the reduction, the result by the second:
   /// floating-point types only, in the type of the sum, in the same pass. Not with
   /// ReduceOp::adasum, whose result does not grow with its inputs' number: an
@@ -69,30 +63,30 @@ struct AllreduceOptions {
 struct BroadcastOptions {
   std::string name = {};
   int root = 0;  ///< world rank whose values all get
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
 };
 
 struct BarrierOptions {
   std::string name = {};
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
 };
 
 struct AllgatherOptions {
   std::string name = {};
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
 };
 
 struct AlltoallOptions {
   std::string name = {};
   /// Rows for each rank of the set, in its order; empty: the rows are divided evenly.
   std::vector<std::int64_t> splits = {};
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
 };
 
 struct ReduceScatterOptions {
   std::string name = {};
   ReduceOp op = ReduceOp::average;
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
   double prescale = 1.0;  ///< as in AllreduceOptions
   double postscale = 1.0;
 };
@@ -174,6 +168,6 @@ Result reduce_scatter_into(const Context& context, const ConstTensorView& tensor
 /// ranks' values, and an average divides by the size of the set all the same. Any other collective
 /// is an Error(mismatch) on the ranks that submit it, naming this rank.
 /// What this rank has in flight is waited for first; other threads must not submit to the set.
-int join(const Context& context, ProcessSet set = 0);
+int join(const Context& context, ProcessSet set = kWorld);
 
 }  // namespace hora

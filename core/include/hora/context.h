@@ -31,8 +31,8 @@ struct InitOptions {
   /// in the list, and so are all ranks that hora speaks of. Empty: all. Two ranks that are in each
   /// other's lists and call init() with different ones both get Error(mismatch).
   std::vector<int> ranks = {};
-  /// Process sets to begin with, each a list of world ranks: 1, 2, ... in this order. The same on
-  /// every rank; others can be added and removed later (process_set.h).
+  /// Process sets to begin with, each a list of world ranks: ProcessSet(1), ProcessSet(2), ... in
+  /// this order. The same on every rank; others can be added and removed later (process_set.h).
   std::vector<std::vector<int>> process_sets = {};
   /// Settings that the program makes itself. A field with another value than in a
   /// default-constructed Settings counts as if its HORA_* variable were set to that value in this

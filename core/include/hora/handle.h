@@ -1,4 +1,8 @@
 /// A collective under way.
+///
+///     hora::Handle handle = hora::allreduce_async(world, hora::view(gradients));
+///     compute_something_else();
+///     handle.wait();                                             // now `gradients` are averages
 #pragma once
 
 #include <chrono>

@@ -21,7 +21,7 @@ namespace hora {
 struct BroadcastObjectOptions {
   std::string name = {};
   int root = 0;  ///< world rank whose object all get
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
 };
 
 /// The root's object on every rank. The others' is not looked at.

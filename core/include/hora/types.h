@@ -1,10 +1,14 @@
 /// Element types, shapes, devices and views: the values that name a piece of memory.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <iosfwd>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -103,6 +107,30 @@ struct Device {
 };
 std::string_view name_of(DeviceKind kind) noexcept;
 
+/// Ranks that take part in a collective: the world, or a set that add_process_set() has made
+/// (process_set.h). A number that means something to one job alone; it is not used again when the
+/// set is removed. Names of different sets have nothing to do with one another. So ranks that give
+/// one tensor to different sets by mistake are not in error, as each may yet submit to the other's
+/// set: they wait, and the warning of HORA_STALL_WARNING names the ranks that wait under it, and
+/// the set.
+class ProcessSet {
+ public:
+  /// The world.
+  constexpr ProcessSet() noexcept = default;
+  /// 1, 2, ... in the order in which sets are added, those of InitOptions first.
+  explicit constexpr ProcessSet(std::uint32_t number) noexcept : number_(number) {}
+  constexpr std::uint32_t number() const noexcept { return number_; }
+  constexpr auto operator<=>(const ProcessSet&) const noexcept = default;
+
+ private:
+  std::uint32_t number_ = 0;
+};
+inline constexpr ProcessSet kWorld{};
+
+/// Its number: "1".
+std::string to_string(ProcessSet set);
+std::ostream& operator<<(std::ostream& stream, ProcessSet set);
+
 /// Extent of each dimension, outermost first, each >= 0. Empty: a scalar (one element).
 using Shape = std::vector<std::int64_t>;
 
@@ -199,3 +227,10 @@ template <class T, class Allocator>
 void view(const std::vector<T, Allocator>&&) = delete;
 
 }  // namespace hora
+
+template <>
+struct std::hash<hora::ProcessSet> {
+  std::size_t operator()(hora::ProcessSet set) const noexcept {
+    return std::hash<std::uint32_t>()(set.number());
+  }
+};

@@ -110,7 +110,7 @@ SyncBatchNormImpl::SyncBatchNormImpl(const Context& context,
       context_(&context),
       process_set_(process_set),
       name_("hora.sync_batch_norm." +
-            std::to_string(Internals::next_instance_number(context, {}))) {}
+            std::to_string(Internals::next_instance_number(context, kWorld))) {}
 
 void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
   if (input.dim() >= 2 && input.size(1) == options.num_features()) return;

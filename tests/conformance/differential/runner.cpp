@@ -195,7 +195,7 @@ class Runner {
 
   const Program& program_;
   Context world_ = init();
-  std::vector<ProcessSet> sets_ = {0};  ///< by index in Program::sets
+  std::vector<ProcessSet> sets_ = {kWorld};  ///< by index in Program::sets
   std::map<std::size_t, Open> open_;
   std::map<std::size_t, std::string> texts_;  ///< of mismatches, by operation
   std::string wrong_;

@@ -19,7 +19,7 @@ Signature floats(std::size_t count, ReduceOp op = ReduceOp::sum) {
 }
 
 std::vector<float> reduced(Engine& engine, const std::string& name, std::size_t count, float value,
-                           ReduceOp op = ReduceOp::sum, ProcessSet set = 0) {
+                           ReduceOp op = ReduceOp::sum, ProcessSet set = kWorld) {
   std::vector<float> values(count, value);
   engine.submit_and_wait({name, floats(count, op), reinterpret_cast<std::byte*>(values.data())},
                          set);

@@ -106,7 +106,7 @@ TEST(Recording, WaitsAndDevicesKnowTheirTensor) {
 
 TEST(Recording, SetsHaveTheirOwnRowsUnitsAndSlots) {
   Recording recording;
-  for (const ProcessSet set : {0u, 2u}) {
+  for (const ProcessSet set : {kWorld, ProcessSet(2)}) {
     recording.marked({"a", set}, "ready", 1ns);
     recording.planned({1, set}, kFacts, {{"a", 60, 1ns}});
     recording.chunk({{1, set}, 0, 64, 3}, ChunkStage::local_in, 2ns);

@@ -53,7 +53,7 @@ TEST_P(SetTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
       std::vector<float> of_world(kCount, 1.0F);
       std::vector<float> of_set(kCount, 1.0F);
       const auto first = engine.submit({"x", floats(kCount), bytes(of_world)});
-      if (member) engine.submit_and_wait({"x", floats(kCount), bytes(of_set)}, 1);
+      if (member) engine.submit_and_wait({"x", floats(kCount), bytes(of_set)}, ProcessSet(1));
       engine.wait(*first);
     }
   });
