@@ -74,9 +74,9 @@ TEST_F(Alltoall, UnevenSplitsOfEveryTypeAndShape) {
 TEST_F(Alltoall, EqualSplitsAreTheDefault) {
   for_each_type([&]<class T>() {
     expect_right<T>(
-        "equal", {17}, [](int, int) { return 17; }, 0, false);
+        "equal", {17}, [](int, int) { return 17; }, kWorld, false);
     expect_right<T>(
-        "per sender", {17}, [](int from, int) { return 3 * from; }, 0, false);
+        "per sender", {17}, [](int from, int) { return 3 * from; }, kWorld, false);
   });
 }
 

@@ -59,8 +59,8 @@ TEST_P(ProcessSetsOnLayouts, EvenAndOddRanksSumApart) {
   on_all_ranks([&](int rank, Engine& engine) {
     const auto even = engine.add_set(ranks_where([](int r) { return r % 2 == 0; }));
     const auto odd = engine.add_set(ranks_where([](int r) { return r % 2 == 1; }));
-    ASSERT_EQ(even, 1U);
-    ASSERT_EQ(odd, 2U);
+    ASSERT_EQ(even, ProcessSet(1));
+    ASSERT_EQ(odd, ProcessSet(2));
     for (int round = 0; round < 3; ++round) {
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{3000}}) {
         const std::string name = "x" + std::to_string(count);
