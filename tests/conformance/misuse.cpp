@@ -36,7 +36,7 @@ TEST_P(Misuse, ADuplicateNameInFlightIsThrownWhereItIsSubmitted) {
     const std::string text = expect_refused(ErrorCode::duplicate_name, "twice");
     EXPECT_NE(text.find("\"twice\""), std::string::npos) << text;
     for (const Family& other : families()) {
-      expect_error(ErrorCode::duplicate_name, [&] { other.run(world(), "twice", 0); });
+      expect_error(ErrorCode::duplicate_name, [&] { other.run(world(), "twice", kWorld); });
     }
     run("another");
     wait(first);
@@ -57,7 +57,7 @@ TEST_P(Misuse, OneNameMayBeInFlightOnTwoSets) {
 }
 
 TEST_P(Misuse, AnUnknownProcessSetIsRefused) {
-  expect_refused(ErrorCode::invalid_argument, "x", 7);
+  expect_refused(ErrorCode::invalid_argument, "x", ProcessSet(7));
   run("x");
 }
 
@@ -102,10 +102,11 @@ TEST_P(Misuse, DifferingOperationsAreTheSameErrorOnEveryRank) {
   for (const Family& other : families()) {
     if (other.name <= GetParam().name) continue;  // each pair once
     SCOPED_TRACE("against " + other.name);
-    expect_disagreement(
-        {{"operation", GetParam().name, other.name},
-         [&](const std::string& name, bool odd) { odd ? other.run(world(), name, 0) : run(name); }},
-        [&](const std::string& name) { run(name); });
+    expect_disagreement({{"operation", GetParam().name, other.name},
+                         [&](const std::string& name, bool odd) {
+                           odd ? other.run(world(), name, kWorld) : run(name);
+                         }},
+                        [&](const std::string& name) { run(name); });
   }
 }
 

@@ -81,7 +81,7 @@ TEST_F(ProcessSets, EverySubsetRunsEveryCollective) {
 /// All in flight at once, submitted and waited for in orders of each rank's own.
 TEST_F(ProcessSets, OverlappingOnesAreInUseAtOnce) {
   auto sets = add_all_subsets();
-  sets.push_back(0);
+  sets.push_back(kWorld);
   std::erase_if(sets, [&](ProcessSet set) { return !in(set); });
   for (int round = 0; round < 3; ++round) {
     std::vector<std::unique_ptr<std::vector<std::int32_t>>> values;
@@ -102,7 +102,7 @@ TEST_F(ProcessSets, OverlappingOnesAreInUseAtOnce) {
 
 TEST_F(ProcessSets, EachThreadMayUseOneOfItsOwn) {
   auto sets = add_all_subsets();
-  sets.push_back(0);
+  sets.push_back(kWorld);
   std::vector<std::jthread> threads;
   for (const ProcessSet set : sets) {
     if (!in(set)) continue;
@@ -174,7 +174,7 @@ TEST_F(ProcessSets, ComeAndGoManyTimes) {
     expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), set); });
   }
   expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), kWorld); });
-  expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), 99); });
+  expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), ProcessSet(99)); });
 }
 
 TEST_F(ProcessSets, OneInUseIsNotRemoved) {
