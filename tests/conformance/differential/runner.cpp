@@ -152,8 +152,8 @@ class Runner {
 
   template <class Options>
   void start_exchange(Open& open, bool blocking,
-                      Result (*wait_for)(const Context&, const TensorView&, const Options&),
-                      ResultHandle (*begin)(const Context&, const TensorView&, const Options&),
+                      Result (*wait_for)(const Context&, const ConstTensorView&, const Options&),
+                      ResultHandle (*begin)(const Context&, const ConstTensorView&, const Options&),
                       const TensorView& tensor, const Options& options) {
     if (blocking) {
       open.result = wait_for(world_, tensor, options);
