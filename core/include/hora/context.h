@@ -1,4 +1,8 @@
 /// The world of ranks, and where this process stands in it.
+///
+///     hora::Context world = hora::init(argc, argv);              // started by mpirun
+///     std::printf("rank %d of %d\n", world.rank(), world.size());
+///     world.shutdown();                                          // or by its destructor
 #pragma once
 
 #include <hora/settings.h>

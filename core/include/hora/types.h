@@ -228,9 +228,9 @@ void view(const std::vector<T, Allocator>&&) = delete;
 
 }  // namespace hora
 
+namespace std {
 template <>
-struct std::hash<hora::ProcessSet> {
-  std::size_t operator()(hora::ProcessSet set) const noexcept {
-    return std::hash<std::uint32_t>()(set.number());
-  }
+struct hash<hora::ProcessSet> {
+  size_t operator()(hora::ProcessSet set) const noexcept { return hash<uint32_t>()(set.number()); }
 };
+}  // namespace std

@@ -44,7 +44,8 @@ class SetTrace : public testing::TestWithParam<std::vector<int>> {};
 TEST_P(SetTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
   TracedWorld world(GetParam());
   const std::vector<int> members = {0, world.size() - 1};
-  world.on_all_ranks([&](int rank) { EXPECT_EQ(world.engine(rank).add_set(members), ProcessSet(1)); });
+  world.on_all_ranks(
+      [&](int rank) { EXPECT_EQ(world.engine(rank).add_set(members), ProcessSet(1)); });
   world.start();
   world.on_all_ranks([&](int rank) {
     Engine& engine = world.engine(rank);
