@@ -74,10 +74,8 @@ std::shared_ptr<Submission> NameTable::take_undecided(const std::string& name) {
 }
 
 std::vector<std::shared_ptr<Submission>> NameTable::unfinished() const {
-  std::vector<std::shared_ptr<Submission>> result;
-  for (const auto& [name, entry] : entries_) {
-    if (entry.submission && !entry.submission->finished()) result.push_back(entry.submission);
-  }
+  std::vector<std::shared_ptr<Submission>> result = uncollected();
+  std::erase_if(result, [](const auto& submission) { return submission->finished(); });
   return result;
 }
 

@@ -356,9 +356,7 @@ std::vector<std::shared_ptr<Submission>> Submissions::unfinished() const {
 std::vector<std::shared_ptr<Submission>> Submissions::uncollected() const {
   const LockGuard table(table_lock_);
   std::vector<std::shared_ptr<Submission>> open = table_.uncollected();
-  std::erase_if(open, [](const auto& submission) {
-    return submission->orphaned || submission->is_joined_proxy;
-  });
+  std::erase_if(open, [](const auto& submission) { return submission->orphaned; });
   return open;
 }
 

@@ -49,11 +49,11 @@ DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
                     " (HORA_CUDA_AWARE_MPI=on would insist)"};
 }
 
-bool agree_on_device_staging(Bootstrap& world, CudaSupport mine, const Settings& settings,
+bool agree_on_device_staging(Bootstrap& world, CudaSupport own, const Settings& settings,
                              int nodes) {
   if (nodes == 1) return false;
   std::vector<CudaSupport> by_rank;
-  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1)))) {
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&own, 1)))) {
     by_rank.push_back(static_cast<CudaSupport>(bytes.front()));
   }
   const auto choice = choose_device_staging(settings.cuda_aware_mpi, by_rank, nodes);

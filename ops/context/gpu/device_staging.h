@@ -22,9 +22,9 @@ struct DeviceStagingChoice {
 DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
                                           std::span<const CudaSupport> by_rank, int nodes);
 
-/// Whether slices stay in GPU memory between nodes, where this rank's MPI says `mine`: the same
+/// Whether slices stay in GPU memory between nodes, where this rank's MPI says `own`: the same
 /// answer on every rank, logged by rank 0. Collective.
-bool agree_on_device_staging(Bootstrap& world, CudaSupport mine, const Settings& settings,
+bool agree_on_device_staging(Bootstrap& world, CudaSupport own, const Settings& settings,
                              int nodes);
 
 }  // namespace hora
