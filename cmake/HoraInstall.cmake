@@ -10,7 +10,7 @@ set(package_files ${CMAKE_CURRENT_SOURCE_DIR}/cmake/HoraMpiImplementation.cmake
 
 install(TARGETS hora EXPORT hora-targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT hora-targets NAMESPACE hora:: DESTINATION ${package_folder})
-install(DIRECTORY core/include/hora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY core/include/hora ops/mpi/include/hora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 if(TARGET hora_torch)
   set_target_properties(hora_torch PROPERTIES EXPORT_NAME torch)

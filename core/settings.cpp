@@ -189,4 +189,13 @@ std::vector<SettingAssignment> to_assignments(const Settings& settings) {
   return assignments;
 }
 
+std::vector<SettingAssignment> changed_assignments(const Settings& settings) {
+  const std::vector<SettingAssignment> defaults = to_assignments(Settings{});
+  std::vector<SettingAssignment> changed = to_assignments(settings);
+  std::erase_if(changed, [&](const SettingAssignment& assignment) {
+    return std::ranges::find(defaults, assignment) != defaults.end();
+  });
+  return changed;
+}
+
 }  // namespace hora

@@ -2,6 +2,7 @@
 #include <hora/types.h>
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 
 #include "core/checked.h"
@@ -113,7 +114,16 @@ std::string_view name_of(DeviceKind kind) noexcept {
   return "unknown device";
 }
 
-std::int64_t TensorView::elements() const {
+std::string to_string(ProcessSet set) {
+  return std::to_string(set.number());
+}
+std::ostream& operator<<(std::ostream& stream, ProcessSet set) {
+  return stream << set.number();
+}
+
+namespace {
+
+std::int64_t elements_of(DataType type, const Shape& shape) {
   const std::size_t size = size_of(type);
   if (size == 0) {
     throw Error(ErrorCode::invalid_argument, "the data type number " +
@@ -141,6 +151,17 @@ std::int64_t TensorView::elements() const {
   return empty ? 0 : static_cast<std::int64_t>(bytes.value() / size);
 }
 
+}  // namespace
+
+std::int64_t ConstTensorView::elements() const {
+  return elements_of(type, shape);
+}
+std::size_t ConstTensorView::bytes() const {
+  return static_cast<std::size_t>(elements()) * size_of(type);
+}
+std::int64_t TensorView::elements() const {
+  return elements_of(type, shape);
+}
 std::size_t TensorView::bytes() const {
   return static_cast<std::size_t>(elements()) * size_of(type);
 }

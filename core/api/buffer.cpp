@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "core/api/internals.h"
 #include "core/api/requests.h"
 #include "core/checked.h"
 #include "core/engine/runtime.h"
@@ -12,7 +13,7 @@
 namespace hora {
 
 Buffer::Buffer(const Context& context, std::size_t bytes, const Device& device)
-    : runtime_(context.runtime()), size_(bytes), device_(device) {
+    : runtime_(runtime_of(context)), size_(bytes), device_(device) {
   if (bytes > kMaxBytes) {
     throw Error(ErrorCode::invalid_argument,
                 "a buffer of " + std::to_string(bytes) +

@@ -1,8 +1,10 @@
 #include <hora/collectives.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "core/api/internals.h"
 #include "core/api/requests.h"
 #include "core/api/result.h"
 #include "core/engine/runtime.h"
@@ -11,12 +13,12 @@ namespace hora {
 namespace {
 
 void run(const Context& context, Request r, ProcessSet set) {
-  context.runtime()->engine().submit_and_wait(std::move(r), set);
+  runtime_of(context)->engine().submit_and_wait(std::move(r), set);
 }
 
 Handle start(const Context& context, Request r, ProcessSet set) {
-  const auto& runtime = context.runtime();
-  return {runtime, runtime->engine().submit(std::move(r), set)};
+  const auto& runtime = runtime_of(context);
+  return Internals::handle(runtime, runtime->engine().submit(std::move(r), set));
 }
 
 /// Keeps the runtime alive as long as the memory. In a forked child neither is destroyed.
@@ -28,15 +30,23 @@ std::shared_ptr<ResultMemory> held_by(const std::shared_ptr<Runtime>& runtime,
           }};
 }
 
-/// Where the result goes.
-std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, ProcessSet set) {
-  const auto& runtime = context.runtime();
+/// Where the result goes: memory of hora's, or `output`.
+std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, ProcessSet set,
+                                         const TensorView* output) {
+  const auto& runtime = runtime_of(context);
   const EngineParts& parts = runtime->parts();
   const Shape& shape = r.signature.shape;
   ResultForm form{.type = r.signature.type,
                   .row = Shape(shape.begin() + 1, shape.end()),
                   .device = {},
-                  .stream = r.stream};
+                  .stream = r.stream,
+                  .name = {},
+                  .output = std::nullopt};
+  if (output) {
+    check_output(context, r, *output, set);
+    form.name = r.name;
+    form.output = {static_cast<std::byte*>(output->data), output->bytes()};
+  }
   std::unique_ptr<ResultMemory> memory;
   if (r.signature.device == DeviceKind::cpu) {
     memory = std::make_unique<HostResult>(runtime->memory(), std::move(form));
@@ -56,16 +66,18 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
   return shared;
 }
 
-Result run_exchange(const Context& context, Request r, ProcessSet set) {
-  auto memory = add_result(context, r, set);
+Result run_exchange(const Context& context, Request r, ProcessSet set,
+                    const TensorView* output = nullptr) {
+  auto memory = add_result(context, r, set, output);
   run(context, std::move(r), set);
   memory->collect();
-  return Result(std::move(memory));
+  return Internals::result(std::move(memory));
 }
 
-ResultHandle start_exchange(const Context& context, Request r, ProcessSet set) {
-  auto memory = add_result(context, r, set);
-  return {start(context, std::move(r), set), std::move(memory)};
+ResultHandle start_exchange(const Context& context, Request r, ProcessSet set,
+                            const TensorView* output = nullptr) {
+  auto memory = add_result(context, r, set, output);
+  return Internals::result_handle(start(context, std::move(r), set), std::move(memory));
 }
 
 }  // namespace
@@ -93,34 +105,63 @@ Handle barrier_async(const Context& context, const BarrierOptions& options) {
   return start(context, request(context, options), options.process_set);
 }
 
-Result allgather(const Context& context, const TensorView& tensor,
+Result allgather(const Context& context, const ConstTensorView& tensor,
                  const AllgatherOptions& options) {
   return run_exchange(context, request(context, tensor, options), options.process_set);
 }
-ResultHandle allgather_async(const Context& context, const TensorView& tensor,
+ResultHandle allgather_async(const Context& context, const ConstTensorView& tensor,
                              const AllgatherOptions& options) {
   return start_exchange(context, request(context, tensor, options), options.process_set);
 }
 
-Result alltoall(const Context& context, const TensorView& tensor, const AlltoallOptions& options) {
+Result alltoall(const Context& context, const ConstTensorView& tensor,
+                const AlltoallOptions& options) {
   return run_exchange(context, request(context, tensor, options), options.process_set);
 }
-ResultHandle alltoall_async(const Context& context, const TensorView& tensor,
+ResultHandle alltoall_async(const Context& context, const ConstTensorView& tensor,
                             const AlltoallOptions& options) {
   return start_exchange(context, request(context, tensor, options), options.process_set);
 }
 
-Result reduce_scatter(const Context& context, const TensorView& tensor,
+Result reduce_scatter(const Context& context, const ConstTensorView& tensor,
                       const ReduceScatterOptions& options) {
   return run_exchange(context, request(context, tensor, options), options.process_set);
 }
-ResultHandle reduce_scatter_async(const Context& context, const TensorView& tensor,
+ResultHandle reduce_scatter_async(const Context& context, const ConstTensorView& tensor,
                                   const ReduceScatterOptions& options) {
   return start_exchange(context, request(context, tensor, options), options.process_set);
 }
 
+Result allgather_into(const Context& context, const ConstTensorView& tensor,
+                      const TensorView& output, const AllgatherOptions& options) {
+  return run_exchange(context, request(context, tensor, options), options.process_set, &output);
+}
+ResultHandle allgather_into_async(const Context& context, const ConstTensorView& tensor,
+                                  const TensorView& output, const AllgatherOptions& options) {
+  return start_exchange(context, request(context, tensor, options), options.process_set, &output);
+}
+
+Result alltoall_into(const Context& context, const ConstTensorView& tensor,
+                     const TensorView& output, const AlltoallOptions& options) {
+  return run_exchange(context, request(context, tensor, options), options.process_set, &output);
+}
+ResultHandle alltoall_into_async(const Context& context, const ConstTensorView& tensor,
+                                 const TensorView& output, const AlltoallOptions& options) {
+  return start_exchange(context, request(context, tensor, options), options.process_set, &output);
+}
+
+Result reduce_scatter_into(const Context& context, const ConstTensorView& tensor,
+                           const TensorView& output, const ReduceScatterOptions& options) {
+  return run_exchange(context, request(context, tensor, options), options.process_set, &output);
+}
+ResultHandle reduce_scatter_into_async(const Context& context, const ConstTensorView& tensor,
+                                       const TensorView& output,
+                                       const ReduceScatterOptions& options) {
+  return start_exchange(context, request(context, tensor, options), options.process_set, &output);
+}
+
 int join(const Context& context, ProcessSet set) {
-  return context.runtime()->engine().join(set);
+  return runtime_of(context)->engine().join(set);
 }
 
 }  // namespace hora

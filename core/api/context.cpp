@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "core/api/internals.h"
 #include "core/engine/parts.h"
 #include "core/engine/runtime.h"
 #include "core/trace/timeline_file.h"
@@ -87,8 +88,8 @@ Device Context::device() const {
 const Settings& Context::settings() const {
   return runtime()->parts().settings;
 }
-std::uint32_t Context::next_instance_number(std::uint32_t process_set) const {
-  return runtime()->next_instance_number(process_set);
+std::uint32_t Internals::next_instance_number(const Context& context, ProcessSet set) {
+  return context.runtime()->next_instance_number(set);
 }
 Statistics Context::statistics() const {
   return runtime()->remaining_engine().statistics();
@@ -119,43 +120,43 @@ ProcessSet add_process_set(const Context& context, const std::vector<int>& ranks
   }
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   if (twice != sorted.end()) refuse("rank " + std::to_string(*twice) + " is given twice");
-  return context.runtime()->engine().add_set(sorted);
+  return runtime_of(context)->engine().add_set(sorted);
 }
 
 void remove_process_set(const Context& context, ProcessSet set) {
-  context.runtime()->engine().remove_set(set);
+  runtime_of(context)->engine().remove_set(set);
 }
 
 std::vector<int> ranks_of(const Context& context, ProcessSet set) {
-  return context.runtime()->remaining_engine().ranks_of(set);
+  return runtime_of(context)->remaining_engine().ranks_of(set);
 }
 
 int rank_in(const Context& context, ProcessSet set) {
-  const auto& ranks = context.runtime()->remaining_engine().ranks_of(set);
+  const auto& ranks = runtime_of(context)->remaining_engine().ranks_of(set);
   const auto me = std::find(ranks.begin(), ranks.end(), context.rank());
   return me == ranks.end() ? -1 : static_cast<int>(me - ranks.begin());
 }
 
 int size_of(const Context& context, ProcessSet set) {
-  return static_cast<int>(context.runtime()->remaining_engine().ranks_of(set).size());
+  return static_cast<int>(runtime_of(context)->remaining_engine().ranks_of(set).size());
 }
 
 std::string start_timeline(const Context& context, const std::string& path) {
-  context.runtime()->check_running();
+  runtime_of(context)->check_running();
   const std::string wrong = wrong_with_timeline_path(path);
   if (!wrong.empty()) {
     throw Error(ErrorCode::invalid_argument, "start_timeline(" + in_quotes(path) + "): " + wrong,
                 context.rank());
   }
-  const EngineParts& parts = context.runtime()->parts();
+  const EngineParts& parts = runtime_of(context)->parts();
   const std::string file = timeline_file(path, parts.rank);
   parts.trace.trace()->start(file, identity_of(parts.world.topology, parts.rank));
   return file;
 }
 
 void stop_timeline(const Context& context) {
-  context.runtime()->check_owner();
-  context.runtime()->parts().trace.trace()->stop();
+  runtime_of(context)->check_owner();
+  runtime_of(context)->parts().trace.trace()->stop();
 }
 
 }  // namespace hora

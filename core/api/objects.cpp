@@ -41,9 +41,7 @@ struct Parts {
 
 Parts gather(const Context& context, std::span<const std::byte> mine,
              const AllgatherOptions& options) {
-  // Collectives take writable memory, as their views serve results, too; this one only reads it.
-  auto* data = reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(mine.data()));
-  Parts parts{allgather(context, view(data, static_cast<std::int64_t>(mine.size())), options), {}};
+  Parts parts{allgather(context, view(mine), options), {}};
   const std::byte* next = parts.memory.data();
   for (const std::int64_t bytes : parts.memory.rows()) {
     parts.of_rank.emplace_back(next, static_cast<std::size_t>(bytes));
@@ -99,7 +97,7 @@ std::size_t place_of_root(const std::vector<int>& ranks, const BroadcastObjectOp
   }
   throw Error(ErrorCode::invalid_argument,
               "object " + in_quotes(options.name) + ": root " + std::to_string(options.root) +
-                  " is no rank of process set " + std::to_string(options.process_set),
+                  " is no rank of process set " + to_string(options.process_set),
               -1, options.name);
 }
 
@@ -143,8 +141,7 @@ Bytes broadcast_object(const Context& context, std::span<const std::byte> object
   if (bytes <= kInlineBytes) return {inlined.begin(), inlined.end()};
   Bytes result(bytes);
   if (sends) std::memcpy(result.data(), object.data(), bytes);
-  broadcast(context,
-            view(reinterpret_cast<std::uint8_t*>(result.data()), static_cast<std::int64_t>(bytes)),
+  broadcast(context, view(result),
             {.name = part_name(options.name, "object"),
              .root = options.root,
              .process_set = options.process_set});

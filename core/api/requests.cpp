@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <utility>
 
+#include "core/api/internals.h"
 #include "core/checked.h"
 #include "core/engine/runtime.h"
+#include "core/plan/exchange.h"
 #include "core/tensor_text.h"
 
 namespace hora {
@@ -22,7 +25,9 @@ constexpr std::size_t kMaxDimensions = 64;
               name.substr(0, kMaxNameBytes));
 }
 
-Request of_tensor(const Context& context, const std::string& name, const TensorView& tensor,
+/// `View`: a TensorView, or a ConstTensorView of what the engine does not write to.
+template <class View>
+Request of_tensor(const Context& context, const std::string& name, const View& tensor,
                   OperationKind kind) {
   check_name(name);
   if (tensor.shape.size() > kMaxDimensions) {
@@ -34,9 +39,10 @@ Request of_tensor(const Context& context, const std::string& name, const TensorV
                      std::to_string(tensor.elements()) + " elements");
   }
   if (tensor.device.kind != DeviceKind::cpu) {
-    check_device(context.runtime()->parts(), tensor.device, tensor_text(name), name);
+    check_device(runtime_of(context)->parts(), tensor.device, tensor_text(name), name);
   }
-  Request request{name, {}, static_cast<std::byte*>(tensor.data), tensor.stream};
+  auto* const data = const_cast<void*>(static_cast<const void*>(tensor.data));
+  Request request{name, {}, static_cast<std::byte*>(data), tensor.stream};
   request.signature.kind = kind;
   request.signature.type = tensor.type;
   request.signature.device = tensor.device.kind;
@@ -75,13 +81,13 @@ void set_reduction(Request& request, const Options& options) {
 }
 
 /// The first extent may differ by rank: it is this rank's alone.
-void make_exchange(Request& request, const TensorView& tensor) {
+void make_exchange(Request& request, const ConstTensorView& tensor) {
   request.bytes = tensor.bytes();
   request.signature.op = ReduceOp::sum;
   request.signature.shape.front() = kAnyExtent;
 }
 
-void check_has_rows(const std::string& name, const TensorView& tensor, OperationKind kind) {
+void check_has_rows(const std::string& name, const ConstTensorView& tensor, OperationKind kind) {
   if (tensor.shape.empty()) {
     refuse(name,
            "a scalar has no first dimension for " + std::string(name_of(kind)) + " to divide");
@@ -114,7 +120,7 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
 }
 
 const std::vector<int>& members(const Context& context, const std::string& name, ProcessSet set) {
-  const Engine& engine = context.runtime()->engine();
+  const Engine& engine = runtime_of(context)->engine();
   try {
     return engine.ranks_of(set);
   } catch (const Error& error) {
@@ -142,7 +148,7 @@ Request request(const Context& context, const TensorView& tensor, const Broadcas
   const auto& ranks = members(context, options.name, options.process_set);
   if (!std::binary_search(ranks.begin(), ranks.end(), options.root)) {
     refuse(options.name, "root " + std::to_string(options.root) + " is no rank of process set " +
-                             std::to_string(options.process_set) + ", which has " +
+                             to_string(options.process_set) + ", which has " +
                              std::to_string(ranks.size()) + " from " +
                              std::to_string(ranks.front()) + " to " + std::to_string(ranks.back()));
   }
@@ -159,16 +165,18 @@ Request request(const Context&, const BarrierOptions& options) {
   return result;
 }
 
-Request request(const Context& context, const TensorView& tensor, const AllgatherOptions& options) {
-  TensorView with_rows = tensor;
-  if (with_rows.shape.empty()) with_rows.shape = {1};
-  Request result = of_tensor(context, options.name, with_rows, OperationKind::allgather);
-  result.rows = {with_rows.shape.front()};
-  make_exchange(result, with_rows);
+Request request(const Context& context, const ConstTensorView& tensor,
+                const AllgatherOptions& options) {
+  Request result = of_tensor(context, options.name, tensor, OperationKind::allgather);
+  Shape& shape = result.signature.shape;
+  if (shape.empty()) shape = {1};
+  result.rows = {shape.front()};
+  make_exchange(result, tensor);
   return result;
 }
 
-Request request(const Context& context, const TensorView& tensor, const AlltoallOptions& options) {
+Request request(const Context& context, const ConstTensorView& tensor,
+                const AlltoallOptions& options) {
   Request result = of_tensor(context, options.name, tensor, OperationKind::alltoall);
   check_has_rows(options.name, tensor, OperationKind::alltoall);
   const int ranks = static_cast<int>(members(context, options.name, options.process_set).size());
@@ -179,7 +187,7 @@ Request request(const Context& context, const TensorView& tensor, const Alltoall
   return result;
 }
 
-Request request(const Context& context, const TensorView& tensor,
+Request request(const Context& context, const ConstTensorView& tensor,
                 const ReduceScatterOptions& options) {
   Request result = of_tensor(context, options.name, tensor, OperationKind::reduce_scatter);
   check_has_rows(options.name, tensor, OperationKind::reduce_scatter);
@@ -190,6 +198,46 @@ Request request(const Context& context, const TensorView& tensor,
   result.rows = {tensor.shape.front()};
   set_reduction(result, options);
   return result;
+}
+
+void check_output(const Context& context, const Request& request, const TensorView& output,
+                  ProcessSet set) {
+  const Signature& signature = request.signature;
+  if (output.type != signature.type) {
+    refuse(request.name, "its output is of " + std::string(name_of(output.type)) +
+                             ", and the result of " + std::string(name_of(signature.type)));
+  }
+  if (output.device.kind != signature.device) {
+    refuse(request.name, "its output is on " + std::string(name_of(output.device.kind)) +
+                             ", and the result on " + std::string(name_of(signature.device)) +
+                             ": give memory on the input's device");
+  }
+  if (output.device.kind != DeviceKind::cpu) {
+    check_device(runtime_of(context)->parts(), output.device,
+                 "the output of " + tensor_text(request.name), request.name);
+  }
+  const std::size_t bytes = output.bytes();
+  if (bytes > 0 && output.data == nullptr)
+    refuse(request.name, "its output's data pointer is null");
+  const auto begin = reinterpret_cast<std::uintptr_t>(output.data);
+  const auto input = reinterpret_cast<std::uintptr_t>(request.data);
+  if (bytes > 0 && request.bytes > 0 && begin < input + request.bytes && input < begin + bytes) {
+    refuse(request.name, "its output overlaps its input: give memory apart");
+  }
+  if (signature.kind != OperationKind::reduce_scatter) return;
+  const auto& ranks = members(context, request.name, set);
+  const auto me = std::lower_bound(ranks.begin(), ranks.end(), context.rank());
+  if (me == ranks.end() || *me != context.rank()) return;  // submitting says so
+  const std::int64_t rows = scattered_rows(request.rows.front(), static_cast<int>(ranks.size()),
+                                           static_cast<int>(me - ranks.begin()));
+  const std::size_t result = static_cast<std::size_t>(rows) * signature.row_bytes();
+  if (bytes != result) refuse(request.name, output_text(bytes, result, signature.type));
+}
+
+std::string output_text(std::size_t output_bytes, std::size_t result_bytes, DataType type) {
+  const std::size_t size = size_of(type);
+  return "its output has " + std::to_string(output_bytes / size) + " elements, and the result " +
+         std::to_string(result_bytes / size) + ": they must be as many";
 }
 
 void check_device(const EngineParts& parts, const Device& device, const std::string& what,

@@ -4,6 +4,7 @@
 #include <hora/collectives.h>
 #include <hora/context.h>
 
+#include <cstddef>
 #include <string>
 
 #include "core/engine/engine.h"
@@ -18,10 +19,20 @@ void check_name(const std::string& name);
 Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options);
 Request request(const Context& context, const TensorView& tensor, const BroadcastOptions& options);
 Request request(const Context& context, const BarrierOptions& options);
-Request request(const Context& context, const TensorView& tensor, const AllgatherOptions& options);
-Request request(const Context& context, const TensorView& tensor, const AlltoallOptions& options);
-Request request(const Context& context, const TensorView& tensor,
+Request request(const Context& context, const ConstTensorView& tensor,
+                const AllgatherOptions& options);
+Request request(const Context& context, const ConstTensorView& tensor,
+                const AlltoallOptions& options);
+Request request(const Context& context, const ConstTensorView& tensor,
                 const ReduceScatterOptions& options);
+
+/// Of an exchange: what is wrong with `output` as the memory of its result, as far as this rank
+/// knows. Throws Error(invalid_argument).
+void check_output(const Context& context, const Request& request, const TensorView& output,
+                  ProcessSet set);
+
+/// What is wrong with an output of another length than the result.
+std::string output_text(std::size_t output_bytes, std::size_t result_bytes, DataType type);
 
 /// Throws Error(invalid_argument) "<what> ..." where `device`, which is not the CPU, is not this
 /// rank's.

@@ -4,12 +4,16 @@
 #include <hora/handle.h>
 #include <hora/result.h>
 
+#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
 
+#include "core/api/internals.h"
+#include "core/api/requests.h"
 #include "core/engine/runtime.h"
 #include "core/engine/submission.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
@@ -52,8 +56,63 @@ ResultHandle::ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) 
 
 Result ResultHandle::wait() {
   handle_.wait();
+  return collect();
+}
+
+Result ResultHandle::wait(void* stream) {
+  handle_.wait(stream);
+  memory_->set_stream(stream);
+  return collect();
+}
+
+Result ResultHandle::synchronize() {
+  handle_.synchronize();
+  return collect();
+}
+
+Result ResultHandle::collect() {
   memory_->collect();
-  return Result(std::exchange(memory_, nullptr));
+  return Internals::result(std::exchange(memory_, nullptr));
+}
+
+void ResultMemory::collect() {
+  if (form_.output && !fits_output(bytes_)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        tensor_text(form_.name) + ": " + output_text(form_.output->bytes, bytes_, form_.type), -1,
+        form_.name);
+  }
+  take();
+}
+
+HostResult::HostResult(NodeMemory& memory, ResultForm form)
+    : ResultMemory(std::move(form)), memory_(memory) {
+  const auto& output = form_.output;
+  output_is_shared_ = output && output->bytes > 0 && memory_.find(output->data, output->bytes);
+}
+
+std::byte* HostResult::expect(std::size_t bytes) {
+  output_is_expected_ = output_is_shared_ && fits_output(bytes);
+  if (output_is_expected_) return form_.output->data;
+  return expected_ = memory_.allocate(bytes).data;
+}
+
+std::byte* HostResult::place(std::size_t bytes) {
+  // A result that is not as it was expected must lie elsewhere: peers read what lies there.
+  const bool as_expected = is_even(rows_);
+  if (output_is_shared_ && fits_output(bytes) && (as_expected || !output_is_expected_)) {
+    return form_.output->data;
+  }
+  block_ =
+      expected_ && as_expected ? std::exchange(expected_, nullptr) : memory_.allocate(bytes).data;
+  return block_;
+}
+
+void HostResult::take() {
+  if (!form_.output || !block_) return;
+  std::memcpy(form_.output->data, block_, bytes_);
+  memory_.release(std::exchange(block_, nullptr));
+  data_ = form_.output->data;
 }
 
 StagedResult::StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form,
@@ -70,15 +129,15 @@ StagedResult::StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form
 }
 
 StagedResult::~StagedResult() {
-  if (data_ != staging_) heap_.release(data_, form_.stream);
+  if (block_) heap_.release(block_, form_.stream);
   release_host(staging_);
   release_host(input_);
 }
 
-void StagedResult::collect() {
+void StagedResult::take() {
   release_host(input_);
   if (bytes_ == 0) return;
-  data_ = heap_.allocate(bytes_, form_.stream);
+  data_ = form_.output ? form_.output->data : (block_ = heap_.allocate(bytes_, form_.stream));
   heap_.to_device(data_, staging_, bytes_, form_.stream);
   release_host(staging_);
 }
@@ -115,6 +174,10 @@ Handle::~Handle() {
 
 bool Handle::ready() const {
   return !valid() || submission_->finished();
+}
+
+bool Handle::wait_for(std::chrono::nanoseconds timeout) const {
+  return ready() || runtime_->remaining_engine().wait_for(*submission_, timeout);
 }
 
 std::shared_ptr<Submission> Handle::finish(std::optional<void*> stream) {

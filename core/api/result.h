@@ -4,6 +4,8 @@
 #include <hora/types.h>
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,12 +16,20 @@
 
 namespace hora {
 
+/// Memory of the caller's, for a result as long.
+struct ResultOutput {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
 /// What a Result will be, as far as it is known before the exchange.
 struct ResultForm {
   DataType type = DataType::float32;
   Shape row;  ///< all extents but the first
   Device device;
   void* stream = nullptr;  ///< of the input
+  std::string name = {};   ///< the tensor's, for errors of the output
+  std::optional<ResultOutput> output = {};
 };
 
 /// Thread rule: allocate() by the thread that makes progress, the rest once the collective is
@@ -39,8 +49,12 @@ class ResultMemory : public ExchangeResult {
     if (bytes > 0) data_ = place(bytes);
     return data_;
   }
-  /// By the thread that has waited: the form's stream sees the result from now on. May block.
-  virtual void collect() {}
+  /// By the thread that has waited: the form's stream sees the result from now on, in the form's
+  /// output where there is one. May block. Throws Error(invalid_argument) where that does not fit.
+  void collect();
+
+  /// In place of the form's, before collect().
+  void set_stream(void* stream) { form_.stream = stream; }
 
   std::byte* data() const { return data_; }
   DataType type() const { return form_.type; }
@@ -51,6 +65,8 @@ class ResultMemory : public ExchangeResult {
 
  protected:
   virtual std::byte* place(std::size_t bytes) = 0;
+  virtual void take() {}
+  bool fits_output(std::size_t bytes) const { return form_.output && form_.output->bytes == bytes; }
 
   ResultForm form_;
   Shape shape_;
@@ -59,26 +75,27 @@ class ResultMemory : public ExchangeResult {
   std::size_t bytes_ = 0;
 };
 
-/// A block of this rank's windows: mapped pages, as faults would cost more than the exchange.
+/// A block of this rank's windows: mapped pages, as faults would cost more than the exchange. An
+/// output in the windows takes its place; to another one the block is copied.
 class HostResult final : public ResultMemory {
  public:
   /// `memory` outlives it.
-  HostResult(NodeMemory& memory, ResultForm form)
-      : ResultMemory(std::move(form)), memory_(memory) {}
+  HostResult(NodeMemory& memory, ResultForm form);
   ~HostResult() override {
-    if (data_) memory_.release(data_);
+    if (block_) memory_.release(block_);
     if (expected_) memory_.release(expected_);
   }
-  std::byte* expect(std::size_t bytes) override { return expected_ = memory_.allocate(bytes).data; }
+  std::byte* expect(std::size_t bytes) override;
 
  private:
-  std::byte* place(std::size_t bytes) override {
-    return expected_ && is_even(rows_) ? std::exchange(expected_, nullptr)
-                                       : memory_.allocate(bytes).data;
-  }
+  std::byte* place(std::size_t bytes) override;
+  void take() override;
 
   NodeMemory& memory_;
+  bool output_is_shared_ = false;    ///< it lies in this rank's windows
+  bool output_is_expected_ = false;  ///< then peers may read or write there
   std::byte* expected_ = nullptr;
+  std::byte* block_ = nullptr;
 };
 
 /// Written on the device's own stream. Freed in the order of the form's stream, or of the device's
@@ -88,14 +105,18 @@ class DeviceResult final : public ResultMemory {
   /// `heap` outlives it.
   DeviceResult(DeviceHeap& heap, ResultForm form) : ResultMemory(std::move(form)), heap_(heap) {}
   ~DeviceResult() override {
-    heap_.release(data_, collected_ ? std::optional(form_.stream) : std::nullopt);
+    heap_.release(block_, collected_ ? std::optional(form_.stream) : std::nullopt);
   }
-  void collect() override { collected_ = true; }
 
  private:
-  std::byte* place(std::size_t bytes) override { return heap_.allocate(bytes, std::nullopt); }
+  std::byte* place(std::size_t bytes) override {
+    if (fits_output(bytes)) return form_.output->data;
+    return block_ = heap_.allocate(bytes, std::nullopt);
+  }
+  void take() override { collected_ = true; }
 
   DeviceHeap& heap_;
+  std::byte* block_ = nullptr;
   bool collected_ = false;
 };
 
@@ -110,18 +131,19 @@ class StagedResult final : public ResultMemory {
   ~StagedResult() override;
 
   std::byte* input() const { return input_; }
-  /// Throws Error(out_of_memory) and Error(transport).
-  void collect() override;
 
  private:
   std::byte* place(std::size_t bytes) override { return staging_ = allocate_host(bytes); }
+  /// Throws Error(out_of_memory) and Error(transport).
+  void take() override;
   std::byte* allocate_host(std::size_t bytes) { return memory_.allocate(bytes).data; }
   void release_host(std::byte*& block);
 
   NodeMemory& memory_;
   DeviceHeap& heap_;
   std::byte* input_ = nullptr;
-  std::byte* staging_ = nullptr;  ///< of the result; until it is collected, data_ as well
+  std::byte* staging_ = nullptr;  ///< of the result; until it is taken, data_ as well
+  std::byte* block_ = nullptr;    ///< on the device
 };
 
 }  // namespace hora

@@ -43,8 +43,8 @@ class UnreportedError {
   std::optional<Error> first_ HORA_GUARDED_BY(mutex_);
 };
 
-/// What one rank's context and its handles call. Nothing but wait, submit_and_wait, join, add_set,
-/// remove_set and depart waits for peers, whichever thread makes progress. Thread rule:
+/// What one rank's context and its handles call. Nothing but wait, wait_for, submit_and_wait, join,
+/// add_set, remove_set and depart waits for peers, whichever thread makes progress. Thread rule:
 /// start_thread, depart, stop: one thread; all others: any thread.
 class Engine {
  public:
@@ -56,19 +56,23 @@ class Engine {
 
   /// Copies data that peers cannot see to where they can, and announces it at once (on a device as
   /// ready when the stream has reached it). Throws what collectives.h says of submitting calls.
-  std::shared_ptr<Submission> submit(Request request, ProcessSet set = 0);
+  std::shared_ptr<Submission> submit(Request request, ProcessSet set = kWorld);
   std::shared_ptr<Submission> submit(std::string name, Signature signature, std::byte* data,
                                      void* stream = nullptr) {
     return submit({std::move(name), std::move(signature), data, stream});
   }
   /// submit() and wait(), without waking this rank's engine.
-  void submit_and_wait(Request request, ProcessSet set = 0);
+  void submit_and_wait(Request request, ProcessSet set = kWorld);
   void submit_and_wait(std::string name, Signature signature, std::byte* data,
                        void* stream = nullptr) {
     submit_and_wait({std::move(name), std::move(signature), data, stream});
   }
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
+  /// Returns after `timeout` at the latest: whether it is finished. Frees nothing.
+  bool wait_for(const Submission& submission, Duration timeout) {
+    return threads_.await_for(submission, timeout);
+  }
   /// wait() for a dropped handle: an error is kept for unreported_error().
   void drop(Submission& submission);
   /// The error of a collective that has failed, while no call has thrown any error.

@@ -17,7 +17,7 @@ class LeaderIo {
  public:
   /// `tree` is null in jobs of one node.
   LeaderIo(const Topology& topology, int node, int id_capacity, NodeControlBlock& control_block,
-           TreeLink* tree, ProcessSet set = 0, Duration warning_interval = {});
+           TreeLink* tree, ProcessSet set = kWorld, Duration warning_interval = {});
 
   /// Handles what has come in; true if there was anything. Throws Error(transport) for an invalid
   /// message.

@@ -79,7 +79,7 @@ class SetTransport {
 
 /// A process set that all ranks of the world have agreed on.
 struct SetPlan {
-  ProcessSet id = 0;
+  ProcessSet id = kWorld;
   Topology topology;  ///< its members, by world rank
   /// The control block of the members on this node, all zero; unused where this rank is no member.
   Location control_block;

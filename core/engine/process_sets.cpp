@@ -54,18 +54,18 @@ ProcessSets::ProcessSets(const EngineParts& parts, ProgressLock& progress_lock)
 }
 
 const ProcessSets::Set& ProcessSets::known(ProcessSet set, const std::string& tensor) const {
-  if (set >= sets_.size()) {
+  if (set.number() >= sets_.size()) {
     throw Error(ErrorCode::invalid_argument,
-                "process set " + std::to_string(set) + " does not exist: there are " +
+                "process set " + to_string(set) + " does not exist: there are " +
                     std::to_string(sets_.size()) +
                     " (0 is the world), others come from hora::add_process_set()",
                 parts_.rank, tensor);
   }
-  if (sets_[set]->removed) {
-    throw Error(ErrorCode::invalid_argument, "process set " + std::to_string(set) + " was removed",
+  if (sets_[set.number()]->removed) {
+    throw Error(ErrorCode::invalid_argument, "process set " + to_string(set) + " was removed",
                 parts_.rank, tensor);
   }
-  return *sets_[set];
+  return *sets_[set.number()];
 }
 
 SetEngine& ProcessSets::engine_of(ProcessSet set, const std::string& tensor) const {
@@ -73,8 +73,8 @@ SetEngine& ProcessSets::engine_of(ProcessSet set, const std::string& tensor) con
   const Set& found = known(set, tensor);
   if (!found.engine) {
     throw Error(ErrorCode::invalid_argument,
-                "rank " + std::to_string(parts_.rank) + " is not in process set " +
-                    std::to_string(set) + ", which has the ranks " + ranks_text(found.ranks) +
+                "rank " + std::to_string(parts_.rank) + " is not in process set " + to_string(set) +
+                    ", which has the ranks " + ranks_text(found.ranks) +
                     ": only they may submit to it",
                 parts_.rank, tensor);
   }
@@ -94,14 +94,14 @@ ProcessSet ProcessSets::add(const std::vector<int>& ranks, const Collective& agr
   const Topology of_set = restricted(parts_.world.topology, ranks);
   const int node = of_set.node_of(parts_.rank);
   if (node < 0 || of_set.local_rank_of(parts_.rank) != 0) {
-    return static_cast<ProcessSet>(agree(std::move(request)));
+    return ProcessSet(static_cast<std::uint32_t>(agree(std::move(request))));
   }
   const std::size_t bytes = parts_.sets->control_block_bytes(of_set, node);
   const NodeMemory::Block control_block = parts_.world.memory->allocate(bytes);
   std::memset(control_block.data, 0, bytes);
   request.location = control_block.location;
   try {
-    return static_cast<ProcessSet>(agree(std::move(request)));
+    return ProcessSet(static_cast<std::uint32_t>(agree(std::move(request))));
   } catch (...) {
     if (!poisoned().load()) parts_.world.memory->release(control_block.data);
     throw;
@@ -113,20 +113,20 @@ void ProcessSets::remove(ProcessSet set, const Collective& agree) {
   {
     const SharedGuard lock(sets_lock_);
     const Set& found = known(set);
-    if (set == 0) {
+    if (set == kWorld) {
       throw Error(ErrorCode::invalid_argument, "process set 0 is the world, which stays",
                   parts_.rank);
     }
     const auto open = found.engine ? found.engine->submissions().open_name() : std::nullopt;
     if (open) {
       throw Error(ErrorCode::invalid_use,
-                  "process set " + std::to_string(set) + " cannot be removed: " +
-                      tensor_text(*open) + " is in flight on it: wait for its handle first",
+                  "process set " + to_string(set) + " cannot be removed: " + tensor_text(*open) +
+                      " is in flight on it: wait for its handle first",
                   parts_.rank, *open);
     }
   }
   agree(request_of(OperationKind::remove_process_set, kRemoveSetName,
-                   {static_cast<std::int64_t>(set)}));
+                   {static_cast<std::int64_t>(set.number())}));
 }
 
 std::vector<SetEngine*> ProcessSets::all() const {
@@ -218,7 +218,7 @@ bool ProcessSets::advance_addition(Change& change) {
   if (!change.transport) {
     {
       const SharedGuard lock(sets_lock_);
-      change.plan.id = static_cast<ProcessSet>(sets_.size());
+      change.plan.id = ProcessSet(static_cast<std::uint32_t>(sets_.size()));
     }
     change.transport = parts_.sets->begin(change.plan);
   }
@@ -230,7 +230,7 @@ bool ProcessSets::advance_addition(Change& change) {
     set->engine = std::make_unique<SetEngine>(set->transport->parts(), shared_, change.plan.id);
     engines_.push_back(set->engine.get());
   }
-  change.submission->number = static_cast<int>(change.plan.id);
+  change.submission->number = static_cast<int>(change.plan.id.number());
   const LockGuard lock(sets_lock_);
   sets_.push_back(std::move(set));
   return true;

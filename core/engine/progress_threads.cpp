@@ -5,6 +5,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "core/control_block/futex.h"
 #include "core/log.h"
 #include "core/process.h"
@@ -42,6 +44,9 @@ void ask_for_short_slices() {
 
 /// Where cores are scarce a rank polls this long before it yields.
 constexpr Duration kBriefly = std::chrono::microseconds(1);
+
+/// Longest pause between two looks of a thread that waits for a limited time.
+constexpr Duration kLongestPoll = std::chrono::milliseconds(1);
 
 /// The kernel's default slack would add 50 us to each pause between two polls.
 class PreciseSleep {
@@ -208,6 +213,28 @@ void ProgressThreads::await(const Submission& submission, Turn& turn) {
   if (parts_.world.topology.nodes() > 1) wake_rank();
   block_until_finished(submission);
   waiters_.fetch_sub(1);
+}
+
+bool ProgressThreads::await_for(const Submission& submission, Duration timeout) {
+  if (submission.finished()) return true;
+  const TracedWait blocked(submission.owner->trace(), submission);
+  waiters_.fetch_add(1);
+  if (parts_.world.topology.nodes() > 1) wake_rank();
+  const Duration begin = now();
+  Duration waited{};
+  do {
+    if (!has_thread()) {
+      if (!try_step()) std::this_thread::yield();
+    } else if (waited < parts_.settings.spin) {
+      std::this_thread::yield();
+    } else {
+      // An atomic's wait() has no time limit.
+      std::this_thread::sleep_for(std::min({waited / 8, kLongestPoll, timeout - waited}));
+    }
+    waited = now() - begin;
+  } while (!submission.finished() && waited < timeout);
+  waiters_.fetch_sub(1);
+  return submission.finished();
 }
 
 void ProgressThreads::block_until_finished(const Submission& submission) {

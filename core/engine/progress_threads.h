@@ -49,6 +49,8 @@ class ProgressThreads {
   /// Returns when the submission is finished.
   void await(const Submission& submission);
   void await(const Submission& submission, Turn& turn);
+  /// Returns after `timeout` at the latest: whether it is finished.
+  bool await_for(const Submission& submission, Duration timeout);
 
  private:
   void step_until_finished_or_asked(const Submission& submission) HORA_REQUIRES(progress_.lock());

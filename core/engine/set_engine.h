@@ -32,7 +32,7 @@ struct EngineShared {
 /// submissions(), all_departed() and what never changes: any thread.
 class SetEngine {
  public:
-  SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id = 0);
+  SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id = kWorld);
   SetEngine(const SetEngine&) = delete;
   SetEngine& operator=(const SetEngine&) = delete;
 

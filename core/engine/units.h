@@ -20,7 +20,11 @@ class Units {
   /// All outlive it.
   Units(const SetParts& parts, const EngineParts& engine, const SetMemory& memory,
         const Tracer& trace, ProcessSet set)
-      : parts_(parts), engine_(engine), memory_(memory), trace_(trace), shares_device_(set != 0) {}
+      : parts_(parts),
+        engine_(engine),
+        memory_(memory),
+        trace_(trace),
+        shares_device_(set != kWorld) {}
 
   /// Fuses what travels together, and hands it to the data path.
   void start(const DecidedBatch& batch);

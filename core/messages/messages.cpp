@@ -30,7 +30,7 @@ auto encode_signature(Builder& builder, const Signature& s) {
 flatbuffers::Offset<void> encode_body(Builder& builder, const Mail& mail) {
   return wire::CreateMailDirect(builder, static_cast<std::uint8_t>(mail.kind), mail.name.c_str(),
                                 encode_signature(builder, mail.signature), mail.location.window,
-                                mail.location.offset, mail.process_set)
+                                mail.location.offset, mail.process_set.number())
       .Union();
 }
 
@@ -53,10 +53,10 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
   std::vector<flatbuffers::Offset<wire::Elsewhere>> elsewhere;
   for (const Elsewhere& e : up.elsewhere) {
     elsewhere.push_back(
-        wire::CreateElsewhereDirect(builder, e.name.c_str(), e.rank, e.process_set));
+        wire::CreateElsewhereDirect(builder, e.name.c_str(), e.rank, e.process_set.number()));
   }
-  return wire::CreateUpDirect(builder, up.process_set, &up.ready, &reports, &presence, &up.departed,
-                              &up.joined, &elsewhere)
+  return wire::CreateUpDirect(builder, up.process_set.number(), &up.ready, &reports, &presence,
+                              &up.departed, &up.joined, &elsewhere)
       .Union();
 }
 
@@ -81,7 +81,7 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Decision& decision
   }
   std::vector<flatbuffers::Offset<flatbuffers::String>> asked;
   for (const std::string& name : decision.asked) asked.push_back(builder.CreateString(name));
-  return wire::CreateDecisionDirect(builder, decision.process_set, decision.number,
+  return wire::CreateDecisionDirect(builder, decision.process_set.number(), decision.number,
                                     &decision.retired, &assigned, &failed, &decision.run,
                                     &decision.departed, decision.finished, decision.all_joined,
                                     decision.last_joined, &asked)
@@ -125,11 +125,11 @@ class Decoder {
             .name = to_text(m.name()),
             .signature = signature(m.signature()),
             .location = {.window = m.window(), .reserved = 0, .offset = m.offset()},
-            .process_set = m.process_set()};
+            .process_set = ProcessSet(m.process_set())};
   }
 
   Up up(const wire::Up& u) {
-    Up result{.process_set = u.process_set(),
+    Up result{.process_set = ProcessSet(u.process_set()),
               .ready = to_vector(u.ready()),
               .reports = {},
               .presence = {},
@@ -149,13 +149,13 @@ class Decoder {
           {to_text(p->name()), to_vector(p->ready()), to_vector(p->missing())});
     }
     for (const wire::Elsewhere* e : items(u.elsewhere())) {
-      result.elsewhere.push_back({to_text(e->name()), e->rank(), e->process_set()});
+      result.elsewhere.push_back({to_text(e->name()), e->rank(), ProcessSet(e->process_set())});
     }
     return result;
   }
 
   Decision decision(const wire::Decision& d) {
-    Decision result{.process_set = d.process_set(),
+    Decision result{.process_set = ProcessSet(d.process_set()),
                     .number = d.number(),
                     .retired = to_vector(d.retired()),
                     .failed = {},

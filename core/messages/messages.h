@@ -54,7 +54,7 @@ struct Mail {
   std::string name;
   Signature signature;
   Location location;
-  ProcessSet process_set = 0;  ///< of `elsewhere`: the other one
+  ProcessSet process_set = kWorld;  ///< of `elsewhere`: the other one
   bool operator==(const Mail&) const = default;
 };
 
@@ -70,13 +70,13 @@ struct Presence {
 struct Elsewhere {
   std::string name;
   int rank = 0;
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
   bool operator==(const Elsewhere&) const = default;
 };
 
 /// A leader to its parent in the tree of leaders.
 struct Up {
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
   std::vector<Id> ready = {};  ///< ids that the sender's whole subtree is ready for
   std::vector<Report> reports = {};
   std::vector<Presence> presence = {};
@@ -114,7 +114,7 @@ struct Failed {
 
 /// One numbered batch, the same on every rank. Read in the order of the fields.
 struct Decision {
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
   std::uint64_t number = 0;
   std::vector<Id> retired = {};
   std::vector<Failed> failed = {};

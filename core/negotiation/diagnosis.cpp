@@ -126,7 +126,7 @@ std::string group_text(ProcessSet set, const Group& group) {
   const OverdueTensor& tensor = *group.front();
   const bool one = group.size() == 1;
   std::string text = names_text(group);
-  if (set != 0) text += " of process set " + std::to_string(set);
+  if (set != kWorld) text += " of process set " + to_string(set);
   text += std::string(one ? " is" : " are") + " waited for by ranks " + ranks_text(tensor.ready) +
           (one ? " and has" : " and have") + " not been submitted";
   if (!tensor.missing.empty()) text += " by ranks " + ranks_text(tensor.missing);
@@ -136,8 +136,7 @@ std::string group_text(ProcessSet set, const Group& group) {
   }
   for (const auto& [other, ranks] : tensor.elsewhere) {
     text += "; ranks " + ranks_text(ranks) + " wait under " + (one ? "this name" : "these names") +
-            " on process set " + std::to_string(other) +
-            ": is it meant to be one tensor, on one set?";
+            " on process set " + to_string(other) + ": is it meant to be one tensor, on one set?";
   }
   return text;
 }

@@ -34,7 +34,7 @@ struct LeaderOutput {
 class Leader {
  public:
   /// `set`: whose negotiation this is. `warning_interval`: between two warnings.
-  Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set = 0,
+  Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set = kWorld,
          Duration warning_interval = {});
 
   void on_mail(int local_rank, const Mail& mail, Duration now);

@@ -59,7 +59,7 @@ std::string_view name_of(ChunkStage stage) {
 /// `name` as it is shown: with its set beside it, unless that is the world.
 std::string beside_set(std::string_view name, ProcessSet set) {
   std::string text(name);
-  if (set != 0) text += " (set " + std::to_string(set) + ")";
+  if (set != kWorld) text += " (set " + to_string(set) + ")";
   return text;
 }
 

@@ -33,11 +33,11 @@ enum class RowGroup : std::uint8_t { threads = 0, device = 1, chunks = 2, tensor
 ///@{
 struct TensorKey {
   std::string_view name;
-  ProcessSet set = 0;
+  ProcessSet set = kWorld;
 };
 struct UnitKey {
   std::uint64_t number = 0;  ///< 1, 2, ... in the set; 0: none
-  ProcessSet set = 0;
+  ProcessSet set = kWorld;
   auto operator<=>(const UnitKey&) const = default;
 };
 ///@}

@@ -55,7 +55,7 @@ Json arguments_of(const TraceEvent& event, std::span<const TraceRow> rows) {
   Json arguments = Json::object();
   if (event.subject != kNoRow) arguments["tensor"] = rows[event.subject].name;
   if (event.unit.number > 0) arguments["unit"] = event.unit.number;
-  if (event.unit.set > 0) arguments["set"] = event.unit.set;
+  if (event.unit.set != kWorld) arguments["set"] = event.unit.set.number();
   if (event.bytes) arguments["bytes"] = *event.bytes;
   if (event.offset) arguments["offset"] = *event.offset;
   if (event.facts) {

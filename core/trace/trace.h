@@ -102,7 +102,7 @@ class Trace {
 class Tracer {
  public:
   Tracer() noexcept = default;
-  explicit Tracer(Trace* trace, ProcessSet set = 0) noexcept : trace_(trace), set_(set) {}
+  explicit Tracer(Trace* trace, ProcessSet set = kWorld) noexcept : trace_(trace), set_(set) {}
   /// For what a process set does, in the same trace.
   Tracer of_set(ProcessSet set) const noexcept { return Tracer(trace_, set); }
 
@@ -135,7 +135,7 @@ class Tracer {
 
  private:
   Trace* trace_ = nullptr;
-  ProcessSet set_ = 0;
+  ProcessSet set_ = kWorld;
 };
 
 /// "main thread", or the calling thread's name and number.

@@ -18,7 +18,7 @@ namespace hora {
 /// A process set, as one of its members sees it. The context must outlive it.
 struct Peers {
   const Context& context;
-  ProcessSet set = 0;
+  ProcessSet set = kWorld;
   int size = 1;
   int rank_in_set = 0;  ///< this rank's among them
   int first = 0;        ///< world rank

@@ -1,6 +1,7 @@
 #include "ops/context/agreement.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/foreign_settings.h"
 
@@ -13,6 +14,15 @@ std::string canonical(const Settings& settings, const std::string& variable) {
     if (assignment.variable == variable) return assignment.value;
   }
   return {};
+}
+
+/// One variable's value, written in its own way; empty where it is wrong.
+std::string understood(const SettingAssignment& assignment) {
+  try {
+    return canonical(parse_settings(std::span(&assignment, 1)), assignment.variable);
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 std::string to_lines(std::span<const SettingAssignment> assignments) {
@@ -70,16 +80,47 @@ void throw_together(Bootstrap& world, const std::string& text, ErrorCode code) {
   }
 }
 
-Settings agree_on_settings(Bootstrap& world, std::span<const SettingAssignment> of_process) {
-  const std::string allowed = broadcast_text(world, allowed_unknown(of_process), 0);
-  const auto mine = without_foreign(of_process, allowed);
-  std::string problem;
+ProcessSettings settings_of_process(std::vector<SettingAssignment> of_environment,
+                                    const Settings& given) {
+  ProcessSettings result{.assignments = std::move(of_environment)};
+  std::vector<SettingAssignment> changed;
+  try {
+    changed = changed_assignments(given);
+    parse_settings(changed);
+  } catch (const Error& error) {
+    result.wrong = std::string("InitOptions::settings: ") + error.what();
+    return result;
+  }
+  for (SettingAssignment& mine : changed) {
+    const auto same = [&](const SettingAssignment& other) {
+      return other.variable == mine.variable;
+    };
+    const auto set = std::ranges::find_if(result.assignments, same);
+    if (set == result.assignments.end()) {
+      result.assignments.push_back(std::move(mine));
+      continue;
+    }
+    const std::string theirs = understood(*set);
+    if (theirs == mine.value || theirs.empty() || !result.conflict.empty()) continue;
+    result.conflict = mine.variable + " is " + theirs + " in the environment, but " + mine.value +
+                      " in InitOptions::settings: set it in one of them, or alike in both";
+  }
+  return result;
+}
+
+Settings agree_on_settings(Bootstrap& world, const ProcessSettings& of_process) {
+  const std::string allowed = broadcast_text(world, allowed_unknown(of_process.assignments), 0);
+  const auto mine = without_foreign(of_process.assignments, allowed);
+  const std::string on_rank = "rank " + std::to_string(world.rank()) + ": ";
+  std::string problem = of_process.wrong.empty() ? "" : on_rank + of_process.wrong;
   try {
     parse_settings(mine);
   } catch (const Error& error) {
-    problem = "rank " + std::to_string(world.rank()) + ": " + error.what();
+    if (problem.empty()) problem = on_rank + error.what();
   }
   throw_together(world, problem, ErrorCode::invalid_setting);
+  throw_together(world, of_process.conflict.empty() ? "" : on_rank + of_process.conflict,
+                 ErrorCode::invalid_argument);
   const auto of_rank_0 = from_lines(broadcast_text(world, to_lines(mine), 0));
   throw_together(world, disagreement(mine, world.rank(), of_rank_0), ErrorCode::invalid_setting);
   return parse_settings(of_rank_0);

@@ -16,9 +16,19 @@ namespace hora {
 std::string disagreement(std::span<const SettingAssignment> mine, int rank,
                          std::span<const SettingAssignment> of_rank_0);
 
-/// The settings of the whole job from what each process's environment sets. Collective; throws the
-/// same Error(invalid_setting) on every rank.
-Settings agree_on_settings(Bootstrap& world, std::span<const SettingAssignment> of_process);
+/// What one process sets: its environment, and besides what the program has given to init().
+struct ProcessSettings {
+  std::vector<SettingAssignment> assignments;  ///< of the environment where both set one alike
+  std::string wrong = {};                      ///< with what the program has given; empty: nothing
+  std::string conflict = {};  ///< a setting that both set, differently; empty: none
+};
+/// Pure.
+ProcessSettings settings_of_process(std::vector<SettingAssignment> of_environment,
+                                    const Settings& given);
+
+/// The settings of the whole job from what each process sets. Collective; throws the same
+/// Error(invalid_setting), or Error(invalid_argument) of a conflict, on every rank.
+Settings agree_on_settings(Bootstrap& world, const ProcessSettings& of_process);
 
 /// Throws Error(code) with the text of the lowest rank that has one, on every rank. Collective.
 void throw_together(Bootstrap& world, const std::string& text, ErrorCode code);

@@ -104,7 +104,7 @@ class CudaGpu final : public Gpu {
   std::unique_ptr<GpuSet> make_set(ProcessSet set, const PipelineOptions& pipeline,
                                    const NodeControlBlock& control_block,
                                    PointToPoint* messages) override {
-    const bool is_world = set == 0;
+    const bool is_world = set == kWorld;
     if (is_world) node_ticket_lock_ = &control_block.launch_ticket_lock();
     const LaunchTicketLock ticket_lock(*node_ticket_lock_, control_block.launch_ticket_lock(),
                                        control_block.local_rank() == 0, control_block.local_size());

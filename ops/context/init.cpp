@@ -1,6 +1,7 @@
 // hora::init: builds everything, and owns it.
 #include <hora/context.h>
 #include <hora/error.h>
+#include <hora/mpi.h>
 #include <hora/process_set.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/api/internals.h"
 #include "core/bounded_reader.h"
 #include "core/engine/parts.h"
 #include "core/engine/runtime.h"
@@ -60,12 +62,11 @@ std::vector<SettingAssignment> assignments_of_process() {
   return setting_assignments(entries);
 }
 
-/// From this process's environment, for ranks agree on settings only after all have called init().
-/// What is wrong in it is an error then.
-Patience patience_of_process() {
+/// Ranks agree on settings only after all have called init(). What is wrong in them is an error
+/// then.
+Patience patience_of(std::vector<SettingAssignment> assignments) {
   constexpr std::string_view kNeeded[] = {"HORA_STALL_WARNING", "HORA_INIT_TIMEOUT",
                                           "HORA_LOG_LEVEL"};
-  std::vector<SettingAssignment> assignments = assignments_of_process();
   std::erase_if(assignments, [&](const SettingAssignment& assignment) {
     return std::ranges::find(kNeeded, assignment.variable) == std::end(kNeeded);
   });
@@ -78,15 +79,23 @@ Patience patience_of_process() {
   return {mine.stall_warning, mine.init_timeout, [](const std::string& text) { log().warn(text); }};
 }
 
-MpiBootstrap bootstrap_of(const InitOptions& options) {
-  const Patience patience = patience_of_process();
-  if (options.communicator) {
+/// How the application has called init().
+struct InitCall {
+  const InitOptions& options;
+  int* argc = nullptr;
+  char*** argv = nullptr;
+  std::optional<MPI_Comm> communicator = std::nullopt;
+};
+
+MpiBootstrap bootstrap_of(const InitCall& call, const Patience& patience) {
+  const InitOptions& options = call.options;
+  if (call.communicator) {
     if (!options.ranks.empty()) {
       throw Error(ErrorCode::invalid_argument,
-                  "hora::init: InitOptions has ranks and a communicator: give one of them");
+                  "hora::init: InitOptions has ranks, and there is a communicator: give one of "
+                  "them");
     }
-    const auto application = *static_cast<const MPI_Comm*>(options.communicator);
-    return MpiBootstrap(Communicator::of(application, patience), patience);
+    return MpiBootstrap(Communicator::of(*call.communicator, patience), patience);
   }
   return MpiBootstrap(options.ranks.empty() ? Communicator::world(patience)
                                             : Communicator::of(options.ranks, patience),
@@ -97,12 +106,12 @@ MpiBootstrap bootstrap_of(const InitOptions& options) {
 /// collective and throws the same error on every rank where that is possible.
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(int* argc, char*** argv, const InitOptions& options)
-      : environment_(argc, argv),
-        bootstrap_(bootstrap_of(options)),
-        settings_(agree_on_settings(*bootstrap_, assignments_of_process())) {
+  MpiTransport(const InitCall& call, const ProcessSettings& of_process)
+      : environment_(call.argc, call.argv),
+        bootstrap_(bootstrap_of(call, patience_of(of_process.assignments))),
+        settings_(agree_on_settings(*bootstrap_, of_process)) {
     set_log_level(settings_.log_level);
-    agree_on_sets(*bootstrap_, options.process_sets);
+    agree_on_sets(*bootstrap_, call.options.process_sets);
     if (settings_.malloc_tuning && !keep_large_allocations()) {
       log().info("this C library keeps its own thresholds for large allocations");
     }
@@ -184,7 +193,7 @@ SetPlan MpiTransport::plan_of_world() {
   const int leader = topology.ranks_of_node[static_cast<std::size_t>(node)].front();
   BoundedReader reader(places[static_cast<std::size_t>(leader)],
                        {"the place of a node's control_block", leader});
-  return {.id = 0, .topology = topology, .control_block = reader.take<Location>()};
+  return {.id = kWorld, .topology = topology, .control_block = reader.take<Location>()};
 }
 
 void MpiTransport::report() {
@@ -215,9 +224,12 @@ void MpiTransport::start_timeline() {
   throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
 }
 
-Context start(int* argc, char*** argv, const InitOptions& options) {
-  Context context(
-      Runtime::make(std::make_unique<MpiTransport>(argc, argv, options), options.engine_thread));
+Context start(const InitCall& call) {
+  const InitOptions& options = call.options;
+  Context context = Internals::context(
+      Runtime::make(std::make_unique<MpiTransport>(
+                        call, settings_of_process(assignments_of_process(), options.settings)),
+                    options.engine_thread));
   try {
     for (const auto& ranks : options.process_sets) add_process_set(context, ranks);
   } catch (...) {
@@ -231,10 +243,13 @@ Context start(int* argc, char*** argv, const InitOptions& options) {
 }  // namespace
 
 Context init(const InitOptions& options) {
-  return start(nullptr, nullptr, options);
+  return start({.options = options});
 }
 Context init(int& argc, char**& argv, const InitOptions& options) {
-  return start(&argc, &argv, options);
+  return start({.options = options, .argc = &argc, .argv = &argv});
+}
+Context detail::init_on(MPI_Comm communicator, const InitOptions& options) {
+  return start({.options = options, .communicator = communicator});
 }
 
 }  // namespace hora

@@ -176,7 +176,7 @@ std::unique_ptr<SetTransport> MpiSets::begin(const SetPlan& plan) {
   if (node < 0) {
     return std::make_unique<MpiSet>(context_, plan, std::nullopt, std::nullopt, world_);
   }
-  const bool is_world = plan.id == 0;
+  const bool is_world = plan.id == kWorld;
   const ControlBlockShape shape =
       control_block_shape(plan.topology, node, *context_.settings, is_world);
   std::byte* const block = context_.memory->address(plan.control_block_owner, plan.control_block,

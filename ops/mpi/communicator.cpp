@@ -90,14 +90,14 @@ Communicator Communicator::world(const Patience& patience) {
 Communicator Communicator::of(MPI_Comm application, const Patience& patience) {
   if (application == MPI_COMM_NULL) {
     throw Error(ErrorCode::invalid_argument,
-                "hora::init: InitOptions::communicator is MPI_COMM_NULL: only ranks of the "
+                "hora::init: the communicator is MPI_COMM_NULL: only ranks of the "
                 "communicator call init");
   }
   int inter = 0;
   mpi_check(MPI_Comm_test_inter(application, &inter), "MPI_Comm_test_inter");
   if (inter != 0) {
     throw Error(ErrorCode::invalid_argument,
-                "hora::init: InitOptions::communicator is an intercommunicator: merge it first "
+                "hora::init: the communicator is an intercommunicator: merge it first "
                 "(MPI_Intercomm_merge)");
   }
   call_roll(application, all_ranks_of(application), "hora::init", patience);

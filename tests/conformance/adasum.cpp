@@ -17,7 +17,7 @@ class Adasum : public Conformance {
 
   /// What all have when each rank brings `mine`; in the type T.
   template <class T>
-  Numbers result_of(const Numbers& mine, const std::string& name, ProcessSet set = 0) {
+  Numbers result_of(const Numbers& mine, const std::string& name, ProcessSet set = kWorld) {
     Elements<T> elements;
     for (const double number : mine) elements.push_back(static_cast<T>(number));
     allreduce(world(), view_of<T>(elements, {static_cast<std::int64_t>(mine.size())}),

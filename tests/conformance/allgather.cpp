@@ -11,7 +11,7 @@ class Allgather : public Conformance {
   /// Rows of every rank of the world; `rows_of(r)` of them, each of the shape `row`.
   template <class T>
   void expect_right(const std::string& name, const Shape& row,
-                    const std::function<std::int64_t(int)>& rows_of, ProcessSet set = 0) {
+                    const std::function<std::int64_t(int)>& rows_of, ProcessSet set = kWorld) {
     SCOPED_TRACE(name + " of " + std::string(name_of(data_type_of<T>)));
     Elements<T> expected, mine;
     std::vector<std::int64_t> rows;

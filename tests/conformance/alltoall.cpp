@@ -34,7 +34,7 @@ class Alltoall : public Conformance {
 
   template <class T>
   void expect_right(const std::string& name, const Shape& row, const Splits& split,
-                    ProcessSet set = 0, bool splits_given = true) {
+                    ProcessSet set = kWorld, bool splits_given = true) {
     SCOPED_TRACE(name + " of " + std::string(name_of(data_type_of<T>)));
     const auto ranks = ranks_of(context(), set);
     Elements<T> expected;
@@ -74,9 +74,9 @@ TEST_F(Alltoall, UnevenSplitsOfEveryTypeAndShape) {
 TEST_F(Alltoall, EqualSplitsAreTheDefault) {
   for_each_type([&]<class T>() {
     expect_right<T>(
-        "equal", {17}, [](int, int) { return 17; }, 0, false);
+        "equal", {17}, [](int, int) { return 17; }, kWorld, false);
     expect_right<T>(
-        "per sender", {17}, [](int from, int) { return 3 * from; }, 0, false);
+        "per sender", {17}, [](int from, int) { return 3 * from; }, kWorld, false);
   });
 }
 

@@ -31,7 +31,7 @@ class Barrier : public Conformance {
 };
 
 TEST_F(Barrier, NobodyLeavesTheWorldsBeforeTheLastOneComes) {
-  for (int round = 0; round < 3; ++round) expect_waits(0);
+  for (int round = 0; round < 3; ++round) expect_waits(kWorld);
 }
 
 TEST_F(Barrier, OfASetWaitsInside) {

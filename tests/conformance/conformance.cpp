@@ -39,7 +39,7 @@ const Context& Conformance::world() {
 }
 
 ProcessSet Conformance::add_even_and_odd() {
-  ProcessSet mine = 0;
+  ProcessSet mine = kWorld;
   for (int first = 0; first < std::min(2, size()); ++first) {
     std::vector<int> ranks;
     for (int r = first; r < size(); r += 2) ranks.push_back(r);

@@ -60,7 +60,7 @@ class Join : public Conformance {
 };
 
 TEST_F(Join, TheOthersReduceWithoutEachRankInTurn) {
-  expect_each_in_turn(0);
+  expect_each_in_turn(kWorld);
 }
 
 TEST_F(Join, OnEvenAndOddRanks) {
@@ -80,7 +80,7 @@ TEST_F(Join, RanksRunOutOfDataOneAfterTheOther) {
           std::count_if(batches.begin(), batches.end(), [&](int count) { return batch < count; });
       EXPECT_EQ(ones, std::vector<std::int32_t>(30, static_cast<std::int32_t>(with_data)));
     }
-    join_alike(0);
+    join_alike(kWorld);
   }
 }
 
@@ -91,17 +91,17 @@ TEST_F(Join, OtherCollectivesFailClearlyAndJoinStillAgrees) {
     for (int joined = 0; joined < size(); ++joined) {
       for (const bool known : {false, true}) {
         const std::string name = family.name + std::to_string(joined);
-        if (known) family.run(world(), name, 0);
+        if (known) family.run(world(), name, kWorld);
         if (rank() != joined) {
           const std::string text =
-              expect_error(ErrorCode::mismatch, [&] { family.run(world(), name, 0); }).what();
+              expect_error(ErrorCode::mismatch, [&] { family.run(world(), name, kWorld); }).what();
           EXPECT_NE(text.find("rank " + std::to_string(joined) + " has called join()"),
                     std::string::npos)
               << text;
         }
-        join_alike(0);
+        join_alike(kWorld);
       }
-      family.run(world(), family.name + std::to_string(joined), 0);
+      family.run(world(), family.name + std::to_string(joined), kWorld);
     }
   }
 }
@@ -109,7 +109,7 @@ TEST_F(Join, OtherCollectivesFailClearlyAndJoinStillAgrees) {
 TEST_F(Join, WaitsForWhatThisRankHasInFlight) {
   std::int32_t value = 1;
   Handle handle = allreduce_async(world(), view(&value, 1), {.name = "x", .op = ReduceOp::sum});
-  join_alike(0);
+  join_alike(kWorld);
   handle.wait();
   EXPECT_EQ(value, size());
 }
@@ -121,7 +121,7 @@ TEST_F(Join, OnASetThatThisRankIsNotInIsRefused) {
   } else {
     expect_error(ErrorCode::invalid_argument, [&] { (void)join(world(), first_alone); });
   }
-  expect_error(ErrorCode::invalid_argument, [&] { (void)join(world(), 9); });
+  expect_error(ErrorCode::invalid_argument, [&] { (void)join(world(), ProcessSet(9)); });
   barrier(world());
 }
 

@@ -12,13 +12,13 @@ namespace {
 class Misuse : public Conformance, public testing::WithParamInterface<Family> {
  protected:
   /// Waited for.
-  void run(const std::string& name, ProcessSet set = 0) { GetParam().run(world(), name, set); }
+  void run(const std::string& name, ProcessSet set = kWorld) { GetParam().run(world(), name, set); }
   /// On memory that lives as long as the case.
-  AnyHandle start(const std::string& name, ProcessSet set = 0) {
+  AnyHandle start(const std::string& name, ProcessSet set = kWorld) {
     return GetParam().start(world(), *memory_.emplace_back(new_memory()), name, set);
   }
   /// Both ways to submit throw at once.
-  std::string expect_refused(ErrorCode code, const std::string& name, ProcessSet set = 0) {
+  std::string expect_refused(ErrorCode code, const std::string& name, ProcessSet set = kWorld) {
     expect_error(code, [&] { run(name, set); });
     return expect_error(code, [&] { (void)start(name, set); }).what();
   }
@@ -36,7 +36,7 @@ TEST_P(Misuse, ADuplicateNameInFlightIsThrownWhereItIsSubmitted) {
     const std::string text = expect_refused(ErrorCode::duplicate_name, "twice");
     EXPECT_NE(text.find("\"twice\""), std::string::npos) << text;
     for (const Family& other : families()) {
-      expect_error(ErrorCode::duplicate_name, [&] { other.run(world(), "twice", 0); });
+      expect_error(ErrorCode::duplicate_name, [&] { other.run(world(), "twice", kWorld); });
     }
     run("another");
     wait(first);
@@ -57,7 +57,7 @@ TEST_P(Misuse, OneNameMayBeInFlightOnTwoSets) {
 }
 
 TEST_P(Misuse, AnUnknownProcessSetIsRefused) {
-  expect_refused(ErrorCode::invalid_argument, "x", 7);
+  expect_refused(ErrorCode::invalid_argument, "x", ProcessSet(7));
   run("x");
 }
 
@@ -74,9 +74,8 @@ TEST_P(Misuse, OnlyMembersMaySubmit) {
 TEST_P(Misuse, ARemovedProcessSetIsRefused) {
   const ProcessSet set = add_even_and_odd();
   run("x", set);
-  for (ProcessSet each = 1; each <= static_cast<ProcessSet>(std::min(2, size())); ++each) {
-    remove_process_set(world(), each);
-  }
+  remove_process_set(world(), ProcessSet(1));
+  if (size() > 1) remove_process_set(world(), ProcessSet(2));
   expect_refused(ErrorCode::invalid_argument, "x", set);
   run("x");
 }
@@ -103,10 +102,11 @@ TEST_P(Misuse, DifferingOperationsAreTheSameErrorOnEveryRank) {
   for (const Family& other : families()) {
     if (other.name <= GetParam().name) continue;  // each pair once
     SCOPED_TRACE("against " + other.name);
-    expect_disagreement(
-        {{"operation", GetParam().name, other.name},
-         [&](const std::string& name, bool odd) { odd ? other.run(world(), name, 0) : run(name); }},
-        [&](const std::string& name) { run(name); });
+    expect_disagreement({{"operation", GetParam().name, other.name},
+                         [&](const std::string& name, bool odd) {
+                           odd ? other.run(world(), name, kWorld) : run(name);
+                         }},
+                        [&](const std::string& name) { run(name); });
   }
 }
 

@@ -37,8 +37,8 @@ TEST_F(ProcessSets, KnowTheirRanks) {
   const auto me = std::find(ascending.begin(), ascending.end(), rank());
   EXPECT_EQ(rank_in(context(), set),
             me == ascending.end() ? -1 : static_cast<int>(me - ascending.begin()));
-  EXPECT_EQ(size_of(context(), 0), size());
-  EXPECT_EQ(rank_in(context(), 0), rank());
+  EXPECT_EQ(size_of(context(), kWorld), size());
+  EXPECT_EQ(rank_in(context(), kWorld), rank());
   remove_process_set(world(), set);
   for (const ProcessSet gone : {set, ProcessSet{9}}) {
     expect_error(ErrorCode::invalid_argument, [&] { (void)ranks_of(context(), gone); });
@@ -49,14 +49,14 @@ TEST_F(ProcessSets, KnowTheirRanks) {
 
 /// Rank 0 waits on one set for the others, they on another for it, until each submits there, too.
 TEST_F(ProcessSets, OneNameMayWaitCrosswiseOnTwo) {
-  const ProcessSet all = add_process_set(world(), ranks_of(context(), 0));
+  const ProcessSet all = add_process_set(world(), ranks_of(context(), kWorld));
   for (int round = 0; round < 3; ++round) {
     std::vector<std::int32_t> of_world(10, rank()), of_set(10, rank());
     const auto start = [&](bool in_world) {
       return allreduce_async(world(), view((in_world ? of_world : of_set).data(), 10),
                              {.name = "x",
                               .op = in_world ? ReduceOp::sum : ReduceOp::max,
-                              .process_set = in_world ? 0 : all});
+                              .process_set = in_world ? kWorld : all});
     };
     Handle first = start(rank() == 0);
     barrier(world());  // each rank has submitted the one, and none the other
@@ -81,7 +81,7 @@ TEST_F(ProcessSets, EverySubsetRunsEveryCollective) {
 /// All in flight at once, submitted and waited for in orders of each rank's own.
 TEST_F(ProcessSets, OverlappingOnesAreInUseAtOnce) {
   auto sets = add_all_subsets();
-  sets.push_back(0);
+  sets.push_back(kWorld);
   std::erase_if(sets, [&](ProcessSet set) { return !in(set); });
   for (int round = 0; round < 3; ++round) {
     std::vector<std::unique_ptr<std::vector<std::int32_t>>> values;
@@ -102,7 +102,7 @@ TEST_F(ProcessSets, OverlappingOnesAreInUseAtOnce) {
 
 TEST_F(ProcessSets, EachThreadMayUseOneOfItsOwn) {
   auto sets = add_all_subsets();
-  sets.push_back(0);
+  sets.push_back(kWorld);
   std::vector<std::jthread> threads;
   for (const ProcessSet set : sets) {
     if (!in(set)) continue;
@@ -146,7 +146,7 @@ TEST_F(ProcessSets, ListsThatCanNeverBeRightAreRefusedAtOnce) {
        {std::vector<int>{}, {0, 0}, {-1}, {size()}, {0, size() + 5}}) {
     expect_error(ErrorCode::invalid_argument, [&] { (void)add_process_set(world(), ranks); });
   }
-  families().front().run(world(), "x", add_process_set(world(), ranks_of(context(), 0)));
+  families().front().run(world(), "x", add_process_set(world(), ranks_of(context(), kWorld)));
 }
 
 TEST_F(ProcessSets, DifferentListsAreTheSameErrorOnEveryRank) {
@@ -164,7 +164,7 @@ TEST_F(ProcessSets, DifferentListsAreTheSameErrorOnEveryRank) {
 }
 
 TEST_F(ProcessSets, ComeAndGoManyTimes) {
-  ProcessSet before = 0;
+  ProcessSet before = kWorld;
   for (int round = 0; round < 20; ++round) {
     const ProcessSet set = add_process_set(world(), {round % size()});
     EXPECT_GT(set, before) << "a number is used once";
@@ -173,12 +173,12 @@ TEST_F(ProcessSets, ComeAndGoManyTimes) {
     remove_process_set(world(), set);
     expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), set); });
   }
-  expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), 0); });
-  expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), 99); });
+  expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), kWorld); });
+  expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), ProcessSet(99)); });
 }
 
 TEST_F(ProcessSets, OneInUseIsNotRemoved) {
-  const ProcessSet all = add_process_set(world(), ranks_of(context(), 0));
+  const ProcessSet all = add_process_set(world(), ranks_of(context(), kWorld));
   float value = 1.0F;
   Handle handle = allreduce_async(world(), view(&value, 1), {.name = "x", .process_set = all});
   expect_error(ErrorCode::invalid_use, [&] { remove_process_set(world(), all); });
@@ -193,7 +193,7 @@ TEST_F(ProcessSets, GoOnWhenARankOutsideHasLeft) {
   for (int r = 0; r + 1 < size(); ++r) staying.push_back(r);
   const ProcessSet set = add_process_set(world(), staying);
   if (!in(set)) return context().shutdown();
-  expect_error(ErrorCode::shut_down, [&] { families().front().run(world(), "x", 0); });
+  expect_error(ErrorCode::shut_down, [&] { families().front().run(world(), "x", kWorld); });
   for (const Family& family : families()) family.run(world(), family.name, set);
 }
 

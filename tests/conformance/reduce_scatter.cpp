@@ -24,7 +24,7 @@ class ReduceScatter : public Conformance {
  protected:
   template <class T>
   void expect_right(const Reduction& how, const std::string& name, const Shape& shape,
-                    ProcessSet set = 0) {
+                    ProcessSet set = kWorld) {
     SCOPED_TRACE(name + " of " + std::string(name_of(data_type_of<T>)) + ", " +
                  std::string(name_of(how.op)));
     const std::int64_t count = count_of(shape);

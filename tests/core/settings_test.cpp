@@ -203,6 +203,16 @@ TEST(Settings, AChoiceThatDoesNotExistHasNoText) {
   EXPECT_THROW(static_cast<void>(to_assignments(settings)), Error);
 }
 
+TEST(Settings, ChangedAreThoseThatAreNotTheDefaults) {
+  EXPECT_TRUE(changed_assignments(Settings{}).empty());
+  Settings settings;
+  settings.spin = std::chrono::microseconds(7);
+  settings.timeline = "trace.json";
+  EXPECT_EQ(
+      changed_assignments(settings),
+      (std::vector<SettingAssignment>{{"HORA_SPIN", "7us"}, {"HORA_TIMELINE", "trace.json"}}));
+}
+
 TEST(Settings, SurviveTheRoundTripThroughText) {
   EXPECT_EQ(parse_settings(to_assignments(Settings{})), Settings{});
   std::mt19937_64 random = test::generator();

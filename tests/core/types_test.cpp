@@ -3,9 +3,15 @@
 #include <hora/error.h>
 #include <hora/types.h>
 
+#include <concepts>
 #include <limits>
 #include <set>
+#include <span>
+#include <sstream>
 #include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "core/checked.h"
 #include "tests/support/expect_error.h"
@@ -67,6 +73,9 @@ TEST(DataType, OfCppTypes) {
   EXPECT_EQ(data_type_of<std::int8_t>, DataType::int8);
   EXPECT_EQ(data_type_of<std::int16_t>, DataType::int16);
   EXPECT_EQ(data_type_of<bool>, DataType::boolean);
+  EXPECT_EQ(data_type_of<std::byte>, DataType::uint8);
+  EXPECT_EQ(data_type_of<Float16>, DataType::float16);
+  EXPECT_EQ(data_type_of<BFloat16>, DataType::bfloat16);
 }
 
 TEST(DataType, NumberFromAStrangerHasNoSize) {
@@ -142,6 +151,73 @@ TEST(TensorView, ViewOfOneValueIsAScalar) {
   EXPECT_EQ(view(value).elements(), 1);
   EXPECT_EQ(view(&value, Shape{}).shape, Shape{});
 }
+
+TEST(TensorView, ViewsOfVectorsAndSpans) {
+  std::vector<float> values(6);
+  const TensorView all = view(values);
+  EXPECT_EQ(all.data, values.data());
+  EXPECT_EQ(all.shape, Shape{6});
+  const TensorView some = view(std::span(values).subspan(2));
+  EXPECT_EQ(some.data, values.data() + 2);
+  EXPECT_EQ(some.shape, Shape{4});
+  EXPECT_EQ(view(std::span<float, 3>(values.data(), 3)).shape, Shape{3});
+  std::vector<Float16> halves(2);
+  EXPECT_EQ(view(halves).type, DataType::float16);
+  std::vector<BFloat16> brain(2);
+  EXPECT_EQ(view(brain).type, DataType::bfloat16);
+  EXPECT_EQ(view(brain).bytes(), 4u);
+}
+
+TEST(TensorView, OfConstMemoryIsReadOnly) {
+  const std::vector<double> values(6);
+  const double& one = values.front();
+  static_assert(std::same_as<decltype(view(values)), ConstTensorView>);
+  static_assert(std::same_as<decltype(view(one)), ConstTensorView>);
+  static_assert(std::same_as<decltype(view(values.data(), 6)), ConstTensorView>);
+  static_assert(std::same_as<decltype(view(std::span(values))), ConstTensorView>);
+  static_assert(std::convertible_to<TensorView, ConstTensorView>);
+  static_assert(!std::convertible_to<ConstTensorView, TensorView>);
+  EXPECT_EQ(view(values).data, values.data());
+  EXPECT_EQ(view(values.data(), {2, 3}).shape, (Shape{2, 3}));
+  EXPECT_EQ(view(values).elements(), 6);
+  EXPECT_EQ(view(values).bytes(), 48u);
+  EXPECT_EQ(view(one).shape, Shape{});
+}
+
+TEST(TensorView, BecomesAReadOnlyOneWithAllThatItSays) {
+  float values[6] = {};
+  int stream = 0;
+  TensorView view{values, DataType::float32, {2, 3}, {DeviceKind::cuda, 1}, &stream};
+  const ConstTensorView copied = view;
+  EXPECT_EQ(copied.data, values);
+  EXPECT_EQ(copied.type, DataType::float32);
+  EXPECT_EQ(copied.shape, view.shape);
+  EXPECT_EQ(copied.device, view.device);
+  EXPECT_EQ(copied.stream, &stream);
+  const ConstTensorView moved = std::move(view);
+  EXPECT_EQ(moved.shape, (Shape{2, 3}));
+}
+
+TEST(ProcessSet, IsANumberOfItsOwnKind) {
+  static_assert(!std::convertible_to<int, ProcessSet> && !std::convertible_to<ProcessSet, int>);
+  EXPECT_EQ(kWorld, ProcessSet());
+  EXPECT_EQ(kWorld.number(), 0u);
+  EXPECT_EQ(ProcessSet(2), ProcessSet(2));
+  EXPECT_LT(ProcessSet(2), ProcessSet(10));
+  const std::unordered_set<ProcessSet> sets = {ProcessSet(1), kWorld, ProcessSet(1)};
+  EXPECT_EQ(sets.size(), 2u);
+  std::ostringstream text;
+  text << ProcessSet(10);
+  EXPECT_EQ(text.str(), "10");
+  EXPECT_EQ(to_string(ProcessSet(10)), "10");
+}
+
+template <class T>
+concept ViewedAsTemporary = requires {
+  view(T());
+};
+static_assert(!ViewedAsTemporary<float> && !ViewedAsTemporary<std::vector<float>>);
+static_assert(ViewedAsTemporary<std::span<float>>, "its elements stay");
 
 template <class T>
 concept ViewedByEmptyBraces = requires(T* data) {

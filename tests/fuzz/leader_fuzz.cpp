@@ -62,7 +62,9 @@ class Events {
     result.presence = many<Presence>([&] { return Presence{name(), ranks(), ranks()}; });
     result.departed = ranks();
     result.joined = ranks();
-    result.elsewhere = many<Elsewhere>([&] { return Elsewhere{name(), ranks_.front(), 7}; });
+    result.elsewhere = many<Elsewhere>([&] {
+      return Elsewhere{name(), ranks_.front(), ProcessSet(7)};
+    });
     return result;
   }
   Decision decision() {

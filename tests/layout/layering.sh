@@ -46,7 +46,7 @@ if [[ -d frameworks ]]; then
 fi
 
 public_headers=()
-for include in core/include frameworks/torch/include; do
+for include in core/include ops/mpi/include frameworks/torch/include; do
   [[ -d $include ]] || continue
   forbid "$include" "a public header includes public headers only" '("|<(core|ops|frameworks)/)'
   while IFS= read -r header; do

@@ -1,4 +1,8 @@
 /// Memory of hora's, so that collectives on it copy nothing.
+///
+///     hora::Buffer buffer(world, 1000 * sizeof(float));
+///     auto* values = reinterpret_cast<float*>(buffer.data());
+///     hora::allreduce(world, hora::view(values, 1000), {.name = "values"});
 #pragma once
 
 #include <hora/context.h>

@@ -1,6 +1,13 @@
 /// Collectives on plain memory. Every rank of the process set must call each of them with the same
 /// name, type, shape and options; the order of calls may differ between ranks.
 ///
+///     std::vector<float> gradients(1000);
+///     hora::allreduce(world, hora::view(gradients), {.name = "gradients"});       // their average
+///     hora::Result all = hora::allgather(world, hora::view(gradients), {.name = "all"});
+///
+/// Views (types.h) are of the caller's memory. A TensorView is written to; a ConstTensorView, which
+/// every TensorView is, too, is only read.
+///
 /// Errors, all hora::Error: mismatch (the same on every rank, naming the tensor, the ranks and both
 /// values; the next collective is right), duplicate_name (thrown at once by the submitting call),
 /// invalid_argument (at once: null data; negative extent, over 64 of them or 2^48 bytes; unknown
@@ -38,19 +45,13 @@
 
 namespace hora {
 
-/// Ranks that take part: 0 is the world, others come from add_process_set() (process_set.h). Names
-/// of different sets have nothing to do with one another. So ranks that give one tensor to
-/// different sets by mistake are not in error, as each may yet submit to the other's set: they
-/// wait, and the warning of HORA_STALL_WARNING names the ranks that wait under it, and the set.
-using ProcessSet = std::uint32_t;
-
 /// An empty name means: the lowest-numbered unnamed slot of this kind of operation that is not in
 /// flight on this rank. Unnamed calls must therefore be made and waited for in one order
 /// everywhere.
 struct AllreduceOptions {
   std::string name = {};
   ReduceOp op = ReduceOp::average;
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
   /// Each rank's values are multiplied by the first before the reduction, the result by the second:
   /// floating-point types only, in the type of the sum, in the same pass. Not with
   /// ReduceOp::adasum, whose result does not grow with its inputs' number: an
@@ -62,30 +63,30 @@ struct AllreduceOptions {
 struct BroadcastOptions {
   std::string name = {};
   int root = 0;  ///< world rank whose values all get
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
 };
 
 struct BarrierOptions {
   std::string name = {};
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
 };
 
 struct AllgatherOptions {
   std::string name = {};
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
 };
 
 struct AlltoallOptions {
   std::string name = {};
   /// Rows for each rank of the set, in its order; empty: the rows are divided evenly.
   std::vector<std::int64_t> splits = {};
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
 };
 
 struct ReduceScatterOptions {
   std::string name = {};
   ReduceOp op = ReduceOp::average;
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
   double prescale = 1.0;  ///< as in AllreduceOptions
   double postscale = 1.0;
 };
@@ -108,24 +109,58 @@ void barrier(const Context& context, const BarrierOptions& options = {});
 
 /// The tensors of all ranks of the set, one after the other along the first dimension, which may
 /// differ by rank and be 0; the others must agree. A scalar counts as one row.
-Result allgather(const Context& context, const TensorView& tensor,
+Result allgather(const Context& context, const ConstTensorView& tensor,
                  const AllgatherOptions& options = {});
-[[nodiscard]] ResultHandle allgather_async(const Context& context, const TensorView& tensor,
+[[nodiscard]] ResultHandle allgather_async(const Context& context, const ConstTensorView& tensor,
                                            const AllgatherOptions& options = {});
 
 /// Sends `splits[i]` rows (of the first dimension, in order) to rank i of the set; gives the rows
 /// that come from each rank, in its order.
-Result alltoall(const Context& context, const TensorView& tensor,
+Result alltoall(const Context& context, const ConstTensorView& tensor,
                 const AlltoallOptions& options = {});
-[[nodiscard]] ResultHandle alltoall_async(const Context& context, const TensorView& tensor,
+[[nodiscard]] ResultHandle alltoall_async(const Context& context, const ConstTensorView& tensor,
                                           const AlltoallOptions& options = {});
 
 /// This rank's rows of the reduced tensor: the first dimension, n, is cut into one piece a rank of
 /// the set, n / size rows long and for the first n % size ranks one more. The bits are allreduce's.
-Result reduce_scatter(const Context& context, const TensorView& tensor,
+Result reduce_scatter(const Context& context, const ConstTensorView& tensor,
                       const ReduceScatterOptions& options = {});
-[[nodiscard]] ResultHandle reduce_scatter_async(const Context& context, const TensorView& tensor,
+[[nodiscard]] ResultHandle reduce_scatter_async(const Context& context,
+                                                const ConstTensorView& tensor,
                                                 const ReduceScatterOptions& options = {});
+
+/// The same three into memory of the caller's: `output`, as long as the result, of the input's type
+/// and on its device, without overlapping it, and ready where the input is. It is hora's from the
+/// call until wait() returns; after an error, or where a handle is dropped, its contents are
+/// unspecified. The Result is a view of `output`, with the result's shape and rows. What lies in a
+/// Buffer is written there straight away; on the CPU other memory costs a copy of the result.
+///
+///     std::vector<float> mine(100), all(100 * world.size());
+///     hora::allgather_into(world, hora::view(mine), hora::view(all), {.name = "all"});
+///
+/// Error(invalid_argument) of another type, device or null memory at once, and so of another
+/// length of a reduce-scatter. The length of the others' results depends on all ranks: where that
+/// of `output` is another one, wait() throws Error(invalid_argument) with both on this rank (the
+/// same on all that give as long an output); ranks whose output fits have their result, and the
+/// next collective is right.
+Result allgather_into(const Context& context, const ConstTensorView& tensor,
+                      const TensorView& output, const AllgatherOptions& options = {});
+[[nodiscard]] ResultHandle allgather_into_async(const Context& context,
+                                                const ConstTensorView& tensor,
+                                                const TensorView& output,
+                                                const AllgatherOptions& options = {});
+Result alltoall_into(const Context& context, const ConstTensorView& tensor,
+                     const TensorView& output, const AlltoallOptions& options = {});
+[[nodiscard]] ResultHandle alltoall_into_async(const Context& context,
+                                               const ConstTensorView& tensor,
+                                               const TensorView& output,
+                                               const AlltoallOptions& options = {});
+Result reduce_scatter_into(const Context& context, const ConstTensorView& tensor,
+                           const TensorView& output, const ReduceScatterOptions& options = {});
+[[nodiscard]] ResultHandle reduce_scatter_into_async(const Context& context,
+                                                     const ConstTensorView& tensor,
+                                                     const TensorView& output,
+                                                     const ReduceScatterOptions& options = {});
 
 /// Declares that this rank has no more data, and blocks until every rank of the set has; returns
 /// the world rank that did so last, the same on every rank. Meanwhile this rank takes part in the
@@ -133,6 +168,6 @@ Result reduce_scatter(const Context& context, const TensorView& tensor,
 /// ranks' values, and an average divides by the size of the set all the same. Any other collective
 /// is an Error(mismatch) on the ranks that submit it, naming this rank.
 /// What this rank has in flight is waited for first; other threads must not submit to the set.
-int join(const Context& context, ProcessSet set = 0);
+int join(const Context& context, ProcessSet set = kWorld);
 
 }  // namespace hora

@@ -1,4 +1,8 @@
 /// The world of ranks, and where this process stands in it.
+///
+///     hora::Context world = hora::init(argc, argv);              // started by mpirun
+///     std::printf("rank %d of %d\n", world.rank(), world.size());
+///     world.shutdown();                                          // or by its destructor
 #pragma once
 
 #include <hora/settings.h>
@@ -12,6 +16,7 @@
 namespace hora {
 
 class Runtime;
+struct Internals;
 
 /// What this rank's engine has done since init. Times are summed over operations.
 struct Statistics {
@@ -30,12 +35,20 @@ struct InitOptions {
   /// in the list, and so are all ranks that hora speaks of. Empty: all. Two ranks that are in each
   /// other's lists and call init() with different ones both get Error(mismatch).
   std::vector<int> ranks = {};
-  /// Address of an MPI_Comm (an intracommunicator) whose ranks take the place of MPI_COMM_WORLD's.
-  /// hora works on duplicates. For applications that initialise MPI themselves; not with `ranks`.
-  const void* communicator = nullptr;
-  /// Process sets to begin with, each a list of world ranks: 1, 2, ... in this order. The same on
-  /// every rank; others can be added and removed later (process_set.h).
+  /// Process sets to begin with, each a list of world ranks: ProcessSet(1), ProcessSet(2), ... in
+  /// this order. The same on every rank; others can be added and removed later (process_set.h).
   std::vector<std::vector<int>> process_sets = {};
+  /// Settings that the program makes itself. A field with another value than in a
+  /// default-constructed Settings counts as if its HORA_* variable were set to that value in this
+  /// process's environment; a field with its default is not set, and leaves the variable alone. A
+  /// setting that the environment has, too, with another value, is the same Error(invalid_argument)
+  /// on every rank, naming the variable and both values. Fields' bounds, and what else Settings
+  /// says, hold as for variables: Error(invalid_setting).
+  ///
+  ///     hora::Settings settings;
+  ///     settings.fusion_threshold = 16 << 20;
+  ///     hora::Context world = hora::init({.settings = settings});
+  Settings settings = {};
 };
 
 /// Owner of hora in this process, made by init(). Move-only. The destructor calls shutdown(). While
@@ -46,7 +59,6 @@ struct InitOptions {
 /// thread, when no other call is under way.
 class Context {
  public:
-  explicit Context(std::shared_ptr<Runtime> runtime) noexcept;
   Context(Context&&) noexcept;
   Context& operator=(Context&&) noexcept;
   ~Context();
@@ -79,25 +91,23 @@ class Context {
   void shutdown();
   bool is_shut_down() const noexcept;
 
-  /// For hora's own headers.
-  ///@{
-  /// 0, 1, 2, ... in the order of calls for a process set: equal on all its ranks where they
-  /// construct in one order.
-  std::uint32_t next_instance_number(std::uint32_t process_set = 0) const;
-  const std::shared_ptr<Runtime>& runtime() const;
-  ///@}
-
  private:
+  friend struct Internals;
+  explicit Context(std::shared_ptr<Runtime> runtime) noexcept;
+  const std::shared_ptr<Runtime>& runtime() const;
+
   std::shared_ptr<Runtime> runtime_;
 };
 
-/// Starts hora on every rank of MPI_COMM_WORLD, or those of the options (collective over them).
-/// Initialises MPI where the application has not. Reads HORA_* from the environment. Ranks that
+/// Starts hora on every rank of MPI_COMM_WORLD, or those of the options (collective over them);
+/// <hora/mpi.h> has it for those of another communicator. Initialises MPI where the application has
+/// not. Reads HORA_* from the environment. Ranks that
 /// others wait for are reported after HORA_STALL_WARNING; after HORA_INIT_TIMEOUT those that wait
 /// get Error(transport), and the job ends with their processes, for MPI_Finalize would wait, too.
 /// Ranks find each other by messages of tags 32741 and 32742 on that communicator: meanwhile the
 /// application may have no receive from any source with any tag open on it. Throws
-/// Error(invalid_setting) on every rank when any rank's environment is wrong, Error(transport)
+/// Error(invalid_setting) on every rank when any rank's environment or settings are wrong,
+/// Error(invalid_argument) on every rank when on any rank the two differ, Error(transport)
 /// where MPI does not offer what hora needs, Error(invalid_use) when hora is running already in
 /// this process; what add_process_set() throws, and the same Error(mismatch) on every rank where
 /// their process sets differ.

@@ -6,6 +6,7 @@
 #include <hora/collectives.h>
 #include <hora/context.h>
 #include <hora/error.h>
+#include <hora/groups.h>
 #include <hora/handle.h>
 #include <hora/objects.h>
 #include <hora/printable.h>

@@ -2,6 +2,9 @@
 /// business; nothing in them is run. <hora/objects_json.h> does the same for nlohmann::json,
 /// <hora/torch_objects.h> for tensors.
 ///
+///     std::string text = world.rank() == 0 ? read_configuration() : "";
+///     text = hora::broadcast_object(world, text, {.name = "configuration"});
+///
 /// Every rank of the process set must call with the same name (at most 1017 bytes), root and set.
 /// Errors: collectives.h; besides, the same Error(mismatch) on every rank where roots differ.
 /// Thread rule: any thread.
@@ -21,7 +24,7 @@ namespace hora {
 struct BroadcastObjectOptions {
   std::string name = {};
   int root = 0;  ///< world rank whose object all get
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
 };
 
 /// The root's object on every rank. The others' is not looked at.

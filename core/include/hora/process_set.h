@@ -1,4 +1,8 @@
 /// Process sets: some of the world's ranks, among whom collectives run.
+///
+///     hora::ProcessSet evens = hora::add_process_set(world, {0, 2, 4});         // on every rank
+///     if (hora::rank_in(world, evens) >= 0)
+///       hora::allreduce(world, hora::view(values), {.process_set = evens});
 #pragma once
 
 #include <hora/collectives.h>

@@ -4,6 +4,7 @@
 #include <hora/handle.h>
 #include <hora/types.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,8 @@ namespace hora {
 class ResultMemory;
 
 /// A dense row-major tensor in memory of hora's, 64-byte aligned, on the device of the input.
-/// Copies share the memory, which is free when the last one is gone.
+/// Copies share the memory, which is free when the last one is gone. Of calls that end in `_into`
+/// the memory is the caller's, and stays so.
 ///
 /// On a GPU it is complete, and stays, in the order of the input's stream (view().stream), which
 /// outlives it: work given to that stream before the last copy was destroyed still finds the
@@ -24,7 +26,6 @@ class ResultMemory;
 class Result {
  public:
   Result() noexcept = default;
-  explicit Result(std::shared_ptr<ResultMemory> memory) noexcept;
 
   /// Null where there are no elements.
   std::byte* data() const;
@@ -42,6 +43,8 @@ class Result {
   }
 
  private:
+  friend struct Internals;
+  explicit Result(std::shared_ptr<ResultMemory> memory) noexcept;
   void check_type(DataType asked) const;
   std::shared_ptr<ResultMemory> memory_;
 };
@@ -50,14 +53,25 @@ class Result {
 class ResultHandle {
  public:
   ResultHandle() noexcept = default;
-  ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) noexcept;
 
   bool ready() const { return handle_.ready(); }
   bool valid() const noexcept { return handle_.valid(); }
   /// Blocks until done; throws as Handle::wait().
   Result wait();
+  /// On a device: the result is for this stream in place of the input's, as Result says.
+  Result wait(void* stream);
+  /// wait(), and blocks until the device has done the work, too.
+  Result synchronize();
+  /// As Handle::wait_for().
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const {
+    return handle_.wait_for(timeout);
+  }
 
  private:
+  friend struct Internals;
+  ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) noexcept;
+  Result collect();
+
   std::shared_ptr<ResultMemory> memory_;
   Handle handle_;
 };

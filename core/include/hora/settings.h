@@ -19,7 +19,8 @@ enum class CrossAlgorithm : std::uint8_t { automatic = 0, direct = 1, ring = 2 }
 enum class CudaAwareMpi : std::uint8_t { automatic = 0, on = 1, off = 2 };
 enum class LogLevel : std::uint8_t { debug = 0, info = 1, warning = 2, error = 3, off = 4 };
 
-/// Rank 0's values hold for every rank; a rank whose environment sets another value is an error.
+/// Rank 0's values hold for every rank; a rank that sets another value is an error. Set are those
+/// that the environment has, and those of InitOptions::settings that are not the defaults here.
 /// The fields' documentation is in setting_descriptions(), from which --help texts and the README
 /// table come.
 struct Settings {
@@ -72,5 +73,8 @@ Settings parse_settings(std::span<const SettingAssignment> assignments);
 
 /// The value of each variable in `settings`, written so that parse_settings reads it back.
 std::vector<SettingAssignment> to_assignments(const Settings& settings);
+
+/// Those of them whose value is not the default: what InitOptions::settings counts as set.
+std::vector<SettingAssignment> changed_assignments(const Settings& settings);
 
 }  // namespace hora

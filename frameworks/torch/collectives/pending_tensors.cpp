@@ -21,15 +21,15 @@ Handle submit(const Context& context, const TensorView& view, const AllreduceOpt
 Handle submit(const Context& context, const TensorView& view, const BroadcastOptions& options) {
   return broadcast_async(context, view, options);
 }
-ResultHandle submit(const Context& context, const TensorView& view,
+ResultHandle submit(const Context& context, const ConstTensorView& view,
                     const AllgatherOptions& options) {
   return allgather_async(context, view, options);
 }
-ResultHandle submit(const Context& context, const TensorView& view,
+ResultHandle submit(const Context& context, const ConstTensorView& view,
                     const AlltoallOptions& options) {
   return alltoall_async(context, view, options);
 }
-ResultHandle submit(const Context& context, const TensorView& view,
+ResultHandle submit(const Context& context, const ConstTensorView& view,
                     const ReduceScatterOptions& options) {
   return reduce_scatter_async(context, view, options);
 }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/api/internals.h"
 #include "frameworks/torch/layers/batch_statistics.h"
 #include "frameworks/torch/tensor_view.h"
 
@@ -108,7 +109,8 @@ SyncBatchNormImpl::SyncBatchNormImpl(const Context& context,
     : NormImplBase(module_options),
       context_(&context),
       process_set_(process_set),
-      name_("hora.sync_batch_norm." + std::to_string(context.next_instance_number())) {}
+      name_("hora.sync_batch_norm." +
+            std::to_string(Internals::next_instance_number(context, kWorld))) {}
 
 void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
   if (input.dim() >= 2 && input.size(1) == options.num_features()) return;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/api/internals.h"
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 
@@ -23,8 +24,8 @@ DistributedOptimizer::DistributedOptimizer(
   const Peers peers = peers_of(context, options.process_set);
   check_optimizer(optimizer, options);
   std::vector<Parameter> parameters = select_parameters(context, optimizer, named_parameters);
-  const std::string name =
-      "hora.gradients." + std::to_string(context.next_instance_number(options.process_set));
+  const std::string name = "hora.gradients." + std::to_string(Internals::next_instance_number(
+                                                   context, options.process_set));
   const auto averaging = averaging_options(peers, parameters, options, name);
   check_ranks_agree(peers, parameters, options, averaging);
   implementation_ =

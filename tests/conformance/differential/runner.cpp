@@ -152,8 +152,8 @@ class Runner {
 
   template <class Options>
   void start_exchange(Open& open, bool blocking,
-                      Result (*wait_for)(const Context&, const TensorView&, const Options&),
-                      ResultHandle (*begin)(const Context&, const TensorView&, const Options&),
+                      Result (*wait_for)(const Context&, const ConstTensorView&, const Options&),
+                      ResultHandle (*begin)(const Context&, const ConstTensorView&, const Options&),
                       const TensorView& tensor, const Options& options) {
     if (blocking) {
       open.result = wait_for(world_, tensor, options);
@@ -195,7 +195,7 @@ class Runner {
 
   const Program& program_;
   Context world_ = init();
-  std::vector<ProcessSet> sets_ = {0};  ///< by index in Program::sets
+  std::vector<ProcessSet> sets_ = {kWorld};  ///< by index in Program::sets
   std::map<std::size_t, Open> open_;
   std::map<std::size_t, std::string> texts_;  ///< of mismatches, by operation
   std::string wrong_;

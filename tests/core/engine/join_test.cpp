@@ -19,7 +19,7 @@ Signature floats(std::size_t count, ReduceOp op = ReduceOp::sum) {
 }
 
 std::vector<float> reduced(Engine& engine, const std::string& name, std::size_t count, float value,
-                           ReduceOp op = ReduceOp::sum, ProcessSet set = 0) {
+                           ReduceOp op = ReduceOp::sum, ProcessSet set = kWorld) {
   std::vector<float> values(count, value);
   engine.submit_and_wait({name, floats(count, op), reinterpret_cast<std::byte*>(values.data())},
                          set);
@@ -66,7 +66,7 @@ TEST_P(JoinOnLayouts, TheOthersReduceWithoutTheOneThatJoinedFirst) {
           }
         }
       }
-      last[static_cast<std::size_t>(rank)].push_back(engine.join(0));
+      last[static_cast<std::size_t>(rank)].push_back(engine.join(kWorld));
       const auto values = reduced(engine, "after", 7, static_cast<float>(rank + 2));
       const std::vector<bool> nobody(static_cast<std::size_t>(size));
       ASSERT_EQ(values[6], expected(ReduceOp::sum, size, nobody));
@@ -93,7 +93,7 @@ TEST_P(JoinOnLayouts, RanksRunOutOfDataOneAfterTheOther) {
           ASSERT_EQ(values.back(), with_data) << "batch " << batch << " on rank " << rank;
         }
       }
-      engine.join(0);
+      engine.join(kWorld);
     });
   }
 }
@@ -123,7 +123,7 @@ TEST_P(JoinOnLayouts, OtherCollectivesFailClearlyAndJoinStillAgrees) {
         }
         EXPECT_EQ(reduced(engine, "x", 5, 1.0F).front(), static_cast<float>(world_.size() - 1));
       }
-      engine.join(0);
+      engine.join(kWorld);
     }
   });
 }
@@ -132,7 +132,7 @@ TEST_P(JoinOnLayouts, WaitsForWhatThisRankHasInFlight) {
   on_all_ranks([&](int rank, Engine& engine) {
     std::vector<float> values(9, static_cast<float>(rank));
     const auto open = engine.submit("x", floats(9), reinterpret_cast<std::byte*>(values.data()));
-    engine.join(0);
+    engine.join(kWorld);
     engine.wait(*open);
     EXPECT_EQ(values.front(), static_cast<float>(world_.size() * (world_.size() - 1) / 2));
   });

@@ -59,13 +59,13 @@ TEST_P(ProcessSetsOnLayouts, EvenAndOddRanksSumApart) {
   on_all_ranks([&](int rank, Engine& engine) {
     const auto even = engine.add_set(ranks_where([](int r) { return r % 2 == 0; }));
     const auto odd = engine.add_set(ranks_where([](int r) { return r % 2 == 1; }));
-    ASSERT_EQ(even, 1U);
-    ASSERT_EQ(odd, 2U);
+    ASSERT_EQ(even, ProcessSet(1));
+    ASSERT_EQ(odd, ProcessSet(2));
     for (int round = 0; round < 3; ++round) {
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{3000}}) {
         const std::string name = "x" + std::to_string(count);
         expect_sum(engine, rank % 2 == 0 ? even : odd, rank, name, count);
-        expect_sum(engine, 0, rank, name, count);
+        expect_sum(engine, kWorld, rank, name, count);
       }
     }
   });
@@ -92,7 +92,7 @@ TEST_P(ProcessSetsOnLayouts, OverlappingSetsAreActiveAtOnce) {
         }
       });
     }
-    for (int round = 0; round < 30; ++round) expect_sum(engine, 0, rank, "a", 77);
+    for (int round = 0; round < 30; ++round) expect_sum(engine, kWorld, rank, "a", 77);
   });
 }
 
@@ -122,7 +122,7 @@ TEST_P(ProcessSetsOnLayouts, WhoIsNoMemberIsToldAtOnce) {
                     .find("is not in process set 1, which has the ranks 0"),
                 std::string::npos);
     }
-    text_of([&] { expect_sum(engine, 7, rank, "x", 5); }, ErrorCode::invalid_argument);
+    text_of([&] { expect_sum(engine, ProcessSet(7), rank, "x", 5); }, ErrorCode::invalid_argument);
   });
 }
 
@@ -135,7 +135,7 @@ TEST_P(ProcessSetsOnLayouts, DifferentListsAreTheSameErrorEverywhere) {
           engine.add_set(rank == 0 ? std::vector{0} : std::vector{0, 1});
         },
         ErrorCode::mismatch);
-    EXPECT_EQ(engine.add_set({1}), 1U);
+    EXPECT_EQ(engine.add_set({1}), ProcessSet(1));
   });
   for (const std::string& text : texts) EXPECT_EQ(text, texts.front());
 }
@@ -143,10 +143,10 @@ TEST_P(ProcessSetsOnLayouts, DifferentListsAreTheSameErrorEverywhere) {
 TEST_P(ProcessSetsOnLayouts, RemovedSetsTakeNothingAndLeaveTheOthersAlone) {
   on_all_ranks([&](int rank, Engine& engine) {
     const auto all = ranks_where([](int) { return true; });
-    for (ProcessSet expected = 1; expected < 6; expected += 2) {
+    for (std::uint32_t expected = 1; expected < 6; expected += 2) {
       const ProcessSet first = engine.add_set(all);
       const ProcessSet second = engine.add_set(all);
-      EXPECT_EQ(first, expected);
+      EXPECT_EQ(first, ProcessSet(expected));
       expect_sum(engine, first, rank, "x", 10);
       engine.remove_set(first);
       text_of([&] { expect_sum(engine, first, rank, "x", 10); }, ErrorCode::invalid_argument);
@@ -154,7 +154,7 @@ TEST_P(ProcessSetsOnLayouts, RemovedSetsTakeNothingAndLeaveTheOthersAlone) {
       text_of([&] { engine.ranks_of(first); }, ErrorCode::invalid_argument);
       expect_sum(engine, second, rank, "x", 10);
     }
-    text_of([&] { engine.remove_set(0); }, ErrorCode::invalid_argument);
+    text_of([&] { engine.remove_set(kWorld); }, ErrorCode::invalid_argument);
   });
 }
 
@@ -169,7 +169,7 @@ TEST_P(ProcessSetsOnLayouts, ASetInUseIsNotRemoved) {
     engine.wait(*open);
     EXPECT_EQ(values.front(), static_cast<float>(world_.size()));
     engine.remove_set(set);
-    expect_sum(engine, 0, rank, "x", 10);
+    expect_sum(engine, kWorld, rank, "x", 10);
   });
 }
 

@@ -149,8 +149,8 @@ TEST_P(WhileOneWaits, WhatDoesNotWaitForPeersReturns) {
       engine.progress();
       engine.release_on_device(buffer);
       (void)engine.statistics();
-      (void)engine.ranks_of(0);
-      EXPECT_FALSE(engine.runs_on_device({.name = "a", .signature = floats(4)}, 0));
+      (void)engine.ranks_of(kWorld);
+      EXPECT_FALSE(engine.runs_on_device({.name = "a", .signature = floats(4)}, kWorld));
       std::vector<float> again(4, 1.0F);
       EXPECT_THROW(engine.submit("a", floats(4), bytes(again)), Error);
       // Time enough for the waiting thread to fall asleep, in some rounds.

@@ -50,7 +50,7 @@ Up good_up() {
           .presence = {{.name = "p", .ready = {2}, .missing = {3, 7}}},
           .departed = {3},
           .joined = {7},
-          .elsewhere = {{.name = "e", .rank = 2, .process_set = 99}}};
+          .elsewhere = {{.name = "e", .rank = 2, .process_set = ProcessSet(99)}}};
 }
 
 std::string problem(const std::function<void(Decision&)>& change) {

@@ -30,11 +30,11 @@ class RandomMessages {
             .name = text(),
             .signature = signature(),
             .location = location(),
-            .process_set = number<ProcessSet>()};
+            .process_set = ProcessSet(number<std::uint32_t>())};
   }
 
   Up up() {
-    Up result{.process_set = number<ProcessSet>(),
+    Up result{.process_set = ProcessSet(number<std::uint32_t>()),
               .ready = numbers<Id>(),
               .reports = {},
               .presence = {},
@@ -49,13 +49,13 @@ class RandomMessages {
       result.presence.push_back({text(), numbers<int>(), numbers<int>()});
     }
     for (int i = below(3); i > 0; --i) {
-      result.elsewhere.push_back({text(), number<int>(), number<ProcessSet>()});
+      result.elsewhere.push_back({text(), number<int>(), ProcessSet(number<std::uint32_t>())});
     }
     return result;
   }
 
   Decision decision() {
-    Decision result{.process_set = number<ProcessSet>(),
+    Decision result{.process_set = ProcessSet(number<std::uint32_t>()),
                     .number = number<std::uint64_t>(),
                     .retired = numbers<Id>(),
                     .failed = {},

@@ -26,7 +26,7 @@ inline Up ready(Id id) {
 
 /// One leader beside a control block of one id's ready mask.
 struct LeaderUnderTest {
-  LeaderUnderTest(const Topology& topology, int node, ProcessSet set = 0,
+  LeaderUnderTest(const Topology& topology, int node, ProcessSet set = kWorld,
                   Duration warning_interval = {})
       : leader(topology, node, 16,
                {.retire = [](Id, bool) { return true; },

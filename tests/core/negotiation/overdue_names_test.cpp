@@ -121,7 +121,7 @@ TEST(Overdue, AllTensorsThatWaitAreInOneWarning) {
 }
 
 TEST(Overdue, BetweenTwoWarningsIsTheInterval) {
-  LeaderUnderTest root(two_nodes_of_two, 0, 0, 10s);
+  LeaderUnderTest root(two_nodes_of_two, 0, kWorld, 10s);
   root.leader.on_mail(0, report("a", 8), 0s);
   root.leader.on_mail(0, overdue("a"), 10s);
   const auto first = root.leader.deadline();
@@ -185,12 +185,13 @@ TEST(Overdue, NothingIsSaidOfATensorThatWasDecidedMeanwhile) {
 
 // Two sets wait for one another's ranks: no error, for each may still submit to the other.
 TEST(Overdue, SaysWhoWaitsUnderTheNameOnAnotherSet) {
-  LeaderUnderTest root(five_nodes, 0, 3);
+  LeaderUnderTest root(five_nodes, 0, ProcessSet(3));
   root.leader.on_mail(0, report("x", 8), 0s);
   root.leader.on_mail(0, overdue("x"), 1s);
   root.leader.take(1s);
-  root.leader.on_up(2, {.presence = {{"x", {3}, {2, 4, 5}}}, .elsewhere = {{"x", 5, 0}}}, 1s);
-  root.leader.on_up(2, {.elsewhere = {{"x", 2, 0}, {"x", 4, 7}, {"y", 4, 7}}}, 1s);
+  root.leader.on_up(2, {.presence = {{"x", {3}, {2, 4, 5}}}, .elsewhere = {{"x", 5, kWorld}}}, 1s);
+  root.leader.on_up(
+      2, {.elsewhere = {{"x", 2, kWorld}, {"x", 4, ProcessSet(7)}, {"y", 4, ProcessSet(7)}}}, 1s);
   const auto warnings = root.leader.take(10s).warnings;
   ASSERT_EQ(warnings.size(), 1u);
   for (const char* text : {"\"x\" of process set 3 is waited for by ranks 0, 3 and has not",
@@ -211,7 +212,7 @@ TEST(Overdue, WhoHasComeMeanwhileIsNotSaidToWaitElsewhere) {
   root.leader.on_mail(0, report("x", 8), 0s);
   root.leader.on_mail(0, overdue("x"), 1s);
   root.leader.take(1s);
-  root.leader.on_mail(1, elsewhere("x", 4), 1s);
+  root.leader.on_mail(1, elsewhere("x", ProcessSet(4)), 1s);
   root.leader.on_mail(1, report("x", 8), 1s);
   const auto warnings = root.leader.take(10s).warnings;
   ASSERT_EQ(warnings.size(), 1u);
@@ -222,10 +223,10 @@ TEST(Overdue, AnswersClimb) {
   LeaderUnderTest leader(five_nodes, 2);
   leader.leader.on_decision({.asked = {"x"}});
   EXPECT_EQ(leader.leader.take(1s).decisions.at(0).asked, std::vector<std::string>{"x"});
-  leader.leader.on_mail(1, elsewhere("x", 4), 1s);
-  leader.leader.on_up(3, {.elsewhere = {{"x", 5, 6}}}, 1s);
+  leader.leader.on_mail(1, elsewhere("x", ProcessSet(4)), 1s);
+  leader.leader.on_up(3, {.elsewhere = {{"x", 5, ProcessSet(6)}}}, 1s);
   EXPECT_EQ(leader.leader.take(1s).up.elsewhere,
-            (std::vector<Elsewhere>{{"x", 3, 4}, {"x", 5, 6}}));
+            (std::vector<Elsewhere>{{"x", 3, ProcessSet(4)}, {"x", 5, ProcessSet(6)}}));
 }
 
 TEST(Overdue, QuestionsAreCut) {

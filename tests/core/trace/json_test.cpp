@@ -46,7 +46,7 @@ TEST(TraceJson, ASpanWithAllItsFacts) {
 
 TEST(TraceJson, ASetOtherThanTheWorldIsNamed) {
   TraceEvent event;
-  event.unit = {9, 2};
+  event.unit = {9, ProcessSet(2)};
   EXPECT_EQ(parsed(event).at("args"), (json{{"unit", 9}, {"set", 2}}));
 }
 

@@ -106,15 +106,15 @@ TEST(Recording, WaitsAndDevicesKnowTheirTensor) {
 
 TEST(Recording, SetsHaveTheirOwnRowsUnitsAndSlots) {
   Recording recording;
-  for (const ProcessSet set : {0u, 2u}) {
+  for (const ProcessSet set : {kWorld, ProcessSet(2)}) {
     recording.marked({"a", set}, "ready", 1ns);
     recording.planned({1, set}, kFacts, {{"a", 60, 1ns}});
     recording.chunk({{1, set}, 0, 64, 3}, ChunkStage::local_in, 2ns);
   }
-  recording.chunk({{1, 2}, 0, 64, 3}, ChunkStage::done, 4ns);
-  recording.completed({1, 2}, 5ns);
-  recording.waited("main thread", {"a", 2}, 2ns, 6ns);
-  EXPECT_NE(recording.subject({1, 0}), recording.subject({1, 2}));
+  recording.chunk({{1, ProcessSet(2)}, 0, 64, 3}, ChunkStage::done, 4ns);
+  recording.completed({1, ProcessSet(2)}, 5ns);
+  recording.waited("main thread", {"a", ProcessSet(2)}, 2ns, 6ns);
+  EXPECT_NE(recording.subject({1, kWorld}), recording.subject({1, ProcessSet(2)}));
   EXPECT_THAT(taken(recording),
               ElementsAre("a: ready 1..1", "a: queue 1..2", "a (set 2): ready 1..1",
                           "a (set 2): queue 1..2", "chunk slot 3 (set 2): local_in 2..4",

@@ -44,7 +44,8 @@ class SetTrace : public testing::TestWithParam<std::vector<int>> {};
 TEST_P(SetTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
   TracedWorld world(GetParam());
   const std::vector<int> members = {0, world.size() - 1};
-  world.on_all_ranks([&](int rank) { EXPECT_EQ(world.engine(rank).add_set(members), 1u); });
+  world.on_all_ranks(
+      [&](int rank) { EXPECT_EQ(world.engine(rank).add_set(members), ProcessSet(1)); });
   world.start();
   world.on_all_ranks([&](int rank) {
     Engine& engine = world.engine(rank);
@@ -53,7 +54,7 @@ TEST_P(SetTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
       std::vector<float> of_world(kCount, 1.0F);
       std::vector<float> of_set(kCount, 1.0F);
       const auto first = engine.submit({"x", floats(kCount), bytes(of_world)});
-      if (member) engine.submit_and_wait({"x", floats(kCount), bytes(of_set)}, 1);
+      if (member) engine.submit_and_wait({"x", floats(kCount), bytes(of_set)}, ProcessSet(1));
       engine.wait(*first);
     }
   });

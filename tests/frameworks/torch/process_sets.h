@@ -22,7 +22,7 @@ struct ParitySet {
     me = rank_in(world, id);
   }
 
-  ProcessSet id = 0;
+  ProcessSet id = kWorld;
   std::vector<int> members;
   int me = 0;  ///< this rank's place among them
 };

@@ -60,7 +60,8 @@ TEST_F(GpuSets, ThatOverlapWorkAtOnceFromSeveralThreads) {
       }
     });
   }
-  for (std::uint64_t round = 0; round < 20; ++round) expect_reduced(world, ReduceOp::sum, round, 0);
+  for (std::uint64_t round = 0; round < 20; ++round)
+    expect_reduced(world, ReduceOp::sum, round, kWorld);
 }
 
 TEST_F(GpuSets, ComeAndGo) {
@@ -78,7 +79,7 @@ TEST_F(GpuSets, RanksThatHaveJoinedLeaveTheOthersResultsAsTheyAre) {
     const int rounds = 1 + (world.rank() + epoch) % 3;
     for (int round = 0; round < rounds; ++round) {
       for (const ReduceOp op : kOps) {
-        expect_reduced(world, op, static_cast<std::uint64_t>(round), 0);
+        expect_reduced(world, op, static_cast<std::uint64_t>(round), kWorld);
       }
     }
     join(world);

@@ -164,7 +164,8 @@ TEST(Allreduce, AnAverageOfIntegersAndOtherNonsenseAreRefusedAtOnce) {
   expect_refused(view(values.data(), 4), {.name = "x"});
   expect_refused({nullptr, DataType::float32, {3}, {}}, {.name = "x"});
   expect_refused({values.data(), DataType::float32, {4}, {DeviceKind::cuda, 0}}, {.name = "x"});
-  expect_refused(view(values.data(), 4), {.name = "x", .op = ReduceOp::sum, .process_set = 3});
+  expect_refused(view(values.data(), 4),
+                 {.name = "x", .op = ReduceOp::sum, .process_set = ProcessSet(3)});
   allreduce(world, view(values.data(), 4), {.name = "x", .op = ReduceOp::sum});
   EXPECT_EQ(values[0], world.size());
 }

@@ -4,6 +4,9 @@
 #include <hora/hora.h>
 #include <mpi.h>
 
+#include "tests/support/environment_variable.h"
+#include "tests/support/expect_error.h"
+
 namespace hora {
 namespace {
 
@@ -19,6 +22,24 @@ TEST(Facts, MpiThreadsAreSupportedWhereMpiSaysSo) {
   int level = MPI_THREAD_SINGLE;
   ASSERT_EQ(MPI_Query_thread(&level), MPI_SUCCESS);
   EXPECT_EQ(world.mpi_threads_supported(), level == MPI_THREAD_MULTIPLE);
+}
+
+TEST(Facts, SettingsGivenToInitAreInForceLikeTheEnvironments) {
+  Settings settings;
+  settings.fusion_threshold = std::size_t{3} << 20;
+  const test::EnvironmentVariable environment("HORA_CHUNK_SIZE", "2MiB");
+  {
+    const Context world = init({.settings = settings});
+    EXPECT_EQ(world.settings().fusion_threshold, std::size_t{3} << 20);
+    EXPECT_EQ(world.settings().chunk_size, std::size_t{2} << 20);
+  }
+  settings.chunk_size = std::size_t{4} << 20;
+  test::expect_error(
+      ErrorCode::invalid_argument,
+      testing::AllOf(testing::HasSubstr("HORA_CHUNK_SIZE is 2MiB"), testing::HasSubstr("4MiB")),
+      [&] { const Context world = init({.settings = settings}); });
+  const Context world = init();
+  EXPECT_EQ(world.settings().chunk_size, std::size_t{2} << 20);
 }
 
 TEST(Facts, TheBuildSaysWhatIsInIt) {

@@ -15,6 +15,7 @@
 namespace hora::test {
 namespace {
 
+constexpr ProcessSet kLastSet(std::numeric_limits<std::uint32_t>::max());
 constexpr std::int64_t kHuge = std::int64_t{1} << 62;
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
@@ -106,8 +107,8 @@ Cases cases_of(const Context& world, void* data, const Options& good, Blocking b
   with("a name of 10 MB", [](Options& o) { o.name.assign(10000000, 'x'); });
   with("a name of 1025 bytes", [](Options& o) { o.name.assign(1025, 'x'); });
   with("a name with a zero byte", [](Options& o) { o.name = std::string("a\0b", 3); });
-  with("set 7", [](Options& o) { o.process_set = 7; });
-  with("the last set", [](Options& o) { o.process_set = ~ProcessSet{0}; });
+  with("set 7", [](Options& o) { o.process_set = ProcessSet(7); });
+  with("the last set", [](Options& o) { o.process_set = kLastSet; });
   return cases;
 }
 
@@ -201,9 +202,9 @@ TEST_F(HostileArguments, Alltoall) {
 
 TEST_F(HostileArguments, Barrier) {
   Cases cases;
-  for (const BarrierOptions& options :
-       {BarrierOptions{.name = std::string(10000000, 'x')},
-        BarrierOptions{.name = std::string("\0", 1)}, BarrierOptions{.process_set = 9}}) {
+  for (const BarrierOptions& options : {BarrierOptions{.name = std::string(10000000, 'x')},
+                                        BarrierOptions{.name = std::string("\0", 1)},
+                                        BarrierOptions{.process_set = ProcessSet(9)}}) {
     cases.push_back({"barrier", [=, this] { barrier(world_, options); }});
     cases.push_back({"barrier_async", [=, this] { (void)barrier_async(world_, options); }});
   }
@@ -223,9 +224,9 @@ TEST_F(HostileArguments, ProcessSets) {
                                      std::vector<int>(1000000, 0)}) {
     cases.push_back({"add_process_set", [=, this] { add_process_set(world_, ranks); }});
   }
-  for (const ProcessSet set : {ProcessSet{0}, ProcessSet{1}, ~ProcessSet{0}}) {
+  for (const ProcessSet set : {kWorld, ProcessSet(1), kLastSet}) {
     cases.push_back({"remove_process_set", [=, this] { remove_process_set(world_, set); }});
-    if (set == 0) continue;
+    if (set == kWorld) continue;
     cases.push_back({"join", [=, this] { join(world_, set); }});
     cases.push_back({"ranks_of", [=, this] { (void)ranks_of(world_, set); }});
     cases.push_back({"rank_in", [=, this] { (void)rank_in(world_, set); }});
@@ -254,8 +255,10 @@ TEST_F(HostileArguments, Objects) {
   for (const int root : {-1, world_.size(), std::numeric_limits<int>::min()}) {
     cases.push_back({"a root", [=, this] { broadcast_object(world_, "text", {.root = root}); }});
   }
-  cases.push_back({"a set", [&] { broadcast_object(world_, "text", {.process_set = 7}); }});
-  cases.push_back({"a set", [&] { allgather_object(world_, "text", {.process_set = 7}); }});
+  cases.push_back(
+      {"a set", [&] { broadcast_object(world_, "text", {.process_set = ProcessSet(7)}); }});
+  cases.push_back(
+      {"a set", [&] { allgather_object(world_, "text", {.process_set = ProcessSet(7)}); }});
   expect_refused(cases);
 }
 

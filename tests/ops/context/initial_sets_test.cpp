@@ -38,8 +38,9 @@ TEST(InitialSets, AreNumberedInTheirOrderAndWork) {
   if (size > 1) sets.push_back(every_second(1, size));
   for (const bool engine_thread : {true, false}) {
     const Context world = init({.engine_thread = engine_thread, .process_sets = sets});
-    EXPECT_EQ(ranks_of(world, 1), sets.front());
-    for (ProcessSet set = 1; set <= sets.size(); ++set) {
+    EXPECT_EQ(ranks_of(world, ProcessSet(1)), sets.front());
+    for (std::uint32_t number = 1; number <= sets.size(); ++number) {
+      const ProcessSet set(number);
       if (rank_in(world, set) < 0) continue;
       std::int32_t value = world.rank() + 1;
       allreduce(world, view(&value, 1), {.name = "x", .op = ReduceOp::sum, .process_set = set});
@@ -47,7 +48,8 @@ TEST(InitialSets, AreNumberedInTheirOrderAndWork) {
       for (const int rank : ranks_of(world, set)) expected += rank + 1;
       EXPECT_EQ(value, expected) << "set " << set;
     }
-    EXPECT_EQ(add_process_set(world, {0}), sets.size() + 1) << "those of later come behind";
+    EXPECT_EQ(add_process_set(world, {0}).number(), sets.size() + 1)
+        << "those of later come behind";
   }
 }
 

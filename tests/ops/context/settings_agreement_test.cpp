@@ -54,7 +54,7 @@ std::vector<std::string> agreed(const std::vector<Assignments>& by_rank) {
   test::run_ranks(std::vector<int>(by_rank.size(), 0), [&](Bootstrap& world) {
     const auto rank = static_cast<std::size_t>(world.rank());
     try {
-      const Settings settings = agree_on_settings(world, by_rank[rank]);
+      const Settings settings = agree_on_settings(world, {.assignments = by_rank[rank]});
       results[rank] = std::to_string(settings.fusion_threshold);
     } catch (const Error& error) {
       results[rank] = std::to_string(error.rank()) + ": " + error.what();
@@ -79,6 +79,76 @@ TEST(AgreeOnSettings, WhatDiffersOrIsWrongIsTheSameErrorOnEveryRank) {
   EXPECT_THAT(wrong, testing::Each(wrong[0]));
   EXPECT_THAT(wrong[0],
               AllOf(testing::StartsWith("1: "), HasSubstr("rank 1: "), HasSubstr("much")));
+}
+
+TEST(SettingsOfProcess, WhatTheProgramGivesCountsAsTheEnvironmentDoes) {
+  const Assignments environment = {{"HORA_SPIN", "10us"}};
+  const auto nothing_given = settings_of_process(environment, {});
+  EXPECT_EQ(nothing_given.assignments, environment);
+  Settings given;
+  given.fusion_threshold = std::size_t{1} << 20;
+  const auto both = settings_of_process(environment, given);
+  EXPECT_EQ(both.assignments,
+            (Assignments{{"HORA_SPIN", "10us"}, {"HORA_FUSION_THRESHOLD", "1MiB"}}));
+  EXPECT_EQ(both.wrong + both.conflict, "");
+}
+
+TEST(SettingsOfProcess, ADefaultIsNotSetAndWhatIsAlikeIsNoConflict) {
+  Settings given;
+  given.spin = std::chrono::microseconds(50);  // the default
+  given.fusion_threshold = std::size_t{1} << 20;
+  const Assignments environment = {{"HORA_SPIN", "10us"}, {"HORA_FUSION_THRESHOLD", "1048576"}};
+  const auto settings = settings_of_process(environment, given);
+  EXPECT_EQ(settings.assignments, environment);
+  EXPECT_EQ(settings.wrong + settings.conflict, "");
+}
+
+TEST(SettingsOfProcess, AConflictNamesTheVariableAndBothValues) {
+  Settings given;
+  given.fusion_threshold = std::size_t{1} << 20;
+  given.timeline = "/tmp/trace.json";
+  const auto settings =
+      settings_of_process({{"HORA_FUSION_THRESHOLD", "2097152"}, {"HORA_LOG_LEVEL", "off"}}, given);
+  EXPECT_THAT(settings.conflict,
+              AllOf(HasSubstr("HORA_FUSION_THRESHOLD is 2MiB in the environment"),
+                    HasSubstr("but 1MiB in InitOptions::settings")));
+}
+
+TEST(SettingsOfProcess, AFieldOutOfItsBoundsIsNamed) {
+  Settings given;
+  given.ranks_per_node = -1;
+  EXPECT_THAT(
+      settings_of_process({}, given).wrong,
+      AllOf(HasSubstr("InitOptions::settings: HORA_RANKS_PER_NODE"), HasSubstr("negative")));
+  given = {};
+  given.log_level = static_cast<LogLevel>(200);
+  EXPECT_THAT(settings_of_process({}, given).wrong, HasSubstr("HORA_LOG_LEVEL"));
+}
+
+TEST(AgreeOnSettings, AConflictAndAWrongFieldOfOneRankAreTheSameErrorOnEveryRank) {
+  const auto thrown = [](const ProcessSettings& of_rank_1) {
+    std::vector<std::string> texts(3);
+    test::run_ranks({0, 0, 0}, [&](Bootstrap& world) {
+      try {
+        agree_on_settings(world, world.rank() == 1 ? of_rank_1 : ProcessSettings{});
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        texts[static_cast<std::size_t>(world.rank())] =
+            std::string(name_of(error.code())) + " " + error.what();
+      }
+    });
+    EXPECT_THAT(texts, testing::Each(texts[0]));
+    return texts[0];
+  };
+  Settings given;
+  given.id_capacity = 64;
+  EXPECT_THAT(thrown(settings_of_process({{"HORA_ID_CAPACITY", "32"}}, given)),
+              AllOf(testing::StartsWith(std::string(name_of(ErrorCode::invalid_argument))),
+                    HasSubstr("rank 1: HORA_ID_CAPACITY is 32"), HasSubstr("but 64")));
+  given.id_capacity = 1;
+  EXPECT_THAT(thrown(settings_of_process({}, given)),
+              AllOf(testing::StartsWith(std::string(name_of(ErrorCode::invalid_setting))),
+                    HasSubstr("rank 1: InitOptions::settings: HORA_ID_CAPACITY")));
 }
 
 TEST(AgreeOnSets, ListsThatDifferAreTheSameErrorOnEveryRank) {

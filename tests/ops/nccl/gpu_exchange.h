@@ -40,10 +40,10 @@ struct Pending {
 
 /// By way of the engine's `rank`. `input` outlives the exchange.
 Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                       std::vector<std::byte>& input, ProcessSet set = 0);
+                       std::vector<std::byte>& input, ProcessSet set = kWorld);
 /// Straight on the device, or through host memory.
 Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                      const DeviceTensor& input, ProcessSet set = 0);
+                      const DeviceTensor& input, ProcessSet set = kWorld);
 
 /// What the stream of a result on a GPU finds in it, and what is in one of host memory.
 std::vector<std::byte> bytes_of(GpuWorld& world, int rank, const ResultMemory& result);

@@ -65,7 +65,7 @@ TEST_P(GpuJoin, TheOthersReduceAsInHostMemory) {
     for (int epoch = 0; epoch < 3; ++epoch) {
       const int rounds = 1 + (rank + epoch + shift) % 3;
       for (int round = 0; round < rounds; ++round) play(world, rank, program);
-      world.engine(rank).join(0);
+      world.engine(rank).join(kWorld);
     }
     play(world, rank, program);
   });

@@ -181,7 +181,7 @@ TEST_P(GpuSets, ThatOverlapGiveTheCpuPathsBytesAtOnce) {
     std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < programs.size(); ++i) {
       const Program& program = programs[i];
-      const ProcessSet set = i == 0 ? 0 : world.engine(rank).add_set(program.members);
+      const ProcessSet set = i == 0 ? kWorld : world.engine(rank).add_set(program.members);
       if (std::ranges::find(program.members, rank) == program.members.end()) continue;
       threads.emplace_back([&world, &program, rank, set, own = seed + i * 100] {
         Random order(own + static_cast<std::uint64_t>(rank));

@@ -32,7 +32,7 @@ struct ThreadWorld::Rank {
                    : RankDevice{}),
         path(topology, rank,
              NodeControlBlock(node.words.data()->bytes, node.shape, topology.local_rank_of(rank)),
-             memory, room.wires(0, topology), settings, device, trace),
+             memory, room.wires(kWorld, topology), settings, device, trace),
         sets(room, topology, rank, settings, node.memory, path.control_block(), trace,
              options.set_device),
         engine(EngineParts{.world = {.topology = topology,

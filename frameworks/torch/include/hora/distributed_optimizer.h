@@ -30,7 +30,7 @@ struct DistributedOptimizerOptions {
   /// The type that gradients travel in.
   Compression compression = Compression::none;
   /// Whose gradients are averaged. Only its members construct the optimizer.
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
   /// Gradients of so many backward passes are added up on each rank before they are averaged. The
   /// sum is not divided by it: divide the loss.
   int backward_passes_per_step = 1;

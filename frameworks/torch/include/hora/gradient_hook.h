@@ -14,7 +14,7 @@ namespace hora {
 /// One bucket of one optimizer, the same on every rank.
 struct GradientBucketView {
   const Context& context;
-  ProcessSet process_set = 0;
+  ProcessSet process_set = kWorld;
   /// Distinguishes buckets of the optimizer; prefix for the names of the hook's collectives.
   std::string name;
   /// Of each parameter, its shape and strides; in the type of Compression, on its device. They lie

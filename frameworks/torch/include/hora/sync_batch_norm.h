@@ -33,7 +33,7 @@ class SyncBatchNormImpl
     : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
   SyncBatchNormImpl(const Context& context, const torch::nn::BatchNormOptions& options,
-                    ProcessSet process_set = 0);
+                    ProcessSet process_set = kWorld);
 
   torch::Tensor forward(const torch::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
@@ -71,6 +71,6 @@ TORCH_MODULE(SyncBatchNorm);
 /// cannot be replaced: where there is one, nothing is changed and Error(invalid_argument) names it;
 /// declare it as a hora::SyncBatchNorm instead.
 std::size_t convert_batch_norm(const Context& context, torch::nn::Module& module,
-                               ProcessSet process_set = 0);
+                               ProcessSet process_set = kWorld);
 
 }  // namespace hora

@@ -10,9 +10,9 @@ namespace hora {
 /// Makes the parameters and buffers of every rank of the set equal to those of world rank `root`,
 /// to the bit. Collective.
 void broadcast_parameters(const Context& context, torch::nn::Module& module, int root = 0,
-                          ProcessSet process_set = 0);
+                          ProcessSet process_set = kWorld);
 /// The buffers alone, such as BatchNorm's running statistics. Collective.
 void broadcast_buffers(const Context& context, torch::nn::Module& module, int root = 0,
-                       ProcessSet process_set = 0);
+                       ProcessSet process_set = kWorld);
 
 }  // namespace hora

@@ -32,6 +32,6 @@ std::vector<std::vector<torch::Tensor>> allgather_object(const Context& context,
 /// groups hold other parameters; Error(invalid_argument) for parameters on several devices.
 /// Thread rule: as the optimizer.
 void broadcast_optimizer_state(const Context& context, torch::optim::Optimizer& optimizer,
-                               int root = 0, ProcessSet process_set = 0);
+                               int root = 0, ProcessSet process_set = kWorld);
 
 }  // namespace hora

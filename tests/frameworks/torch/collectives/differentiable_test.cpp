@@ -39,7 +39,7 @@ class Differentiable : public testing::TestWithParam<bool> {
   double size() const { return static_cast<double>(ranks()); }
   std::size_t ranks() const { return GetParam() ? set.members.size() : world_size(); }
   std::size_t world_size() const { return static_cast<std::size_t>(world.size()); }
-  ProcessSet where() const { return GetParam() ? set.id : 0; }
+  ProcessSet where() const { return GetParam() ? set.id : kWorld; }
   int me() const { return GetParam() ? set.me : world.rank(); }
   int root() const { return GetParam() ? set.members.back() : world.size() - 1; }
 

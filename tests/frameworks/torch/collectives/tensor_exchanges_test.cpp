@@ -31,7 +31,7 @@ torch::Tensor gathered_rows(const std::vector<int>& ranks, torch::ScalarType typ
 }
 
 std::vector<int> all_ranks(const Context& world) {
-  return ranks_of(world, 0);
+  return ranks_of(world, kWorld);
 }
 
 TEST(TensorAllgather, JoinsUnevenRowsOfEveryType) {

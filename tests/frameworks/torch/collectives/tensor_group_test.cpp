@@ -151,7 +151,7 @@ TEST(TensorGroup, OneHandleForAll) {
   expect_equal(second.wait(), mixed(2.0));
   expect_equal(first.wait(), mixed(1.0));
   EXPECT_TRUE(first.ready());
-  EXPECT_TRUE(grouped_allreduce(world, {}).empty());
+  EXPECT_TRUE(grouped_allreduce(world, std::vector<torch::Tensor>()).empty());
 }
 
 TEST(TensorGroup, OnSeveralDevicesIsAnError) {

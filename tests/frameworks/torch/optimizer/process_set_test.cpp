@@ -73,10 +73,11 @@ TEST_P(OptimizerOfSet, StateAndModelCanBeBroadcastInside) {
 
 TEST_P(OptimizerOfSet, ForeignAndUnknownSetsAreRefused) {
   expect_error(ErrorCode::invalid_argument, testing::_,
-               [&] { Training(world_, {.process_set = 4711}); });
+               [&] { Training(world_, {.process_set = ProcessSet(4711)}); });
   if (world_.size() == 1) return;
   // The sets were made in one order: the other one's number is next to this one's.
-  const ProcessSet other = world_.rank() % 2 == 0 ? mine_.id + 1 : mine_.id - 1;
+  const ProcessSet other =
+      ProcessSet(world_.rank() % 2 == 0 ? mine_.id.number() + 1 : mine_.id.number() - 1);
   expect_error(ErrorCode::invalid_argument, HasSubstr("does not hold this rank"),
                [&] { Training(world_, {.process_set = other}); });
 }

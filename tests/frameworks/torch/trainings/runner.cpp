@@ -80,7 +80,7 @@ class Runner {
       : world_(world),
         training_(training),
         members_(training.members(world.rank())),
-        trainee_(world, training, training.has(Feature::process_set) ? parity.id : 0),
+        trainee_(world, training, training.has(Feature::process_set) ? parity.id : kWorld),
         reference_(world, training, members_) {}
 
   std::string run() {
@@ -209,7 +209,7 @@ std::string run_training(const Context& world, const ParitySet& parity, const Tr
 
 std::string refusal_of(const Context& world, const ParitySet& parity, const Training& training) {
   try {
-    Trainee trainee(world, training, training.has(Feature::process_set) ? parity.id : 0);
+    Trainee trainee(world, training, training.has(Feature::process_set) ? parity.id : kWorld);
     if (training.has(Feature::join)) hora::join(world, trainee.all());
   } catch (const Error& error) {
     return error.what();

@@ -98,7 +98,7 @@ int crossed(int milliseconds) {
   std::vector<float> first(100, 1.0F), second(100, 1.0F);
   const auto submit_to = [&](std::vector<float>& values, bool of_set) {
     return hora::allreduce_async(world, hora::view(values.data(), 100),
-                                 {.name = "x", .process_set = of_set ? set : 0});
+                                 {.name = "x", .process_set = of_set ? set : hora::kWorld});
   };
   hora::Handle one = submit_to(first, world.rank() == 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));

@@ -1,0 +1,39 @@
+/// What hora's own sources make and read of public classes beyond their interface.
+#pragma once
+
+#include <hora/context.h>
+#include <hora/handle.h>
+#include <hora/result.h>
+#include <hora/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace hora {
+
+/// A friend of these classes. Thread rule: as theirs.
+struct Internals {
+  static Context context(std::shared_ptr<Runtime> runtime) { return Context(std::move(runtime)); }
+  /// Throws Error(invalid_use) for a context that was moved from.
+  static const std::shared_ptr<Runtime>& runtime(const Context& context) {
+    return context.runtime();
+  }
+  /// 0, 1, 2, ... in the order of calls for a process set: equal on all its ranks where they call
+  /// in one order.
+  static std::uint32_t next_instance_number(const Context& context, ProcessSet set);
+
+  static Handle handle(std::shared_ptr<Runtime> runtime, std::shared_ptr<Submission> submission) {
+    return {std::move(runtime), std::move(submission)};
+  }
+  static Result result(std::shared_ptr<ResultMemory> memory) { return Result(std::move(memory)); }
+  static ResultHandle result_handle(Handle handle, std::shared_ptr<ResultMemory> memory) {
+    return {std::move(handle), std::move(memory)};
+  }
+};
+
+inline const std::shared_ptr<Runtime>& runtime_of(const Context& context) {
+  return Internals::runtime(context);
+}
+
+}  // namespace hora

@@ -1,0 +1,182 @@
+// Allgather, alltoall and reduce-scatter whose results go to memory of the caller's.
+#include <algorithm>
+#include <functional>
+#include <span>
+
+#include "tests/conformance/conformance.h"
+
+namespace hora::test {
+namespace {
+
+using Values = std::vector<std::int32_t>;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Into : public Conformance {
+ protected:
+  /// `submit(output)` gives the result; `submit_async` likewise its handle.
+  struct Calls {
+    std::function<Result(const TensorView& output)> submit;
+    std::function<ResultHandle(const TensorView& output)> submit_async;
+  };
+
+  /// Blocking and not, into plain memory and into a Buffer, new and known names.
+  void expect_arrives(const Calls& calls, const std::string& name, const Values& expected,
+                      const std::vector<std::int64_t>& rows) {
+    SCOPED_TRACE(name);
+    const Buffer buffer(context(), std::max<std::size_t>(64, expected.size() * 4));
+    Values plain(expected.size());
+    const std::span shared(reinterpret_cast<std::int32_t*>(buffer.data()), expected.size());
+    for (int round = 0; round < 2; ++round) {
+      for (const std::span output : {std::span(plain), shared}) {
+        std::ranges::fill(output, -1);
+        const Result result = calls.submit(view(output));
+        expect_is(result, output, expected, rows);
+        std::ranges::fill(output, -1);
+        ResultHandle handle = calls.submit_async(view(output));
+        expect_is(handle.wait(), output, expected, rows);
+      }
+    }
+  }
+
+ private:
+  static void expect_is(const Result& result, std::span<std::int32_t> output,
+                        const Values& expected, const std::vector<std::int64_t>& rows) {
+    EXPECT_EQ(Values(output.begin(), output.end()), expected);
+    EXPECT_EQ(result.rows(), rows);
+    if (!expected.empty()) {
+      EXPECT_EQ(static_cast<const void*>(result.data()), static_cast<const void*>(output.data()));
+    }
+  }
+};
+
+TEST_F(Into, AllgatherOfRowsThatMayDiffer) {
+  const auto expect = [&](const std::string& name, const std::function<int(int)>& rows_of) {
+    Values expected;
+    std::vector<std::int64_t> rows;
+    for (int r = 0; r < size(); ++r) {
+      rows.push_back(rows_of(r));
+      expected.insert(expected.end(), static_cast<std::size_t>(rows_of(r)), r);
+    }
+    const Values mine(static_cast<std::size_t>(rows_of(rank())), rank());
+    const AllgatherOptions options{.name = name};
+    expect_arrives({[&](const TensorView& output) {
+                      return allgather_into(world(), view(mine), output, options);
+                    },
+                    [&](const TensorView& output) {
+                      return allgather_into_async(world(), view(mine), output, options);
+                    }},
+                   name, expected, rows);
+  };
+  expect("even", [](int) { return 17; });
+  expect("long", [](int) { return 70000; });
+  expect("growing", [](int r) { return 1 + 5 * r; });
+  expect("one rank alone", [&](int r) { return r == size() - 1 ? 17 : 0; });
+  // As long as if all brought what the first one does, but not evenly.
+  expect("even on average", [&](int r) { return 6 + (r == 1 ? -2 : 0) + (r == 2 ? 2 : 0); });
+  expect("nothing", [](int) { return 0; });
+}
+
+TEST_F(Into, AlltoallWithAndWithoutSplits) {
+  const auto expect = [&](const std::string& name, bool with_splits,
+                          const std::function<int(int, int)>& rows_of) {
+    Values mine, expected;
+    AlltoallOptions options{.name = name};
+    std::vector<std::int64_t> rows;
+    for (int r = 0; r < size(); ++r) {
+      mine.insert(mine.end(), static_cast<std::size_t>(rows_of(rank(), r)), 10 * rank() + r);
+      expected.insert(expected.end(), static_cast<std::size_t>(rows_of(r, rank())),
+                      10 * r + rank());
+      rows.push_back(rows_of(r, rank()));
+      if (with_splits) options.splits.push_back(rows_of(rank(), r));
+    }
+    expect_arrives({[&](const TensorView& output) {
+                      return alltoall_into(world(), view(std::as_const(mine)), output, options);
+                    },
+                    [&](const TensorView& output) {
+                      return alltoall_into_async(world(), view(mine), output, options);
+                    }},
+                   name, expected, rows);
+  };
+  expect("even", false, [](int, int) { return 17; });
+  expect("uneven", true, [](int from, int to) { return (from + 2 * to) % 5; });
+}
+
+TEST_F(Into, ReduceScatterOfAnyNumberOfRows) {
+  for (int rows = 0; rows <= 2 * size() + 1; ++rows) {
+    const Values mine(static_cast<std::size_t>(rows), rank() + 1);
+    const int own = rows / size() + (rank() < rows % size() ? 1 : 0);
+    const Values expected(static_cast<std::size_t>(own), size() * (size() + 1) / 2);
+    const ReduceScatterOptions options{.name = std::to_string(rows), .op = ReduceOp::sum};
+    expect_arrives({[&](const TensorView& output) {
+                      return reduce_scatter_into(world(), view(mine), output, options);
+                    },
+                    [&](const TensorView& output) {
+                      return reduce_scatter_into_async(world(), view(mine), output, options);
+                    }},
+                   options.name, expected, {own});
+  }
+}
+
+TEST_F(Into, OnEvenAndOddRanks) {
+  const auto set = add_even_and_odd();
+  const std::vector<int> ranks = ranks_of(context(), set);
+  const std::int32_t mine = rank();
+  Values all(ranks.size());
+  allgather_into(world(), view(mine), view(all), {.name = "x", .process_set = set});
+  EXPECT_EQ(all, Values(ranks.begin(), ranks.end()));
+  barrier(world());
+}
+
+TEST_F(Into, AnOutputOfAnotherLengthIsAnErrorAndTheNextCollectiveIsRight) {
+  const Values mine(3, rank());
+  const auto n = static_cast<std::size_t>(size());
+  for (const std::size_t wrong : {3 * n + 1, 3 * n - 1}) {
+    for (int round = 0; round < 2; ++round) {
+      // Of the first rank alone.
+      Values output(rank() == 0 ? wrong : 3 * n, -1);
+      const auto submit = [&] { allgather_into(world(), view(mine), view(output), {.name = "x"}); };
+      if (rank() == 0) {
+        const Error error =
+            expect_error(ErrorCode::invalid_argument,
+                         AllOf(HasSubstr("\"x\""), HasSubstr(std::to_string(wrong) + " elements"),
+                               HasSubstr("the result " + std::to_string(3 * n))),
+                         submit);
+        EXPECT_EQ(error.tensor(), "x");
+        EXPECT_EQ(output, Values(wrong, -1));
+      } else {
+        submit();
+        EXPECT_EQ(output.back(), size() - 1);
+      }
+      Values right(3 * n);
+      allgather_into(world(), view(mine), view(right), {.name = "x"});
+      EXPECT_EQ(right.back(), size() - 1);
+    }
+  }
+  // Every rank knows the length of its part of a reduce-scatter.
+  Values part(static_cast<std::size_t>(rank() < 3 % size() ? 3 / size() + 2 : 3 / size() + 1));
+  expect_error(ErrorCode::invalid_argument, HasSubstr("they must be as many"), [&] {
+    reduce_scatter_into(world(), view(mine), view(part), {.name = "y", .op = ReduceOp::sum});
+  });
+}
+
+TEST_F(Into, WhatCanNeverBeRightIsRefusedAtOnce) {
+  Values values(static_cast<std::size_t>(2 * size()), rank());
+  std::vector<float> floats(static_cast<std::size_t>(size()));
+  std::int32_t* const none = nullptr;
+  const auto mine = view(std::span(values).first(1));
+  const auto refused = [&](const TensorView& output, const std::string& text) {
+    expect_error(ErrorCode::invalid_argument, HasSubstr(text),
+                 [&] { allgather_into(world(), mine, output, {.name = "x"}); });
+  };
+  refused(view(floats), "output is of float32");
+  refused(view(none, size()), "null");
+  refused(view(std::span(values).first(static_cast<std::size_t>(size()))), "overlaps");
+  TensorView on_gpu = view(std::span(values).last(static_cast<std::size_t>(size())));
+  on_gpu.device = {DeviceKind::cuda, 0};
+  refused(on_gpu, "output is on cuda");
+  barrier(world());
+}
+
+}  // namespace
+}  // namespace hora::test

@@ -1,0 +1,57 @@
+// What collectives take: vectors, spans, scalars, constant inputs, and the bits of half types.
+#include <numeric>
+#include <span>
+
+#include "tests/conformance/conformance.h"
+
+namespace hora::test {
+namespace {
+
+using Views = Conformance;
+
+TEST_F(Views, InputsMayBeConstant) {
+  const std::vector<std::int32_t> mine(static_cast<std::size_t>(2 * size()), rank());
+  const Result gathered = allgather(world(), view(mine), {.name = "allgather"});
+  const Result exchanged = alltoall(world(), view(mine), {.name = "alltoall"});
+  const Result reduced =
+      reduce_scatter(world(), view(mine), {.name = "reduce_scatter", .op = ReduceOp::sum});
+  const auto n = static_cast<std::size_t>(size());
+  for (std::size_t r = 0; r < n; ++r) {
+    EXPECT_EQ(gathered.values<std::int32_t>()[2 * n * r], static_cast<std::int32_t>(r));
+    EXPECT_EQ(exchanged.values<std::int32_t>()[2 * r], static_cast<std::int32_t>(r));
+  }
+  EXPECT_EQ(elements_of<std::int32_t>(reduced),
+            std::vector<std::int32_t>(2, size() * (size() - 1) / 2));
+  const std::int32_t one = rank();
+  const Result ones = allgather(world(), view(one), {.name = "one"});
+  std::vector<std::int32_t> expected(n);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(elements_of<std::int32_t>(ones), expected);
+}
+
+TEST_F(Views, VectorsAndSpansAreAllTheirElements) {
+  std::vector<double> values(17, 1.0);
+  allreduce(world(), view(values), {.name = "vector", .op = ReduceOp::sum});
+  EXPECT_EQ(values, std::vector<double>(17, size()));
+  broadcast(world(), view(std::span(values).first(5)), {.name = "span"});
+  values.assign(17, 1.0);
+  allreduce(world(), view(std::span(values).subspan(16)), {.name = "last", .op = ReduceOp::sum});
+  EXPECT_EQ(values.front(), 1.0);
+  EXPECT_EQ(values.back(), size());
+}
+
+TEST_F(Views, BitsOfHalvesAreSummedAsHalves) {
+  constexpr std::uint16_t kHalfOfOne = 0x3C00;        // sign 0, exponent 15, fraction 0
+  constexpr std::uint16_t kBrainFloatOfOne = 0x3F80;  // upper half of 0x3F800000
+  std::vector<hora::Float16> halves(17, hora::Float16{kHalfOfOne});
+  std::vector<hora::BFloat16> brain(17, hora::BFloat16{kBrainFloatOfOne});
+  allreduce(world(), view(halves), {.name = "half", .op = ReduceOp::average});
+  allreduce(world(), view(brain), {.name = "brain", .op = ReduceOp::average});
+  EXPECT_EQ(halves, std::vector<hora::Float16>(17, hora::Float16{kHalfOfOne}));
+  EXPECT_EQ(brain, std::vector<hora::BFloat16>(17, hora::BFloat16{kBrainFloatOfOne}));
+  const Result all = allgather(world(), view(halves), {.name = "all"});
+  EXPECT_EQ(all.values<hora::Float16>().back(), hora::Float16{kHalfOfOne});
+}
+
+}  // namespace
+}  // namespace hora::test
