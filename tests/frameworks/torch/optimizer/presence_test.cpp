@@ -8,7 +8,7 @@ namespace {
 
 TEST(PresenceExchange, TellsWhatAnyRankHas) {
   const Context world = init();
-  PresenceExchange presence(peers_of(world, 0), "presence", 3);
+  PresenceExchange presence(peers_of(world, kWorld), "presence", 3);
   for (int round = 0; round < 3; ++round) {
     if (world.rank() != 0) presence.note_absent(0);
     presence.note_absent(1);
@@ -23,7 +23,7 @@ TEST(PresenceExchange, TellsWhatAnyRankHas) {
 
 TEST(PresenceExchange, TellsWhetherAllAreInOneStep) {
   const Context world = init();
-  PresenceExchange presence(peers_of(world, 0), "presence", 3);
+  PresenceExchange presence(peers_of(world, kWorld), "presence", 3);
   for (std::size_t lane = 0; lane < step_lanes; ++lane) {
     const bool differs = lane % 2 == 1;
     const std::size_t mine = differs && world.rank() == 1 ? lane - 1 : lane;
