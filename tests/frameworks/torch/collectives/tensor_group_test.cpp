@@ -74,7 +74,7 @@ TEST(TensorGroup, AlltoallWithTheSplitsOfEachAndInEqualParts) {
   EXPECT_TRUE(torch::equal(
       even[1].tensor,
       torch::arange(size, torch::kFloat).repeat_interleave(3).unsqueeze(1).expand({3 * size, 2})));
-  EXPECT_TRUE(grouped_alltoall(world, {}).empty());
+  EXPECT_TRUE(grouped_alltoall(world, std::vector<torch::Tensor>()).empty());
 }
 
 TEST(TensorGroup, AllreduceAndBroadcastInAProcessSet) {
