@@ -1,11 +1,16 @@
-/// Numbers that users, peers and files give: sizes that do not wrap, enumerators that exist.
+/// What users, peers and files give: sizes that do not wrap, enumerators that exist, bytes that are
+/// read within their bounds.
 #pragma once
 
+#include <hora/error.h>
 #include <hora/types.h>
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -61,5 +66,72 @@ constexpr bool is_enumerator(E value) noexcept {
   static_assert(std::is_unsigned_v<std::underlying_type_t<E>>);
   return value <= last_of<E>;
 }
+
+/// Who wrote bytes, for the error where they are invalid.
+struct BytesOrigin {
+  const char* what = "";  ///< "an object's head"
+  int rank = -1;          ///< world rank that sent them, -1 where unknown
+  ErrorCode code = ErrorCode::transport;
+};
+
+/// Goes through bytes from first to last; nothing is read beyond them, and no length in them is
+/// trusted before as many bytes have arrived. Throws an Error that names the origin. The bytes
+/// outlive it. Thread rule: one thread at a time.
+class BoundedReader {
+ public:
+  BoundedReader(std::span<const std::byte> bytes, const BytesOrigin& origin)
+      : rest_(bytes), origin_(origin), length_(bytes.size()) {}
+
+  std::size_t remaining() const { return rest_.size(); }
+
+  template <class T>
+  T take() {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    std::memcpy(&value, take_bytes(sizeof value).data(), sizeof value);
+    return value;
+  }
+  std::span<const std::byte> take_bytes(std::uint64_t count) {
+    if (count > rest_.size()) {
+      refuse("it names " + std::to_string(count) + " bytes where " + std::to_string(rest_.size()) +
+             " are left");
+    }
+    const auto taken = rest_.first(static_cast<std::size_t>(count));
+    rest_ = rest_.subspan(static_cast<std::size_t>(count));
+    return taken;
+  }
+  /// How many items follow, each of at least `each` bytes: what is allocated for them is bounded by
+  /// the bytes that have arrived.
+  std::size_t take_count(std::size_t each) {
+    const auto count = take<std::uint64_t>();
+    if (!(Checked(count) * each).at_most(rest_.size())) {
+      refuse("it names " + std::to_string(count) + " items where " + std::to_string(rest_.size()) +
+             " bytes are left");
+    }
+    return static_cast<std::size_t>(count);
+  }
+  std::string take_text() {
+    const auto text = take_bytes(take_count(1));
+    return {reinterpret_cast<const char*>(text.data()), text.size()};
+  }
+  void expect_end() const {
+    if (!rest_.empty()) refuse(std::to_string(rest_.size()) + " bytes follow its end");
+  }
+
+  [[noreturn]] void refuse(const std::string& why) const {
+    const std::string from =
+        origin_.rank < 0 ? std::string() : " of rank " + std::to_string(origin_.rank);
+    throw Error(origin_.code,
+                std::string(origin_.what) + from + ", " + std::to_string(length_) +
+                    " bytes long, cannot be read: " + why +
+                    ". Do all ranks call the same collectives, with the same build of hora?",
+                origin_.rank);
+  }
+
+ private:
+  std::span<const std::byte> rest_;
+  BytesOrigin origin_;
+  std::size_t length_;
+};
 
 }  // namespace hora

@@ -9,96 +9,167 @@
 namespace hora {
 namespace {
 
-/// `submit(tensor, options)` gives a handle.
-template <class Options, class Submit>
-Handles submit_all(std::span<const TensorView> tensors, Options options, Submit&& submit) {
+/// Starts each tensor's collective under its own name by `start`, a function of collectives.h.
+template <class View, class AnyView, class Options, class Single>
+BasicGroupHandle<Single> start_all(const Context& context, std::span<const View> tensors,
+                                   Options options,
+                                   Single (*start)(const Context&, const AnyView&,
+                                                   const Options&)) {
   const std::string name = std::move(options.name);
-  std::vector<Handle> handles;
+  std::vector<Single> handles;
   handles.reserve(tensors.size());
   try {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       options.name = name.empty() ? name : name + "." + std::to_string(i);
-      handles.push_back(submit(tensors[i], options));
+      handles.push_back(start(context, tensors[i], options));
     }
   } catch (...) {
     handles.clear();  // here, as no handle waits while an exception unwinds the stack
     throw;
   }
-  return Handles(std::move(handles));
+  return BasicGroupHandle<Single>(std::move(handles));
 }
 
 }  // namespace
 
-Handles::Handles(std::vector<Handle> handles) noexcept
+template <class Single>
+BasicGroupHandle<Single>::BasicGroupHandle(std::vector<Single> handles) noexcept
     : handles_(std::move(handles)), valid_(true) {}
 
-Handles::Handles(Handles&& other) noexcept
+template <class Single>
+BasicGroupHandle<Single>::BasicGroupHandle(BasicGroupHandle&& other) noexcept
     : handles_(std::move(other.handles_)), valid_(std::exchange(other.valid_, false)) {}
 
-Handles& Handles::operator=(Handles&& other) noexcept {
+template <class Single>
+BasicGroupHandle<Single>& BasicGroupHandle<Single>::operator=(BasicGroupHandle&& other) noexcept {
   handles_ = std::move(other.handles_);
   valid_ = std::exchange(other.valid_, false);
   return *this;
 }
 
-bool Handles::ready() const {
-  return std::ranges::all_of(handles_, [](const Handle& handle) { return handle.ready(); });
+template <class Single>
+bool BasicGroupHandle<Single>::ready() const {
+  return std::ranges::all_of(handles_, [](const Single& handle) { return handle.ready(); });
 }
 
+template <class Single>
 template <class Wait>
-void Handles::for_all(Wait&& wait) {
+auto BasicGroupHandle<Single>::for_all(Wait&& wait) -> Results {
   if (!std::exchange(valid_, false)) {
     throw Error(ErrorCode::invalid_use,
                 "there is nothing to wait for: this group was waited for already, or moved from");
   }
+  constexpr bool kHasResults = !std::is_void_v<Results>;
+  std::vector<Result> results;
+  if constexpr (kHasResults) results.reserve(handles_.size());
   std::exception_ptr first_error;
-  for (Handle& handle : std::exchange(handles_, {})) {
+  for (Single& handle : std::exchange(handles_, {})) {
     try {
-      wait(handle);
+      if constexpr (kHasResults) {
+        results.push_back(wait(handle));
+      } else {
+        wait(handle);
+      }
     } catch (...) {
       if (!first_error) first_error = std::current_exception();
     }
   }
   if (first_error) std::rethrow_exception(first_error);
+  if constexpr (kHasResults) return results;
 }
 
-void Handles::wait() {
-  for_all([](Handle& handle) { handle.wait(); });
+template <class Single>
+auto BasicGroupHandle<Single>::wait() -> Results {
+  return for_all([](Single& handle) { return handle.wait(); });
 }
-void Handles::wait(void* stream) {
-  for_all([stream](Handle& handle) { handle.wait(stream); });
+template <class Single>
+auto BasicGroupHandle<Single>::wait(void* stream) -> Results {
+  return for_all([stream](Single& handle) { return handle.wait(stream); });
 }
-void Handles::synchronize() {
-  for_all([](Handle& handle) { handle.synchronize(); });
+template <class Single>
+auto BasicGroupHandle<Single>::synchronize() -> Results {
+  return for_all([](Single& handle) { return handle.synchronize(); });
 }
 
-bool Handles::wait_for(std::chrono::nanoseconds timeout) const {
+template <class Single>
+bool BasicGroupHandle<Single>::wait_for(std::chrono::nanoseconds timeout) const {
   const auto begin = std::chrono::steady_clock::now();
-  return std::ranges::all_of(handles_, [&](const Handle& handle) {
+  return std::ranges::all_of(handles_, [&](const Single& handle) {
     return handle.wait_for(timeout - (std::chrono::steady_clock::now() - begin));
   });
 }
 
-Handles grouped_allreduce_async(const Context& context, std::span<const TensorView> tensors,
-                                const AllreduceOptions& options) {
-  return submit_all(tensors, options, [&](const TensorView& tensor, const AllreduceOptions& mine) {
-    return allreduce_async(context, tensor, mine);
-  });
+template class BasicGroupHandle<Handle>;
+template class BasicGroupHandle<ResultHandle>;
+
+using Views = std::span<const TensorView>;
+using ConstViews = std::span<const ConstTensorView>;
+
+GroupHandle grouped_allreduce_async(const Context& context, Views tensors,
+                                    const AllreduceOptions& options) {
+  return start_all(context, tensors, options, allreduce_async);
 }
-void grouped_allreduce(const Context& context, std::span<const TensorView> tensors,
-                       const AllreduceOptions& options) {
+void grouped_allreduce(const Context& context, Views tensors, const AllreduceOptions& options) {
   grouped_allreduce_async(context, tensors, options).wait();
 }
 
-Handles grouped_broadcast_async(const Context& context, std::span<const TensorView> tensors,
-                                const BroadcastOptions& options) {
-  return submit_all(tensors, options, [&](const TensorView& tensor, const BroadcastOptions& mine) {
-    return broadcast_async(context, tensor, mine);
-  });
+GroupHandle grouped_broadcast_async(const Context& context, Views tensors,
+                                    const BroadcastOptions& options) {
+  return start_all(context, tensors, options, broadcast_async);
 }
-void grouped_broadcast(const Context& context, std::span<const TensorView> tensors,
-                       const BroadcastOptions& options) {
+void grouped_broadcast(const Context& context, Views tensors, const BroadcastOptions& options) {
   grouped_broadcast_async(context, tensors, options).wait();
+}
+
+ResultGroupHandle grouped_allgather_async(const Context& context, ConstViews tensors,
+                                          const AllgatherOptions& options) {
+  return start_all(context, tensors, options, allgather_async);
+}
+ResultGroupHandle grouped_allgather_async(const Context& context, Views tensors,
+                                          const AllgatherOptions& options) {
+  return start_all(context, tensors, options, allgather_async);
+}
+std::vector<Result> grouped_allgather(const Context& context, ConstViews tensors,
+                                      const AllgatherOptions& options) {
+  return grouped_allgather_async(context, tensors, options).wait();
+}
+std::vector<Result> grouped_allgather(const Context& context, Views tensors,
+                                      const AllgatherOptions& options) {
+  return grouped_allgather_async(context, tensors, options).wait();
+}
+
+ResultGroupHandle grouped_alltoall_async(const Context& context, ConstViews tensors,
+                                         const AlltoallOptions& options) {
+  return start_all(context, tensors, options, alltoall_async);
+}
+ResultGroupHandle grouped_alltoall_async(const Context& context, Views tensors,
+                                         const AlltoallOptions& options) {
+  return start_all(context, tensors, options, alltoall_async);
+}
+std::vector<Result> grouped_alltoall(const Context& context, ConstViews tensors,
+                                     const AlltoallOptions& options) {
+  return grouped_alltoall_async(context, tensors, options).wait();
+}
+std::vector<Result> grouped_alltoall(const Context& context, Views tensors,
+                                     const AlltoallOptions& options) {
+  return grouped_alltoall_async(context, tensors, options).wait();
+}
+
+ResultGroupHandle grouped_reduce_scatter_async(const Context& context, ConstViews tensors,
+                                               const ReduceScatterOptions& options) {
+  return start_all(context, tensors, options, reduce_scatter_async);
+}
+ResultGroupHandle grouped_reduce_scatter_async(const Context& context, Views tensors,
+                                               const ReduceScatterOptions& options) {
+  return start_all(context, tensors, options, reduce_scatter_async);
+}
+std::vector<Result> grouped_reduce_scatter(const Context& context, ConstViews tensors,
+                                           const ReduceScatterOptions& options) {
+  return grouped_reduce_scatter_async(context, tensors, options).wait();
+}
+std::vector<Result> grouped_reduce_scatter(const Context& context, Views tensors,
+                                           const ReduceScatterOptions& options) {
+  return grouped_reduce_scatter_async(context, tensors, options).wait();
 }
 
 }  // namespace hora

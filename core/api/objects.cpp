@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/api/requests.h"
-#include "core/bounded_reader.h"
 #include "core/checked.h"
 
 namespace hora {

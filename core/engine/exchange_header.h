@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "core/bounded_reader.h"
 #include "core/checked.h"
 #include "core/control_block/location.h"
 

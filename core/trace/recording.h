@@ -1,9 +1,5 @@
-/// From what happens to tensors, units and chunks to the events of a timeline. No clock, no lock,
-/// no file: times are arguments.
-///
-/// What a timeline is made of: rows, and events on them. Values only.
-///
-/// Events that wait to be written, and the rows they lie on: bounded.
+/// From what happens to tensors, units and chunks to the events of a timeline, on rows, which wait
+/// in a bounded buffer to be written. No clock, no lock, no file: times are arguments.
 #pragma once
 
 #include <hora/collectives.h>

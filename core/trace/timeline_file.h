@@ -1,11 +1,9 @@
-/// The file of a timeline while it grows.
+/// The file of a timeline: where it lies, what stands in it, and how it grows.
 ///
-/// Events of a timeline as the Trace Event Format has them (Chrome's about:tracing; Perfetto):
+/// Events are written as in the Trace Event Format (Chrome's about:tracing; Perfetto):
 ///   https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-/// Each function gives one JSON object on one line. pid is the rank, tid the row. Times ("ts",
-/// "dur") are microseconds of the host's steady clock, to the nanosecond. Pure.
-///
-/// Where timelines are written: rules for paths.
+/// Functions that end in `_json` are pure and give one JSON object on one line. pid is the rank,
+/// tid the row. Times ("ts", "dur") are microseconds of the host's steady clock, to the nanosecond.
 #pragma once
 
 #include <fstream>

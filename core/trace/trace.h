@@ -1,6 +1,5 @@
-/// The engine's timeline: off, or written to a file by a thread of its own.
-///
-/// What the engine and the transports record in a timeline.
+/// The engine's timeline: off, or written to a file by a thread of its own; and the hooks by which
+/// the engine and the transports record in it.
 #pragma once
 
 #include <atomic>

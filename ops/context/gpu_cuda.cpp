@@ -2,7 +2,7 @@
 #include <array>
 #include <optional>
 
-#include "core/bounded_reader.h"
+#include "core/checked.h"
 #include "core/engine/engine.h"
 #include "core/log.h"
 #include "ops/context/gpu.h"

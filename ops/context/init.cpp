@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "core/api/internals.h"
-#include "core/bounded_reader.h"
+#include "core/checked.h"
 #include "core/engine/parts.h"
 #include "core/engine/runtime.h"
 #include "core/log.h"

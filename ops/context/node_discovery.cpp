@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "core/bounded_reader.h"
+#include "core/checked.h"
 #include "core/control_block/node_control_block.h"
 #include "core/log.h"
 #include "core/negotiation/diagnosis.h"

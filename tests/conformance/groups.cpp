@@ -1,6 +1,9 @@
 // Several tensors under one handle.
 #include <array>
 #include <chrono>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "tests/conformance/conformance.h"
 
@@ -35,7 +38,7 @@ TEST_F(Groups, AllreduceAndBroadcastOfAllUnderOneHandle) {
     expect_all(sum);
     grouped_broadcast(world(), fresh_views(), {.name = "root", .root = size() - 1});
     expect_all(static_cast<float>(size() - 1));
-    Handles group = grouped_allreduce_async(world(), fresh_views(), {.op = ReduceOp::max});
+    GroupHandle group = grouped_allreduce_async(world(), fresh_views(), {.op = ReduceOp::max});
     EXPECT_TRUE(group.valid());
     EXPECT_TRUE(group.wait_for(std::chrono::minutes(1)));
     EXPECT_TRUE(group.ready());
@@ -61,7 +64,7 @@ TEST_F(Groups, OfNothingAndOfHandlesOfOnesOwn) {
   for (const TensorView& each : views) {
     handles.push_back(allreduce_async(world(), each, {.op = ReduceOp::min}));
   }
-  Handles group(std::move(handles));
+  GroupHandle group(std::move(handles));
   group.synchronize();
   expect_all(0.0F);
 }
@@ -81,9 +84,145 @@ TEST_F(Groups, OneThatDiffersIsTheErrorAndTheOthersAreRight) {
   views.pop_back();
   views[7] = view(another);
   expect_error(ErrorCode::duplicate_name, [&] {
-    const Handles group = grouped_allreduce_async(world(), views, {.name = "y"});
+    const GroupHandle group = grouped_allreduce_async(world(), views, {.name = "y"});
   });
   taken.wait();
+}
+
+class ResultGroups : public Conformance {
+ protected:
+  static constexpr std::size_t kTensors = 20;
+
+  /// Tensor i: as many rows as there are ranks, i + 1 elements long, each this rank's number.
+  std::vector<ConstTensorView> inputs() {
+    std::vector<ConstTensorView> views;
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      tensors_[i].assign((i + 1) * static_cast<std::size_t>(size()), static_cast<float>(rank()));
+      views.push_back(view(std::as_const(tensors_[i]).data(), shape(i, size())));
+    }
+    return views;
+  }
+  /// The same memory, as views that may be written to.
+  std::vector<TensorView> writable_inputs() {
+    inputs();
+    std::vector<TensorView> views;
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      views.push_back(view(tensors_[i].data(), shape(i, size())));
+    }
+    return views;
+  }
+  static Shape shape(std::size_t i, std::int64_t rows) {
+    return {rows, static_cast<std::int64_t>(i) + 1};
+  }
+  /// Of each tensor all ranks' values, `rows` rows a rank.
+  void expect_ranks_in_order(const std::vector<Result>& results, std::int64_t rows) {
+    ASSERT_EQ(results.size(), kTensors);
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      std::vector<float> expected;
+      for (int r = 0; r < size(); ++r) {
+        expected.insert(expected.end(), static_cast<std::size_t>(rows) * (i + 1),
+                        static_cast<float>(r));
+      }
+      EXPECT_EQ(results[i].shape(), shape(i, rows * size())) << "tensor " << i;
+      EXPECT_EQ(elements_of<float>(results[i]), expected) << "tensor " << i;
+    }
+  }
+  void expect_own_row(const std::vector<Result>& results, float value) {
+    ASSERT_EQ(results.size(), kTensors);
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      EXPECT_EQ(results[i].shape(), shape(i, 1)) << "tensor " << i;
+      EXPECT_EQ(elements_of<float>(results[i]), std::vector<float>(i + 1, value)) << "tensor " << i;
+    }
+  }
+
+ private:
+  std::array<std::vector<float>, kTensors> tensors_;
+};
+
+TEST_F(ResultGroups, GiveTheResultsInTheOrderOfTheTensors) {
+  const auto sum = static_cast<float>(size() * (size() - 1)) / 2.0F;
+  for (int round = 0; round < 2; ++round) {  // new names, known names
+    expect_ranks_in_order(grouped_allgather(world(), inputs(), {.name = "all"}), size());
+    expect_ranks_in_order(grouped_alltoall(world(), inputs(), {.name = "exchanged"}), 1);
+    const std::vector<std::int64_t> splits(static_cast<std::size_t>(size()), 1);
+    expect_ranks_in_order(
+        grouped_alltoall(world(), inputs(), {.name = "exchanged", .splits = splits}), 1);
+    expect_own_row(grouped_reduce_scatter(world(), inputs(), {.name = "own", .op = ReduceOp::sum}),
+                   sum);
+  }
+}
+
+TEST_F(ResultGroups, OfViewsThatMayBeWrittenTo) {
+  expect_ranks_in_order(grouped_allgather(world(), writable_inputs(), {.name = "all"}), size());
+  expect_ranks_in_order(grouped_alltoall(world(), writable_inputs(), {.name = "exchanged"}), 1);
+  expect_own_row(
+      grouped_reduce_scatter(world(), writable_inputs(), {.name = "own", .op = ReduceOp::max}),
+      static_cast<float>(size() - 1));
+  expect_ranks_in_order(grouped_allgather_async(world(), writable_inputs()).wait(), size());
+  expect_ranks_in_order(grouped_alltoall_async(world(), writable_inputs()).wait(), 1);
+  expect_own_row(
+      grouped_reduce_scatter_async(world(), writable_inputs(), {.op = ReduceOp::min}).wait(), 0.0F);
+}
+
+TEST_F(ResultGroups, UnderOneHandle) {
+  ResultGroupHandle group = grouped_allgather_async(world(), inputs(), {.name = "all"});
+  ResultGroupHandle other = grouped_alltoall_async(world(), inputs(), {.name = "exchanged"});
+  EXPECT_TRUE(group.wait_for(std::chrono::minutes(1)));
+  EXPECT_TRUE(group.ready());
+  ResultGroupHandle moved = std::move(group);
+  EXPECT_FALSE(group.valid());  // NOLINT: what moving leaves
+  EXPECT_TRUE(moved.valid());
+  expect_ranks_in_order(moved.synchronize(), size());
+  EXPECT_FALSE(moved.valid());
+  expect_error(ErrorCode::invalid_use, [&] { (void)moved.wait(); });
+  expect_error(ErrorCode::invalid_use, [&] { (void)group.wait(); });
+  expect_error(ErrorCode::invalid_use, [&] { (void)ResultGroupHandle().wait(); });
+  expect_ranks_in_order(other.wait(nullptr), 1);
+  ResultGroupHandle dropped = grouped_reduce_scatter_async(world(), inputs(), {.name = "own"});
+}
+
+TEST_F(ResultGroups, OnEvenAndOddRanks) {
+  const auto set = add_even_and_odd();
+  const auto ranks = ranks_of(context(), set);
+  const auto results = grouped_allgather(world(), inputs(), {.name = "x", .process_set = set});
+  ASSERT_EQ(results.size(), kTensors);
+  for (const Result& each : results) {
+    EXPECT_EQ(each.rows(), std::vector<std::int64_t>(ranks.size(), size()));
+    EXPECT_EQ(elements_of<float>(each).front(), static_cast<float>(ranks.front()));
+    EXPECT_EQ(elements_of<float>(each).back(), static_cast<float>(ranks.back()));
+  }
+  barrier(world());
+}
+
+TEST_F(ResultGroups, OfNothingAndOfHandlesOfOnesOwn) {
+  EXPECT_TRUE(grouped_allgather(world(), std::span<const ConstTensorView>{}).empty());
+  EXPECT_TRUE(grouped_alltoall(world(), std::span<const TensorView>{}).empty());
+  EXPECT_TRUE(grouped_reduce_scatter(world(), std::span<const TensorView>{}).empty());
+  std::vector<ResultHandle> handles;
+  for (const ConstTensorView& each : inputs()) {
+    handles.push_back(allgather_async(world(), each));
+  }
+  ResultGroupHandle group(std::move(handles));
+  expect_ranks_in_order(group.wait(), size());
+}
+
+TEST_F(ResultGroups, OneThatDiffersIsTheErrorAndTheNextGroupIsRight) {
+  if (size() == 1) GTEST_SKIP() << "there is none to disagree with";
+  auto views = inputs();
+  if (rank() == 0) views[7].shape = {size(), 2, 4};
+  const Error error =
+      expect_error(ErrorCode::mismatch, [&] { grouped_allgather(world(), views, {.name = "x"}); });
+  EXPECT_EQ(error.tensor(), "x.7");
+  expect_same_text(error.what());
+  expect_ranks_in_order(grouped_allgather(world(), inputs(), {.name = "x"}), size());
+  views = inputs();
+  views[7].shape = {};  // a scalar cannot be divided
+  const Error scalar = expect_error(ErrorCode::invalid_argument, [&] {
+    (void)grouped_reduce_scatter_async(world(), views, {.name = "y"});
+  });
+  EXPECT_EQ(scalar.tensor(), "y.7");
+  expect_own_row(grouped_reduce_scatter(world(), inputs(), {.name = "y", .op = ReduceOp::max}),
+                 static_cast<float>(size() - 1));
 }
 
 }  // namespace

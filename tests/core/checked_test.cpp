@@ -1,13 +1,20 @@
 #include "core/checked.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
+#include <vector>
 
+#include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
 namespace hora {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 
@@ -44,6 +51,54 @@ TEST(Checked, AsWideArithmetic) {
     } else if (wide > 0x1p65L) {
       ASSERT_FALSE(narrow.at_most(kAll)) << a << " " << b << " " << c;
     }
+  }
+}
+
+std::vector<std::byte> bytes_of(std::initializer_list<std::uint64_t> words) {
+  const auto bytes = std::as_bytes(std::span(words.begin(), words.size()));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string refusal(const std::function<void()>& read) {
+  const Error error = test::expect_error(ErrorCode::mismatch, read);
+  EXPECT_EQ(error.rank(), 3);
+  return error.what();
+}
+
+constexpr BytesOrigin kOrigin{"a letter", 3, ErrorCode::mismatch};
+
+TEST(BoundedReader, ReadsFromFirstToLast) {
+  const auto bytes = bytes_of({7, 2, 0x6261});
+  BoundedReader reader(bytes, kOrigin);
+  EXPECT_EQ(reader.take<std::uint32_t>(), 7u);
+  EXPECT_EQ(reader.take<std::int32_t>(), 0);
+  EXPECT_EQ(reader.take_text(), "ab");
+  EXPECT_EQ(reader.remaining(), 6u);
+  EXPECT_EQ(reader.take_bytes(6).size(), 6u);
+  EXPECT_NO_THROW(reader.expect_end());
+  EXPECT_TRUE(reader.take_bytes(0).empty());
+}
+
+TEST(BoundedReader, NothingIsReadBeyondTheEnd) {
+  const auto bytes = bytes_of({1});
+  BoundedReader reader({bytes.data(), 7}, kOrigin);
+  EXPECT_THAT(refusal([&] { reader.take<std::uint64_t>(); }),
+              AllOf(HasSubstr("a letter of rank 3, 7 bytes long"), HasSubstr("8 bytes where 7")));
+  EXPECT_THAT(refusal([&] { reader.take_bytes(std::numeric_limits<std::uint64_t>::max()); }),
+              HasSubstr("18446744073709551615 bytes where 7 are left"));
+  EXPECT_EQ(reader.remaining(), 7u) << "what is refused is not taken";
+  EXPECT_THAT(refusal([&] { reader.expect_end(); }), HasSubstr("7 bytes follow"));
+}
+
+TEST(BoundedReader, CountsAreBoundedByWhatHasCome) {
+  const auto bytes = bytes_of({2, 0, 0});
+  EXPECT_EQ(BoundedReader(bytes, kOrigin).take_count(8), 2u);
+  refusal([&] { BoundedReader(bytes, kOrigin).take_count(9); });
+  for (const std::uint64_t count : {std::uint64_t{17}, std::uint64_t{1} << 61, ~std::uint64_t{0}}) {
+    const auto hostile = bytes_of({count, 0, 0});
+    refusal([&] { BoundedReader(hostile, kOrigin).take_count(1); });
+    refusal([&] { BoundedReader(hostile, kOrigin).take_count(8); });
+    refusal([&] { BoundedReader(hostile, kOrigin).take_text(); });
   }
 }
 

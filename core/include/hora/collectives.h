@@ -135,8 +135,8 @@ Result reduce_scatter(const Context& context, const ConstTensorView& tensor,
 /// unspecified. The Result is a view of `output`, with the result's shape and rows. What lies in a
 /// Buffer is written there straight away; on the CPU other memory costs a copy of the result.
 ///
-///     std::vector<float> mine(100), all(100 * world.size());
-///     hora::allgather_into(world, hora::view(mine), hora::view(all), {.name = "all"});
+///     std::vector<float> own(100), all(100 * world.size());
+///     hora::allgather_into(world, hora::view(own), hora::view(all), {.name = "all"});
 ///
 /// Error(invalid_argument) of another type, device or null memory at once, and so of another
 /// length of a reduce-scatter. The length of the others' results depends on all ranks: where that

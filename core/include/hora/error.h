@@ -1,4 +1,11 @@
 /// The one exception type of hora.
+///
+///     try {
+///       hora::allreduce(world, hora::view(values), {.name = "values"});
+///     } catch (const hora::Error& error) {
+///       if (error.code() != hora::ErrorCode::mismatch) throw;
+///       std::fprintf(stderr, "%s\n", error.what());           // the same on every rank
+///     }
 #pragma once
 
 #include <cstdint>
@@ -12,7 +19,7 @@ enum class ErrorCode : std::uint8_t {
   invalid_argument = 0,  ///< a value that can never be right; nothing was sent to other ranks
   mismatch = 1,          ///< ranks disagree about a tensor; the same error on every rank
   duplicate_name = 2,    ///< a tensor of this name is in flight on this rank
-  invalid_setting = 3,   ///< a HORA_* variable
+  invalid_setting = 3,   ///< a HORA_* variable, or a field of InitOptions::settings
   shut_down = 4,         ///< this rank or a peer has called shutdown()
   out_of_memory = 5,     ///< shared memory wanted is more than this machine or cgroup has left
   transport = 6,         ///< a call into MPI, CUDA, NCCL or the OS failed; the context is poisoned

@@ -1,11 +1,14 @@
-/// Collectives on several tensors at once, under one handle. Tensor i travels under the name
-/// "<name>.<i>" (no name where that is empty), all of them together as far as
-/// HORA_FUSION_THRESHOLD lets them. Every rank gives as many tensors, in the same order; none at
-/// all is nothing to do. <hora/torch_groups.h> does the same for LibTorch's tensors.
+/// Collectives on several tensors at once, under one handle.
 ///
 ///     std::array gradients{hora::view(weight), hora::view(bias)};
-///     hora::Handles averages = hora::grouped_allreduce_async(world, gradients, {.name = "g"});
+///     hora::GroupHandle averages = hora::grouped_allreduce_async(world, gradients, {.name = "g"});
 ///     averages.wait();
+///     std::vector<hora::Result> all = hora::grouped_allgather(world, gradients, {.name = "all"});
+///
+/// Tensor i travels under the name "<name>.<i>" (no name where that is empty), all of them together
+/// as far as HORA_FUSION_THRESHOLD lets them. Every rank gives as many tensors, in the same order;
+/// none at all is nothing to do. Types and shapes may differ from tensor to tensor.
+/// <hora/torch_groups.h> does the same for LibTorch's tensors.
 ///
 /// Errors: collectives.h. Where one tensor's submission throws, those before it have been waited
 /// for. Thread rule: any thread.
@@ -14,32 +17,42 @@
 #include <hora/collectives.h>
 #include <hora/context.h>
 #include <hora/handle.h>
+#include <hora/result.h>
 #include <hora/types.h>
 
 #include <chrono>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace hora {
 
 /// Several collectives under way, waited for together; also those that a program submits itself.
-/// Move-only; dropped, it waits, as Handle does. Thread rule: one thread at a time.
-class Handles {
+/// `Single` is the handle of one: Handle or ResultHandle. Move-only; dropped, it waits, as Handle
+/// does. Thread rule: one thread at a time.
+template <class Single>
+class BasicGroupHandle {
  public:
-  Handles() noexcept = default;
-  explicit Handles(std::vector<Handle> handles) noexcept;
-  Handles(Handles&& other) noexcept;
-  Handles& operator=(Handles&& other) noexcept;
-  ~Handles() = default;
+  /// What wait() gives: of Handle nothing; of ResultHandle the results, in the order of the
+  /// tensors.
+  using Results =
+      std::conditional_t<std::is_same_v<Single, Handle>, void, std::vector<hora::Result>>;
+
+  BasicGroupHandle() noexcept = default;
+  explicit BasicGroupHandle(std::vector<Single> handles) noexcept;
+  BasicGroupHandle(BasicGroupHandle&& other) noexcept;
+  BasicGroupHandle& operator=(BasicGroupHandle&& other) noexcept;
+  ~BasicGroupHandle() = default;
 
   /// True when wait() would not block.
   bool ready() const;
-  /// Waits for all of them, then throws the first one's error. Throws Error(invalid_use) when there
-  /// is nothing to wait for: waited already, moved from, or made of nothing.
-  void wait();
-  /// As Handle's.
-  void wait(void* stream);
-  void synchronize();
+  /// Waits for all of them, then throws the first one's error, in the order of the tensors; results
+  /// of the others are gone then. Throws Error(invalid_use) when there is nothing to wait for:
+  /// waited already, moved from, or default-constructed.
+  Results wait();
+  /// As Single's.
+  Results wait(void* stream);
+  Results synchronize();
   /// As Handle's: true where all are done.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const;
   /// True until wait() has returned or thrown.
@@ -47,21 +60,65 @@ class Handles {
 
  private:
   template <class Wait>
-  void for_all(Wait&& wait);
+  Results for_all(Wait&& wait);
 
-  std::vector<Handle> handles_;
+  std::vector<Single> handles_;
   bool valid_ = false;
 };
+/// Of allreduces, broadcasts and barriers.
+using GroupHandle = BasicGroupHandle<Handle>;
+/// Of allgathers, alltoalls and reduce-scatters.
+using ResultGroupHandle = BasicGroupHandle<ResultHandle>;
 
+/// Each tensor as by the function of collectives.h without `grouped_`.
 void grouped_allreduce(const Context& context, std::span<const TensorView> tensors,
                        const AllreduceOptions& options = {});
-[[nodiscard]] Handles grouped_allreduce_async(const Context& context,
-                                              std::span<const TensorView> tensors,
-                                              const AllreduceOptions& options = {});
+[[nodiscard]] GroupHandle grouped_allreduce_async(const Context& context,
+                                                  std::span<const TensorView> tensors,
+                                                  const AllreduceOptions& options = {});
 void grouped_broadcast(const Context& context, std::span<const TensorView> tensors,
                        const BroadcastOptions& options = {});
-[[nodiscard]] Handles grouped_broadcast_async(const Context& context,
-                                              std::span<const TensorView> tensors,
-                                              const BroadcastOptions& options = {});
+[[nodiscard]] GroupHandle grouped_broadcast_async(const Context& context,
+                                                  std::span<const TensorView> tensors,
+                                                  const BroadcastOptions& options = {});
+
+/// The same, which give each tensor's result, in the order of the tensors. Of views that are read
+/// only, and below of others.
+std::vector<Result> grouped_allgather(const Context& context,
+                                      std::span<const ConstTensorView> tensors,
+                                      const AllgatherOptions& options = {});
+[[nodiscard]] ResultGroupHandle grouped_allgather_async(const Context& context,
+                                                        std::span<const ConstTensorView> tensors,
+                                                        const AllgatherOptions& options = {});
+/// options.splits, where there are any, are those of every tensor.
+std::vector<Result> grouped_alltoall(const Context& context,
+                                     std::span<const ConstTensorView> tensors,
+                                     const AlltoallOptions& options = {});
+[[nodiscard]] ResultGroupHandle grouped_alltoall_async(const Context& context,
+                                                       std::span<const ConstTensorView> tensors,
+                                                       const AlltoallOptions& options = {});
+std::vector<Result> grouped_reduce_scatter(const Context& context,
+                                           std::span<const ConstTensorView> tensors,
+                                           const ReduceScatterOptions& options = {});
+[[nodiscard]] ResultGroupHandle grouped_reduce_scatter_async(
+    const Context& context, std::span<const ConstTensorView> tensors,
+    const ReduceScatterOptions& options = {});
+
+std::vector<Result> grouped_allgather(const Context& context, std::span<const TensorView> tensors,
+                                      const AllgatherOptions& options = {});
+[[nodiscard]] ResultGroupHandle grouped_allgather_async(const Context& context,
+                                                        std::span<const TensorView> tensors,
+                                                        const AllgatherOptions& options = {});
+std::vector<Result> grouped_alltoall(const Context& context, std::span<const TensorView> tensors,
+                                     const AlltoallOptions& options = {});
+[[nodiscard]] ResultGroupHandle grouped_alltoall_async(const Context& context,
+                                                       std::span<const TensorView> tensors,
+                                                       const AlltoallOptions& options = {});
+std::vector<Result> grouped_reduce_scatter(const Context& context,
+                                           std::span<const TensorView> tensors,
+                                           const ReduceScatterOptions& options = {});
+[[nodiscard]] ResultGroupHandle grouped_reduce_scatter_async(
+    const Context& context, std::span<const TensorView> tensors,
+    const ReduceScatterOptions& options = {});
 
 }  // namespace hora

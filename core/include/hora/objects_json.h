@@ -1,6 +1,10 @@
 /// JSON values on all ranks; objects.h says how. They travel as CBOR, so that every string and
 /// every number arrives as it was. For programs that have nlohmann_json; hora itself does without.
 ///
+///     nlohmann::json options;
+///     if (world.rank() == 0) options = {{"epochs", 90}, {"rate", 0.1}};
+///     options = hora::broadcast_object(world, options, {.name = "options"});
+///
 /// Errors: besides those of objects.h, Error(invalid_argument) on the rank that gives a value with
 /// more than kJsonDepth arrays and objects within one another, and Error(transport) where what a
 /// peer sent is no CBOR, or goes deeper.

@@ -25,9 +25,9 @@ void remove_process_set(const Context& context, ProcessSet set);
 
 /// The set's world ranks, ascending. Throws Error(invalid_argument) for a set that does not exist.
 std::vector<int> ranks_of(const Context& context, ProcessSet set);
-/// This rank's place among them; -1 where it is no member.
+/// This rank's place among them; -1 where it is no member. Throws as ranks_of().
 int rank_in(const Context& context, ProcessSet set);
-/// How many they are.
+/// How many they are. Throws as ranks_of().
 int size_of(const Context& context, ProcessSet set);
 
 }  // namespace hora

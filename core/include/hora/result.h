@@ -1,4 +1,9 @@
 /// What a collective gives whose result has a size of its own.
+///
+///     hora::Result all = hora::allgather(world, hora::view(values));
+///     for (float value : all.values<float>()) use(value);          // rank 0's, then rank 1's, ...
+///     hora::ResultHandle handle = hora::allgather_async(world, hora::view(values));
+///     hora::Result later = handle.wait();
 #pragma once
 
 #include <hora/handle.h>
@@ -22,6 +27,8 @@ class ResultMemory;
 /// On a GPU it is complete, and stays, in the order of the input's stream (view().stream), which
 /// outlives it: work given to that stream before the last copy was destroyed still finds the
 /// memory. Another stream must wait for that one first, and that one for it before the end.
+///
+/// Members of an empty Result (default-constructed or moved from) throw Error(invalid_use).
 /// Thread rule: as a plain pointer.
 class Result {
  public:
@@ -33,6 +40,7 @@ class Result {
   const Shape& shape() const;
   /// Rows that came from each rank of the set; of a reduce-scatter one number, this rank's.
   const std::vector<std::int64_t>& rows() const;
+  /// All of it, as an argument of the next collective.
   TensorView view() const;
   /// The elements, which on a GPU the host cannot read. Throws Error(invalid_argument) for another
   /// type than type().
@@ -49,12 +57,15 @@ class Result {
   std::shared_ptr<ResultMemory> memory_;
 };
 
-/// As Handle, for collectives that give a Result.
+/// As Handle, for collectives that give a Result: move-only, waits where it is dropped, and wait()
+/// gives the result once. Thread rule: one thread at a time.
 class ResultHandle {
  public:
   ResultHandle() noexcept = default;
 
+  /// True when wait() would not block.
   bool ready() const { return handle_.ready(); }
+  /// True until wait() has returned or thrown.
   bool valid() const noexcept { return handle_.valid(); }
   /// Blocks until done; throws as Handle::wait().
   Result wait();

@@ -22,7 +22,7 @@ enum class LogLevel : std::uint8_t { debug = 0, info = 1, warning = 2, error = 3
 /// Rank 0's values hold for every rank; a rank that sets another value is an error. Set are those
 /// that the environment has, and those of InitOptions::settings that are not the defaults here.
 /// The fields' documentation is in setting_descriptions(), from which --help texts and the README
-/// table come.
+/// table come. Sizes are in bytes.
 struct Settings {
   int ranks_per_node = 0;
   std::size_t fusion_threshold = std::size_t{64} << 20;

@@ -2,6 +2,10 @@
 /// exchanged) and waited for, and when the GPU worked. Open it in https://ui.perfetto.dev or
 /// chrome://tracing.
 ///
+///     hora::start_timeline(world, "train.%r.json");            // %r: the rank
+///     train_one_epoch();
+///     hora::stop_timeline(world);
+///
 /// Rows: threads that wait; the GPU's streams; slots of chunks between nodes; one row a tensor.
 /// Those of a process set other than the world have its number beside them: "loss (set 1)". pid is
 /// the rank. Times are the host's steady clock in microseconds, so the files of one host's ranks

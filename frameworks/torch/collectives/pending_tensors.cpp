@@ -57,7 +57,7 @@ struct PendingTensor {
   AnyHandle handle;  // last: it waits while its memory is still held
 };
 
-AlltoallResult wait_for(PendingTensor<Handle>& pending) {
+AlltoallResult collect(PendingTensor<Handle>& pending) {
   void* const stream = current_stream(pending.contiguous.device());
   pending.handle.wait(stream);
   keep_for_stream(pending.contiguous, stream);
@@ -70,7 +70,7 @@ AlltoallResult wait_for(PendingTensor<Handle>& pending) {
   return {std::move(pending.target), {}};
 }
 
-AlltoallResult wait_for(PendingTensor<ResultHandle>& pending) {
+AlltoallResult collect(PendingTensor<ResultHandle>& pending) {
   const Result result = pending.handle.wait();
   keep_for_stream(pending.contiguous, current_stream(pending.contiguous.device()));
   return {to_tensor(result), result.rows()};
@@ -93,14 +93,21 @@ class PendingGroup final : public PendingTensors {
                        [](const auto& each) { return each.handle.ready(); });
   }
 
+  bool wait_for(std::chrono::nanoseconds timeout) const override {
+    const auto begin = std::chrono::steady_clock::now();
+    return std::all_of(members_.begin(), members_.end(), [&](const auto& each) {
+      return each.handle.wait_for(timeout - (std::chrono::steady_clock::now() - begin));
+    });
+  }
+
   TensorResults wait() override {
     TensorResults results;
     results.reserve(members_.size());
     std::exception_ptr first_error;
     for (auto& each : members_) {
       try {
-        PendingTensor<AnyHandle> mine = std::move(each);  // what it holds goes when it is done
-        results.push_back(wait_for(mine));
+        PendingTensor<AnyHandle> own = std::move(each);  // what it holds goes when it is done
+        results.push_back(collect(own));
       } catch (...) {
         if (!first_error) first_error = std::current_exception();
       }
@@ -148,8 +155,8 @@ std::unique_ptr<PendingTensors> start_collective(const Context& context, const C
   const torch::NoGradGuard no_grad;
   using AnyHandle = decltype(submit(context, {}, options));
   auto pending = std::make_unique<PendingGroup<AnyHandle>>(call.tensors.size());
-  const auto add = [&](const torch::Tensor& tensor, const Options& mine) {
-    pending->add(context, place == Place::in_place ? tensor : operand(context, tensor, mine), mine);
+  const auto add = [&](const torch::Tensor& tensor, const Options& own) {
+    pending->add(context, place == Place::in_place ? tensor : operand(context, tensor, own), own);
   };
   try {
     if (!call.is_group && call.splits.empty()) {
@@ -182,6 +189,8 @@ template <class T>
 CollectiveHandle<T>::CollectiveHandle(std::unique_ptr<PendingTensors> pending) noexcept
     : pending_(std::move(pending)) {}
 template <class T>
+CollectiveHandle<T>::CollectiveHandle() noexcept = default;
+template <class T>
 CollectiveHandle<T>::CollectiveHandle(CollectiveHandle&&) noexcept = default;
 template <class T>
 CollectiveHandle<T>& CollectiveHandle<T>::operator=(CollectiveHandle&&) noexcept = default;
@@ -191,6 +200,11 @@ CollectiveHandle<T>::~CollectiveHandle() = default;
 template <class T>
 bool CollectiveHandle<T>::ready() const {
   return !pending_ || pending_->ready();
+}
+
+template <class T>
+bool CollectiveHandle<T>::wait_for(std::chrono::nanoseconds timeout) const {
+  return !pending_ || pending_->wait_for(timeout);
 }
 
 template <class T>

@@ -4,6 +4,7 @@
 #include <c10/util/SmallVector.h>
 #include <hora/torch_groups.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -48,8 +49,18 @@ class PendingTensors {
  public:
   virtual ~PendingTensors() = default;
   virtual bool ready() const = 0;
+  /// As Handle::wait_for(): true where all are done.
+  virtual bool wait_for(std::chrono::nanoseconds timeout) const = 0;
   /// Once. Waits for all of them, then throws the first one's error.
   virtual TensorResults wait() = 0;
+};
+
+/// What hora's own sources make of the public handles beyond their interface. A friend of theirs.
+struct TensorInternals {
+  template <class AnyHandle>
+  static AnyHandle handle(std::unique_ptr<PendingTensors> pending) {
+    return AnyHandle(std::move(pending));
+  }
 };
 
 enum class Place { in_place, out_of_place };

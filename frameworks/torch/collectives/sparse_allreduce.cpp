@@ -49,19 +49,22 @@ std::string sizes_text(const torch::Tensor& row) {
 class PendingSparse final : public PendingTensors {
  public:
   PendingSparse(std::unique_ptr<PendingTensors> gather, const AllreduceOptions& options,
-                std::vector<int> ranks, torch::Tensor mine)
+                std::vector<int> ranks, torch::Tensor tensor)
       : options_(options),
         ranks_(std::move(ranks)),
-        mine_(std::move(mine)),
+        tensor_(std::move(tensor)),
         gather_(std::move(gather)) {}
 
   bool ready() const override { return gather_->ready(); }
+  bool wait_for(std::chrono::nanoseconds timeout) const override {
+    return gather_->wait_for(timeout);
+  }
 
   TensorResults wait() override {
     const torch::NoGradGuard no_grad;
     const TensorResults gathered = gather_->wait();
     const torch::Tensor sum =
-        torch::sparse_coo_tensor(indices_in(gathered[0]), gathered[1].tensor, mine_.sizes())
+        torch::sparse_coo_tensor(indices_in(gathered[0]), gathered[1].tensor, tensor_.sizes())
             .coalesce();
     const double scale =
         options_.postscale /
@@ -95,7 +98,7 @@ class PendingSparse final : public PendingTensors {
 
   AllreduceOptions options_;
   std::vector<int> ranks_;
-  torch::Tensor mine_;
+  torch::Tensor tensor_;
   std::unique_ptr<PendingTensors> gather_;
 };
 
@@ -105,15 +108,15 @@ TensorHandle sparse_allreduce_async(const Context& context, const torch::Tensor&
                                     const AllreduceOptions& options) {
   check_sparse(tensor, options);
   const torch::NoGradGuard no_grad;
-  const torch::Tensor mine = tensor.detach().coalesce();
-  torch::Tensor values = mine.values();
+  const torch::Tensor coalesced = tensor.detach().coalesce();
+  torch::Tensor values = coalesced.values();
   if (options.prescale != 1.0) values = values * options.prescale;
-  const Tensors sent{sizes_and_indices(mine), values};
+  const Tensors sent{sizes_and_indices(coalesced), values};
   auto gather =
       start_collective(context, {.tensors = sent, .is_group = true},
                        AllgatherOptions{.name = options.name, .process_set = options.process_set});
-  return TensorHandle(std::make_unique<PendingSparse>(
-      std::move(gather), options, ranks_of(context, options.process_set), mine));
+  return TensorInternals::handle<TensorHandle>(std::make_unique<PendingSparse>(
+      std::move(gather), options, ranks_of(context, options.process_set), coalesced));
 }
 
 torch::Tensor sparse_allreduce(const Context& context, const torch::Tensor& tensor,

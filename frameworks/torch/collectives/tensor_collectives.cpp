@@ -116,27 +116,30 @@ torch::Tensor reduce_scatter(const Context& context, const torch::Tensor& tensor
 
 TensorHandle allreduce_async(const Context& context, const torch::Tensor& tensor,
                              const AllreduceOptions& options) {
-  return TensorHandle(start_collective(context, single(tensor), options));
+  return TensorInternals::handle<TensorHandle>(start_collective(context, single(tensor), options));
 }
 TensorHandle allreduce_async_(const Context& context, torch::Tensor tensor,
                               const AllreduceOptions& options) {
-  return TensorHandle(start_collective(context, single(tensor), options, Place::in_place));
+  return TensorInternals::handle<TensorHandle>(
+      start_collective(context, single(tensor), options, Place::in_place));
 }
 TensorHandle broadcast_async(const Context& context, const torch::Tensor& tensor,
                              const BroadcastOptions& options) {
-  return TensorHandle(start_collective(context, single(tensor), options));
+  return TensorInternals::handle<TensorHandle>(start_collective(context, single(tensor), options));
 }
 TensorHandle broadcast_async_(const Context& context, torch::Tensor tensor,
                               const BroadcastOptions& options) {
-  return TensorHandle(start_collective(context, single(tensor), options, Place::in_place));
+  return TensorInternals::handle<TensorHandle>(
+      start_collective(context, single(tensor), options, Place::in_place));
 }
 TensorHandle allgather_async(const Context& context, const torch::Tensor& tensor,
                              const AllgatherOptions& options) {
-  return TensorHandle(start_collective(context, single(tensor), options));
+  return TensorInternals::handle<TensorHandle>(start_collective(context, single(tensor), options));
 }
 AlltoallHandle alltoall_async(const Context& context, const torch::Tensor& tensor,
                               const AlltoallOptions& options) {
-  return AlltoallHandle(start_collective(context, single(tensor), options));
+  return TensorInternals::handle<AlltoallHandle>(
+      start_collective(context, single(tensor), options));
 }
 AlltoallHandle alltoall_async(const Context& context, const torch::Tensor& tensor,
                               const torch::Tensor& splits, const AlltoallOptions& options) {
@@ -144,7 +147,7 @@ AlltoallHandle alltoall_async(const Context& context, const torch::Tensor& tenso
 }
 TensorHandle reduce_scatter_async(const Context& context, const torch::Tensor& tensor,
                                   const ReduceScatterOptions& options) {
-  return TensorHandle(start_collective(context, single(tensor), options));
+  return TensorInternals::handle<TensorHandle>(start_collective(context, single(tensor), options));
 }
 
 Tensors grouped_allreduce(const Context& context, const Tensors& tensors,
@@ -180,33 +183,40 @@ Tensors grouped_reduce_scatter(const Context& context, const Tensors& tensors,
   return results_as<Tensors>(run_collective(context, group(tensors), options));
 }
 
-GroupHandle grouped_allreduce_async(const Context& context, const Tensors& tensors,
-                                    const AllreduceOptions& options) {
-  return GroupHandle(start_collective(context, group(tensors), options));
+TensorGroupHandle grouped_allreduce_async(const Context& context, const Tensors& tensors,
+                                          const AllreduceOptions& options) {
+  return TensorInternals::handle<TensorGroupHandle>(
+      start_collective(context, group(tensors), options));
 }
-GroupHandle grouped_allreduce_async_(const Context& context, const Tensors& tensors,
-                                     const AllreduceOptions& options) {
-  return GroupHandle(start_collective(context, group(tensors), options, Place::in_place));
+TensorGroupHandle grouped_allreduce_async_(const Context& context, const Tensors& tensors,
+                                           const AllreduceOptions& options) {
+  return TensorInternals::handle<TensorGroupHandle>(
+      start_collective(context, group(tensors), options, Place::in_place));
 }
-GroupHandle grouped_broadcast_async(const Context& context, const Tensors& tensors,
-                                    const BroadcastOptions& options) {
-  return GroupHandle(start_collective(context, group(tensors), options));
+TensorGroupHandle grouped_broadcast_async(const Context& context, const Tensors& tensors,
+                                          const BroadcastOptions& options) {
+  return TensorInternals::handle<TensorGroupHandle>(
+      start_collective(context, group(tensors), options));
 }
-GroupHandle grouped_broadcast_async_(const Context& context, const Tensors& tensors,
-                                     const BroadcastOptions& options) {
-  return GroupHandle(start_collective(context, group(tensors), options, Place::in_place));
+TensorGroupHandle grouped_broadcast_async_(const Context& context, const Tensors& tensors,
+                                           const BroadcastOptions& options) {
+  return TensorInternals::handle<TensorGroupHandle>(
+      start_collective(context, group(tensors), options, Place::in_place));
 }
-GroupHandle grouped_allgather_async(const Context& context, const Tensors& tensors,
-                                    const AllgatherOptions& options) {
-  return GroupHandle(start_collective(context, group(tensors), options));
+TensorGroupHandle grouped_allgather_async(const Context& context, const Tensors& tensors,
+                                          const AllgatherOptions& options) {
+  return TensorInternals::handle<TensorGroupHandle>(
+      start_collective(context, group(tensors), options));
 }
 AlltoallGroupHandle grouped_alltoall_async(const Context& context, const Tensors& tensors,
                                            const AlltoallOptions& options) {
-  return AlltoallGroupHandle(start_collective(context, group(tensors), options));
+  return TensorInternals::handle<AlltoallGroupHandle>(
+      start_collective(context, group(tensors), options));
 }
-GroupHandle grouped_reduce_scatter_async(const Context& context, const Tensors& tensors,
-                                         const ReduceScatterOptions& options) {
-  return GroupHandle(start_collective(context, group(tensors), options));
+TensorGroupHandle grouped_reduce_scatter_async(const Context& context, const Tensors& tensors,
+                                               const ReduceScatterOptions& options) {
+  return TensorInternals::handle<TensorGroupHandle>(
+      start_collective(context, group(tensors), options));
 }
 
 }  // namespace hora

@@ -12,7 +12,7 @@
 #include <typeinfo>
 #include <utility>
 
-#include "core/bounded_reader.h"
+#include "core/checked.h"
 #include "frameworks/torch/collectives/value_bytes.h"
 #include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "core/bounded_reader.h"
+#include "core/checked.h"
 
 namespace hora {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/bounded_reader.h"
+#include "core/checked.h"
 #include "core/log.h"
 
 namespace hora {

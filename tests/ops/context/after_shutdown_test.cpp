@@ -29,6 +29,7 @@ TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
   const ProcessSet set = add_process_set(world, {0});
   std::vector<float> values(static_cast<std::size_t>(world.size()), 1.0F);
   const TensorView tensor = view(values.data(), world.size());
+  const std::vector<TensorView> group{tensor, tensor};
   allreduce(world, tensor);
   world.shutdown();
   const std::map<std::string, std::function<void()>> calls = {
@@ -43,6 +44,11 @@ TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
       {"alltoall_async", [&] { (void)alltoall_async(world, tensor); }},
       {"reduce_scatter", [&] { (void)reduce_scatter(world, tensor); }},
       {"reduce_scatter_async", [&] { (void)reduce_scatter_async(world, tensor); }},
+      {"grouped_allreduce", [&] { grouped_allreduce(world, group); }},
+      {"grouped_broadcast", [&] { grouped_broadcast(world, group); }},
+      {"grouped_allgather", [&] { (void)grouped_allgather(world, group); }},
+      {"grouped_alltoall", [&] { (void)grouped_alltoall(world, group); }},
+      {"grouped_reduce_scatter", [&] { (void)grouped_reduce_scatter(world, group); }},
       {"barrier", [&] { barrier(world); }},
       {"barrier_async", [&] { (void)barrier_async(world); }},
       {"join", [&] { join(world); }},

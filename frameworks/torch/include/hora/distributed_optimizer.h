@@ -1,4 +1,12 @@
 /// DistributedOptimizer: gradients averaged over ranks while backward runs.
+///
+///     hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters());
+///     hora::broadcast_parameters(world, *model);
+///     for (auto& batch : *loader) {
+///       optimizer.zero_grad();
+///       loss_of(model, batch).backward();                       // averaging overlaps with this
+///       optimizer.step();
+///     }
 #pragma once
 
 #include <hora/collectives.h>

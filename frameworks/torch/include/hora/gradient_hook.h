@@ -1,4 +1,19 @@
-/// How a bucket of gradients becomes the average over ranks: a user's own algorithm.
+/// How a bucket of gradients becomes the average over ranks: a user's own algorithm, such as this
+/// one, which averages them as they are.
+///
+///     struct Plain : hora::GradientHook {
+///       std::map<std::string, hora::TensorHandle> handles;
+///       void begin(const hora::GradientBucketView& bucket) override {
+///         handles[bucket.name] =
+///             hora::allreduce_async_(bucket.context, bucket.values,
+///                                    {.name = bucket.name, .process_set = bucket.process_set});
+///       }
+///       bool proceed(const hora::GradientBucketView& bucket) override {
+///         handles[bucket.name].wait();
+///         return true;
+///       }
+///       std::string describe() const override { return "Plain"; }
+///     };
 #pragma once
 
 #include <hora/collectives.h>

@@ -1,4 +1,7 @@
 /// PowerSGD: gradients travel as matrices of low rank.
+///
+///     hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters(),
+///         {.hook = std::make_shared<hora::PowerSgd>(hora::PowerSgdOptions{.rank = 4})});
 #pragma once
 
 #include <hora/gradient_hook.h>

@@ -1,4 +1,8 @@
 /// Batch normalisation over the batches of all ranks, for when a rank's own is too small.
+///
+///     torch::nn::Sequential model(torch::nn::Conv2d(3, 64, 3), torch::nn::BatchNorm2d(64));
+///     hora::convert_batch_norm(world, *model);
+///     hora::SyncBatchNorm layer(world, torch::nn::BatchNormOptions(64));     // or one by one
 #pragma once
 
 #include <hora/hora.h>

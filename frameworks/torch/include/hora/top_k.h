@@ -1,4 +1,7 @@
 /// Top-k: only the largest elements of gradients travel.
+///
+///     hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters(),
+///         {.hook = std::make_shared<hora::TopK>(hora::TopKOptions{.share = 0.01})});
 #pragma once
 
 #include <hora/gradient_hook.h>

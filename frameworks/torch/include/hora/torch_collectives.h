@@ -3,6 +3,10 @@
 /// collectives.h; besides, Error(invalid_argument) for sparse or undefined tensors and for types
 /// hora does not have.
 ///
+///     torch::Tensor mean = hora::allreduce(world, loss, {.name = "loss"});
+///     hora::broadcast_(world, weight, {.name = "weight", .root = 0});        // in place
+///     torch::Tensor all = hora::allgather(world, predictions, {.name = "predictions"});
+///
 /// Names that end in `_` work in place; the others leave their argument alone. Results of
 /// allgather, alltoall and reduce_scatter lie in hora's memory, which goes when the last tensor on
 /// it goes.
@@ -31,6 +35,7 @@
 #include <hora/hora.h>
 #include <torch/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -67,14 +72,19 @@ torch::Tensor reduce_scatter(const Context& context, const torch::Tensor& tensor
                              const ReduceScatterOptions& options = {});
 
 class PendingTensors;
+struct TensorInternals;
 
 /// A call's collectives under way, which give a T; keeps the tensors alive that they work on.
-/// Dropped without wait() it waits, as Handle does; one in place leaves a tensor that is not
-/// contiguous as it was.
+/// Move-only. Dropped without wait() it waits, as Handle does; one in place leaves a tensor that is
+/// not contiguous as it was.
+///
+///     hora::TensorHandle handle = hora::allreduce_async(world, loss, {.name = "loss"});
+///     compute_something_else();
+///     torch::Tensor average = handle.wait();
 template <class T>
 class CollectiveHandle {
  public:
-  explicit CollectiveHandle(std::unique_ptr<PendingTensors> pending) noexcept;
+  CollectiveHandle() noexcept;
   CollectiveHandle(CollectiveHandle&&) noexcept;
   CollectiveHandle& operator=(CollectiveHandle&&) noexcept;
   ~CollectiveHandle();
@@ -84,13 +94,20 @@ class CollectiveHandle {
   /// Waits, and returns the result (in place: the tensor with its new values). Throws as
   /// Handle::wait().
   T wait();
+  /// As Handle::wait_for(): true where all is done, and wait() then gives the result or throws.
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds timeout) const;
+  /// True until wait() has returned or thrown.
+  bool valid() const noexcept { return pending_ != nullptr; }
 
  private:
+  friend struct TensorInternals;
+  explicit CollectiveHandle(std::unique_ptr<PendingTensors> pending) noexcept;
+
   std::unique_ptr<PendingTensors> pending_;
 };
 /// Of one tensor.
 using TensorHandle = CollectiveHandle<torch::Tensor>;
-/// The same for alltoall.
+/// Of one tensor's alltoall.
 using AlltoallHandle = CollectiveHandle<AlltoallResult>;
 
 [[nodiscard]] TensorHandle allreduce_async(const Context& context, const torch::Tensor& tensor,

@@ -1,6 +1,12 @@
-/// Collectives on several tensors at once, under one handle. Tensor i travels under the name
-/// "<name>.<i>", all of them together as far as HORA_FUSION_THRESHOLD lets them. Every rank gives
-/// as many tensors, in the same order. Gradients as in torch_collectives.h, in groups again.
+/// Collectives on several tensors at once, under one handle.
+///
+///     auto averages = hora::grouped_allreduce(world, {loss, accuracy}, {.name = "metrics"});
+///     hora::TensorGroupHandle handle = hora::grouped_allreduce_async(world, tensors);
+///     averages = handle.wait();
+///
+/// Tensor i travels under the name "<name>.<i>" (no name where that is empty), all of them together
+/// as far as HORA_FUSION_THRESHOLD lets them. Every rank gives as many tensors, in the same order.
+/// Gradients as in torch_collectives.h, in groups again.
 ///
 /// Errors: torch_collectives.h; besides, Error(invalid_argument) for a group on several devices.
 /// wait() waits for all of them, then throws the first one's error.
@@ -13,9 +19,9 @@
 
 namespace hora {
 
-/// Gives the results in the order of the tensors.
-using GroupHandle = CollectiveHandle<std::vector<torch::Tensor>>;
-/// The same for alltoall.
+/// Of several tensors: gives the results in their order.
+using TensorGroupHandle = CollectiveHandle<std::vector<torch::Tensor>>;
+/// Of several tensors' alltoalls.
 using AlltoallGroupHandle = CollectiveHandle<std::vector<AlltoallResult>>;
 
 std::vector<torch::Tensor> grouped_allreduce(const Context& context,
@@ -43,26 +49,26 @@ std::vector<torch::Tensor> grouped_reduce_scatter(const Context& context,
                                                   const std::vector<torch::Tensor>& tensors,
                                                   const ReduceScatterOptions& options = {});
 
-[[nodiscard]] GroupHandle grouped_allreduce_async(const Context& context,
-                                                  const std::vector<torch::Tensor>& tensors,
-                                                  const AllreduceOptions& options = {});
-[[nodiscard]] GroupHandle grouped_allreduce_async_(const Context& context,
-                                                   const std::vector<torch::Tensor>& tensors,
-                                                   const AllreduceOptions& options = {});
-[[nodiscard]] GroupHandle grouped_broadcast_async(const Context& context,
-                                                  const std::vector<torch::Tensor>& tensors,
-                                                  const BroadcastOptions& options = {});
-[[nodiscard]] GroupHandle grouped_broadcast_async_(const Context& context,
-                                                   const std::vector<torch::Tensor>& tensors,
-                                                   const BroadcastOptions& options = {});
-[[nodiscard]] GroupHandle grouped_allgather_async(const Context& context,
-                                                  const std::vector<torch::Tensor>& tensors,
-                                                  const AllgatherOptions& options = {});
+[[nodiscard]] TensorGroupHandle grouped_allreduce_async(const Context& context,
+                                                        const std::vector<torch::Tensor>& tensors,
+                                                        const AllreduceOptions& options = {});
+[[nodiscard]] TensorGroupHandle grouped_allreduce_async_(const Context& context,
+                                                         const std::vector<torch::Tensor>& tensors,
+                                                         const AllreduceOptions& options = {});
+[[nodiscard]] TensorGroupHandle grouped_broadcast_async(const Context& context,
+                                                        const std::vector<torch::Tensor>& tensors,
+                                                        const BroadcastOptions& options = {});
+[[nodiscard]] TensorGroupHandle grouped_broadcast_async_(const Context& context,
+                                                         const std::vector<torch::Tensor>& tensors,
+                                                         const BroadcastOptions& options = {});
+[[nodiscard]] TensorGroupHandle grouped_allgather_async(const Context& context,
+                                                        const std::vector<torch::Tensor>& tensors,
+                                                        const AllgatherOptions& options = {});
 [[nodiscard]] AlltoallGroupHandle grouped_alltoall_async(const Context& context,
                                                          const std::vector<torch::Tensor>& tensors,
                                                          const AlltoallOptions& options = {});
-[[nodiscard]] GroupHandle grouped_reduce_scatter_async(const Context& context,
-                                                       const std::vector<torch::Tensor>& tensors,
-                                                       const ReduceScatterOptions& options = {});
+[[nodiscard]] TensorGroupHandle grouped_reduce_scatter_async(
+    const Context& context, const std::vector<torch::Tensor>& tensors,
+    const ReduceScatterOptions& options = {});
 
 }  // namespace hora

@@ -1,4 +1,10 @@
 /// Modules whose parameters and buffers must be the same everywhere.
+///
+///     hora::broadcast_parameters(world, *model);                // before the first step
+///
+/// Errors: collectives.h; where a parameter's shape or type differs between ranks, Error(mismatch)
+/// names it. One that only some ranks have is waited for, and HORA_STALL_WARNING names it.
+/// Thread rule: as the module.
 #pragma once
 
 #include <hora/collectives.h>

@@ -2,6 +2,9 @@
 ///
 /// They travel as types, shapes, numbers and plain bytes, through objects.h, whose errors and rules
 /// hold; what is no number, text or dense tensor is an Error(invalid_argument). Nothing is run.
+///
+///     if (world.rank() == 0) torch::load(adam, "adam.pt");      // a checkpoint that rank 0 has
+///     hora::broadcast_optimizer_state(world, adam);
 #pragma once
 
 #include <hora/objects.h>

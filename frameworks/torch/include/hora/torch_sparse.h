@@ -1,4 +1,7 @@
 /// Allreduce of sparse tensors (COO), such as the gradients of embeddings.
+///
+///     torch::Tensor sum = hora::sparse_allreduce(world, embedding->weight.grad(),
+///                                                {.name = "rows", .op = hora::ReduceOp::sum});
 #pragma once
 
 #include <hora/torch_collectives.h>

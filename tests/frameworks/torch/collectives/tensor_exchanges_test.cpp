@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/torch_collectives.h>
+#include <hora/torch_groups.h>
+#include <hora/torch_sparse.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +17,7 @@ namespace hora::test {
 namespace {
 
 using testing::HasSubstr;
+using namespace std::chrono_literals;
 
 const std::vector<torch::ScalarType> all_types{
     torch::kHalf, torch::kBFloat16, torch::kFloat, torch::kDouble, torch::kInt,
@@ -217,6 +221,57 @@ TEST(TensorHandleTest, WaitingTwiceIsAnError) {
   const AlltoallHandle moved = std::move(exchange);
   EXPECT_TRUE(exchange.ready());  // NOLINT(bugprone-use-after-move)
   expect_error(ErrorCode::invalid_use, HasSubstr("nothing to wait for"), [&] { exchange.wait(); });
+  expect_error(ErrorCode::invalid_use, HasSubstr("nothing to wait for"),
+               [] { TensorHandle().wait(); });
+}
+
+/// Rank 0 submits what the others wait for, when all have seen that it has not.
+template <class Submit>
+auto waited_for_in_time(const Context& world, Submit&& submit) {
+  const bool last = world.rank() == 0;
+  if (last) barrier(world, {.name = "seen"});
+  auto handle = submit();
+  EXPECT_TRUE(handle.valid());
+  if (!last) {
+    EXPECT_FALSE(handle.wait_for(20ms));
+    EXPECT_FALSE(handle.ready());
+    barrier(world, {.name = "seen"});
+  }
+  EXPECT_TRUE(handle.wait_for(1min));
+  EXPECT_TRUE(handle.ready());
+  EXPECT_TRUE(handle.valid()) << "wait() is still to be called";
+  auto result = handle.wait();
+  EXPECT_FALSE(handle.valid());
+  EXPECT_TRUE(handle.wait_for(0s)) << "as ready()";
+  return result;
+}
+
+TEST(TensorHandleTest, WaitForGivesUpInTimeAndWaitStillCollects) {
+  const Context world = init();
+  const torch::Tensor ones = torch::ones({3});
+  const std::vector<torch::Tensor> group{ones, ones};
+  const torch::Tensor indices = torch::zeros({1, 1}, torch::kLong);
+  const torch::Tensor sparse = torch::sparse_coo_tensor(indices, torch::ones({1}), {2});
+  EXPECT_TRUE(torch::equal(
+      waited_for_in_time(world, [&] { return allreduce_async(world, ones, {.name = "x"}); }),
+      ones));
+  for (const torch::Tensor& each : waited_for_in_time(
+           world, [&] { return grouped_allreduce_async(world, group, {.name = "g"}); })) {
+    EXPECT_TRUE(torch::equal(each, ones));
+  }
+  EXPECT_TRUE(
+      torch::equal(waited_for_in_time(
+                       world, [&] { return sparse_allreduce_async(world, sparse, {.name = "s"}); })
+                       .to_dense(),
+                   sparse.to_dense()));
+}
+
+TEST(TensorHandleTest, AfterWaitForWaitThrowsTheError) {
+  const Context world = init();
+  if (world.size() == 1) GTEST_SKIP() << "one rank cannot disagree with itself";
+  auto handle = allreduce_async(world, torch::ones({world.rank() == 0 ? 3 : 4}), {.name = "x"});
+  EXPECT_TRUE(handle.wait_for(1min));
+  expect_error(ErrorCode::mismatch, HasSubstr("\"x\""), [&] { handle.wait(); });
 }
 
 TEST(TensorAllreduce, AllReductionsAndScalesOutOfPlace) {

@@ -74,7 +74,7 @@ TEST(TensorGroup, AlltoallWithTheSplitsOfEachAndInEqualParts) {
   EXPECT_TRUE(torch::equal(
       even[1].tensor,
       torch::arange(size, torch::kFloat).repeat_interleave(3).unsqueeze(1).expand({3 * size, 2})));
-  EXPECT_TRUE(grouped_alltoall(world, {}).empty());
+  EXPECT_TRUE(grouped_alltoall(world, std::vector<torch::Tensor>()).empty());
 }
 
 TEST(TensorGroup, AllreduceAndBroadcastInAProcessSet) {
@@ -146,8 +146,8 @@ TEST(TensorGroup, AllgatherAndReduceScatterInAProcessSet) {
 
 TEST(TensorGroup, OneHandleForAll) {
   const Context world = init();
-  GroupHandle first = grouped_allreduce_async(world, mixed(1.0), {.name = "first"});
-  GroupHandle second = grouped_allreduce_async(world, mixed(2.0), {.name = "second"});
+  TensorGroupHandle first = grouped_allreduce_async(world, mixed(1.0), {.name = "first"});
+  TensorGroupHandle second = grouped_allreduce_async(world, mixed(2.0), {.name = "second"});
   expect_equal(second.wait(), mixed(2.0));
   expect_equal(first.wait(), mixed(1.0));
   EXPECT_TRUE(first.ready());
