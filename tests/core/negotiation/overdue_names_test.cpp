@@ -35,8 +35,8 @@ Presence seen(const std::string& name) {
 }
 
 TEST(OverdueNames, AreReportedAtOnceByLeadersAndLaterByTheRoot) {
-  OverdueNames leader(false, 0, {});
-  OverdueNames root(true, 0, {});
+  OverdueNames leader(false, kWorld, {});
+  OverdueNames root(true, kWorld, {});
   for (OverdueNames* const names : {&leader, &root}) {
     EXPECT_EQ(names->deadline(), std::nullopt);
     names->note("a", 1s);
