@@ -67,7 +67,6 @@ TEST_P(TimeoutOnLayouts, OfAPeerThatNeverSubmitsEndsEverythingInFlight) {
                                           std::to_string(rank) + " has submitted it"));
       EXPECT_EQ(error.tensor(), "g");
       EXPECT_EQ(error.rank(), rank);
-      EXPECT_TRUE(other->finished());
       expect_error(ErrorCode::timeout, HasSubstr("tensor \"g\""), [&] { engine.wait(*other); });
       expect_error(ErrorCode::timeout, HasSubstr("tensor \"g\""),
                    [&] { engine.submit(sum_of(a, "later")); });
@@ -155,7 +154,7 @@ TEST(Timeout, WithoutAnEngineThreadAHandleIsReadyOnceSomeoneMakesProgress) {
 
 TEST(Timeout, NamesWhoLacksItAsFarAsTheRankKnows) {
   for (const int absent : {0, 2}) {
-    ThreadWorld world(with_timeout({3}, 300ms));
+    ThreadWorld world(with_timeout({3}, 500ms));
     std::vector<std::string> of_known(3), of_new(3);
     on_all_ranks(world, [&](int rank) {
       std::vector<float> values(8, 1.0F);
@@ -164,9 +163,10 @@ TEST(Timeout, NamesWhoLacksItAsFarAsTheRankKnows) {
       of_known[static_cast<std::size_t>(rank)] =
           timeout_of(world.engine(rank), sum_of(values, "known")).what();
     });
-    ThreadWorld fresh(with_timeout({3}, 300ms));
+    ThreadWorld fresh(with_timeout({3}, 500ms));
     on_all_ranks(fresh, [&](int rank) {
       std::vector<float> values(8, 1.0F);
+      fresh.engine(rank).submit_and_wait(sum_of(values, "start", kNever));
       if (rank == absent) return;
       of_new[static_cast<std::size_t>(rank)] =
           timeout_of(fresh.engine(rank), sum_of(values, "new")).what();
