@@ -53,7 +53,7 @@ TEST(OverdueNames, AreReportedAtOnceByLeadersAndLaterByTheRoot) {
 }
 
 TEST(OverdueNames, WhoIsReadyByAnyAccountIsNotMissing) {
-  OverdueNames names(false, 0, {});
+  OverdueNames names(false, kWorld, {});
   names.note_presence({"a", {1, 4}, {0, 2}}, 1s);
   names.note_presence({"a", {2}, {3}}, 1s);
   EXPECT_EQ(names.take_presence(seen), (std::vector<Presence>{{"a", {0, 1, 2, 4}, {3}}}));
@@ -62,7 +62,7 @@ TEST(OverdueNames, WhoIsReadyByAnyAccountIsNotMissing) {
 
 TEST(OverdueNames, NobodyIsWarnedOfANameThatNobodyWaitsFor) {
   const std::vector<int> ranks{0, 1};
-  OverdueNames names(true, 0, 10s);
+  OverdueNames names(true, kWorld, 10s);
   names.note("a", 1s);
   const auto none = [](const std::string& name) { return Presence{name, {}, {0, 1}}; };
   EXPECT_EQ(names.take_warning(2s, ranks, none), std::nullopt);
@@ -74,7 +74,7 @@ TEST(OverdueNames, NobodyIsWarnedOfANameThatNobodyWaitsFor) {
 }
 
 TEST(OverdueNames, AreAskedAboutOnceEach) {
-  OverdueNames names(true, 0, {});
+  OverdueNames names(true, kWorld, {});
   for (const char* name : {"aaaa", "bbbb", "cccc", "bbbb"}) names.note(name, 1s);
   EXPECT_EQ(names.take_questions(6), (std::vector<std::string>{"aaaa", "bbbb"}));
   EXPECT_EQ(names.take_questions(6), std::vector<std::string>{"cccc"});
