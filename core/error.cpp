@@ -39,6 +39,8 @@ std::string_view name_of(ErrorCode code) noexcept {
       return "transport";
     case ErrorCode::invalid_use:
       return "invalid_use";
+    case ErrorCode::timeout:
+      return "timeout";
   }
   return "unknown error";
 }

@@ -211,6 +211,19 @@ inline constexpr Row kRows[] = {
      &kSeconds,
      0,
      86400000},
+    {"HORA_TIMEOUT",
+     "A collective that is not complete this long after a rank has submitted it fails there, "
+     "naming "
+     "the ranks that it waits for, and so does everything after it, which ends the job; the "
+     "default "
+     "is that of PyTorch's process groups on GPUs: time for one rank to validate or to save while "
+     "the others wait; a call can have its own (hora/collectives.h); not of join() and shutdown(); "
+     "0: never.",
+     kField<&Settings::timeout>,
+     {},
+     &kSeconds,
+     0,
+     86400000},
     {"HORA_INIT_TIMEOUT",
      "hora::init fails where some ranks have not come to it for this long, or have left it; 0: it "
      "waits for ever.",

@@ -25,10 +25,20 @@ constexpr std::size_t kMaxDimensions = 64;
               name.substr(0, kMaxNameBytes));
 }
 
+template <class Options>
+std::chrono::milliseconds timeout_of(const Options& options) {
+  if (options.timeout.count() < 0) {
+    refuse(options.name, "a timeout of " + std::to_string(options.timeout.count()) +
+                             " ms: give a positive one, or 0 for that of HORA_TIMEOUT");
+  }
+  return options.timeout;
+}
+
 /// `View`: a TensorView, or a ConstTensorView of what the engine does not write to.
-template <class View>
-Request of_tensor(const Context& context, const std::string& name, const View& tensor,
+template <class View, class Options>
+Request of_tensor(const Context& context, const Options& options, const View& tensor,
                   OperationKind kind) {
+  const std::string& name = options.name;
   check_name(name);
   if (tensor.shape.size() > kMaxDimensions) {
     refuse(name, "at most " + std::to_string(kMaxDimensions) + " dimensions, this tensor has " +
@@ -47,6 +57,7 @@ Request of_tensor(const Context& context, const std::string& name, const View& t
   request.signature.type = tensor.type;
   request.signature.device = tensor.device.kind;
   request.signature.shape = tensor.shape;
+  request.timeout = timeout_of(options);
   return request;
 }
 
@@ -138,13 +149,13 @@ void check_name(const std::string& name) {
 }
 
 Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options) {
-  Request result = of_tensor(context, options.name, tensor, OperationKind::allreduce);
+  Request result = of_tensor(context, options, tensor, OperationKind::allreduce);
   set_reduction(result, options);
   return result;
 }
 
 Request request(const Context& context, const TensorView& tensor, const BroadcastOptions& options) {
-  Request result = of_tensor(context, options.name, tensor, OperationKind::broadcast);
+  Request result = of_tensor(context, options, tensor, OperationKind::broadcast);
   const auto& ranks = members(context, options.name, options.process_set);
   if (!std::binary_search(ranks.begin(), ranks.end(), options.root)) {
     refuse(options.name, "root " + std::to_string(options.root) + " is no rank of process set " +
@@ -162,12 +173,13 @@ Request request(const Context&, const BarrierOptions& options) {
   result.signature.kind = OperationKind::barrier;
   result.signature.type = DataType::uint8;
   result.signature.shape = {0};
+  result.timeout = timeout_of(options);
   return result;
 }
 
 Request request(const Context& context, const ConstTensorView& tensor,
                 const AllgatherOptions& options) {
-  Request result = of_tensor(context, options.name, tensor, OperationKind::allgather);
+  Request result = of_tensor(context, options, tensor, OperationKind::allgather);
   Shape& shape = result.signature.shape;
   if (shape.empty()) shape = {1};
   result.rows = {shape.front()};
@@ -177,7 +189,7 @@ Request request(const Context& context, const ConstTensorView& tensor,
 
 Request request(const Context& context, const ConstTensorView& tensor,
                 const AlltoallOptions& options) {
-  Request result = of_tensor(context, options.name, tensor, OperationKind::alltoall);
+  Request result = of_tensor(context, options, tensor, OperationKind::alltoall);
   check_has_rows(options.name, tensor, OperationKind::alltoall);
   const int ranks = static_cast<int>(members(context, options.name, options.process_set).size());
   const std::int64_t rows = tensor.shape.front();
@@ -189,7 +201,7 @@ Request request(const Context& context, const ConstTensorView& tensor,
 
 Request request(const Context& context, const ConstTensorView& tensor,
                 const ReduceScatterOptions& options) {
-  Request result = of_tensor(context, options.name, tensor, OperationKind::reduce_scatter);
+  Request result = of_tensor(context, options, tensor, OperationKind::reduce_scatter);
   check_has_rows(options.name, tensor, OperationKind::reduce_scatter);
   if (options.op == ReduceOp::adasum) {
     refuse(options.name, "Adasum is for allreduce: its result is of the whole tensor");

@@ -310,6 +310,14 @@ std::uint64_t NodeControlBlock::done_by_all() const {
   return slowest(&RankCell::done, kWakeOrder);
 }
 
+std::vector<int> NodeControlBlock::behind(std::uint64_t units) const {
+  std::vector<int> ranks;
+  for (int r = 0; r < shape_.local_size; ++r) {
+    if (rank(r).done.load(kWakeOrder) < units) ranks.push_back(r);
+  }
+  return ranks;
+}
+
 void NodeControlBlock::await_done(std::uint64_t units) {
   rank(local_rank_).awaited.store(units, kWakeOrder);
 }

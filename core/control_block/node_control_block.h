@@ -109,6 +109,8 @@ class NodeControlBlock {
   void set_done(std::uint64_t units);
   /// Units that every rank of the node has finished.
   std::uint64_t done_by_all() const;
+  /// Local ranks that have finished fewer units than this.
+  std::vector<int> behind(std::uint64_t units) const;
 
   /// Steps of the data path that all ranks of the node start in one order.
   StartOrderMemory& start_order() const { return *start_order_; }

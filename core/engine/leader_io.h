@@ -25,6 +25,7 @@ class LeaderIo {
   /// True while messages to other nodes are on their way, or decisions wait for room in the log.
   bool unfinished();
   std::optional<Duration> deadline() const { return leader_.deadline(); }
+  Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
  private:
   bool read_mail(Duration now);

@@ -65,6 +65,21 @@ void Progress::poison(const Error& error) {
   for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
 }
 
+void Progress::check_timeouts(Duration time) {
+  if (sets_.poisoned().load()) return;
+  for (SetEngine* engine : engines()) {
+    if (const auto error = engine->timed_out(time)) return poison(*error);
+  }
+}
+
+Duration Progress::next_timeout() const {
+  Duration next = Duration::max();
+  for (const SetEngine* engine : engines()) {
+    next = std::min(next, engine->submissions().next_timeout());
+  }
+  return next;
+}
+
 bool Progress::has_pending_work() const {
   if (sets_.poisoned().load()) return false;
   return std::any_of(engines().begin(), engines().end(),
@@ -107,7 +122,8 @@ void Progress::await_done() {
   for (SetEngine* engine : engines()) engine->control_block().await_done(engine->awaited());
 }
 
-std::optional<std::chrono::nanoseconds> Progress::pause_length(Duration idle, bool awaited) {
+std::optional<std::chrono::nanoseconds> Progress::pause_length(Duration time, Duration idle,
+                                                               bool awaited) {
   if (sets_.poisoned().load()) return std::nullopt;
   const bool leads_several =
       std::any_of(engines().begin(), engines().end(), [](auto* e) { return e->leads_several(); });
@@ -121,12 +137,11 @@ std::optional<std::chrono::nanoseconds> Progress::pause_length(Duration idle, bo
   if (is_running() && idle < parts_.settings.spin / 10) return std::chrono::nanoseconds(0);
   Duration pause = leads_several ? kIdlePoll : kOverdueTick;
   if (device_busy_) pause = kDevicePoll;
+  Duration until = next_timeout();
   for (const SetEngine* engine : engines()) {
-    if (const auto deadline = engine->deadline()) {
-      pause = std::clamp<Duration>(*deadline - now(), microseconds(100), pause);
-    }
+    if (const auto deadline = engine->deadline()) until = std::min(until, *deadline);
   }
-  return pause;
+  return std::clamp<Duration>(until - time, microseconds(100), pause);
 }
 
 }  // namespace hora

@@ -31,9 +31,13 @@ class Progress {
   bool messages_left() const HORA_REQUIRES(lock_);
   /// Before a thread sleeps: peers wake it when they have finished what it waits for.
   void await_done() HORA_REQUIRES(lock_);
+  /// Poisons the engine, as errors of transports do, where a collective has run out of time.
+  void check_timeouts(Duration time) HORA_REQUIRES(lock_);
+  /// Nothing runs out of time before; Duration::max() where nothing does.
+  Duration next_timeout() const HORA_REQUIRES(lock_);
   /// How long to pause after `idle` without progress: 0: not at all; nothing: until woken.
   /// `awaited`: a thread is blocked until there is a result.
-  std::optional<std::chrono::nanoseconds> pause_length(Duration idle, bool awaited)
+  std::optional<std::chrono::nanoseconds> pause_length(Duration time, Duration idle, bool awaited)
       HORA_REQUIRES(lock_);
 
  private:

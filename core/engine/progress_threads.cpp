@@ -144,6 +144,7 @@ bool ProgressThreads::try_step() {
     const LockGuard lock(progress_.lock(), std::adopt_lock);
     if (stopping_.load()) return false;
     progress = progress_.step();
+    if (!progress) progress_.check_timeouts(now());
   }
   sets_.report_stalls();
   return progress;
@@ -164,16 +165,20 @@ void ProgressThreads::run() {
       idle_since = now();
     } else {
       sets_.report_stalls();
-      pause(now() - idle_since);
+      pause(idle_since);
     }
   }
 }
 
-void ProgressThreads::pause(Duration idle) {
+void ProgressThreads::pause(Duration idle_since) {
+  const Duration time = now();
+  Duration next_timeout{};
   std::optional<std::chrono::nanoseconds> length;
   {
     const LockGuard lock(progress_.lock());
-    length = progress_.pause_length(idle, waiters_.load() > 0);
+    progress_.check_timeouts(time);
+    next_timeout = progress_.next_timeout();
+    length = progress_.pause_length(time, time - idle_since, waiters_.load() > 0);
     progress_.await_done();
   }
   if (length && length->count() == 0) {
@@ -182,7 +187,8 @@ void ProgressThreads::pause(Duration idle) {
   }
   wakeup_flags_.sleep(WakeupFlags::Sleeper::engine, length, [&] {
     const LockGuard lock(progress_.lock());
-    return progress_.has_pending_work() || stopping_.load();
+    return progress_.has_pending_work() || stopping_.load() ||
+           progress_.next_timeout() < next_timeout;
   });
 }
 
@@ -256,19 +262,22 @@ void ProgressThreads::step_until_finished_or_asked(const Submission& submission)
       idle_since = now();
       continue;
     }
-    const Duration idle = now() - idle_since;
+    const Duration time = now();
+    const Duration idle = time - idle_since;
     if (idle < spinning) {
       spin_pause();
     } else if (idle < parts_.settings.spin) {
       std::this_thread::yield();
     } else {
-      const auto length = progress_.pause_length(idle, /*awaited=*/true);
+      progress_.check_timeouts(time);
+      const Duration next_timeout = progress_.next_timeout();
+      const auto length = progress_.pause_length(time, idle, /*awaited=*/true);
       progress_.await_done();
       const PreciseSleep precise;
       wakeup_flags_.sleep(WakeupFlags::Sleeper::caller, length, [&] {
         progress_.lock().assert_held();
         return progress_.has_pending_work() || submission.finished() ||
-               progress_.lock().is_asked_for();
+               progress_.lock().is_asked_for() || progress_.next_timeout() < next_timeout;
       });
       sets_.report_stalls();
     }

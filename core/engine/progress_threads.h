@@ -56,7 +56,7 @@ class ProgressThreads {
   void step_until_finished_or_asked(const Submission& submission) HORA_REQUIRES(progress_.lock());
   void block_until_finished(const Submission& submission);
   void run();
-  void pause(Duration idle);
+  void pause(Duration idle_since);
   void wake_rank() const { wakeup_flags_.signal(local_rank_); }
 
   const EngineParts& parts_;

@@ -89,7 +89,8 @@ void Runtime::shutdown() {
   engine_.depart();
   engine_.stop();
   if (Trace* const trace = parts_.trace.trace()) trace->close();
-  if (engine_.poisoned()) abort("a transport had failed before shutdown");
+  if (engine_.poisoned())
+    abort("a transport had failed, or a collective had timed out, before shutdown");
   engine_.disconnect_sets();
   transport_->disconnect();
   if (const auto unreported = engine_.unreported_error()) {

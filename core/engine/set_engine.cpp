@@ -1,5 +1,7 @@
 #include "core/engine/set_engine.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -104,6 +106,61 @@ bool SetEngine::finish_completed() {
     any = true;
   }
   return any;
+}
+
+std::optional<Error> SetEngine::timed_out(Duration time) {
+  const auto submission = submissions_.timed_out(time);
+  if (!submission) return std::nullopt;
+  const Topology& topology = parts_.topology;
+  TimedOut timed_out{.name = submission->name,
+                     .set = id_,
+                     .limit = submission->limit,
+                     .rank = shared_.parts.rank,
+                     .root = topology.ranks_of_node.front().front(),
+                     .decided = submission->decided,
+                     .has_other_nodes = topology.nodes() > 1};
+  if (timed_out.decided) {
+    for (const int r : control_block_.behind(units_.number_of(*submission))) {
+      timed_out.unfinished.push_back(ranks_of_node()[static_cast<std::size_t>(r)]);
+    }
+  } else {
+    note_absent(timed_out, *submission);
+  }
+  trace_.marked(submission->name, "timed out");
+  return Error(ErrorCode::timeout, timeout_text(timed_out), timed_out.rank, timed_out.name);
+}
+
+void SetEngine::note_absent(TimedOut& timed_out, const Submission& submission) const {
+  const Presence presence = presence_of(submission);
+  const std::set<int> ready(presence.ready.begin(), presence.ready.end());
+  const std::set<int> missing(presence.missing.begin(), presence.missing.end());
+  for (const auto& ranks : parts_.topology.ranks_of_node) {
+    for (const int rank : ranks) {
+      if (rank == timed_out.rank || ready.contains(rank)) continue;
+      (missing.contains(rank) ? timed_out.missing : timed_out.unknown).push_back(rank);
+    }
+  }
+  std::sort(timed_out.missing.begin(), timed_out.missing.end());
+  std::sort(timed_out.unknown.begin(), timed_out.unknown.end());
+}
+
+/// As far as this rank knows: of others than leaders the ready bits of their nodes.
+Presence SetEngine::presence_of(const Submission& submission) const {
+  if (leader_io_) return leader_io_->presence_of(submission.name);
+  Presence presence{submission.name, {}, {}};
+  if (!submission.id) return presence;
+  const std::uint64_t ready = control_block_.ready_mask(*submission.id);
+  // Cleared when all have become ready.
+  const bool all = (ready >> control_block_.local_rank() & 1) == 0;
+  for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
+    (all || (ready >> r & 1) ? presence.ready : presence.missing).push_back(ranks_of_node()[r]);
+  }
+  return presence;
+}
+
+const std::vector<int>& SetEngine::ranks_of_node() const {
+  const int node = parts_.topology.node_of(shared_.parts.rank);
+  return parts_.topology.ranks_of_node[static_cast<std::size_t>(node)];
 }
 
 bool SetEngine::has_pending_work() const {

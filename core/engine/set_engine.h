@@ -45,6 +45,8 @@ class SetEngine {
   bool all_departed() const { return all_departed_.load(); }
 
   bool make_progress();
+  /// Of a collective that has run out of time by now.
+  std::optional<Error> timed_out(Duration time);
   bool has_pending_work() const;
   bool is_running() const { return units_.is_running(); }
   /// True while something is under way that only polling moves.
@@ -61,6 +63,9 @@ class SetEngine {
   Decision decision_in(const LogBatch& batch) const;
   void execute(const Decision& decision);
   void answer(const std::string& asked);
+  void note_absent(TimedOut& timed_out, const Submission& submission) const;
+  Presence presence_of(const Submission& submission) const;
+  const std::vector<int>& ranks_of_node() const;
   bool finish_completed();
 
   const SetParts parts_;

@@ -16,6 +16,7 @@
 #include "core/control_block/id.h"
 #include "core/control_block/location.h"
 #include "core/engine/tensor_memory.h"
+#include "core/engine/time_limit.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"
 #include "core/plan/bound_unit.h"
@@ -41,6 +42,8 @@ struct Request {
   std::shared_ptr<ExchangeResult> result = nullptr;
   /// What is published to the node's ranks instead of where `data` lies.
   std::optional<Location> location = std::nullopt;
+  /// See AllreduceOptions::timeout.
+  std::chrono::milliseconds timeout{0};
 };
 
 class Submissions;
@@ -63,6 +66,8 @@ struct Submission {
   bool is_joined_proxy = false;  ///< of a rank that has joined; no handle knows it
   Duration submitted{};          ///< zero until it is announced
   Duration overdue_at{};
+  TimeLimit limit;
+  Duration out_of_time_at = Duration::max();
   Duration decided_at{};
 
   std::atomic<std::uint32_t> state{kPending};

@@ -32,6 +32,7 @@ Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
                          const std::atomic<bool>& poisoned, const Tracer& trace)
     : rank_(engine.rank),
       stall_warning_(engine.settings.stall_warning),
+      timeout_(engine.settings.timeout),
       poisoned_(poisoned),
       trace_(trace),
       control_block_(*parts.control_block),
@@ -76,6 +77,7 @@ std::shared_ptr<Submission> Submissions::submit(Request request, Caller caller) 
     check_open();
     submission->submitted = now();
     submission->overdue_at = submission->submitted + stall_warning_;
+    limit_time(*submission, request.timeout);
     undecided_.fetch_add(1);
     announce(submission);
   } catch (...) {
@@ -83,6 +85,30 @@ std::shared_ptr<Submission> Submissions::submit(Request request, Caller caller) 
     throw;
   }
   return submission;
+}
+
+/// A thread that sleeps looks again within a tick: before that it is woken.
+void Submissions::limit_time(Submission& submission, std::chrono::milliseconds timeout) {
+  submission.limit = TimeLimit::of(timeout, timeout_);
+  submission.out_of_time_at = submission.limit.end(submission.submitted);
+  if (submission.out_of_time_at >= next_timeout()) return;
+  next_timeout_.store(submission.out_of_time_at.count(), kWakeOrder);
+  if (submission.limit.length <= kOverdueTick) control_block_.signal(memory_.local_rank);
+}
+
+std::shared_ptr<Submission> Submissions::timed_out(Duration time) {
+  if (next_timeout() > time) return nullptr;
+  const LockGuard table(table_lock_);
+  std::shared_ptr<Submission> first;
+  for (auto& submission : table_.unfinished()) {
+    // What is under way on a device is bounded there.
+    if (submission->decided && memory_.on_device(submission->signature)) continue;
+    if (!first || submission->out_of_time_at < first->out_of_time_at) first = std::move(submission);
+  }
+  const Duration next = first ? first->out_of_time_at : Duration::max();
+  if (next <= time) return first;
+  next_timeout_.store(next.count(), kWakeOrder);
+  return nullptr;
 }
 
 void Submissions::announce(const std::shared_ptr<Submission>& submission) {

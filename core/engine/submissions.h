@@ -62,8 +62,12 @@ class Submissions {
   /// This rank's submission of this name waits for others.
   bool wait_for_peers(const std::string& name) const;
   void report_stalls();
+  /// No submission runs out of time before; Duration::max() where none does.
+  Duration next_timeout() const { return Duration(next_timeout_.load(kWakeOrder)); }
 
   // The thread that makes progress.
+  /// The submission that has run out of time first by now, or null.
+  std::shared_ptr<Submission> timed_out(Duration time);
   /// Sends mail that has found the mailbox full; true if any went.
   bool flush_mail();
   /// Carries out what a decision says of names and ids; what runs is not undecided any more.
@@ -87,16 +91,20 @@ class Submissions {
  private:
   void announce(const std::shared_ptr<Submission>& submission) HORA_REQUIRES(table_lock_);
   void check_open() const HORA_REQUIRES(table_lock_);
+  void limit_time(Submission& submission, std::chrono::milliseconds timeout)
+      HORA_REQUIRES(table_lock_);
   void release(Submission& submission);
 
   const int rank_;  ///< in the world
   const Duration stall_warning_;
+  const std::chrono::milliseconds timeout_;
   const std::atomic<bool>& poisoned_;
   const Tracer& trace_;
   NodeControlBlock& control_block_;
   const SetMemory memory_;
   std::atomic<int> undecided_{0};  ///< this rank's submissions that wait for others
   std::atomic<bool> joined_{false};
+  std::atomic<Duration::rep> next_timeout_{Duration::max().count()};
 
   mutable Mutex table_lock_;
   NameTable table_ HORA_GUARDED_BY(table_lock_);

@@ -128,6 +128,15 @@ void Units::bind_exchange(BoundUnit& bound, const Submission& mine,
   }
 }
 
+std::uint64_t Units::number_of(const Submission& submission) const {
+  for (const Started& unit : started_) {
+    for (const auto& one : unit.submissions) {
+      if (one.get() == &submission) return unit.number;
+    }
+  }
+  return 0;
+}
+
 std::vector<std::shared_ptr<Submission>> Units::take_completed() {
   trace_.completed(started_.front().number);
   auto submissions = std::move(started_.front().submissions);

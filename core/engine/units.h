@@ -32,6 +32,8 @@ class Units {
   bool has_completed() const {
     return !started_.empty() && started_.front().number <= parts_.data_path->completed();
   }
+  /// The number of the unit that is under way with this submission in it; 0: none is.
+  std::uint64_t number_of(const Submission& submission) const;
   /// Of the oldest unit, which has_completed(): its submissions.
   std::vector<std::shared_ptr<Submission>> take_completed();
 

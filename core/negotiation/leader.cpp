@@ -200,7 +200,6 @@ void Leader::decide() {
   output_.decisions.push_back(std::move(*decision));
 }
 
-/// As far as this leader's own records go.
 Presence Leader::presence_of(const std::string& name) const {
   std::uint64_t local = joined_.local_mask(position_);
   std::set<int> below;

@@ -52,6 +52,9 @@ class Leader {
   LeaderOutput take(Duration now);
   /// When take() wants to be called even if nothing happens.
   std::optional<Duration> deadline() const { return overdue_.deadline(); }
+  /// Who has submitted the name, and who of its node has not, as far as this leader's own records
+  /// go.
+  Presence presence_of(const std::string& name) const;
 
  private:
   ReportedName& reported(const std::string& name);
@@ -63,7 +66,6 @@ class Leader {
   void apply(Decision& decision);
   void adopt(Assigned& assigned);
   void decide();
-  Presence presence_of(const std::string& name) const;
   void report_overdue(Duration now);
 
   TreePosition position_;

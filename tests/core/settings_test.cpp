@@ -51,6 +51,8 @@ TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_ID_CAPACITY", "16").id_capacity, 16);
   EXPECT_EQ(with("HORA_SPIN", "0").spin, 0us);
   EXPECT_EQ(with("HORA_STALL_WARNING", "0").stall_warning, 0ms);
+  EXPECT_EQ(with("HORA_TIMEOUT", "90").timeout, 90s);
+  EXPECT_EQ(with("HORA_TIMEOUT", "0").timeout, 0ms);
   EXPECT_EQ(with("HORA_MALLOC_TUNING", "off").malloc_tuning, false);
   EXPECT_EQ(with("HORA_TIMELINE", "/tmp/a.%r.json").timeline, "/tmp/a.%r.json");
   EXPECT_EQ(with("HORA_TIMELINE", "off").timeline, "");
@@ -117,6 +119,7 @@ TEST(Settings, RefusesWhatIsOutOfRange) {
   EXPECT_THAT(refusal("HORA_CHUNK_SIZE", "4095"), HasSubstr("too small"));
   EXPECT_THAT(refusal("HORA_CHUNK_SIZE", "2GiB"), HasSubstr("too large"));
   EXPECT_THAT(refusal("HORA_SPIN", "1000001"), HasSubstr("from 0 to 1s"));
+  EXPECT_THAT(refusal("HORA_TIMEOUT", "86401"), HasSubstr("from 0 to 86400s"));
 }
 
 TEST(Settings, RefusesNumbersThatOverflow) {
@@ -195,6 +198,7 @@ TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
   is("HORA_CUDA_AWARE_MPI", "auto");
   is("HORA_ID_CAPACITY", "4096");
   is("HORA_TIMELINE", "off");
+  is("HORA_TIMEOUT", "600s");
 }
 
 TEST(Settings, AChoiceThatDoesNotExistHasNoText) {
@@ -229,6 +233,7 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
     settings.id_capacity = static_cast<int>(16 + below(65521));
     settings.spin = std::chrono::microseconds(below(2) == 0 ? below(1000001) : below(11) * 100000);
     settings.stall_warning = std::chrono::milliseconds(below(86400001));
+    settings.timeout = std::chrono::milliseconds(below(86400001));
     settings.malloc_tuning = below(2) == 1;
     settings.cuda_aware_mpi = static_cast<CudaAwareMpi>(below(3));
     settings.log_level = static_cast<LogLevel>(below(5));

@@ -13,10 +13,20 @@
 /// invalid_argument (at once: null data; negative extent, over 64 of them or 2^48 bytes; unknown
 /// type, op or device; average of integers, a scale for integers; root out of range; splits that do
 /// not fit; a process set that is unknown or that this rank is not in; name over 1024 bytes; a
-/// device this build has no data path for), shut_down, out_of_memory, transport.
+/// device this build has no data path for; a negative timeout), shut_down, out_of_memory,
+/// transport, timeout.
 ///
-/// After an Error(transport) other nodes may still read the plain memory that a blocking call was
-/// given; only the call itself writes to it.
+/// After an Error(transport) or Error(timeout) other nodes may still read the plain memory that a
+/// blocking call was given; only the call itself writes to it.
+///
+/// A collective that is not complete within its `timeout` (by default HORA_TIMEOUT) after this rank
+/// has submitted it throws Error(timeout), which names the tensor, the time and the ranks that it
+/// waits for, as far as this rank knows them; until when, is each rank's own affair. As peers may
+/// still reach this rank's memory, that is no way to take a collective back: everything that is in
+/// flight here, and whatever is submitted later, throws the same error, and the job ends with the
+/// context. Without an engine thread (InitOptions) it is noticed by what makes progress: waiting,
+/// or Context::progress(). What all ranks have submitted on a GPU is bounded by HORA_DEVICE_TIMEOUT
+/// instead.
 ///
 /// Booleans (one byte; every value but 0 is true) take sum and max as logical or, product and min
 /// as logical and. Integer sums and products wrap. min and max of a NaN are NaN.
@@ -39,6 +49,7 @@
 #include <hora/result.h>
 #include <hora/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -58,22 +69,27 @@ struct AllreduceOptions {
   /// Error(invalid_argument).
   double prescale = 1.0;
   double postscale = 1.0;
+  /// From submission to completion; 0: HORA_TIMEOUT's; milliseconds::max(): none.
+  std::chrono::milliseconds timeout{0};
 };
 
 struct BroadcastOptions {
   std::string name = {};
   int root = 0;  ///< world rank whose values all get
   ProcessSet process_set = kWorld;
+  std::chrono::milliseconds timeout{0};  ///< as in AllreduceOptions
 };
 
 struct BarrierOptions {
   std::string name = {};
   ProcessSet process_set = kWorld;
+  std::chrono::milliseconds timeout{0};  ///< as in AllreduceOptions
 };
 
 struct AllgatherOptions {
   std::string name = {};
   ProcessSet process_set = kWorld;
+  std::chrono::milliseconds timeout{0};  ///< as in AllreduceOptions
 };
 
 struct AlltoallOptions {
@@ -81,6 +97,7 @@ struct AlltoallOptions {
   /// Rows for each rank of the set, in its order; empty: the rows are divided evenly.
   std::vector<std::int64_t> splits = {};
   ProcessSet process_set = kWorld;
+  std::chrono::milliseconds timeout{0};  ///< as in AllreduceOptions
 };
 
 struct ReduceScatterOptions {
@@ -89,6 +106,7 @@ struct ReduceScatterOptions {
   ProcessSet process_set = kWorld;
   double prescale = 1.0;  ///< as in AllreduceOptions
   double postscale = 1.0;
+  std::chrono::milliseconds timeout{0};  ///< as in AllreduceOptions
 };
 
 /// Replaces the values by their average, sum, ... over all ranks (ReduceOp).
@@ -168,6 +186,7 @@ Result reduce_scatter_into(const Context& context, const ConstTensorView& tensor
 /// ranks' values, and an average divides by the size of the set all the same. Any other collective
 /// is an Error(mismatch) on the ranks that submit it, naming this rank.
 /// What this rank has in flight is waited for first; other threads must not submit to the set.
+/// No timeout: the others may have data for hours.
 int join(const Context& context, ProcessSet set = kWorld);
 
 }  // namespace hora

@@ -87,7 +87,8 @@ class Context {
   void progress() const;
 
   /// Collective: returns when all ranks have called it; then throws an error of this rank's handles
-  /// if none was ever thrown. Later calls, and ranks that wait for its tensors, get shut_down.
+  /// if none was ever thrown. Later calls, and ranks that wait for its tensors, get shut_down. No
+  /// timeout.
   void shutdown();
   bool is_shut_down() const noexcept;
 

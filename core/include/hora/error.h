@@ -24,6 +24,7 @@ enum class ErrorCode : std::uint8_t {
   out_of_memory = 5,     ///< shared memory wanted is more than this machine or cgroup has left
   transport = 6,         ///< a call into MPI, CUDA, NCCL or the OS failed; the context is poisoned
   invalid_use = 7,       ///< calls in an order that has no meaning, such as wait() twice
+  timeout = 8,           ///< a collective has taken longer than allowed; the context is poisoned
 };
 std::string_view name_of(ErrorCode code) noexcept;
 

@@ -33,6 +33,7 @@ struct Settings {
   int id_capacity = 4096;
   std::chrono::microseconds spin{50};
   std::chrono::milliseconds stall_warning{10000};
+  std::chrono::milliseconds timeout{600000};
   std::chrono::milliseconds init_timeout{300000};
   bool malloc_tuning = true;
   bool cuda = true;

@@ -5,6 +5,7 @@
 #include <hora/hora.h>
 #include <hora/objects.h>
 
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <string>
@@ -108,6 +109,7 @@ Cases cases_of(const Context& world, void* data, const Options& good, Blocking b
   with("a name of 1025 bytes", [](Options& o) { o.name.assign(1025, 'x'); });
   with("a name with a zero byte", [](Options& o) { o.name = std::string("a\0b", 3); });
   with("set 7", [](Options& o) { o.process_set = ProcessSet(7); });
+  with("a negative timeout", [](Options& o) { o.timeout = std::chrono::milliseconds(-1); });
   with("the last set", [](Options& o) { o.process_set = kLastSet; });
   return cases;
 }
@@ -202,7 +204,8 @@ TEST_F(HostileArguments, Alltoall) {
 
 TEST_F(HostileArguments, Barrier) {
   Cases cases;
-  for (const BarrierOptions& options : {BarrierOptions{.name = std::string(10000000, 'x')},
+  for (const BarrierOptions& options : {BarrierOptions{.timeout = std::chrono::milliseconds(-1)},
+                                        BarrierOptions{.name = std::string(10000000, 'x')},
                                         BarrierOptions{.name = std::string("\0", 1)},
                                         BarrierOptions{.process_set = ProcessSet(9)}}) {
     cases.push_back({"barrier", [=, this] { barrier(world_, options); }});

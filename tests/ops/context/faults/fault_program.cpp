@@ -244,6 +244,22 @@ int ends(const std::function<void()>& end) {
   return 0;
 }
 
+/// Rank 1 stops submitting; the others wait for it, up to this long where it is not 0.
+int stops_submitting(std::chrono::milliseconds timeout) {
+  try {
+    const hora::Context world = hora::init();
+    std::vector<float> values(100, 1.0F);
+    submit(world, values, "g").wait();
+    if (world.rank() == 1) std::this_thread::sleep_for(1min);
+    hora::allreduce(world, hora::view(values), {.name = "g", .timeout = timeout});
+    say(world, "no error");
+    return 0;
+  } catch (const hora::Error& error) {
+    std::printf("%s\n", (std::string(name_of(error.code())) + ": " + error.what()).c_str());
+    return 3;
+  }
+}
+
 std::string code_of(const std::function<void()>& call) {
   try {
     call();
@@ -315,6 +331,7 @@ int main(int argc, char** argv) {
   if (mode == "init-lists" && argc > 3) return init_lists(argv + 2);
   if (mode == "finalize") return finalizes();
   if (mode == "shutdown-early") return shutdown_early(number);
+  if (mode == "stops-submitting") return stops_submitting(std::chrono::milliseconds(number));
   if (mode == "exit") return ends([&] { std::exit(number); });
   if (mode == "fork") return forks();
   if (mode == "killed") return ends([] { std::raise(SIGKILL); });

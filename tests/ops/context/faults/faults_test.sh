@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Exit codes, messages and times of fault_program under mpirun.
 # Usage: faults_test.sh GROUP PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
-#   GROUP  overdue_new, overdue_known, overdue_many, crossed, exceptions, settings, init, leaving or
-#          forking
+#   GROUP  overdue_new, overdue_known, overdue_many, crossed, exceptions, settings, init, leaving,
+#          forking or timeout
 set -uo pipefail
 group=$1 program=$2
 shift 2
@@ -239,6 +239,23 @@ case $group in
         "submit in the child: invalid_use" "wait in the child: invalid_use" \
         "buffer in the child: invalid_use" "shutdown in the child: invalid_use"
       never "$name" "exits without Context::shutdown()"
+    done
+    ;;
+  timeout)
+    # By the setting, and by the call alone.
+    for own in 0 500; do
+      for per_node in 0 1; do
+        name="a rank stops submitting, timeout of the call $own ms, ranks per node $per_node"
+        run env HORA_TIMEOUT=$([[ $own == 0 ]] && echo 500ms || echo 0) HORA_RANKS_PER_NODE=$per_node \
+          "${mpi[@]}" 2 "$program" stops-submitting "$own"
+        expect "$name" nonzero \
+          'timeout: tensor "g" is not complete 500 ms after rank 0 has submitted it: '
+        if [[ $per_node == 0 ]]; then
+          expect "$name, who" nonzero "submitted it: rank 1 has not submitted it. Do all ranks"
+        fi
+        never "$name" "no error"
+        within "$name" 10
+      done
     done
     ;;
   *)

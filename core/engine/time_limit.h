@@ -1,0 +1,44 @@
+/// How long a collective may take on this rank, and what is said of one that has taken longer.
+#pragma once
+
+#include <hora/collectives.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "core/negotiation/overdue_names.h"
+
+namespace hora {
+
+/// From the submission to the end. Pure.
+struct TimeLimit {
+  std::chrono::milliseconds length{0};  ///< 0: none
+  bool is_of_call = false;              ///< else that of HORA_TIMEOUT
+
+  /// `of_call`: 0: HORA_TIMEOUT holds; milliseconds::max(): no limit.
+  static TimeLimit of(std::chrono::milliseconds of_call, std::chrono::milliseconds setting);
+  /// Of what was submitted at this time; Duration::max() where there is no end.
+  Duration end(Duration submitted) const;
+};
+
+/// What this rank knows of a collective that has run out of time. Ranks are world ranks, ascending.
+struct TimedOut {
+  std::string name;
+  ProcessSet set;
+  TimeLimit limit;
+  int rank = 0;  ///< this one
+  int root = 0;  ///< the rank that decides, and warns of HORA_STALL_WARNING
+  bool decided = false;
+  // Of one that is not decided.
+  std::vector<int> missing = {};  ///< have not submitted it
+  std::vector<int> unknown = {};  ///< may have
+  // Of one that is under way.
+  std::vector<int> unfinished = {};  ///< of this rank's node: have not finished it
+  bool has_other_nodes = false;
+};
+
+/// Two or three sentences: the tensor, the time, whom it waits for, and what to do.
+std::string timeout_text(const TimedOut& timed_out);
+
+}  // namespace hora

@@ -1,0 +1,83 @@
+#include "core/engine/time_limit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hora {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(TimeLimit, IsTheCallsOrTheSettings) {
+  EXPECT_EQ(TimeLimit::of(0ms, 600s).length, 600s);
+  EXPECT_FALSE(TimeLimit::of(0ms, 600s).is_of_call);
+  EXPECT_EQ(TimeLimit::of(5ms, 600s).length, 5ms);
+  EXPECT_TRUE(TimeLimit::of(5ms, 0ms).is_of_call);
+  EXPECT_EQ(TimeLimit::of(std::chrono::milliseconds::max(), 600s).length, 0ms);
+}
+
+TEST(TimeLimit, EndsAfterItsLengthOrNever) {
+  EXPECT_EQ(TimeLimit::of(5ms, 600s).end(7s), 7s + 5ms);
+  EXPECT_EQ(TimeLimit::of(0ms, 0ms).end(7s), Duration::max());
+  const auto longest = std::chrono::milliseconds::max() - 1ms;
+  EXPECT_EQ(TimeLimit::of(longest, 600s).end(7s), Duration::max()) << "beyond the clock";
+  EXPECT_LT(TimeLimit::of(24h, 600s).end(Duration(300LL * 24h)), Duration::max());
+}
+
+TimedOut one() {
+  return {.name = "g", .set = kWorld, .limit = {600s, false}, .rank = 1, .root = 0};
+}
+
+TEST(TimeoutText, NamesWhoLacksIt) {
+  TimedOut timed_out = one();
+  timed_out.missing = {2, 4};
+  EXPECT_EQ(timeout_text(timed_out),
+            "tensor \"g\" is not complete 600 s after rank 1 has submitted it: ranks 2, 4 have not "
+            "submitted it. Do all ranks call the same collectives? Is one of them slow, stopped or "
+            "gone? Where it may take longer, raise HORA_TIMEOUT (0: never), or give the call a "
+            "timeout");
+  timed_out.set = ProcessSet(3);
+  timed_out.limit = {250ms, true};
+  EXPECT_THAT(timeout_text(timed_out), StartsWith("tensor \"g\" of process set 3 is not complete "
+                                                  "250 ms after"));
+  EXPECT_THAT(timeout_text(timed_out),
+              EndsWith("raise the timeout of this call (0: HORA_TIMEOUT)"));
+}
+
+TEST(TimeoutText, SaysWhatIsNotKnownAndWhoKnows) {
+  TimedOut timed_out = one();
+  timed_out.unknown = {0};
+  EXPECT_THAT(timeout_text(timed_out),
+              HasSubstr("it: whether rank 0 has is not known on this one: see the warnings of rank "
+                        "0 (HORA_STALL_WARNING). Do all"));
+  timed_out.missing = {3};
+  timed_out.rank = 0;
+  EXPECT_THAT(timeout_text(timed_out), HasSubstr("rank 3 has not submitted it, and whether rank 0 "
+                                                 "has is not known on this one. Do all"));
+}
+
+TEST(TimeoutText, WhereAllHaveSubmittedItNamesTheRootOrWhoHasNotFinished) {
+  TimedOut timed_out = one();
+  EXPECT_THAT(timeout_text(timed_out),
+              HasSubstr("every rank has submitted it, and rank 0 has not decided it. Do all"));
+  timed_out.decided = true;
+  EXPECT_THAT(timeout_text(timed_out), HasSubstr("its result is about to be taken over. Is one"));
+  timed_out.unfinished = {2, 3};
+  EXPECT_THAT(timeout_text(timed_out),
+              HasSubstr("it is under way: of this node ranks 2, 3 have not finished it. Is one"));
+  timed_out.has_other_nodes = true;
+  EXPECT_THAT(timeout_text(timed_out),
+              HasSubstr("not finished it, and data of other nodes may be missing. Is one"));
+}
+
+TEST(TimeoutText, NoNameForgesALine) {
+  TimedOut timed_out = one();
+  timed_out.name = "x\nhora critical: \x1b[2J";
+  EXPECT_THAT(timeout_text(timed_out), StartsWith("tensor \"x\\nhora critical: \\x1b[2J\" is"));
+}
+
+}  // namespace
+}  // namespace hora

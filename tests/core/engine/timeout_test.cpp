@@ -1,0 +1,195 @@
+// Collectives that take longer than they may.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "tests/core/engine/engine_fixture.h"
+#include "tests/support/expect_error.h"
+
+namespace hora {
+namespace {
+
+using namespace std::chrono_literals;
+using test::bytes;
+using test::expect_error;
+using test::floats;
+using test::on_all_ranks;
+using test::ThreadWorld;
+using test::ThreadWorldOptions;
+using testing::HasSubstr;
+
+constexpr auto kNever = std::chrono::milliseconds::max();
+
+ThreadWorldOptions with_timeout(std::vector<int> node_sizes, std::chrono::milliseconds timeout,
+                                bool threads = true) {
+  ThreadWorldOptions options{
+      .node_sizes = std::move(node_sizes), .settings = {}, .engine_threads = threads};
+  options.settings.timeout = timeout;
+  return options;
+}
+
+Request sum_of(std::vector<float>& values, const std::string& name,
+               std::chrono::milliseconds timeout = 0ms) {
+  Request request{name, floats(static_cast<std::int64_t>(values.size())), bytes(values)};
+  request.timeout = timeout;
+  return request;
+}
+
+Error timeout_of(Engine& engine, Request request) {
+  const Error error =
+      expect_error(ErrorCode::timeout, [&] { engine.submit_and_wait(std::move(request)); });
+  EXPECT_TRUE(engine.poisoned());
+  return error;
+}
+
+class TimeoutOnLayouts : public test::EngineFixture {};
+INSTANTIATE_TEST_SUITE_P(Layouts, TimeoutOnLayouts,
+                         testing::Values(std::vector{2}, std::vector{3}, std::vector{1, 1},
+                                         std::vector{2, 1}),
+                         test::layout_name);
+
+TEST_P(TimeoutOnLayouts, OfAPeerThatNeverSubmitsEndsEverythingInFlight) {
+  for (const bool threads : {true, false}) {
+    ThreadWorld world(with_timeout(GetParam(), 300ms, threads));
+    const int last = world.size() - 1;
+    on_all_ranks(world, [&](int rank) {
+      if (rank == last) return;
+      Engine& engine = world.engine(rank);
+      std::vector<float> a(8, 1.0F), b(8, 1.0F);
+      const auto other = engine.submit(sum_of(b, "other", kNever));
+      const auto begin = std::chrono::steady_clock::now();
+      const Error error = timeout_of(engine, sum_of(a, "g"));
+      EXPECT_GE(std::chrono::steady_clock::now() - begin, 300ms);
+      EXPECT_THAT(error.what(), HasSubstr("tensor \"g\" is not complete 300 ms after rank " +
+                                          std::to_string(rank) + " has submitted it"));
+      EXPECT_EQ(error.tensor(), "g");
+      EXPECT_EQ(error.rank(), rank);
+      expect_error(ErrorCode::timeout, HasSubstr("tensor \"g\""), [&] { engine.wait(*other); });
+      expect_error(ErrorCode::timeout, HasSubstr("tensor \"g\""),
+                   [&] { engine.submit(sum_of(a, "later")); });
+    });
+  }
+}
+
+TEST_P(TimeoutOnLayouts, APeerThatIsLateButInTimeIsNoError) {
+  ThreadWorld world(with_timeout(GetParam(), 20s));
+  on_all_ranks(world, [&](int rank) {
+    std::vector<float> values(8, 1.0F);
+    for (int round = 0; round < 2; ++round) {
+      std::fill(values.begin(), values.end(), 1.0F);
+      if (rank == round) std::this_thread::sleep_for(50ms);
+      world.engine(rank).submit_and_wait(sum_of(values, "g"));
+      EXPECT_EQ(values[0], static_cast<float>(world.size()));
+    }
+  });
+}
+
+TEST_P(TimeoutOnLayouts, ACallMayHaveNone) {
+  ThreadWorld world(with_timeout(GetParam(), 100ms));
+  on_all_ranks(world, [&](int rank) {
+    std::vector<float> values(8, 1.0F);
+    if (rank == 0) std::this_thread::sleep_for(400ms);
+    world.engine(rank).submit_and_wait(sum_of(values, "g", kNever));
+    EXPECT_EQ(values[0], static_cast<float>(world.size()));
+  });
+}
+
+TEST_P(TimeoutOnLayouts, JoinHasNone) {
+  ThreadWorld world(with_timeout(GetParam(), 100ms));
+  on_all_ranks(world, [&](int rank) {
+    if (rank == 1) std::this_thread::sleep_for(400ms);
+    EXPECT_EQ(world.engine(rank).join(kWorld), 1);
+  });
+}
+
+// Without being woken, the engine's thread would sleep for half a second: that of a rank that is no
+// leader, as a leader is woken by its own report.
+TEST(Timeout, OfACallThatIsShorterThanTheSettingsIsNoticedInTime) {
+  auto shortest = 10s + 0ns;
+  for (int attempt = 0; attempt < 10 && shortest > 200ms; ++attempt) {
+    ThreadWorld world(with_timeout({2}, 600s));
+    std::this_thread::sleep_for(30ms);
+    std::vector<float> values(8, 1.0F);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto submission = world.engine(1).submit(sum_of(values, "g", 50ms));
+    while (!submission->finished()) std::this_thread::sleep_for(1ms);
+    const Error error =
+        expect_error(ErrorCode::timeout, [&] { world.engine(1).wait(*submission); });
+    EXPECT_THAT(error.what(), HasSubstr("raise the timeout of this call"));
+    shortest =
+        std::min<std::chrono::nanoseconds>(shortest, std::chrono::steady_clock::now() - begin);
+    EXPECT_GE(shortest, 50ms);
+  }
+  EXPECT_LE(shortest, 200ms);
+}
+
+TEST(Timeout, IsNoticedWhileAnotherThreadMakesProgress) {
+  ThreadWorld world(with_timeout({2}, 600s));
+  std::vector<float> a(8, 1.0F), b(8, 1.0F);
+  std::jthread waits([&] {
+    expect_error(ErrorCode::timeout,
+                 [&] { world.engine(1).submit_and_wait(sum_of(a, "unlimited", kNever)); });
+  });
+  std::this_thread::sleep_for(30ms);
+  const Error error = timeout_of(world.engine(1), sum_of(b, "g", 50ms));
+  EXPECT_EQ(error.tensor(), "g");
+}
+
+TEST(Timeout, WithoutAnEngineThreadAHandleIsReadyOnceSomeoneMakesProgress) {
+  ThreadWorld world(with_timeout({2}, 50ms, false));
+  std::vector<float> values(8, 1.0F);
+  Engine& engine = world.engine(0);
+  const auto submission = engine.submit(sum_of(values, "g"));
+  EXPECT_FALSE(engine.wait_for(*submission, 1ms));
+  EXPECT_TRUE(engine.wait_for(*submission, 20s));
+  expect_error(ErrorCode::timeout, [&] { engine.wait(*submission); });
+
+  ThreadWorld stepped(with_timeout({2}, 50ms, false));
+  const auto polled = stepped.engine(0).submit(sum_of(values, "g"));
+  while (!polled->finished()) stepped.engine(0).progress();
+  expect_error(ErrorCode::timeout, [&] { stepped.engine(0).wait(*polled); });
+}
+
+TEST(Timeout, NamesWhoLacksItAsFarAsTheRankKnows) {
+  for (const int absent : {0, 2}) {
+    ThreadWorld world(with_timeout({3}, 500ms));
+    std::vector<std::string> of_known(3), of_new(3);
+    on_all_ranks(world, [&](int rank) {
+      std::vector<float> values(8, 1.0F);
+      world.engine(rank).submit_and_wait(sum_of(values, "known", kNever));
+      if (rank == absent) return;
+      of_known[static_cast<std::size_t>(rank)] =
+          timeout_of(world.engine(rank), sum_of(values, "known")).what();
+    });
+    ThreadWorld fresh(with_timeout({3}, 500ms));
+    on_all_ranks(fresh, [&](int rank) {
+      std::vector<float> values(8, 1.0F);
+      fresh.engine(rank).submit_and_wait(sum_of(values, "start", kNever));
+      if (rank == absent) return;
+      of_new[static_cast<std::size_t>(rank)] =
+          timeout_of(fresh.engine(rank), sum_of(values, "new")).what();
+    });
+    const std::string lacks = ": rank " + std::to_string(absent) + " has not submitted it. Do all";
+    for (const int rank : {0, 1, 2}) {
+      if (rank == absent) continue;
+      const auto r = static_cast<std::size_t>(rank);
+      EXPECT_THAT(of_known[r], HasSubstr(lacks));
+      EXPECT_THAT(of_new[r], HasSubstr(rank == 0 ? lacks : "is not known on this one: see the"));
+    }
+  }
+}
+
+TEST(Timeout, OfWhatIsUnderWayNamesWhoHasNotFinished) {
+  ThreadWorld world(with_timeout({2}, 100ms, false));
+  std::vector<float> a(8, 1.0F), b(8, 1.0F);
+  const auto never_steps = world.engine(1).submit(sum_of(b, "g"));
+  const Error error = timeout_of(world.engine(0), sum_of(a, "g"));
+  EXPECT_THAT(error.what(), HasSubstr("every rank has submitted it, and it is under way: of this "
+                                      "node rank 1 has not finished it. Is one"));
+}
+
+}  // namespace
+}  // namespace hora
