@@ -1,5 +1,6 @@
 #include "core/engine/announcer.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -45,6 +46,76 @@ bool Announcer::flush() {
   }
   if (any) control_block_.signal(0);
   return any;
+}
+
+void JoinedProxies::begin() {
+  control_block_.set_joined(true);
+  announcer_.send({.kind = MailKind::joined, .name = {}, .signature = {}, .location = {}});
+  control_block_.signal(control_block_.local_rank());
+}
+
+/// Others are ready for it, and this rank is not.
+bool JoinedProxies::is_wanted(Id id) const {
+  const std::uint64_t ready = control_block_.ready_mask(id);
+  const std::uint64_t mine = std::uint64_t{1} << control_block_.local_rank();
+  return ready != 0 && (ready & mine) == 0 && !refused_.contains(id);
+}
+
+bool JoinedProxies::are_wanted() const {
+  const auto& known = table_.names_of_ids();
+  return std::any_of(known.begin(), known.end(), [&](const auto& k) { return is_wanted(k.first); });
+}
+
+bool JoinedProxies::submit() {
+  bool any = false;
+  for (const auto& [id, name] : table_.names_of_ids()) {
+    if (is_wanted(id)) any |= submit(id, name);
+  }
+  return any;
+}
+
+bool JoinedProxies::submit(Id id, const std::string& name) {
+  const Signature* signature = table_.signature_of(id);
+  if (!signature) return false;
+  if (!allows_joined(signature->kind)) {
+    refused_.insert(id);
+    Mail mail{.kind = MailKind::report, .name = name, .signature = {}, .location = kNowhere};
+    mail.signature.kind = OperationKind::join;
+    announcer_.send(mail);
+    return true;
+  }
+  table_.set_waiting(id, make(id, *signature));
+  if (announcer_.arrive(id, kNowhere) == Announcer::Arrival::stale) drop(id);
+  return true;
+}
+
+std::shared_ptr<Submission> JoinedProxies::make(Id id, const Signature& signature) {
+  auto submission = std::make_shared<Submission>();
+  submission->signature = signature;
+  submission->memory.contribute_nothing(signature.bytes());
+  submission->id = id;
+  submission->is_joined_proxy = true;
+  undecided_.fetch_add(1);
+  return submission;
+}
+
+void JoinedProxies::drop(Id id) {
+  refused_.erase(id);
+  const auto submission = table_.waiting_for(id);
+  if (!submission || !submission->is_joined_proxy) return;
+  table_.set_waiting(id, nullptr);
+  undecided_.fetch_sub(1);
+}
+
+void JoinedProxies::end() {
+  for (const auto& [id, name] : table_.names_of_ids()) {
+    const auto waiting = table_.waiting_for(id);
+    if (!waiting || !waiting->is_joined_proxy) continue;
+    control_block_.withdraw(id);
+    drop(id);
+  }
+  refused_.clear();
+  control_block_.set_joined(false);
 }
 
 }  // namespace hora

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/engine/announcer.h"
-#include "core/engine/joined_proxies.h"
 #include "core/engine/name_table.h"
 #include "core/engine/parts.h"
 #include "core/engine/submission.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "core/negotiation/tree_position.h"
+#include "core/negotiation/topology.h"
 
 namespace hora {
 

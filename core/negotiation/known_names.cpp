@@ -2,11 +2,30 @@
 
 #include <hora/printable.h>
 
-#include <optional>
-#include <set>
+#include <algorithm>
+#include <utility>
 
 namespace hora {
 namespace {
+
+void add_value(Report& report, const Signature& signature, const std::vector<int>& ranks) {
+  auto same = std::find_if(report.values.begin(), report.values.end(),
+                           [&](const Value& value) { return value.signature == signature; });
+  if (same == report.values.end()) same = report.values.insert(same, {signature, {}});
+  same->ranks.insert(same->ranks.end(), ranks.begin(), ranks.end());
+  std::sort(same->ranks.begin(), same->ranks.end());
+}
+
+/// A rank that has joined can add nothing to a sum, but cannot take part in other operations.
+void add_joined(Report& report, const std::vector<int>& ranks) {
+  const bool allowed =
+      std::all_of(report.values.begin(), report.values.end(),
+                  [](const Value& value) { return allows_joined(value.signature.kind); });
+  if (ranks.empty() || allowed) return;
+  Signature signature;
+  signature.kind = OperationKind::join;
+  report.values.push_back({signature, ranks});
+}
 
 std::string id_text(Id id) {
   return "id " + std::to_string(id);
@@ -20,6 +39,179 @@ bool agreed(const ReportedName& reported, const std::set<Id>& retired) {
 }
 
 }  // namespace
+
+bool KnownId::complete(const JoinedRanks& joined, const TreePosition& position) const {
+  const auto present = [&](int child) {
+    return ready_below.contains(child) || joined.all_below(child, position);
+  };
+  return (node_ready || joined.local_mask(position) == position.local_mask()) &&
+         std::all_of(position.children().begin(), position.children().end(), present);
+}
+
+std::optional<Id> IdTable::id_of(const std::string& name) const {
+  const auto known = names_.find(name);
+  return known == names_.end() ? std::nullopt : std::optional(known->second);
+}
+
+KnownId* IdTable::find(Id id) {
+  const auto known = ids_.find(id);
+  return known == ids_.end() ? nullptr : &known->second;
+}
+
+const KnownId* IdTable::find(Id id) const {
+  const auto known = ids_.find(id);
+  return known == ids_.end() ? nullptr : &known->second;
+}
+
+/// All local ranks at once are not ready, until the last has announced it: its arrival would else
+/// be taken for one of the next time.
+ReadyById IdTable::ready_by(Id id, const IdUse& use, const TreePosition& position) const {
+  const KnownId& known = ids_.at(id);
+  const std::uint64_t all = position.local_mask();
+  if (known.node_ready) return {id, all, known};
+  const std::uint64_t mask = use.ready_mask(id);
+  return {id, mask == all ? 0 : mask, known};
+}
+
+std::vector<Id> IdTable::ready_ids() const {
+  std::vector<Id> ids;
+  for (const auto& [id, known] : ids_) {
+    if (known.anyone_ready()) ids.push_back(id);
+  }
+  return ids;
+}
+
+void IdTable::assign(Id id, const std::string& name, Signature signature) {
+  names_[name] = id;
+  ids_[id] = {.name = name, .signature = std::move(signature)};
+}
+
+std::optional<std::string> IdTable::give_up(Id id) {
+  const auto known = ids_.find(id);
+  if (known == ids_.end()) return std::nullopt;
+  std::string name = std::move(known->second.name);
+  names_.erase(name);
+  ids_.erase(known);
+  return name;
+}
+
+void IdTable::nobody_is_ready(Id id) {
+  KnownId* const known = find(id);
+  if (!known) return;
+  known->node_ready = false;
+  known->ready_below.clear();
+  known->forwarded = false;
+}
+
+std::uint64_t ReportedName::local_mask() const {
+  std::uint64_t mask = 0;
+  for (std::size_t r = 0; r < local.size(); ++r) {
+    if (local[r]) mask |= std::uint64_t{1} << r;
+  }
+  return mask;
+}
+
+bool ReportedName::complete(const ReadyById* by_id, const JoinedRanks& joined,
+                            const TreePosition& position) const {
+  const std::uint64_t here =
+      (by_id ? by_id->local : 0) | joined.local_mask(position) | local_mask();
+  const auto present = [&](int child) {
+    return below.contains(child) || joined.all_below(child, position) ||
+           (by_id && by_id->known.ready_below.contains(child));
+  };
+  return here == position.local_mask() &&
+         std::all_of(position.children().begin(), position.children().end(), present);
+}
+
+Report merged_report(const std::string& name, const ReportedName& reported, const ReadyById* by_id,
+                     const TreePosition& position) {
+  Report report{name, {}, std::nullopt};
+  const auto add_ready = [&](const std::vector<int>& ranks_ready) {
+    add_value(report, by_id->known.signature, ranks_ready);
+    report.counted = by_id->id;
+  };
+  const std::vector<int>& ranks = position.local_ranks();
+  const std::uint64_t ready = by_id ? by_id->local : 0;
+  std::vector<int> joined;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    if (reported.local[r]) {
+      add_value(report, *reported.local[r], {ranks[r]});
+    } else if (ready >> r & 1) {
+      add_ready({ranks[r]});
+    } else {
+      joined.push_back(ranks[r]);
+    }
+  }
+  for (const int child : position.children()) {
+    const auto from_child = reported.below.find(child);
+    if (from_child == reported.below.end()) {
+      const auto subtree = position.ranks_in_subtree(child);
+      if (by_id && by_id->known.ready_below.contains(child)) {
+        add_ready(subtree);
+      } else {
+        joined.insert(joined.end(), subtree.begin(), subtree.end());
+      }
+      continue;
+    }
+    for (const Value& value : from_child->second.values) {
+      add_value(report, value.signature,
+                value.ranks.empty() ? position.ranks_in_subtree(child) : value.ranks);
+    }
+    if (from_child->second.counted) report.counted = from_child->second.counted;
+  }
+  add_joined(report, joined);
+  // The text of an error depends on which rank reported what, not on the order.
+  std::sort(report.values.begin(), report.values.end(),
+            [](const Value& a, const Value& b) { return a.ranks.front() < b.ranks.front(); });
+  return report;
+}
+
+ReportedName* NameReports::find(const std::string& name) {
+  const auto found = names_.find(name);
+  return found == names_.end() ? nullptr : &found->second;
+}
+
+const ReportedName* NameReports::find(const std::string& name) const {
+  const auto found = names_.find(name);
+  return found == names_.end() ? nullptr : &found->second;
+}
+
+ReportedName& NameReports::add(const std::string& name, std::size_t local_size,
+                               std::optional<Id> id) {
+  ReportedName& reported = names_[name];
+  reported.local.resize(local_size);
+  reported.locations.assign(local_size, kNowhere);
+  reported.id = id;
+  return reported;
+}
+
+std::optional<ReportedName> NameReports::take(const std::string& name) {
+  auto taken = names_.extract(name);
+  if (taken.empty()) return std::nullopt;
+  return std::move(taken.mapped());
+}
+
+void NameReports::uncount(const std::string& name, Id id) {
+  ReportedName* const disputed = find(name);
+  if (!disputed) return;
+  disputed->id.reset();
+  std::erase_if(disputed->below, [&](const auto& report) { return report.second.counted == id; });
+  if (disputed->merged && disputed->merged->counted == id) disputed->merged.reset();
+}
+
+std::vector<std::string> NameReports::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, reported] : names_) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> NameReports::names_with_ids() const {
+  std::vector<std::string> names;
+  for (const auto& [name, reported] : names_) {
+    if (reported.id) names.push_back(name);
+  }
+  return names;
+}
 
 void KnownNames::give_up(Id id) {
   if (const auto name = ids.give_up(id)) reports.uncount(*name, id);

@@ -8,13 +8,11 @@
 #include <vector>
 
 #include "core/messages/messages.h"
-#include "core/negotiation/id_table.h"
 #include "core/negotiation/joined_ranks.h"
 #include "core/negotiation/known_names.h"
 #include "core/negotiation/overdue_names.h"
 #include "core/negotiation/root_decisions.h"
 #include "core/negotiation/topology.h"
-#include "core/negotiation/tree_position.h"
 
 namespace hora {
 

@@ -1,5 +1,3 @@
-#include "core/negotiation/id_clock.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
@@ -7,6 +5,7 @@
 #include <string>
 
 #include "core/negotiation/leader.h"
+#include "core/negotiation/root_decisions.h"
 #include "tests/core/negotiation/leader_under_test.h"
 #include "tests/support/seed.h"
 

@@ -1,8 +1,7 @@
-#include "core/negotiation/id_table.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/negotiation/known_names.h"
 #include "tests/core/negotiation/leader_under_test.h"
 
 namespace hora {

@@ -1,7 +1,6 @@
-#include "core/negotiation/name_reports.h"
-
 #include <gtest/gtest.h>
 
+#include "core/negotiation/known_names.h"
 #include "tests/core/negotiation/leader_under_test.h"
 
 namespace hora {

@@ -1,6 +1,6 @@
-#include "core/negotiation/tree_position.h"
-
 #include <gtest/gtest.h>
+
+#include "core/negotiation/topology.h"
 
 namespace hora {
 namespace {
