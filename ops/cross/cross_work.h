@@ -9,46 +9,10 @@
 #include <vector>
 
 #include "ops/cross/point_to_point.h"
-#include "ops/hierarchy/exchange_memory.h"
+#include "ops/cross/staging_space.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora {
-
-/// 64-byte aligned memory of a staging space, which grows and is not initialised.
-class WorkBuffer {
- public:
-  /// `space` outlives it.
-  explicit WorkBuffer(StagingSpace& space) : space_(space), data_(nullptr, Free{space}) {}
-  /// At least this many bytes; what was in it before is lost.
-  std::byte* reserve(std::size_t bytes);
-
- private:
-  struct Free {
-    StagingSpace& space;
-    void operator()(std::byte* data) const noexcept { space.release(data); }
-  };
-  StagingSpace& space_;
-  std::unique_ptr<std::byte, Free> data_;
-  std::size_t capacity_ = 0;
-};
-
-/// Requests that are waited for in the order in which they were added.
-class RequestQueue {
- public:
-  void clear();
-  void add(PointToPoint::Request request) { requests_.push_back(request); }
-  std::size_t added() const noexcept { return requests_.size(); }
-  std::size_t completed() const noexcept { return completed_; }
-  bool all_completed() const noexcept { return completed_ == requests_.size(); }
-  /// Tests the oldest open one: true when there was one and it has completed.
-  bool next_completed(PointToPoint& link);
-  /// True when all that were added have completed.
-  bool drained(PointToPoint& link);
-
- private:
-  std::vector<PointToPoint::Request> requests_;
-  std::size_t completed_ = 0;
-};
 
 /// The memory of one operation under way; reused, so that the steady state allocates nothing in it.
 struct Workspace {
