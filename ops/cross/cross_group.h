@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "ops/cross/algorithms.h"
 #include "ops/cross/cross_work.h"
 #include "ops/cross/point_to_point.h"
 #include "ops/cross/staging_space.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <span>
 
-#include "ops/cross/algorithms.h"
+#include "ops/cross/cross_work.h"
 
 namespace hora {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/cross/algorithms.h"
+#include "ops/cross/cross_work.h"
 
 namespace hora {
 namespace {

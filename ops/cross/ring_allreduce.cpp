@@ -8,7 +8,7 @@
 #include <span>
 
 #include "core/plan/plan.h"
-#include "ops/cross/algorithms.h"
+#include "ops/cross/cross_work.h"
 
 namespace hora {
 namespace {
