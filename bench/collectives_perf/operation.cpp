@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "bench/harness/values.h"
+#include "bench/harness/timed_loop.h"
 
 namespace bench {
 

@@ -31,7 +31,7 @@ double bus_factor(Operation operation, int ranks);
 inline constexpr int root = 0;
 
 /// Elements of `rank`'s result that are not what the inputs make it, where every rank wrote
-/// write_values (harness/values.h) of `round`; reduce-scatter: the sum.
+/// write_values (harness/timed_loop.h) of `round`; reduce-scatter: the sum.
 std::int64_t count_wrong(Operation operation, const float* result, std::size_t count, int rank,
                          int ranks, std::uint32_t round);
 

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "bench/harness/reporters.h"
+#include "bench/harness/google_benchmark.h"
 
 namespace bench {
 namespace {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/harness/flags.h"
+#include "bench/harness/google_benchmark.h"
 #include "bench/harness/ranks.h"
 
 namespace bench {

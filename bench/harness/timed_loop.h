@@ -1,12 +1,13 @@
-/// Times operations that all ranks run together.
+/// Times operations that all ranks run together, on values whose results are known.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
+#include "bench/harness/comparison.h"
 #include "bench/harness/ranks.h"
-#include "bench/harness/statistics.h"
 
 namespace bench {
 
@@ -37,5 +38,21 @@ struct Timing {
 /// operation every rank writes its input anew, then all call a barrier.
 std::vector<Timing> time_alternately(const Ranks& ranks, const std::vector<Contender>& contenders,
                                      const LoopOptions& options);
+
+// What the ranks write, and the results that follow; pure.
+
+/// Elements [first, first + count) of what rank `rank` writes: whole numbers below 2^24 / ranks,
+/// different for each rank, round and element, so that every sum is exact in float32 whatever its
+/// order.
+void write_values(float* data, std::size_t count, int rank, std::uint32_t round,
+                  std::size_t first = 0);
+
+/// Elements of `data` that are not elements [first, first + count) of what `rank` wrote.
+std::int64_t count_wrong_values(const float* data, std::size_t count, int rank, std::uint32_t round,
+                                std::size_t first = 0);
+
+/// Elements of `data` that are not the sum of what `ranks` ranks wrote. For at most 256 ranks.
+std::int64_t count_wrong_sums(const float* data, std::size_t count, int ranks, std::uint32_t round,
+                              std::size_t first = 0);
 
 }  // namespace bench

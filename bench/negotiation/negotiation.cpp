@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/harness/comparison.h"
 #include "bench/harness/program.h"
-#include "bench/harness/statistics.h"
-#include "bench/negotiation/latency.h"
-#include "bench/negotiation/processor_time.h"
+#include "bench/negotiation/measurements.h"
 
 namespace {
 

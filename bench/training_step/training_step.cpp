@@ -10,16 +10,135 @@
 #include <sys/time.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <list>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/harness/comparison.h"
 #include "bench/harness/program.h"
-#include "bench/harness/statistics.h"
-#include "bench/training_step/contenders.h"
+#include "examples/cifar10/resnet18.h"
+
+namespace bench {
+namespace {
+
+struct StepOptions {
+  cifar10::Stem stem = cifar10::Stem::imagenet;
+  std::int64_t batch = 32;  ///< images a rank
+  std::size_t bucket_bytes = 0;
+};
+
+/// ResNet-18 and SGD with momentum on one batch of noise that stays the same.
+class PlainStep {
+ public:
+  explicit PlainStep(const StepOptions& options);
+  /// Gradients undefined, forward, backward, step; no communication.
+  void run();
+  void forward_and_backward();
+
+  cifar10::ResNet18& model() { return model_; }
+  torch::optim::SGD& sgd() { return sgd_; }
+
+ private:
+  cifar10::ResNet18 model_;
+  torch::optim::SGD sgd_;
+  torch::Tensor images_;
+  torch::Tensor labels_;
+};
+
+/// The same with averaged gradients.
+class AveragedStep {
+ public:
+  /// Collective.
+  AveragedStep(const hora::Context& world, const StepOptions& options,
+               hora::Compression compression);
+  void run();
+
+  /// Collective: the largest difference between the last step's gradients and the average, in
+  /// double precision, of those that each rank computes without hora from `weights`, the weights
+  /// before that step. Relative to the parameter's largest gradient. Removes the hooks: run()
+  /// must not be called after it.
+  double error_of_gradients(const std::vector<torch::Tensor>& weights);
+  std::vector<torch::Tensor> copy_of_weights();
+  hora::DistributedOptimizer& optimizer() { return *optimizer_; }
+
+ private:
+  const hora::Context& world_;
+  PlainStep plain_;
+  std::optional<hora::DistributedOptimizer> optimizer_;
+};
+
+PlainStep::PlainStep(const StepOptions& options)
+    : model_(10, options.stem),
+      sgd_(model_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)),
+      images_(torch::randn({options.batch, 3, 32, 32})),
+      labels_(torch::randint(10, {options.batch}, torch::kLong)) {}
+
+void PlainStep::run() {
+  for (auto& parameter : model_->parameters()) parameter.mutable_grad().reset();
+  forward_and_backward();
+  sgd_.step();
+}
+
+void PlainStep::forward_and_backward() {
+  torch::cross_entropy_loss(model_->forward(images_), labels_).backward();
+}
+
+AveragedStep::AveragedStep(const hora::Context& world, const StepOptions& options,
+                           hora::Compression compression)
+    : world_(world), plain_(options) {
+  hora::broadcast_parameters(world, *plain_.model());
+  optimizer_.emplace(world, plain_.sgd(), plain_.model()->named_parameters(),
+                     hora::DistributedOptimizerOptions{.bucket_bytes = options.bucket_bytes,
+                                                       .compression = compression});
+}
+
+void AveragedStep::run() {
+  optimizer_->zero_grad();
+  plain_.forward_and_backward();
+  optimizer_->step();
+}
+
+std::vector<torch::Tensor> AveragedStep::copy_of_weights() {
+  std::vector<torch::Tensor> copies;
+  for (const auto& weight : plain_.model()->parameters()) {
+    copies.push_back(weight.detach().clone());
+  }
+  return copies;
+}
+
+double AveragedStep::error_of_gradients(const std::vector<torch::Tensor>& weights) {
+  const torch::NoGradGuard no_grad;
+  auto parameters = plain_.model()->parameters();
+  std::vector<torch::Tensor> averaged;
+  for (const auto& parameter : parameters) averaged.push_back(parameter.grad().to(torch::kDouble));
+
+  optimizer_.reset();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].copy_(weights[i]);
+    parameters[i].mutable_grad().reset();
+  }
+  {
+    const torch::AutoGradMode grad(true);
+    plain_.forward_and_backward();
+  }
+  double worst = 0.0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto expected = hora::allreduce(world_, parameters[i].grad().to(torch::kDouble));
+    const auto error = (averaged[i] - expected).abs().max();
+    worst = std::max(worst, (error / expected.abs().max().clamp_min(1e-30)).item<double>());
+  }
+  return worst;
+}
+
+}  // namespace
+}  // namespace bench
 
 namespace {
 

@@ -26,8 +26,8 @@
 #include "ops/context/process_tuning.h"
 #include "ops/cross/cross_group.h"
 #include "ops/local/kernels.h"
+#include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
-#include "ops/mpi/mpi_bootstrap.h"
 
 namespace hora {
 namespace {

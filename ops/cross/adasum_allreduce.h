@@ -10,17 +10,40 @@
 
 #include "core/plan/plan.h"
 #include "ops/cross/cross_work.h"
-#include "ops/cross/vector_halving.h"
 #include "ops/local/adasum_values.h"
 
 namespace hora {
+
+// Who holds what in a reduction by recursive vector halving and distance doubling; pure. Maleki et
+// al., arXiv 2006.02924, algorithm 1 (the order of the distances that Adasum needs); Thakur,
+// Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
+// 19(1), 2005, section 4.4.
+
+/// One level: of the bytes that `partner` and this member both have a result of, each keeps one
+/// half, gives the other one away and combines.
+struct HalvingLevel {
+  int partner = 0;
+  bool is_lower = false;  ///< this member's index is below the partner's
+  Range kept;
+  Range given;
+  bool operator==(const HalvingLevel&) const = default;
+};
+
+/// The largest power of two that is at most `members`, which is at least 1.
+int halving_members(int members);
+
+/// Of member `me` of `members`, a power of two. At level l the partner is 2^l away, and what was
+/// kept at level l - 1 (first of all everything) is halved: the lower partner keeps the first half,
+/// which is a multiple of 64 bytes and the longer one, or all there is. After level l the members
+/// with equal index / 2^(l + 1) hold one result in pieces.
+std::vector<HalvingLevel> halving_levels(int me, int members, std::size_t bytes);
 
 /// Adasum of two vectors is no sum of their elements, and not associative. It is taken over a
 /// binary tree: of members 0 and 1, 2 and 3, ..; of these pairs' results, and so on. Where the
 /// members are no power of two, p being the largest one below, member p + i's vector is first
 /// combined with member i's, whole, and p + i gets the result in the end.
 ///
-/// By recursive vector halving and distance doubling (vector_halving.h): at each level two members
+/// By recursive vector halving and distance doubling (halving_levels): at each level two members
 /// exchange halves of what they hold; sum the dots of the halves with all who hold pieces of the
 /// same two vectors, tensor by tensor, by recursive doubling; combine; and in the end gather the
 /// pieces back. Each member sends and receives 2 (p-1)/p of the staging, in log2(p) exchanges of

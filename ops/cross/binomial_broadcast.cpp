@@ -1,11 +1,34 @@
-#include "ops/cross/binomial_broadcast.h"
+/// Broadcast between nodes.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "ops/cross/cross_work.h"
 
 namespace hora {
 namespace {
 
 constexpr int kDown = 0;
 
-}  // namespace
+/// Down a binomial tree that is rooted at `root`: ceil(log2 n) hops, each member receives the data
+/// once. Long data is cut into chunks by the caller, whose broadcasts then follow each other down
+/// the tree. Thread rule: as CrossGroup.
+class BinomialBroadcast : public CrossWork {
+ public:
+  BinomialBroadcast(CrossResources& resources, std::span<std::byte> staging, int root,
+                    std::uint64_t sequence);
+  bool poll() override;
+
+ private:
+  void send_to_children();
+
+  std::span<std::byte> staging_;
+  int root_;
+  int position_;  // counted from the root
+  int members_;
+  bool sent_ = false;
+};
 
 // The parent of position p is p without its lowest set bit; its children are p + 2^k for every 2^k
 // below that bit (for the root: below n).
@@ -45,6 +68,13 @@ bool BinomialBroadcast::poll() {
     sent_ = true;
   }
   return workspace().sends.drained(link()) && finish();
+}
+
+}  // namespace
+
+Completion start_broadcast(CrossResources& resources, std::span<std::byte> staging, int root,
+                           std::uint64_t sequence) {
+  return Completion(std::make_unique<BinomialBroadcast>(resources, staging, root, sequence));
 }
 
 }  // namespace hora

@@ -9,35 +9,16 @@
 #include <utility>
 
 #include "ops/cross/adasum_allreduce.h"
-#include "ops/cross/binomial_broadcast.h"
-#include "ops/cross/direct_allreduce.h"
-#include "ops/cross/direct_exchange.h"
-#include "ops/cross/dissemination_allreduce.h"
-#include "ops/cross/ring_allreduce.h"
 
 namespace hora {
-namespace {
-
-template <class Work>
-Completion start(CrossResources& resources, const Reduction& reduction,
-                 std::span<std::byte> staging, std::uint64_t sequence) {
-  return Completion(std::make_unique<Work>(resources, reduction, staging, sequence));
-}
-
-constexpr AllreduceAlgorithm kDirect{"direct", DirectAllreduce::work_bytes, start<DirectAllreduce>};
-constexpr AllreduceAlgorithm kRing{
-    "ring", [](std::size_t staging_bytes, int) { return RingAllreduce::work_bytes(staging_bytes); },
-    start<RingAllreduce>};
-
-}  // namespace
 
 const AllreduceAlgorithm& allreduce_algorithm(CrossAlgorithm setting) {
   switch (setting) {
     case CrossAlgorithm::automatic:
     case CrossAlgorithm::direct:
-      return kDirect;
+      return kDirectAllreduce;
     case CrossAlgorithm::ring:
-      return kRing;
+      return kRingAllreduce;
   }
   throw Error(ErrorCode::invalid_argument,
               "there is no cross algorithm " + std::to_string(static_cast<int>(setting)));
@@ -50,7 +31,7 @@ CrossOptions cross_options(const Settings& settings) {
 void MessageCrossGroup::reserve(std::size_t operations, std::size_t staging_bytes) {
   const int members = resources_.link().size();
   const std::size_t gathered =
-      DisseminationAllreduce::work_bytes(std::min(staging_bytes, small_message_), members);
+      kDisseminationAllreduce.work_bytes(std::min(staging_bytes, small_message_), members);
   resources_.reserve(operations, std::max(gathered, algorithm_.work_bytes(staging_bytes, members)));
 }
 
@@ -69,9 +50,9 @@ Completion MessageCrossGroup::allreduce(const Reduction& reduction, std::span<st
     return resources_.space().reduce(reduction, input, staging.data(),
                                      staging.size() / size_of(reduction.type));
   }
-  return staging.size() <= small_message_
-             ? start<DisseminationAllreduce>(resources_, reduction, staging, sequence)
-             : algorithm_.start(resources_, reduction, staging, sequence);
+  const bool is_small = staging.size() <= small_message_;
+  return (is_small ? kDisseminationAllreduce : algorithm_)
+      .start(resources_, reduction, staging, sequence);
 }
 
 Completion MessageCrossGroup::adasum(DataType type, std::span<std::byte> staging,
@@ -91,7 +72,7 @@ Completion MessageCrossGroup::broadcast(std::span<std::byte> staging, int root,
   if (staging.empty() || members == 1) {
     return Completion();
   }
-  return Completion(std::make_unique<BinomialBroadcast>(resources_, staging, root, sequence));
+  return start_broadcast(resources_, staging, root, sequence);
 }
 
 Completion MessageCrossGroup::exchange(std::span<const std::span<const std::byte>> sends,
@@ -107,7 +88,7 @@ Completion MessageCrossGroup::exchange(std::span<const std::span<const std::byte
   if (members == 1) {
     return Completion();
   }
-  return Completion(std::make_unique<DirectExchange>(resources_, sends, receives, sequence));
+  return start_exchange(resources_, sends, receives, sequence);
 }
 
 }  // namespace hora

@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
+#include <vector>
 
 #include "ops/cross/cross_work.h"
-#include "ops/cross/host_space.h"
 #include "ops/cross/point_to_point.h"
+#include "ops/cross/staging_space.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora {
@@ -24,16 +24,8 @@ struct CrossOptions {
 
 CrossOptions cross_options(const Settings& settings);
 
-/// How members add up what is longer than a small message.
-struct AllreduceAlgorithm {
-  std::string_view name;
-  /// Memory that one operation works in, beside its staging.
-  std::size_t (*work_bytes)(std::size_t staging_bytes, int members);
-  Completion (*start)(CrossResources& resources, const Reduction& reduction,
-                      std::span<std::byte> staging, std::uint64_t sequence);
-};
-
-/// Throws Error(invalid_argument) for a number that is no enumerator.
+/// Of what is longer than a small message. Throws Error(invalid_argument) for a number that is no
+/// enumerator.
 const AllreduceAlgorithm& allreduce_algorithm(CrossAlgorithm setting);
 
 /// Every algorithm sums each element in member order and rounds it once: all members get the same

@@ -5,44 +5,6 @@
 #include <string>
 
 namespace hora {
-namespace {
-
-constexpr PointToPoint::Request kNothing = -1;
-
-}  // namespace
-
-std::byte* WorkBuffer::reserve(std::size_t bytes) {
-  if (bytes > capacity_) {
-    data_.reset();  // first, so that both never exist at once
-    capacity_ = 0;
-    data_.reset(space_.allocate(bytes));
-    capacity_ = bytes;
-  }
-  return data_.get();
-}
-
-void RequestQueue::clear() {
-  requests_.clear();
-  completed_ = 0;
-}
-
-bool RequestQueue::next_completed(PointToPoint& link) {
-  if (all_completed()) {
-    return false;
-  }
-  const PointToPoint::Request request = requests_[completed_];
-  if (request != kNothing && !link.test(request)) {
-    return false;
-  }
-  ++completed_;
-  return true;
-}
-
-bool RequestQueue::drained(PointToPoint& link) {
-  while (next_completed(link)) {
-  }
-  return all_completed();
-}
 
 Workspace& CrossResources::take_workspace() {
   if (free_.empty()) {
@@ -94,11 +56,11 @@ int CrossWork::tag(int phase) const {
 }
 
 void CrossWork::send(RequestQueue& queue, int to, int phase, std::span<const std::byte> bytes) {
-  queue.add(bytes.empty() ? kNothing : link().send(to, tag(phase), bytes));
+  queue.add(bytes.empty() ? RequestQueue::kNothing : link().send(to, tag(phase), bytes));
 }
 
 void CrossWork::receive(RequestQueue& queue, int from, int phase, std::span<std::byte> bytes) {
-  queue.add(bytes.empty() ? kNothing : link().receive(from, tag(phase), bytes));
+  queue.add(bytes.empty() ? RequestQueue::kNothing : link().receive(from, tag(phase), bytes));
 }
 
 bool CrossWork::finish() {

@@ -1,4 +1,6 @@
-/// What the algorithms of the cross group have in common: messages by phase, and memory to work in.
+/// The algorithms of the cross group, and what they have in common: messages by phase, and memory
+/// to work in. Each algorithm is a class of its own source, where its comment says steps, bytes and
+/// messages a node; Adasum's, which tests drive by itself, has a header.
 #pragma once
 
 #include <bitset>
@@ -6,49 +8,15 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "core/plan/plan.h"
 #include "ops/cross/point_to_point.h"
-#include "ops/hierarchy/exchange_memory.h"
+#include "ops/cross/staging_space.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora {
-
-/// 64-byte aligned memory of a staging space, which grows and is not initialised.
-class WorkBuffer {
- public:
-  /// `space` outlives it.
-  explicit WorkBuffer(StagingSpace& space) : space_(space), data_(nullptr, Free{space}) {}
-  /// At least this many bytes; what was in it before is lost.
-  std::byte* reserve(std::size_t bytes);
-
- private:
-  struct Free {
-    StagingSpace& space;
-    void operator()(std::byte* data) const noexcept { space.release(data); }
-  };
-  StagingSpace& space_;
-  std::unique_ptr<std::byte, Free> data_;
-  std::size_t capacity_ = 0;
-};
-
-/// Requests that are waited for in the order in which they were added.
-class RequestQueue {
- public:
-  void clear();
-  void add(PointToPoint::Request request) { requests_.push_back(request); }
-  std::size_t added() const noexcept { return requests_.size(); }
-  std::size_t completed() const noexcept { return completed_; }
-  bool all_completed() const noexcept { return completed_ == requests_.size(); }
-  /// Tests the oldest open one: true when there was one and it has completed.
-  bool next_completed(PointToPoint& link);
-  /// True when all that were added have completed.
-  bool drained(PointToPoint& link);
-
- private:
-  std::vector<PointToPoint::Request> requests_;
-  std::size_t completed_ = 0;
-};
 
 /// The memory of one operation under way; reused, so that the steady state allocates nothing in it.
 struct Workspace {
@@ -117,5 +85,35 @@ class CrossWork : public PendingWork {
   std::uint64_t sequence_;
   Workspace* workspace_;
 };
+
+/// A way to add up the members' stagings: of at least 2 members, not empty, whole elements.
+struct AllreduceAlgorithm {
+  std::string_view name;
+  /// Memory that one operation works in, beside its staging; of any type.
+  std::size_t (*work_bytes)(std::size_t staging_bytes, int members);
+  Completion (*start)(CrossResources& resources, const Reduction& reduction,
+                      std::span<std::byte> staging, std::uint64_t sequence);
+};
+
+extern const AllreduceAlgorithm kDirectAllreduce;         ///< direct_allreduce.cpp
+extern const AllreduceAlgorithm kDisseminationAllreduce;  ///< dissemination_allreduce.cpp
+extern const AllreduceAlgorithm kRingAllreduce;           ///< ring_allreduce.cpp
+
+/// `start` of an algorithm that is this CrossWork.
+template <class Work>
+Completion start_allreduce(CrossResources& resources, const Reduction& reduction,
+                           std::span<std::byte> staging, std::uint64_t sequence) {
+  return Completion(std::make_unique<Work>(resources, reduction, staging, sequence));
+}
+
+/// Among at least 2 members; `root` is one of them (binomial_broadcast.cpp).
+Completion start_broadcast(CrossResources& resources, std::span<std::byte> staging, int root,
+                           std::uint64_t sequence);
+
+/// Each member's own bytes to each other member (direct_exchange.cpp). `sends`, `receives`: by
+/// member; the own ones are ignored.
+Completion start_exchange(CrossResources& resources,
+                          std::span<const std::span<const std::byte>> sends,
+                          std::span<const std::span<std::byte>> receives, std::uint64_t sequence);
 
 }  // namespace hora

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 namespace hora {
 
@@ -21,6 +22,39 @@ class PointToPoint {
   virtual Request receive(int from, int tag, std::span<std::byte> bytes) = 0;
   /// Makes progress. True once, when the request has completed; the number is free from then on.
   virtual bool test(Request request) = 0;
+};
+
+/// Requests that are waited for in the order in which they were added.
+class RequestQueue {
+ public:
+  /// In a request's place: nothing is sent, or received.
+  static constexpr PointToPoint::Request kNothing = -1;
+
+  void clear() {
+    requests_.clear();
+    completed_ = 0;
+  }
+  void add(PointToPoint::Request request) { requests_.push_back(request); }
+  std::size_t completed() const noexcept { return completed_; }
+  bool all_completed() const noexcept { return completed_ == requests_.size(); }
+  /// Tests the oldest open one: true when there was one and it has completed.
+  bool next_completed(PointToPoint& link) {
+    if (all_completed()) return false;
+    const PointToPoint::Request request = requests_[completed_];
+    if (request != kNothing && !link.test(request)) return false;
+    ++completed_;
+    return true;
+  }
+  /// True when all that were added have completed.
+  bool drained(PointToPoint& link) {
+    while (next_completed(link)) {
+    }
+    return all_completed();
+  }
+
+ private:
+  std::vector<PointToPoint::Request> requests_;
+  std::size_t completed_ = 0;
 };
 
 }  // namespace hora

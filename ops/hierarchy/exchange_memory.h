@@ -1,4 +1,5 @@
-/// The memory of exchanges between nodes, and the copies to and from it inside a node.
+/// The memory of exchanges, and the copies inside a node: to and from staging, into the own result,
+/// and into peers' results.
 #pragma once
 
 #include <hora/types.h>
@@ -6,7 +7,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "core/control_block/exchange_rounds.h"
 #include "core/engine/node_memory.h"
@@ -17,26 +20,6 @@
 #include "ops/hierarchy/groups.h"
 
 namespace hora {
-
-/// The host's memory, or a GPU's. Thread rule: the thread that holds the engine's lock.
-class StagingSpace {
- public:
-  virtual ~StagingSpace() = default;
-  /// 64-byte aligned, not initialised. May wait for all that the device does: call it when no
-  /// operation is under way. Throws Error(out_of_memory).
-  virtual std::byte* allocate(std::size_t bytes) = 0;
-  virtual void release(std::byte* data) noexcept = 0;
-  /// Starts output = the inputs taken together in their order, with the bits of ops/local's
-  /// reduce(), of which one input without scale is a copy. The memory, not the list, is in use
-  /// until completion; then it holds the result, ready to be read by MPI and by the device's
-  /// streams.
-  virtual Completion reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
-                            std::byte* output, std::size_t count) = 0;
-  /// Likewise starts output = the input's values in another floating-point type, with the bits of
-  /// ops/local's convert(). The two do not overlap.
-  virtual Completion convert(DataType source, const std::byte* input, DataType target,
-                             std::byte* output, std::size_t count) = 0;
-};
 
 /// A block of this rank's node memory that grows when asked to; what was in it is lost then.
 class GrowingBlock {
@@ -130,5 +113,42 @@ void scatter(const ByteLayout& layout, int local_rank, const std::byte* in,
 /// local rank order; sums are scaled.
 void copy_to_result(const BoundUnit& unit, const ByteLayout& layout, int local_rank,
                     const ExchangeTarget& result);
+
+/// What ranks of one node write into one another's results. A rank that pushes must know where the results are. Those that are as their ranks expected are
+/// known from the start; if one is not, every rank publishes the place of its result in a round of
+/// the rounds. All ranks of the node decide that alike, from the same headers.
+/// Thread rule: the thread that holds the engine's lock.
+class ExchangePush {
+ public:
+  /// At least one rank pushes.
+  static bool is_needed(const BoundUnit& unit);
+
+  /// Where it is needed. `result`: this rank's, allocated. Unit and context outlive it.
+  ExchangePush(const BoundUnit& unit, ExchangeContext& context, const ExchangeMap& map,
+               const std::byte* result, std::size_t bytes);
+
+  /// Rounds of the rounds that it takes: 0 or 1.
+  std::uint64_t rounds() const { return exchange_round_ ? 1 : 0; }
+  /// Does what can be done without blocking; true when push() may follow.
+  bool poll();
+  bool is_ready() const { return ready_; }
+  /// If this rank pushes: those of the transfers that go to others, from its input into their
+  /// results.
+  void push(const ByteLayout& transfers) const;
+
+ private:
+  bool all_as_expected(const ExchangeMap& map) const;
+  bool i_push() const;
+  void find_result(int local_rank, Location where);
+
+  const BoundUnit& unit_;
+  ExchangeContext& context_;
+  Location mine_ = kNowhere;
+  std::vector<std::size_t> lengths_;  ///< of the results, by local rank; where this rank pushes
+  std::optional<std::uint64_t> exchange_round_;
+  bool told_ = false;
+  bool ready_ = false;
+  std::vector<std::byte*> results_;  ///< likewise; null: this rank's own, and empty ones
+};
 
 }  // namespace hora

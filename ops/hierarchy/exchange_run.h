@@ -1,6 +1,4 @@
 /// One allgather, alltoall or reduce-scatter under way.
-///
-/// The first round of an allgather or alltoall: the nodes send one another their ranks' extents.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +12,12 @@
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
 #include "ops/hierarchy/exchange_memory.h"
-#include "ops/hierarchy/exchange_push.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora {
 
-/// Nodes' extents travel as they are in memory: rank after rank, in the order of local ranks.
+/// The first round of an allgather or alltoall: the nodes send one another their ranks' extents.
+/// They travel as they are in memory: rank after rank, in the order of local ranks.
 /// References outlive it. Thread rule: one thread at a time.
 class ExchangeSizes {
  public:

@@ -1,7 +1,6 @@
 /// The interfaces that the hierarchy is built from. Every call starts work and returns its
-/// Completion; none blocks. Thread rule: the thread that holds the engine's lock.
-///
-/// A piece of asynchronous work that is polled, never waited for.
+/// Completion, which is polled, never waited for. Thread rule: the thread that holds the engine's
+/// lock.
 #pragma once
 
 #include <cstddef>

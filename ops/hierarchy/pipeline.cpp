@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "ops/hierarchy/broadcast_in_node.h"
+#include "ops/hierarchy/memory_group.h"
 
 namespace hora {
 namespace {

@@ -3,7 +3,7 @@
 // After mpi.h.
 #include <mpi-ext.h>
 
-#include "ops/mpi/cuda_support.h"
+#include "ops/mpi/implementation.h"
 
 namespace hora {
 

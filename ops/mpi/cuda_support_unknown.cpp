@@ -1,5 +1,5 @@
 // MPI libraries that cannot be asked.
-#include "ops/mpi/cuda_support.h"
+#include "ops/mpi/implementation.h"
 
 namespace hora {
 

@@ -1,6 +1,8 @@
 /// Which MPI library this is: the one that hora was compiled for, and that the launcher belongs to?
+/// And does it take memory of GPUs?
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -33,5 +35,13 @@ using EnvironmentLookup = std::function<const char*(const char*)>;
 /// started by the mpirun of an earlier one. `library`: running_mpi(). Pure.
 std::optional<std::string> launcher_mismatch(int world_size, std::string_view library,
                                              const EnvironmentLookup& lookup);
+
+enum class CudaSupport : std::uint8_t { unknown, no, yes };
+
+/// Whether this process's MPI takes pointers to CUDA memory, as it reports itself, which can be
+/// wrong: Open MPI has said no where UCX did take them (its issues 7963 and 11070). Call it once
+/// MPI has started and a device has been chosen. CMake selects the source (cuda_support_*.cpp), by
+/// what MPI's headers have; none without HORA_CUDA.
+CudaSupport mpi_cuda_support();
 
 }  // namespace hora

@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "ops/cross/point_to_point.h"
+#include "ops/cross/staging_space.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
-#include "ops/hierarchy/exchange_memory.h"
 #include "ops/nccl/communicator.h"
 #include "ops/nccl/functions.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench/harness/values.h"
+#include "bench/harness/timed_loop.h"
 
 namespace bench {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ops/cross/bootstrap.h"
-#include "ops/mpi/cuda_support.h"
+#include "ops/mpi/implementation.h"
 
 namespace hora {
 

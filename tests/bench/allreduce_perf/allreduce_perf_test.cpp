@@ -4,9 +4,8 @@
 #include <numeric>
 #include <vector>
 
-#include "bench/allreduce_perf/resnet50.h"
-#include "bench/allreduce_perf/slices.h"
-#include "bench/harness/values.h"
+#include "bench/allreduce_perf/workload.h"
+#include "bench/harness/timed_loop.h"
 #include "tests/bench/sums.h"
 
 namespace bench {

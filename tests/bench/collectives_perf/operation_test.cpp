@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "bench/harness/values.h"
+#include "bench/harness/timed_loop.h"
 
 namespace bench {
 namespace {

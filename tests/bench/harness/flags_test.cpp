@@ -1,9 +1,9 @@
-#include "bench/harness/flags.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+
+#include "bench/harness/google_benchmark.h"
 
 namespace bench {
 namespace {

@@ -1,6 +1,6 @@
-#include "bench/harness/statistics.h"
-
 #include <gtest/gtest.h>
+
+#include "bench/harness/comparison.h"
 
 namespace bench {
 namespace {

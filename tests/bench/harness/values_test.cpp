@@ -1,10 +1,9 @@
-#include "bench/harness/values.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "bench/harness/timed_loop.h"
 #include "tests/bench/sums.h"
 
 namespace bench {

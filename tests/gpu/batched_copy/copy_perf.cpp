@@ -17,8 +17,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "bench/allreduce_perf/resnet50.h"
-#include "bench/harness/statistics.h"
+#include "bench/allreduce_perf/workload.h"
+#include "bench/harness/comparison.h"
 #include "ops/cuda/functions.h"
 
 namespace {

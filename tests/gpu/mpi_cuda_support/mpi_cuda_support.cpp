@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "ops/cuda/functions.h"
-#include "ops/mpi/cuda_support.h"
+#include "ops/mpi/implementation.h"
 
 int main(int argc, char** argv) {
   int devices = 0;

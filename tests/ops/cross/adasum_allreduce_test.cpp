@@ -9,7 +9,7 @@
 #include <memory>
 #include <random>
 
-#include "ops/cross/host_space.h"
+#include "ops/cross/staging_space.h"
 #include "tests/support/message_network.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ops/cross/host_space.h"
+#include "ops/cross/staging_space.h"
 #include "tests/support/message_network.h"
 #include "tests/support/seed.h"
 

@@ -1,5 +1,3 @@
-#include "ops/cross/direct_exchange.h"
-
 #include <gtest/gtest.h>
 #include <hora/error.h>
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "ops/cross/host_space.h"
+#include "ops/cross/staging_space.h"
 
 namespace hora::test {
 

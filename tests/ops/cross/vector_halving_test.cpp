@@ -1,8 +1,8 @@
-#include "ops/cross/vector_halving.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
+#include "ops/cross/adasum_allreduce.h"
 
 namespace hora {
 namespace {

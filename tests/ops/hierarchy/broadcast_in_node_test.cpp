@@ -1,5 +1,3 @@
-#include "ops/hierarchy/broadcast_in_node.h"
-
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,11 +1,10 @@
 // When ranks are asked for the place of a result. That the bytes arrive: exchange_run_test.
-#include "ops/hierarchy/exchange_push.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
 
+#include "ops/hierarchy/exchange_memory.h"
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/threads/heap_memory.h"
 

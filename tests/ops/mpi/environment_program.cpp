@@ -11,7 +11,7 @@
 
 #include "ops/mpi/environment.h"
 #include "ops/mpi/implementation.h"
-#include "ops/mpi/mpi_bootstrap.h"
+#include "ops/mpi/communicator.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "ops/mpi/mpi_bootstrap.h"
+#include "ops/mpi/communicator.h"
 
 #include <gtest/gtest.h>
 

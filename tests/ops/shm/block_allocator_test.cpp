@@ -1,4 +1,4 @@
-#include "ops/shm/block_allocator.h"
+#include "ops/shm/shared_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/engine/node_memory.h"
-#include "ops/shm/block_allocator.h"
+#include "ops/shm/shared_memory.h"
 
 namespace hora::test {
 

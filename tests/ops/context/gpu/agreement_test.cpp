@@ -6,9 +6,8 @@
 #include <numeric>
 
 #include "ops/context/gpu/device_staging.h"
-#include "ops/context/gpu/identity.h"
-#include "ops/context/gpu/links.h"
-#include "ops/mpi/cuda_support.h"
+#include "ops/context/gpu/node_gpus.h"
+#include "ops/mpi/implementation.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 #include "tests/support/threads/thread_bootstrap.h"

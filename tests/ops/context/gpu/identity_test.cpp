@@ -1,9 +1,8 @@
-#include "ops/context/gpu/identity.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
+#include "ops/context/gpu/node_gpus.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
 namespace hora {

@@ -1,8 +1,7 @@
-#include "ops/context/gpu/links.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ops/context/gpu/node_gpus.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
 namespace hora {

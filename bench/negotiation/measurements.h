@@ -1,4 +1,5 @@
-/// From submission to result for a tensor of 4 bytes.
+/// From submission to result for a tensor of 4 bytes, and how much of a core hora takes while
+/// nothing happens.
 #pragma once
 
 #include <hora/hora.h>
@@ -24,5 +25,21 @@ Latency last_submission_to_ready(const hora::Context& world, const Ranks& ranks,
 /// Collective. A blocking allreduce after all ranks slept for some milliseconds and called a
 /// barrier; the slowest rank's time.
 Latency four_bytes_from_idle(const hora::Context& world, const Ranks& ranks, int iterations);
+
+/// Of the rank that used most.
+struct ProcessorTime {
+  double seconds = 0.0;          ///< of all threads of the process, user and system
+  double elapsed_seconds = 0.0;  ///< the shortest rank's
+  double wrong = 0.0;
+};
+
+/// Collective. Every main thread sleeps for `seconds`, nothing is submitted.
+ProcessorTime with_nothing_submitted(const Ranks& ranks, double seconds);
+
+/// Collective. The last rank sleeps for `seconds` in its own code before it submits; the others
+/// wait in their handles. Of those, the ones on the sleeper's node are measured, or, with
+/// `another_node`, the ones elsewhere: there must be such ranks.
+ProcessorTime waiting_for_sleeper(const hora::Context& world, const Ranks& ranks, double seconds,
+                                  bool another_node);
 
 }  // namespace bench

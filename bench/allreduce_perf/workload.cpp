@@ -1,4 +1,6 @@
-#include "bench/allreduce_perf/resnet50.h"
+#include "bench/allreduce_perf/workload.h"
+
+#include <algorithm>
 
 namespace bench {
 namespace {
@@ -36,6 +38,44 @@ std::vector<std::size_t> resnet50_gradients() {
   counts.push_back(features * classes);
   counts.push_back(classes);
   return counts;
+}
+
+namespace {
+
+constexpr std::size_t block = 1024;  // elements: one stays in the first-level cache
+
+void sum_pair(float* first, float* second, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float sum = first[i] + second[i];
+    first[i] = sum;
+    second[i] = sum;
+  }
+}
+
+}  // namespace
+
+void sum_into_all(std::span<float* const> arrays, std::size_t count) {
+  if (arrays.size() == 2) {
+    sum_pair(arrays[0], arrays[1], count);
+    return;
+  }
+  for (std::size_t begin = 0; begin < count; begin += block) {
+    const std::size_t length = std::min(block, count - begin);
+    float* sum = arrays.front() + begin;
+    for (float* array : arrays.subspan(1)) {
+      for (std::size_t i = 0; i < length; ++i) sum[i] += array[begin + i];
+    }
+    for (float* array : arrays.subspan(1)) std::copy_n(sum, length, array + begin);
+  }
+}
+
+std::vector<Bar> allreduce_bars() {
+  return {
+      {"hora_bucket", "vs_mpi", {"mpi", "mpi_out_of_place"}, 3.0, 64 * kib},
+      {"hora_bucket", "vs_mpi_copy", {"mpi_copy"}, 7.0, 1 * mib, 16 * mib},
+      {"hora_bucket", "vs_private_memory", {"private_memory"}, 0.9, 4 * mib},
+      {"hora", "vs_mpi", {"mpi", "mpi_out_of_place"}, 1.5, 1 * mib},
+  };
 }
 
 }  // namespace bench

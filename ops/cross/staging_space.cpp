@@ -1,4 +1,4 @@
-#include "ops/cross/host_space.h"
+#include "ops/cross/staging_space.h"
 
 #include <new>
 
@@ -32,6 +32,16 @@ Completion HostSpace::convert(DataType source, const std::byte* input, DataType 
 HostSpace& host_space() noexcept {
   static HostSpace space;
   return space;
+}
+
+std::byte* WorkBuffer::reserve(std::size_t bytes) {
+  if (bytes > capacity_) {
+    data_.reset();  // first, so that both never exist at once
+    capacity_ = 0;
+    data_.reset(space_.allocate(bytes));
+    capacity_ = bytes;
+  }
+  return data_.get();
 }
 
 }  // namespace hora
