@@ -61,6 +61,12 @@ void fill_identity(DataType type, ReduceOp op, std::byte* out, std::size_t count
       return fill<std::int16_t>(out, count, op);
     case DataType::boolean:
       return fill<bool>(out, count, op);
+    case DataType::uint16:
+      return fill<std::uint16_t>(out, count, op);
+    case DataType::uint32:
+      return fill<std::uint32_t>(out, count, op);
+    case DataType::uint64:
+      return fill<std::uint64_t>(out, count, op);
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace hora {
 
-inline constexpr std::size_t kDataTypes = 10;
+inline constexpr std::size_t kDataTypes = 13;
 /// float16, bfloat16, float32, float64: the first ones.
 inline constexpr std::size_t kFloatingTypes = 4;
 /// All but adasum, whose number is the last.

@@ -94,7 +94,8 @@ using Float64 = Plain<double, true>;
 
 }  // namespace
 
-// In the order of DataType. No code of its own for sums of int16, which gradients never are.
+// In the order of DataType. No code of its own for sums of 16-bit integers, which gradients never
+// are.
 constinit const KernelTable HORA_KERNEL_TABLE = {
     HORA_INSTRUCTION_SET,
     {kFloating<Float16>, kFloating<Bfloat16>, kFloating<Float32>, kFloating<Float64>,
@@ -103,7 +104,10 @@ constinit const KernelTable HORA_KERNEL_TABLE = {
      integer<std::uint8_t, std::uint8_t>(plain_sum<Plain<std::uint8_t, false>>),
      integer<std::int8_t, std::uint8_t>(plain_sum<Plain<std::uint8_t, false>>),
      integer<std::int16_t, std::uint16_t>(reduce_blocks<Plain<std::uint16_t, false>, Sum>),
-     kBoolean},
+     kBoolean,
+     integer<std::uint16_t, std::uint16_t>(reduce_blocks<Plain<std::uint16_t, false>, Sum>),
+     integer<std::uint32_t, std::uint32_t>(plain_sum<Plain<std::uint32_t, false>>),
+     integer<std::uint64_t, std::uint64_t>(plain_sum<Plain<std::uint64_t, false>>)},
     {kAdasum<Float16>, kAdasum<Bfloat16>, kAdasum<Float32>, kAdasum<Float64>},
     stream_copy,
     {{convert<Float16, Float16>, convert<Float16, Bfloat16>, convert<Float16, Float32>, nullptr},
