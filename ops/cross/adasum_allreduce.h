@@ -11,7 +11,7 @@
 #include "core/plan/plan.h"
 #include "ops/cross/cross_work.h"
 #include "ops/cross/vector_halving.h"
-#include "ops/local/adasum_values.h"
+#include "ops/local/kernel_values.h"
 
 namespace hora {
 

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "core/control_block/node_control_block.h"
-#include "ops/local/identity_element.h"
 #include "ops/local/kernels.h"
 
 namespace hora {

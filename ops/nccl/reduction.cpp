@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "ops/cuda/functions.h"
-#include "ops/local/identity_element.h"
+#include "ops/local/kernels.h"
 
 namespace hora {
 namespace {
 
 constexpr std::size_t kBlockElements = 4096;
+
+bool is_reduction(const Unit& unit) {
+  return unit.kind == OperationKind::allreduce || unit.kind == OperationKind::reduce_scatter;
+}
 
 }  // namespace
 
@@ -39,14 +43,6 @@ void IdentityElements::fill(DataType type, ReduceOp op, std::byte* target, std::
   const BatchedCopy copy{.pieces = pieces, .source_type = type, .target_type = type};
   cuda_check(cuda_, cuda_.batched_copy(copy, stream_.get()), "the kernel batched_copy");
 }
-
-namespace {
-
-bool is_reduction(const Unit& unit) {
-  return unit.kind == OperationKind::allreduce || unit.kind == OperationKind::reduce_scatter;
-}
-
-}  // namespace
 
 ncclDataType_t to_nccl(DataType type) {
   switch (type) {

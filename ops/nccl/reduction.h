@@ -18,9 +18,9 @@
 
 namespace hora {
 
-/// Blocks of identity elements (ops/local/identity_element.h) on the GPU, from which memory is
-/// filled. The first use of each type and operation blocks the host for a copy of a few KiB. Thread
-/// rule: the thread that holds the engine's lock.
+/// Blocks of identity elements (fill_identity in ops/local/kernels.h) on the GPU, from which memory
+/// is filled. The first use of each type and operation blocks the host for a copy of a few KiB.
+/// Thread rule: the thread that holds the engine's lock.
 class IdentityElements {
  public:
   /// References outlive it.

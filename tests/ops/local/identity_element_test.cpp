@@ -1,4 +1,4 @@
-#include "ops/local/identity_element.h"
+#include "ops/local/kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 #include <array>
 #include <vector>
 
-#include "ops/local/kernels.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
