@@ -55,7 +55,7 @@ inline constexpr E last_of = [] {
   return E{};
 }();
 template <>
-inline constexpr DataType last_of<DataType> = DataType::boolean;
+inline constexpr DataType last_of<DataType> = DataType::uint64;
 template <>
 inline constexpr ReduceOp last_of<ReduceOp> = ReduceOp::adasum;
 template <>

@@ -31,12 +31,15 @@ std::size_t size_of(DataType type) noexcept {
     case DataType::float16:
     case DataType::bfloat16:
     case DataType::int16:
+    case DataType::uint16:
       return 2;
     case DataType::float32:
     case DataType::int32:
+    case DataType::uint32:
       return 4;
     case DataType::float64:
     case DataType::int64:
+    case DataType::uint64:
       return 8;
   }
   return 0;
@@ -64,6 +67,12 @@ std::string_view name_of(DataType type) noexcept {
       return "int16";
     case DataType::boolean:
       return "bool";
+    case DataType::uint16:
+      return "uint16";
+    case DataType::uint32:
+      return "uint32";
+    case DataType::uint64:
+      return "uint64";
   }
   return "unknown type";
 }
@@ -81,6 +90,9 @@ bool is_floating_point(DataType type) noexcept {
     case DataType::int8:
     case DataType::int16:
     case DataType::boolean:
+    case DataType::uint16:
+    case DataType::uint32:
+    case DataType::uint64:
       return false;
   }
   return false;

@@ -1,6 +1,7 @@
 #include "frameworks/torch/tensor_view.h"
 
 #include <hora/error.h>
+#include <torch/version.h>
 
 #include <array>
 #include <utility>
@@ -11,7 +12,18 @@
 namespace hora {
 namespace {
 
-constexpr std::array<std::pair<DataType, c10::ScalarType>, 10> pairs{{
+/// uint16, uint32 and uint64, which LibTorch has from 2.3 on; before it Undefined.
+template <class Scalar>
+constexpr std::array<Scalar, 3> long_unsigned_types() {
+  if constexpr (requires { Scalar::UInt64; }) {
+    return {Scalar::UInt16, Scalar::UInt32, Scalar::UInt64};
+  } else {
+    return {Scalar::Undefined, Scalar::Undefined, Scalar::Undefined};
+  }
+}
+constexpr auto long_unsigned = long_unsigned_types<c10::ScalarType>();
+
+constexpr std::array<std::pair<DataType, c10::ScalarType>, 13> pairs{{
     {DataType::float16, c10::ScalarType::Half},
     {DataType::bfloat16, c10::ScalarType::BFloat16},
     {DataType::float32, c10::ScalarType::Float},
@@ -22,13 +34,16 @@ constexpr std::array<std::pair<DataType, c10::ScalarType>, 10> pairs{{
     {DataType::int8, c10::ScalarType::Char},
     {DataType::int16, c10::ScalarType::Short},
     {DataType::boolean, c10::ScalarType::Bool},
+    {DataType::uint16, long_unsigned[0]},
+    {DataType::uint32, long_unsigned[1]},
+    {DataType::uint64, long_unsigned[2]},
 }};
 
 }  // namespace
 
 std::optional<DataType> to_data_type(c10::ScalarType type) noexcept {
   for (const auto& [ours, theirs] : pairs) {
-    if (theirs == type) return ours;
+    if (theirs == type && theirs != c10::ScalarType::Undefined) return ours;
   }
   return std::nullopt;
 }
@@ -66,7 +81,7 @@ TensorView view_of(const std::string& name, const torch::Tensor& contiguous) {
   if (!type) {
     refuse_tensor(name, std::string("has type ") + torch::toString(contiguous.scalar_type()) +
                             "; expected float16, bfloat16, float32, float64, int8, int16, int32, "
-                            "int64, uint8 or bool");
+                            "int64, uint8, uint16, uint32, uint64 or bool");
   }
   return {contiguous.data_ptr(), *type, contiguous.sizes().vec(), to_device(contiguous.device()),
           current_stream(contiguous.device())};
@@ -77,9 +92,15 @@ torch::Tensor in_memory_order(const torch::Tensor& dense) {
 }
 
 torch::Tensor to_tensor(const Result& result) {
-  const auto options = torch::TensorOptions()
-                           .dtype(to_scalar_type(result.type()))
-                           .device(to_torch(result.view().device));
+  const c10::ScalarType type = to_scalar_type(result.type());
+  if (type == c10::ScalarType::Undefined) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "LibTorch " TORCH_VERSION " has no tensors of " + std::string(name_of(result.type())) +
+            ", which are there from 2.3 on; expected a type that it has: convert the values "
+            "to a signed type beforehand, or take them from the hora::Result");
+  }
+  const auto options = torch::TensorOptions().dtype(type).device(to_torch(result.view().device));
   if (result.data() == nullptr) return torch::empty(result.shape(), options);
   return torch::from_blob(
       result.data(), result.shape(), [result](void*) {}, options);

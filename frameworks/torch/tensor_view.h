@@ -16,6 +16,7 @@ namespace hora {
 
 /// Nothing where hora has no such type (complex, quantised, ...).
 std::optional<DataType> to_data_type(c10::ScalarType type) noexcept;
+/// Undefined for uint16, uint32 and uint64 before LibTorch 2.3, which has no such types.
 c10::ScalarType to_scalar_type(DataType type) noexcept;
 
 /// Throws Error(invalid_argument) for a device that is neither CPU nor CUDA.
@@ -34,7 +35,8 @@ TensorView view_of(const std::string& name, const torch::Tensor& contiguous);
 /// The elements of a dense tensor in the order of its memory, which it shares: one dimension.
 torch::Tensor in_memory_order(const torch::Tensor& dense);
 
-/// A tensor on the result's memory, which it keeps.
+/// A tensor on the result's memory, which it keeps. Throws Error(invalid_argument) for a type that
+/// LibTorch does not have.
 torch::Tensor to_tensor(const Result& result);
 
 /// Marks for autograd that the memory was written without it, so that a backward that saved the

@@ -10,7 +10,7 @@
 #include "ops/context/gpu/node_gpus.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/loaded_libraries.h"
-#include "ops/nccl/device_cross.h"
+#include "ops/nccl/device_space.h"
 #include "ops/nccl/functions.h"
 #include "ops/nccl/nccl_set.h"
 #include "ops/nccl/slice_staging.h"

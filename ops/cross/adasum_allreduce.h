@@ -10,7 +10,7 @@
 
 #include "core/plan/plan.h"
 #include "ops/cross/cross_work.h"
-#include "ops/local/adasum_values.h"
+#include "ops/local/kernel_values.h"
 
 namespace hora {
 

@@ -143,6 +143,12 @@ cudaError_t reduce_by(const DeviceReduction& reduction, cudaStream_t stream) {
       return reduce_elements<Integer<Operation, std::int16_t>, Operation>(reduction, stream);
     case DataType::boolean:
       return reduce_elements<Truth, typename Operation::OfTruth>(reduction, stream);
+    case DataType::uint16:
+      return reduce_elements<std::uint16_t, Operation>(reduction, stream);
+    case DataType::uint32:
+      return reduce_elements<std::uint32_t, Operation>(reduction, stream);
+    case DataType::uint64:
+      return reduce_elements<std::uint64_t, Operation>(reduction, stream);
   }
   return cudaErrorInvalidValue;
 }

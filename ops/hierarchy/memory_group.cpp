@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "core/control_block/node_control_block.h"
-#include "ops/local/identity_element.h"
 #include "ops/local/kernels.h"
 
 namespace hora {

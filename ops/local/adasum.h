@@ -13,7 +13,7 @@
 
 #include <cstddef>
 
-#include "ops/local/adasum_values.h"
+#include "ops/local/kernel_values.h"
 
 namespace hora {
 

@@ -1,9 +1,9 @@
 /// The loops of Adasum (adasum.h). All in an unnamed namespace (see kernel_table.h).
 #pragma once
 
-#include "ops/local/adasum_values.h"
 #include "ops/local/element.h"
 #include "ops/local/kernel_table.h"
+#include "ops/local/kernel_values.h"
 
 namespace hora {
 namespace {

@@ -6,12 +6,11 @@
 
 #include <cstddef>
 
-#include "ops/local/adasum_values.h"
-#include "ops/local/scales.h"
+#include "ops/local/kernel_values.h"
 
 namespace hora {
 
-inline constexpr std::size_t kDataTypes = 10;
+inline constexpr std::size_t kDataTypes = 13;
 /// float16, bfloat16, float32, float64: the first ones.
 inline constexpr std::size_t kFloatingTypes = 4;
 /// All but adasum, whose number is the last.

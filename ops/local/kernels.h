@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <span>
 
-#include "ops/local/scales.h"
+#include "ops/local/kernel_values.h"
 
 namespace hora {
 
@@ -27,6 +27,12 @@ namespace hora {
 /// adasum, which is no reduction of elements.
 void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, std::size_t count, Scales scales);
+
+/// out[i] = the identity element of `op`, i in [0, count): 0 for sums (averages, Adasum; of
+/// floating-point types -0, which changes no sign of a zero), 1 for products, and for min and max
+/// the largest and the smallest value of the type (infinities where it has them; for booleans true
+/// and false).
+void fill_identity(DataType type, ReduceOp op, std::byte* out, std::size_t count);
 
 /// memcpy to every output.
 void copy_to_all(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes);

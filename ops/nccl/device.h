@@ -10,7 +10,6 @@
 #include "core/engine/device.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/communicator.h"
-#include "ops/nccl/device_space.h"
 
 namespace hora {
 

@@ -1,12 +1,12 @@
-/// Staging in a GPU's memory, and the messages that go from and to it.
-///
-/// Device memory that NCCL may use directly.
+/// Between nodes with slices that stay in GPU memory: staging there, the messages that go from and
+/// to it, and the cross group on both.
 #pragma once
 
 #include <cstddef>
 #include <map>
 #include <memory>
 
+#include "ops/cross/cross_group.h"
 #include "ops/cross/point_to_point.h"
 #include "ops/cross/staging_space.h"
 #include "ops/cuda/memory.h"
@@ -15,34 +15,6 @@
 #include "ops/nccl/functions.h"
 
 namespace hora {
-
-/// Move-only owner of memory from ncclMemAlloc, registered with a communicator that is ready. NCCL
-/// works without the registration as well, only slower: where it fails, that is logged at debug
-/// level. May outlive the communicator. Nothing is allocated for 0 bytes.
-/// Thread rule: as NcclCommunicator.
-class RegisteredMemory {
- public:
-  RegisteredMemory() noexcept = default;
-  /// Throws Error(out_of_memory) naming the bytes.
-  RegisteredMemory(const NcclFunctions& functions, const NcclCommunicator& communicator,
-                   std::size_t bytes);
-  RegisteredMemory(RegisteredMemory&& other) noexcept;
-  RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
-  ~RegisteredMemory();
-
-  std::byte* data() const noexcept { return data_; }
-  std::size_t bytes() const noexcept { return bytes_; }
-  bool registered() const noexcept { return handle_ != nullptr; }
-
- private:
-  void release() noexcept;
-
-  const NcclFunctions* functions_ = nullptr;
-  std::shared_ptr<ncclComm_t> comm_;
-  std::byte* data_ = nullptr;
-  std::size_t bytes_ = 0;
-  void* handle_ = nullptr;
-};
 
 /// Sums run on a stream of their own and end by an event that is polled; the host never waits.
 /// Memory comes from cudaMalloc, for MPI libraries cannot share that of ncclMemAlloc between
@@ -90,6 +62,28 @@ class DeviceLink final : public PointToPoint {
   const CudaFunctions& cuda_;
   int device_;
   PointToPoint& link_;
+};
+
+/// The cross group of slices that stay in GPU memory, with what it is made of. Takes all its memory
+/// when it is made. Thread rule: as CrossGroup.
+class DeviceCross {
+ public:
+  /// `local`: the options of the NcclGroup beside it. References outlive it; `link` takes memory of
+  /// the GPU.
+  DeviceCross(const CudaFunctions& cuda, EventPool& events, const NcclGroupOptions& local,
+              PointToPoint& link, const CrossOptions& options)
+      : space_(cuda, local.device, events),
+        link_(cuda, local.device, link),
+        group_(link_, options, space_) {
+    group_.reserve(local.slots, local.slice_bytes());
+  }
+
+  CrossGroup& group() { return group_; }
+
+ private:
+  DeviceSpace space_;
+  DeviceLink link_;
+  MessageCrossGroup group_;
 };
 
 }  // namespace hora

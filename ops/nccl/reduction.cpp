@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "ops/cuda/functions.h"
-#include "ops/local/identity_element.h"
+#include "ops/local/kernels.h"
 
 namespace hora {
 namespace {
 
 constexpr std::size_t kBlockElements = 4096;
+
+bool is_reduction(const Unit& unit) {
+  return unit.kind == OperationKind::allreduce || unit.kind == OperationKind::reduce_scatter;
+}
 
 }  // namespace
 
@@ -40,14 +44,6 @@ void IdentityElements::fill(DataType type, ReduceOp op, std::byte* target, std::
   cuda_check(cuda_, cuda_.batched_copy(copy, stream_.get()), "the kernel batched_copy");
 }
 
-namespace {
-
-bool is_reduction(const Unit& unit) {
-  return unit.kind == OperationKind::allreduce || unit.kind == OperationKind::reduce_scatter;
-}
-
-}  // namespace
-
 ncclDataType_t to_nccl(DataType type) {
   switch (type) {
     case DataType::float16:
@@ -67,16 +63,23 @@ ncclDataType_t to_nccl(DataType type) {
       return ncclUint8;
     case DataType::int8:
       return ncclInt8;
+    case DataType::uint32:
+      return ncclUint32;
+    case DataType::uint64:
+      return ncclUint64;
     case DataType::int16:
+    case DataType::uint16:
       throw Error(ErrorCode::invalid_argument,
-                  "NCCL has no type for int16: convert the tensor to int32, or move it to the CPU");
+                  "NCCL has no type for " + std::string(name_of(type)) +
+                      ": convert the tensor to int32, or move it to the CPU");
   }
   throw Error(ErrorCode::invalid_argument,
               "unknown data type " + std::to_string(static_cast<int>(type)));
 }
 
 ncclDataType_t travelling_type(DataType type) {
-  return type == DataType::int16 ? ncclFloat16 : to_nccl(type);
+  const bool of_16_bits = type == DataType::int16 || type == DataType::uint16;
+  return of_16_bits ? ncclFloat16 : to_nccl(type);
 }
 
 ncclRedOp_t to_nccl(ReduceOp op, DataType type) {

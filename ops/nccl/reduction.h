@@ -18,9 +18,9 @@
 
 namespace hora {
 
-/// Blocks of identity elements (ops/local/identity_element.h) on the GPU, from which memory is
-/// filled. The first use of each type and operation blocks the host for a copy of a few KiB. Thread
-/// rule: the thread that holds the engine's lock.
+/// Blocks of identity elements (fill_identity in ops/local/kernels.h) on the GPU, from which memory
+/// is filled. The first use of each type and operation blocks the host for a copy of a few KiB.
+/// Thread rule: the thread that holds the engine's lock.
 class IdentityElements {
  public:
   /// References outlive it.
@@ -39,8 +39,8 @@ class IdentityElements {
   std::map<std::pair<DataType, ReduceOp>, std::shared_ptr<std::byte>> blocks_;
 };
 
-/// Booleans are uint8 with the values 0 and 1. Throws Error(invalid_argument) for int16, which NCCL
-/// does not have, and for an unknown type.
+/// Booleans are uint8 with the values 0 and 1. Throws Error(invalid_argument) for int16 and
+/// uint16, which NCCL does not have, and for an unknown type.
 ncclDataType_t to_nccl(DataType type);
 /// A type of the same size, whatever the type: for values that only travel.
 ncclDataType_t travelling_type(DataType type);

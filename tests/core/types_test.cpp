@@ -43,10 +43,16 @@ TEST(DataType, SizesAndNames) {
   EXPECT_EQ(size_of(DataType::int8), 1u);
   EXPECT_EQ(size_of(DataType::int16), 2u);
   EXPECT_EQ(size_of(DataType::boolean), sizeof(bool));
+  EXPECT_EQ(size_of(DataType::uint16), 2u);
+  EXPECT_EQ(size_of(DataType::uint32), 4u);
+  EXPECT_EQ(size_of(DataType::uint64), 8u);
   EXPECT_EQ(name_of(DataType::bfloat16), "bfloat16");
   EXPECT_EQ(name_of(DataType::float64), "float64");
   EXPECT_EQ(name_of(DataType::int16), "int16");
   EXPECT_EQ(name_of(DataType::boolean), "bool");
+  EXPECT_EQ(name_of(DataType::uint16), "uint16");
+  EXPECT_EQ(name_of(DataType::uint32), "uint32");
+  EXPECT_EQ(name_of(DataType::uint64), "uint64");
   std::set<std::string_view> names;
   for (const DataType type : test::kAllTypes) names.insert(name_of(type));
   EXPECT_EQ(names.size(), std::size(test::kAllTypes));
@@ -73,6 +79,9 @@ TEST(DataType, OfCppTypes) {
   EXPECT_EQ(data_type_of<std::int8_t>, DataType::int8);
   EXPECT_EQ(data_type_of<std::int16_t>, DataType::int16);
   EXPECT_EQ(data_type_of<bool>, DataType::boolean);
+  EXPECT_EQ(data_type_of<std::uint16_t>, DataType::uint16);
+  EXPECT_EQ(data_type_of<std::uint32_t>, DataType::uint32);
+  EXPECT_EQ(data_type_of<std::uint64_t>, DataType::uint64);
   EXPECT_EQ(data_type_of<std::byte>, DataType::uint8);
   EXPECT_EQ(data_type_of<Float16>, DataType::float16);
   EXPECT_EQ(data_type_of<BFloat16>, DataType::bfloat16);

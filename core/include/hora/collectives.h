@@ -37,7 +37,7 @@
 ///
 /// On GPUs NCCL reduces within a node: in the type itself and in an order of its own, and its
 /// minima and maxima leave NaN out. What NCCL does not have goes through host memory: Adasum,
-/// reductions of int16, and, in process sets of several nodes, allgather, alltoall and
+/// reductions of int16 and uint16, and, in process sets of several nodes, allgather, alltoall and
 /// reduce_scatter. There the submitting call blocks until the input's
 /// stream has reached this point, and wait() until the result is on the GPU.
 ///

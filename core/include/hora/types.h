@@ -27,6 +27,9 @@ enum class DataType : std::uint8_t {
   int8 = 7,
   int16 = 8,
   boolean = 9,  ///< one byte, 0 or 1
+  uint16 = 10,
+  uint32 = 11,
+  uint64 = 12,
 };
 
 /// Bytes of one element.
@@ -70,6 +73,12 @@ inline constexpr DataType data_type_of<std::int8_t> = DataType::int8;
 template <>
 inline constexpr DataType data_type_of<std::int16_t> = DataType::int16;
 template <>
+inline constexpr DataType data_type_of<std::uint16_t> = DataType::uint16;
+template <>
+inline constexpr DataType data_type_of<std::uint32_t> = DataType::uint32;
+template <>
+inline constexpr DataType data_type_of<std::uint64_t> = DataType::uint64;
+template <>
 inline constexpr DataType data_type_of<std::byte> = DataType::uint8;
 template <>
 inline constexpr DataType data_type_of<Float16> = DataType::float16;
@@ -81,9 +90,10 @@ inline constexpr DataType data_type_of<bool> = DataType::boolean;
 /// How the values of all ranks become one. The numbers are part of the wire format: append, never
 /// reorder.
 ///
-/// Integer sums and products wrap modulo 2^bits, as MPI's do; an average of integers is an error.
-/// The minimum and the maximum of values with a NaN among them is a NaN, and -0 is below +0. Of
-/// booleans, sum and max are the logical or, product and min the logical and.
+/// Integer sums and products wrap modulo 2^bits, as MPI's do, and minima and maxima are taken in
+/// the type itself, signed or unsigned; an average of integers is an error. The minimum and the
+/// maximum of values with a NaN among them is a NaN, and -0 is below +0. Of booleans, sum and max
+/// are the logical or, product and min the logical and.
 enum class ReduceOp : std::uint8_t {
   average = 0,
   sum = 1,

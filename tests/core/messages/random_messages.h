@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checked.h"
 #include "core/messages/messages.h"
 
 namespace hora::test {
@@ -107,7 +108,7 @@ class RandomMessages {
   Location location() { return {number<std::uint32_t>(), 0, number<std::uint64_t>()}; }
   Signature signature() {
     return {.kind = static_cast<OperationKind>(below(3)),
-            .type = static_cast<DataType>(below(10)),
+            .type = static_cast<DataType>(below(static_cast<int>(last_of<DataType>) + 1)),
             .op = static_cast<ReduceOp>(below(6)),
             .device = static_cast<DeviceKind>(below(2)),
             .root = number<std::int32_t>(),

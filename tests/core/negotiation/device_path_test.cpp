@@ -39,10 +39,15 @@ TEST(DevicePath, ExchangesDoNotRunOnSeveralNodes) {
 TEST(DevicePath, WhatNcclCannotReduceGoesOverTheHost) {
   for (const OperationKind kind : {allreduce, reduce_scatter}) {
     EXPECT_FALSE(runs_on_device(on_gpu(kind, DataType::int16), 1));
+    EXPECT_FALSE(runs_on_device(on_gpu(kind, DataType::uint16), 1));
+    EXPECT_TRUE(runs_on_device(on_gpu(kind, DataType::uint32), 1));
+    EXPECT_TRUE(runs_on_device(on_gpu(kind, DataType::uint64), 1));
   }
   EXPECT_FALSE(runs_on_device(on_gpu(allreduce, DataType::float32, ReduceOp::adasum), 1));
-  EXPECT_TRUE(runs_on_device(on_gpu(broadcast, DataType::int16), 1));
-  EXPECT_TRUE(runs_on_device(on_gpu(allgather, DataType::int16), 1));
+  for (const DataType type : {DataType::int16, DataType::uint16}) {
+    EXPECT_TRUE(runs_on_device(on_gpu(broadcast, type), 1));
+    EXPECT_TRUE(runs_on_device(on_gpu(allgather, type), 1));
+  }
 }
 
 }  // namespace

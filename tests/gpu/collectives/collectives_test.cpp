@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <hora/hora.h>
 
-#include <array>
 #include <cmath>
 #include <string>
 
@@ -10,12 +9,10 @@
 #include "tests/gpu/collectives/values.h"
 #include "tests/gpu/require_gpu.h"
 #include "tests/ops/context/world.h"
+#include "tests/support/reference/elements.h"
 
 namespace hora::test {
 namespace {
-
-using enum DataType;
-constexpr std::array kTypes = {float16, bfloat16, float32, float64, int32, int64, uint8, int8};
 
 class GpuCollectives : public GpuTest {};
 
@@ -50,7 +47,7 @@ TEST_F(GpuCollectives, TheContextNamesTheGpu) {
 TEST_F(GpuCollectives, AllreduceGivesWhatTheCpuPathGives) {
   const Context world = init();
   std::uint64_t round = 0;
-  for (const DataType type : kTypes) {
+  for (const DataType type : kNcclTypes) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average}) {
       if (op == ReduceOp::average && !is_floating_point(type)) continue;
       for (const std::int64_t count : {0, 1, 17, 1000, 70001, 3000017}) {
@@ -73,7 +70,7 @@ TEST_F(GpuCollectives, AllreduceGivesWhatTheCpuPathGives) {
 
 TEST_F(GpuCollectives, BroadcastGivesTheRootsBytes) {
   const Context world = init();
-  for (const DataType type : kTypes) {
+  for (const DataType type : kNcclTypes) {
     for (const std::int64_t count : {1, 1001, 1500003}) {
       for (int root = 0; root < world.size(); ++root) {
         const auto values = [&](int rank) {
@@ -98,7 +95,7 @@ TEST_F(GpuCollectives, ManyInAnyOrderOnBothDevices) {
   };
   std::vector<Item> items;
   for (int i = 0; i < kTensors; ++i) {
-    const DataType type = kTypes[static_cast<std::size_t>(i) % kTypes.size()];
+    const DataType type = kNcclTypes[static_cast<std::size_t>(i) % kNcclTypes.size()];
     const std::int64_t count = 1 + i * 997;
     const Bytes values = random_values(type, count, salt_of(world, static_cast<std::uint64_t>(i)));
     items.push_back({values, values, DeviceArray(type, values), type});

@@ -133,6 +133,8 @@ void add_reductions(Cases& cases, const Context& world, void* data, const Option
   with("op 255 of integers", DataType::int32,
        [](Options& o) { o.op = static_cast<ReduceOp>(255); });
   with("average of integers", DataType::int64, [](Options& o) { o.op = ReduceOp::average; });
+  with("average of unsigned integers", DataType::uint64,
+       [](Options& o) { o.op = ReduceOp::average; });
   with("Adasum of integers", DataType::uint8, [](Options& o) { o.op = ReduceOp::adasum; });
   with("scaled integers", DataType::int32, [](Options& o) { o.postscale = 2; });
   with("NaN", floats, [](Options& o) { o.prescale = std::numeric_limits<double>::quiet_NaN(); });

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/plan/exchange.h"
+#include "tests/support/reference/elements.h"
 
 namespace hora::test {
 namespace {
@@ -51,7 +52,7 @@ ExchangeOperation random_exchange(OperationKind kind, int ranks, std::int64_t mo
                                   std::mt19937_64& random) {
   ExchangeOperation result;
   result.kind = kind;
-  result.type = static_cast<DataType>(random() % 7);
+  result.type = kAllTypes[random() % kAllTypes.size()];
   if (random() % 2 == 0 && is_floating_point(result.type)) result.scale = 1.0 / ranks;
   if (random() % 2 == 0 && is_floating_point(result.type)) result.prescale = 0.5;
   result.row_bytes = random() % 8 * size_of(result.type);

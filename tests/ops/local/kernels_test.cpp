@@ -146,8 +146,9 @@ class ReduceTest : public testing::Test {
   }
 };
 
-using Types = testing::Types<Float16, Bfloat16, float, double, std::int32_t, std::int64_t,
-                             std::uint8_t, std::int8_t, std::int16_t, bool>;
+using Types =
+    testing::Types<Float16, Bfloat16, float, double, std::int32_t, std::int64_t, std::uint8_t,
+                   std::int8_t, std::int16_t, bool, std::uint16_t, std::uint32_t, std::uint64_t>;
 struct TypeName {
   template <class T>
   static std::string GetName(int) {
@@ -324,7 +325,7 @@ TEST(Reduce, RefusesNoInputsAndUnknownTypesAndOperations) {
     reduce(type, op, {&in, 1}, {&out, 1}, 1, {});
   };
   EXPECT_THROW(reduce(DataType::float32, ReduceOp::sum, {}, {&out, 1}, 1, {}), Error);
-  EXPECT_THROW(sum(static_cast<DataType>(10), ReduceOp::sum), Error);
+  EXPECT_THROW(sum(static_cast<DataType>(kDataTypes), ReduceOp::sum), Error);
   EXPECT_THROW(sum(DataType::float32, ReduceOp::adasum), Error);
   EXPECT_THROW(sum(DataType::float32, static_cast<ReduceOp>(6)), Error);
   EXPECT_NO_THROW(reduce(DataType::float32, ReduceOp::sum, {&in, 1}, {}, 1, {.post = 0.5}));

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/ops/nccl/gpu_world.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
@@ -16,9 +17,6 @@ using test::Bytes;
 using test::DeviceTensor;
 using test::GpuWorld;
 
-constexpr DataType kTypes[] = {DataType::float16, DataType::bfloat16, DataType::float32,
-                               DataType::float64, DataType::int32,    DataType::int64,
-                               DataType::uint8,   DataType::int8,     DataType::boolean};
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
                              ReduceOp::product};
 
@@ -58,7 +56,7 @@ TEST(DeviceStaging, GivesThePinnedPathsBits) {
        {std::vector{1, 1}, std::vector{1, 1, 1}, std::vector{2, 2}, std::vector{2, 1, 2}}) {
     const auto ranks = static_cast<std::size_t>(std::accumulate(nodes.begin(), nodes.end(), 0));
     std::vector<Tensor> tensors;
-    for (const DataType type : kTypes) {
+    for (const DataType type : test::kNcclTypes) {
       for (const ReduceOp op : kOps) {
         if (op == ReduceOp::average && !is_floating_point(type)) continue;
         Tensor& tensor = tensors.emplace_back(Tensor{type, op, {}});

@@ -8,7 +8,7 @@
 
 #include "ops/cuda/functions.h"
 #include "ops/hierarchy/pipeline.h"
-#include "ops/nccl/device_cross.h"
+#include "ops/nccl/device_space.h"
 #include "ops/nccl/nccl_set.h"
 #include "ops/nccl/slice_staging.h"
 

@@ -1,14 +1,21 @@
 #include "ops/nccl/reduction.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/reference/elements.h"
 
 namespace hora {
 namespace {
 
 using enum DataType;
 
-TEST(ToNccl, EveryTypeButInt16) {
+TEST(ToNccl, EveryTypeButIntegersOf16Bits) {
   EXPECT_EQ(to_nccl(float16), ncclFloat16);
   EXPECT_EQ(to_nccl(bfloat16), ncclBfloat16);
   EXPECT_EQ(to_nccl(float32), ncclFloat32);
@@ -18,9 +25,19 @@ TEST(ToNccl, EveryTypeButInt16) {
   EXPECT_EQ(to_nccl(uint8), ncclUint8);
   EXPECT_EQ(to_nccl(int8), ncclInt8);
   EXPECT_EQ(to_nccl(boolean), ncclUint8);
-  EXPECT_THROW(to_nccl(int16), Error);
+  EXPECT_EQ(to_nccl(uint32), ncclUint32);
+  EXPECT_EQ(to_nccl(uint64), ncclUint64);
+  for (const DataType type : test::kAllTypes) {
+    if (std::ranges::count(test::kNcclTypes, type) == 1) {
+      EXPECT_NO_THROW(to_nccl(type)) << name_of(type);
+      continue;
+    }
+    const Error error =
+        test::expect_error(ErrorCode::invalid_argument, [&] { (void)to_nccl(type); });
+    EXPECT_THAT(error.what(), testing::HasSubstr(std::string(name_of(type)))) << name_of(type);
+    EXPECT_EQ(travelling_type(type), ncclFloat16) << "travels as what is as long";
+  }
   EXPECT_THROW(to_nccl(static_cast<DataType>(99)), Error);
-  EXPECT_EQ(travelling_type(int16), ncclFloat16);
   EXPECT_EQ(travelling_type(int32), ncclInt32);
 }
 

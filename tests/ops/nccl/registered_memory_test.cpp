@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "ops/nccl/device_space.h"
+#include "ops/nccl/communicator.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/ranks.h"
 

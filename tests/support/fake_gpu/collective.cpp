@@ -117,6 +117,10 @@ std::optional<DataType> from_nccl(ncclDataType_t type) {
       return DataType::uint8;
     case ncclInt8:
       return DataType::int8;
+    case ncclUint32:
+      return DataType::uint32;
+    case ncclUint64:
+      return DataType::uint64;
     default:
       return std::nullopt;
   }

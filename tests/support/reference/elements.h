@@ -18,7 +18,13 @@ inline constexpr std::array kFloatTypes = {DataType::float16, DataType::bfloat16
                                            DataType::float64};
 inline constexpr std::array kAllTypes = {
     DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64, DataType::int32,
-    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean};
+    DataType::int64,   DataType::uint8,    DataType::int8,    DataType::int16,   DataType::boolean,
+    DataType::uint16,  DataType::uint32,   DataType::uint64};
+/// All but integers of 16 bits, which NCCL does not have.
+inline constexpr std::array kNcclTypes = {DataType::float16, DataType::bfloat16, DataType::float32,
+                                          DataType::float64, DataType::int32,    DataType::int64,
+                                          DataType::uint8,   DataType::int8,     DataType::boolean,
+                                          DataType::uint32,  DataType::uint64};
 /// Of one element at a time; an average is a scaled sum.
 inline constexpr std::array kElementOps = {ReduceOp::sum, ReduceOp::min, ReduceOp::max,
                                            ReduceOp::product};
@@ -87,6 +93,9 @@ void for_each_integer(Body&& body) {
   body.template operator()<std::uint8_t>();
   body.template operator()<std::int8_t>();
   body.template operator()<std::int16_t>();
+  body.template operator()<std::uint16_t>();
+  body.template operator()<std::uint32_t>();
+  body.template operator()<std::uint64_t>();
   body.template operator()<bool>();
 }
 template <class Body>

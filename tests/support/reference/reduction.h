@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "ops/local/scales.h"
+#include "ops/local/kernel_values.h"
 #include "tests/support/reference/elements.h"
 
 namespace hora::test {

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "ops/local/scales.h"
+#include "ops/local/kernel_values.h"
 
 namespace hora::test {
 

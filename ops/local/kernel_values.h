@@ -1,8 +1,14 @@
-/// What Adasum knows of a pair of vectors. Included by the kernels: no inline functions (see
-/// kernel_table.h).
+/// What the kernels take and give besides elements. Included by the kernels: no inline functions
+/// (see kernel_table.h).
 #pragma once
 
 namespace hora {
+
+/// `pre` multiplies every input element, `post` every result; of floating-point types only.
+struct Scales {
+  double pre = 1.0;
+  double post = 1.0;
+};
 
 /// Of two vectors a and b, or summed up of pieces of them: a.b, |a|^2 and |b|^2.
 struct AdasumDots {
