@@ -60,6 +60,11 @@ class GradientBucket {
   TensorView view(std::size_t place) const;
   TensorView lanes() const;
 
+  /// Only where gradients are sharded, and until the next round: this rank's slice of the averages,
+  /// in memory of its own. Written by the bucket's average.
+  const at::Tensor& slice() const { return slice_; }
+  at::Tensor& slice() { return slice_; }
+
   const BucketLayout& layout() const { return layout_; }
   std::size_t places() const { return views_.size(); }
   /// The places, in the wire type, with the parameters' strides.
@@ -106,6 +111,7 @@ class GradientBucket {
   std::size_t step_lane_ = 0;
   std::shared_ptr<Buffer> memory_;
   at::Tensor gradient_memory_;
+  at::Tensor slice_;
   std::vector<Views> views_;
 };
 

@@ -62,8 +62,8 @@ class GradientBuckets {
   std::size_t size() const { return buckets_.size(); }
   const BucketLayout& layout(std::size_t bucket) const { return buckets_[bucket].memory->layout(); }
   const std::string& name(std::size_t bucket) const { return buckets_[bucket].name; }
-  /// After wait(), of sharded gradients: see BucketAverage.
-  at::Tensor slice(std::size_t bucket) const { return buckets_[bucket].average->slice(); }
+  /// After wait(), of sharded gradients: see GradientBucket.
+  at::Tensor slice(std::size_t bucket) const { return buckets_[bucket].memory->slice(); }
 
  private:
   struct Slot {
