@@ -3,7 +3,7 @@
 #include <utility>
 #include <variant>
 
-#include "core/negotiation/diagnosis.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {

@@ -105,6 +105,8 @@ constinit const KernelTable HORA_KERNEL_TABLE = {
      integer<std::int16_t, std::uint16_t>(reduce_blocks<Plain<std::uint16_t, false>, Sum>),
      kBoolean},
     {kAdasum<Float16>, kAdasum<Bfloat16>, kAdasum<Float32>, kAdasum<Float64>},
+    {sum_of_squares_of<Float16>, sum_of_squares_of<Bfloat16>, sum_of_squares_of<Float32>,
+     sum_of_squares_of<Float64>},
     stream_copy,
     {{convert<Float16, Float16>, convert<Float16, Bfloat16>, convert<Float16, Float32>, nullptr},
      {convert<Bfloat16, Float16>, convert<Bfloat16, Bfloat16>, convert<Bfloat16, Float32>, nullptr},

@@ -86,6 +86,15 @@ void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs
   kernel(inputs.data(), inputs.size(), outputs.data(), outputs.size(), count, scales);
 }
 
+double sum_of_squares(DataType type, const std::byte* values, std::size_t count) {
+  if (!is_floating_point(type)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "hora::sum_of_squares takes floating-point types; got " + std::string(name_of(type)));
+  }
+  return kernels().sum_of_squares[static_cast<std::size_t>(type)](values, count);
+}
+
 void copy_to_all(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes) {
   for (std::size_t begin = 0; begin < bytes; begin += kSpreadBlock) {
     const std::size_t block = std::min(kSpreadBlock, bytes - begin);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/plan/plan.h"
+#include "core/alignment.h"
 
 namespace hora {
 

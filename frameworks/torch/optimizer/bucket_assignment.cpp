@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/plan/plan.h"
+#include "core/alignment.h"
 #include "frameworks/torch/optimizer/step_calls.h"
 
 namespace hora {

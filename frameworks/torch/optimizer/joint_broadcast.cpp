@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/plan/plan.h"
+#include "core/alignment.h"
 #include "frameworks/torch/device_stream.h"
 #include "frameworks/torch/tensor_view.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/negotiation/diagnosis.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
