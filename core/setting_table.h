@@ -1,5 +1,6 @@
-/// The table of settings: one row is all that hora knows about one HORA_* variable. Included by
-/// settings.cpp only.
+/// The table of settings: one row is all that hora knows about one HORA_* variable. Its
+/// documentation is the first paragraph of the field's in settings.h, word for word
+/// (settings_documentation_test). Included by settings.cpp only.
 #pragma once
 
 #include <hora/settings.h>
