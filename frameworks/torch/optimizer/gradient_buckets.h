@@ -32,7 +32,7 @@ class GradientBuckets {
   GradientBuckets(const Peers& peers, const std::vector<Parameter>& parameters,
                   const BucketOptions& options, const std::vector<std::size_t>& order);
 
-  /// `step_lane`: see step_calls.h.
+  /// `step_lane`: see step_counters.h.
   void begin_round(std::optional<double> unscale, std::size_t step_lane);
   bool has_bucket(std::size_t index) const { return slots_[index].bucket.has_value(); }
   bool stored(std::size_t index) const { return slots_[index].stored; }

@@ -1,4 +1,4 @@
-#include "frameworks/torch/optimizer/step_calls.h"
+#include "frameworks/torch/optimizer/step_counters.h"
 
 #include <algorithm>
 
