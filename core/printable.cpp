@@ -1,11 +1,8 @@
-// The texts of names and values within messages: printable.h, tensor_text.h.
 #include <hora/printable.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
-
-#include "core/tensor_text.h"
 
 namespace hora {
 namespace {
@@ -99,27 +96,6 @@ std::string printable(std::string_view text, std::size_t longest) {
 
 std::string in_quotes(std::string_view text) {
   return '"' + printable(text, kLongestQuotation) + '"';
-}
-
-namespace {
-
-/// `call`: "<kind>.<number from 0>".
-std::string unnamed_text(std::string_view call) {
-  const auto dot = call.rfind('.');
-  const std::string kind = "the unnamed " + printable(call.substr(0, dot));
-  const std::string_view number = dot == std::string_view::npos ? "0" : call.substr(dot + 1);
-  return number == "0" ? kind : kind + " in slot " + printable(number);
-}
-
-}  // namespace
-
-std::string tensor_text(std::string_view name) {
-  if (name.empty()) return "an unnamed tensor";
-  if (name == kJoinName) return "join()";
-  if (name == kAddSetName) return "add_process_set()";
-  if (name == kRemoveSetName) return "remove_process_set()";
-  if (name.starts_with(kUnnamedPrefix)) return unnamed_text(name.substr(kUnnamedPrefix.size()));
-  return "tensor " + in_quotes(name);
 }
 
 }  // namespace hora

@@ -1,5 +1,6 @@
-/// The table of settings: one row is all that hora knows about one HORA_* variable. Included by
-/// settings.cpp only.
+/// The table of settings: one row is all that hora knows about one HORA_* variable. Its
+/// documentation is the first paragraph of the field's in settings.h, word for word
+/// (settings_documentation_test). Included by settings.cpp only.
 #pragma once
 
 #include <hora/settings.h>
@@ -214,11 +215,8 @@ inline constexpr Row kRows[] = {
     {"HORA_TIMEOUT",
      "A collective that is not complete this long after a rank has submitted it fails there, "
      "naming "
-     "the ranks that it waits for, and so does everything after it, which ends the job; the "
-     "default "
-     "is that of PyTorch's process groups on GPUs: time for one rank to validate or to save while "
-     "the others wait; a call can have its own (hora/collectives.h); not of join() and shutdown(); "
-     "0: never.",
+     "the ranks that it waits for, and so does everything after it, which ends the job; a call can "
+     "have a limit of its own (hora/collectives.h), join() and shutdown() have none; 0: never.",
      kField<&Settings::timeout>,
      {},
      &kSeconds,

@@ -1,6 +1,7 @@
-/// How messages speak of what is in flight under a name.
+/// How messages speak of ranks, and of what is in flight under a name.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,5 +18,12 @@ inline constexpr std::string_view kRemoveSetName = "hora.process_sets.remove";
 /// "the unnamed barrier in slot 1" (slot 0 was in flight), "join()"; for none "an unnamed
 /// tensor".
 std::string tensor_text(std::string_view name);
+
+/// "0-2, 5" for ascending ranks.
+std::string ranks_text(std::span<const int> ranks);
+/// "rank 3", or "ranks 0-2".
+std::string named_ranks(std::span<const int> ranks);
+/// "rank 3 has", or "ranks 0-2 have".
+std::string ranks_have(std::span<const int> ranks);
 
 }  // namespace hora

@@ -49,7 +49,9 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
   }
   std::unique_ptr<ResultMemory> memory;
   if (r.signature.device == DeviceKind::cpu) {
-    memory = std::make_unique<HostResult>(runtime->memory(), std::move(form));
+    auto host = std::make_unique<HostResult>(runtime->memory(), std::move(form));
+    r.result_place = host.get();
+    memory = std::move(host);
   } else {
     form.device = {r.signature.device, parts.device_index};
     if (runtime->engine().runs_on_device(r, set)) {

@@ -65,7 +65,8 @@ class ResultMemory : public ExchangeResult {
 
  protected:
   virtual std::byte* place(std::size_t bytes) = 0;
-  virtual void take() {}
+  /// By collect(): `data_` is where the caller finds the result.
+  virtual void take() = 0;
   bool fits_output(std::size_t bytes) const { return form_.output && form_.output->bytes == bytes; }
 
   ResultForm form_;
@@ -77,7 +78,7 @@ class ResultMemory : public ExchangeResult {
 
 /// A block of this rank's windows: mapped pages, as faults would cost more than the exchange. An
 /// output in the windows takes its place; to another one the block is copied.
-class HostResult final : public ResultMemory {
+class HostResult final : public ResultMemory, public ResultPlace {
  public:
   /// `memory` outlives it.
   HostResult(NodeMemory& memory, ResultForm form);

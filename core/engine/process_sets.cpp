@@ -6,7 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/negotiation/diagnosis.h"
 #include "core/tensor_text.h"
 
 namespace hora {

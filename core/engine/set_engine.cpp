@@ -8,6 +8,7 @@
 #include "core/engine/exchange_header.h"
 #include "core/negotiation/diagnosis.h"
 #include "core/plan/exchange.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {

@@ -40,6 +40,8 @@ struct Request {
   std::size_t bytes = 0;
   std::vector<std::int64_t> rows = {};
   std::shared_ptr<ExchangeResult> result = nullptr;
+  /// Of `result`, which lives as long, where it will lie in this rank's windows; else null.
+  ResultPlace* result_place = nullptr;
   /// What is published to the node's ranks instead of where `data` lies.
   std::optional<Location> location = std::nullopt;
   /// See AllreduceOptions::timeout.

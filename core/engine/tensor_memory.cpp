@@ -48,13 +48,13 @@ std::optional<NodeMemory::Block> expect_result(const SetMemory& set, const Signa
                                                const Request& request) {
   const auto ranks = static_cast<std::size_t>(set.local_size);
   const OperationKind kind = signature.kind;
-  if (!set.single_node() || ranks == 1 || !may_push(kind) || !is_even(request.rows)) {
+  if (!set.single_node() || ranks == 1 || !may_push(kind) || !is_even(request.rows) ||
+      !request.result_place) {
     return std::nullopt;
   }
   const std::size_t copies = kind == OperationKind::allgather ? ranks : 1;
   if (request.bytes == 0 || request.bytes > kLongestExpected / copies) return std::nullopt;
-  std::byte* const result = request.result->expect(copies * request.bytes);
-  if (!result) return std::nullopt;
+  std::byte* const result = request.result_place->expect(copies * request.bytes);
   return NodeMemory::Block{result, *set.memory.find(result, request.bytes)};
 }
 

@@ -3,7 +3,6 @@
 #include <hora/printable.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <tuple>
 
 #include "core/tensor_text.h"
@@ -38,29 +37,6 @@ std::string what_differs(const Report& report) {
 }
 
 }  // namespace
-
-std::string ranks_text(std::span<const int> ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t end = i + 1;
-    while (end < ranks.size() && std::int64_t{ranks[end]} == std::int64_t{ranks[end - 1]} + 1)
-      ++end;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(ranks[i]);
-    if (end - i == 2) text += ", " + std::to_string(ranks[end - 1]);
-    if (end - i > 2) text += "-" + std::to_string(ranks[end - 1]);
-    i = end;
-  }
-  return text;
-}
-
-std::string named_ranks(std::span<const int> ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
-}
-
-std::string ranks_have(std::span<const int> ranks) {
-  return named_ranks(ranks) + (ranks.size() == 1 ? " has" : " have");
-}
 
 std::string mismatch_text(const Report& report) {
   const auto joined = std::find_if(report.values.begin(), report.values.end(), [](const Value& v) {

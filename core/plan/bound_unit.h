@@ -31,16 +31,18 @@ class ExchangeResult {
   void refuse(Error why) { refusal_ = std::move(why); }
   /// Once the unit is complete.
   const std::optional<Error>& refusal() const { return refusal_; }
-  /// By the submitting thread, before sizes are known: memory in this rank's windows, of which
-  /// allocate() makes the result if that is_even() (plan/exchange.h), and then `bytes` long. Null:
-  /// not here.
-  virtual std::byte* expect(std::size_t bytes) {
-    static_cast<void>(bytes);
-    return nullptr;
-  }
 
  private:
   std::optional<Error> refusal_;
+};
+
+/// Of an ExchangeResult that will lie in this rank's windows: its place, before sizes are known.
+class ResultPlace {
+ public:
+  virtual ~ResultPlace() = default;
+  /// By the submitting thread: memory in this rank's windows, of which allocate() makes the result
+  /// if that is_even() (plan/exchange.h), and then `bytes` long. Throws Error(out_of_memory).
+  virtual std::byte* expect(std::size_t bytes) = 0;
 };
 
 /// What a unit of one of the exchange operations (is_exchange) has besides.

@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "core/alignment.h"
 #include "core/negotiation/signature.h"
 
 namespace hora {
@@ -27,11 +28,6 @@ struct Reduction {
   ReduceOp op = ReduceOp::sum;
   double scale = 1.0;
 };
-
-inline constexpr std::size_t kAlignment = 64;
-constexpr std::size_t align_up(std::size_t bytes, std::size_t alignment = kAlignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
 
 /// In a job of one node a tensor of this size gains nothing by travelling with others.
 inline constexpr std::size_t kAloneBytes = std::size_t{1} << 20;

@@ -1,8 +1,8 @@
 /// What takes the place of cuda/ where hora or LibTorch is built without CUDA.
 #include <hora/error.h>
 
-#include "frameworks/torch/device_stream.h"
 #include "frameworks/torch/optimizer/gradient_bucket.h"
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 

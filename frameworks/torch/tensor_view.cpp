@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/tensor_text.h"
-#include "frameworks/torch/device_stream.h"
 
 namespace hora {
 namespace {

@@ -1,6 +1,6 @@
 /// Tensors as the views that collectives take, and back. One place for what is refused.
 ///
-/// hora's element types and devices, and LibTorch's.
+/// hora's element types, devices and streams, and LibTorch's.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -42,5 +42,14 @@ torch::Tensor to_tensor(const Result& result);
 /// Marks for autograd that the memory was written without it, so that a backward that saved the
 /// old values fails instead of using the new ones.
 void note_written(const torch::Tensor& tensor);
+
+// LibTorch's streams, where it has CUDA: CMake selects cuda/device_stream.cpp or no_cuda.cpp.
+
+/// The stream that this thread gives work for `device` to; null for the CPU.
+void* current_stream(const at::Device& device);
+
+/// The tensor's memory is not used again before `stream` has done what it holds by the time the
+/// tensor is freed. Nothing to be done for the CPU.
+void keep_for_stream(const at::Tensor& tensor, void* stream);
 
 }  // namespace hora

@@ -1,5 +1,7 @@
 #include "frameworks/torch/wire_type.h"
 
+#include <limits>
+
 namespace hora {
 
 std::string_view name_of(Compression compression) noexcept {
@@ -18,6 +20,33 @@ DataType wire_type(Compression compression, DataType type) noexcept {
   const DataType wire =
       compression == Compression::float16 ? DataType::float16 : DataType::bfloat16;
   return size_of(type) > size_of(wire) ? wire : type;
+}
+
+namespace {
+
+double largest_finite(DataType type) noexcept {
+  switch (type) {
+    case DataType::float16:
+      return 0x1.ffcp15;
+    case DataType::bfloat16:
+      return 0x1.fep127;
+    case DataType::float32:
+      return static_cast<double>(std::numeric_limits<float>::max());
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
+}  // namespace
+
+double GradientPass::limit(DataType type) const noexcept {
+  return largest_finite(type) / terms;
+}
+
+GradientPasses gradient_passes(DataType wire, std::optional<double> unscale, int ranks) noexcept {
+  if (!unscale) return {};
+  if (wire == DataType::float16) return {{}, {*unscale, true, 1}};
+  return {{*unscale, true, 2 * ranks}, {}};
 }
 
 }  // namespace hora

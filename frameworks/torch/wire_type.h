@@ -1,12 +1,50 @@
-/// Which type a tensor travels in. Pure: the same on every rank.
+/// Which type a tensor travels in, and what the two passes over a bucket of gradients do besides
+/// converting: packing (from autograd's memory into the bucket) and unpacking (from the bucket into
+/// what `.grad` views). Pure: the same on every rank.
 #pragma once
 
 #include <hora/compression.h>
 #include <hora/types.h>
 
+#include <optional>
+
 namespace hora {
 
 /// `type` is a floating-point type.
 DataType wire_type(Compression compression, DataType type) noexcept;
+
+/// What a pass makes of each value.
+struct GradientPass {
+  double scale = 1.0;
+  /// Values are checked, and one is noted that is NaN or of a magnitude above limit().
+  bool checked = false;
+  /// How many values at the limit may be added up and stay finite.
+  int terms = 1;
+
+  /// For values that are written as `type`.
+  double limit(DataType type) const noexcept;
+  /// Values stay as they are.
+  bool is_plain() const noexcept { return scale == 1.0 && !checked; }
+  bool operator==(const GradientPass&) const = default;
+};
+
+struct GradientPasses {
+  GradientPass pack;
+  GradientPass unpack;
+  bool operator==(const GradientPasses&) const = default;
+};
+
+/// `unscale`: what gradients are multiplied by since the loss was multiplied by its inverse.
+///
+/// Packing does that where the wire type has the range for it. It happens before the sum, so a rank
+/// that finds a bad value informs the others in the bucket itself. A sum of good values cannot
+/// overflow unseen: packing takes a value for bad from a 2 * ranks-th of the largest finite one on,
+/// far beyond every useful gradient; ranks of those add up to half of it, and rounding on the way
+/// adds at most as much again, for an addend is either lost in rounding or counted at most twice.
+///
+/// In float16 unscaled gradients would vanish. They travel scaled, and unpacking multiplies and
+/// checks: the average, which is the same on all ranks to the bit, and not finite where any term
+/// or the sum was not.
+GradientPasses gradient_passes(DataType wire, std::optional<double> unscale, int ranks) noexcept;
 
 }  // namespace hora

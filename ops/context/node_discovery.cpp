@@ -10,7 +10,7 @@
 #include "core/checked.h"
 #include "core/control_block/node_control_block.h"
 #include "core/log.h"
-#include "core/negotiation/diagnosis.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "core/plan/plan.h"
+#include "core/alignment.h"
 #include "ops/local/convert.h"
 #include "ops/local/kernels.h"
 

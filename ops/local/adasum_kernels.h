@@ -1,4 +1,5 @@
-/// The loops of Adasum (adasum.h). All in an unnamed namespace (see kernel_table.h).
+/// The loops of Adasum (adasum.h) and of hora::sum_of_squares. All in an unnamed namespace (see
+/// kernel_table.h).
 #pragma once
 
 #include "ops/local/element.h"
@@ -63,6 +64,33 @@ inline double sum_of_lanes(const Doubles* vectors) {
 }
 
 /// Of kDotLanes elements.
+template <class E>
+inline void add_squares(const typename E::Stored* values, Doubles* squares) {
+  std::size_t vector = 0;
+  for (std::size_t first = 0; first < kDotLanes; first += E::kLanes) {
+    const auto wide = widened(E::load(values + first));
+    for (std::size_t p = 0; p < wide.kParts; ++p, ++vector) {
+      squares[vector] += wide.part[p] * wide.part[p];
+    }
+  }
+}
+
+template <class E>
+double sum_of_squares_of(const std::byte* bytes, std::size_t count) {
+  using Stored = typename E::Stored;
+  const auto* values = reinterpret_cast<const Stored*>(bytes);
+  Doubles squares[kDotVectors] = {};
+  std::size_t i = 0;
+  for (; i + kDotLanes <= count; i += kDotLanes) add_squares<E>(values + i, squares);
+  if (i < count) {
+    Stored last[kDotLanes] = {};
+    __builtin_memcpy(last, values + i, (count - i) * sizeof(Stored));
+    add_squares<E>(last, squares);
+  }
+  return sum_of_lanes(squares);
+}
+
+/// Likewise.
 template <class E>
 inline void add_dots(const typename E::Stored* a, const typename E::Stored* b, Doubles* dot,
                      Doubles* norm_a, Doubles* norm_b) {

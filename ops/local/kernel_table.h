@@ -37,6 +37,8 @@ struct KernelTable {
   const char* instruction_set;
   ReduceKernels reduce[kDataTypes];      ///< by DataType's number
   AdasumKernels adasum[kFloatingTypes];  ///< by DataType's number
+  /// hora::sum_of_squares, by DataType's number.
+  double (*sum_of_squares[kFloatingTypes])(const std::byte* values, std::size_t count);
   /// Copy by non-temporal stores, fenced; any alignment and length.
   void (*stream_copy)(std::byte* out, const std::byte* in, std::size_t bytes);
   /// By the source's and the target's number; hora::convert. Null where one of them alone is

@@ -33,6 +33,8 @@ constinit const KernelTable HORA_KERNEL_TABLE = {
      integer<std::uint32_t, std::uint32_t>(plain_sum<Plain<std::uint32_t, false>>),
      integer<std::uint64_t, std::uint64_t>(plain_sum<Plain<std::uint64_t, false>>)},
     {kAdasum<Float16>, kAdasum<Bfloat16>, kAdasum<Float32>, kAdasum<Float64>},
+    {sum_of_squares_of<Float16>, sum_of_squares_of<Bfloat16>, sum_of_squares_of<Float32>,
+     sum_of_squares_of<Float64>},
     stream_copy,
     {{convert<Float16, Float16>, convert<Float16, Bfloat16>, convert<Float16, Float32>, nullptr},
      {convert<Bfloat16, Float16>, convert<Bfloat16, Bfloat16>, convert<Bfloat16, Float32>, nullptr},

@@ -149,6 +149,15 @@ void fill_identity(DataType type, ReduceOp op, std::byte* out, std::size_t count
   }
 }
 
+double sum_of_squares(DataType type, const std::byte* values, std::size_t count) {
+  if (!is_floating_point(type)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "hora::sum_of_squares takes floating-point types; got " + std::string(name_of(type)));
+  }
+  return kernels().sum_of_squares[static_cast<std::size_t>(type)](values, count);
+}
+
 void copy_to_all(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes) {
   for (std::size_t begin = 0; begin < bytes; begin += kSpreadBlock) {
     const std::size_t block = std::min(kSpreadBlock, bytes - begin);

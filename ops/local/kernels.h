@@ -34,6 +34,12 @@ void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs
 /// and false).
 void fill_identity(DataType type, ReduceOp op, std::byte* out, std::size_t count);
 
+/// The square of the 2-norm of `count` floating-point values, aligned to their size: added up in
+/// double, in which the squares are exact but for float64, by sixteen running sums that take turns
+/// and are summed pairwise in the end. The bits depend on the values and count alone, not on
+/// alignment or instruction set. Throws Error(invalid_argument) for other types.
+double sum_of_squares(DataType type, const std::byte* values, std::size_t count);
+
 /// memcpy to every output.
 void copy_to_all(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes);
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/negotiation/diagnosis.h"
 #include "core/process.h"
+#include "core/tensor_text.h"
 #include "ops/mpi/check.h"
 #include "ops/mpi/environment.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "core/alignment.h"
 #include "core/checked.h"
-#include "core/plan/plan.h"
 
 namespace hora {
 

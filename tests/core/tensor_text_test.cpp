@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <climits>
+#include <vector>
+
 namespace hora {
 namespace {
 
@@ -22,6 +25,16 @@ TEST(TensorText, OwnCalls) {
   EXPECT_EQ(tensor_text("hora.process_sets.add"), "add_process_set()");
   EXPECT_EQ(tensor_text("hora.process_sets.remove"), "remove_process_set()");
   EXPECT_EQ(tensor_text("hora.joined"), "tensor \"hora.joined\"");
+}
+
+TEST(RanksText, WritesRunsOfThreeAndMoreAsRanges) {
+  const auto text = [](const std::vector<int>& ranks) { return ranks_text(ranks); };
+  EXPECT_EQ(text({}), "");
+  EXPECT_EQ(text({4}), "4");
+  EXPECT_EQ(text({0, 1}), "0, 1");
+  EXPECT_EQ(text({0, 1, 2}), "0-2");
+  EXPECT_EQ(text({0, 1, 2, 5, 7, 8, 10, 11, 12, 13}), "0-2, 5, 7, 8, 10-13");
+  EXPECT_EQ(text({INT_MAX, INT_MIN, INT_MIN + 1}), "2147483647, -2147483648, -2147483647");
 }
 
 }  // namespace

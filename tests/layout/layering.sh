@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Allowed includes: frameworks -> ops -> core; examples and bench use public headers only; a
-# public header includes public headers only, for the others are not installed.
+# public header includes public headers only, for the others are not installed. What frameworks may
+# include of core and ops beside these is listed in frameworks/torch/CMakeLists.txt.
 # Usage: layering.sh ROOT
 set -euo pipefail
 cd "$1"
@@ -43,6 +44,23 @@ if [[ -d frameworks ]]; then
   forbid frameworks "frameworks know only core and ops" '"(examples|bench|tests)/'
   forbid frameworks "spdlog and LibTorch do not go together: core/diagnostics.h" \
     '("core/log\.h"|<spdlog/)'
+
+  # A file without the list allows nothing.
+  list=frameworks/torch/CMakeLists.txt
+  allowed=$(sed -n '/^set(HORA_HEADERS_FOR_FRAMEWORKS$/,/)/p' "$list" | sed '1d; s/[ )]//g; /^$/d')
+  included=$(find frameworks \( -name '*.h' -o -name '*.cpp' \) -exec \
+    sed -nE 's,^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]((core|ops)/[^">]*)[">].*,\1,p' {} + |
+    sort -u)
+  refused=$(comm -13 <(sort -u <<< "$allowed") <(printf '%s' "${included:+$included$'\n'}"))
+  for header in $refused; do
+    grep -rnF "$header" frameworks --include='*.h' --include='*.cpp'
+    echo "  ^ frameworks may not include it: it is not listed in $list"
+    failures=$((failures + 1))
+  done
+  for header in $(comm -23 <(sort -u <<< "$allowed") <(printf '%s' "${included:+$included$'\n'}")); do
+    echo "$list: $header is listed, but no framework includes it"
+    failures=$((failures + 1))
+  done
 fi
 
 public_headers=()

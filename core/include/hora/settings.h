@@ -21,27 +21,86 @@ enum class LogLevel : std::uint8_t { debug = 0, info = 1, warning = 2, error = 3
 
 /// Rank 0's values hold for every rank; a rank that sets another value is an error. Set are those
 /// that the environment has, and those of InitOptions::settings that are not the defaults here.
-/// The fields' documentation is in setting_descriptions(), from which --help texts and the README
-/// table come. Sizes are in bytes.
+/// Sizes are in bytes. The variable of a field is HORA_ and its name; what is said of it here is
+/// said in setting_descriptions() in the same words, from which --help texts and the README table
+/// come.
 struct Settings {
+  /// Splits each host into virtual nodes of this many ranks, to try the path of several nodes on
+  /// one host; 0: all ranks of a host are one node.
   int ranks_per_node = 0;
+
+  /// Tensors that became ready together travel as one message up to this size; 0: each one alone.
   std::size_t fusion_threshold = std::size_t{64} << 20;
+
+  /// Gradients are gathered into buckets of about this size, each averaged as soon as it is full;
+  /// 0: chosen automatically (4MiB in one node on CPU, 25MiB with a network or a GPU).
   std::size_t bucket_size = 0;
+
+  /// Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps
+  /// with the transfers between them.
   std::size_t chunk_size = std::size_t{1} << 20;
+
+  /// Up to this size each node sends its part to all others in the fewest steps (dissemination),
+  /// and all of them sum it in node order; above it HORA_CROSS_ALGORITHM holds; 0: never.
   std::size_t small_message = std::size_t{4} << 10;
+
+  /// How nodes add up their parts: direct (each part is sent to its owner), ring (each node talks
+  /// to two others only, for many nodes), or automatic (direct); the results are the same.
   CrossAlgorithm cross_algorithm = CrossAlgorithm::automatic;
+
+  /// Number of tensor names that are remembered, so that their later collectives need no new
+  /// agreement on shape and type; the least recently used name beyond it is forgotten.
   int id_capacity = 4096;
+
+  /// How long a waiting thread polls before it sleeps; longer answers faster and burns more CPU.
   std::chrono::microseconds spin{50};
+
+  /// A tensor that some ranks have submitted and others have not for this long is reported, with
+  /// the ranks that lack it; likewise ranks that have not come to hora::init; 0: never.
   std::chrono::milliseconds stall_warning{10000};
+
+  /// A collective that is not complete this long after a rank has submitted it fails there, naming
+  /// the ranks that it waits for, and so does everything after it, which ends the job; a call can
+  /// have a limit of its own (hora/collectives.h), join() and shutdown() have none; 0: never.
   std::chrono::milliseconds timeout{600000};
+
+  /// hora::init fails where some ranks have not come to it for this long, or have left it; 0: it
+  /// waits for ever.
   std::chrono::milliseconds init_timeout{300000};
+
+  /// Keeps large freed blocks in the process, so that each step's gradients do not cause page
+  /// faults anew (glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD).
   bool malloc_tuning = true;
+
+  /// Whether tensors on GPUs can be averaged, where the build and every rank's machine have CUDA;
+  /// off spares each rank the GPU memory that this takes.
   bool cuda = true;
+
+  /// Whether what travels between nodes goes from GPU memory straight into MPI, or through pinned
+  /// host memory: auto (straight where every rank's MPI says that it takes GPU memory), on (also
+  /// where MPI says no or nothing; one that really cannot then crashes), or off.
   CudaAwareMpi cuda_aware_mpi = CudaAwareMpi::automatic;
+
+  /// A collective that is under way on the GPU for longer than this fails, and so does everything
+  /// after it; 0: never.
   std::chrono::milliseconds device_timeout{60000};
-  std::string timeline = {};  ///< empty: off
+
+  /// Writes a timeline of all collectives from init to shutdown, for Perfetto or chrome://tracing,
+  /// one file a rank: %r in the path stands for the rank, which otherwise is put before the
+  /// extension (see hora/timeline.h).
+  ///
+  /// Empty: off.
+  std::string timeline = {};
+
+  /// The least severe message that is printed.
   LogLevel log_level = LogLevel::warning;
-  std::string allow_unknown = {};  ///< names with commas between them; empty: none
+
+  /// Variables whose names begin with HORA_ and that are not meant for hora; others that it does
+  /// not know are errors. HORA_ROOT, HORA_HOME, HORA_DIR, HORA_VERSION and the like, which module
+  /// systems set for every package, are passed over without it.
+  ///
+  /// With commas between them; empty: none.
+  std::string allow_unknown = {};
 
   bool operator==(const Settings&) const = default;
 };

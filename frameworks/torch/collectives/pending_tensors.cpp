@@ -7,7 +7,6 @@
 #include <exception>
 #include <string>
 
-#include "frameworks/torch/device_stream.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {

@@ -1,7 +1,7 @@
-#include "frameworks/torch/device_stream.h"
-
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 

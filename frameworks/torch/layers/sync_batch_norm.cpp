@@ -3,16 +3,70 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/batchnorm.h>
 
+#include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "core/api/internals.h"
-#include "frameworks/torch/layers/batch_statistics.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 namespace {
+
+std::vector<std::int64_t> batch_dimensions(const torch::Tensor& input) {
+  std::vector<std::int64_t> dimensions{0};
+  for (std::int64_t i = 2; i < input.dim(); ++i) dimensions.push_back(i);
+  return dimensions;
+}
+
+/// All dimensions but the channels', which is the second.
+torch::Tensor sum_over_batch(const torch::Tensor& input) {
+  return input.sum(batch_dimensions(input));
+}
+
+/// A tensor of one value a channel, shaped so that it goes with an input of `dimensions`.
+torch::Tensor beside(const torch::Tensor& channels, std::int64_t dimensions) {
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(dimensions), 1);
+  shape[1] = channels.numel();
+  return channels.view(shape);
+}
+
+/// One rank's: [1, 2 C + 1] in float64, its values a channel, then each channel's mean, then each
+/// channel's sum of squared distances from that mean.
+torch::Tensor statistics_row(const torch::Tensor& input) {
+  const std::int64_t channels = input.size(1);
+  torch::Tensor row = torch::zeros({1, 2 * channels + 1}, input.options().dtype(torch::kDouble));
+  if (input.numel() == 0) return row;
+  const std::int64_t count = input.numel() / channels;
+  const auto [variance, mean] =
+      torch::var_mean(input, batch_dimensions(input), /*unbiased=*/false, /*keepdim=*/false);
+  row.narrow(1, 0, 1).fill_(static_cast<double>(count));
+  row.narrow(1, 1, channels).copy_(mean.unsqueeze(0));
+  row.narrow(1, 1 + channels, channels).copy_(variance.unsqueeze(0)).mul_(count);
+  return row;
+}
+
+struct BatchStatistics {
+  double count = 0.0;  ///< values a channel
+  torch::Tensor mean;  ///< [C], float64, as the other
+  torch::Tensor squares;
+  torch::Tensor variance() const { return squares / count; }
+};
+
+/// Of the rows of all ranks together.
+BatchStatistics statistics_of_rows(const torch::Tensor& rows) {
+  const std::int64_t channels = (rows.size(1) - 1) / 2;
+  const auto counts = rows.narrow(1, 0, 1);
+  const auto means = rows.narrow(1, 1, channels);
+  BatchStatistics all;
+  all.count = counts.sum().item<double>();
+  all.mean = (counts * means).sum(0) / all.count;
+  all.squares =
+      (rows.narrow(1, 1 + channels, channels) + counts * (means - all.mean).square()).sum(0);
+  return all;
+}
 
 /// What one call needs besides tensors.
 struct Call {
@@ -37,7 +91,7 @@ torch::ScalarType wide(torch::ScalarType type) {
 BatchStatistics statistics_of_all(const torch::Tensor& input, const Call& call) {
   const torch::Tensor rows = allgather(*call.context, statistics_row(input),
                                        {.name = call.name, .process_set = call.process_set});
-  BatchStatistics all = joined(rows);
+  BatchStatistics all = statistics_of_rows(rows);
   if (all.count > 1) return all;
   refuse_tensor(call.name, "the batches of all ranks have " +
                                std::to_string(static_cast<std::int64_t>(all.count)) +

@@ -132,12 +132,11 @@ class HookedAverage final : public LanesApart {
 
 class ShardedAverage final : public LanesApart {
  public:
-  ShardedAverage(const Peers& peers, const GradientBucket& bucket, const std::string& name,
+  ShardedAverage(const Peers& peers, GradientBucket& bucket, const std::string& name,
                  const AveragingOptions& options)
       : LanesApart(peers, bucket, name),
-        options_(reduction_options<ReduceScatterOptions>(peers, options, name)) {}
-
-  at::Tensor slice() const override { return slice_; }
+        options_(reduction_options<ReduceScatterOptions>(peers, options, name)),
+        slice_(bucket.slice()) {}
 
  private:
   void begin_gradients() override {
@@ -154,13 +153,13 @@ class ShardedAverage final : public LanesApart {
 
   const ReduceScatterOptions options_;
   ResultHandle handle_;
-  at::Tensor slice_;
+  at::Tensor& slice_;
 };
 
 }  // namespace
 
 std::unique_ptr<BucketAverage> make_average(const Peers& peers, const AveragingOptions& options,
-                                            const GradientBucket& bucket, const std::string& name) {
+                                            GradientBucket& bucket, const std::string& name) {
   if (options.hook) return std::make_unique<HookedAverage>(peers, bucket, name, options.hook);
   if (options.sharded) return std::make_unique<ShardedAverage>(peers, bucket, name, options);
   if (options.op == ReduceOp::adasum) return std::make_unique<AdasumAverage>(peers, bucket, name);

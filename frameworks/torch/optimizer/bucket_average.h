@@ -25,9 +25,6 @@ class BucketAverage {
   virtual bool under_way() const = 0;
   /// After begin(): every rank has begun it, or it has failed.
   virtual bool begun_by_all() const = 0;
-  /// Only where gradients are sharded: this rank's slice of the bucket's gradients, averaged, in
-  /// memory of its own; until the next round.
-  virtual at::Tensor slice() const { return {}; }
 };
 
 struct AveragingOptions {
@@ -37,8 +34,9 @@ struct AveragingOptions {
   std::shared_ptr<GradientHook> hook = nullptr;
 };
 
-/// `bucket` outlives it. `name`: of the bucket's collectives, or their prefix.
+/// `bucket` outlives it; where gradients are sharded, it gets its slice. `name`: of the bucket's
+/// collectives, or their prefix.
 std::unique_ptr<BucketAverage> make_average(const Peers& peers, const AveragingOptions& options,
-                                            const GradientBucket& bucket, const std::string& name);
+                                            GradientBucket& bucket, const std::string& name);
 
 }  // namespace hora

@@ -13,9 +13,8 @@
 
 #include "core/thread_safety.h"
 #include "frameworks/torch/optimizer/gradient_buckets.h"
-#include "frameworks/torch/optimizer/pass_counter.h"
 #include "frameworks/torch/optimizer/round_exchanges.h"
-#include "frameworks/torch/optimizer/step_calls.h"
+#include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/peers.h"
 
 namespace hora {

@@ -7,8 +7,7 @@
 #include <cstring>
 #include <new>
 
-#include "frameworks/torch/device_stream.h"
-#include "frameworks/torch/optimizer/step_calls.h"
+#include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/tensor_view.h"
 #include "ops/local/convert.h"
 #include "ops/local/kernels.h"

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "frameworks/torch/optimizer/bucket_assignment.h"
-#include "frameworks/torch/optimizer/gradient_passes.h"
+#include "frameworks/torch/optimizer/bucket_layout.h"
 #include "frameworks/torch/optimizer/parameter_form.h"
+#include "frameworks/torch/wire_type.h"
 
 namespace hora {
 
@@ -26,7 +26,7 @@ class GradientBucket {
   virtual ~GradientBucket() = default;
 
   DataType wire_type() const { return layout_.type; }
-  /// Before a round's first store(). `step_lane`: see step_calls.h.
+  /// Before a round's first store(). `step_lane`: see step_counters.h.
   void begin_round(const GradientPasses& passes, std::size_t step_lane);
   /// Copies the parameter's `.grad` in, which becomes a view of hora's memory. Copies nothing where
   /// it is in its place in the bucket already and stays as it is; an undefined `.grad` counts as
@@ -59,6 +59,11 @@ class GradientBucket {
   TensorView gradients_view() const;
   TensorView view(std::size_t place) const;
   TensorView lanes() const;
+
+  /// Only where gradients are sharded, and until the next round: this rank's slice of the averages,
+  /// in memory of its own. Written by the bucket's average.
+  const at::Tensor& slice() const { return slice_; }
+  at::Tensor& slice() { return slice_; }
 
   const BucketLayout& layout() const { return layout_; }
   std::size_t places() const { return views_.size(); }
@@ -106,6 +111,7 @@ class GradientBucket {
   std::size_t step_lane_ = 0;
   std::shared_ptr<Buffer> memory_;
   at::Tensor gradient_memory_;
+  at::Tensor slice_;
   std::vector<Views> views_;
 };
 

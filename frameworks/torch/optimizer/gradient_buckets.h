@@ -32,7 +32,7 @@ class GradientBuckets {
   GradientBuckets(const Peers& peers, const std::vector<Parameter>& parameters,
                   const BucketOptions& options, const std::vector<std::size_t>& order);
 
-  /// `step_lane`: see step_calls.h.
+  /// `step_lane`: see step_counters.h.
   void begin_round(std::optional<double> unscale, std::size_t step_lane);
   bool has_bucket(std::size_t index) const { return slots_[index].bucket.has_value(); }
   bool stored(std::size_t index) const { return slots_[index].stored; }
@@ -62,8 +62,8 @@ class GradientBuckets {
   std::size_t size() const { return buckets_.size(); }
   const BucketLayout& layout(std::size_t bucket) const { return buckets_[bucket].memory->layout(); }
   const std::string& name(std::size_t bucket) const { return buckets_[bucket].name; }
-  /// After wait(), of sharded gradients: see BucketAverage.
-  at::Tensor slice(std::size_t bucket) const { return buckets_[bucket].average->slice(); }
+  /// After wait(), of sharded gradients: see GradientBucket.
+  at::Tensor slice(std::size_t bucket) const { return buckets_[bucket].memory->slice(); }
 
  private:
   struct Slot {

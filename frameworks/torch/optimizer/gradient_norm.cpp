@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "frameworks/torch/tensor_view.h"
-#include "ops/local/adasum.h"
+#include "ops/local/kernels.h"
 
 namespace hora {
 namespace {
@@ -21,9 +21,8 @@ at::Tensor flat(const at::Tensor& tensor) {
 double squares(const at::Tensor& flat) {
   if (flat.device().is_cpu()) {
     const auto* data = static_cast<const std::byte*>(flat.data_ptr());
-    return adasum_dots(to_data_type(flat.scalar_type()).value(), data, data,
-                       static_cast<std::size_t>(flat.numel()))
-        .norm_a;
+    return sum_of_squares(to_data_type(flat.scalar_type()).value(), data,
+                          static_cast<std::size_t>(flat.numel()));
   }
   const double norm = at::norm(flat.to(at::kFloat)).item<double>();
   return norm * norm;

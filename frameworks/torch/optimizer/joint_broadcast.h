@@ -1,14 +1,10 @@
 /// Several tensors, broadcast from one rank in one piece.
-///
-/// State that a wrapped optimizer has before its first step, cut as its parameters are.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <hora/hora.h>
-#include <torch/optim/optimizer.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -42,19 +38,5 @@ class JointBroadcast {
   bool is_root_ = false;
   Handle handle_;  // after memory_: destroyed first
 };
-
-/// Consecutive elements of a parameter, which the optimizer steps in its place.
-struct ParameterPiece {
-  std::int64_t begin = 0;  ///< element of the parameter, in its memory order
-  at::Tensor values;
-};
-
-/// False where the optimizer has stepped, and where it keeps state that hora does not know: only
-/// Adagrad has any before its first step.
-bool can_cut_state(const torch::optim::Optimizer& optimizer);
-
-/// The state of `parameter`, where it has any, becomes that of its pieces.
-void cut_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
-               const std::vector<ParameterPiece>& pieces);
 
 }  // namespace hora

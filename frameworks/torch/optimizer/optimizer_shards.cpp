@@ -2,13 +2,18 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/optim/adagrad.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 
-#include "frameworks/torch/optimizer/joint_broadcast.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {
@@ -54,6 +59,58 @@ void check_can_cut(const std::vector<Parameter>& parameters) {
                 -1, parameter.name);
   }
   refuse_shared_memory(parameters);
+}
+
+/// Consecutive elements of a parameter, which the optimizer steps in its place.
+struct ParameterPiece {
+  std::int64_t begin = 0;  ///< element of the parameter, in its memory order
+  at::Tensor values;
+};
+
+using torch::optim::AdagradParamState;
+using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer>().state())>;
+
+/// Under which LibTorch keeps a parameter's state: its address, in older versions as text.
+template <class Key = States::key_type>
+Key key_of(const at::Tensor& parameter) {
+  if constexpr (std::is_pointer_v<Key>) {
+    return parameter.unsafeGetTensorImpl();
+  } else {
+    std::ostringstream text;
+    text << parameter.unsafeGetTensorImpl();
+    return text.str();
+  }
+}
+
+/// In the parameter's memory order, which a loaded one need not have.
+at::Tensor in_order_of(const at::Tensor& parameter, const at::Tensor& state) {
+  return in_memory_order(at::empty_like(parameter.detach()).copy_(state));
+}
+
+/// False where the optimizer has stepped, and where it keeps state that hora does not know: only
+/// Adagrad has any before its first step.
+bool can_cut_state(const torch::optim::Optimizer& optimizer) {
+  return std::all_of(optimizer.state().begin(), optimizer.state().end(), [](const auto& entry) {
+    const auto* state = dynamic_cast<const AdagradParamState*>(entry.second.get());
+    return state != nullptr && state->step() == 0;
+  });
+}
+
+/// The state of `parameter`, where it has any, becomes that of its pieces.
+void cut_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
+               const std::vector<ParameterPiece>& pieces) {
+  States& states = optimizer.state();
+  const auto found = states.find(key_of(parameter));
+  if (found == states.end()) return;
+  const auto whole = std::move(found->second);
+  states.erase(found);
+  const at::Tensor sum =
+      in_order_of(parameter, static_cast<const AdagradParamState&>(*whole).sum());
+  for (const ParameterPiece& piece : pieces) {
+    auto state = std::make_unique<AdagradParamState>();
+    state->sum(sum.narrow(0, piece.begin, piece.values.numel()).clone());
+    states[key_of(piece.values)] = std::move(state);
+  }
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "frameworks/torch/optimizer/bucket_layout.h"
 #include "frameworks/torch/optimizer/gradient_averager.h"
-#include "frameworks/torch/optimizer/shard_pieces.h"
 
 namespace hora {
 

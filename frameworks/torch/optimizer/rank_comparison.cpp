@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/negotiation/diagnosis.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {

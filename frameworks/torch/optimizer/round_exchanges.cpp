@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "frameworks/torch/optimizer/step_calls.h"
+#include "frameworks/torch/optimizer/step_counters.h"
 
 namespace hora {
 

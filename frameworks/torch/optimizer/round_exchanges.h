@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "frameworks/torch/optimizer/step_calls.h"
+#include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/peers.h"
 
 namespace hora {
@@ -24,7 +24,7 @@ class PresenceExchange {
 
   /// This rank has no gradient `index` in this round.
   void note_absent(std::size_t index) { present_[index] = 0; }
-  /// Every gradient has been noted. `step_lane`: see step_calls.h.
+  /// Every gradient has been noted. `step_lane`: see step_counters.h.
   void begin(std::size_t step_lane);
   /// wait() would not block.
   bool ready() const { return handle_.ready(); }

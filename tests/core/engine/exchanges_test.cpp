@@ -70,6 +70,7 @@ class Part {
     request.bytes = own_.size();
     request.rows = rows_of(rank_);
     request.result = result_;
+    request.result_place = result_.get();
     request.signature.kind = exchange_.kind;
     request.signature.type = DataType::uint8;
     request.signature.op = ReduceOp::sum;

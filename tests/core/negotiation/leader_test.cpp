@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/negotiation/diagnosis.h"
+#include "core/tensor_text.h"
 #include "tests/core/negotiation/simulation.h"
 #include "tests/support/seed.h"
 

@@ -1,8 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <climits>
-
 #include "core/negotiation/diagnosis.h"
 
 namespace hora {
@@ -11,16 +9,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-TEST(RanksText, WritesRunsOfThreeAndMoreAsRanges) {
-  const auto text = [](const std::vector<int>& ranks) { return ranks_text(ranks); };
-  EXPECT_EQ(text({}), "");
-  EXPECT_EQ(text({4}), "4");
-  EXPECT_EQ(text({0, 1}), "0, 1");
-  EXPECT_EQ(text({0, 1, 2}), "0-2");
-  EXPECT_EQ(text({0, 1, 2, 5, 7, 8, 10, 11, 12, 13}), "0-2, 5, 7, 8, 10-13");
-  EXPECT_EQ(text({INT_MAX, INT_MIN, INT_MIN + 1}), "2147483647, -2147483648, -2147483647");
-}
 
 Signature base() {
   Signature signature;

@@ -12,7 +12,7 @@
 
 #include "core/engine/leader_io.h"
 #include "core/engine/name_table.h"
-#include "core/negotiation/diagnosis.h"
+#include "core/tensor_text.h"
 #include "tests/core/negotiation/simulation.h"
 #include "tests/support/tree_network.h"
 

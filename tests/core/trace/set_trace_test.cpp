@@ -93,7 +93,9 @@ TEST_P(SetTrace, AnExchangeIsNegotiatedThenQueuedThenRun) {
       request.signature.kind = OperationKind::allgather;
       request.bytes = kCount * 4;
       request.rows = {kCount};
-      request.result = std::make_shared<HostResult>(world.memory(rank), ResultForm());
+      const auto result = std::make_shared<HostResult>(world.memory(rank), ResultForm());
+      request.result = result;
+      request.result_place = result.get();
       world.engine(rank).submit_and_wait(std::move(request));
     }
   });

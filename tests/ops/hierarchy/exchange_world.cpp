@@ -31,7 +31,7 @@ void require(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }
 
-class GuardedResult final : public ExchangeResult {
+class GuardedResult final : public ExchangeResult, public ResultPlace {
  public:
   explicit GuardedResult(NodeMemory& memory) : memory_(memory) {}
   ~GuardedResult() override {

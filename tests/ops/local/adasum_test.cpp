@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ops/local/kernel_table.h"
+#include "ops/local/kernels.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
@@ -90,6 +91,26 @@ TYPED_TEST(AdasumTest, DotsAreTheSameOnEveryInstructionSetAndAtAnyAddress) {
         EXPECT_EQ(dots.dot, serial_dot<TypeParam>(a, b));
         EXPECT_EQ(dots.norm_a, serial_dot<TypeParam>(a, a));
         EXPECT_EQ(dots.norm_b, serial_dot<TypeParam>(b, b));
+      }
+    }
+  }
+}
+
+TYPED_TEST(AdasumTest, SumsOfSquaresAreTheSameOnEveryInstructionSetAndAtAnyAddress) {
+  std::mt19937_64 random = test::generator();
+  for (const std::size_t count : kCounts) {
+    const auto values = this->numbers(count, random);
+    EXPECT_EQ(sum_of_squares(data_type_of<TypeParam>, this->bytes(values.data()), count),
+              serial_dot<TypeParam>(values, values));
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      for (const std::size_t shift : {0, 1, 3}) {
+        SCOPED_TRACE(testing::Message() << (*table)->instruction_set << ", " << count
+                                        << " elements, shifted by " << shift);
+        std::vector<TypeParam> shifted(shift);
+        shifted.insert(shifted.end(), values.begin(), values.end());
+        EXPECT_EQ((*table)->sum_of_squares[static_cast<std::size_t>(data_type_of<TypeParam>)](
+                      this->bytes(shifted.data() + shift), count),
+                  serial_dot<TypeParam>(values, values));
       }
     }
   }
@@ -210,6 +231,7 @@ TEST(Adasum, RefusesWhatIsNotFloatingPoint) {
   auto* bytes = reinterpret_cast<std::byte*>(&value);
   for (const DataType type : {DataType::int32, DataType::boolean, static_cast<DataType>(200)}) {
     EXPECT_THROW(adasum_dots(type, bytes, bytes, 1), Error);
+    EXPECT_THROW(sum_of_squares(type, bytes, 1), Error);
     EXPECT_THROW(adasum_combine(type, bytes, bytes, {}, bytes, 1), Error);
   }
 }

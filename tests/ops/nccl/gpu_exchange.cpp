@@ -89,10 +89,13 @@ Exchange random_gpu_exchange(OperationKind kind, int ranks, std::mt19937_64& ran
 Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
                        std::vector<std::byte>& input, ProcessSet set) {
   Pending pending;
-  pending.result = std::make_shared<HostResult>(world.memory(rank), form_of(exchange, {}, nullptr));
+  const auto result =
+      std::make_shared<HostResult>(world.memory(rank), form_of(exchange, {}, nullptr));
+  pending.result = result;
   Request request = exchange.request(rank, name);
   request.data = input.data();
-  request.result = pending.result;
+  request.result = result;
+  request.result_place = result.get();
   pending.submission = world.engine(rank).submit(std::move(request), set);
   return pending;
 }

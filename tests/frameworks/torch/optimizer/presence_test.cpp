@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "frameworks/torch/optimizer/round_exchanges.h"
-#include "frameworks/torch/optimizer/step_calls.h"
+#include "frameworks/torch/optimizer/step_counters.h"
 
 namespace hora::test {
 namespace {

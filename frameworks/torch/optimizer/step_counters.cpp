@@ -1,8 +1,8 @@
-#include "frameworks/torch/optimizer/step_calls.h"
+#include "frameworks/torch/optimizer/step_counters.h"
 
 #include <algorithm>
 
-#include "core/negotiation/diagnosis.h"
+#include "core/tensor_text.h"
 
 namespace hora {
 namespace {

@@ -1,9 +1,11 @@
-/// Which gradient goes into which bucket, and where in it. Pure: the same on every rank.
+/// Which gradient goes into which bucket, where in it, and which part of a bucket a rank has for
+/// itself where gradients are sharded. Pure: the same on every rank.
 #pragma once
 
 #include <hora/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -34,7 +36,7 @@ struct GradientPlace {
 /// presence lane, one element of the bucket's type for each place: 1 where this rank has that
 /// gradient, else 0. It is reduced with the rest, so that afterwards every rank knows which
 /// gradients no rank had. The element after it is the flag: 1 where this rank's gradients are not
-/// all finite (see gradient_passes.h), else 0. The last ones are the step lanes (see step_calls.h).
+/// all finite (see wire_type.h), else 0. The last ones are the step lanes (see step_counters.h).
 ///
 /// Beside the bucket there is gradient memory, which does not travel: it has the gradients of other
 /// types than the bucket's, as `.grad` shows them.
@@ -66,5 +68,24 @@ std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients
 /// gradient's group. `count` must not be 0.
 std::vector<std::optional<std::size_t>> equal_groups(std::span<const GradientSize> gradients,
                                                      std::size_t count);
+
+/// Consecutive elements of one gradient, in its memory order, of which a rank keeps the state: ZeRO
+/// stage 1, Rajbhandari et al., arXiv 1910.02054, section 5.1.
+struct ShardPiece {
+  std::size_t gradient = 0;
+  std::int64_t begin = 0;  ///< element of the gradient
+  std::int64_t count = 0;
+  std::int64_t offset = 0;  ///< element of the slice
+  bool operator==(const ShardPiece&) const = default;
+};
+
+/// Elements of one of `slices` equal slices of the places' range, whose layout was made for so
+/// many.
+std::int64_t slice_elements(const BucketLayout& layout, int slices);
+
+/// The pieces in slice `slice`. `counts[gradient]`: its elements.
+std::vector<ShardPiece> pieces_of_slice(const BucketLayout& layout,
+                                        std::span<const std::int64_t> counts, int slice,
+                                        int slices);
 
 }  // namespace hora

@@ -1,10 +1,10 @@
-#include "frameworks/torch/optimizer/bucket_assignment.h"
+#include "frameworks/torch/optimizer/bucket_layout.h"
 
 #include <algorithm>
 #include <cstdint>
 
-#include "core/plan/plan.h"
-#include "frameworks/torch/optimizer/step_calls.h"
+#include "core/alignment.h"
+#include "frameworks/torch/optimizer/step_counters.h"
 
 namespace hora {
 namespace {
@@ -116,6 +116,25 @@ std::vector<std::optional<std::size_t>> equal_groups(std::span<const GradientSiz
     before += gradient.bytes;
   }
   return groups;
+}
+
+std::int64_t slice_elements(const BucketLayout& layout, int slices) {
+  return static_cast<std::int64_t>(layout.presence_offset / size_of(layout.type)) / slices;
+}
+
+std::vector<ShardPiece> pieces_of_slice(const BucketLayout& layout,
+                                        std::span<const std::int64_t> counts, int slice,
+                                        int slices) {
+  const std::int64_t length = slice_elements(layout, slices);
+  const std::int64_t first = length * slice;
+  std::vector<ShardPiece> pieces;
+  for (const GradientPlace& place : layout.places) {
+    const auto start = static_cast<std::int64_t>(place.offset / size_of(layout.type));
+    const std::int64_t from = std::max(start, first);
+    const std::int64_t to = std::min(start + counts[place.gradient], first + length);
+    if (from < to) pieces.push_back({place.gradient, from - start, to - from, from - first});
+  }
+  return pieces;
 }
 
 }  // namespace hora

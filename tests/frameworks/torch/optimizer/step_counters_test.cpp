@@ -1,4 +1,4 @@
-#include "frameworks/torch/optimizer/step_calls.h"
+#include "frameworks/torch/optimizer/step_counters.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,6 +65,32 @@ TEST(DifferentStepsText, NamesRanksAndTheirSteps) {
   const std::string text = different_steps_text({{{6, 7}, {1}}, {{7, 8}, {0, 2, 3, 4}}});
   EXPECT_THAT(text, HasSubstr("rank 1 is in step 7 after 7 calls of zero_grad(), "
                               "ranks 0, 2-4 are in step 8 after 8 calls of zero_grad()"));
+}
+
+TEST(PassCounter, TheLastPassCompletes) {
+  PassCounter passes(2, 3);
+  EXPECT_FALSE(passes.any());
+  EXPECT_FALSE(passes.add(0, true));
+  EXPECT_FALSE(passes.add(0, true));
+  EXPECT_FALSE(passes.add(1, true));
+  EXPECT_TRUE(passes.add(0, true));
+  EXPECT_TRUE(passes.any());
+}
+
+TEST(PassCounter, UncountedPassesCompleteNothing) {
+  PassCounter passes(1, 1);
+  EXPECT_FALSE(passes.add(0, false));
+  EXPECT_TRUE(passes.any());
+  EXPECT_TRUE(passes.add(0, true));
+}
+
+TEST(PassCounter, ResetCountsFromTheStart) {
+  PassCounter passes(1, 2);
+  EXPECT_FALSE(passes.add(0, true));
+  passes.reset();
+  EXPECT_FALSE(passes.any());
+  EXPECT_FALSE(passes.add(0, true));
+  EXPECT_TRUE(passes.add(0, true));
 }
 
 }  // namespace
