@@ -4,19 +4,17 @@
 #include <gtest/gtest.h>
 #include <hora/hora.h>
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <random>
-#include <ranges>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "tests/conformance/ranks.h"
+#include "tests/conformance/member.h"
 #include "tests/conformance/tensors.h"
 #include "tests/support/expect_error.h"
 
@@ -28,63 +26,6 @@ struct Disagreement {
   /// A collective under this name, waited for. `odd`: as no other rank.
   std::function<void(const std::string& name, bool odd)> submit;
 };
-
-/// One rank's part in a case. Thread rule: `context` as Context says, the rest one thread.
-struct Member {
-  Context context;
-  DeviceOfRank* device = nullptr;  ///< null: tensors lie in host memory
-  std::mt19937_64 own_random = {};
-
-  /// As view(), in the memory that the program is about.
-  template <class E>
-  Placed placed(E* elements, Shape shape) const {
-    return {device, context.device(), elements, std::move(shape)};
-  }
-  template <class E>
-  Placed placed(E* elements, std::int64_t count) const {
-    return placed(elements, Shape{count});
-  }
-  /// Of a vector or span.
-  template <std::ranges::contiguous_range Range>
-  Placed placed(Range&& elements) const {
-    return placed(std::data(elements), static_cast<std::int64_t>(std::size(elements)));
-  }
-  /// Of one value: a scalar.
-  template <class E>
-  requires std::is_arithmetic_v<E> Placed placed(E& value)
-  const { return placed(&value, Shape{}); }
-  /// What lies there, in the order of the view's stream.
-  template <class T>
-  Elements<T> read(const TensorView& view) const {
-    Elements<T> elements(static_cast<std::size_t>(view.elements()));
-    auto* const to = reinterpret_cast<std::byte*>(elements.data());
-    const auto* const from = static_cast<const std::byte*>(view.data);
-    if (view.device.kind == DeviceKind::cuda) {
-      device->read(to, from, view.bytes(), view.stream);
-    } else {
-      std::copy_n(from, view.bytes(), to);
-    }
-    return elements;
-  }
-  template <class E>
-  void write(const TensorView& view, const std::vector<E>& elements) const {
-    auto* const to = static_cast<std::byte*>(view.data);
-    const auto* const from = reinterpret_cast<const std::byte*>(elements.data());
-    if (view.device.kind == DeviceKind::cuda) {
-      device->write(to, from, view.bytes(), view.stream);
-    } else {
-      std::copy_n(from, view.bytes(), to);
-    }
-  }
-};
-
-/// The result's, in host memory or on the device.
-template <class T>
-Elements<T> elements_of(const Member& member, const Result& result) {
-  const TensorView view = result.view();
-  EXPECT_EQ(view.type, data_type_of<T>);
-  return member.read<T>(view);
-}
 
 /// A case's body runs on every rank: on that of this process, or on a thread for each of its
 /// several. What a case keeps is local to its body, for its object is one.

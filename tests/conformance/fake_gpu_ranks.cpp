@@ -3,13 +3,20 @@
 // messages between nodes straight from GPU memory.
 #include <hora/settings.h>
 
+#include <array>
+#include <atomic>
 #include <barrier>
 #include <cstdlib>
+#include <cstring>
+#include <numeric>
 #include <sstream>
 #include <string_view>
 
 #include "core/api/internals.h"
 #include "core/engine/runtime.h"
+#include "ops/cuda/functions.h"
+#include "ops/cuda/memory.h"
+#include "ops/cuda/stream.h"
 #include "tests/conformance/ranks.h"
 #include "tests/ops/nccl/gpu_world.h"
 #include "tests/support/seed.h"
@@ -42,21 +49,44 @@ GpuWorldOptions world_options(const Ranks::Variables& variables) {
 
 class FakeCopy final : public DeviceCopy {
  public:
-  FakeCopy(FakeGpu& gpu, std::vector<std::byte> values)
-      : tensor_(gpu, DataType::uint8, std::move(values)) {}
-  std::byte* data() const override { return tensor_.data(); }
-  void* stream() const override { return tensor_.stream(); }
-  std::vector<std::byte> read() override { return tensor_.read(); }
+  FakeCopy(const CudaFunctions& cuda, void* stream, const std::byte* values, std::size_t bytes)
+      : cuda_(cuda), stream_(stream), bytes_(bytes), memory_(cuda, bytes), pinned_(cuda, bytes) {
+    if (bytes_ == 0) return;
+    std::memcpy(pinned_.data(), values, bytes);
+    copy(memory_.data(), pinned_.data(), cudaMemcpyHostToDevice);
+  }
+  std::byte* data() const override { return memory_.data(); }
+  void* stream() const override { return stream_; }
+  std::vector<std::byte> read() override {
+    if (bytes_ == 0) return {};
+    copy(pinned_.data(), memory_.data(), cudaMemcpyDeviceToHost);
+    cuda_check(cuda_, cuda_.stream_synchronize(static_cast<cudaStream_t>(stream_)),
+               "cudaStreamSynchronize");
+    return {pinned_.data(), pinned_.data() + bytes_};
+  }
 
  private:
-  DeviceTensor tensor_;
+  void copy(std::byte* to, const std::byte* from, cudaMemcpyKind kind) {
+    cuda_check(cuda_,
+               cuda_.memcpy_async(to, from, bytes_, kind, static_cast<cudaStream_t>(stream_)),
+               "cudaMemcpyAsync");
+  }
+  const CudaFunctions& cuda_;
+  void* stream_;
+  std::size_t bytes_;
+  DeviceMemory memory_;
+  PinnedMemory pinned_;
 };
 
+/// With streams that outlive all results, which are ready in the order of their inputs' streams.
 class FakeDevice final : public DeviceOfRank {
  public:
-  FakeDevice(FakeGpu& gpu, DeviceHeap& heap) : gpu_(gpu), heap_(heap) {}
+  FakeDevice(FakeGpu& gpu, DeviceHeap& heap) : cuda_(gpu.cuda()), heap_(heap) {
+    for (CudaStream& stream : streams_) stream = CudaStream(cuda_, 0);
+  }
   std::unique_ptr<DeviceCopy> copy_of(const std::byte* values, std::size_t bytes) override {
-    return std::make_unique<FakeCopy>(gpu_, std::vector<std::byte>(values, values + bytes));
+    void* const stream = streams_[next_++ % streams_.size()].get();
+    return std::make_unique<FakeCopy>(cuda_, stream, values, bytes);
   }
   void write(std::byte* to, const std::byte* from, std::size_t bytes, void* stream) override {
     heap_.to_device(to, from, bytes, stream);
@@ -66,8 +96,10 @@ class FakeDevice final : public DeviceOfRank {
   }
 
  private:
-  FakeGpu& gpu_;
+  const CudaFunctions& cuda_;
   DeviceHeap& heap_;
+  std::array<CudaStream, 5> streams_;
+  std::atomic<std::size_t> next_{0};
 };
 
 /// One rank of a world that outlives it.
@@ -107,6 +139,7 @@ class FakeGpuRanks final : public Ranks {
     std::string text;
     for (const std::string& complaint : world_->complaints()) text += complaint + "\n";
     if (world_->misplaced_messages() > 0) text += "messages from or to another GPU's memory\n";
+    devices_.clear();
     world_->end();
     for (const int rank : world_->ranks_with_leftovers()) {
       text += "something is left on the GPU of rank " + std::to_string(rank) + "\n";
@@ -122,6 +155,11 @@ class FakeGpuRanks final : public Ranks {
 };
 
 }  // namespace
+
+std::pair<int, int> Ranks::place() {
+  const auto sizes = node_sizes();
+  return {0, std::accumulate(sizes.begin(), sizes.end(), 0)};
+}
 
 std::unique_ptr<Ranks> Ranks::make(const Variables& settings) {
   return std::make_unique<FakeGpuRanks>(settings);

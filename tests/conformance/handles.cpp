@@ -51,18 +51,18 @@ TEST_F(Handles, WaitForGivesUpInTimeAndWaitStillCollects) {
     const std::int32_t mine = rank();
     const Placed input = placed(mine);
     expect_time_limit([&] { return allgather_async(world(), input, {.name = "y"}); }, "y");
-    std::int32_t part = -1;
     const std::vector<std::int32_t> ones(static_cast<std::size_t>(size()), 1);
-    const Placed whole = placed(ones);
-    Placed output = placed(part);
+    std::int32_t part = -1;
+    const Placed whole = placed(ones), output = placed(part);
     expect_time_limit(
         [&] {
           return reduce_scatter_into_async(world(), whole, output,
                                            {.name = "z", .op = ReduceOp::sum});
         },
         "z");
-    output.take_back();
-    EXPECT_EQ(part, size());
+    TensorView after = output;
+    after.stream = whole.stream();  // which the result is ready on
+    EXPECT_EQ(here().read<std::int32_t>(after).front(), size());
   }
 }
 

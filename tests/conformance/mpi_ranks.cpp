@@ -26,6 +26,13 @@ class MpiRank final : public Ranks {
 
 }  // namespace
 
+std::pair<int, int> Ranks::place() {
+  int rank = 0, size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return {rank, size};
+}
+
 std::unique_ptr<Ranks> Ranks::make(const Variables& settings) {
   return std::make_unique<MpiRank>(settings);
 }

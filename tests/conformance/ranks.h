@@ -40,6 +40,8 @@ class Ranks {
   /// Values of HORA_* variables.
   using Variables = std::vector<std::pair<std::string, std::string>>;
   static std::unique_ptr<Ranks> make(const Variables& settings = {});
+  /// The first rank of this process, and how many the job has.
+  static std::pair<int, int> place();
   virtual ~Ranks() = default;
 
   virtual int count() const = 0;
