@@ -40,10 +40,10 @@ GpuWorldOptions world_options(const Ranks::Variables& variables) {
                           .settings = parse_settings(assignments),
                           .engines = false,
                           .device_staging = staging && std::string_view(staging) == "device"};
-  if (variables.empty()) options.settings.chunk_size = 4096;
+  if (variables.empty()) options.settings.chunk_size = 8192;
   options.settings.device_timeout = std::chrono::seconds(60);
   options.gpu.seed = seed();
-  options.gpu.longest_delay = std::chrono::microseconds(100);
+  options.gpu.longest_delay = std::chrono::microseconds(variables.empty() ? 20 : 100);
   return options;
 }
 

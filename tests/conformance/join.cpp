@@ -4,6 +4,7 @@
 
 #include "tests/conformance/conformance.h"
 #include "tests/conformance/family.h"
+#include "tests/support/reference/expect_reduced.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {
@@ -61,6 +62,30 @@ class Join : public Conformance {
 
 TEST_F(Join, TheOthersReduceWithoutEachRankInTurn) {
   expect_each_in_turn(kWorld);
+}
+
+TEST_F(Join, EveryTypeIsReducedWithoutTheFirstRank) {
+  for_each_type([&]<class T>() {
+    auto others = inputs<T>(289, 0);
+    if (size() > 1) others.erase(others.begin());
+    std::vector<Reduction> reductions;
+    for (const ReduceOp op : kElementOps) {
+      reductions.push_back({op});
+      if constexpr (is_float<T>) reductions.push_back({op, -0.5, 0.25});
+    }
+    const Elements<T> values = input<T>(rank(), 289, 0);
+    for (const Reduction& how : reductions) {
+      if (rank() == 0 && size() > 1) continue;
+      auto mine = values;
+      allreduce(world(), view_of<T>(mine, {17, 17}),
+                {.name = std::string(name_of(how.op)),
+                 .op = how.op,
+                 .prescale = how.prescale,
+                 .postscale = how.postscale});
+      expect_reduced<T>(how, others, mine.data(), 0, mine.size());
+    }
+    join_alike(kWorld);
+  });
 }
 
 TEST_F(Join, OnEvenAndOddRanks) {
