@@ -1,9 +1,10 @@
 # How tests are registered. Every source passed here is remembered, so that the test
 # `test_files_are_listed` finds files that no build lists.
 #
-#   hora_add_test(name SOURCES a_test.cpp... [LIBRARIES ...] [LABELS ...] [ENVIRONMENT A=1...]
-#                 [TIMEOUT seconds] [OWN_MAIN])
-#     One GoogleTest executable, one ctest: of all sources of a folder that share tier and libraries.
+#   hora_add_test(name SOURCES a_test.cpp... | PROGRAM other [LIBRARIES ...] [LABELS ...]
+#                 [ENVIRONMENT A=1...] [TIMEOUT seconds] [OWN_MAIN])
+#     One GoogleTest executable (PROGRAM: the one of the test `other`, run in another way), one
+#     ctest: of all sources of a folder that share tier and libraries.
 #     LABELS names the tier: values (the default) or threads.
 #     LIBRARIES defaults to hora::hora; a test of internals names the object libraries it needs.
 #
@@ -86,7 +87,8 @@ function(_hora_test_executable name own_main main_library)
 endfunction()
 
 function(hora_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 TEST "OWN_MAIN" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 TEST "OWN_MAIN" "TIMEOUT;PROGRAM"
+    "SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
   if(TEST_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "hora_add_test(${name}): unknown arguments ${TEST_UNPARSED_ARGUMENTS}")
   endif()
@@ -96,10 +98,13 @@ function(hora_add_test name)
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT ${HORA_TEST_TIMEOUT})
   endif()
-  _hora_test_executable(${name} ${TEST_OWN_MAIN} hora_test_main
-    SOURCES ${TEST_SOURCES} LIBRARIES ${TEST_LIBRARIES})
+  if(NOT TEST_PROGRAM)
+    set(TEST_PROGRAM ${name})
+    _hora_test_executable(${name} ${TEST_OWN_MAIN} hora_test_main
+      SOURCES ${TEST_SOURCES} LIBRARIES ${TEST_LIBRARIES})
+  endif()
   set(environment ${HORA_TEST_ENVIRONMENT} ${TEST_ENVIRONMENT})
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${TEST_PROGRAM})
   set_tests_properties(${name} PROPERTIES
     LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77
     ENVIRONMENT "${environment}")

@@ -88,11 +88,15 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     for (const auto& work : unit.work) work->wait_ready(launches_.stream());
     trace_.begin(launches_.stream(), {kCollectivesRow, name_of(unit.unit.kind),
                                       options_.trace.unit(unit.number), unit.unit.bytes});
-    const std::shared_ptr<std::byte> own = unit.is_joined_proxy ? joined_proxy(unit) : nullptr;
-    if (!own && needs_preparation(unit.unit)) pass_over_tensors(unit, preparation(unit.unit));
-    call_in_place(unit, own.get());
+    if (unit.is_joined_proxy) {
+      proxy_ = joined_proxy(unit);
+    } else if (needs_preparation(unit.unit)) {
+      pass_over_tensors(unit, preparation(unit.unit));
+    }
+    call_in_place(unit, proxy_.get());
   };
   const auto enqueued = [this, &unit]() -> const Event* {
+    proxy_.reset();
     if (unit.unit.postscale != 1.0 && !unit.is_joined_proxy) {
       const DataType type = unit.unit.type;
       pass_over_tensors(

@@ -69,6 +69,9 @@ class NcclGroup final : public LocalGroup {
   DeviceTrace trace_;
   std::vector<DeviceMemory> chunks_;  ///< by slot: a whole chunk, its slices of equal length
   std::unique_ptr<SliceStaging> staging_;
+  /// Of the launch under way. NCCL may put the collective on the stream only when it has accepted
+  /// it.
+  std::shared_ptr<std::byte> proxy_;
 };
 
 }  // namespace hora

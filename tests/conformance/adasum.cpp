@@ -13,7 +13,9 @@ using Numbers = std::vector<double>;
 
 class Adasum : public Conformance {
  protected:
+  static constexpr const char* kNone = "nodes of threads as ranks have no Adasum between them";
   int nodes() { return context().cross_size(); }
+  bool has_adasum() { return !on_device() || nodes() == 1; }
 
   /// What all have when each rank brings `mine`; in the type T.
   template <class T>
@@ -47,6 +49,7 @@ Numbers numbers(std::size_t count) {
 
 /// Ranks of one node count as one, with their sum.
 TEST_F(Adasum, OfParallelGradientsIsTheirAverage) {
+  if (!has_adasum()) GTEST_SKIP() << kNone;
   for_each_float([&]<class T>() {
     for (const std::size_t count : {std::size_t{17}, std::size_t{4913}}) {
       Numbers mine(count, 0.0);
@@ -59,6 +62,7 @@ TEST_F(Adasum, OfParallelGradientsIsTheirAverage) {
 }
 
 TEST_F(Adasum, OfOrthogonalGradientsIsTheirSum) {
+  if (!has_adasum()) GTEST_SKIP() << kNone;
   const std::size_t count = 1000;
   for_each_float([&]<class T>() {
     Numbers mine(count, 0.0);
@@ -74,6 +78,7 @@ TEST_F(Adasum, OfOrthogonalGradientsIsTheirSum) {
 }
 
 TEST_F(Adasum, OfTwoNodesIsTheFormula) {
+  if (!has_adasum()) GTEST_SKIP() << kNone;
   const auto mine_on = [&](int node) {
     Numbers result = numbers(100);
     for (std::size_t i = 0; i < result.size(); ++i)
@@ -96,6 +101,7 @@ TEST_F(Adasum, OfTwoNodesIsTheFormula) {
 }
 
 TEST_F(Adasum, OnEvenAndOddRanks) {
+  if (!has_adasum()) GTEST_SKIP() << kNone;
   const ProcessSet set = add_even_and_odd();
   // Equal on all of the set's nodes, whichever ranks are on them: a sum over each node of shares.
   int on_my_node = 0;

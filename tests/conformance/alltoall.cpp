@@ -55,6 +55,7 @@ class Alltoall : public Conformance {
     shape.front() = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
     EXPECT_EQ(result.shape(), shape);
     EXPECT_EQ(result.rows(), rows);
+    EXPECT_EQ(result.view().device, where());
     EXPECT_EQ(elements_of<T>(result), expected);
     EXPECT_EQ(mine, before) << "the input is read only";
   }
@@ -105,19 +106,19 @@ TEST_F(Alltoall, ManyInFlightInEveryOrder) {
     return static_cast<std::int32_t>(t) * 100 + from * 10 + to;
   };
   std::vector<std::vector<std::int32_t>> mine(kTensors);
+  std::vector<Placed> tensors(kTensors);
   std::vector<ResultHandle> handles(kTensors);
   std::shuffle(order.begin(), order.end(), own_random());
   for (const std::size_t t : order) {
     for (int to = 0; to < size(); ++to) mine[t].push_back(element(t, rank(), to));
-    handles[t] = alltoall_async(world(), view(mine[t].data(), size()),
-                                {.name = "tensor" + std::to_string(t)});
+    tensors[t] = placed(mine[t]);
+    handles[t] = alltoall_async(world(), tensors[t], {.name = "tensor" + std::to_string(t)});
   }
   std::shuffle(order.begin(), order.end(), own_random());
   for (const std::size_t t : order) {
-    const Result result = handles[t].wait();
+    const auto got = elements_of<std::int32_t>(handles[t].wait());
     for (int from = 0; from < size(); ++from) {
-      ASSERT_EQ(result.values<std::int32_t>()[static_cast<std::size_t>(from)],
-                element(t, from, rank()));
+      ASSERT_EQ(got[static_cast<std::size_t>(from)], element(t, from, rank()));
     }
   }
 }
@@ -136,27 +137,29 @@ TEST_F(Alltoall, DisagreementsAreTheSameErrorOnEveryRank) {
   std::vector<float> floats(288, 1.0F);
   std::vector<std::uint8_t> bytes(288, 1);
   const auto right = [&](const std::string& name) {
-    const Result result = alltoall(world(), view(floats.data(), Shape{12, 24}), {.name = name});
+    const Result result = alltoall(world(), placed(floats.data(), Shape{12, 24}), {.name = name});
     EXPECT_EQ(result.shape(), (Shape{12, 24}));
   };
   const auto expect = [&](std::vector<std::string> words, TensorView of_odd) {
     expect_disagreement({std::move(words),
                          [&](const std::string& name, bool odd) {
-                           const auto usual = view(floats.data(), Shape{12, 24});
-                           (void)alltoall(world(), odd ? of_odd : usual, {.name = name});
+                           const Placed usual = placed(floats.data(), Shape{12, 24});
+                           (void)alltoall(world(), odd ? of_odd : TensorView(usual),
+                                          {.name = name});
                          }},
                         right);
   };
-  expect({"type", "float32", "uint8"}, view(bytes.data(), Shape{12, 24}));
-  expect({"shape", "[*, 24]", "[*, 12]"}, view(floats.data(), Shape{24, 12}));
-  expect({"number of dimensions", "[*, 24]", "[*, 2, 12]"}, view(floats.data(), Shape{12, 2, 12}));
+  expect({"type", "float32", "uint8"}, placed(bytes.data(), Shape{12, 24}));
+  expect({"shape", "[*, 24]", "[*, 12]"}, placed(floats.data(), Shape{24, 12}));
+  expect({"number of dimensions", "[*, 24]", "[*, 2, 12]"},
+         placed(floats.data(), Shape{12, 2, 12}));
 }
 
 TEST_F(Alltoall, SplitsThatDoNotFitAreRefusedAtOnce) {
   std::vector<float> values(static_cast<std::size_t>(3 * size()), 1.0F);
   const auto refused = [&](Shape shape, std::vector<std::int64_t> splits) {
     expect_error(ErrorCode::invalid_argument, [&] {
-      (void)alltoall(world(), view(values.data(), shape), {.name = "x", .splits = splits});
+      (void)alltoall(world(), placed(values.data(), shape), {.name = "x", .splits = splits});
     });
   };
   const auto ranks = static_cast<std::size_t>(size());
@@ -178,7 +181,7 @@ TEST_F(Alltoall, SplitsThatDoNotFitAreRefusedAtOnce) {
   }
   refused({}, {});
   refused({}, std::vector<std::int64_t>(ranks, 1));
-  const Result result = alltoall(world(), view(values.data(), fits), {.name = "x"});
+  const Result result = alltoall(world(), placed(values.data(), fits), {.name = "x"});
   EXPECT_EQ(result.rows(), std::vector<std::int64_t>(ranks, 3));
 }
 

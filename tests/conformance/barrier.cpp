@@ -1,5 +1,3 @@
-#include <mpi.h>
-
 #include <chrono>
 #include <thread>
 
@@ -23,7 +21,7 @@ class Barrier : public Conformance {
       std::int64_t last_came = time_now();
       barrier(world(), {.name = "b", .process_set = set});
       const std::int64_t left = time_now();
-      allreduce(world(), view(&last_came, 1),
+      allreduce(world(), placed(&last_came, 1),
                 {.name = "came", .op = ReduceOp::max, .process_set = set});
       EXPECT_GE(left, last_came);
     }
@@ -39,7 +37,7 @@ TEST_F(Barrier, OfASetWaitsInside) {
   barrier(world());
 }
 
-/// Ranks outside of the set wait in MPI until those inside have returned.
+/// Ranks outside of the set wait elsewhere until those inside have returned.
 TEST_F(Barrier, OfASetDoesNotWaitOutside) {
   const ProcessSet first_half = [&] {
     std::vector<int> ranks;
@@ -49,23 +47,24 @@ TEST_F(Barrier, OfASetDoesNotWaitOutside) {
   if (rank_in(context(), first_half) >= 0) {
     for (int round = 0; round < 3; ++round) barrier(world(), {.process_set = first_half});
   }
-  EXPECT_EQ(MPI_Barrier(MPI_COMM_WORLD), MPI_SUCCESS);
+  meet();
 }
 
 TEST_F(Barrier, DoesNotDisturbWhatIsInFlight) {
   const ProcessSet set = add_even_and_odd();
   for (int round = 0; round < 10; ++round) {
     std::vector<std::int32_t> a(5000, 1), b(17, rank());
-    Handle first =
-        allreduce_async(world(), view(a.data(), 5000), {.name = "a", .op = ReduceOp::sum});
+    Placed of_a = placed(a), of_b = placed(b);
+    Handle first = allreduce_async(world(), of_a, {.name = "a", .op = ReduceOp::sum});
     Handle of_set = barrier_async(world(), {.name = "b", .process_set = set});
     if (rank() % 2 == 0) barrier(world(), {.name = "world"});
-    Handle second =
-        allreduce_async(world(), view(b.data(), 17), {.name = "c", .op = ReduceOp::max});
+    Handle second = allreduce_async(world(), of_b, {.name = "c", .op = ReduceOp::max});
     if (rank() % 2 == 1) barrier(world(), {.name = "world"});
     of_set.wait();
     second.wait();
     first.wait();
+    of_a.take_back();
+    of_b.take_back();
     EXPECT_EQ(a, std::vector<std::int32_t>(5000, size()));
     EXPECT_EQ(b, std::vector<std::int32_t>(17, size() - 1));
   }
@@ -74,11 +73,11 @@ TEST_F(Barrier, DoesNotDisturbWhatIsInFlight) {
 TEST_F(Barrier, AsyncIsReadyOnlyWhenTheLastOneHasCome) {
   Handle handle;
   if (rank() != 0) handle = barrier_async(world(), {.name = "b"});
-  EXPECT_EQ(MPI_Barrier(MPI_COMM_WORLD), MPI_SUCCESS);
+  meet();
   if (rank() != 0) {
     EXPECT_FALSE(handle.ready()) << "rank 0 has not come";
   }
-  EXPECT_EQ(MPI_Barrier(MPI_COMM_WORLD), MPI_SUCCESS);
+  meet();
   if (rank() == 0) handle = barrier_async(world(), {.name = "b"});
   handle.wait();
 }

@@ -12,6 +12,9 @@ namespace {
 /// Salts of values are below.
 constexpr std::uint64_t kOwnSalt = 1'000'000'000;
 
+/// Whose body the thread runs.
+thread_local Member* running = nullptr;
+
 std::chrono::microseconds longest_pause() {
   const char* text = std::getenv("TEST_LONGEST_PAUSE");
   return std::chrono::microseconds(text == nullptr ? 0 : std::stol(text));
@@ -19,23 +22,53 @@ std::chrono::microseconds longest_pause() {
 
 }  // namespace
 
-Conformance::Conformance()
-    : context_(init()),
-      rank_(context_.rank()),
-      size_(context_.size()),
-      own_random_(generator_of(rank_, kOwnSalt)),
-      longest_pause_(longest_pause()) {}
+Conformance::Conformance() : longest_pause_(longest_pause()), ranks_(Ranks::make()) {}
+
+void Conformance::SetUp() {
+  for (int index = 1; index < ranks_->count(); ++index) {
+    others_.emplace_back([this, index] { run_here(index); });
+  }
+  running = &first_.emplace(member(0));
+}
+
+void Conformance::TearDown() {
+  running = nullptr;
+  first_.reset();
+  others_.clear();
+  EXPECT_EQ(ranks_->complaints(), "");
+}
+
+Member Conformance::member(int index) {
+  Member result{ranks_->start(index, {}), ranks_->device(index)};
+  result.own_random = generator_of(result.context.rank(), kOwnSalt);
+  return result;
+}
+
+/// As GoogleTest runs it for the first.
+void Conformance::run_here(int index) {
+  Member own = member(index);
+  running = &own;
+  try {
+    TestBody();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "on rank " << index << ": " << error.what();
+  }
+}
+
+Member& Conformance::here() {
+  return *running;
+}
 
 std::mt19937_64 Conformance::generator_of(int rank, std::uint64_t salt) {
   return generator(salt * 1000 + static_cast<std::uint64_t>(rank));
 }
 
-const Context& Conformance::world() {
+const Member& Conformance::me() {
   if (longest_pause_.count() > 0) {
     const auto longest = static_cast<std::uint64_t>(longest_pause_.count());
-    std::this_thread::sleep_for(std::chrono::microseconds(own_random_() % (longest + 1)));
+    std::this_thread::sleep_for(std::chrono::microseconds(here().own_random() % (longest + 1)));
   }
-  return context_;
+  return here();
 }
 
 ProcessSet Conformance::add_even_and_odd() {
@@ -51,8 +84,7 @@ ProcessSet Conformance::add_even_and_odd() {
 
 void Conformance::expect_same_text(const std::string& text) {
   std::vector<std::uint8_t> bytes(text.begin(), text.end());
-  const Result all = allgather(world(), view(bytes.data(), static_cast<std::int64_t>(bytes.size())),
-                               {.name = "same text"});
+  const Result all = allgather(world(), view(std::as_const(bytes)), {.name = "same text"});
   std::string_view left(reinterpret_cast<const char*>(all.data()),
                         static_cast<std::size_t>(all.shape().front()));
   for (int r = 0; r < size(); ++r) {

@@ -6,10 +6,15 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "tests/conformance/member.h"
 #include "tests/conformance/tensors.h"
 #include "tests/support/expect_error.h"
 
@@ -22,17 +27,43 @@ struct Disagreement {
   std::function<void(const std::string& name, bool odd)> submit;
 };
 
+/// A case's body runs on every rank: on that of this process, or on a thread for each of its
+/// several. What a case keeps is local to its body, for its object is one.
 class Conformance : public testing::Test {
  protected:
   Conformance();
+  void SetUp() override;
+  void TearDown() override;
+  void TestBody() override = 0;
 
   /// For a submission: after a random pause of up to TEST_LONGEST_PAUSE microseconds, where that
   /// variable is set, so that ranks come in any order and at any time.
-  const Context& world();
+  const Member& me();
+  const Context& world() { return me().context; }
   /// For everything else.
-  Context& context() { return context_; }
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  Context& context() { return here().context; }
+  /// This rank, which the calling thread runs.
+  static Member& here();
+  int rank() const { return here().context.rank(); }
+  int size() const { return here().context.size(); }
+  bool on_device() const { return here().device != nullptr; }
+  Device where() const { return on_device() ? here().context.device() : Device{}; }
+  /// All ranks have called it; not by way of hora.
+  void meet() { ranks_->meet(); }
+
+  template <class T>
+  Placed view_of(Elements<T>& elements, Shape shape) {
+    Placed placed = here().placed(elements.data(), std::move(shape));
+    return std::move(placed).as(data_type_of<T>);
+  }
+  template <class... Arguments>
+  Placed placed(Arguments&&... arguments) {
+    return here().placed(std::forward<Arguments>(arguments)...);
+  }
+  template <class T>
+  Elements<T> elements_of(const Result& result) {
+    return test::elements_of<T>(here(), result);
+  }
 
   /// The elements that each rank of the world brings: the same on every rank.
   template <class T>
@@ -46,7 +77,7 @@ class Conformance : public testing::Test {
     return random_elements<T>(count, generator_of(of_rank, salt));
   }
   /// Draws differently on every rank.
-  std::mt19937_64& own_random() { return own_random_; }
+  std::mt19937_64& own_random() { return here().own_random; }
 
   /// Adds the sets of the even and of the odd ranks; gives the one that this rank is in.
   ProcessSet add_even_and_odd();
@@ -62,19 +93,13 @@ class Conformance : public testing::Test {
  private:
   static std::mt19937_64 generator_of(int rank, std::uint64_t salt);
   void expect_mismatch(const Disagreement& about, const std::string& name, int odd_rank);
+  Member member(int index);
+  void run_here(int index);
 
-  Context context_;
-  int rank_;
-  int size_;
-  std::mt19937_64 own_random_;
   std::chrono::microseconds longest_pause_;
+  std::unique_ptr<Ranks> ranks_;
+  std::optional<Member> first_;
+  std::vector<std::jthread> others_;
 };
-
-template <class T>
-Elements<T> elements_of(const Result& result) {
-  EXPECT_EQ(result.type(), data_type_of<T>);
-  const auto* first = reinterpret_cast<const typename Elements<T>::value_type*>(result.data());
-  return {first, first + result.view().elements()};
-}
 
 }  // namespace hora::test

@@ -16,22 +16,23 @@ Values ones() {
 }
 
 /// The set's ranks have brought ones.
-void expect_all(const Result& result, std::int64_t rows, float value) {
+void expect_all(const Member& me, const Result& result, std::int64_t rows, float value) {
   ASSERT_EQ(result.shape(), Shape{rows});
-  for (const float element : result.values<float>()) EXPECT_EQ(element, value);
+  for (const float element : elements_of<float>(me, result)) EXPECT_EQ(element, value);
 }
 
 Family allreduce_family() {
   return {"allreduce",
-          [](const Context& world, Values& values, const std::string& name, ProcessSet set) {
-            return allreduce_async(world, view(values.data(), kRows),
+          [](const Member& me, const Placed& tensor, const std::string& name,
+             ProcessSet set) -> AnyHandle {
+            return allreduce_async(me.context, tensor,
                                    {.name = name, .op = ReduceOp::sum, .process_set = set});
           },
-          [](const Context& world, const std::string& name, ProcessSet set) {
+          [](const Member& me, const std::string& name, ProcessSet set) {
             Values values = ones();
-            allreduce(world, view(values.data(), kRows),
+            allreduce(me.context, me.placed(values),
                       {.name = name, .op = ReduceOp::sum, .process_set = set});
-            EXPECT_EQ(values, Values(kRows, static_cast<float>(size_of(world, set))));
+            EXPECT_EQ(values, Values(kRows, static_cast<float>(size_of(me.context, set))));
           }};
 }
 
@@ -42,52 +43,54 @@ Family broadcast_family() {
     return BroadcastOptions{.name = name, .root = ranks_of(world, set).front(), .process_set = set};
   };
   return {"broadcast",
-          [=](const Context& world, Values& values, const std::string& name, ProcessSet set) {
-            return broadcast_async(world, view(values.data(), kRows), options(world, name, set));
+          [=](const Member& me, const Placed& tensor, const std::string& name,
+              ProcessSet set) -> AnyHandle {
+            return broadcast_async(me.context, tensor, options(me.context, name, set));
           },
-          [=](const Context& world, const std::string& name, ProcessSet set) {
-            const BroadcastOptions chosen = options(world, name, set);
-            Values values(kRows, static_cast<float>(world.rank()));
-            broadcast(world, view(values.data(), kRows), chosen);
+          [=](const Member& me, const std::string& name, ProcessSet set) {
+            const BroadcastOptions chosen = options(me.context, name, set);
+            Values values(kRows, static_cast<float>(me.context.rank()));
+            broadcast(me.context, me.placed(values), chosen);
             EXPECT_EQ(values, Values(kRows, static_cast<float>(chosen.root)));
           }};
 }
 
 Family barrier_family() {
-  return {"barrier",
-          [](const Context& world, Values&, const std::string& name, ProcessSet set) {
-            return barrier_async(world, {.name = name, .process_set = set});
-          },
-          [](const Context& world, const std::string& name, ProcessSet set) {
-            barrier(world, {.name = name, .process_set = set});
-          }};
+  return {
+      "barrier",
+      [](const Member& me, const Placed&, const std::string& name, ProcessSet set) -> AnyHandle {
+        return barrier_async(me.context, {.name = name, .process_set = set});
+      },
+      [](const Member& me, const std::string& name, ProcessSet set) {
+        barrier(me.context, {.name = name, .process_set = set});
+      }};
 }
 
 Family allgather_family() {
   return {"allgather",
-          [](const Context& world, Values& values, const std::string& name, ProcessSet set) {
-            return allgather_async(world, view(values.data(), kRows),
-                                   {.name = name, .process_set = set});
+          [](const Member& me, const Placed& tensor, const std::string& name,
+             ProcessSet set) -> AnyHandle {
+            return allgather_async(me.context, tensor, {.name = name, .process_set = set});
           },
-          [](const Context& world, const std::string& name, ProcessSet set) {
+          [](const Member& me, const std::string& name, ProcessSet set) {
             Values values = ones();
-            expect_all(
-                allgather(world, view(values.data(), kRows), {.name = name, .process_set = set}),
-                kRows * size_of(world, set), 1.0F);
+            expect_all(me,
+                       allgather(me.context, me.placed(values), {.name = name, .process_set = set}),
+                       kRows * size_of(me.context, set), 1.0F);
           }};
 }
 
 Family alltoall_family() {
   return {"alltoall",
-          [](const Context& world, Values& values, const std::string& name, ProcessSet set) {
-            return alltoall_async(world, view(values.data(), kRows),
-                                  {.name = name, .process_set = set});
+          [](const Member& me, const Placed& tensor, const std::string& name,
+             ProcessSet set) -> AnyHandle {
+            return alltoall_async(me.context, tensor, {.name = name, .process_set = set});
           },
-          [](const Context& world, const std::string& name, ProcessSet set) {
+          [](const Member& me, const std::string& name, ProcessSet set) {
             Values values = ones();
-            expect_all(
-                alltoall(world, view(values.data(), kRows), {.name = name, .process_set = set}),
-                kRows, 1.0F);
+            expect_all(me,
+                       alltoall(me.context, me.placed(values), {.name = name, .process_set = set}),
+                       kRows, 1.0F);
           }};
 }
 
@@ -96,22 +99,27 @@ Family reduce_scatter_family() {
     return ReduceScatterOptions{.name = name, .op = ReduceOp::sum, .process_set = set};
   };
   return {"reduce_scatter",
-          [=](const Context& world, Values& values, const std::string& name, ProcessSet set) {
-            return reduce_scatter_async(world, view(values.data(), kRows), options(name, set));
-          },
-          [=](const Context& world, const std::string& name, ProcessSet set) {
+          [=](const Member& me, const Placed& tensor, const std::string& name, ProcessSet set)
+              -> AnyHandle { return reduce_scatter_async(me.context, tensor, options(name, set)); },
+          [=](const Member& me, const std::string& name, ProcessSet set) {
             Values values = ones();
-            const Result result =
-                reduce_scatter(world, view(values.data(), kRows), options(name, set));
-            const int size = size_of(world, set);
-            expect_all(result, kRows / size, static_cast<float>(size));
+            const Result result = reduce_scatter(me.context, me.placed(values), options(name, set));
+            const int size = size_of(me.context, set);
+            expect_all(me, result, kRows / size, static_cast<float>(size));
           }};
 }
 
 }  // namespace
 
-void wait(AnyHandle& handle) {
-  std::visit([](auto& one) { (void)one.wait(); }, handle);
+Started start(const Family& family, const Member& me, const std::string& name, ProcessSet set) {
+  Started started{ones(), {}, {}};
+  started.tensor = me.placed(started.values);
+  started.handle = family.start(me, started.tensor, name, set);
+  return started;
+}
+
+void wait(Started& started) {
+  std::visit([](auto& one) { (void)one.wait(); }, started.handle);
 }
 
 const std::vector<Family>& families() {

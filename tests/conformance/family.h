@@ -8,22 +8,31 @@
 #include <variant>
 #include <vector>
 
+#include "tests/conformance/conformance.h"
+
 namespace hora::test {
 
 using AnyHandle = std::variant<Handle, ResultHandle>;
 
-void wait(AnyHandle& handle);
-
 struct Family {
   std::string name;
-  /// A small tensor of which the memory is `values`, the right one whoever submits it.
-  std::function<AnyHandle(const Context&, std::vector<float>& values, const std::string& name,
+  /// Of 12 ones: the right tensor whoever submits it.
+  std::function<AnyHandle(const Member&, const Placed& tensor, const std::string& name,
                           ProcessSet set)>
       start;
   /// The same, waited for inside; returns when the result is right, fails the test where not.
-  std::function<void(const Context&, const std::string& name, ProcessSet set)> run;
+  std::function<void(const Member&, const std::string& name, ProcessSet set)> run;
 };
 
 const std::vector<Family>& families();
+
+/// What is under way, with its memory.
+struct Started {
+  std::vector<float> values;
+  Placed tensor;
+  AnyHandle handle;
+};
+Started start(const Family& family, const Member& me, const std::string& name, ProcessSet set);
+void wait(Started& started);
 
 }  // namespace hora::test

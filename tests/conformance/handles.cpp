@@ -43,42 +43,56 @@ class Handles : public Conformance {
 TEST_F(Handles, WaitForGivesUpInTimeAndWaitStillCollects) {
   for (int round = 0; round < 2; ++round) {  // new names, known names
     std::int32_t sum = 1;
+    Placed tensor = placed(sum);
     expect_time_limit(
-        [&] { return allreduce_async(world(), view(sum), {.name = "x", .op = ReduceOp::sum}); },
-        "x");
+        [&] { return allreduce_async(world(), tensor, {.name = "x", .op = ReduceOp::sum}); }, "x");
+    tensor.take_back();
     EXPECT_EQ(sum, size());
     const std::int32_t mine = rank();
-    expect_time_limit([&] { return allgather_async(world(), view(mine), {.name = "y"}); }, "y");
+    const Placed input = placed(mine);
+    expect_time_limit([&] { return allgather_async(world(), input, {.name = "y"}); }, "y");
+    const std::vector<std::int32_t> ones(static_cast<std::size_t>(size()), 1);
+    std::int32_t part = -1;
+    const Placed whole = placed(ones), output = placed(part);
+    expect_time_limit(
+        [&] {
+          return reduce_scatter_into_async(world(), whole, output,
+                                           {.name = "z", .op = ReduceOp::sum});
+        },
+        "z");
+    TensorView after = output;
+    after.stream = whole.stream();  // which the result is ready on
+    EXPECT_EQ(here().read<std::int32_t>(after).front(), size());
   }
 }
 
 TEST_F(Handles, AfterWaitForWaitThrowsTheError) {
   if (size() == 1) GTEST_SKIP() << "there is none to disagree with";
   std::vector<float> values(rank() == 0 ? 3 : 4);
-  Handle handle = allreduce_async(world(), view(values), {.name = "x"});
+  const Placed tensor = placed(values);
+  Handle handle = allreduce_async(world(), tensor, {.name = "x"});
   EXPECT_TRUE(handle.wait_for(1min));
   expect_error(ErrorCode::mismatch, [&] { handle.wait(); });
 }
 
 TEST_F(Handles, ResultsCanBeWaitedForAsTensorsAre) {
   const std::int32_t mine = rank();
-  ResultHandle handle = allgather_async(world(), view(mine), {.name = "x"});
-  EXPECT_EQ(handle.synchronize().values<std::int32_t>().back(), size() - 1);
-  EXPECT_FALSE(handle.valid());
-  handle = allgather_async(world(), view(mine), {.name = "x"});
-  EXPECT_EQ(handle.wait(nullptr).values<std::int32_t>().back(), size() - 1);
-  expect_error(ErrorCode::invalid_use, [&] { (void)handle.synchronize(); });
-}
-
-TEST(HandlesWithoutAnEngineThread, WaitForMakesProgress) {
-  const Context world = init({.engine_thread = false});
-  std::int32_t sum = 1;
-  Handle handle = allreduce_async(world, view(sum), {.name = "x", .op = ReduceOp::sum});
-  while (!handle.wait_for(0s)) {
+  const Placed input = placed(mine), another = placed(mine);
+  void* const stream = another.stream();
+  ResultHandle handle;
+  for (int round = 0; round < 20; ++round) {
+    handle = allgather_async(world(), input, {.name = "x"});
+    const Result there = handle.synchronize();
+    EXPECT_FALSE(handle.valid());
+    TensorView view = there.view();
+    view.stream = stream;  // which nothing orders
+    EXPECT_EQ(here().read<std::int32_t>(view).back(), size() - 1);
   }
-  handle.wait();
-  EXPECT_EQ(sum, world.size());
-  barrier(world);
+  handle = allgather_async(world(), input, {.name = "x"});
+  const Result result = handle.wait(stream);
+  EXPECT_EQ(result.view().stream, stream);
+  EXPECT_EQ(elements_of<std::int32_t>(result).back(), size() - 1);
+  expect_error(ErrorCode::invalid_use, [&] { (void)handle.synchronize(); });
 }
 
 }  // namespace

@@ -24,28 +24,31 @@ class Into : public Conformance {
   void expect_arrives(const Calls& calls, const std::string& name, const Values& expected,
                       const std::vector<std::int64_t>& rows) {
     SCOPED_TRACE(name);
-    const Buffer buffer(context(), std::max<std::size_t>(64, expected.size() * 4));
-    Values plain(expected.size());
-    const std::span shared(reinterpret_cast<std::int32_t*>(buffer.data()), expected.size());
+    const Buffer buffer(context(), std::max<std::size_t>(64, expected.size() * 4), where());
+    const auto count = static_cast<std::int64_t>(expected.size());
+    const TensorView shared{buffer.data(), DataType::int32, {count}, where()};
+    Values values(expected.size());
+    const Placed plain = placed(values);
+    const Values none(expected.size(), -1);
     for (int round = 0; round < 2; ++round) {
-      for (const std::span output : {std::span(plain), shared}) {
-        std::ranges::fill(output, -1);
-        const Result result = calls.submit(view(output));
-        expect_is(result, output, expected, rows);
-        std::ranges::fill(output, -1);
-        ResultHandle handle = calls.submit_async(view(output));
+      for (const TensorView& output : {TensorView(plain), shared}) {
+        here().write(output, none);
+        expect_is(calls.submit(output), output, expected, rows);
+        here().write(output, none);
+        ResultHandle handle = calls.submit_async(output);
         expect_is(handle.wait(), output, expected, rows);
       }
     }
   }
 
  private:
-  static void expect_is(const Result& result, std::span<std::int32_t> output,
-                        const Values& expected, const std::vector<std::int64_t>& rows) {
-    EXPECT_EQ(Values(output.begin(), output.end()), expected);
+  void expect_is(const Result& result, const TensorView& output, const Values& expected,
+                 const std::vector<std::int64_t>& rows) {
+    EXPECT_EQ(elements_of<std::int32_t>(result), expected);
     EXPECT_EQ(result.rows(), rows);
+    EXPECT_EQ(result.view().device, where());
     if (!expected.empty()) {
-      EXPECT_EQ(static_cast<const void*>(result.data()), static_cast<const void*>(output.data()));
+      EXPECT_EQ(static_cast<void*>(result.data()), output.data);
     }
   }
 };
@@ -59,14 +62,14 @@ TEST_F(Into, AllgatherOfRowsThatMayDiffer) {
       expected.insert(expected.end(), static_cast<std::size_t>(rows_of(r)), r);
     }
     const Values mine(static_cast<std::size_t>(rows_of(rank())), rank());
+    const Placed input = placed(mine);
     const AllgatherOptions options{.name = name};
-    expect_arrives({[&](const TensorView& output) {
-                      return allgather_into(world(), view(mine), output, options);
-                    },
-                    [&](const TensorView& output) {
-                      return allgather_into_async(world(), view(mine), output, options);
-                    }},
-                   name, expected, rows);
+    expect_arrives(
+        {[&](const TensorView& output) { return allgather_into(world(), input, output, options); },
+         [&](const TensorView& output) {
+           return allgather_into_async(world(), input, output, options);
+         }},
+        name, expected, rows);
   };
   expect("even", [](int) { return 17; });
   expect("long", [](int) { return 70000; });
@@ -90,13 +93,13 @@ TEST_F(Into, AlltoallWithAndWithoutSplits) {
       rows.push_back(rows_of(r, rank()));
       if (with_splits) options.splits.push_back(rows_of(rank(), r));
     }
-    expect_arrives({[&](const TensorView& output) {
-                      return alltoall_into(world(), view(std::as_const(mine)), output, options);
-                    },
-                    [&](const TensorView& output) {
-                      return alltoall_into_async(world(), view(mine), output, options);
-                    }},
-                   name, expected, rows);
+    const Placed input = placed(mine);
+    expect_arrives(
+        {[&](const TensorView& output) { return alltoall_into(world(), input, output, options); },
+         [&](const TensorView& output) {
+           return alltoall_into_async(world(), input, output, options);
+         }},
+        name, expected, rows);
   };
   expect("even", false, [](int, int) { return 17; });
   expect("uneven", true, [](int from, int to) { return (from + 2 * to) % 5; });
@@ -105,14 +108,15 @@ TEST_F(Into, AlltoallWithAndWithoutSplits) {
 TEST_F(Into, ReduceScatterOfAnyNumberOfRows) {
   for (int rows = 0; rows <= 2 * size() + 1; ++rows) {
     const Values mine(static_cast<std::size_t>(rows), rank() + 1);
+    const Placed input = placed(mine);
     const int own = rows / size() + (rank() < rows % size() ? 1 : 0);
     const Values expected(static_cast<std::size_t>(own), size() * (size() + 1) / 2);
     const ReduceScatterOptions options{.name = std::to_string(rows), .op = ReduceOp::sum};
     expect_arrives({[&](const TensorView& output) {
-                      return reduce_scatter_into(world(), view(mine), output, options);
+                      return reduce_scatter_into(world(), input, output, options);
                     },
                     [&](const TensorView& output) {
-                      return reduce_scatter_into_async(world(), view(mine), output, options);
+                      return reduce_scatter_into_async(world(), input, output, options);
                     }},
                    options.name, expected, {own});
   }
@@ -123,7 +127,7 @@ TEST_F(Into, OnEvenAndOddRanks) {
   const std::vector<int> ranks = ranks_of(context(), set);
   const std::int32_t mine = rank();
   Values all(ranks.size());
-  allgather_into(world(), view(mine), view(all), {.name = "x", .process_set = set});
+  allgather_into(world(), placed(mine), placed(all), {.name = "x", .process_set = set});
   EXPECT_EQ(all, Values(ranks.begin(), ranks.end()));
   barrier(world());
 }
@@ -135,7 +139,9 @@ TEST_F(Into, AnOutputOfAnotherLengthIsAnErrorAndTheNextCollectiveIsRight) {
     for (int round = 0; round < 2; ++round) {
       // Of the first rank alone.
       Values output(rank() == 0 ? wrong : 3 * n, -1);
-      const auto submit = [&] { allgather_into(world(), view(mine), view(output), {.name = "x"}); };
+      const auto submit = [&] {
+        allgather_into(world(), placed(mine), placed(output), {.name = "x"});
+      };
       if (rank() == 0) {
         const Error error =
             expect_error(ErrorCode::invalid_argument,
@@ -149,32 +155,37 @@ TEST_F(Into, AnOutputOfAnotherLengthIsAnErrorAndTheNextCollectiveIsRight) {
         EXPECT_EQ(output.back(), size() - 1);
       }
       Values right(3 * n);
-      allgather_into(world(), view(mine), view(right), {.name = "x"});
+      allgather_into(world(), placed(mine), placed(right), {.name = "x"});
       EXPECT_EQ(right.back(), size() - 1);
     }
   }
   // Every rank knows the length of its part of a reduce-scatter.
   Values part(static_cast<std::size_t>(rank() < 3 % size() ? 3 / size() + 2 : 3 / size() + 1));
   expect_error(ErrorCode::invalid_argument, HasSubstr("they must be as many"), [&] {
-    reduce_scatter_into(world(), view(mine), view(part), {.name = "y", .op = ReduceOp::sum});
+    reduce_scatter_into(world(), placed(mine), placed(part), {.name = "y", .op = ReduceOp::sum});
   });
 }
 
 TEST_F(Into, WhatCanNeverBeRightIsRefusedAtOnce) {
   Values values(static_cast<std::size_t>(2 * size()), rank());
   std::vector<float> floats(static_cast<std::size_t>(size()));
-  std::int32_t* const none = nullptr;
-  const auto mine = view(std::span(values).first(1));
-  const auto refused = [&](const TensorView& output, const std::string& text) {
+  std::vector<std::int32_t> host(static_cast<std::size_t>(size()));
+  const Placed all = placed(values), of_floats = placed(floats);
+  TensorView mine = all;
+  mine.shape = {1};
+  TensorView output = all;
+  output.shape = {size()};
+  const auto refused = [&](const TensorView& wrong, const std::string& text) {
     expect_error(ErrorCode::invalid_argument, HasSubstr(text),
-                 [&] { allgather_into(world(), mine, output, {.name = "x"}); });
+                 [&] { allgather_into(world(), mine, wrong, {.name = "x"}); });
   };
-  refused(view(floats), "output is of float32");
-  refused(view(none, size()), "null");
-  refused(view(std::span(values).first(static_cast<std::size_t>(size()))), "overlaps");
-  TensorView on_gpu = view(std::span(values).last(static_cast<std::size_t>(size())));
-  on_gpu.device = {DeviceKind::cuda, 0};
-  refused(on_gpu, "output is on cuda");
+  refused(of_floats, "output is of float32");
+  refused(output, "overlaps");
+  output.data = nullptr;
+  refused(output, "null");
+  TensorView elsewhere = view(host);
+  if (!on_device()) elsewhere.device = {DeviceKind::cuda, 0};
+  refused(elsewhere, on_device() ? "output is on cpu" : "output is on cuda");
   barrier(world());
 }
 

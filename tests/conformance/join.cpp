@@ -4,6 +4,7 @@
 
 #include "tests/conformance/conformance.h"
 #include "tests/conformance/family.h"
+#include "tests/support/reference/expect_reduced.h"
 #include "tests/support/seed.h"
 
 namespace hora::test {
@@ -25,7 +26,7 @@ class Join : public Conformance {
     }
     const auto expect = [&](ReduceOp op, double result) {
       std::vector<float> values(17, static_cast<float>(rank() + 1));
-      allreduce(world(), view(values.data(), 17),
+      allreduce(world(), placed(values.data(), 17),
                 {.name = name + std::string(name_of(op)), .op = op, .process_set = set});
       for (const float value : values) EXPECT_FLOAT_EQ(value, static_cast<float>(result));
     };
@@ -39,7 +40,7 @@ class Join : public Conformance {
   /// The last one to join, which is the same on every rank.
   int join_alike(ProcessSet set) {
     int last = join(world(), set);
-    const Result all = allgather(world(), view(&last, 1), {.process_set = set});
+    const Result all = allgather(world(), placed(&last, 1), {.process_set = set});
     EXPECT_EQ(elements_of<std::int32_t>(all),
               Elements<std::int32_t>(ranks_of(context(), set).size(), last));
     return last;
@@ -63,6 +64,30 @@ TEST_F(Join, TheOthersReduceWithoutEachRankInTurn) {
   expect_each_in_turn(kWorld);
 }
 
+TEST_F(Join, EveryTypeIsReducedWithoutTheFirstRank) {
+  for_each_type([&]<class T>() {
+    auto others = inputs<T>(289, 0);
+    if (size() > 1) others.erase(others.begin());
+    std::vector<Reduction> reductions;
+    for (const ReduceOp op : kElementOps) {
+      reductions.push_back({op});
+      if constexpr (is_float<T>) reductions.push_back({op, -0.5, 0.25});
+    }
+    const Elements<T> values = input<T>(rank(), 289, 0);
+    for (const Reduction& how : reductions) {
+      if (rank() == 0 && size() > 1) continue;
+      auto mine = values;
+      allreduce(world(), view_of<T>(mine, {17, 17}),
+                {.name = std::string(name_of(how.op)),
+                 .op = how.op,
+                 .prescale = how.prescale,
+                 .postscale = how.postscale});
+      expect_reduced<T>(how, others, mine.data(), 0, mine.size());
+    }
+    join_alike(kWorld);
+  });
+}
+
 TEST_F(Join, OnEvenAndOddRanks) {
   expect_each_in_turn(add_even_and_odd());
   barrier(world());
@@ -75,7 +100,7 @@ TEST_F(Join, RanksRunOutOfDataOneAfterTheOther) {
     for (int& count : batches) count = static_cast<int>(random() % 9);
     for (int batch = 0; batch < batches[static_cast<std::size_t>(rank())]; ++batch) {
       std::vector<std::int32_t> ones(30, 1);
-      allreduce(world(), view(ones.data(), 30), {.name = "gradients", .op = ReduceOp::sum});
+      allreduce(world(), placed(ones.data(), 30), {.name = "gradients", .op = ReduceOp::sum});
       const auto with_data =
           std::count_if(batches.begin(), batches.end(), [&](int count) { return batch < count; });
       EXPECT_EQ(ones, std::vector<std::int32_t>(30, static_cast<std::int32_t>(with_data)));
@@ -91,26 +116,28 @@ TEST_F(Join, OtherCollectivesFailClearlyAndJoinStillAgrees) {
     for (int joined = 0; joined < size(); ++joined) {
       for (const bool known : {false, true}) {
         const std::string name = family.name + std::to_string(joined);
-        if (known) family.run(world(), name, kWorld);
+        if (known) family.run(me(), name, kWorld);
         if (rank() != joined) {
           const std::string text =
-              expect_error(ErrorCode::mismatch, [&] { family.run(world(), name, kWorld); }).what();
+              expect_error(ErrorCode::mismatch, [&] { family.run(me(), name, kWorld); }).what();
           EXPECT_NE(text.find("rank " + std::to_string(joined) + " has called join()"),
                     std::string::npos)
               << text;
         }
         join_alike(kWorld);
       }
-      family.run(world(), family.name + std::to_string(joined), kWorld);
+      family.run(me(), family.name + std::to_string(joined), kWorld);
     }
   }
 }
 
 TEST_F(Join, WaitsForWhatThisRankHasInFlight) {
   std::int32_t value = 1;
-  Handle handle = allreduce_async(world(), view(&value, 1), {.name = "x", .op = ReduceOp::sum});
+  Placed tensor = placed(value);
+  Handle handle = allreduce_async(world(), tensor, {.name = "x", .op = ReduceOp::sum});
   join_alike(kWorld);
   handle.wait();
+  tensor.take_back();
   EXPECT_EQ(value, size());
 }
 

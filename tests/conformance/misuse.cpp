@@ -1,6 +1,5 @@
 // Errors that are alike in all families.
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "tests/conformance/conformance.h"
@@ -12,31 +11,24 @@ namespace {
 class Misuse : public Conformance, public testing::WithParamInterface<Family> {
  protected:
   /// Waited for.
-  void run(const std::string& name, ProcessSet set = kWorld) { GetParam().run(world(), name, set); }
-  /// On memory that lives as long as the case.
-  AnyHandle start(const std::string& name, ProcessSet set = kWorld) {
-    return GetParam().start(world(), *memory_.emplace_back(new_memory()), name, set);
+  void run(const std::string& name, ProcessSet set = kWorld) { GetParam().run(me(), name, set); }
+  Started start(const std::string& name, ProcessSet set = kWorld) {
+    return test::start(GetParam(), me(), name, set);
   }
   /// Both ways to submit throw at once.
   std::string expect_refused(ErrorCode code, const std::string& name, ProcessSet set = kWorld) {
     expect_error(code, [&] { run(name, set); });
     return expect_error(code, [&] { (void)start(name, set); }).what();
   }
-
- private:
-  static std::unique_ptr<std::vector<float>> new_memory() {
-    return std::make_unique<std::vector<float>>(12, 1.0F);
-  }
-  std::vector<std::unique_ptr<std::vector<float>>> memory_;
 };
 
 TEST_P(Misuse, ADuplicateNameInFlightIsThrownWhereItIsSubmitted) {
   for (int round = 0; round < 2; ++round) {  // new name, known name
-    AnyHandle first = start("twice");
+    Started first = start("twice");
     const std::string text = expect_refused(ErrorCode::duplicate_name, "twice");
     EXPECT_NE(text.find("\"twice\""), std::string::npos) << text;
     for (const Family& other : families()) {
-      expect_error(ErrorCode::duplicate_name, [&] { other.run(world(), "twice", kWorld); });
+      expect_error(ErrorCode::duplicate_name, [&] { other.run(me(), "twice", kWorld); });
     }
     run("another");
     wait(first);
@@ -46,8 +38,8 @@ TEST_P(Misuse, ADuplicateNameInFlightIsThrownWhereItIsSubmitted) {
 
 TEST_P(Misuse, OneNameMayBeInFlightOnTwoSets) {
   const ProcessSet set = add_even_and_odd();
-  AnyHandle of_world = start("x");
-  AnyHandle of_set = start("x", set);
+  Started of_world = start("x");
+  Started of_set = start("x", set);
   expect_refused(ErrorCode::duplicate_name, "x");
   expect_refused(ErrorCode::duplicate_name, "x", set);
   wait(of_set);
@@ -81,20 +73,20 @@ TEST_P(Misuse, ARemovedProcessSetIsRefused) {
 }
 
 TEST_P(Misuse, AHandleIsWaitedForOnce) {
-  AnyHandle handle = start("x");
+  Started handle = start("x");
   wait(handle);
-  std::visit([](const auto& one) { EXPECT_FALSE(one.valid()); }, handle);
-  std::visit([](const auto& one) { EXPECT_TRUE(one.ready()); }, handle);
+  std::visit([](const auto& one) { EXPECT_FALSE(one.valid()); }, handle.handle);
+  std::visit([](const auto& one) { EXPECT_TRUE(one.ready()); }, handle.handle);
   expect_error(ErrorCode::invalid_use, [&] { wait(handle); });
-  AnyHandle moved_from = start("x");
-  AnyHandle moved_to = std::move(moved_from);
+  Started moved_from = start("x");
+  Started moved_to = std::move(moved_from);
   expect_error(ErrorCode::invalid_use, [&] { wait(moved_from); });
   wait(moved_to);
   run("x");
 }
 
 TEST_P(Misuse, ADroppedHandleHasWaited) {
-  { const AnyHandle dropped = start("x"); }
+  { const Started dropped = start("x"); }
   run("x");
 }
 
@@ -104,7 +96,7 @@ TEST_P(Misuse, DifferingOperationsAreTheSameErrorOnEveryRank) {
     SCOPED_TRACE("against " + other.name);
     expect_disagreement({{"operation", GetParam().name, other.name},
                          [&](const std::string& name, bool odd) {
-                           odd ? other.run(world(), name, kWorld) : run(name);
+                           odd ? other.run(me(), name, kWorld) : run(name);
                          }},
                         [&](const std::string& name) { run(name); });
   }
@@ -127,7 +119,7 @@ TEST_P(Misuse, WhatAPeerNeverSubmitsBeforeItsShutdownFails) {
     return;
   }
   for (const char* name : {"never", "known"}) {
-    AnyHandle handle;
+    Started handle;
     // The peer's departure may be known already when the second is submitted.
     expect_error(ErrorCode::shut_down, testing::HasSubstr("rank " + std::to_string(size() - 1)),
                  [&] {
@@ -138,7 +130,7 @@ TEST_P(Misuse, WhatAPeerNeverSubmitsBeforeItsShutdownFails) {
 }
 
 TEST_P(Misuse, ShutdownWaitsForWhatIsInFlight) {
-  AnyHandle handle = start("x");
+  Started handle = start("x");
   context().shutdown();
   wait(handle);
 }

@@ -52,8 +52,9 @@ TEST_F(ProcessSets, OneNameMayWaitCrosswiseOnTwo) {
   const ProcessSet all = add_process_set(world(), ranks_of(context(), kWorld));
   for (int round = 0; round < 3; ++round) {
     std::vector<std::int32_t> of_world(10, rank()), of_set(10, rank());
+    Placed world_tensor = placed(of_world), set_tensor = placed(of_set);
     const auto start = [&](bool in_world) {
-      return allreduce_async(world(), view((in_world ? of_world : of_set).data(), 10),
+      return allreduce_async(world(), in_world ? world_tensor : set_tensor,
                              {.name = "x",
                               .op = in_world ? ReduceOp::sum : ReduceOp::max,
                               .process_set = in_world ? kWorld : all});
@@ -63,6 +64,8 @@ TEST_F(ProcessSets, OneNameMayWaitCrosswiseOnTwo) {
     Handle second = start(rank() != 0);
     first.wait();
     second.wait();
+    world_tensor.take_back();
+    set_tensor.take_back();
     EXPECT_EQ(of_world, std::vector<std::int32_t>(10, size() * (size() - 1) / 2));
     EXPECT_EQ(of_set, std::vector<std::int32_t>(10, size() - 1));
   }
@@ -72,7 +75,7 @@ TEST_F(ProcessSets, EverySubsetRunsEveryCollective) {
   for (const ProcessSet set : add_all_subsets()) {
     if (!in(set)) continue;
     for (int round = 0; round < 2; ++round) {  // new name, known name
-      for (const Family& family : families()) family.run(world(), family.name, set);
+      for (const Family& family : families()) family.run(me(), family.name, set);
     }
   }
   barrier(world());
@@ -84,17 +87,19 @@ TEST_F(ProcessSets, OverlappingOnesAreInUseAtOnce) {
   sets.push_back(kWorld);
   std::erase_if(sets, [&](ProcessSet set) { return !in(set); });
   for (int round = 0; round < 3; ++round) {
-    std::vector<std::unique_ptr<std::vector<std::int32_t>>> values;
-    std::vector<std::pair<ProcessSet, Handle>> handles;
+    std::vector<std::vector<std::int32_t>> values(sets.size(), std::vector<std::int32_t>(100, 1));
+    std::vector<Placed> tensors;
+    std::vector<Handle> handles;
     std::shuffle(sets.begin(), sets.end(), own_random());
     for (const ProcessSet set : sets) {
-      values.push_back(std::make_unique<std::vector<std::int32_t>>(100, 1));
-      handles.emplace_back(set, allreduce_async(world(), view(values.back()->data(), 100),
-                                                {.op = ReduceOp::sum, .process_set = set}));
+      tensors.push_back(placed(values[tensors.size()]));
+      handles.push_back(
+          allreduce_async(world(), tensors.back(), {.op = ReduceOp::sum, .process_set = set}));
     }
     for (std::size_t i = sets.size(); i-- > 0;) {
-      handles[i].second.wait();
-      EXPECT_EQ(*values[i], std::vector<std::int32_t>(100, size_of(context(), handles[i].first)));
+      handles[i].wait();
+      tensors[i].take_back();
+      EXPECT_EQ(values[i], std::vector<std::int32_t>(100, size_of(context(), sets[i])));
     }
   }
   barrier(world());
@@ -106,9 +111,9 @@ TEST_F(ProcessSets, EachThreadMayUseOneOfItsOwn) {
   std::vector<std::jthread> threads;
   for (const ProcessSet set : sets) {
     if (!in(set)) continue;
-    threads.emplace_back([this, set] {
+    threads.emplace_back([&own = here(), set] {
       for (int round = 0; round < 5; ++round) {
-        for (const Family& family : families()) family.run(context(), family.name, set);
+        for (const Family& family : families()) family.run(own, family.name, set);
       }
     });
   }
@@ -121,11 +126,11 @@ TEST_F(ProcessSets, AMismatchInOneLeavesTheOthersAlone) {
   const auto members = ranks_of(context(), set);
   for (int round = 0; round < 3; ++round) {
     std::vector<float> values(20, 1.0F), of_world(20, 1.0F);
-    Handle fine =
-        allreduce_async(world(), view(of_world.data(), 20), {.name = "x", .op = ReduceOp::sum});
+    Placed tensor = placed(of_world);
+    Handle fine = allreduce_async(world(), tensor, {.name = "x", .op = ReduceOp::sum});
     const bool odd = rank() == members.back();
     const auto submit = [&] {
-      allreduce(world(), view(values.data(), odd ? 19 : 20),
+      allreduce(world(), placed(values.data(), odd ? 19 : 20),
                 {.name = "x", .op = ReduceOp::sum, .process_set = set});
     };
     if (members.size() > 1) {
@@ -135,8 +140,9 @@ TEST_F(ProcessSets, AMismatchInOneLeavesTheOthersAlone) {
       submit();
     }
     fine.wait();
+    tensor.take_back();
     EXPECT_EQ(of_world, std::vector<float>(20, static_cast<float>(size())));
-    for (const Family& family : families()) family.run(world(), "x", set);
+    for (const Family& family : families()) family.run(me(), "x", set);
     barrier(world());
   }
 }
@@ -146,7 +152,7 @@ TEST_F(ProcessSets, ListsThatCanNeverBeRightAreRefusedAtOnce) {
        {std::vector<int>{}, {0, 0}, {-1}, {size()}, {0, size() + 5}}) {
     expect_error(ErrorCode::invalid_argument, [&] { (void)add_process_set(world(), ranks); });
   }
-  families().front().run(world(), "x", add_process_set(world(), ranks_of(context(), kWorld)));
+  families().front().run(me(), "x", add_process_set(world(), ranks_of(context(), kWorld)));
 }
 
 TEST_F(ProcessSets, DifferentListsAreTheSameErrorOnEveryRank) {
@@ -159,7 +165,7 @@ TEST_F(ProcessSets, DifferentListsAreTheSameErrorOnEveryRank) {
     expect_same_text(text);
   }
   const ProcessSet set = add_process_set(world(), {0, 1});
-  if (in(set)) families().front().run(world(), "x", set);
+  if (in(set)) families().front().run(me(), "x", set);
   barrier(world());
 }
 
@@ -169,7 +175,7 @@ TEST_F(ProcessSets, ComeAndGoManyTimes) {
     const ProcessSet set = add_process_set(world(), {round % size()});
     EXPECT_GT(set, before) << "a number is used once";
     before = set;
-    if (in(set)) families()[static_cast<std::size_t>(round) % 6].run(world(), "x", set);
+    if (in(set)) families()[static_cast<std::size_t>(round) % 6].run(me(), "x", set);
     remove_process_set(world(), set);
     expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), set); });
   }
@@ -180,7 +186,8 @@ TEST_F(ProcessSets, ComeAndGoManyTimes) {
 TEST_F(ProcessSets, OneInUseIsNotRemoved) {
   const ProcessSet all = add_process_set(world(), ranks_of(context(), kWorld));
   float value = 1.0F;
-  Handle handle = allreduce_async(world(), view(&value, 1), {.name = "x", .process_set = all});
+  const Placed tensor = placed(value);
+  Handle handle = allreduce_async(world(), tensor, {.name = "x", .process_set = all});
   expect_error(ErrorCode::invalid_use, [&] { remove_process_set(world(), all); });
   handle.wait();
   remove_process_set(world(), all);
@@ -193,8 +200,8 @@ TEST_F(ProcessSets, GoOnWhenARankOutsideHasLeft) {
   for (int r = 0; r + 1 < size(); ++r) staying.push_back(r);
   const ProcessSet set = add_process_set(world(), staying);
   if (!in(set)) return context().shutdown();
-  expect_error(ErrorCode::shut_down, [&] { families().front().run(world(), "x", kWorld); });
-  for (const Family& family : families()) family.run(world(), family.name, set);
+  expect_error(ErrorCode::shut_down, [&] { families().front().run(me(), "x", kWorld); });
+  for (const Family& family : families()) family.run(me(), family.name, set);
 }
 
 }  // namespace

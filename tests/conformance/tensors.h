@@ -1,20 +1,71 @@
-/// Tensors of every element type, and values for them.
+/// Tensors of every element type in either memory, and values for them.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <hora/types.h>
 
+#include <algorithm>
+#include <exception>
+#include <memory>
 #include <random>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "tests/conformance/ranks.h"
 #include "tests/support/reference/elements.h"
 
 namespace hora::test {
 
-template <class T>
-TensorView view_of(Elements<T>& elements, Shape shape) {
-  return {elements.data(), data_type_of<T>, std::move(shape), {}};
-}
+/// Elements of a case in the memory that its program is about: where they are in host memory, or in
+/// a copy on a device, from which they come back when this is over. Converts to the views that
+/// collectives take. Lives until the collective is complete. Thread rule: one thread.
+class Placed {
+ public:
+  Placed() = default;
+  /// `device`: null for host memory.
+  template <class E>
+  Placed(DeviceOfRank* device, const Device& where, E* elements, Shape shape)
+      : elements_(reinterpret_cast<std::byte*>(const_cast<std::remove_const_t<E>*>(elements))),
+        view_{elements_, data_type_of<std::remove_const_t<E>>, std::move(shape), {}} {
+    if (device != nullptr) lay_on(*device, where);
+  }
+  Placed(Placed&&) = default;
+  Placed& operator=(Placed&&) = default;
+  ~Placed() { take_back(); }
+
+  operator TensorView() const { return view_; }
+  operator ConstTensorView() const { return view_; }
+  /// As another type of as many bytes an element.
+  Placed as(DataType type) && {
+    view_.type = type;
+    return std::move(*this);
+  }
+  void* stream() const { return view_.stream; }
+  /// The elements are as the device has them; nothing is left there.
+  void take_back() {
+    const auto copy = std::exchange(copy_, nullptr);
+    if (!copy) return;
+    try {
+      const auto bytes = copy->read();
+      std::copy(bytes.begin(), bytes.end(), elements_);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "while a tensor came back: " << error.what();
+    }
+  }
+
+ private:
+  void lay_on(DeviceOfRank& device, const Device& where) {
+    copy_ = device.copy_of(elements_, view_.bytes());
+    view_.data = copy_->data();
+    view_.device = where;
+    view_.stream = copy_->stream();
+  }
+
+  std::byte* elements_ = nullptr;
+  TensorView view_;
+  std::unique_ptr<DeviceCopy> copy_;
+};
 
 inline std::int64_t count_of(const Shape& shape) {
   return TensorView{nullptr, DataType::uint8, shape, {}}.elements();

@@ -1,12 +1,12 @@
 // Random programs of collectives against a serial model. TEST_PROGRAMS says how many (60 without
 // it); TEST_PROGRAM=<seed> runs that one alone.
 #include <gtest/gtest.h>
-#include <mpi.h>
 
 #include <cstdio>
 #include <string>
 
 #include "tests/conformance/differential/runner.h"
+#include "tests/conformance/ranks.h"
 #include "tests/support/random_draws.h"
 #include "tests/support/seed.h"
 
@@ -14,9 +14,7 @@ namespace hora::test {
 namespace {
 
 TEST(Differential, ProgramsDoWhatTheModelSays) {
-  int rank = 0, ranks = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const auto [rank, ranks] = Ranks::place();
   const auto only = number_in("TEST_PROGRAM");
   const std::uint64_t count = only ? 1 : number_in("TEST_PROGRAMS").value_or(60);
   auto seeds = generator();
@@ -28,7 +26,7 @@ TEST(Differential, ProgramsDoWhatTheModelSays) {
       std::fflush(stdout);
     }
     const Program program = draw_program(seed, ranks);
-    const std::string wrong = run_program(program, rank);
+    const std::string wrong = run_program(program);
     EXPECT_EQ(wrong, "") << "Repeat with " << again;
   }
 }

@@ -3,8 +3,6 @@
 #include <hora/hora.h>
 
 #include <algorithm>
-#include <cstring>
-#include <deque>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -14,47 +12,49 @@
 #include <variant>
 
 #include "tests/conformance/differential/model.h"
-#include "tests/support/environment_variable.h"
+#include "tests/conformance/member.h"
 
 namespace hora::test {
 namespace {
 
-bool holds(const TensorView& tensor, const Contents& expected) {
-  const auto* data = static_cast<const std::byte*>(tensor.data);
-  return std::equal(data, data + tensor.bytes(), expected.bytes.begin(), expected.bytes.end());
-}
-
-/// A tensor on memory of its own, or in a Buffer.
+/// A tensor on memory of its own, or in a Buffer; in host memory, or on the rank's device.
 class Tensor {
  public:
-  Tensor(const Context& world, const Contents& contents, DataType type, bool in_buffer)
-      : shape_(contents.shape), type_(type), bytes_(contents.bytes.size()) {
+  Tensor(const Member& me, const Contents& contents, DataType type, bool in_buffer, bool on_device)
+      : view_{nullptr, type, contents.shape, {}}, bytes_(contents.bytes) {
     if (in_buffer) {
-      buffer_ = Buffer(world, std::max<std::size_t>(bytes_, 1));
+      if (on_device) view_.device = me.context.device();
+      buffer_ = Buffer(me.context, std::max<std::size_t>(bytes_.size(), 1), view_.device);
+      view_.data = buffer_.data();
+      me.write(view_, bytes_);
+    } else if (on_device) {
+      copy_ = me.device->copy_of(bytes_.data(), bytes_.size());
+      view_.device = me.context.device();
+      view_.data = copy_->data();
+      view_.stream = copy_->stream();
     } else {
-      own_.resize(bytes_);
+      view_.data = bytes_.data();
     }
-    if (bytes_ > 0) std::memcpy(data(), contents.bytes.data(), bytes_);
   }
-  std::byte* data() { return buffer_.data() ? buffer_.data() : own_.data(); }
-  TensorView view() { return {data(), type_, shape_, {}}; }
+  const TensorView& view() const { return view_; }
 
  private:
-  Shape shape_;
-  DataType type_;
-  std::size_t bytes_;
-  std::vector<std::byte> own_;
+  TensorView view_;
+  std::vector<std::byte> bytes_;
+  std::unique_ptr<DeviceCopy> copy_;
   Buffer buffer_;
 };
 
 class Runner {
  public:
-  explicit Runner(const Program& program) : program_(program) {
+  Runner(const Program& program, Ranks& ranks, int index)
+      : program_(program), me_{ranks.start(index, {}), ranks.device(index)} {
     for (std::size_t i = 1; i < program_.sets.size(); ++i) {
       sets_.push_back(add_process_set(world_, program_.sets[i]));
     }
   }
 
+  int rank() const { return world_.rank(); }
   std::string run() {
     for (const Step& step : schedule(program_, world_.rank())) {
       if (program_.operations[step.operation].is_disputed()) {
@@ -111,9 +111,10 @@ class Runner {
   void start(std::size_t index) {
     const Operation o = program_.operations[index].submitted_by(world_.rank());
     Open& open = open_[index];
-    open.tensor =
-        std::make_unique<Tensor>(world_, input_of(program_, o, world_.rank()), o.type,
-                                 (o.values + static_cast<std::uint64_t>(world_.rank())) % 3 == 0);
+    const bool on_device = me_.device && o.values % 2 == 0;  // on all ranks alike
+    open.tensor = std::make_unique<Tensor>(
+        me_, input_of(program_, o, world_.rank()), o.type,
+        (o.values + static_cast<std::uint64_t>(world_.rank())) % 3 == 0, on_device);
     const ProcessSet set = sets_[o.set];
     const TensorView tensor = open.tensor->view();
     switch (o.kind) {
@@ -172,15 +173,15 @@ class Runner {
     }
     const Contents expected = expected_of(program_, operation, world_.rank());
     if (!open.result) {
-      if (!holds(open.tensor->view(), expected)) note(index, "differs");
+      if (me_.bytes_of(open.tensor->view()) != expected.bytes) note(index, "differs");
       return;
     }
     const Result& result = *open.result;
     if (result.type() != operation.type) note(index, "has another type");
     if (result.shape() != expected.shape) note(index, "has another shape");
     if (result.rows() != expected.rows) note(index, "has other rows");
-    if (!holds(result.view(), expected)) note(index, "differs");
-    if (!holds(open.tensor->view(), input_of(program_, operation, world_.rank()))) {
+    if (me_.bytes_of(result.view()) != expected.bytes) note(index, "differs");
+    if (me_.bytes_of(open.tensor->view()) != input_of(program_, operation, world_.rank()).bytes) {
       note(index, "has overwritten its input");
     }
   }
@@ -194,7 +195,8 @@ class Runner {
   }
 
   const Program& program_;
-  Context world_ = init();
+  Member me_;
+  const Context& world_ = me_.context;
   std::vector<ProcessSet> sets_ = {kWorld};  ///< by index in Program::sets
   std::map<std::size_t, Open> open_;
   std::map<std::size_t, std::string> texts_;  ///< of mismatches, by operation
@@ -203,18 +205,24 @@ class Runner {
 
 }  // namespace
 
-std::string run_program(const Program& program, int rank) {
-  std::deque<EnvironmentVariable> settings;  // for init() to read
-  for (const auto& [variable, value] : program.settings) settings.emplace_back(variable, value);
-  Runner runner(program);
-  try {
-    return runner.run();
-  } catch (const Error& error) {
-    // Logged at once: the runner's destructor may wait for others for ever.
-    std::cerr << "rank " << rank << ", TEST_PROGRAM=" << program.seed << ": " << error.what()
-              << std::endl;
-    return error.what();
-  }
+std::string run_program(const Program& program) {
+  const auto ranks = Ranks::make(program.settings);
+  std::vector<std::string> wrong(static_cast<std::size_t>(ranks->count()));
+  ranks->on_each([&](int index) {
+    std::string& own = wrong[static_cast<std::size_t>(index)];
+    Runner runner(program, *ranks, index);
+    try {
+      own = runner.run();
+    } catch (const Error& error) {
+      // Logged at once: the runner's destructor may wait for others for ever.
+      std::cerr << "rank " << runner.rank() << ", TEST_PROGRAM=" << program.seed << ": "
+                << error.what() << std::endl;
+      own = error.what();
+    }
+  });
+  std::string all;
+  for (const std::string& own : wrong) all += own;
+  return all + ranks->complaints();
 }
 
 }  // namespace hora::test

@@ -7,9 +7,10 @@
 
 namespace hora::test {
 
-/// Collective: init() with the program's settings, its sets, its steps, and an end of all. What
-/// this rank found wrong; empty where everything was as the model says, and every mismatch the same
-/// error on all members of its set.
-std::string run_program(const Program& program, int rank);
+/// Collective: starts the ranks with the program's settings, and runs its sets, its steps, and an
+/// end of all on each. What those of this process found wrong; empty where everything was as the
+/// model says, and every mismatch the same error on all members of its set. Where ranks have
+/// devices every other tensor lies there.
+std::string run_program(const Program& program);
 
 }  // namespace hora::test

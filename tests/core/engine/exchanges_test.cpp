@@ -3,11 +3,13 @@
 // from.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 
 #include "core/api/result.h"
 #include "tests/core/engine/on_layouts.h"
+#include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -24,12 +26,24 @@ struct Exchange {
   std::vector<Way> ways;                        ///< by rank
 };
 
-std::byte value_of(int from, std::int64_t byte) {
-  return static_cast<std::byte>(byte * 7 + from * 31 + 1);
+test::Bytes input_of(const Exchange& exchange, int rank) {
+  const auto& own = exchange.rows[static_cast<std::size_t>(rank)];
+  const std::int64_t rows = std::accumulate(own.begin(), own.end(), std::int64_t{0});
+  test::Bytes bytes(static_cast<std::size_t>(rows) * kRowBytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(rank) * 31 + 1);
+  }
+  return bytes;
 }
 
-std::int64_t rows_before(const std::vector<std::int64_t>& rows, int to) {
-  return std::accumulate(rows.begin(), rows.begin() + to, std::int64_t{0});
+test::Exchanged expected_of(const Exchange& exchange, int rank) {
+  std::vector<test::Bytes> inputs;
+  for (std::size_t from = 0; from < exchange.rows.size(); ++from) {
+    inputs.push_back(input_of(exchange, static_cast<int>(from)));
+  }
+  return exchange.kind == OperationKind::allgather
+             ? test::allgathered(inputs, exchange.rows, kRowBytes)
+             : test::alltoall_of(inputs, exchange.rows, kRowBytes, rank);
 }
 
 ResultForm row_of_bytes() {
@@ -47,15 +61,12 @@ class Part {
         rank_(rank),
         way_(exchange.ways[static_cast<std::size_t>(rank)]),
         memory_(memory),
-        result_(std::make_shared<HostResult>(memory, row_of_bytes())) {
-    const auto& own = rows_of(rank);
-    own_.resize(static_cast<std::size_t>(rows_before(own, static_cast<int>(own.size()))) *
-                kRowBytes);
+        result_(std::make_shared<HostResult>(memory, row_of_bytes())),
+        own_(input_of(exchange, rank)) {
     data_ = own_.data();
-    if (way_ == Way::window) data_ = block_ = memory_.allocate(own_.size()).data;
-    for (std::size_t i = 0; i < own_.size(); ++i) {
-      data_[i] = value_of(rank, static_cast<std::int64_t>(i));
-    }
+    if (way_ != Way::window) return;
+    data_ = block_ = memory_.allocate(own_.size()).data;
+    std::copy(own_.begin(), own_.end(), data_);
   }
   ~Part() {
     if (block_) memory_.release(block_);
@@ -68,7 +79,7 @@ class Part {
     request.name = exchange_.name;
     request.data = data_;
     request.bytes = own_.size();
-    request.rows = rows_of(rank_);
+    request.rows = exchange_.rows[static_cast<std::size_t>(rank_)];
     request.result = result_;
     request.result_place = result_.get();
     request.signature.kind = exchange_.kind;
@@ -83,33 +94,19 @@ class Part {
   }
   void expect_right(Engine& engine) {
     if (submission_) engine.wait(*submission_);
-    std::vector<std::byte> expected;
-    std::vector<std::int64_t> expected_rows;
-    for (int from = 0; from < static_cast<int>(exchange_.rows.size()); ++from) {
-      const int part = exchange_.kind == OperationKind::allgather ? 0 : rank_;
-      const std::int64_t first = rows_before(rows_of(from), part);
-      const std::int64_t count = rows_of(from)[static_cast<std::size_t>(part)];
-      expected_rows.push_back(count);
-      for (std::int64_t i = 0; i < count * static_cast<std::int64_t>(kRowBytes); ++i) {
-        expected.push_back(value_of(from, first * static_cast<std::int64_t>(kRowBytes) + i));
-      }
-    }
-    EXPECT_EQ(result_->rows(), expected_rows);
-    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), result_->data()))
+    const test::Exchanged expected = expected_of(exchange_, rank_);
+    EXPECT_EQ(result_->rows(), expected.rows);
+    EXPECT_TRUE(std::equal(expected.bytes.begin(), expected.bytes.end(), result_->data()))
         << exchange_.name << " on rank " << rank_;
   }
 
  private:
-  const std::vector<std::int64_t>& rows_of(int rank) const {
-    return exchange_.rows[static_cast<std::size_t>(rank)];
-  }
-
   const Exchange& exchange_;
   int rank_;
   Way way_;
   NodeMemory& memory_;
   std::shared_ptr<HostResult> result_;
-  std::vector<std::byte> own_;
+  test::Bytes own_;
   std::byte* data_ = nullptr;
   std::byte* block_ = nullptr;
   std::shared_ptr<Submission> submission_;

@@ -86,20 +86,6 @@ Exchange random_gpu_exchange(OperationKind kind, int ranks, std::mt19937_64& ran
   }
 }
 
-Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                       std::vector<std::byte>& input, ProcessSet set) {
-  Pending pending;
-  const auto result =
-      std::make_shared<HostResult>(world.memory(rank), form_of(exchange, {}, nullptr));
-  pending.result = result;
-  Request request = exchange.request(rank, name);
-  request.data = input.data();
-  request.result = result;
-  request.result_place = result.get();
-  pending.submission = world.engine(rank).submit(std::move(request), set);
-  return pending;
-}
-
 Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
                       const DeviceTensor& input, ProcessSet set) {
   Pending pending;
@@ -131,15 +117,6 @@ std::vector<std::byte> bytes_of(GpuWorld& world, int rank, const ResultMemory& r
     world.heap(rank).to_host(bytes.data(), result.data(), bytes.size(), result.stream());
   }
   return bytes;
-}
-
-bool clean_soon(const FakeGpu& gpu) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (gpu.live() != LiveHandles{}) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 }  // namespace hora::test

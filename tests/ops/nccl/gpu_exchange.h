@@ -1,4 +1,4 @@
-/// Exchanges as core/api asks engines for them, on a GPU or in host memory.
+/// Exchanges as core/api asks engines for them, on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -38,17 +38,12 @@ struct Pending {
   std::shared_ptr<ResultMemory> result;
 };
 
-/// By way of the engine's `rank`. `input` outlives the exchange.
-Pending submit_on_host(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
-                       std::vector<std::byte>& input, ProcessSet set = kWorld);
-/// Straight on the device, or through host memory.
+/// By way of the engine's `rank`, straight on the device or through host memory. `input` outlives
+/// the exchange.
 Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
                       const DeviceTensor& input, ProcessSet set = kWorld);
 
 /// What the stream of a result on a GPU finds in it, and what is in one of host memory.
 std::vector<std::byte> bytes_of(GpuWorld& world, int rank, const ResultMemory& result);
-
-/// Nothing is left on the GPU, or goes in the order of its streams within a few seconds.
-bool clean_soon(const FakeGpu& gpu);
 
 }  // namespace hora::test

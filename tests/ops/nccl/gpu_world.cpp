@@ -66,6 +66,7 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
   world_ = std::make_unique<ThreadWorld>(ThreadWorldOptions{
       .node_sizes = options.node_sizes,
       .settings = options.settings,
+      .engines = options.engines,
       .engine_threads = options.engine_threads,
       .device =
           [this, single_node = options.node_sizes.size() == 1](int rank, int, int) {
@@ -149,8 +150,12 @@ void GpuWorld::end() {
 }
 
 std::vector<int> GpuWorld::ranks_with_leftovers() const {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < gpus_.size(); ++rank) {
+    while (gpus_[rank]->live() != LiveHandles{} && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
     if (gpus_[rank]->live() != LiveHandles{}) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;

@@ -22,6 +22,7 @@ struct GpuWorldOptions {
   std::vector<int> node_sizes = {1};
   Settings settings = {};
   FakeGpuOptions gpu = {};
+  bool engines = true;
   bool engine_threads = true;
   /// Between nodes: from GPU memory, by the real algorithms of the cross group; else over pinned
   /// memory, by the thread world's own.
@@ -39,6 +40,7 @@ class GpuWorld {
   int size() const { return world_->size(); }
   int nodes() const { return static_cast<int>(ticket_lock_.size()); }
   Engine& engine(int rank) { return world_->engine(rank); }
+  EngineParts parts(int rank) { return world_->parts(rank); }
   FakeGpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }
   DevicePort& port(int rank);
   DeviceHeap& heap(int rank);
@@ -53,7 +55,8 @@ class GpuWorld {
   void on_all_ranks(const std::function<void(int)>& body);
   /// Ends the ranks, not their GPUs.
   void end();
-  /// Those on whose GPU something is left; after end().
+  /// Those on whose GPU something is left, when what goes in the order of streams has had some
+  /// seconds to go; after end().
   std::vector<int> ranks_with_leftovers() const;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <numeric>
+#include <optional>
 
 #include "tests/support/threads/heap_memory.h"
 #include "tests/support/threads/thread_sets.h"
@@ -22,9 +23,11 @@ struct ThreadWorld::Node {
 };
 
 struct ThreadWorld::Rank {
-  Rank(Node& node, const Topology& topology, int rank, const ThreadWorldOptions& options,
+  Rank(Node& node, const Topology& of_world, int own_rank, const ThreadWorldOptions& options,
        WireRoom& room)
-      : memory(node.memory, topology.local_rank_of(rank)),
+      : topology(of_world),
+        rank(own_rank),
+        memory(node.memory, topology.local_rank_of(rank)),
         trace(options.trace ? options.trace(rank) : Tracer()),
         settings(options.settings),
         device(options.device
@@ -34,25 +37,31 @@ struct ThreadWorld::Rank {
              NodeControlBlock(node.words.data()->bytes, node.shape, topology.local_rank_of(rank)),
              memory, room.wires(kWorld, topology), settings, device, trace),
         sets(room, topology, rank, settings, node.memory, path.control_block(), trace,
-             options.set_device),
-        engine(EngineParts{.world = {.topology = topology,
-                                     .control_block = &path.control_block(),
-                                     .memory = &memory,
-                                     .data_path = &path.data_path(),
-                                     .tree = path.tree()},
-                           .rank = rank,
-                           .settings = settings,
-                           .device = device.port,
-                           .device_heap = device.heap,
-                           .sets = &sets,
-                           .trace = trace}) {}
+             options.set_device) {
+    if (options.engines) engine.emplace(parts());
+  }
+  EngineParts parts() {
+    return {.world = {.topology = topology,
+                      .control_block = &path.control_block(),
+                      .memory = &memory,
+                      .data_path = &path.data_path(),
+                      .tree = path.tree()},
+            .rank = rank,
+            .settings = settings,
+            .device = device.port,
+            .device_heap = device.heap,
+            .sets = &sets,
+            .trace = trace};
+  }
+  Topology topology;
+  int rank;
   HeapMemory memory;
   Tracer trace;
   Settings settings;
   RankDevice device;
   ThreadPath path;
   ThreadSets sets;
-  Engine engine;
+  std::optional<Engine> engine;
 };
 
 ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) : room_(std::make_unique<WireRoom>()) {
@@ -71,18 +80,25 @@ ThreadWorld::ThreadWorld(const ThreadWorldOptions& options) : room_(std::make_un
     }
   }
   if (!options.engine_threads) return;
-  for (auto& rank : ranks_) rank->engine.start_thread();
+  for (auto& rank : ranks_) {
+    if (rank->engine) rank->engine->start_thread();
+  }
 }
 
 ThreadWorld::~ThreadWorld() {
-  for (auto& rank : ranks_) rank->engine.stop();
+  for (auto& rank : ranks_) {
+    if (rank->engine) rank->engine->stop();
+  }
 }
 
 int ThreadWorld::size() const {
   return static_cast<int>(ranks_.size());
 }
 Engine& ThreadWorld::engine(int rank) {
-  return ranks_[static_cast<std::size_t>(rank)]->engine;
+  return *ranks_[static_cast<std::size_t>(rank)]->engine;
+}
+EngineParts ThreadWorld::parts(int rank) {
+  return ranks_[static_cast<std::size_t>(rank)]->parts();
 }
 NodeMemory& ThreadWorld::memory(int rank) {
   return ranks_[static_cast<std::size_t>(rank)]->memory;
@@ -90,7 +106,7 @@ NodeMemory& ThreadWorld::memory(int rank) {
 
 bool ThreadWorld::progress() {
   bool progress = false;
-  for (auto& rank : ranks_) progress |= rank->engine.progress();
+  for (auto& rank : ranks_) progress |= rank->engine->progress();
   return progress;
 }
 

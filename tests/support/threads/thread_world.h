@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "core/engine/parts.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::test {
@@ -26,6 +27,7 @@ struct RankDevice {
 struct ThreadWorldOptions {
   std::vector<int> node_sizes = {1};  ///< ranks of each node
   Settings settings;
+  bool engines = true;         ///< false: whoever takes parts() has engines of its own
   bool engine_threads = true;  ///< false: the test steps the engines
   /// By (rank, node, local rank); empty: no devices.
   std::function<RankDevice(int, int, int)> device = {};
@@ -43,6 +45,8 @@ class ThreadWorld {
 
   int size() const;
   Engine& engine(int rank);
+  /// What the rank's engine is made of.
+  EngineParts parts(int rank);
   NodeMemory& memory(int rank);
   /// One round of progress() over all engines; true if any made progress.
   bool progress();

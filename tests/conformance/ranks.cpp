@@ -1,0 +1,15 @@
+#include "tests/conformance/ranks.h"
+
+#include <thread>
+
+namespace hora::test {
+
+void Ranks::on_each(const std::function<void(int)>& body) const {
+  std::vector<std::jthread> threads;
+  for (int index = 1; index < count(); ++index) {
+    threads.emplace_back([&body, index] { body(index); });
+  }
+  body(0);
+}
+
+}  // namespace hora::test
