@@ -19,8 +19,8 @@ namespace hora {
 /// No tensor, buffer or result is longer: 2^48 bytes are what a process can address.
 inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 48;
 
-/// A count of bytes, rows or elements. What is negative or beyond 64 bits is none, and neither is
-/// anything computed from that: only the last value of a computation needs a look.
+/// A count of bytes, rows or elements. A negative number or one beyond 64 bits is invalid, and so
+/// is everything computed from it: only the last value of a computation needs a check.
 class Checked {
  public:
   template <std::integral T>
@@ -67,7 +67,7 @@ constexpr bool is_enumerator(E value) noexcept {
   return value <= last_of<E>;
 }
 
-/// Who wrote bytes, for the error where they are invalid.
+/// The origin of bytes, for the error where they are invalid.
 struct BytesOrigin {
   const char* what = "";  ///< "an object's head"
   int rank = -1;          ///< world rank that sent them, -1 where unknown

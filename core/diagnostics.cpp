@@ -71,11 +71,11 @@ void set_log_level(LogLevel level) {
 
 namespace {
 
-constexpr int kNobody = -1;
+constexpr int kNoRank = -1;
 
-// The handler belongs to the process, so what it needs does, too.
-std::atomic<int> speaker{kNobody};
-std::atomic<pid_t> speaking_process{0};
+// The handler belongs to the process, and so does its state.
+std::atomic<int> reporting_rank{kNoRank};
+std::atomic<pid_t> reporting_process{0};
 std::atomic<std::terminate_handler> before{nullptr};
 
 std::string type_of_current() {
@@ -99,11 +99,11 @@ std::string reason() {
   }
 }
 
-[[noreturn]] void speak_and_terminate() {
+[[noreturn]] void report_and_terminate() {
   try {
-    const int rank = speaker.exchange(kNobody);
+    const int rank = reporting_rank.exchange(kNoRank);
     // A forked child ends only itself.
-    if (rank != kNobody && speaking_process.load() == ::getpid()) {
+    if (rank != kNoRank && reporting_process.load() == ::getpid()) {
       log().critical("{} ends the job: {}", to_string(identity_of_process(rank)), reason());
       log().flush();
     }
@@ -116,19 +116,19 @@ std::string reason() {
 
 }  // namespace
 
-LastWords::LastWords(int rank) {
-  speaker.store(rank);
-  speaking_process.store(::getpid());
+TerminateReport::TerminateReport(int rank) {
+  reporting_rank.store(rank);
+  reporting_process.store(::getpid());
   const std::terminate_handler current = std::get_terminate();
-  if (current == speak_and_terminate) return;
+  if (current == report_and_terminate) return;
   before.store(current);
-  std::set_terminate(speak_and_terminate);
+  std::set_terminate(report_and_terminate);
 }
 
-LastWords::~LastWords() {
-  speaker.store(kNobody);
-  // A handler that was installed over this one may call it still.
-  if (std::get_terminate() == speak_and_terminate) std::set_terminate(before.load());
+TerminateReport::~TerminateReport() {
+  reporting_rank.store(kNoRank);
+  // A handler that was installed over this one may still call it.
+  if (std::get_terminate() == report_and_terminate) std::set_terminate(before.load());
 }
 
 void log_warning(const std::string& text) {

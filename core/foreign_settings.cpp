@@ -33,7 +33,7 @@ bool names_package_part(std::string_view variable) {
          kOfPackages.find(' ' + std::string(variable) + ' ') != kOfPackages.npos;
 }
 
-/// Calls body(name) for what stands between commas, until it returns false.
+/// Calls body(name) for each name between commas, until it returns false.
 template <class Body>
 bool all_names(std::string_view names, Body&& body) {
   for (;;) {

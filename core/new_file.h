@@ -1,13 +1,13 @@
-/// The one way in which hora makes files.
+/// Creation of the files that hora writes.
 #pragma once
 
 #include <string>
 
 namespace hora {
 
-/// A regular file for this user alone (mode 0600), made anew: one of that name is removed first.
-/// What else has the name (a link, a folder, a FIFO, a device) stays, and is an error: nothing is
-/// followed, written into, or waited for. Move-only owner of its descriptor; the file stays.
+/// A new regular file for this user alone (mode 0600): one of that name is removed first. What else
+/// has the name (a link, a folder, a FIFO, a device) stays, and is an error: nothing is followed,
+/// written into, or waited for. Move-only owner of its descriptor; the file stays.
 class NewFile {
  public:
   /// Throws Error(invalid_argument) that names the path and what is wrong with it.

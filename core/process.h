@@ -1,4 +1,4 @@
-/// Who this process is for messages, and whether it is a forked child of a rank.
+/// This process's identity in messages, and whether it is a forked child of a rank.
 #pragma once
 
 #include <sys/types.h>

@@ -206,7 +206,7 @@ inline constexpr Row kRows[] = {
      1000000},
     {"HORA_STALL_WARNING",
      "A tensor that some ranks have submitted and others have not for this long is reported, with "
-     "the ranks that lack it; likewise ranks that have not come to hora::init; 0: never.",
+     "the ranks that lack it; likewise ranks that have not called hora::init; 0: never.",
      kField<&Settings::stall_warning>,
      {},
      &kSeconds,
@@ -223,8 +223,8 @@ inline constexpr Row kRows[] = {
      0,
      86400000},
     {"HORA_INIT_TIMEOUT",
-     "hora::init fails where some ranks have not come to it for this long, or have left it; 0: it "
-     "waits for ever.",
+     "hora::init fails where some ranks have not called it for this long, or have left it; 0: it "
+     "waits without limit.",
      kField<&Settings::init_timeout>,
      {},
      &kSeconds,

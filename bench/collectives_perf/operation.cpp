@@ -34,12 +34,12 @@ double bus_factor(Operation operation, int ranks) {
 std::int64_t count_wrong(Operation operation, const float* result, std::size_t count, int rank,
                          int ranks, std::uint32_t round) {
   const std::size_t part = count / static_cast<std::size_t>(ranks);
-  const std::size_t mine = static_cast<std::size_t>(rank) * part;
+  const std::size_t own = static_cast<std::size_t>(rank) * part;
   if (operation == Operation::broadcast) return count_wrong_values(result, count, root, round);
   if (operation == Operation::reduce_scatter) {
-    return count_wrong_sums(result, part, ranks, round, mine);
+    return count_wrong_sums(result, part, ranks, round, own);
   }
-  const std::size_t first = operation == Operation::alltoall ? mine : 0;
+  const std::size_t first = operation == Operation::alltoall ? own : 0;
   std::int64_t wrong = 0;
   for (int from = 0; from < ranks; ++from) {
     wrong += count_wrong_values(result + static_cast<std::size_t>(from) * part, part, from, round,

@@ -74,12 +74,12 @@ std::string text_of_factors(const std::vector<Bar>& bars) {
 Ratios ratios_of(const std::vector<Bar>& bars, const std::map<std::string, Blocks>& contenders) {
   Ratios ratios;
   for (const Bar& bar : bars) {
-    const auto mine = contenders.find(bar.contender);
-    if (mine == contenders.end()) continue;
+    const auto own = contenders.find(bar.contender);
+    if (own == contenders.end()) continue;
     for (const std::string& peer : bar.peers) {
       const auto other = contenders.find(peer);
       if (other == contenders.end()) continue;
-      const double ratio = ratio_of_blocks(other->second, mine->second);
+      const double ratio = ratio_of_blocks(other->second, own->second);
       const auto [found, is_new] = ratios.try_emplace(column_of(bar), ratio);
       if (!is_new) found->second = std::min(found->second, ratio);
     }

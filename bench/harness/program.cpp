@@ -35,17 +35,17 @@ std::optional<int> Program::parse(CLI::App& app, int argc, char** argv) {
       "--benchmark_min_time=SECONDS, --benchmark_out=FILE (JSON), --benchmark_repetitions=N, ...\n"
       "Run it under mpirun with --bind-to none; only rank 0 reports.");
   std::ostringstream nowhere;
-  const bool speaks = ranks_.rank() == 0;
+  const bool prints = ranks_.rank() == 0;
   try {
     app.parse(argc, argv);
     flags_ = take_flags(app.remaining());
   } catch (const CLI::ParseError& error) {
-    return app.exit(error, speaks ? std::cout : nowhere, speaks ? std::cerr : nowhere);
+    return app.exit(error, prints ? std::cout : nowhere, prints ? std::cerr : nowhere);
   } catch (const std::invalid_argument& error) {
-    if (speaks) std::cerr << error.what() << '\n';
+    if (prints) std::cerr << error.what() << '\n';
     return 1;
   }
-  const bool known = !speaks || initialize_library(argv[0], flags_.rest);
+  const bool known = !prints || initialize_library(argv[0], flags_.rest);
   if (ranks_.max(known ? 0.0 : 1.0) > 0.0) return 1;
   return std::nullopt;
 }

@@ -124,8 +124,8 @@ void settle(const Ranks& ranks) {
   sleep(0.05);
 }
 
-ProcessorTime most_of(const Ranks& ranks, const ProcessorTime& mine) {
-  return {ranks.max(mine.seconds), -ranks.max(-mine.elapsed_seconds), ranks.max(mine.wrong)};
+ProcessorTime most_of(const Ranks& ranks, const ProcessorTime& own) {
+  return {ranks.max(own.seconds), -ranks.max(-own.elapsed_seconds), ranks.max(own.wrong)};
 }
 
 bool on_node_of(const hora::Context& world, int rank) {
@@ -154,10 +154,10 @@ ProcessorTime waiting_for_sleeper(const hora::Context& world, const Ranks& ranks
   hora::allreduce_async(world, hora::view(&value, 1),
                         {.name = "negotiation.sleeper", .op = hora::ReduceOp::sum})
       .wait();
-  ProcessorTime mine = meter.read();
-  if (!counts) mine.seconds = 0.0;
-  mine.wrong = value != static_cast<float>(ranks.size()) ? 1.0 : 0.0;
-  return most_of(ranks, mine);
+  ProcessorTime own = meter.read();
+  if (!counts) own.seconds = 0.0;
+  own.wrong = value != static_cast<float>(ranks.size()) ? 1.0 : 0.0;
+  return most_of(ranks, own);
 }
 
 }  // namespace bench

@@ -133,8 +133,8 @@ std::vector<int> ranks_of(const Context& context, ProcessSet set) {
 
 int rank_in(const Context& context, ProcessSet set) {
   const auto& ranks = runtime_of(context)->remaining_engine().ranks_of(set);
-  const auto me = std::find(ranks.begin(), ranks.end(), context.rank());
-  return me == ranks.end() ? -1 : static_cast<int>(me - ranks.begin());
+  const auto position = std::find(ranks.begin(), ranks.end(), context.rank());
+  return position == ranks.end() ? -1 : static_cast<int>(position - ranks.begin());
 }
 
 int size_of(const Context& context, ProcessSet set) {

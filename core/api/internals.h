@@ -1,4 +1,4 @@
-/// What hora's own sources make and read of public classes beyond their interface.
+/// Access for hora's own sources to members of public classes that are not public.
 #pragma once
 
 #include <hora/context.h>
@@ -15,7 +15,7 @@ namespace hora {
 /// A friend of these classes. Thread rule: as theirs.
 struct Internals {
   static Context context(std::shared_ptr<Runtime> runtime) { return Context(std::move(runtime)); }
-  /// Throws Error(invalid_use) for a context that was moved from.
+  /// Throws Error(invalid_use) for a moved-from context.
   static const std::shared_ptr<Runtime>& runtime(const Context& context) {
     return context.runtime();
   }

@@ -18,8 +18,8 @@ using Bytes = std::vector<std::byte>;
 /// Objects up to this size travel with their size, in one round instead of two.
 constexpr std::size_t kInlineBytes = std::size_t{64} << 10;
 
-/// What every rank sends first, followed on the root by an object that is not too long.
-struct Head {
+/// What every rank sends first; on the root a short object follows it.
+struct ObjectHead {
   std::int64_t root = 0;
   std::uint64_t bytes = 0;  ///< of the root's object
 };
@@ -38,9 +38,9 @@ struct Parts {
   std::vector<std::span<const std::byte>> of_rank;
 };
 
-Parts gather(const Context& context, std::span<const std::byte> mine,
+Parts gather(const Context& context, std::span<const std::byte> own,
              const AllgatherOptions& options) {
-  Parts parts{allgather(context, view(mine), options), {}};
+  Parts parts{allgather(context, view(own), options), {}};
   const std::byte* next = parts.memory.data();
   for (const std::int64_t bytes : parts.memory.rows()) {
     parts.of_rank.emplace_back(next, static_cast<std::size_t>(bytes));
@@ -49,15 +49,15 @@ Parts gather(const Context& context, std::span<const std::byte> mine,
   return parts;
 }
 
-/// What a rank's message says, and the object where it follows.
-struct HeadMessage {
-  Head head;
+/// A decoded message, with the object that follows it, if any.
+struct ObjectMessage {
+  ObjectHead head;
   std::span<const std::byte> object;
 };
 
-HeadMessage head_in(std::span<const std::byte> bytes, int rank) {
+ObjectMessage head_in(std::span<const std::byte> bytes, int rank) {
   BoundedReader reader(bytes, {"the head of an object", rank, ErrorCode::mismatch});
-  const Head head{reader.take<std::int64_t>(), reader.take<std::uint64_t>()};
+  const ObjectHead head{reader.take<std::int64_t>(), reader.take<std::uint64_t>()};
   const bool sends = rank == head.root;
   if (sends ? head.bytes > kMaxBytes : head.bytes != 0) {
     reader.refuse("it names an object of " + std::to_string(head.bytes) + " bytes");
@@ -67,19 +67,19 @@ HeadMessage head_in(std::span<const std::byte> bytes, int rank) {
   return {head, object};
 }
 
-std::vector<HeadMessage> heads_in(const Parts& parts, const std::vector<int>& ranks) {
-  std::vector<HeadMessage> heads;
+std::vector<ObjectMessage> heads_in(const Parts& parts, const std::vector<int>& ranks) {
+  std::vector<ObjectMessage> heads;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     heads.push_back(head_in(parts.of_rank[i], ranks[i]));
   }
   return heads;
 }
 
-void check_roots(const std::vector<HeadMessage>& heads, const std::vector<int>& ranks,
+void check_roots(const std::vector<ObjectMessage>& heads, const std::vector<int>& ranks,
                  const std::string& name) {
-  const Head& first = heads.front().head;
+  const ObjectHead& first = heads.front().head;
   for (std::size_t i = 1; i < ranks.size(); ++i) {
-    const Head& other = heads[i].head;
+    const ObjectHead& other = heads[i].head;
     if (other.root == first.root) continue;
     throw Error(ErrorCode::mismatch,
                 "object " + in_quotes(name) + ": rank " + std::to_string(ranks.front()) +
@@ -113,7 +113,7 @@ void check_object(std::span<const std::byte> object, const std::string& name) {
               -1, name);
 }
 
-Bytes message_of(std::span<const std::byte> object, const Head& head, bool with_object) {
+Bytes message_of(std::span<const std::byte> object, const ObjectHead& head, bool with_object) {
   Bytes message(sizeof head);
   std::memcpy(message.data(), &head, sizeof head);
   if (with_object) message.insert(message.end(), object.begin(), object.end());
@@ -128,9 +128,9 @@ Bytes broadcast_object(const Context& context, std::span<const std::byte> object
   check_object(sends ? object : std::span<const std::byte>{}, options.name);
   const std::vector<int> ranks = ranks_of(context, options.process_set);
   const std::size_t root = place_of_root(ranks, options);
-  const Head mine{options.root, sends ? object.size() : 0};
+  const ObjectHead own{options.root, sends ? object.size() : 0};
   const Parts parts =
-      gather(context, message_of(object, mine, sends && object.size() <= kInlineBytes),
+      gather(context, message_of(object, own, sends && object.size() <= kInlineBytes),
              {.name = part_name(options.name, "head"), .process_set = options.process_set});
   const auto heads = heads_in(parts, ranks);
   check_roots(heads, ranks, options.name);

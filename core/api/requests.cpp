@@ -238,10 +238,10 @@ void check_output(const Context& context, const Request& request, const TensorVi
   }
   if (signature.kind != OperationKind::reduce_scatter) return;
   const auto& ranks = members(context, request.name, set);
-  const auto me = std::lower_bound(ranks.begin(), ranks.end(), context.rank());
-  if (me == ranks.end() || *me != context.rank()) return;  // submitting says so
+  const auto position = std::lower_bound(ranks.begin(), ranks.end(), context.rank());
+  if (position == ranks.end() || *position != context.rank()) return;  // submit() reports that
   const std::int64_t rows = scattered_rows(request.rows.front(), static_cast<int>(ranks.size()),
-                                           static_cast<int>(me - ranks.begin()));
+                                           static_cast<int>(position - ranks.begin()));
   const std::size_t result = static_cast<std::size_t>(rows) * signature.row_bytes();
   if (bytes != result) refuse(request.name, output_text(bytes, result, signature.type));
 }

@@ -1,4 +1,4 @@
-/// Users' requests, checked, in the form that the engine takes.
+/// Checks users' requests and converts them to the engine's form.
 #pragma once
 
 #include <hora/collectives.h>
@@ -15,7 +15,7 @@ namespace hora {
 /// Throws Error(invalid_argument) for a name that is too long, or has a zero byte.
 void check_name(const std::string& name);
 
-/// All throw what collectives.h says of submitting calls.
+/// All throw the errors that collectives.h lists for submitting calls.
 Request request(const Context& context, const TensorView& tensor, const AllreduceOptions& options);
 Request request(const Context& context, const TensorView& tensor, const BroadcastOptions& options);
 Request request(const Context& context, const BarrierOptions& options);

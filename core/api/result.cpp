@@ -168,7 +168,7 @@ Handle::~Handle() {
   try {
     runtime_->remaining_engine().drop(*submission_);
   } catch (const std::exception&) {
-    // A destructor does not throw, not even for want of a log.
+    // A destructor does not throw, not even where logging fails.
   }
 }
 

@@ -16,13 +16,13 @@
 
 namespace hora {
 
-/// Memory of the caller's, for a result as long.
+/// The caller's memory for the result, of the result's length.
 struct ResultOutput {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
 };
 
-/// What a Result will be, as far as it is known before the exchange.
+/// The properties of a Result that are known before the exchange.
 struct ResultForm {
   DataType type = DataType::float32;
   Shape row;  ///< all extents but the first

@@ -13,7 +13,8 @@
 
 namespace hora {
 
-/// std::atomic; in tests of every order of every access (tests/support/model) their own.
+/// std::atomic; the model checker's own type in tests that explore every order of accesses
+/// (tests/support/model).
 template <class T>
 using Atomic = std::atomic<T>;
 /// Data that one rank writes and others read, ordered by the atomics beside it.
@@ -26,22 +27,22 @@ using Plain = T;
 
 namespace hora {
 
-/// A waker stores the work, then loads who sleeps; a sleeper stores that it sleeps, then loads the
-/// work. One of the two must see the other, which is store-then-load order on both sides:
+/// A waker stores the work, then loads the sleeper's flag; a sleeper stores that it sleeps, then
+/// loads the work. One of the two must see the other, which is store-then-load order on both sides:
 ///
 ///   waker:  store the work       store that it sleeps   :sleeper
 ///           load who sleeps      load the work
 ///
 /// Acquire and release do not give it: both loads may come before both stores. So all four, of
 /// every word that a sleeper looks at or that says that one sleeps, have this order:
-/// - wake-up words, who sleeps and who makes progress (WakeupFlags);
+/// - wake-up words, the flags of sleepers and of progress threads (WakeupFlags);
 /// - pending work: SequenceRingEntry::sequence, MailboxHead::written, IdCell::ready,
 ///   RankCell::done, and RankCell::awaited, which says what is waited for (likewise
 ///   IdCell::watched, and who has joined).
 /// Words that are only polled (positions of readers, progress of broadcasts, rounds of exchanges)
 /// need no more than acquire and release. The test node_control_block_model runs sleepers and
-/// wakers in every order, and finds the lost wake-up where the work, or who sleeps, is without this
-/// order.
+/// wakers in every order, and finds the lost wake-up where the work or the sleeper's flag lacks
+/// this order.
 inline constexpr std::memory_order kWakeOrder = std::memory_order_seq_cst;
 
 }  // namespace hora

@@ -1,4 +1,4 @@
-/// How far the roots of a node's broadcasts have come in making their data readable.
+/// How many bytes of their broadcasts the roots of a node have made readable.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class BroadcastProgress {
   void leave(std::uint64_t unit, std::size_t bytes) {
     tell(unit << kStepBits | std::min<std::uint64_t>(bytes / kStep, kMostSteps));
   }
-  /// Root: so may all of it.
+  /// Root: all of unit `unit` may be read.
   void leave_all(std::uint64_t unit) { tell((unit + 1) << kStepBits); }
   /// Bytes of unit `unit` of that root that this rank may read.
   std::size_t readable(int root, std::uint64_t unit) const {

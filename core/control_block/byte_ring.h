@@ -60,7 +60,7 @@ class ByteRing {
   std::size_t capacity_;
 };
 
-/// Where the writer of a mailbox and its one reader stand.
+/// The positions of a mailbox's writer and of its only reader.
 struct alignas(64) MailboxHead {
   Atomic<std::uint64_t> written;
   alignas(64) Atomic<std::uint64_t> read;

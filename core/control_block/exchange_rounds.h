@@ -1,5 +1,5 @@
-/// How far the ranks of a node have come in the rounds of their exchanges, and where what has come
-/// from other nodes lies.
+/// Progress of a node's ranks through the rounds of their exchanges, and the locations of data
+/// received from other nodes.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace hora {
 
 /// One for each local rank, in memory that the node shares, all zero at first.
 struct alignas(64) ExchangeRoundsCell {
-  /// Rounds that use one slot are this far apart.
+  /// Round r + kSlots reuses the slot of round r.
   static constexpr std::size_t kSlots = 2;
   std::array<Location, kSlots> staging;      ///< by slot; its owner's, and read once crossed
   Atomic<std::uint64_t> crossed;             ///< rounds whose data lie in this rank's staging

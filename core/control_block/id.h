@@ -1,4 +1,4 @@
-/// The numbers by which ranks know negotiated tensors.
+/// The numbers of negotiated tensors.
 #pragma once
 
 #include <cstdint>

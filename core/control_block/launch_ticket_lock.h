@@ -1,4 +1,4 @@
-/// The one order in which the collectives of all process sets get onto the devices of a node.
+/// One order in which the collectives of all process sets are enqueued on a node's devices.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace hora {
 
 /// In memory that the node shares, all zero at first: one for each process set.
 struct LaunchTicketLockMemory {
-  // Of the node: the world's is used by all sets.
+  // Of the node: all sets use the world's.
   alignas(64) Atomic<std::uint64_t> tickets;  ///< taken by leaders
   Atomic<std::uint64_t> served;
 
@@ -25,12 +25,11 @@ struct LaunchTicketLockMemory {
 };
 
 /// A collective on devices occupies each of them until all have started it. Two sets whose
-/// collectives get onto two devices in different orders are a deadlock (each waits for the other).
+/// collectives are enqueued on two devices in different orders deadlock (each waits for the other).
 /// So the launches of the node's sets take turns: a set has its turn when all its members of this
 /// node are ready to enqueue, and passes it on when all have done so. During its turn a set waits
 /// only for its members' engines, which never block; so sets wait for each other in the order of
-/// their tickets: deadlock-free.
-/// Thread rule: the thread that holds the engine's lock.
+/// their tickets: deadlock-free. Thread rule: the thread that holds the engine's lock.
 class LaunchTicketLock {
  public:
   /// `members`: of the set, on this node. References outlive it.
@@ -39,7 +38,7 @@ class LaunchTicketLock {
       : node_(node), set_(set), leads_(leads), members_(static_cast<std::uint64_t>(members)) {}
 
   /// Polled: whether this rank may enqueue its next launch.
-  bool is_mine() {
+  bool has_turn() {
     if (!has_arrived_) {
       has_arrived_ = true;
       set_.arrived.fetch_add(1, std::memory_order_acq_rel);

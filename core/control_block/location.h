@@ -13,7 +13,7 @@ struct Location {
   bool operator==(const Location&) const = default;
 };
 
-/// Of a rank that has joined and contributes nothing.
+/// The location of a rank that has joined and contributes nothing.
 inline constexpr Location kNowhere{.window = UINT32_MAX, .reserved = 0, .offset = 0};
 
 }  // namespace hora

@@ -111,15 +111,15 @@ Mailbox NodeControlBlock::mailbox(int local_rank) const {
 
 NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where) {
   const std::uint32_t generation = generation_of(id);
-  const std::uint64_t mine = std::uint64_t{1} << local_rank_;
+  const std::uint64_t own_bit = std::uint64_t{1} << local_rank_;
   IdCell& target = cell(id);
   std::uint64_t word = target.ready.load(std::memory_order_acquire);
   if (generation_in(word) != generation) return Arrival::stale;
   place(id, local_rank_) = where;
   do {
     if (generation_in(word) != generation) return Arrival::stale;
-  } while (!target.ready.compare_exchange_weak(word, word | mine, kWakeOrder));
-  if (((word | mine) & kMaskBits) != full_mask_) return Arrival::waiting;
+  } while (!target.ready.compare_exchange_weak(word, word | own_bit, kWakeOrder));
+  if (((word | own_bit) & kMaskBits) != full_mask_) return Arrival::waiting;
 
   // A rank can be ready again only after it has seen the entry: so the mask is cleared before, and
   // the ticket is taken before the leader may see the cleared mask and give the id up.
@@ -153,19 +153,19 @@ bool NodeControlBlock::watched(Id id) const {
 }
 
 void NodeControlBlock::withdraw(Id id) {
-  const std::uint64_t mine = std::uint64_t{1} << local_rank_;
+  const std::uint64_t own_bit = std::uint64_t{1} << local_rank_;
   std::uint64_t word = cell(id).ready.load(kWakeOrder);
   while (generation_in(word) == generation_of(id) &&
-         !cell(id).ready.compare_exchange_weak(word, word & ~mine, kWakeOrder)) {
+         !cell(id).ready.compare_exchange_weak(word, word & ~own_bit, kWakeOrder)) {
   }
 }
 
 void NodeControlBlock::set_joined(bool on) {
-  const std::uint64_t mine = std::uint64_t{1} << local_rank_;
+  const std::uint64_t own_bit = std::uint64_t{1} << local_rank_;
   if (on) {
-    joined_->fetch_or(mine, kWakeOrder);
+    joined_->fetch_or(own_bit, kWakeOrder);
   } else {
-    joined_->fetch_and(~mine, kWakeOrder);
+    joined_->fetch_and(~own_bit, kWakeOrder);
   }
 }
 
@@ -215,14 +215,14 @@ std::uint64_t NodeControlBlock::close_batch(std::uint64_t ticket, SequenceRingEn
 std::optional<LogBatch> NodeControlBlock::next_batch() {
   SequenceRingEntry* first = log_.find(log_position_);
   if (!first) return std::nullopt;
-  RankCell& me = rank(local_rank_);
+  RankCell& own = rank(local_rank_);
   LogBatch batch;
   const std::uint32_t kind = first->kind;
   batch.kind = static_cast<LogBatch::Kind>(kind);
   if (batch.kind == LogBatch::Kind::control) {
     batch.payload = control_.read(first->value, first->length);
-    me.control_read.store(first->value + first->length, std::memory_order_release);
-    me.controls_read.fetch_add(1, std::memory_order_release);
+    own.control_read.store(first->value + first->length, std::memory_order_release);
+    own.controls_read.fetch_add(1, std::memory_order_release);
     log_position_ += 1;
   } else {
     const std::uint64_t end = close_batch(log_position_, *first);

@@ -1,4 +1,4 @@
-/// The node's shared page: which rank is ready for what, the log of decisions, and wake-ups.
+/// The node's shared page: which rank is ready for which id, the log of decisions, and wake-ups.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ struct ControlBlockShape {
   std::size_t control_bytes = std::size_t{4} << 20;
 };
 
-/// What a reader finds next in the log.
+/// The next batch of the log.
 struct LogBatch {
   enum class Kind : std::uint32_t { run = 0, control = 1 };
   Kind kind = Kind::run;
@@ -74,9 +74,9 @@ class NodeControlBlock {
   /// The leader wants to be woken at each arrival of this id.
   void watch(Id id, bool on);
   bool watched(Id id) const;
-  /// This rank is not ready any more.
+  /// This rank is no longer ready for `id`.
   void withdraw(Id id);
-  /// Forgets who was ready.
+  /// Clears the id's ready mask.
   void reset(Id id);
   /// Gives the id up. False, and nothing is done, while its last arriver is at work; with
   /// `only_idle` also while any rank is ready for it.
@@ -114,14 +114,14 @@ class NodeControlBlock {
 
   /// Steps of the data path that all ranks of the node start in one order.
   StartOrderMemory& start_order() const { return *start_order_; }
-  /// Whose collectives get onto the devices of the node.
+  /// Orders the collectives on the node's devices.
   LaunchTicketLockMemory& launch_ticket_lock() const { return *launch_ticket_lock_; }
   /// The rounds of exchanges.
   ExchangeRounds exchange_rounds() const {
     return ExchangeRounds(exchanges_, shape_.local_size, local_rank_);
   }
 
-  /// How far roots have come in their broadcasts.
+  /// Progress of roots in their broadcasts.
   BroadcastProgress broadcast_progress() const {
     return BroadcastProgress(broadcasts_, local_rank_);
   }

@@ -12,7 +12,7 @@ namespace hora {
 /// is an entry's place in the order; entry t lives in cell t % capacity and is visible once
 /// `sequence == t + 1`.
 ///
-/// There is no check for overrun: the user sees to it that no ticket is taken more than `capacity`
+/// There is no check for overrun: the caller ensures that no ticket is taken more than `capacity`
 /// ahead of the slowest reader. (The control block does so by construction: an id is appended again
 /// only after every reader has passed its last entry.)
 ///

@@ -32,16 +32,16 @@ class StartOrder {
   /// Whether this rank may start a step of this kind now.
   bool allows(Step step) const {
     if (leads_) return true;
-    return mine_ < memory_.started.load(std::memory_order_acquire) &&
-           cell(mine_).load() == code(step);
+    return steps_ < memory_.started.load(std::memory_order_acquire) &&
+           cell(steps_).load() == code(step);
   }
   /// This rank starts it.
   void start(Step step) {
     if (leads_) {
-      cell(mine_).store(code(step), std::memory_order_relaxed);
-      memory_.started.store(mine_ + 1, std::memory_order_release);
+      cell(steps_).store(code(step), std::memory_order_relaxed);
+      memory_.started.store(steps_ + 1, std::memory_order_release);
     }
-    ++mine_;
+    ++steps_;
   }
 
  private:
@@ -52,7 +52,7 @@ class StartOrder {
 
   StartOrderMemory& memory_;
   bool leads_;
-  std::uint64_t mine_ = 0;  ///< steps that this rank has started
+  std::uint64_t steps_ = 0;  ///< steps that this rank has started
 };
 
 }  // namespace hora

@@ -7,14 +7,14 @@
 
 namespace hora {
 
-WakeupFlags::WakeupFlags(Cell* cells, int ranks, int mine) : mine_(cells + mine) {
+WakeupFlags::WakeupFlags(Cell* cells, int ranks, int own_rank) : own_cell_(cells + own_rank) {
   for (int r = 0; r < ranks; ++r) cells_.push_back(cells + r);
 }
 
 WakeupFlags WakeupFlags::among(const std::vector<int>& members) const {
   std::vector<Cell*> cells;
   for (const int rank : members) cells.push_back(cells_[static_cast<std::size_t>(rank)]);
-  return {std::move(cells), mine_};
+  return {std::move(cells), own_cell_};
 }
 
 bool WakeupFlags::sleeps(int rank) const {
@@ -34,35 +34,37 @@ void WakeupFlags::signal(int rank) const {
 }
 
 void WakeupFlags::wake_engine() const {
-  mine_->engine_wake.fetch_add(1, kWakeOrder);
-  futex_wake(mine_->engine_wake);
+  own_cell_->engine_wake.fetch_add(1, kWakeOrder);
+  futex_wake(own_cell_->engine_wake);
 }
 
 void WakeupFlags::set_caller(bool on) const {
-  mine_->caller.store(on ? kCallerAwake : kNoCaller, kWakeOrder);
+  own_cell_->caller.store(on ? kCallerAwake : kNoCaller, kWakeOrder);
 }
 
 std::uint32_t WakeupFlags::announce(Sleeper who) const {
   const bool caller = who == Sleeper::caller;
-  const std::uint32_t before = (caller ? mine_->caller_wake : mine_->engine_wake).load(kWakeOrder);
+  const std::uint32_t before =
+      (caller ? own_cell_->caller_wake : own_cell_->engine_wake).load(kWakeOrder);
   if (caller) {
-    mine_->caller.store(kCallerAsleep, kWakeOrder);
+    own_cell_->caller.store(kCallerAsleep, kWakeOrder);
   } else {
-    mine_->engine_asleep.store(1, kWakeOrder);
+    own_cell_->engine_asleep.store(1, kWakeOrder);
   }
   return before;
 }
 
 void WakeupFlags::wait(Sleeper who, std::uint32_t before,
                        std::optional<std::chrono::nanoseconds> timeout) const {
-  futex_wait(who == Sleeper::caller ? mine_->caller_wake : mine_->engine_wake, before, timeout);
+  futex_wait(who == Sleeper::caller ? own_cell_->caller_wake : own_cell_->engine_wake, before,
+             timeout);
 }
 
 void WakeupFlags::end(Sleeper who) const {
   if (who == Sleeper::caller) {
-    mine_->caller.store(kCallerAwake, kWakeOrder);
+    own_cell_->caller.store(kCallerAwake, kWakeOrder);
   } else {
-    mine_->engine_asleep.store(0, kWakeOrder);
+    own_cell_->engine_asleep.store(0, kWakeOrder);
   }
 }
 

@@ -29,7 +29,7 @@ class WakeupFlags {
   enum class Sleeper { engine, caller };
 
   /// Rank r's cell is cells[r].
-  WakeupFlags(Cell* cells, int ranks, int mine);
+  WakeupFlags(Cell* cells, int ranks, int own_rank);
   /// The same wakeup_flags as a process set numbers them: its rank i is `members[i]` here.
   WakeupFlags among(const std::vector<int>& members) const;
 
@@ -53,14 +53,15 @@ class WakeupFlags {
  private:
   enum CallerState : std::uint32_t { kNoCaller = 0, kCallerAwake = 1, kCallerAsleep = 2 };
 
-  WakeupFlags(std::vector<Cell*> cells, Cell* mine) : cells_(std::move(cells)), mine_(mine) {}
+  WakeupFlags(std::vector<Cell*> cells, Cell* own_cell)
+      : cells_(std::move(cells)), own_cell_(own_cell) {}
   std::uint32_t announce(Sleeper who) const;
   void wait(Sleeper who, std::uint32_t before,
             std::optional<std::chrono::nanoseconds> timeout) const;
   void end(Sleeper who) const;
 
   std::vector<Cell*> cells_;  ///< by rank
-  Cell* mine_;
+  Cell* own_cell_;
 };
 
 }  // namespace hora

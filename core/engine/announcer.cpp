@@ -54,11 +54,11 @@ void JoinedProxies::begin() {
   control_block_.signal(control_block_.local_rank());
 }
 
-/// Others are ready for it, and this rank is not.
+/// Other ranks are ready for the id, and this rank is not.
 bool JoinedProxies::is_wanted(Id id) const {
   const std::uint64_t ready = control_block_.ready_mask(id);
-  const std::uint64_t mine = std::uint64_t{1} << control_block_.local_rank();
-  return ready != 0 && (ready & mine) == 0 && !refused_.contains(id);
+  const std::uint64_t own_bit = std::uint64_t{1} << control_block_.local_rank();
+  return ready != 0 && (ready & own_bit) == 0 && !refused_.contains(id);
 }
 
 bool JoinedProxies::are_wanted() const {

@@ -18,8 +18,8 @@
 
 namespace hora {
 
-/// Of known ids by ready bits, of everything else by mail to the node's leader; wakes who must see
-/// it. Thread rule: guarded by the table lock of Submissions.
+/// Known ids are announced by ready bits, everything else by mail to the node's leader; wakes the
+/// ranks that must see it. Thread rule: guarded by the table lock of Submissions.
 class Announcer {
  public:
   using Arrival = NodeControlBlock::Arrival;
@@ -30,7 +30,7 @@ class Announcer {
 
   /// This rank is ready for the id, with its tensor at `where`.
   Arrival arrive(Id id, Location where);
-  /// By name.
+  /// Reports the submission to the leader by name.
   void report(const Submission& submission);
   void send(const Mail& mail);
   /// Does nothing where there is no room.
@@ -59,7 +59,7 @@ class JoinedProxies {
 
   /// From now on peers wake this rank when they become ready for something.
   void begin();
-  /// Other ranks of the node are ready for an id of which this rank has said nothing.
+  /// Other ranks of the node are ready for an id that this rank has not announced.
   bool are_wanted() const;
   /// Answers all such ids; true if there was any.
   bool submit();

@@ -1,4 +1,4 @@
-/// What the engine needs to know of a device: how its work is ordered with the callers' streams.
+/// The engine's interface to a device: how its work is ordered with the callers' streams.
 #pragma once
 
 #include <hora/types.h>

@@ -1,4 +1,4 @@
-/// Turns submissions into fulfilled handles.
+/// Carries submissions to their completion.
 #pragma once
 
 #include <hora/context.h>
@@ -26,7 +26,7 @@ namespace hora {
 /// application has got another: it knows then that something failed. Thread rule: any thread.
 class UnreportedError {
  public:
-  /// The application gets an error.
+  /// An error has been thrown to the application.
   void reported() noexcept { reported_.store(true); }
   void keep(const Error& error) {
     const LockGuard lock(mutex_);
@@ -43,9 +43,9 @@ class UnreportedError {
   std::optional<Error> first_ HORA_GUARDED_BY(mutex_);
 };
 
-/// What one rank's context and its handles call. Nothing but wait, wait_for, submit_and_wait, join,
-/// add_set, remove_set and depart waits for peers, whichever thread makes progress. Thread rule:
-/// start_thread, depart, stop: one thread; all others: any thread.
+/// The engine of one rank, as its context and handles call it. Nothing but wait, wait_for,
+/// submit_and_wait, join, add_set, remove_set and depart waits for peers, whichever thread makes
+/// progress. Thread rule: start_thread, depart, stop: one thread; all others: any thread.
 class Engine {
  public:
   explicit Engine(EngineParts parts);
@@ -105,7 +105,7 @@ class Engine {
   std::byte* allocate_on_device(std::size_t bytes);
   void release_on_device(std::byte* data) noexcept;
 
-  /// Makes what progress is possible; for engines without a thread. Does nothing where another
+  /// Makes the progress that is possible; for engines without a thread. Does nothing where another
   /// thread makes progress, or after stop().
   bool progress() { return threads_.try_step(); }
   bool has_thread() const { return threads_.has_thread(); }

@@ -1,4 +1,4 @@
-/// What a rank publishes to its node about its part of an exchange, in its own window.
+/// The header that a rank publishes in its own window about its part of an exchange.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct ExchangePart {
     header = reader.take<ExchangeHeader>();
     const std::span<const std::byte> rest = reader.take_bytes(count * sizeof(std::int64_t));
     if (reinterpret_cast<std::uintptr_t>(rest.data()) % alignof(std::int64_t) != 0) {
-      reader.refuse("it lies at an odd place");
+      reader.refuse("it is misaligned");
     }
     extents = {reinterpret_cast<const std::int64_t*>(rest.data()), count};
     Checked rows = 0;

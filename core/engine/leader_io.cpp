@@ -105,7 +105,7 @@ void LeaderIo::read(const TreeLink::Received& received, Duration now) {
 
 bool LeaderIo::hand_out(Duration now) {
   bool any = false;
-  // Watching can show arrivals that came before it: look once more after each round.
+  // Arrivals may have come before watching began: check once more after each round.
   for (;;) {
     LeaderOutput output = leader_.take(now);
     if (!output.up.empty()) tree_->send(parent_, encode(output.up));

@@ -5,7 +5,7 @@
 namespace hora {
 
 bool NameTable::enter(const std::shared_ptr<Submission>& submission) {
-  Entry& entry = entries_[submission->name];
+  NameEntry& entry = entries_[submission->name];
   if (entry.submission) return false;
   entry.submission = submission;
   return true;
@@ -88,7 +88,7 @@ std::vector<std::shared_ptr<Submission>> NameTable::uncollected() const {
 }
 
 void NameTable::learn(const std::string& name, Id id, const Signature& signature) {
-  Entry& entry = entries_[name];
+  NameEntry& entry = entries_[name];
   if (entry.id) names_of_ids_.erase(*entry.id);
   entry.id = id;
   entry.signature = signature;
@@ -98,7 +98,7 @@ void NameTable::learn(const std::string& name, Id id, const Signature& signature
 const Signature* NameTable::signature_of(Id id) const {
   const auto name = names_of_ids_.find(id);
   if (name == names_of_ids_.end()) return nullptr;
-  const Entry& entry = entries_.at(name->second);
+  const NameEntry& entry = entries_.at(name->second);
   return entry.id == id ? &entry.signature : nullptr;
 }
 

@@ -18,7 +18,7 @@ class NameTable {
  public:
   explicit NameTable(int id_capacity) : in_flight_(static_cast<std::size_t>(id_capacity)) {}
 
-  struct Entry {
+  struct NameEntry {
     std::optional<Id> id;
     Signature signature;                     ///< the id's
     std::shared_ptr<Submission> submission;  ///< until its handle releases it
@@ -28,7 +28,7 @@ class NameTable {
   bool enter(const std::shared_ptr<Submission>& submission);
   /// The name is free again.
   void leave(const Submission& submission);
-  Entry& at(const std::string& name) { return entries_.at(name); }
+  NameEntry& at(const std::string& name) { return entries_.at(name); }
   /// "<prefix>.<k>" with the lowest k that is not in flight.
   std::string unnamed(std::string_view prefix) const;
 
@@ -65,7 +65,7 @@ class NameTable {
       return std::hash<std::string_view>{}(text);
     }
   };
-  std::unordered_map<std::string, Entry, Hash, std::equal_to<>> entries_;
+  std::unordered_map<std::string, NameEntry, Hash, std::equal_to<>> entries_;
   std::unordered_map<Id, std::string> names_of_ids_;
   std::vector<std::shared_ptr<Submission>> in_flight_;  ///< by slot
 };

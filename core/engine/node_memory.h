@@ -14,13 +14,13 @@ namespace hora {
 /// here. Thread rule: any thread.
 class NodeMemory {
  public:
-  struct Block {
+  struct MemoryBlock {
     std::byte* data = nullptr;
     Location location;
   };
   virtual ~NodeMemory() = default;
   /// 64-byte aligned. Throws Error(out_of_memory).
-  virtual Block allocate(std::size_t bytes) = 0;
+  virtual MemoryBlock allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* data) noexcept = 0;
   /// Where [data, data + bytes) lies in this rank's windows, if it does.
   virtual std::optional<Location> find(const std::byte* data, std::size_t bytes) const = 0;
@@ -39,7 +39,7 @@ class MemberMemory final : public NodeMemory {
   MemberMemory(NodeMemory& memory, std::vector<int> members)
       : memory_(memory), members_(std::move(members)) {}
 
-  Block allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  MemoryBlock allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
   void release(std::byte* data) noexcept override { memory_.release(data); }
   std::optional<Location> find(const std::byte* data, std::size_t bytes) const override {
     return memory_.find(data, bytes);

@@ -1,4 +1,4 @@
-/// What engines are made of, and what they need of transports. References outlive the engine.
+/// The parts of an engine, and its interfaces to transports. References outlive the engine.
 #pragma once
 
 #include <hora/collectives.h>
@@ -26,15 +26,15 @@ namespace hora {
 class DataPath {
  public:
   virtual ~DataPath() = default;
-  /// Takes the unit in; its number is one more than the last one's, beginning with 1.
+  /// Starts the unit; units are numbered 1, 2, ... in the order of these calls.
   virtual void start(BoundUnit unit) = 0;
-  /// Makes what progress is possible now; true if there was any.
+  /// Makes the progress that is possible now; true if there was any.
   virtual bool advance() = 0;
   /// Units 1 .. n are complete: this rank's memory holds their results, and no peer accesses it.
   virtual std::uint64_t completed() const = 0;
   /// The unit whose completion depends on local peers alone, 0 where there is none.
   virtual std::uint64_t awaited() const = 0;
-  /// True while something is under way that only polling moves (the network).
+  /// True while something is under way that only polling completes (the network).
   virtual bool polls() const = 0;
 };
 
@@ -70,7 +70,7 @@ struct SetParts {
 class SetTransport {
  public:
   virtual ~SetTransport() = default;
-  /// Goes on without blocking; true when parts() are ready. Throws Error(transport).
+  /// Makes progress without blocking; true when parts() are ready. Throws Error(transport).
   virtual bool poll() = 0;
   virtual SetParts parts() = 0;
   /// Frees communicators; memory stays.
@@ -111,7 +111,7 @@ struct EngineParts {
   Tracer trace = {};
 };
 
-/// Who records a timeline.
+/// The identity of this rank in a timeline.
 inline TraceIdentity identity_of(const Topology& topology, int rank) {
   return {
       .rank = rank, .size = topology.size(), .node = topology.node_of(rank), .host = host_name()};

@@ -96,7 +96,7 @@ ProcessSet ProcessSets::add(const std::vector<int>& ranks, const Collective& agr
     return ProcessSet(static_cast<std::uint32_t>(agree(std::move(request))));
   }
   const std::size_t bytes = parts_.sets->control_block_bytes(of_set, node);
-  const NodeMemory::Block control_block = parts_.world.memory->allocate(bytes);
+  const NodeMemory::MemoryBlock control_block = parts_.world.memory->allocate(bytes);
   std::memset(control_block.data, 0, bytes);
   request.location = control_block.location;
   try {

@@ -42,16 +42,16 @@ class ProcessSets {
   std::vector<SetEngine*> all() const;
   std::vector<SetEngine*> not_removed() const;
   void report_stalls();
-  /// Of all that there ever were.
+  /// Summed over all sets, removed ones included.
   Statistics statistics() const;
   /// Frees communicators, when nothing makes progress any more.
   void disconnect();
 
   // Holding the progress lock.
   ProgressLock& progress_lock() const HORA_RETURNS_LOCK(progress_lock_) { return progress_lock_; }
-  /// Those that are in use here. Making progress in one can add to the list.
+  /// Engines of the sets in use on this rank. Making progress in one can add to the list.
   const std::vector<SetEngine*>& engines() const HORA_REQUIRES(progress_lock_) { return engines_; }
-  /// Goes on with the changes that were decided; true if one was made.
+  /// Makes progress with decided changes; true if one was completed.
   bool advance_changes() HORA_REQUIRES(progress_lock_);
   bool changes_are_under_way() const HORA_REQUIRES(progress_lock_) { return !changes_.empty(); }
 

@@ -60,7 +60,7 @@ void Progress::poison(const Error& error) {
   log().error("{}: {}", to_string(identity_of_process(parts_.rank)), error.what());
   for (SetEngine* engine : engines()) engine->submissions().close(error);
   sets_.poisoned().store(true);
-  // First: a caller that gets the error may free the memory that a device works on.
+  // Before handles fail: a caller that gets the error may free memory that a device uses.
   if (parts_.device) parts_.device->abort();
   for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
 }
@@ -101,7 +101,7 @@ bool Progress::messages_left() const {
                      [](auto* e) { return e->messages_left(); });
 }
 
-/// True while something is to be received or sent of which there is no signal.
+/// True while messages are to be sent or received for which no signal arrives.
 bool Progress::must_poll() {
   if (sets_.poisoned().load()) return false;
   try {

@@ -1,4 +1,4 @@
-/// What moves all process sets of a rank, one step at a time.
+/// Makes progress in all process sets of a rank, one step at a time.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,8 @@ class Progress {
 
   ProgressLock& lock() const HORA_RETURNS_LOCK(lock_) { return lock_; }
 
-  /// Makes what progress is possible now; true if there was any. Errors of transports poison the
-  /// engine: everything fails, and nothing is done from then on.
+  /// Makes the progress that is possible now; true if there was any. Errors of transports poison
+  /// the engine: everything fails, and nothing is done from then on.
   bool step() HORA_REQUIRES(lock_);
   /// A step would find something to do that was announced to this rank.
   bool has_pending_work() const HORA_REQUIRES(lock_);

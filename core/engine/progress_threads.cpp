@@ -45,7 +45,7 @@ void ask_for_short_slices() {
 /// Where cores are scarce a rank polls this long before it yields.
 constexpr Duration kBriefly = std::chrono::microseconds(1);
 
-/// Longest pause between two looks of a thread that waits for a limited time.
+/// Longest pause between two polls of a thread that waits for a limited time.
 constexpr Duration kLongestPoll = std::chrono::milliseconds(1);
 
 /// The kernel's default slack would add 50 us to each pause between two polls.
@@ -113,7 +113,8 @@ void ProgressThreads::Turn::leave() {
   if (!lock_.owns_lock()) return;
   threads_.progress_.lock().assert_held();
   threads_.wakeup_flags_.set_caller(false);
-  // Signals meanwhile went to this caller, and only it has polled: the engine thread has neither.
+  // Signals went to this caller meanwhile, and only it has polled: the engine thread has seen no
+  // signal.
   const bool leftover = threads_.progress_.is_unfinished();
   lock_.unlock();
   if (leftover) threads_.wake_rank();

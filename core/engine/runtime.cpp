@@ -25,7 +25,7 @@ Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
       node_(parts_.world.topology.node_of(parts_.rank)),
       local_rank_(parts_.world.topology.local_rank_of(parts_.rank)),
       engine_(parts_),
-      last_words_(parts_.rank) {
+      terminate_report_(parts_.rank) {
   if (engine_thread) engine_.start_thread();
 }
 
@@ -113,7 +113,7 @@ void Runtime::abandon(std::shared_ptr<Runtime> runtime) noexcept {
   try {
     const std::string known = error_in_flight();
     runtime->say_end("an exception is leaving the scope of hora's context" +
-                     (known.empty() ? "; who catches it can say what it says" : ": " + known));
+                     (known.empty() ? "; a catch clause can print it" : ": " + known));
     static auto& abandoned = *new std::vector<std::shared_ptr<Runtime>>;  // never destroyed
     abandoned.push_back(runtime);
     runtime->transport_->abort_at_exit(kGrace);

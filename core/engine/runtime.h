@@ -1,4 +1,4 @@
-/// Everything that one init() has made.
+/// Everything that one call of init() has created.
 #pragma once
 
 #include <hora/settings.h>
@@ -17,7 +17,7 @@
 
 namespace hora {
 
-/// What ops has put together for an engine, and owns.
+/// The transports of an engine, created and owned by ops.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -53,7 +53,7 @@ class Runtime {
   /// Both check_owner().
   Engine& remaining_engine();
   NodeMemory& remaining_memory();
-  /// This process is a child that the rank has forked: it takes no part in hora.
+  /// This process is a child that the rank has forked: it must not use hora.
   bool is_forked() const noexcept { return !owner_.is_this_process(); }
   int node() const { return node_; }
   int local_rank() const { return local_rank_; }
@@ -81,7 +81,7 @@ class Runtime {
   int node_;
   int local_rank_;
   Engine engine_;
-  LastWords last_words_;
+  TerminateReport terminate_report_;
   Mutex instances_lock_;
   std::map<ProcessSet, std::uint32_t> instances_ HORA_GUARDED_BY(instances_lock_);
   std::atomic<bool> shut_down_{false};

@@ -33,7 +33,7 @@ void trace_unit(const Tracer& trace, std::uint64_t number, const Unit& unit,
       [&](Recording& recording) { recording.planned(trace.unit(number), facts, tensors); });
 }
 
-/// Of a collective that the data path has completed without carrying it out.
+/// The error of a collective that the data path has refused.
 std::optional<Error> refusal_of(const Submission& submission) {
   if (!submission.result || !submission.result->refusal()) return std::nullopt;
   const Error& why = *submission.result->refusal();
@@ -76,63 +76,64 @@ BoundUnit Units::bind(Unit unit, const DecidedBatch& batch) {
   }
   bound.local_size = memory_.local_size;
   for (const UnitTensor& tensor : unit.tensors) {
-    Submission& mine = *batch.submissions[tensor.index];
+    Submission& submission = *batch.submissions[tensor.index];
     const std::vector<Location>& locations = batch.locations[tensor.index];
-    if (changes_sets(unit.kind)) mine.peer_locations = locations;
-    if (mine.memory.work()) bound.work.push_back(mine.memory.work());
-    if (mine.memory.is_lent()) bound.is_lent = true;
-    if (mine.is_joined_proxy) bound.is_joined_proxy = true;
+    if (changes_sets(unit.kind)) submission.peer_locations = locations;
+    if (submission.memory.work()) bound.work.push_back(submission.memory.work());
+    if (submission.memory.is_lent()) bound.is_lent = true;
+    if (submission.is_joined_proxy) bound.is_joined_proxy = true;
     if (is_exchange(unit.kind)) {
-      bind_exchange(bound, mine, locations);
+      bind_exchange(bound, submission, locations);
     } else {
-      bind_tensor(bound, mine.memory, locations, unit.device == DeviceKind::cpu);
+      bind_tensor(bound, submission.memory, locations, unit.device == DeviceKind::cpu);
     }
   }
   bound.unit = std::move(unit);
   return bound;
 }
 
-void Units::bind_tensor(BoundUnit& bound, const TensorMemory& mine,
+void Units::bind_tensor(BoundUnit& bound, const TensorMemory& memory,
                         const std::vector<Location>& locations, bool on_host) const {
   const std::size_t position = bound.memory.size() / static_cast<std::size_t>(bound.local_size);
-  if (std::byte* const to = mine.fetches_to()) bound.fetches.push_back({position, to});
-  if (const std::byte* const from = mine.published_from()) {
+  if (std::byte* const to = memory.fetches_to()) bound.fetches.push_back({position, to});
+  if (const std::byte* const from = memory.published_from()) {
     bound.publishes.push_back({position, from});
   }
   for (int r = 0; r < bound.local_size; ++r) {
-    std::byte* address = mine.own_data();
+    std::byte* address = memory.own_data();
     const Location location = locations[static_cast<std::size_t>(r)];
-    if (r != memory_.local_rank && mine.bytes() > 0 && on_host) {
-      address = location == kNowhere ? nullptr : memory_.memory.address(r, location, mine.bytes());
+    if (r != memory_.local_rank && memory.bytes() > 0 && on_host) {
+      address =
+          location == kNowhere ? nullptr : memory_.memory.address(r, location, memory.bytes());
     }
     bound.memory.push_back(address);
   }
 }
 
-void Units::bind_exchange(BoundUnit& bound, const Submission& mine,
+void Units::bind_exchange(BoundUnit& bound, const Submission& submission,
                           const std::vector<Location>& locations) const {
   BoundExchange& exchange = bound.exchange;
-  exchange.row_bytes = mine.signature.row_bytes();
-  exchange.result = mine.result;
+  exchange.row_bytes = submission.signature.row_bytes();
+  exchange.result = submission.result;
   const Topology& topology = parts_.topology;
-  const std::size_t count = extents_of_rank(mine.signature.kind, topology.size());
+  const std::size_t count = extents_of_rank(submission.signature.kind, topology.size());
   const std::vector<int>& ranks =
       topology.ranks_of_node[static_cast<std::size_t>(topology.node_of(memory_.rank))];
   for (int r = 0; r < bound.local_size; ++r) {
     const auto local = static_cast<std::size_t>(r);
-    const bool is_mine = r == memory_.local_rank;
+    const bool is_own = r == memory_.local_rank;
     const std::byte* header =
-        is_mine ? mine.memory.header()
-                : memory_.memory.address(r, locations[local], ExchangeHeader::bytes_for(count));
+        is_own ? submission.memory.header()
+               : memory_.memory.address(r, locations[local], ExchangeHeader::bytes_for(count));
     const ExchangePart part(header, count, exchange.row_bytes, ranks[local]);
     exchange.rows.push_back(part.extents);
     const bool pushes = part.header.payload == kNowhere;
-    if (memory_.single_node() && may_push(mine.signature.kind)) {
+    if (memory_.single_node() && may_push(submission.signature.kind)) {
       exchange.pushes.push_back(pushes);
       exchange.expected.push_back(part.header.expected);
     }
-    std::byte* input = is_mine ? mine.memory.own_data() : nullptr;
-    if (!is_mine && part.header.bytes > 0 && !mine.memory.work() && !pushes) {
+    std::byte* input = is_own ? submission.memory.own_data() : nullptr;
+    if (!is_own && part.header.bytes > 0 && !submission.memory.work() && !pushes) {
       input = memory_.memory.address(r, part.header.payload,
                                      static_cast<std::size_t>(part.header.bytes));
     }

@@ -31,7 +31,7 @@ class Units {
         trace_(trace),
         shares_device_(set != kWorld) {}
 
-  /// Fuses what travels together, and hands it to the data path.
+  /// Fuses tensors that travel together, and passes them to the data path.
   void start(const DecidedBatch& batch);
   bool is_running() const { return !started_.empty(); }
   bool has_completed() const {
@@ -49,9 +49,9 @@ class Units {
   };
 
   BoundUnit bind(Unit unit, const DecidedBatch& batch);
-  void bind_tensor(BoundUnit& bound, const TensorMemory& mine,
+  void bind_tensor(BoundUnit& bound, const TensorMemory& memory,
                    const std::vector<Location>& locations, bool on_host) const;
-  void bind_exchange(BoundUnit& bound, const Submission& mine,
+  void bind_exchange(BoundUnit& bound, const Submission& submission,
                      const std::vector<Location>& locations) const;
 
   const SetParts& parts_;

@@ -1,4 +1,4 @@
-/// One named operation from submission to fulfilment.
+/// One named operation from submission to completion.
 #pragma once
 
 #include <hora/collectives.h>

@@ -112,7 +112,7 @@ std::shared_ptr<Submission> Submissions::timed_out(Duration time) {
 }
 
 void Submissions::announce(const std::shared_ptr<Submission>& submission) {
-  const NameTable::Entry& entry = table_.at(submission->name);
+  const NameTable::NameEntry& entry = table_.at(submission->name);
   if (!entry.id || entry.signature != submission->signature) {
     return announcer_.report(*submission);
   }

@@ -1,4 +1,4 @@
-/// What one rank has submitted to one process set, from the call to its end.
+/// What one rank has submitted to one process set, from the call to completion.
 #pragma once
 
 #include <hora/context.h>
@@ -48,7 +48,7 @@ class Submissions {
   /// Releases a submission whose handle an exception has dropped.
   void orphan(const std::shared_ptr<Submission>& submission);
   std::vector<std::shared_ptr<Submission>> unfinished() const;
-  /// Finished or not, whose handles are still to be waited for.
+  /// Submissions, finished or not, whose handles have not been waited for.
   std::vector<std::shared_ptr<Submission>> uncollected() const;
   /// A name whose handle is open, if any.
   std::optional<std::string> open_name() const;

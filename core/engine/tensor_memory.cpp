@@ -44,8 +44,9 @@ MemoryWay way_of(const MemoryFacts& facts) {
 }
 
 /// In one node: where peers can write this rank's result, if all of them give as much.
-std::optional<NodeMemory::Block> expect_result(const SetMemory& set, const Signature& signature,
-                                               const Request& request) {
+std::optional<NodeMemory::MemoryBlock> expect_result(const SetMemory& set,
+                                                     const Signature& signature,
+                                                     const Request& request) {
   const auto ranks = static_cast<std::size_t>(set.local_size);
   const OperationKind kind = signature.kind;
   if (!set.single_node() || ranks == 1 || !may_push(kind) || !is_even(request.rows) ||
@@ -55,7 +56,7 @@ std::optional<NodeMemory::Block> expect_result(const SetMemory& set, const Signa
   const std::size_t copies = kind == OperationKind::allgather ? ranks : 1;
   if (request.bytes == 0 || request.bytes > kLongestExpected / copies) return std::nullopt;
   std::byte* const result = request.result_place->expect(copies * request.bytes);
-  return NodeMemory::Block{result, *set.memory.find(result, request.bytes)};
+  return NodeMemory::MemoryBlock{result, *set.memory.find(result, request.bytes)};
 }
 
 }  // namespace
@@ -107,7 +108,7 @@ void TensorMemory::copy_in(const SetMemory& set, const Signature& signature, con
 }
 
 void TensorMemory::take(const SetMemory& set, const Signature& signature, const Request& request,
-                        Caller caller, const std::optional<NodeMemory::Block>& result) {
+                        Caller caller, const std::optional<NodeMemory::MemoryBlock>& result) {
   const bool exchanges = is_exchange(signature.kind);
   MemoryFacts facts{.kind = signature.kind,
                     .bytes = bytes_,
@@ -162,7 +163,7 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
 }
 
 void TensorMemory::take_block(const SetMemory& set) {
-  const NodeMemory::Block block = set.memory.allocate(bytes_);
+  const NodeMemory::MemoryBlock block = set.memory.allocate(bytes_);
   block_ = block.data;
   location_ = block.location;
 }
@@ -184,7 +185,7 @@ void TensorMemory::copy_to_block(const SetMemory& set, OperationKind kind) {
 }
 
 void TensorMemory::write_header(const SetMemory& set, const Request& request, Location expected) {
-  const NodeMemory::Block header =
+  const NodeMemory::MemoryBlock header =
       set.memory.allocate(ExchangeHeader::bytes_for(request.rows.size()));
   header_ = header.data;
   ExchangeHeader::write(header_, location_, expected, bytes_, request.rows);

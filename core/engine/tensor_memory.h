@@ -19,8 +19,8 @@ namespace hora {
 
 struct Request;
 
-/// `waits`: it keeps the data as it is, and alive, until the end. Not so with handles: an exception
-/// may drop one, and free the memory, while peers go on.
+/// `waits`: the caller blocks, so its data stay alive and unchanged until completion. `goes_on`: an
+/// exception may drop the handle and free the memory while peers still use it.
 enum class Caller { goes_on, waits };
 
 /// The ways in which a tensor's memory is reached. Peers: the other ranks of the node.
@@ -31,14 +31,14 @@ enum class MemoryWay {
   in_place,  ///< only this rank reads and writes it, where the caller has it
   /// As in_place, but for all bytes outside of `own`, which peers read and write in a block.
   around,
-  block,      ///< a block stands for it: this rank and its peers read and write that
+  block,      ///< a block represents it: this rank and its peers read and write that
   published,  ///< of a broadcast's root: the data path copies it to a block, from which peers read
   fetched,    ///< of a broadcast: the data path copies the root's bytes to it
   device,     ///< it lies on the device, where the collective runs
-  through_host,  ///< it lies on a device; a block in host memory stands for it
+  through_host,  ///< it lies on a device; a block in host memory represents it
 };
 
-/// What the way depends on.
+/// The facts that plan_memory() depends on.
 struct MemoryFacts {
   OperationKind kind = OperationKind::allreduce;
   std::size_t bytes = 0;
@@ -62,7 +62,7 @@ struct MemoryPlan {
 
 MemoryPlan plan_memory(const MemoryFacts& facts);
 
-/// The memory of one set, and where this rank stands in it. References outlive it.
+/// The memory of one set, and this rank's position in it. References outlive it.
 struct SetMemory {
   NodeMemory& memory;
   DevicePort* device;  ///< where this process has one
@@ -87,8 +87,8 @@ struct SetMemory {
 Range own_part(const SetMemory& set, const Signature& signature, std::size_t bytes,
                std::span<const std::int64_t> rows);
 
-/// The owner of what stands for one submission's tensor while it is in flight: a block, a header,
-/// an event. Thread rule: copy_in() before it is announced, copy_out() and release() once it is
+/// Owner of what represents one submission's tensor while it is in flight: a block, a header, an
+/// event. Thread rule: copy_in() before it is announced, copy_out() and release() once it is
 /// finished, each by one thread; the rest between them, by the thread that makes progress.
 class TensorMemory {
  public:
@@ -100,7 +100,7 @@ class TensorMemory {
     location_ = kNowhere;
   }
   /// Makes the data reachable, in a way that plan_memory() chooses; of an exchange also a header.
-  /// What it has taken when it throws is for release(). Throws Error(out_of_memory) and, of
+  /// What it has allocated when it throws, release() frees. Throws Error(out_of_memory) and, of
   /// memory on a device, Error(transport).
   void copy_in(const SetMemory& set, const Signature& signature, const Request& request,
                Caller caller);
@@ -136,14 +136,14 @@ class TensorMemory {
 
  private:
   void take(const SetMemory& set, const Signature& signature, const Request& request, Caller caller,
-            const std::optional<NodeMemory::Block>& result);
+            const std::optional<NodeMemory::MemoryBlock>& result);
   void take_block(const SetMemory& set);
   void copy_to_block(const SetMemory& set, OperationKind kind);
   void write_header(const SetMemory& set, const Request& request, Location expected);
 
   MemoryPlan plan_;
   std::byte* data_ = nullptr;   ///< the caller's; of `result` its copy
-  std::byte* block_ = nullptr;  ///< what stands for it
+  std::byte* block_ = nullptr;  ///< what represents it
   std::byte* header_ = nullptr;
   Location location_;
   std::size_t bytes_ = 0;

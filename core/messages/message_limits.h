@@ -1,4 +1,4 @@
-/// What the numbers in a peer's message can be. Pure.
+/// The limits of numbers in a peer's message. Pure.
 #pragma once
 
 #include <cstddef>

@@ -98,7 +98,7 @@ wire::Body body_type(const Decision&) {
   return wire::Body::Decision;
 }
 
-/// Reads verified tables; remembers the first thing that verification cannot see. Nothing that
+/// Reads verified tables; remembers the first error that verification does not detect. Nothing that
 /// encode() makes shares its parts, so a message that says more than it has bytes is refused: a few
 /// kilobytes of offsets to one vector could mean terabytes.
 class Decoder {
@@ -230,7 +230,7 @@ class Decoder {
     return E{};
   }
 
-  /// NaN would not even agree with itself.
+  /// NaN is not equal to itself, so ranks could not agree on it.
   double finite(double value, const char* what) {
     if (!std::isfinite(value)) fail(std::string(what) + " is no finite number");
     return value;

@@ -132,7 +132,7 @@ struct Decision {
     return retired.empty() && failed.empty() && assigned.empty() && run.empty() &&
            departed.empty() && !finished && !all_joined && asked.empty();
   }
-  /// True when the ids to run say it all.
+  /// True when there is nothing but ids to run.
   bool only_runs() const {
     return retired.empty() && failed.empty() && assigned.empty() && departed.empty() && !finished &&
            !all_joined && asked.empty();
@@ -143,7 +143,8 @@ using Message = std::variant<Mail, Up, Decision>;
 
 std::vector<std::byte> encode(const Message& message);
 
-/// The message, or why these bytes are none: every offset, length and enumerator is checked.
+/// The message, or why the bytes are not a valid one: every offset, length and enumerator is
+/// checked.
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes);
 
 }  // namespace hora

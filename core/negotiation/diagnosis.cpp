@@ -67,17 +67,17 @@ constexpr std::size_t kNamesShown = 3;
 constexpr std::size_t kGroupsShown = 4;
 
 /// Tensors that the same ranks wait for.
-using Group = std::vector<const OverdueTensor*>;
+using OverdueGroup = std::vector<const OverdueTensor*>;
 
 bool alike(const OverdueTensor& a, const OverdueTensor& b) {
   return std::tie(a.ready, a.missing, a.silent, a.elsewhere) ==
          std::tie(b.ready, b.missing, b.silent, b.elsewhere);
 }
 
-std::vector<Group> grouped(std::span<const OverdueTensor> tensors) {
-  std::vector<Group> groups;
+std::vector<OverdueGroup> grouped(std::span<const OverdueTensor> tensors) {
+  std::vector<OverdueGroup> groups;
   for (const OverdueTensor& tensor : tensors) {
-    const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const OverdueGroup& group) {
       return alike(*group.front(), tensor);
     });
     if (same == groups.end()) {
@@ -89,7 +89,7 @@ std::vector<Group> grouped(std::span<const OverdueTensor> tensors) {
   return groups;
 }
 
-std::string names_text(const Group& group) {
+std::string names_text(const OverdueGroup& group) {
   if (group.size() == 1) return tensor_text(group.front()->name);
   std::string text = "tensors ";
   const std::size_t shown = std::min(group.size(), kNamesShown);
@@ -98,7 +98,7 @@ std::string names_text(const Group& group) {
   return text;
 }
 
-std::string group_text(ProcessSet set, const Group& group) {
+std::string group_text(ProcessSet set, const OverdueGroup& group) {
   const OverdueTensor& tensor = *group.front();
   const bool one = group.size() == 1;
   std::string text = names_text(group);
@@ -120,7 +120,7 @@ std::string group_text(ProcessSet set, const Group& group) {
 }  // namespace
 
 std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors) {
-  const std::vector<Group> groups = grouped(tensors);
+  const std::vector<OverdueGroup> groups = grouped(tensors);
   const std::size_t shown = std::min(groups.size(), kGroupsShown);
   std::string text;
   std::size_t left = tensors.size();

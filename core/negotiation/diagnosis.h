@@ -1,4 +1,4 @@
-/// How to say that ranks disagree, and that tensors wait for ranks.
+/// The texts of disagreements between ranks, and of tensors that wait for ranks.
 #pragma once
 
 #include <hora/collectives.h>

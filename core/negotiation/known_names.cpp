@@ -95,7 +95,7 @@ std::optional<std::string> IdTable::give_up(Id id) {
   return name;
 }
 
-void IdTable::nobody_is_ready(Id id) {
+void IdTable::clear_ready(Id id) {
   KnownId* const known = find(id);
   if (!known) return;
   known->node_ready = false;

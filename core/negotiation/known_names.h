@@ -40,9 +40,9 @@ struct KnownId {
   bool forwarded = false;          ///< told to the parent; by the root: its run is decided
 
   bool anyone_ready() const { return node_ready || !ready_below.empty(); }
-  /// Everyone of the subtree is ready or has joined.
+  /// All ranks of the subtree are ready or have joined.
   bool complete(const JoinedRanks& joined, const TreePosition& position) const;
-  /// Everyone of the subtree is ready.
+  /// All ranks of the subtree are ready.
   bool all_came(const TreePosition& position) const {
     return node_ready && ready_below.size() == position.children().size();
   }
@@ -65,7 +65,7 @@ class IdTable {
   const KnownId* find(Id id) const;
   /// Of an id that a name has.
   const KnownId& at(Id id) const { return ids_.at(id); }
-  /// Who is ready for an id that a name has.
+  /// The ranks that are ready for an id of a name.
   ReadyById ready_by(Id id, const IdUse& use, const TreePosition& position) const;
   /// Ids for which a node or a child is ready.
   std::vector<Id> ready_ids() const;
@@ -73,8 +73,8 @@ class IdTable {
   void assign(Id id, const std::string& name, Signature signature);
   /// The name that had it; nothing where none had.
   std::optional<std::string> give_up(Id id);
-  /// What was ready has run, or failed.
-  void nobody_is_ready(Id id);
+  /// No rank is ready for the id any more: it has run, or failed.
+  void clear_ready(Id id);
 
  private:
   std::unordered_map<std::string, Id> names_;
@@ -92,21 +92,21 @@ struct ReportedName {
 
   /// Local ranks that have reported it.
   std::uint64_t local_mask() const;
-  /// Everyone of the subtree has reported it, is ready for its id (`by_id`: of a name that has one)
-  /// or has joined.
+  /// Every rank of the subtree has reported it, is ready for its id (`by_id`: of a name that has
+  /// one) or has joined.
   bool complete(const ReadyById* by_id, const JoinedRanks& joined,
                 const TreePosition& position) const;
 };
 
-/// All signatures of a name that is complete(), with their ranks; who has neither reported it nor
-/// is ready for its id has joined.
+/// All signatures of a name that is complete(), with their ranks; a rank that has neither reported
+/// it nor is ready for its id has joined.
 Report merged_report(const std::string& name, const ReportedName& reported, const ReadyById* by_id,
                      const TreePosition& position);
 
 /// Reported names that are not yet decided. Pure. Thread rule: one thread at a time.
 class NameReports {
  public:
-  /// Null for a name that nobody has reported.
+  /// Null for a name that no rank has reported.
   ReportedName* find(const std::string& name);
   const ReportedName* find(const std::string& name) const;
   /// A name that has none, with its id where it has one.

@@ -67,9 +67,9 @@ void Leader::on_up(int child, const Up& up, Duration now) {
 }
 
 void Leader::on_decision(const Decision& decision) {
-  Decision mine = decision;
-  apply(mine);
-  output_.decisions.push_back(std::move(mine));
+  Decision applied = decision;
+  apply(applied);
+  output_.decisions.push_back(std::move(applied));
 }
 
 void Leader::on_watched_arrivals() {
@@ -118,7 +118,7 @@ void Leader::advance_id(Id id) {
   }
   if (known.forwarded || !known.complete(joined_, position_)) return;
   if (!known.all_came(position_) && !allows_joined(known.signature.kind)) {
-    // Disputed between those who have submitted it and those who have joined.
+    // A disagreement between the ranks that have submitted it and those that have joined.
     reported(known.name);
     advance_name(known.name);
     return;
@@ -160,12 +160,12 @@ void Leader::apply(Decision& decision) {
   for (const Failed& failed : decision.failed) {
     names_.reports.erase(failed.name);
     overdue_.settle(failed.name);
-    if (failed.has_id) names_.ids.nobody_is_ready(failed.id);
+    if (failed.has_id) names_.ids.clear_ready(failed.id);
   }
   for (Assigned& assigned : decision.assigned) adopt(assigned);
   for (const Id id : decision.run) {
     if (const KnownId* const known = names_.ids.find(id)) overdue_.settle(known->name);
-    names_.ids.nobody_is_ready(id);
+    names_.ids.clear_ready(id);
   }
   if (decision.all_joined) joined_.clear();
 }

@@ -63,7 +63,7 @@ std::optional<Duration> OverdueNames::deadline() const {
   return names_.empty() ? std::nullopt : std::optional(report_at_);
 }
 
-/// Both lists ascending; who is ready by either is not missing.
+/// Both lists ascending; a rank that is ready by either is not missing.
 Presence OverdueNames::merged(Presence seen, const Heard& heard) {
   std::set<int> ready = heard.ready;
   std::set<int> missing = heard.missing;

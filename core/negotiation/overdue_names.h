@@ -1,4 +1,4 @@
-/// Tensors that wait too long: what a leader has heard of them, and when it says so.
+/// Tensors that wait too long: what a leader knows about them, and when it reports them.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ inline constexpr Duration kOverdueTick = std::chrono::milliseconds(500);
 /// time.
 class OverdueNames {
  public:
-  /// Who is ready for a name, and which local ranks are not, as far as the leader's own records go.
+  /// Which ranks are ready for a name, and which local ranks are not, by the leader's own records.
   using Seen = std::function<Presence(const std::string& name)>;
 
   /// `set`: whose names these are. `warning_interval`: between two warnings.
@@ -36,11 +36,11 @@ class OverdueNames {
 
   /// A rank has waited too long for this name.
   void note(const std::string& name, Duration now);
-  /// A child says so, and what it knows.
+  /// A child reports that, and what it knows.
   void note_presence(const Presence& presence, Duration now);
-  /// The root's: of an overdue name. Nothing for another.
+  /// On the root: about an overdue name; ignored for others.
   void note_elsewhere(const Elsewhere& elsewhere);
-  /// The name waits for nobody, or its subtree is complete.
+  /// The name waits for no rank, or its subtree is complete.
   void settle(const std::string& name) { names_.erase(name); }
 
   /// When there is something to report.
@@ -58,7 +58,7 @@ class OverdueNames {
   struct Heard {
     std::set<int> ready = {};
     std::set<int> missing = {};
-    std::map<ProcessSet, std::set<int>> elsewhere = {};  ///< who waits there under this name
+    std::map<ProcessSet, std::set<int>> elsewhere = {};  ///< ranks that wait there under this name
   };
   static Presence merged(Presence seen, const Heard& heard);
 

@@ -1,4 +1,4 @@
-/// What the root alone does: it decides, in numbered batches, the same for every rank.
+/// The part of the root alone: decisions in numbered batches, the same for every rank.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace hora {
 
-/// Which id is given up for a new name where all are in use.
+/// Chooses the id that is given up for a new name when all are in use.
 ///
 /// The clock, or second-chance, algorithm (F. J. Corbato, A Paging Experiment with the Multics
 /// System, 1968), which comes near to least recently used: a hand goes round the slots; an id that
@@ -49,7 +49,7 @@ class IdClock {
   template <class LastRun, class GiveUp>
   std::optional<Id> next(LastRun&& last_run, GiveUp&& give_up) {
     for (std::size_t step = 0; step < 2 * slots_.size(); ++step) {
-      Slot& slot = slots_[hand_];
+      IdSlot& slot = slots_[hand_];
       hand_ = (hand_ + 1) % slots_.size();
       const std::uint64_t run = last_run(slot.id);
       if (run != slot.seen_run) {
@@ -62,12 +62,12 @@ class IdClock {
   }
 
  private:
-  struct Slot {
+  struct IdSlot {
     Id id = 0;
     std::uint64_t seen_run = 0;  ///< when the hand came by last
   };
   std::size_t capacity_;
-  std::vector<Slot> slots_;  ///< those that were ever in use
+  std::vector<IdSlot> slots_;  ///< those that were ever in use
   std::size_t hand_ = 0;
 };
 

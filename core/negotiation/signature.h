@@ -1,4 +1,4 @@
-/// What all ranks must agree on before a tensor may travel.
+/// What all ranks must agree on before a tensor is transferred.
 ///
 /// Which collectives on a device's tensors run on the device. Pure: the same on every rank.
 #pragma once

@@ -18,7 +18,7 @@ namespace hora {
 
 class DeviceWork;
 
-/// Where the result of an exchange goes.
+/// The destination of an exchange's result.
 class ExchangeResult {
  public:
   virtual ~ExchangeResult() = default;

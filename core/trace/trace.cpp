@@ -14,7 +14,7 @@
 namespace hora {
 namespace {
 
-/// How often stop() looks whether a device is done.
+/// Interval at which stop() polls a device.
 constexpr auto kSourcePause = std::chrono::milliseconds(1);
 
 ClockPair both_clocks() {

@@ -16,8 +16,8 @@
 
 namespace hora {
 
-/// Something whose times are known only later, such as a device. Thread rule: both by the writer's
-/// thread, one call at a time; after drop() nothing comes until the trace is on again.
+/// A source of events whose times are known only later, such as a device. Thread rule: both by the
+/// writer's thread, one call at a time; after drop() nothing comes until the trace is on again.
 class TraceSource {
  public:
   virtual ~TraceSource() = default;

@@ -37,21 +37,21 @@ TrainingSampler::TrainingSampler(std::size_t images, Shard shard, std::size_t ba
 
 std::vector<std::size_t> TrainingSampler::epoch(std::uint64_t number) const {
   const std::vector<std::size_t> order = permutation(images_, seed_, number);
-  std::vector<std::size_t> mine(steps_ * batch_);
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    mine[i] =
+  std::vector<std::size_t> own(steps_ * batch_);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    own[i] =
         order[i * static_cast<std::size_t>(shard_.size) + static_cast<std::size_t>(shard_.rank)];
   }
-  return mine;
+  return own;
 }
 
 std::vector<std::size_t> validation_shard(std::size_t images, Shard shard) {
-  std::vector<std::size_t> mine;
+  std::vector<std::size_t> own;
   for (auto i = static_cast<std::size_t>(shard.rank); i < images;
        i += static_cast<std::size_t>(shard.size)) {
-    mine.push_back(i);
+    own.push_back(i);
   }
-  return mine;
+  return own;
 }
 
 }  // namespace cifar10

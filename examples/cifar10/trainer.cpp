@@ -208,12 +208,12 @@ class Trainer {
     const torch::NoGradGuard no_grad;
     hora::broadcast_buffers(world_, *model_, /*root=*/0);
     model_->eval();
-    const std::vector<std::size_t> mine =
+    const std::vector<std::size_t> own =
         validation_shard(data_.validation.size(), {world_.rank(), world_.size()});
-    std::array<std::int64_t, 2> counts{0, static_cast<std::int64_t>(mine.size())};
-    for (std::size_t done = 0; done < mine.size(); done += sampler_.batch()) {
-      const std::size_t count = std::min(sampler_.batch(), mine.size() - done);
-      const Batch batch = make_batch(data_.validation, std::span(mine).subspan(done, count), {});
+    std::array<std::int64_t, 2> counts{0, static_cast<std::int64_t>(own.size())};
+    for (std::size_t done = 0; done < own.size(); done += sampler_.batch()) {
+      const std::size_t count = std::min(sampler_.batch(), own.size() - done);
+      const Batch batch = make_batch(data_.validation, std::span(own).subspan(done, count), {});
       const Autocast autocast(device_, arguments_.amp);
       counts[0] += model_(batch.images).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
     }

@@ -17,15 +17,15 @@ namespace hora {
 Peers peers_of(const Context& context, ProcessSet set) {
   if (set == kWorld) return {context, kWorld, context.size(), context.rank(), 0};
   const auto members = ranks_of(context, set);
-  const auto me = std::find(members.begin(), members.end(), context.rank());
-  if (me == members.end()) {
+  const auto position = std::find(members.begin(), members.end(), context.rank());
+  if (position == members.end()) {
     throw Error(
         ErrorCode::invalid_argument,
         "process set " + to_string(set) + " does not hold this rank: only its members may use it",
         context.rank());
   }
-  return {context, set, static_cast<int>(members.size()), static_cast<int>(me - members.begin()),
-          members.front()};
+  return {context, set, static_cast<int>(members.size()),
+          static_cast<int>(position - members.begin()), members.front()};
 }
 
 namespace {

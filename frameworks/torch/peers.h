@@ -42,7 +42,7 @@ void check_agreement(const Peers& peers, const Agreement& agreement, const std::
 /// Handles and buffers wait for nothing while an exception unwinds the stack (handle.h, buffer.h):
 /// so one does. What peers may still write to stays allocated.
 template <class T>
-void let_go(std::unique_ptr<T> object) noexcept {
+void abandon(std::unique_ptr<T> object) noexcept {
   struct LettingGo {};
   try {
     const std::unique_ptr<T> unwound = std::move(object);

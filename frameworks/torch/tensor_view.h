@@ -1,4 +1,5 @@
-/// Tensors as the views that collectives take, and back. One place for what is refused.
+/// Conversion of tensors to the views that collectives take, and back, with the checks of
+/// unsupported ones.
 ///
 /// hora's element types, devices and streams, and LibTorch's.
 #pragma once

@@ -13,7 +13,7 @@ namespace hora {
 /// `type` is a floating-point type.
 DataType wire_type(Compression compression, DataType type) noexcept;
 
-/// What a pass makes of each value.
+/// What a pass does with each value.
 struct GradientPass {
   double scale = 1.0;
   /// Values are checked, and one is noted that is NaN or of a magnitude above limit().

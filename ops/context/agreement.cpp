@@ -8,7 +8,7 @@
 namespace hora {
 namespace {
 
-/// How parse_settings understands one variable, written in its own way.
+/// The value that parse_settings has read for one variable, in canonical form.
 std::string canonical(const Settings& settings, const std::string& variable) {
   for (const SettingAssignment& assignment : to_assignments(settings)) {
     if (assignment.variable == variable) return assignment.value;
@@ -16,7 +16,7 @@ std::string canonical(const Settings& settings, const std::string& variable) {
   return {};
 }
 
-/// One variable's value, written in its own way; empty where it is wrong.
+/// One assignment's value in canonical form; empty where it is invalid.
 std::string understood(const SettingAssignment& assignment) {
   try {
     return canonical(parse_settings(std::span(&assignment, 1)), assignment.variable);
@@ -57,11 +57,11 @@ std::string sets_text(const std::vector<std::vector<int>>& sets) {
 
 }  // namespace
 
-std::string disagreement(std::span<const SettingAssignment> mine, int rank,
+std::string disagreement(std::span<const SettingAssignment> own, int rank,
                          std::span<const SettingAssignment> of_rank_0) {
   const Settings in_force = parse_settings(of_rank_0);
-  const Settings wanted = parse_settings(mine);
-  for (const SettingAssignment& assignment : mine) {
+  const Settings wanted = parse_settings(own);
+  for (const SettingAssignment& assignment : own) {
     const std::string here = canonical(wanted, assignment.variable);
     const std::string there = canonical(in_force, assignment.variable);
     if (here != there) {
@@ -91,18 +91,18 @@ ProcessSettings settings_of_process(std::vector<SettingAssignment> of_environmen
     result.wrong = std::string("InitOptions::settings: ") + error.what();
     return result;
   }
-  for (SettingAssignment& mine : changed) {
+  for (SettingAssignment& own : changed) {
     const auto same = [&](const SettingAssignment& other) {
-      return other.variable == mine.variable;
+      return other.variable == own.variable;
     };
     const auto set = std::ranges::find_if(result.assignments, same);
     if (set == result.assignments.end()) {
-      result.assignments.push_back(std::move(mine));
+      result.assignments.push_back(std::move(own));
       continue;
     }
     const std::string theirs = understood(*set);
-    if (theirs == mine.value || theirs.empty() || !result.conflict.empty()) continue;
-    result.conflict = mine.variable + " is " + theirs + " in the environment, but " + mine.value +
+    if (theirs == own.value || theirs.empty() || !result.conflict.empty()) continue;
+    result.conflict = own.variable + " is " + theirs + " in the environment, but " + own.value +
                       " in InitOptions::settings: set it in one of them, or alike in both";
   }
   return result;
@@ -110,19 +110,19 @@ ProcessSettings settings_of_process(std::vector<SettingAssignment> of_environmen
 
 Settings agree_on_settings(Bootstrap& world, const ProcessSettings& of_process) {
   const std::string allowed = broadcast_text(world, allowed_unknown(of_process.assignments), 0);
-  const auto mine = without_foreign(of_process.assignments, allowed);
+  const auto own = without_foreign(of_process.assignments, allowed);
   const std::string on_rank = "rank " + std::to_string(world.rank()) + ": ";
   std::string problem = of_process.wrong.empty() ? "" : on_rank + of_process.wrong;
   try {
-    parse_settings(mine);
+    parse_settings(own);
   } catch (const Error& error) {
     if (problem.empty()) problem = on_rank + error.what();
   }
   throw_together(world, problem, ErrorCode::invalid_setting);
   throw_together(world, of_process.conflict.empty() ? "" : on_rank + of_process.conflict,
                  ErrorCode::invalid_argument);
-  const auto of_rank_0 = from_lines(broadcast_text(world, to_lines(mine), 0));
-  throw_together(world, disagreement(mine, world.rank(), of_rank_0), ErrorCode::invalid_setting);
+  const auto of_rank_0 = from_lines(broadcast_text(world, to_lines(own), 0));
+  throw_together(world, disagreement(own, world.rank(), of_rank_0), ErrorCode::invalid_setting);
   return parse_settings(of_rank_0);
 }
 

@@ -1,4 +1,4 @@
-/// What every rank must have been given alike: settings, and the process sets to begin with.
+/// Agreement of all ranks on the settings and on the initial process sets.
 #pragma once
 
 #include <hora/error.h>
@@ -12,11 +12,11 @@
 
 namespace hora {
 
-/// What is wrong with `mine` beside rank 0's assignments, empty where nothing is. Pure.
-std::string disagreement(std::span<const SettingAssignment> mine, int rank,
+/// How `own` assignments disagree with rank 0's; empty where they do not. Pure.
+std::string disagreement(std::span<const SettingAssignment> own, int rank,
                          std::span<const SettingAssignment> of_rank_0);
 
-/// What one process sets: its environment, and besides what the program has given to init().
+/// The settings of one process: from its environment, and from the options of init().
 struct ProcessSettings {
   std::vector<SettingAssignment> assignments;  ///< of the environment where both set one alike
   std::string wrong = {};                      ///< with what the program has given; empty: nothing

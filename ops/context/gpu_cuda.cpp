@@ -58,7 +58,8 @@ class CudaGpuSet final : public GpuSet {
     groups_.local = &set_.group();
     if (exchanges) groups_.exchange = &set_.exchange();
   }
-  /// Before the world's memory is freed, which waits for what may never come to an end, of any set.
+  /// Aborts before the world's memory is freed: freeing waits for collectives of any set, which may
+  /// never complete.
   ~CudaGpuSet() override {
     if (is_world_) context_.communicators.abort();
   }
@@ -191,8 +192,8 @@ std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
                check_gpus(cuda_runtime(), world, topology, index));
   const bool device_staging =
       agree_on_device_staging(world, mpi_cuda_support(), settings, topology.nodes());
-  const int mine = topology.node_of(world.rank());
-  const auto& ranks = topology.ranks_of_node[static_cast<std::size_t>(mine)];
+  const int own_node = topology.node_of(world.rank());
+  const auto& ranks = topology.ranks_of_node[static_cast<std::size_t>(own_node)];
   return std::make_unique<CudaGpu>(index, agreed_id(nccl_library(), world, ranks), device_staging,
                                    settings);
 }

@@ -1,4 +1,4 @@
-// hora::init: builds everything, and owns it.
+// hora::init: creates and owns all parts of a rank.
 #include <hora/context.h>
 #include <hora/error.h>
 #include <hora/mpi.h>
@@ -70,13 +70,13 @@ Patience patience_of(std::vector<SettingAssignment> assignments) {
   std::erase_if(assignments, [&](const SettingAssignment& assignment) {
     return std::ranges::find(kNeeded, assignment.variable) == std::end(kNeeded);
   });
-  Settings mine;
+  Settings own;
   try {
-    mine = parse_settings(assignments);
+    own = parse_settings(assignments);
   } catch (const Error&) {
   }
-  set_log_level(mine.log_level);
-  return {mine.stall_warning, mine.init_timeout, [](const std::string& text) { log().warn(text); }};
+  set_log_level(own.log_level);
+  return {own.stall_warning, own.init_timeout, [](const std::string& text) { log().warn(text); }};
 }
 
 /// How the application has called init().

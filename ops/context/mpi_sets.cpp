@@ -19,7 +19,7 @@ constexpr int kSetIds = 1024;
 constexpr std::size_t kSetMailbox = std::size_t{64} << 10;
 constexpr std::size_t kSetControl = std::size_t{2} << 20;
 
-/// Where the rank is in the set, as its data path needs it.
+/// The rank's position in the set, as options of its data path.
 PipelineOptions pipeline_options(const Topology& topology, const SetContext& context,
                                  ProcessSet set) {
   return {.node = topology.node_of(context.rank),

@@ -18,27 +18,27 @@ namespace {
 /// Pages are allocated when they are touched, so a large first window costs nothing.
 constexpr std::size_t kFirstWindow = std::size_t{64} << 20;
 
-/// What each rank says of its host, without padding.
+/// What each rank reports about its host, without padding.
 struct HostFacts {
   std::int64_t label = 0;  ///< the same on the ranks that can reach one another
   std::uint64_t memory = 0;
 };
 
 template <class T>
-std::vector<T> all_gather_values(Bootstrap& ranks, const T& mine) {
+std::vector<T> all_gather_values(Bootstrap& ranks, const T& own) {
   std::vector<T> values;
-  for (const auto& bytes : ranks.all_gather(std::as_bytes(std::span(&mine, 1)))) {
+  for (const auto& bytes : ranks.all_gather(std::as_bytes(std::span(&own, 1)))) {
     values.push_back(BoundedReader(bytes, {"what a rank says of itself"}).take<T>());
   }
   return values;
 }
 
-/// `reason`: why the first that could not be mapped was not.
-std::vector<std::optional<Window>> open_windows(const std::vector<WindowTicket>& tickets, int me,
-                                                std::string& reason) {
+/// `reason`: why the first one that failed could not be mapped.
+std::vector<std::optional<Window>> open_windows(const std::vector<WindowTicket>& tickets,
+                                                int own_rank, std::string& reason) {
   std::vector<std::optional<Window>> windows(tickets.size());
   for (std::size_t i = 0; i < tickets.size(); ++i) {
-    if (static_cast<int>(i) == me) continue;
+    if (static_cast<int>(i) == own_rank) continue;
     try {
       windows[i] = SharedMemory::open_first(tickets[i]);
     } catch (const Error& error) {
@@ -91,8 +91,8 @@ NodeDiscovery discover_nodes(Bootstrap& world, int ranks_per_node) {
 
   std::vector<std::byte> reached;
   for (std::size_t i = 0; i < windows.size(); ++i) {
-    const bool mine = static_cast<int>(i) == host->rank();
-    reached.push_back(std::byte{windows[i].has_value() || mine});
+    const bool is_own = static_cast<int>(i) == host->rank();
+    reached.push_back(std::byte{windows[i].has_value() || is_own});
   }
   std::vector<std::vector<bool>> reach;
   for (const auto& row : host->all_gather(reached)) {

@@ -1,4 +1,4 @@
-/// What hora changes or checks about the process it runs in.
+/// Settings of the process that hora changes or checks.
 #pragma once
 
 #include <optional>

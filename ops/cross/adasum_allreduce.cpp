@@ -15,16 +15,16 @@ int halving_members(int members) {
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(members)));
 }
 
-std::vector<HalvingLevel> halving_levels(int me, int members, std::size_t bytes) {
+std::vector<HalvingLevel> halving_levels(int member, int members, std::size_t bytes) {
   std::vector<HalvingLevel> levels;
   Range range{0, bytes};
   for (int distance = 1; distance < members; distance *= 2) {
     const std::size_t half = std::min(range.bytes, align_up((range.bytes + 1) / 2));
     const Range first{range.begin, half};
     const Range second{range.begin + half, range.bytes - half};
-    const bool is_lower = (me & distance) == 0;
+    const bool is_lower = (member & distance) == 0;
     range = is_lower ? first : second;
-    levels.push_back({me ^ distance, is_lower, range, is_lower ? second : first});
+    levels.push_back({member ^ distance, is_lower, range, is_lower ? second : first});
   }
   return levels;
 }
@@ -75,19 +75,19 @@ AdasumAllreduce::AdasumAllreduce(CrossResources& resources, DataType type,
       type_(type),
       staging_(staging),
       tensors_(std::move(tensors)),
-      me_(link().index()),
+      index_(link().index()),
       members_(link().size()),
       halving_members_(halving_members(members_)) {
   if (is_extra()) {
-    send(workspace().sends, me_ - halving_members_, kFold, staging_);
+    send(workspace().sends, index_ - halving_members_, kFold, staging_);
     return;
   }
-  levels_ = halving_levels(me_, halving_members_, staging_.size());
+  levels_ = halving_levels(index_, halving_members_, staging_.size());
   dots_.resize(tensors_.size());
   other_dots_.resize(tensors_.size());
   if (has_extra()) {
     incoming_ = workspace().buffer.reserve(staging_.size());
-    receive(workspace().receives, me_ + halving_members_, kFold, {incoming_, staging_.size()});
+    receive(workspace().receives, index_ + halving_members_, kFold, {incoming_, staging_.size()});
   } else {
     incoming_ = workspace().buffer.reserve(levels_.empty() ? 0 : levels_.front().kept.bytes);
     begin_level();
@@ -149,7 +149,7 @@ void AdasumAllreduce::exchange_dots() {
     return begin_level();
   }
   stage_ = Stage::summing;
-  exchange(me_ ^ distance_, kDots, std::as_bytes(std::span(dots_)),
+  exchange(index_ ^ distance_, kDots, std::as_bytes(std::span(dots_)),
            std::as_writable_bytes(std::span(other_dots_)));
 }
 
@@ -165,9 +165,9 @@ void AdasumAllreduce::begin_gathering() {
 void AdasumAllreduce::return_result() {
   stage_ = Stage::returning;
   if (is_extra()) {
-    receive(workspace().receives, me_ - halving_members_, kReturn, staging_);
+    receive(workspace().receives, index_ - halving_members_, kReturn, staging_);
   } else if (has_extra()) {
-    send(workspace().sends, me_ + halving_members_, kReturn, staging_);
+    send(workspace().sends, index_ + halving_members_, kReturn, staging_);
   }
 }
 
@@ -177,14 +177,14 @@ void AdasumAllreduce::exchange(int partner, int phase, std::span<const std::byte
   send(workspace().sends, partner, phase, sent);
 }
 
-void AdasumAllreduce::measure(Range range, bool mine_is_a) {
+void AdasumAllreduce::measure(Range range, bool own_is_a) {
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const Range piece = intersection(tensors_[t], range);
     dots_[t] = {};
     if (piece.bytes == 0) continue;
-    const std::byte* mine = staging_.data() + piece.begin;
+    const std::byte* own = staging_.data() + piece.begin;
     const std::byte* other = incoming_ + (piece.begin - range.begin);
-    dots_[t] = adasum_dots(type_, mine_is_a ? mine : other, mine_is_a ? other : mine,
+    dots_[t] = adasum_dots(type_, own_is_a ? own : other, own_is_a ? other : own,
                            piece.bytes / size_of(type_));
   }
 }
@@ -197,14 +197,14 @@ void AdasumAllreduce::add_dots() {
   }
 }
 
-void AdasumAllreduce::combine(Range range, bool mine_is_a) {
+void AdasumAllreduce::combine(Range range, bool own_is_a) {
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const Range piece = intersection(tensors_[t], range);
     if (piece.bytes == 0) continue;
-    std::byte* mine = staging_.data() + piece.begin;
+    std::byte* own = staging_.data() + piece.begin;
     const std::byte* other = incoming_ + (piece.begin - range.begin);
-    adasum_combine(type_, mine_is_a ? mine : other, mine_is_a ? other : mine,
-                   adasum_factors(dots_[t]), mine, piece.bytes / size_of(type_));
+    adasum_combine(type_, own_is_a ? own : other, own_is_a ? other : own, adasum_factors(dots_[t]),
+                   own, piece.bytes / size_of(type_));
   }
 }
 

@@ -32,11 +32,11 @@ struct HalvingLevel {
 /// The largest power of two that is at most `members`, which is at least 1.
 int halving_members(int members);
 
-/// Of member `me` of `members`, a power of two. At level l the partner is 2^l away, and what was
-/// kept at level l - 1 (first of all everything) is halved: the lower partner keeps the first half,
-/// which is a multiple of 64 bytes and the longer one, or all there is. After level l the members
-/// with equal index / 2^(l + 1) hold one result in pieces.
-std::vector<HalvingLevel> halving_levels(int me, int members, std::size_t bytes);
+/// Of member `member` of `members`, a power of two. At level l the partner is 2^l away, and what
+/// was kept at level l - 1 (first of all everything) is halved: the lower partner keeps the first
+/// half, which is a multiple of 64 bytes and the longer one, or all there is. After level l the
+/// members with equal index / 2^(l + 1) hold one result in pieces.
+std::vector<HalvingLevel> halving_levels(int member, int members, std::size_t bytes);
 
 /// Adasum of two vectors is no sum of their elements, and not associative. It is taken over a
 /// binary tree: of members 0 and 1, 2 and 3, ..; of these pairs' results, and so on. Where the
@@ -81,21 +81,21 @@ class AdasumAllreduce : public CrossWork {
   void exchange(int partner, int phase, std::span<const std::byte> sent,
                 std::span<std::byte> received);
   /// Own vector (in the staging) and the other one (in the work buffer), in `range`: their dots.
-  void measure(Range range, bool mine_is_a);
+  void measure(Range range, bool own_is_a);
   void add_dots();
   /// Adasum of both, by the dots, into the staging.
-  void combine(Range range, bool mine_is_a);
+  void combine(Range range, bool own_is_a);
 
   std::span<std::byte> part(Range range) const {
     return staging_.subspan(range.begin, range.bytes);
   }
-  bool is_extra() const { return me_ >= halving_members_; }
-  bool has_extra() const { return me_ + halving_members_ < members_; }
+  bool is_extra() const { return index_ >= halving_members_; }
+  bool has_extra() const { return index_ + halving_members_ < members_; }
 
   DataType type_;
   std::span<std::byte> staging_;
   std::vector<Range> tensors_;
-  int me_;
+  int index_;
   int members_;
   int halving_members_;
   std::vector<HalvingLevel> levels_;  ///< none where is_extra()
@@ -104,7 +104,7 @@ class AdasumAllreduce : public CrossWork {
   std::vector<AdasumDots> other_dots_;
   Stage stage_ = Stage::folding;
   std::size_t level_ = 0;
-  int distance_ = 1;  ///< to whom dots go
+  int distance_ = 1;  ///< to the partner in the exchange of dots
 };
 
 }  // namespace hora

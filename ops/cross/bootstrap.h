@@ -1,5 +1,5 @@
-/// What ranks do together at start-up, before they have messages of hora's: what finding nodes and
-/// agreeing on settings and GPUs are written against.
+/// The collectives of start-up, before hora's own messages exist: the interface under the discovery
+/// of nodes and the agreement on settings and GPUs.
 #pragma once
 
 #include <cstddef>
@@ -41,9 +41,9 @@ inline std::string text_of(std::span<const std::byte> bytes) {
 }
 
 /// Every rank's text, by rank. Collective.
-inline std::vector<std::string> gather_texts(Bootstrap& ranks, const std::string& mine) {
+inline std::vector<std::string> gather_texts(Bootstrap& ranks, const std::string& own) {
   std::vector<std::string> texts;
-  for (const auto& bytes : ranks.all_gather(std::as_bytes(std::span(mine)))) {
+  for (const auto& bytes : ranks.all_gather(std::as_bytes(std::span(own)))) {
     texts.push_back(text_of(bytes));
   }
   return texts;

@@ -15,8 +15,8 @@ constexpr int kScatter = 0;
 constexpr int kGather = 1;
 
 /// The staging is cut into one segment a node (multiples of 64 bytes, the last ones possibly
-/// empty). Each is sent to its owner, who sums in node order, its own part in its place, and sends
-/// the sum to all. 2 (n-1)/n of the staging leaves and enters each node, the least that is
+/// empty). Each is sent to its owner, which sums in node order, its own part in its place, and
+/// sends the sum to all. 2 (n-1)/n of the staging leaves and enters each node, the least that is
 /// possible, in two steps; 2 (n-1) messages a node, each 1/n long. Every element is summed in one
 /// and the same order, wherever it lies. Thread rule: as CrossGroup.
 class DirectAllreduce : public CrossWork {
@@ -31,14 +31,14 @@ class DirectAllreduce : public CrossWork {
  private:
   std::span<std::byte> segment(int member) const;
   /// The k-th peer, k in [1, n): each member begins with another one.
-  int peer(int k) const { return (me_ + k) % members_; }
+  int peer(int k) const { return (index_ + k) % members_; }
   void post_gather_receives();
   bool sum_my_segment();
   void send_sum();
 
   Reduction reduction_;
   std::span<std::byte> staging_;
-  int me_;
+  int index_;
   int members_;
   bool summing_ = false;
   bool summed_ = false;
@@ -50,18 +50,18 @@ DirectAllreduce::DirectAllreduce(CrossResources& resources, const Reduction& red
     : CrossWork(resources, sequence),
       reduction_(reduction),
       staging_(staging),
-      me_(link().index()),
+      index_(link().index()),
       members_(link().size()) {
   Workspace& work = workspace();
-  const std::span<std::byte> mine = segment(me_);
+  const std::span<std::byte> own = segment(index_);
   std::byte* incoming = work.buffer.reserve(work_bytes(staging_.size(), members_));
   work.inputs.resize(static_cast<std::size_t>(members_));
-  work.inputs[static_cast<std::size_t>(me_)] = mine.data();
+  work.inputs[static_cast<std::size_t>(index_)] = own.data();
   for (int k = 1; k < members_; ++k) {
     const int from = peer(members_ - k);  // the peer that begins with this member comes first
-    receive(work.receives, from, kScatter, {incoming, mine.size()});
+    receive(work.receives, from, kScatter, {incoming, own.size()});
     work.inputs[static_cast<std::size_t>(from)] = incoming;
-    incoming += mine.size();
+    incoming += own.size();
   }
   for (int k = 1; k < members_; ++k) {
     send(work.sends, peer(k), kScatter, segment(peer(k)));
@@ -91,9 +91,9 @@ bool DirectAllreduce::sum_my_segment() {
     if (!workspace().receives.drained(link())) {
       return false;
     }
-    const std::span<std::byte> mine = segment(me_);
-    sum_ = space().reduce(reduction_, workspace().inputs, mine.data(),
-                          mine.size() / size_of(reduction_.type));
+    const std::span<std::byte> own = segment(index_);
+    sum_ = space().reduce(reduction_, workspace().inputs, own.data(),
+                          own.size() / size_of(reduction_.type));
     summing_ = true;
   }
   return sum_.poll();
@@ -101,7 +101,7 @@ bool DirectAllreduce::sum_my_segment() {
 
 void DirectAllreduce::send_sum() {
   for (int k = 1; k < members_; ++k) {
-    send(workspace().gather_sends, peer(k), kGather, segment(me_));
+    send(workspace().gather_sends, peer(k), kGather, segment(index_));
   }
 }
 

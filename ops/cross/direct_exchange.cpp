@@ -27,14 +27,15 @@ DirectExchange::DirectExchange(CrossResources& resources,
                                std::span<const std::span<std::byte>> receives,
                                std::uint64_t sequence)
     : CrossWork(resources, sequence) {
-  const int me = link().index();
+  const int own_index = link().index();
   const int members = link().size();
   for (int k = 1; k < members; ++k) {
-    const int from = (me + members - k) % members;  // first who begins with this member
+    const int from =
+        (own_index + members - k) % members;  // the peer that begins with this member comes first
     receive(workspace().receives, from, kExchange, receives[static_cast<std::size_t>(from)]);
   }
   for (int k = 1; k < members; ++k) {
-    const int to = (me + k) % members;
+    const int to = (own_index + k) % members;
     send(workspace().sends, to, kExchange, sends[static_cast<std::size_t>(to)]);
   }
 }

@@ -22,8 +22,8 @@ constexpr int kExchange = 0;
 ///
 /// The classic for short data is recursive doubling (Thakur, Rabenseifner, Gropp: Optimization of
 /// Collective Communication Operations in MPICH, IJHPCA 19(1), 2005): as many rounds and less data,
-/// but it adds as its tree goes. This one gives the bits of DirectAllreduce, so that a result does
-/// not depend on how much was fused. Thread rule: as CrossGroup.
+/// but it adds in the order of its tree. This one gives the bits of DirectAllreduce, so that a
+/// result does not depend on how much was fused. Thread rule: as CrossGroup.
 class DisseminationAllreduce : public CrossWork {
  public:
   DisseminationAllreduce(CrossResources& resources, const Reduction& reduction,
@@ -34,19 +34,19 @@ class DisseminationAllreduce : public CrossWork {
   static std::size_t work_bytes(std::size_t staging_bytes, int members);
 
  private:
-  /// `count` blocks from the first-th on; block k is the staging of member me + k.
+  /// `count` blocks from the first-th on; block k is the staging of member index_ + k.
   std::span<std::byte> blocks(int first, int count) const;
   /// Blocks that travel in the round of this distance (1, 2, 4, ..): those that are there, or those
   /// that are missing.
   int count_at(int distance) const;
   void send_round();
-  bool copy_mine();
+  bool copy_own();
   bool gather();
   void start_sum();
 
   Reduction reduction_;
   std::span<std::byte> staging_;
-  int me_;
+  int index_;
   int members_;
   std::byte* gathered_;
   Completion copy_;  // of this member's staging into its block
@@ -61,15 +61,15 @@ DisseminationAllreduce::DisseminationAllreduce(CrossResources& resources,
     : CrossWork(resources, sequence),
       reduction_(reduction),
       staging_(staging),
-      me_(link().index()),
+      index_(link().index()),
       members_(link().size()),
       gathered_(workspace().buffer.reserve(work_bytes(staging.size(), members_))) {
   for (int distance = 1; distance < members_; distance *= 2) {
-    receive(workspace().receives, (me_ + distance) % members_, kExchange,
+    receive(workspace().receives, (index_ + distance) % members_, kExchange,
             blocks(distance, count_at(distance)));
   }
-  const std::array<const std::byte*, 1> mine{staging_.data()};
-  copy_ = space().reduce({.type = reduction_.type}, mine, gathered_,
+  const std::array<const std::byte*, 1> own{staging_.data()};
+  copy_ = space().reduce({.type = reduction_.type}, own, gathered_,
                          staging_.size() / size_of(reduction_.type));
 }
 
@@ -87,11 +87,11 @@ int DisseminationAllreduce::count_at(int distance) const {
 }
 
 void DisseminationAllreduce::send_round() {
-  send(workspace().sends, (me_ + members_ - distance_) % members_, kExchange,
+  send(workspace().sends, (index_ + members_ - distance_) % members_, kExchange,
        blocks(0, count_at(distance_)));
 }
 
-bool DisseminationAllreduce::copy_mine() {
+bool DisseminationAllreduce::copy_own() {
   if (!copied_) {
     if (!copy_.poll()) {
       return false;
@@ -118,7 +118,7 @@ bool DisseminationAllreduce::gather() {
 }
 
 bool DisseminationAllreduce::poll() {
-  return copy_mine() && gather() && workspace().sends.drained(link()) && sum_.poll() && finish();
+  return copy_own() && gather() && workspace().sends.drained(link()) && sum_.poll() && finish();
 }
 
 void DisseminationAllreduce::start_sum() {
@@ -126,7 +126,7 @@ void DisseminationAllreduce::start_sum() {
   inputs.resize(static_cast<std::size_t>(members_));
   for (int member = 0; member < members_; ++member) {
     inputs[static_cast<std::size_t>(member)] =
-        blocks((member - me_ + members_) % members_, 1).data();
+        blocks((member - index_ + members_) % members_, 1).data();
   }
   sum_ = space().reduce(reduction_, inputs, staging_.data(),
                         staging_.size() / size_of(reduction_.type));

@@ -1,4 +1,4 @@
-/// Messages between the members of a cross group: what the cross algorithms are written against.
+/// Messages between the members of a cross group: the interface under the cross algorithms.
 #pragma once
 
 #include <cstddef>

@@ -60,8 +60,8 @@ class RingAllreduce : public CrossWork {
   /// What is done with a segment, in this order; a member leaves out what is not its part.
   enum class Step { arrive, widen, add, narrow };
 
-  bool is_first() const { return me_ == 0; }
-  bool is_last() const { return me_ == members_ - 1; }
+  bool is_first() const { return index_ == 0; }
+  bool is_last() const { return index_ == members_ - 1; }
   /// Sums travel in another type than the staging's.
   bool is_widened() const { return sum_type_ != reduction_.type; }
   Range range(int segment) const;
@@ -83,7 +83,7 @@ class RingAllreduce : public CrossWork {
   DataType sum_type_;
   std::size_t element_;  // bytes of one in the staging
   std::span<std::byte> staging_;
-  int me_;
+  int index_;
   int members_;
   int left_;
   int right_;
@@ -104,10 +104,10 @@ RingAllreduce::RingAllreduce(CrossResources& resources, const Reduction& reducti
       sum_type_(is_half(reduction.type) ? DataType::float32 : reduction.type),
       element_(size_of(reduction.type)),
       staging_(staging),
-      me_(link().index()),
+      index_(link().index()),
       members_(link().size()),
-      left_((me_ + members_ - 1) % members_),
-      right_((me_ + 1) % members_),
+      left_((index_ + members_ - 1) % members_),
+      right_((index_ + 1) % members_),
       segments_(segments_of(staging.size())),
       widened_(workspace().buffer.reserve(work_bytes(staging.size(), members_))),
       partials_(widened_ + widened_bytes(staging.size())) {
@@ -148,13 +148,13 @@ Completion RingAllreduce::widen(int segment) {
 
 Completion RingAllreduce::add(int segment) {
   if (is_first()) return {};
-  std::byte* const mine = is_widened() ? widened_ : staged(segment).data();
+  std::byte* const own = is_widened() ? widened_ : staged(segment).data();
   std::byte* const sum = partial(segment).data();
-  const std::array<const std::byte*, 2> inputs{sum, mine};
+  const std::array<const std::byte*, 2> inputs{sum, own};
   Reduction reduction = reduction_;
   reduction.type = sum_type_;
   if (!is_last()) reduction.scale = 1.0;
-  return space().reduce(reduction, inputs, is_last() && !is_widened() ? mine : sum,
+  return space().reduce(reduction, inputs, is_last() && !is_widened() ? own : sum,
                         elements(segment));
 }
 

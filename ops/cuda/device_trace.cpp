@@ -50,7 +50,7 @@ DeviceTrace::~DeviceTrace() {
 
 void DeviceTrace::change(cudaStream_t stream, const std::optional<DevicePhase>& phase) {
   const LockGuard lock(mutex_);
-  // Between the caller's check and the lock the trace may have been stopped and all be dropped.
+  // The trace may have been stopped, and its events dropped, since the caller's check.
   if (!trace_.on() || failed_) return;
   try {
     record(stream, phase);
@@ -93,14 +93,14 @@ void DeviceTrace::refresh_reference() {
   session_->reference = std::move(next);
 }
 
-std::optional<DeviceTrace::Pending> DeviceTrace::first() {
+std::optional<DeviceTrace::PendingPhase> DeviceTrace::first() {
   const LockGuard lock(mutex_);
   if (pending_.empty() || failed_) return std::nullopt;
   return pending_.front();
 }
 
 /// False: not done yet.
-bool DeviceTrace::hand_in(const Pending& pending) {
+bool DeviceTrace::hand_in(const PendingPhase& pending) {
   const Open& open = pending.open;
   if (!pending.end->query() || !resolve(*open.reference)) return false;
   // A stream's phases follow one another; but a new reference, or rounding, may move them a little.

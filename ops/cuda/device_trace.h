@@ -77,7 +77,7 @@ class DeviceTrace final : public TraceSource {
     EventPointer begin;
     std::shared_ptr<Reference> reference;
   };
-  struct Pending {
+  struct PendingPhase {
     Open open;
     EventPointer end;
   };
@@ -86,8 +86,8 @@ class DeviceTrace final : public TraceSource {
   void record(cudaStream_t stream, const std::optional<DevicePhase>& phase) HORA_REQUIRES(mutex_);
   void refresh_reference() HORA_REQUIRES(mutex_);
   void fail() noexcept;
-  std::optional<Pending> first();
-  bool hand_in(const Pending& pending);
+  std::optional<PendingPhase> first();
+  bool hand_in(const PendingPhase& pending);
 
   const Tracer trace_;
   const CudaFunctions& cuda_;
@@ -96,8 +96,8 @@ class DeviceTrace final : public TraceSource {
   Mutex mutex_;  ///< held while events are recorded, not while they are read
   std::optional<Session> session_ HORA_GUARDED_BY(mutex_);
   std::map<cudaStream_t, Open> open_ HORA_GUARDED_BY(mutex_);
-  std::deque<Pending> pending_ HORA_GUARDED_BY(mutex_);  ///< taken away by the writer alone
-  std::map<std::string_view, TraceTime> row_ends_;       ///< the writer's
+  std::deque<PendingPhase> pending_ HORA_GUARDED_BY(mutex_);  ///< taken away by the writer alone
+  std::map<std::string_view, TraceTime> row_ends_;            ///< the writer's
   std::uint64_t lost_ HORA_GUARDED_BY(mutex_) = 0;
   bool failed_ HORA_GUARDED_BY(mutex_) = false;
 };

@@ -32,7 +32,7 @@ void cuda_check_release(const CudaFunctions& functions, cudaError_t result,
     functions.get_last_error();
     log().debug(describe(functions, result, call));
   } catch (...) {
-    // No memory for the text: the failure stays unreported.
+    // Without memory for its text the failure is not reported.
   }
 }
 

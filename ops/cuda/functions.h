@@ -112,7 +112,7 @@ const CudaFunctions& cuda_runtime();
 
 /// Throws Error(transport) "<call> failed: <CUDA's text> (error N)", or Error(out_of_memory) where
 /// memory was lacking, and clears CUDA's last error, so that the application's next check of it
-/// does not find hora's. `call` as in "cudaEventRecord".
+/// does not see hora's error. `call` as in "cudaEventRecord".
 [[noreturn]] void throw_cuda_error(const CudaFunctions& functions, cudaError_t result,
                                    std::string_view call);
 

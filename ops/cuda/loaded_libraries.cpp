@@ -63,7 +63,8 @@ std::string only_file(std::string_view maps, std::string_view library, std::stri
           " and " + files[1] +
           ". hora and LibTorch must share one. Build hora and the program against the LibTorch "
           "that runs them, let LD_LIBRARY_PATH and LD_PRELOAD name no folder of the other copy, "
-          "and link neither copy by its path; `ldd` of the program shows who asks for which");
+          "and link neither copy by its path; `ldd` of the program shows which library needs "
+          "which");
 }
 
 }  // namespace

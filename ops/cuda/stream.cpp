@@ -31,7 +31,7 @@ bool Event::query() const {
   const CudaFunctions& functions = event_.functions();
   const cudaError_t result = functions.event_query(get());
   if (result == cudaErrorNotReady) {
-    // CUDA keeps it as the last error, where the application's next check would find it.
+    // CUDA keeps it as the last error, which the application's next check would return.
     functions.get_last_error();
     return false;
   }

@@ -10,7 +10,7 @@
 
 namespace hora {
 
-/// Makes `device` this thread's current one, and in the end the former one again.
+/// Makes `device` this thread's current one; the destructor restores the former one.
 class DeviceGuard {
  public:
   DeviceGuard(const CudaFunctions& functions, int device) : functions_(functions), device_(device) {
@@ -56,7 +56,7 @@ class CudaStream {
   Owned<Release> stream_;
 };
 
-/// Whether an event records when the stream reached it. Without, it is cheaper.
+/// Whether an event records the time at which the stream reaches it; without, it is cheaper.
 enum class TimeStamp : std::uint8_t { off, on };
 
 /// A point in a stream's work. All members throw Error(transport) where CUDA fails. Thread rule:

@@ -96,7 +96,7 @@ ExchangePush::ExchangePush(const BoundUnit& unit, ExchangeContext& context, cons
     ready_ = true;
   } else {
     exchange_round_ = context.rounds_done;
-    if (bytes > 0) mine_ = context.memory.location_of(result, bytes);
+    if (bytes > 0) own_result_ = context.memory.location_of(result, bytes);
   }
 }
 
@@ -127,7 +127,7 @@ bool ExchangePush::poll() {
   if (ready_) return true;
   if (!told_) {
     if (!context_.rounds.may_fill(*exchange_round_)) return false;
-    context_.rounds.publish(*exchange_round_, mine_);
+    context_.rounds.publish(*exchange_round_, own_result_);
     told_ = true;
   }
   if (!context_.rounds.published(*exchange_round_, unit_.local_size)) return false;

@@ -37,7 +37,7 @@ class GrowingBlock {
 
  private:
   NodeMemory& memory_;
-  NodeMemory::Block block_;
+  NodeMemory::MemoryBlock block_;
   std::size_t bytes_ = 0;
 };
 
@@ -80,9 +80,9 @@ struct ExchangeContext {
   std::uint64_t job_memory = UINT64_MAX;  ///< bytes that all results of an exchange can have
 
   /// The rank in the set of a local rank of this node.
-  int rank_of(int local_rank_of_mine) const {
-    return topology.ranks_of_node[static_cast<std::size_t>(node)]
-                                 [static_cast<std::size_t>(local_rank_of_mine)];
+  int rank_of(int member_of_node) const {
+    return topology
+        .ranks_of_node[static_cast<std::size_t>(node)][static_cast<std::size_t>(member_of_node)];
   }
 };
 
@@ -114,10 +114,11 @@ void scatter(const ByteLayout& layout, int local_rank, const std::byte* in,
 void copy_to_result(const BoundUnit& unit, const ByteLayout& layout, int local_rank,
                     const ExchangeTarget& result);
 
-/// What ranks of one node write into one another's results. A rank that pushes must know where the results are. Those that are as their ranks expected are
-/// known from the start; if one is not, every rank publishes the place of its result in a round of
-/// the rounds. All ranks of the node decide that alike, from the same headers.
-/// Thread rule: the thread that holds the engine's lock.
+/// Direct writes of a node's ranks into one another's results. A rank that pushes must know where
+/// the results are. Those that are as their ranks expected are known from the start; if one is not,
+/// every rank publishes the place of its result in one round of ExchangeRounds. All ranks of the
+/// node decide that alike, from the same headers. Thread rule: the thread that holds the engine's
+/// lock.
 class ExchangePush {
  public:
   /// At least one rank pushes.
@@ -127,7 +128,7 @@ class ExchangePush {
   ExchangePush(const BoundUnit& unit, ExchangeContext& context, const ExchangeMap& map,
                const std::byte* result, std::size_t bytes);
 
-  /// Rounds of the rounds that it takes: 0 or 1.
+  /// The number of rounds of ExchangeRounds that it takes: 0 or 1.
   std::uint64_t rounds() const { return exchange_round_ ? 1 : 0; }
   /// Does what can be done without blocking; true when push() may follow.
   bool poll();
@@ -143,7 +144,7 @@ class ExchangePush {
 
   const BoundUnit& unit_;
   ExchangeContext& context_;
-  Location mine_ = kNowhere;
+  Location own_result_ = kNowhere;
   std::vector<std::size_t> lengths_;  ///< of the results, by local rank; where this rank pushes
   std::optional<std::uint64_t> exchange_round_;
   bool told_ = false;

@@ -73,7 +73,7 @@ ExchangeExtents ExchangeSizes::extents() const {
 
 namespace {
 
-/// Copied between two looks at the network.
+/// Bytes copied between two polls of the network.
 constexpr std::size_t kOwnStep = std::size_t{1} << 20;
 
 }  // namespace
@@ -120,7 +120,7 @@ void ExchangeRun::prepare() {
   }
 }
 
-// What this rank has copied has been published, by itself, too: so none of its crossings is open.
+// What this rank has copied was published, by this rank as well: none of its crossings is open.
 bool ExchangeRun::complete() const {
   return prepared_ && next_copy_ == rounds_ && own_done_ == length_of(own_) &&
          (!push_ || push_->is_ready());
@@ -153,12 +153,12 @@ bool ExchangeRun::start_rounds() {
 Completion ExchangeRun::start_sizes(std::uint64_t round) {
   if (context_.local_rank != 0) return {};
   const std::uint64_t exchange_round = exchange_round_of(round);
-  const std::size_t mine = sizes_.bytes_of(context_.node);
-  std::byte* const published = context_.memory.scratch(exchange_round).reserve(mine);
+  const std::size_t own_bytes = sizes_.bytes_of(context_.node);
+  std::byte* const published = context_.memory.scratch(exchange_round).reserve(own_bytes);
   sizes_.write(published);
   const std::size_t stride = sizes_.stride();
   std::byte* const staging = context_.memory.staging(exchange_round).reserve(nodes_ * stride);
-  const std::vector<std::span<const std::byte>> sends(nodes_, {published, mine});
+  const std::vector<std::span<const std::byte>> sends(nodes_, {published, own_bytes});
   std::vector<std::span<std::byte>> receives;
   for (std::size_t node = 0; node < nodes_; ++node) {
     receives.emplace_back(staging + node * stride, sizes_.bytes_of(static_cast<int>(node)));
@@ -192,9 +192,9 @@ std::byte* ExchangeRun::landing(const ByteLayout& transfers) const {
   if (transfers.empty()) return nullptr;
   std::size_t end = transfers.front().destination_offset;
   for (const Transfer& transfer : transfers) {
-    const bool is_mine = transfer.destination == context_.local_rank ||
-                         (transfer.destination == Transfer::kAll && unit_.local_size == 1);
-    if (!is_mine || transfer.destination_offset != end) return nullptr;
+    const bool is_own = transfer.destination == context_.local_rank ||
+                        (transfer.destination == Transfer::kAll && unit_.local_size == 1);
+    if (!is_own || transfer.destination_offset != end) return nullptr;
     end += transfer.range.bytes;
   }
   return result_.at(transfers.front().destination_offset);
@@ -202,7 +202,7 @@ std::byte* ExchangeRun::landing(const ByteLayout& transfers) const {
 
 Completion ExchangeRun::start_data(std::uint64_t round, std::vector<const std::byte*>& summands) {
   const std::uint64_t exchange_round = exchange_round_of(round);
-  const auto me = static_cast<std::size_t>(context_.node);
+  const auto own_node = static_cast<std::size_t>(context_.node);
   const bool is_gather = unit_.unit.kind == OperationKind::allgather;
   std::byte* const scratch =
       context_.memory.scratch(exchange_round).reserve((sums() ? 2 : 1) * nodes_ * stride_);
@@ -217,7 +217,7 @@ Completion ExchangeRun::start_data(std::uint64_t round, std::vector<const std::b
     const Range in = slice(incoming_[node], round, context_.local_rank);
     std::byte* const target = sums() ? nullptr : landing(cut(incoming_[node], in));
     receives[node] = {target ? target : incoming + node * stride_, in.bytes};
-    if (node == me) continue;
+    if (node == own_node) continue;
     const Range out = slice(outgoing_[node], round, context_.local_rank);
     sends[node] = is_gather && !to_all.empty()
                       ? to_all
@@ -227,8 +227,8 @@ Completion ExchangeRun::start_data(std::uint64_t round, std::vector<const std::b
   Completion work = context_.cross->exchange(sends, receives, first_sequence_ + round);
   if (sums()) {
     for (const auto& part : receives) summands.push_back(part.data());
-    const Range own = slice(incoming_[me], round, context_.local_rank);
-    summands[me] = outgoing(incoming_[me], own, receives[me].data()).data();
+    const Range own = slice(incoming_[own_node], round, context_.local_rank);
+    summands[own_node] = outgoing(incoming_[own_node], own, receives[own_node].data()).data();
   }
   return work;
 }
@@ -247,9 +247,9 @@ bool ExchangeRun::finish_crossings() {
 }
 
 void ExchangeRun::sum(const Crossing& crossing) {
-  const auto me = static_cast<std::size_t>(context_.node);
-  const Range range = slice(incoming_[me], crossing.round, context_.local_rank);
-  std::byte* out = landing(cut(incoming_[me], range));
+  const auto own_node = static_cast<std::size_t>(context_.node);
+  const Range range = slice(incoming_[own_node], crossing.round, context_.local_rank);
+  std::byte* out = landing(cut(incoming_[own_node], range));
   if (!out) out = context_.memory.staging(exchange_round_of(crossing.round)).reserve(range.bytes);
   const DataType type = unit_.unit.type;
   reduce(type, unit_.unit.op, crossing.summands, {&out, 1}, range.bytes / size_of(type),
@@ -282,8 +282,8 @@ void ExchangeRun::copy_data(std::uint64_t round) {
                            (sums() ? 1 : nodes_) * stride_);
     for (std::size_t node = 0; node < nodes_; ++node) {
       // Of a reduce-scatter all nodes' streams to this one are alike, and staging holds their sum.
-      const bool is_mine = node == static_cast<std::size_t>(context_.node);
-      if (is_mine != sums()) continue;
+      const bool is_own = node == static_cast<std::size_t>(context_.node);
+      if (is_own != sums()) continue;
       const ByteLayout transfers = cut(incoming_[node], slice(incoming_[node], round, owner));
       if (owner == context_.local_rank && landing(transfers)) continue;
       scatter(transfers, context_.local_rank, staging + (sums() ? 0 : node * stride_), result_);

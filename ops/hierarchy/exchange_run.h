@@ -65,11 +65,11 @@ class ExchangeRun {
   /// `first_sequence`: of the cross group's operations, one a round. Unit and context outlive it.
   ExchangeRun(const BoundUnit& unit, ExchangeContext& context, std::uint64_t first_sequence);
 
-  /// Makes what progress is possible now; true if there was any.
+  /// Makes the progress that is possible now; true if there was any.
   bool advance();
   /// This rank's result is there, and it reads no peer's input any more.
   bool complete() const;
-  /// Sequence numbers and rounds of the rounds that it took, once complete.
+  /// The number of sequence numbers, and of rounds of ExchangeRounds, that it took; once complete.
   std::uint64_t rounds() const { return rounds_; }
 
  private:

@@ -38,7 +38,7 @@ class Completion {
   std::unique_ptr<PendingWork> work_;
 };
 
-/// One chunk on its way through the hierarchy. Ranges are unit bytes.
+/// One chunk in the hierarchy's pipeline. Ranges are unit bytes.
 struct ChunkPart {
   const BoundUnit& unit;  ///< valid until the chunk is complete
   Range chunk;

@@ -11,7 +11,7 @@
 namespace hora {
 namespace {
 
-/// Addresses of one run of a tensor on the local ranks that have it: one that has joined has not.
+/// Addresses of one run of a tensor on the local ranks that have it, which joined ranks do not.
 class Addresses {
  public:
   Addresses(const BoundUnit& unit, const Run& run) : unit_(unit), run_(run) {
@@ -55,7 +55,7 @@ std::byte* MemoryGroup::staging(const ChunkPart& part) {
   const BoundUnit& unit = part.unit;
   if (unit.unit.kind == OperationKind::broadcast && (part.has_input || !unit.is_lent)) {
     const std::vector<Run> pieces = runs(unit.unit, part.slice);
-    // Without padding, which is of no tensor.
+    // Without padding, which belongs to no tensor.
     if (pieces.size() == 1 && pieces[0].range.bytes == part.slice.bytes) {
       return Addresses(unit, pieces[0]).of(part.has_input ? unit.root_local : local_rank_);
     }
@@ -72,8 +72,8 @@ std::byte* MemoryGroup::in_slot(std::size_t slot, std::size_t bytes) {
 }
 
 Completion MemoryGroup::run(const BoundUnit& unit) {
-  const Range mine = slice_range({0, unit.unit.bytes}, local_rank_, local_size_);
-  for (const Run& run : runs(unit.unit, mine)) {
+  const Range own = slice_range({0, unit.unit.bytes}, local_rank_, local_size_);
+  for (const Run& run : runs(unit.unit, own)) {
     const Addresses memory(unit, run);
     if (unit.unit.kind == OperationKind::broadcast) {
       spread_to_others(memory.of(unit.root_local), memory.outputs(), run.range.bytes);

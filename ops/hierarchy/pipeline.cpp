@@ -55,8 +55,8 @@ void Pipeline::start(BoundUnit unit) {
                                                  std::string(name_of(unit.unit.device)) +
                                                  " is not possible here: give it a tensor on cpu");
   }
-  units_.push_back(std::make_unique<Entry>());
-  Entry& entry = *units_.back();
+  units_.push_back(std::make_unique<ActiveUnit>());
+  ActiveUnit& entry = *units_.back();
   entry.unit = std::move(unit);
   const bool on_cpu = entry.unit.unit.device == DeviceKind::cpu;
   entry.local = on_cpu ? locals_.memory : locals_.device;
@@ -91,7 +91,7 @@ bool Pipeline::advance() {
 bool Pipeline::run_in_node() {
   bool any = false;
   while (!units_.empty()) {
-    Entry& entry = *units_.front();
+    ActiveUnit& entry = *units_.front();
     if (!entry.running) {
       options_.trace.started(entry.unit.number);
       entry.in_node = start_in_node(entry.unit, *entry.local);
@@ -115,7 +115,7 @@ Completion Pipeline::start_in_node(const BoundUnit& unit, LocalGroup& local) {
   return Completion(std::make_unique<ExchangeInNode>(unit, context_));
 }
 
-std::size_t Pipeline::chunks_of(const Entry& entry) const {
+std::size_t Pipeline::chunks_of(const ActiveUnit& entry) const {
   if (is_exchange(entry.unit.unit.kind)) return 0;
   return entry.cross || entry.local->is_collective() ? entry.unit.unit.chunks() : 0;
 }
@@ -125,18 +125,18 @@ int Pipeline::slices_of(const Unit& unit) const {
   return unit.op == ReduceOp::adasum ? 1 : options_.slices;
 }
 
-bool Pipeline::may_start(const Entry& entry, StartOrder::Step step) const {
+bool Pipeline::may_start(const ActiveUnit& entry, StartOrder::Step step) const {
   return !entry.local->is_collective() || order_.allows(step);
 }
-void Pipeline::note_start(const Entry& entry, StartOrder::Step step) {
+void Pipeline::note_start(const ActiveUnit& entry, StartOrder::Step step) {
   if (entry.local->is_collective()) order_.start(step);
 }
 
-/// Starts chunks while there is a slot for them.
+/// Starts chunks while a slot is free.
 bool Pipeline::feed() {
   bool any = false;
   for (; feeding_ < units_.size(); ++feeding_) {
-    Entry& entry = *units_[feeding_];
+    ActiveUnit& entry = *units_[feeding_];
     if (is_exchange(entry.unit.unit.kind)) {
       // Not at the front: earlier chunks are under way.
       if (feeding_ > 0) return any;
@@ -165,14 +165,14 @@ bool Pipeline::feed() {
   return any;
 }
 
-bool Pipeline::advance_exchange(Entry& entry) {
+bool Pipeline::advance_exchange(ActiveUnit& entry) {
   if (!entry.exchange) {
     options_.trace.started(entry.unit.number);
     entry.exchange = std::make_unique<ExchangeRun>(entry.unit, context_, next_sequence_);
   }
   const bool any = entry.exchange->advance();
   if (!entry.exchange->complete()) return any;
-  // Nothing else is under way, so the three are one.
+  // Nothing else is under way, so the three counters are equal.
   next_sequence_ += entry.exchange->rounds();
   next_cross_ = next_out_ = next_sequence_;
   context_.rounds_done += entry.exchange->rounds();
@@ -230,7 +230,7 @@ void Pipeline::start_cross(Chunk& chunk) {
   }
 }
 
-bool Pipeline::is_complete(const Entry& entry) const {
+bool Pipeline::is_complete(const ActiveUnit& entry) const {
   return is_exchange(entry.unit.unit.kind) ? entry.exchanged
                                            : entry.complete_chunks == chunks_of(entry);
 }

@@ -74,7 +74,7 @@ class Pipeline final : public DataPath {
 
  private:
   enum class Stage { local_in, between, cross, crossed, local_out };
-  struct Entry {
+  struct ActiveUnit {
     BoundUnit unit;
     LocalGroup* local = nullptr;
     CrossGroup* cross = nullptr;
@@ -86,7 +86,7 @@ class Pipeline final : public DataPath {
     bool exchanged = false;
   };
   struct Chunk {
-    Entry* entry;
+    ActiveUnit* entry;
     std::uint64_t sequence;
     ChunkPart part;
     Stage stage;
@@ -97,15 +97,15 @@ class Pipeline final : public DataPath {
   bool run_in_node();
   Completion start_in_node(const BoundUnit& unit, LocalGroup& local);
   bool feed();
-  bool advance_exchange(Entry& entry);
+  bool advance_exchange(ActiveUnit& entry);
   bool step(Chunk& chunk);
   void start_cross(Chunk& chunk);
-  bool may_start(const Entry& entry, StartOrder::Step step) const;
-  void note_start(const Entry& entry, StartOrder::Step step);
+  bool may_start(const ActiveUnit& entry, StartOrder::Step step) const;
+  void note_start(const ActiveUnit& entry, StartOrder::Step step);
   bool retire_units();
-  bool is_complete(const Entry& entry) const;
+  bool is_complete(const ActiveUnit& entry) const;
   void trace(const ChunkPart& part, ChunkStage stage) const;
-  std::size_t chunks_of(const Entry& entry) const;
+  std::size_t chunks_of(const ActiveUnit& entry) const;
   int slices_of(const Unit& unit) const;
 
   PipelineOptions options_;
@@ -115,8 +115,8 @@ class Pipeline final : public DataPath {
   CrossGroups crosses_;
   ExchangeContext context_;
 
-  std::deque<std::unique_ptr<Entry>> units_;  ///< started, not completed by this rank
-  std::size_t feeding_ = 0;                   ///< first unit in units_ with chunks to start
+  std::deque<std::unique_ptr<ActiveUnit>> units_;  ///< started, not completed by this rank
+  std::size_t feeding_ = 0;                        ///< first unit in units_ with chunks to start
   std::deque<Chunk> chunks_;
   std::uint64_t next_sequence_ = 0;
   std::uint64_t next_cross_ = 0;

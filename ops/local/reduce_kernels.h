@@ -123,7 +123,7 @@ void tail(const Bytes* const* inputs, std::size_t input_count, Bytes* const* out
 
 /// The inputs of a reduction by reduce_blocks, and where it stands.
 template <class E>
-struct Group {
+struct InputGroup {
   const Bytes* const* inputs;
   Bytes* const* outputs;
   std::size_t output_count;
@@ -135,7 +135,7 @@ struct Group {
 /// the first group), and to `partial`, or to the outputs from the last group. Everything is read
 /// before anything is written, so that an output may be an input.
 template <class E, class Op, std::size_t kVectors>
-inline void group_step(const Group<E>& group, std::size_t i, typename E::Vector* partial,
+inline void group_step(const InputGroup<E>& group, std::size_t i, typename E::Vector* partial,
                        Factors<E> factors) {
   using Stored = typename E::Stored;
   const auto load = [&](std::size_t k, std::size_t v) {
@@ -175,7 +175,7 @@ void reduce_blocks(const Bytes* const* inputs, std::size_t input_count, Bytes* c
     const std::size_t block = left < kBlockVectors ? left : kBlockVectors;
     for (std::size_t first = 0; first < input_count; first += kGroup) {
       const bool is_last = input_count - first <= kGroup;
-      const Group<E> group{
+      const InputGroup<E> group{
           inputs, outputs, output_count, first, is_last ? input_count : first + kGroup, is_last};
       std::size_t v = 0;
       for (; v + kVectors <= block; v += kVectors) {

@@ -107,9 +107,9 @@ Communicator Communicator::of(MPI_Comm application, const Patience& patience) {
 
 Communicator Communicator::of(const std::vector<int>& ranks, const Patience& patience) {
   int size = 0;
-  int me = 0;
+  int world_rank = 0;
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &me), "MPI_Comm_rank");
+  mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), "MPI_Comm_rank");
   const bool ascends =
       std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
   if (!ascends || ranks.front() < 0 || ranks.back() >= size) {
@@ -118,9 +118,9 @@ Communicator Communicator::of(const std::vector<int>& ranks, const Patience& pat
         "hora::init: InitOptions::ranks must ascend, and be ranks of MPI_COMM_WORLD, 0 to " +
             std::to_string(size - 1));
   }
-  if (!std::binary_search(ranks.begin(), ranks.end(), me)) {
+  if (!std::binary_search(ranks.begin(), ranks.end(), world_rank)) {
     throw Error(ErrorCode::invalid_argument,
-                "hora::init: rank " + std::to_string(me) +
+                "hora::init: rank " + std::to_string(world_rank) +
                     " of MPI_COMM_WORLD is not in InitOptions::ranks: only those call init");
   }
   if (static_cast<int>(ranks.size()) == size) {
@@ -193,9 +193,9 @@ std::vector<std::vector<std::byte>> MpiBootstrap::all_gather(std::span<const std
   meet("MPI_Allgather");
   const MPI_Comm comm = communicator_.get();
   const auto ranks = static_cast<std::size_t>(size());
-  const std::uint64_t mine = bytes.size();
+  const std::uint64_t own = bytes.size();
   std::vector<std::uint64_t> lengths(ranks);
-  mpi_check(MPI_Allgather(&mine, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T, comm),
+  mpi_check(MPI_Allgather(&own, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T, comm),
             "MPI_Allgather of lengths");
 
   // All ranks see the same lengths, so all refuse together.
@@ -209,7 +209,7 @@ std::vector<std::vector<std::byte>> MpiBootstrap::all_gather(std::span<const std
   }
   mpi_count(total, "the gathered block");
   std::vector<std::byte> gathered(total);
-  mpi_check(MPI_Allgatherv(bytes.data(), static_cast<int>(mine), MPI_BYTE, gathered.data(),
+  mpi_check(MPI_Allgatherv(bytes.data(), static_cast<int>(own), MPI_BYTE, gathered.data(),
                            counts.data(), offsets.data(), MPI_BYTE, comm),
             "MPI_Allgatherv");
 

@@ -15,11 +15,11 @@
 namespace hora {
 
 /// Move-only owner of a communicator whose errors are returned, not fatal. Every member but the
-/// accessors is collective and blocks: for init only. All throw Error(transport). Where the
-/// application's ranks may be missing they call the roll first, with `patience` (roll_call.h).
-/// The destructor frees the communicator unless MPI is finalised. (MPI 4.0, 7.4.3: freeing is
-/// collective, but anticipated to be local; it does not wait in Open MPI and MPICH.)
-/// Thread rule: one thread at a time.
+/// accessors is collective and blocks: for init only. All throw Error(transport). Where ranks of
+/// the application may be missing, a roll call comes first, with `patience` (roll_call.h). The
+/// destructor frees the communicator unless MPI is finalised. (MPI 4.0, 7.4.3: freeing is
+/// collective, but anticipated to be local; it does not wait in Open MPI and MPICH.) Thread rule:
+/// one thread at a time.
 class Communicator {
  public:
   Communicator() noexcept = default;
@@ -76,8 +76,8 @@ class PendingDuplicate {
   std::unique_ptr<MPI_Comm> duplicate_;  ///< MPI writes to it until the request is complete
 };
 
-/// Start-up's collectives. Ranks call the roll before each blocking call (roll_call.h), so that
-/// missing ones are named and timed out. Thread rule: one thread at a time.
+/// Start-up's collectives. A roll call (roll_call.h) precedes each blocking call, so that missing
+/// ranks are named and the wait is bounded. Thread rule: one thread at a time.
 class MpiBootstrap final : public Bootstrap {
  public:
   /// `communicator` carries no other messages meanwhile.

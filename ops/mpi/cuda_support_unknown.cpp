@@ -1,4 +1,4 @@
-// MPI libraries that cannot be asked.
+// MPI libraries without such a report.
 #include "ops/mpi/implementation.h"
 
 namespace hora {

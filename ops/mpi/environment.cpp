@@ -18,7 +18,7 @@
 namespace hora {
 namespace {
 
-// MPI's state belongs to the process, so what hora knows about it does too.
+// MPI's state belongs to the process, and so does hora's record of it.
 struct ProcessState {
   ProcessOwner owner;
   std::atomic<int> holders{0};
@@ -42,7 +42,7 @@ constexpr auto kAbortTakes = std::chrono::seconds(5);
 /// Launchers drop what they have not forwarded when they are told to abort.
 constexpr auto kForwardingTakes = std::chrono::milliseconds(100);
 
-/// What the program has printed so far is flushed, without waiting for who reads it.
+/// Flushes what the program has printed so far, without waiting for its reader.
 void flush_output() noexcept {
   std::fflush(stderr);
   pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
@@ -99,10 +99,10 @@ void at_process_exit() {
 int at_finalize(MPI_Comm, int, void*, void*) {
   const ProcessState& state = process_state();
   if (!state.aborting && (state.holders > 0 || state.abandoned)) {
-    log().critical("{} calls MPI_Finalize {}, which would wait for ever, so the job is ended",
+    log().critical("{} calls MPI_Finalize {}, which would never return, so the job is ended",
                    to_string(identity_of_process(world_rank())),
                    state.holders > 0 ? "while hora runs (call Context::shutdown() first)"
-                                     : "after a hora::init to which ranks have not come");
+                                     : "after a hora::init that some ranks have not called");
     abort_job(1);
   }
   return MPI_SUCCESS;

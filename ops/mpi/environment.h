@@ -8,8 +8,8 @@ namespace hora {
 /// Held by every user of MPI. The first one initialises MPI where the application has not; then
 /// MPI_Finalize runs at the process's exit, because MPI cannot start again. A process that exits
 /// while one is held left its peers behind: the job is aborted instead, with a message; so is one
-/// whose application calls MPI_Finalize then. A forked child may exit as it likes.
-/// Thread rule: one thread at a time.
+/// whose application calls MPI_Finalize then. A forked child may exit at any time. Thread rule: one
+/// thread at a time.
 class MpiEnvironment {
  public:
   /// Asks for MPI_THREAD_MULTIPLE; SERIALIZED is enough. MPI takes its own arguments out of argv.

@@ -1,4 +1,4 @@
-/// Which MPI library this is: the one that hora was compiled for, and that the launcher belongs to?
+/// The identity of the MPI library: is it the one that hora was compiled for, and the launcher's?
 /// And does it take memory of GPUs?
 #pragma once
 
@@ -30,9 +30,9 @@ bool is_open_mpi_from(int major_version, std::string_view running);
 /// Looks up an environment variable; null where it is not set.
 using EnvironmentLookup = std::function<const char*(const char*)>;
 
-/// What is wrong where a launcher says that it started several processes, but MPI sees one: the
-/// mpirun of one MPI library started a program linked with another; or where an Open MPI 5 was
-/// started by the mpirun of an earlier one. `library`: running_mpi(). Pure.
+/// The error where a launcher reports several processes, but MPI sees one: the mpirun of one MPI
+/// library started a program linked with another; or where an Open MPI 5 was started by the mpirun
+/// of an earlier one. `library`: running_mpi(). Pure.
 std::optional<std::string> launcher_mismatch(int world_size, std::string_view library,
                                              const EnvironmentLookup& lookup);
 

@@ -24,7 +24,7 @@ MpiPointToPoint::~MpiPointToPoint() {
   if (MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) {
     return;
   }
-  for (Slot& slot : slots_) {
+  for (RequestSlot& slot : slots_) {
     for (MPI_Request& part : slot.parts) {
       if (part == MPI_REQUEST_NULL) {
         continue;
@@ -44,7 +44,7 @@ PointToPoint::Request MpiPointToPoint::take_slot(int member, std::size_t bytes, 
   }
   const Request request = free_.back();
   free_.pop_back();
-  Slot& slot = slots_[static_cast<std::size_t>(request)];
+  RequestSlot& slot = slots_[static_cast<std::size_t>(request)];
   slot.next = 0;
   slot.bytes = bytes;
   slot.peer = ranks_.at(static_cast<std::size_t>(member));
@@ -55,13 +55,13 @@ PointToPoint::Request MpiPointToPoint::take_slot(int member, std::size_t bytes, 
   return request;
 }
 
-std::size_t MpiPointToPoint::part_length(const Slot& slot, std::size_t part) const {
+std::size_t MpiPointToPoint::part_length(const RequestSlot& slot, std::size_t part) const {
   return std::min(part_bytes_, slot.bytes - part * part_bytes_);
 }
 
 PointToPoint::Request MpiPointToPoint::send(int to, int tag, std::span<const std::byte> bytes) {
   const Request request = take_slot(to, bytes.size(), false);
-  Slot& slot = slots_[static_cast<std::size_t>(request)];
+  RequestSlot& slot = slots_[static_cast<std::size_t>(request)];
   for (std::size_t part = 0; part < slot.parts.size(); ++part) {
     mpi_check(
         MPI_Isend(bytes.data() + part * part_bytes_, static_cast<int>(part_length(slot, part)),
@@ -73,7 +73,7 @@ PointToPoint::Request MpiPointToPoint::send(int to, int tag, std::span<const std
 
 PointToPoint::Request MpiPointToPoint::receive(int from, int tag, std::span<std::byte> bytes) {
   const Request request = take_slot(from, bytes.size(), true);
-  Slot& slot = slots_[static_cast<std::size_t>(request)];
+  RequestSlot& slot = slots_[static_cast<std::size_t>(request)];
   for (std::size_t part = 0; part < slot.parts.size(); ++part) {
     mpi_check(
         MPI_Irecv(bytes.data() + part * part_bytes_, static_cast<int>(part_length(slot, part)),
@@ -84,7 +84,7 @@ PointToPoint::Request MpiPointToPoint::receive(int from, int tag, std::span<std:
 }
 
 bool MpiPointToPoint::test(Request request) {
-  Slot& slot = slots_.at(static_cast<std::size_t>(request));
+  RequestSlot& slot = slots_.at(static_cast<std::size_t>(request));
   for (; slot.next < slot.parts.size(); ++slot.next) {
     int done = 0;
     MPI_Status status;
@@ -103,7 +103,7 @@ bool MpiPointToPoint::test(Request request) {
 
 // A longer message is MPI's error (MPICH ends the job, unless MPI_COMM_WORLD returns errors); a
 // shorter one would go unnoticed.
-void MpiPointToPoint::check_length(const Slot& slot, const MPI_Status& status) const {
+void MpiPointToPoint::check_length(const RequestSlot& slot, const MPI_Status& status) const {
   int count = 0;
   mpi_check(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
   const std::size_t expected = part_length(slot, slot.next);

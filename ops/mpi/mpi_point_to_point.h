@@ -37,7 +37,7 @@ class MpiPointToPoint : public PointToPoint {
   bool test(Request request) override;
 
  private:
-  struct Slot {
+  struct RequestSlot {
     std::vector<MPI_Request> parts;
     std::size_t next = 0;   // parts[0, next) are complete
     std::size_t bytes = 0;  // of the whole message
@@ -46,14 +46,14 @@ class MpiPointToPoint : public PointToPoint {
   };
 
   Request take_slot(int member, std::size_t bytes, bool is_receive);
-  std::size_t part_length(const Slot& slot, std::size_t part) const;
-  void check_length(const Slot& slot, const MPI_Status& status) const;
+  std::size_t part_length(const RequestSlot& slot, std::size_t part) const;
+  void check_length(const RequestSlot& slot, const MPI_Status& status) const;
 
   const Communicator& communicator_;
   int index_;
   std::vector<int> ranks_;
   std::size_t part_bytes_;
-  std::vector<Slot> slots_;
+  std::vector<RequestSlot> slots_;
   std::vector<Request> free_;
 };
 

@@ -120,11 +120,11 @@ class RollCall {
   RollCall(MPI_Comm comm, const std::vector<int>& ranks, const std::string& what,
            const Patience& patience)
       : comm_(comm), ranks_(ranks), what_(what), patience_(patience) {
-    mpi_check(MPI_Comm_rank(comm_, &me_), "MPI_Comm_rank");
+    mpi_check(MPI_Comm_rank(comm_, &own_rank_), "MPI_Comm_rank");
   }
 
   void run() {
-    if (me_ == ranks_.front()) {
+    if (own_rank_ == ranks_.front()) {
       gather();
     } else {
       come();
@@ -136,20 +136,20 @@ class RollCall {
 
   /// As ranks of MPI_COMM_WORLD: "ranks 0, 2-4".
   std::string text_of_ranks(const std::vector<int>& ranks) const {
-    MPI_Group mine = MPI_GROUP_NULL;
+    MPI_Group own_group = MPI_GROUP_NULL;
     MPI_Group world = MPI_GROUP_NULL;
     std::vector<int> global(ranks.size());
-    mpi_check(MPI_Comm_group(comm_, &mine), "MPI_Comm_group");
+    mpi_check(MPI_Comm_group(comm_, &own_group), "MPI_Comm_group");
     mpi_check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-    mpi_check(MPI_Group_translate_ranks(mine, static_cast<int>(ranks.size()), ranks.data(), world,
-                                        global.data()),
+    mpi_check(MPI_Group_translate_ranks(own_group, static_cast<int>(ranks.size()), ranks.data(),
+                                        world, global.data()),
               "MPI_Group_translate_ranks");
-    MPI_Group_free(&mine);
+    MPI_Group_free(&own_group);
     MPI_Group_free(&world);
     return ranks_text(global);
   }
 
-  std::string myself() const {
+  std::string this_rank() const {
     int rank = 0;
     mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
     return to_string(identity_of_process(rank));
@@ -157,7 +157,7 @@ class RollCall {
 
   std::string contradiction_of(int rank, const std::vector<int>& list) const {
     return what_ + ": rank " + text_of_ranks({rank}) + " has called it for ranks " +
-           text_of_ranks(list) + ", rank " + text_of_ranks({me_}) + " for ranks " +
+           text_of_ranks(list) + ", rank " + text_of_ranks({own_rank_}) + " for ranks " +
            text_of_ranks(ranks_) + ": give both the same list (InitOptions::ranks)";
   }
 
@@ -170,12 +170,12 @@ class RollCall {
 
   std::optional<RollMessage> next_arrival() const {
     auto& early = early_arrivals();
-    const auto mine = std::ranges::find_if(early, [&](const auto& arrival) {
+    const auto found = std::ranges::find_if(early, [&](const auto& arrival) {
       return arrival.first == comm_ && is_listed(arrival.second.source);
     });
-    if (mine != early.end()) {
-      RollMessage message = std::move(mine->second);
-      early.erase(mine);
+    if (found != early.end()) {
+      RollMessage message = std::move(found->second);
+      early.erase(found);
       return message;
     }
     return next_message(comm_, MPI_ANY_SOURCE, kComeTag);
@@ -216,8 +216,8 @@ class RollCall {
         break;
       }
       wait([&] {
-        return myself() + " waits in " + what_ + " for ranks " + text_of_ranks(absent) +
-               " of MPI_COMM_WORLD, which have not come for " + seconds_text(waited());
+        return this_rank() + " waits in " + what_ + " for ranks " + text_of_ranks(absent) +
+               " of MPI_COMM_WORLD, which have not called it for " + seconds_text(waited());
       });
     }
     for (const auto& [rank, serial] : serials) {
@@ -228,8 +228,8 @@ class RollCall {
   }
 
   std::string missing(const std::vector<int>& absent) const {
-    return what_ + ": ranks " + text_of_ranks(absent) + " of MPI_COMM_WORLD have not come within " +
-           seconds_text(patience_.timeout) +
+    return what_ + ": ranks " + text_of_ranks(absent) +
+           " of MPI_COMM_WORLD have not called it within " + seconds_text(patience_.timeout) +
            " (HORA_INIT_TIMEOUT). Does each rank call it, and as often as the others?";
   }
 
@@ -267,9 +267,9 @@ class RollCall {
       }
       wait([&]() -> std::string {
         // Of those that miss the lowest rank, one reports it.
-        if (received != 0 || me_ != ranks_[1]) return {};
-        return myself() + " waits in " + what_ + " for rank " + text_of_ranks({lowest}) +
-               " of MPI_COMM_WORLD, which has not come for " + seconds_text(waited());
+        if (received != 0 || own_rank_ != ranks_[1]) return {};
+        return this_rank() + " waits in " + what_ + " for rank " + text_of_ranks({lowest}) +
+               " of MPI_COMM_WORLD, which has not called it for " + seconds_text(waited());
       });
     }
   }
@@ -334,7 +334,7 @@ class RollCall {
   const std::vector<int>& ranks_;
   const std::string& what_;
   const Patience& patience_;
-  int me_ = 0;
+  int own_rank_ = 0;
   Clock::time_point begin_ = Clock::now();
   std::chrono::milliseconds warned_{0};
 };

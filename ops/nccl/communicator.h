@@ -107,7 +107,7 @@ class RegisteredMemory {
 /// Thread rule: as NcclCommunicator.
 class NcclCommunicators {
  public:
-  /// A place for one; it stays where it is. The first one is the world's.
+  /// Adds one, whose address does not change. The first one is the world's.
   NcclCommunicator& add() { return open_.emplace_back(); }
   NcclCommunicator& world() { return open_.front(); }
 

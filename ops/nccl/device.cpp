@@ -11,7 +11,7 @@
 namespace hora {
 namespace {
 
-/// Events are looked at this often, however often the engine polls.
+/// Interval at which events are queried, however often the engine polls.
 constexpr auto kLookInterval = std::chrono::milliseconds(1);
 /// Until the communicator has accepted its last call.
 constexpr auto kRegistrationLimit = std::chrono::seconds(60);

@@ -13,8 +13,8 @@
 
 namespace hora {
 
-/// Finds out that collectives on the device have failed: their events come late, or the
-/// communicator reports it. Thread rule: the thread that holds the engine's lock.
+/// Detects that collectives on the device have failed: their events are late, or the communicator
+/// reports an error. Thread rule: the thread that holds the engine's lock.
 class DeviceWatch {
  public:
   using Time = std::chrono::nanoseconds;
@@ -35,11 +35,11 @@ class DeviceWatch {
   bool check();
   /// Time at which something begins to wait for other ranks of the node.
   Time start() const { return clock_(); }
-  /// It still waits. Throws Error(transport) where that is too long.
+  /// Throws Error(transport) where what began to wait at `since` has waited for too long.
   void check_wait(Time since) const;
 
  private:
-  struct Pending {
+  struct PendingEvent {
     std::shared_ptr<Event> event;
     Time since;
   };
@@ -52,7 +52,8 @@ class DeviceWatch {
   Time limit_;
   Clock clock_;
   Time next_look_{};
-  std::deque<Pending> pending_;  ///< at most two: the oldest, and one that moves on with the stream
+  std::deque<PendingEvent>
+      pending_;  ///< at most two: the oldest, and one that moves on with the stream
 };
 
 /// Thread rule: as DevicePort.

@@ -38,7 +38,7 @@ void nccl_check_release(const NcclFunctions& functions, ncclResult_t result,
   try {
     log().debug(describe(functions, result, call, nullptr));
   } catch (...) {
-    // No memory for the text: the failure stays unreported.
+    // Without memory for its text the failure is not reported.
   }
 }
 

@@ -38,10 +38,10 @@ class NcclLaunches::Launch final : public PendingWork {
 
   bool may_begin() {
     if (!launches_.is_next(ticket_)) return false;
-    return !takes_turn_ || launches_.ticket_lock_.is_mine() || keep_waiting();
+    return !takes_turn_ || launches_.ticket_lock_.has_turn() || keep_waiting();
   }
 
-  /// False. For other ranks, which have the same to do now.
+  /// Polls the watch; returns false. Other ranks must reach the same point.
   bool keep_waiting() {
     const DeviceWatch& watch = launches_.context_.watch;
     if (!waits_since_) waits_since_ = watch.start();

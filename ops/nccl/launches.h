@@ -1,4 +1,4 @@
-/// What a process set gives the stream that NCCL runs on, and the order in which its calls begin.
+/// The launches of a process set on the stream of NCCL, and their order.
 ///
 /// This process's GPU: what all its process sets have in common.
 #pragma once

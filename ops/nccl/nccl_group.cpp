@@ -75,7 +75,7 @@ void NcclGroup::trace_begin(const ChunkPart& part, std::string_view phase) {
   trace_.begin(launches_.stream(), {kCollectivesRow, phase, unit, part.chunk.bytes});
 }
 
-StagedSlice NcclGroup::my_slice(const ChunkPart& part) {
+StagedSlice NcclGroup::own_slice(const ChunkPart& part) {
   const UnitKey unit = options_.trace.unit(part.unit.number);
   if (part.slice.bytes == 0) return {part.slot, {}, unit};
   std::byte* const data = chunks_[part.slot].data() + (part.slice.begin - part.chunk.begin);
@@ -162,7 +162,7 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
   if (!part.has_input) {
     // No other rank waits for it, so it takes no turn.
     return launches_.launch(
-        false, [] {}, [this, part] { return &staging_->make_room(my_slice(part)); });
+        false, [] {}, [this, part] { return &staging_->make_room(own_slice(part)); });
   }
   const auto enqueue = [this, part] {
     const nvtx3::scoped_range range("hora reduce-scatter", nvtx3::payload{part.chunk.bytes});
@@ -174,7 +174,7 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
   };
   const auto enqueued = [this, part] {
     trace_.end(launches_.stream());
-    const Event& out = staging_->take_out(my_slice(part), launches_.stream());
+    const Event& out = staging_->take_out(own_slice(part), launches_.stream());
     launches_.watch();
     return &out;
   };
@@ -184,7 +184,7 @@ Completion NcclGroup::reduce_scatter(const ChunkPart& part) {
 Completion NcclGroup::all_gather(const ChunkPart& part) {
   const auto enqueue = [this, part] {
     const nvtx3::scoped_range range("hora all-gather", nvtx3::payload{part.chunk.bytes});
-    staging_->bring_in(my_slice(part), launches_.stream());
+    staging_->bring_in(own_slice(part), launches_.stream());
     trace_begin(part, "all_gather");
     gather(part);
   };

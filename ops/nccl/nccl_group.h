@@ -54,7 +54,7 @@ class NcclGroup final : public LocalGroup {
  private:
   void allocate();
   void trace_begin(const ChunkPart& part, std::string_view phase);
-  StagedSlice my_slice(const ChunkPart& part);
+  StagedSlice own_slice(const ChunkPart& part);
   void await_tensors(const ChunkPart& part);
   void copy_tensors(const ChunkPart& part, bool out_of_tensors);
   void pass_over_tensors(const BoundUnit& unit, BatchedCopy copy);

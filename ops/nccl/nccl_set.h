@@ -21,7 +21,7 @@ class NcclSet {
   /// The world's comes first. The context outlives it.
   NcclSet(NcclContext& context, NcclGroupOptions options, LaunchTicketLock ticket_lock,
           Connects connects);
-  /// Aborts before memory is freed, which waits for what may never come to an end.
+  /// Aborts before memory is freed: freeing waits for collectives that may never complete.
   ~NcclSet() { communicator_.abort(); }
   NcclSet(const NcclSet&) = delete;
   NcclSet& operator=(const NcclSet&) = delete;

@@ -21,7 +21,7 @@ PinnedStaging::PinnedStaging(const CudaFunctions& cuda, std::size_t slots, std::
 }
 
 const Event& PinnedStaging::take_out(const StagedSlice& slice, cudaStream_t stream) {
-  Slot& own = slots_[slice.slot];
+  PinnedSlot& own = slots_[slice.slot];
   own.complete.record(stream);
   wait(download_.get(), own.complete);
   wait(download_.get(), own.uploaded);
@@ -42,7 +42,7 @@ const Event& PinnedStaging::make_room(const StagedSlice& slice) {
 }
 
 void PinnedStaging::bring_in(const StagedSlice& slice, cudaStream_t stream) {
-  Slot& own = slots_[slice.slot];
+  PinnedSlot& own = slots_[slice.slot];
   wait(upload_.get(), own.left);
   trace_.begin(upload_.get(), {kUploadRow, "upload", slice.unit, slice.memory.size()});
   if (!slice.memory.empty()) {
@@ -65,7 +65,7 @@ DeviceStaging::DeviceStaging(const CudaFunctions& cuda, std::size_t slots) {
 }
 
 const Event& DeviceStaging::take_out(const StagedSlice& slice, cudaStream_t stream) {
-  Slot& own = slots_[slice.slot];
+  DeviceSlot& own = slots_[slice.slot];
   own.slice = slice.memory.data();
   own.complete.record(stream);
   return own.complete;

@@ -1,4 +1,4 @@
-/// How this rank's slice of a chunk gets from the GPU to the cross group and back.
+/// The transfer of this rank's slice of a chunk from the GPU to the cross group and back.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ class PinnedStaging final : public SliceStaging {
   void leave(std::size_t slot, cudaStream_t stream) override;
 
  private:
-  struct Slot {
+  struct PinnedSlot {
     PinnedMemory memory;
     Event complete;    ///< the slice, on NCCL's stream
     Event downloaded;  ///< memory has been written
@@ -64,7 +64,7 @@ class PinnedStaging final : public SliceStaging {
   DeviceTrace& trace_;
   CudaStream download_;
   CudaStream upload_;
-  std::vector<Slot> slots_;
+  std::vector<PinnedSlot> slots_;
 };
 
 /// The slice itself, for MPI that takes the GPU's memory. MPI knows no streams: it may read or
@@ -80,12 +80,12 @@ class DeviceStaging final : public SliceStaging {
   void leave(std::size_t slot, cudaStream_t stream) override;
 
  private:
-  struct Slot {
+  struct DeviceSlot {
     std::byte* slice = nullptr;
     Event complete;
     Event left;
   };
-  std::vector<Slot> slots_;
+  std::vector<DeviceSlot> slots_;
 };
 
 }  // namespace hora

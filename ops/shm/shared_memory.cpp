@@ -27,7 +27,7 @@ void BlockAllocator::add_segment(std::uint64_t begin, std::uint64_t bytes) {
   insert_free({segments_++, begin}, bytes);
 }
 
-std::optional<BlockAllocator::Block> BlockAllocator::allocate(std::size_t bytes) {
+std::optional<BlockAllocator::SegmentBlock> BlockAllocator::allocate(std::size_t bytes) {
   const std::uint64_t wanted = align_up(std::max<std::size_t>(bytes, 1));
   const auto fit = by_size_.lower_bound({wanted, Place{0, 0}});
   if (fit == by_size_.end()) return std::nullopt;
@@ -35,10 +35,10 @@ std::optional<BlockAllocator::Block> BlockAllocator::allocate(std::size_t bytes)
   erase_free(free_.find(place));
   if (length > wanted) insert_free({place.first, place.second + wanted}, length - wanted);
   used_.emplace(place, wanted);
-  return Block{place.first, place.second};
+  return SegmentBlock{place.first, place.second};
 }
 
-void BlockAllocator::release(Block block) {
+void BlockAllocator::release(SegmentBlock block) {
   const auto used = used_.find({block.segment, block.offset});
   if (used == used_.end()) return;
   Place place = used->first;
@@ -129,7 +129,7 @@ void SharedMemory::connect(int local_rank, std::vector<Window> first_windows) {
   }
 }
 
-NodeMemory::Block SharedMemory::allocate(std::size_t bytes) {
+NodeMemory::MemoryBlock SharedMemory::allocate(std::size_t bytes) {
   if (bytes > kMaxBytes) {
     throw Error(ErrorCode::out_of_memory,
                 "shared memory: " + std::to_string(bytes) +
@@ -138,7 +138,7 @@ NodeMemory::Block SharedMemory::allocate(std::size_t bytes) {
   const LockGuard lock(mutex_);
   auto block = allocator_.allocate(bytes);
   if (!block) {
-    // Half as much again as there is, so that the number of windows stays small.
+    // At least half of what exists already, so that the number of windows stays small.
     std::size_t total = 0;
     for (const Window& window : windows_) total += window.size();
     add_window(std::max(align_up(bytes), total / 2));

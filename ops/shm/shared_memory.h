@@ -22,18 +22,18 @@ namespace hora {
 /// immediate coalescing; every block is a multiple of 64 bytes. Thread rule: one thread at a time.
 class BlockAllocator {
  public:
-  struct Block {
+  struct SegmentBlock {
     std::uint32_t segment = 0;
     std::uint64_t offset = 0;
-    bool operator==(const Block&) const = default;
+    bool operator==(const SegmentBlock&) const = default;
   };
 
   /// Adds [begin, begin + bytes) of a new segment, the next one in number, as free memory.
   void add_segment(std::uint64_t begin, std::uint64_t bytes);
   /// Nothing where no free block is long enough.
-  std::optional<Block> allocate(std::size_t bytes);
+  std::optional<SegmentBlock> allocate(std::size_t bytes);
   /// `block` as allocate() gave it.
-  void release(Block block);
+  void release(SegmentBlock block);
   std::size_t blocks_in_use() const { return used_.size(); }
 
  private:
@@ -66,7 +66,7 @@ class SharedMemory final : public NodeMemory {
   /// The node's ranks and their first windows, by local rank (this rank's may be empty).
   void connect(int local_rank, std::vector<Window> first_windows);
 
-  Block allocate(std::size_t bytes) override;
+  MemoryBlock allocate(std::size_t bytes) override;
   void release(std::byte* data) noexcept override;
   std::optional<Location> find(const std::byte* data, std::size_t bytes) const override;
   std::byte* address(int local_rank, Location location, std::size_t bytes) override;

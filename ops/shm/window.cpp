@@ -116,8 +116,7 @@ std::uint64_t random_nonce() {
 /// than that do not name it.
 constexpr unsigned kNoExecution = 0x0008U;
 
-/// Its length is that of the mapping for good: a peer that cut it would have others killed by
-/// SIGBUS.
+/// Its length never changes: if a peer truncated it, others would be killed by SIGBUS.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 int create_memory() {
@@ -130,7 +129,7 @@ int create_memory() {
   return descriptor;
 }
 
-/// For this user alone, and of one length for good. 0 or errno.
+/// Restricts it to this user, and fixes its length. 0 or errno.
 int seal(int descriptor) {
   if (::fchmod(descriptor, S_IRUSR | S_IWUSR) != 0) return errno;
   return ::fcntl(descriptor, F_ADD_SEALS, kSeals) == 0 ? 0 : errno;

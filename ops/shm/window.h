@@ -46,9 +46,9 @@ class Window {
   WindowTicket ticket_;
 };
 
-/// Bytes that can still be had: the smaller of MemAvailable and what the control group has left.
+/// Bytes that are still available: the smaller of MemAvailable and what the control group has left.
 std::uint64_t available_memory();
-/// Bytes that there are, used or not, with those that can be swapped out: at most 2^48.
+/// All bytes of memory, used or not, swap included: at most 2^48.
 std::uint64_t memory_of_host();
 
 }  // namespace hora

@@ -13,25 +13,25 @@ class Allgather : public Conformance {
   void expect_right(const std::string& name, const Shape& row,
                     const std::function<std::int64_t(int)>& rows_of, ProcessSet set = kWorld) {
     SCOPED_TRACE(name + " of " + std::string(name_of(data_type_of<T>)));
-    Elements<T> expected, mine;
+    Elements<T> expected, own;
     std::vector<std::int64_t> rows;
     for (const int r : ranks_of(context(), set)) {
       rows.push_back(rows_of(r));
       const auto theirs = input<T>(r, rows_of(r) * count_of(row), row.size());
       expected.insert(expected.end(), theirs.begin(), theirs.end());
-      if (r == rank()) mine = theirs;
+      if (r == rank()) own = theirs;
     }
     Shape shape = row;
     shape.insert(shape.begin(), rows_of(rank()));
-    const auto before = mine;
+    const auto before = own;
     const Result result =
-        allgather(world(), view_of<T>(mine, shape), {.name = name, .process_set = set});
+        allgather(world(), view_of<T>(own, shape), {.name = name, .process_set = set});
     shape.front() = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
     EXPECT_EQ(result.shape(), shape);
     EXPECT_EQ(result.rows(), rows);
     EXPECT_EQ(result.view().device, where());
     EXPECT_EQ(elements_of<T>(result), expected);
-    EXPECT_EQ(mine, before) << "the input is read only";
+    EXPECT_EQ(own, before) << "the input is read only";
   }
 };
 
@@ -57,8 +57,8 @@ TEST_F(Allgather, TheFirstDimensionMayDifferAndBeEmpty) {
 }
 
 TEST_F(Allgather, AScalarIsARow) {
-  std::int32_t mine = 10 + rank();
-  const Result result = allgather(world(), placed(mine), {.name = "scalar"});
+  std::int32_t own = 10 + rank();
+  const Result result = allgather(world(), placed(own), {.name = "scalar"});
   ASSERT_EQ(result.shape(), Shape{size()});
   for (int r = 0; r < size(); ++r) {
     EXPECT_EQ(elements_of<std::int32_t>(result)[static_cast<std::size_t>(r)], 10 + r);
@@ -84,13 +84,13 @@ TEST_F(Allgather, ManyInFlightInEveryOrder) {
     const auto rows_of = [&](std::size_t t, int r) {
       return static_cast<std::int64_t>((t * 13 + static_cast<std::size_t>(r * 7 + round)) % 50);
     };
-    std::vector<Elements<float>> mine(kTensors);
+    std::vector<Elements<float>> own(kTensors);
     std::vector<Placed> tensors(kTensors);
     std::vector<ResultHandle> handles(kTensors);
     std::shuffle(order.begin(), order.end(), own_random());
     for (const std::size_t t : order) {
-      mine[t] = input<float>(rank(), rows_of(t, rank()) * 17, t);
-      tensors[t] = view_of<float>(mine[t], {rows_of(t, rank()), 17});
+      own[t] = input<float>(rank(), rows_of(t, rank()) * 17, t);
+      tensors[t] = view_of<float>(own[t], {rows_of(t, rank()), 17});
       handles[t] = allgather_async(world(), tensors[t], {.name = "tensor" + std::to_string(t)});
     }
     std::shuffle(order.begin(), order.end(), own_random());
@@ -153,8 +153,8 @@ TEST_F(Allgather, MoreThanThereIsMemoryFailsAlone) {
 TEST_F(Allgather, ResultsOutliveTheirSuccessors) {
   std::vector<Result> results;
   for (int round = 0; round < 20; ++round) {
-    std::vector<std::int32_t> mine(17, round * 10 + rank());
-    results.push_back(allgather(world(), placed(mine.data(), 17), {.name = "kept"}));
+    std::vector<std::int32_t> own(17, round * 10 + rank());
+    results.push_back(allgather(world(), placed(own.data(), 17), {.name = "kept"}));
   }
   for (int round = 0; round < 20; ++round) {
     const auto values = elements_of<std::int32_t>(results[static_cast<std::size_t>(round)]);

@@ -19,13 +19,13 @@ class Allreduce : public Conformance {
                    " in " + std::to_string(shape.size()) + " dimensions");
       const auto by_rank = inputs<T>(count_of(shape), shape.size());
       for (int round = 0; round < 2; ++round) {  // new name, known name
-        auto mine = by_rank[static_cast<std::size_t>(rank())];
-        allreduce(world(), view_of<T>(mine, shape),
+        auto own = by_rank[static_cast<std::size_t>(rank())];
+        allreduce(world(), view_of<T>(own, shape),
                   {.name = kind + std::to_string(shape.size()),
                    .op = how.op,
                    .prescale = how.prescale,
                    .postscale = how.postscale});
-        expect_reduced<T>(how, by_rank, mine.data(), 0, mine.size());
+        expect_reduced<T>(how, by_rank, own.data(), 0, own.size());
       }
     }
   }
@@ -97,15 +97,15 @@ TEST_F(Allreduce, InPlaceInABuffer) {
     EXPECT_EQ(buffer.device(), where());
     const TensorView whole{buffer.data(), data_type_of<T>, {8192}, where()};
     const auto by_rank = inputs<T>(4913, 1);
-    const auto& mine = by_rank[static_cast<std::size_t>(rank())];
+    const auto& own = by_rank[static_cast<std::size_t>(rank())];
     const auto guard = static_cast<typename Elements<T>::value_type>(1);
     Elements<T> elements(8192, guard);
-    std::copy(mine.begin(), mine.end(), elements.begin() + 5);
+    std::copy(own.begin(), own.end(), elements.begin() + 5);
     here().write(whole, elements);
     allreduce(world(), {buffer.data() + 5 * sizeof(T), data_type_of<T>, {17, 17, 17}, where()},
               {.name = "inside", .op = ReduceOp::sum});
     elements = here().read<T>(whole);
-    expect_reduced<T>({ReduceOp::sum}, by_rank, elements.data() + 5, 0, mine.size());
+    expect_reduced<T>({ReduceOp::sum}, by_rank, elements.data() + 5, 0, own.size());
     EXPECT_EQ(elements[4], guard);
     EXPECT_EQ(elements[5 + 4913], guard);
   });
@@ -118,8 +118,8 @@ TEST_F(Allreduce, ManyInFlightInEveryOrder) {
   for (int round = 0; round < 4; ++round) {
     std::vector<std::vector<Elements<std::int32_t>>> ints(kTensors);
     std::vector<std::vector<Elements<float>>> floats(kTensors);
-    std::vector<Elements<std::int32_t>> my_ints(kTensors);
-    std::vector<Elements<float>> my_floats(kTensors);
+    std::vector<Elements<std::int32_t>> own_ints(kTensors);
+    std::vector<Elements<float>> own_floats(kTensors);
     std::vector<Placed> tensors(kTensors);
     std::vector<Handle> handles(kTensors);
     std::shuffle(order.begin(), order.end(), own_random());
@@ -128,12 +128,12 @@ TEST_F(Allreduce, ManyInFlightInEveryOrder) {
       const std::string name = "tensor" + std::to_string(t);
       if (t % 2 == 0) {
         ints[t] = inputs<std::int32_t>(count, t);
-        my_ints[t] = ints[t][static_cast<std::size_t>(rank())];
-        tensors[t] = view_of<std::int32_t>(my_ints[t], {count});
+        own_ints[t] = ints[t][static_cast<std::size_t>(rank())];
+        tensors[t] = view_of<std::int32_t>(own_ints[t], {count});
       } else {
         floats[t] = inputs<float>(count, t);
-        my_floats[t] = floats[t][static_cast<std::size_t>(rank())];
-        tensors[t] = view_of<float>(my_floats[t], {count});
+        own_floats[t] = floats[t][static_cast<std::size_t>(rank())];
+        tensors[t] = view_of<float>(own_floats[t], {count});
       }
       handles[t] = allreduce_async(world(), tensors[t], {.name = name, .op = ReduceOp::sum});
     }
@@ -142,9 +142,9 @@ TEST_F(Allreduce, ManyInFlightInEveryOrder) {
       handles[t].wait();
       tensors[t].take_back();
       if (t % 2 == 0) {
-        expect_reduced<std::int32_t>({}, ints[t], my_ints[t].data(), 0, my_ints[t].size());
+        expect_reduced<std::int32_t>({}, ints[t], own_ints[t].data(), 0, own_ints[t].size());
       } else {
-        expect_reduced<float>({}, floats[t], my_floats[t].data(), 0, my_floats[t].size());
+        expect_reduced<float>({}, floats[t], own_floats[t].data(), 0, own_floats[t].size());
       }
     }
   }
@@ -171,17 +171,17 @@ TEST_F(Allreduce, OnEvenAndOddRanks) {
       of_set.push_back(of_world[static_cast<std::size_t>(r)]);
     }
     for (const ReduceOp op : kElementOps) {
-      auto mine = of_world[static_cast<std::size_t>(rank())];
-      allreduce(world(), view_of<T>(mine, {17, 17}), {.name = "x", .op = op, .process_set = set});
-      expect_reduced<T>({op}, of_set, mine.data(), 0, mine.size());
+      auto own = of_world[static_cast<std::size_t>(rank())];
+      allreduce(world(), view_of<T>(own, {17, 17}), {.name = "x", .op = op, .process_set = set});
+      expect_reduced<T>({op}, of_set, own.data(), 0, own.size());
     }
-    auto mine = of_world[static_cast<std::size_t>(rank())];
-    allreduce(world(), view_of<T>(mine, {17, 17}), {.name = "x", .op = ReduceOp::sum});
-    expect_reduced<T>({}, of_world, mine.data(), 0, mine.size());
+    auto own = of_world[static_cast<std::size_t>(rank())];
+    allreduce(world(), view_of<T>(own, {17, 17}), {.name = "x", .op = ReduceOp::sum});
+    expect_reduced<T>({}, of_world, own.data(), 0, own.size());
     if constexpr (is_float<T>) {
-      mine = of_world[static_cast<std::size_t>(rank())];
-      allreduce(world(), view_of<T>(mine, {17, 17}), {.name = "average", .process_set = set});
-      expect_reduced<T>({ReduceOp::average}, of_set, mine.data(), 0, mine.size());
+      own = of_world[static_cast<std::size_t>(rank())];
+      allreduce(world(), view_of<T>(own, {17, 17}), {.name = "average", .process_set = set});
+      expect_reduced<T>({ReduceOp::average}, of_set, own.data(), 0, own.size());
     }
   });
   barrier(world());

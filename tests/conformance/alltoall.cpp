@@ -24,12 +24,12 @@ class Alltoall : public Conformance {
   Elements<T> sent_to_me(int from, const std::vector<int>& ranks, const Splits& split,
                          std::int64_t row) {
     const auto splits = splits_of(from, ranks, split);
-    const auto me = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
+    const auto position = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
     const auto all = std::accumulate(splits.begin(), splits.end(), std::int64_t{0});
-    const auto before = std::accumulate(splits.begin(), splits.begin() + me, std::int64_t{0});
+    const auto before = std::accumulate(splits.begin(), splits.begin() + position, std::int64_t{0});
     const auto theirs = input<T>(from, all * row, 0);
     const auto begin = theirs.begin() + before * row;
-    return {begin, begin + splits[static_cast<std::size_t>(me)] * row};
+    return {begin, begin + splits[static_cast<std::size_t>(position)] * row};
   }
 
   template <class T>
@@ -47,17 +47,17 @@ class Alltoall : public Conformance {
     const auto splits = splits_of(rank(), ranks, split);
     Shape shape = row;
     shape.insert(shape.begin(), std::accumulate(splits.begin(), splits.end(), std::int64_t{0}));
-    auto mine = input<T>(rank(), count_of(shape), 0);
-    const auto before = mine;
+    auto own = input<T>(rank(), count_of(shape), 0);
+    const auto before = own;
     AlltoallOptions options{.name = name, .process_set = set};
     if (splits_given) options.splits = splits;
-    const Result result = alltoall(world(), view_of<T>(mine, shape), options);
+    const Result result = alltoall(world(), view_of<T>(own, shape), options);
     shape.front() = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
     EXPECT_EQ(result.shape(), shape);
     EXPECT_EQ(result.rows(), rows);
     EXPECT_EQ(result.view().device, where());
     EXPECT_EQ(elements_of<T>(result), expected);
-    EXPECT_EQ(mine, before) << "the input is read only";
+    EXPECT_EQ(own, before) << "the input is read only";
   }
 };
 
@@ -86,7 +86,7 @@ TEST_F(Alltoall, SplitsMayBeZero) {
     expect_right<T>("to the last", {17}, [&](int, int to) { return to == size() - 1 ? 17 : 0; });
     expect_right<T>("from the first", {17}, [](int from, int) { return from == 0 ? 17 : 0; });
     expect_right<T>("to oneself", {17}, [](int from, int to) { return from == to ? 17 : 0; });
-    expect_right<T>("to nobody", {17}, [](int, int) { return 0; });
+    expect_right<T>("to no rank", {17}, [](int, int) { return 0; });
     expect_right<T>("rows of nothing", {0}, [](int from, int to) { return from + to; });
   });
 }
@@ -105,13 +105,13 @@ TEST_F(Alltoall, ManyInFlightInEveryOrder) {
   const auto element = [](std::size_t t, int from, int to) {
     return static_cast<std::int32_t>(t) * 100 + from * 10 + to;
   };
-  std::vector<std::vector<std::int32_t>> mine(kTensors);
+  std::vector<std::vector<std::int32_t>> own(kTensors);
   std::vector<Placed> tensors(kTensors);
   std::vector<ResultHandle> handles(kTensors);
   std::shuffle(order.begin(), order.end(), own_random());
   for (const std::size_t t : order) {
-    for (int to = 0; to < size(); ++to) mine[t].push_back(element(t, rank(), to));
-    tensors[t] = placed(mine[t]);
+    for (int to = 0; to < size(); ++to) own[t].push_back(element(t, rank(), to));
+    tensors[t] = placed(own[t]);
     handles[t] = alltoall_async(world(), tensors[t], {.name = "tensor" + std::to_string(t)});
   }
   std::shuffle(order.begin(), order.end(), own_random());

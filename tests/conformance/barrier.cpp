@@ -28,7 +28,7 @@ class Barrier : public Conformance {
   }
 };
 
-TEST_F(Barrier, NobodyLeavesTheWorldsBeforeTheLastOneComes) {
+TEST_F(Barrier, NoRankLeavesTheWorldsBeforeTheLastOneComes) {
   for (int round = 0; round < 3; ++round) expect_waits(kWorld);
 }
 

@@ -63,7 +63,7 @@ std::mt19937_64 Conformance::generator_of(int rank, std::uint64_t salt) {
   return generator(salt * 1000 + static_cast<std::uint64_t>(rank));
 }
 
-const Member& Conformance::me() {
+const Member& Conformance::own_rank() {
   if (longest_pause_.count() > 0) {
     const auto longest = static_cast<std::uint64_t>(longest_pause_.count());
     std::this_thread::sleep_for(std::chrono::microseconds(here().own_random() % (longest + 1)));
@@ -72,14 +72,14 @@ const Member& Conformance::me() {
 }
 
 ProcessSet Conformance::add_even_and_odd() {
-  ProcessSet mine = kWorld;
+  ProcessSet own = kWorld;
   for (int first = 0; first < std::min(2, size()); ++first) {
     std::vector<int> ranks;
     for (int r = first; r < size(); r += 2) ranks.push_back(r);
     const ProcessSet set = add_process_set(world(), ranks);
-    if (rank() % 2 == first) mine = set;
+    if (rank() % 2 == first) own = set;
   }
-  return mine;
+  return own;
 }
 
 void Conformance::expect_same_text(const std::string& text) {

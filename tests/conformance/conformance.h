@@ -38,8 +38,8 @@ class Conformance : public testing::Test {
 
   /// For a submission: after a random pause of up to TEST_LONGEST_PAUSE microseconds, where that
   /// variable is set, so that ranks come in any order and at any time.
-  const Member& me();
-  const Context& world() { return me().context; }
+  const Member& own_rank();
+  const Context& world() { return own_rank().context; }
   /// For everything else.
   Context& context() { return here().context; }
   /// This rank, which the calling thread runs.

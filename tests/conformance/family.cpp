@@ -16,23 +16,23 @@ Values ones() {
 }
 
 /// The set's ranks have brought ones.
-void expect_all(const Member& me, const Result& result, std::int64_t rows, float value) {
+void expect_all(const Member& own_rank, const Result& result, std::int64_t rows, float value) {
   ASSERT_EQ(result.shape(), Shape{rows});
-  for (const float element : elements_of<float>(me, result)) EXPECT_EQ(element, value);
+  for (const float element : elements_of<float>(own_rank, result)) EXPECT_EQ(element, value);
 }
 
 Family allreduce_family() {
   return {"allreduce",
-          [](const Member& me, const Placed& tensor, const std::string& name,
+          [](const Member& own_rank, const Placed& tensor, const std::string& name,
              ProcessSet set) -> AnyHandle {
-            return allreduce_async(me.context, tensor,
+            return allreduce_async(own_rank.context, tensor,
                                    {.name = name, .op = ReduceOp::sum, .process_set = set});
           },
-          [](const Member& me, const std::string& name, ProcessSet set) {
+          [](const Member& own_rank, const std::string& name, ProcessSet set) {
             Values values = ones();
-            allreduce(me.context, me.placed(values),
+            allreduce(own_rank.context, own_rank.placed(values),
                       {.name = name, .op = ReduceOp::sum, .process_set = set});
-            EXPECT_EQ(values, Values(kRows, static_cast<float>(size_of(me.context, set))));
+            EXPECT_EQ(values, Values(kRows, static_cast<float>(size_of(own_rank.context, set))));
           }};
 }
 
@@ -43,53 +43,55 @@ Family broadcast_family() {
     return BroadcastOptions{.name = name, .root = ranks_of(world, set).front(), .process_set = set};
   };
   return {"broadcast",
-          [=](const Member& me, const Placed& tensor, const std::string& name,
+          [=](const Member& own_rank, const Placed& tensor, const std::string& name,
               ProcessSet set) -> AnyHandle {
-            return broadcast_async(me.context, tensor, options(me.context, name, set));
+            return broadcast_async(own_rank.context, tensor, options(own_rank.context, name, set));
           },
-          [=](const Member& me, const std::string& name, ProcessSet set) {
-            const BroadcastOptions chosen = options(me.context, name, set);
-            Values values(kRows, static_cast<float>(me.context.rank()));
-            broadcast(me.context, me.placed(values), chosen);
+          [=](const Member& own_rank, const std::string& name, ProcessSet set) {
+            const BroadcastOptions chosen = options(own_rank.context, name, set);
+            Values values(kRows, static_cast<float>(own_rank.context.rank()));
+            broadcast(own_rank.context, own_rank.placed(values), chosen);
             EXPECT_EQ(values, Values(kRows, static_cast<float>(chosen.root)));
           }};
 }
 
 Family barrier_family() {
-  return {
-      "barrier",
-      [](const Member& me, const Placed&, const std::string& name, ProcessSet set) -> AnyHandle {
-        return barrier_async(me.context, {.name = name, .process_set = set});
-      },
-      [](const Member& me, const std::string& name, ProcessSet set) {
-        barrier(me.context, {.name = name, .process_set = set});
-      }};
+  return {"barrier",
+          [](const Member& own_rank, const Placed&, const std::string& name,
+             ProcessSet set) -> AnyHandle {
+            return barrier_async(own_rank.context, {.name = name, .process_set = set});
+          },
+          [](const Member& own_rank, const std::string& name, ProcessSet set) {
+            barrier(own_rank.context, {.name = name, .process_set = set});
+          }};
 }
 
 Family allgather_family() {
   return {"allgather",
-          [](const Member& me, const Placed& tensor, const std::string& name,
+          [](const Member& own_rank, const Placed& tensor, const std::string& name,
              ProcessSet set) -> AnyHandle {
-            return allgather_async(me.context, tensor, {.name = name, .process_set = set});
+            return allgather_async(own_rank.context, tensor, {.name = name, .process_set = set});
           },
-          [](const Member& me, const std::string& name, ProcessSet set) {
+          [](const Member& own_rank, const std::string& name, ProcessSet set) {
             Values values = ones();
-            expect_all(me,
-                       allgather(me.context, me.placed(values), {.name = name, .process_set = set}),
-                       kRows * size_of(me.context, set), 1.0F);
+            expect_all(own_rank,
+                       allgather(own_rank.context, own_rank.placed(values),
+                                 {.name = name, .process_set = set}),
+                       kRows * size_of(own_rank.context, set), 1.0F);
           }};
 }
 
 Family alltoall_family() {
   return {"alltoall",
-          [](const Member& me, const Placed& tensor, const std::string& name,
+          [](const Member& own_rank, const Placed& tensor, const std::string& name,
              ProcessSet set) -> AnyHandle {
-            return alltoall_async(me.context, tensor, {.name = name, .process_set = set});
+            return alltoall_async(own_rank.context, tensor, {.name = name, .process_set = set});
           },
-          [](const Member& me, const std::string& name, ProcessSet set) {
+          [](const Member& own_rank, const std::string& name, ProcessSet set) {
             Values values = ones();
-            expect_all(me,
-                       alltoall(me.context, me.placed(values), {.name = name, .process_set = set}),
+            expect_all(own_rank,
+                       alltoall(own_rank.context, own_rank.placed(values),
+                                {.name = name, .process_set = set}),
                        kRows, 1.0F);
           }};
 }
@@ -99,22 +101,26 @@ Family reduce_scatter_family() {
     return ReduceScatterOptions{.name = name, .op = ReduceOp::sum, .process_set = set};
   };
   return {"reduce_scatter",
-          [=](const Member& me, const Placed& tensor, const std::string& name, ProcessSet set)
-              -> AnyHandle { return reduce_scatter_async(me.context, tensor, options(name, set)); },
-          [=](const Member& me, const std::string& name, ProcessSet set) {
+          [=](const Member& own_rank, const Placed& tensor, const std::string& name,
+              ProcessSet set) -> AnyHandle {
+            return reduce_scatter_async(own_rank.context, tensor, options(name, set));
+          },
+          [=](const Member& own_rank, const std::string& name, ProcessSet set) {
             Values values = ones();
-            const Result result = reduce_scatter(me.context, me.placed(values), options(name, set));
-            const int size = size_of(me.context, set);
-            expect_all(me, result, kRows / size, static_cast<float>(size));
+            const Result result =
+                reduce_scatter(own_rank.context, own_rank.placed(values), options(name, set));
+            const int size = size_of(own_rank.context, set);
+            expect_all(own_rank, result, kRows / size, static_cast<float>(size));
           }};
 }
 
 }  // namespace
 
-Started start(const Family& family, const Member& me, const std::string& name, ProcessSet set) {
+Started start(const Family& family, const Member& own_rank, const std::string& name,
+              ProcessSet set) {
   Started started{ones(), {}, {}};
-  started.tensor = me.placed(started.values);
-  started.handle = family.start(me, started.tensor, name, set);
+  started.tensor = own_rank.placed(started.values);
+  started.handle = family.start(own_rank, started.tensor, name, set);
   return started;
 }
 

@@ -32,7 +32,8 @@ struct Started {
   Placed tensor;
   AnyHandle handle;
 };
-Started start(const Family& family, const Member& me, const std::string& name, ProcessSet set);
+Started start(const Family& family, const Member& own_rank, const std::string& name,
+              ProcessSet set);
 void wait(Started& started);
 
 }  // namespace hora::test

@@ -15,7 +15,7 @@ using Groups = Conformance;
 /// The tensors of one rank.
 class Tensors {
  public:
-  explicit Tensors(const Member& me) : me_(me) {}
+  explicit Tensors(const Member& own_rank) : me_(own_rank) {}
   /// Of 1, 2, ... elements, each this rank's number.
   std::vector<TensorView> fresh_views() {
     placed_.clear();
@@ -46,7 +46,8 @@ TEST_F(Groups, AllreduceAndBroadcastOfAllUnderOneHandle) {
     tensors.expect_all(sum);
     grouped_broadcast(world(), tensors.fresh_views(), {.name = "root", .root = size() - 1});
     tensors.expect_all(static_cast<float>(size() - 1));
-    GroupHandle group = grouped_allreduce_async(world(), tensors.fresh_views(), {.op = ReduceOp::max});
+    GroupHandle group =
+        grouped_allreduce_async(world(), tensors.fresh_views(), {.op = ReduceOp::max});
     EXPECT_TRUE(group.valid());
     EXPECT_TRUE(group.wait_for(std::chrono::minutes(1)));
     EXPECT_TRUE(group.ready());

@@ -48,8 +48,8 @@ TEST_F(Handles, WaitForGivesUpInTimeAndWaitStillCollects) {
         [&] { return allreduce_async(world(), tensor, {.name = "x", .op = ReduceOp::sum}); }, "x");
     tensor.take_back();
     EXPECT_EQ(sum, size());
-    const std::int32_t mine = rank();
-    const Placed input = placed(mine);
+    const std::int32_t own = rank();
+    const Placed input = placed(own);
     expect_time_limit([&] { return allgather_async(world(), input, {.name = "y"}); }, "y");
     const std::vector<std::int32_t> ones(static_cast<std::size_t>(size()), 1);
     std::int32_t part = -1;
@@ -76,8 +76,8 @@ TEST_F(Handles, AfterWaitForWaitThrowsTheError) {
 }
 
 TEST_F(Handles, ResultsCanBeWaitedForAsTensorsAre) {
-  const std::int32_t mine = rank();
-  const Placed input = placed(mine), another = placed(mine);
+  const std::int32_t own = rank();
+  const Placed input = placed(own), another = placed(own);
   void* const stream = another.stream();
   ResultHandle handle;
   for (int round = 0; round < 20; ++round) {

@@ -61,8 +61,8 @@ TEST_F(Into, AllgatherOfRowsThatMayDiffer) {
       rows.push_back(rows_of(r));
       expected.insert(expected.end(), static_cast<std::size_t>(rows_of(r)), r);
     }
-    const Values mine(static_cast<std::size_t>(rows_of(rank())), rank());
-    const Placed input = placed(mine);
+    const Values own(static_cast<std::size_t>(rows_of(rank())), rank());
+    const Placed input = placed(own);
     const AllgatherOptions options{.name = name};
     expect_arrives(
         {[&](const TensorView& output) { return allgather_into(world(), input, output, options); },
@@ -83,17 +83,17 @@ TEST_F(Into, AllgatherOfRowsThatMayDiffer) {
 TEST_F(Into, AlltoallWithAndWithoutSplits) {
   const auto expect = [&](const std::string& name, bool with_splits,
                           const std::function<int(int, int)>& rows_of) {
-    Values mine, expected;
+    Values own, expected;
     AlltoallOptions options{.name = name};
     std::vector<std::int64_t> rows;
     for (int r = 0; r < size(); ++r) {
-      mine.insert(mine.end(), static_cast<std::size_t>(rows_of(rank(), r)), 10 * rank() + r);
+      own.insert(own.end(), static_cast<std::size_t>(rows_of(rank(), r)), 10 * rank() + r);
       expected.insert(expected.end(), static_cast<std::size_t>(rows_of(r, rank())),
                       10 * r + rank());
       rows.push_back(rows_of(r, rank()));
       if (with_splits) options.splits.push_back(rows_of(rank(), r));
     }
-    const Placed input = placed(mine);
+    const Placed input = placed(own);
     expect_arrives(
         {[&](const TensorView& output) { return alltoall_into(world(), input, output, options); },
          [&](const TensorView& output) {
@@ -107,10 +107,10 @@ TEST_F(Into, AlltoallWithAndWithoutSplits) {
 
 TEST_F(Into, ReduceScatterOfAnyNumberOfRows) {
   for (int rows = 0; rows <= 2 * size() + 1; ++rows) {
-    const Values mine(static_cast<std::size_t>(rows), rank() + 1);
-    const Placed input = placed(mine);
-    const int own = rows / size() + (rank() < rows % size() ? 1 : 0);
-    const Values expected(static_cast<std::size_t>(own), size() * (size() + 1) / 2);
+    const Values own(static_cast<std::size_t>(rows), rank() + 1);
+    const Placed input = placed(own);
+    const int own_rows = rows / size() + (rank() < rows % size() ? 1 : 0);
+    const Values expected(static_cast<std::size_t>(own_rows), size() * (size() + 1) / 2);
     const ReduceScatterOptions options{.name = std::to_string(rows), .op = ReduceOp::sum};
     expect_arrives({[&](const TensorView& output) {
                       return reduce_scatter_into(world(), input, output, options);
@@ -118,29 +118,29 @@ TEST_F(Into, ReduceScatterOfAnyNumberOfRows) {
                     [&](const TensorView& output) {
                       return reduce_scatter_into_async(world(), input, output, options);
                     }},
-                   options.name, expected, {own});
+                   options.name, expected, {own_rows});
   }
 }
 
 TEST_F(Into, OnEvenAndOddRanks) {
   const auto set = add_even_and_odd();
   const std::vector<int> ranks = ranks_of(context(), set);
-  const std::int32_t mine = rank();
+  const std::int32_t own = rank();
   Values all(ranks.size());
-  allgather_into(world(), placed(mine), placed(all), {.name = "x", .process_set = set});
+  allgather_into(world(), placed(own), placed(all), {.name = "x", .process_set = set});
   EXPECT_EQ(all, Values(ranks.begin(), ranks.end()));
   barrier(world());
 }
 
 TEST_F(Into, AnOutputOfAnotherLengthIsAnErrorAndTheNextCollectiveIsRight) {
-  const Values mine(3, rank());
+  const Values own(3, rank());
   const auto n = static_cast<std::size_t>(size());
   for (const std::size_t wrong : {3 * n + 1, 3 * n - 1}) {
     for (int round = 0; round < 2; ++round) {
       // Of the first rank alone.
       Values output(rank() == 0 ? wrong : 3 * n, -1);
       const auto submit = [&] {
-        allgather_into(world(), placed(mine), placed(output), {.name = "x"});
+        allgather_into(world(), placed(own), placed(output), {.name = "x"});
       };
       if (rank() == 0) {
         const Error error =
@@ -155,14 +155,14 @@ TEST_F(Into, AnOutputOfAnotherLengthIsAnErrorAndTheNextCollectiveIsRight) {
         EXPECT_EQ(output.back(), size() - 1);
       }
       Values right(3 * n);
-      allgather_into(world(), placed(mine), placed(right), {.name = "x"});
+      allgather_into(world(), placed(own), placed(right), {.name = "x"});
       EXPECT_EQ(right.back(), size() - 1);
     }
   }
   // Every rank knows the length of its part of a reduce-scatter.
   Values part(static_cast<std::size_t>(rank() < 3 % size() ? 3 / size() + 2 : 3 / size() + 1));
   expect_error(ErrorCode::invalid_argument, HasSubstr("they must be as many"), [&] {
-    reduce_scatter_into(world(), placed(mine), placed(part), {.name = "y", .op = ReduceOp::sum});
+    reduce_scatter_into(world(), placed(own), placed(part), {.name = "y", .op = ReduceOp::sum});
   });
 }
 
@@ -171,13 +171,13 @@ TEST_F(Into, WhatCanNeverBeRightIsRefusedAtOnce) {
   std::vector<float> floats(static_cast<std::size_t>(size()));
   std::vector<std::int32_t> host(static_cast<std::size_t>(size()));
   const Placed all = placed(values), of_floats = placed(floats);
-  TensorView mine = all;
-  mine.shape = {1};
+  TensorView own = all;
+  own.shape = {1};
   TensorView output = all;
   output.shape = {size()};
   const auto refused = [&](const TensorView& wrong, const std::string& text) {
     expect_error(ErrorCode::invalid_argument, HasSubstr(text),
-                 [&] { allgather_into(world(), mine, wrong, {.name = "x"}); });
+                 [&] { allgather_into(world(), own, wrong, {.name = "x"}); });
   };
   refused(of_floats, "output is of float32");
   refused(output, "overlaps");

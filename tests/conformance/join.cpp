@@ -76,13 +76,13 @@ TEST_F(Join, EveryTypeIsReducedWithoutTheFirstRank) {
     const Elements<T> values = input<T>(rank(), 289, 0);
     for (const Reduction& how : reductions) {
       if (rank() == 0 && size() > 1) continue;
-      auto mine = values;
-      allreduce(world(), view_of<T>(mine, {17, 17}),
+      auto own = values;
+      allreduce(world(), view_of<T>(own, {17, 17}),
                 {.name = std::string(name_of(how.op)),
                  .op = how.op,
                  .prescale = how.prescale,
                  .postscale = how.postscale});
-      expect_reduced<T>(how, others, mine.data(), 0, mine.size());
+      expect_reduced<T>(how, others, own.data(), 0, own.size());
     }
     join_alike(kWorld);
   });
@@ -116,17 +116,18 @@ TEST_F(Join, OtherCollectivesFailClearlyAndJoinStillAgrees) {
     for (int joined = 0; joined < size(); ++joined) {
       for (const bool known : {false, true}) {
         const std::string name = family.name + std::to_string(joined);
-        if (known) family.run(me(), name, kWorld);
+        if (known) family.run(own_rank(), name, kWorld);
         if (rank() != joined) {
-          const std::string text =
-              expect_error(ErrorCode::mismatch, [&] { family.run(me(), name, kWorld); }).what();
+          const std::string text = expect_error(ErrorCode::mismatch, [&] {
+                                     family.run(own_rank(), name, kWorld);
+                                   }).what();
           EXPECT_NE(text.find("rank " + std::to_string(joined) + " has called join()"),
                     std::string::npos)
               << text;
         }
         join_alike(kWorld);
       }
-      family.run(me(), family.name + std::to_string(joined), kWorld);
+      family.run(own_rank(), family.name + std::to_string(joined), kWorld);
     }
   }
 }

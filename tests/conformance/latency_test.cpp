@@ -70,7 +70,7 @@ TEST_F(Latency, FromTheLastSubmissionToTheException) {
         size(), Milliseconds(percentile(50)).count(), Milliseconds(percentile(99)).count(),
         Milliseconds(percentile(100)).count());
   }
-  EXPECT_GT(percentile(0).count(), 0) << "nobody may be told before the last one has submitted";
+  EXPECT_GT(percentile(0).count(), 0) << "no rank may be told before the last one has submitted";
   EXPECT_LE(percentile(99), kLimit);
 }
 

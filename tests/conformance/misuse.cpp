@@ -11,9 +11,11 @@ namespace {
 class Misuse : public Conformance, public testing::WithParamInterface<Family> {
  protected:
   /// Waited for.
-  void run(const std::string& name, ProcessSet set = kWorld) { GetParam().run(me(), name, set); }
+  void run(const std::string& name, ProcessSet set = kWorld) {
+    GetParam().run(own_rank(), name, set);
+  }
   Started start(const std::string& name, ProcessSet set = kWorld) {
-    return test::start(GetParam(), me(), name, set);
+    return test::start(GetParam(), own_rank(), name, set);
   }
   /// Both ways to submit throw at once.
   std::string expect_refused(ErrorCode code, const std::string& name, ProcessSet set = kWorld) {
@@ -28,7 +30,7 @@ TEST_P(Misuse, ADuplicateNameInFlightIsThrownWhereItIsSubmitted) {
     const std::string text = expect_refused(ErrorCode::duplicate_name, "twice");
     EXPECT_NE(text.find("\"twice\""), std::string::npos) << text;
     for (const Family& other : families()) {
-      expect_error(ErrorCode::duplicate_name, [&] { other.run(me(), "twice", kWorld); });
+      expect_error(ErrorCode::duplicate_name, [&] { other.run(own_rank(), "twice", kWorld); });
     }
     run("another");
     wait(first);
@@ -96,7 +98,7 @@ TEST_P(Misuse, DifferingOperationsAreTheSameErrorOnEveryRank) {
     SCOPED_TRACE("against " + other.name);
     expect_disagreement({{"operation", GetParam().name, other.name},
                          [&](const std::string& name, bool odd) {
-                           odd ? other.run(me(), name, kWorld) : run(name);
+                           odd ? other.run(own_rank(), name, kWorld) : run(name);
                          }},
                         [&](const std::string& name) { run(name); });
   }

@@ -34,9 +34,9 @@ TEST_F(ProcessSets, KnowTheirRanks) {
   std::reverse(ascending.begin(), ascending.end());
   EXPECT_EQ(ranks_of(context(), set), ascending);
   EXPECT_EQ(size_of(context(), set), static_cast<int>(ascending.size()));
-  const auto me = std::find(ascending.begin(), ascending.end(), rank());
+  const auto position = std::find(ascending.begin(), ascending.end(), rank());
   EXPECT_EQ(rank_in(context(), set),
-            me == ascending.end() ? -1 : static_cast<int>(me - ascending.begin()));
+            position == ascending.end() ? -1 : static_cast<int>(position - ascending.begin()));
   EXPECT_EQ(size_of(context(), kWorld), size());
   EXPECT_EQ(rank_in(context(), kWorld), rank());
   remove_process_set(world(), set);
@@ -75,7 +75,7 @@ TEST_F(ProcessSets, EverySubsetRunsEveryCollective) {
   for (const ProcessSet set : add_all_subsets()) {
     if (!in(set)) continue;
     for (int round = 0; round < 2; ++round) {  // new name, known name
-      for (const Family& family : families()) family.run(me(), family.name, set);
+      for (const Family& family : families()) family.run(position(), family.name, set);
     }
   }
   barrier(world());
@@ -142,7 +142,7 @@ TEST_F(ProcessSets, AMismatchInOneLeavesTheOthersAlone) {
     fine.wait();
     tensor.take_back();
     EXPECT_EQ(of_world, std::vector<float>(20, static_cast<float>(size())));
-    for (const Family& family : families()) family.run(me(), "x", set);
+    for (const Family& family : families()) family.run(position(), "x", set);
     barrier(world());
   }
 }
@@ -152,7 +152,7 @@ TEST_F(ProcessSets, ListsThatCanNeverBeRightAreRefusedAtOnce) {
        {std::vector<int>{}, {0, 0}, {-1}, {size()}, {0, size() + 5}}) {
     expect_error(ErrorCode::invalid_argument, [&] { (void)add_process_set(world(), ranks); });
   }
-  families().front().run(me(), "x", add_process_set(world(), ranks_of(context(), kWorld)));
+  families().front().run(position(), "x", add_process_set(world(), ranks_of(context(), kWorld)));
 }
 
 TEST_F(ProcessSets, DifferentListsAreTheSameErrorOnEveryRank) {
@@ -165,7 +165,7 @@ TEST_F(ProcessSets, DifferentListsAreTheSameErrorOnEveryRank) {
     expect_same_text(text);
   }
   const ProcessSet set = add_process_set(world(), {0, 1});
-  if (in(set)) families().front().run(me(), "x", set);
+  if (in(set)) families().front().run(position(), "x", set);
   barrier(world());
 }
 
@@ -175,7 +175,7 @@ TEST_F(ProcessSets, ComeAndGoManyTimes) {
     const ProcessSet set = add_process_set(world(), {round % size()});
     EXPECT_GT(set, before) << "a number is used once";
     before = set;
-    if (in(set)) families()[static_cast<std::size_t>(round) % 6].run(me(), "x", set);
+    if (in(set)) families()[static_cast<std::size_t>(round) % 6].run(position(), "x", set);
     remove_process_set(world(), set);
     expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), set); });
   }
@@ -200,8 +200,8 @@ TEST_F(ProcessSets, GoOnWhenARankOutsideHasLeft) {
   for (int r = 0; r + 1 < size(); ++r) staying.push_back(r);
   const ProcessSet set = add_process_set(world(), staying);
   if (!in(set)) return context().shutdown();
-  expect_error(ErrorCode::shut_down, [&] { families().front().run(me(), "x", kWorld); });
-  for (const Family& family : families()) family.run(me(), family.name, set);
+  expect_error(ErrorCode::shut_down, [&] { families().front().run(position(), "x", kWorld); });
+  for (const Family& family : families()) family.run(position(), family.name, set);
 }
 
 }  // namespace

@@ -31,9 +31,9 @@ class ReduceScatter : public Conformance {
     std::vector<Elements<T>> by_rank;
     for (const int r : ranks_of(context(), set))
       by_rank.push_back(input<T>(r, count, shape.size()));
-    auto mine = input<T>(rank(), count, shape.size());
-    const auto before = mine;
-    const Result result = reduce_scatter(world(), view_of<T>(mine, shape),
+    auto own = input<T>(rank(), count, shape.size());
+    const auto before = own;
+    const Result result = reduce_scatter(world(), view_of<T>(own, shape),
                                          {.name = name,
                                           .op = how.op,
                                           .process_set = set,
@@ -50,7 +50,7 @@ class ReduceScatter : public Conformance {
     const std::int64_t row = count_of(of_piece);
     expect_reduced<T>(how, by_rank, got.data(), static_cast<std::size_t>(piece.begin * row),
                       got.size());
-    EXPECT_EQ(mine, before) << "the input is read only";
+    EXPECT_EQ(own, before) << "the input is read only";
   }
 };
 
@@ -93,8 +93,8 @@ TEST_F(ReduceScatter, HasTheBitsOfAllreduce) {
     const auto values = random_elements<float>(rows, own_random());
     auto all = values;
     allreduce(world(), view_of<float>(all, {rows}), {.name = "all"});
-    auto mine = values;
-    const Result result = reduce_scatter(world(), view_of<float>(mine, {rows}), {.name = "mine"});
+    auto own = values;
+    const Result result = reduce_scatter(world(), view_of<float>(own, {rows}), {.name = "own"});
     const Piece piece = piece_of(rows, rank(), size());
     ASSERT_EQ(result.shape(), Shape{piece.rows});
     EXPECT_EQ(std::memcmp(result.data(), all.data() + piece.begin,
@@ -115,8 +115,8 @@ TEST_F(ReduceScatter, ManyInFlightInEveryOrder) {
     std::shuffle(order.begin(), order.end(), own_random());
     for (const std::size_t t : order) {
       by_rank[t] = inputs<std::int32_t>(rows(t), t);
-      auto& mine = by_rank[t][static_cast<std::size_t>(rank())];
-      tensors[t] = view_of<std::int32_t>(mine, {rows(t)});
+      auto& own = by_rank[t][static_cast<std::size_t>(rank())];
+      tensors[t] = view_of<std::int32_t>(own, {rows(t)});
       handles[t] = reduce_scatter_async(world(), tensors[t],
                                         {.name = std::to_string(t), .op = ReduceOp::sum});
     }

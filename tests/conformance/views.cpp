@@ -10,11 +10,11 @@ namespace {
 using Views = Conformance;
 
 TEST_F(Views, InputsMayBeConstant) {
-  const std::vector<std::int32_t> mine(static_cast<std::size_t>(2 * size()), rank());
-  const Result gathered = allgather(world(), view(mine), {.name = "allgather"});
-  const Result exchanged = alltoall(world(), view(mine), {.name = "alltoall"});
+  const std::vector<std::int32_t> own(static_cast<std::size_t>(2 * size()), rank());
+  const Result gathered = allgather(world(), view(own), {.name = "allgather"});
+  const Result exchanged = alltoall(world(), view(own), {.name = "alltoall"});
   const Result reduced =
-      reduce_scatter(world(), view(mine), {.name = "reduce_scatter", .op = ReduceOp::sum});
+      reduce_scatter(world(), view(own), {.name = "reduce_scatter", .op = ReduceOp::sum});
   const auto n = static_cast<std::size_t>(size());
   for (std::size_t r = 0; r < n; ++r) {
     EXPECT_EQ(gathered.values<std::int32_t>()[2 * n * r], static_cast<std::int32_t>(r));

@@ -11,11 +11,11 @@ TEST(ProcessIdentity, NamesRankHostAndPid) {
 }
 
 TEST(ProcessIdentity, IsThisProcess) {
-  const ProcessIdentity mine = identity_of_process(5);
-  EXPECT_EQ(mine.rank, 5);
-  EXPECT_EQ(mine.pid, ::getpid());
-  EXPECT_EQ(mine.host, host_name());
-  EXPECT_FALSE(mine.host.empty());
+  const ProcessIdentity own = identity_of_process(5);
+  EXPECT_EQ(own.rank, 5);
+  EXPECT_EQ(own.pid, ::getpid());
+  EXPECT_EQ(own.host, host_name());
+  EXPECT_FALSE(own.host.empty());
 }
 
 }  // namespace

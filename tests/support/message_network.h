@@ -46,7 +46,7 @@ class MessageNetwork {
   PointToPoint& member(int index);
   /// Lets one message arrive; false where none can.
   bool deliver_one();
-  /// Requests open and messages nobody received.
+  /// Requests that are open and messages that no member has received.
   std::size_t left_over() const;
   using Message = std::tuple<int, int, std::size_t>;  // from, to, bytes
   const std::multiset<Message>& sent() const { return sent_; }

@@ -1,4 +1,4 @@
-/// Memory of hora's, so that collectives on it copy nothing.
+/// Memory that hora allocates: collectives on it copy nothing.
 ///
 ///     hora::Buffer buffer(world, 1000 * sizeof(float));
 ///     auto* values = reinterpret_cast<float*>(buffer.data());

@@ -147,7 +147,7 @@ Result reduce_scatter(const Context& context, const ConstTensorView& tensor,
                                                 const ConstTensorView& tensor,
                                                 const ReduceScatterOptions& options = {});
 
-/// The same three into memory of the caller's: `output`, as long as the result, of the input's type
+/// The same three into the caller's memory: `output`, as long as the result, of the input's type
 /// and on its device, without overlapping it, and ready where the input is. It is hora's from the
 /// call until wait() returns; after an error, or where a handle is dropped, its contents are
 /// unspecified. The Result is a view of `output`, with the result's shape and rows. What lies in a

@@ -18,7 +18,7 @@ namespace hora {
 class Runtime;
 struct Internals;
 
-/// What this rank's engine has done since init. Times are summed over operations.
+/// Counters of this rank's engine since init. Times are summed over operations.
 struct Statistics {
   std::uint64_t operations = 0;           ///< fulfilled collectives
   std::uint64_t bytes = 0;                ///< payload of those, each counted once
@@ -30,10 +30,10 @@ struct InitOptions {
   /// False: no engine thread; the application calls Context::progress() until its handles are
   /// ready.
   bool engine_thread = true;
-  /// The ranks of MPI_COMM_WORLD that hora is to consist of, ascending: each of them calls init()
-  /// with this same list, others do not, and have nothing to do with hora. Ranks of hora are places
-  /// in the list, and so are all ranks that hora speaks of. Empty: all. Two ranks that are in each
-  /// other's lists and call init() with different ones both get Error(mismatch).
+  /// The ranks of MPI_COMM_WORLD that use hora, ascending: each of them calls init() with this same
+  /// list, others do not call it. hora's ranks are positions in the list, also in messages. Empty:
+  /// all. Two ranks that are in each other's lists and call init() with different ones both get
+  /// Error(mismatch).
   std::vector<int> ranks = {};
   /// Process sets to begin with, each a list of world ranks: ProcessSet(1), ProcessSet(2), ... in
   /// this order. The same on every rank; others can be added and removed later (process_set.h).
@@ -82,8 +82,8 @@ class Context {
   const Settings& settings() const;  ///< rank 0's, in force on every rank
   Statistics statistics() const;
 
-  /// Makes what progress is possible now without blocking. For InitOptions::engine_thread == false;
-  /// with an engine thread it does nothing.
+  /// Makes the progress that is possible now, without blocking. For InitOptions::engine_thread ==
+  /// false; with an engine thread it does nothing.
   void progress() const;
 
   /// Collective: returns when all ranks have called it; then throws an error of this rank's handles

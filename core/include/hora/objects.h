@@ -1,5 +1,5 @@
-/// Values whose size other ranks do not know: bytes and text. What they mean is the caller's
-/// business; nothing in them is run. <hora/objects_json.h> does the same for nlohmann::json,
+/// Values whose size other ranks do not know: bytes and text. hora does not interpret them; nothing
+/// in them is executed. <hora/objects_json.h> does the same for nlohmann::json,
 /// <hora/torch_objects.h> for tensors.
 ///
 ///     std::string text = world.rank() == 0 ? read_configuration() : "";
@@ -27,7 +27,7 @@ struct BroadcastObjectOptions {
   ProcessSet process_set = kWorld;
 };
 
-/// The root's object on every rank. The others' is not looked at.
+/// The root's object on every rank. Other ranks' objects are ignored.
 std::vector<std::byte> broadcast_object(const Context& context, std::span<const std::byte> object,
                                         const BroadcastObjectOptions& options = {});
 std::string broadcast_object(const Context& context, std::string_view object,

@@ -1,4 +1,4 @@
-/// What a collective gives whose result has a size of its own.
+/// The result of a collective whose output has its own size.
 ///
 ///     hora::Result all = hora::allgather(world, hora::view(values));
 ///     for (float value : all.values<float>()) use(value);          // rank 0's, then rank 1's, ...
@@ -20,9 +20,9 @@ namespace hora {
 
 class ResultMemory;
 
-/// A dense row-major tensor in memory of hora's, 64-byte aligned, on the device of the input.
-/// Copies share the memory, which is free when the last one is gone. Of calls that end in `_into`
-/// the memory is the caller's, and stays so.
+/// A dense row-major tensor in hora's memory, 64-byte aligned, on the device of the input. Copies
+/// share the memory, which is freed with the last one. Of calls that end in `_into` the memory is
+/// the caller's, and stays so.
 ///
 /// On a GPU it is complete, and stays, in the order of the input's stream (view().stream), which
 /// outlives it: work given to that stream before the last copy was destroyed still finds the

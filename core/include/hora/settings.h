@@ -56,7 +56,7 @@ struct Settings {
   std::chrono::microseconds spin{50};
 
   /// A tensor that some ranks have submitted and others have not for this long is reported, with
-  /// the ranks that lack it; likewise ranks that have not come to hora::init; 0: never.
+  /// the ranks that lack it; likewise ranks that have not called hora::init; 0: never.
   std::chrono::milliseconds stall_warning{10000};
 
   /// A collective that is not complete this long after a rank has submitted it fails there, naming
@@ -65,7 +65,7 @@ struct Settings {
   std::chrono::milliseconds timeout{600000};
 
   /// hora::init fails where some ranks have not come to it for this long, or have left it; 0: it
-  /// waits for ever.
+  /// waits without limit.
   std::chrono::milliseconds init_timeout{300000};
 
   /// Keeps large freed blocks in the process, so that each step's gradients do not cause page

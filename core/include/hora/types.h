@@ -203,7 +203,7 @@ template <class T>
 ViewOf<T> view(T& value) {
   return {&value, data_type_of<std::remove_const_t<T>>, {}, {}, nullptr};
 }
-/// Not of one that is gone when the view is there.
+/// Not of a temporary, which is gone before the view is used.
 template <class T>
 void view(const T&&) = delete;
 /// View of `count` contiguous elements as a one-dimensional tensor.

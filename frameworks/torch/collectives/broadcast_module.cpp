@@ -10,7 +10,7 @@
 namespace hora {
 namespace {
 
-// Bytes are bytes: types that hora cannot add up, such as complex numbers, can still be copied.
+// As bytes, for types that hora cannot reduce but can copy, such as complex numbers.
 torch::Tensor as_broadcastable(const torch::Tensor& tensor) {
   if (to_data_type(tensor.scalar_type())) return tensor;
   return tensor.contiguous().flatten().view(torch::kByte);

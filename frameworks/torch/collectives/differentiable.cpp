@@ -13,7 +13,7 @@
 namespace hora {
 namespace {
 
-/// What a recorded call leaves for its gradients.
+/// What a recorded call keeps for its gradients.
 template <class Options>
 struct Recorded : torch::CustomClassHolder {
   Recorded(const Context& its_context, const Options& its_options, const CallTensors& call)
@@ -29,8 +29,8 @@ struct Recorded : torch::CustomClassHolder {
   std::vector<Rows> rows;             ///< the results'
 };
 
-/// Of a backward collective: derives from the forward's, so that backward is matched on all ranks
-/// whatever the order; unnamed stays unnamed.
+/// The name of a backward collective derives from the forward's, so that backward is matched on all
+/// ranks whatever the order; unnamed stays unnamed.
 std::string backward_name(const std::string& name) {
   return name.empty() ? name : name + ".backward";
 }
@@ -69,12 +69,12 @@ Tensors gradients_of(const Recorded<BroadcastOptions>& forward, const Tensors& g
 
 Tensors gradients_of(const Recorded<AllgatherOptions>& forward, const Tensors& given) {
   Tensors averages = run_backward(forward, given, AllreduceOptions{.op = ReduceOp::average});
-  const auto me = rank_in(forward.context, forward.options.process_set);
+  const auto rank_in_set = rank_in(forward.context, forward.options.process_set);
   for (std::size_t i = 0; i < averages.size(); ++i) {
-    const auto mine = forward.rows[i].begin() + me;
-    const std::int64_t first = std::accumulate(forward.rows[i].begin(), mine, std::int64_t{0});
+    const auto own = forward.rows[i].begin() + rank_in_set;
+    const std::int64_t first = std::accumulate(forward.rows[i].begin(), own, std::int64_t{0});
     // A copy: a view would keep all ranks' rows.
-    averages[i] = averages[i].narrow(0, first, *mine).clone().view(forward.shapes[i]);
+    averages[i] = averages[i].narrow(0, first, *own).clone().view(forward.shapes[i]);
   }
   return averages;
 }

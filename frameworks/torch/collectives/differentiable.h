@@ -1,4 +1,4 @@
-/// Blocking collectives that autograd can go back through.
+/// Blocking collectives that autograd can differentiate.
 #pragma once
 
 #include "frameworks/torch/collectives/pending_tensors.h"

@@ -105,7 +105,7 @@ class PendingGroup final : public PendingTensors {
     std::exception_ptr first_error;
     for (auto& each : members_) {
       try {
-        PendingTensor<AnyHandle> own = std::move(each);  // what it holds goes when it is done
+        PendingTensor<AnyHandle> own = std::move(each);  // freed as soon as it is done
         results.push_back(collect(own));
       } catch (...) {
         if (!first_error) first_error = std::current_exception();

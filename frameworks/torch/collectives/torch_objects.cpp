@@ -69,7 +69,7 @@ std::string saved(torch::optim::Optimizer& optimizer) {
   torch::serialize::OutputArchive state(archive.compilation_unit());
   optimizer.save(state);
   archive.write("optimizer", state);
-  // On their own: not every LibTorch's load() sets them.
+  // Separately: not every version of LibTorch sets them in load().
   for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
     torch::serialize::OutputArchive options(archive.compilation_unit());
     optimizer.param_groups()[i].options().serialize(options);
@@ -126,14 +126,14 @@ std::optional<torch::Device> device_of(const torch::optim::Optimizer& optimizer)
 Tensors broadcast_object(const Context& context, const Tensors& tensors,
                          const BroadcastObjectOptions& options) {
   const bool sends = context.rank() == options.root;
-  const std::string mine = sends ? to_bytes(tensors, options.name) : std::string();
-  return to_tensors(broadcast_object(context, std::string_view(mine), options), options.root);
+  const std::string own = sends ? to_bytes(tensors, options.name) : std::string();
+  return to_tensors(broadcast_object(context, std::string_view(own), options), options.root);
 }
 
 std::vector<Tensors> allgather_object(const Context& context, const Tensors& tensors,
                                       const AllgatherOptions& options) {
-  const std::string mine = to_bytes(tensors, options.name);
-  const auto texts = allgather_object(context, std::string_view(mine), options);
+  const std::string own = to_bytes(tensors, options.name);
+  const auto texts = allgather_object(context, std::string_view(own), options);
   const std::vector<int> ranks = ranks_of(context, options.process_set);
   std::vector<Tensors> objects;
   for (std::size_t i = 0; i < texts.size(); ++i) {

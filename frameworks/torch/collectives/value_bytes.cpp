@@ -226,7 +226,7 @@ void write_archive(ByteWriter& writer, InputArchive& archive, const std::string&
   }
 }
 
-/// LibTorch makes script of the keys, which it then reads: no key may hold more than a key.
+/// LibTorch turns keys into quoted text of TorchScript, which it then parses: a key may not end it.
 std::string take_key(BoundedReader& reader) {
   std::string key = reader.take_text();
   const bool is_plain = std::ranges::all_of(

@@ -14,17 +14,17 @@
 namespace hora {
 namespace {
 
-/// Pieces of one gradient type.
-struct Pieces {
+/// Copies of gradients of one type.
+struct TypedPieces {
   DataType type;
   std::vector<CopyPiece> pieces;
 };
 
 /// The list of `type`, made where there is none.
-std::vector<CopyPiece>& of_type(std::vector<Pieces>& lists, DataType type) {
+std::vector<CopyPiece>& of_type(std::vector<TypedPieces>& lists, DataType type) {
   const auto found = std::find_if(lists.begin(), lists.end(),
-                                  [&](const Pieces& list) { return list.type == type; });
-  return found != lists.end() ? found->pieces : lists.emplace_back(Pieces{type, {}}).pieces;
+                                  [&](const TypedPieces& list) { return list.type == type; });
+  return found != lists.end() ? found->pieces : lists.emplace_back(TypedPieces{type, {}}).pieces;
 }
 
 class CudaBucket final : public GradientBucket {
@@ -51,12 +51,12 @@ class CudaBucket final : public GradientBucket {
     }
     const Flag flag{data() + layout().flag_offset, size_of(layout().type)};
     if (passes().pack.checked) clear(flag, stream);
-    for (const Pieces& list : stored_) {
+    for (const TypedPieces& list : stored_) {
       copy({list.pieces, list.type, layout().type}, passes().pack, flag, stream);
     }
     // Freed in the order of the stream that has read them: LibTorch reuses memory in that order.
     for (const at::Tensor& source : sources_) keep_for_stream(source, stream.stream());
-    for (Pieces& list : stored_) list.pieces.clear();
+    for (TypedPieces& list : stored_) list.pieces.clear();
     sources_.clear();
     streams_.clear();
   }
@@ -66,7 +66,7 @@ class CudaBucket final : public GradientBucket {
     const auto stream = c10::cuda::getCurrentCUDAStream();
     const Flag flag{unpack_flag(), unpack_flag_bytes};
     if (passes().unpack.checked) clear(flag, stream);
-    for (const Pieces& list : places_) {
+    for (const TypedPieces& list : places_) {
       if (list.type == layout().type && passes().unpack.is_plain()) continue;
       copy({list.pieces, layout().type, list.type}, passes().unpack, flag, stream);
     }
@@ -119,8 +119,8 @@ class CudaBucket final : public GradientBucket {
     }
   }
 
-  std::vector<Pieces> places_;       ///< from the bucket to what `.grad` views
-  std::vector<Pieces> stored_;       ///< of this round, into the bucket
+  std::vector<TypedPieces> places_;  ///< from the bucket to what `.grad` views
+  std::vector<TypedPieces> stored_;  ///< of this round, into the bucket
   std::vector<at::Tensor> sources_;  ///< what stored_ points to
   std::vector<c10::cuda::CUDAStream> streams_;
 };

@@ -15,7 +15,7 @@
 namespace hora {
 namespace {
 
-/// Tensors side by side in one vector, which is what travels.
+/// Tensors side by side in one vector, which is transferred.
 struct Joint {
   at::Tensor all;                ///< one dimension, float32
   std::vector<at::Tensor> each;  ///< in it
@@ -45,7 +45,7 @@ struct PowerSgd::State {
     at::Tensor q;              ///< [rank, m]
     at::Tensor values;         ///< [n, m]: this step's gradient and error
   };
-  struct Bucket {
+  struct BucketState {
     std::vector<Matrix> matrices;
     std::vector<std::size_t> vectors;  ///< gradients that travel as they are
     Joint first;                       ///< P^T of each matrix, [rank, n], then the vectors
@@ -55,15 +55,15 @@ struct PowerSgd::State {
     int step = 0;
   };
 
-  Bucket& bucket_of(const GradientBucketView& view);
-  void start(Bucket& bucket, const GradientBucketView& view, const at::Tensor& values,
+  BucketState& bucket_of(const GradientBucketView& view);
+  void start(BucketState& bucket, const GradientBucketView& view, const at::Tensor& values,
              const char* pass);
-  void project(Bucket& bucket, const GradientBucketView& view);
-  void finish(Bucket& bucket, const GradientBucketView& view);
+  void project(BucketState& bucket, const GradientBucketView& view);
+  void finish(BucketState& bucket, const GradientBucketView& view);
   at::Tensor random_q(std::int64_t columns, const at::Tensor& like, int step) const;
 
   PowerSgdOptions options;
-  std::map<std::string, Bucket> buckets;
+  std::map<std::string, BucketState> buckets;
 };
 
 PowerSgd::PowerSgd(const PowerSgdOptions& options) : state_(std::make_unique<State>()) {
@@ -85,9 +85,9 @@ at::Tensor PowerSgd::State::random_q(std::int64_t columns, const at::Tensor& lik
       .to(like.device());
 }
 
-PowerSgd::State::Bucket& PowerSgd::State::bucket_of(const GradientBucketView& view) {
+PowerSgd::State::BucketState& PowerSgd::State::bucket_of(const GradientBucketView& view) {
   const auto [place, is_new] = buckets.try_emplace(view.name);
-  Bucket& bucket = place->second;
+  BucketState& bucket = place->second;
   if (!is_new) return bucket;
   std::vector<std::vector<std::int64_t>> first;
   std::vector<std::vector<std::int64_t>> second;
@@ -108,7 +108,7 @@ PowerSgd::State::Bucket& PowerSgd::State::bucket_of(const GradientBucketView& vi
   return bucket;
 }
 
-void PowerSgd::State::start(Bucket& bucket, const GradientBucketView& view,
+void PowerSgd::State::start(BucketState& bucket, const GradientBucketView& view,
                             const at::Tensor& values, const char* pass) {
   bucket.under_way.emplace(allreduce_async_(
       view.context, values, {.name = view.name + pass, .process_set = view.process_set}));
@@ -116,7 +116,7 @@ void PowerSgd::State::start(Bucket& bucket, const GradientBucketView& view,
 
 void PowerSgd::begin(const GradientBucketView& view) {
   const at::NoGradGuard no_grad;
-  State::Bucket& bucket = state_->bucket_of(view);
+  State::BucketState& bucket = state_->bucket_of(view);
   bucket.second_pass = false;
   if (bucket.step < state_->options.start_step) {
     state_->start(bucket, view, view.values, ".plain");
@@ -139,7 +139,7 @@ void PowerSgd::begin(const GradientBucketView& view) {
 
 bool PowerSgd::proceed(const GradientBucketView& view) {
   const at::NoGradGuard no_grad;
-  State::Bucket& bucket = state_->bucket_of(view);
+  State::BucketState& bucket = state_->bucket_of(view);
   bucket.under_way->wait();
   bucket.under_way.reset();
   const bool plain = bucket.step < state_->options.start_step;
@@ -154,7 +154,7 @@ bool PowerSgd::proceed(const GradientBucketView& view) {
 }
 
 /// The averages of P and of the vectors have arrived.
-void PowerSgd::State::project(Bucket& bucket, const GradientBucketView& view) {
+void PowerSgd::State::project(BucketState& bucket, const GradientBucketView& view) {
   for (std::size_t i = 0; i < bucket.vectors.size(); ++i) {
     view.gradients[bucket.vectors[i]].copy_(bucket.first.each[bucket.matrices.size() + i]);
   }
@@ -168,7 +168,7 @@ void PowerSgd::State::project(Bucket& bucket, const GradientBucketView& view) {
 }
 
 /// The average of Q has arrived.
-void PowerSgd::State::finish(Bucket& bucket, const GradientBucketView& view) {
+void PowerSgd::State::finish(BucketState& bucket, const GradientBucketView& view) {
   for (std::size_t i = 0; i < bucket.matrices.size(); ++i) {
     Matrix& matrix = bucket.matrices[i];
     const at::Tensor& gradient = view.gradients[matrix.gradient];

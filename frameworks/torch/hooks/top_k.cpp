@@ -21,12 +21,12 @@ std::int64_t number_of(double share, std::int64_t elements) {
 }  // namespace
 
 struct TopK::State {
-  struct Bucket {
+  struct BucketState {
     at::Tensor error;                    ///< as `values`, float32
     std::optional<TensorHandle> chosen;  ///< [ranks, 2, k] of int32: places, and values' bits
   };
   TopKOptions options;
-  std::map<std::string, Bucket> buckets;
+  std::map<std::string, BucketState> buckets;
 };
 
 TopK::TopK(const TopKOptions& options) : state_(std::make_unique<State>()) {
@@ -41,7 +41,7 @@ TopK::~TopK() = default;
 
 void TopK::begin(const GradientBucketView& bucket) {
   const at::NoGradGuard no_grad;
-  State::Bucket& state = state_->buckets[bucket.name];
+  State::BucketState& state = state_->buckets[bucket.name];
   const at::Tensor sum = state.error.defined() ? bucket.values + state.error : bucket.values;
   at::Tensor all = sum.to(at::kFloat);
   const std::int64_t k = number_of(state_->options.share, all.numel());
@@ -61,7 +61,7 @@ void TopK::begin(const GradientBucketView& bucket) {
 
 bool TopK::proceed(const GradientBucketView& bucket) {
   const at::NoGradGuard no_grad;
-  State::Bucket& state = state_->buckets[bucket.name];
+  State::BucketState& state = state_->buckets[bucket.name];
   const at::Tensor chosen = state.chosen->wait();
   state.chosen.reset();
   at::Tensor sum = at::zeros({bucket.values.numel()}, bucket.values.options().dtype(at::kFloat));

@@ -22,7 +22,7 @@ Options reduction_options(const Peers& peers, const AveragingOptions& options,
           .postscale = options.predivide};
 }
 
-/// All of the bucket at once: the lanes after the gradients are numbers like the others.
+/// All of the bucket in one collective: the lanes after the gradients are reduced like them.
 class WholeAverage final : public BucketAverage {
  public:
   WholeAverage(const Peers& peers, const GradientBucket& bucket, AllreduceOptions options)

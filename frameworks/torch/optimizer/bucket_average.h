@@ -16,8 +16,8 @@ namespace hora {
 class BucketAverage {
  public:
   virtual ~BucketAverage() = default;
-  /// The bucket is packed: starts. Its memory is not the caller's until proceed() is true, or
-  /// either has thrown.
+  /// The bucket is packed: starts its collectives. Its memory is not the caller's until proceed()
+  /// is true, or either has thrown.
   virtual void begin() = 0;
   /// Waits for what was started last; true when that was all, false where more has been started.
   virtual bool proceed() = 0;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t max_open_buckets = 2;  // of one type
 
-struct Bucket {
+struct OpenBucket {
   DataType type;
   std::optional<std::size_t> group;
   std::vector<GradientPlace> places;
@@ -29,7 +29,7 @@ class Assignment {
 
   void add(std::size_t gradient, GradientSize size) {
     const std::size_t padded = align_up(size.bytes / size_of(size.type) * size_of(size.wire_type));
-    Bucket& bucket =
+    OpenBucket& bucket =
         size.group ? of_group(size.wire_type, *size.group) : best_fit(size.wire_type, padded);
     const bool converted = size.type != size.wire_type;
     bucket.places.push_back(
@@ -42,11 +42,12 @@ class Assignment {
   std::vector<BucketLayout> take() {
     // Gradients come in descending order of their index, so a bucket's last place says when the
     // bucket is complete.
-    std::stable_sort(buckets_.begin(), buckets_.end(), [](const Bucket& a, const Bucket& b) {
-      return a.places.back().gradient > b.places.back().gradient;
-    });
+    std::stable_sort(buckets_.begin(), buckets_.end(),
+                     [](const OpenBucket& a, const OpenBucket& b) {
+                       return a.places.back().gradient > b.places.back().gradient;
+                     });
     std::vector<BucketLayout> layouts;
-    for (Bucket& bucket : buckets_) {
+    for (OpenBucket& bucket : buckets_) {
       const std::size_t element = size_of(bucket.type);
       const std::size_t slice = align_up((bucket.filled + slices_ - 1) / slices_);
       const std::size_t presence = slice * slices_;
@@ -59,19 +60,19 @@ class Assignment {
   }
 
  private:
-  Bucket& of_group(DataType type, std::size_t group) {
-    const auto found = std::find_if(buckets_.begin(), buckets_.end(), [&](const Bucket& bucket) {
-      return bucket.group == group && bucket.type == type;
-    });
+  OpenBucket& of_group(DataType type, std::size_t group) {
+    const auto found = std::find_if(
+        buckets_.begin(), buckets_.end(),
+        [&](const OpenBucket& bucket) { return bucket.group == group && bucket.type == type; });
     if (found != buckets_.end()) return *found;
-    return buckets_.emplace_back(Bucket{type, group, {}, 0, 0, false});
+    return buckets_.emplace_back(OpenBucket{type, group, {}, 0, 0, false});
   }
 
-  Bucket& best_fit(DataType type, std::size_t padded) {
-    Bucket* best = nullptr;
-    Bucket* fullest = nullptr;
+  OpenBucket& best_fit(DataType type, std::size_t padded) {
+    OpenBucket* best = nullptr;
+    OpenBucket* fullest = nullptr;
     std::size_t open = 0;
-    for (Bucket& bucket : buckets_) {
+    for (OpenBucket& bucket : buckets_) {
       if (!bucket.open || bucket.type != type) continue;
       open += 1;
       if (fullest == nullptr || bucket.filled > fullest->filled) fullest = &bucket;
@@ -81,13 +82,13 @@ class Assignment {
     if (best != nullptr) return *best;
     // One that will be closed at once takes no place among the open ones.
     if (open == max_open_buckets && padded < enough_) fullest->open = false;
-    return buckets_.emplace_back(Bucket{type, std::nullopt, {}, 0, 0, true});
+    return buckets_.emplace_back(OpenBucket{type, std::nullopt, {}, 0, 0, true});
   }
 
   std::size_t most_;
   std::size_t enough_;
   std::size_t slices_;
-  std::vector<Bucket> buckets_;
+  std::vector<OpenBucket> buckets_;
 };
 
 }  // namespace

@@ -343,7 +343,7 @@ void GradientAverager::refuse_steps(const StepCalls& calls) {
 
 void GradientAverager::leave() {
   const LockGuard lock(mutex_);
-  steps_exchange_.send(steps_.calls());  // for those who find steps to differ
+  steps_exchange_.send(steps_.calls());  // for ranks that find steps to differ
 }
 
 bool GradientAverager::unsettled() const {

@@ -1,4 +1,4 @@
-/// One round of averaging after the other: which gradients are there, what is left to do.
+/// Successive rounds of averaging: which gradients have arrived, and what is left to do.
 #pragma once
 
 #include <hora/hora.h>
@@ -70,7 +70,7 @@ class GradientAverager {
   bool parameters_changed() const;
   /// True from the first gradient on until finish() or forget_passes().
   bool has_gradients() const;
-  /// What passes have added up is not wanted. Not in an open round.
+  /// Discards what passes have added up. Not in an open round.
   void forget_passes();
   /// Gradients that no hook has brought in the open round are absent, whatever `.grad` is.
   void leave_out_missing();

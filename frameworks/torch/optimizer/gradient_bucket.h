@@ -51,7 +51,7 @@ class GradientBucket {
   /// After unpack(), and on the bucket's device: bytes of which one is not 0 where a pass of any
   /// rank has noted a bad value; undefined where no pass has checked.
   at::Tensor flag() const;
-  /// Never frees the memory: peers may go on writing to it.
+  /// Never frees the memory: peers may still write to it.
   void give_up_memory() noexcept;
   /// All of it, as one tensor; its stream is the current one.
   TensorView view() const;

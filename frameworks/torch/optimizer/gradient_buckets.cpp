@@ -77,19 +77,19 @@ void GradientBuckets::begin_round(std::optional<double> unscale, std::size_t ste
 }
 
 void GradientBuckets::store(std::size_t index) {
-  const Slot& slot = slots_[index];
+  const ParameterSlot& slot = slots_[index];
   buckets_[*slot.bucket].memory->store(slot.place, parameters_[index]);
   note_stored(index);
 }
 
 void GradientBuckets::store_absent(std::size_t index) {
-  const Slot& slot = slots_[index];
+  const ParameterSlot& slot = slots_[index];
   buckets_[*slot.bucket].memory->store_absent(slot.place);
   note_stored(index);
 }
 
 void GradientBuckets::note_stored(std::size_t index) {
-  Slot& slot = slots_[index];
+  ParameterSlot& slot = slots_[index];
   Bucket& bucket = buckets_[*slot.bucket];
   slot.stored = true;
   bucket.missing -= 1;
@@ -139,7 +139,7 @@ void GradientBuckets::wait() {
 }
 
 std::optional<bool> GradientBuckets::present_anywhere(std::size_t index) const {
-  const Slot& slot = slots_[index];
+  const ParameterSlot& slot = slots_[index];
   return buckets_[*slot.bucket].memory->present_anywhere(slot.place);
 }
 
@@ -152,12 +152,12 @@ std::optional<bool> GradientBuckets::in_one_step() const {
 }
 
 void GradientBuckets::publish(std::size_t index, bool present) const {
-  const Slot& slot = slots_[index];
+  const ParameterSlot& slot = slots_[index];
   buckets_[*slot.bucket].memory->publish(slot.place, parameters_[index], present);
 }
 
 void GradientBuckets::end_round() {
-  for (Slot& slot : slots_) slot.stored = false;
+  for (ParameterSlot& slot : slots_) slot.stored = false;
   for (Bucket& bucket : buckets_) {
     bucket.submitted = false;
     bucket.missing = bucket.slots.size();

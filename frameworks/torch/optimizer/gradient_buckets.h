@@ -56,7 +56,7 @@ class GradientBuckets {
 
   /// After wait(): see GradientBucket; one each where there is any.
   std::vector<at::Tensor> flags() const;
-  /// Nothing of it is freed, for peers may still write to it.
+  /// Frees none of it: peers may still write to it.
   void give_up_memory() noexcept;
 
   std::size_t size() const { return buckets_.size(); }
@@ -66,7 +66,7 @@ class GradientBuckets {
   at::Tensor slice(std::size_t bucket) const { return buckets_[bucket].memory->slice(); }
 
  private:
-  struct Slot {
+  struct ParameterSlot {
     std::optional<std::size_t> bucket;
     std::size_t place = 0;
     bool stored = false;  ///< in this round
@@ -88,7 +88,7 @@ class GradientBuckets {
 
   const Peers peers_;
   const std::vector<Parameter>& parameters_;
-  std::vector<Slot> slots_;  // by parameter
+  std::vector<ParameterSlot> slots_;  // by parameter
   std::vector<Bucket> buckets_;
 };
 

@@ -36,13 +36,13 @@ GradientHooks::GradientHooks(const std::vector<Parameter>& parameters, Hook befo
 }
 
 GradientHooks::~GradientHooks() {
-  for (Entry& entry : entries_) remove(entry);
+  for (HookedParameter& entry : entries_) remove(entry);
 }
 
 void GradientHooks::refresh() {
   std::vector<std::size_t> bare;
   for (std::size_t index = 0; index < entries_.size(); ++index) {
-    const Entry& entry = entries_[index];
+    const HookedParameter& entry = entries_[index];
     if (!entry.parameter.tensor.requires_grad()) continue;
     if (!entry.accumulator) {
       bare.push_back(index);
@@ -74,7 +74,7 @@ bool GradientHooks::hooked(const at::Tensor& parameter) {
 }
 
 void GradientHooks::add(std::size_t index) {
-  Entry& entry = entries_[index];
+  HookedParameter& entry = entries_[index];
   // The public call, not impl::add_hook: a user's own register_hook() would clear that one.
   entry.before_position = entry.parameter.tensor.register_hook(
       [this, index](const at::TensorBase&) { before_(index); });
@@ -82,14 +82,14 @@ void GradientHooks::add(std::size_t index) {
 }
 
 void GradientHooks::hook_accumulator(std::size_t index) {
-  Entry& entry = entries_[index];
+  HookedParameter& entry = entries_[index];
   if (entry.accumulator) entry.accumulator->del_post_hook(entry.after_key);
   entry.accumulator = torch::autograd::impl::grad_accumulator(entry.parameter.tensor);
   entry.after_key =
       entry.accumulator->add_post_hook(std::make_unique<AfterAccumulation>(after_, index));
 }
 
-void GradientHooks::remove(Entry& entry) noexcept {
+void GradientHooks::remove(HookedParameter& entry) noexcept {
   if (!entry.accumulator) return;
   entry.accumulator->del_post_hook(entry.after_key);
   try {

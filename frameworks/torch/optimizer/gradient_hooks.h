@@ -1,4 +1,4 @@
-/// LibTorch's hooks around the accumulation of gradients into parameters.
+/// LibTorch's hooks before and after the accumulation of gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,20 +37,20 @@ class GradientHooks {
 
  private:
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(at::Tensor()));
-  struct Entry {
+  struct HookedParameter {
     Parameter parameter;
-    // Held, for nothing else holds it between two forward passes, and the hook dies with it.
+    // Nothing else keeps it alive between two forward passes, and the hook is destroyed with it.
     Accumulator accumulator;
     std::uintptr_t after_key = 0;
     unsigned before_position = 0;
   };
   void add(std::size_t index);
   void hook_accumulator(std::size_t index);
-  void remove(Entry& entry) noexcept;
+  void remove(HookedParameter& entry) noexcept;
 
   Hook before_;
   Hook after_;
-  std::vector<Entry> entries_;
+  std::vector<HookedParameter> entries_;
 };
 
 }  // namespace hora

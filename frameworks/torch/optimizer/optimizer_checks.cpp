@@ -63,7 +63,7 @@ void check_ranges(const DistributedOptimizerOptions& options) {
   if (options.op != ReduceOp::average && options.op != ReduceOp::sum &&
       options.op != ReduceOp::adasum) {
     refuse("op is " + std::string(name_of(options.op)) +
-           ", which is no way to put gradients together; expected average, sum or adasum");
+           ", which is not defined for gradients; expected average, sum or adasum");
   }
   check_backward_passes(options.backward_passes_per_step);
   const double predivide = options.gradient_predivide_factor;

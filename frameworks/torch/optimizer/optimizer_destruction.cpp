@@ -74,7 +74,7 @@ std::string joined(const std::vector<std::string>& names) {
 void DistributedOptimizer::Implementation::destroy(
     std::unique_ptr<Implementation> implementation) noexcept {
   if (!implementation || std::uncaught_exceptions() != 0) return;
-  if (!implementation->discard_open_round()) let_go(std::move(implementation));
+  if (!implementation->discard_open_round()) abandon(std::move(implementation));
 }
 
 bool DistributedOptimizer::Implementation::discard_open_round() noexcept {

@@ -1,5 +1,5 @@
-/// What DistributedOptimizer is made of: the averager, and the hooks that feed it. GradScaler works
-/// with it, too.
+/// The implementation of DistributedOptimizer: the averager, and the hooks that feed it. GradScaler
+/// works with it, too.
 #pragma once
 
 #include <hora/distributed_optimizer.h>

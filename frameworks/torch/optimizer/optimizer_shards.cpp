@@ -70,7 +70,7 @@ struct ParameterPiece {
 using torch::optim::AdagradParamState;
 using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer>().state())>;
 
-/// Under which LibTorch keeps a parameter's state: its address, in older versions as text.
+/// The key of a parameter's state in LibTorch: its address, in older versions as text.
 template <class Key = States::key_type>
 Key key_of(const at::Tensor& parameter) {
   if constexpr (std::is_pointer_v<Key>) {
@@ -132,7 +132,7 @@ OptimizerShards::OptimizerShards(const Peers& peers, const GradientAverager& ave
   for (const Parameter& parameter : parameters) counts.push_back(parameter.tensor.numel());
   for (std::size_t b = 0; b < averager.buckets().size(); ++b) {
     const BucketLayout& layout = averager.buckets().layout(b);
-    Bucket bucket;
+    BucketShare bucket;
     for (const ShardPiece& piece : pieces_of_slice(layout, counts, peers.rank_in_set, peers.size)) {
       bucket.pieces.push_back({piece, values_of(parameters[piece.gradient], piece)});
     }
@@ -146,8 +146,8 @@ OptimizerShards::OptimizerShards(const Peers& peers, const GradientAverager& ave
 
 void OptimizerShards::replace_parameters(torch::optim::Optimizer& optimizer) const {
   std::unordered_map<const void*, std::vector<ParameterPiece>> pieces;
-  for (const Bucket& bucket : buckets_) {
-    for (const Piece& piece : bucket.pieces) {
+  for (const BucketShare& bucket : buckets_) {
+    for (const ParameterShare& piece : bucket.pieces) {
       const Parameter& parameter = averager_.parameters()[piece.where.gradient];
       pieces[parameter.tensor.unsafeGetTensorImpl()].push_back({piece.where.begin, piece.values});
     }
@@ -156,13 +156,13 @@ void OptimizerShards::replace_parameters(torch::optim::Optimizer& optimizer) con
     cut_state(optimizer, parameter.tensor, pieces[parameter.tensor.unsafeGetTensorImpl()]);
   }
   for (auto& group : optimizer.param_groups()) {
-    std::vector<at::Tensor> mine;
+    std::vector<at::Tensor> own;
     for (const at::Tensor& parameter : group.params()) {
       for (const auto& piece : pieces.at(parameter.unsafeGetTensorImpl())) {
-        mine.push_back(piece.values);
+        own.push_back(piece.values);
       }
     }
-    group.params() = std::move(mine);
+    group.params() = std::move(own);
   }
 }
 
@@ -188,8 +188,8 @@ void OptimizerShards::follow_parameters() {
   if (!moved) return;
   check_can_cut(parameters);
   const at::NoGradGuard no_grad;
-  for (const Bucket& bucket : buckets_) {
-    for (const Piece& piece : bucket.pieces) {
+  for (const BucketShare& bucket : buckets_) {
+    for (const ParameterShare& piece : bucket.pieces) {
       piece.values.set_data(values_of(parameters[piece.where.gradient], piece.where));
     }
   }
@@ -198,7 +198,7 @@ void OptimizerShards::follow_parameters() {
 void OptimizerShards::take_gradients() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const at::Tensor slice = averager_.buckets().slice(b);
-    for (const Piece& piece : buckets_[b].pieces) {
+    for (const ParameterShare& piece : buckets_[b].pieces) {
       at::Tensor& gradient = piece.values.mutable_grad();
       if (averager_.present(piece.where.gradient)) {
         gradient = slice.narrow(0, piece.where.offset, piece.where.count);
@@ -211,8 +211,8 @@ void OptimizerShards::take_gradients() {
 
 std::vector<at::Tensor> OptimizerShards::gradients() const {
   std::vector<at::Tensor> gradients;
-  for (const Bucket& bucket : buckets_) {
-    for (const Piece& piece : bucket.pieces) {
+  for (const BucketShare& bucket : buckets_) {
+    for (const ParameterShare& piece : bucket.pieces) {
       if (piece.values.grad().defined()) gradients.push_back(piece.values.grad());
     }
   }
@@ -225,8 +225,8 @@ void OptimizerShards::begin_gather() {
   if (peers_.size == 1) return;
   const at::NoGradGuard no_grad;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    Bucket& bucket = buckets_[b];
-    for (const Piece& piece : bucket.pieces) {
+    BucketShare& bucket = buckets_[b];
+    for (const ParameterShare& piece : bucket.pieces) {
       bucket.slice.narrow(0, piece.where.offset, piece.where.count).copy_(piece.values);
     }
     bucket.gather.emplace(allgather_async(

@@ -39,11 +39,11 @@ class OptimizerShards {
   void end_gather();
 
  private:
-  struct Piece {
+  struct ParameterShare {
     ShardPiece where;
     at::Tensor values;  ///< view of the parameter
   };
-  /// A parameter's, which stays allocated meanwhile: no other can have its address.
+  /// The memory of a parameter, which stays allocated: no other can get its address.
   struct Memory {
     c10::Storage storage;
     const void* address = nullptr;
@@ -54,8 +54,8 @@ class OptimizerShards {
              storage.unsafeGetStorageImpl() == other.storage.unsafeGetStorageImpl();
     }
   };
-  struct Bucket {
-    std::vector<Piece> pieces;
+  struct BucketShare {
+    std::vector<ParameterShare> pieces;
     at::Tensor slice;  ///< room for the values of this rank's pieces, to be sent
     std::optional<TensorHandle> gather;
   };
@@ -70,7 +70,7 @@ class OptimizerShards {
   const GradientAverager& averager_;
   const std::vector<ParameterForm> forms_;
   std::vector<Memory> memories_;  ///< by parameter, when hora has checked last
-  std::vector<Bucket> buckets_;
+  std::vector<BucketShare> buckets_;
 };
 
 }  // namespace hora

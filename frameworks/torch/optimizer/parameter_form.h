@@ -1,5 +1,5 @@
-/// What a parameter is made of, compared with what it was: it may get other memory, not another
-/// form.
+/// The form of a parameter, compared with its form at construction: its memory may change, its form
+/// may not.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -85,7 +85,7 @@ void RankComparison::begin(std::int64_t round, std::int64_t step) {
   add_learning_rates();
   if (round == 0) add_options();  // after learning rates, which are among them
   Checksum all;
-  for (const Value& value : values_) all.add(value.bits);
+  for (const ComparedValue& value : values_) all.add(value.bits);
   extremes_ = with_complements({all.value(), static_cast<std::int64_t>(values_.size())});
   handle_ = allreduce_async(
       peers_.context, view_of(extremes_),
@@ -108,7 +108,7 @@ void RankComparison::add_parameters() {
   if (sums.empty()) return;
   const at::Tensor all = at::stack(sums).cpu();
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    values_.push_back({Value::Kind::parameter, index, all.data_ptr<std::int64_t>()[index]});
+    values_.push_back({ComparedValue::Kind::parameter, index, all.data_ptr<std::int64_t>()[index]});
   }
 }
 
@@ -124,7 +124,7 @@ void RankComparison::add_options() {
       checksum.add(bytes.str());
     } catch (const c10::Error&) {  // an optimizer of the user's that cannot be saved
     }
-    values_.push_back({Value::Kind::options, index, checksum.value()});
+    values_.push_back({ComparedValue::Kind::options, index, checksum.value()});
   }
 }
 
@@ -136,7 +136,8 @@ void RankComparison::add_learning_rates() {
       rate = groups[index].options().get_lr();
     } catch (const c10::Error&) {  // one that has none
     }
-    values_.push_back({Value::Kind::learning_rate, index, std::bit_cast<std::int64_t>(rate)});
+    values_.push_back(
+        {ComparedValue::Kind::learning_rate, index, std::bit_cast<std::int64_t>(rate)});
   }
 }
 
@@ -148,33 +149,33 @@ void RankComparison::refuse() const {
                 -1, name_);
   }
   const auto indices = differing();
-  const Value& first = values_[indices.front()];
-  if (first.kind != Value::Kind::parameter) refuse_group(first);
+  const ComparedValue& first = values_[indices.front()];
+  if (first.kind != ComparedValue::Kind::parameter) refuse_group(first);
   const auto of_parameters = std::count_if(indices.begin(), indices.end(), [&](std::size_t index) {
-    return values_[index].kind == Value::Kind::parameter;
+    return values_[index].kind == ComparedValue::Kind::parameter;
   });
   refuse_parameter(first, static_cast<std::size_t>(of_parameters));
 }
 
 std::vector<std::size_t> RankComparison::differing() const {
-  std::vector<std::int64_t> mine;
-  for (const Value& value : values_) mine.push_back(value.bits);
-  auto least = with_complements(mine);
+  std::vector<std::int64_t> own;
+  for (const ComparedValue& value : values_) own.push_back(value.bits);
+  auto least = with_complements(own);
   allreduce(peers_.context, view_of(least),
             {.name = name_ + ".differing", .op = ReduceOp::min, .process_set = peers_.set});
   std::vector<std::size_t> indices;
-  for (std::size_t index = 0; index < mine.size(); ++index) {
+  for (std::size_t index = 0; index < own.size(); ++index) {
     if (!is_equal(least, index)) indices.push_back(index);
   }
   return indices;
 }
 
-std::vector<RankComparison::Holders> RankComparison::holders(const Value& value) const {
+std::vector<RankComparison::Holders> RankComparison::holders(const ComparedValue& value) const {
   const auto size = static_cast<std::size_t>(peers_.context.size());
-  const auto me = static_cast<std::size_t>(peers_.context.rank());
+  const auto own_rank = static_cast<std::size_t>(peers_.context.rank());
   std::vector<std::int64_t> numbers(2 * size, 0);  // each world rank's bits; whether it is here
-  numbers[me] = value.bits;
-  numbers[size + me] = 1;
+  numbers[own_rank] = value.bits;
+  numbers[size + own_rank] = 1;
   allreduce(peers_.context, view_of(numbers),
             {.name = name_ + ".holders", .op = ReduceOp::sum, .process_set = peers_.set});
   std::vector<Holders> all;
@@ -189,7 +190,7 @@ std::vector<RankComparison::Holders> RankComparison::holders(const Value& value)
   return all;
 }
 
-void RankComparison::refuse_parameter(const Value& value, std::size_t count) const {
+void RankComparison::refuse_parameter(const ComparedValue& value, std::size_t count) const {
   const auto all = holders(value);
   std::vector<int> others;
   for (auto of = all.begin() + 1; of != all.end(); ++of) {
@@ -207,8 +208,8 @@ void RankComparison::refuse_parameter(const Value& value, std::size_t count) con
       others.front(), parameter);
 }
 
-void RankComparison::refuse_group(const Value& value) const {
-  const bool rate = value.kind == Value::Kind::learning_rate;
+void RankComparison::refuse_group(const ComparedValue& value) const {
+  const bool rate = value.kind == ComparedValue::Kind::learning_rate;
   std::string text = "DistributedOptimizer: " +
                      std::string(rate ? "learning rates" : "options (such as momentum)") +
                      " of parameter group " + std::to_string(value.index) +

@@ -1,4 +1,4 @@
-/// Do all ranks step the same parameters by the same options?
+/// Checks that all ranks step the same parameters with the same options.
 #pragma once
 
 #include <hora/hora.h>
@@ -35,7 +35,7 @@ class RankComparison {
 
  private:
   /// One thing that is compared: a checksum, or the bits of a learning rate.
-  struct Value {
+  struct ComparedValue {
     enum class Kind { parameter, options, learning_rate };
     Kind kind;
     std::size_t index;  ///< of the parameter, or of its group
@@ -48,21 +48,21 @@ class RankComparison {
   [[noreturn]] void refuse() const;
   /// The indices of values that differ between ranks.
   std::vector<std::size_t> differing() const;
-  [[noreturn]] void refuse_parameter(const Value& value, std::size_t count) const;
-  [[noreturn]] void refuse_group(const Value& value) const;
-  /// Ranks by what they have, the first rank's value first.
+  [[noreturn]] void refuse_parameter(const ComparedValue& value, std::size_t count) const;
+  [[noreturn]] void refuse_group(const ComparedValue& value) const;
+  /// Ranks grouped by their value, the first rank's first.
   struct Holders {
     std::int64_t bits;
     std::vector<int> ranks;
   };
-  std::vector<Holders> holders(const Value& value) const;
+  std::vector<Holders> holders(const ComparedValue& value) const;
 
   const Peers peers_;
   const std::string name_;
   const std::vector<Parameter>& parameters_;
   const torch::optim::Optimizer& optimizer_;
   std::int64_t step_ = 0;
-  std::vector<Value> values_;
+  std::vector<ComparedValue> values_;
   std::vector<std::int64_t> extremes_;
   Handle handle_;  // after extremes_: destroyed first
 };

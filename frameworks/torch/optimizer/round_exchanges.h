@@ -1,5 +1,5 @@
-/// What ranks exchange once a round beside its gradients: which there are, in which order they
-/// came, in which step each rank is, and how the round ends. Over the host: reading it from a GPU
+/// What ranks exchange once a round beside its gradients: which gradients exist, the order of their
+/// arrival, the step of each rank, and how the round ends. Over the host: reading it from a GPU
 /// would wait for the GPU.
 #pragma once
 

@@ -46,7 +46,7 @@ DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
                       ": if the job crashes in MPI, that is why; then set it to auto"};
   }
   return {.reason = std::string(kPinned) + ": " + objection(by_rank) +
-                    " (HORA_CUDA_AWARE_MPI=on would insist)"};
+                    " (HORA_CUDA_AWARE_MPI=on overrides that)"};
 }
 
 bool agree_on_device_staging(Bootstrap& world, CudaSupport own, const Settings& settings,

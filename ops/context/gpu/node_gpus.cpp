@@ -263,13 +263,13 @@ void report_links(const CudaFunctions& cuda, Bootstrap& world, const Topology& t
   NodeGpus gpus;
   gpus.node = topology.node_of(world.rank());
   gpus.ranks = topology.ranks_of_node[static_cast<std::size_t>(gpus.node)];
-  const GpuIdentity& mine = by_rank[static_cast<std::size_t>(world.rank())];
-  gpus.host = mine.host;
+  const GpuIdentity& own = by_rank[static_cast<std::size_t>(world.rank())];
+  gpus.host = own.host;
   gpus.transports = {.p2p = !is_set("NCCL_P2P_DISABLE"), .shm = !is_set("NCCL_SHM_DISABLE")};
   for (const int rank : gpus.ranks) {
     const GpuIdentity& gpu = by_rank[static_cast<std::size_t>(rank)];
     gpus.bus_ids.push_back(gpu.bus_id);
-    gpus.transports.one_host &= gpu.nccl_host == mine.nccl_host;
+    gpus.transports.one_host &= gpu.nccl_host == own.nccl_host;
   }
   const auto row = links_from(cuda, device, gpus.bus_ids);
   const auto rows = world.all_gather(std::as_bytes(std::span(row)));

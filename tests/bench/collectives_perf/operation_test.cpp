@@ -20,7 +20,7 @@ std::vector<float> written(std::size_t count, int rank) {
 // By the definition of each collective.
 std::vector<float> result_of(Operation operation, std::size_t count, int rank, int ranks) {
   const std::size_t part = count / static_cast<std::size_t>(ranks);
-  const std::size_t mine = static_cast<std::size_t>(rank) * part;
+  const std::size_t own = static_cast<std::size_t>(rank) * part;
   const std::size_t input = extents_of(operation, count, ranks).input;
   if (operation == Operation::broadcast) return written(input, root);
   std::vector<float> result;
@@ -30,9 +30,9 @@ std::vector<float> result_of(Operation operation, std::size_t count, int rank, i
     if (operation == Operation::allgather) {
       result.insert(result.end(), values.begin(), values.end());
     } else if (operation == Operation::alltoall) {
-      result.insert(result.end(), values.data() + mine, values.data() + mine + part);
+      result.insert(result.end(), values.data() + own, values.data() + own + part);
     } else {
-      for (std::size_t i = 0; i < part; ++i) result[i] += values[mine + i];
+      for (std::size_t i = 0; i < part; ++i) result[i] += values[own + i];
     }
   }
   return result;

@@ -56,18 +56,19 @@ Numbers reduced_numbers(const Program& program, const Operation& operation) {
 
 Contents exchanged(const Program& program, const Operation& operation, int rank) {
   const auto& set = program.sets[operation.set];
-  const int me = place_in(set, rank);
+  const int own_rank = place_in(set, rank);
   const auto ranks = static_cast<int>(set.size());
   const std::size_t row_bytes = at(count_of(operation.row)) * size_of(operation.type);
   Exchanged result;
   if (operation.kind == Kind::reduce_scatter) {
     const Bytes whole = to_bytes(operation.type, reduced_numbers(program, operation));
-    result = scattered(whole, operation.rows[0][0], row_bytes, ranks, me);
+    result = scattered(whole, operation.rows[0][0], row_bytes, ranks, own_rank);
   } else {
     std::vector<Bytes> inputs;
     for (const int from : set) inputs.push_back(input_of(program, operation, from).bytes);
-    result = operation.kind == Kind::alltoall ? alltoall_of(inputs, operation.rows, row_bytes, me)
-                                              : allgathered(inputs, operation.rows, row_bytes);
+    result = operation.kind == Kind::alltoall
+                 ? alltoall_of(inputs, operation.rows, row_bytes, own_rank)
+                 : allgathered(inputs, operation.rows, row_bytes);
   }
   Shape shape = operation.row;
   shape.insert(shape.begin(),
@@ -84,14 +85,14 @@ Contents input_of(const Program& program, const Operation& operation, int rank) 
 }
 
 Contents expected_of(const Program& program, const Operation& operation, int rank) {
-  const Contents mine = input_of(program, operation, rank);
+  const Contents own = input_of(program, operation, rank);
   switch (operation.kind) {
     case Kind::barrier:
-      return mine;
+      return own;
     case Kind::broadcast:
       return input_of(program, operation, operation.root);
     case Kind::allreduce:
-      return {mine.shape, to_bytes(operation.type, reduced_numbers(program, operation)), {}};
+      return {own.shape, to_bytes(operation.type, reduced_numbers(program, operation)), {}};
     default:
       return exchanged(program, operation, rank);
   }

@@ -159,24 +159,24 @@ Shape Operation::shape(std::size_t place) const {
 }
 
 Operation Operation::submitted_by(int rank) const {
-  Operation mine = *this;
-  if (rank != odd_rank) return mine;
+  Operation submitted = *this;
+  if (rank != odd_rank) return submitted;
   switch (oddness) {
     case Oddness::type:
-      mine.type = type == DataType::float64 ? DataType::float32 : DataType::float64;
+      submitted.type = type == DataType::float64 ? DataType::float32 : DataType::float64;
       break;
     case Oddness::shape:  // one more dimension, of extent 1
       if (is_scalar) {
-        mine.is_scalar = false;
+        submitted.is_scalar = false;
       } else {
-        mine.row.push_back(1);
+        submitted.row.push_back(1);
       }
       break;
     case Oddness::reduction:
-      mine.op = op == ReduceOp::max ? ReduceOp::min : ReduceOp::max;
+      submitted.op = op == ReduceOp::max ? ReduceOp::min : ReduceOp::max;
       break;
   }
-  return mine;
+  return submitted;
 }
 
 int place_in(const std::vector<int>& set, int rank) {

@@ -54,16 +54,16 @@ TEST_P(Programs, EveryMemberRunsEachOperationOnceFromStartToWait) {
         }
       }
       EXPECT_TRUE(open.empty());
-      const auto mine = std::count_if(
+      const auto own = std::count_if(
           program.operations.begin(), program.operations.end(),
           [&](const Operation& o) { return place_in(program.sets[o.set], rank) >= 0; });
-      EXPECT_EQ(static_cast<std::ptrdiff_t>(done.size()), mine);
+      EXPECT_EQ(static_cast<std::ptrdiff_t>(done.size()), own);
     }
   });
 }
 
 /// Ranks as state machines; an operation that is waited for needs all members to have started it.
-TEST_P(Programs, NobodyWaitsInACircle) {
+TEST_P(Programs, NoRanksWaitInACircle) {
   for_many([&](const Program& program) {
     std::vector<std::vector<Step>> steps;
     for (int rank = 0; rank < program.ranks; ++rank) steps.push_back(schedule(program, rank));
@@ -94,13 +94,13 @@ TEST_P(Programs, AnOddRankIsAMemberAndDiffers) {
     for (const Operation& operation : program.operations) {
       if (!operation.is_disputed()) continue;
       const auto& set = program.sets[operation.set];
-      ASSERT_GT(set.size(), 1U) << "nobody to disagree with";
+      ASSERT_GT(set.size(), 1U) << "no other rank to disagree with";
       for (std::size_t place = 0; place < set.size(); ++place) {
-        const Operation mine = operation.submitted_by(set[place]);
-        const bool same = mine.type == operation.type && mine.op == operation.op &&
-                          mine.shape(place).size() == operation.shape(place).size();
+        const Operation own = operation.submitted_by(set[place]);
+        const bool same = own.type == operation.type && own.op == operation.op &&
+                          own.shape(place).size() == operation.shape(place).size();
         EXPECT_EQ(same, set[place] != operation.odd_rank);
-        EXPECT_EQ(count_of(mine.shape(place)), count_of(operation.shape(place)));
+        EXPECT_EQ(count_of(own.shape(place)), count_of(operation.shape(place)));
       }
       EXPECT_GE(place_in(set, operation.odd_rank), 0);
     }

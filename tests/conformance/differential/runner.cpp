@@ -20,16 +20,17 @@ namespace {
 /// A tensor on memory of its own, or in a Buffer; in host memory, or on the rank's device.
 class Tensor {
  public:
-  Tensor(const Member& me, const Contents& contents, DataType type, bool in_buffer, bool on_device)
+  Tensor(const Member& own_rank, const Contents& contents, DataType type, bool in_buffer,
+         bool on_device)
       : view_{nullptr, type, contents.shape, {}}, bytes_(contents.bytes) {
     if (in_buffer) {
-      if (on_device) view_.device = me.context.device();
-      buffer_ = Buffer(me.context, std::max<std::size_t>(bytes_.size(), 1), view_.device);
+      if (on_device) view_.device = own_rank.context.device();
+      buffer_ = Buffer(own_rank.context, std::max<std::size_t>(bytes_.size(), 1), view_.device);
       view_.data = buffer_.data();
-      me.write(view_, bytes_);
+      own_rank.write(view_, bytes_);
     } else if (on_device) {
-      copy_ = me.device->copy_of(bytes_.data(), bytes_.size());
-      view_.device = me.context.device();
+      copy_ = own_rank.device->copy_of(bytes_.data(), bytes_.size());
+      view_.device = own_rank.context.device();
       view_.data = copy_->data();
       view_.stream = copy_->stream();
     } else {
@@ -99,12 +100,12 @@ class Runner {
     for (std::size_t i = 0; i < program_.operations.size(); ++i) {
       const Operation& o = program_.operations[i];
       if (!o.is_disputed() || place_in(program_.sets[o.set], world_.rank()) < 0) continue;
-      const std::string& mine = texts_[i];
+      const std::string& own = texts_[i];
       for (const std::string& theirs :
-           allgather_object(world_, std::string_view(mine), {"texts", sets_[o.set]})) {
-        if (theirs != mine) note(i, "is another error elsewhere: " + theirs + ", here: " + mine);
+           allgather_object(world_, std::string_view(own), {"texts", sets_[o.set]})) {
+        if (theirs != own) note(i, "is another error elsewhere: " + theirs + ", here: " + own);
       }
-      if (mine.find(o.name) == std::string::npos) note(i, "is not named in: " + mine);
+      if (own.find(o.name) == std::string::npos) note(i, "is not named in: " + own);
     }
   }
 

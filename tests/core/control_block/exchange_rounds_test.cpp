@@ -60,18 +60,19 @@ TEST(ExchangeRounds, OrdersWhatOwnersWriteAndOthersRead) {
     for (int rank = 0; rank < kRanks; ++rank) {
       threads.emplace_back([&, rank] {
         ExchangeRounds rounds = control_block[rank].exchange_rounds();
-        const auto me = static_cast<std::size_t>(rank);
+        const auto own_rank = static_cast<std::size_t>(rank);
         std::uint64_t filled = 0;
         for (std::uint64_t copied = 0; copied < kRounds;) {
           if (rank < kOwners && filled < kRounds && rounds.may_fill(filled)) {
-            staging[me][ExchangeRounds::slot(filled)] = filled;
+            staging[own_rank][ExchangeRounds::slot(filled)] = filled;
             rounds.publish(filled, place(filled));
             ++filled;
           } else if (rounds.published(copied, kOwners)) {
             for (int owner = 0; owner < kOwners; ++owner) {
               const std::uint64_t value =
                   staging[static_cast<std::size_t>(owner)][ExchangeRounds::slot(copied)];
-              if (value != copied || rounds.staging(owner, copied) != place(copied)) ++wrong[me];
+              if (value != copied || rounds.staging(owner, copied) != place(copied))
+                ++wrong[own_rank];
             }
             rounds.copied(copied++);
           } else {

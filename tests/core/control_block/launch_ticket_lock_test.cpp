@@ -22,30 +22,30 @@ TEST(LaunchTicketLock, AReadySetHasItsTurnWhenAllOfTheFormerHaveEnqueued) {
   LaunchTicketLock second(*node, *node, false, 2);
   LaunchTicketLock alone(*node, *other, true, 1);
 
-  EXPECT_FALSE(first.is_mine()) << "the other member is not there";
-  EXPECT_FALSE(second.is_mine()) << "the leader has not said so";
-  EXPECT_TRUE(first.is_mine());
-  EXPECT_TRUE(second.is_mine());
+  EXPECT_FALSE(first.has_turn()) << "the other member is not there";
+  EXPECT_FALSE(second.has_turn()) << "the leader has not said so";
+  EXPECT_TRUE(first.has_turn());
+  EXPECT_TRUE(second.has_turn());
   first.done();
-  EXPECT_FALSE(alone.is_mine()) << "the former set has a member to come";
-  EXPECT_FALSE(first.is_mine());
+  EXPECT_FALSE(alone.has_turn()) << "the former set has a member to come";
+  EXPECT_FALSE(first.has_turn());
   second.done();
-  EXPECT_FALSE(second.is_mine()) << "the leader has not said so";
-  EXPECT_FALSE(first.is_mine()) << "its ticket is the later one";
-  EXPECT_TRUE(alone.is_mine());
+  EXPECT_FALSE(second.has_turn()) << "the leader has not said so";
+  EXPECT_FALSE(first.has_turn()) << "its ticket is the later one";
+  EXPECT_TRUE(alone.has_turn());
   alone.done();
-  EXPECT_TRUE(first.is_mine());
-  EXPECT_TRUE(second.is_mine());
+  EXPECT_TRUE(first.has_turn());
+  EXPECT_TRUE(second.has_turn());
 }
 
-TEST(LaunchTicketLock, ASetThatIsNotReadyIsInNobodysWay) {
+TEST(LaunchTicketLock, ASetThatIsNotReadyBlocksNoOther) {
   const auto node = std::make_unique<LaunchTicketLockMemory>();
   const auto other = std::make_unique<LaunchTicketLockMemory>();
   LaunchTicketLock first(*node, *node, true, 2);
   LaunchTicketLock alone(*node, *other, true, 1);
-  EXPECT_FALSE(first.is_mine());
+  EXPECT_FALSE(first.has_turn());
   for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(alone.is_mine());
+    EXPECT_TRUE(alone.has_turn());
     alone.done();
   }
 }
@@ -66,29 +66,30 @@ TEST(LaunchTicketLock, GiveEveryDeviceTheSameOrder) {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < kRanks; ++rank) {
       threads.emplace_back([&, rank, seed = random()] {
-        struct Mine {
-          Mine(std::size_t number, const LaunchTicketLock& own) : set(number), lock(own) {}
+        struct SetLock {
+          SetLock(std::size_t number, const LaunchTicketLock& its_lock)
+              : set(number), lock(its_lock) {}
           std::size_t set;
           LaunchTicketLock lock;
           int left = kLaunches;
         };
-        std::vector<std::unique_ptr<Mine>> mine;
+        std::vector<std::unique_ptr<SetLock>> locks;
         for (std::size_t s = 0; s < sets.size(); ++s) {
           if (std::ranges::find(sets[s], rank) == sets[s].end()) continue;
           const LaunchTicketLock lock(*memory[0], *memory[s], rank == sets[s].front(),
                                       static_cast<int>(sets[s].size()));
-          mine.push_back(std::make_unique<Mine>(s, lock));
+          locks.push_back(std::make_unique<SetLock>(s, lock));
         }
         std::mt19937_64 order(seed);
-        while (!mine.empty()) {
-          std::ranges::shuffle(mine, order);
-          for (const auto& each : mine) {
-            if (!each->lock.is_mine()) continue;
+        while (!locks.empty()) {
+          std::ranges::shuffle(locks, order);
+          for (const auto& each : locks) {
+            if (!each->lock.has_turn()) continue;
             got[static_cast<std::size_t>(rank)].push_back(each->set);
             each->lock.done();
             --each->left;
           }
-          std::erase_if(mine, [](const auto& each) { return each->left == 0; });
+          std::erase_if(locks, [](const auto& each) { return each->left == 0; });
           std::this_thread::yield();
         }
       });

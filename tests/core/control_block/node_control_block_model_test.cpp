@@ -96,11 +96,11 @@ INSTANTIATE_TEST_SUITE_P(
 Program finished_unit(NodeControlBlock::Sleeper who) {
   auto control_blocks = std::make_shared<ControlBlocks>();
   return {.threads = {[=] {
-                        NodeControlBlock& mine = (*control_blocks)[0];
-                        mine.set_done(1);
-                        mine.await_done(1);
+                        NodeControlBlock& own = (*control_blocks)[0];
+                        own.set_done(1);
+                        own.await_done(1);
                         sleep_until(
-                            mine, [&] { return mine.done_by_all() >= 1; }, who);
+                            own, [&] { return own.done_by_all() >= 1; }, who);
                       },
                       [=] { (*control_blocks)[1].set_done(1); }}};
 }
@@ -111,22 +111,22 @@ TEST_P(EverySleeper, IsWokenByTheUnitThatItAwaits) {
   EXPECT_EQ(needed.failure, std::nullopt);
   EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
   for (const std::string& failure : needed.failures) {
-    EXPECT_EQ(failure, "nobody goes on: thread 0 sleeps, thread 1 has ended");
+    EXPECT_EQ(failure, "no thread can proceed: thread 0 sleeps, thread 1 has ended");
   }
 }
 
 Program new_entry(NodeControlBlock::Sleeper who) {
   auto control_blocks = std::make_shared<ControlBlocks>();
   return {.threads = {[=] {
-                        NodeControlBlock& mine = (*control_blocks)[0];
+                        NodeControlBlock& own = (*control_blocks)[0];
                         sleep_until(
-                            mine, [&] { return mine.log_has_pending_work(); }, who);
+                            own, [&] { return own.log_has_pending_work(); }, who);
                       },
                       [=] {
-                        NodeControlBlock& mine = (*control_blocks)[1];
+                        NodeControlBlock& own = (*control_blocks)[1];
                         const Id ids[] = {0};
-                        mine.push_run(ids);
-                        mine.signal_others();
+                        own.push_run(ids);
+                        own.signal_others();
                       }}};
 }
 
@@ -141,17 +141,17 @@ TEST_P(EverySleeper, IsWokenByMail) {
   const Needed needed = needed_words([] {
     auto control_blocks = std::make_shared<ControlBlocks>();
     return Program{.threads = {[=] {
-                                 NodeControlBlock& mine = (*control_blocks)[0];
+                                 NodeControlBlock& own = (*control_blocks)[0];
                                  sleep_until(
-                                     mine, [&] { return mine.leader_has_pending_work(); },
+                                     own, [&] { return own.leader_has_pending_work(); },
                                      GetParam());
-                                 if (!mine.pop_mail(1)) model::fail("the mail is not there");
+                                 if (!own.pop_mail(1)) model::fail("the mail is not there");
                                },
                                [=] {
-                                 NodeControlBlock& mine = (*control_blocks)[1];
+                                 NodeControlBlock& own = (*control_blocks)[1];
                                  const std::byte letter[3] = {};
-                                 mine.push_mail(letter);
-                                 mine.signal(0);
+                                 own.push_mail(letter);
+                                 own.signal(0);
                                }}};
   });
   EXPECT_EQ(needed.failure, std::nullopt);
@@ -164,15 +164,15 @@ TEST_P(EverySleeper, IsWokenByAnArrivalThatItWatches) {
   const Needed needed = needed_words([] {
     auto control_blocks = std::make_shared<ControlBlocks>();
     return Program{.threads = {[=] {
-                                 NodeControlBlock& mine = (*control_blocks)[0];
-                                 mine.watch(0, true);
+                                 NodeControlBlock& own = (*control_blocks)[0];
+                                 own.watch(0, true);
                                  sleep_until(
-                                     mine, [&] { return mine.ready_mask(0) != 0; }, GetParam());
+                                     own, [&] { return own.ready_mask(0) != 0; }, GetParam());
                                },
                                [=] {
-                                 NodeControlBlock& mine = (*control_blocks)[1];
-                                 mine.arrive(0, {});
-                                 if (mine.watched(0)) mine.signal(0);
+                                 NodeControlBlock& own = (*control_blocks)[1];
+                                 own.arrive(0, {});
+                                 if (own.watched(0)) own.signal(0);
                                }}};
   });
   EXPECT_EQ(needed.failure, std::nullopt);
@@ -184,17 +184,17 @@ TEST(ControlBlockModel, WhoLooksBeforeItAnnouncesItselfIsLost) {
   const auto outcome = model::explore([] {
     auto control_blocks = std::make_shared<ControlBlocks>();
     return Program{.threads = {[=] {
-                                 NodeControlBlock& mine = (*control_blocks)[0];
-                                 mine.set_done(1);
-                                 mine.await_done(1);
-                                 while (mine.done_by_all() < 1) {
-                                   mine.wakeup_flags().sleep(NodeControlBlock::Sleeper::engine,
-                                                             std::nullopt, [] { return false; });
+                                 NodeControlBlock& own = (*control_blocks)[0];
+                                 own.set_done(1);
+                                 own.await_done(1);
+                                 while (own.done_by_all() < 1) {
+                                   own.wakeup_flags().sleep(NodeControlBlock::Sleeper::engine,
+                                                            std::nullopt, [] { return false; });
                                  }
                                },
                                [=] { (*control_blocks)[1].set_done(1); }}};
   });
-  EXPECT_EQ(outcome.failure, "nobody goes on: thread 0 sleeps, thread 1 has ended");
+  EXPECT_EQ(outcome.failure, "no thread can proceed: thread 0 sleeps, thread 1 has ended");
 }
 
 // A leader gives an id up while its ranks arrive: it runs on both ranks, or on none.
@@ -243,15 +243,15 @@ Batches read_ids(NodeControlBlock& control_block, std::size_t count) {
 }
 
 /// Each rank's arrival completes one id, which it appends while the other appends its own; both
-/// read then, and whoever is first closes a batch.
+/// read then, and the first reader closes a batch.
 Program two_ids_at_once() {
   auto control_blocks = std::make_shared<ControlBlocks>();
   auto read = std::make_shared<std::array<Batches, 2>>();
   const auto rank = [=](int r) {
     return [=] {
-      NodeControlBlock& mine = (*control_blocks)[r];
-      mine.arrive(static_cast<Id>(1 - r), {});
-      (*read)[static_cast<std::size_t>(r)] = read_ids(mine, 2);
+      NodeControlBlock& own = (*control_blocks)[r];
+      own.arrive(static_cast<Id>(1 - r), {});
+      (*read)[static_cast<std::size_t>(r)] = read_ids(own, 2);
     };
   };
   return {.threads = {rank(0), rank(1)},
@@ -360,7 +360,7 @@ Program two_sets() {
       while (!launched[0] || !launched[1]) {
         bool any = false;
         for (const int set : {r, 1 - r}) {
-          if (launched[set] || !lock[set].is_mine()) continue;
+          if (launched[set] || !lock[set].has_turn()) continue;
           order = order * 10 + static_cast<std::uint32_t>(set) + 1;
           lock[set].done();
           launched[set] = any = true;

@@ -170,7 +170,7 @@ TEST(ControlBlockRace, AllReadersSeeOneOrderOfALeaderOfSeveralNodes) {
   race(/*single_node=*/false, 2000);
 }
 
-TEST(ControlBlockRace, RetiringWhileRanksArriveLosesNobody) {
+TEST(ControlBlockRace, RetiringWhileRanksArriveLosesNone) {
   SharedControlBlock control_block(shape(true));
   constexpr std::uint32_t kGenerations = 3000;
   std::atomic<std::uint32_t> generation{0};
@@ -182,8 +182,8 @@ TEST(ControlBlockRace, RetiringWhileRanksArriveLosesNobody) {
     while (const auto batch = control_block[0].next_batch())
       ran += static_cast<int>(batch->ids.size());
   };
-  const auto arrive = [&](int rank, std::uint32_t mine) {
-    const auto arrival = control_block[rank].arrive(make_id(3, mine), {});
+  const auto arrive = [&](int rank, std::uint32_t own) {
+    const auto arrival = control_block[rank].arrive(make_id(3, own), {});
     stale += arrival == NodeControlBlock::Arrival::stale ? 1 : 0;
     complete += arrival == NodeControlBlock::Arrival::complete ? 1 : 0;
   };
@@ -191,23 +191,23 @@ TEST(ControlBlockRace, RetiringWhileRanksArriveLosesNobody) {
     std::vector<std::jthread> threads;
     for (int rank = 1; rank < kRanks; ++rank) {
       threads.emplace_back([&, rank] {
-        for (std::uint32_t mine = 0; mine < kGenerations; ++mine) {
+        for (std::uint32_t own = 0; own < kGenerations; ++own) {
           ++about_to_arrive;
-          arrive(rank, mine);
-          while (generation.load() <= mine) std::this_thread::yield();
+          arrive(rank, own);
+          while (generation.load() <= own) std::this_thread::yield();
         }
       });
     }
     auto random = test::generator();
-    for (std::uint32_t mine = 0; mine < kGenerations; ++mine) {
+    for (std::uint32_t own = 0; own < kGenerations; ++own) {
       const int wait_for = static_cast<int>(random() % kRanks);
-      const auto reached = [&] { return about_to_arrive.load() - (kRanks - 1) * int(mine); };
+      const auto reached = [&] { return about_to_arrive.load() - (kRanks - 1) * int(own); };
       while (reached() < wait_for) std::this_thread::yield();
-      if (mine % 2 == 0) arrive(0, mine);
-      while (!control_block[0].retire(make_id(3, mine), false)) std::this_thread::yield();
+      if (own % 2 == 0) arrive(0, own);
+      while (!control_block[0].retire(make_id(3, own), false)) std::this_thread::yield();
       while (reached() < kRanks - 1) std::this_thread::yield();
       read();
-      generation.store(mine + 1);
+      generation.store(own + 1);
     }
   }
   // Each generation either ran, and is in the log once, or was given up.

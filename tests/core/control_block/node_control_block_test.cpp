@@ -92,7 +92,7 @@ TEST(ControlBlock, ARetiredIdIsStale) {
   EXPECT_EQ(control_block[0].ready_mask(old), 0u);
 
   const Id next = make_id(4, 1);
-  EXPECT_EQ(control_block[0].ready_mask(next), 0u) << "nobody is ready for the new id";
+  EXPECT_EQ(control_block[0].ready_mask(next), 0u) << "no rank is ready for the new id";
   EXPECT_EQ(control_block[0].arrive(next, at(0)), Arrival::waiting);
   EXPECT_TRUE(control_block[0].retire(old, true)) << "again: nothing to do";
   EXPECT_EQ(control_block[0].ready_mask(next), 0b01u);
@@ -223,8 +223,7 @@ TEST(ControlBlock, DoneByAllIsTheSlowestRanks) {
   EXPECT_EQ(control_block[1].done_by_all(), 2u);
 }
 
-// Whatever the page holds, a reader stays inside of it (AddressSanitizer checks) and comes to an
-// end.
+// Whatever the page holds, a reader stays inside of it (AddressSanitizer checks) and terminates.
 TEST(ControlBlock, ADamagedPageIsAnErrorOrNothing) {
   auto random = test::generator();
   ControlBlockShape small = shape(2, false);

@@ -62,7 +62,7 @@ TEST(SequenceRing, ManyWritersOneOrderForAllReaders) {
         }
       });
     }
-    for (auto& mine : read) {
+    for (auto& own : read) {
       threads.emplace_back([&] {
         for (std::uint64_t t = 0; t < kWriters * kEach;) {
           const SequenceRingEntry* entry = memory->ring.find(t);
@@ -70,7 +70,7 @@ TEST(SequenceRing, ManyWritersOneOrderForAllReaders) {
             std::this_thread::yield();
             continue;
           }
-          mine.push_back(entry->value);
+          own.push_back(entry->value);
           ++t;
         }
       });

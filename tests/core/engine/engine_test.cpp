@@ -131,7 +131,7 @@ TEST_P(EngineOnLayouts, BroadcastsFromEveryRoot) {
 TEST_P(EngineOnLayouts, MemoryOfTheNodeIsUsedInPlace) {
   ThreadWorld world(options());
   on_all_ranks(world, [&](int rank) {
-    const NodeMemory::Block block = world.memory(rank).allocate(4000);
+    const NodeMemory::MemoryBlock block = world.memory(rank).allocate(4000);
     auto* values = reinterpret_cast<float*>(block.data);
     for (int round = 0; round < 3; ++round) {
       std::fill(values, values + 1000, 2.0F);
@@ -150,9 +150,9 @@ TEST_P(EngineOnLayouts, EnginesAlsoRunStepped) {
   for (int round = 0; round < 3; ++round) {
     std::vector<std::shared_ptr<Submission>> submissions;
     for (int rank = 0; rank < world.size(); ++rank) {
-      auto& mine = values[static_cast<std::size_t>(rank)];
-      std::fill(mine.begin(), mine.end(), 1.0F);
-      submissions.push_back(world.engine(rank).submit("s", floats(2000), bytes(mine)));
+      auto& own = values[static_cast<std::size_t>(rank)];
+      std::fill(own.begin(), own.end(), 1.0F);
+      submissions.push_back(world.engine(rank).submit("s", floats(2000), bytes(own)));
     }
     for (int i = 0; i < 1000; ++i) world.progress();
     for (int rank = 0; rank < world.size(); ++rank) {

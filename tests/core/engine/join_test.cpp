@@ -68,14 +68,14 @@ TEST_P(JoinOnLayouts, TheOthersReduceWithoutTheOneThatJoinedFirst) {
       }
       last[static_cast<std::size_t>(rank)].push_back(engine.join(kWorld));
       const auto values = reduced(engine, "after", 7, static_cast<float>(rank + 2));
-      const std::vector<bool> nobody(static_cast<std::size_t>(size));
-      ASSERT_EQ(values[6], expected(ReduceOp::sum, size, nobody));
+      const std::vector<bool> none(static_cast<std::size_t>(size));
+      ASSERT_EQ(values[6], expected(ReduceOp::sum, size, none));
     }
   });
   for (const auto& ranks : last) EXPECT_EQ(ranks, last.front());
 }
 
-// Uneven numbers of batches, as at the end of an epoch: sums count who still had data.
+// Uneven numbers of batches, as at the end of an epoch: sums are of the ranks that had data.
 TEST_P(JoinOnLayouts, RanksRunOutOfDataOneAfterTheOther) {
   std::mt19937_64 random(test::seed());
   for (int epoch = 0; epoch < 4; ++epoch) {
@@ -84,8 +84,8 @@ TEST_P(JoinOnLayouts, RanksRunOutOfDataOneAfterTheOther) {
       batches.push_back(static_cast<int>(random() % 12));
     }
     on_all_ranks([&](int rank, Engine& engine) {
-      const int mine = batches[static_cast<std::size_t>(rank)];
-      for (int batch = 0; batch < mine; ++batch) {
+      const int own = batches[static_cast<std::size_t>(rank)];
+      for (int batch = 0; batch < own; ++batch) {
         float with_data = 0;
         for (const int theirs : batches) with_data += batch < theirs ? 1.0F : 0.0F;
         for (const char* name : {"a", "b"}) {

@@ -78,8 +78,8 @@ TEST_F(NameTableOfOneName, KeepsIdAndSignatureWhenTheNameIsFree) {
 }
 
 TEST_F(NameTableOfOneName, WaitingIsFoundByTheWholeIdOnly) {
-  const auto mine = ready();
-  EXPECT_EQ(table_.waiting_for(kId), mine);
+  const auto own = ready();
+  EXPECT_EQ(table_.waiting_for(kId), own);
   EXPECT_EQ(table_.waiting_for(make_id(2, 6)), nullptr) << "the slot's next generation";
   table_.set_waiting(kId, nullptr);
   EXPECT_EQ(table_.waiting_for(kId), nullptr);
@@ -95,9 +95,9 @@ TEST_F(NameTableOfOneName, AssignFindsOnlyAnUndecidedSubmission) {
 }
 
 TEST_F(NameTableOfOneName, RetiringGivesBackWhoMustReport) {
-  const auto mine = ready();
-  EXPECT_EQ(table_.retire(kId), mine);
-  EXPECT_EQ(mine->id, std::nullopt);
+  const auto own = ready();
+  EXPECT_EQ(table_.retire(kId), own);
+  EXPECT_EQ(own->id, std::nullopt);
   EXPECT_EQ(table_.waiting_for(kId), nullptr);
   EXPECT_EQ(table_.at("g").id, std::nullopt);
   EXPECT_EQ(table_.retire(kId), nullptr) << "the second time it names nothing";
@@ -130,30 +130,30 @@ TEST_F(NameTableOfOneName, ARetiredIdsNextNameIsLeftAlone) {
 }
 
 TEST_F(NameTableOfOneName, TakingAFailedOneStopsItsWaiting) {
-  const auto mine = ready();
-  EXPECT_EQ(table_.take_undecided("g"), mine);
+  const auto own = ready();
+  EXPECT_EQ(table_.take_undecided("g"), own);
   EXPECT_EQ(table_.waiting_for(kId), nullptr);
   EXPECT_EQ(table_.at("g").id, kId) << "the name keeps its id";
-  mine->state.store(Submission::kFailed);
+  own->state.store(Submission::kFailed);
   EXPECT_EQ(table_.take_undecided("g"), nullptr);
   EXPECT_EQ(table_.take_undecided("unknown"), nullptr);
 }
 
 TEST_F(NameTableOfOneName, UncollectedAreThoseThatHaveNotLeft) {
-  const auto mine = ready();
-  mine->state.store(Submission::kFailed);
-  EXPECT_EQ(table_.uncollected(), std::vector{mine});
-  table_.leave(*mine);
+  const auto own = ready();
+  own->state.store(Submission::kFailed);
+  EXPECT_EQ(table_.uncollected(), std::vector{own});
+  table_.leave(*own);
   EXPECT_TRUE(table_.uncollected().empty());
 }
 
 TEST_F(NameTableOfOneName, UnfinishedAreThoseInFlight) {
   EXPECT_TRUE(table_.unfinished().empty());
-  const auto mine = ready();
+  const auto own = ready();
   const auto other = submission("h");
   table_.enter(other);
   EXPECT_EQ(table_.unfinished().size(), 2u);
-  mine->state.store(Submission::kDone);
+  own->state.store(Submission::kDone);
   EXPECT_EQ(table_.unfinished(), std::vector{other});
 }
 

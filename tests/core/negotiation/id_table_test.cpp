@@ -42,8 +42,8 @@ TEST(IdTable, ReadyIdsAreThoseOfANodeOrAChildUntilTheyHaveRun) {
   table.find(0)->node_ready = true;
   table.find(2)->ready_below.insert(1);
   EXPECT_THAT(table.ready_ids(), UnorderedElementsAre(0, 2));
-  table.nobody_is_ready(0);
-  table.nobody_is_ready(7);
+  table.clear_ready(0);
+  table.clear_ready(7);
   EXPECT_THAT(table.ready_ids(), UnorderedElementsAre(2));
 }
 

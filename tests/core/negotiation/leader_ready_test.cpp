@@ -115,7 +115,7 @@ TEST(LeaderReadiness, ALeaderReportsAgainWhenAnIdThatItCountedIsGivenUp) {
 }
 
 // No engine joins with something in flight, but messages are not trusted.
-TEST(LeaderReadiness, ANameThatNobodyReportsAgainIsNotReportedWhenAllHaveJoined) {
+TEST(LeaderReadiness, ANameThatNoRankReportsAgainIsNotReportedWhenAllHaveJoined) {
   const Topology topology{{{0}, {1}, {2}, {3}}};  // 3 is below 2
   LeaderUnderTest leader(topology, 2);
   Signature gathered = shaped(8);

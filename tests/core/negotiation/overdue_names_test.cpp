@@ -60,7 +60,7 @@ TEST(OverdueNames, WhoIsReadyByAnyAccountIsNotMissing) {
   EXPECT_EQ(names.deadline(), std::nullopt);
 }
 
-TEST(OverdueNames, NobodyIsWarnedOfANameThatNobodyWaitsFor) {
+TEST(OverdueNames, NoWarningOfANameThatNoRankWaitsFor) {
   const std::vector<int> ranks{0, 1};
   OverdueNames names(true, kWorld, 10s);
   names.note("a", 1s);
@@ -165,7 +165,7 @@ TEST(Overdue, ASubtreeThatIsReadyForAKnownNameStillComplains) {
   leader.leader.on_mail(0, overdue("g"), 1s);
   auto up = leader.leader.take(1s).up;
   EXPECT_TRUE(up.ready.empty()) << "told twice";
-  ASSERT_EQ(up.presence.size(), 1u) << "the root hears of it from nobody else";
+  ASSERT_EQ(up.presence.size(), 1u) << "no other node tells the root of it";
   EXPECT_EQ(up.presence[0], (Presence{"g", {2, 3}, {}}));
   // Once it has run, a report that was under way means nothing.
   leader.leader.on_decision({.number = 1, .run = {5}});

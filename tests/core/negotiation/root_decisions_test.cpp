@@ -90,7 +90,7 @@ TEST_F(RootDecisionsTest, LetANameWaitWhileEveryIdIsDecidedToRun) {
   for (const Id id : {0u, 1u}) names_.ids.find(id)->forwarded = true;
   agree("c");
   EXPECT_TRUE(next().empty());
-  names_.ids.nobody_is_ready(1);
+  names_.ids.clear_ready(1);
   EXPECT_THAT(next().retired, ElementsAre(make_id(1, 0)));
 }
 

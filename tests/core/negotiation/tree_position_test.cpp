@@ -8,7 +8,7 @@ namespace {
 // Node 0 has the children 1, 2, 4; 3 is below 2.
 const Topology five_nodes{{{0}, {1, 5}, {2, 8}, {3, 4, 6}, {7}}};
 
-TEST(TreePosition, TheRootSpeaksForAllRanks) {
+TEST(TreePosition, TheRootRepresentsAllRanks) {
   const TreePosition root(five_nodes, 0);
   EXPECT_TRUE(root.is_root());
   EXPECT_EQ(root.children(), (std::vector<int>{1, 2, 4}));
@@ -16,7 +16,7 @@ TEST(TreePosition, TheRootSpeaksForAllRanks) {
   EXPECT_EQ(root.world_size(), 9u);
 }
 
-TEST(TreePosition, OthersSpeakForTheirNodeAndWhatLiesBelow) {
+TEST(TreePosition, OthersRepresentTheirNodeAndWhatLiesBelow) {
   const TreePosition inner(five_nodes, 2);
   EXPECT_FALSE(inner.is_root());
   EXPECT_EQ(inner.children(), std::vector<int>{3});

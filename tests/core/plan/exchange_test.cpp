@@ -267,12 +267,12 @@ TEST_P(ExchangeOf, StreamsFillEveryResultOnce) {
         for (int from = 0; from < topology.nodes(); ++from) {
           const ByteLayout whole = map.layout(from, node);
           if (from != node) longest = std::max(longest, length_of(whole));
-          const ByteLayout mine = moved_by(static_cast<int>(local), {}, whole);
+          const ByteLayout own = moved_by(static_cast<int>(local), {}, whole);
           std::size_t next = 0;
-          while (next < length_of(mine)) {
+          while (next < length_of(own)) {
             const std::size_t length = 1 + random() % 40;
             std::size_t filled = 0;
-            for (const Transfer& transfer : cut(mine, {next, length})) {
+            for (const Transfer& transfer : cut(own, {next, length})) {
               ASSERT_EQ(transfer.range.begin, filled);
               filled += transfer.range.bytes;
               for (std::size_t i = 0; i < transfer.range.bytes; ++i) {
@@ -287,7 +287,7 @@ TEST_P(ExchangeOf, StreamsFillEveryResultOnce) {
                 ++times[at];
               }
             }
-            ASSERT_EQ(filled, std::min(length, length_of(mine) - next));
+            ASSERT_EQ(filled, std::min(length, length_of(own) - next));
             next += length;
           }
         }

@@ -46,10 +46,10 @@ TEST(TrainingSampler, ShardsAreDisjointAndDealOutOnePermutation) {
     std::size_t dealt = 0;
     for (int rank = 0; rank < size; ++rank) {
       const TrainingSampler sampler(images, {rank, size}, 32, seed);
-      const auto mine = sampler.epoch(2);
-      EXPECT_EQ(mine.size(), sampler.steps() * sampler.batch());
-      dealt += mine.size();
-      seen.insert(mine.begin(), mine.end());
+      const auto own = sampler.epoch(2);
+      EXPECT_EQ(own.size(), sampler.steps() * sampler.batch());
+      dealt += own.size();
+      seen.insert(own.begin(), own.end());
     }
     EXPECT_EQ(seen.size(), dealt) << "an image was dealt twice, ranks: " << size;
     EXPECT_GT(dealt + 32 * static_cast<std::size_t>(size), images) << "more left out than a step";
@@ -66,8 +66,8 @@ TEST(TrainingSampler, OneStepHasTheSameImagesHoweverManyRanks) {
   for (std::size_t step = 0; step < alone.steps(); ++step) {
     std::set<std::size_t> together;
     for (int rank = 0; rank < 4; ++rank) {
-      const auto mine = TrainingSampler(1000, {rank, 4}, 8, seed).epoch(0);
-      together.insert(&mine[step * 8], &mine[step * 8] + 8);
+      const auto own = TrainingSampler(1000, {rank, 4}, 8, seed).epoch(0);
+      together.insert(&own[step * 8], &own[step * 8] + 8);
     }
     EXPECT_EQ(together, std::set<std::size_t>(&all[step * 32], &all[step * 32] + 32)) << step;
   }
@@ -99,8 +99,8 @@ TEST(ValidationShard, CountsNothingTwiceAndLeavesNothingOut) {
     for (const int size : {1, 2, 3, 4, 7}) {
       std::vector<std::size_t> all;
       for (int rank = 0; rank < size; ++rank) {
-        const auto mine = validation_shard(images, {rank, size});
-        all.insert(all.end(), mine.begin(), mine.end());
+        const auto own = validation_shard(images, {rank, size});
+        all.insert(all.end(), own.begin(), own.end());
       }
       std::sort(all.begin(), all.end());
       EXPECT_EQ(all, counting(images)) << images << " images, " << size << " ranks";

@@ -19,12 +19,12 @@ struct ParitySet {
       id = set;
       members = ranks;
     }
-    me = rank_in(world, id);
+    own_rank = rank_in(world, id);
   }
 
   ProcessSet id = kWorld;
   std::vector<int> members;
-  int me = 0;  ///< this rank's place among them
+  int own_rank = 0;  ///< this rank's place among them
 };
 
 }  // namespace hora::test

@@ -65,9 +65,9 @@ TEST_F(GpuExchanges, AllgatherGivesWhatTheCpuPathGives) {
   const Context world = init();
   for (const DataType type : kNcclTypes) {
     for (const std::int64_t more : {0, 1}) {
-      Rows mine(world, type, 3 + more * world.rank(), 1);
-      const Result gpu = allgather(world, mine.on_gpu(world), {.name = "gpu"});
-      expect_same(world, gpu, allgather(world, mine.on_host(), {.name = "cpu"}), true,
+      Rows own(world, type, 3 + more * world.rank(), 1);
+      const Result gpu = allgather(world, own.on_gpu(world), {.name = "gpu"});
+      expect_same(world, gpu, allgather(world, own.on_host(), {.name = "cpu"}), true,
                   std::string(name_of(type)) + ", uneven by " + std::to_string(more));
     }
   }
@@ -78,10 +78,10 @@ TEST_F(GpuExchanges, AlltoallGivesWhatTheCpuPathGives) {
   for (const DataType type : kNcclTypes) {
     std::vector<std::int64_t> splits(static_cast<std::size_t>(world.size()));
     std::iota(splits.begin(), splits.end(), world.rank());
-    Rows mine(world, type, std::reduce(splits.begin(), splits.end()), 2);
-    const Result gpu = alltoall(world, mine.on_gpu(world), {.name = "gpu", .splits = splits});
-    expect_same(world, gpu, alltoall(world, mine.on_host(), {.name = "cpu", .splits = splits}),
-                true, std::string(name_of(type)));
+    Rows own(world, type, std::reduce(splits.begin(), splits.end()), 2);
+    const Result gpu = alltoall(world, own.on_gpu(world), {.name = "gpu", .splits = splits});
+    expect_same(world, gpu, alltoall(world, own.on_host(), {.name = "cpu", .splits = splits}), true,
+                std::string(name_of(type)));
   }
 }
 
@@ -90,13 +90,13 @@ TEST_F(GpuExchanges, ReduceScatterGivesWhatTheCpuPathGives) {
   for (const DataType type : kNcclTypes) {
     for (const ReduceOp op : kElementOps) {
       for (const std::int64_t rows : {std::int64_t{2} * world.size(), std::int64_t{5}}) {
-        Rows mine(world, type, rows, 3);
+        Rows own(world, type, rows, 3);
         const double scale = is_floating_point(type) ? 0.5 : 1.0;
         const auto options = [&](const char* name) {
           return ReduceScatterOptions{.name = name, .op = op, .prescale = scale};
         };
-        const Result gpu = reduce_scatter(world, mine.on_gpu(world), options("gpu"));
-        expect_same(world, gpu, reduce_scatter(world, mine.on_host(), options("cpu")), false,
+        const Result gpu = reduce_scatter(world, own.on_gpu(world), options("gpu"));
+        expect_same(world, gpu, reduce_scatter(world, own.on_host(), options("cpu")), false,
                     std::string(name_of(op)) + " of " + std::string(name_of(type)));
       }
     }
@@ -109,15 +109,15 @@ TEST_F(GpuExchanges, ReductionsGiveWhatTheCpuPathGives) {
     for (const ReduceOp op : kElementOps) {
       for (const double scale : {1.0, 0.5}) {
         if (scale != 1.0 && !is_floating_point(type)) continue;
-        Rows mine(world, type, 70, 4);
+        Rows own(world, type, 70, 4);
         const auto options = [&](const char* name) {
           return AllreduceOptions{.name = name, .op = op, .prescale = scale, .postscale = scale};
         };
-        allreduce(world, mine.on_gpu(world), options("gpu"));
-        allreduce(world, mine.on_host(), options("cpu"));
-        const Bytes result = mine.array.read(nullptr);
+        allreduce(world, own.on_gpu(world), options("gpu"));
+        allreduce(world, own.on_host(), options("cpu"));
+        const Bytes result = own.array.read(nullptr);
         for (std::size_t i = 0; i < result.size() / size_of(type); ++i) {
-          ASSERT_LE(std::abs(number_at(type, result, i) - number_at(type, mine.host, i)),
+          ASSERT_LE(std::abs(number_at(type, result, i) - number_at(type, own.host, i)),
                     tolerance(type, world.size()))
               << name_of(op) << " of " << name_of(type) << ", scale " << scale << ", element " << i;
         }
@@ -129,12 +129,12 @@ TEST_F(GpuExchanges, ReductionsGiveWhatTheCpuPathGives) {
 TEST_F(GpuExchanges, AResultMayGoAndComeAgainWhileItsStreamReadsIt) {
   const Context world = init();
   const TestStream stream;
-  Rows mine(world, int32, 64, 5);
-  const Result expected = allgather(world, mine.on_host(), {.name = "cpu"});
+  Rows own(world, int32, 64, 5);
+  const Result expected = allgather(world, own.on_host(), {.name = "cpu"});
   const std::size_t bytes = expected.view().bytes();
   const DeviceArray kept(int32, static_cast<std::int64_t>(bytes / sizeof(std::int32_t)));
   for (int round = 0; round < 20; ++round) {
-    TensorView input = mine.on_gpu(world);
+    TensorView input = own.on_gpu(world);
     input.stream = stream.get();
     const Result result = allgather(world, input, {.name = "gpu"});
     cuda(

@@ -105,7 +105,7 @@ TEST_F(GpuOptimizer, AGradientOfOddStridesGoesIntoItsPlace) {
   }
 }
 
-TEST_F(GpuOptimizer, AbsentGradientsCountAsZeroAndStayUndefinedWhereNobodyHasOne) {
+TEST_F(GpuOptimizer, AbsentGradientsCountAsZeroAndStayUndefinedWhereNoRankHasOne) {
   const Context world = init();
   const auto options = torch::device(local_device(world)).requires_grad(true);
   const auto a = torch::zeros({1000}, options);

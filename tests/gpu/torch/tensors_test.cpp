@@ -88,15 +88,15 @@ TEST_F(GpuTensors, ManyInAnyOrderWithMemoryFreedAtOnce) {
 TEST_F(GpuTensors, ExchangesGiveTensorsOnTheGpu) {
   const Context world = init();
   const int size = world.size();
-  const auto mine = torch::full({2 * size, 3}, 1.0 + world.rank(), on_gpu(world));
+  const auto own = torch::full({2 * size, 3}, 1.0 + world.rank(), on_gpu(world));
   const auto ranks = (torch::arange(size) + 1.0).repeat_interleave(2).unsqueeze(1);
-  const auto gathered = allgather(world, mine.narrow(0, 0, 2));
+  const auto gathered = allgather(world, own.narrow(0, 0, 2));
   EXPECT_TRUE(gathered.is_cuda());
   EXPECT_TRUE(torch::equal(gathered.cpu(), ranks.expand({2 * size, 3}).to(torch::kFloat)));
-  EXPECT_TRUE(torch::equal(alltoall(world, mine).tensor, gathered));
+  EXPECT_TRUE(torch::equal(alltoall(world, own).tensor, gathered));
   const auto splits = torch::full({size}, 2, on_gpu(world, torch::kLong));
-  EXPECT_TRUE(torch::equal(alltoall(world, mine, splits).tensor, gathered));
-  const auto sum = reduce_scatter(world, mine, {.op = ReduceOp::sum});
+  EXPECT_TRUE(torch::equal(alltoall(world, own, splits).tensor, gathered));
+  const auto sum = reduce_scatter(world, own, {.op = ReduceOp::sum});
   EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({2, 3}, sum_of_ranks(world))));
   EXPECT_EQ(allgather(world, torch::zeros({0, 3}, on_gpu(world))).numel(), 0);
 }

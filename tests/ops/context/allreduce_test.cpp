@@ -85,8 +85,8 @@ TEST(Allreduce, RandomFloatsAreWithinTheBoundOfSummationAndEqualOnEveryRank) {
   const std::uint64_t seed = test::seed();
   const auto n = static_cast<double>(world.size());
   for (const std::int64_t count : kSizes) {
-    auto mine = random_floats(seed + static_cast<std::uint64_t>(world.rank()), count);
-    std::vector<double> sum(mine.size()), magnitude(mine.size());
+    auto own = random_floats(seed + static_cast<std::uint64_t>(world.rank()), count);
+    std::vector<double> sum(own.size()), magnitude(own.size());
     for (int rank = 0; rank < world.size(); ++rank) {
       const auto theirs = random_floats(seed + static_cast<std::uint64_t>(rank), count);
       for (std::size_t i = 0; i < sum.size(); ++i) {
@@ -94,12 +94,12 @@ TEST(Allreduce, RandomFloatsAreWithinTheBoundOfSummationAndEqualOnEveryRank) {
         magnitude[i] += std::abs(theirs[i]);
       }
     }
-    allreduce(world, view(mine.data(), count), {.name = "average"});
+    allreduce(world, view(own.data(), count), {.name = "average"});
     for (std::size_t i = 0; i < sum.size(); ++i) {
       const double bound = n * std::numeric_limits<float>::epsilon() * magnitude[i] / n;
-      ASSERT_NEAR(mine[i], sum[i] / n, bound) << "element " << i << " of " << count;
+      ASSERT_NEAR(own[i], sum[i] / n, bound) << "element " << i << " of " << count;
     }
-    EXPECT_TRUE(test::same_everywhere(world, mine.data(), mine.size() * sizeof(float)));
+    EXPECT_TRUE(test::same_everywhere(world, own.data(), own.size() * sizeof(float)));
   }
 }
 

@@ -22,9 +22,9 @@ TEST(Context, KnowsWhereThisRankStands) {
     members += static_cast<int>(world.ranks_of_node(node).size());
   }
   EXPECT_EQ(members, world.size());
-  const auto& mine = world.ranks_of_node(world.cross_rank());
-  EXPECT_EQ(mine.size(), static_cast<std::size_t>(world.local_size()));
-  EXPECT_EQ(mine[static_cast<std::size_t>(world.local_rank())], world.rank());
+  const auto& own = world.ranks_of_node(world.cross_rank());
+  EXPECT_EQ(own.size(), static_cast<std::size_t>(world.local_size()));
+  EXPECT_EQ(own[static_cast<std::size_t>(world.local_rank())], world.rank());
   EXPECT_THROW((void)world.ranks_of_node(world.cross_size()), Error);
   const char* given = std::getenv("HORA_RANKS_PER_NODE");
   EXPECT_EQ(world.settings().ranks_per_node, given == nullptr ? 0 : std::atoi(given));
@@ -70,7 +70,7 @@ TEST(Broadcast, GivesEveryoneTheRootsBytes) {
   EXPECT_THROW(broadcast(world, view(&byte, 1), {.name = "b", .root = world.size()}), Error);
 }
 
-TEST(Barrier, NobodyLeavesBeforeTheLastOneComes) {
+TEST(Barrier, NoRankLeavesBeforeTheLastOneComes) {
   const Context world = init();
   using Clock = std::chrono::steady_clock;  // one clock for all processes of a host
   for (int late = 0; late < world.size(); ++late) {

@@ -15,27 +15,27 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Reach = std::vector<std::vector<bool>>;
 
-Reach everybody(std::size_t count) {
+Reach all_reach(std::size_t count) {
   return Reach(count, std::vector<bool>(count, true));
 }
 
 TEST(GroupByReach, OneGroupWhereAllReachAll) {
-  EXPECT_EQ(group_by_reach(everybody(1)), std::vector<int>{0});
-  EXPECT_EQ(group_by_reach(everybody(4)), (std::vector<int>{0, 0, 0, 0}));
+  EXPECT_EQ(group_by_reach(all_reach(1)), std::vector<int>{0});
+  EXPECT_EQ(group_by_reach(all_reach(4)), (std::vector<int>{0, 0, 0, 0}));
   EXPECT_TRUE(group_by_reach({}).empty());
 }
 
 TEST(GroupByReach, OneDirectionIsNotEnough) {
-  Reach reach = everybody(3);
+  Reach reach = all_reach(3);
   reach[0][2] = false;
   EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
-  reach = everybody(3);
+  reach = all_reach(3);
   reach[2][0] = false;
   EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
 }
 
-TEST(GroupByReach, ARankThatReachesNobodyStandsAlone) {
-  Reach reach = everybody(4);
+TEST(GroupByReach, ARankThatReachesNoOtherStandsAlone) {
+  Reach reach = all_reach(4);
   for (std::size_t i = 0; i < 4; ++i) reach[1][i] = i == 1;
   EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 1, 0, 0}));
 }
@@ -49,7 +49,7 @@ TEST(GroupByReach, TwoNamespacesOnOneHost) {
 }
 
 TEST(GroupByReach, AllMembersMustBeReachedNotJustTheFirst) {
-  Reach reach = everybody(3);
+  Reach reach = all_reach(3);
   reach[1][2] = false;
   EXPECT_EQ(group_by_reach(reach), (std::vector<int>{0, 0, 2}));
 }
@@ -65,7 +65,7 @@ TEST(GroupByReach, GroupsOfRandomReachAreMutualAndGreedy) {
   auto random = test::generator();
   for (int round = 0; round < 500; ++round) {
     const std::size_t count = 1 + random() % 9;
-    Reach reach = everybody(count);
+    Reach reach = all_reach(count);
     for (auto& row : reach) {
       for (std::size_t j = 0; j < count; ++j) row[j] = random() % 4 != 0;
     }
@@ -100,16 +100,16 @@ TEST(DiscoverNodes, RanksOfAHostAreANodeAndMapEachOther) {
   test::run_ranks({7, 3, 7, 7, 3}, [](Bootstrap& world) {
     const NodeDiscovery node = discover_nodes(world, 0);
     EXPECT_EQ(node.topology.ranks_of_node, (Ranks{{0, 2, 3}, {1, 4}}));
-    const int mine = node.topology.node_of(world.rank());
+    const int own = node.topology.node_of(world.rank());
     const int local = node.topology.local_rank_of(world.rank());
     EXPECT_EQ(node.host_rank, local);
-    EXPECT_EQ(node.host_size, mine == 0 ? 3 : 2);
+    EXPECT_EQ(node.host_size, own == 0 ? 3 : 2);
     EXPECT_GT(node.smallest_memory, 0U);
 
-    const NodeMemory::Block block = node.memory->allocate(64);
+    const NodeMemory::MemoryBlock block = node.memory->allocate(64);
     block.data[0] = static_cast<std::byte>(10 + world.rank());
     const auto places = world.all_gather(std::as_bytes(std::span(&block.location, 1)));
-    for (const int peer : node.topology.ranks_of_node[static_cast<std::size_t>(mine)]) {
+    for (const int peer : node.topology.ranks_of_node[static_cast<std::size_t>(own)]) {
       Location place;
       std::memcpy(&place, places[static_cast<std::size_t>(peer)].data(), sizeof place);
       const std::byte* const seen =

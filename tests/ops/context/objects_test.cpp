@@ -30,8 +30,8 @@ TEST(BroadcastObject, GivesEveryoneTheRootsBytes) {
   const Context world = init();
   for (const std::size_t count : {0UL, 1UL, 1000UL, 65535UL, 65536UL, 65537UL, 3000001UL}) {
     for (int root = 0; root < world.size(); ++root) {
-      const auto mine = bytes_of(world.rank(), world.rank() == root ? count : 5);
-      EXPECT_EQ(broadcast_object(world, mine, {.name = "object", .root = root}),
+      const auto own = bytes_of(world.rank(), world.rank() == root ? count : 5);
+      EXPECT_EQ(broadcast_object(world, own, {.name = "object", .root = root}),
                 bytes_of(root, count))
           << count << " bytes from " << root;
     }
@@ -51,15 +51,15 @@ TEST(BroadcastObject, TheSameErrorOnEveryRankWhereRootsDiffer) {
   const int last = world.size() - 1;
   try {
     broadcast_object(world, bytes_of(world.rank(), 100000),
-                     {.name = "mine", .root = world.rank() == last ? last : 0});
+                     {.name = "own", .root = world.rank() == last ? last : 0});
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::mismatch);
-    EXPECT_EQ(error.what(), "object \"mine\": rank 0 takes rank 0 for the root, rank " +
+    EXPECT_EQ(error.what(), "object \"own\": rank 0 takes rank 0 for the root, rank " +
                                 std::to_string(last) + " takes rank " + std::to_string(last) +
                                 "; every rank must name the same one");
   }
-  EXPECT_EQ(broadcast_object(world, "next", {.name = "mine"}), "next");
+  EXPECT_EQ(broadcast_object(world, "next", {.name = "own"}), "next");
 }
 
 // Another collective of the root's under the name that heads travel by: bytes that are no head, and

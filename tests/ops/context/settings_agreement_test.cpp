@@ -43,9 +43,9 @@ TEST(Disagreement, NamesVariableRankAndBothValues) {
 }
 
 TEST(Disagreement, IsFoundBehindSettingsThatAgree) {
-  const Assignments mine = {{"HORA_SPIN", "10us"}, {"HORA_LOG_LEVEL", "debug"}};
+  const Assignments own = {{"HORA_SPIN", "10us"}, {"HORA_LOG_LEVEL", "debug"}};
   const Assignments of_rank_0 = {{"HORA_SPIN", "10us"}};
-  EXPECT_THAT(disagreement(mine, 1, of_rank_0), HasSubstr("HORA_LOG_LEVEL is debug on rank 1"));
+  EXPECT_THAT(disagreement(own, 1, of_rank_0), HasSubstr("HORA_LOG_LEVEL is debug on rank 1"));
 }
 
 /// What each of these ranks, with assignments of its own, agrees on or throws.

@@ -108,13 +108,13 @@ TEST(Timeline, FilesOfAHostFitTogether) {
 TEST(Timeline, IsStartedAndStoppedOnOneRankAlone) {
   const SharedFolder folder;
   const Context world = init();
-  const bool mine = world.rank() == world.size() - 1;
+  const bool own = world.rank() == world.size() - 1;
   average(world, "before", 2);
   for (int round = 0; round < 3; ++round) {
     std::string file;
-    if (mine) file = start_timeline(world, folder.file("a.json"));
+    if (own) file = start_timeline(world, folder.file("a.json"));
     average(world, "x", 4);
-    if (!mine) continue;
+    if (!own) continue;
     stop_timeline(world);
     EXPECT_EQ(file, folder.file("a." + std::to_string(world.rank()) + ".json"));
     const Timeline timeline(file);

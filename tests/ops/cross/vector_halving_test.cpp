@@ -11,7 +11,8 @@ using Levels = std::vector<HalvingLevel>;
 
 std::vector<Levels> of_all(int members, std::size_t bytes) {
   std::vector<Levels> all;
-  for (int me = 0; me < members; ++me) all.push_back(halving_levels(me, members, bytes));
+  for (int member = 0; member < members; ++member)
+    all.push_back(halving_levels(member, members, bytes));
   return all;
 }
 
@@ -38,15 +39,15 @@ TEST(VectorHalving, PartnersGiveEachOtherWhatTheyKeep) {
   for (const int members : {2, 4, 8, 16}) {
     for (const std::size_t bytes : kLengths) {
       const auto all = of_all(members, bytes);
-      for (int me = 0; me < members; ++me) {
-        for (std::size_t l = 0; l < all[index(me)].size(); ++l) {
-          const HalvingLevel& mine = all[index(me)][l];
-          const HalvingLevel& partners = all[index(mine.partner)][l];
-          EXPECT_EQ(mine.partner, me ^ (1 << l));
-          EXPECT_EQ(mine.is_lower, me < mine.partner);
-          EXPECT_EQ(partners.partner, me);
-          EXPECT_EQ(mine.given, partners.kept);
-          EXPECT_EQ(mine.kept, partners.given);
+      for (int member = 0; member < members; ++member) {
+        for (std::size_t l = 0; l < all[index(member)].size(); ++l) {
+          const HalvingLevel& own = all[index(member)][l];
+          const HalvingLevel& partners = all[index(own.partner)][l];
+          EXPECT_EQ(own.partner, member ^ (1 << l));
+          EXPECT_EQ(own.is_lower, member < own.partner);
+          EXPECT_EQ(partners.partner, member);
+          EXPECT_EQ(own.given, partners.kept);
+          EXPECT_EQ(own.kept, partners.given);
         }
       }
     }

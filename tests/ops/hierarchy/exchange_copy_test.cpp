@@ -44,7 +44,7 @@ TEST_F(ExchangeCopy, GathersPiecesAndUnscaledSums) {
   EXPECT_EQ(summed, part(whole, 50, 66));
 }
 
-TEST_F(ExchangeCopy, CopiesWhatIsMineToTheResultAndScalesSums) {
+TEST_F(ExchangeCopy, CopiesOwnRowsToTheResultAndScalesSums) {
   Bytes result(74, std::byte{1});
   copy_to_result(unit, copies, 0, {result.data(), result.size()});
   EXPECT_EQ(part(result, 40, 30), part(inputs[2], 10, 30));
@@ -58,7 +58,7 @@ TEST_F(ExchangeCopy, CopiesWhatIsMineToTheResultAndScalesSums) {
   EXPECT_EQ(part(result, 0, 2), Bytes(2, std::byte{1}));
 }
 
-TEST_F(ExchangeCopy, ScattersWhatIsMineAndWhatIsForAll) {
+TEST_F(ExchangeCopy, ScattersOwnRowsAndThoseForAll) {
   const Bytes in = test::random_values(DataType::uint8, 60, random);
   ByteLayout layout = copies;
   layout.push_back({0, 0, Transfer::kAll, 90, {50, 10}});

@@ -31,7 +31,9 @@ class ExchangePushOfTwo : public testing::Test {
   }
 
   NodeMemory& memory(int rank) { return *memories_[static_cast<std::size_t>(rank)]; }
-  const NodeMemory::Block& block(int rank) const { return blocks_[static_cast<std::size_t>(rank)]; }
+  const NodeMemory::MemoryBlock& block(int rank) const {
+    return blocks_[static_cast<std::size_t>(rank)];
+  }
   std::unique_ptr<ExchangePush> push_of(int rank, const BoundUnit& unit, const Rows& rows) {
     const ExchangeMap map(topology_, {OperationKind::alltoall, 1, {rows.begin(), rows.end()}});
     return std::make_unique<ExchangePush>(unit, *sites_[static_cast<std::size_t>(rank)], map,
@@ -42,7 +44,7 @@ class ExchangePushOfTwo : public testing::Test {
   test::SharedControlBlock control_block_{{.local_size = 2, .id_capacity = 8, .single_node = true}};
   test::HeapNode node_{2};
   std::vector<std::unique_ptr<test::HeapMemory>> memories_;
-  std::vector<NodeMemory::Block> blocks_;
+  std::vector<NodeMemory::MemoryBlock> blocks_;
   std::vector<std::unique_ptr<ExchangeContext>> sites_;
 };
 
@@ -61,7 +63,7 @@ TEST_F(ExchangePushOfTwo, IsNeededWhereSomebodyPushes) {
   EXPECT_TRUE(ExchangePush::is_needed(unit_with({false, true}, {kNowhere, kNowhere})));
 }
 
-TEST_F(ExchangePushOfTwo, AsksNobodyWhereResultsAreAsExpected) {
+TEST_F(ExchangePushOfTwo, AsksNoRankWhereResultsAreAsExpected) {
   const BoundUnit unit = unit_with({true, true}, {block(0).location, block(1).location});
   const auto push = push_of(0, unit, {{32, 32}, {32, 32}});
   EXPECT_EQ(push->rounds(), 0U);

@@ -52,15 +52,15 @@ TEST(Communicator, AllRanksOfThisTestShareMemory) {
 
 TEST(MpiCheck, ErrorsAreReturnedAndNamed) {
   const Communicator world = Communicator::world();
-  const int nobody = world.size();
+  const int no_rank = world.size();
   try {
     const int value = 0;
-    mpi_check(MPI_Send(&value, 1, MPI_INT, nobody, 0, world.get()), "MPI_Send to", nobody);
-    FAIL() << "sending to rank " << nobody << " succeeded";
+    mpi_check(MPI_Send(&value, 1, MPI_INT, no_rank, 0, world.get()), "MPI_Send to", no_rank);
+    FAIL() << "sending to rank " << no_rank << " succeeded";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::transport);
-    EXPECT_EQ(error.rank(), nobody);
-    EXPECT_THAT(error.what(), testing::HasSubstr("MPI_Send to rank " + std::to_string(nobody)));
+    EXPECT_EQ(error.rank(), no_rank);
+    EXPECT_THAT(error.what(), testing::HasSubstr("MPI_Send to rank " + std::to_string(no_rank)));
     EXPECT_THAT(error.what(), testing::AnyOf(testing::HasSubstr("MPI_ERR_RANK"),    // Open MPI
                                              testing::HasSubstr("Invalid rank")));  // MPICH
   }

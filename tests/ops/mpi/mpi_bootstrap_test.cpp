@@ -1,6 +1,6 @@
-#include "ops/mpi/communicator.h"
-
 #include <gtest/gtest.h>
+
+#include "ops/mpi/communicator.h"
 
 namespace hora {
 namespace {
@@ -12,8 +12,8 @@ std::vector<std::byte> bytes_of(std::size_t length, int value) {
 TEST(MpiBootstrap, AllGatherKeepsLengthsAndOrder) {
   MpiBootstrap world(Communicator::world());
   // Rank 0 gives nothing at all.
-  const auto mine = bytes_of(static_cast<std::size_t>(world.rank()) * 1000, world.rank());
-  const auto parts = world.all_gather(mine);
+  const auto own = bytes_of(static_cast<std::size_t>(world.rank()) * 1000, world.rank());
+  const auto parts = world.all_gather(own);
   ASSERT_EQ(parts.size(), static_cast<std::size_t>(world.size()));
   for (int rank = 0; rank < world.size(); ++rank) {
     EXPECT_EQ(parts[static_cast<std::size_t>(rank)],
@@ -25,8 +25,8 @@ TEST(MpiBootstrap, BroadcastGivesTheRootsBytes) {
   MpiBootstrap world(Communicator::world());
   for (int root = 0; root < world.size(); ++root) {
     for (const std::size_t length : {0, 1, 100000}) {
-      const auto mine = bytes_of(world.rank() == root ? length : 3, world.rank());
-      EXPECT_EQ(world.broadcast(mine, root), bytes_of(length, root));
+      const auto own = bytes_of(world.rank() == root ? length : 3, world.rank());
+      EXPECT_EQ(world.broadcast(own, root), bytes_of(length, root));
     }
   }
 }

@@ -39,15 +39,15 @@ class MpiCrossGroupTest : public testing::TestWithParam<Variant> {
 
   Communicator world_ = Communicator::world();
   int members_ = world_.size();
-  int me_ = members_ - 1 - world_.rank();
-  MpiPointToPoint link_{world_, me_, reversed(members_)};
+  int own_index_ = members_ - 1 - world_.rank();
+  MpiPointToPoint link_{world_, own_index_, reversed(members_)};
   MessageCrossGroup group_{link_, GetParam().options};
 };
 
 TEST_P(MpiCrossGroupTest, SeveralAtOnceAreTheSerialSums) {
   auto random = test::generator();  // equal on all ranks: each knows what the others have
   std::uint64_t sequence = CrossResources::kWindow - 6;
-  const auto mine = static_cast<std::size_t>(me_);
+  const auto own = static_cast<std::size_t>(own_index_);
   for (int round = 0; round < 4; ++round) {
     std::vector<Bytes> staging;
     std::vector<Bytes> expected;
@@ -57,9 +57,9 @@ TEST_P(MpiCrossGroupTest, SeveralAtOnceAreTheSerialSums) {
       for (int member = 0; member < members_; ++member) {
         inputs.push_back(test::random_values(DataType::float32, bytes, random));
       }
-      staging.push_back(inputs[mine]);
+      staging.push_back(inputs[own]);
       expected.push_back(test::reduced(DataType::float32, ReduceOp::sum, inputs, {.post = 0.25}));
-      staging.push_back(inputs[mine]);
+      staging.push_back(inputs[own]);
       expected.push_back(inputs[static_cast<std::size_t>(round % members_)]);
     }
     for (std::size_t i = 0; i < staging.size(); ++i) {

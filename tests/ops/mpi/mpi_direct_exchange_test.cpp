@@ -39,9 +39,9 @@ class MpiDirectExchangeTest : public testing::Test {
       }
     }
     for (int from = 0; from < members_; ++from) {
-      step.got.emplace_back(step.parts[at(from)][at(me_)].size());
+      step.got.emplace_back(step.parts[at(from)][at(own_index_)].size());
     }
-    if (!step.is_exchange) step.got[0] = step.parts[at(me_)][0];
+    if (!step.is_exchange) step.got[0] = step.parts[at(own_index_)][0];
     return step;
   }
 
@@ -52,7 +52,7 @@ class MpiDirectExchangeTest : public testing::Test {
     std::vector<std::span<const std::byte>> sends;
     std::vector<std::span<std::byte>> receives;
     for (int peer = 0; peer < members_; ++peer) {
-      sends.emplace_back(step.parts[at(me_)][at(peer)]);
+      sends.emplace_back(step.parts[at(own_index_)][at(peer)]);
       receives.emplace_back(step.got[at(peer)]);
     }
     return group_.exchange(sends, receives, sequence);
@@ -66,20 +66,21 @@ class MpiDirectExchangeTest : public testing::Test {
       return;
     }
     for (int from = 0; from < members_; ++from) {
-      if (from == me_) continue;
-      EXPECT_TRUE(step.got[at(from)] == step.parts[at(from)][at(me_)]) << "from member " << from;
+      if (from == own_index_) continue;
+      EXPECT_TRUE(step.got[at(from)] == step.parts[at(from)][at(own_index_)])
+          << "from member " << from;
     }
   }
 
   Communicator world_ = Communicator::world();
   int members_ = world_.size();
-  int me_ = world_.rank();
+  int own_index_ = world_.rank();
   std::vector<int> ranks_ = [this] {
     std::vector<int> ranks(at(members_));
     std::iota(ranks.begin(), ranks.end(), 0);
     return ranks;
   }();
-  MpiPointToPoint link_{world_, me_, ranks_};
+  MpiPointToPoint link_{world_, own_index_, ranks_};
   MessageCrossGroup group_{link_};
 };
 

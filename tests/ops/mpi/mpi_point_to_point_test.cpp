@@ -45,16 +45,16 @@ class MpiPointToPointTest : public testing::Test {
 TEST_F(MpiPointToPointTest, MembersAreNumberedByTheRanksGiven) {
   std::vector<int> ranks = all_ranks();
   std::reverse(ranks.begin(), ranks.end());
-  const int me = world_.size() - 1 - world_.rank();
-  MpiPointToPoint link(world_, me, ranks);
-  EXPECT_EQ(link.index(), me);
+  const int own_index = world_.size() - 1 - world_.rank();
+  MpiPointToPoint link(world_, own_index, ranks);
+  EXPECT_EQ(link.index(), own_index);
   EXPECT_EQ(link.size(), world_.size());
-  const int to = (me + 1) % link.size();
-  const int from = (me + link.size() - 1) % link.size();
-  const auto mine = static_cast<std::byte>(me);
+  const int to = (own_index + 1) % link.size();
+  const int from = (own_index + link.size() - 1) % link.size();
+  const auto own = static_cast<std::byte>(own_index);
   std::byte got{99};
   const auto receive = link.receive(from, 3, {&got, 1});
-  const auto send = link.send(to, 3, {&mine, 1});
+  const auto send = link.send(to, 3, {&own, 1});
   ASSERT_NO_FATAL_FAILURE(wait(link, receive));
   ASSERT_NO_FATAL_FAILURE(wait(link, send));
   EXPECT_EQ(got, static_cast<std::byte>(from));

@@ -37,13 +37,13 @@ std::vector<std::vector<Bytes>> results(const std::vector<int>& nodes, std::size
   GpuWorld world(options);
   std::vector<std::vector<Bytes>> all(static_cast<std::size_t>(world.size()));
   world.on_all_ranks([&](int rank) {
-    const auto mine = static_cast<std::size_t>(rank);
+    const auto own = static_cast<std::size_t>(rank);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      DeviceTensor tensor(world.gpu(rank), tensors[i].type, tensors[i].values[mine]);
+      DeviceTensor tensor(world.gpu(rank), tensors[i].type, tensors[i].values[own]);
       world.engine(rank).submit_and_wait(std::to_string(i),
                                          tensor.signature(OperationKind::allreduce, tensors[i].op),
                                          tensor.data(), tensor.stream());
-      all[mine].push_back(tensor.read());
+      all[own].push_back(tensor.read());
     }
   });
   EXPECT_EQ(world.misplaced_messages(), 0);

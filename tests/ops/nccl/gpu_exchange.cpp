@@ -38,10 +38,10 @@ std::string Exchange::text() const {
 }
 
 Request Exchange::request(int rank, const std::string& name) const {
-  const auto mine = static_cast<std::size_t>(rank);
+  const auto own = static_cast<std::size_t>(rank);
   Request request{name, {}};
-  request.rows = extents[mine];
-  request.bytes = values[mine].size();
+  request.rows = extents[own];
+  request.bytes = values[own].size();
   request.signature.kind = kind;
   request.signature.type = type;
   request.signature.op = op;

@@ -79,9 +79,9 @@ TEST_P(GpuExchangeFault, IsNamedAndFreesEveryGpu) {
     std::vector<std::optional<Error>> errors(2);
     const auto run = [&](int rounds) {
       world.on_all_ranks([&](int rank) {
-        const auto mine = static_cast<std::size_t>(rank);
-        errors[mine] = run_rounds(world, rank, exchange, *inputs[mine], rounds, over);
-        if (rank == 1 && errors[mine]) over.store(true);
+        const auto own = static_cast<std::size_t>(rank);
+        errors[own] = run_rounds(world, rank, exchange, *inputs[own], rounds, over);
+        if (rank == 1 && errors[own]) over.store(true);
       });
     };
     run(2);

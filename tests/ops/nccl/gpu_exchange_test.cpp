@@ -38,8 +38,8 @@ TEST_P(GpuExchange, LeavesNothingBehind) {
   for (const OperationKind kind : kKinds) {
     const Exchange exchange = test::random_exchange(kind, ranks, random);
     world.on_all_ranks([&](int rank) {
-      const auto mine = static_cast<std::size_t>(rank);
-      const DeviceTensor input(world.gpu(rank), exchange.type, exchange.values[mine]);
+      const auto own = static_cast<std::size_t>(rank);
+      const DeviceTensor input(world.gpu(rank), exchange.type, exchange.values[own]);
       const Pending pending = submit_on_gpu(world, rank, exchange, "x", input);
       world.engine(rank).wait(*pending.submission);
       pending.result->collect();
@@ -83,10 +83,10 @@ TEST(GpuExchangeOrder, TheHostDoesNotWaitForTheGpu) {
     inputs.back()->fill(exchange.values[static_cast<std::size_t>(rank)]);  // comes late
   }
   world.on_all_ranks([&](int rank) {
-    const auto mine = static_cast<std::size_t>(rank);
-    pending[mine] = submit_on_gpu(world, rank, exchange, "x", *inputs[mine]);
-    world.engine(rank).wait(*pending[mine].submission);  // returns, though no stream moves
-    pending[mine].result->collect();
+    const auto own = static_cast<std::size_t>(rank);
+    pending[own] = submit_on_gpu(world, rank, exchange, "x", *inputs[own]);
+    world.engine(rank).wait(*pending[own].submission);  // returns, though no stream moves
+    pending[own].result->collect();
   });
   for (int rank = 0; rank < 2; ++rank) world.gpu(rank).resume();
   for (int rank = 0; rank < 2; ++rank) {

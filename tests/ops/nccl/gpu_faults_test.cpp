@@ -50,7 +50,7 @@ class GpuFault : public testing::TestWithParam<Fault> {
   }
 };
 
-/// What one rank's rounds have come to.
+/// The outcome of one rank's rounds.
 struct Outcome {
   std::optional<Error> error;
   int rounds = 0;

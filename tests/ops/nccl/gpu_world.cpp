@@ -22,7 +22,7 @@ struct GpuWorld::Rank {
         context(gpu.cuda(), gpu.nccl(), options.device, 16, settings.device_timeout),
         world(context, options, ticket_lock(memory, options.local_rank, options.local_size),
               NcclSet::Connects::at_start) {}
-  /// As the owner in ops/context: freeing memory waits for what may never come to an end.
+  /// As the owner in ops/context: freeing memory waits for collectives that may never complete.
   ~Rank() { context.communicators.abort(); }
   LaunchTicketLock ticket_lock(LaunchTicketLockMemory& of_set, int local_rank,
                                int local_size) const {

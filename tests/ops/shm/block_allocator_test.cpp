@@ -1,5 +1,3 @@
-#include "ops/shm/shared_memory.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/shm/shared_memory.h"
 #include "tests/support/seed.h"
 
 namespace hora {
@@ -32,8 +31,8 @@ TEST(BlockAllocator, TakesTheSmallestBlockThatFits) {
   BlockAllocator allocator;
   allocator.add_segment(4096, 1024);
   allocator.add_segment(0, 256);
-  EXPECT_EQ(allocator.allocate(200), (BlockAllocator::Block{1, 0}));
-  EXPECT_EQ(allocator.allocate(200), (BlockAllocator::Block{0, 4096}));
+  EXPECT_EQ(allocator.allocate(200), (BlockAllocator::SegmentBlock{1, 0}));
+  EXPECT_EQ(allocator.allocate(200), (BlockAllocator::SegmentBlock{0, 4096}));
 }
 
 TEST(BlockAllocator, ReleasingWhatIsNotInUseChangesNothing) {
@@ -65,7 +64,7 @@ TEST(BlockAllocator, SegmentsSideBySideDoNotMerge) {
 class Model {
  public:
   /// False where [offset, offset + bytes) touches a block.
-  bool take(const BlockAllocator::Block& block, std::uint64_t bytes) {
+  bool take(const BlockAllocator::SegmentBlock& block, std::uint64_t bytes) {
     auto& blocks = segments_[block.segment];
     const auto after = blocks.lower_bound(block.offset);
     if (after != blocks.end() && block.offset + bytes > after->first) return false;
@@ -76,7 +75,7 @@ class Model {
     blocks.emplace(block.offset, bytes);
     return true;
   }
-  void give_back(const BlockAllocator::Block& block) {
+  void give_back(const BlockAllocator::SegmentBlock& block) {
     segments_[block.segment].erase(block.offset);
   }
 
@@ -93,7 +92,7 @@ TEST(BlockAllocator, RandomUseAgainstAModel) {
     const auto segments = static_cast<std::uint32_t>(1 + random() % 3);
     for (std::uint32_t s = 0; s < segments; ++s) allocator.add_segment(kBegin, kBytes);
     Model model;
-    std::vector<BlockAllocator::Block> open;
+    std::vector<BlockAllocator::SegmentBlock> open;
     int refused = 0;
     for (int step = 0; step < 5000; ++step) {
       if (random() % 100 < 55) {

@@ -29,7 +29,7 @@ struct Pair {
   SharedMemory b{kSmall};
 };
 
-void fill(const NodeMemory::Block& block, int value, std::size_t bytes) {
+void fill(const NodeMemory::MemoryBlock& block, int value, std::size_t bytes) {
   std::memset(block.data, value, bytes);
 }
 
@@ -43,7 +43,7 @@ bool holds(const std::byte* data, int value, std::size_t bytes) {
 TEST(SharedMemory, GrowsByWindowsAndPeersOpenThemWhenAsked) {
   Pair ranks;
   std::set<std::uint32_t> windows;
-  std::vector<NodeMemory::Block> blocks;
+  std::vector<NodeMemory::MemoryBlock> blocks;
   for (int i = 0; i < 12; ++i) {
     blocks.push_back(ranks.a.allocate(kSmall / 2 + static_cast<std::size_t>(i) * 1000));
     windows.insert(blocks.back().location.window);
@@ -136,15 +136,15 @@ TEST(SharedMemory, MoreThanCanBeAddressedIsOutOfMemory) {
 }
 
 TEST(SharedMemory, AnotherProcessOpensLaterWindowsByItself) {
-  SharedMemory mine(kSmall);
-  const auto early = mine.allocate(100);
+  SharedMemory parent(kSmall);
+  const auto early = parent.allocate(100);
   fill(early, 3, 100);
   int to_child[2];
   ASSERT_EQ(::pipe(to_child), 0);
   test::ChildProcess child([&] {
     SharedMemory own(kSmall);
     std::vector<Window> windows(2);
-    windows[0] = SharedMemory::open_first(mine.ticket());
+    windows[0] = SharedMemory::open_first(parent.ticket());
     own.connect(1, std::move(windows));
     if (!holds(own.address(0, early.location, 100), 3, 100)) return 1;
     Location later;  // made after this process began
@@ -154,7 +154,7 @@ TEST(SharedMemory, AnotherProcessOpensLaterWindowsByItself) {
     std::memset(data, 5, 5 * kSmall);
     return 0;
   });
-  const auto later = mine.allocate(5 * kSmall);
+  const auto later = parent.allocate(5 * kSmall);
   fill(later, 4, 5 * kSmall);
   ASSERT_EQ(::write(to_child[1], &later.location, sizeof later.location),
             static_cast<ssize_t>(sizeof later.location));

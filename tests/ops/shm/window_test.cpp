@@ -71,21 +71,21 @@ TEST(Window, AFileWhoseLengthMayChangeIsRefused) {
 }
 
 TEST(Window, TwoProcessesSeeEachOthersBytes) {
-  const Window mine(kBytes);
-  std::memset(mine.data() + Window::kHeaderBytes, 17, 1000);
+  const Window own(kBytes);
+  std::memset(own.data() + Window::kHeaderBytes, 17, 1000);
   test::ChildProcess child([&] {
     // By the ticket alone, not by what fork has left mapped.
-    const Window theirs(mine.ticket());
+    const Window theirs(own.ticket());
     for (int i = 0; i < 1000; ++i) {
       if (theirs.data()[Window::kHeaderBytes + static_cast<std::size_t>(i)] != std::byte{17}) {
         return 1;
       }
     }
     std::memset(theirs.data() + kBytes - 500, 42, 500);
-    return theirs.data() != mine.data() && theirs.size() == kBytes ? 0 : 2;
+    return theirs.data() != own.data() && theirs.size() == kBytes ? 0 : 2;
   });
   ASSERT_EQ(child.wait(), 0);
-  for (std::size_t i = kBytes - 500; i < kBytes; ++i) ASSERT_EQ(mine.data()[i], std::byte{42});
+  for (std::size_t i = kBytes - 500; i < kBytes; ++i) ASSERT_EQ(own.data()[i], std::byte{42});
 }
 
 TEST(Window, AWrongNonceIsRefused) {

@@ -95,11 +95,11 @@ TEST_P(FakeNcclTest, ReduceScatterAndAllGatherInPlace) {
     for (int i = 0; i < 2 * size; ++i) {
       rank.values()[i] = static_cast<float>(100 * number + i);
     }
-    float* const mine = rank.values() + 2 * number;
-    rank.nccl.reduce_scatter(rank.values(), mine, 2, ncclFloat32, ncclSum, rank.communicator.get(),
+    float* const own = rank.values() + 2 * number;
+    rank.nccl.reduce_scatter(rank.values(), own, 2, ncclFloat32, ncclSum, rank.communicator.get(),
                              rank.stream.get());
     rank.communicator.wait_ready(far_away());
-    rank.nccl.all_gather(mine, rank.values(), 2, ncclFloat32, rank.communicator.get(),
+    rank.nccl.all_gather(own, rank.values(), 2, ncclFloat32, rank.communicator.get(),
                          rank.stream.get());
     rank.finish();
     for (int i = 0; i < 2 * size; ++i) {

@@ -33,10 +33,10 @@ cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_
   }
   std::vector<CopyPiece> pieces(copy.pieces.begin(), copy.pieces.end());
   const auto work = [&device, copy, pieces = std::move(pieces)] {
-    BatchedCopy mine = copy;
-    mine.pieces = pieces;
-    if (on_device(device.memory(), mine)) {
-      run(mine);
+    BatchedCopy own = copy;
+    own.pieces = pieces;
+    if (on_device(device.memory(), own)) {
+      run(own);
     } else {
       device.fault(kOutside);
     }
@@ -65,10 +65,10 @@ cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
   }
   std::vector<const std::byte*> inputs(reduction.inputs.begin(), reduction.inputs.end());
   const auto work = [&device, reduction, inputs = std::move(inputs)] {
-    DeviceReduction mine = reduction;
-    mine.inputs = inputs;
-    if (on_device(device.memory(), mine)) {
-      run(mine);
+    DeviceReduction own = reduction;
+    own.inputs = inputs;
+    if (on_device(device.memory(), own)) {
+      run(own);
     } else {
       device.fault(kOutside);
     }

@@ -13,29 +13,28 @@ void NcclWorld::transfer(NcclCommunicatorState& comm, std::uint64_t number,
   std::unique_lock lock(mutex);
   ++comm.inside;
   changed.wait(lock, [&] { return comm.aborted || comm.transfers_done == number; });
-  std::vector<std::shared_ptr<NcclParcel>> mine;
+  std::vector<std::shared_ptr<NcclParcel>> own;
   std::string wrong = comm.aborted ? std::string() : check();
   if (!wrong.empty()) {
     fail(*comm.clique, wrong);
   } else if (!comm.aborted) {
     for (const Collective& part : parts) {
       if (part.kind != CollectiveKind::send) continue;
-      mine.push_back(std::make_shared<NcclParcel>(NcclParcel{part}));
-      comm.clique->parcels[{comm.rank, part.root}].push_back(mine.back());
+      own.push_back(std::make_shared<NcclParcel>(NcclParcel{part}));
+      comm.clique->parcels[{comm.rank, part.root}].push_back(own.back());
     }
     changed.notify_all();
     for (const Collective& part : parts) {
       if (part.kind == CollectiveKind::recv) take(lock, comm, part);
     }
     const auto all_taken = [&] {
-      return std::ranges::all_of(mine, [](const auto& parcel) { return parcel->taken; });
+      return std::ranges::all_of(own, [](const auto& parcel) { return parcel->taken; });
     };
     changed.wait(lock, [&] { return comm.aborted || all_taken(); });
     // What no rank has taken is gone with its memory.
     for (auto& [way, parcels] : comm.clique->parcels) {
-      std::erase_if(parcels, [&](const auto& parcel) {
-        return std::ranges::find(mine, parcel) != mine.end();
-      });
+      std::erase_if(
+          parcels, [&](const auto& parcel) { return std::ranges::find(own, parcel) != own.end(); });
     }
   }
   if (!comm.aborted) ++comm.transfers_done;

@@ -56,8 +56,8 @@ void NcclWorld::meet(std::unique_lock<std::mutex>& lock, NcclCommunicatorState& 
     place = std::make_shared<NcclMeeting>(clique.size());
   }
   const std::shared_ptr<NcclMeeting> meeting = place;
-  auto& mine = meeting->parts[static_cast<std::size_t>(comm.rank)];
-  mine = part;
+  auto& own = meeting->parts[static_cast<std::size_t>(comm.rank)];
+  own = part;
   ++meeting->arrived;
   if (!wrong.empty()) {
     // No rank may work on this memory: the meeting is over, also for those that arrive later.
@@ -67,7 +67,7 @@ void NcclWorld::meet(std::unique_lock<std::mutex>& lock, NcclCommunicatorState& 
   }
   changed.wait(lock, [&] { return meeting->done || (comm.aborted && !meeting->computing); });
   if (!meeting->done) {
-    mine.reset();
+    own.reset();
     --meeting->arrived;
   } else if (meeting->arrived == clique.size()) {
     clique.meetings.erase(number);

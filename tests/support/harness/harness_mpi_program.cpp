@@ -17,10 +17,10 @@ bool is_last_rank() {
 }  // namespace
 
 TEST(Harness, Passes) {
-  const unsigned long long mine = hora::test::generator()();
+  const unsigned long long own = hora::test::generator()();
   unsigned long long highest = 0;
-  MPI_Allreduce(&mine, &highest, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, MPI_COMM_WORLD);
-  EXPECT_EQ(mine, highest) << "ranks draw different numbers";
+  MPI_Allreduce(&own, &highest, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, MPI_COMM_WORLD);
+  EXPECT_EQ(own, highest) << "ranks draw different numbers";
 }
 
 TEST(Harness, Fails) {

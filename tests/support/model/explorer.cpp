@@ -75,7 +75,7 @@ class Execution {
       if (step == kMostSteps) fail("an execution does not end");
       const auto ready = runnable();
       if (ready.empty()) {
-        if (!all_ended()) fail("nobody goes on: " + where_all_stand());
+        if (!all_ended()) fail("no thread can proceed: " + where_all_stand());
         break;
       }
       const auto thread = choose_thread(ready);
@@ -115,14 +115,14 @@ class Execution {
     if (alone_) return memory_.newest_value(word);
     const std::size_t place =
         memory_.load(running_, word, order, [&](std::size_t options) { return choose(options); });
-    me().reads[word] = place;
+    running().reads[word] = place;
     return memory_.value(word, place);
   }
 
   std::uint64_t load_update(const void* address, std::uint64_t initial, std::memory_order order) {
     const std::size_t word = memory_.word_of(address, initial);
     memory_.load_update(running_, word, order);
-    me().reads[word] = memory_.newest_place(word);
+    running().reads[word] = memory_.newest_place(word);
     return memory_.newest_value(word);
   }
 
@@ -145,14 +145,14 @@ class Execution {
     const std::size_t word = memory_.word_of(address, initial);
     stand_before({.reads = {{word, 0}}, .writes = true});
     if (memory_.newest_value(word) != expected) return;
-    me().asleep_on = word;
+    running().asleep_on = word;
     leave();
   }
   /// Called where no exception may pass.
   void wake(const void* address) noexcept {
     if (abandoning_ || alone_) return;
     const std::size_t word = memory_.word_of(address);
-    me().next = Step{.reads = {{word, 0}}, .writes = true};
+    running().next = Step{.reads = {{word, 0}}, .writes = true};
     Fiber::yield();
     for (std::size_t t = 0; t < threads_.size(); ++t) {
       if (threads_[t].asleep_on == word) {
@@ -163,7 +163,7 @@ class Execution {
   }
 
   void spin() {
-    const Reads polled = std::exchange(me().reads, {});
+    const Reads polled = std::exchange(running().reads, {});
     stand_before({.reads = polled, .ends_spin = true});
     for (const auto& [word, place] : polled) memory_.see_newest(running_, word);
   }
@@ -178,7 +178,7 @@ class Execution {
     threads_[t].next.reset();
   }
 
-  Thread& me() { return threads_[running_]; }
+  Thread& running() { return threads_[running_]; }
 
   // Switching.
   void go_on(std::size_t t) {
@@ -201,7 +201,7 @@ class Execution {
     if (abandoning_) throw Abandoned();
   }
   void stand_before(const Step& step) {
-    me().next = step;
+    running().next = step;
     leave();
   }
   void abandon() {

@@ -148,14 +148,14 @@ TEST(Explorer, FindsDataThatIsNotHandedOver) {
   EXPECT_NE(hand_over(memory_order_release, memory_order_relaxed), std::nullopt);
 }
 
-TEST(Explorer, FindsThatNobodyGoesOn) {
+TEST(Explorer, FindsThatNoThreadCanProceed) {
   const auto outcome = model::explore([] {
     auto s = std::make_shared<Shared>();
     return Program{.threads = {[s] {
                      while (s->x.load() == 0) model::spin();
                    }}};
   });
-  EXPECT_EQ(outcome.failure, "nobody goes on: thread 0 spins");
+  EXPECT_EQ(outcome.failure, "no thread can proceed: thread 0 spins");
 }
 
 // Three threads of two steps on words of their own: one execution stands for all 90 orders.

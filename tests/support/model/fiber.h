@@ -20,7 +20,7 @@ class Fiber {
 
   /// Runs the body until it yields or returns. Not from within a fiber.
   void resume();
-  /// Of the fiber that runs: back to who resumed it.
+  /// Suspends the running fiber, and returns to the one that resumed it.
   static void yield();
 
  private:

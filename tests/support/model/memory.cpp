@@ -50,11 +50,11 @@ std::memory_order Memory::weakened(std::size_t word, std::memory_order order) co
 }
 
 void Memory::see(std::size_t thread, std::size_t word, std::size_t place, std::memory_order order) {
-  Knowledge& mine = knowledge_[thread];
-  raise(mine.view, word, place);
+  Knowledge& own = knowledge_[thread];
+  raise(own.view, word, place);
   if (!acquires(order)) return;
-  join(mine.view, words_[word].history[place].passed_on.view);
-  join(mine.clock, words_[word].history[place].passed_on.clock);
+  join(own.view, words_[word].history[place].passed_on.view);
+  join(own.clock, words_[word].history[place].passed_on.clock);
 }
 
 void Memory::see_newest(std::size_t thread, std::size_t word) {
@@ -78,16 +78,16 @@ void Memory::load_update(std::size_t thread, std::size_t word, std::memory_order
 void Memory::store(std::size_t thread, std::size_t word, std::uint64_t value,
                    std::memory_order order, bool update) {
   order = weakened(word, order);
-  Knowledge& mine = knowledge_[thread];
-  ++mine.clock[thread];
+  Knowledge& own = knowledge_[thread];
+  ++own.clock[thread];
   const std::size_t place = newest_place(word) + 1;
   Store next{value, {}};
   // A read-modify-write passes on what the store before it has passed on.
   if (update) next.passed_on = words_[word].history.back().passed_on;
-  raise(mine.view, word, place);
+  raise(own.view, word, place);
   if (releases(order)) {
-    join(next.passed_on.view, mine.view);
-    join(next.passed_on.clock, mine.clock);
+    join(next.passed_on.view, own.view);
+    join(next.passed_on.clock, own.clock);
   } else {
     raise(next.passed_on.view, word, place);
   }
@@ -97,23 +97,23 @@ void Memory::store(std::size_t thread, std::size_t word, std::uint64_t value,
 
 bool Memory::read_plain(std::size_t thread, const void* address) {
   PlainData& data = plain_[address];
-  Clock& mine = knowledge_[thread].clock;
+  Clock& own = knowledge_[thread].clock;
   data.read_at.resize(knowledge_.size());
-  data.read_at[thread] = ++mine[thread];
-  return data.written_at == 0 || data.writer == thread || mine[data.writer] >= data.written_at;
+  data.read_at[thread] = ++own[thread];
+  return data.written_at == 0 || data.writer == thread || own[data.writer] >= data.written_at;
 }
 
 bool Memory::write_plain(std::size_t thread, const void* address) {
   PlainData& data = plain_[address];
-  Clock& mine = knowledge_[thread].clock;
+  Clock& own = knowledge_[thread].clock;
   data.read_at.resize(knowledge_.size());
   bool ordered =
-      data.written_at == 0 || data.writer == thread || mine[data.writer] >= data.written_at;
+      data.written_at == 0 || data.writer == thread || own[data.writer] >= data.written_at;
   for (std::size_t t = 0; t < knowledge_.size(); ++t) {
-    ordered &= t == thread || mine[t] >= data.read_at[t];
+    ordered &= t == thread || own[t] >= data.read_at[t];
   }
   data.writer = thread;
-  data.written_at = ++mine[thread];
+  data.written_at = ++own[thread];
   return ordered;
 }
 

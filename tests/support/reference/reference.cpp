@@ -153,10 +153,11 @@ Exchanged allgathered(const std::vector<Bytes>& inputs, const std::vector<RowCou
 
 Exchanged alltoall_of(const std::vector<Bytes>& inputs, const std::vector<RowCounts>& rows,
                       std::size_t row_bytes, int rank) {
-  const auto me = static_cast<std::size_t>(rank);
+  const auto own_rank = static_cast<std::size_t>(rank);
   Exchanged result;
   for (std::size_t from = 0; from < inputs.size(); ++from) {
-    append(result, inputs[from], rows_before(rows[from], me), rows[from][me], row_bytes);
+    append(result, inputs[from], rows_before(rows[from], own_rank), rows[from][own_rank],
+           row_bytes);
   }
   return result;
 }
@@ -165,9 +166,9 @@ Exchanged scattered(const Bytes& whole, std::int64_t rows, std::size_t row_bytes
                     int rank) {
   RowCounts pieces(static_cast<std::size_t>(ranks), 0);
   for (std::int64_t row = 0; row < rows; ++row) ++pieces[static_cast<std::size_t>(row % ranks)];
-  const auto me = static_cast<std::size_t>(rank);
+  const auto own_rank = static_cast<std::size_t>(rank);
   Exchanged result;
-  append(result, whole, rows_before(pieces, me), pieces[me], row_bytes);
+  append(result, whole, rows_before(pieces, own_rank), pieces[own_rank], row_bytes);
   return result;
 }
 

@@ -96,9 +96,9 @@ TEST(Reference, ExchangesMoveRows) {
   const Exchanged gathered = allgathered(inputs, {{3}, {1}}, 4);
   EXPECT_EQ(to_numbers(int16, gathered.bytes), (Numbers{1, 2, 3, 4, 5, 6, 7, 8}));
   EXPECT_EQ(gathered.rows, (RowCounts{3, 1}));
-  const Exchanged mine = alltoall_of(inputs, {{1, 2}, {1, 0}}, 4, 1);
-  EXPECT_EQ(to_numbers(int16, mine.bytes), (Numbers{3, 4, 5, 6}));
-  EXPECT_EQ(mine.rows, (RowCounts{2, 0}));
+  const Exchanged own = alltoall_of(inputs, {{1, 2}, {1, 0}}, 4, 1);
+  EXPECT_EQ(to_numbers(int16, own.bytes), (Numbers{3, 4, 5, 6}));
+  EXPECT_EQ(own.rows, (RowCounts{2, 0}));
   const Exchanged first = scattered(inputs[0], 3, 4, 2, 0),
                   second = scattered(inputs[0], 3, 4, 2, 1);
   EXPECT_EQ(to_numbers(int16, first.bytes), (Numbers{1, 2, 3, 4}));

@@ -9,7 +9,7 @@
 
 namespace hora::test {
 
-NodeMemory::Block HeapNode::allocate(int local_rank, std::size_t bytes) {
+NodeMemory::MemoryBlock HeapNode::allocate(int local_rank, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   RankMemory& rank = ranks_[static_cast<std::size_t>(local_rank)];
   auto block = rank.allocator.allocate(bytes);

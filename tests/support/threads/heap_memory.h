@@ -18,7 +18,7 @@ class HeapNode {
  public:
   explicit HeapNode(int local_size) : ranks_(static_cast<std::size_t>(local_size)) {}
 
-  NodeMemory::Block allocate(int local_rank, std::size_t bytes);
+  NodeMemory::MemoryBlock allocate(int local_rank, std::size_t bytes);
   void release(int local_rank, std::byte* data);
   std::optional<Location> find(int local_rank, const std::byte* data, std::size_t bytes);
   std::byte* address(int local_rank, Location location, std::size_t bytes);
@@ -42,7 +42,7 @@ class HeapNode {
 class HeapMemory final : public NodeMemory {
  public:
   HeapMemory(HeapNode& node, int local_rank) : node_(node), local_rank_(local_rank) {}
-  Block allocate(std::size_t bytes) override { return node_.allocate(local_rank_, bytes); }
+  MemoryBlock allocate(std::size_t bytes) override { return node_.allocate(local_rank_, bytes); }
   void release(std::byte* data) noexcept override { node_.release(local_rank_, data); }
   std::optional<Location> find(const std::byte* data, std::size_t bytes) const override {
     return node_.find(local_rank_, data, bytes);

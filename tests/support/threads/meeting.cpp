@@ -86,13 +86,13 @@ Completion MeetingCrossGroup::exchange(std::span<const std::span<const std::byte
   Meeting::Parts parts;
   for (const auto& bytes : sends) parts.push_back(copy_of(bytes));
   meeting_.bring(node_, sequence, std::move(parts));
-  const auto me = static_cast<std::size_t>(node_);
+  const auto own_node = static_cast<std::size_t>(node_);
   const std::vector<std::span<std::byte>> targets(receives.begin(), receives.end());
   return Completion(std::make_unique<Attendance>(
       meeting_, sequence, [=](const std::vector<Meeting::Parts>& of_node) {
         for (std::size_t node = 0; node < of_node.size(); ++node) {
-          if (node == me) continue;
-          const std::vector<std::byte>& part = of_node[node].at(me);
+          if (node == own_node) continue;
+          const std::vector<std::byte>& part = of_node[node].at(own_node);
           if (part.size() != targets.at(node).size()) {
             throw std::logic_error("an exchange got " + std::to_string(part.size()) +
                                    " bytes where " + std::to_string(targets[node].size()) +

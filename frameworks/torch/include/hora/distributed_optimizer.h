@@ -119,13 +119,12 @@ struct OptimizerStatistics {
 /// since their last averages, they are in different steps, and all of them throw the same
 /// Error(mismatch) out of step(), synchronize() or zero_grad(), which names ranks and steps, before
 /// any gradient of the step is used. With shard_state a step needs all ranks: where some step() and
-/// some discard, that very call of each throws it. The optimizer is of no more use then, and throws
-/// that error out of each of these calls and backward(): destroy it and make a new one, with
-/// broadcast_parameters(), on every rank.
-/// A step in which a rank leaves out every call cannot be told from a late rank: it shows in the
-/// end, when the others wait for a rank that calls shutdown(), and get Error(shut_down). What one
-/// rank alone has to zero, such as what it did under no_sync(), it zeroes by the module's
-/// zero_grad(), which does not count.
+/// some discard, that very call of each throws it. The optimizer cannot be used any more then, and
+/// throws that error out of each of these calls and backward(): destroy it and make a new one, with
+/// broadcast_parameters(), on every rank. A step in which a rank leaves out every call cannot be
+/// told from a late rank: it shows in the end, when the others wait for a rank that calls
+/// shutdown(), and get Error(shut_down). What one rank alone has to zero, such as what it did under
+/// no_sync(), it zeroes by the module's zero_grad(), which does not count.
 ///
 /// Destroyed after backward() without step(), it discards that step: it waits for the other ranks
 /// to step(), to zero_grad(), or to destroy theirs, says so where that takes longer than

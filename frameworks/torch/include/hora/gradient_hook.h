@@ -33,16 +33,16 @@ struct GradientBucketView {
   /// Distinguishes buckets of the optimizer; prefix for the names of the hook's collectives.
   std::string name;
   /// Of each parameter, its shape and strides; in the type of Compression, on its device. They lie
-  /// in `values`. A gradient this rank has not got is all zeros.
+  /// in `values`. A gradient that this rank does not have is all zeros.
   std::vector<torch::Tensor> gradients;
   /// All of them and the padding between, which is zero and must stay so: one dimension.
   torch::Tensor values;
 };
 
-/// Takes the place of the allreduce of each bucket. One object serves one optimizer, and keeps what
-/// it has to remember from step to step, by the bucket's name (static_graph changes buckets and
-/// names once). It must start the same collectives for a bucket on every rank, under names that
-/// begin with the bucket's, and leave the same bits everywhere.
+/// Replaces the allreduce of each bucket. One object serves one optimizer, and keeps what it has to
+/// remember from step to step, by the bucket's name (static_graph changes buckets and names once).
+/// It must start the same collectives for a bucket on every rank, under names that begin with the
+/// bucket's, and leave the same bits everywhere.
 ///
 /// Which gradients there are, and whether they are finite (GradScaler), travels beside it.
 ///
@@ -61,7 +61,7 @@ class GradientHook {
   /// been started, to be called again after the other buckets.
   virtual bool proceed(const GradientBucketView& bucket) = 0;
 
-  /// Of its options, for the comparison of ranks at construction: one line.
+  /// One line about its options, for the comparison of ranks at construction.
   virtual std::string describe() const = 0;
 };
 

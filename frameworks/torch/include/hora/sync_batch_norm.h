@@ -1,4 +1,4 @@
-/// Batch normalisation over the batches of all ranks, for when a rank's own is too small.
+/// Batch normalisation over the batches of all ranks.
 ///
 ///     torch::nn::Sequential model(torch::nn::Conv2d(3, 64, 3), torch::nn::BatchNorm2d(64));
 ///     hora::convert_batch_norm(world, *model);
@@ -26,7 +26,7 @@ namespace hora {
 /// Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
 /// Variances" (1979), from each rank's count, mean and sum of squares.
 ///
-/// Collective in training: every rank of the set calls forward, and goes back through it or not.
+/// Collective in training: every rank of the set calls forward, and all or none call backward.
 /// Ranks construct their modules in the same order. The context must outlive the module and the
 /// graphs it is in, and stay where it is.
 ///

@@ -8,14 +8,15 @@
 ///     torch::Tensor all = hora::allgather(world, predictions, {.name = "predictions"});
 ///
 /// Names that end in `_` work in place; the others leave their argument alone. Results of
-/// allgather, alltoall and reduce_scatter lie in hora's memory, which goes when the last tensor on
-/// it goes.
+/// allgather, alltoall and reduce_scatter lie in hora's memory, which is freed with the last tensor
+/// on it.
 ///
 /// On a GPU they are ordered after the current stream, and wait() makes the current stream wait,
 /// not the host. Results of allgather, alltoall and reduce_scatter are for the stream that was
 /// current when they were submitted; for another one, order the two (result.h).
 ///
-/// Autograd goes back through what is out of place and not asynchronous, with Horovod's gradients:
+/// Autograd differentiates calls that are out of place and not asynchronous, with Horovod's
+/// gradients:
 ///   allreduce       the gradient, reduced with the same options
 ///   broadcast       at the root the sum of all gradients, elsewhere zeros
 ///   allgather       this rank's rows of the average of all gradients
@@ -23,10 +24,10 @@
 ///   reduce_scatter  all gradients, gathered; of a sum times the number of ranks
 /// (For the sum of all ranks' losses, allgather's is that gradient divided by the number of ranks,
 /// reduce_scatter's multiplied by it.) Backward is collective, under "<name>.backward": on all
-/// ranks of the set the input requires a gradient or on none, and all go back through the result or
-/// none. The context must outlive the graph and stay where it is. Where nothing requires a
-/// gradient, or under torch::NoGradGuard, nothing is recorded. Reductions but sum and average have
-/// no gradient: Error(invalid_argument) out of backward().
+/// ranks of the set the input requires a gradient or on none, and backward passes through the
+/// result on all or on none. The context must outlive the graph and stay where it is. Where nothing
+/// requires a gradient, or under torch::NoGradGuard, nothing is recorded. Reductions but sum and
+/// average have no gradient: Error(invalid_argument) out of backward().
 ///
 /// Thread rule: any thread; a handle, one thread at a time.
 #pragma once

@@ -1,4 +1,4 @@
-/// Modules whose parameters and buffers must be the same everywhere.
+/// Broadcast of modules' parameters and buffers.
 ///
 ///     hora::broadcast_parameters(world, *model);                // before the first step
 ///

@@ -15,7 +15,7 @@
 
 namespace hora {
 
-/// The root's tensors on every rank, on the CPU, of any type. The others' are not looked at.
+/// The root's tensors on every rank, on the CPU, of any type. Other ranks' tensors are ignored.
 std::vector<torch::Tensor> broadcast_object(const Context& context,
                                             const std::vector<torch::Tensor>& tensors,
                                             const BroadcastObjectOptions& options = {});

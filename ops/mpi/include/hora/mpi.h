@@ -19,11 +19,11 @@ Context init_on(MPI_Comm communicator, const InitOptions& options);
 }  // namespace detail
 
 /// Starts hora on the ranks of `communicator`, an intracommunicator, in the order that they have
-/// there: collective over them alone, others have nothing to do with hora. hora works on
-/// duplicates; the communicator stays the application's, which may free it at any time. In
-/// everything else, its errors included, as init() of context.h, whose MPI_COMM_WORLD it takes the
-/// place of. Besides, Error(invalid_argument) for MPI_COMM_NULL, for an intercommunicator, and
-/// where InitOptions::ranks are given, too.
+/// there: collective over them alone, other ranks do not call it. hora works on duplicates; the
+/// communicator stays the application's, which may free it at any time. In everything else, its
+/// errors included, as init() of context.h, whose MPI_COMM_WORLD it takes the place of. Besides,
+/// Error(invalid_argument) for MPI_COMM_NULL, for an intercommunicator, and where
+/// InitOptions::ranks are given, too.
 ///
 /// A template, so that nothing but an MPI_Comm is taken for one where that is a plain int (MPICH).
 template <std::same_as<MPI_Comm> Communicator>

@@ -28,27 +28,27 @@ class CompressedAllreduce : public testing::TestWithParam<Compression> {
 
 TEST_P(CompressedAllreduce, AveragesAreThoseOfTheWireTypeToTheBit) {
   for (const auto type : {torch::kFloat, torch::kDouble}) {
-    const auto mine = values_of(world_.rank(), type);
-    const auto average = allreduce(world_, mine, {.name = "one"}, GetParam());
+    const auto own = values_of(world_.rank(), type);
+    const auto average = allreduce(world_, own, {.name = "one"}, GetParam());
     EXPECT_EQ(average.scalar_type(), type);
     EXPECT_TRUE(torch::equal(average, expected(type)));
-    EXPECT_TRUE(torch::equal(mine, values_of(world_.rank(), type)));
+    EXPECT_TRUE(torch::equal(own, values_of(world_.rank(), type)));
     // Transposed memory, too.
-    EXPECT_TRUE(torch::equal(allreduce(world_, mine.t(), {}, GetParam()), expected(type).t()));
+    EXPECT_TRUE(torch::equal(allreduce(world_, own.t(), {}, GetParam()), expected(type).t()));
   }
 }
 
 TEST_P(CompressedAllreduce, OfAGroupIsThatOfItsMembers) {
-  const std::vector<torch::Tensor> mine = {values_of(world_.rank(), torch::kFloat),
-                                           torch::full({4}, world_.rank(), torch::kLong),
-                                           values_of(world_.rank(), torch::kDouble)};
-  const auto sums = grouped_allreduce(world_, mine, {.op = ReduceOp::sum}, GetParam());
-  ASSERT_EQ(sums.size(), mine.size());
-  for (std::size_t i = 0; i < mine.size(); ++i) {
+  const std::vector<torch::Tensor> own = {values_of(world_.rank(), torch::kFloat),
+                                          torch::full({4}, world_.rank(), torch::kLong),
+                                          values_of(world_.rank(), torch::kDouble)};
+  const auto sums = grouped_allreduce(world_, own, {.op = ReduceOp::sum}, GetParam());
+  ASSERT_EQ(sums.size(), own.size());
+  for (std::size_t i = 0; i < own.size(); ++i) {
     EXPECT_TRUE(
-        torch::equal(sums[i], allreduce(world_, mine[i], {.op = ReduceOp::sum}, GetParam())));
+        torch::equal(sums[i], allreduce(world_, own[i], {.op = ReduceOp::sum}, GetParam())));
   }
-  EXPECT_TRUE(torch::equal(mine[1], torch::full({4}, world_.rank(), torch::kLong)));
+  EXPECT_TRUE(torch::equal(own[1], torch::full({4}, world_.rank(), torch::kLong)));
 }
 
 TEST_P(CompressedAllreduce, IntegersAndWhatIsAsNarrowTravelAsTheyAre) {
@@ -57,8 +57,8 @@ TEST_P(CompressedAllreduce, IntegersAndWhatIsAsNarrowTravelAsTheyAre) {
   EXPECT_TRUE(torch::equal(allreduce(world_, integer, {.op = ReduceOp::sum}, GetParam()),
                            integer * world_.size()));
   for (const auto narrow : {torch::kHalf, torch::kBFloat16}) {
-    const auto mine = values_of(world_.rank(), narrow);
-    EXPECT_TRUE(torch::equal(allreduce(world_, mine, {}, GetParam()), allreduce(world_, mine)));
+    const auto own = values_of(world_.rank(), narrow);
+    EXPECT_TRUE(torch::equal(allreduce(world_, own, {}, GetParam()), allreduce(world_, own)));
   }
 }
 

@@ -40,7 +40,7 @@ class Differentiable : public testing::TestWithParam<bool> {
   std::size_t ranks() const { return GetParam() ? set.members.size() : world_size(); }
   std::size_t world_size() const { return static_cast<std::size_t>(world.size()); }
   ProcessSet where() const { return GetParam() ? set.id : kWorld; }
-  int me() const { return GetParam() ? set.me : world.rank(); }
+  int own_rank() const { return GetParam() ? set.own_rank : world.rank(); }
   int root() const { return GetParam() ? set.members.back() : world.size() - 1; }
 
   void TearDown() override { barrier(world); }
@@ -58,21 +58,21 @@ TEST_P(Differentiable, AllreduceSumAndAverage) {
     const auto y = allreduce(
         world, x, {.name = "x", .op = op, .process_set = where(), .prescale = 2.0, .postscale = 3});
     EXPECT_TRUE(y.requires_grad());
-    (y * (1.0 + me())).sum().backward();
+    (y * (1.0 + own_rank())).sum().backward();
     const double factor = 6.0 * sum_to(size()) / (op == ReduceOp::sum ? 1.0 : size());
     expect_gradient(x, torch::full({3, 2}, factor, torch::kDouble));
   }
 }
 
 TEST_P(Differentiable, AllgatherOfUnevenRowsAndOfScalars) {
-  const auto x = leaf({me() + 1, 2});
+  const auto x = leaf({own_rank() + 1, 2});
   const auto y = allgather(world, x, {.process_set = where()});
   // Row by row another weight; each rank's loss times its place + 1.
   const auto weights = torch::arange(y.size(0), torch::kDouble).unsqueeze(1);
-  (y * weights * (1.0 + me())).sum().backward();
-  const auto first = static_cast<std::int64_t>(sum_to(me()));
-  const auto expected = weights.narrow(0, first, me() + 1) * (sum_to(size()) / size());
-  expect_gradient(x, expected.expand({me() + 1, 2}));
+  (y * weights * (1.0 + own_rank())).sum().backward();
+  const auto first = static_cast<std::int64_t>(sum_to(own_rank()));
+  const auto expected = weights.narrow(0, first, own_rank() + 1) * (sum_to(size()) / size());
+  expect_gradient(x, expected.expand({own_rank() + 1, 2}));
 
   const auto scalar = leaf({});
   const auto mean = allgather(world, scalar, {.process_set = where()}).mean();
@@ -82,7 +82,7 @@ TEST_P(Differentiable, AllgatherOfUnevenRowsAndOfScalars) {
 
 TEST_P(Differentiable, BroadcastSumsAtTheRoot) {
   const auto x = leaf({4});
-  (broadcast(world, x, {.name = "x", .root = root(), .process_set = where()}) * (1.0 + me()))
+  (broadcast(world, x, {.name = "x", .root = root(), .process_set = where()}) * (1.0 + own_rank()))
       .sum()
       .backward();
   const double expected = world.rank() == root() ? sum_to(size()) : 0.0;
@@ -97,7 +97,7 @@ TEST_P(Differentiable, AlltoallSendsGradientsBack) {
   const auto x = leaf({rows, 2});
   const AlltoallResult y =
       alltoall(world, x, {.name = "x", .splits = splits, .process_set = where()});
-  (y.tensor * (1.0 + me())).sum().backward();
+  (y.tensor * (1.0 + own_rank())).sum().backward();
   const auto to = torch::arange(1, 1 + static_cast<std::int64_t>(ranks()))
                       .repeat_interleave(torch::tensor(splits));
   expect_gradient(x, to.to(torch::kDouble).unsqueeze(1).expand({rows, 2}));
@@ -107,7 +107,7 @@ TEST_P(Differentiable, ReduceScatterGathers) {
   for (const auto op : {ReduceOp::sum, ReduceOp::average}) {
     const auto x = leaf({2 * static_cast<std::int64_t>(ranks())});
     const auto y = reduce_scatter(world, x, {.op = op, .process_set = where(), .prescale = 0.5});
-    (y * (1.0 + me())).sum().backward();
+    (y * (1.0 + own_rank())).sum().backward();
     const double factor = 0.5 * (op == ReduceOp::sum ? size() : 1.0);
     expect_gradient(x, numbered(ranks(), 2) * factor);
   }
@@ -117,7 +117,7 @@ TEST_P(Differentiable, Groups) {
   const auto rows = static_cast<std::int64_t>(2 * ranks());
   const auto fresh = [&] { return std::vector<torch::Tensor>{leaf({rows}), leaf({rows})}; };
   const auto go_back = [&](const std::vector<torch::Tensor>& results) {
-    ((results[0].sum() + 10 * results[1].sum()) * (1.0 + me())).backward();
+    ((results[0].sum() + 10 * results[1].sum()) * (1.0 + own_rank())).backward();
   };
   const auto expect_both = [&](const std::vector<torch::Tensor>& x, const torch::Tensor& expected) {
     expect_gradient(x[0], expected);

@@ -26,11 +26,11 @@ torch::Tensor sparse(const Context& world, std::int64_t count,
 TEST(SparseAllreduce, EqualsTheDenseOne) {
   const Context world = init();
   for (const auto type : {torch::kFloat, torch::kDouble, torch::kLong}) {
-    const auto mine = sparse(world, 4 * world.rank(), type);  // rank 0 has none
-    const auto result = sparse_allreduce(world, mine, {.op = ReduceOp::sum});
+    const auto own = sparse(world, 4 * world.rank(), type);  // rank 0 has none
+    const auto result = sparse_allreduce(world, own, {.op = ReduceOp::sum});
     EXPECT_TRUE(result.is_coalesced());
     EXPECT_TRUE(
-        torch::equal(result.to_dense(), allreduce(world, mine.to_dense(), {.op = ReduceOp::sum})));
+        torch::equal(result.to_dense(), allreduce(world, own.to_dense(), {.op = ReduceOp::sum})));
   }
 }
 
@@ -39,14 +39,14 @@ TEST(SparseAllreduce, AveragesAndScalesInAProcessSet) {
   const ParitySet set(world);
   const AllreduceOptions options{
       .name = "rows", .process_set = set.id, .prescale = 2.0, .postscale = 0.25};
-  const auto mine = sparse(world, 11);
-  auto handle = sparse_allreduce_async(world, mine, options);
-  const auto dense = allreduce(world, mine.to_dense(), options);
+  const auto own = sparse(world, 11);
+  auto handle = sparse_allreduce_async(world, own, options);
+  const auto dense = allreduce(world, own.to_dense(), options);
   EXPECT_TRUE(torch::allclose(handle.wait().to_dense(), dense));
   barrier(world);
 }
 
-TEST(SparseAllreduce, NobodyHasAnElement) {
+TEST(SparseAllreduce, NoRankHasAnElement) {
   const Context world = init();
   const auto result = sparse_allreduce(world, sparse(world, 0));
   EXPECT_EQ(result.sizes(), (std::vector<std::int64_t>{7, 5, 3}));
@@ -56,8 +56,8 @@ TEST(SparseAllreduce, NobodyHasAnElement) {
 TEST(SparseAllreduce, RefusesWhatItCannotAdd) {
   const Context world = init();
   const auto refused = [&](const torch::Tensor& tensor, ReduceOp op, const std::string& why) {
-    expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("\"mine\""), HasSubstr(why)),
-                 [&] { sparse_allreduce(world, tensor, {.name = "mine", .op = op}); });
+    expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("\"own\""), HasSubstr(why)),
+                 [&] { sparse_allreduce(world, tensor, {.name = "own", .op = op}); });
   };
   refused(torch::zeros({3}), ReduceOp::sum, "not sparse");
   refused({}, ReduceOp::sum, "undefined");
@@ -69,10 +69,10 @@ TEST(SparseAllreduce, TheSameErrorOnEveryRankWhereSizesDiffer) {
   const Context world = init();
   if (world.size() == 1) GTEST_SKIP() << "one rank cannot disagree with itself";
   const std::int64_t rows = world.rank() == 1 ? 8 : 7;
-  const auto mine =
+  const auto own =
       torch::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), torch::ones({1}), {rows});
   expect_error(ErrorCode::mismatch, AllOf(HasSubstr("rank 0 has [7]"), HasSubstr("rank 1 has [8]")),
-               [&] { sparse_allreduce(world, mine, {.name = "mine"}); });
+               [&] { sparse_allreduce(world, own, {.name = "own"}); });
 }
 
 }  // namespace

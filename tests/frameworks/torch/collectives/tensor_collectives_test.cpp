@@ -103,11 +103,11 @@ TEST(TensorCollectives, WhatCannotTravelIsRefusedByName) {
   const Context world = init();
   const auto refused = [&](torch::Tensor tensor, const std::string& why) {
     try {
-      allreduce_(world, tensor, {.name = "mine"});
+      allreduce_(world, tensor, {.name = "own"});
       ADD_FAILURE() << why << ": no error";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      EXPECT_THAT(error.what(), HasSubstr("\"mine\""));
+      EXPECT_THAT(error.what(), HasSubstr("\"own\""));
       EXPECT_THAT(error.what(), HasSubstr(why));
     }
   };

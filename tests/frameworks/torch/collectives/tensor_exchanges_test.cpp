@@ -41,9 +41,8 @@ std::vector<int> all_ranks(const Context& world) {
 TEST(TensorAllgather, JoinsUnevenRowsOfEveryType) {
   const Context world = init();
   for (const auto type : all_types) {
-    const auto mine = rows_of(world.rank(), world.rank(), type);
-    EXPECT_TRUE(torch::equal(allgather(world, mine), gathered_rows(all_ranks(world), type)))
-        << type;
+    const auto own = rows_of(world.rank(), world.rank(), type);
+    EXPECT_TRUE(torch::equal(allgather(world, own), gathered_rows(all_ranks(world), type))) << type;
   }
 }
 
@@ -90,8 +89,8 @@ TEST(TensorAllgather, TheSameErrorOnEveryRankWhereTypesDiffer) {
   const Context world = init();
   if (world.size() == 1) GTEST_SKIP() << "one rank cannot disagree with itself";
   const auto type = world.rank() == 0 ? torch::kFloat : torch::kDouble;
-  expect_error(ErrorCode::mismatch, HasSubstr("\"mine\""),
-               [&] { allgather(world, rows_of(world.rank(), 2, type), {.name = "mine"}); });
+  expect_error(ErrorCode::mismatch, HasSubstr("\"own\""),
+               [&] { allgather(world, rows_of(world.rank(), 2, type), {.name = "own"}); });
 }
 
 // Rank r sends r + i + 1 rows to rank i; the first column tells from whom, the second to whom.
@@ -154,7 +153,7 @@ TEST(TensorAlltoall, RefusesSplitsThatDoNotFit) {
   const auto tensor = torch::zeros({4, 2});
   const auto refused = [&](const torch::Tensor& splits, const std::string& why) {
     expect_error(ErrorCode::invalid_argument, HasSubstr(why),
-                 [&] { alltoall(world, tensor, splits, {.name = "mine"}); });
+                 [&] { alltoall(world, tensor, splits, {.name = "own"}); });
   };
   refused(torch::zeros({world.size()}), "Float");
   refused(torch::zeros({1, world.size()}, torch::kLong), "2 dimensions");
@@ -169,11 +168,11 @@ TEST(TensorReduceScatter, GivesMyRowsOfTheSumAndOfTheAverage) {
   for (const auto type :
        {torch::kHalf, torch::kBFloat16, torch::kFloat, torch::kDouble, torch::kInt, torch::kLong}) {
     const auto same = rows_of(0, 2 * size, type);
-    const auto mine = same.narrow(0, 2 * world.rank(), 2);
-    EXPECT_TRUE(torch::equal(reduce_scatter(world, same, {.op = ReduceOp::sum}), mine * size))
+    const auto own = same.narrow(0, 2 * world.rank(), 2);
+    EXPECT_TRUE(torch::equal(reduce_scatter(world, same, {.op = ReduceOp::sum}), own * size))
         << type;
     if (!torch::isFloatingType(type)) continue;
-    EXPECT_TRUE(torch::allclose(reduce_scatter(world, same), mine)) << type;
+    EXPECT_TRUE(torch::allclose(reduce_scatter(world, same), own)) << type;
   }
 }
 
@@ -185,7 +184,8 @@ TEST(TensorReduceScatter, UnevenRowsScaledInAProcessSet) {
   auto handle = reduce_scatter_async(
       world, same.t().contiguous().t(),
       {.op = ReduceOp::sum, .process_set = set.id, .prescale = 0.5, .postscale = 4.0});
-  const auto expected = set.me == 0 ? same.narrow(0, 0, 2) : same.narrow(0, set.me + 1, 1);
+  const auto expected =
+      set.own_rank == 0 ? same.narrow(0, 0, 2) : same.narrow(0, set.own_rank + 1, 1);
   EXPECT_TRUE(torch::allclose(handle.wait(), expected * (2.0 * static_cast<double>(members))));
   barrier(world);
 }
@@ -202,9 +202,9 @@ TEST(TensorBroadcast, OutOfPlaceFromEveryRootLeavesItsArgument) {
   const Context world = init();
   for (int root = 0; root < world.size(); ++root) {
     for (const auto type : all_types) {
-      const auto mine = rows_of(world.rank(), 2, type);
-      EXPECT_TRUE(torch::equal(broadcast(world, mine, {.root = root}), rows_of(root, 2, type)));
-      EXPECT_TRUE(torch::equal(mine, rows_of(world.rank(), 2, type)));
+      const auto own = rows_of(world.rank(), 2, type);
+      EXPECT_TRUE(torch::equal(broadcast(world, own, {.root = root}), rows_of(root, 2, type)));
+      EXPECT_TRUE(torch::equal(own, rows_of(world.rank(), 2, type)));
     }
     const auto transposed = rows_of(world.rank(), 2).t();
     EXPECT_TRUE(torch::equal(broadcast(world, transposed, {.root = root}), rows_of(root, 2).t()));
@@ -277,9 +277,9 @@ TEST(TensorHandleTest, AfterWaitForWaitThrowsTheError) {
 TEST(TensorAllreduce, AllReductionsAndScalesOutOfPlace) {
   const Context world = init();
   const double size = world.size();
-  const auto mine = torch::full({4}, 1.0 + world.rank(), torch::kDouble);
+  const auto own = torch::full({4}, 1.0 + world.rank(), torch::kDouble);
   const auto reduced = [&](const AllreduceOptions& options) {
-    return allreduce_async(world, mine, options).wait()[3].item<double>();
+    return allreduce_async(world, own, options).wait()[3].item<double>();
   };
   double product = 1.0;
   for (int rank = 0; rank < world.size(); ++rank) product *= 1.0 + rank;
@@ -288,7 +288,7 @@ TEST(TensorAllreduce, AllReductionsAndScalesOutOfPlace) {
   EXPECT_EQ(reduced({.op = ReduceOp::product}), product);
   EXPECT_EQ(reduced({.op = ReduceOp::sum, .prescale = 2.0, .postscale = 0.25}),
             size * (size + 1) / 4.0);
-  EXPECT_EQ(mine[3].item<double>(), 1.0 + world.rank());
+  EXPECT_EQ(own[3].item<double>(), 1.0 + world.rank());
 }
 
 }  // namespace

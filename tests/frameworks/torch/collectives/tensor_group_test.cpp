@@ -45,12 +45,12 @@ TEST(TensorGroup, BroadcastOutOfPlaceAndInPlace) {
 TEST(TensorGroup, AlltoallWithTheSplitsOfEachAndInEqualParts) {
   const Context world = init();
   const std::int64_t size = world.size();
-  const double me = world.rank();
+  const double own_rank = world.rank();
   std::vector<std::int64_t> splits;
   std::vector<torch::Tensor> parts;
   for (std::int64_t to = 0; to < size; ++to) {
     splits.push_back(to + 1);
-    parts.push_back(torch::full({to + 1}, me * 10 + static_cast<double>(to), torch::kDouble));
+    parts.push_back(torch::full({to + 1}, own_rank * 10 + static_cast<double>(to), torch::kDouble));
   }
   const auto sent = torch::cat(parts);
   auto handle = grouped_alltoall_async(world, {sent, sent.to(torch::kFloat)}, {.splits = splits});
@@ -59,7 +59,7 @@ TEST(TensorGroup, AlltoallWithTheSplitsOfEachAndInEqualParts) {
   std::vector<torch::Tensor> expected;
   for (std::int64_t from = 0; from < size; ++from) {
     expected.push_back(
-        torch::full({world.rank() + 1}, static_cast<double>(from) * 10 + me, torch::kDouble));
+        torch::full({world.rank() + 1}, static_cast<double>(from) * 10 + own_rank, torch::kDouble));
   }
   ASSERT_EQ(received.size(), 2U);
   expect_equal({received[0].tensor, received[1].tensor},
@@ -68,8 +68,9 @@ TEST(TensorGroup, AlltoallWithTheSplitsOfEachAndInEqualParts) {
             std::vector<std::int64_t>(static_cast<std::size_t>(size), world.rank() + 1));
 
   // Without splits each tensor is divided by itself.
-  const auto even = grouped_alltoall(
-      world, {torch::full({size}, me), torch::full({3 * size, 2}, me)}, {.name = "even"});
+  const auto even =
+      grouped_alltoall(world, {torch::full({size}, own_rank), torch::full({3 * size, 2}, own_rank)},
+                       {.name = "even"});
   EXPECT_TRUE(torch::equal(even[0].tensor, torch::arange(size, torch::kFloat)));
   EXPECT_TRUE(torch::equal(
       even[1].tensor,
@@ -97,11 +98,11 @@ TEST(TensorGroup, ReduceScatterOfSumsAveragesAndScales) {
   const Context world = init();
   const double size = world.size();
   const auto expect = [&](const ReduceScatterOptions& options, double factor) {
-    const auto mine = grouped_reduce_scatter(world, mixed(1.0, 2 * world.size()), options);
+    const auto own = grouped_reduce_scatter(world, mixed(1.0, 2 * world.size()), options);
     const auto ones = mixed(1.0, 2);
-    ASSERT_EQ(mine.size(), ones.size());
-    for (std::size_t i = 0; i < mine.size(); ++i) {
-      EXPECT_TRUE(torch::allclose(mine[i], ones[i] * factor)) << i;
+    ASSERT_EQ(own.size(), ones.size());
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(own[i], ones[i] * factor)) << i;
     }
   };
   expect({.op = ReduceOp::sum}, size);
@@ -111,9 +112,9 @@ TEST(TensorGroup, ReduceScatterOfSumsAveragesAndScales) {
 
 TEST(TensorGroup, AllgatherOfRowsThatDifferByRank) {
   const Context world = init();
-  const std::int64_t mine = world.rank() + 1;
+  const std::int64_t own = world.rank() + 1;
   const auto gathered = grouped_allgather(
-      world, {torch::full({mine}, world.rank()), torch::full({2 * mine, 3}, world.rank())});
+      world, {torch::full({own}, world.rank()), torch::full({2 * own, 3}, world.rank())});
   const auto ranks = torch::arange(world.size());
   EXPECT_TRUE(torch::equal(gathered[0], ranks.repeat_interleave(ranks + 1)));
   EXPECT_TRUE(torch::equal(gathered[1].select(1, 2), ranks.repeat_interleave(2 * (ranks + 1))));

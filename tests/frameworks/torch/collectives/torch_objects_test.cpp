@@ -150,16 +150,16 @@ void expect_goes_on_as_root(const Context& world, const Kind& kind, int steps_of
   expected.steps(2, 3);
 
   const bool sends = world.rank() == root;
-  Training mine(kind, sends ? 1 : 10, sends ? rate : 0.5);
-  mine.steps(sends ? steps_of_root : steps_of_others, sends ? 2 : 20);
-  mine.take_from(world, root);
-  for (std::size_t i = 0; i < mine.optimizer().param_groups().size(); ++i) {
-    EXPECT_EQ(mine.optimizer().param_groups()[i].options().get_lr(),
+  Training own(kind, sends ? 1 : 10, sends ? rate : 0.5);
+  own.steps(sends ? steps_of_root : steps_of_others, sends ? 2 : 20);
+  own.take_from(world, root);
+  for (std::size_t i = 0; i < own.optimizer().param_groups().size(); ++i) {
+    EXPECT_EQ(own.optimizer().param_groups()[i].options().get_lr(),
               expected.optimizer().param_groups()[i].options().get_lr());
   }
-  mine.steps(2, 3);
-  EXPECT_EQ(mine.optimizer().state().size(), expected.optimizer().state().size());
-  expect_equal(mine.values(), expected.values());
+  own.steps(2, 3);
+  EXPECT_EQ(own.optimizer().state().size(), expected.optimizer().state().size());
+  expect_equal(own.values(), expected.values());
 }
 
 TEST_P(OptimizerState, WhereOnlyTheRootHasMadeSteps) {

@@ -45,12 +45,12 @@ TEST_F(PowerSgdTest, AGradientOfThatRankArrivesWhole) {
   wrap({.rank = 2, .error_feedback = false});
   // The same column space on all ranks: the average has rank 2.
   const auto left = random({20, 2}, 1, 0);
-  const auto mine = torch::matmul(left, random({2, 30}, 2, world_.rank())).view({20, 6, 5});
-  torch::Tensor expected = mine.clone();
+  const auto own = torch::matmul(left, random({2, 30}, 2, world_.rank())).view({20, 6, 5});
+  torch::Tensor expected = own.clone();
   allreduce_(world_, expected);
   // One power iteration finds the space, for it is all there is. The first starts at random, maybe
   // almost orthogonal to it, which costs digits; the second starts in it.
-  for (int step = 0; step < 2; ++step) synchronize(mine, random({7}, 3, world_.rank()));
+  for (int step = 0; step < 2; ++step) synchronize(own, random({7}, 3, world_.rank()));
   EXPECT_TRUE(torch::allclose(matrix_.grad(), expected, 1e-4, 1e-4));
   EXPECT_TRUE(torch::allclose(vector_.grad(), mean({7}, 3), 1e-5, 1e-6));
   EXPECT_TRUE(equals_root(world_, matrix_.grad()));
@@ -58,12 +58,12 @@ TEST_F(PowerSgdTest, AGradientOfThatRankArrivesWhole) {
 
 TEST_F(PowerSgdTest, ErrorFeedbackBringsEverythingInTime) {
   wrap({.rank = 1});
-  const auto mine = random({20, 6, 5}, 4, world_.rank());
+  const auto own = random({20, 6, 5}, 4, world_.rank());
   const auto expected = mean({20, 6, 5}, 4);
   torch::Tensor sum = torch::zeros({20, 6, 5});
   const auto train = [&](int steps) {
     for (int step = 0; step < steps; ++step) {
-      synchronize(mine, torch::zeros({7}));
+      synchronize(own, torch::zeros({7}));
       sum += matrix_.grad();
     }
   };
@@ -77,10 +77,10 @@ TEST_F(PowerSgdTest, ErrorFeedbackBringsEverythingInTime) {
 
 TEST_F(PowerSgdTest, WithoutFeedbackTheRestIsLost) {
   wrap({.rank = 1, .error_feedback = false});
-  const auto mine = random({20, 6, 5}, 4, world_.rank());
+  const auto own = random({20, 6, 5}, 4, world_.rank());
   torch::Tensor sum = torch::zeros({20, 6, 5});
   for (int step = 0; step < 50; ++step) {
-    synchronize(mine, torch::zeros({7}));
+    synchronize(own, torch::zeros({7}));
     sum += matrix_.grad();
   }
   // Once the power iteration has settled, each step gives the same best matrix of rank 1.
@@ -110,9 +110,9 @@ TEST_F(PowerSgdTest, NetworksLearnAlikeEverywhere) {
 
 TEST_F(PowerSgdTest, NaNIsNotHidden) {
   wrap({.rank = 1});
-  auto mine = random({20, 6, 5}, 5, world_.rank());
-  mine[0][0][0] = std::numeric_limits<float>::quiet_NaN();
-  synchronize(mine, torch::ones({7}));
+  auto own = random({20, 6, 5}, 5, world_.rank());
+  own[0][0][0] = std::numeric_limits<float>::quiet_NaN();
+  synchronize(own, torch::ones({7}));
   EXPECT_TRUE(matrix_.grad().isnan().any().item<bool>());
 }
 

@@ -18,9 +18,9 @@ class TopKTest : public testing::TestWithParam<Compression> {
                        DistributedOptimizerOptions{.compression = GetParam(),
                                                    .hook = std::make_shared<TopK>(options)});
   }
-  torch::Tensor average_of(const torch::Tensor& mine) {
+  torch::Tensor average_of(const torch::Tensor& own) {
     optimizer_->zero_grad();
-    (weight_ * mine).sum().backward();
+    (weight_ * own).sum().backward();
     optimizer_->synchronize();
     return weight_.grad().clone();
   }
@@ -46,26 +46,26 @@ TEST_P(TopKTest, AShareOfOneIsTheAverage) {
 
 TEST_P(TopKTest, OnlyTheLargestTravel) {
   wrap({.share = 0.015, .error_feedback = false});
-  torch::Tensor mine = torch::full({128}, 0.5);
-  mine[world_.rank()] = -8.0;
-  mine[50] = 4.0;
+  torch::Tensor own = torch::full({128}, 0.5);
+  own[world_.rank()] = -8.0;
+  own[50] = 4.0;
   torch::Tensor expected = torch::zeros({128});
   expected[50] = 4.0;
   for (int rank = 0; rank < world_.size(); ++rank) expected[rank] = -8.0 / world_.size();
   for (int step = 0; step < 2; ++step) {
-    EXPECT_TRUE(torch::allclose(average_of(mine), expected, tolerance_));
+    EXPECT_TRUE(torch::allclose(average_of(own), expected, tolerance_));
   }
   EXPECT_TRUE(equals_root(world_, weight_.grad()));
 }
 
 TEST_P(TopKTest, ErrorFeedbackBringsEverythingInTime) {
   wrap({.share = 0.05});
-  const auto mine = random(world_.rank());
-  torch::Tensor expected = mine.clone();
+  const auto own = random(world_.rank());
+  torch::Tensor expected = own.clone();
   allreduce_(world_, expected);
   torch::Tensor sum = torch::zeros({128});
   constexpr int kSteps = 400;
-  for (int step = 0; step < kSteps; ++step) sum += average_of(mine);
+  for (int step = 0; step < kSteps; ++step) sum += average_of(own);
   EXPECT_LT((sum / kSteps - expected).norm().item<double>(), 0.25 * expected.norm().item<double>());
 }
 

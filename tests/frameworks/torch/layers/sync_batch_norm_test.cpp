@@ -35,7 +35,7 @@ struct Parts {
     whole = torch::randn(shape, torch::kDouble) * 3 + 100;
     weights = torch::randn(shape, torch::kDouble);
   }
-  torch::Tensor mine(const torch::Tensor& tensor) const { return tensor.narrow(0, first, count); }
+  torch::Tensor own(const torch::Tensor& tensor) const { return tensor.narrow(0, first, count); }
 
   std::vector<std::int64_t> sizes;
   std::int64_t first = 0;
@@ -75,14 +75,14 @@ void expect_equals_whole(const Context& world, const Parts& parts,
   }
   for (int round = 0; round < 2; ++round) {
     auto whole = (parts.whole + round).requires_grad_();
-    auto mine = (parts.mine(parts.whole) + round).to(type).requires_grad_();
+    auto own = (parts.own(parts.whole) + round).to(type).requires_grad_();
     const auto expected_output = expected->forward(whole);
-    const auto output = module->forward(mine);
+    const auto output = module->forward(own);
     EXPECT_EQ(output.scalar_type(), type);
-    expect_close(output.to(torch::kDouble), parts.mine(expected_output), tolerance);
+    expect_close(output.to(torch::kDouble), parts.own(expected_output), tolerance);
     (expected_output * parts.weights).sum().backward();
-    (output * parts.mine(parts.weights).to(type)).sum().backward();
-    expect_close(mine.grad().to(torch::kDouble), parts.mine(whole.grad()), tolerance);
+    (output * parts.own(parts.weights).to(type)).sum().backward();
+    expect_close(own.grad().to(torch::kDouble), parts.own(whole.grad()), tolerance);
   }
   if (options.affine()) {
     expect_close(summed(world, module->weight.grad()).to(torch::kDouble), expected->weight.grad(),
@@ -92,8 +92,8 @@ void expect_equals_whole(const Context& world, const Parts& parts,
   }
   module->eval();
   expected->eval();
-  expect_close(module->forward(parts.mine(parts.whole).to(type)).to(torch::kDouble),
-               parts.mine(expected->forward(parts.whole)), tolerance);
+  expect_close(module->forward(parts.own(parts.whole).to(type)).to(torch::kDouble),
+               parts.own(expected->forward(parts.whole)), tolerance);
   if (!options.track_running_stats()) return;
   expect_close(module->running_mean.to(torch::kDouble), expected->running_mean, tolerance);
   expect_close(module->running_var.to(torch::kDouble), expected->running_var, tolerance);
@@ -144,10 +144,11 @@ TEST(SyncBatchNorm, NormalisesInAProcessSetAndLeavesOutRunningStatistics) {
                        set.id);
   // Over the set the values 0 .. n - 1, each twice.
   const auto n = static_cast<double>(set.members.size());
-  const auto output = module->forward(torch::full({2, channels}, 1.0 * set.me));
+  const auto output = module->forward(torch::full({2, channels}, 1.0 * set.own_rank));
   const double mean = (n - 1) / 2;
   const double variance = (n * n - 1) / 12;
-  EXPECT_NEAR(output[0][0].item<double>(), (set.me - mean) / std::sqrt(variance + 1e-5), 1e-5);
+  EXPECT_NEAR(output[0][0].item<double>(), (set.own_rank - mean) / std::sqrt(variance + 1e-5),
+              1e-5);
   EXPECT_FALSE(module->running_mean.defined());
   barrier(world);
 }

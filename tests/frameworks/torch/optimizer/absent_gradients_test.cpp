@@ -125,7 +125,7 @@ TEST_P(AbsentGradients, SynchronizedGradientsAreTheUsersUntilStep) {
   a_.mutable_grad().mul_(0.5);  // as clipping does
   optimizer_->step();           // must not average again
   EXPECT_TRUE(all_are(a_, -1.5));
-  // Nor forget to, the next time.
+  // The next step must average again.
   optimizer_->zero_grad();
   loss(a_, world_.rank()).backward();
   optimizer_->step();

@@ -22,7 +22,7 @@ class Accumulation : public testing::Test {
   }
 
   const Context world_ = init();
-  const double mine_ = world_.rank() + 1.0;
+  const double own_ = world_.rank() + 1.0;
   const torch::Tensor weight_ = torch::zeros({3}, torch::requires_grad());
   const torch::Tensor other_ = torch::zeros({2}, torch::requires_grad());
   torch::optim::SGD sgd_{{weight_, other_}, 1.0};
@@ -32,7 +32,7 @@ TEST_F(Accumulation, SumsPassesAndThenAverages) {
   auto optimizer = wrap({.backward_passes_per_step = 3});
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();
-    for (const double value : {1.0, 10.0, 100.0}) loss(value * mine_).backward();
+    for (const double value : {1.0, 10.0, 100.0}) loss(value * own_).backward();
     optimizer.synchronize();
     EXPECT_DOUBLE_EQ(gradient(), 111.0 * mean([](int rank) { return rank + 1.0; }));
     optimizer.step();
@@ -70,8 +70,8 @@ TEST_F(Accumulation, AParameterOfSomePassesOnly) {
   auto optimizer = wrap({.backward_passes_per_step = 2});
   for (int step = 0; step < 2; ++step) {
     optimizer.zero_grad();
-    loss(mine_).backward();
-    (loss(mine_) + other_.sum() * mine_).backward();
+    loss(own_).backward();
+    (loss(own_) + other_.sum() * own_).backward();
     optimizer.synchronize();
     const double expected = mean([](int rank) { return rank + 1.0; });
     EXPECT_DOUBLE_EQ(gradient(), 2 * expected);
@@ -82,11 +82,11 @@ TEST_F(Accumulation, AParameterOfSomePassesOnly) {
 
 TEST_F(Accumulation, FewerPassesThanAnnouncedAreAveragedByStep) {
   auto optimizer = wrap({.backward_passes_per_step = 5});
-  loss(mine_).backward();
+  loss(own_).backward();
   optimizer.step();
   EXPECT_DOUBLE_EQ(gradient(), mean([](int rank) { return rank + 1.0; }));
   optimizer.zero_grad();  // and it counts from the start
-  for (int pass = 0; pass < 5; ++pass) loss(mine_).backward();
+  for (int pass = 0; pass < 5; ++pass) loss(own_).backward();
   optimizer.step();
   EXPECT_DOUBLE_EQ(gradient(), 5 * mean([](int rank) { return rank + 1.0; }));
 }
@@ -105,10 +105,10 @@ TEST_F(Accumulation, ThePassesCanBeChangedBetweenSteps) {
   expect_error(ErrorCode::invalid_argument, HasSubstr("is 0; expected 1 or more"),
                [&] { optimizer.set_backward_passes_per_step(0); });
   optimizer.set_backward_passes_per_step(2);
-  loss(mine_).backward();
+  loss(own_).backward();
   expect_error(ErrorCode::invalid_use, HasSubstr("between backward() and step()"),
                [&] { optimizer.set_backward_passes_per_step(1); });
-  loss(mine_).backward();
+  loss(own_).backward();
   optimizer.step();
   EXPECT_DOUBLE_EQ(gradient(), 2 * mean([](int rank) { return rank + 1.0; }));
 }
@@ -120,12 +120,12 @@ TEST_F(Accumulation, NoSyncAddsUpOnThisRankAlone) {
     const auto before = world_.statistics().operations;
     {
       const auto guard = optimizer.no_sync();
-      loss(mine_).backward();
-      loss(10 * mine_).backward();
-      EXPECT_DOUBLE_EQ(gradient(), 11 * mine_);
+      loss(own_).backward();
+      loss(10 * own_).backward();
+      EXPECT_DOUBLE_EQ(gradient(), 11 * own_);
     }
     EXPECT_EQ(world_.statistics().operations, before);
-    loss(100 * mine_).backward();
+    loss(100 * own_).backward();
     optimizer.step();
     EXPECT_DOUBLE_EQ(gradient(), 111 * mean([](int rank) { return rank + 1.0; }));
   }
@@ -138,18 +138,18 @@ TEST_F(Accumulation, GuardsNestMoveAndEndInAnyOrder) {
     auto outer = std::make_unique<DistributedOptimizer::Guard>(optimizer.no_sync());
     auto inner = std::make_unique<DistributedOptimizer::Guard>(optimizer.no_sync());
     outer.reset();
-    loss(mine_).backward();
+    loss(own_).backward();
     const DistributedOptimizer::Guard moved = std::move(*inner);
     inner.reset();
-    loss(mine_).backward();
+    loss(own_).backward();
     { const auto innermost = optimizer.no_sync(); }
-    loss(mine_).backward();
+    loss(own_).backward();
   }
   EXPECT_EQ(world_.statistics().operations, before);
-  loss(mine_).backward();
+  loss(own_).backward();
   optimizer.step();
   EXPECT_DOUBLE_EQ(gradient(), 4 * mean([](int rank) { return rank + 1.0; }));
-  loss(mine_).backward();
+  loss(own_).backward();
   {
     const auto outer = optimizer.skip_synchronize();
     { const auto inner = optimizer.skip_synchronize(); }
@@ -168,7 +168,7 @@ TEST_F(Accumulation, AGuardMayOutliveItsOptimizer) {
     const auto moved = std::move(first);
   }
   auto optimizer = wrap();  // another one does not count them
-  loss(mine_).backward();
+  loss(own_).backward();
   optimizer.step();
   guards.clear();
   EXPECT_DOUBLE_EQ(gradient(), mean([](int rank) { return rank + 1.0; }));
@@ -190,15 +190,15 @@ TEST_F(Accumulation, ZeroGradForgetsWhatNoSyncHasAddedUp) {
   loss(1000.0).backward();
   optimizer.zero_grad();
   EXPECT_FALSE(weight_.grad().defined());
-  loss(mine_).backward();
-  loss(mine_).backward();
+  loss(own_).backward();
+  loss(own_).backward();
   optimizer.step();
   EXPECT_DOUBLE_EQ(gradient(), 2 * mean([](int rank) { return rank + 1.0; }));
 }
 
 TEST_F(Accumulation, StepUnderSkipSynchronizeWantsAverages) {
   auto optimizer = wrap({.compare_ranks = false});
-  loss(mine_).backward();
+  loss(own_).backward();
   {
     const auto guard = optimizer.skip_synchronize();
     expect_error(ErrorCode::invalid_use, HasSubstr("call synchronize() first"),
@@ -218,7 +218,7 @@ TEST_F(Accumulation, StepUnderSkipSynchronizeWantsAverages) {
 // Horovod averages a second time here, and warns once; nothing is averaged twice in hora.
 TEST_F(Accumulation, StepAfterSynchronizeDoesNotAverageAgain) {
   auto optimizer = wrap({.op = ReduceOp::sum, .compare_ranks = false});
-  loss(mine_).backward();
+  loss(own_).backward();
   optimizer.synchronize();
   const auto before = world_.statistics().operations;
   optimizer.step();

@@ -131,9 +131,9 @@ TEST_P(CompressionTest, KeepsTheMemoryOrderOfParameters) {
   DistributedOptimizer optimizer(world_, sgd, {{"weight", weight}}, options());
   for (const bool like_the_parameter : {true, false}) {
     optimizer.zero_grad();
-    auto mine = gradient_of(world_.rank(), 0, {50, 30}, torch::kFloat);
-    if (like_the_parameter) mine = mine.t().contiguous().t();
-    weight.backward(mine);
+    auto own = gradient_of(world_.rank(), 0, {50, 30}, torch::kFloat);
+    if (like_the_parameter) own = own.t().contiguous().t();
+    weight.backward(own);
     optimizer.synchronize();
     EXPECT_EQ(weight.grad().strides(), weight.strides());
     EXPECT_TRUE(torch::equal(weight.grad(), expected(0, {50, 30}, torch::kFloat)));

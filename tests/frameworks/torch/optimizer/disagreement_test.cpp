@@ -23,11 +23,11 @@ torch::Tensor weight(std::int64_t size = 3) {
 // All ranks must refuse, with the same text.
 class Disagreement : public testing::Test {
  protected:
-  // `mine`: parameters of the last rank; `others`: of all others.
-  void expect_mismatch(const Named& others, const Named& mine,
+  // `own`: parameters of the last rank; `others`: of all others.
+  void expect_mismatch(const Named& others, const Named& own,
                        const testing::Matcher<std::string>& text,
                        const DistributedOptimizerOptions& options = {}) {
-    const Named& named = world_.rank() + 1 == world_.size() ? mine : others;
+    const Named& named = world_.rank() + 1 == world_.size() ? own : others;
     torch::optim::SGD sgd(named.values(), 0.1);
     std::string what;
     expect_error(ErrorCode::mismatch, text, [&] {

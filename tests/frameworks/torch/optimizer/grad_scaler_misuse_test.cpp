@@ -1,4 +1,4 @@
-// GradScaler's life, and calls out of turn.
+// GradScaler's states, and calls in the wrong order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/grad_scaler.h>

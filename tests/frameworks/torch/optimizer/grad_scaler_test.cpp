@@ -111,8 +111,8 @@ TEST_P(GradScalerTest, NumbersAreThoseOfTheFormula) {
   // up to 4 ranks' in the wire type.
   torch::Tensor unfused;
   for (int rank = 0; rank < world_.size(); ++rank) {
-    const auto mine = scaled(rank).to(torch::kDouble) / (kScale * world_.size());
-    unfused = unfused.defined() ? unfused + mine : mine;
+    const auto own = scaled(rank).to(torch::kDouble) / (kScale * world_.size());
+    unfused = unfused.defined() ? unfused + own : own;
   }
   const double unit = wire == torch::kFloat ? 0x1p-22 : wire == torch::kHalf ? 0x1p-10 : 0x1p-7;
   const auto error = (one.weight.grad().to(torch::kDouble) - unfused).abs().max();

@@ -103,7 +103,7 @@ TEST_F(OpenRound, MayBeAveragedAlready) {
   }
 }
 
-TEST_F(OpenRound, MayFollowOneThatNobodyHasUsed) {
+TEST_F(OpenRound, MayFollowOneThatNoRankHasUsed) {
   Branched training(world_, {.shard_state = true});
   training.backward();
   training.optimizer->synchronize();
@@ -174,7 +174,7 @@ class OpenRoundOfOneRank : public testing::Test {
 };
 
 TEST_F(OpenRoundOfOneRank, IsWaitedForWithAWord) {
-  if (world_.size() == 1) GTEST_SKIP() << "nobody to wait for";
+  if (world_.size() == 1) GTEST_SKIP() << "no other rank to wait for";
   Branched training(world_);
   if (world_.rank() == 0) {
     training.backward();
@@ -193,7 +193,7 @@ TEST_F(OpenRoundOfOneRank, IsWaitedForWithAWord) {
 
 // No other rank opens a round until the first one has continued.
 TEST_F(OpenRoundOfOneRank, IsLeftBehindInTheEnd) {
-  if (world_.size() == 1) GTEST_SKIP() << "nobody to wait for";
+  if (world_.size() == 1) GTEST_SKIP() << "no other rank to wait for";
   const std::vector<DistributedOptimizerOptions> ways{{},
                                                       {.op = ReduceOp::adasum},
                                                       {.compression = Compression::float16},

@@ -26,8 +26,8 @@ TEST(PresenceExchange, TellsWhetherAllAreInOneStep) {
   PresenceExchange presence(peers_of(world, kWorld), "presence", 3);
   for (std::size_t lane = 0; lane < step_lanes; ++lane) {
     const bool differs = lane % 2 == 1;
-    const std::size_t mine = differs && world.rank() == 1 ? lane - 1 : lane;
-    presence.begin(mine);
+    const std::size_t own = differs && world.rank() == 1 ? lane - 1 : lane;
+    presence.begin(own);
     presence.wait();
     EXPECT_EQ(presence.in_one_step(), !differs || world.size() == 1);
     presence.end();

@@ -16,15 +16,15 @@ class OptimizerOfSet : public testing::TestWithParam<bool> {
   ~OptimizerOfSet() override { barrier(world_); }
 
   const Context world_ = init();
-  const ParitySet mine_{world_};
+  const ParitySet own_{world_};
 };
 
 TEST_P(OptimizerOfSet, AveragesInsideAndNotAcross) {
-  Training training(world_, {.process_set = mine_.id, .shard_state = GetParam()});
+  Training training(world_, {.process_set = own_.id, .shard_state = GetParam()});
   for (int step = 0; step < 3; ++step) training.step(my_batch(world_, step));
   for (const auto& parameter : training.network->parameters()) {
     torch::Tensor of_set = parameter.detach().clone();
-    broadcast_(world_, of_set, {.root = mine_.members.front(), .process_set = mine_.id});
+    broadcast_(world_, of_set, {.root = own_.members.front(), .process_set = own_.id});
     EXPECT_TRUE(torch::equal(of_set, parameter));
     if (world_.size() > 1) {
       const torch::Tensor both = allgather(world_, parameter.detach().unsqueeze(0));
@@ -35,7 +35,7 @@ TEST_P(OptimizerOfSet, AveragesInsideAndNotAcross) {
 
 TEST_P(OptimizerOfSet, WorldAndSetSideBySide) {
   Training of_world(world_, {.shard_state = GetParam()});
-  Training of_set(world_, {.process_set = mine_.id, .shard_state = GetParam()});
+  Training of_set(world_, {.process_set = own_.id, .shard_state = GetParam()});
   Training alone(world_, {.shard_state = GetParam()});
   for (int step = 0; step < 3; ++step) {
     const Batch batch = my_batch(world_, step);
@@ -50,24 +50,24 @@ TEST_P(OptimizerOfSet, WorldAndSetSideBySide) {
 }
 
 TEST_P(OptimizerOfSet, StepsAreCountedInside) {
-  Training training(world_, {.process_set = mine_.id, .shard_state = GetParam()});
+  Training training(world_, {.process_set = own_.id, .shard_state = GetParam()});
   const bool even = world_.rank() % 2 == 0;
   for (int step = 0; step < (even ? 1 : 3); ++step) training.step(my_batch(world_, step));
-  const int last = mine_.members.back();
+  const int last = own_.members.back();
   if (world_.rank() == last) training.optimizer.zero_grad();
   const auto step = [&] { training.step(my_batch(world_, 5)); };
-  if (mine_.members.size() == 1) return step();
+  if (own_.members.size() == 1) return step();
   expect_error(ErrorCode::mismatch,
                HasSubstr("rank " + std::to_string(last) + " is in step " + (even ? "2" : "4")),
                step);
 }
 
 TEST_P(OptimizerOfSet, StateAndModelCanBeBroadcastInside) {
-  Training training(world_, {.process_set = mine_.id});
-  const int last = mine_.members.back();
+  Training training(world_, {.process_set = own_.id});
+  const int last = own_.members.back();
   if (world_.rank() == last) training.wrapped->param_groups()[0].options().set_lr(0.125);
-  broadcast_parameters(world_, *training.network, last, mine_.id);
-  broadcast_optimizer_state(world_, *training.wrapped, last, mine_.id);
+  broadcast_parameters(world_, *training.network, last, own_.id);
+  broadcast_optimizer_state(world_, *training.wrapped, last, own_.id);
   EXPECT_EQ(training.wrapped->param_groups()[0].options().get_lr(), 0.125);
 }
 
@@ -77,7 +77,7 @@ TEST_P(OptimizerOfSet, ForeignAndUnknownSetsAreRefused) {
   if (world_.size() == 1) return;
   // The sets were made in one order: the other one's number is next to this one's.
   const ProcessSet other =
-      ProcessSet(world_.rank() % 2 == 0 ? mine_.id.number() + 1 : mine_.id.number() - 1);
+      ProcessSet(world_.rank() % 2 == 0 ? own_.id.number() + 1 : own_.id.number() - 1);
   expect_error(ErrorCode::invalid_argument, HasSubstr("does not hold this rank"),
                [&] { Training(world_, {.process_set = other}); });
 }

@@ -143,7 +143,7 @@ class Drawer : RandomDraws {
     const int steps = 4 + below(3);
     std::vector<Share> usual;
     for (int rank = 0; rank < training_.ranks; ++rank) {
-      // static_graph refuses what nobody has used in the first step, which a rank may have joined
+      // static_graph refuses what no rank has used in the first step, which a rank may have joined
       // before.
       const bool alike = has(Feature::static_graph) && has(Feature::join) && rank > 0;
       usual.push_back(alike ? usual.front() : draw_share());

@@ -66,13 +66,13 @@ int late_to_many(int milliseconds) {
   return 0;
 }
 
-/// Rank 0 alone submits "mine"; all shut down. What becomes of the handle, is `fate`.
+/// Rank 0 alone submits "own"; all shut down. `fate`: what the handle ends as.
 int never_completes(const std::string& fate) {
   hora::Context world = hora::init();
   std::vector<float> values(100, 1.0F);
   hora::Handle handle;
-  if (world.rank() == 0) handle = submit(world, values, "mine");
-  MPI_Barrier(MPI_COMM_WORLD);  // nobody shuts down before it is submitted
+  if (world.rank() == 0) handle = submit(world, values, "own");
+  MPI_Barrier(MPI_COMM_WORLD);  // no rank shuts down before it is submitted
   if (fate == "dropped") handle = {};
   if (fate == "failed") {
     while (handle.valid() && !handle.ready()) std::this_thread::sleep_for(1ms);
@@ -110,9 +110,9 @@ int crossed(int milliseconds) {
 }
 
 void throw_with_open_handles(const hora::Context& world, int thrower, bool is_ours) {
-  std::vector<float> mine(1000, 1.0F);
+  std::vector<float> own(1000, 1.0F);
   std::vector<float> other(1000, 1.0F);
-  hora::Handle first = submit(world, mine, "first");
+  hora::Handle first = submit(world, own, "first");
   hora::Handle second = submit(world, other, "second");
   if (world.rank() == thrower) {
     if (is_ours) throw hora::Error(hora::ErrorCode::invalid_use, "an error of hora's");
@@ -121,7 +121,7 @@ void throw_with_open_handles(const hora::Context& world, int thrower, bool is_ou
   first.wait();
   second.wait();
   // What the thrower never submits.
-  submit(world, mine, "third").wait();
+  submit(world, own, "third").wait();
   say(world, "third is complete");
 }
 

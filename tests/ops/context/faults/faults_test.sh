@@ -171,13 +171,13 @@ case $group in
     name="a rank has returned before init"
     run env HORA_STALL_WARNING=300ms HORA_INIT_TIMEOUT=1s "${mpi[@]}" 3 "$program" init-left
     expect "$name" nonzero "waits in hora::init for ranks 1 of MPI_COMM_WORLD, which" \
-      "transport: hora::init: ranks 1 of MPI_COMM_WORLD have not come within 1000 ms"
+      "transport: hora::init: ranks 1 of MPI_COMM_WORLD have not called it within 1000 ms"
     never "$name" started
     within "$name" 10
     name="the lowest rank has returned before init"
     run env HORA_STALL_WARNING=300ms HORA_INIT_TIMEOUT=1s "${mpi[@]}" 2 "$program" init-lists 1 0,1
     expect "$name" nonzero "hora::init: rank 0 of MPI_COMM_WORLD is not in InitOptions::ranks" \
-      "ranks 0 of MPI_COMM_WORLD have not come within 1000 ms"
+      "ranks 0 of MPI_COMM_WORLD have not called it within 1000 ms"
     within "$name" 10
 
     for lists in "0,1,2 0,1 0,1,2" "0,1,2 0,1,2 1,2" "0,1,2 0,1 0,2"; do
@@ -208,7 +208,7 @@ case $group in
       for fate in kept dropped failed; do
         name="a collective that never completes, $fate, ranks per node $per_node"
         run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" never-completes $fate
-        expect "$name" nonzero 'tensor "mine"' "called shutdown()"
+        expect "$name" nonzero 'tensor "own"' "called shutdown()"
         never "$name" "rank 0: end of main"
         within "$name" 10
       done

@@ -66,8 +66,8 @@ TEST_P(GpuAgreement, AllRanksDecideAlikeWhereDataLies) {
         << "nothing travels between nodes";
     settings.cuda_aware_mpi = CudaAwareMpi::automatic;
     EXPECT_TRUE(agree_on_device_staging(world, CudaSupport::yes, settings, 2));
-    const auto mine = world.rank() == world.size() - 1 ? CudaSupport::no : CudaSupport::yes;
-    EXPECT_FALSE(agree_on_device_staging(world, mine, settings, 2)) << "one says no";
+    const auto own = world.rank() == world.size() - 1 ? CudaSupport::no : CudaSupport::yes;
+    EXPECT_FALSE(agree_on_device_staging(world, own, settings, 2)) << "one says no";
   });
 }
 

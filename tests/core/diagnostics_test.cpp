@@ -16,13 +16,13 @@ namespace {
   std::abort();
 }
 
-TEST(LastWordsDeathTest, SayWhoAndWhat) {
+TEST(TerminateReportDeathTest, NamesRankAndError) {
   const auto end = [](const std::function<void()>& thrower) {
     std::set_terminate([] {
       std::cerr << "the handler before\n";
       std::_Exit(3);
     });
-    const LastWords words(5);
+    const TerminateReport report(5);
     throw_nowhere(thrower);
   };
   EXPECT_EXIT(end([] { throw std::runtime_error("lost\nforged"); }), testing::ExitedWithCode(3),
@@ -34,11 +34,11 @@ TEST(LastWordsDeathTest, SayWhoAndWhat) {
   EXPECT_EXIT(end([] { std::terminate(); }), testing::ExitedWithCode(3), "without an exception");
 }
 
-TEST(LastWords, LeaveTheHandlerThatWasThereBefore) {
+TEST(TerminateReport, RestoresTheHandlerThatWasThereBefore) {
   const std::terminate_handler before = std::get_terminate();
   for (int round = 0; round < 2; ++round) {
     {
-      const LastWords words(0);
+      const TerminateReport report(0);
       EXPECT_NE(std::get_terminate(), before);
     }
     EXPECT_EQ(std::get_terminate(), before);
