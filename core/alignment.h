@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-namespace hora {
+namespace hora::internal {
 
 /// Of every one of them, in bytes: a cache line, and the widest vector register.
 inline constexpr std::size_t kAlignment = 64;
@@ -11,4 +11,4 @@ constexpr std::size_t align_up(std::size_t bytes, std::size_t alignment = kAlign
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

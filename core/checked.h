@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 
 /// No tensor, buffer or result is longer: 2^48 bytes are what a process can address.
 inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 48;
@@ -134,4 +134,4 @@ class BoundedReader {
   std::size_t length_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

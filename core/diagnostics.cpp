@@ -16,7 +16,7 @@
 #include "core/log.h"
 #include "core/process.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// The message as one line, whatever names and values it holds.
@@ -135,4 +135,4 @@ void log_warning(const std::string& text) {
   log().warn("{}", text);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

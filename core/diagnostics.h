@@ -2,10 +2,12 @@
 /// their own.
 #pragma once
 
+#include <hora/export.h>
+
 #include <exception>
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 
 /// While it lives, std::terminate() first logs which rank ends the job, and the exception's type
 /// and text; then the handler that was installed before is called. One at a time. Thread rule: one
@@ -24,6 +26,6 @@ class TerminateReport {
 std::string error_in_flight();
 
 /// As log().warn() in log.h. Thread rule: any thread.
-void log_warning(const std::string& text);
+HORA_EXPORT void log_warning(const std::string& text);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,6 +8,7 @@
 #include "core/diagnostics.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 /// The last Error made on this thread. Without destructors: errors are made at a thread's end, too.
@@ -56,7 +57,7 @@ Error::~Error() {
   if (last_error.made == this) last_error.made = nullptr;
 }
 
-std::string error_in_flight() {
+std::string internal::error_in_flight() {
   return last_error.made ? std::string(last_error.text.data(), last_error.length) : std::string();
 }
 

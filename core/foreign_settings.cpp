@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::string_view kPrefix = "HORA_";
@@ -97,4 +97,4 @@ std::vector<SettingAssignment> without_foreign(std::span<const SettingAssignment
   return ours;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 /// True of names that module systems and package managers set for every package they know
 /// (HORA_ROOT, HORA_LIB, ...), and of those in `allowed` (HORA_ALLOW_UNKNOWN's text). Never of a
@@ -25,4 +25,4 @@ std::string wrong_with_foreign_names(std::string_view names);
 std::vector<SettingAssignment> without_foreign(std::span<const SettingAssignment> assignments,
                                                std::string_view allowed_by_rank_0);
 
-}  // namespace hora
+}  // namespace hora::internal

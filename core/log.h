@@ -4,11 +4,11 @@
 #include <hora/settings.h>
 #include <spdlog/spdlog.h>
 
-namespace hora {
+namespace hora::internal {
 
 /// Thread rule: any thread.
 spdlog::logger& log();
 
 void set_log_level(LogLevel level);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
@@ -74,4 +74,4 @@ std::string NewFile::descriptor_path() const {
   return "/proc/self/fd/" + std::to_string(descriptor_);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

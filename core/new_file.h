@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 
 /// A new regular file for this user alone (mode 0600): one of that name is removed first. What else
 /// has the name (a link, a folder, a FIFO, a device) stays, and is an error: nothing is followed,
@@ -24,4 +24,4 @@ class NewFile {
   int descriptor_ = -1;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

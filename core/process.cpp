@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <new>
 
-namespace hora {
+namespace hora::internal {
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -50,4 +50,4 @@ bool ProcessOwner::is_this_process() const noexcept {
   return mark_ ? mark_->load(std::memory_order_relaxed) : ::getpid() == process_;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

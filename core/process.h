@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 
 /// One process of the job.
 struct ProcessIdentity {
@@ -43,4 +43,4 @@ class ProcessOwner {
   pid_t process_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -18,7 +18,7 @@
 #include "core/foreign_settings.h"
 #include "core/trace/timeline_file.h"
 
-namespace hora::setting_table {
+namespace hora::internal::setting_table {
 
 struct Suffix {
   std::string_view name;
@@ -287,4 +287,4 @@ static_assert(has_as_many_fields(std::make_index_sequence<std::size(kRows)>()) &
                   !has_as_many_fields(std::make_index_sequence<std::size(kRows) + 1>()),
               "each field of Settings has one row in kRows");
 
-}  // namespace hora::setting_table
+}  // namespace hora::internal::setting_table

@@ -12,6 +12,7 @@
 #include "core/setting_table.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 using setting_table::kRows;

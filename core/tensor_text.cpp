@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// `call`: "<kind>.<number from 0>".
@@ -50,4 +50,4 @@ std::string ranks_have(std::span<const int> ranks) {
   return named_ranks(ranks) + (ranks.size() == 1 ? " has" : " have");
 }
 
-}  // namespace hora
+}  // namespace hora::internal

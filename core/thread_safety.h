@@ -36,7 +36,7 @@
 /// Of a function that the analysis cannot follow; a comment says why it is right.
 #define HORA_NOT_ANALYSED HORA_ANNOTATION(no_thread_safety_analysis)
 
-namespace hora {
+namespace hora::internal {
 
 // The order of locks: a thread that holds one takes only later ones. Of two on one line, no
 // thread holds both.
@@ -109,4 +109,4 @@ class HORA_SCOPED_CAPABILITY SharedGuard {
   SharedMutex& lock_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

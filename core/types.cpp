@@ -8,6 +8,7 @@
 #include "core/checked.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 std::string text(const Shape& shape) {

@@ -11,6 +11,7 @@
 #include "core/engine/runtime.h"
 
 namespace hora {
+using namespace internal;
 
 Buffer::Buffer(const Context& context, std::size_t bytes, const Device& device)
     : runtime_(runtime_of(context)), size_(bytes), device_(device) {

@@ -10,6 +10,7 @@
 #include "core/engine/runtime.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 void run(const Context& context, Request r, ProcessSet set) {
@@ -18,7 +19,7 @@ void run(const Context& context, Request r, ProcessSet set) {
 
 Handle start(const Context& context, Request r, ProcessSet set) {
   const auto& runtime = runtime_of(context);
-  return Internals::handle(runtime, runtime->engine().submit(std::move(r), set));
+  return Access::handle(runtime, runtime->engine().submit(std::move(r), set));
 }
 
 /// Keeps the runtime alive as long as the memory. In a forked child neither is destroyed.
@@ -73,13 +74,13 @@ Result run_exchange(const Context& context, Request r, ProcessSet set,
   auto memory = add_result(context, r, set, output);
   run(context, std::move(r), set);
   memory->collect();
-  return Internals::result(std::move(memory));
+  return Access::result(std::move(memory));
 }
 
 ResultHandle start_exchange(const Context& context, Request r, ProcessSet set,
                             const TensorView* output = nullptr) {
   auto memory = add_result(context, r, set, output);
-  return Internals::result_handle(start(context, std::move(r), set), std::move(memory));
+  return Access::result_handle(start(context, std::move(r), set), std::move(memory));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "core/trace/timeline_file.h"
 
 namespace hora {
+using namespace internal;
 
 Context::Context(std::shared_ptr<Runtime> runtime) noexcept : runtime_(std::move(runtime)) {}
 Context::Context(Context&&) noexcept = default;
@@ -88,7 +89,7 @@ Device Context::device() const {
 const Settings& Context::settings() const {
   return runtime()->parts().settings;
 }
-std::uint32_t Internals::next_instance_number(const Context& context, ProcessSet set) {
+std::uint32_t Access::next_instance_number(const Context& context, ProcessSet set) {
   return context.runtime()->next_instance_number(set);
 }
 Statistics Context::statistics() const {

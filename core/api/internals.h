@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hora/context.h>
+#include <hora/export.h>
 #include <hora/handle.h>
 #include <hora/result.h>
 #include <hora/types.h>
@@ -10,10 +11,10 @@
 #include <memory>
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 
 /// A friend of these classes. Thread rule: as theirs.
-struct Internals {
+struct Access {
   static Context context(std::shared_ptr<Runtime> runtime) { return Context(std::move(runtime)); }
   /// Throws Error(invalid_use) for a moved-from context.
   static const std::shared_ptr<Runtime>& runtime(const Context& context) {
@@ -21,7 +22,7 @@ struct Internals {
   }
   /// 0, 1, 2, ... in the order of calls for a process set: equal on all its ranks where they call
   /// in one order.
-  static std::uint32_t next_instance_number(const Context& context, ProcessSet set);
+  HORA_EXPORT static std::uint32_t next_instance_number(const Context& context, ProcessSet set);
 
   static Handle handle(std::shared_ptr<Runtime> runtime, std::shared_ptr<Submission> submission) {
     return {std::move(runtime), std::move(submission)};
@@ -33,7 +34,7 @@ struct Internals {
 };
 
 inline const std::shared_ptr<Runtime>& runtime_of(const Context& context) {
-  return Internals::runtime(context);
+  return Access::runtime(context);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,6 +11,7 @@
 #include "core/checked.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 using Bytes = std::vector<std::byte>;

@@ -14,7 +14,7 @@
 #include "core/plan/exchange.h"
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 1024;
@@ -272,4 +272,4 @@ void check_device(const EngineParts& parts, const Device& device, const std::str
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/submission.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Throws Error(invalid_argument) for a name that is too long, or has a zero byte.
 void check_name(const std::string& name);
@@ -39,4 +39,4 @@ std::string output_text(std::size_t output_bytes, std::size_t result_bytes, Data
 void check_device(const EngineParts& parts, const Device& device, const std::string& what,
                   const std::string& tensor = {});
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -16,6 +16,7 @@
 #include "core/tensor_text.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 const ResultMemory& held(const std::shared_ptr<ResultMemory>& memory) {
@@ -72,7 +73,7 @@ Result ResultHandle::synchronize() {
 
 Result ResultHandle::collect() {
   memory_->collect();
-  return Internals::result(std::exchange(memory_, nullptr));
+  return Access::result(std::exchange(memory_, nullptr));
 }
 
 void ResultMemory::collect() {

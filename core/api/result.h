@@ -14,7 +14,7 @@
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The caller's memory for the result, of the result's length.
 struct ResultOutput {
@@ -147,4 +147,4 @@ class StagedResult final : public ResultMemory {
   std::byte* block_ = nullptr;    ///< on the device
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 
 #include <atomic>
 
-namespace hora {
+namespace hora::internal {
 
 /// std::atomic; the model checker's own type in tests that explore every order of accesses
 /// (tests/support/model).
@@ -21,11 +21,11 @@ using Atomic = std::atomic<T>;
 template <class T>
 using Plain = T;
 
-}  // namespace hora
+}  // namespace hora::internal
 
 #endif
 
-namespace hora {
+namespace hora::internal {
 
 /// A waker stores the work, then loads the sleeper's flag; a sleeper stores that it sleeps, then
 /// loads the work. One of the two must see the other, which is store-then-load order on both sides:
@@ -45,4 +45,4 @@ namespace hora {
 /// this order.
 inline constexpr std::memory_order kWakeOrder = std::memory_order_seq_cst;
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 
 #include "core/control_block/atomic.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// One for each local rank, in memory that the node shares, all zero at first.
 struct alignas(64) BroadcastProgressCell {
@@ -51,4 +51,4 @@ class BroadcastProgress {
   int local_rank_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

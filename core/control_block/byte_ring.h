@@ -14,7 +14,7 @@
 
 #include "core/control_block/atomic.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Positions count bytes since the ring was made and never wrap; a message lies in one piece unless
 /// it crosses the end of the ring. One writer; one or more readers that each remember their
@@ -115,4 +115,4 @@ class Mailbox {
   ByteRing ring_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

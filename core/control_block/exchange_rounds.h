@@ -10,7 +10,7 @@
 #include "core/control_block/atomic.h"
 #include "core/control_block/location.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// One for each local rank, in memory that the node shares, all zero at first.
 struct alignas(64) ExchangeRoundsCell {
@@ -71,4 +71,4 @@ class ExchangeRounds {
   int local_rank_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 #include <ctime>
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
@@ -35,4 +35,4 @@ void futex_wake(const Atomic<std::uint32_t>& word) noexcept {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

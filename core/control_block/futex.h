@@ -7,7 +7,7 @@
 
 #include "core/control_block/atomic.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Sleeps until woken, until `timeout` has passed, or not at all when `word` no longer holds
 /// `expected`. May wake without cause. Works across processes (std::atomic::wait does not).
@@ -26,4 +26,4 @@ inline void spin_pause() noexcept {
 #endif
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace hora {
+namespace hora::internal {
 
 /// A negotiated tensor: slot in the low 16 bits, the slot's generation above. A slot that is given
 /// up and used again gets the next generation, so a late message about the old id is recognised.
@@ -21,4 +21,4 @@ constexpr Id make_id(int slot, std::uint32_t generation) {
 /// Slots of a set at most.
 inline constexpr int kMaxIdCapacity = 65536;
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 
 #include "core/control_block/atomic.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// In memory that the node shares, all zero at first: one for each process set.
 struct LaunchTicketLockMemory {
@@ -80,4 +80,4 @@ class LaunchTicketLock {
   std::uint64_t ticket_ = 0;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

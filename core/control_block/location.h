@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace hora {
+namespace hora::internal {
 
 /// Where a rank's tensor lies: one of its windows, and the byte offset in it.
 struct Location {
@@ -16,4 +16,4 @@ struct Location {
 /// The location of a rank that has joined and contributes nothing.
 inline constexpr Location kNowhere{.window = UINT32_MAX, .reserved = 0, .offset = 0};
 
-}  // namespace hora
+}  // namespace hora::internal

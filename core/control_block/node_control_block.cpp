@@ -8,7 +8,7 @@
 
 #include "core/control_block/atomic.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr int kGenerationShift = 48;
@@ -328,4 +328,4 @@ void NodeControlBlock::signal_others() {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

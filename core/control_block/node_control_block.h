@@ -19,7 +19,7 @@
 #include "core/control_block/start_order.h"
 #include "core/control_block/wakeup_flags.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Ranks a node can have: the width of the ready mask. Larger hosts are split into virtual nodes.
 inline constexpr int kMaxLocalSize = 48;
@@ -180,4 +180,4 @@ class NodeControlBlock {
   std::uint64_t controls_appended_ = 0;  ///< this rank's, as leader
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 
 #include "core/control_block/atomic.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Memory layout: one SequenceRingHead, then `capacity` SequenceRingEntry. A ticket (0, 1, 2, ...)
 /// is an entry's place in the order; entry t lives in cell t % capacity and is visible once
@@ -65,4 +65,4 @@ class SequenceRing {
   std::uint64_t capacity_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -7,7 +7,7 @@
 
 #include "core/control_block/atomic.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// In memory that the node shares, all zero at first.
 struct StartOrderMemory {
@@ -55,4 +55,4 @@ class StartOrder {
   std::uint64_t steps_ = 0;  ///< steps that this rank has started
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 #include "core/control_block/atomic.h"
 #include "core/control_block/futex.h"
 
-namespace hora {
+namespace hora::internal {
 
 WakeupFlags::WakeupFlags(Cell* cells, int ranks, int own_rank) : own_cell_(cells + own_rank) {
   for (int r = 0; r < ranks; ++r) cells_.push_back(cells + r);
@@ -68,4 +68,4 @@ void WakeupFlags::end(Sleeper who) const {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

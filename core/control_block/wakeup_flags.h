@@ -8,7 +8,7 @@
 
 #include "core/control_block/atomic.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// A view of wake-up words in shared memory that is all zero at first. One rank has one cell,
 /// however many process sets it is in: each set's control block holds a view with its own numbering
@@ -64,4 +64,4 @@ class WakeupFlags {
   Cell* own_cell_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

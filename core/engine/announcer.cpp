@@ -4,7 +4,7 @@
 #include <bit>
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 
 Announcer::Arrival Announcer::arrive(Id id, Location where) {
   const Arrival arrival = control_block_.arrive(id, where);
@@ -118,4 +118,4 @@ void JoinedProxies::end() {
   control_block_.set_joined(false);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

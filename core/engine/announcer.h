@@ -16,7 +16,7 @@
 #include "core/messages/messages.h"
 #include "core/trace/trace.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Known ids are announced by ready bits, everything else by mail to the node's leader; wakes the
 /// ranks that must see it. Thread rule: guarded by the table lock of Submissions.
@@ -82,4 +82,4 @@ class JoinedProxies {
   std::set<Id> refused_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

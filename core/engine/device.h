@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-namespace hora {
+namespace hora::internal {
 
 /// One submission's memory on a device. Streams are the device's own (cudaStream_t), passed as
 /// plain pointers. Nothing but synchronize() blocks the host for the device's work.
@@ -66,4 +66,4 @@ class DevicePort {
   virtual void abort() noexcept = 0;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -7,7 +7,7 @@
 #include "core/process.h"
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 Error named(const Error& error, const Submission& failed) {
@@ -148,4 +148,4 @@ void Engine::depart() {
       "its last messages to leave");
 }
 
-}  // namespace hora
+}  // namespace hora::internal

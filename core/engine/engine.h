@@ -20,7 +20,7 @@
 #include "core/engine/submission.h"
 #include "core/thread_safety.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Errors of collectives that no call has thrown. Keeps the first one for shutdown(), unless the
 /// application has got another: it knows then that something failed. Thread rule: any thread.
@@ -135,4 +135,4 @@ class Engine {
   UnreportedError unreported_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

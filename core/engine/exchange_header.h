@@ -12,7 +12,7 @@
 #include "core/checked.h"
 #include "core/control_block/location.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Followed by `count` extents.
 struct ExchangeHeader {
@@ -57,4 +57,4 @@ struct ExchangePart {
   }
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include "core/control_block/futex.h"
 #include "core/log.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 [[noreturn]] void refuse(const std::string& from, const std::string& problem) {
@@ -167,4 +167,4 @@ bool LeaderIo::flush_log() {
   return any;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include "core/messages/message_limits.h"
 #include "core/negotiation/leader.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Thread rule: the thread that holds the engine's progress lock.
 class LeaderIo {
@@ -47,4 +47,4 @@ class LeaderIo {
   std::deque<Decision> for_log_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

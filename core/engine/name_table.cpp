@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 
 bool NameTable::enter(const std::shared_ptr<Submission>& submission) {
   NameEntry& entry = entries_[submission->name];
@@ -109,4 +109,4 @@ std::optional<std::string> NameTable::taken() const {
   return std::nullopt;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

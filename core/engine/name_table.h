@@ -11,7 +11,7 @@
 
 #include "core/engine/submission.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Thread rule: guarded by the engine's table lock.
 class NameTable {
@@ -70,4 +70,4 @@ class NameTable {
   std::vector<std::shared_ptr<Submission>> in_flight_;  ///< by slot
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 
 #include "core/control_block/location.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Memory of this rank that its node's other ranks can read and write, and theirs as seen from
 /// here. Thread rule: any thread.
@@ -56,4 +56,4 @@ class MemberMemory final : public NodeMemory {
   std::vector<int> members_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -19,7 +19,7 @@
 #include "core/process.h"
 #include "core/trace/trace.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Runs units in the order in which they are started, without ever blocking.
 /// Thread rule: the thread that holds the engine's lock.
@@ -117,4 +117,4 @@ inline TraceIdentity identity_of(const Topology& topology, int rank) {
       .rank = rank, .size = topology.size(), .node = topology.node_of(rank), .host = host_name()};
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 std::vector<int> ranks_in(const Signature& signature) {
@@ -246,4 +246,4 @@ void ProcessSets::carry_out_removal(const Change& change) {
   std::erase(engines_, set.engine.get());
 }
 
-}  // namespace hora
+}  // namespace hora::internal

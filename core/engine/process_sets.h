@@ -15,7 +15,7 @@
 #include "core/engine/set_engine.h"
 #include "core/thread_safety.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Thread rule, beside each part.
 class ProcessSets {
@@ -91,4 +91,4 @@ class ProcessSets {
   std::deque<Change> changes_ HORA_GUARDED_BY(progress_lock_);
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 #include "core/log.h"
 #include "core/process.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using std::chrono::microseconds;
@@ -144,4 +144,4 @@ std::optional<std::chrono::nanoseconds> Progress::pause_length(Duration time, Du
   return std::clamp<Duration>(until - time, microseconds(100), pause);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

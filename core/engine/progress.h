@@ -9,7 +9,7 @@
 #include "core/engine/progress_lock.h"
 #include "core/thread_safety.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The progress lock guards everything that makes progress (logs, leaders, data paths); its holder
 /// alone may call MPI. Thread rule: the holder of the lock.
@@ -54,4 +54,4 @@ class Progress {
   bool device_busy_ HORA_GUARDED_BY(lock_) = false;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include "core/control_block/wakeup_flags.h"
 #include "core/thread_safety.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// A thread that waits for a result makes progress until it has it. That depends on peers, and no
 /// other thread may have to wait for that: a progress thread takes the lock by try_lock(), checks
@@ -68,4 +68,4 @@ class HORA_SCOPED_CAPABILITY BetweenRounds {
   ProgressLock& lock_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

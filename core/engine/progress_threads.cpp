@@ -11,7 +11,7 @@
 #include "core/log.h"
 #include "core/process.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// CPU time the engine asks for at once. With the kernel's default (3 ms) it does not preempt a
@@ -285,4 +285,4 @@ void ProgressThreads::step_until_finished_or_asked(const Submission& submission)
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

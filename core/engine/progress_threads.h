@@ -7,7 +7,7 @@
 
 #include "core/engine/progress.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Thread rule: start and stop: one thread; all others: any thread.
 class ProgressThreads {
@@ -69,4 +69,4 @@ class ProgressThreads {
   std::thread thread_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 #include "core/process.h"
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Time for the program to print what it has caught. Peers wait meanwhile.
@@ -131,4 +131,4 @@ void Runtime::say_end(const std::string& why) const noexcept {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -15,7 +15,7 @@
 #include "core/process.h"
 #include "core/thread_safety.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The transports of an engine, created and owned by ops.
 class Transport {
@@ -87,4 +87,4 @@ class Runtime {
   std::atomic<bool> shut_down_{false};
 };
 
-}  // namespace hora
+}  // namespace hora::internal

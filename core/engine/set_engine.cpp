@@ -10,7 +10,7 @@
 #include "core/plan/exchange.h"
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Before the unit starts.
@@ -307,4 +307,4 @@ bool SetEngine::has_pending_work() const {
          submissions_.proxies_are_wanted();
 }
 
-}  // namespace hora
+}  // namespace hora::internal

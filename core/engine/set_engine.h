@@ -16,7 +16,7 @@
 #include "core/messages/message_limits.h"
 #include "core/plan/bound_unit.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The units of one set that are under way on this rank, in the order in which every rank starts
 /// them. Thread rule: the thread that holds the engine's progress lock.
@@ -127,4 +127,4 @@ class SetEngine {
   std::atomic<bool> all_departed_{false};
 };
 
-}  // namespace hora
+}  // namespace hora::internal

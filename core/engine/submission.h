@@ -21,7 +21,7 @@
 #include "core/negotiation/signature.h"
 #include "core/plan/bound_unit.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// A copy that shares nothing: std::runtime_error's own copies share their text, counted inside the
 /// standard library where thread checkers cannot see it.
@@ -84,4 +84,4 @@ inline Duration now() {
   return std::chrono::steady_clock::now().time_since_epoch();
 }
 
-}  // namespace hora
+}  // namespace hora::internal

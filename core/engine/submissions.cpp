@@ -7,7 +7,7 @@
 
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 void trace_decided(const Tracer& trace, const Submission& submission) {
@@ -396,4 +396,4 @@ Statistics Submissions::statistics() const {
   return statistics_;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

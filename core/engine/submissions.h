@@ -16,7 +16,7 @@
 #include "core/messages/messages.h"
 #include "core/thread_safety.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Decided submissions of this rank, and where each local rank keeps its part.
 struct DecidedBatch {
@@ -115,4 +115,4 @@ class Submissions {
   Statistics statistics_ HORA_GUARDED_BY(table_lock_);
 };
 
-}  // namespace hora
+}  // namespace hora::internal

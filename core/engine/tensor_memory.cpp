@@ -9,7 +9,7 @@
 #include "core/negotiation/signature.h"
 #include "core/plan/exchange.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Longest result that is expected to be even: where it is not, the memory is wasted.
@@ -221,4 +221,4 @@ std::byte* TensorMemory::own_data() const {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

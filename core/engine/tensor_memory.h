@@ -15,7 +15,7 @@
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"
 
-namespace hora {
+namespace hora::internal {
 
 struct Request;
 
@@ -151,4 +151,4 @@ class TensorMemory {
   std::shared_ptr<DeviceWork> work_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -3,7 +3,7 @@
 #include "core/negotiation/diagnosis.h"
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 std::string duration_text(std::chrono::milliseconds length) {
@@ -65,4 +65,4 @@ std::string timeout_text(const TimedOut& timed_out) {
                                      : "HORA_TIMEOUT (0: never), or give the call a timeout");
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 
 #include "core/negotiation/overdue_names.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// From the submission to the end. Pure.
 struct TimeLimit {
@@ -41,4 +41,4 @@ struct TimedOut {
 /// Two or three sentences: the tensor, the time, whom it waits for, and what to do.
 std::string timeout_text(const TimedOut& timed_out);
 
-}  // namespace hora
+}  // namespace hora::internal

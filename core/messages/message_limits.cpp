@@ -10,7 +10,7 @@
 
 #include "core/control_block/node_control_block.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::size_t kMaxDimensions = 64;
@@ -155,4 +155,4 @@ tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
   return message;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

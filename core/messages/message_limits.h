@@ -8,7 +8,7 @@
 #include "core/messages/messages.h"
 #include "core/negotiation/topology.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Of one process set. Every message that comes from a peer goes through decode() with these;
 /// after that the following holds, and is not checked again:
@@ -34,4 +34,4 @@ std::string problem_in(const Decision& decision, const MessageLimits& limits);
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes,
                                           const MessageLimits& limits);
 
-}  // namespace hora
+}  // namespace hora::internal

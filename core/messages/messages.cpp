@@ -10,7 +10,7 @@
 
 #include "messages_generated.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Builder = flatbuffers::FlatBufferBuilder;
@@ -278,4 +278,4 @@ tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
   return result;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

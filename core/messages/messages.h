@@ -16,7 +16,7 @@
 #include "core/control_block/location.h"
 #include "core/negotiation/signature.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// One signature of a tensor, and the world ranks (ascending) that have it. No ranks: all of the
 /// sender's subtree.
@@ -147,4 +147,4 @@ std::vector<std::byte> encode(const Message& message);
 /// checked.
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes);
 
-}  // namespace hora
+}  // namespace hora::internal

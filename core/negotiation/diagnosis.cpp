@@ -7,7 +7,7 @@
 
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::size_t kValuesShown = 8;
@@ -132,4 +132,4 @@ std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors)
   return text + ". Do all ranks call the same collectives? Is one of them slow, stopped or gone?";
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 
 #include "core/messages/messages.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// One sentence naming the tensor, what differs, each value with its ranks (the first eight
 /// values), and what to do.
@@ -30,4 +30,4 @@ struct OverdueTensor {
 /// first few), and what can be done is said once.
 std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors);
 
-}  // namespace hora
+}  // namespace hora::internal

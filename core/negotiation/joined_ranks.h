@@ -9,7 +9,7 @@
 
 #include "core/negotiation/topology.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The ranks of a leader's subtree that have joined, until all ranks have. A rank joins with
 /// nothing in flight, so where all ranks of a node have joined no ready bit is set and no report
@@ -50,4 +50,4 @@ class JoinedRanks {
   int last_ = 0;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

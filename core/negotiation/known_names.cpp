@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 void add_value(Report& report, const Signature& signature, const std::vector<int>& ranks) {
@@ -242,4 +242,4 @@ std::string KnownNames::problem_in(const Decision& decision) const {
   return {};
 }
 
-}  // namespace hora
+}  // namespace hora::internal

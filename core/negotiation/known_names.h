@@ -18,7 +18,7 @@
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// What a leader must ask about ids on its own node's control block.
 struct IdUse {
@@ -138,4 +138,4 @@ struct KnownNames {
   std::string problem_in(const Decision& decision) const;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

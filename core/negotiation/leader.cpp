@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 
 Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set,
                Duration warning_interval)
@@ -236,4 +236,4 @@ void Leader::report_overdue(Duration now) {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -14,7 +14,7 @@
 #include "core/negotiation/root_decisions.h"
 #include "core/negotiation/topology.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// What the leader wants done, in this order.
 struct LeaderOutput {
@@ -75,4 +75,4 @@ class Leader {
   LeaderOutput output_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 
 #include "core/negotiation/diagnosis.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Ranks report overdue names within a tick of one another; the rest is for the reports, and the
@@ -107,4 +107,4 @@ std::vector<std::string> OverdueNames::take_questions(std::size_t bytes) {
   return names;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -14,7 +14,7 @@
 
 #include "core/messages/messages.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Time since any fixed moment; the caller's clock.
 using Duration = std::chrono::nanoseconds;
@@ -71,4 +71,4 @@ class OverdueNames {
   std::deque<std::string> to_ask_;  ///< the root's
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 
 #include "core/negotiation/diagnosis.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Of a name in a decision, beside its text.
@@ -112,4 +112,4 @@ std::optional<Decision> RootDecisions::take() {
   return std::exchange(next_, {});
 }
 
-}  // namespace hora
+}  // namespace hora::internal

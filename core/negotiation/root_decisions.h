@@ -14,7 +14,7 @@
 #include "core/messages/messages.h"
 #include "core/negotiation/known_names.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Chooses the id that is given up for a new name when all are in use.
 ///
@@ -111,4 +111,4 @@ class RootDecisions {
   std::uint64_t number_ = 0;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

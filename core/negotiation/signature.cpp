@@ -3,7 +3,7 @@
 #include <array>
 #include <charconv>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// As many digits as tell any two values apart.
@@ -72,4 +72,4 @@ std::string to_string(const Signature& signature) {
   return text.append(" on ").append(name_of(signature.device));
 }
 
-}  // namespace hora
+}  // namespace hora::internal

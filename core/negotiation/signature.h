@@ -11,7 +11,7 @@
 
 #include "core/checked.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The numbers are part of the wire format: append, never reorder.
 enum class OperationKind : std::uint8_t {
@@ -79,4 +79,4 @@ constexpr bool runs_on_device(const Signature& signature, int nodes) {
   return !is_exchange(signature.kind) || nodes == 1;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace hora {
+namespace hora::internal {
 
 int Topology::size() const {
   int count = 0;
@@ -108,4 +108,4 @@ std::vector<int> tree_subtree(int node, int nodes) {
   return members;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

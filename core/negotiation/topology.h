@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 /// The world cut into nodes. Nodes are ordered by their lowest world rank; ranks within a node
 /// ascend. The ranks of a node share memory windows; its first rank is its leader.
@@ -80,4 +80,4 @@ class TreePosition {
   std::vector<int> children_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

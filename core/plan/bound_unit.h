@@ -14,7 +14,7 @@
 #include "core/control_block/location.h"
 #include "core/plan/plan.h"
 
-namespace hora {
+namespace hora::internal {
 
 class DeviceWork;
 
@@ -100,4 +100,4 @@ struct BoundUnit {
   }
 };
 
-}  // namespace hora
+}  // namespace hora::internal

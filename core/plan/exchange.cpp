@@ -10,7 +10,7 @@
 
 #include "core/checked.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Adds a transfer at the end, unless it is empty.
@@ -264,4 +264,4 @@ std::size_t ExchangeMap::result_bytes(int rank) const {
   return total;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -19,7 +19,7 @@
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// What an exchange is, as soon as the extents of all ranks are known.
 struct ExchangeExtents {
@@ -111,4 +111,4 @@ class ExchangeMap {
   Checked all_rows_;  ///< what all ranks say, added up
 };
 
-}  // namespace hora
+}  // namespace hora::internal

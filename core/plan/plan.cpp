@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 bool fuses(const Signature& a, const Signature& b) {
@@ -88,4 +88,4 @@ std::vector<Run> runs(const Unit& unit, Range range) {
   return result;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

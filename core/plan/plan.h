@@ -19,7 +19,7 @@
 #include "core/alignment.h"
 #include "core/negotiation/signature.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Elements of `type` are taken together in node order, and the result is multiplied by `scale`
 /// (floating-point types; skipped where it is 1).
@@ -98,4 +98,4 @@ struct Run {
 /// The tensors' bytes in `range`, padding left out, in order.
 std::vector<Run> runs(const Unit& unit, Range range);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 
 EventBuffer::EventBuffer(std::size_t events, std::size_t rows)
     : capacity_(events), most_rows_(rows) {
@@ -172,4 +172,4 @@ void Recording::device(const DevicePhase& phase, RowIndex subject, TraceTime beg
   push(RowGroup::device, phase.row, event);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

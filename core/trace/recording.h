@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 /// Time on std::chrono::steady_clock, one clock for all processes of a host.
 using TraceTime = std::chrono::nanoseconds;
@@ -190,4 +190,4 @@ class Recording {
   std::map<std::pair<ProcessSet, std::uint64_t>, OpenStage> stages_;  ///< by set and slot
 };
 
-}  // namespace hora
+}  // namespace hora::internal

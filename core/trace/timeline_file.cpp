@@ -12,7 +12,7 @@
 
 #include "core/new_file.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -229,4 +229,4 @@ void TimelineFile::end(std::uint64_t dropped, TraceTime time) {
   file_.close();
 }
 
-}  // namespace hora
+}  // namespace hora::internal

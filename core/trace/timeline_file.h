@@ -14,7 +14,7 @@
 
 #include "core/trace/recording.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Both clocks at one moment: ts + (wall - steady) is the wall-clock time of an event.
 struct ClockPair {
@@ -69,4 +69,4 @@ class TimelineFile {
   std::string problem_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 
 #include "core/log.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Interval at which stop() polls a device.
@@ -147,4 +147,4 @@ std::string this_thread_name() {
   return "thread " + std::string(name.data()) + " " + std::to_string(number);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -14,7 +14,7 @@
 #include "core/trace/recording.h"
 #include "core/trace/timeline_file.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// A source of events whose times are known only later, such as a device. Thread rule: both by the
 /// writer's thread, one call at a time; after drop() nothing comes until the trace is on again.
@@ -140,4 +140,4 @@ class Tracer {
 /// "main thread", or the calling thread's name and number.
 std::string this_thread_name();
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -4,7 +4,7 @@
 #include "frameworks/torch/optimizer/gradient_bucket.h"
 #include "frameworks/torch/tensor_view.h"
 
-namespace hora {
+namespace hora::internal {
 
 void* current_stream(const at::Device&) {
   return nullptr;
@@ -18,4 +18,4 @@ std::unique_ptr<GradientBucket> make_cuda_bucket(const Context&, const BucketLay
               "this build of hora::torch averages gradients on the CPU only");
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 
 #include "frameworks/torch/optimizer/parameter_list.h"
 
-namespace hora {
+namespace hora::internal {
 
 Peers peers_of(const Context& context, ProcessSet set) {
   if (set == kWorld) return {context, kWorld, context.size(), context.rank(), 0};
@@ -71,4 +71,4 @@ void check_agreement(const Peers& peers, const Agreement& agreement, const std::
               rank, name);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

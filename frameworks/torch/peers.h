@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 
 /// A process set, as one of its members sees it. The context must outlive it.
 struct Peers {
@@ -51,4 +51,4 @@ void abandon(std::unique_ptr<T> object) noexcept {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

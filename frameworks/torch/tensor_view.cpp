@@ -8,7 +8,7 @@
 
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// uint16, uint32 and uint64, which LibTorch has from 2.3 on; before it Undefined.
@@ -109,4 +109,4 @@ void note_written(const torch::Tensor& tensor) {
   if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
-}  // namespace hora
+}  // namespace hora::internal

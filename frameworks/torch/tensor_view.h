@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 
 /// Nothing where hora has no such type (complex, quantised, ...).
 std::optional<DataType> to_data_type(c10::ScalarType type) noexcept;
@@ -53,4 +53,4 @@ void* current_stream(const at::Device& device);
 /// tensor is freed. Nothing to be done for the CPU.
 void keep_for_stream(const at::Tensor& tensor, void* stream);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -15,6 +15,10 @@ std::string_view name_of(Compression compression) noexcept {
   }
 }
 
+}  // namespace hora
+
+namespace hora::internal {
+
 DataType wire_type(Compression compression, DataType type) noexcept {
   if (compression == Compression::none) return type;
   const DataType wire =
@@ -49,4 +53,4 @@ GradientPasses gradient_passes(DataType wire, std::optional<double> unscale, int
   return {{*unscale, true, 2 * ranks}, {}};
 }
 
-}  // namespace hora
+}  // namespace hora::internal

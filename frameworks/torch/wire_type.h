@@ -8,7 +8,7 @@
 
 #include <optional>
 
-namespace hora {
+namespace hora::internal {
 
 /// `type` is a floating-point type.
 DataType wire_type(Compression compression, DataType type) noexcept;
@@ -47,4 +47,4 @@ struct GradientPasses {
 /// or the sum was not.
 GradientPasses gradient_passes(DataType wire, std::optional<double> unscale, int ranks) noexcept;
 
-}  // namespace hora
+}  // namespace hora::internal

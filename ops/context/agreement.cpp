@@ -5,7 +5,7 @@
 
 #include "core/foreign_settings.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// The value that parse_settings has read for one variable, in canonical form.
@@ -141,4 +141,4 @@ void agree_on_sets(Bootstrap& world, const std::vector<std::vector<int>>& sets) 
   if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

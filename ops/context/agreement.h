@@ -10,7 +10,7 @@
 
 #include "ops/cross/bootstrap.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// How `own` assignments disagree with rank 0's; empty where they do not. Pure.
 std::string disagreement(std::span<const SettingAssignment> own, int rank,
@@ -40,4 +40,4 @@ std::string sets_disagreement(const std::vector<std::string>& by_rank);
 /// Collective. Throws the same Error(mismatch) on every rank.
 void agree_on_sets(Bootstrap& world, const std::vector<std::vector<int>>& sets);
 
-}  // namespace hora
+}  // namespace hora::internal

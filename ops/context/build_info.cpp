@@ -7,6 +7,7 @@
 #include "ops/mpi/check.h"
 
 namespace hora {
+using namespace internal;
 
 BuildInfo build_info() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};

@@ -13,7 +13,7 @@
 #include "ops/cross/point_to_point.h"
 #include "ops/hierarchy/pipeline.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Of one process set; null without a GPU.
 struct GpuGroups {
@@ -65,4 +65,4 @@ GpuBuild gpu_build();
 std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
                               const Settings& settings);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -15,7 +15,7 @@
 #include "ops/nccl/nccl_set.h"
 #include "ops/nccl/slice_staging.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Ranks of a node start within this time of one another, and NCCL finds its links.
@@ -198,4 +198,4 @@ std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
                                    settings);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -1,6 +1,6 @@
 #include "ops/context/gpu.h"
 
-namespace hora {
+namespace hora::internal {
 
 GpuBuild gpu_build() {
   return {};
@@ -10,4 +10,4 @@ std::unique_ptr<Gpu> make_gpu(Bootstrap&, const NodeDiscovery&, const Settings&)
   return nullptr;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -30,6 +30,7 @@
 #include "ops/mpi/environment.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 /// One runtime a process: MPI's world, the engine thread and the malloc settings are the process's.
@@ -226,7 +227,7 @@ void MpiTransport::start_timeline() {
 
 Context start(const InitCall& call) {
   const InitOptions& options = call.options;
-  Context context = Internals::context(
+  Context context = Access::context(
       Runtime::make(std::make_unique<MpiTransport>(
                         call, settings_of_process(assignments_of_process(), options.settings)),
                     options.engine_thread));

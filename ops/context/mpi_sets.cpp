@@ -11,7 +11,7 @@
 #include "ops/mpi/mpi_point_to_point.h"
 #include "ops/mpi/tree_link.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Sets beside the world have fewer names and shorter queues.
@@ -197,4 +197,4 @@ std::unique_ptr<SetTransport> MpiSets::begin(const SetPlan& plan) {
                                   std::move(control_block), world_);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

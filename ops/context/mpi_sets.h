@@ -9,7 +9,7 @@
 #include "ops/context/gpu.h"
 #include "ops/mpi/communicator.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// What all process sets of a rank are built on. References outlive the sets.
 struct SetContext {
@@ -46,4 +46,4 @@ class MpiSets final : public SetFactory {
   std::optional<WakeupFlags> wakeup_flags_;  ///< the world's
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 #include "core/log.h"
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Pages are allocated when they are touched, so a large first window costs nothing.
@@ -128,4 +128,4 @@ NodeDiscovery discover_nodes(Bootstrap& world, int ranks_per_node) {
   return result;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

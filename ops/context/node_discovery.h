@@ -10,7 +10,7 @@
 #include "ops/cross/bootstrap.h"
 #include "ops/shm/shared_memory.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The world cut into nodes, and this rank's memory connected to its node's.
 struct NodeDiscovery {
@@ -37,4 +37,4 @@ std::string separation_text(const std::vector<int>& group, const std::vector<int
 /// Throws Error(transport).
 NodeDiscovery discover_nodes(Bootstrap& world, int ranks_per_node);
 
-}  // namespace hora
+}  // namespace hora::internal

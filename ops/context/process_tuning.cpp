@@ -4,7 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-namespace hora {
+namespace hora::internal {
 
 bool keep_large_allocations() {
 #if defined(__GLIBC__)
@@ -38,4 +38,4 @@ int cores_of_host() {
   return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-}  // namespace hora
+}  // namespace hora::internal

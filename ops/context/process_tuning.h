@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 
 /// Keeps large gradients from being given back to the kernel after each step (up to 26,000 page
 /// faults a step). False where this C library takes neither the large nor the small thresholds.
@@ -17,4 +17,4 @@ std::optional<std::string> binding_advice(int cores_of_rank, int cores_of_host, 
 int cores_of_process();
 int cores_of_host();
 
-}  // namespace hora
+}  // namespace hora::internal

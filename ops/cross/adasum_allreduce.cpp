@@ -9,7 +9,7 @@
 
 #include "ops/local/adasum.h"
 
-namespace hora {
+namespace hora::internal {
 
 int halving_members(int members) {
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(members)));
@@ -208,4 +208,4 @@ void AdasumAllreduce::combine(Range range, bool own_is_a) {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 #include "ops/cross/cross_work.h"
 #include "ops/local/kernel_values.h"
 
-namespace hora {
+namespace hora::internal {
 
 // Who holds what in a reduction by recursive vector halving and distance doubling; pure. Maleki et
 // al., arXiv 2006.02924, algorithm 1 (the order of the distances that Adasum needs); Thakur,
@@ -107,4 +107,4 @@ class AdasumAllreduce : public CrossWork {
   int distance_ = 1;  ///< to the partner in the exchange of dots
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 
 #include "ops/cross/cross_work.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr int kDown = 0;
@@ -77,4 +77,4 @@ Completion start_broadcast(CrossResources& resources, std::span<std::byte> stagi
   return Completion(std::make_unique<BinomialBroadcast>(resources, staging, root, sequence));
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 /// The ranks of a job, or those of one host. Every member but the accessors is collective over them
 /// and blocks. Failures throw Error(transport). Thread rule: one thread at a time.
@@ -54,4 +54,4 @@ inline std::string broadcast_text(Bootstrap& ranks, const std::string& text, int
   return text_of(ranks.broadcast(std::as_bytes(std::span(text)), root));
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 
 #include "ops/cross/adasum_allreduce.h"
 
-namespace hora {
+namespace hora::internal {
 
 const AllreduceAlgorithm& allreduce_algorithm(CrossAlgorithm setting) {
   switch (setting) {
@@ -91,4 +91,4 @@ Completion MessageCrossGroup::exchange(std::span<const std::span<const std::byte
   return start_exchange(resources_, sends, receives, sequence);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -14,7 +14,7 @@
 #include "ops/cross/staging_space.h"
 #include "ops/hierarchy/groups.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Equal on all members.
 struct CrossOptions {
@@ -63,4 +63,4 @@ class MessageCrossGroup : public CrossGroup {
   const AllreduceAlgorithm& algorithm_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

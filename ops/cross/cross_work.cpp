@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 
 Workspace& CrossResources::take_workspace() {
   if (free_.empty()) {
@@ -68,4 +68,4 @@ bool CrossWork::finish() {
   return true;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

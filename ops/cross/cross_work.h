@@ -16,7 +16,7 @@
 #include "ops/cross/staging_space.h"
 #include "ops/hierarchy/groups.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The memory of one operation under way; reused, so that the steady state allocates nothing in it.
 struct Workspace {
@@ -116,4 +116,4 @@ Completion start_exchange(CrossResources& resources,
                           std::span<const std::span<const std::byte>> sends,
                           std::span<const std::span<std::byte>> receives, std::uint64_t sequence);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include "core/plan/plan.h"
 #include "ops/cross/cross_work.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr int kScatter = 0;
@@ -127,4 +127,4 @@ bool DirectAllreduce::poll() {
 constexpr AllreduceAlgorithm kDirectAllreduce{"direct", DirectAllreduce::work_bytes,
                                               start_allreduce<DirectAllreduce>};
 
-}  // namespace hora
+}  // namespace hora::internal

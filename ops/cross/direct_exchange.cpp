@@ -6,7 +6,7 @@
 
 #include "ops/cross/cross_work.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr int kExchange = 0;
@@ -52,4 +52,4 @@ Completion start_exchange(CrossResources& resources,
   return Completion(std::make_unique<DirectExchange>(resources, sends, receives, sequence));
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 
 #include "ops/cross/cross_work.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 // One phase is enough: the distances of the rounds differ and are less than n, so a pair of members
@@ -137,4 +137,4 @@ void DisseminationAllreduce::start_sum() {
 constexpr AllreduceAlgorithm kDisseminationAllreduce{
     "dissemination", DisseminationAllreduce::work_bytes, start_allreduce<DisseminationAllreduce>};
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 /// Requests are small numbers from 0, valid until they complete. Failures throw Error(transport).
 /// Thread rule: one thread at a time.
@@ -57,4 +57,4 @@ class RequestQueue {
   std::size_t completed_ = 0;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include "core/plan/plan.h"
 #include "ops/cross/cross_work.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 // Both neighbours start the messages of a phase in the order of the segments.
@@ -236,4 +236,4 @@ bool RingAllreduce::poll() {
 constexpr AllreduceAlgorithm kRingAllreduce{"ring", RingAllreduce::work_bytes,
                                             start_allreduce<RingAllreduce>};
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 #include "ops/local/convert.h"
 #include "ops/local/kernels.h"
 
-namespace hora {
+namespace hora::internal {
 
 std::byte* HostSpace::allocate(std::size_t bytes) {
   return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}));
@@ -18,14 +18,14 @@ void HostSpace::release(std::byte* data) noexcept {
 
 Completion HostSpace::reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
                              std::byte* output, std::size_t count) {
-  hora::reduce(reduction.type, reduction.op, inputs, {&output, 1}, count,
-               {.post = reduction.scale});
+  internal::reduce(reduction.type, reduction.op, inputs, {&output, 1}, count,
+                   {.post = reduction.scale});
   return {};
 }
 
 Completion HostSpace::convert(DataType source, const std::byte* input, DataType target,
                               std::byte* output, std::size_t count) {
-  hora::convert(source, input, target, output, count);
+  internal::convert(source, input, target, output, count);
   return {};
 }
 
@@ -44,4 +44,4 @@ std::byte* WorkBuffer::reserve(std::size_t bytes) {
   return data_.get();
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include "core/plan/plan.h"
 #include "ops/hierarchy/groups.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The host's memory, or a GPU's. Thread rule: the thread that holds the engine's lock.
 class StagingSpace {
@@ -64,4 +64,4 @@ class WorkBuffer {
   std::size_t capacity_ = 0;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

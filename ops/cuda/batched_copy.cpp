@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 bool aligned(const void* pointer, std::size_t size) {
@@ -48,4 +48,4 @@ std::span<const CopyPiece> fill_launch(std::span<const CopyPiece> pieces,
   return pieces.subspan(taken);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 #include "ops/cuda/batched_copy.h"
 #include "ops/cuda/element.cuh"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr int kThreads = 256;
@@ -244,4 +244,4 @@ cudaError_t batched_copy(const BatchedCopy& copy, cudaStream_t stream) {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

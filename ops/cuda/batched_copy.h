@@ -16,7 +16,7 @@
 
 #include "ops/cuda/functions.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Bytes of a full tile on the side of the larger element type. With 256 threads that are four
 /// 16-byte loads a thread, all in flight at once.
@@ -120,4 +120,4 @@ constexpr int vector_head(std::uintptr_t source, std::uintptr_t target) {
 /// source stands for are not multiplied. Any thread; the stream's device must be current.
 cudaError_t batched_copy(const BatchedCopy& copy, cudaStream_t stream);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "ops/cuda/stream.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr auto kReferenceAge = std::chrono::seconds(1);
@@ -148,4 +148,4 @@ std::uint64_t DeviceTrace::drop() noexcept {
   return lost;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -15,7 +15,7 @@
 #include "core/trace/trace.h"
 #include "ops/cuda/stream.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The host's time of a reference event. `called`: when it was recorded, which the device's stamp
 /// follows by the latency of an idle stream, usually 5 to 20 us, but by more where the device is
@@ -102,4 +102,4 @@ class DeviceTrace final : public TraceSource {
   bool failed_ HORA_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// An unsigned word of the device's load and store instructions.
@@ -156,8 +156,8 @@ struct Product {
   }
 };
 
-/// Whether `b` is taken though no less and no more than `a`, as in ops/local (reduce_kernels.h): NaN
-/// where one is, and -0 below +0.
+/// Whether `b` is taken though no less and no more than `a`, as in ops/local (reduce_kernels.h):
+/// NaN where one is, and -0 below +0.
 template <class Value>
 __device__ bool is_chosen_last(Value a, Value b, bool negative_wins) {
   if constexpr (std::is_floating_point_v<Value>) {
@@ -188,4 +188,4 @@ struct Maximum {
 };
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

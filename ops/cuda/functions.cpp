@@ -6,7 +6,7 @@
 
 #include "core/log.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 std::string describe(const CudaFunctions& functions, cudaError_t result, std::string_view call) {
@@ -36,4 +36,4 @@ void cuda_check_release(const CudaFunctions& functions, cudaError_t result,
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 
 /// `elements` values from `source` to `target`; a null source stands for zeros. Both aligned to
 /// their element size; pieces do not overlap, but a piece may be its own target.
@@ -166,4 +166,4 @@ class Owned {
   Handle handle_ = nullptr;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

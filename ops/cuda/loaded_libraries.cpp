@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// One line: "address permissions offset device inode path". The kernel resolves symbolic links in
@@ -103,4 +103,4 @@ LoadedLibraries check_one_copy() {
   return check_one_copy(maps);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 /// Empty where not loaded.
 struct LoadedLibraries {
@@ -28,4 +28,4 @@ LoadedLibraries check_one_copy(std::string_view maps);
 /// The same for this process. Throws Error(transport) where its map cannot be read.
 LoadedLibraries check_one_copy();
 
-}  // namespace hora
+}  // namespace hora::internal

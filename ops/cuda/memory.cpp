@@ -8,7 +8,7 @@
 
 #include "ops/cuda/stream.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 template <class Allocate>
@@ -106,4 +106,4 @@ void StreamHeap::to_device(std::byte* data, const std::byte* host, std::size_t b
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include "ops/cuda/functions.h"
 #include "ops/cuda/stream.h"
 
-namespace hora {
+namespace hora::internal {
 
 struct ReleaseDeviceMemory {
   using Handle = void*;
@@ -86,4 +86,4 @@ class StreamHeap final : public DeviceHeap {
   PinnedMemory bounce_ HORA_GUARDED_BY(copying_);
 };
 
-}  // namespace hora
+}  // namespace hora::internal

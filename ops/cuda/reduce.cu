@@ -5,7 +5,7 @@
 #include "ops/cuda/element.cuh"
 #include "ops/cuda/reduce.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr int kThreads = 256;
@@ -188,4 +188,4 @@ cudaError_t device_reduce(const DeviceReduction& reduction, cudaStream_t stream)
   return cudaErrorInvalidValue;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 
 #include "ops/cuda/functions.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Launches `reduction` on `stream`, one kernel; nothing is allocated, and the list of inputs may
 /// go once this returns. Returns the launch's error, or cudaErrorInvalidValue for no input, more
@@ -14,4 +14,4 @@ namespace hora {
 /// itself. Any thread; the stream's device must be current.
 cudaError_t device_reduce(const DeviceReduction& reduction, cudaStream_t stream);
 
-}  // namespace hora
+}  // namespace hora::internal

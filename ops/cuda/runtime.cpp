@@ -4,7 +4,7 @@
 #include "ops/cuda/functions.h"
 #include "ops/cuda/reduce.h"
 
-namespace hora {
+namespace hora::internal {
 
 const CudaFunctions& cuda_runtime() {
   static const CudaFunctions functions{
@@ -48,4 +48,4 @@ const CudaFunctions& cuda_runtime() {
   return functions;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

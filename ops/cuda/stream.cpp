@@ -6,7 +6,7 @@
 
 #include "core/thread_safety.h"
 
-namespace hora {
+namespace hora::internal {
 
 CudaStream::CudaStream(const CudaFunctions& functions, int priority) {
   cudaStream_t stream = nullptr;
@@ -118,4 +118,4 @@ void StreamOrder::synchronize() {
   if (done_) done_->synchronize();
 }
 
-}  // namespace hora
+}  // namespace hora::internal

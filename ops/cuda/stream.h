@@ -8,7 +8,7 @@
 #include "core/engine/device.h"
 #include "ops/cuda/functions.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Makes `device` this thread's current one; the destructor restores the former one.
 class DeviceGuard {
@@ -129,4 +129,4 @@ class StreamOrder final : public DeviceWork {
   std::shared_ptr<Event> done_;  ///< null: nothing was done, such as for an empty tensor
 };
 
-}  // namespace hora
+}  // namespace hora::internal

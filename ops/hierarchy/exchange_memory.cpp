@@ -8,7 +8,7 @@
 #include "core/control_block/node_control_block.h"
 #include "ops/local/kernels.h"
 
-namespace hora {
+namespace hora::internal {
 
 std::byte* GrowingBlock::reserve(std::size_t bytes) {
   if (bytes > bytes_) {
@@ -154,4 +154,4 @@ void ExchangePush::push(const ByteLayout& transfers) const {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -19,7 +19,7 @@
 #include "core/plan/plan.h"
 #include "ops/hierarchy/groups.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// A block of this rank's node memory that grows when asked to; what was in it is lost then.
 class GrowingBlock {
@@ -152,4 +152,4 @@ class ExchangePush {
   std::vector<std::byte*> results_;  ///< likewise; null: this rank's own, and empty ones
 };
 
-}  // namespace hora
+}  // namespace hora::internal

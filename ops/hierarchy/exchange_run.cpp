@@ -6,7 +6,7 @@
 
 #include "ops/local/kernels.h"
 
-namespace hora {
+namespace hora::internal {
 
 ExchangeSizes::ExchangeSizes(const BoundUnit& unit, const Topology& topology, int node)
     : unit_(unit),
@@ -303,4 +303,4 @@ bool ExchangeRun::copy_own() {
   return true;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

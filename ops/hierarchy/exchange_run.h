@@ -14,7 +14,7 @@
 #include "ops/hierarchy/exchange_memory.h"
 #include "ops/hierarchy/groups.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The first round of an allgather or alltoall: the nodes send one another their ranks' extents.
 /// They travel as they are in memory: rank after rank, in the order of local ranks.
@@ -122,4 +122,4 @@ class ExchangeRun {
   std::deque<Crossing> crossings_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -13,7 +13,7 @@
 #include "core/plan/bound_unit.h"
 #include "core/plan/plan.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Work under way. poll() makes progress without blocking and returns whether it is complete; it
 /// throws hora::Error when the work has failed. Not called again once it has returned true.
@@ -99,4 +99,4 @@ class CrossGroup {
                               std::uint64_t sequence) = 0;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include "core/control_block/node_control_block.h"
 #include "ops/local/kernels.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Addresses of one run of a tensor on the local ranks that have it, which joined ranks do not.
@@ -156,4 +156,4 @@ void BroadcastInNode::fetch(std::size_t readable) {
   fetched_ = std::max(fetched_, readable);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

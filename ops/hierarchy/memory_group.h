@@ -9,7 +9,7 @@
 #include "core/plan/bound_unit.h"
 #include "ops/hierarchy/groups.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Each local rank reads its slice straight from all peers' memory, in local rank order, and writes
 /// the result straight into all of it. Slices do not overlap, so no rank waits for another inside a
@@ -56,4 +56,4 @@ class BroadcastInNode final : public PendingWork {
   std::size_t fetched_ = 0;  ///< of the unit's bytes
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -7,7 +7,7 @@
 
 #include "ops/hierarchy/memory_group.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// An exchange among the ranks of one node.
@@ -252,4 +252,4 @@ void Pipeline::trace(const ChunkPart& part, ChunkStage stage) const {
   options_.trace.chunk({unit, part.chunk.begin, part.chunk.bytes, part.slot}, stage);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -14,7 +14,7 @@
 #include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/groups.h"
 
-namespace hora {
+namespace hora::internal {
 
 struct PipelineOptions {
   int node = 0;  ///< this rank's
@@ -124,4 +124,4 @@ class Pipeline final : public DataPath {
   std::uint64_t done_ = 0;  ///< units, by this rank
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 
 #include "ops/local/kernel_table.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Of |a|^2 to |b|^2.
@@ -39,4 +39,4 @@ void adasum_combine(DataType type, const std::byte* a, const std::byte* b, Adasu
   kernels_of(type).combine(a, b, factors, out, count);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -15,7 +15,7 @@
 
 #include "ops/local/kernel_values.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Of `count` elements, in double, in which a product of two elements is exact but for float64.
 /// Sixteen running sums take turns and are summed pairwise in the end: the bits depend on the
@@ -32,4 +32,4 @@ AdasumFactors adasum_factors(const AdasumDots& dots) noexcept;
 void adasum_combine(DataType type, const std::byte* a, const std::byte* b, AdasumFactors factors,
                     std::byte* out, std::size_t count);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 #include "ops/local/kernel_table.h"
 #include "ops/local/kernel_values.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 typedef double Doubles __attribute__((vector_size(kWidth)));
@@ -153,4 +153,4 @@ template <class E>
 constexpr AdasumKernels kAdasum = {adasum_dots_of<E>, adasum_combine_of<E>};
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 #include "ops/local/kernel_table.h"
 #include "ops/local/kernels.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Bytes written, from which on it pays to write past the caches (see kernels.cpp).
@@ -100,4 +100,4 @@ bool convert(DataType source, const std::byte* in, DataType target, std::byte* o
   return kernel(out, in, count, checked.scale, checked.limit, past_caches);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -1,12 +1,13 @@
 /// Conversion between floating-point types, at the speed of memory.
 #pragma once
 
+#include <hora/export.h>
 #include <hora/types.h>
 
 #include <cstddef>
 #include <limits>
 
-namespace hora {
+namespace hora::internal {
 
 /// What convert() does besides converting.
 struct Conversion {
@@ -25,7 +26,7 @@ struct Conversion {
 /// elements. Large blocks at 64-byte aligned places are written past the caches (as stream_copy
 /// does). Conversions between float64 and another type are some times slower than the rest. Throws
 /// Error(invalid_argument) for a type that is not a floating-point type.
-bool convert(DataType source, const std::byte* in, DataType target, std::byte* out,
-             std::size_t count, const Conversion& conversion = {});
+HORA_EXPORT bool convert(DataType source, const std::byte* in, DataType target, std::byte* out,
+                         std::size_t count, const Conversion& conversion = {});
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -3,7 +3,7 @@
 
 #include "ops/local/element.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// The largest magnitude among the values seen, lane by lane. Without the sign bit, the bits of
@@ -127,4 +127,4 @@ bool convert(std::byte* out, const std::byte* in, std::size_t count, double scal
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 
 #include "ops/local/half.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 #if defined(__AVX512F__)
@@ -149,4 +149,4 @@ inline typename E::Vector load_partial(const typename E::Stored* from, std::size
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 /// In an unnamed namespace, since sources with different instruction-set flags include it.
 #pragma once
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 template <class Int, class Float>
@@ -62,4 +62,4 @@ inline Unsigned bfloat16_from_float(Float value) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 
 #include "ops/local/kernel_values.h"
 
-namespace hora {
+namespace hora::internal {
 
 inline constexpr std::size_t kDataTypes = 13;
 /// float16, bfloat16, float32, float64: the first ones.
@@ -56,4 +56,4 @@ extern const KernelTable kAvx512Kernels;
 /// Tables that this CPU can run, the best first, ended by a null pointer.
 const KernelTable* const* runnable_kernels() noexcept;
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -2,7 +2,7 @@
 /// (see kernel_table.h).
 #pragma once
 
-namespace hora {
+namespace hora::internal {
 
 /// `pre` multiplies every input element, `post` every result; of floating-point types only.
 struct Scales {
@@ -23,4 +23,4 @@ struct AdasumFactors {
   double b = 1;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include "ops/local/reduce_kernels.h"
 #include "ops/local/stream_copy.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Float16 = Half<Float16Conversion>;
@@ -41,4 +41,4 @@ constinit const KernelTable HORA_KERNEL_TABLE = {
      {convert<Float32, Float16>, convert<Float32, Bfloat16>, convert<Float32, Float32>, nullptr},
      {nullptr, nullptr, nullptr, convert<Float64, Float64>}}};
 
-}  // namespace hora
+}  // namespace hora::internal

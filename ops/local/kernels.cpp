@@ -11,7 +11,7 @@
 #include "ops/local/half.h"
 #include "ops/local/kernel_table.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Below it a copy by non-temporal stores gains less than a tenth (bench/results), and its result
@@ -192,4 +192,4 @@ float from_bfloat16(std::uint16_t bits) noexcept {
   return float_from_bfloat16<std::uint32_t, float>(bits);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -1,6 +1,7 @@
 /// Arithmetic and copies on this rank's view of memory, at the speed of memory.
 #pragma once
 
+#include <hora/export.h>
 #include <hora/types.h>
 
 #include <cstddef>
@@ -8,7 +9,7 @@
 
 #include "ops/local/kernel_values.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// out[o][i] = round(post * (pre * in[0][i] op pre * in[1][i] op ...)) for every o, i in [0,
 /// count), where op is + for ReduceOp::sum and average (whose factor is in `scales.post`), min, max
@@ -38,14 +39,14 @@ void fill_identity(DataType type, ReduceOp op, std::byte* out, std::size_t count
 /// double, in which the squares are exact but for float64, by sixteen running sums that take turns
 /// and are summed pairwise in the end. The bits depend on the values and count alone, not on
 /// alignment or instruction set. Throws Error(invalid_argument) for other types.
-double sum_of_squares(DataType type, const std::byte* values, std::size_t count);
+HORA_EXPORT double sum_of_squares(DataType type, const std::byte* values, std::size_t count);
 
 /// memcpy to every output.
 void copy_to_all(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes);
 
 /// memcpy with non-temporal stores for blocks that are too large to be read again from this core's
 /// cache; complete (fenced) when it returns.
-void stream_copy(std::byte* out, const std::byte* in, std::size_t bytes);
+HORA_EXPORT void stream_copy(std::byte* out, const std::byte* in, std::size_t bytes);
 
 /// The same for memory that other cores have used, and will read: smaller blocks gain as well, for
 /// their lines are not fetched from those caches before they are written.
@@ -60,4 +61,4 @@ float from_float16(std::uint16_t bits) noexcept;
 std::uint16_t to_bfloat16(float value) noexcept;
 float from_bfloat16(std::uint16_t bits) noexcept;
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 #include "ops/local/element.h"
 #include "ops/local/kernel_table.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// kPrescaled: inputs are multiplied by Scales::pre. The plain sum, which is used most, is not, and
@@ -266,4 +266,4 @@ constexpr ReduceKernels kBoolean = {
      reduce_blocks<Boolean, Or>, reduce_blocks<Boolean, And>}};
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

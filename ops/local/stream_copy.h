@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Bytes = std::byte;
@@ -52,4 +52,4 @@ void stream_copy(Bytes* out, const Bytes* in, std::size_t bytes) {
 #endif
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

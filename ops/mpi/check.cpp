@@ -5,7 +5,7 @@
 #include <array>
 #include <limits>
 
-namespace hora {
+namespace hora::internal {
 
 void throw_mpi_error(int result, std::string_view call, int peer) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
@@ -46,4 +46,4 @@ std::string mpi_thread_level_name(int level) {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

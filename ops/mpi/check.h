@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace hora {
+namespace hora::internal {
 
 inline constexpr int kNoPeer = -1;
 
@@ -28,4 +28,4 @@ int mpi_count(std::size_t bytes, std::string_view what);
 /// "MPI_THREAD_SERIALIZED" and so on.
 std::string mpi_thread_level_name(int level);
 
-}  // namespace hora
+}  // namespace hora::internal

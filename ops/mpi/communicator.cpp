@@ -11,7 +11,7 @@
 
 #include "ops/mpi/check.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 struct OwnedGroup {
@@ -241,4 +241,4 @@ void MpiBootstrap::barrier() {
   mpi_check(MPI_Barrier(communicator_.get()), "MPI_Barrier");
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 #include "ops/cross/bootstrap.h"
 #include "ops/mpi/roll_call.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Move-only owner of a communicator whose errors are returned, not fatal. Every member but the
 /// accessors is collective and blocks: for init only. All throw Error(transport). Where ranks of
@@ -97,4 +97,4 @@ class MpiBootstrap final : public Bootstrap {
   Patience patience_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -3,7 +3,7 @@
 
 #include "ops/mpi/implementation.h"
 
-namespace hora {
+namespace hora::internal {
 
 CudaSupport mpi_cuda_support() {
   int supported = 0;
@@ -13,4 +13,4 @@ CudaSupport mpi_cuda_support() {
   return supported != 0 ? CudaSupport::yes : CudaSupport::no;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

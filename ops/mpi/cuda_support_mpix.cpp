@@ -5,10 +5,10 @@
 
 #include "ops/mpi/implementation.h"
 
-namespace hora {
+namespace hora::internal {
 
 CudaSupport mpi_cuda_support() {
   return MPIX_Query_cuda_support() == 1 ? CudaSupport::yes : CudaSupport::no;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -1,10 +1,10 @@
 // MPI libraries without such a report.
 #include "ops/mpi/implementation.h"
 
-namespace hora {
+namespace hora::internal {
 
 CudaSupport mpi_cuda_support() {
   return CudaSupport::unknown;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -15,7 +15,7 @@
 #include "ops/mpi/check.h"
 #include "ops/mpi/implementation.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 // MPI's state belongs to the process, and so does hora's record of it.
@@ -209,4 +209,4 @@ void abandon_job(std::chrono::milliseconds grace) noexcept {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-namespace hora {
+namespace hora::internal {
 
 /// Held by every user of MPI. The first one initialises MPI where the application has not; then
 /// MPI_Finalize runs at the process's exit, because MPI cannot start again. A process that exits
@@ -41,4 +41,4 @@ void abandon_job() noexcept;
 /// The same, and after `grace` it ends anyway.
 void abandon_job(std::chrono::milliseconds grace) noexcept;
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 
 #include "ops/mpi/check.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 enum class Family { unknown, open_mpi, mpich };
@@ -132,4 +132,4 @@ std::optional<std::string> launcher_mismatch(int world_size, std::string_view li
   return std::nullopt;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace hora {
+namespace hora::internal {
 
 /// The library whose mpi.h hora was compiled with: "Open MPI 4.1.4", "MPICH 4.0.2"; empty where
 /// mpi.h does not say.
@@ -44,4 +44,4 @@ enum class CudaSupport : std::uint8_t { unknown, no, yes };
 /// what MPI's headers have; none without HORA_CUDA.
 CudaSupport mpi_cuda_support();
 
-}  // namespace hora
+}  // namespace hora::internal

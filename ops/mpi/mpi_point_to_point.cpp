@@ -8,7 +8,7 @@
 
 #include "ops/mpi/check.h"
 
-namespace hora {
+namespace hora::internal {
 
 MpiPointToPoint::MpiPointToPoint(const Communicator& communicator, int index,
                                  std::vector<int> ranks, std::size_t part_bytes)
@@ -117,4 +117,4 @@ void MpiPointToPoint::check_length(const RequestSlot& slot, const MPI_Status& st
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include "ops/cross/point_to_point.h"
 #include "ops/mpi/communicator.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Every request is a slot that is reused: no allocation once as many are known as are ever open at
 /// once. A failing test() costs one round of MPI's progress, so a caller with many requests open
@@ -57,4 +57,4 @@ class MpiPointToPoint : public PointToPoint {
   std::vector<Request> free_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

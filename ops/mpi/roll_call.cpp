@@ -21,7 +21,7 @@
 #include "ops/mpi/check.h"
 #include "ops/mpi/environment.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr int kComeTag = 32741;  ///< to the lowest rank of a list
@@ -346,4 +346,4 @@ void call_roll(MPI_Comm comm, const std::vector<int>& ranks, const std::string& 
   if (ranks.size() > 1) RollCall(comm, ranks, what, patience).run();
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 /// How long ranks wait for one another; 0: without limit, and without a warning.
 struct Patience {
@@ -29,4 +29,4 @@ struct Patience {
 void call_roll(MPI_Comm comm, const std::vector<int>& ranks, const std::string& what,
                const Patience& patience);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 
 #include "ops/mpi/check.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 // Head: length of the message (std::uint64_t of this machine), then its first bytes. Just below the
@@ -219,4 +219,4 @@ MpiTreeLink::Arriving MpiTreeLink::take_head(int source, std::size_t bytes) {
   return arriving;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

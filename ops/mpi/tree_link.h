@@ -12,7 +12,7 @@
 #include "core/engine/parts.h"
 #include "ops/mpi/communicator.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Each message is one MPI message of at most 4032 bytes (head: its length, then its first bytes),
 /// and for longer ones a second that carries the rest.
@@ -66,4 +66,4 @@ class MpiTreeLink : public TreeLink {
   std::deque<Arriving> arriving_;                // in order of their heads
 };
 
-}  // namespace hora
+}  // namespace hora::internal

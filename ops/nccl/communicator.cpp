@@ -7,7 +7,7 @@
 
 #include "ops/nccl/functions.h"
 
-namespace hora {
+namespace hora::internal {
 
 NcclCommunicator::NcclCommunicator(const NcclFunctions& functions, const ncclUniqueId& id,
                                    int ranks, int rank)
@@ -195,4 +195,4 @@ void NcclCommunicators::close(NcclCommunicator::Deadline deadline) {
   wait_until([this] { return !advance(); }, deadline);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -13,7 +13,7 @@
 
 #include "ops/nccl/functions.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Polls `condition`, ever less often; Error(transport) where it is not true by the deadline.
 template <class Condition>
@@ -130,4 +130,4 @@ class NcclCommunicators {
   std::list<NcclCommunicator> closing_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 
 #include "ops/cuda/stream.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Interval at which events are queried, however often the engine polls.
@@ -85,4 +85,4 @@ void NcclDevice::release(std::byte* data) noexcept {
   buffers_.erase(data);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 #include "ops/cuda/stream.h"
 #include "ops/nccl/communicator.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Detects that collectives on the device have failed: their events are late, or the communicator
 /// reports an error. Thread rule: the thread that holds the engine's lock.
@@ -85,4 +85,4 @@ class NcclDevice final : public DevicePort {
   std::map<std::byte*, RegisteredMemory> buffers_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

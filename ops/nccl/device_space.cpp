@@ -8,7 +8,7 @@
 
 #include "ops/cuda/stream.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 class Reached final : public PendingWork {
@@ -102,4 +102,4 @@ bool DeviceLink::test(Request request) {
   return link_.test(request);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -14,7 +14,7 @@
 #include "ops/nccl/communicator.h"
 #include "ops/nccl/functions.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Sums run on a stream of their own and end by an event that is polled; the host never waits.
 /// Memory comes from cudaMalloc, for MPI libraries cannot share that of ncclMemAlloc between
@@ -86,4 +86,4 @@ class DeviceCross {
   MessageCrossGroup group_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 
 #include "core/log.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 std::string describe(const NcclFunctions& functions, ncclResult_t result, std::string_view call,
@@ -42,4 +42,4 @@ void nccl_check_release(const NcclFunctions& functions, ncclResult_t result,
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 #include <functional>
 #include <string_view>
 
-namespace hora {
+namespace hora::internal {
 
 /// Members are named after NCCL's functions without their prefix, with the same arguments, results
 /// and thread rules.
@@ -92,4 +92,4 @@ class NcclCallGroup {
   const NcclFunctions& nccl_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

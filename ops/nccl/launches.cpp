@@ -5,7 +5,7 @@
 
 #include "ops/cuda/stream.h"
 
-namespace hora {
+namespace hora::internal {
 
 class NcclLaunches::Launch final : public PendingWork {
  public:
@@ -75,4 +75,4 @@ bool NcclLaunches::is_next(std::uint64_t ticket) {
   return launched_ == ticket;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

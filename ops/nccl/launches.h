@@ -16,7 +16,7 @@
 #include "ops/nccl/device.h"
 #include "ops/nccl/reduction.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Collectives of all sets run on one stream, so that a GPU does them in the order in which it got
 /// them. Thread rules: the parts'.
@@ -94,4 +94,4 @@ class NcclLaunches {
   std::uint64_t launched_ = 0;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

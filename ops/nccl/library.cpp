@@ -1,6 +1,6 @@
 #include "ops/nccl/functions.h"
 
-namespace hora {
+namespace hora::internal {
 
 const NcclFunctions& nccl_library() {
   static const NcclFunctions functions{
@@ -30,4 +30,4 @@ const NcclFunctions& nccl_library() {
   return functions;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

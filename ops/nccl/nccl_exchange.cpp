@@ -9,7 +9,7 @@
 #include "ops/nccl/functions.h"
 #include "ops/nccl/reduction.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// What every exchange but a reduce-scatter moves, whatever the type.
@@ -174,4 +174,4 @@ void NcclExchange::copy(const BatchedCopy& kind, const std::byte* source, std::b
              "the kernel batched_copy");
 }
 
-}  // namespace hora
+}  // namespace hora::internal

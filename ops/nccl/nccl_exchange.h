@@ -7,7 +7,7 @@
 #include "ops/hierarchy/groups.h"
 #include "ops/nccl/launches.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Straight from the inputs into the results: an allgather and a reduce-scatter whose parts are all
 /// of one length by NCCL's own, others by a broadcast or a reduce for each part, an alltoall by
@@ -40,4 +40,4 @@ class NcclExchange final : public ExchangeGroup {
   DeviceHeap& heap_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

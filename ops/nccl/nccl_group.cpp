@@ -8,7 +8,7 @@
 #include "ops/nccl/functions.h"
 #include "ops/nccl/reduction.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// A row of the timeline.
@@ -295,4 +295,4 @@ void NcclGroup::gather(const ChunkPart& part) {
   calls.end();
 }
 
-}  // namespace hora
+}  // namespace hora::internal

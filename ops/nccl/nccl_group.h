@@ -10,7 +10,7 @@
 #include "ops/nccl/launches.h"
 #include "ops/nccl/slice_staging.h"
 
-namespace hora {
+namespace hora::internal {
 
 struct NcclGroupOptions {
   int device = 0;
@@ -74,4 +74,4 @@ class NcclGroup final : public LocalGroup {
   std::shared_ptr<std::byte> proxy_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 
 #include "ops/nccl/functions.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 NcclGroupOptions allocating(NcclGroupOptions options, bool at_once) {
@@ -46,4 +46,4 @@ NcclLaunches::Connection NcclSet::connection(LaunchTicketLock ticket_lock) {
   return {announce, begin};
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include "ops/nccl/nccl_exchange.h"
 #include "ops/nccl/nccl_group.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// The world's communicator is made at start-up, by connect(). That of another set is made with its
 /// first collective on GPUs, from an id that the leader of its ranks of this node leaves in their
@@ -45,4 +45,4 @@ class NcclSet {
   NcclExchange exchange_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include "ops/cuda/functions.h"
 #include "ops/local/kernels.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::size_t kBlockElements = 4096;
@@ -114,4 +114,4 @@ BatchedCopy preparation(const Unit& unit) {
   return copy;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -16,7 +16,7 @@
 #include "ops/cuda/stream.h"
 #include "ops/nccl/functions.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Blocks of identity elements (fill_identity in ops/local/kernels.h) on the GPU, from which memory
 /// is filled. The first use of each type and operation blocks the host for a copy of a few KiB.
@@ -55,4 +55,4 @@ bool needs_preparation(const Unit& unit);
 /// The copy that prepares such values, without its pieces; a plain one where nothing is needed.
 BatchedCopy preparation(const Unit& unit);
 
-}  // namespace hora
+}  // namespace hora::internal

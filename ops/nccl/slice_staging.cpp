@@ -2,7 +2,7 @@
 
 #include "ops/cuda/functions.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Rows of the timeline.
@@ -80,4 +80,4 @@ void DeviceStaging::leave(std::size_t slot, cudaStream_t stream) {
   slots_[slot].left.record(stream);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 
-namespace hora {
+namespace hora::internal {
 
 struct StagedSlice {
   std::size_t slot = 0;
@@ -88,4 +88,4 @@ class DeviceStaging final : public SliceStaging {
   std::vector<DeviceSlot> slots_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

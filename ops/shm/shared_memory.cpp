@@ -11,7 +11,7 @@
 #include "core/alignment.h"
 #include "core/checked.h"
 
-namespace hora {
+namespace hora::internal {
 
 void BlockAllocator::insert_free(Place place, std::uint64_t bytes) {
   free_.emplace(place, bytes);
@@ -205,4 +205,4 @@ const Window& SharedMemory::window_of(Peer& peer, int local_rank, std::uint32_t 
   return window;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

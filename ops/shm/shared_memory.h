@@ -16,7 +16,7 @@
 #include "ops/local/kernels.h"
 #include "ops/shm/window.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Which bytes of a set of segments are in use; it never touches the memory. Best fit with
 /// immediate coalescing; every block is a multiple of 64 bytes. Thread rule: one thread at a time.
@@ -91,4 +91,4 @@ class SharedMemory final : public NodeMemory {
   std::vector<std::unique_ptr<Peer>> peers_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -19,7 +19,7 @@
 
 #include "core/checked.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
@@ -226,4 +226,4 @@ Window::~Window() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 
 /// What a peer needs to open a window. The nonce tells another process's file from the owner's: in
 /// another PID namespace the same pid and descriptor can mean something else.
@@ -51,4 +51,4 @@ std::uint64_t available_memory();
 /// All bytes of memory, used or not, swap included: at most 2^48.
 std::uint64_t memory_of_host();
 
-}  // namespace hora
+}  // namespace hora::internal

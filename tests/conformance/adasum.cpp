@@ -6,7 +6,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -118,4 +118,4 @@ TEST_F(Adasum, OnEvenAndOddRanks) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -3,7 +3,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class Allgather : public Conformance {
@@ -167,4 +167,4 @@ TEST_F(Allgather, ResultsOutliveTheirSuccessors) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -6,7 +6,7 @@
 #include "tests/conformance/conformance.h"
 #include "tests/support/reference/expect_reduced.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class Allreduce : public Conformance {
@@ -290,4 +290,4 @@ TEST_F(Allreduce, WhatCanNeverBeRightIsRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

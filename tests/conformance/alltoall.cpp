@@ -4,7 +4,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class Alltoall : public Conformance {
@@ -186,4 +186,4 @@ TEST_F(Alltoall, SplitsThatDoNotFitAreRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

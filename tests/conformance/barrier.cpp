@@ -3,7 +3,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;  // one for all processes of a host
@@ -83,4 +83,4 @@ TEST_F(Barrier, AsyncIsReadyOnlyWhenTheLastOneHasCome) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

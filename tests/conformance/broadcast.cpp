@@ -3,7 +3,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class Broadcast : public Conformance {};
@@ -141,4 +141,4 @@ TEST_F(Broadcast, ARootThatDoesNotExistIsRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

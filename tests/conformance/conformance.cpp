@@ -6,7 +6,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 /// Salts of values are below.
@@ -63,7 +63,7 @@ std::mt19937_64 Conformance::generator_of(int rank, std::uint64_t salt) {
   return generator(salt * 1000 + static_cast<std::uint64_t>(rank));
 }
 
-const Member& Conformance::own_rank() {
+const Member& Conformance::this_member() {
   if (longest_pause_.count() > 0) {
     const auto longest = static_cast<std::uint64_t>(longest_pause_.count());
     std::this_thread::sleep_for(std::chrono::microseconds(here().own_random() % (longest + 1)));
@@ -123,4 +123,4 @@ void Conformance::expect_disagreement(const Disagreement& about,
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

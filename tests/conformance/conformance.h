@@ -18,7 +18,7 @@
 #include "tests/conformance/tensors.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Two ways to submit one tensor, of which one rank takes the odd one.
 struct Disagreement {
@@ -38,8 +38,8 @@ class Conformance : public testing::Test {
 
   /// For a submission: after a random pause of up to TEST_LONGEST_PAUSE microseconds, where that
   /// variable is set, so that ranks come in any order and at any time.
-  const Member& own_rank();
-  const Context& world() { return own_rank().context; }
+  const Member& this_member();
+  const Context& world() { return this_member().context; }
   /// For everything else.
   Context& context() { return here().context; }
   /// This rank, which the calling thread runs.
@@ -102,4 +102,4 @@ class Conformance : public testing::Test {
   std::vector<std::jthread> others_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <hora/hora.h>
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -19,4 +19,4 @@ TEST(HandlesWithoutAnEngineThread, WaitForMakesProgress) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -21,7 +21,7 @@
 #include "tests/ops/nccl/gpu_world.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 std::vector<int> node_sizes() {
@@ -128,7 +128,7 @@ class FakeGpuRanks final : public Ranks {
   }
   int count() const override { return world_->size(); }
   Context start(int index, const InitOptions& options) override {
-    return Internals::context(
+    return Access::context(
         Runtime::make(std::make_unique<ThreadTransport>(*world_, index), options.engine_thread));
   }
   DeviceOfRank* device(int index) override {
@@ -165,4 +165,4 @@ std::unique_ptr<Ranks> Ranks::make(const Variables& settings) {
   return std::make_unique<FakeGpuRanks>(settings);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

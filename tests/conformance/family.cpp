@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr std::int64_t kRows = 12;  ///< divisible by 1, 2, 3 and 4 ranks
@@ -16,23 +16,23 @@ Values ones() {
 }
 
 /// The set's ranks have brought ones.
-void expect_all(const Member& own_rank, const Result& result, std::int64_t rows, float value) {
+void expect_all(const Member& member, const Result& result, std::int64_t rows, float value) {
   ASSERT_EQ(result.shape(), Shape{rows});
-  for (const float element : elements_of<float>(own_rank, result)) EXPECT_EQ(element, value);
+  for (const float element : elements_of<float>(member, result)) EXPECT_EQ(element, value);
 }
 
 Family allreduce_family() {
   return {"allreduce",
-          [](const Member& own_rank, const Placed& tensor, const std::string& name,
+          [](const Member& member, const Placed& tensor, const std::string& name,
              ProcessSet set) -> AnyHandle {
-            return allreduce_async(own_rank.context, tensor,
+            return allreduce_async(member.context, tensor,
                                    {.name = name, .op = ReduceOp::sum, .process_set = set});
           },
-          [](const Member& own_rank, const std::string& name, ProcessSet set) {
+          [](const Member& member, const std::string& name, ProcessSet set) {
             Values values = ones();
-            allreduce(own_rank.context, own_rank.placed(values),
+            allreduce(member.context, member.placed(values),
                       {.name = name, .op = ReduceOp::sum, .process_set = set});
-            EXPECT_EQ(values, Values(kRows, static_cast<float>(size_of(own_rank.context, set))));
+            EXPECT_EQ(values, Values(kRows, static_cast<float>(size_of(member.context, set))));
           }};
 }
 
@@ -43,56 +43,56 @@ Family broadcast_family() {
     return BroadcastOptions{.name = name, .root = ranks_of(world, set).front(), .process_set = set};
   };
   return {"broadcast",
-          [=](const Member& own_rank, const Placed& tensor, const std::string& name,
+          [=](const Member& member, const Placed& tensor, const std::string& name,
               ProcessSet set) -> AnyHandle {
-            return broadcast_async(own_rank.context, tensor, options(own_rank.context, name, set));
+            return broadcast_async(member.context, tensor, options(member.context, name, set));
           },
-          [=](const Member& own_rank, const std::string& name, ProcessSet set) {
-            const BroadcastOptions chosen = options(own_rank.context, name, set);
-            Values values(kRows, static_cast<float>(own_rank.context.rank()));
-            broadcast(own_rank.context, own_rank.placed(values), chosen);
+          [=](const Member& member, const std::string& name, ProcessSet set) {
+            const BroadcastOptions chosen = options(member.context, name, set);
+            Values values(kRows, static_cast<float>(member.context.rank()));
+            broadcast(member.context, member.placed(values), chosen);
             EXPECT_EQ(values, Values(kRows, static_cast<float>(chosen.root)));
           }};
 }
 
 Family barrier_family() {
   return {"barrier",
-          [](const Member& own_rank, const Placed&, const std::string& name,
+          [](const Member& member, const Placed&, const std::string& name,
              ProcessSet set) -> AnyHandle {
-            return barrier_async(own_rank.context, {.name = name, .process_set = set});
+            return barrier_async(member.context, {.name = name, .process_set = set});
           },
-          [](const Member& own_rank, const std::string& name, ProcessSet set) {
-            barrier(own_rank.context, {.name = name, .process_set = set});
+          [](const Member& member, const std::string& name, ProcessSet set) {
+            barrier(member.context, {.name = name, .process_set = set});
           }};
 }
 
 Family allgather_family() {
   return {"allgather",
-          [](const Member& own_rank, const Placed& tensor, const std::string& name,
+          [](const Member& member, const Placed& tensor, const std::string& name,
              ProcessSet set) -> AnyHandle {
-            return allgather_async(own_rank.context, tensor, {.name = name, .process_set = set});
+            return allgather_async(member.context, tensor, {.name = name, .process_set = set});
           },
-          [](const Member& own_rank, const std::string& name, ProcessSet set) {
+          [](const Member& member, const std::string& name, ProcessSet set) {
             Values values = ones();
-            expect_all(own_rank,
-                       allgather(own_rank.context, own_rank.placed(values),
+            expect_all(member,
+                       allgather(member.context, member.placed(values),
                                  {.name = name, .process_set = set}),
-                       kRows * size_of(own_rank.context, set), 1.0F);
+                       kRows * size_of(member.context, set), 1.0F);
           }};
 }
 
 Family alltoall_family() {
   return {"alltoall",
-          [](const Member& own_rank, const Placed& tensor, const std::string& name,
+          [](const Member& member, const Placed& tensor, const std::string& name,
              ProcessSet set) -> AnyHandle {
-            return alltoall_async(own_rank.context, tensor, {.name = name, .process_set = set});
+            return alltoall_async(member.context, tensor, {.name = name, .process_set = set});
           },
-          [](const Member& own_rank, const std::string& name, ProcessSet set) {
+          [](const Member& member, const std::string& name, ProcessSet set) {
             Values values = ones();
-            expect_all(own_rank,
-                       alltoall(own_rank.context, own_rank.placed(values),
-                                {.name = name, .process_set = set}),
-                       kRows, 1.0F);
+            expect_all(
+                member,
+                alltoall(member.context, member.placed(values), {.name = name, .process_set = set}),
+                kRows, 1.0F);
           }};
 }
 
@@ -101,26 +101,25 @@ Family reduce_scatter_family() {
     return ReduceScatterOptions{.name = name, .op = ReduceOp::sum, .process_set = set};
   };
   return {"reduce_scatter",
-          [=](const Member& own_rank, const Placed& tensor, const std::string& name,
+          [=](const Member& member, const Placed& tensor, const std::string& name,
               ProcessSet set) -> AnyHandle {
-            return reduce_scatter_async(own_rank.context, tensor, options(name, set));
+            return reduce_scatter_async(member.context, tensor, options(name, set));
           },
-          [=](const Member& own_rank, const std::string& name, ProcessSet set) {
+          [=](const Member& member, const std::string& name, ProcessSet set) {
             Values values = ones();
             const Result result =
-                reduce_scatter(own_rank.context, own_rank.placed(values), options(name, set));
-            const int size = size_of(own_rank.context, set);
-            expect_all(own_rank, result, kRows / size, static_cast<float>(size));
+                reduce_scatter(member.context, member.placed(values), options(name, set));
+            const int size = size_of(member.context, set);
+            expect_all(member, result, kRows / size, static_cast<float>(size));
           }};
 }
 
 }  // namespace
 
-Started start(const Family& family, const Member& own_rank, const std::string& name,
-              ProcessSet set) {
+Started start(const Family& family, const Member& member, const std::string& name, ProcessSet set) {
   Started started{ones(), {}, {}};
-  started.tensor = own_rank.placed(started.values);
-  started.handle = family.start(own_rank, started.tensor, name, set);
+  started.tensor = member.placed(started.values);
+  started.handle = family.start(member, started.tensor, name, set);
   return started;
 }
 
@@ -135,4 +134,4 @@ const std::vector<Family>& families() {
   return all;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

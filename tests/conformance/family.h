@@ -10,7 +10,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 using AnyHandle = std::variant<Handle, ResultHandle>;
 
@@ -32,8 +32,7 @@ struct Started {
   Placed tensor;
   AnyHandle handle;
 };
-Started start(const Family& family, const Member& own_rank, const std::string& name,
-              ProcessSet set);
+Started start(const Family& family, const Member& member, const std::string& name, ProcessSet set);
 void wait(Started& started);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

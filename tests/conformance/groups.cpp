@@ -7,7 +7,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using Groups = Conformance;
@@ -15,7 +15,7 @@ using Groups = Conformance;
 /// The tensors of one rank.
 class Tensors {
  public:
-  explicit Tensors(const Member& own_rank) : me_(own_rank) {}
+  explicit Tensors(const Member& member) : me_(member) {}
   /// Of 1, 2, ... elements, each this rank's number.
   std::vector<TensorView> fresh_views() {
     placed_.clear();
@@ -240,4 +240,4 @@ TEST_F(ResultGroups, OneThatDiffersIsTheErrorAndTheNextGroupIsRight) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

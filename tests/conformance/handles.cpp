@@ -4,7 +4,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -96,4 +96,4 @@ TEST_F(Handles, ResultsCanBeWaitedForAsTensorsAre) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using Values = std::vector<std::int32_t>;
@@ -190,4 +190,4 @@ TEST_F(Into, WhatCanNeverBeRightIsRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include "tests/support/reference/expect_reduced.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class Join : public Conformance {
@@ -116,10 +116,10 @@ TEST_F(Join, OtherCollectivesFailClearlyAndJoinStillAgrees) {
     for (int joined = 0; joined < size(); ++joined) {
       for (const bool known : {false, true}) {
         const std::string name = family.name + std::to_string(joined);
-        if (known) family.run(own_rank(), name, kWorld);
+        if (known) family.run(this_member(), name, kWorld);
         if (rank() != joined) {
           const std::string text = expect_error(ErrorCode::mismatch, [&] {
-                                     family.run(own_rank(), name, kWorld);
+                                     family.run(this_member(), name, kWorld);
                                    }).what();
           EXPECT_NE(text.find("rank " + std::to_string(joined) + " has called join()"),
                     std::string::npos)
@@ -127,7 +127,7 @@ TEST_F(Join, OtherCollectivesFailClearlyAndJoinStillAgrees) {
         }
         join_alike(kWorld);
       }
-      family.run(own_rank(), family.name + std::to_string(joined), kWorld);
+      family.run(this_member(), family.name + std::to_string(joined), kWorld);
     }
   }
 }
@@ -154,4 +154,4 @@ TEST_F(Join, OnASetThatThisRankIsNotInIsRefused) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

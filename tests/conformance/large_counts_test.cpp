@@ -4,7 +4,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr std::int64_t kTwoGi = std::int64_t{1} << 31;
@@ -61,4 +61,4 @@ TEST_F(LargeCounts, AllgatherIntoMoreThanTwoGibiElements) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;  // one for all processes of a host
@@ -75,4 +75,4 @@ TEST_F(Latency, FromTheLastSubmissionToTheException) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -14,7 +14,7 @@
 #include "tests/conformance/ranks.h"
 #include "tests/conformance/tensors.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// One rank's part in a case. Thread rule: `context` as Context says, the rest one thread.
 struct Member {
@@ -78,4 +78,4 @@ Elements<T> elements_of(const Member& member, const Result& result) {
   return member.read<T>(view);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

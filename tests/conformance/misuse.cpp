@@ -5,17 +5,17 @@
 #include "tests/conformance/conformance.h"
 #include "tests/conformance/family.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class Misuse : public Conformance, public testing::WithParamInterface<Family> {
  protected:
   /// Waited for.
   void run(const std::string& name, ProcessSet set = kWorld) {
-    GetParam().run(own_rank(), name, set);
+    GetParam().run(this_member(), name, set);
   }
   Started start(const std::string& name, ProcessSet set = kWorld) {
-    return test::start(GetParam(), own_rank(), name, set);
+    return test::start(GetParam(), this_member(), name, set);
   }
   /// Both ways to submit throw at once.
   std::string expect_refused(ErrorCode code, const std::string& name, ProcessSet set = kWorld) {
@@ -30,7 +30,7 @@ TEST_P(Misuse, ADuplicateNameInFlightIsThrownWhereItIsSubmitted) {
     const std::string text = expect_refused(ErrorCode::duplicate_name, "twice");
     EXPECT_NE(text.find("\"twice\""), std::string::npos) << text;
     for (const Family& other : families()) {
-      expect_error(ErrorCode::duplicate_name, [&] { other.run(own_rank(), "twice", kWorld); });
+      expect_error(ErrorCode::duplicate_name, [&] { other.run(this_member(), "twice", kWorld); });
     }
     run("another");
     wait(first);
@@ -98,7 +98,7 @@ TEST_P(Misuse, DifferingOperationsAreTheSameErrorOnEveryRank) {
     SCOPED_TRACE("against " + other.name);
     expect_disagreement({{"operation", GetParam().name, other.name},
                          [&](const std::string& name, bool odd) {
-                           odd ? other.run(own_rank(), name, kWorld) : run(name);
+                           odd ? other.run(this_member(), name, kWorld) : run(name);
                          }},
                         [&](const std::string& name) { run(name); });
   }
@@ -141,4 +141,4 @@ INSTANTIATE_TEST_SUITE_P(OfEvery, Misuse, testing::ValuesIn(families()),
                          [](const auto& family) { return family.param.name; });
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -6,7 +6,7 @@
 #include "tests/conformance/ranks.h"
 #include "tests/support/environment_variable.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class MpiRank final : public Ranks {
@@ -37,4 +37,4 @@ std::unique_ptr<Ranks> Ranks::make(const Variables& settings) {
   return std::make_unique<MpiRank>(settings);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

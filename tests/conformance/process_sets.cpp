@@ -5,7 +5,7 @@
 #include "tests/conformance/conformance.h"
 #include "tests/conformance/family.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class ProcessSets : public Conformance {
@@ -75,7 +75,7 @@ TEST_F(ProcessSets, EverySubsetRunsEveryCollective) {
   for (const ProcessSet set : add_all_subsets()) {
     if (!in(set)) continue;
     for (int round = 0; round < 2; ++round) {  // new name, known name
-      for (const Family& family : families()) family.run(position(), family.name, set);
+      for (const Family& family : families()) family.run(this_member(), family.name, set);
     }
   }
   barrier(world());
@@ -142,7 +142,7 @@ TEST_F(ProcessSets, AMismatchInOneLeavesTheOthersAlone) {
     fine.wait();
     tensor.take_back();
     EXPECT_EQ(of_world, std::vector<float>(20, static_cast<float>(size())));
-    for (const Family& family : families()) family.run(position(), "x", set);
+    for (const Family& family : families()) family.run(this_member(), "x", set);
     barrier(world());
   }
 }
@@ -152,7 +152,7 @@ TEST_F(ProcessSets, ListsThatCanNeverBeRightAreRefusedAtOnce) {
        {std::vector<int>{}, {0, 0}, {-1}, {size()}, {0, size() + 5}}) {
     expect_error(ErrorCode::invalid_argument, [&] { (void)add_process_set(world(), ranks); });
   }
-  families().front().run(position(), "x", add_process_set(world(), ranks_of(context(), kWorld)));
+  families().front().run(this_member(), "x", add_process_set(world(), ranks_of(context(), kWorld)));
 }
 
 TEST_F(ProcessSets, DifferentListsAreTheSameErrorOnEveryRank) {
@@ -165,7 +165,7 @@ TEST_F(ProcessSets, DifferentListsAreTheSameErrorOnEveryRank) {
     expect_same_text(text);
   }
   const ProcessSet set = add_process_set(world(), {0, 1});
-  if (in(set)) families().front().run(position(), "x", set);
+  if (in(set)) families().front().run(this_member(), "x", set);
   barrier(world());
 }
 
@@ -175,7 +175,7 @@ TEST_F(ProcessSets, ComeAndGoManyTimes) {
     const ProcessSet set = add_process_set(world(), {round % size()});
     EXPECT_GT(set, before) << "a number is used once";
     before = set;
-    if (in(set)) families()[static_cast<std::size_t>(round) % 6].run(position(), "x", set);
+    if (in(set)) families()[static_cast<std::size_t>(round) % 6].run(this_member(), "x", set);
     remove_process_set(world(), set);
     expect_error(ErrorCode::invalid_argument, [&] { remove_process_set(world(), set); });
   }
@@ -200,9 +200,9 @@ TEST_F(ProcessSets, GoOnWhenARankOutsideHasLeft) {
   for (int r = 0; r + 1 < size(); ++r) staying.push_back(r);
   const ProcessSet set = add_process_set(world(), staying);
   if (!in(set)) return context().shutdown();
-  expect_error(ErrorCode::shut_down, [&] { families().front().run(position(), "x", kWorld); });
-  for (const Family& family : families()) family.run(position(), family.name, set);
+  expect_error(ErrorCode::shut_down, [&] { families().front().run(this_member(), "x", kWorld); });
+  for (const Family& family : families()) family.run(this_member(), family.name, set);
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -2,7 +2,7 @@
 
 #include <thread>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 void Ranks::on_each(const std::function<void(int)>& body) const {
   std::vector<std::jthread> threads;
@@ -12,4 +12,4 @@ void Ranks::on_each(const std::function<void(int)>& body) const {
   body(0);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Values on a device, with a stream of the application's own. Thread rule: one thread.
 class DeviceCopy {
@@ -58,4 +58,4 @@ class Ranks {
   void on_each(const std::function<void(int)>& body) const;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 #include "tests/conformance/conformance.h"
 #include "tests/support/reference/expect_reduced.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 struct Piece {
@@ -187,4 +187,4 @@ TEST_F(ReduceScatter, ScalarsAdasumAndOtherNonsenseAreRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -15,7 +15,7 @@
 #include "tests/conformance/ranks.h"
 #include "tests/support/reference/elements.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Elements of a case in the memory that its program is about: where they are in host memory, or in
 /// a copy on a device, from which they come back when this is over. Converts to the views that
@@ -95,4 +95,4 @@ Elements<T> random_elements(std::int64_t count, std::mt19937_64 random) {
   return elements;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

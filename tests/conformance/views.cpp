@@ -4,7 +4,7 @@
 
 #include "tests/conformance/conformance.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using Views = Conformance;
@@ -54,4 +54,4 @@ TEST_F(Views, BitsOfHalvesAreSummedAsHalves) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

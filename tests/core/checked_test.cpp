@@ -10,7 +10,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::AllOf;
@@ -103,4 +103,4 @@ TEST(BoundedReader, CountsAreBoundedByWhatHasCome) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

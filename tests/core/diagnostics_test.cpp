@@ -1,3 +1,5 @@
+#include "core/diagnostics.h"
+
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
@@ -6,9 +8,7 @@
 #include <iostream>
 #include <stdexcept>
 
-#include "core/diagnostics.h"
-
-namespace hora {
+namespace hora::internal {
 namespace {
 
 [[noreturn]] void throw_nowhere(const std::function<void()>& thrower) noexcept {
@@ -46,4 +46,4 @@ TEST(TerminateReport, RestoresTheHandlerThatWasThereBefore) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

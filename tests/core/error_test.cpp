@@ -7,7 +7,7 @@
 
 #include "core/diagnostics.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(Error, CarriesItsCause) {
@@ -88,4 +88,4 @@ TEST(ErrorCode, EachHasItsName) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 
 #include "tests/support/expect_error.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -68,4 +68,4 @@ TEST(ForeignSettings, Rank0sListHoldsForAll) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

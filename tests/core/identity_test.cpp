@@ -3,7 +3,7 @@
 
 #include "core/process.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(ProcessIdentity, NamesRankHostAndPid) {
@@ -19,4 +19,4 @@ TEST(ProcessIdentity, IsThisProcess) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

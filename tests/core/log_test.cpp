@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::string_literals;
@@ -32,4 +32,4 @@ TEST(Log, AMessageIsCut) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

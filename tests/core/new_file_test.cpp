@@ -13,7 +13,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -88,4 +88,4 @@ TEST(NewFile, SaysWhyAPathCannotBe) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

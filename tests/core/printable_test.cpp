@@ -7,7 +7,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::string_literals;
@@ -79,4 +79,4 @@ TEST(Printable, AppliedOnceMoreItChangesNothing) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 std::string text_of(const char* path) {
@@ -85,4 +85,4 @@ TEST(SettingsHeader, AFieldWithoutACommentHasAnEmptyOne) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

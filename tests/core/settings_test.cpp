@@ -10,7 +10,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -244,4 +244,4 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

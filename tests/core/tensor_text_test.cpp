@@ -5,7 +5,7 @@
 #include <climits>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(TensorText, NamesAreQuoted) {
@@ -38,4 +38,4 @@ TEST(RanksText, WritesRunsOfThreeAndMoreAsRanges) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -17,7 +17,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/reference/elements.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::AllOf;
@@ -235,4 +235,4 @@ concept ViewedByEmptyBraces = requires(T* data) {
 static_assert(!ViewedByEmptyBraces<float>, "a scalar, or no elements?");
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

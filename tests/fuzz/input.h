@@ -7,7 +7,7 @@
 #include <span>
 #include <type_traits>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 class FuzzInput {
  public:
@@ -30,4 +30,4 @@ class FuzzInput {
   std::span<const std::uint8_t> rest_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

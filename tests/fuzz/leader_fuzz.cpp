@@ -12,6 +12,7 @@
 namespace {
 
 using namespace hora;
+using namespace hora::internal;
 using test::FuzzInput;
 
 constexpr int kCapacity = 16;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMostReads = 64;
 
-hora::ControlBlockShape small_shape() {
+hora::internal::ControlBlockShape small_shape() {
   return {.local_size = 2,
           .id_capacity = 16,
           .single_node = false,
@@ -22,6 +22,7 @@ hora::ControlBlockShape small_shape() {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace hora;
+  using namespace hora::internal;
   const ControlBlockShape shape = small_shape();
   const MessageLimits limits{.id_capacity = 16, .ranks = {0, 1}, .locations = 2};
   test::SharedControlBlock control_block(shape);

@@ -5,6 +5,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace hora;
+  using namespace hora::internal;
   static const MessageLimits limits{.id_capacity = 64, .ranks = {0, 1, 2, 5}, .locations = 0};
   const auto bytes = std::as_bytes(std::span(data, size));
   const auto message = decode(bytes);

@@ -4,7 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Skips every test where CUDA finds no GPU; a program all of whose tests were skipped exits
 /// with 77.
@@ -21,4 +21,4 @@ class GpuTest : public testing::Test {
   }
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Sets the variable while it lives; then the value that it had before is back.
 class EnvironmentVariable {
@@ -30,4 +30,4 @@ class EnvironmentVariable {
   std::optional<std::string> before_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

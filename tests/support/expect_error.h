@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Runs `misuse` and checks that it throws hora::Error of that code, whose text matches. Gives the
 /// error, for checks of its rank, tensor and text.
@@ -30,4 +30,4 @@ inline Error expect_error(ErrorCode code, const std::function<void()>& misuse) {
   return expect_error(code, testing::_, misuse);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

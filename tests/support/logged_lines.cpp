@@ -6,7 +6,7 @@
 
 #include "core/log.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 constexpr std::size_t kLines = 100;
 
@@ -29,4 +29,4 @@ bool LoggedLines::have(const std::string& text) const {
       lines, [&](const std::string& line) { return line.find(text) != std::string::npos; });
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// From construction to destruction; the last 100 lines. They are printed all the same.
 /// Thread rule: any thread.
@@ -24,4 +24,4 @@ class LoggedLines {
   std::unique_ptr<Sink> sink_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

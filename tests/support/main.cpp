@@ -13,12 +13,12 @@ int main(int argc, char** argv) {
     return RUN_ALL_TESTS();
   }
   try {
-    hora::test::set_seed(hora::test::choose_seed());
+    hora::internal::test::set_seed(hora::internal::test::choose_seed());
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 1;
   }
-  std::cout << "Repeat with TEST_SEED=" << hora::test::seed() << std::endl;
+  std::cout << "Repeat with TEST_SEED=" << hora::internal::test::seed() << std::endl;
   const int failed = RUN_ALL_TESTS();
-  return failed != 0 ? failed : hora::test::exit_code(*testing::UnitTest::GetInstance());
+  return failed != 0 ? failed : hora::internal::test::exit_code(*testing::UnitTest::GetInstance());
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 void require(bool condition, const std::string& what) {
@@ -187,4 +187,4 @@ void MessageNetwork::forbid_overlap(int owner, std::span<const std::byte> memory
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -17,7 +17,7 @@
 
 #include "ops/cross/point_to_point.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Keeps the order of each (sender, receiver, tag), nothing else. Half of the sends are complete at
 /// once, their bytes copied (MPI's eager protocol), the others when their receive is there.
@@ -81,4 +81,4 @@ class MessageNetwork {
   std::multiset<Message> sent_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <thread>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 void FailurePrinter::OnTestStart(const testing::TestInfo& test) {
   test_ = std::string(test.test_suite_name()) + "." + test.name();
@@ -59,4 +59,4 @@ void RankAgreement::OnTestEnd(const testing::TestInfo& test) {
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Prints this rank's failures with the rank in front; for ranks whose progress is not shown.
 class FailurePrinter : public testing::EmptyTestEventListener {
@@ -39,4 +39,4 @@ class RankAgreement : public testing::EmptyTestEventListener {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

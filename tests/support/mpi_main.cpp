@@ -19,7 +19,7 @@ void agree_on_seed(int rank) {
   std::uint64_t message[2] = {0, 0};  // seed, and whether rank 0 has one
   if (rank == 0) {
     try {
-      message[0] = hora::test::choose_seed();
+      message[0] = hora::internal::test::choose_seed();
       message[1] = 1;
     } catch (const std::exception& error) {
       std::cerr << error.what() << '\n';
@@ -30,7 +30,7 @@ void agree_on_seed(int rank) {
     MPI_Finalize();
     std::exit(1);
   }
-  hora::test::set_seed(message[0]);
+  hora::internal::test::set_seed(message[0]);
 }
 
 }  // namespace
@@ -45,21 +45,23 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   agree_on_seed(rank);
   // Shuffled alike on every rank; GoogleTest takes seeds of 1 to 99999.
-  GTEST_FLAG_SET(random_seed, static_cast<std::int32_t>(hora::test::seed() % 99999 + 1));
+  GTEST_FLAG_SET(random_seed, static_cast<std::int32_t>(hora::internal::test::seed() % 99999 + 1));
 
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   if (rank == 0) {
-    std::cout << size << " ranks. Repeat with TEST_SEED=" << hora::test::seed() << std::endl;
+    std::cout << size << " ranks. Repeat with TEST_SEED=" << hora::internal::test::seed()
+              << std::endl;
   } else {
     delete listeners.Release(listeners.default_result_printer());
-    listeners.Append(new hora::test::FailurePrinter(rank));
+    listeners.Append(new hora::internal::test::FailurePrinter(rank));
   }
   // Appended last: at the end of a test it runs first, so that the printers know its verdict.
-  auto* agreement = new hora::test::RankAgreement(rank, std::chrono::seconds(20));
+  auto* agreement = new hora::internal::test::RankAgreement(rank, std::chrono::seconds(20));
   listeners.Append(agreement);
 
   const int failed = RUN_ALL_TESTS();
-  const int here = failed != 0 ? failed : hora::test::exit_code(*testing::UnitTest::GetInstance());
+  const int here =
+      failed != 0 ? failed : hora::internal::test::exit_code(*testing::UnitTest::GetInstance());
   delete listeners.Release(agreement);
   // A failure (1) outweighs a skip (77): ranks that skip and ranks that pass disagree, which is
   // one.

@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Base of what draws: the same from the same seed, on every rank.
 class RandomDraws {
@@ -33,4 +33,4 @@ inline std::optional<std::uint64_t> number_in(const char* variable) {
   return std::stoull(text);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <system_error>
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 std::optional<std::uint64_t>& stored_seed() {
@@ -67,4 +67,4 @@ std::mt19937_64 generator(std::uint64_t salt) {
   return std::mt19937_64(sequence);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

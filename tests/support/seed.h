@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <random>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// This run's seed: TEST_SEED, else a random one; equal on all ranks of an MPI test.
 std::uint64_t seed();
@@ -19,4 +19,4 @@ std::uint64_t choose_seed();
 /// For main(): fixes what seed() returns.
 void set_seed(std::uint64_t value);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

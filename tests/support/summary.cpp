@@ -2,7 +2,7 @@
 
 #include <iostream>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 int exit_code(const testing::UnitTest& unit_test) {
   if (!unit_test.Passed()) {
@@ -15,4 +15,4 @@ int exit_code(const testing::UnitTest& unit_test) {
   return unit_test.successful_test_count() == 0 ? exit_skipped : 0;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// ctest's SKIP_RETURN_CODE.
 inline constexpr int exit_skipped = 77;
@@ -12,4 +12,4 @@ inline constexpr int exit_skipped = 77;
 /// whose filter matches nothing must not look like a success.
 int exit_code(const testing::UnitTest& unit_test);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

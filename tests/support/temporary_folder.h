@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Made under TMPDIR, removed with all it holds.
 class TemporaryFolder {
@@ -33,4 +33,4 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <stdexcept>
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 std::vector<TimelineSpan> select(const std::vector<TimelineSpan>& all, const std::string& row,
@@ -88,4 +88,4 @@ bool overlap(const std::vector<TimelineSpan>& spans) {
   return false;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

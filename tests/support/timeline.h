@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 struct TimelineSpan {
   std::string row;
@@ -45,4 +45,4 @@ bool overlap(const std::vector<TimelineSpan>& spans_of_a_row);
 /// Times in files are rounded to this, in microseconds.
 inline constexpr double kTimelineRounding = 0.01;
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

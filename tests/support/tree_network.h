@@ -12,7 +12,7 @@
 
 #include "core/engine/parts.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// In order between each pair: as they were sent, or, with a generator, of a random sender and only
 /// in most tries. Thread rule: any thread; with a generator the one that draws from it.
@@ -59,4 +59,4 @@ class NetworkTreeLink final : public TreeLink {
   int node_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

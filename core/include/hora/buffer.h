@@ -6,12 +6,13 @@
 #pragma once
 
 #include <hora/context.h>
+#include <hora/export.h>
 #include <hora/types.h>
 
 #include <cstddef>
 #include <memory>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// On the CPU a block of memory that this rank shares with its node, 64-byte aligned, zero when
 /// allocated first and unspecified when reused; on CUDA memory that is registered with NCCL (the
@@ -33,7 +34,7 @@ class Buffer {
   const Device& device() const noexcept { return device_; }
 
  private:
-  std::shared_ptr<Runtime> runtime_;
+  std::shared_ptr<internal::Runtime> runtime_;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   Device device_;

@@ -1,9 +1,11 @@
 /// What this build of hora consists of.
 #pragma once
 
+#include <hora/export.h>
+
 #include <string>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// Empty: not built in.
 struct BuildInfo {

@@ -45,6 +45,7 @@
 #pragma once
 
 #include <hora/context.h>
+#include <hora/export.h>
 #include <hora/handle.h>
 #include <hora/result.h>
 #include <hora/types.h>
@@ -54,7 +55,7 @@
 #include <string>
 #include <vector>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// An empty name means: the lowest-numbered unnamed slot of this kind of operation that is not in
 /// flight on this rank. Unnamed calls must therefore be made and waited for in one order

@@ -5,6 +5,7 @@
 ///     world.shutdown();                                          // or by its destructor
 #pragma once
 
+#include <hora/export.h>
 #include <hora/settings.h>
 #include <hora/types.h>
 
@@ -13,10 +14,12 @@
 #include <memory>
 #include <vector>
 
-namespace hora {
-
+namespace hora::internal {
 class Runtime;
-struct Internals;
+struct Access;
+}  // namespace hora::internal
+
+namespace HORA_EXPORT hora {
 
 /// Counters of this rank's engine since init. Times are summed over operations.
 struct Statistics {
@@ -93,11 +96,11 @@ class Context {
   bool is_shut_down() const noexcept;
 
  private:
-  friend struct Internals;
-  explicit Context(std::shared_ptr<Runtime> runtime) noexcept;
-  const std::shared_ptr<Runtime>& runtime() const;
+  friend struct internal::Access;
+  explicit Context(std::shared_ptr<internal::Runtime> runtime) noexcept;
+  const std::shared_ptr<internal::Runtime>& runtime() const;
 
-  std::shared_ptr<Runtime> runtime_;
+  std::shared_ptr<internal::Runtime> runtime_;
 };
 
 /// Starts hora on every rank of MPI_COMM_WORLD, or those of the options (collective over them);

@@ -8,12 +8,14 @@
 ///     }
 #pragma once
 
+#include <hora/export.h>
+
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 enum class ErrorCode : std::uint8_t {
   invalid_argument = 0,  ///< a value that can never be right; nothing was sent to other ranks

@@ -16,6 +16,7 @@
 
 #include <hora/collectives.h>
 #include <hora/context.h>
+#include <hora/export.h>
 #include <hora/handle.h>
 #include <hora/result.h>
 #include <hora/types.h>
@@ -25,7 +26,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// Several collectives under way, waited for together; also those that a program submits itself.
 /// `Single` is the handle of one: Handle or ResultHandle. Move-only; dropped, it waits, as Handle

@@ -5,15 +5,19 @@
 ///     handle.wait();                                             // now `gradients` are averages
 #pragma once
 
+#include <hora/export.h>
+
 #include <chrono>
 #include <memory>
 #include <optional>
 
-namespace hora {
-
+namespace hora::internal {
 class Runtime;
-struct Internals;
+struct Access;
 struct Submission;
+}  // namespace hora::internal
+
+namespace HORA_EXPORT hora {
 
 /// From submission until wait() returns the operation's memory belongs to hora: neither read nor
 /// write it. Move-only. Dropping a handle waits, and leaves an error to shutdown(); while an
@@ -46,12 +50,13 @@ class Handle {
   bool valid() const noexcept { return submission_ != nullptr; }
 
  private:
-  friend struct Internals;
-  Handle(std::shared_ptr<Runtime> runtime, std::shared_ptr<Submission> submission) noexcept;
-  std::shared_ptr<Submission> finish(std::optional<void*> stream);
+  friend struct internal::Access;
+  Handle(std::shared_ptr<internal::Runtime> runtime,
+         std::shared_ptr<internal::Submission> submission) noexcept;
+  std::shared_ptr<internal::Submission> finish(std::optional<void*> stream);
 
-  std::shared_ptr<Runtime> runtime_;
-  std::shared_ptr<Submission> submission_;
+  std::shared_ptr<internal::Runtime> runtime_;
+  std::shared_ptr<internal::Submission> submission_;
 };
 
 }  // namespace hora

@@ -12,6 +12,7 @@
 
 #include <hora/collectives.h>
 #include <hora/context.h>
+#include <hora/export.h>
 
 #include <cstddef>
 #include <span>
@@ -19,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 struct BroadcastObjectOptions {
   std::string name = {};

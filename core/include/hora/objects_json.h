@@ -11,6 +11,7 @@
 #pragma once
 
 #include <hora/error.h>
+#include <hora/export.h>
 #include <hora/objects.h>
 #include <hora/process_set.h>
 
@@ -22,7 +23,7 @@
 #include <string>
 #include <vector>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// Reading and freeing a value recurse at each level: a bound keeps them within the stack.
 inline constexpr int kJsonDepth = 1000;

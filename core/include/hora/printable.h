@@ -1,11 +1,13 @@
 /// Texts of unknown origin in messages.
 #pragma once
 
+#include <hora/export.h>
+
 #include <cstddef>
 #include <string>
 #include <string_view>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// Longer texts are cut.
 inline constexpr std::size_t kLongestMessage = std::size_t{16} << 10;

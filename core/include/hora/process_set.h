@@ -7,10 +7,11 @@
 
 #include <hora/collectives.h>
 #include <hora/context.h>
+#include <hora/export.h>
 
 #include <vector>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// A new set of these world ranks, in any order. Collective over the world: every rank calls it,
 /// member or not, in the same order of calls. Sets may overlap, and be in use at once from several

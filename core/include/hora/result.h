@@ -6,6 +6,7 @@
 ///     hora::Result later = handle.wait();
 #pragma once
 
+#include <hora/export.h>
 #include <hora/handle.h>
 #include <hora/types.h>
 
@@ -16,9 +17,11 @@
 #include <span>
 #include <vector>
 
-namespace hora {
-
+namespace hora::internal {
 class ResultMemory;
+}  // namespace hora::internal
+
+namespace HORA_EXPORT hora {
 
 /// A dense row-major tensor in hora's memory, 64-byte aligned, on the device of the input. Copies
 /// share the memory, which is freed with the last one. Of calls that end in `_into` the memory is
@@ -51,10 +54,10 @@ class Result {
   }
 
  private:
-  friend struct Internals;
-  explicit Result(std::shared_ptr<ResultMemory> memory) noexcept;
+  friend struct internal::Access;
+  explicit Result(std::shared_ptr<internal::ResultMemory> memory) noexcept;
   void check_type(DataType asked) const;
-  std::shared_ptr<ResultMemory> memory_;
+  std::shared_ptr<internal::ResultMemory> memory_;
 };
 
 /// As Handle, for collectives that give a Result: move-only, waits where it is dropped, and wait()
@@ -79,11 +82,11 @@ class ResultHandle {
   }
 
  private:
-  friend struct Internals;
-  ResultHandle(Handle handle, std::shared_ptr<ResultMemory> memory) noexcept;
+  friend struct internal::Access;
+  ResultHandle(Handle handle, std::shared_ptr<internal::ResultMemory> memory) noexcept;
   Result collect();
 
-  std::shared_ptr<ResultMemory> memory_;
+  std::shared_ptr<internal::ResultMemory> memory_;
   Handle handle_;
 };
 

@@ -1,6 +1,8 @@
 /// All settings of hora, in one struct. Each field is one HORA_* environment variable.
 #pragma once
 
+#include <hora/export.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// How nodes add up their slices. `automatic` is `direct`.
 enum class CrossAlgorithm : std::uint8_t { automatic = 0, direct = 1, ring = 2 };

@@ -19,10 +19,11 @@
 #pragma once
 
 #include <hora/context.h>
+#include <hora/export.h>
 
 #include <string>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// Starts writing, on this rank alone, and returns the file's name: `path` with each "%r" replaced
 /// by the rank; where it has none, ".<rank>" is put before the extension. A regular file of that

@@ -1,6 +1,8 @@
 /// Element types, shapes, devices and views: the values that name a piece of memory.
 #pragma once
 
+#include <hora/export.h>
+
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// Element type of a tensor. The numbers are part of the wire format: append, never reorder.
 enum class DataType : std::uint8_t {

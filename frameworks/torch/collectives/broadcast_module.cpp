@@ -8,6 +8,7 @@
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 // As bytes, for types that hora cannot reduce but can copy, such as complex numbers.

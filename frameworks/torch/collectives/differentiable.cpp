@@ -10,7 +10,7 @@
 
 #include "frameworks/torch/tensor_view.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// What a recorded call keeps for its gradients.
@@ -142,4 +142,4 @@ template TensorResults run_collective(const Context&, const CallTensors&, const 
 template TensorResults run_collective(const Context&, const CallTensors&,
                                       const ReduceScatterOptions&);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -3,7 +3,7 @@
 
 #include "frameworks/torch/collectives/pending_tensors.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Grad mode is on, and an input requires a gradient.
 bool is_recorded(at::TensorList inputs);
@@ -14,4 +14,4 @@ template <class Options>
 TensorResults run_collective(const Context& context, const CallTensors& call,
                              const Options& options);
 
-}  // namespace hora
+}  // namespace hora::internal

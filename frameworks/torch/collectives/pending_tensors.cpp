@@ -9,7 +9,7 @@
 
 #include "frameworks/torch/tensor_view.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 // The operations: how the core's call is named, and, out of place, what it works on.
@@ -184,8 +184,12 @@ template Pending start_collective(const Context&, const CallTensors&, const Allt
 template Pending start_collective(const Context&, const CallTensors&, const ReduceScatterOptions&,
                                   Place);
 
+}  // namespace hora::internal
+
+namespace hora {
+
 template <class T>
-CollectiveHandle<T>::CollectiveHandle(std::unique_ptr<PendingTensors> pending) noexcept
+CollectiveHandle<T>::CollectiveHandle(std::unique_ptr<internal::PendingTensors> pending) noexcept
     : pending_(std::move(pending)) {}
 template <class T>
 CollectiveHandle<T>::CollectiveHandle() noexcept = default;
@@ -213,12 +217,12 @@ T CollectiveHandle<T>::wait() {
                 "there is nothing to wait for: this tensor's handle was waited for already, or "
                 "moved from");
   }
-  return results_as<T>(std::exchange(pending_, nullptr)->wait());
+  return internal::results_as<T>(std::exchange(pending_, nullptr)->wait());
 }
 
 template class CollectiveHandle<torch::Tensor>;
 template class CollectiveHandle<AlltoallResult>;
-template class CollectiveHandle<Tensors>;
+template class CollectiveHandle<std::vector<torch::Tensor>>;
 template class CollectiveHandle<std::vector<AlltoallResult>>;
 
 }  // namespace hora

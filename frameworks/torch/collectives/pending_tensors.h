@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 using Tensors = std::vector<torch::Tensor>;
 using Rows = std::vector<std::int64_t>;
@@ -56,7 +56,7 @@ class PendingTensors {
 };
 
 /// What hora's own sources make of the public handles beyond their interface. A friend of theirs.
-struct TensorInternals {
+struct TensorAccess {
   template <class AnyHandle>
   static AnyHandle handle(std::unique_ptr<PendingTensors> pending) {
     return AnyHandle(std::move(pending));
@@ -73,4 +73,4 @@ std::unique_ptr<PendingTensors> start_collective(const Context& context, const C
                                                  const Options& options,
                                                  Place place = Place::out_of_place);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,6 +11,7 @@
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 void check_sparse(const torch::Tensor& tensor, const AllreduceOptions& options) {
@@ -115,7 +116,7 @@ TensorHandle sparse_allreduce_async(const Context& context, const torch::Tensor&
   auto gather =
       start_collective(context, {.tensors = sent, .is_group = true},
                        AllgatherOptions{.name = options.name, .process_set = options.process_set});
-  return TensorInternals::handle<TensorHandle>(std::make_unique<PendingSparse>(
+  return TensorAccess::handle<TensorHandle>(std::make_unique<PendingSparse>(
       std::move(gather), options, ranks_of(context, options.process_set), coalesced));
 }
 

@@ -13,6 +13,7 @@
 #include "frameworks/torch/wire_type.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 CallTensors single(const torch::Tensor& tensor) {
@@ -116,30 +117,29 @@ torch::Tensor reduce_scatter(const Context& context, const torch::Tensor& tensor
 
 TensorHandle allreduce_async(const Context& context, const torch::Tensor& tensor,
                              const AllreduceOptions& options) {
-  return TensorInternals::handle<TensorHandle>(start_collective(context, single(tensor), options));
+  return TensorAccess::handle<TensorHandle>(start_collective(context, single(tensor), options));
 }
 TensorHandle allreduce_async_(const Context& context, torch::Tensor tensor,
                               const AllreduceOptions& options) {
-  return TensorInternals::handle<TensorHandle>(
+  return TensorAccess::handle<TensorHandle>(
       start_collective(context, single(tensor), options, Place::in_place));
 }
 TensorHandle broadcast_async(const Context& context, const torch::Tensor& tensor,
                              const BroadcastOptions& options) {
-  return TensorInternals::handle<TensorHandle>(start_collective(context, single(tensor), options));
+  return TensorAccess::handle<TensorHandle>(start_collective(context, single(tensor), options));
 }
 TensorHandle broadcast_async_(const Context& context, torch::Tensor tensor,
                               const BroadcastOptions& options) {
-  return TensorInternals::handle<TensorHandle>(
+  return TensorAccess::handle<TensorHandle>(
       start_collective(context, single(tensor), options, Place::in_place));
 }
 TensorHandle allgather_async(const Context& context, const torch::Tensor& tensor,
                              const AllgatherOptions& options) {
-  return TensorInternals::handle<TensorHandle>(start_collective(context, single(tensor), options));
+  return TensorAccess::handle<TensorHandle>(start_collective(context, single(tensor), options));
 }
 AlltoallHandle alltoall_async(const Context& context, const torch::Tensor& tensor,
                               const AlltoallOptions& options) {
-  return TensorInternals::handle<AlltoallHandle>(
-      start_collective(context, single(tensor), options));
+  return TensorAccess::handle<AlltoallHandle>(start_collective(context, single(tensor), options));
 }
 AlltoallHandle alltoall_async(const Context& context, const torch::Tensor& tensor,
                               const torch::Tensor& splits, const AlltoallOptions& options) {
@@ -147,7 +147,7 @@ AlltoallHandle alltoall_async(const Context& context, const torch::Tensor& tenso
 }
 TensorHandle reduce_scatter_async(const Context& context, const torch::Tensor& tensor,
                                   const ReduceScatterOptions& options) {
-  return TensorInternals::handle<TensorHandle>(start_collective(context, single(tensor), options));
+  return TensorAccess::handle<TensorHandle>(start_collective(context, single(tensor), options));
 }
 
 Tensors grouped_allreduce(const Context& context, const Tensors& tensors,
@@ -185,37 +185,37 @@ Tensors grouped_reduce_scatter(const Context& context, const Tensors& tensors,
 
 TensorGroupHandle grouped_allreduce_async(const Context& context, const Tensors& tensors,
                                           const AllreduceOptions& options) {
-  return TensorInternals::handle<TensorGroupHandle>(
+  return TensorAccess::handle<TensorGroupHandle>(
       start_collective(context, group(tensors), options));
 }
 TensorGroupHandle grouped_allreduce_async_(const Context& context, const Tensors& tensors,
                                            const AllreduceOptions& options) {
-  return TensorInternals::handle<TensorGroupHandle>(
+  return TensorAccess::handle<TensorGroupHandle>(
       start_collective(context, group(tensors), options, Place::in_place));
 }
 TensorGroupHandle grouped_broadcast_async(const Context& context, const Tensors& tensors,
                                           const BroadcastOptions& options) {
-  return TensorInternals::handle<TensorGroupHandle>(
+  return TensorAccess::handle<TensorGroupHandle>(
       start_collective(context, group(tensors), options));
 }
 TensorGroupHandle grouped_broadcast_async_(const Context& context, const Tensors& tensors,
                                            const BroadcastOptions& options) {
-  return TensorInternals::handle<TensorGroupHandle>(
+  return TensorAccess::handle<TensorGroupHandle>(
       start_collective(context, group(tensors), options, Place::in_place));
 }
 TensorGroupHandle grouped_allgather_async(const Context& context, const Tensors& tensors,
                                           const AllgatherOptions& options) {
-  return TensorInternals::handle<TensorGroupHandle>(
+  return TensorAccess::handle<TensorGroupHandle>(
       start_collective(context, group(tensors), options));
 }
 AlltoallGroupHandle grouped_alltoall_async(const Context& context, const Tensors& tensors,
                                            const AlltoallOptions& options) {
-  return TensorInternals::handle<AlltoallGroupHandle>(
+  return TensorAccess::handle<AlltoallGroupHandle>(
       start_collective(context, group(tensors), options));
 }
 TensorGroupHandle grouped_reduce_scatter_async(const Context& context, const Tensors& tensors,
                                                const ReduceScatterOptions& options) {
-  return TensorInternals::handle<TensorGroupHandle>(
+  return TensorAccess::handle<TensorGroupHandle>(
       start_collective(context, group(tensors), options));
 }
 

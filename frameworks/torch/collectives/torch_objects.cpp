@@ -18,6 +18,7 @@
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 using Tensors = std::vector<torch::Tensor>;

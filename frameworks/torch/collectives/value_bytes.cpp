@@ -12,7 +12,7 @@
 #include "core/checked.h"
 #include "frameworks/torch/tensor_view.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// The numbers are part of the wire format: append, never reorder.
@@ -281,4 +281,4 @@ InputArchive archive_of(std::span<const std::byte> bytes, const BytesOrigin& ori
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

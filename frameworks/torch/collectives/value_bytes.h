@@ -14,7 +14,7 @@
 
 #include "core/checked.h"
 
-namespace hora {
+namespace hora::internal {
 
 class ByteWriter {
  public:
@@ -49,4 +49,4 @@ std::string archive_bytes(torch::serialize::OutputArchive& archive, const std::s
 torch::serialize::InputArchive archive_of(std::span<const std::byte> bytes,
                                           const BytesOrigin& origin, const torch::Device& device);
 
-}  // namespace hora
+}  // namespace hora::internal

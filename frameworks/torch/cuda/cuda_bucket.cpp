@@ -11,7 +11,7 @@
 #include "frameworks/torch/tensor_view.h"
 #include "ops/cuda/functions.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Copies of gradients of one type.
@@ -132,4 +132,4 @@ std::unique_ptr<GradientBucket> make_cuda_bucket(const Context& context, const B
   return std::make_unique<CudaBucket>(context, layout, parameters);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -3,7 +3,7 @@
 
 #include "frameworks/torch/tensor_view.h"
 
-namespace hora {
+namespace hora::internal {
 
 void* current_stream(const at::Device& device) {
   return device.is_cuda() ? c10::cuda::getCurrentCUDAStream(device.index()).stream() : nullptr;
@@ -16,4 +16,4 @@ void keep_for_stream(const at::Tensor& tensor, void* stream) {
       c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), tensor.device().index()));
 }
 
-}  // namespace hora
+}  // namespace hora::internal

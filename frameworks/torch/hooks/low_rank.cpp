@@ -7,7 +7,7 @@
 
 #include <limits>
 
-namespace hora {
+namespace hora::internal {
 
 MatrixExtents matrix_extents(at::IntArrayRef shape) {
   if (shape.size() < 2) return {1, c10::multiply_integers(shape)};
@@ -41,4 +41,4 @@ void orthogonalise_rows(at::Tensor& matrix) {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

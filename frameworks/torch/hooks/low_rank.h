@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace hora {
+namespace hora::internal {
 
 struct MatrixExtents {
   std::int64_t rows = 0;
@@ -26,4 +26,4 @@ at::Tensor random_matrix(std::int64_t rows, std::int64_t columns, std::uint64_t 
 /// 2005). A row that depends on those before it becomes zero.
 void orthogonalise_rows(at::Tensor& matrix);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -13,6 +13,7 @@
 #include "frameworks/torch/hooks/low_rank.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 /// Tensors side by side in one vector, which is transferred.

@@ -13,6 +13,7 @@
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {
+using namespace internal;
 namespace {
 
 std::vector<std::int64_t> batch_dimensions(const torch::Tensor& input) {
@@ -164,7 +165,7 @@ SyncBatchNormImpl::SyncBatchNormImpl(const Context& context,
       context_(&context),
       process_set_(process_set),
       name_("hora.sync_batch_norm." +
-            std::to_string(Internals::next_instance_number(context, kWorld))) {}
+            std::to_string(Access::next_instance_number(context, kWorld))) {}
 
 void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
   if (input.dim() >= 2 && input.size(1) == options.num_features()) return;

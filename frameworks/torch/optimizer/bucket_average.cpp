@@ -8,7 +8,7 @@
 
 #include "frameworks/torch/tensor_view.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Options: those of allreduce or of reduce_scatter.
@@ -167,4 +167,4 @@ std::unique_ptr<BucketAverage> make_average(const Peers& peers, const AveragingO
                                         reduction_options<AllreduceOptions>(peers, options, name));
 }
 
-}  // namespace hora
+}  // namespace hora::internal

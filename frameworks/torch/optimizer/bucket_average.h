@@ -10,7 +10,7 @@
 #include "frameworks/torch/optimizer/gradient_bucket.h"
 #include "frameworks/torch/peers.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Thread rule: one thread at a time.
 class BucketAverage {
@@ -39,4 +39,4 @@ struct AveragingOptions {
 std::unique_ptr<BucketAverage> make_average(const Peers& peers, const AveragingOptions& options,
                                             GradientBucket& bucket, const std::string& name);
 
-}  // namespace hora
+}  // namespace hora::internal

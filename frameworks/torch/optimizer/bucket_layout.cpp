@@ -6,7 +6,7 @@
 #include "core/alignment.h"
 #include "frameworks/torch/optimizer/step_counters.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::size_t max_open_buckets = 2;  // of one type
@@ -138,4 +138,4 @@ std::vector<ShardPiece> pieces_of_slice(const BucketLayout& layout,
   return pieces;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 /// One parameter's gradient.
 struct GradientSize {
@@ -88,4 +88,4 @@ std::vector<ShardPiece> pieces_of_slice(const BucketLayout& layout,
                                         std::span<const std::int64_t> counts, int slice,
                                         int slices);
 
-}  // namespace hora
+}  // namespace hora::internal

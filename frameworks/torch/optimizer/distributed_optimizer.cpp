@@ -9,6 +9,7 @@
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 
 namespace hora {
+using namespace internal;
 
 double OptimizerStatistics::hidden_share() const {
   if (in_flight.count() <= 0) return 0.0;
@@ -24,20 +25,21 @@ DistributedOptimizer::DistributedOptimizer(
   const Peers peers = peers_of(context, options.process_set);
   check_optimizer(optimizer, options);
   std::vector<Parameter> parameters = select_parameters(context, optimizer, named_parameters);
-  const std::string name = "hora.gradients." + std::to_string(Internals::next_instance_number(
+  const std::string name = "hora.gradients." + std::to_string(Access::next_instance_number(
                                                    context, options.process_set));
   const auto averaging = averaging_options(peers, parameters, options, name);
   check_ranks_agree(peers, parameters, options, averaging);
-  implementation_ =
-      std::make_unique<Implementation>(peers, optimizer, std::move(parameters), averaging, options);
+  implementation_ = std::make_unique<OptimizerImplementation>(
+      peers, optimizer, std::move(parameters), averaging, options);
 }
 
 DistributedOptimizer::~DistributedOptimizer() {
-  Implementation::destroy(std::move(implementation_));
+  OptimizerImplementation::destroy(std::move(implementation_));
 }
 DistributedOptimizer::DistributedOptimizer(DistributedOptimizer&&) noexcept = default;
 DistributedOptimizer& DistributedOptimizer::operator=(DistributedOptimizer&& other) noexcept {
-  Implementation::destroy(std::exchange(implementation_, std::move(other.implementation_)));
+  OptimizerImplementation::destroy(
+      std::exchange(implementation_, std::move(other.implementation_)));
   return *this;
 }
 
@@ -80,16 +82,16 @@ void DistributedOptimizer::complete_parameters() {
 }
 
 int DistributedOptimizer::join() {
-  return Implementation::join({implementation_.get()});
+  return OptimizerImplementation::join({implementation_.get()});
 }
 
 int join(const Context& context, const std::vector<DistributedOptimizer*>& optimizers) {
-  const auto joined = DistributedOptimizer::Implementation::together(optimizers, "join()");
+  const auto joined = OptimizerImplementation::together(optimizers, "join()");
   if (&joined.front()->peers().context != &context) {
     throw Error(ErrorCode::invalid_argument,
                 "join(): the optimizers were constructed with another Context", context.rank());
   }
-  return DistributedOptimizer::Implementation::join(joined);
+  return OptimizerImplementation::join(joined);
 }
 
 torch::optim::Optimizer& DistributedOptimizer::wrapped() {

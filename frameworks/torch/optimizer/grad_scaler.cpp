@@ -9,12 +9,13 @@
 #include "frameworks/torch/peers.h"
 
 namespace hora {
+using namespace internal;
 
 /// Where the scaler is in a step.
 enum class Phase { scaled, unscaled, stepped };
 
-struct GradScaler::State final : DistributedOptimizer::Implementation::Scaler {
-  using Optimizer = DistributedOptimizer::Implementation;
+struct GradScaler::State final : OptimizerImplementation::Scaler {
+  using Optimizer = OptimizerImplementation;
 
   class Unscaling {
    public:
@@ -83,7 +84,7 @@ GradScaler::GradScaler(DistributedOptimizer& optimizer, const GradScalerOptions&
 GradScaler::GradScaler(const std::vector<DistributedOptimizer*>& optimizers,
                        const GradScalerOptions& options) {
   check_options(options);
-  auto averaging = DistributedOptimizer::Implementation::together(optimizers, "GradScaler");
+  auto averaging = OptimizerImplementation::together(optimizers, "GradScaler");
   std::vector<std::string> lines{describe(options)};
   for (const auto* optimizer : averaging) lines.push_back(optimizer->name());
   check_agreement(averaging.front()->peers(),

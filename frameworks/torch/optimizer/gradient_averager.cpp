@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -370,4 +370,4 @@ void GradientAverager::settle(RoundEnd end) {
   refuse_steps(calls);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

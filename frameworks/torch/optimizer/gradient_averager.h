@@ -17,7 +17,7 @@
 #include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/peers.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// A round begins with the first complete gradient and ends with finish(). Every rank's rounds
 /// average the same buckets, whichever gradients it has. A round in which ranks turn out to be in
@@ -145,4 +145,4 @@ class GradientAverager {
   bool lays_out_anew_ = false;  ///< with the next round, in the learned order
 };
 
-}  // namespace hora
+}  // namespace hora::internal

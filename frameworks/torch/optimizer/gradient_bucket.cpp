@@ -12,7 +12,7 @@
 #include "ops/local/convert.h"
 #include "ops/local/kernels.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 // A view with the parameter's strides: optimizers and autograd are fastest where they agree, and a
@@ -270,4 +270,4 @@ std::unique_ptr<GradientBucket> make_host_bucket(const Context& context, const B
   return std::make_unique<HostBucket>(context, layout, parameters);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -15,7 +15,7 @@
 #include "frameworks/torch/optimizer/parameter_form.h"
 #include "frameworks/torch/wire_type.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Views keep the memory alive, so a `.grad` may outlive the optimizer. Places are numbered as in
 /// the layout. A gradient of the bucket's type is averaged where `.grad` views it; one of another
@@ -120,4 +120,4 @@ std::unique_ptr<GradientBucket> make_host_bucket(const Context& context, const B
 std::unique_ptr<GradientBucket> make_cuda_bucket(const Context& context, const BucketLayout& layout,
                                                  const std::vector<Parameter>& parameters);
 
-}  // namespace hora
+}  // namespace hora::internal

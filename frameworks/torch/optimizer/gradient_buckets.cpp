@@ -10,7 +10,7 @@
 #include "frameworks/torch/tensor_view.h"
 #include "frameworks/torch/wire_type.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Layouts whose places count parameters as they are registered.
@@ -179,4 +179,4 @@ void GradientBuckets::give_up_memory() noexcept {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

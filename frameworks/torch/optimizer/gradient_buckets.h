@@ -13,7 +13,7 @@
 #include "frameworks/torch/optimizer/gradient_bucket.h"
 #include "frameworks/torch/peers.h"
 
-namespace hora {
+namespace hora::internal {
 
 struct BucketOptions {
   std::string name;  ///< of the collectives: "<name>.<bucket>"
@@ -92,4 +92,4 @@ class GradientBuckets {
   std::vector<Bucket> buckets_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

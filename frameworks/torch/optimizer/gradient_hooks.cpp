@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using torch::autograd::variable_list;
@@ -98,4 +98,4 @@ void GradientHooks::remove(HookedParameter& entry) noexcept {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 
 #include "frameworks/torch/optimizer/parameter_form.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Calls `before(i)` when autograd is about to add to parameter i's `.grad`, and `after(i)` when it
 /// has: once a backward, also for a parameter used twice; never for one that backward does not
@@ -53,4 +53,4 @@ class GradientHooks {
   std::vector<HookedParameter> entries_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

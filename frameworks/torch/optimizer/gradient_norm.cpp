@@ -10,7 +10,7 @@
 #include "frameworks/torch/tensor_view.h"
 #include "ops/local/kernels.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// One dimension; the order of elements is of no matter.
@@ -110,4 +110,4 @@ void clip(const std::vector<at::Tensor>& gradients, double norm, double max_norm
   for (const at::Tensor& gradient : gradients) gradient.mul_(factor);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

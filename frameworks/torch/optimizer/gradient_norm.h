@@ -12,7 +12,7 @@
 
 #include "frameworks/torch/peers.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Consecutive elements of one tensor of a list.
 struct ElementRange {
@@ -39,4 +39,4 @@ double norm_of_own_gradients(const Peers& peers, const std::string& name,
 /// Multiplies the gradients by max_norm / (norm + 1e-6) where that is below 1 or not a number.
 void clip(const std::vector<at::Tensor>& gradients, double norm, double max_norm);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include "core/alignment.h"
 #include "frameworks/torch/tensor_view.h"
 
-namespace hora {
+namespace hora::internal {
 
 JointBroadcast::JointBroadcast(const Peers& peers, std::string name,
                                std::vector<at::Tensor> tensors)
@@ -54,4 +54,4 @@ void JointBroadcast::end() {
   for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].copy_(copies_[i]);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

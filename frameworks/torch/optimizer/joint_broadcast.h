@@ -11,7 +11,7 @@
 #include "frameworks/torch/optimizer/parameter_form.h"
 #include "frameworks/torch/peers.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Thread rule: one thread at a time.
 class JointBroadcast {
@@ -39,4 +39,4 @@ class JointBroadcast {
   Handle handle_;  // after memory_: destroyed first
 };
 
-}  // namespace hora
+}  // namespace hora::internal

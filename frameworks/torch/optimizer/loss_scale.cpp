@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 
 LossScale next_scale(const LossScale& now, const GradScalerOptions& options, bool finite) {
   using Float = std::numeric_limits<float>;
@@ -45,4 +45,4 @@ std::string describe(const GradScalerOptions& options) {
   return text.str();
 }
 
-}  // namespace hora
+}  // namespace hora::internal

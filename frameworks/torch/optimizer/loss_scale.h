@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 
 struct LossScale {
   double scale = 1.0;
@@ -24,4 +24,4 @@ void check_options(const GradScalerOptions& options);
 /// All options, to the bit.
 std::string describe(const GradScalerOptions& options);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -16,7 +16,7 @@
 #include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 [[noreturn]] void refuse(const std::string& what, const std::string& parameter = {}) {
@@ -260,4 +260,4 @@ void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& paramet
                   buckets.name + ".parameters", lines);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include "frameworks/torch/optimizer/gradient_averager.h"
 #include "frameworks/torch/peers.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// It calls its closure several times a step, and compares the results (LBFGS).
 bool evaluates_again(const torch::optim::Optimizer& optimizer);
@@ -36,4 +36,4 @@ void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& paramet
                        const DistributedOptimizerOptions& options,
                        const GradientAverager::Options& averaging);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -15,7 +15,7 @@
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 #include "frameworks/torch/peers.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Waits for other ranks, for a bounded time. Thread rule: one thread.
 class BoundedWait {
@@ -71,13 +71,13 @@ std::string joined(const std::vector<std::string>& names) {
 
 }  // namespace
 
-void DistributedOptimizer::Implementation::destroy(
-    std::unique_ptr<Implementation> implementation) noexcept {
+void OptimizerImplementation::destroy(
+    std::unique_ptr<OptimizerImplementation> implementation) noexcept {
   if (!implementation || std::uncaught_exceptions() != 0) return;
   if (!implementation->discard_open_round()) abandon(std::move(implementation));
 }
 
-bool DistributedOptimizer::Implementation::discard_open_round() noexcept {
+bool OptimizerImplementation::discard_open_round() noexcept {
   if (!averager_.round_open() && !averager_.unsettled()) return true;
   try {
     BoundedWait wait(peers_.context,
@@ -89,7 +89,7 @@ bool DistributedOptimizer::Implementation::discard_open_round() noexcept {
   }
 }
 
-bool DistributedOptimizer::Implementation::end_open_round(BoundedWait& wait) {
+bool OptimizerImplementation::end_open_round(BoundedWait& wait) {
   const auto warn = [&](const std::string& what) { log_warning(destroyed_text(what)); };
   try {
     averager_.check_in_step();
@@ -107,12 +107,12 @@ bool DistributedOptimizer::Implementation::end_open_round(BoundedWait& wait) {
   return false;
 }
 
-std::string DistributedOptimizer::Implementation::destroyed_text(const std::string& what) const {
+std::string OptimizerImplementation::destroyed_text(const std::string& what) const {
   return "DistributedOptimizer " + in_quotes(name_) +
          ", destroyed after backward() without step(), " + what;
 }
 
-bool DistributedOptimizer::Implementation::discard_open_round(BoundedWait& wait) {
+bool OptimizerImplementation::discard_open_round(BoundedWait& wait) {
   if (!wait.until([&] { return averager_.tell_end(RoundEnd::discard); })) return false;
   averager_.settle(RoundEnd::discard);
   if (!averager_.round_open()) return true;
@@ -128,4 +128,4 @@ bool DistributedOptimizer::Implementation::discard_open_round(BoundedWait& wait)
   return true;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

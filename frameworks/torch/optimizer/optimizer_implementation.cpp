@@ -8,13 +8,13 @@
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 #include "frameworks/torch/peers.h"
 
-namespace hora {
+namespace hora::internal {
 
-DistributedOptimizer::Implementation::Implementation(const Peers& peers,
-                                                     torch::optim::Optimizer& optimizer,
-                                                     std::vector<Parameter> parameters,
-                                                     const GradientAverager::Options& averaging,
-                                                     const DistributedOptimizerOptions& options)
+OptimizerImplementation::OptimizerImplementation(const Peers& peers,
+                                                 torch::optim::Optimizer& optimizer,
+                                                 std::vector<Parameter> parameters,
+                                                 const GradientAverager::Options& averaging,
+                                                 const DistributedOptimizerOptions& options)
     : peers_(peers),
       name_(averaging.buckets.name),
       hooked_(options.hook != nullptr),
@@ -38,7 +38,7 @@ DistributedOptimizer::Implementation::Implementation(const Peers& peers,
   }
 }
 
-void DistributedOptimizer::Implementation::zero_grad() {
+void OptimizerImplementation::zero_grad() {
   averager_.check_in_step();
   // Gradients given up before a step: peers may wait for the rest of this round.
   const bool open = averager_.round_open();
@@ -53,7 +53,7 @@ void DistributedOptimizer::Implementation::zero_grad() {
   if (stepped_apart) refuse_step_apart();
 }
 
-void DistributedOptimizer::Implementation::drop_gradients() {
+void OptimizerImplementation::drop_gradients() {
   for (const Parameter& parameter : averager_.parameters()) {
     parameter.tensor.mutable_grad().reset();
   }
@@ -61,7 +61,7 @@ void DistributedOptimizer::Implementation::drop_gradients() {
   synchronized_ = false;
 }
 
-void DistributedOptimizer::Implementation::synchronize(RoundEnd end) {
+void OptimizerImplementation::synchronize(RoundEnd end) {
   averager_.check_in_step();
   averager_.settle(RoundEnd::discard);  // a round before, whose averages were not used
   had_gradients_ = averager_.has_gradients();
@@ -76,13 +76,13 @@ void DistributedOptimizer::Implementation::synchronize(RoundEnd end) {
 
 // What accompanies the averages belongs to the round, not to step(): ranks that meet in it may have
 // called something else.
-void DistributedOptimizer::Implementation::submit_round(RoundEnd end) {
+void OptimizerImplementation::submit_round(RoundEnd end) {
   buffers_.begin(peers_.first);
   if (comparison_) comparison_->begin(rounds_, steps_);
   averager_.submit(end);
 }
 
-GradientAverager::Cost DistributedOptimizer::Implementation::finish_round() {
+GradientAverager::Cost OptimizerImplementation::finish_round() {
   const std::int64_t round = rounds_++;
   const GradientAverager::Cost cost = averager_.finish();
   buffers_.end();
@@ -95,26 +95,26 @@ GradientAverager::Cost DistributedOptimizer::Implementation::finish_round() {
   return cost;
 }
 
-void DistributedOptimizer::Implementation::synchronize_once(RoundEnd end) {
+void OptimizerImplementation::synchronize_once(RoundEnd end) {
   averager_.check_in_step();
   if (!is_synchronized()) synchronize(end);
 }
 
-void DistributedOptimizer::Implementation::synchronize_to_step() {
+void OptimizerImplementation::synchronize_to_step() {
   synchronize_once(RoundEnd::step);
   if (shards_) shards_->follow_parameters();
   averager_.settle(RoundEnd::step);
 }
 
-bool DistributedOptimizer::Implementation::is_synchronized() const {
+bool OptimizerImplementation::is_synchronized() const {
   return synchronized_ && !averager_.has_gradients();
 }
 
-void DistributedOptimizer::Implementation::refuse_use(const std::string& what) const {
+void OptimizerImplementation::refuse_use(const std::string& what) const {
   throw Error(ErrorCode::invalid_use, "DistributedOptimizer: " + what, peers_.context.rank());
 }
 
-void DistributedOptimizer::Implementation::step() {
+void OptimizerImplementation::step() {
   refuse_new_parameters();
   if (evaluates_again(optimizer_)) refuse_use("LBFGS needs a closure; call step(closure)");
   if (skip_synchronize_.held() && !is_synchronized()) {
@@ -128,8 +128,7 @@ void DistributedOptimizer::Implementation::step() {
   finish_step();
 }
 
-torch::Tensor DistributedOptimizer::Implementation::step(
-    const torch::optim::Optimizer::LossClosure& closure) {
+torch::Tensor OptimizerImplementation::step(const torch::optim::Optimizer::LossClosure& closure) {
   refuse_new_parameters();
   if (skip_synchronize_.held()) {
     refuse_use(
@@ -146,7 +145,7 @@ torch::Tensor DistributedOptimizer::Implementation::step(
   return loss;
 }
 
-torch::Tensor DistributedOptimizer::Implementation::evaluate(
+torch::Tensor OptimizerImplementation::evaluate(
     const torch::optim::Optimizer::LossClosure& closure) {
   synchronized_ = false;
   const torch::Tensor loss = closure();
@@ -166,19 +165,19 @@ torch::Tensor DistributedOptimizer::Implementation::evaluate(
   return average.wait().to(loss.scalar_type()).reshape_as(loss);
 }
 
-void DistributedOptimizer::Implementation::finish_step() {
+void OptimizerImplementation::finish_step() {
   if (shards_) shards_->begin_gather();
   if (!overlaps_gather_) complete_parameters();
   statistics_.steps += 1;
   steps_ += 1;
 }
 
-void DistributedOptimizer::Implementation::end_step() {
+void OptimizerImplementation::end_step() {
   synchronized_ = false;
   averager_.note_step();
 }
 
-std::vector<at::Tensor> DistributedOptimizer::Implementation::averaged_gradients() const {
+std::vector<at::Tensor> OptimizerImplementation::averaged_gradients() const {
   if (shards_) return shards_->gradients();
   std::vector<at::Tensor> gradients;
   for (const Parameter& parameter : averager_.parameters()) {
@@ -187,7 +186,7 @@ std::vector<at::Tensor> DistributedOptimizer::Implementation::averaged_gradients
   return gradients;
 }
 
-double DistributedOptimizer::Implementation::clip_grad_norm(double max_norm) {
+double OptimizerImplementation::clip_grad_norm(double max_norm) {
   if (!(max_norm > 0)) {
     throw Error(ErrorCode::invalid_argument,
                 "DistributedOptimizer: clip_grad_norm_: max_norm is " + std::to_string(max_norm) +
@@ -202,16 +201,16 @@ double DistributedOptimizer::Implementation::clip_grad_norm(double max_norm) {
   return norm;
 }
 
-void DistributedOptimizer::Implementation::complete_parameters() {
+void OptimizerImplementation::complete_parameters() {
   if (shards_) shards_->end_gather();
 }
 
-void DistributedOptimizer::Implementation::refuse_under_way(const std::string& what) const {
+void OptimizerImplementation::refuse_under_way(const std::string& what) const {
   if (!averager_.has_gradients()) return;
   throw Error(ErrorCode::invalid_use, what, peers_.context.rank());
 }
 
-void DistributedOptimizer::Implementation::set_backward_passes(int passes) {
+void OptimizerImplementation::set_backward_passes(int passes) {
   check_backward_passes(passes);
   refuse_under_way(
       "DistributedOptimizer: set_backward_passes_per_step() between backward() and step(); call "
@@ -219,7 +218,7 @@ void DistributedOptimizer::Implementation::set_backward_passes(int passes) {
   averager_.set_backward_passes(passes);
 }
 
-void DistributedOptimizer::Implementation::begin_unscaling(double factor, Scaler& scaler) {
+void OptimizerImplementation::begin_unscaling(double factor, Scaler& scaler) {
   if (evaluates_again(optimizer_)) {
     throw Error(ErrorCode::invalid_argument,
                 "GradScaler and LBFGS do not go together: it needs each loss as it is, and cannot "
@@ -243,22 +242,22 @@ void DistributedOptimizer::Implementation::begin_unscaling(double factor, Scaler
   scaler_ = &scaler;
 }
 
-void DistributedOptimizer::Implementation::check_unscaling_may_change() const {
+void OptimizerImplementation::check_unscaling_may_change() const {
   refuse_under_way(
       "GradScaler: constructed or updated between backward() and step(), when gradients scaled by "
       "another factor are under way; do it before backward()");
 }
 
-void DistributedOptimizer::Implementation::change_unscaling(double factor) {
+void OptimizerImplementation::change_unscaling(double factor) {
   averager_.unscale_by(factor);
 }
 
-void DistributedOptimizer::Implementation::end_unscaling() noexcept {
+void OptimizerImplementation::end_unscaling() noexcept {
   averager_.unscale_by(std::nullopt);
   scaler_ = nullptr;
 }
 
-void DistributedOptimizer::Implementation::refuse_step_apart() const {
+void OptimizerImplementation::refuse_step_apart() const {
   throw Error(ErrorCode::invalid_use,
               "DistributedOptimizer: parameters have changed since backward() without a step() of "
               "this optimizer: was the wrapped optimizer's own step() called, with gradients that "
@@ -268,7 +267,7 @@ void DistributedOptimizer::Implementation::refuse_step_apart() const {
 }
 
 // Parameters added later would be stepped with this rank's own gradient: silently wrong.
-void DistributedOptimizer::Implementation::refuse_new_parameters() const {
+void OptimizerImplementation::refuse_new_parameters() const {
   for (const auto& group : optimizer_.param_groups()) {
     for (const auto& tensor : group.params()) {
       if (known_.contains(tensor.unsafeGetTensorImpl())) continue;
@@ -279,4 +278,4 @@ void DistributedOptimizer::Implementation::refuse_new_parameters() const {
   }
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -19,7 +19,7 @@
 #include "frameworks/torch/optimizer/rank_comparison.h"
 #include "frameworks/torch/peers.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Held while a copy of its token exists: guards may nest, move, end in any order, and outlive
 /// it. Thread rule: one thread at a time.
@@ -35,7 +35,7 @@ class GuardToken {
 class BoundedWait;
 
 /// Thread rule: one thread at a time.
-class DistributedOptimizer::Implementation {
+class OptimizerImplementation {
  public:
   /// The GradScaler that it has, as far as it needs it.
   class Scaler {
@@ -45,7 +45,7 @@ class DistributedOptimizer::Implementation {
     Scaler& operator=(const Scaler&) = delete;
 
     /// All that share it.
-    virtual const std::vector<Implementation*>& optimizers() const = 0;
+    virtual const std::vector<OptimizerImplementation*>& optimizers() const = 0;
     virtual LossScale loss_scale() const = 0;
     /// Between two steps: continues with another rank's scale.
     virtual void take(const LossScale& scale) = 0;
@@ -55,15 +55,16 @@ class DistributedOptimizer::Implementation {
   };
 
   /// The context and the optimizer must outlive it.
-  Implementation(const Peers& peers, torch::optim::Optimizer& optimizer,
-                 std::vector<Parameter> parameters, const GradientAverager::Options& averaging,
-                 const DistributedOptimizerOptions& options);
+  OptimizerImplementation(const Peers& peers, torch::optim::Optimizer& optimizer,
+                          std::vector<Parameter> parameters,
+                          const GradientAverager::Options& averaging,
+                          const DistributedOptimizerOptions& options);
   /// Discards an open round together with the other ranks; warns where they keep it waiting, and
   /// abandons it in the end (see BoundedWait). While an exception unwinds the stack it waits
   /// for nothing.
-  static void destroy(std::unique_ptr<Implementation> implementation) noexcept;
-  Implementation(const Implementation&) = delete;
-  Implementation& operator=(const Implementation&) = delete;
+  static void destroy(std::unique_ptr<OptimizerImplementation> implementation) noexcept;
+  OptimizerImplementation(const OptimizerImplementation&) = delete;
+  OptimizerImplementation& operator=(const OptimizerImplementation&) = delete;
 
   void zero_grad();
   /// `end`: what the caller will make of the averages, if it knows.
@@ -77,12 +78,12 @@ class DistributedOptimizer::Implementation {
   double clip_grad_norm(double max_norm);
   void complete_parameters();
   /// The given ones at once, as together() gives them.
-  static int join(const std::vector<Implementation*>& optimizers);
+  static int join(const std::vector<OptimizerImplementation*>& optimizers);
 
   /// The implementations of optimizers of one process set. Throws Error(invalid_argument), with
   /// `user` in front, for none, a null pointer, one given twice, and several sets or contexts.
-  static std::vector<Implementation*> together(const std::vector<DistributedOptimizer*>& optimizers,
-                                               const std::string& user);
+  static std::vector<OptimizerImplementation*> together(
+      const std::vector<DistributedOptimizer*>& optimizers, const std::string& user);
 
   const GuardToken& no_sync() const { return no_sync_; }
   const GuardToken& skip_synchronize() const { return skip_synchronize_; }
@@ -120,7 +121,7 @@ class DistributedOptimizer::Implementation {
   /// Between backward() and the end of its averaging.
   void refuse_under_way(const std::string& what) const;
   [[noreturn]] void refuse_step_apart() const;
-  void check_can_join(const std::vector<Implementation*>& together) const;
+  void check_can_join(const std::vector<OptimizerImplementation*>& together) const;
   /// Takes the parameters, the state and the loss's scale of the rank that has averaged most often:
   /// `last`, or another one where `last` has waited in the join() of another optimizer. Gives it.
   /// Collective.
@@ -162,4 +163,4 @@ class DistributedOptimizer::Implementation {
   OptimizerStatistics statistics_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

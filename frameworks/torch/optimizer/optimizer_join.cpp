@@ -10,14 +10,15 @@
 #include "frameworks/torch/peers.h"
 
 namespace hora {
+using namespace internal;
 
-std::vector<DistributedOptimizer::Implementation*> DistributedOptimizer::Implementation::together(
+std::vector<OptimizerImplementation*> OptimizerImplementation::together(
     const std::vector<DistributedOptimizer*>& optimizers, const std::string& user) {
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::invalid_argument, user + ": " + what);
   };
   if (optimizers.empty()) refuse("no optimizer was given; expected at least one");
-  std::vector<Implementation*> all;
+  std::vector<OptimizerImplementation*> all;
   for (const DistributedOptimizer* optimizer : optimizers) {
     if (optimizer == nullptr || !optimizer->implementation_) {
       refuse("optimizer " + std::to_string(all.size()) + " is null, or was moved from");
@@ -37,8 +38,8 @@ std::vector<DistributedOptimizer::Implementation*> DistributedOptimizer::Impleme
   return all;
 }
 
-void DistributedOptimizer::Implementation::check_can_join(
-    const std::vector<Implementation*>& together) const {
+void OptimizerImplementation::check_can_join(
+    const std::vector<OptimizerImplementation*>& together) const {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_use, "DistributedOptimizer: join() " + why,
                 peers_.context.rank());
@@ -47,7 +48,7 @@ void DistributedOptimizer::Implementation::check_can_join(
   if (broadcasts_buffers_) refuse("with option buffers: a joined rank cannot broadcast its own");
   if (hooked_) refuse("with a hook, whose collectives a joined rank does not know");
   if (scaler_ != nullptr) {
-    for (const Implementation* sharing : scaler_->optimizers()) {
+    for (const OptimizerImplementation* sharing : scaler_->optimizers()) {
       if (std::find(together.begin(), together.end(), sharing) != together.end()) continue;
       refuse(
           "without another optimizer of its GradScaler; hora::join(context, {&a, &b}) takes all");
@@ -58,13 +59,13 @@ void DistributedOptimizer::Implementation::check_can_join(
   }
 }
 
-int DistributedOptimizer::Implementation::join(const std::vector<Implementation*>& optimizers) {
-  for (const Implementation* optimizer : optimizers) {
+int OptimizerImplementation::join(const std::vector<OptimizerImplementation*>& optimizers) {
+  for (const OptimizerImplementation* optimizer : optimizers) {
     optimizer->check_can_join(optimizers);
     optimizer->averager_.check_in_step();
   }
   std::vector<std::string> names;
-  for (Implementation* optimizer : optimizers) {
+  for (OptimizerImplementation* optimizer : optimizers) {
     names.push_back(optimizer->name());
     if (optimizer->averager_.round_open()) optimizer->synchronize();
     optimizer->drop_gradients();
@@ -76,11 +77,12 @@ int DistributedOptimizer::Implementation::join(const std::vector<Implementation*
                    "Every rank must join with the same ones, in the same order"},
                   "hora.join.optimizers", names);
   int most_trained = last;
-  for (Implementation* optimizer : optimizers) most_trained = optimizer->become_most_trained(last);
+  for (OptimizerImplementation* optimizer : optimizers)
+    most_trained = optimizer->become_most_trained(last);
   return most_trained;
 }
 
-int DistributedOptimizer::Implementation::become_most_trained(int last) {
+int OptimizerImplementation::become_most_trained(int last) {
   const Context& context = peers_.context;
   std::vector<std::int64_t> rounds(static_cast<std::size_t>(context.size()), 0);
   rounds[static_cast<std::size_t>(context.rank())] = rounds_;
@@ -100,7 +102,7 @@ int DistributedOptimizer::Implementation::become_most_trained(int last) {
   return root;
 }
 
-void DistributedOptimizer::Implementation::take_progress(int root) {
+void OptimizerImplementation::take_progress(int root) {
   const LossScale own = scaler_ != nullptr ? scaler_->loss_scale() : LossScale{};
   // Steps up to 2^53 are exact.
   std::array<double, 3> progress = {static_cast<double>(steps_), own.scale,

@@ -16,7 +16,7 @@
 
 #include "frameworks/torch/tensor_view.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// In memory order, one dimension.
@@ -271,4 +271,4 @@ const Parameter* OptimizerShards::spread(std::size_t bucket, const at::Tensor& a
   return written;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 #include "frameworks/torch/optimizer/bucket_layout.h"
 #include "frameworks/torch/optimizer/gradient_averager.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// Thread rule: one thread at a time.
 class OptimizerShards {
@@ -73,4 +73,4 @@ class OptimizerShards {
   std::vector<BucketShare> buckets_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// Strides of extents that are more than 1 decide where elements lie.
@@ -72,4 +72,4 @@ std::vector<ParameterForm> forms_of(const std::vector<Parameter>& parameters) {
   return forms;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

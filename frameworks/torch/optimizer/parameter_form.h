@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 /// A parameter whose gradient is averaged. `tensor` shares the user's parameter.
 struct Parameter {
@@ -51,4 +51,4 @@ class ParameterForm {
 
 std::vector<ParameterForm> forms_of(const std::vector<Parameter>& parameters);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 std::string bracketed(const std::vector<std::int64_t>& values) {
@@ -97,4 +97,4 @@ std::vector<std::string> split_lines(const std::string& text) {
   return lines;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

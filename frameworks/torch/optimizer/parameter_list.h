@@ -12,7 +12,7 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 /// A name, and the identity of the parameter that has it: equal identities are one parameter.
 struct NamedIdentity {
@@ -43,4 +43,4 @@ std::optional<std::size_t> first_difference(std::span<const std::string> a,
 std::string join_lines(std::span<const std::string> lines);
 std::vector<std::string> split_lines(const std::string& text);
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// FNV-1a, 64 bits (Fowler, Noll, Vo).
@@ -229,4 +229,4 @@ void RankComparison::refuse_group(const ComparedValue& value) const {
               all.back().ranks.front(), name_);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 #include "frameworks/torch/optimizer/gradient_bucket.h"
 #include "frameworks/torch/peers.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// One exchange of four numbers, whatever is compared; more only where something differs. Ranks
 /// that have joined are left out. Thread rule: one thread at a time.
@@ -67,4 +67,4 @@ class RankComparison {
   Handle handle_;  // after extremes_: destroyed first
 };
 
-}  // namespace hora
+}  // namespace hora::internal

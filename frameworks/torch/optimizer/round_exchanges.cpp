@@ -9,7 +9,7 @@
 
 #include "frameworks/torch/optimizer/step_counters.h"
 
-namespace hora {
+namespace hora::internal {
 
 PresenceExchange::PresenceExchange(const Peers& peers, std::string name, std::size_t gradients)
     : peers_(peers), name_(std::move(name)), present_(gradients, 1) {}
@@ -111,4 +111,4 @@ bool RoundEndExchange::agree() {
   return counts_[0] == 0 || counts_[1] == 0;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

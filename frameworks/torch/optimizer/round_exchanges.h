@@ -14,7 +14,7 @@
 #include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/peers.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// One exchange a round, on every rank. Thread rule: one thread at a time.
 class PresenceExchange {
@@ -114,4 +114,4 @@ class RoundEndExchange {
   Handle handle_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

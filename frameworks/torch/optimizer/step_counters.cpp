@@ -4,7 +4,7 @@
 
 #include "core/tensor_text.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::int64_t most_steps = 1;
@@ -40,4 +40,4 @@ std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ra
          "a new DistributedOptimizer on every rank, and call broadcast_parameters()";
 }
 
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 
 /// Which backward pass completes a gradient. Thread rule: one thread at a time.
 class PassCounter {
@@ -79,4 +79,4 @@ class StepCounter {
 /// Of an error: which ranks are in which step, and what to do. World ranks, ascending.
 std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ranks);
 
-}  // namespace hora
+}  // namespace hora::internal

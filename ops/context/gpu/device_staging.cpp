@@ -5,7 +5,7 @@
 #include "core/log.h"
 #include "ops/cuda/functions.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr const char* kStraight = "between nodes, GPU memory goes straight into MPI";
@@ -63,4 +63,4 @@ bool agree_on_device_staging(Bootstrap& world, CudaSupport own, const Settings& 
   return choice.on_device;
 }
 
-}  // namespace hora
+}  // namespace hora::internal

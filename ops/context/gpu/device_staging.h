@@ -9,7 +9,7 @@
 #include "ops/cross/bootstrap.h"
 #include "ops/mpi/implementation.h"
 
-namespace hora {
+namespace hora::internal {
 
 struct DeviceStagingChoice {
   bool on_device = false;
@@ -27,4 +27,4 @@ DeviceStagingChoice choose_device_staging(CudaAwareMpi setting,
 bool agree_on_device_staging(Bootstrap& world, CudaSupport own, const Settings& settings,
                              int nodes);
 
-}  // namespace hora
+}  // namespace hora::internal

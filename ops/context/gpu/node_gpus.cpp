@@ -14,7 +14,7 @@
 #include "core/log.h"
 #include "core/process.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 std::string environment(const char* name) {
@@ -280,4 +280,4 @@ void report_links(const CudaFunctions& cuda, Bootstrap& world, const Topology& t
   log().info(describe(gpus));
 }
 
-}  // namespace hora
+}  // namespace hora::internal

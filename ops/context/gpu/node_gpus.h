@@ -11,7 +11,7 @@
 #include "ops/cross/bootstrap.h"
 #include "ops/cuda/functions.h"
 
-namespace hora {
+namespace hora::internal {
 
 struct GpuIdentity {
   std::string host;
@@ -89,4 +89,4 @@ std::string describe(const NodeGpus& gpus);
 void report_links(const CudaFunctions& cuda, Bootstrap& world, const Topology& topology, int device,
                   const std::vector<GpuIdentity>& by_rank);
 
-}  // namespace hora
+}  // namespace hora::internal

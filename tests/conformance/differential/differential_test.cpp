@@ -10,7 +10,7 @@
 #include "tests/support/random_draws.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 TEST(Differential, ProgramsDoWhatTheModelSays) {
@@ -32,4 +32,4 @@ TEST(Differential, ProgramsDoWhatTheModelSays) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -8,7 +8,7 @@
 #include "tests/support/reference/reduction.h"
 #include "tests/support/reference/reference.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 std::size_t at(std::int64_t index) {
@@ -98,4 +98,4 @@ Contents expected_of(const Program& program, const Operation& operation, int ran
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

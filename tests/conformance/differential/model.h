@@ -7,7 +7,7 @@
 
 #include "tests/conformance/differential/program.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// A tensor: what a rank brings, or what it has in the end.
 struct Contents {
@@ -24,4 +24,4 @@ Contents input_of(const Program& program, const Operation& operation, int rank);
 /// What a member has when the operation is complete.
 Contents expected_of(const Program& program, const Operation& operation, int rank);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 /// Two ranks, int32, rows of two elements.
@@ -82,4 +82,4 @@ TEST(Model, ReduceScatterGivesTheFirstOnesMore) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -8,7 +8,7 @@
 #include "tests/support/random_draws.h"
 #include "tests/support/reference/elements.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr int kMostPhases = 6;
@@ -217,4 +217,4 @@ std::vector<Step> schedule(const Program& program, int rank) {
   return steps;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

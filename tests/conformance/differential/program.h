@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 enum class Kind { allreduce, broadcast, barrier, allgather, alltoall, reduce_scatter };
 inline constexpr Kind kKinds[] = {Kind::allreduce, Kind::broadcast, Kind::barrier,
@@ -83,4 +83,4 @@ std::vector<Step> schedule(const Program& program, int rank);
 /// Index of the rank in the set; -1 where it is no member.
 int place_in(const std::vector<int>& set, int rank);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -10,7 +10,7 @@
 #include "tests/conformance/tensors.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class Programs : public testing::TestWithParam<int> {
@@ -133,4 +133,4 @@ TEST(ManyPrograms, HoldWhatTheyAreMeantTo) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

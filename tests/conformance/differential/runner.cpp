@@ -14,23 +14,23 @@
 #include "tests/conformance/differential/model.h"
 #include "tests/conformance/member.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 /// A tensor on memory of its own, or in a Buffer; in host memory, or on the rank's device.
 class Tensor {
  public:
-  Tensor(const Member& own_rank, const Contents& contents, DataType type, bool in_buffer,
+  Tensor(const Member& member, const Contents& contents, DataType type, bool in_buffer,
          bool on_device)
       : view_{nullptr, type, contents.shape, {}}, bytes_(contents.bytes) {
     if (in_buffer) {
-      if (on_device) view_.device = own_rank.context.device();
-      buffer_ = Buffer(own_rank.context, std::max<std::size_t>(bytes_.size(), 1), view_.device);
+      if (on_device) view_.device = member.context.device();
+      buffer_ = Buffer(member.context, std::max<std::size_t>(bytes_.size(), 1), view_.device);
       view_.data = buffer_.data();
-      own_rank.write(view_, bytes_);
+      member.write(view_, bytes_);
     } else if (on_device) {
-      copy_ = own_rank.device->copy_of(bytes_.data(), bytes_.size());
-      view_.device = own_rank.context.device();
+      copy_ = member.device->copy_of(bytes_.data(), bytes_.size());
+      view_.device = member.context.device();
       view_.data = copy_->data();
       view_.stream = copy_->stream();
     } else {
@@ -226,4 +226,4 @@ std::string run_program(const Program& program) {
   return all + ranks->complaints();
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 
 #include "tests/conformance/differential/program.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Collective: starts the ranks with the program's settings, and runs its sets, its steps, and an
 /// end of all on each. What those of this process found wrong; empty where everything was as the
@@ -13,4 +13,4 @@ namespace hora::test {
 /// devices every other tensor lies there.
 std::string run_program(const Program& program);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

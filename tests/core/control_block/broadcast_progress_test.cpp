@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::size_t kStep = BroadcastProgress::kStep;
@@ -69,4 +69,4 @@ TEST(BroadcastProgress, WhatIsReadableHasBeenWritten) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

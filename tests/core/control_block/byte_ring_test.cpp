@@ -9,7 +9,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -121,4 +121,4 @@ TEST(Mailbox, OneWriterAndOneReaderAtATime) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

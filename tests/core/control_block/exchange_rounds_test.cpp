@@ -8,7 +8,7 @@
 
 #include "tests/core/control_block/shared_control_block.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 Location place(std::uint64_t offset) {
@@ -86,4 +86,4 @@ TEST(ExchangeRounds, OrdersWhatOwnersWriteAndOthersRead) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

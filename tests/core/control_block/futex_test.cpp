@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -83,4 +83,4 @@ TEST(Futex, WakesAnotherProcess) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(LaunchTicketLock, AReadySetHasItsTurnWhenAllOfTheFormerHaveEnqueued) {
@@ -118,4 +118,4 @@ TEST(LaunchTicketLock, GiveEveryDeviceTheSameOrder) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

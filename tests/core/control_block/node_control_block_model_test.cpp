@@ -17,7 +17,7 @@
 #include "core/control_block/node_control_block.h"
 #include "tests/support/model/explorer.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using model::Options;
@@ -382,4 +382,4 @@ TEST(ControlBlockModel, LaunchesOfTwoSetsComeInOneOrderOnBothDevices) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

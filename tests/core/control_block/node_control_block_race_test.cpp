@@ -12,7 +12,7 @@
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -268,4 +268,4 @@ TEST(ControlBlockSleep, EndsAtItsTimeoutAndIsSkippedWhereThereIsNews) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Arrival = NodeControlBlock::Arrival;
@@ -313,4 +313,4 @@ TEST(ControlBlock, LongRandomRunsStayInOrder) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 template <std::size_t capacity>
@@ -84,4 +84,4 @@ TEST(SequenceRing, ManyWritersOneOrderForAllReaders) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 
 #include "core/control_block/node_control_block.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 class SharedControlBlock {
  public:
@@ -32,4 +32,4 @@ class SharedControlBlock {
   std::deque<NodeControlBlock> views_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

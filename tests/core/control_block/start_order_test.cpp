@@ -11,7 +11,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Step = StartOrder::Step;
@@ -72,4 +72,4 @@ TEST(StartOrder, IsTheSameOnAllThreads) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

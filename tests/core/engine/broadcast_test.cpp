@@ -8,7 +8,7 @@
 #include "tests/core/engine/on_layouts.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::Way;
@@ -107,4 +107,4 @@ INSTANTIATE_TEST_SUITE_P(Nodes, BroadcastOnLayouts,
                          test::layout_name);
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

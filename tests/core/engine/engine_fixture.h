@@ -11,7 +11,7 @@
 #include "tests/core/engine/on_layouts.h"
 #include "tests/support/threads/thread_world.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 inline Signature floats(std::int64_t count, ReduceOp op = ReduceOp::sum) {
   Signature signature;
@@ -46,4 +46,4 @@ inline const auto engine_layouts = testing::Values(
     std::vector{1}, std::vector{2}, std::vector{4}, std::vector{1, 1}, std::vector{2, 2},
     std::vector{3, 1}, std::vector{1, 2, 1}, std::vector{1, 1, 1, 1, 1, 1});
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

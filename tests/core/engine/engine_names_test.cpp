@@ -7,7 +7,7 @@
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::bytes;
@@ -147,4 +147,4 @@ TEST(Engine, AnOrphanedSubmissionFreesItsNameWhenItEnds) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

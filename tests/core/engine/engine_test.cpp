@@ -7,7 +7,7 @@
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::bytes;
@@ -164,4 +164,4 @@ TEST_P(EngineOnLayouts, EnginesAlsoRunStepped) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

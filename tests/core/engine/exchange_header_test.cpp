@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -54,4 +54,4 @@ TEST_F(ExchangeHeaders, AtAnOddPlaceAreAnError) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::Way;
@@ -164,4 +164,4 @@ INSTANTIATE_TEST_SUITE_P(Nodes, ExchangesOnLayouts,
                          test::layout_name);
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include "tests/core/engine/on_layouts.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 Signature floats(std::size_t count, ReduceOp op = ReduceOp::sum) {
@@ -159,4 +159,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, JoinOnLayouts,
                          test::layout_name);
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

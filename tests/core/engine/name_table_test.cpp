@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 std::shared_ptr<Submission> submission(const std::string& name, std::int64_t extent = 8) {
@@ -158,4 +158,4 @@ TEST_F(NameTableOfOneName, UnfinishedAreThoseInFlight) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

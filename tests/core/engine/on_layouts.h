@@ -12,7 +12,7 @@
 #include "core/engine/engine.h"
 #include "tests/support/threads/thread_world.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// The parameter: ranks of each node.
 class OnLayouts : public testing::TestWithParam<std::vector<int>> {
@@ -60,4 +60,4 @@ inline std::string layout_name(const testing::TestParamInfo<std::vector<int>>& l
   return name;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include "tests/core/engine/on_layouts.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 Signature floats(std::int64_t count) {
@@ -180,4 +180,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ProcessSetsOnLayouts,
                          test::layout_name);
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -15,7 +15,7 @@
 
 #include "tests/core/engine/engine_fixture.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -173,4 +173,4 @@ TEST_P(WhileOneWaits, ManyThreadsTakeTurns) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

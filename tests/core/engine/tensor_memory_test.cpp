@@ -10,7 +10,7 @@
 #include "core/engine/submission.h"
 #include "tests/support/threads/heap_memory.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -252,4 +252,4 @@ TEST_F(MemoryOfOneRank, ARankThatHasJoinedIsNowhere) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -80,4 +80,4 @@ TEST(TimeoutText, NoNameForgesALine) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

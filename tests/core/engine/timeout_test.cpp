@@ -9,7 +9,7 @@
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/expect_error.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -192,4 +192,4 @@ TEST(Timeout, OfWhatIsUnderWayNamesWhoHasNotFinished) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include "tests/core/messages/random_messages.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -166,4 +166,4 @@ TEST(MessageLimits, RandomMessagesAreSeenToWithoutHarm) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 #include "tests/core/messages/random_messages.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -188,4 +188,4 @@ TEST(Messages, AreAboutAsLongAsWhatTheySay) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include "core/checked.h"
 #include "core/messages/messages.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 class RandomMessages {
  public:
@@ -118,4 +118,4 @@ class RandomMessages {
   std::mt19937_64& random_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -2,7 +2,7 @@
 
 #include "core/negotiation/signature.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using enum OperationKind;
@@ -51,4 +51,4 @@ TEST(DevicePath, WhatNcclCannotReduceGoesOverTheHost) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

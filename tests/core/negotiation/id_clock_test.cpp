@@ -9,7 +9,7 @@
 #include "tests/core/negotiation/leader_under_test.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// A full clock over `capacity` ids, and when each has run.
@@ -130,4 +130,4 @@ TEST_P(NewNames, PayForTheRunsBetweenThemAtMost) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -4,7 +4,7 @@
 #include "core/negotiation/known_names.h"
 #include "tests/core/negotiation/leader_under_test.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::shaped;
@@ -71,4 +71,4 @@ TEST(KnownId, IsCompleteOnceItsNodeAndEveryChildIsReadyOrHasJoined) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

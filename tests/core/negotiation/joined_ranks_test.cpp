@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 // Node 0 has the children 1, 2; 3 is below 2.
@@ -41,4 +41,4 @@ TEST(JoinedRanks, KnowsTheLastUntilAllHaveJoinedAndBeyond) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -4,7 +4,7 @@
 
 #include "tests/core/negotiation/leader_under_test.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -60,4 +60,4 @@ TEST_F(LeaderProblems, ANameIsDecidedBeforeAllRanksHaveReportedIt) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

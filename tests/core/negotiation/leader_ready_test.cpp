@@ -4,7 +4,7 @@
 #include "core/negotiation/diagnosis.h"
 #include "tests/core/negotiation/leader_under_test.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -167,4 +167,4 @@ TEST(LeaderReadiness, LongDecisionsAreCut) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

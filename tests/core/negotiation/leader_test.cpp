@@ -13,7 +13,7 @@
 #include "tests/core/negotiation/simulation.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::Round;
@@ -198,4 +198,4 @@ TEST_F(RandomSchedules, ARankThatLeavesEarlyFailsThoseWhoWaitForIt) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

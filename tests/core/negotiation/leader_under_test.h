@@ -6,7 +6,7 @@
 
 #include "core/negotiation/leader.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 using namespace std::chrono_literals;
 
@@ -48,4 +48,4 @@ struct LeaderUnderTest {
 
 inline const Topology two_nodes_of_two{{{0, 1}, {2, 3}}};
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

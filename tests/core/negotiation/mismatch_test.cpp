@@ -3,7 +3,7 @@
 
 #include "core/negotiation/diagnosis.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::AllOf;
@@ -93,4 +93,4 @@ TEST(MismatchText, ShowsAtMostEightValues) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

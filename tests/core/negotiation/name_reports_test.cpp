@@ -3,7 +3,7 @@
 #include "core/negotiation/known_names.h"
 #include "tests/core/negotiation/leader_under_test.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::shaped;
@@ -83,4 +83,4 @@ TEST(NameReports, WhatCountedAnIdIsVoidOnceItIsGivenUp) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

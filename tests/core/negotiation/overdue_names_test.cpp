@@ -5,7 +5,7 @@
 
 #include "tests/core/negotiation/leader_under_test.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -249,4 +249,4 @@ TEST(Overdue, QuestionsAreCut) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

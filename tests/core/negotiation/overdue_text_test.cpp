@@ -5,7 +5,7 @@
 
 #include "core/negotiation/diagnosis.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -64,4 +64,4 @@ TEST(OverdueText, NoNameForgesALine) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 
 #include "tests/core/negotiation/leader_under_test.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::shaped;
@@ -114,4 +114,4 @@ TEST_F(RootDecisionsTest, SayWhatRanksDisagreeAbout) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

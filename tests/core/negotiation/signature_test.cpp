@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(OperationKind, EachHasItsName) {
@@ -68,4 +68,4 @@ TEST(Signature, UnequalSignaturesReadDifferently) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 
 #include "tests/core/negotiation/simulation_parts.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 Simulation::Simulation(const Topology& topology, int id_capacity, const Script& script,
                        std::mt19937_64& random)
@@ -74,4 +74,4 @@ void Simulation::run() {
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

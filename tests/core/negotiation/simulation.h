@@ -13,7 +13,7 @@
 #include "core/negotiation/topology.h"
 #include "tests/support/tree_network.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// One use of a name: what every rank submits, but for one that may differ.
 struct Round {
@@ -69,4 +69,4 @@ class Simulation {
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -16,7 +16,7 @@
 #include "tests/core/negotiation/simulation.h"
 #include "tests/support/tree_network.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 inline ControlBlockShape control_block_shape(int local_size, int id_capacity, bool single_node) {
   // Small, so that mailboxes and the log fill up now and then.
@@ -255,4 +255,4 @@ struct Simulation::Rank {
   std::map<std::string, std::vector<std::string>> results;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -8,7 +8,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Nodes = std::vector<std::vector<int>>;
@@ -106,4 +106,4 @@ TEST(Tree, ASubtreeIsANodeAndItsChildrensSubtrees) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -2,7 +2,7 @@
 
 #include "core/negotiation/topology.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 // Node 0 has the children 1, 2, 4; 3 is below 2.
@@ -27,4 +27,4 @@ TEST(TreePosition, OthersRepresentTheirNodeAndWhatLiesBelow) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

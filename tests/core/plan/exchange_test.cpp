@@ -11,7 +11,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Random = std::mt19937_64;
@@ -308,4 +308,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ExchangeOf,
                          });
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 Signature tensor(std::int64_t elements, DataType type = DataType::float32,
@@ -105,4 +105,4 @@ TEST(Plan, SlicesOfAFullChunkAreEqualAndAligned) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 #include "tests/core/trace/traced_world.h"
 #include "tests/support/timeline.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::bytes;
@@ -245,4 +245,4 @@ TEST(EngineTraceUnits, TensorsThatTravelTogetherSaySo) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -2,7 +2,7 @@
 
 #include "core/trace/recording.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TraceEvent numbered(std::uint64_t unit) {
@@ -78,4 +78,4 @@ TEST(EventBuffer, RowsHaveNamesThatCanBeShown) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

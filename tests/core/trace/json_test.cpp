@@ -5,7 +5,7 @@
 
 #include "core/trace/timeline_file.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -122,4 +122,4 @@ TEST(TraceJson, DroppedEventsAreSaidOverAllRowsAndInTheEnd) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

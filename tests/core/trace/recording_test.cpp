@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -134,4 +134,4 @@ TEST(Recording, WithoutARowEventsAreCountedAsDropped) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include "tests/core/trace/traced_world.h"
 #include "tests/support/timeline.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::bytes;
@@ -118,4 +118,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, SetTrace,
                          layout_name);
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

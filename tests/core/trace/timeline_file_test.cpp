@@ -14,7 +14,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timeline.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -136,4 +136,4 @@ TEST(TimelineFile, AFullDiskIsRememberedAndNothingElseHappens) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -2,7 +2,7 @@
 
 #include "core/trace/timeline_file.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(TimelinePath, TheRankStandsWhereThePathSays) {
@@ -30,4 +30,4 @@ TEST(TimelinePath, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timeline.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -176,4 +176,4 @@ TEST(Trace, StopDoesNotWaitForEver) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -15,7 +15,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/threads/thread_world.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 inline Signature floats(std::int64_t count) {
   Signature signature;
@@ -68,4 +68,4 @@ class TracedWorld {
   std::unique_ptr<ThreadWorld> world_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -75,7 +75,8 @@ TEST(DrawPlacement, ReachesEveryCropAndBothFlips) {
   int flips = 0;
   constexpr int draws = 4000;
   for (std::size_t i = 0; i < draws; ++i) {
-    const Placement placement = draw_placement(cifar10_source(), hora::test::seed(), 0, i);
+    const Placement placement =
+        draw_placement(cifar10_source(), hora::internal::test::seed(), 0, i);
     ASSERT_LE(std::abs(placement.down), 4);
     ASSERT_LE(std::abs(placement.right), 4);
     places.insert({placement.down, placement.right});
@@ -95,7 +96,7 @@ TEST(DrawPlacement, DependsOnSeedEpochAndImage) {
     }
     return places;
   };
-  const std::uint64_t seed = hora::test::seed();
+  const std::uint64_t seed = hora::internal::test::seed();
   EXPECT_EQ(draw(seed, 1), draw(seed, 1));
   EXPECT_NE(draw(seed, 1), draw(seed, 2));
   EXPECT_NE(draw(seed, 1), draw(seed + 1, 1));
@@ -103,7 +104,7 @@ TEST(DrawPlacement, DependsOnSeedEpochAndImage) {
 
 TEST(DrawPlacement, LeavesDigitsAsTheyAre) {
   for (std::size_t i = 0; i < 100; ++i) {
-    EXPECT_EQ(draw_placement(digits_source(), hora::test::seed(), 0, i), Placement{});
+    EXPECT_EQ(draw_placement(digits_source(), hora::internal::test::seed(), 0, i), Placement{});
   }
 }
 

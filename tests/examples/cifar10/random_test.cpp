@@ -11,7 +11,7 @@ namespace cifar10 {
 namespace {
 
 TEST(Random, RepeatsAndDependsOnEveryPartOfTheKey) {
-  const std::uint64_t seed = hora::test::seed();
+  const std::uint64_t seed = hora::internal::test::seed();
   EXPECT_EQ(Random({seed, 1, 2}).next(), Random({seed, 1, 2}).next());
   EXPECT_NE(Random({seed, 1, 2}).next(), Random({seed, 2, 1}).next());
   EXPECT_NE(Random({seed, 1, 2}).next(), Random({seed, 1, 3}).next());
@@ -19,7 +19,7 @@ TEST(Random, RepeatsAndDependsOnEveryPartOfTheKey) {
 }
 
 TEST(Random, BelowIsUniform) {
-  Random random{hora::test::seed()};
+  Random random{hora::internal::test::seed()};
   constexpr int draws = 90'000;
   std::array<int, 9> seen{};
   for (int i = 0; i < draws; ++i) {
@@ -34,7 +34,7 @@ TEST(Random, BelowIsUniform) {
 }
 
 TEST(Random, BelowTakesTheEndsOfItsRange) {
-  Random random{hora::test::seed()};
+  Random random{hora::internal::test::seed()};
   EXPECT_EQ(random.below(1), 0U);
   constexpr std::uint64_t large = (std::uint64_t{1} << 63U) + 1;
   for (int i = 0; i < 100; ++i) {

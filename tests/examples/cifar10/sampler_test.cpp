@@ -23,14 +23,14 @@ std::vector<std::size_t> counting(std::size_t count) {
 
 TEST(Permutation, HoldsEveryIndexOnce) {
   for (const std::size_t count : {0U, 1U, 2U, 1437U}) {
-    std::vector<std::size_t> order = permutation(count, hora::test::seed(), 3);
+    std::vector<std::size_t> order = permutation(count, hora::internal::test::seed(), 3);
     std::sort(order.begin(), order.end());
     EXPECT_EQ(order, counting(count));
   }
 }
 
 TEST(Permutation, DependsOnSeedAndEpochOnly) {
-  const std::uint64_t seed = hora::test::seed();
+  const std::uint64_t seed = hora::internal::test::seed();
   const auto order = permutation(1000, seed, 5);
   EXPECT_EQ(order, permutation(1000, seed, 5));
   EXPECT_NE(order, permutation(1000, seed, 6));
@@ -39,7 +39,7 @@ TEST(Permutation, DependsOnSeedAndEpochOnly) {
 }
 
 TEST(TrainingSampler, ShardsAreDisjointAndDealOutOnePermutation) {
-  const std::uint64_t seed = hora::test::seed();
+  const std::uint64_t seed = hora::internal::test::seed();
   for (const int size : {1, 2, 3, 4, 7}) {
     constexpr std::size_t images = 1437;
     std::set<std::size_t> seen;
@@ -60,7 +60,7 @@ TEST(TrainingSampler, ShardsAreDisjointAndDealOutOnePermutation) {
 }
 
 TEST(TrainingSampler, OneStepHasTheSameImagesHoweverManyRanks) {
-  const std::uint64_t seed = hora::test::seed();
+  const std::uint64_t seed = hora::internal::test::seed();
   const TrainingSampler alone(1000, {0, 1}, 32, seed);
   const auto all = alone.epoch(0);
   for (std::size_t step = 0; step < alone.steps(); ++step) {
@@ -74,7 +74,7 @@ TEST(TrainingSampler, OneStepHasTheSameImagesHoweverManyRanks) {
 }
 
 TEST(TrainingSampler, EpochsDiffer) {
-  const TrainingSampler sampler(500, {1, 2}, 10, hora::test::seed());
+  const TrainingSampler sampler(500, {1, 2}, 10, hora::internal::test::seed());
   EXPECT_EQ(sampler.epoch(0), sampler.epoch(0));
   EXPECT_NE(sampler.epoch(0), sampler.epoch(1));
 }

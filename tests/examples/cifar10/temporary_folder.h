@@ -8,7 +8,7 @@
 
 namespace cifar10::test {
 
-using hora::test::TemporaryFolder;
+using hora::internal::test::TemporaryFolder;
 
 /// what() of the exception that `call` throws; empty where it throws none.
 template <class Call>

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Sums as collectives.h says: in float32 (float64 for that type) over a node's ranks in their
 /// order, rounded to the wire type where there are several nodes, then over nodes in their order;
@@ -44,4 +44,4 @@ inline torch::Tensor average_model(const Context& world,
   return sum_model(world, all, 1.0 / world.size(), of_rank);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

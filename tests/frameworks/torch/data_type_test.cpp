@@ -6,7 +6,7 @@
 #include "frameworks/torch/tensor_view.h"
 #include "tests/support/reference/elements.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(DataTypes, CorrespondInBothDirectionsAndInSize) {
@@ -37,4 +37,4 @@ TEST(OptimizerStatistics, HiddenShareIsAShare) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Of the same types and, element by element, bits.
 inline void expect_equal(const std::vector<torch::Tensor>& actual,
@@ -19,4 +19,4 @@ inline void expect_equal(const std::vector<torch::Tensor>& actual,
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Smooth everywhere: at a kink of a ReLU two orders of summation could take different sides.
 inline torch::nn::Sequential small_network(std::uint64_t seed,
@@ -60,4 +60,4 @@ double mean_over_ranks(const Context& world, F f) {
   return sum / world.size();
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

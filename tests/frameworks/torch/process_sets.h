@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// This rank's: with the ranks of its parity. Collective. A test ends with barrier(world): a rank
 /// that shut down would end the other set's collectives.
@@ -27,4 +27,4 @@ struct ParitySet {
   int own_rank = 0;  ///< this rank's place among them
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -8,7 +8,7 @@
 
 #include "ops/local/kernels.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using enum DataType;
@@ -87,4 +87,4 @@ TEST(GradientPasses, SumsOfPackedValuesStayFinite) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

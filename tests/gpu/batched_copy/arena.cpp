@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
@@ -118,4 +118,4 @@ std::uint64_t distance(DataType type, const std::byte* a, const std::byte* b) {
   return of_a == of_b ? 1 : static_cast<std::uint64_t>(of_a > of_b ? of_a - of_b : of_b - of_a);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

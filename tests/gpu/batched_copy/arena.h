@@ -8,7 +8,7 @@
 
 #include "ops/cuda/functions.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Where one piece lies, in elements behind an address aligned to 256 bytes.
 struct PieceShape {
@@ -46,4 +46,4 @@ void fill(std::vector<std::byte>& memory, DataType type, std::mt19937_64& random
 /// largest number).
 std::uint64_t distance(DataType type, const std::byte* a, const std::byte* b);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

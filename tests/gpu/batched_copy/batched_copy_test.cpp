@@ -18,7 +18,7 @@
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using enum DataType;
@@ -245,4 +245,4 @@ TEST_F(BatchedCopyTest, RefusesWhatCannotBeCopied) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

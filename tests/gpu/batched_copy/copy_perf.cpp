@@ -69,12 +69,13 @@ hora::DataType data_type(const at::Tensor& tensor) {
 }
 
 void batched_copy(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources) {
-  std::vector<hora::CopyPiece> pieces;
+  std::vector<hora::internal::CopyPiece> pieces;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     pieces.push_back({sources[i].data_ptr(), targets[i].data_ptr(), sources[i].numel()});
   }
-  const hora::BatchedCopy copy{pieces, data_type(sources[0]), data_type(targets[0]), 1.0};
-  cuda(hora::cuda_runtime().batched_copy(copy, c10::cuda::getCurrentCUDAStream().stream()));
+  const hora::internal::BatchedCopy copy{pieces, data_type(sources[0]), data_type(targets[0]), 1.0};
+  cuda(hora::internal::cuda_runtime().batched_copy(copy,
+                                                   c10::cuda::getCurrentCUDAStream().stream()));
 }
 
 void copy_each(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources) {

@@ -4,10 +4,10 @@
 
 #include "ops/cuda/functions.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Empty where the device can be used; otherwise why not.
 const char* missing_device();
 const CudaFunctions& device();
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

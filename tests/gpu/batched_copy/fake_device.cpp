@@ -1,7 +1,7 @@
 #include "tests/gpu/batched_copy/device.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 const char* missing_device() {
   return "";
@@ -13,4 +13,4 @@ const CudaFunctions& device() {
   return gpu.cuda();
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -1,6 +1,6 @@
 #include "tests/gpu/batched_copy/device.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 const char* missing_device() {
   int count = 0;
@@ -14,4 +14,4 @@ const CudaFunctions& device() {
   return cuda_runtime();
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

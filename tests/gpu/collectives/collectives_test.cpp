@@ -11,7 +11,7 @@
 #include "tests/ops/context/world.h"
 #include "tests/support/reference/elements.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class GpuCollectives : public GpuTest {};
@@ -166,4 +166,4 @@ TEST_F(GpuCollectives, TheSameBitsInEveryRun) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 inline void cuda(cudaError_t result) {
   if (result != cudaSuccess) {
@@ -77,4 +77,4 @@ class DeviceArray {
   std::unique_ptr<void, Free> data_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

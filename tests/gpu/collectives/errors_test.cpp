@@ -11,7 +11,7 @@
 #include "tests/gpu/require_gpu.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -84,4 +84,4 @@ TEST_F(GpuErrors, AContextMayCloseAndOpenAgain) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

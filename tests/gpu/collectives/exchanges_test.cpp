@@ -13,7 +13,7 @@
 #include "tests/gpu/require_gpu.h"
 #include "tests/support/reference/elements.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using enum DataType;
@@ -156,4 +156,4 @@ TEST_F(GpuExchanges, WhatNcclLacksGoesOverTheHost) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

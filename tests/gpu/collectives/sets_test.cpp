@@ -12,7 +12,7 @@
 #include "tests/gpu/collectives/values.h"
 #include "tests/gpu/require_gpu.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr std::array kOps = {ReduceOp::sum, ReduceOp::min, ReduceOp::max};
@@ -87,4 +87,4 @@ TEST_F(GpuSets, RanksThatHaveJoinedLeaveTheOthersResultsAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -10,7 +10,7 @@
 #include "tests/gpu/collectives/values.h"
 #include "tests/gpu/require_gpu.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr std::int64_t kCount = 1 << 20;
@@ -124,4 +124,4 @@ TEST_F(GpuStreams, ResultsMayBeTheNextInput) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -2,7 +2,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 Bytes random_values(DataType type, std::int64_t count, std::uint64_t salt) {
   auto random = generator(salt + 1);
@@ -13,4 +13,4 @@ double tolerance(DataType type, int ranks) {
   return 2.0 * (ranks + 1) * ranks * unit_roundoff(type);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 
 #include "tests/support/reference/reference.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// As the reference's; `salt` tells calls and ranks apart.
 Bytes random_values(DataType type, std::int64_t count, std::uint64_t salt);
@@ -17,4 +17,4 @@ Bytes random_values(DataType type, std::int64_t count, std::uint64_t salt);
 /// the last place, n * 2^-p for a type of p bits, and that on both sides. 0 for integers.
 double tolerance(DataType type, int ranks);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -13,7 +13,7 @@
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using enum DataType;
@@ -147,4 +147,4 @@ TEST_F(DeviceReduceTest, LongOnesAndAsManyInputsAsPossible) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -9,17 +9,17 @@
 
 int main(int argc, char** argv) {
   int devices = 0;
-  if (hora::cuda_runtime().get_device_count(&devices) != cudaSuccess || devices == 0) {
+  if (hora::internal::cuda_runtime().get_device_count(&devices) != cudaSuccess || devices == 0) {
     std::printf("no GPU here\n");
     return 77;
   }
-  hora::cuda_runtime().set_device(0);
+  hora::internal::cuda_runtime().set_device(0);
   MPI_Init(&argc, &argv);
-  const hora::CudaSupport support = hora::mpi_cuda_support();
+  const hora::internal::CudaSupport support = hora::internal::mpi_cuda_support();
   MPI_Finalize();
-  std::printf("this MPI %s\n", support == hora::CudaSupport::yes ? "takes GPU memory"
-                               : support == hora::CudaSupport::no
+  std::printf("this MPI %s\n", support == hora::internal::CudaSupport::yes ? "takes GPU memory"
+                               : support == hora::internal::CudaSupport::no
                                    ? "says that it takes no GPU memory"
                                    : "cannot be asked about GPU memory");
-  return support == hora::CudaSupport::yes ? 0 : 77;
+  return support == hora::internal::CudaSupport::yes ? 0 : 77;
 }

@@ -11,7 +11,7 @@
 #include "tests/gpu/require_gpu.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr std::int64_t kBatch = 8;  // images a rank
@@ -259,4 +259,4 @@ TEST_F(GpuOptimizer, HalfPrecisionGradientsAreAveragedInTheirType) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include "tests/frameworks/torch/network.h"
 #include "tests/gpu/require_gpu.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class GpuTensors : public GpuTest {
@@ -114,4 +114,4 @@ TEST_F(GpuTensors, BroadcastParametersGivesEveryRankTheRootsModule) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

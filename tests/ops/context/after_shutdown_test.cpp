@@ -9,7 +9,7 @@
 
 #include "tests/support/expect_error.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 class AfterShutdown : public testing::TestWithParam<bool> {
@@ -94,4 +94,4 @@ TEST_P(AfterShutdown, WhatIsFinishedCanBeTakenAndQueriesWork) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

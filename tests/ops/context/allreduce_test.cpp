@@ -11,7 +11,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::int64_t kSizes[] = {0, 1, 3, 16, 17, 1000, 4097, 300001};
@@ -171,4 +171,4 @@ TEST(Allreduce, AnAverageOfIntegersAndOtherNonsenseAreRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

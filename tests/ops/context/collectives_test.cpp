@@ -12,7 +12,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(Context, KnowsWhereThisRankStands) {
@@ -198,4 +198,4 @@ TEST(Orders, TenThousandRandomAndCrossedOnesFinishAndAreRight) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

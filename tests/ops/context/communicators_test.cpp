@@ -13,7 +13,7 @@
 #include "ops/mpi/environment.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -105,4 +105,4 @@ static_assert(!Communicates<short> && !Communicates<std::nullptr_t>);
 static_assert(std::same_as<decltype(init({})), Context>, "no options at all");
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

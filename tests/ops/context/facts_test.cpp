@@ -7,7 +7,7 @@
 #include "tests/support/environment_variable.h"
 #include "tests/support/expect_error.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(Facts, AJobIsHomogeneousWhereNodesHaveAsManyRanks) {
@@ -58,4 +58,4 @@ TEST(Facts, TheBuildSaysWhatIsInIt) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

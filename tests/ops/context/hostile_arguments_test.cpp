@@ -13,7 +13,7 @@
 
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr ProcessSet kLastSet(std::numeric_limits<std::uint32_t>::max());
@@ -297,4 +297,4 @@ TEST_F(HostileArguments, Nodes) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

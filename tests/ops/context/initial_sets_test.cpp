@@ -7,7 +7,7 @@
 #include "tests/ops/context/world.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -86,4 +86,4 @@ TEST(InitialSets, ThatDifferAreTheSameErrorEverywhere) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

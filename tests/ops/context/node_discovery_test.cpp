@@ -8,7 +8,7 @@
 #include "tests/support/seed.h"
 #include "tests/support/threads/thread_bootstrap.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::AllOf;
@@ -131,4 +131,4 @@ TEST(DiscoverNodes, HostsAreCutIntoVirtualNodes) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

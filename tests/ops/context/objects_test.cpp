@@ -13,7 +13,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -162,4 +162,4 @@ TEST(ObjectsJson, WhatAPeerSendsIsReadWithinBounds) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

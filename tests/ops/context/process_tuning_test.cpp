@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -55,4 +55,4 @@ TEST(KeepLargeAllocations, MemoryIsNotGivenBack) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

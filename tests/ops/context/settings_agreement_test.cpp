@@ -4,7 +4,7 @@
 #include "ops/context/agreement.h"
 #include "tests/support/threads/thread_bootstrap.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::AllOf;
@@ -169,4 +169,4 @@ TEST(AgreeOnSets, ListsThatDifferAreTheSameErrorOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -13,7 +13,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::EnvironmentVariable;
@@ -157,4 +157,4 @@ TEST(Timeline, ASettingThatCannotBeWrittenIsTheSameErrorOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

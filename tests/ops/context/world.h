@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// True on every rank when all ranks hold these very bytes. Collective.
 inline bool same_everywhere(const Context& world, const void* data, std::size_t bytes) {
@@ -18,4 +18,4 @@ inline bool same_everywhere(const Context& world, const void* data, std::size_t 
   return same == world.size();
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

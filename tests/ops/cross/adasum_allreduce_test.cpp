@@ -15,7 +15,7 @@
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::MessageNetwork;
@@ -258,4 +258,4 @@ TEST(AdasumAllreduce, RefusesWhatCannotBeRight) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

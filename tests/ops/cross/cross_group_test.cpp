@@ -16,7 +16,7 @@
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::allreduce_of;
@@ -216,4 +216,4 @@ TEST(CrossGroup, RefusesATagThatIsInUse) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -16,7 +16,7 @@
 #include "tests/support/message_network.h"
 #include "tests/support/reference/reference.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 struct CrossOperation {
   std::optional<int> broadcast_root;  // else an allreduce
@@ -150,4 +150,4 @@ inline void expect_results(const std::vector<CrossOperation>& operations,
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -8,7 +8,7 @@
 #include "tests/support/message_network.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(WorkBuffer, IsAlignedAndKeptWhileItIsLongEnough) {
@@ -55,4 +55,4 @@ TEST(RequestQueue, AsksForTheOldestOnly) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

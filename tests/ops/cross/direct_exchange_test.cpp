@@ -11,7 +11,7 @@
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::Bytes;
@@ -113,4 +113,4 @@ TEST(DirectExchange, RefusesOtherNumbersOfPartsThanMembers) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 
 #include "ops/cross/staging_space.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// A sum is complete after a random number of polls. Until then its output holds garbage, and its
 /// inputs must not change: std::logic_error. Counts what is allocated.
@@ -78,4 +78,4 @@ class SlowSpace final : public StagingSpace {
   int allocations_ = 0;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -4,7 +4,7 @@
 
 #include "ops/cross/adasum_allreduce.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Levels = std::vector<HalvingLevel>;
@@ -80,4 +80,4 @@ TEST(VectorHalving, PiecesCoverTheWholeOnce) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

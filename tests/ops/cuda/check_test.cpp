@@ -5,7 +5,7 @@
 #include "ops/cuda/functions.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 class CudaCheckTest : public testing::Test {
@@ -51,4 +51,4 @@ TEST_F(CudaCheckTest, ClearsTheLastError) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include "ops/cuda/batched_copy.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 // Addresses are only calculated with.
@@ -189,4 +189,4 @@ TEST(CopyPlan, TilesCoverEachElementOnce) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

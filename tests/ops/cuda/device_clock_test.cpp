@@ -2,7 +2,7 @@
 
 #include "ops/cuda/device_trace.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -37,4 +37,4 @@ TEST(DeviceClock, FollowsADeviceWhoseClockIsSlow) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

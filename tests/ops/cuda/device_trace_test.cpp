@@ -8,7 +8,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timeline.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using namespace std::chrono_literals;
@@ -167,4 +167,4 @@ TEST_F(DeviceTraceTest, ItsFailuresEndNothingElse) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 class EventTest : public testing::Test {
@@ -145,4 +145,4 @@ TEST_F(EventTest, PoolServesManyThreads) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using ::testing::AllOf;
@@ -113,4 +113,4 @@ TEST(LoadedLibraries, OfThisProcess) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

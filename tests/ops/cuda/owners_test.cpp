@@ -11,7 +11,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 /// How to make each owner, and what it calls.
@@ -124,4 +124,4 @@ TEST_F(MemoryTest, NoBytesNeedNoAllocation) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

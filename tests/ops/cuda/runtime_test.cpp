@@ -8,7 +8,7 @@
 #include "ops/cuda/functions.h"
 #include "ops/cuda/loaded_libraries.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(CudaRuntime, AnswersWithoutADevice) {
@@ -70,4 +70,4 @@ TEST(CudaRuntime, ReductionsOfNothingAreNotLaunchedAndWrongOnesAreInvalid) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

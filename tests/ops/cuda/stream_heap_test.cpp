@@ -11,7 +11,7 @@
 #include "tests/support/fake_gpu/fake_gpu.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 class StreamHeapTest : public testing::Test {
@@ -71,4 +71,4 @@ TEST_F(StreamHeapTest, FailuresAreNamed) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

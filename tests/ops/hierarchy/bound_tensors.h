@@ -8,7 +8,7 @@
 
 #include "core/plan/bound_unit.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Tensors of one type on `local_size` ranks, each filled with small whole numbers.
 template <class T>
@@ -83,4 +83,4 @@ class BoundTensors {
   std::vector<std::vector<T>> before_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

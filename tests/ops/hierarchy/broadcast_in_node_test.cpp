@@ -7,7 +7,7 @@
 #include "ops/hierarchy/memory_group.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -113,4 +113,4 @@ TEST_F(BroadcastInNodeOfThree, WhatIsNotFollowedIsThereAlready) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

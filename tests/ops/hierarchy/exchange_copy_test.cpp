@@ -4,7 +4,7 @@
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::Bytes;
@@ -83,4 +83,4 @@ TEST_F(ExchangeCopy, CopiesIntoShortAndLongResultsAlike) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

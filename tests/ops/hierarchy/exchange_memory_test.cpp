@@ -4,7 +4,7 @@
 
 #include "tests/support/threads/heap_memory.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(GrowingBlock, IsKeptWhileItIsLongEnough) {
@@ -41,4 +41,4 @@ TEST(ExchangeMemory, NeighbouringRoundsHaveMemoryOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -6,7 +6,7 @@
 #include "core/plan/exchange.h"
 #include "tests/support/reference/elements.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 std::size_t at(int index) {
@@ -81,4 +81,4 @@ ExchangeOperation allreduce_of(const ExchangeOperation& reduce_scatter) {
   return result;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -10,7 +10,7 @@
 #include "core/negotiation/topology.h"
 #include "tests/support/reference/reference.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// An exchange, or an allreduce beside it, of all ranks.
 struct ExchangeOperation {
@@ -34,4 +34,4 @@ ExchangeOperation random_exchange(OperationKind kind, int ranks, std::int64_t mo
 /// The allreduce that this reduce-scatter is a part of.
 ExchangeOperation allreduce_of(const ExchangeOperation& reduce_scatter);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -8,7 +8,7 @@
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/threads/heap_memory.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Rows = std::vector<std::vector<std::int64_t>>;
@@ -105,4 +105,4 @@ TEST_F(ExchangePushOfTwo, GivesEverybodyWhatIsForAll) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include "tests/ops/hierarchy/exchange_world.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::ExchangeOperation;
@@ -155,4 +155,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ExchangeOn, testing::ValuesIn(kLayouts),
                          [](const auto& parameters) { return name_of_layout(parameters.param); });
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 #include "ops/hierarchy/exchange_run.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Rows = std::vector<std::vector<std::int64_t>>;
@@ -77,4 +77,4 @@ TEST(ExchangeSizes, NeedNotBeToldInOneNodeNorOfAReduceScatter) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

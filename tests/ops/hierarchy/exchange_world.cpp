@@ -16,7 +16,7 @@
 #include "tests/support/threads/heap_memory.h"
 #include "tests/support/threads/meeting.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr std::size_t kGuard = 64;
@@ -278,4 +278,4 @@ std::vector<std::vector<ExchangeOutcome>> ExchangeWorld::run_in_threads(
   return outcomes(bound);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

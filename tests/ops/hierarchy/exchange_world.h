@@ -11,7 +11,7 @@
 #include "core/plan/bound_unit.h"
 #include "tests/ops/hierarchy/exchange_model.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 struct ExchangeOutcome {
   std::vector<std::int64_t> rows;
@@ -53,4 +53,4 @@ class ExchangeWorld {
   std::vector<std::unique_ptr<Rank>> ranks_;  ///< by rank
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

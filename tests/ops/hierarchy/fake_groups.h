@@ -18,7 +18,7 @@
 #include "tests/core/control_block/shared_control_block.h"
 #include "tests/support/threads/heap_memory.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 using Random = std::mt19937_64;
 
@@ -180,4 +180,4 @@ struct OneRank {
 
 inline constexpr std::size_t kMostAdvances = 100000;
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -9,7 +9,7 @@
 #include "tests/ops/hierarchy/bound_tensors.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::BoundTensors;
@@ -165,4 +165,4 @@ INSTANTIATE_TEST_SUITE_P(Ranks, MemoryGroupOf, testing::Values(1, 2, 3, 5),
                          testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -11,7 +11,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::kMostAdvances;
@@ -86,4 +86,4 @@ TEST(Pipeline, AnExchangeHasThePipelineToItself) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

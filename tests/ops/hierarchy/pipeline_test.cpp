@@ -8,7 +8,7 @@
 #include "tests/ops/hierarchy/fake_groups.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::FakeCross;
@@ -180,4 +180,4 @@ TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

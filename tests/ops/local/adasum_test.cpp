@@ -14,7 +14,7 @@
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::narrow;
@@ -237,4 +237,4 @@ TEST(Adasum, RefusesWhatIsNotFloatingPoint) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

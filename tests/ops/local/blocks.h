@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Blocks of one allocation, each at `shift` elements past a 64-byte boundary.
 template <class Stored>
@@ -27,4 +27,4 @@ class Blocks {
   std::vector<std::byte> memory_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -17,7 +17,7 @@
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using enum DataType;
@@ -247,4 +247,4 @@ TEST(Convert, RefusesIntegers) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include "ops/local/kernels.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 std::vector<std::byte> random_bytes(std::size_t bytes, std::mt19937_64& random) {
@@ -82,4 +82,4 @@ TEST(Spread, LeavesTheRootsOwnMemoryAlone) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

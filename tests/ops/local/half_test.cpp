@@ -9,7 +9,7 @@
 #include "tests/support/reference/half_format.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::HalfFormat;
@@ -131,4 +131,4 @@ TEST(Bfloat16, KnownValues) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

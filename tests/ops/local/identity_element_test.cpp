@@ -1,15 +1,14 @@
-#include "ops/local/kernels.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <vector>
 
+#include "ops/local/kernels.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 // Reducing anything with the identity element gives the thing itself: so says the kernel.
@@ -37,4 +36,4 @@ TEST(Neutral, ChangesNothing) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

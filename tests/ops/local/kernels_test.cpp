@@ -21,7 +21,7 @@
 #include "tests/support/reference/reduction.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::Bfloat16;
@@ -354,4 +354,4 @@ TEST(Kernels, TheBestThatTheCpuHasIsUsed) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

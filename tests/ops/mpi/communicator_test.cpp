@@ -9,7 +9,7 @@
 
 #include "ops/mpi/check.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(Communicator, WorldHasMpisRanks) {
@@ -73,4 +73,4 @@ TEST(MpiCheck, CountsAreNarrowedOnlyWhereTheyFit) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,9 +9,9 @@
 #include <memory>
 #include <string_view>
 
+#include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
 #include "ops/mpi/implementation.h"
-#include "ops/mpi/communicator.h"
 
 namespace {
 
@@ -22,8 +22,8 @@ int done() {
 
 int start_and_stop() {
   for (int round = 0; round < 3; ++round) {
-    hora::MpiEnvironment environment;
-    hora::MpiBootstrap(hora::Communicator::world()).barrier();
+    hora::internal::MpiEnvironment environment;
+    hora::internal::MpiBootstrap(hora::internal::Communicator::world()).barrier();
     environment.release();
   }
   return done();
@@ -33,7 +33,7 @@ int joins_the_application(int required) {
   int provided = 0;
   MPI_Init_thread(nullptr, nullptr, required, &provided);
   try {
-    hora::MpiEnvironment environment;
+    hora::internal::MpiEnvironment environment;
     std::printf("multiple=%d\n", environment.thread_multiple() ? 1 : 0);
   } catch (const hora::Error& error) {
     std::printf("%s\n", error.what());
@@ -46,7 +46,7 @@ int after_finalize() {
   MPI_Init(nullptr, nullptr);
   MPI_Finalize();
   try {
-    hora::MpiEnvironment environment;
+    hora::internal::MpiEnvironment environment;
   } catch (const hora::Error& error) {
     std::printf("%s\n", error.what());
   }
@@ -55,11 +55,11 @@ int after_finalize() {
 
 // Rank 0 leaves, the others wait for it.
 int leaves(bool by_abort) {
-  const hora::MpiEnvironment environment;
-  hora::MpiBootstrap world(hora::Communicator::world());
+  const hora::internal::MpiEnvironment environment;
+  hora::internal::MpiBootstrap world(hora::internal::Communicator::world());
   if (world.rank() == 0) {
     if (by_abort) {
-      hora::abort_job(7);
+      hora::internal::abort_job(7);
     }
     std::exit(0);
   }
@@ -69,14 +69,14 @@ int leaves(bool by_abort) {
 
 // Rank 0 forks a child that tries to use MPI and then exits; the others wait for rank 0.
 int forks() {
-  hora::MpiEnvironment environment;
-  hora::MpiBootstrap world(hora::Communicator::world());
+  hora::internal::MpiEnvironment environment;
+  hora::internal::MpiBootstrap world(hora::internal::Communicator::world());
   if (world.rank() == 0) {
     std::fflush(stdout);
     const pid_t child = ::fork();
     if (child == 0) {
       try {
-        const hora::MpiEnvironment second;
+        const hora::internal::MpiEnvironment second;
       } catch (const hora::Error& error) {
         std::printf("%s\n", error.what());
       }
@@ -93,21 +93,21 @@ int forks() {
 
 // Rank 0 ends MPI, the others wait for it.
 int finalizes() {
-  const hora::MpiEnvironment environment;
-  hora::MpiBootstrap world(hora::Communicator::world());
+  const hora::internal::MpiEnvironment environment;
+  hora::internal::MpiBootstrap world(hora::internal::Communicator::world());
   if (world.rank() == 0) MPI_Finalize();
   world.barrier();
   return done();
 }
 
 int library() {
-  std::printf("%s\n", hora::running_mpi().c_str());
+  std::printf("%s\n", hora::internal::running_mpi().c_str());
   return 0;
 }
 
 int starts() {
   try {
-    hora::MpiEnvironment environment;
+    hora::internal::MpiEnvironment environment;
   } catch (const hora::Error& error) {
     std::printf("%s\n", error.what());
     return 3;

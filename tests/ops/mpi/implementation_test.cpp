@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::AllOf;
@@ -101,4 +101,4 @@ TEST(LauncherMismatch, IgnoresWhatIsNoNumber) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

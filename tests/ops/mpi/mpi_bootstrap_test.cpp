@@ -2,7 +2,7 @@
 
 #include "ops/mpi/communicator.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 std::vector<std::byte> bytes_of(std::size_t length, int value) {
@@ -51,4 +51,4 @@ TEST(MpiBootstrap, TextsAreGathered) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -10,7 +10,7 @@
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::Bytes;
@@ -81,4 +81,4 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, MpiCrossGroupTest,
                          [](const auto& parameters) { return std::string(parameters.param.name); });
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

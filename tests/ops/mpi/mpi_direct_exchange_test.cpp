@@ -10,7 +10,7 @@
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::Bytes;
@@ -103,4 +103,4 @@ TEST_F(MpiDirectExchangeTest, SeveralAtOnceAmongAllreduces) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

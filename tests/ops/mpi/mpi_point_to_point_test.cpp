@@ -11,7 +11,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 class MpiPointToPointTest : public testing::Test {
@@ -131,4 +131,4 @@ TEST_F(MpiPointToPointTest, DiesWithoutWaiting) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -14,7 +14,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 class MpiTreeLinkTest : public testing::Test {
@@ -169,4 +169,4 @@ TEST_F(MpiTreeLinkTest, DiesWithoutWaiting) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

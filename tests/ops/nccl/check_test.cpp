@@ -6,7 +6,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/ranks.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(NcclCheckTest, SuccessAndInProgressThrowNothing) {
@@ -36,4 +36,4 @@ TEST(NcclCheckTest, AddsTheLastErrorOfTheCommunicator) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

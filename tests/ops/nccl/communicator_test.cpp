@@ -11,7 +11,7 @@
 #include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/ranks.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::far_away;
@@ -151,4 +151,4 @@ TEST(NcclCommunicatorTest, AnAsynchronousErrorIsThrown) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

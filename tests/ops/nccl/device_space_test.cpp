@@ -13,7 +13,7 @@
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -157,4 +157,4 @@ TEST_F(DeviceSpaceTest, TheDeviceIsMadeCurrentWhereItIsNot) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

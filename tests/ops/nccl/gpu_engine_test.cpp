@@ -10,7 +10,7 @@
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::DeviceTensor;
@@ -176,4 +176,4 @@ TEST(GpuEngineOrder, WaitDoesNotWaitForTheGpu) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 ResultForm form_of(const Exchange& exchange, Device device, void* stream) {
@@ -119,4 +119,4 @@ std::vector<std::byte> bytes_of(GpuWorld& world, int rank, const ResultMemory& r
   return bytes;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

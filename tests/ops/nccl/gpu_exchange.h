@@ -10,7 +10,7 @@
 #include "core/api/result.h"
 #include "tests/ops/nccl/gpu_world.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// One exchange that all ranks take part in.
 struct Exchange {
@@ -46,4 +46,4 @@ Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const
 /// What the stream of a result on a GPU finds in it, and what is in one of host memory.
 std::vector<std::byte> bytes_of(GpuWorld& world, int rank, const ResultMemory& result);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -11,7 +11,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::DeviceTensor;
@@ -128,4 +128,4 @@ TEST(GpuExchangeMemory, AResultThatDoesNotFitSaysHowMuch) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

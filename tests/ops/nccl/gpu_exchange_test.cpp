@@ -9,7 +9,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::DeviceTensor;
@@ -128,4 +128,4 @@ TEST(GpuExchangeOrder, TheSteadyStateNeverSynchronises) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::DeviceTensor;
@@ -213,4 +213,4 @@ TEST(GpuFaults, WithoutMemoryABufferIsRefusedAndTheRankGoesOn) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

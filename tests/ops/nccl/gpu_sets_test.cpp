@@ -9,7 +9,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::DeviceTensor;
@@ -92,4 +92,4 @@ TEST(GpuSetFaults, ARankThatFailsToConnectFreesTheOthers) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

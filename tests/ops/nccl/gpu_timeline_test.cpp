@@ -9,7 +9,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timeline.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::DeviceTensor;
@@ -173,4 +173,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuTimeline,
                          layout_name);
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -12,7 +12,7 @@
 #include "ops/nccl/nccl_set.h"
 #include "ops/nccl/slice_staging.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 struct GpuWorld::Rank {
   Rank(FakeGpu& gpu, const NcclGroupOptions& options, LaunchTicketLockMemory& memory,
@@ -218,4 +218,4 @@ std::vector<std::byte> DeviceTensor::read() {
   return bytes;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -16,7 +16,7 @@
 #include "tests/support/message_network.h"
 #include "tests/support/threads/thread_world.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 struct GpuWorldOptions {
   std::vector<int> node_sizes = {1};
@@ -96,4 +96,4 @@ class DeviceTensor {
   PinnedMemory host_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -10,7 +10,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/reference/elements.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using enum DataType;
@@ -75,4 +75,4 @@ TEST(Preparation, OfScaledValuesAndOfBooleansThatAreReduced) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

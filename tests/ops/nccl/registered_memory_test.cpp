@@ -8,7 +8,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/ranks.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using test::LiveHandles;
@@ -82,4 +82,4 @@ TEST_F(RegisteredMemoryTest, NoBytesNeedNoAllocation) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include "ops/shm/shared_memory.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(BlockAllocator, GivesNothingWithoutASegment) {
@@ -126,4 +126,4 @@ TEST(BlockAllocator, RandomUseAgainstAModel) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include <exception>
 #include <utility>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Forks, runs `body` in the child, and gives its exit code: body's (0 to 100), 101 where it threw,
 /// -1 where it died.
@@ -42,4 +42,4 @@ class ChildProcess {
   pid_t pid_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

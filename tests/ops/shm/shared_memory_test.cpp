@@ -10,7 +10,7 @@
 #include "tests/ops/shm/child_process.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 constexpr std::size_t kSmall = 64 << 10;
@@ -182,4 +182,4 @@ TEST(SharedMemory, ThreadsAllocateFindAndLookAtOnce) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

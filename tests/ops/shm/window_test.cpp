@@ -14,7 +14,7 @@
 #include "tests/ops/shm/child_process.h"
 #include "tests/support/expect_error.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -168,4 +168,4 @@ TEST(Window, MovingHandsOverTheMapping) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 
 #include "ops/local/kernels.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 // Holds the product of two doubles exactly.
@@ -127,4 +127,4 @@ void run(const BatchedCopy& copy) {
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -14,7 +14,7 @@
 #include "ops/local/kernels.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 template <class Target, class Source>
@@ -138,4 +138,4 @@ TEST(BatchedCopyTest, RefusesWhatCannotBeConverted) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

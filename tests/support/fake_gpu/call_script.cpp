@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 CallScript::CallScript(std::initializer_list<std::string_view> calls) {
   for (const std::string_view call : calls) {
@@ -56,4 +56,4 @@ std::chrono::microseconds CallScript::delay_of(std::string_view call) const {
   return entry(call).delay;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// A name that was not announced is std::invalid_argument. Thread rule: any thread.
 class CallScript {
@@ -37,4 +37,4 @@ class CallScript {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 
 #include "ops/local/kernels.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 bool rooted(const Collective& part) {
@@ -189,4 +189,4 @@ void perform(std::span<const Collective> parts) {
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -10,7 +10,7 @@
 
 #include "ops/nccl/functions.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 enum class CollectiveKind { all_reduce, reduce_scatter, all_gather, broadcast, reduce, send, recv };
 
@@ -47,4 +47,4 @@ std::string disagreement(std::span<const Collective> parts);
 /// maxima, which NCCL leaves out).
 void perform(std::span<const Collective> parts);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

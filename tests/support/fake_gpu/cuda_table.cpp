@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 /// Takes place even where the script says that it fails.
@@ -203,4 +203,4 @@ CudaFunctions cuda_functions(FakeDevice& device) {
   return table;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 
 #include "tests/support/fake_gpu/fake_device.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 template <class Body>
 cudaError_t made(FakeDevice& device, std::string_view call, Body body) {
@@ -18,4 +18,4 @@ void add_kernels(CudaFunctions& table, FakeDevice& device);
 /// What devices this one sees, and how they are linked.
 void add_peers(CudaFunctions& table, FakeDevice& device);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 
 #include "ops/local/kernels.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 bool valid(const DeviceReduction& reduction) {
   const auto aligned = [&](const std::byte* memory) {
@@ -23,4 +23,4 @@ void run(const DeviceReduction& reduction) {
          static_cast<std::size_t>(reduction.count), {.post = reduction.scale});
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -3,7 +3,7 @@
 
 #include "ops/cuda/functions.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// True where there are inputs, not too many, and the memory is aligned to the elements.
 bool valid(const DeviceReduction& reduction);
@@ -11,4 +11,4 @@ bool valid(const DeviceReduction& reduction);
 /// As ops/cuda/functions.h says: it names the host's kernels as the model.
 void run(const DeviceReduction& reduction);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

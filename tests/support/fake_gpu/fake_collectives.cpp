@@ -3,7 +3,7 @@
 
 #include "tests/support/fake_gpu/fake_nccl.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 void FakeNccl::start_group() {
   const std::scoped_lock lock(world_->mutex);
@@ -189,4 +189,4 @@ void FakeNccl::enqueue(const Operation& operation) {
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

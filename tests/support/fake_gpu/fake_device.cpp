@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <utility>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
     : number_(number),
@@ -213,4 +213,4 @@ int FakeDevice::events() const {
   return static_cast<int>(events_.size());
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -14,7 +14,7 @@
 #include "tests/support/fake_gpu/fake_memory.h"
 #include "tests/support/fake_gpu/fake_stream.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// `number` is unique in its world and part of every handle; handles are never used again, so that
 /// stale and foreign ones are found. Thread rule: any thread.
@@ -104,4 +104,4 @@ class FakeDevice {
 /// The table whose calls go to `device`.
 CudaFunctions cuda_functions(FakeDevice& device);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -2,7 +2,7 @@
 
 #include "tests/support/fake_gpu/fake_device.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 bool FakeDevice::latest(cudaEvent_t event, std::shared_ptr<Record>& record) {
   {
@@ -107,4 +107,4 @@ cudaError_t FakeDevice::elapsed_time(float* milliseconds, cudaEvent_t from, cuda
   return cudaSuccess;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

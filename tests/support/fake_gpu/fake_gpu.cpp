@@ -3,7 +3,7 @@
 #include "tests/support/fake_gpu/fake_device.h"
 #include "tests/support/fake_gpu/fake_nccl.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 FakeNcclWorld::FakeNcclWorld() : world_(std::make_shared<NcclWorld>()) {}
 FakeNcclWorld::~FakeNcclWorld() = default;
@@ -100,4 +100,4 @@ std::vector<std::string> FakeGpu::violations() const {
   return parts_->device.violations();
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -16,7 +16,7 @@
 #include "ops/cuda/functions.h"
 #include "ops/nccl/functions.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 class NcclWorld;
 
@@ -110,4 +110,4 @@ class FakeGpu {
   std::unique_ptr<Parts> parts_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

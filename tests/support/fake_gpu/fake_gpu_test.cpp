@@ -11,7 +11,7 @@
 #include "ops/cuda/stream.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -190,4 +190,4 @@ TEST_F(FakeGpuTest, EndsWithWorkThatCannotFinish) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

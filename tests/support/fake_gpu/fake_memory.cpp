@@ -4,7 +4,7 @@
 #include <cstring>
 #include <new>
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr std::align_val_t kAlignment{256};
@@ -66,4 +66,4 @@ int FakeMemory::blocks(MemoryKind kind) const {
       blocks_, [kind](const auto& block) { return block.second.kind == kind; }));
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

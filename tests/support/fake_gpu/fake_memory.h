@@ -5,7 +5,7 @@
 #include <map>
 #include <mutex>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 enum class MemoryKind { pinned, device, ordered, nccl };
 
@@ -38,4 +38,4 @@ class FakeMemory {
   std::map<const std::byte*, Block, std::greater<>> blocks_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 FakeNccl::FakeNccl(std::shared_ptr<NcclWorld> world, FakeDevice& device,
                    const FakeGpuOptions& options)
@@ -258,4 +258,4 @@ int FakeNccl::registrations() const {
   return static_cast<int>(all);
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -12,7 +12,7 @@
 #include "tests/support/fake_gpu/fake_device.h"
 #include "tests/support/fake_gpu/nccl_world.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Thread rule: any thread, one at a time (which is checked), but for the destructor, stop() and
 /// what the test calls.
@@ -90,4 +90,4 @@ class FakeNccl {
 /// The table whose calls go to `nccl`.
 NcclFunctions nccl_functions(FakeNccl& nccl);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -9,7 +9,7 @@
 #include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/nccl_rank.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::ElementsAre;
@@ -137,4 +137,4 @@ TEST(FakeNcclFaultTest, EndsWithCollectivesThatCannotFinish) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

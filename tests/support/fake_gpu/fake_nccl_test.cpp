@@ -11,7 +11,7 @@
 #include "ops/local/kernels.h"
 #include "tests/support/fake_gpu/nccl_rank.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::Each;
@@ -157,4 +157,4 @@ TEST_P(FakeNcclTest, FirstCollectiveIsInProgressUntilPolled) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 FakeStream::FakeStream(StreamsState& state) : state_(state), thread_([this] { run(); }) {}
 
@@ -48,4 +48,4 @@ void FakeStream::run() {
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// What the streams and events of one device share. `mutex` guards all of it.
 struct StreamsState {
@@ -42,4 +42,4 @@ class FakeStream {
   std::thread thread_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

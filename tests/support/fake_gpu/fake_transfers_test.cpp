@@ -10,7 +10,7 @@
 #include "tests/support/fake_gpu/ranks.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::ElementsAre;
@@ -95,4 +95,4 @@ TEST(FakeTransfers, WhoWaitsForAPeerThatNeverComesHangsUntilItAborts) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -6,7 +6,7 @@
 #include "tests/support/fake_gpu/cuda_table.h"
 #include "tests/support/fake_gpu/device_reduce.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 bool on_device(FakeMemory& memory, const BatchedCopy& copy) {
@@ -87,4 +87,4 @@ void add_kernels(CudaFunctions& table, FakeDevice& device) {
   };
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -12,7 +12,7 @@
 #include "tests/support/fake_gpu/ranks.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// What each rank has in these tests.
 struct NcclRank {
@@ -45,4 +45,4 @@ inline FakeGpuOptions with_delays() {
   return {.seed = seed(), .longest_delay = std::chrono::microseconds(300)};
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

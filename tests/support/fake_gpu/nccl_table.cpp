@@ -2,7 +2,7 @@
 
 #include "tests/support/fake_gpu/fake_nccl.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 /// One thread at a time; `body` takes what the script says.
@@ -162,4 +162,4 @@ NcclFunctions nccl_functions(FakeNccl& nccl) {
   return table;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 
 #include "tests/support/fake_gpu/nccl_world.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 void NcclWorld::transfer(NcclCommunicatorState& comm, std::uint64_t number,
                          const std::vector<Collective>& parts,
@@ -59,4 +59,4 @@ void NcclWorld::take(std::unique_lock<std::mutex>& lock, NcclCommunicatorState& 
   changed.notify_all();
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

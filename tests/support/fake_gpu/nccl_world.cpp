@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 std::uint64_t value_of(const ncclUniqueId& id) {
   std::uint64_t value = 0;
@@ -119,4 +119,4 @@ void NcclWorld::abort(NcclCommunicatorState& comm) {
   changed.wait(lock, [&] { return comm.inside == 0; });
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -14,7 +14,7 @@
 
 #include "tests/support/fake_gpu/collective.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 struct NcclCommunicatorState;
 
@@ -115,4 +115,4 @@ class NcclWorld {
 
 std::uint64_t value_of(const ncclUniqueId& id);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -3,7 +3,7 @@
 
 #include "tests/support/fake_gpu/cuda_table.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 /// Devices of one process: this one, then the options' peers.
@@ -86,4 +86,4 @@ void add_peers(CudaFunctions& table, FakeDevice& device) {
   };
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -9,7 +9,7 @@
 #include "ops/nccl/communicator.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 inline NcclCommunicator::Deadline in_milliseconds(int milliseconds) {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
@@ -64,4 +64,4 @@ class Ranks {
   std::vector<std::unique_ptr<FakeGpu>> gpus_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -17,7 +17,7 @@ bool is_last_rank() {
 }  // namespace
 
 TEST(Harness, Passes) {
-  const unsigned long long own = hora::test::generator()();
+  const unsigned long long own = hora::internal::test::generator()();
   unsigned long long highest = 0;
   MPI_Allreduce(&own, &highest, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, MPI_COMM_WORLD);
   EXPECT_EQ(own, highest) << "ranks draw different numbers";

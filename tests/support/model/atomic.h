@@ -8,7 +8,7 @@
 
 #include "tests/support/model/explorer.h"
 
-namespace hora {
+namespace hora::internal {
 
 /// As large as T, and valid in memory that is all zero.
 template <class T>
@@ -94,4 +94,4 @@ class Plain {
   T value_;
 };
 
-}  // namespace hora
+}  // namespace hora::internal

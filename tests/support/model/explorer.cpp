@@ -9,7 +9,7 @@
 #include "tests/support/model/fiber.h"
 #include "tests/support/model/memory.h"
 
-namespace hora::model {
+namespace hora::internal::model {
 namespace {
 
 /// Steps of one execution: what takes more does not end.
@@ -343,4 +343,4 @@ void wake(const void* word) {
   current->wake(word);
 }
 
-}  // namespace hora::model
+}  // namespace hora::internal::model

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace hora::model {
+namespace hora::internal::model {
 
 /// What the threads of one execution do; all that they share is made anew for each, all zero.
 struct Program {
@@ -72,4 +72,4 @@ void write_plain(const void* data);
 void block_on(const void* word, std::uint64_t initial, std::uint64_t expected);
 void wake(const void* word);
 
-}  // namespace hora::model
+}  // namespace hora::internal::model

@@ -11,7 +11,7 @@
 
 #include "tests/support/model/atomic.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using model::Program;
@@ -175,4 +175,4 @@ TEST(Explorer, RunsIndependentStepsInOneOrder) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -9,7 +9,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-namespace hora::model {
+namespace hora::internal::model {
 namespace {
 
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
@@ -80,4 +80,4 @@ void Fiber::switch_out([[maybe_unused]] bool for_ever) {
   switch_in();
 }
 
-}  // namespace hora::model
+}  // namespace hora::internal::model

@@ -7,7 +7,7 @@
 #include <functional>
 #include <memory>
 
-namespace hora::model {
+namespace hora::internal::model {
 
 /// Thread rule: one thread makes, resumes and destroys all fibers. A body must have returned when
 /// its fiber is destroyed; no exception leaves it.
@@ -41,4 +41,4 @@ class Fiber {
   void* resumer_thread_ = nullptr;
 };
 
-}  // namespace hora::model
+}  // namespace hora::internal::model

@@ -3,7 +3,7 @@
 
 #include "tests/support/model/explorer.h"
 
-namespace hora {
+namespace hora::internal {
 
 void futex_wait(const Atomic<std::uint32_t>& word, std::uint32_t expected,
                 std::optional<std::chrono::nanoseconds>) {
@@ -14,4 +14,4 @@ void futex_wake(const Atomic<std::uint32_t>& word) noexcept {
   model::wake(&word);
 }
 
-}  // namespace hora
+}  // namespace hora::internal

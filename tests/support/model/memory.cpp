@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hora::model {
+namespace hora::internal::model {
 namespace {
 
 bool acquires(std::memory_order order) {
@@ -124,4 +124,4 @@ void Memory::share_knowledge() {
   }
 }
 
-}  // namespace hora::model
+}  // namespace hora::internal::model

@@ -12,7 +12,7 @@
 
 #include "tests/support/model/explorer.h"
 
-namespace hora::model {
+namespace hora::internal::model {
 
 /// Memory is the view machine for release and acquire of Kang et al. (A Promising Semantics, POPL
 /// 2017, without promises), with a total order of the seq_cst accesses, which is the order of
@@ -96,4 +96,4 @@ class Memory {
   std::map<const void*, PlainData> plain_;
 };
 
-}  // namespace hora::model
+}  // namespace hora::internal::model

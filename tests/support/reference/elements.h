@@ -12,7 +12,7 @@
 
 #include "tests/support/reference/half_format.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 inline constexpr std::array kFloatTypes = {DataType::float16, DataType::bfloat16, DataType::float32,
                                            DataType::float64};
@@ -42,16 +42,16 @@ struct Half {
 using Float16 = Half<kFloat16>;
 using Bfloat16 = Half<kBfloat16>;
 
-}  // namespace hora::test
+}  // namespace hora::internal::test
 
 namespace hora {
 template <>
-inline constexpr DataType data_type_of<test::Float16> = DataType::float16;
+inline constexpr DataType data_type_of<internal::test::Float16> = DataType::float16;
 template <>
-inline constexpr DataType data_type_of<test::Bfloat16> = DataType::bfloat16;
+inline constexpr DataType data_type_of<internal::test::Bfloat16> = DataType::bfloat16;
 }  // namespace hora
 
-namespace hora::test {
+namespace hora::internal::test {
 
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
@@ -122,4 +122,4 @@ void with_type(DataType type, Body&& body) {
   if (!called) throw std::logic_error("unknown type");
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -10,7 +10,7 @@
 
 #include "tests/support/reference/reduction.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 struct Reduction {
   ReduceOp op = ReduceOp::sum;
@@ -68,4 +68,4 @@ void expect_reduced(const Reduction& how, const std::vector<Elements<T>>& by_ran
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// A binary format: `mantissa_bits` without the leading one, exponents of normal numbers from
 /// `least_exponent` to `-least_exponent + 1`.
@@ -56,4 +56,4 @@ inline bool is_nan(HalfFormat format, std::uint16_t bits) {
   return (bits & 0x7fff) > 0x7fff >> format.mantissa_bits << format.mantissa_bits;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

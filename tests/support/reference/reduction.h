@@ -13,7 +13,7 @@
 #include "ops/local/kernel_values.h"
 #include "tests/support/reference/elements.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Of floating-point numbers; an average is a sum.
 template <class T>
@@ -67,4 +67,4 @@ Elements<T> reduced(ReduceOp op, const std::vector<Elements<T>>& inputs, Scales 
   return result;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

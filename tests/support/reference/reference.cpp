@@ -5,7 +5,7 @@
 
 #include "tests/support/reference/reduction.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 template <class T>
@@ -172,4 +172,4 @@ Exchanged scattered(const Bytes& whole, std::int64_t rows, std::size_t row_bytes
   return result;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -11,7 +11,7 @@
 
 #include "ops/local/kernel_values.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 using Bytes = std::vector<std::byte>;
 using Numbers = std::vector<double>;
@@ -52,4 +52,4 @@ Exchanged alltoall_of(const std::vector<Bytes>& inputs, const std::vector<RowCou
 Exchanged scattered(const Bytes& whole, std::int64_t rows, std::size_t row_bytes, int ranks,
                     int rank);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using enum DataType;
@@ -124,4 +124,4 @@ TEST(Reference, ValuesAreOfTheirRange) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include "core/checked.h"
 #include "core/plan/plan.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 NodeMemory::MemoryBlock HeapNode::allocate(int local_rank, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
@@ -62,4 +62,4 @@ std::size_t HeapNode::blocks_in_use() {
   return count;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -11,7 +11,7 @@
 #include "core/engine/node_memory.h"
 #include "ops/shm/shared_memory.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// The memory of one node's ranks. Thread rule: any thread.
 class HeapNode {
@@ -59,4 +59,4 @@ class HeapMemory final : public NodeMemory {
   int local_rank_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

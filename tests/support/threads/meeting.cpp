@@ -9,7 +9,7 @@
 
 #include "ops/local/kernels.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 void Meeting::bring(int node, std::uint64_t sequence, Parts parts) {
   const std::lock_guard lock(mutex_);
@@ -103,4 +103,4 @@ Completion MeetingCrossGroup::exchange(std::span<const std::span<const std::byte
       }));
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -9,7 +9,7 @@
 #include "core/engine/parts.h"
 #include "ops/hierarchy/groups.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// One cross group's meeting place: operation `sequence` is done once every node has brought its
 /// part, or, of an exchange, its parts by the node that they are for. Thread rule: any thread.
@@ -54,4 +54,4 @@ class MeetingCrossGroup final : public CrossGroup {
   int node_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 BootstrapRoom::BootstrapRoom(std::vector<int> hosts)
     : hosts_(std::move(hosts)), given_(hosts_.size()) {}
@@ -57,4 +57,4 @@ void run_ranks(const std::vector<int>& hosts, const std::function<void(Bootstrap
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

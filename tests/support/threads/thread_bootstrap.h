@@ -10,7 +10,7 @@
 
 #include "ops/cross/bootstrap.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Where the ranks of one group meet. Thread rule: any thread.
 class BootstrapRoom {
@@ -55,4 +55,4 @@ class ThreadBootstrap final : public Bootstrap {
 /// Runs `rank` once for each host's number in `hosts`, each in a thread of its own.
 void run_ranks(const std::vector<int>& hosts, const std::function<void(Bootstrap&)>& rank);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

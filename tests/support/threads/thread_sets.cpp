@@ -4,7 +4,7 @@
 
 #include "core/engine/node_memory.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 struct ThreadSetTransport final : SetTransport {
@@ -97,4 +97,4 @@ std::unique_ptr<SetTransport> ThreadSets::begin(const SetPlan& plan) {
   return transport;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

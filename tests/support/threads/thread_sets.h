@@ -16,7 +16,7 @@
 #include "tests/support/threads/thread_world.h"
 #include "tests/support/tree_network.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// What connects the nodes of one set.
 struct SetWires {
@@ -85,4 +85,4 @@ class ThreadSets final : public SetFactory {
   decltype(ThreadWorldOptions::set_device) device_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include "tests/support/threads/heap_memory.h"
 #include "tests/support/threads/thread_sets.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 struct ThreadWorld::Node {
   Node(const ControlBlockShape& control_block_shape)
@@ -110,4 +110,4 @@ bool ThreadWorld::progress() {
   return progress;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -10,7 +10,7 @@
 #include "core/engine/parts.h"
 #include "ops/hierarchy/groups.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 class WireRoom;
 
@@ -59,4 +59,4 @@ class ThreadWorld {
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -1,9 +1,11 @@
 /// In which type gradients and other tensors travel; no LibTorch needed.
 #pragma once
 
+#include <hora/export.h>
+
 #include <string_view>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// Gradients of a wider floating-point type are rounded to this one on their way into a bucket,
 /// averaged in it, and widened again into `.grad`, which keeps the parameter's type. Gradients that

@@ -12,6 +12,7 @@
 #include <hora/collectives.h>
 #include <hora/compression.h>
 #include <hora/context.h>
+#include <hora/export.h>
 #include <torch/optim/optimizer.h>
 #include <torch/ordered_dict.h>
 #include <torch/types.h>
@@ -24,7 +25,11 @@
 #include <utility>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
+class OptimizerImplementation;
+}  // namespace hora::internal
+
+namespace HORA_EXPORT hora {
 
 class GradientHook;
 
@@ -219,8 +224,8 @@ class DistributedOptimizer {
  private:
   friend class GradScaler;
   friend int join(const Context& context, const std::vector<DistributedOptimizer*>& optimizers);
-  class Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  friend class internal::OptimizerImplementation;
+  std::unique_ptr<internal::OptimizerImplementation> implementation_;
 };
 
 /// join() of several optimizers whose steps are taken in one loop: this rank has no more data for

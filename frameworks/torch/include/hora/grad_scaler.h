@@ -2,12 +2,13 @@
 #pragma once
 
 #include <hora/distributed_optimizer.h>
+#include <hora/export.h>
 #include <hora/grad_scaler_options.h>
 
 #include <memory>
 #include <vector>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// Multiplies the loss so that small gradients do not vanish in float16, divides the gradients by
 /// the same factor on their way into `.grad`, and leaves out a step whose gradients are not all

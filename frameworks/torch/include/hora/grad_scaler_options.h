@@ -1,7 +1,9 @@
 /// Options of GradScaler; no LibTorch needed.
 #pragma once
 
-namespace hora {
+#include <hora/export.h>
+
+namespace HORA_EXPORT hora {
 
 /// As torch.amp's.
 struct GradScalerOptions {

@@ -18,13 +18,14 @@
 
 #include <hora/collectives.h>
 #include <hora/context.h>
+#include <hora/export.h>
 #include <torch/types.h>
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// One bucket of one optimizer, the same on every rank.
 struct GradientBucketView {

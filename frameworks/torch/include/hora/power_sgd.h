@@ -4,12 +4,13 @@
 ///         {.hook = std::make_shared<hora::PowerSgd>(hora::PowerSgdOptions{.rank = 4})});
 #pragma once
 
+#include <hora/export.h>
 #include <hora/gradient_hook.h>
 
 #include <cstdint>
 #include <memory>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 struct PowerSgdOptions {
   int rank = 2;                ///< of the matrices that travel, >= 1

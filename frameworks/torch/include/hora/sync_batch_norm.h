@@ -5,6 +5,7 @@
 ///     hora::SyncBatchNorm layer(world, torch::nn::BatchNormOptions(64));     // or one by one
 #pragma once
 
+#include <hora/export.h>
 #include <hora/hora.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -12,7 +13,7 @@
 #include <cstddef>
 #include <string>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// As torch::nn::BatchNorm1d, 2d and 3d in one, [N, C] or [N, C, ...]: the same options, parameters
 /// and buffers under the same names, so each reads what the other saved. In training it normalises

@@ -4,11 +4,12 @@
 ///         {.hook = std::make_shared<hora::TopK>(hora::TopKOptions{.share = 0.01})});
 #pragma once
 
+#include <hora/export.h>
 #include <hora/gradient_hook.h>
 
 #include <memory>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 struct TopKOptions {
   double share = 0.01;         ///< of each bucket's elements, within (0, 1]; at least one travels

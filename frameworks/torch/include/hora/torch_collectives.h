@@ -33,6 +33,7 @@
 #pragma once
 
 #include <hora/compression.h>
+#include <hora/export.h>
 #include <hora/hora.h>
 #include <torch/types.h>
 
@@ -41,7 +42,12 @@
 #include <memory>
 #include <vector>
 
-namespace hora {
+namespace hora::internal {
+class PendingTensors;
+struct TensorAccess;
+}  // namespace hora::internal
+
+namespace HORA_EXPORT hora {
 
 /// The device this rank should compute on: its GPU, or the CPU where the job has none.
 torch::Device local_device(const Context& context);
@@ -72,9 +78,6 @@ AlltoallResult alltoall(const Context& context, const torch::Tensor& tensor,
 torch::Tensor reduce_scatter(const Context& context, const torch::Tensor& tensor,
                              const ReduceScatterOptions& options = {});
 
-class PendingTensors;
-struct TensorInternals;
-
 /// A call's collectives under way, which give a T; keeps the tensors alive that they work on.
 /// Move-only. Dropped without wait() it waits, as Handle does; one in place leaves a tensor that is
 /// not contiguous as it was.
@@ -101,10 +104,10 @@ class CollectiveHandle {
   bool valid() const noexcept { return pending_ != nullptr; }
 
  private:
-  friend struct TensorInternals;
-  explicit CollectiveHandle(std::unique_ptr<PendingTensors> pending) noexcept;
+  friend struct internal::TensorAccess;
+  explicit CollectiveHandle(std::unique_ptr<internal::PendingTensors> pending) noexcept;
 
-  std::unique_ptr<PendingTensors> pending_;
+  std::unique_ptr<internal::PendingTensors> pending_;
 };
 /// Of one tensor.
 using TensorHandle = CollectiveHandle<torch::Tensor>;

@@ -13,11 +13,12 @@
 /// Thread rule: any thread; a handle, one thread at a time.
 #pragma once
 
+#include <hora/export.h>
 #include <hora/torch_collectives.h>
 
 #include <vector>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// Of several tensors: gives the results in their order.
 using TensorGroupHandle = CollectiveHandle<std::vector<torch::Tensor>>;

@@ -9,9 +9,10 @@
 
 #include <hora/collectives.h>
 #include <hora/context.h>
+#include <hora/export.h>
 #include <torch/nn/module.h>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// Makes the parameters and buffers of every rank of the set equal to those of world rank `root`,
 /// to the bit. Collective.

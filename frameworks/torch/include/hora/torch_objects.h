@@ -7,13 +7,14 @@
 ///     hora::broadcast_optimizer_state(world, adam);
 #pragma once
 
+#include <hora/export.h>
 #include <hora/objects.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
 #include <vector>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// The root's tensors on every rank, on the CPU, of any type. Other ranks' tensors are ignored.
 std::vector<torch::Tensor> broadcast_object(const Context& context,

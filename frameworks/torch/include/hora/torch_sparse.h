@@ -4,9 +4,10 @@
 ///                                                {.name = "rows", .op = hora::ReduceOp::sum});
 #pragma once
 
+#include <hora/export.h>
 #include <hora/torch_collectives.h>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 /// The sum or average of all ranks' tensors, coalesced: what the dense allreduce gives, but added
 /// in the type of the values. Indices and values are gathered, so memory and time grow with the

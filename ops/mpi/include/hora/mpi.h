@@ -8,11 +8,12 @@
 #pragma once
 
 #include <hora/context.h>
+#include <hora/export.h>
 #include <mpi.h>
 
 #include <concepts>
 
-namespace hora {
+namespace HORA_EXPORT hora {
 
 namespace detail {
 Context init_on(MPI_Comm communicator, const InitOptions& options);

@@ -5,7 +5,7 @@
 #include "tests/frameworks/torch/averaging_model.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class CompressedAllreduce : public testing::TestWithParam<Compression> {
@@ -82,4 +82,4 @@ INSTANTIATE_TEST_SUITE_P(Types, CompressedAllreduce,
                          });
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -9,7 +9,7 @@
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -199,4 +199,4 @@ TEST(DifferentiableRules, OtherReductionsHaveNoGradient) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -76,4 +76,4 @@ TEST(SparseAllreduce, TheSameErrorOnEveryRankWhereSizesDiffer) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -6,7 +6,7 @@
 
 #include "tests/frameworks/torch/network.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -166,4 +166,4 @@ TEST(BroadcastModule, BuffersAlone) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

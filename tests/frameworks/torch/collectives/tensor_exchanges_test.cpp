@@ -13,7 +13,7 @@
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -292,4 +292,4 @@ TEST(TensorAllreduce, AllReductionsAndScalesOutOfPlace) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

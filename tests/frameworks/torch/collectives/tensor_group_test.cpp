@@ -9,7 +9,7 @@
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -174,4 +174,4 @@ TEST(TensorGroup, WhatOneMemberLacksIsAnErrorAndTheNextGroupIsRight) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

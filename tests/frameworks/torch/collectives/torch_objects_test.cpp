@@ -13,7 +13,7 @@
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -214,4 +214,4 @@ TEST(OptimizerStateRules, OtherClassesAreTheSameErrorOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -8,7 +8,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -180,4 +180,4 @@ TEST(ArchiveBytes, DamageIsAnErrorOrAnotherArchive) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

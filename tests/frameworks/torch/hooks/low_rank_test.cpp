@@ -5,7 +5,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(LowRank, TheFirstDimensionIsTheRows) {
@@ -44,4 +44,4 @@ TEST(LowRank, ADependentRowBecomesZero) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -86,4 +86,4 @@ TEST(TopKMisuse, SharesOutOfRangeAreRefused) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

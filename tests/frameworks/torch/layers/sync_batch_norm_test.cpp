@@ -12,7 +12,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -229,4 +229,4 @@ TEST(ConvertBatchNorm, NamesThoseItCannotReplaceAndChangesNothing) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -6,7 +6,7 @@
 
 #include "tests/frameworks/torch/network.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -238,4 +238,4 @@ INSTANTIATE_TEST_SUITE_P(, AbsentGradients,
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -227,4 +227,4 @@ TEST_F(Accumulation, StepAfterSynchronizeDoesNotAverageAgain) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -11,7 +11,7 @@
 #include "frameworks/torch/optimizer/step_counters.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::ElementsAre;
@@ -247,4 +247,4 @@ TEST(Groups, AreOfAboutEqualBytes) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -8,7 +8,7 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -77,4 +77,4 @@ TEST(ClipMisuse, WhatIsNotFiniteShowsInTheNormEverywhere) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

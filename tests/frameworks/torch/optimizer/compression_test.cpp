@@ -10,7 +10,7 @@
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
@@ -176,4 +176,4 @@ INSTANTIATE_TEST_SUITE_P(, CompressionTest,
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -11,7 +11,7 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -257,4 +257,4 @@ TEST(LastStep, IsNamedToThoseWhoseRankHasGone) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -9,7 +9,7 @@
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -132,4 +132,4 @@ TEST(Leaving, PeersGetAnErrorAndCanEnd) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr std::int64_t batch_per_rank = 8;
@@ -222,4 +222,4 @@ TEST(DistributedOptimizer, TypesMayBeMixed) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

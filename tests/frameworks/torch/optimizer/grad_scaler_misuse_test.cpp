@@ -9,7 +9,7 @@
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -146,4 +146,4 @@ TEST_F(GradScalerMisuse, SwitchedOffItDoesNothing) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

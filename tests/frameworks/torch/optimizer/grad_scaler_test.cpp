@@ -12,7 +12,7 @@
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -281,4 +281,4 @@ INSTANTIATE_TEST_SUITE_P(, GradScalerTest,
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -9,7 +9,7 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -134,4 +134,4 @@ TEST(HookMisuse, WhatItReplacesIsRefused) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

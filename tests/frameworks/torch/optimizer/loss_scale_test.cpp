@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(LossScale, GrowsAfterTheIntervalAndCountsAnew) {
@@ -64,4 +64,4 @@ TEST(LossScale, TheDescriptionTellsOptionsApart) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

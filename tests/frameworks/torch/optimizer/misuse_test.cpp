@@ -5,7 +5,7 @@
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -135,4 +135,4 @@ TEST(Misuse, TheWrappedOptimizerStepsSharesAlone) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -12,7 +12,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/logged_lines.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 // A trunk that every rank uses, and a branch that the first rank alone uses, in buckets of their
@@ -224,4 +224,4 @@ TEST_F(OpenRoundOfOneRank, IsLeftBehindInTheEnd) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

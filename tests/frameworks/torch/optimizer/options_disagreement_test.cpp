@@ -5,7 +5,7 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -26,4 +26,4 @@ TEST(OptionsDisagreement, IsTheSameErrorEverywhere) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

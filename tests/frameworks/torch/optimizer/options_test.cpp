@@ -7,7 +7,7 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -172,4 +172,4 @@ TEST_F(OptimizerOptions, NumbersOutOfRangeAreRefused) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

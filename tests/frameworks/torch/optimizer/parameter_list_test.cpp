@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::AllOf;
@@ -65,4 +65,4 @@ TEST(Lines, JoinAndSplitAreInverse) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 #include "frameworks/torch/optimizer/gradient_norm.h"
 #include "tests/support/seed.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 TEST(PartOfElements, IsConsecutive) {
@@ -34,4 +34,4 @@ TEST(PartOfElements, CoversEachElementOnce) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -3,7 +3,7 @@
 #include "frameworks/torch/optimizer/round_exchanges.h"
 #include "frameworks/torch/optimizer/step_counters.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 TEST(PresenceExchange, TellsWhatAnyRankHas) {
@@ -35,4 +35,4 @@ TEST(PresenceExchange, TellsWhetherAllAreInOneStep) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

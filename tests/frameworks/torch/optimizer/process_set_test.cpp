@@ -6,7 +6,7 @@
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -86,4 +86,4 @@ INSTANTIATE_TEST_SUITE_P(State, OptimizerOfSet, testing::Bool(),
                          [](const auto& of) { return of.param ? "sharded" : "whole"; });
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -106,4 +106,4 @@ TEST_F(RanksDiffer, NotByThoseThatHaveJoined) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

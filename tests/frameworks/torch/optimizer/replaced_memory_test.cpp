@@ -10,7 +10,7 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -273,4 +273,4 @@ TEST_F(ReplacedShares, BuffersOfAnotherForm) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -12,7 +12,7 @@
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -180,4 +180,4 @@ TEST_F(SeveralOptimizersJoin, OfOthersOnOtherRanksIsRefusedOnAll) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

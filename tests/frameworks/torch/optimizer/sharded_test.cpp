@@ -9,7 +9,7 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -220,4 +220,4 @@ TEST(ShardedState, AnOptimizerThatHasSteppedIsRefused) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

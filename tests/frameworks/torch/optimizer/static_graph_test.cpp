@@ -5,7 +5,7 @@
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 using testing::AllOf;
@@ -114,4 +114,4 @@ TEST_F(StaticGraph, WhoHasJoinedBeforeTheFirstStepTrainsOnWithTheOthers) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -94,4 +94,4 @@ TEST(PassCounter, ResetCountsFromTheStart) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

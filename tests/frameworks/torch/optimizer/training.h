@@ -13,7 +13,7 @@
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 using MakeOptimizer =
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor>)>;
@@ -95,4 +95,4 @@ inline void expect_to_learn_alike(const Context& world,
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 const char* name_of(Feature feature) {
   constexpr const char* kNames[] = {
@@ -56,4 +56,4 @@ std::vector<std::pair<Feature, Feature>> pairs_missing(const std::vector<Feature
   return missing;
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace hora::test {
+namespace hora::internal::test {
 
 enum class Feature {
   shard_state,
@@ -50,4 +50,4 @@ bool go_together(Feature one, Feature other);
 /// Two that should be drawn, and that no training among these has both of.
 std::vector<std::pair<Feature, Feature>> pairs_missing(const std::vector<Features>& trainings);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr std::int64_t kWidth = 8;
@@ -161,4 +161,4 @@ void Network::replace(int step) const {
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

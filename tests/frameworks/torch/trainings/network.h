@@ -12,7 +12,7 @@
 
 #include "tests/frameworks/torch/trainings/training.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// A chain of blocks on rows of 8 numbers, smooth everywhere.
 class Network {
@@ -47,4 +47,4 @@ class Network {
   torch::OrderedDict<std::string, torch::Tensor> named_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -5,7 +5,7 @@
 
 #include "tests/frameworks/torch/averaging_model.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 torch::ScalarType wire_type(const Training& training, torch::ScalarType type) {
@@ -116,4 +116,4 @@ void Reference::adapt_scale() {
   }
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -10,7 +10,7 @@
 
 #include "tests/frameworks/torch/trainings/network.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 class Reference {
  public:
@@ -44,4 +44,4 @@ class Reference {
   std::vector<double> norms_;
 };
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

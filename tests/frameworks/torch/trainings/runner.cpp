@@ -11,7 +11,7 @@
 
 #include "tests/frameworks/torch/trainings/reference.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 std::shared_ptr<GradientHook> make_hook(Hook hook) {
@@ -217,4 +217,4 @@ std::string refusal_of(const Context& world, const ParitySet& parity, const Trai
   return "";
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -6,7 +6,7 @@
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/frameworks/torch/trainings/training.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 /// Collective. What this rank found wrong; empty where its parameters were the reference's after
 /// each of its steps.
@@ -16,4 +16,4 @@ std::string run_training(const Context& world, const ParitySet& parity, const Tr
 /// where the last of them is asked for; empty where there was none.
 std::string refusal_of(const Context& world, const ParitySet& parity, const Training& training);
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -4,7 +4,7 @@
 
 #include "tests/support/random_draws.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 constexpr int kMostBlocks = 6;
@@ -207,4 +207,4 @@ Training draw_training(std::uint64_t seed, int ranks, const std::vector<Feature>
   return Drawer(seed, ranks, wanted).draw();
 }
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

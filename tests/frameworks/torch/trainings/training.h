@@ -10,7 +10,7 @@
 
 #include "tests/frameworks/torch/trainings/features.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 
 enum class Wrapped { sgd, momentum, nesterov, adam, adamw, adagrad, rmsprop };
 enum class Hook { none, power_sgd, top_k };
@@ -87,4 +87,4 @@ struct Training {
 /// `wanted`: features that it has in any case, also where they do not go together.
 Training draw_training(std::uint64_t seed, int ranks, const std::vector<Feature>& wanted = {});
 
-}  // namespace hora::test
+}  // namespace hora::internal::test

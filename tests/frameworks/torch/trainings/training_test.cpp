@@ -8,7 +8,7 @@
 
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class DrawnTrainings : public testing::TestWithParam<int> {
@@ -157,4 +157,4 @@ TEST(ManyTrainings, AreOfEveryKind) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

@@ -10,7 +10,7 @@
 #include "tests/support/random_draws.h"
 #include "tests/support/seed.h"
 
-namespace hora::test {
+namespace hora::internal::test {
 namespace {
 
 class Trainings : public testing::Test {
@@ -55,4 +55,4 @@ TEST_F(Trainings, OfTwoThingsThatDoNotGoTogetherAreRefused) {
 }
 
 }  // namespace
-}  // namespace hora::test
+}  // namespace hora::internal::test

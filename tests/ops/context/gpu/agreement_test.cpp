@@ -12,7 +12,7 @@
 #include "tests/support/fake_gpu/fake_gpu.h"
 #include "tests/support/threads/thread_bootstrap.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 class GpuAgreement : public testing::TestWithParam<int> {
@@ -74,4 +74,4 @@ TEST_P(GpuAgreement, AllRanksDecideAlikeWhereDataLies) {
 INSTANTIATE_TEST_SUITE_P(, GpuAgreement, testing::Values(2, 3));
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -7,7 +7,7 @@
 
 #include "ops/cuda/functions.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -59,4 +59,4 @@ TEST(DeviceStagingChoice, NotForMoreNodesThanTheKernelSums) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

@@ -5,7 +5,7 @@
 #include "ops/context/gpu/node_gpus.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::AllOf;
@@ -86,4 +86,4 @@ TEST(SharedGpu, ANewerNcclMayBeToldToTakeThem) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal

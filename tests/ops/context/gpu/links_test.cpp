@@ -4,7 +4,7 @@
 #include "ops/context/gpu/node_gpus.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 
-namespace hora {
+namespace hora::internal {
 namespace {
 
 using testing::AllOf;
@@ -106,4 +106,4 @@ TEST(GpuLinks, TheEnvironmentForbidsTransports) {
 }
 
 }  // namespace
-}  // namespace hora
+}  // namespace hora::internal
