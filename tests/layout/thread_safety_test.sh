@@ -14,7 +14,7 @@ expect() {
   local name=$1 expected=$2 body=$3 code
   cat > "$folder/core/counter.cpp" << SOURCE
 #include "core/thread_safety.h"
-namespace hora {
+namespace hora::internal {
 class Counter {
  public:
   void run() { $body }
@@ -27,7 +27,7 @@ class Counter {
   int sum_ HORA_GUARDED_BY(list_lock_) = 0;
 };
 void use(Counter& counter) { counter.run(); }
-}  // namespace hora
+}  // namespace hora::internal
 SOURCE
   cat > "$folder/build/compile_commands.json" << JSON
 [

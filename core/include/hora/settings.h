@@ -66,7 +66,7 @@ struct Settings {
   /// have a limit of its own (hora/collectives.h), join() and shutdown() have none; 0: never.
   std::chrono::milliseconds timeout{600000};
 
-  /// hora::init fails where some ranks have not come to it for this long, or have left it; 0: it
+  /// hora::init fails where some ranks have not called it for this long, or have left it; 0: it
   /// waits without limit.
   std::chrono::milliseconds init_timeout{300000};
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/conformance/tensors.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal::test {
@@ -127,7 +128,7 @@ TEST(ManyPrograms, HoldWhatTheyAreMeantTo) {
     crossed |= schedule(program, 0) != schedule(program, 1);
   }
   EXPECT_EQ(kinds.size(), std::size(kKinds));
-  EXPECT_EQ(types.size(), 10U);
+  EXPECT_EQ(types.size(), std::size(kAllTypes));
   EXPECT_EQ(oddnesses.size(), 3U);
   EXPECT_TRUE(overlapping && unnamed && crossed);
 }

@@ -73,7 +73,7 @@ class GradScaler {
   double current_scale() const;
 
  private:
-  struct State;
+  struct HORA_HIDDEN State;
   std::unique_ptr<State> state_;
 };
 

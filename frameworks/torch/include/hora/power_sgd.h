@@ -40,7 +40,7 @@ class PowerSgd final : public GradientHook {
   std::string describe() const override;
 
  private:
-  struct State;
+  struct HORA_HIDDEN State;
   std::unique_ptr<State> state_;
 };
 

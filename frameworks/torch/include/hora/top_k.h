@@ -35,7 +35,7 @@ class TopK final : public GradientHook {
   std::string describe() const override;
 
  private:
-  struct State;
+  struct HORA_HIDDEN State;
   std::unique_ptr<State> state_;
 };
 
