@@ -13,6 +13,7 @@
 #include "ops/cuda/stream.h"
 #include "ops/nccl/communicator.h"
 #include "ops/nccl/functions.h"
+#include "ops/nccl/nccl_group.h"
 
 namespace hora::internal {
 

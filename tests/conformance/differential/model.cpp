@@ -2,9 +2,11 @@
 
 #include <numeric>
 #include <random>
+#include <type_traits>
 #include <utility>
 
 #include "tests/conformance/tensors.h"
+#include "tests/support/reference/elements.h"
 #include "tests/support/reference/reduction.h"
 #include "tests/support/reference/reference.h"
 
@@ -13,6 +15,12 @@ namespace {
 
 std::size_t at(std::int64_t index) {
   return static_cast<std::size_t>(index);
+}
+
+bool is_unsigned(DataType type) {
+  bool result = false;
+  with_type(type, [&]<class T>() { result = std::is_unsigned_v<T> && !std::is_same_v<T, bool>; });
+  return result;
 }
 
 /// As doubles, which hold all that these are, and the results before they wrap.
@@ -27,7 +35,7 @@ Numbers numbers_of(const Program& program, const Operation& operation, int rank)
     number = static_cast<double>(random() % 5) - 2;
     // Divisible, so that the average is whole.
     if (operation.op == ReduceOp::average) number *= static_cast<double>(set.size());
-    if (operation.type == DataType::uint8) number += 100;
+    if (is_unsigned(operation.type)) number += 100;
     if (operation.type == DataType::boolean) number = number > 0 ? 1 : 0;
   }
   return numbers;
