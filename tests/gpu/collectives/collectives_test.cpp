@@ -131,33 +131,33 @@ TEST_F(GpuCollectives, BuffersOfTheGpuWorkInPlaceAndTheirPartsToo) {
   constexpr std::int64_t kCount = 300007;
   const Buffer buffer(world, kCount * sizeof(float), world.device());
   EXPECT_EQ(buffer.device(), world.device());
-  Bytes expected = random_values(float32, kCount, salt_of(world, 0));
+  Bytes expected = random_values(DataType::float32, kCount, salt_of(world, 0));
   cuda(cudaMemcpy(buffer.data(), expected.data(), expected.size(), cudaMemcpyHostToDevice));
-  allreduce(world, {expected.data(), float32, {kCount}, {}, nullptr}, {.name = "cpu"});
+  allreduce(world, {expected.data(), DataType::float32, {kCount}, {}, nullptr}, {.name = "cpu"});
   // In three parts, each a tensor of its own.
   std::vector<Handle> handles;
   for (const auto& [first, end] : {std::pair{0, 1000}, {1000, 200001}, {200001, 300007}}) {
     handles.push_back(
         allreduce_async(world,
                         {buffer.data() + static_cast<std::size_t>(first) * sizeof(float),
-                         float32,
+                         DataType::float32,
                          {end - first},
                          world.device(),
                          nullptr},
                         {.name = "part" + std::to_string(first)}));
   }
   for (Handle& handle : handles) handle.wait();
-  expect_close(world, float32, to_host(buffer.data(), expected.size(), nullptr), expected,
+  expect_close(world, DataType::float32, to_host(buffer.data(), expected.size(), nullptr), expected,
                "buffer");
 }
 
 TEST_F(GpuCollectives, TheSameBitsInEveryRun) {
   const Context world = init();
   constexpr std::int64_t kCount = 1000003;
-  const Bytes values = random_values(float32, kCount, salt_of(world, 0));
+  const Bytes values = random_values(DataType::float32, kCount, salt_of(world, 0));
   Bytes first;
   for (int run = 0; run < 5; ++run) {
-    const DeviceArray array(float32, values);
+    const DeviceArray array(DataType::float32, values);
     allreduce(world, array.view(world.device()), {.name = "x"});
     const Bytes result = array.read(nullptr);
     if (run == 0) first = result;
