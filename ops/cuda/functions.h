@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <hora/export.h>
 #include <hora/types.h>
 
 #include <cstddef>
@@ -108,13 +109,13 @@ struct CudaFunctions {
 };
 
 /// The CUDA runtime.
-const CudaFunctions& cuda_runtime();
+HORA_EXPORT const CudaFunctions& cuda_runtime();
 
 /// Throws Error(transport) "<call> failed: <CUDA's text> (error N)", or Error(out_of_memory) where
 /// memory was lacking, and clears CUDA's last error, so that the application's next check of it
 /// does not see hora's error. `call` as in "cudaEventRecord".
-[[noreturn]] void throw_cuda_error(const CudaFunctions& functions, cudaError_t result,
-                                   std::string_view call);
+[[noreturn]] HORA_EXPORT void throw_cuda_error(const CudaFunctions& functions, cudaError_t result,
+                                               std::string_view call);
 
 /// The text is put together only where the call has failed.
 inline void cuda_check(const CudaFunctions& functions, cudaError_t result, std::string_view call) {
