@@ -103,31 +103,40 @@ TEST_F(Groups, OneThatDiffersIsTheErrorAndTheOthersAreRight) {
   taken.wait();
 }
 
+constexpr std::size_t kTensors = 20;
+
+Shape shape(std::size_t i, std::int64_t rows) {
+  return {rows, static_cast<std::int64_t>(i) + 1};
+}
+
+/// One rank's inputs. Tensor i: as many rows as there are ranks, i + 1 elements long, each this
+/// rank's number. Views are of the last call's tensors.
+class Rows {
+ public:
+  explicit Rows(const Member& member) : member_(member) {}
+  std::vector<TensorView> writable_views() {
+    const int size = member_.context.size();
+    placed_.clear();
+    for (std::size_t i = 0; i < kTensors; ++i) {
+      values_[i].assign((i + 1) * static_cast<std::size_t>(size),
+                        static_cast<float>(member_.context.rank()));
+      placed_.push_back(member_.placed(values_[i].data(), shape(i, size)));
+    }
+    return {placed_.begin(), placed_.end()};
+  }
+  std::vector<ConstTensorView> views() {
+    const auto writable = writable_views();
+    return {writable.begin(), writable.end()};
+  }
+
+ private:
+  const Member& member_;
+  std::array<std::vector<float>, kTensors> values_;
+  std::vector<Placed> placed_;
+};
+
 class ResultGroups : public Conformance {
  protected:
-  static constexpr std::size_t kTensors = 20;
-
-  /// Tensor i: as many rows as there are ranks, i + 1 elements long, each this rank's number.
-  std::vector<ConstTensorView> inputs() {
-    std::vector<ConstTensorView> views;
-    for (std::size_t i = 0; i < kTensors; ++i) {
-      tensors_[i].assign((i + 1) * static_cast<std::size_t>(size()), static_cast<float>(rank()));
-      views.push_back(view(std::as_const(tensors_[i]).data(), shape(i, size())));
-    }
-    return views;
-  }
-  /// The same memory, as views that may be written to.
-  std::vector<TensorView> writable_inputs() {
-    inputs();
-    std::vector<TensorView> views;
-    for (std::size_t i = 0; i < kTensors; ++i) {
-      views.push_back(view(tensors_[i].data(), shape(i, size())));
-    }
-    return views;
-  }
-  static Shape shape(std::size_t i, std::int64_t rows) {
-    return {rows, static_cast<std::int64_t>(i) + 1};
-  }
   /// Of each tensor all ranks' values, `rows` rows a rank.
   void expect_ranks_in_order(const std::vector<Result>& results, std::int64_t rows) {
     ASSERT_EQ(results.size(), kTensors);
@@ -148,39 +157,40 @@ class ResultGroups : public Conformance {
       EXPECT_EQ(elements_of<float>(results[i]), std::vector<float>(i + 1, value)) << "tensor " << i;
     }
   }
-
- private:
-  std::array<std::vector<float>, kTensors> tensors_;
 };
 
 TEST_F(ResultGroups, GiveTheResultsInTheOrderOfTheTensors) {
+  Rows rows(here());
   const auto sum = static_cast<float>(size() * (size() - 1)) / 2.0F;
   for (int round = 0; round < 2; ++round) {  // new names, known names
-    expect_ranks_in_order(grouped_allgather(world(), inputs(), {.name = "all"}), size());
-    expect_ranks_in_order(grouped_alltoall(world(), inputs(), {.name = "exchanged"}), 1);
+    expect_ranks_in_order(grouped_allgather(world(), rows.views(), {.name = "all"}), size());
+    expect_ranks_in_order(grouped_alltoall(world(), rows.views(), {.name = "exchanged"}), 1);
     const std::vector<std::int64_t> splits(static_cast<std::size_t>(size()), 1);
     expect_ranks_in_order(
-        grouped_alltoall(world(), inputs(), {.name = "exchanged", .splits = splits}), 1);
-    expect_own_row(grouped_reduce_scatter(world(), inputs(), {.name = "own", .op = ReduceOp::sum}),
-                   sum);
+        grouped_alltoall(world(), rows.views(), {.name = "exchanged", .splits = splits}), 1);
+    expect_own_row(
+        grouped_reduce_scatter(world(), rows.views(), {.name = "own", .op = ReduceOp::sum}), sum);
   }
 }
 
 TEST_F(ResultGroups, OfViewsThatMayBeWrittenTo) {
-  expect_ranks_in_order(grouped_allgather(world(), writable_inputs(), {.name = "all"}), size());
-  expect_ranks_in_order(grouped_alltoall(world(), writable_inputs(), {.name = "exchanged"}), 1);
+  Rows rows(here());
+  expect_ranks_in_order(grouped_allgather(world(), rows.writable_views(), {.name = "all"}), size());
+  expect_ranks_in_order(grouped_alltoall(world(), rows.writable_views(), {.name = "exchanged"}), 1);
   expect_own_row(
-      grouped_reduce_scatter(world(), writable_inputs(), {.name = "own", .op = ReduceOp::max}),
+      grouped_reduce_scatter(world(), rows.writable_views(), {.name = "own", .op = ReduceOp::max}),
       static_cast<float>(size() - 1));
-  expect_ranks_in_order(grouped_allgather_async(world(), writable_inputs()).wait(), size());
-  expect_ranks_in_order(grouped_alltoall_async(world(), writable_inputs()).wait(), 1);
+  expect_ranks_in_order(grouped_allgather_async(world(), rows.writable_views()).wait(), size());
+  expect_ranks_in_order(grouped_alltoall_async(world(), rows.writable_views()).wait(), 1);
   expect_own_row(
-      grouped_reduce_scatter_async(world(), writable_inputs(), {.op = ReduceOp::min}).wait(), 0.0F);
+      grouped_reduce_scatter_async(world(), rows.writable_views(), {.op = ReduceOp::min}).wait(),
+      0.0F);
 }
 
 TEST_F(ResultGroups, UnderOneHandle) {
-  ResultGroupHandle group = grouped_allgather_async(world(), inputs(), {.name = "all"});
-  ResultGroupHandle other = grouped_alltoall_async(world(), inputs(), {.name = "exchanged"});
+  Rows rows(here()), more(here());
+  ResultGroupHandle group = grouped_allgather_async(world(), rows.views(), {.name = "all"});
+  ResultGroupHandle other = grouped_alltoall_async(world(), more.views(), {.name = "exchanged"});
   EXPECT_TRUE(group.wait_for(std::chrono::minutes(1)));
   EXPECT_TRUE(group.ready());
   ResultGroupHandle moved = std::move(group);
@@ -192,13 +202,14 @@ TEST_F(ResultGroups, UnderOneHandle) {
   expect_error(ErrorCode::invalid_use, [&] { (void)group.wait(); });
   expect_error(ErrorCode::invalid_use, [&] { (void)ResultGroupHandle().wait(); });
   expect_ranks_in_order(other.wait(nullptr), 1);
-  ResultGroupHandle dropped = grouped_reduce_scatter_async(world(), inputs(), {.name = "own"});
+  ResultGroupHandle dropped = grouped_reduce_scatter_async(world(), rows.views(), {.name = "own"});
 }
 
 TEST_F(ResultGroups, OnEvenAndOddRanks) {
+  Rows rows(here());
   const auto set = add_even_and_odd();
   const auto ranks = ranks_of(context(), set);
-  const auto results = grouped_allgather(world(), inputs(), {.name = "x", .process_set = set});
+  const auto results = grouped_allgather(world(), rows.views(), {.name = "x", .process_set = set});
   ASSERT_EQ(results.size(), kTensors);
   for (const Result& each : results) {
     EXPECT_EQ(each.rows(), std::vector<std::int64_t>(ranks.size(), size()));
@@ -209,11 +220,12 @@ TEST_F(ResultGroups, OnEvenAndOddRanks) {
 }
 
 TEST_F(ResultGroups, OfNothingAndOfHandlesOfOnesOwn) {
+  Rows rows(here());
   EXPECT_TRUE(grouped_allgather(world(), std::span<const ConstTensorView>{}).empty());
   EXPECT_TRUE(grouped_alltoall(world(), std::span<const TensorView>{}).empty());
   EXPECT_TRUE(grouped_reduce_scatter(world(), std::span<const TensorView>{}).empty());
   std::vector<ResultHandle> handles;
-  for (const ConstTensorView& each : inputs()) {
+  for (const ConstTensorView& each : rows.views()) {
     handles.push_back(allgather_async(world(), each));
   }
   ResultGroupHandle group(std::move(handles));
@@ -222,20 +234,21 @@ TEST_F(ResultGroups, OfNothingAndOfHandlesOfOnesOwn) {
 
 TEST_F(ResultGroups, OneThatDiffersIsTheErrorAndTheNextGroupIsRight) {
   if (size() == 1) GTEST_SKIP() << "there is none to disagree with";
-  auto views = inputs();
+  Rows rows(here());
+  auto views = rows.views();
   if (rank() == 0) views[7].shape = {size(), 2, 4};
   const Error error =
       expect_error(ErrorCode::mismatch, [&] { grouped_allgather(world(), views, {.name = "x"}); });
   EXPECT_EQ(error.tensor(), "x.7");
   expect_same_text(error.what());
-  expect_ranks_in_order(grouped_allgather(world(), inputs(), {.name = "x"}), size());
-  views = inputs();
+  expect_ranks_in_order(grouped_allgather(world(), rows.views(), {.name = "x"}), size());
+  views = rows.views();
   views[7].shape = {};  // a scalar cannot be divided
   const Error scalar = expect_error(ErrorCode::invalid_argument, [&] {
     (void)grouped_reduce_scatter_async(world(), views, {.name = "y"});
   });
   EXPECT_EQ(scalar.tensor(), "y.7");
-  expect_own_row(grouped_reduce_scatter(world(), inputs(), {.name = "y", .op = ReduceOp::max}),
+  expect_own_row(grouped_reduce_scatter(world(), rows.views(), {.name = "y", .op = ReduceOp::max}),
                  static_cast<float>(size() - 1));
 }
 
