@@ -8,6 +8,7 @@ set(package_files ${CMAKE_CURRENT_SOURCE_DIR}/cmake/HoraMpiImplementation.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/hora-config.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/hora-config-version.cmake)
 
+install(TARGETS horarun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS hora EXPORT hora-targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT hora-targets NAMESPACE hora:: DESTINATION ${package_folder})
 install(DIRECTORY core/include/hora ops/mpi/include/hora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

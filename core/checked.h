@@ -60,6 +60,8 @@ template <>
 inline constexpr ReduceOp last_of<ReduceOp> = ReduceOp::adasum;
 template <>
 inline constexpr DeviceKind last_of<DeviceKind> = DeviceKind::cuda;
+template <>
+inline constexpr ErrorCode last_of<ErrorCode> = ErrorCode::timeout;
 
 template <class E>
 constexpr bool is_enumerator(E value) noexcept {

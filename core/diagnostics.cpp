@@ -13,6 +13,7 @@
 #include <string>
 #include <typeinfo>
 
+#include "core/flight/flight_recorder.h"
 #include "core/log.h"
 #include "core/process.h"
 
@@ -76,6 +77,7 @@ constexpr int kNoRank = -1;
 // The handler belongs to the process, and so does its state.
 std::atomic<int> reporting_rank{kNoRank};
 std::atomic<pid_t> reporting_process{0};
+std::atomic<FlightRecorder*> reporting_flight{nullptr};
 std::atomic<std::terminate_handler> before{nullptr};
 
 std::string type_of_current() {
@@ -104,7 +106,9 @@ std::string reason() {
     const int rank = reporting_rank.exchange(kNoRank);
     // A forked child ends only itself.
     if (rank != kNoRank && reporting_process.load() == ::getpid()) {
-      log().critical("{} ends the job: {}", to_string(identity_of_process(rank)), reason());
+      const std::string why = reason();
+      if (FlightRecorder* const flight = reporting_flight.exchange(nullptr)) flight->failed(why);
+      log().critical("{} ends the job: {}", to_string(identity_of_process(rank)), why);
       log().flush();
     }
   } catch (...) {
@@ -116,7 +120,8 @@ std::string reason() {
 
 }  // namespace
 
-TerminateReport::TerminateReport(int rank) {
+TerminateReport::TerminateReport(int rank, FlightRecorder* flight) {
+  reporting_flight.store(flight);
   reporting_rank.store(rank);
   reporting_process.store(::getpid());
   const std::terminate_handler current = std::get_terminate();
@@ -127,6 +132,7 @@ TerminateReport::TerminateReport(int rank) {
 
 TerminateReport::~TerminateReport() {
   reporting_rank.store(kNoRank);
+  reporting_flight.store(nullptr);
   // A handler that was installed over this one may still call it.
   if (std::get_terminate() == report_and_terminate) std::set_terminate(before.load());
 }

@@ -9,12 +9,15 @@
 
 namespace hora::internal {
 
+class FlightRecorder;
+
 /// While it lives, std::terminate() first logs which rank ends the job, and the exception's type
-/// and text; then the handler that was installed before is called. One at a time. Thread rule: one
-/// thread.
+/// and text, which are the cause in the rank's flight record, too; then the handler that was
+/// installed before is called. One at a time. Thread rule: one thread.
 class TerminateReport {
  public:
-  explicit TerminateReport(int rank);
+  /// `flight` outlives it; null: there is no record.
+  explicit TerminateReport(int rank, FlightRecorder* flight = nullptr);
   ~TerminateReport();
   TerminateReport(const TerminateReport&) = delete;
   TerminateReport& operator=(const TerminateReport&) = delete;

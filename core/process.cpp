@@ -15,13 +15,21 @@ std::string host_name() {
   return name.data();
 }
 
+std::string pid_namespace() {
+  std::array<char, 64> link{};
+  const ssize_t bytes = ::readlink("/proc/self/ns/pid", link.data(), link.size());
+  return bytes > 0 ? std::string(link.data(), static_cast<std::size_t>(bytes)) : "unknown";
+}
+
 ProcessIdentity identity_of_process(int rank) {
   return {.rank = rank, .host = host_name(), .pid = ::getpid()};
 }
 
 std::string to_string(const ProcessIdentity& process) {
-  return "rank " + std::to_string(process.rank) + " (host " + process.host + ", pid " +
-         std::to_string(process.pid) + ")";
+  std::string place;
+  if (!process.host.empty()) place = "host " + process.host;
+  if (process.pid > 0) place += (place.empty() ? "pid " : ", pid ") + std::to_string(process.pid);
+  return "rank " + std::to_string(process.rank) + (place.empty() ? "" : " (" + place + ")");
 }
 
 namespace {

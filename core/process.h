@@ -19,10 +19,14 @@ struct ProcessIdentity {
 /// This host's name; "unknown" where it has none.
 std::string host_name();
 
+/// A text that differs from that of processes whose pids mean nothing here (pid_namespaces(7));
+/// "unknown" where there is no /proc.
+std::string pid_namespace();
+
 /// This process as `rank`.
 ProcessIdentity identity_of_process(int rank);
 
-/// "rank 3 (host node7, pid 4242)".
+/// "rank 3 (host node7, pid 4242)"; what is not known is left out.
 std::string to_string(const ProcessIdentity& process);
 
 /// A forked child has its parent's memory, but none of its threads, none of its place in the job,

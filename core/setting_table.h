@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/flight/flight_recorder.h"
 #include "core/foreign_settings.h"
 #include "core/trace/timeline_file.h"
 
@@ -206,17 +207,19 @@ inline constexpr Row kRows[] = {
      1000000},
     {"HORA_STALL_WARNING",
      "A tensor that some ranks have submitted and others have not for this long is reported, with "
-     "the ranks that lack it; likewise ranks that have not called hora::init; 0: never.",
+     "the ranks that lack it and what is known of them; likewise one that all have submitted and "
+     "some do not finish, and ranks that have not called hora::init; 0: never.",
      kField<&Settings::stall_warning>,
      {},
      &kSeconds,
      0,
      86400000},
     {"HORA_TIMEOUT",
-     "A collective that is not complete this long after a rank has submitted it fails there, "
-     "naming "
-     "the ranks that it waits for, and so does everything after it, which ends the job; a call can "
-     "have a limit of its own (hora/collectives.h), join() and shutdown() have none; 0: never.",
+     "A collective that is not complete this long after a rank has submitted it, because some rank "
+     "lacks it or does not go on, fails on every rank, naming those ranks, and so does everything "
+     "after it, which ends the job; to be raised where one rank works alone for longer (a "
+     "validation, a checkpoint); a call can have a limit of its own (hora/collectives.h), join() "
+     "and shutdown() have none; 0: never.",
      kField<&Settings::timeout>,
      {},
      &kSeconds,
@@ -251,6 +254,10 @@ inline constexpr Row kRows[] = {
      &kSeconds,
      0,
      86400000},
+    {"HORA_REPORT",
+     "Whether rank 0 prints at shutdown which ranks came last to collectives, how often and how "
+     "late.",
+     kField<&Settings::report>, kSwitch},
     {.variable = "HORA_TIMELINE",
      .documentation =
          "Writes a timeline of all collectives from init to shutdown, for Perfetto or "
@@ -259,6 +266,13 @@ inline constexpr Row kRows[] = {
      .field = {},
      .choices = {},
      .text = {&Settings::timeline, "the path of a file", wrong_with_timeline_path}},
+    {.variable = "HORA_RECORD_DIRECTORY",
+     .documentation =
+         "Where each rank that fails writes what it did last (rank 3: hora-record.3.json, mode "
+         "0600), for `horarun --diagnose`; the folder is made where it is missing.",
+     .field = {},
+     .choices = {},
+     .text = {&Settings::record_directory, "the path of a folder", wrong_with_record_directory}},
     {"HORA_LOG_LEVEL", "The least severe message that is printed.", kField<&Settings::log_level>,
      kChoices<LogLevel>},
     {.variable = "HORA_ALLOW_UNKNOWN",

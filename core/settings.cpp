@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
-#include <numeric>
 #include <set>
 
+#include "core/edit_distance.h"
 #include "core/foreign_settings.h"
 #include "core/setting_table.h"
 
@@ -103,22 +103,6 @@ void set(const Row& row, std::string_view text, Settings& settings) {
   }
 }
 
-/// Levenshtein's distance: the fewest insertions, deletions and replacements from `a` to `b`.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 [[noreturn]] void refuse_unknown(const SettingAssignment& assignment) {
   const auto distance = [&](const Row& row) {
     return edit_distance(assignment.variable, row.variable);
@@ -146,7 +130,8 @@ std::span<const SettingDescription> setting_descriptions() {
     for (const Row& row : kRows) result.allowed_texts.push_back(allowed(row));
     for (std::size_t i = 0; i < std::size(kRows); ++i) {
       result.descriptions.push_back({kRows[i].variable, result.allowed_texts[i],
-                                     kRows[i].documentation, format(kRows[i], Settings{})});
+                                     kRows[i].documentation, format(kRows[i], Settings{}),
+                                     kRows[i].choices});
     }
     return result;
   }();

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <random>
+#include <string>
 #include <thread>
 
 namespace bench {
@@ -158,6 +160,41 @@ ProcessorTime waiting_for_sleeper(const hora::Context& world, const Ranks& ranks
   if (!counts) own.seconds = 0.0;
   own.wrong = value != static_cast<float>(ranks.size()) ? 1.0 : 0.0;
   return most_of(ranks, own);
+}
+
+RecordCost flight_record(hora::Context& world, const Ranks& ranks, int iterations, int rounds) {
+  constexpr const char* kVariable = "HORARUN_RECORD";
+  const char* const before = std::getenv(kVariable);
+  const std::string kept = before ? before : "";
+  RecordCost cost;
+  for (int round = 0; round < 2 * rounds; ++round) {
+    // on, off, off, on, ...: what drifts concerns both.
+    const bool on = round % 4 == 0 || round % 4 == 3;
+    if (on) {
+      ::unsetenv(kVariable);
+    } else {
+      ::setenv(kVariable, "off", 1);
+    }
+    world.shutdown();
+    world = hora::init();
+    ranks.barrier();
+    Clock::time_point begin;
+    for (int i = -iterations / 10; i < iterations; ++i) {
+      if (i == 0) begin = Clock::now();
+      float value = value_of(ranks.rank(), i + iterations);
+      hora::allreduce(world, hora::view(&value, 1),
+                      {.name = "negotiation.record", .op = hora::ReduceOp::sum});
+      cost.wrong += value != sum_of(ranks.size(), i + iterations) ? 1.0 : 0.0;
+    }
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    (on ? cost.on : cost.off).push_back(ranks.max(seconds) / iterations);
+  }
+  ::unsetenv(kVariable);
+  if (before) ::setenv(kVariable, kept.c_str(), 1);
+  world.shutdown();
+  world = hora::init();
+  cost.wrong = ranks.max(cost.wrong);
+  return cost;
 }
 
 }  // namespace bench

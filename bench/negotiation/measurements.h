@@ -42,4 +42,15 @@ ProcessorTime with_nothing_submitted(const Ranks& ranks, double seconds);
 ProcessorTime waiting_for_sleeper(const hora::Context& world, const Ranks& ranks, double seconds,
                                   bool another_node);
 
+/// Seconds that one blocking allreduce of 4 bytes takes, in each round.
+struct RecordCost {
+  std::vector<double> on;
+  std::vector<double> off;
+  double wrong = 0.0;
+};
+
+/// Collective. With flight records and without (HORARUN_RECORD=off) in turn, each round with a
+/// context of its own: `world` is shut down, and afterwards another one. The slowest rank's times.
+RecordCost flight_record(hora::Context& world, const Ranks& ranks, int iterations, int rounds);
+
 }  // namespace bench

@@ -95,6 +95,29 @@ void add_processor_times(Program& program, const hora::Context& world, const Ran
   }
 }
 
+// What the record takes of a collective: the difference of the medians, beside their own spread.
+Measurement measurement_of(const RecordCost& cost, double bar_ns) {
+  const double on = quantile(cost.on, 0.5);
+  const double off = quantile(cost.off, 0.5);
+  Measurement result;
+  result.seconds = on;
+  result.iterations = static_cast<std::int64_t>(cost.on.size());
+  result.counters = {{"off_ns", off * 1e9},
+                     {"cost_ns", (on - off) * 1e9},
+                     {"least_cost_ns", (quantile(cost.on, 0.0) - quantile(cost.off, 0.0)) * 1e9},
+                     {"spread_ns", (quantile(cost.off, 0.75) - quantile(cost.off, 0.25)) * 1e9},
+                     {"wrong", cost.wrong}};
+  return judged(std::move(result), "bar_ns", bar_ns, (on - off) * 1e9);
+}
+
+void add_record(Program& program, hora::Context& world, const Ranks& ranks) {
+  const int iterations = std::max(2000, static_cast<int>(program.min_time() * 20000.0));
+  add(program, "flight_record", [&world, &ranks, iterations] {
+    constexpr int kRounds = 20;
+    return measurement_of(flight_record(world, ranks, iterations, kRounds), 300.0);
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -115,5 +138,6 @@ int main(int argc, char** argv) {
   program.describe("nodes", std::to_string(world.cross_size()));
   add_latencies(program, world, ranks);
   add_processor_times(program, world, ranks, options);
+  add_record(program, world, ranks);
   return program.run();
 }

@@ -1,5 +1,6 @@
 #include <hora/context.h>
 #include <hora/error.h>
+#include <hora/phase.h>
 #include <hora/printable.h>
 #include <hora/process_set.h>
 #include <hora/timeline.h>
@@ -140,6 +141,10 @@ int rank_in(const Context& context, ProcessSet set) {
 
 int size_of(const Context& context, ProcessSet set) {
   return static_cast<int>(runtime_of(context)->remaining_engine().ranks_of(set).size());
+}
+
+void note_phase(const Context& context, std::string_view phase) {
+  runtime_of(context)->note_phase(phase);
 }
 
 std::string start_timeline(const Context& context, const std::string& path) {

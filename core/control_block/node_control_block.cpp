@@ -37,7 +37,8 @@ std::size_t page_up(std::size_t bytes) {
 
 struct NodeControlBlock::Layout {
   std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
-      start_order, launch_ticket_lock, wakeup_flags, exchanges, broadcasts, joined, end;
+      start_order, launch_ticket_lock, wakeup_flags, exchanges, broadcasts, first_cause, statuses,
+      stall_board, ready_times, joined, end;
 };
 
 NodeControlBlock::Layout NodeControlBlock::layout(const ControlBlockShape& shape) {
@@ -59,7 +60,11 @@ NodeControlBlock::Layout NodeControlBlock::layout(const ControlBlockShape& shape
   l.wakeup_flags = page_up(l.launch_ticket_lock + sizeof(LaunchTicketLockMemory));
   l.exchanges = l.wakeup_flags + ranks * sizeof(WakeupFlags::Cell);
   l.broadcasts = l.exchanges + ranks * sizeof(ExchangeRoundsCell);
-  l.joined = page_up(l.broadcasts + ranks * sizeof(BroadcastProgressCell));
+  l.first_cause = l.broadcasts + ranks * sizeof(BroadcastProgressCell);
+  l.statuses = l.first_cause + sizeof(FirstCauseMemory);
+  l.stall_board = l.statuses + ranks * sizeof(RankStatus);
+  l.ready_times = page_up(l.stall_board + sizeof(StallBoard));
+  l.joined = page_up(l.ready_times + ids * ranks * sizeof(std::int64_t));
   l.end = l.joined + sizeof(std::uint64_t);
   return l;
 }
@@ -83,6 +88,8 @@ NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& s
       ranks_(reinterpret_cast<RankCell*>(memory + layout(shape).ranks)),
       ids_(reinterpret_cast<IdCell*>(memory + layout(shape).ids)),
       locations_(reinterpret_cast<Plain<Location>*>(memory + layout(shape).locations)),
+      ready_times_(
+          reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout(shape).ready_times)),
       mailboxes_(memory + layout(shape).mailboxes),
       log_(reinterpret_cast<SequenceRingHead*>(memory + layout(shape).log_head),
            reinterpret_cast<SequenceRingEntry*>(memory + layout(shape).log), ring_capacity(shape)),
@@ -96,7 +103,10 @@ NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& s
       joined_(reinterpret_cast<Atomic<std::uint64_t>*>(memory + layout(shape).joined)),
       wakeup_flags_(std::move(wakeup_flags)),
       exchanges_(reinterpret_cast<ExchangeRoundsCell*>(memory + layout(shape).exchanges)),
-      broadcasts_(reinterpret_cast<BroadcastProgressCell*>(memory + layout(shape).broadcasts)) {}
+      broadcasts_(reinterpret_cast<BroadcastProgressCell*>(memory + layout(shape).broadcasts)),
+      first_cause_(reinterpret_cast<FirstCauseMemory*>(memory + layout(shape).first_cause)),
+      statuses_(reinterpret_cast<RankStatus*>(memory + layout(shape).statuses)),
+      stall_board_(reinterpret_cast<StallBoard*>(memory + layout(shape).stall_board)) {}
 
 Plain<Location>& NodeControlBlock::place(Id id, int local_rank) const {
   return locations_[slot_of(id) * shape_.local_size + local_rank];
@@ -109,13 +119,16 @@ Mailbox NodeControlBlock::mailbox(int local_rank) const {
           shape_.mailbox_bytes};
 }
 
-NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where) {
+NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where,
+                                                   std::chrono::nanoseconds time) {
   const std::uint32_t generation = generation_of(id);
   const std::uint64_t own_bit = std::uint64_t{1} << local_rank_;
   IdCell& target = cell(id);
   std::uint64_t word = target.ready.load(std::memory_order_acquire);
   if (generation_in(word) != generation) return Arrival::stale;
   place(id, local_rank_) = where;
+  ready_times_[slot_of(id) * shape_.local_size + local_rank_].store(time.count(),
+                                                                    std::memory_order_relaxed);
   do {
     if (generation_in(word) != generation) return Arrival::stale;
   } while (!target.ready.compare_exchange_weak(word, word | own_bit, kWakeOrder));
@@ -129,6 +142,25 @@ NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where) {
   target.ready.store(word_of(generation, 0), kWakeOrder);
   ring.publish(ticket, static_cast<std::uint32_t>(LogBatch::Kind::run), id, 0, 0);
   return Arrival::complete;
+}
+
+NodeControlBlock::Last NodeControlBlock::last_arrival(Id id) const {
+  Last last;
+  std::int64_t at = 0, before = 0;
+  for (int r = 0; r < shape_.local_size; ++r) {
+    const std::int64_t time =
+        ready_times_[slot_of(id) * shape_.local_size + r].load(std::memory_order_relaxed);
+    if (time > at) {
+      before = at;
+      at = time;
+      last.local_rank = r;
+    } else {
+      before = std::max(before, time);
+    }
+  }
+  last.at = std::chrono::nanoseconds(at);
+  if (before > 0) last.late = std::chrono::nanoseconds(at - before);
+  return last;
 }
 
 std::uint64_t NodeControlBlock::ready_mask(Id id) const {

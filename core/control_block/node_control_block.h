@@ -1,6 +1,7 @@
 /// The node's shared page: which rank is ready for which id, the log of decisions, and wake-ups.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,10 +13,13 @@
 #include "core/control_block/broadcast_progress.h"
 #include "core/control_block/byte_ring.h"
 #include "core/control_block/exchange_rounds.h"
+#include "core/control_block/first_cause.h"
 #include "core/control_block/id.h"
 #include "core/control_block/launch_ticket_lock.h"
 #include "core/control_block/location.h"
+#include "core/control_block/rank_status.h"
 #include "core/control_block/sequence_ring.h"
+#include "core/control_block/stall_board.h"
 #include "core/control_block/start_order.h"
 #include "core/control_block/wakeup_flags.h"
 
@@ -63,8 +67,16 @@ class NodeControlBlock {
   enum class Arrival { waiting, complete, stale };
   /// Marks this rank's tensor `id` ready at `where`. The last arriver of the node appends the id:
   /// to the log in a job of one node, else to the leader's arrivals. `stale`: the id was given up
-  /// meanwhile.
-  Arrival arrive(Id id, Location where);
+  /// meanwhile. `time`: of the host's monotonic clock, for last_arrival(); zero: not to be counted.
+  Arrival arrive(Id id, Location where, std::chrono::nanoseconds time = {});
+  /// Of an id that all ranks of the node are ready for, until one of them can be ready again: until
+  /// this rank has completed its run.
+  struct Last {
+    int local_rank = -1;  ///< -1: none has told a time
+    std::chrono::nanoseconds at{};
+    std::chrono::nanoseconds late = std::chrono::nanoseconds::max();  ///< after the one before it
+  };
+  Last last_arrival(Id id) const;
   /// Bit r set: local rank r is ready for `id`; 0 where the id is stale.
   std::uint64_t ready_mask(Id id) const;
   /// Grows with each completed run; 0 before the first. For the choice of the least recently used
@@ -126,6 +138,14 @@ class NodeControlBlock {
     return BroadcastProgress(broadcasts_, local_rank_);
   }
 
+  /// Why the node's engines end; of the world's control block.
+  FirstCause first_cause() const { return FirstCause(*first_cause_); }
+
+  /// What a rank did last; of the world's control block.
+  RankStatus& status(int local_rank) const { return statuses_[local_rank]; }
+  /// Who speaks of a stall of this set.
+  StallBoard& stall_board() const { return *stall_board_; }
+
   // Sleeping and waking.
   using Sleeper = WakeupFlags::Sleeper;
   const WakeupFlags& wakeup_flags() const { return wakeup_flags_; }
@@ -163,6 +183,8 @@ class NodeControlBlock {
   RankCell* ranks_;
   IdCell* ids_;
   Plain<Location>* locations_;
+  /// As the locations. Nothing depends on them: not of the types that the model checker explores.
+  std::atomic<std::int64_t>* ready_times_;
   std::byte* mailboxes_;
   SequenceRing log_;
   SequenceRing arrivals_;
@@ -173,6 +195,9 @@ class NodeControlBlock {
   WakeupFlags wakeup_flags_;
   ExchangeRoundsCell* exchanges_;      ///< by local rank
   BroadcastProgressCell* broadcasts_;  ///< likewise
+  FirstCauseMemory* first_cause_;
+  RankStatus* statuses_;  ///< by local rank
+  StallBoard* stall_board_;
 
   std::uint64_t log_position_ = 0;       ///< this rank's
   std::uint64_t arrival_position_ = 0;   ///< this rank's, as leader

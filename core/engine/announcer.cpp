@@ -6,8 +6,8 @@
 
 namespace hora::internal {
 
-Announcer::Arrival Announcer::arrive(Id id, Location where) {
-  const Arrival arrival = control_block_.arrive(id, where);
+Announcer::Arrival Announcer::arrive(Id id, Location where, Duration time) {
+  const Arrival arrival = control_block_.arrive(id, where, time);
   if (arrival == Arrival::complete) {
     if (single_node_) control_block_.signal_others();
     control_block_.signal(single_node_ ? control_block_.local_rank() : 0);

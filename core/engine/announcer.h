@@ -28,8 +28,8 @@ class Announcer {
   Announcer(NodeControlBlock& control_block, bool single_node, const Tracer& trace)
       : control_block_(control_block), single_node_(single_node), trace_(trace) {}
 
-  /// This rank is ready for the id, with its tensor at `where`.
-  Arrival arrive(Id id, Location where);
+  /// This rank is ready for the id since `time` (zero: a proxy), with its tensor at `where`.
+  Arrival arrive(Id id, Location where, Duration time = {});
   /// Reports the submission to the leader by name.
   void report(const Submission& submission);
   void send(const Mail& mail);

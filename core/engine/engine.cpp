@@ -100,6 +100,11 @@ std::vector<std::shared_ptr<Submission>> Engine::uncollected() const {
   return open;
 }
 
+std::string Engine::arrivals_text() const {
+  const ArrivalLedger* const arrivals = sets_.world().arrivals();
+  return arrivals ? internal::arrivals_text(*arrivals, parts_.processes) : std::string();
+}
+
 /// For shutdown(), which goes on where a transport has failed.
 void Engine::wait_until(const std::function<bool()>& reached, const char* what) {
   const Duration interval = parts_.settings.stall_warning;

@@ -117,6 +117,9 @@ class Engine {
   /// After stop(): frees the process sets' communicators.
   void disconnect_sets() { sets_.disconnect(); }
 
+  /// After stop(): a table of who came last to the collectives of the world, and how late; empty
+  /// but on the root.
+  std::string arrivals_text() const;
   Statistics statistics() const { return sets_.statistics(); }
   bool poisoned() const { return sets_.poisoned().load(); }
 

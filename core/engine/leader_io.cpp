@@ -3,6 +3,9 @@
 #include <hora/error.h>
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <thread>
 #include <variant>
 
 #include "core/control_block/futex.h"
@@ -16,12 +19,18 @@ namespace {
                                         ". Do all ranks run the same build of hora?");
 }
 
+/// For a message of one cause to leave; peers that are gone take none.
+constexpr auto kTellingTime = std::chrono::milliseconds(10);
+
 /// The message, of a kind that `from` sends.
 template <class Expected>
 Expected read_as(std::span<const std::byte> bytes, const MessageLimits& limits,
                  const std::string& from) {
   auto message = decode(bytes, limits);
   if (!message) refuse(from, message.error());
+  if (const auto* const end = std::get_if<JobEnd>(&*message)) {
+    throw EndedElsewhere(end->code, end->text, end->rank, end->tensor);
+  }
   Expected* const expected = std::get_if<Expected>(&*message);
   if (!expected) refuse(from, "of a kind that is never sent from there");
   return std::move(*expected);
@@ -31,7 +40,7 @@ Expected read_as(std::span<const std::byte> bytes, const MessageLimits& limits,
 
 LeaderIo::LeaderIo(const Topology& topology, int node, int id_capacity,
                    NodeControlBlock& control_block, TreeLink* tree, ProcessSet set,
-                   Duration warning_interval)
+                   Duration warning_interval, std::function<std::string(int)> remark)
     : parent_(tree_parent(node)),
       children_(tree_children(node, topology.nodes())),
       limits_(message_limits(topology, id_capacity, 0)),
@@ -41,8 +50,10 @@ LeaderIo::LeaderIo(const Topology& topology, int node, int id_capacity,
           topology, node, id_capacity,
           {.retire = [&control_block](Id id, bool idle) { return control_block.retire(id, idle); },
            .last_run = [&control_block](Id id) { return control_block.last_run(id); },
-           .ready_mask = [&control_block](Id id) { return control_block.ready_mask(id); }},
-          set, warning_interval) {}
+           .ready_mask = [&control_block](Id id) { return control_block.ready_mask(id); },
+           .remark = std::move(remark)},
+          set, warning_interval),
+      local_ranks_(topology.ranks_of_node[static_cast<std::size_t>(node)]) {}
 
 bool LeaderIo::work(Duration now) {
   bool any = read_mail(now);
@@ -60,6 +71,19 @@ bool LeaderIo::unfinished() {
   return !for_log_.empty() || (tree_ && !tree_->flushed());
 }
 
+void LeaderIo::tell_end(const Error& error) noexcept {
+  if (!tree_) return;
+  try {
+    const auto bytes = encode(JobEnd{error.code(), error.rank(), error.what(), error.tensor()});
+    if (parent_ >= 0) tree_->send(parent_, bytes);
+    for (const int child : children_) tree_->send(child, bytes);
+    const auto end = std::chrono::steady_clock::now() + kTellingTime;
+    while (!tree_->flushed() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  } catch (const std::exception&) {
+    // The transport has failed, or memory: neighbours find a cause of their own.
+  }
+}
+
 bool LeaderIo::read_mail(Duration now) {
   bool any = false;
   for (int r = 0; r < control_block_.local_size(); ++r) {
@@ -75,7 +99,10 @@ bool LeaderIo::read_arrivals() {
   bool any = false;
   while (const auto id = control_block_.pop_arrival()) {
     any = true;
-    leader_.on_node_ready(*id);
+    const NodeControlBlock::Last last = control_block_.last_arrival(*id);
+    const int rank =
+        last.local_rank < 0 ? -1 : local_ranks_[static_cast<std::size_t>(last.local_rank)];
+    leader_.on_node_ready(*id, {rank, last.at, last.late});
   }
   return any;
 }
@@ -92,6 +119,7 @@ bool LeaderIo::read_tree(Duration now) {
 void LeaderIo::read(const TreeLink::Received& received, Duration now) {
   const std::string from = "node " + std::to_string(received.node);
   if (received.node == parent_) {
+    control_block_.stall_board().note_heard(now);
     const auto decision = read_as<Decision>(received.bytes, limits_, from);
     const std::string problem = leader_.problem_in(decision);
     if (!problem.empty()) refuse(from, problem);
@@ -119,6 +147,7 @@ bool LeaderIo::hand_out(Duration now) {
       to_log(decision);
     }
     for (const std::string& warning : output.warnings) log().warn("{}", warning);
+    arrivals_.insert(arrivals_.end(), output.arrivals.begin(), output.arrivals.end());
     any |= !output.up.empty() || !output.decisions.empty();
     if (output.watch.empty()) return any;
     for (const Id id : output.watch) {

@@ -2,8 +2,14 @@
 /// decisions into the node's log.
 #pragma once
 
+#include <hora/error.h>
+
 #include <deque>
+#include <functional>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/control_block/node_control_block.h"
 #include "core/engine/parts.h"
@@ -12,18 +18,32 @@
 
 namespace hora::internal {
 
+/// A neighbour in the tree of leaders has told why its node has ended.
+class EndedElsewhere final : public Error {
+ public:
+  using Error::Error;
+  explicit EndedElsewhere(const Error& error)
+      : Error(error.code(), std::string(error.what()), error.rank(), error.tensor()) {}
+};
+
 /// Thread rule: the thread that holds the engine's progress lock.
 class LeaderIo {
  public:
-  /// `tree` is null in jobs of one node.
+  /// `tree` is null in jobs of one node; `remark`: see IdUse.
   LeaderIo(const Topology& topology, int node, int id_capacity, NodeControlBlock& control_block,
-           TreeLink* tree, ProcessSet set = kWorld, Duration warning_interval = {});
+           TreeLink* tree, ProcessSet set = kWorld, Duration warning_interval = {},
+           std::function<std::string(int)> remark = {});
 
   /// Handles what has come in; true if there was anything. Throws Error(transport) for an invalid
-  /// message.
+  /// message, and EndedElsewhere.
   bool work(Duration now);
+  /// Tells the neighbours in the tree why this node ends, as far as they can be reached within some
+  /// milliseconds.
+  void tell_end(const Error& error) noexcept;
   /// True while messages to other nodes are on their way, or decisions wait for room in the log.
   bool unfinished();
+  /// The root's, since the last call: ids that run, and who came last to them.
+  std::vector<std::pair<Id, LastArrival>> take_arrivals() { return std::exchange(arrivals_, {}); }
   std::optional<Duration> deadline() const { return leader_.deadline(); }
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
@@ -45,6 +65,8 @@ class LeaderIo {
   Leader leader_;
   std::vector<Id> watched_;
   std::deque<Decision> for_log_;
+  const std::vector<int> local_ranks_;  ///< world ranks
+  std::vector<std::pair<Id, LastArrival>> arrivals_;
 };
 
 }  // namespace hora::internal

@@ -21,6 +21,8 @@
 
 namespace hora::internal {
 
+class FlightRecorder;
+
 /// Runs units in the order in which they are started, without ever blocking.
 /// Thread rule: the thread that holds the engine's lock.
 class DataPath {
@@ -109,6 +111,9 @@ struct EngineParts {
   int device_index = 0;               ///< which one that is
   SetFactory* sets = nullptr;
   Tracer trace = {};
+  FlightRecorder* flight = nullptr;  ///< where there is a record
+  /// By world rank, for messages; empty where they are not known.
+  std::vector<ProcessIdentity> processes = {};
 };
 
 /// The identity of this rank in a timeline.

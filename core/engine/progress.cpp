@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/flight/flight_recorder.h"
 #include "core/log.h"
 #include "core/process.h"
 
@@ -36,12 +37,16 @@ const std::vector<SetEngine*>& Progress::engines() const {
 bool Progress::step() {
   if (sets_.poisoned().load()) return false;
   try {
+    if (first_cause().is_told()) throw EndedElsewhere(first_cause().get().value());
     return advance();
+  } catch (const EndedElsewhere& error) {
+    poison(error, Origin::elsewhere);
   } catch (const Error& error) {
-    poison(error);
+    poison(error, Origin::here);
   } catch (const std::exception& error) {
     poison(Error(ErrorCode::transport, std::string("hora's engine failed: ") + error.what(),
-                 parts_.rank));
+                 parts_.rank),
+           Origin::here);
   }
   return true;
 }
@@ -56,10 +61,19 @@ bool Progress::advance() {
   return progress;
 }
 
-void Progress::poison(const Error& error) {
-  log().error("{}: {}", to_string(identity_of_process(parts_.rank)), error.what());
+/// `found`: by this rank; what another one has found first holds instead.
+void Progress::poison(const Error& found, Origin origin) {
+  const bool is_first = first_cause().tell(found);
+  const Error error = is_first ? detached(found) : first_cause().get().value_or(detached(found));
+  if (is_first && origin == Origin::here) {
+    log().error("{}: {}", to_string(identity_of_process(parts_.rank)), error.what());
+  }
   for (SetEngine* engine : engines()) engine->submissions().close(error);
   sets_.poisoned().store(true);
+  // Before handles fail: what was waited for is still to be seen.
+  if (parts_.flight) parts_.flight->failed(error);
+  parts_.world.control_block->signal_others();
+  sets_.world().tell_end(error);
   // Before handles fail: a caller that gets the error may free memory that a device uses.
   if (parts_.device) parts_.device->abort();
   for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
@@ -68,7 +82,9 @@ void Progress::poison(const Error& error) {
 void Progress::check_timeouts(Duration time) {
   if (sets_.poisoned().load()) return;
   for (SetEngine* engine : engines()) {
-    if (const auto error = engine->timed_out(time)) return poison(*error);
+    if (const auto error = engine->timed_out(time)) return poison(*error, Origin::here);
+    if (const auto error = engine->gone_rank(time)) return poison(*error, Origin::here);
+    engine->watch_stalls(time);
   }
 }
 
@@ -82,8 +98,8 @@ Duration Progress::next_timeout() const {
 
 bool Progress::has_pending_work() const {
   if (sets_.poisoned().load()) return false;
-  return std::any_of(engines().begin(), engines().end(),
-                     [](auto* e) { return e->has_pending_work(); });
+  return first_cause().is_told() || std::any_of(engines().begin(), engines().end(),
+                                                [](auto* e) { return e->has_pending_work(); });
 }
 
 bool Progress::is_running() const {
@@ -109,7 +125,7 @@ bool Progress::must_poll() {
              return e->messages_left() || (e->leads_several() && e->submissions().wait_for_peers());
            });
   } catch (const Error& error) {
-    poison(error);
+    poison(error, Origin::here);
     return false;
   }
 }

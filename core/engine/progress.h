@@ -22,7 +22,8 @@ class Progress {
   ProgressLock& lock() const HORA_RETURNS_LOCK(lock_) { return lock_; }
 
   /// Makes the progress that is possible now; true if there was any. Errors of transports poison
-  /// the engine: everything fails, and nothing is done from then on.
+  /// the engine: everything fails, and nothing is done from then on. The first one of the node is
+  /// told to all its ranks and to the other nodes, and poisons their engines, too.
   bool step() HORA_REQUIRES(lock_);
   /// A step would find something to do that was announced to this rank.
   bool has_pending_work() const HORA_REQUIRES(lock_);
@@ -31,7 +32,8 @@ class Progress {
   bool messages_left() const HORA_REQUIRES(lock_);
   /// Before a thread sleeps: peers wake it when they have finished what it waits for.
   void await_done() HORA_REQUIRES(lock_);
-  /// Poisons the engine, as errors of transports do, where a collective has run out of time.
+  /// Poisons the engine, as errors of transports do, where a collective has run out of time, or a
+  /// rank that it waits for has ended; logs what waits too long.
   void check_timeouts(Duration time) HORA_REQUIRES(lock_);
   /// Nothing runs out of time before; Duration::max() where nothing does.
   Duration next_timeout() const HORA_REQUIRES(lock_);
@@ -43,7 +45,9 @@ class Progress {
  private:
   const std::vector<SetEngine*>& engines() const HORA_REQUIRES(lock_);
   bool advance() HORA_REQUIRES(lock_);
-  void poison(const Error& error) HORA_REQUIRES(lock_);
+  enum class Origin { here, elsewhere };
+  void poison(const Error& error, Origin origin) HORA_REQUIRES(lock_);
+  FirstCause first_cause() const { return parts_.world.control_block->first_cause(); }
   bool is_running() const HORA_REQUIRES(lock_);
   bool data_travels() const HORA_REQUIRES(lock_);
   bool must_poll() HORA_REQUIRES(lock_);

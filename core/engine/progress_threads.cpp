@@ -62,15 +62,22 @@ class PreciseSleep {
   int slack_;
 };
 
-/// For the time in which a thread is blocked; records nothing where it is finished already.
+/// For the time in which a thread is blocked: in the flight record, and in a timeline. Nothing
+/// where it is finished already.
 class TracedWait {
  public:
-  TracedWait(const Tracer& trace, const Submission& submission) : trace_(trace) {
-    if (!trace.on() || submission.finished()) return;
+  explicit TracedWait(const Submission& submission)
+      : trace_(submission.owner->trace()),
+        record_(submission.owner->record()),
+        blocks_(!submission.finished()) {
+    if (!blocks_) return;
+    record_.blocked(true);
+    if (!trace_.on()) return;
     submission_ = &submission;
     begin_ = trace_now();
   }
   ~TracedWait() {
+    if (blocks_) record_.blocked(false);
     if (submission_) finish();
   }
   TracedWait(const TracedWait&) = delete;
@@ -80,6 +87,8 @@ class TracedWait {
   void finish() noexcept;
 
   const Tracer& trace_;
+  const SetRecord& record_;
+  const bool blocks_;
   const Submission* submission_ = nullptr;
   TraceTime begin_{};
 };
@@ -99,6 +108,27 @@ void TracedWait::finish() noexcept {
     }
   }
 }
+
+/// While a thread sleeps until a submission is complete, the ranks of the node can see that.
+class SeenWait {
+ public:
+  SeenWait(RankStatus& status, const Submission& submission)
+      : status_(status), submission_(submission) {}
+  ~SeenWait() {
+    if (begun_) status_.waits_for.clear();
+  }
+  SeenWait(const SeenWait&) = delete;
+  SeenWait& operator=(const SeenWait&) = delete;
+  void begin() {
+    if (!begun_) status_.waits_for.write(submission_.name, now());
+    begun_ = true;
+  }
+
+ private:
+  RankStatus& status_;
+  const Submission& submission_;
+  bool begun_ = false;
+};
 
 }  // namespace
 
@@ -199,7 +229,7 @@ void ProgressThreads::await(const Submission& submission) {
 }
 
 void ProgressThreads::await(const Submission& submission, Turn& turn) {
-  const TracedWait blocked(submission.owner->trace(), submission);
+  const TracedWait blocked(submission);
   Duration begin = now();
   while (!submission.finished() && now() - begin <= parts_.settings.spin) {
     if (!turn.take()) {
@@ -224,7 +254,7 @@ void ProgressThreads::await(const Submission& submission, Turn& turn) {
 
 bool ProgressThreads::await_for(const Submission& submission, Duration timeout) {
   if (submission.finished()) return true;
-  const TracedWait blocked(submission.owner->trace(), submission);
+  const TracedWait blocked(submission);
   waiters_.fetch_add(1);
   if (parts_.world.topology.nodes() > 1) wake_rank();
   const Duration begin = now();
@@ -245,6 +275,8 @@ bool ProgressThreads::await_for(const Submission& submission, Duration timeout) 
 }
 
 void ProgressThreads::block_until_finished(const Submission& submission) {
+  SeenWait seen(status(), submission);
+  seen.begin();
   while (!submission.finished()) {
     if (has_thread()) {
       submission.state.wait(Submission::kPending, std::memory_order_acquire);
@@ -257,6 +289,7 @@ void ProgressThreads::block_until_finished(const Submission& submission) {
 void ProgressThreads::step_until_finished_or_asked(const Submission& submission) {
   // Yielding may cost a whole time slice of an unrelated process.
   const Duration spinning = parts_.has_core ? Duration(parts_.settings.spin) : kBriefly;
+  SeenWait seen(status(), submission);
   Duration idle_since = now();
   while (!submission.finished() && !progress_.lock().is_asked_for()) {
     if (progress_.step()) {
@@ -274,6 +307,7 @@ void ProgressThreads::step_until_finished_or_asked(const Submission& submission)
       const Duration next_timeout = progress_.next_timeout();
       const auto length = progress_.pause_length(time, idle, /*awaited=*/true);
       progress_.await_done();
+      seen.begin();
       const PreciseSleep precise;
       wakeup_flags_.sleep(WakeupFlags::Sleeper::caller, length, [&] {
         progress_.lock().assert_held();

@@ -57,6 +57,7 @@ class ProgressThreads {
   void block_until_finished(const Submission& submission);
   void run();
   void pause(Duration idle_since);
+  RankStatus& status() const { return parts_.world.control_block->status(local_rank_); }
   void wake_rank() const { wakeup_flags_.signal(local_rank_); }
 
   const EngineParts& parts_;

@@ -2,11 +2,13 @@
 
 #include <hora/error.h>
 
+#include <cstdio>
 #include <exception>
 #include <utility>
 #include <vector>
 
 #include "core/diagnostics.h"
+#include "core/flight/flight_recorder.h"
 #include "core/log.h"
 #include "core/process.h"
 #include "core/tensor_text.h"
@@ -25,7 +27,8 @@ Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
       node_(parts_.world.topology.node_of(parts_.rank)),
       local_rank_(parts_.world.topology.local_rank_of(parts_.rank)),
       engine_(parts_),
-      terminate_report_(parts_.rank) {
+      terminate_report_(parts_.rank, parts_.flight) {
+  note_state(RecordState::initialised);
   if (engine_thread) engine_.start_thread();
 }
 
@@ -86,13 +89,19 @@ std::uint32_t Runtime::next_instance_number(ProcessSet set) {
 void Runtime::shutdown() {
   check_owner();
   if (shut_down_.exchange(true)) return;
+  note_state(RecordState::in_shutdown);
   engine_.depart();
   engine_.stop();
   if (Trace* const trace = parts_.trace.trace()) trace->close();
+  if (parts_.settings.report) {
+    // Asked for, so that no level of the log hides it.
+    std::fputs(engine_.arrivals_text().c_str(), stderr);
+  }
   if (engine_.poisoned())
     abort("a transport had failed, or a collective had timed out, before shutdown");
   engine_.disconnect_sets();
   transport_->disconnect();
+  note_state(RecordState::shut_down);
   if (const auto unreported = engine_.unreported_error()) {
     throw Error(
         unreported->code(),
@@ -105,6 +114,7 @@ void Runtime::shutdown() {
 
 void Runtime::abort(const std::string& why) noexcept {
   say_end(why);
+  if (parts_.flight) parts_.flight->failed(why);
   transport_->abort();
   std::terminate();
 }
@@ -114,12 +124,25 @@ void Runtime::abandon(std::shared_ptr<Runtime> runtime) noexcept {
     const std::string known = error_in_flight();
     runtime->say_end("an exception is leaving the scope of hora's context" +
                      (known.empty() ? "; a catch clause can print it" : ": " + known));
+    if (runtime->parts_.flight) {
+      runtime->parts_.flight->failed(known.empty() ? "an exception left the scope of hora's context"
+                                                   : known);
+    }
     static auto& abandoned = *new std::vector<std::shared_ptr<Runtime>>;  // never destroyed
     abandoned.push_back(runtime);
     runtime->transport_->abort_at_exit(kGrace);
   } catch (const std::exception& error) {
     runtime->abort(error.what());
   }
+}
+
+void Runtime::note_state(RecordState state) const noexcept {
+  if (parts_.flight) parts_.flight->writer().set_state(state);
+}
+
+void Runtime::note_phase(std::string_view phase) const {
+  check_running();
+  if (parts_.flight) parts_.flight->writer().note_phase(phase);
 }
 
 void Runtime::say_end(const std::string& why) const noexcept {

@@ -9,9 +9,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/diagnostics.h"
 #include "core/engine/engine.h"
+#include "core/flight/record.h"
 #include "core/process.h"
 #include "core/thread_safety.h"
 
@@ -65,6 +67,8 @@ class Runtime {
   /// Collective. Does nothing the second time. Calls check_owner(). Throws
   /// Engine::unreported_error().
   void shutdown();
+  /// In the flight record. Throws what check_running() does.
+  void note_phase(std::string_view phase) const;
   /// Prints why and ends the job.
   [[noreturn]] void abort(const std::string& why) noexcept;
   /// For the context's owner while an exception leaves its scope: the job ends as soon as the
@@ -74,6 +78,7 @@ class Runtime {
  private:
   Runtime(std::unique_ptr<Transport> transport, bool engine_thread);
   void say_end(const std::string& why) const noexcept;
+  void note_state(RecordState state) const noexcept;
 
   const ProcessOwner owner_;
   std::unique_ptr<Transport> transport_;

@@ -1,11 +1,11 @@
 #include "core/engine/set_engine.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 #include <variant>
 
 #include "core/engine/exchange_header.h"
+#include "core/log.h"
 #include "core/negotiation/diagnosis.h"
 #include "core/plan/exchange.h"
 #include "core/tensor_text.h"
@@ -63,9 +63,18 @@ void Units::start(const DecidedBatch& batch) {
   }
 }
 
+void Units::started(std::uint64_t number) {
+  if (!record_.on()) return;
+  const Duration time = now();
+  for (const auto& submission : started_[number - started_.front().number].submissions) {
+    record_.started(*submission, time);
+  }
+}
+
 BoundUnit Units::bind(Unit unit, const DecidedBatch& batch) {
   BoundUnit bound;
   bound.number = number_;
+  bound.observer = this;
   bound.scale = unit.postscale;
   if (unit.kind == OperationKind::add_process_set) shares_device_ = true;
   bound.takes_turns = shares_device_;
@@ -165,18 +174,26 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
       control_block_(*parts_.control_block),
       log_limits_(message_limits(parts_.topology, control_block_.id_capacity(),
                                  static_cast<std::size_t>(control_block_.local_size()))),
-      submissions_(parts_, shared_.parts, shared_.poisoned, trace_),
-      units_(parts_, shared_.parts, submissions_.memory(), trace_, id_) {
+      stall_watch_(parts_, shared_.parts, id_),
+      submissions_(parts_, shared_.parts, shared_.poisoned, trace_, id_),
+      units_(parts_, shared_.parts, submissions_, id_) {
   if (control_block_.local_rank() == 0) {
     leader_io_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
                        control_block_.id_capacity(), control_block_, parts_.tree, id_,
-                       shared_.parts.settings.stall_warning);
+                       shared_.parts.settings.stall_warning,
+                       [this](int local_rank) { return stall_watch_.remark(local_rank); });
+    if (parts_.topology.node_of(shared_.parts.rank) == 0) {
+      arrivals_.emplace(log_limits_.ranks, control_block_.id_capacity());
+    }
   }
 }
 
 bool SetEngine::make_progress() {
   bool progress = submissions_.flush_mail();
-  if (leader_io_) progress |= leader_io_->work(now());
+  if (leader_io_) {
+    progress |= leader_io_->work(now());
+    for (const auto& [id, last] : leader_io_->take_arrivals()) count_arrival(id, last);
+  }
   while (const auto batch = control_block_.next_batch()) {
     execute(decision_in(*batch));
     progress = true;
@@ -209,7 +226,28 @@ Decision SetEngine::decision_in(const LogBatch& batch) const {
   return std::move(*decided);
 }
 
+/// Of a job of one node, where no leader sees the ids that run.
+void SetEngine::count_arrivals(const Decision& decision) {
+  const auto& ranks = parts_.topology.ranks_of_node.front();
+  for (const Id id : decision.run) {
+    const NodeControlBlock::Last last = control_block_.last_arrival(id);
+    if (last.local_rank < 0) continue;
+    count_arrival(id, {ranks[static_cast<std::size_t>(last.local_rank)], last.at, last.late});
+  }
+}
+
+void SetEngine::count_arrival(Id id, const LastArrival& last) {
+  const auto slow = arrivals_->add(static_cast<std::size_t>(slot_of(id)), last);
+  if (!slow) return;
+  const auto r = static_cast<std::size_t>(slow->rank);
+  const auto& processes = shared_.parts.processes;
+  log().warn("{}",
+             slow_rank_text(
+                 *slow, r < processes.size() ? processes[r] : ProcessIdentity{.rank = slow->rank}));
+}
+
 void SetEngine::execute(const Decision& decision) {
+  if (arrivals_ && parts_.topology.nodes() == 1) count_arrivals(decision);
   const DecidedBatch batch = submissions_.take(decision);
   for (const Failed& failed : decision.failed) submissions_.fail(failed);
   units_.start(batch);
@@ -220,7 +258,10 @@ void SetEngine::execute(const Decision& decision) {
         ranks_have(decision.departed) + " called shutdown(): no collective can complete any more",
         decision.departed.front()));
   }
-  for (const std::string& name : decision.asked) answer(name);
+  for (const std::string& name : decision.asked) {
+    submissions_.note_answer(name);
+    answer(name);
+  }
   if (decision.finished) all_departed_.store(true);
 }
 
@@ -246,59 +287,30 @@ bool SetEngine::finish_completed() {
   return any;
 }
 
+TimedOut SetEngine::facts_of(const Submission& submission) const {
+  return stall_watch_.facts_of(submission, units_.number_of(submission),
+                               leader_io_ ? &*leader_io_ : nullptr);
+}
+
 std::optional<Error> SetEngine::timed_out(Duration time) {
   const auto submission = submissions_.timed_out(time);
   if (!submission) return std::nullopt;
-  const Topology& topology = parts_.topology;
-  TimedOut timed_out{.name = submission->name,
-                     .set = id_,
-                     .limit = submission->limit,
-                     .rank = shared_.parts.rank,
-                     .root = topology.ranks_of_node.front().front(),
-                     .decided = submission->decided,
-                     .has_other_nodes = topology.nodes() > 1};
-  if (timed_out.decided) {
-    for (const int r : control_block_.behind(units_.number_of(*submission))) {
-      timed_out.unfinished.push_back(ranks_of_node()[static_cast<std::size_t>(r)]);
-    }
-  } else {
-    note_absent(timed_out, *submission);
-  }
   trace_.marked(submission->name, "timed out");
-  return Error(ErrorCode::timeout, timeout_text(timed_out), timed_out.rank, timed_out.name);
+  return Error(ErrorCode::timeout, timeout_text(facts_of(*submission)), shared_.parts.rank,
+               submission->name);
 }
 
-void SetEngine::note_absent(TimedOut& timed_out, const Submission& submission) const {
-  const Presence presence = presence_of(submission);
-  const std::set<int> ready(presence.ready.begin(), presence.ready.end());
-  const std::set<int> missing(presence.missing.begin(), presence.missing.end());
-  for (const auto& ranks : parts_.topology.ranks_of_node) {
-    for (const int rank : ranks) {
-      if (rank == timed_out.rank || ready.contains(rank)) continue;
-      (missing.contains(rank) ? timed_out.missing : timed_out.unknown).push_back(rank);
-    }
-  }
-  std::sort(timed_out.missing.begin(), timed_out.missing.end());
-  std::sort(timed_out.unknown.begin(), timed_out.unknown.end());
+void SetEngine::watch_stalls(Duration time) {
+  if (!stall_watch_.is_due(time)) return;
+  const auto longest = submissions_.stalled(time);
+  const auto text = stall_watch_.look(time, longest.get(), [&] { return facts_of(*longest); });
+  if (text) log().warn("{}", *text);
 }
 
-/// As far as this rank knows: of others than leaders the ready bits of their nodes.
-Presence SetEngine::presence_of(const Submission& submission) const {
-  if (leader_io_) return leader_io_->presence_of(submission.name);
-  Presence presence{submission.name, {}, {}};
-  if (!submission.id) return presence;
-  const std::uint64_t ready = control_block_.ready_mask(*submission.id);
-  // Cleared when all have become ready.
-  const bool all = (ready >> control_block_.local_rank() & 1) == 0;
-  for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
-    (all || (ready >> r & 1) ? presence.ready : presence.missing).push_back(ranks_of_node()[r]);
-  }
-  return presence;
-}
-
-const std::vector<int>& SetEngine::ranks_of_node() const {
-  const int node = parts_.topology.node_of(shared_.parts.rank);
-  return parts_.topology.ranks_of_node[static_cast<std::size_t>(node)];
+std::optional<Error> SetEngine::gone_rank(Duration time) {
+  constexpr Duration kPatience = std::chrono::seconds(1);
+  if (!stall_watch_.is_due_for_processes(time)) return std::nullopt;
+  return stall_watch_.gone_rank(time, submissions_.waits_since(time - kPatience));
 }
 
 bool SetEngine::has_pending_work() const {

@@ -12,24 +12,29 @@
 
 #include "core/engine/leader_io.h"
 #include "core/engine/parts.h"
+#include "core/engine/stall_watch.h"
 #include "core/engine/submissions.h"
 #include "core/messages/message_limits.h"
+#include "core/negotiation/arrivals.h"
 #include "core/plan/bound_unit.h"
 
 namespace hora::internal {
 
 /// The units of one set that are under way on this rank, in the order in which every rank starts
 /// them. Thread rule: the thread that holds the engine's progress lock.
-class Units {
+class Units final : private UnitObserver {
  public:
   /// All outlive it.
-  Units(const SetParts& parts, const EngineParts& engine, const SetMemory& memory,
-        const Tracer& trace, ProcessSet set)
+  Units(const SetParts& parts, const EngineParts& engine, const Submissions& submissions,
+        ProcessSet set)
       : parts_(parts),
         engine_(engine),
-        memory_(memory),
-        trace_(trace),
+        memory_(submissions.memory()),
+        trace_(submissions.trace()),
+        record_(submissions.record()),
         shares_device_(set != kWorld) {}
+  Units(const Units&) = delete;
+  Units& operator=(const Units&) = delete;
 
   /// Fuses tensors that travel together, and passes them to the data path.
   void start(const DecidedBatch& batch);
@@ -48,6 +53,7 @@ class Units {
     std::vector<std::shared_ptr<Submission>> submissions;
   };
 
+  void started(std::uint64_t number) override;
   BoundUnit bind(Unit unit, const DecidedBatch& batch);
   void bind_tensor(BoundUnit& bound, const TensorMemory& memory,
                    const std::vector<Location>& locations, bool on_host) const;
@@ -58,6 +64,7 @@ class Units {
   const EngineParts& engine_;
   const SetMemory& memory_;
   const Tracer& trace_;
+  const SetRecord& record_;
   std::deque<Started> started_;
   std::uint64_t number_ = 0;  ///< of the last one that was started
   bool shares_device_;        ///< from the first other process set on, in the order of units
@@ -94,11 +101,21 @@ class SetEngine {
   bool make_progress();
   /// Of a collective that has run out of time by now.
   std::optional<Error> timed_out(Duration time);
+  /// Logs what waits too long, where this rank is the one to do so.
+  void watch_stalls(Duration time);
+  /// Who came last to the set's collectives; null but on its root.
+  const ArrivalLedger* arrivals() const { return arrivals_ ? &*arrivals_ : nullptr; }
+  /// Where something waits: a rank of this node has ended.
+  std::optional<Error> gone_rank(Duration time);
   bool has_pending_work() const;
   bool is_running() const { return units_.is_running(); }
   /// True while something is under way that only polling moves.
   bool polls() const { return parts_.data_path->polls(); }
   bool leads_several() const { return leader_io_ && parts_.topology.nodes() > 1; }
+  /// Tells the other nodes why this one ends.
+  void tell_end(const Error& error) noexcept {
+    if (leader_io_) leader_io_->tell_end(error);
+  }
   bool messages_left() { return leader_io_ && leader_io_->unfinished(); }
   /// The unit whose completion depends on local peers alone, 0 where there is none.
   std::uint64_t awaited() const { return parts_.data_path->awaited(); }
@@ -110,9 +127,9 @@ class SetEngine {
   Decision decision_in(const LogBatch& batch) const;
   void execute(const Decision& decision);
   void answer(const std::string& asked);
-  void note_absent(TimedOut& timed_out, const Submission& submission) const;
-  Presence presence_of(const Submission& submission) const;
-  const std::vector<int>& ranks_of_node() const;
+  void count_arrivals(const Decision& decision);
+  void count_arrival(Id id, const LastArrival& last);
+  TimedOut facts_of(const Submission& submission) const;
   bool finish_completed();
 
   const SetParts parts_;
@@ -120,8 +137,10 @@ class SetEngine {
   const ProcessSet id_;
   const Tracer trace_;
   NodeControlBlock& control_block_;
-  const MessageLimits log_limits_;     ///< of what the node's log says
-  std::optional<LeaderIo> leader_io_;  ///< of node leaders
+  const MessageLimits log_limits_;  ///< of what the node's log says
+  StallWatch stall_watch_;
+  std::optional<LeaderIo> leader_io_;      ///< of node leaders
+  std::optional<ArrivalLedger> arrivals_;  ///< the root's
   Submissions submissions_;
   Units units_;
   std::atomic<bool> all_departed_{false};

@@ -17,6 +17,7 @@
 #include "core/control_block/location.h"
 #include "core/engine/tensor_memory.h"
 #include "core/engine/time_limit.h"
+#include "core/flight/record_writer.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"
 #include "core/plan/bound_unit.h"
@@ -68,9 +69,12 @@ struct Submission {
   bool is_joined_proxy = false;  ///< of a rank that has joined; no handle knows it
   Duration submitted{};          ///< zero until it is announced
   Duration overdue_at{};
+  Duration reported_overdue{};  ///< to the leader, first since it was answered; zero: never
+  Duration answered{};          ///< the root has asked all ranks about it, the last time
   TimeLimit limit;
   Duration out_of_time_at = Duration::max();
   Duration decided_at{};
+  RecordTicket record = kNoTicket;  ///< constant once it is announced
 
   std::atomic<std::uint32_t> state{kPending};
   std::optional<Error> error;  ///< written before `state` becomes kFailed

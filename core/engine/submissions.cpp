@@ -5,37 +5,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/engine/stall_watch.h"
 #include "core/tensor_text.h"
 
 namespace hora::internal {
-namespace {
-
-void trace_decided(const Tracer& trace, const Submission& submission) {
-  trace.record([&](Recording& recording) {
-    recording.negotiated(trace.tensor(submission.name), submission.submitted,
-                         submission.decided_at);
-  });
-}
-
-/// Its ranks disagree: it will not run.
-void trace_failed(const Tracer& trace, const Submission& submission) {
-  trace.record([&](Recording& recording) {
-    const TraceTime time = trace_now();
-    recording.negotiated(trace.tensor(submission.name), submission.submitted, time);
-    recording.marked(trace.tensor(submission.name), "mismatch", time);
-  });
-}
-
-}  // namespace
-
 Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
-                         const std::atomic<bool>& poisoned, const Tracer& trace)
+                         const std::atomic<bool>& poisoned, const Tracer& trace, ProcessSet set)
     : rank_(engine.rank),
       stall_warning_(engine.settings.stall_warning),
       timeout_(engine.settings.timeout),
+      knows_less_(knows_less(parts.topology.ranks_of_node.front().front() == engine.rank,
+                             parts.control_block->local_rank() == 0)),
       poisoned_(poisoned),
       trace_(trace),
+      record_(engine.flight, set, parts.topology.size()),
       control_block_(*parts.control_block),
+      status_(engine.world.control_block->status(engine.world.control_block->local_rank())),
       memory_{.memory = *parts.memory,
               .device = engine.device,
               .heap = engine.device_heap,
@@ -78,9 +63,12 @@ std::shared_ptr<Submission> Submissions::submit(Request request, Caller caller) 
     submission->submitted = now();
     submission->overdue_at = submission->submitted + stall_warning_;
     limit_time(*submission, request.timeout);
+    record_.submitted(*submission);
     undecided_.fetch_add(1);
     announce(submission);
+    status_.submitted.write(submission->name, submission->submitted);
   } catch (...) {
+    record_.finished(*submission, true, now());
     release(*submission);
     throw;
   }
@@ -90,7 +78,7 @@ std::shared_ptr<Submission> Submissions::submit(Request request, Caller caller) 
 /// A thread that sleeps looks again within a tick: before that it is woken.
 void Submissions::limit_time(Submission& submission, std::chrono::milliseconds timeout) {
   submission.limit = TimeLimit::of(timeout, timeout_);
-  submission.out_of_time_at = submission.limit.end(submission.submitted);
+  submission.out_of_time_at = submission.limit.end(submission.submitted, knows_less_);
   if (submission.out_of_time_at >= next_timeout()) return;
   next_timeout_.store(submission.out_of_time_at.count(), kWakeOrder);
   if (submission.limit.length <= kOverdueTick) control_block_.signal(memory_.local_rank);
@@ -111,6 +99,33 @@ std::shared_ptr<Submission> Submissions::timed_out(Duration time) {
   return nullptr;
 }
 
+std::shared_ptr<Submission> Submissions::stalled(Duration time) const {
+  const LockGuard table(table_lock_);
+  std::shared_ptr<Submission> longest;
+  for (auto& submission : table_.unfinished()) {
+    if (!submission->announced()) continue;
+    const bool is_stalled = submission->decided ? time - submission->decided_at >= stall_warning_ &&
+                                                      !memory_.on_device(submission->signature)
+                                                : StallWatch::root_is_silent(*submission, time);
+    if (!is_stalled) continue;
+    if (!longest || submission->submitted < longest->submitted) longest = std::move(submission);
+  }
+  return longest;
+}
+
+bool Submissions::waits_since(Duration time) const {
+  const LockGuard table(table_lock_);
+  const auto waiting = table_.unfinished();
+  return std::ranges::any_of(waiting, [&](const auto& submission) {
+    return submission->announced() && submission->submitted <= time;
+  });
+}
+
+void Submissions::note_answer(const std::string& name) {
+  const LockGuard table(table_lock_);
+  if (const auto submission = table_.undecided(name)) submission->answered = now();
+}
+
 void Submissions::announce(const std::shared_ptr<Submission>& submission) {
   const NameTable::NameEntry& entry = table_.at(submission->name);
   if (!entry.id || entry.signature != submission->signature) {
@@ -120,7 +135,8 @@ void Submissions::announce(const std::shared_ptr<Submission>& submission) {
   submission->id = id;
   table_.set_waiting(id, submission);
   trace_.marked(submission->name, "ready");
-  const Announcer::Arrival arrival = announcer_.arrive(id, submission->memory.location());
+  const Announcer::Arrival arrival =
+      announcer_.arrive(id, submission->memory.location(), submission->submitted);
   if (arrival == Announcer::Arrival::complete) trace_.marked(submission->name, "last of the node");
   if (arrival != Announcer::Arrival::stale) return;
   // Reported here, so that the decision that gives the id up does not report it again.
@@ -142,9 +158,11 @@ std::shared_ptr<Submission> Submissions::join() {
   }
   submission->submitted = now();
   submission->overdue_at = Duration::max();  // others may have data for hours
+  record_.submitted(*submission);
   undecided_.fetch_add(1);
   joined_.store(true);
   proxies_.begin();
+  status_.submitted.write(submission->name, submission->submitted);
   return submission;
 }
 
@@ -170,7 +188,9 @@ void Submissions::report_stalls() {
   }
   if (!any_overdue) return;
   for (const auto& submission : waiting) {
-    submission->overdue_at = time + stall_warning_;
+    // At growing intervals.
+    submission->overdue_at = time + std::max(stall_warning_, time - submission->submitted);
+    if (submission->answered >= submission->reported_overdue) submission->reported_overdue = time;
     trace_.marked(submission->name, "overdue");
     announcer_.send(
         {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
@@ -209,7 +229,8 @@ DecidedBatch Submissions::take(const Decision& decision) {
     }
     submission->decided = true;
     submission->decided_at = now();
-    trace_decided(trace_, *submission);
+    record_.decided(*submission);
+    trace_.negotiated(submission->name, submission->submitted, submission->decided_at);
     batch.submissions.push_back(std::move(submission));
   };
   const LockGuard table(table_lock_);
@@ -253,7 +274,8 @@ void Submissions::fail(const Failed& failed) {
   }
   if (!submission) return;
   undecided_.fetch_sub(1);
-  trace_failed(trace_, *submission);
+  trace_.negotiated(submission->name, submission->submitted, now());
+  trace_.marked(submission->name, "mismatch");
   finish(submission, Error(ErrorCode::mismatch, failed.text, -1, failed.name));
 }
 
@@ -291,11 +313,13 @@ void Submissions::finish(const std::shared_ptr<Submission>& submission,
   {
     const LockGuard table(table_lock_);
     if (submission->finished()) return;
+    const Duration time = now();
     if (!error) {
       ++statistics_.operations;
       statistics_.bytes += submission->memory.bytes();
-      statistics_.in_flight += now() - submission->decided_at;
+      statistics_.in_flight += time - submission->decided_at;
     }
+    record_.finished(*submission, error.has_value(), time);
     // Before the state is set: the caller's reference is the last, dropped while its stream lives.
     submission->result.reset();
     submission->error = std::move(error);

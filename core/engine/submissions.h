@@ -12,6 +12,7 @@
 #include "core/engine/announcer.h"
 #include "core/engine/name_table.h"
 #include "core/engine/parts.h"
+#include "core/engine/set_record.h"
 #include "core/engine/submission.h"
 #include "core/messages/messages.h"
 #include "core/thread_safety.h"
@@ -30,12 +31,13 @@ class Submissions {
  public:
   /// All outlive it. `poisoned`: peers may still touch memory, so that none is freed.
   Submissions(const SetParts& parts, const EngineParts& engine, const std::atomic<bool>& poisoned,
-              const Tracer& trace);
+              const Tracer& trace, ProcessSet set);
   Submissions(const Submissions&) = delete;
   Submissions& operator=(const Submissions&) = delete;
 
   const SetMemory& memory() const { return memory_; }
   const Tracer& trace() const { return trace_; }
+  const SetRecord& record() const { return record_; }
 
   // Any thread.
   /// Copies data that peers cannot see to where they can, and announces it.
@@ -67,6 +69,13 @@ class Submissions {
   // The thread that makes progress.
   /// The submission that has run out of time first by now, or null.
   std::shared_ptr<Submission> timed_out(Duration time);
+  /// What waits longest of what a rank must speak of itself: decided and under way on the host for
+  /// longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
+  std::shared_ptr<Submission> stalled(Duration time) const;
+  /// Something has waited for other ranks for this long.
+  bool waits_since(Duration time) const;
+  /// The root asks all ranks about this name.
+  void note_answer(const std::string& name);
   /// Sends mail that has found the mailbox full; true if any went.
   bool flush_mail();
   /// Carries out what a decision says of names and ids; what runs is not undecided any more.
@@ -97,9 +106,12 @@ class Submissions {
   const int rank_;  ///< in the world
   const Duration stall_warning_;
   const std::chrono::milliseconds timeout_;
+  const int knows_less_;  ///< TimeLimit::end
   const std::atomic<bool>& poisoned_;
   const Tracer& trace_;
+  SetRecord record_;
   NodeControlBlock& control_block_;
+  RankStatus& status_;  ///< of this rank
   const SetMemory memory_;
   std::atomic<int> undecided_{0};  ///< this rank's submissions that wait for others
   std::atomic<bool> joined_{false};

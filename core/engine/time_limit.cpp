@@ -1,10 +1,17 @@
 #include "core/engine/time_limit.h"
 
+#include <algorithm>
+
+#include "core/engine/rank_remark.h"
 #include "core/negotiation/diagnosis.h"
 #include "core/tensor_text.h"
 
 namespace hora::internal {
 namespace {
+
+/// Of a limit, for one who knows more to notice its end first; and the most that is.
+constexpr int kGraceShare = 16;
+constexpr Duration kLongestGrace = std::chrono::milliseconds(125);
 
 std::string duration_text(std::chrono::milliseconds length) {
   if (length.count() % 1000 != 0) return std::to_string(length.count()) + " ms";
@@ -19,7 +26,13 @@ std::string lacking_text(const TimedOut& timed_out) {
   if (!timed_out.unknown.empty()) {
     text += (text.empty() ? "" : ", and ") + ("whether " + ranks_have(timed_out.unknown)) +
             " is not known on this one";
-    if (timed_out.rank != timed_out.root) {
+    if (timed_out.root_is_silent) {
+      text += ": rank " + std::to_string(timed_out.root) + ", which would know, does not answer";
+      if (timed_out.unheard) {
+        text +=
+            ", and nothing has come from the nodes above for " + seconds_text(*timed_out.unheard);
+      }
+    } else if (timed_out.rank != timed_out.root) {
       text +=
           ": see the warnings of rank " + std::to_string(timed_out.root) + " (HORA_STALL_WARNING)";
     }
@@ -47,20 +60,43 @@ TimeLimit TimeLimit::of(std::chrono::milliseconds of_call, std::chrono::millisec
   return {of_call, true};
 }
 
-Duration TimeLimit::end(Duration submitted) const {
+Duration TimeLimit::end(Duration submitted, int knows_less) const {
+  // The least of both in the unit of the longer one: nanoseconds do not hold every length.
+  const Duration grace =
+      knows_less *
+      Duration(std::min<std::chrono::milliseconds>(
+          length / kGraceShare, std::chrono::ceil<std::chrono::milliseconds>(kLongestGrace)));
   const auto longest =
-      std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max() - submitted);
-  return length.count() == 0 || length >= longest ? Duration::max() : submitted + length;
+      std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max() - submitted - grace);
+  return length.count() == 0 || length >= longest ? Duration::max() : submitted + length + grace;
+}
+
+int knows_less(bool is_root, bool is_leader) {
+  return is_root ? 0 : is_leader ? 1 : 2;
+}
+
+namespace {
+
+/// `waited`: how long it is not complete.
+std::string incomplete_text(const TimedOut& facts, const std::string& waited) {
+  std::string text = tensor_text(facts.name);
+  if (facts.set != kWorld) text += " of process set " + to_string(facts.set);
+  text += " is not complete " + waited + " after rank " + std::to_string(facts.rank) +
+          " has submitted it: " + (facts.decided ? unfinished_text(facts) : lacking_text(facts));
+  for (const std::string& remark : facts.remarks) text += "; " + remark;
+  return text + (facts.decided ? "." : ". Do all ranks call the same collectives?") +
+         " Is one of them slow, stopped or gone?";
+}
+
+}  // namespace
+
+std::string stall_text(const TimedOut& facts, Duration waited) {
+  return incomplete_text(facts, seconds_text(waited));
 }
 
 std::string timeout_text(const TimedOut& timed_out) {
-  std::string text = tensor_text(timed_out.name);
-  if (timed_out.set != kWorld) text += " of process set " + to_string(timed_out.set);
-  text += " is not complete " + duration_text(timed_out.limit.length) + " after rank " +
-          std::to_string(timed_out.rank) + " has submitted it: ";
-  text += timed_out.decided ? unfinished_text(timed_out) + "."
-                            : lacking_text(timed_out) + ". Do all ranks call the same collectives?";
-  return text + " Is one of them slow, stopped or gone? Where it may take longer, raise " +
+  return incomplete_text(timed_out, duration_text(timed_out.limit.length)) +
+         " Where a rank may work alone for longer (a validation, a checkpoint), raise " +
          (timed_out.limit.is_of_call ? "the timeout of this call (0: HORA_TIMEOUT)"
                                      : "HORA_TIMEOUT (0: never), or give the call a timeout");
 }

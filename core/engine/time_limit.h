@@ -4,6 +4,7 @@
 #include <hora/collectives.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,13 @@ struct TimeLimit {
 
   /// `of_call`: 0: HORA_TIMEOUT holds; milliseconds::max(): no limit.
   static TimeLimit of(std::chrono::milliseconds of_call, std::chrono::milliseconds setting);
-  /// Of what was submitted at this time; Duration::max() where there is no end.
-  Duration end(Duration submitted) const;
+  /// Of what was submitted at this time; Duration::max() where there is no end. The first rank to
+  /// notice speaks for the whole job: ranks that know less give those before them a little time.
+  Duration end(Duration submitted, int knows_less = 0) const;
 };
+
+/// TimeLimit::end: 0 on the rank that decides, 1 on other leaders, 2 on the ranks of their nodes.
+int knows_less(bool is_root, bool is_leader);
 
 /// What this rank knows of a collective that has run out of time. Ranks are world ranks, ascending.
 struct TimedOut {
@@ -36,7 +41,15 @@ struct TimedOut {
   // Of one that is under way.
   std::vector<int> unfinished = {};  ///< of this rank's node: have not finished it
   bool has_other_nodes = false;
+  // Of either.
+  std::vector<std::string> remarks = {};  ///< on ranks of this node that it waits for (remark_text)
+  bool root_is_silent = false;            ///< it has not answered a report
+  /// Where the root is silent: since the node has heard from the leader above it.
+  std::optional<Duration> unheard = std::nullopt;
 };
+
+/// Of one that is not complete after `waited`, and may be some time: likewise, a warning.
+std::string stall_text(const TimedOut& facts, Duration waited);
 
 /// Two or three sentences: the tensor, the time, whom it waits for, and what to do.
 std::string timeout_text(const TimedOut& timed_out);

@@ -36,10 +36,21 @@ class Check {
     for (const Presence& presence : up.presence) {
       ranks(presence.ready);
       ranks(presence.missing);
+      if (!presence.remarks.empty() && presence.remarks.size() != presence.missing.size()) {
+        fail(std::to_string(presence.remarks.size()) + " remarks on " +
+             std::to_string(presence.missing.size()) + " ranks");
+      }
     }
     ranks(up.departed);
     ranks(up.joined);
     for (const Elsewhere& elsewhere : up.elsewhere) rank(elsewhere.rank);
+    if (!up.last.empty() && up.last.size() != up.ready.size()) {
+      fail(std::to_string(up.last.size()) + " last ranks of " + std::to_string(up.ready.size()) +
+           " ids");
+    }
+    for (const LastTold& last : up.last) {
+      if (last.rank != -1) rank(last.rank);
+    }
   }
 
   void message(const Decision& decision) {
@@ -64,6 +75,10 @@ class Check {
     ids(decision.run);
     ranks(decision.departed);
     if (decision.all_joined) rank(decision.last_joined);
+  }
+
+  void message(const JobEnd& end) {
+    if (end.rank != -1) rank(end.rank);
   }
 
  private:

@@ -16,6 +16,8 @@ namespace hora::internal {
 /// - every rank, and the root of every broadcast, is one of `ranks`;
 /// - every signature is one that a user can submit: its shape can be counted, in bytes as in rows,
 ///   and its first extent is kAnyExtent where it may differ by rank, and only there;
+/// - of ids that are ready either each has its last rank, or none;
+/// - of ranks that lack a name either each has a remark, or none;
 /// - a decision gives no name two ids, and no slot to two names, and says for every name it assigns
 ///   where `locations` local ranks keep it (but not whether anything is there: NodeMemory does).
 struct MessageLimits {

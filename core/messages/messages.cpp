@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/checked.h"
 #include "messages_generated.h"
 
 namespace hora::internal {
@@ -48,15 +49,26 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
   }
   std::vector<flatbuffers::Offset<wire::Presence>> presence;
   for (const Presence& p : up.presence) {
-    presence.push_back(wire::CreatePresenceDirect(builder, p.name.c_str(), &p.ready, &p.missing));
+    std::vector<flatbuffers::Offset<flatbuffers::String>> remarks;
+    for (const std::string& remark : p.remarks) remarks.push_back(builder.CreateString(remark));
+    presence.push_back(
+        wire::CreatePresenceDirect(builder, p.name.c_str(), &p.ready, &p.missing, &remarks));
   }
   std::vector<flatbuffers::Offset<wire::Elsewhere>> elsewhere;
   for (const Elsewhere& e : up.elsewhere) {
     elsewhere.push_back(
         wire::CreateElsewhereDirect(builder, e.name.c_str(), e.rank, e.process_set.number()));
   }
+  std::vector<std::int32_t> last_ranks;
+  std::vector<std::uint32_t> last_late;
+  for (const LastTold& last : up.last) {
+    last_ranks.push_back(last.rank);
+    last_late.push_back(last.late);
+  }
   return wire::CreateUpDirect(builder, up.process_set.number(), &up.ready, &reports, &presence,
-                              &up.departed, &up.joined, &elsewhere)
+                              &up.departed, &up.joined, &elsewhere,
+                              up.last.empty() ? nullptr : &last_ranks,
+                              up.last.empty() ? nullptr : &last_late)
       .Union();
 }
 
@@ -88,6 +100,12 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Decision& decision
       .Union();
 }
 
+flatbuffers::Offset<void> encode_body(Builder& builder, const JobEnd& end) {
+  return wire::CreateJobEndDirect(builder, static_cast<std::uint8_t>(end.code), end.rank,
+                                  end.text.c_str(), end.tensor.c_str())
+      .Union();
+}
+
 wire::Body body_type(const Mail&) {
   return wire::Body::Mail;
 }
@@ -96,6 +114,9 @@ wire::Body body_type(const Up&) {
 }
 wire::Body body_type(const Decision&) {
   return wire::Body::Decision;
+}
+wire::Body body_type(const JobEnd&) {
+  return wire::Body::JobEnd;
 }
 
 /// Reads verified tables; remembers the first error that verification does not detect. Nothing that
@@ -145,11 +166,20 @@ class Decoder {
       result.reports.push_back(std::move(report));
     }
     for (const wire::Presence* p : items(u.presence())) {
-      result.presence.push_back(
-          {to_text(p->name()), to_vector(p->ready()), to_vector(p->missing())});
+      Presence& presence = result.presence.emplace_back(
+          Presence{to_text(p->name()), to_vector(p->ready()), to_vector(p->missing())});
+      for (const flatbuffers::String* remark : items(p->remarks())) {
+        presence.remarks.push_back(to_text(remark));
+      }
     }
     for (const wire::Elsewhere* e : items(u.elsewhere())) {
       result.elsewhere.push_back({to_text(e->name()), e->rank(), ProcessSet(e->process_set())});
+    }
+    const auto last_ranks = to_vector(u.last_ranks());
+    const auto last_late = to_vector(u.last_late());
+    if (last_ranks.size() != last_late.size()) fail("last ranks without their times");
+    for (std::size_t i = 0; i < std::min(last_ranks.size(), last_late.size()); ++i) {
+      result.last.push_back({last_ranks[i], last_late[i]});
     }
     return result;
   }
@@ -184,6 +214,13 @@ class Decoder {
       result.asked.push_back(to_text(name));
     }
     return result;
+  }
+
+  JobEnd job_end(const wire::JobEnd& e) {
+    return {.code = enumerator<ErrorCode>(e.code(), "error code"),
+            .rank = e.rank(),
+            .text = to_text(e.text()),
+            .tensor = to_text(e.tensor())};
   }
 
  private:
@@ -271,6 +308,8 @@ tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
     result = decoder.up(*up);
   } else if (const wire::Decision* decision = message->body_as_Decision()) {
     result = decoder.decision(*decision);
+  } else if (const wire::JobEnd* end = message->body_as_JobEnd()) {
+    result = decoder.job_end(*end);
   } else {
     return tl::unexpected(std::string("a hora message of unknown kind"));
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hora/collectives.h>
+#include <hora/error.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -63,6 +64,7 @@ struct Presence {
   std::string name;
   std::vector<int> ready;
   std::vector<int> missing;
+  std::vector<std::string> remarks = {};  ///< what is known of the missing ones; or empty
   bool operator==(const Presence&) const = default;
 };
 
@@ -74,6 +76,14 @@ struct Elsewhere {
   bool operator==(const Elsewhere&) const = default;
 };
 
+/// Which rank of a subtree was the last to become ready for an id.
+struct LastTold {
+  static constexpr std::uint32_t kAlone = UINT32_MAX;
+  int rank = -1;                ///< -1: not known
+  std::uint32_t late = kAlone;  ///< microseconds after the one before it; kAlone: there is none
+  bool operator==(const LastTold&) const = default;
+};
+
 /// A leader to its parent in the tree of leaders.
 struct Up {
   ProcessSet process_set = kWorld;
@@ -83,6 +93,7 @@ struct Up {
   std::vector<int> departed = {};
   std::vector<int> joined = {};  ///< read first: reports may count them as present
   std::vector<Elsewhere> elsewhere = {};
+  std::vector<LastTold> last = {};  ///< for each of `ready`; or empty
   bool operator==(const Up&) const = default;
 
   bool empty() const {
@@ -139,7 +150,16 @@ struct Decision {
   }
 };
 
-using Message = std::variant<Mail, Up, Decision>;
+/// The sender's node ends, and with it the job: to its parent and children, which tell theirs.
+struct JobEnd {
+  ErrorCode code = ErrorCode::transport;
+  int rank = -1;  ///< Error::rank
+  std::string text;
+  std::string tensor;
+  bool operator==(const JobEnd&) const = default;
+};
+
+using Message = std::variant<Mail, Up, Decision, JobEnd>;
 
 std::vector<std::byte> encode(const Message& message);
 

@@ -65,6 +65,7 @@ namespace {
 
 constexpr std::size_t kNamesShown = 3;
 constexpr std::size_t kGroupsShown = 4;
+constexpr std::size_t kRemarksShown = 4;
 
 /// Tensors that the same ranks wait for.
 using OverdueGroup = std::vector<const OverdueTensor*>;
@@ -119,7 +120,8 @@ std::string group_text(ProcessSet set, const OverdueGroup& group) {
 
 }  // namespace
 
-std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors) {
+std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors,
+                         const std::map<int, std::string>& remarks) {
   const std::vector<OverdueGroup> groups = grouped(tensors);
   const std::size_t shown = std::min(groups.size(), kGroupsShown);
   std::string text;
@@ -129,7 +131,15 @@ std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors)
     left -= groups[i].size();
   }
   if (left > 0) text += "; and " + std::to_string(left) + " more tensors wait for other ranks";
-  return text + ". Do all ranks call the same collectives? Is one of them slow, stopped or gone?";
+  text += ". Do all ranks call the same collectives? Is one of them slow, stopped or gone?";
+  std::size_t said = 0;
+  for (const auto& [rank, remark] : remarks) {
+    if (said == kRemarksShown) {
+      return text + "; and " + std::to_string(remarks.size() - said) + " more ranks";
+    }
+    text += (said++ == 0 ? " " : "; ") + remark;
+  }
+  return text;
 }
 
 }  // namespace hora::internal

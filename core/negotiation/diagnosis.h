@@ -27,7 +27,9 @@ struct OverdueTensor {
 };
 
 /// One sentence about all of them: tensors that wait for the same ranks are named together (the
-/// first few), and what can be done is said once.
-std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors);
+/// first few), and what can be done is said once; after it what is known of the ranks that lack
+/// them (`remarks`, by rank; the first few).
+std::string overdue_text(ProcessSet set, std::span<const OverdueTensor> tensors,
+                         const std::map<int, std::string>& remarks = {});
 
 }  // namespace hora::internal

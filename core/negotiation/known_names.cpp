@@ -100,6 +100,7 @@ void IdTable::clear_ready(Id id) {
   if (!known) return;
   known->node_ready = false;
   known->ready_below.clear();
+  known->last = {};
   known->forwarded = false;
 }
 

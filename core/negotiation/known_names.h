@@ -14,6 +14,7 @@
 
 #include "core/control_block/id.h"
 #include "core/messages/messages.h"
+#include "core/negotiation/arrivals.h"
 #include "core/negotiation/joined_ranks.h"
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
@@ -28,6 +29,8 @@ struct IdUse {
   std::function<std::uint64_t(Id)> last_run;
   /// NodeControlBlock::ready_mask.
   std::function<std::uint64_t(Id)> ready_mask;
+  /// What is to be said of a local rank that lacks what others wait for; may be null.
+  std::function<std::string(int local_rank)> remark = {};
 };
 
 /// What an id stands for.
@@ -37,6 +40,7 @@ struct KnownId {
   // Until the id's run is decided:
   bool node_ready = false;         ///< every local rank has announced it
   std::set<int> ready_below = {};  ///< children
+  LastArrival last = {};           ///< of those that are ready
   bool forwarded = false;          ///< told to the parent; by the root: its run is decided
 
   bool anyone_ready() const { return node_ready || !ready_below.empty(); }

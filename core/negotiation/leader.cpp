@@ -1,10 +1,27 @@
 #include "core/negotiation/leader.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
 namespace hora::internal {
+namespace {
+
+/// By the clock of the leader that is told of it now.
+LastArrival arrival_of(const LastTold& told, Duration now) {
+  const bool alone = told.late == LastTold::kAlone;
+  return {told.rank, now, alone ? LastArrival::kAlone : std::chrono::microseconds(told.late)};
+}
+
+LastTold told_of(const LastArrival& last) {
+  if (last.late == LastArrival::kAlone) return {last.rank, LastTold::kAlone};
+  const auto late = std::chrono::duration_cast<std::chrono::microseconds>(last.late).count();
+  return {last.rank,
+          static_cast<std::uint32_t>(std::clamp<std::int64_t>(late, 0, LastTold::kAlone - 1))};
+}
+
+}  // namespace
 
 Leader::Leader(const Topology& topology, int node, int id_capacity, IdUse use, ProcessSet set,
                Duration warning_interval)
@@ -40,19 +57,22 @@ void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
   }
 }
 
-void Leader::on_node_ready(Id id) {
+void Leader::on_node_ready(Id id, const LastArrival& last) {
   KnownId* const known = names_.ids.find(id);
   if (!known) return;  // given up meanwhile: its ranks report again
   known->node_ready = true;
+  known->last = later_of(known->last, last);
   advance_id(id);
 }
 
 void Leader::on_up(int child, const Up& up, Duration now) {
   note_joined(up.joined);
-  for (const Id id : up.ready) {
+  for (std::size_t i = 0; i < up.ready.size(); ++i) {
+    const Id id = up.ready[i];
     KnownId* const known = names_.ids.find(id);
     if (!known) continue;
     known->ready_below.insert(child);
+    if (i < up.last.size()) known->last = later_of(known->last, arrival_of(up.last[i], now));
     advance_id(id);
   }
   for (const Report& report : up.reports) {
@@ -127,8 +147,10 @@ void Leader::advance_id(Id id) {
   overdue_.settle(known.name);
   if (root_) {
     root_->run(id);
+    output_.arrivals.emplace_back(id, known.last);
   } else {
     output_.up.ready.push_back(id);
+    output_.up.last.push_back(told_of(known.last));
   }
 }
 
@@ -227,7 +249,19 @@ Presence Leader::presence_of(const std::string& name) const {
 void Leader::report_overdue(Duration now) {
   const auto due = overdue_.deadline();
   if (!due || *due > now) return;
-  const auto seen = [this](const std::string& name) { return presence_of(name); };
+  std::map<int, std::string> remarks;
+  const auto seen = [&](const std::string& name) {
+    Presence presence = presence_of(name);
+    if (!use_.remark) return presence;
+    const auto& ranks = position_.local_ranks();
+    for (const int rank : presence.missing) {  // of this node
+      auto [remark, is_new] = remarks.try_emplace(rank);
+      const auto local = std::ranges::find(ranks, rank) - ranks.begin();
+      if (is_new) remark->second = use_.remark(static_cast<int>(local));
+      presence.remarks.push_back(remark->second);
+    }
+    return presence;
+  };
   if (root_) {
     auto warning = overdue_.take_warning(now, position_.ranks_in_subtree(), seen);
     if (warning) output_.warnings.push_back(std::move(*warning));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/messages/messages.h"
@@ -22,6 +23,8 @@ struct LeaderOutput {
   Up up;                              ///< for the parent; empty() where there is nothing to say
   std::vector<Decision> decisions;    ///< for the children (without locations) and this node's log
   std::vector<std::string> warnings;  ///< for the log; the root's alone
+  /// The root's: ids that run, and who came last; in the order of these arrivals.
+  std::vector<std::pair<Id, LastArrival>> arrivals = {};
 };
 
 /// Readiness goes up the tree: an id or a report is sent up once the leader's whole subtree has it;
@@ -37,7 +40,7 @@ class Leader {
 
   void on_mail(int local_rank, const Mail& mail, Duration now);
   /// Every local rank is ready for `id` (only in jobs of several nodes).
-  void on_node_ready(Id id);
+  void on_node_ready(Id id, const LastArrival& last = {});
   void on_up(int child, const Up& up, Duration now);
   /// Why this cannot be the next decision, given those before; empty where it can.
   std::string problem_in(const Decision& decision) const { return names_.problem_in(decision); }

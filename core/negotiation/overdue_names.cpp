@@ -51,6 +51,14 @@ void OverdueNames::note_presence(const Presence& presence, Duration now) {
   Heard& heard = names_[presence.name];
   heard.ready.insert(presence.ready.begin(), presence.ready.end());
   heard.missing.insert(presence.missing.begin(), presence.missing.end());
+  note_remarks(presence);
+}
+
+void OverdueNames::note_remarks(const Presence& presence) {
+  const std::size_t count = std::min(presence.remarks.size(), presence.missing.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    remarks_.insert_or_assign(presence.missing[i], presence.remarks[i]);
+  }
 }
 
 void OverdueNames::note_elsewhere(const Elsewhere& elsewhere) {
@@ -76,26 +84,39 @@ Presence OverdueNames::merged(Presence seen, const Heard& heard) {
 std::vector<Presence> OverdueNames::take_presence(const Seen& seen) {
   std::vector<Presence> reports;
   for (const auto& [name, heard] : names_) {
-    Presence presence = merged(seen(name), heard);
+    Presence own = seen(name);
+    note_remarks(own);
+    Presence presence = merged(std::move(own), heard);
     if (presence.ready.empty()) continue;  // decided meanwhile
+    if (!remarks_.empty()) {
+      for (const int rank : presence.missing) presence.remarks.push_back(remarks_[rank]);
+    }
     reports.push_back(std::move(presence));
   }
   names_.clear();
+  remarks_.clear();
   return reports;
 }
 
 std::optional<std::string> OverdueNames::take_warning(Duration now, std::span<const int> ranks,
                                                       const Seen& seen) {
   std::vector<OverdueTensor> tensors;
+  std::map<int, std::string> remarks;
   for (const auto& [name, heard] : names_) {
-    Presence presence = merged(seen(name), heard);
+    Presence own = seen(name);
+    note_remarks(own);
+    Presence presence = merged(std::move(own), heard);
     if (presence.ready.empty()) continue;  // decided meanwhile
+    for (const int rank : presence.missing) {
+      if (const std::string& remark = remarks_[rank]; !remark.empty()) remarks[rank] = remark;
+    }
     tensors.push_back(overdue_tensor(std::move(presence), ranks, heard.elsewhere));
   }
   names_.clear();
+  remarks_.clear();
   if (tensors.empty()) return std::nullopt;
   quiet_until_ = now + warning_interval_;
-  return overdue_text(set_, tensors);
+  return overdue_text(set_, tensors, remarks);
 }
 
 std::vector<std::string> OverdueNames::take_questions(std::size_t bytes) {

@@ -65,10 +65,12 @@ class OverdueNames {
   bool at_root_;
   ProcessSet set_;
   Duration warning_interval_;
+  void note_remarks(const Presence& presence);
   std::map<std::string, Heard> names_;
-  Duration report_at_{};            ///< where there are names
-  Duration quiet_until_{};          ///< the root's: no warning before
-  std::deque<std::string> to_ask_;  ///< the root's
+  std::map<int, std::string> remarks_;  ///< by rank; until the next report
+  Duration report_at_{};                ///< where there are names
+  Duration quiet_until_{};              ///< the root's: no warning before
+  std::deque<std::string> to_ask_;      ///< the root's
 };
 
 }  // namespace hora::internal

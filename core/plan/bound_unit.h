@@ -60,9 +60,18 @@ struct BoundExchange {
   std::vector<Location> expected = {};
 };
 
+/// What is told of a unit on its way. Thread rule: the thread that makes progress.
+class UnitObserver {
+ public:
+  virtual ~UnitObserver() = default;
+  /// This rank's data of the unit, which is under way, begins to move. At most once each.
+  virtual void started(std::uint64_t number) = 0;
+};
+
 struct BoundUnit {
   /// 1, 2, ... in the order of start; 0: not known.
   std::uint64_t number = 0;
+  UnitObserver* observer = nullptr;  ///< outlives it; null: none
   Unit unit;
   double scale = 1.0;  ///< applied once to the complete sum
   int root_node = 0;   ///< of broadcasts

@@ -110,10 +110,13 @@ class Tracer {
   UnitKey unit(std::uint64_t number) const noexcept { return {number, set_}; }
   bool on() const noexcept { return trace_ != nullptr && trace_->on(); }
 
-  /// See Recording; now is the time.
+  /// See Recording; now is the time where none is given.
   ///@{
   void marked(std::string_view name, std::string_view mark) const {
     record([&](Recording& recording) { recording.marked(tensor(name), mark, trace_now()); });
+  }
+  void negotiated(std::string_view name, TraceTime submitted, TraceTime decided) const {
+    record([&](Recording& recording) { recording.negotiated(tensor(name), submitted, decided); });
   }
   void started(std::uint64_t number) const {
     record([&](Recording& recording) { recording.started(unit(number), trace_now()); });

@@ -1,4 +1,5 @@
 // hora::init: creates and owns all parts of a rank.
+#include <hora/build_info.h>
 #include <hora/context.h>
 #include <hora/error.h>
 #include <hora/mpi.h>
@@ -7,8 +8,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <exception>
 #include <memory>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -17,6 +22,8 @@
 #include "core/checked.h"
 #include "core/engine/parts.h"
 #include "core/engine/runtime.h"
+#include "core/flight/flight_recorder.h"
+#include "core/flight/signal_relay.h"
 #include "core/log.h"
 #include "core/trace/timeline_file.h"
 #include "ops/context/agreement.h"
@@ -46,15 +53,11 @@ class OnlyRuntime {
   }
   OnlyRuntime(const OnlyRuntime&) = delete;
   OnlyRuntime& operator=(const OnlyRuntime&) = delete;
-  ~OnlyRuntime() { release(); }
   /// Allows another init().
-  void release() noexcept {
-    if (std::exchange(held_, false)) running.store(false);
-  }
+  ~OnlyRuntime() { running.store(false); }
 
  private:
   static inline std::atomic<bool> running{false};
-  bool held_ = true;
 };
 
 std::vector<SettingAssignment> assignments_of_process() {
@@ -103,12 +106,32 @@ MpiBootstrap bootstrap_of(const InitCall& call, const Patience& patience) {
                       patience);
 }
 
+/// Every rank's process, by rank; without its pid where that is one of another pid namespace.
+std::vector<ProcessIdentity> all_processes(Bootstrap& ranks) {
+  const ProcessIdentity own = identity_of_process(ranks.rank());
+  const std::string space = pid_namespace();
+  std::vector<ProcessIdentity> all;
+  for (const std::string& text :
+       gather_texts(ranks, std::to_string(own.pid) + " " + space + " " + own.host)) {
+    std::istringstream said(text);
+    ProcessIdentity& one = all.emplace_back();
+    one.rank = static_cast<int>(all.size()) - 1;
+    std::string other_space;
+    said >> one.pid >> other_space >> one.host;
+    if (other_space != space) one.pid = 0;
+  }
+  return all;
+}
+
 /// The transports of one rank: windows inside the node, MPI between nodes. Construction is
 /// collective and throws the same error on every rank where that is possible.
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(const InitCall& call, const ProcessSettings& of_process)
-      : environment_(call.argc, call.argv),
+  MpiTransport(const InitCall& call, const ProcessSettings& of_process,
+               std::unique_ptr<OnlyRuntime> only, std::shared_ptr<FlightRecorder> flight)
+      : only_(std::move(only)),
+        flight_(std::move(flight)),
+        environment_(call.argc, call.argv),
         bootstrap_(bootstrap_of(call, patience_of(of_process.assignments))),
         settings_(agree_on_settings(*bootstrap_, of_process)) {
     set_log_level(settings_.log_level);
@@ -117,10 +140,13 @@ class MpiTransport final : public Transport {
       log().info("this C library keeps its own thresholds for large allocations");
     }
     node_ = discover_nodes(*bootstrap_, settings_.ranks_per_node);
+    start_record();
+    processes_ = all_processes(*bootstrap_);
     gpu_ = make_gpu(*bootstrap_, node_, settings_);
     make_world();
     report();
     start_timeline();
+    if (flight_->guard() > 0) relay_.emplace(static_cast<pid_t>(flight_->guard()));
   }
 
   EngineParts parts() override {
@@ -133,15 +159,18 @@ class MpiTransport final : public Transport {
             .device_heap = gpu_ ? &gpu_->heap() : nullptr,
             .device_index = gpu_ ? gpu_->index() : 0,
             .sets = &*sets_,
-            .trace = Tracer(&trace_)};
+            .trace = Tracer(&trace_),
+            .flight = flight_.get(),
+            .processes = processes_};
   }
 
   void disconnect() override {
+    relay_.reset();
     if (gpu_) gpu_->disconnect();
     world_->disconnect();
     bootstrap_.reset();
     environment_.release();
-    only_.release();
+    only_.reset();
   }
 
   [[noreturn]] void abort() noexcept override { abort_job(1); }
@@ -151,18 +180,22 @@ class MpiTransport final : public Transport {
   void make_world();
   SetPlan plan_of_world();
   void report();
+  void start_record();
   void start_timeline();
 
   // In the order in which they are needed; destroyed in reverse.
-  OnlyRuntime only_;
+  std::unique_ptr<OnlyRuntime> only_;
+  std::shared_ptr<FlightRecorder> flight_;
   MpiEnvironment environment_;
   std::optional<MpiBootstrap> bootstrap_;
   Settings settings_;
   NodeDiscovery node_;
+  std::vector<ProcessIdentity> processes_;  ///< by rank
   Trace trace_;
   std::unique_ptr<Gpu> gpu_;
   std::optional<MpiSets> sets_;
   std::unique_ptr<SetTransport> world_;
+  std::optional<SignalRelay> relay_;
 };
 
 /// As every other set is made, but that this rank waits for it.
@@ -212,6 +245,27 @@ void MpiTransport::report() {
              kernel_instruction_set(), allreduce_algorithm(settings_.cross_algorithm).name);
 }
 
+/// Who this rank is, and HORA_RECORD_DIRECTORY. Collective: a rank that cannot write there is an
+/// error on all.
+void MpiTransport::start_record() {
+  const Topology& topology = node_.topology;
+  const int rank = bootstrap_->rank();
+  flight_->writer().identify({.hora_version = build_info().version,
+                              .host = host_name(),
+                              .rank = rank,
+                              .size = topology.size(),
+                              .node = topology.node_of(rank),
+                              .local_rank = topology.local_rank_of(rank)});
+  if (settings_.record_directory.empty()) return;
+  std::string problem;
+  try {
+    flight_->write_failures_to(settings_.record_directory);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
+}
+
 /// HORA_TIMELINE. Collective: a rank whose file cannot be written is an error on all.
 void MpiTransport::start_timeline() {
   if (settings_.timeline.empty()) return;
@@ -225,11 +279,13 @@ void MpiTransport::start_timeline() {
   throw_together(*bootstrap_, problem, ErrorCode::invalid_setting);
 }
 
-Context start(const InitCall& call) {
+Context start_runtime(const InitCall& call, std::unique_ptr<OnlyRuntime> only,
+                      std::shared_ptr<FlightRecorder> flight) {
   const InitOptions& options = call.options;
   Context context = Access::context(
       Runtime::make(std::make_unique<MpiTransport>(
-                        call, settings_of_process(assignments_of_process(), options.settings)),
+                        call, settings_of_process(assignments_of_process(), options.settings),
+                        std::move(only), std::move(flight)),
                     options.engine_thread));
   try {
     for (const auto& ranks : options.process_sets) add_process_set(context, ranks);
@@ -239,6 +295,20 @@ Context start(const InitCall& call) {
     throw;
   }
   return context;
+}
+
+Context start(const InitCall& call) {
+  auto only = std::make_unique<OnlyRuntime>();
+  const auto flight = std::make_shared<FlightRecorder>(std::getenv(kRecordVariable));
+  try {
+    return start_runtime(call, std::move(only), flight);
+  } catch (const Error& error) {
+    flight->failed(error);
+    throw;
+  } catch (const std::exception& error) {
+    flight->failed(error.what());
+    throw;
+  }
 }
 
 }  // namespace

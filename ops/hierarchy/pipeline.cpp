@@ -94,6 +94,7 @@ bool Pipeline::run_in_node() {
     ActiveUnit& entry = *units_.front();
     if (!entry.running) {
       options_.trace.started(entry.unit.number);
+      note_begin(entry.unit);
       entry.in_node = start_in_node(entry.unit, *entry.local);
       entry.running = true;
     }
@@ -147,6 +148,7 @@ bool Pipeline::feed() {
       if (chunks_.size() == options_.slots) return any;
       if (!may_start(entry, StartOrder::Step::reduce_scatter)) return any;
       const BoundUnit& unit = entry.unit;
+      if (entry.next_chunk == 0) note_begin(unit);
       const Range chunk = chunk_range(unit.unit, entry.next_chunk++);
       const Range slice =
           entry.cross ? slice_range(chunk, options_.local_rank, slices_of(unit.unit)) : Range{};
@@ -168,6 +170,7 @@ bool Pipeline::feed() {
 bool Pipeline::advance_exchange(ActiveUnit& entry) {
   if (!entry.exchange) {
     options_.trace.started(entry.unit.number);
+    note_begin(entry.unit);
     entry.exchange = std::make_unique<ExchangeRun>(entry.unit, context_, next_sequence_);
   }
   const bool any = entry.exchange->advance();
@@ -245,6 +248,10 @@ bool Pipeline::retire_units() {
   }
   if (any) control_block_.set_done(done_);
   return any;
+}
+
+void Pipeline::note_begin(const BoundUnit& unit) const {
+  if (unit.observer) unit.observer->started(unit.number);
 }
 
 void Pipeline::trace(const ChunkPart& part, ChunkStage stage) const {

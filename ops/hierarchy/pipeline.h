@@ -104,6 +104,7 @@ class Pipeline final : public DataPath {
   void note_start(const ActiveUnit& entry, StartOrder::Step step);
   bool retire_units();
   bool is_complete(const ActiveUnit& entry) const;
+  void note_begin(const BoundUnit& unit) const;
   void trace(const ChunkPart& part, ChunkStage stage) const;
   std::size_t chunks_of(const ActiveUnit& entry) const;
   int slices_of(const Unit& unit) const;

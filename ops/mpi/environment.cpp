@@ -68,7 +68,8 @@ int world_rank() noexcept {
   return rank;
 }
 
-void at_process_exit() {
+/// `status` is what the process gives exit().
+void at_process_exit(int status, void*) {
   const ProcessState& state = process_state();
   // In a forked child MPI hangs, and it is the parent's.
   if (aborting_here || !state.owner.is_this_process()) {
@@ -88,7 +89,7 @@ void at_process_exit() {
     log().critical(
         "{} exits without Context::shutdown(); its peers would wait for it, so the job is ended",
         to_string(identity_of_process(world_rank())));
-    abort_job(1);
+    abort_job(status);
   }
   if (state.initialized_here) {
     MPI_Finalize();
@@ -149,7 +150,7 @@ MpiEnvironment::MpiEnvironment(int* argc, char*** argv) {
   const int level = start_or_join_mpi(state, argc, argv);
   if (!state.exit_handler_registered) {
     // Registered after MPI has started, so it runs before the exit handlers of MPI's own parts.
-    state.exit_handler_registered = std::atexit(at_process_exit) == 0;
+    state.exit_handler_registered = ::on_exit(at_process_exit, nullptr) == 0;
     watch_finalize();
   }
   // MPI orders the levels' numbers.

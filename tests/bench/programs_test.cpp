@@ -144,13 +144,17 @@ TEST_F(Programs, Negotiation) {
   const json file =
       file_of("NEGOTIATION", "--idle-seconds 0.2 --wait-seconds 0.2 --benchmark_min_time=0.01");
   EXPECT_EQ(names_of(file),
-            (std::set<std::string>{
-                "negotiation/last_submission_to_ready", "negotiation/4_bytes_from_idle",
-                "negotiation/cpu_nothing_submitted", "negotiation/cpu_waiting_on_own_node"}));
+            (std::set<std::string>{"negotiation/last_submission_to_ready",
+                                   "negotiation/4_bytes_from_idle", "negotiation/flight_record",
+                                   "negotiation/cpu_nothing_submitted",
+                                   "negotiation/cpu_waiting_on_own_node"}));
   for (const json& row : file.at("benchmarks")) {
     SCOPED_TRACE(row.dump());
     EXPECT_TRUE(row.at("pass") == 0.0 || row.at("pass") == 1.0);
-    if (row.contains("bar_us")) {
+    if (row.contains("bar_ns")) {
+      EXPECT_EQ(row.at("wrong"), 0.0);
+      EXPECT_EQ(row.at("pass") == 1.0, row.at("cost_ns").get<double>() <= row.at("bar_ns"));
+    } else if (row.contains("bar_us")) {
       EXPECT_GT(row.at("real_time").get<double>(), 0.0);
       EXPECT_EQ(row.at("pass") == 1.0, row.at("real_time").get<double>() <= row.at("bar_us"));
     } else {

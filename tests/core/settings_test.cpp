@@ -54,8 +54,11 @@ TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_TIMEOUT", "90").timeout, 90s);
   EXPECT_EQ(with("HORA_TIMEOUT", "0").timeout, 0ms);
   EXPECT_EQ(with("HORA_MALLOC_TUNING", "off").malloc_tuning, false);
+  EXPECT_EQ(with("HORA_REPORT", "on").report, true);
   EXPECT_EQ(with("HORA_TIMELINE", "/tmp/a.%r.json").timeline, "/tmp/a.%r.json");
   EXPECT_EQ(with("HORA_TIMELINE", "off").timeline, "");
+  EXPECT_EQ(with("HORA_RECORD_DIRECTORY", "/tmp/a").record_directory, "/tmp/a");
+  EXPECT_EQ(with("HORA_RECORD_DIRECTORY", "off").record_directory, "");
   EXPECT_EQ(with("HORA_LOG_LEVEL", "debug").log_level, LogLevel::debug);
   EXPECT_EQ(with("HORA_LOG_LEVEL", "off").log_level, LogLevel::off);
   EXPECT_EQ(with("HORA_ALLOW_UNKNOWN", "HORA_A,HORA_B").allow_unknown, "HORA_A,HORA_B");
@@ -142,6 +145,12 @@ TEST(Settings, RefusesPathsThatCannotNameTimelines) {
   }
 }
 
+TEST(Settings, RefusesPathsThatCannotNameFoldersOfRecords) {
+  for (const char* path : {"%r", "a\nb", ""}) {
+    EXPECT_THAT(refusal("HORA_RECORD_DIRECTORY", path), HasSubstr("off, or the path of a folder"));
+  }
+}
+
 TEST(Settings, UnknownVariableIsToldTheNearestName) {
   EXPECT_THAT(refusal("HORA_FUSSION_TRESHOLD", "64M"),
               AllOf(HasSubstr("HORA_FUSSION_TRESHOLD=\"64M\""),
@@ -182,6 +191,19 @@ TEST(Settings, DescriptionsCoverEachVariableOnce) {
   }
 }
 
+TEST(Settings, DescriptionsListTheChoices) {
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  const auto choices = [](std::string_view variable) {
+    const auto descriptions = setting_descriptions();
+    return std::ranges::find(descriptions, variable, &SettingDescription::variable)->choices;
+  };
+  EXPECT_THAT(choices("HORA_CROSS_ALGORITHM"), ElementsAre("automatic", "direct", "ring"));
+  EXPECT_THAT(choices("HORA_CUDA"), ElementsAre("off", "on"));
+  EXPECT_THAT(choices("HORA_SPIN"), IsEmpty());
+  EXPECT_THAT(choices("HORA_TIMELINE"), IsEmpty());
+}
+
 TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
   const auto is = [](std::string_view variable, std::string_view value) {
     const auto descriptions = setting_descriptions();
@@ -197,8 +219,10 @@ TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
   is("HORA_CROSS_ALGORITHM", "automatic");
   is("HORA_CUDA_AWARE_MPI", "auto");
   is("HORA_ID_CAPACITY", "4096");
+  is("HORA_REPORT", "off");
   is("HORA_TIMELINE", "off");
-  is("HORA_TIMEOUT", "600s");
+  is("HORA_RECORD_DIRECTORY", "off");
+  is("HORA_TIMEOUT", "60s");
 }
 
 TEST(Settings, AChoiceThatDoesNotExistHasNoText) {
@@ -235,10 +259,12 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
     settings.stall_warning = std::chrono::milliseconds(below(86400001));
     settings.timeout = std::chrono::milliseconds(below(86400001));
     settings.malloc_tuning = below(2) == 1;
+    settings.report = below(2) == 1;
     settings.cuda_aware_mpi = static_cast<CudaAwareMpi>(below(3));
     settings.log_level = static_cast<LogLevel>(below(5));
     settings.allow_unknown = below(2) == 1 ? "" : "HORA_A,HORA_" + std::to_string(below(100));
     settings.timeline = below(2) == 1 ? "" : "a b/%r=" + std::to_string(below(100)) + ".json";
+    settings.record_directory = below(2) == 1 ? "" : "a b/" + std::to_string(below(100));
     EXPECT_EQ(parse_settings(to_assignments(settings)), settings);
   }
 }

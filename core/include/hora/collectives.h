@@ -23,10 +23,10 @@
 /// has submitted it throws Error(timeout), which names the tensor, the time and the ranks that it
 /// waits for, as far as this rank knows them; until when, is each rank's own affair. As peers may
 /// still reach this rank's memory, that is no way to take a collective back: everything that is in
-/// flight here, and whatever is submitted later, throws the same error, and the job ends with the
-/// context. Without an engine thread (InitOptions) it is noticed by what makes progress: waiting,
-/// or Context::progress(). What all ranks have submitted on a GPU is bounded by HORA_DEVICE_TIMEOUT
-/// instead.
+/// flight, and whatever is submitted later, throws the same error, on this rank and on all others
+/// that can be told, and the job ends with the context. Without an engine thread (InitOptions) it
+/// is noticed by what makes progress: waiting, or Context::progress(). What all ranks have
+/// submitted on a GPU is bounded by HORA_DEVICE_TIMEOUT instead.
 ///
 /// Booleans (one byte; every value but 0 is true) take sum and max as logical or, product and min
 /// as logical and. Integer sums and products wrap. min and max of a NaN are NaN.

@@ -9,6 +9,7 @@
 #include <hora/groups.h>
 #include <hora/handle.h>
 #include <hora/objects.h>
+#include <hora/phase.h>
 #include <hora/printable.h>
 #include <hora/process_set.h>
 #include <hora/result.h>

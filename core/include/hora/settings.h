@@ -58,13 +58,16 @@ struct Settings {
   std::chrono::microseconds spin{50};
 
   /// A tensor that some ranks have submitted and others have not for this long is reported, with
-  /// the ranks that lack it; likewise ranks that have not called hora::init; 0: never.
+  /// the ranks that lack it and what is known of them; likewise one that all have submitted and
+  /// some do not finish, and ranks that have not called hora::init; 0: never.
   std::chrono::milliseconds stall_warning{10000};
 
-  /// A collective that is not complete this long after a rank has submitted it fails there, naming
-  /// the ranks that it waits for, and so does everything after it, which ends the job; a call can
-  /// have a limit of its own (hora/collectives.h), join() and shutdown() have none; 0: never.
-  std::chrono::milliseconds timeout{600000};
+  /// A collective that is not complete this long after a rank has submitted it, because some rank
+  /// lacks it or does not go on, fails on every rank, naming those ranks, and so does everything
+  /// after it, which ends the job; to be raised where one rank works alone for longer (a
+  /// validation, a checkpoint); a call can have a limit of its own (hora/collectives.h), join() and
+  /// shutdown() have none; 0: never.
+  std::chrono::milliseconds timeout{60000};
 
   /// hora::init fails where some ranks have not called it for this long, or have left it; 0: it
   /// waits without limit.
@@ -87,12 +90,22 @@ struct Settings {
   /// after it; 0: never.
   std::chrono::milliseconds device_timeout{60000};
 
+  /// Whether rank 0 prints at shutdown which ranks came last to collectives, how often and how
+  /// late.
+  bool report = false;
+
   /// Writes a timeline of all collectives from init to shutdown, for Perfetto or chrome://tracing,
   /// one file a rank: %r in the path stands for the rank, which otherwise is put before the
   /// extension (see hora/timeline.h).
   ///
   /// Empty: off.
   std::string timeline = {};
+
+  /// Where each rank that fails writes what it did last (rank 3: hora-record.3.json, mode 0600),
+  /// for `horarun --diagnose`; the folder is made where it is missing.
+  ///
+  /// Empty: off.
+  std::string record_directory = {};
 
   /// The least severe message that is printed.
   LogLevel log_level = LogLevel::warning;
@@ -113,6 +126,7 @@ struct SettingDescription {
   std::string_view allowed;        ///< "bytes, with an optional suffix K, M, G, KiB, MiB or GiB"
   std::string_view documentation;  ///< one sentence
   std::string default_value;       ///< as one would write it: "64MiB"
+  std::span<const std::string_view> choices = {};  ///< empty: a number or a text
 };
 std::span<const SettingDescription> setting_descriptions();
 

@@ -312,5 +312,19 @@ TEST(ControlBlock, LongRandomRunsStayInOrder) {
   }
 }
 
+TEST(NodeControlBlock, KnowsWhoCameLastAndHowLate) {
+  using namespace std::chrono_literals;
+  test::SharedControlBlock control_block({.local_size = 3, .id_capacity = 16});
+  EXPECT_EQ(control_block[0].last_arrival(2).local_rank, -1);
+  control_block[2].arrive(2, at(0), 5ms);
+  control_block[0].arrive(2, at(0), 2ms);
+  control_block[1].arrive(2, at(0), 9ms);
+  EXPECT_EQ(control_block[0].last_arrival(2).local_rank, 1);
+  EXPECT_EQ(control_block[0].last_arrival(2).at, 9ms);
+  EXPECT_EQ(control_block[0].last_arrival(2).late, 4ms);
+  control_block[1].arrive(3, at(0), 9ms);
+  EXPECT_EQ(control_block[0].last_arrival(3).late, std::chrono::nanoseconds::max()) << "alone";
+}
+
 }  // namespace
 }  // namespace hora::internal

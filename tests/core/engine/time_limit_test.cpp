@@ -27,6 +27,15 @@ TEST(TimeLimit, EndsAfterItsLengthOrNever) {
   EXPECT_LT(TimeLimit::of(24h, 600s).end(Duration(300LL * 24h)), Duration::max());
 }
 
+TEST(TimeLimit, ThoseWhoKnowLessLeaveALittleTimeToTheOthers) {
+  EXPECT_EQ(knows_less(true, true), 0);
+  EXPECT_EQ(knows_less(false, true), 1);
+  EXPECT_EQ(knows_less(false, false), 2);
+  EXPECT_EQ(TimeLimit::of(0ms, 60s).end(7s, 2), 67s + 250ms);
+  EXPECT_EQ(TimeLimit::of(0ms, 160ms).end(7s, 1), 7s + 170ms);
+  EXPECT_EQ(TimeLimit::of(0ms, 0ms).end(7s, 2), Duration::max());
+}
+
 TimedOut one() {
   return {.name = "g", .set = kWorld, .limit = {600s, false}, .rank = 1, .root = 0};
 }
@@ -37,8 +46,8 @@ TEST(TimeoutText, NamesWhoLacksIt) {
   EXPECT_EQ(timeout_text(timed_out),
             "tensor \"g\" is not complete 600 s after rank 1 has submitted it: ranks 2, 4 have not "
             "submitted it. Do all ranks call the same collectives? Is one of them slow, stopped or "
-            "gone? Where it may take longer, raise HORA_TIMEOUT (0: never), or give the call a "
-            "timeout");
+            "gone? Where a rank may work alone for longer (a validation, a checkpoint), raise "
+            "HORA_TIMEOUT (0: never), or give the call a timeout");
   timed_out.set = ProcessSet(3);
   timed_out.limit = {250ms, true};
   EXPECT_THAT(timeout_text(timed_out), StartsWith("tensor \"g\" of process set 3 is not complete "

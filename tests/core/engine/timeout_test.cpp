@@ -55,22 +55,24 @@ TEST_P(TimeoutOnLayouts, OfAPeerThatNeverSubmitsEndsEverythingInFlight) {
   for (const bool threads : {true, false}) {
     ThreadWorld world(with_timeout(GetParam(), 300ms, threads));
     const int last = world.size() - 1;
+    std::vector<std::string> said(static_cast<std::size_t>(world.size()));
     on_all_ranks(world, [&](int rank) {
       if (rank == last) return;
       Engine& engine = world.engine(rank);
       std::vector<float> a(8, 1.0F), b(8, 1.0F);
       const auto other = engine.submit(sum_of(b, "other", kNever));
-      const auto begin = std::chrono::steady_clock::now();
       const Error error = timeout_of(engine, sum_of(a, "g"));
-      EXPECT_GE(std::chrono::steady_clock::now() - begin, 300ms);
+      said[static_cast<std::size_t>(rank)] = error.what();
       EXPECT_THAT(error.what(), HasSubstr("tensor \"g\" is not complete 300 ms after rank " +
-                                          std::to_string(rank) + " has submitted it"));
+                                          std::to_string(error.rank()) + " has submitted it"));
       EXPECT_EQ(error.tensor(), "g");
-      EXPECT_EQ(error.rank(), rank);
       expect_error(ErrorCode::timeout, HasSubstr("tensor \"g\""), [&] { engine.wait(*other); });
       expect_error(ErrorCode::timeout, HasSubstr("tensor \"g\""),
                    [&] { engine.submit(sum_of(a, "later")); });
     });
+    for (int rank = 1; rank < last; ++rank) {
+      EXPECT_EQ(said[static_cast<std::size_t>(rank)], said.front()) << "no second cause";
+    }
   }
 }
 
@@ -172,12 +174,12 @@ TEST(Timeout, NamesWhoLacksItAsFarAsTheRankKnows) {
       of_new[static_cast<std::size_t>(rank)] =
           timeout_of(fresh.engine(rank), sum_of(values, "new")).what();
     });
-    const std::string lacks = ": rank " + std::to_string(absent) + " has not submitted it. Do all";
+    const std::string lacks = ": rank " + std::to_string(absent) + " has not submitted it; rank ";
     for (const int rank : {0, 1, 2}) {
       if (rank == absent) continue;
       const auto r = static_cast<std::size_t>(rank);
       EXPECT_THAT(of_known[r], HasSubstr(lacks));
-      EXPECT_THAT(of_new[r], HasSubstr(rank == 0 ? lacks : "is not known on this one: see the"));
+      EXPECT_THAT(of_new[r], HasSubstr(absent == 0 ? "is not known on this one: see the" : lacks));
     }
   }
 }
@@ -188,7 +190,7 @@ TEST(Timeout, OfWhatIsUnderWayNamesWhoHasNotFinished) {
   const auto never_steps = world.engine(1).submit(sum_of(b, "g"));
   const Error error = timeout_of(world.engine(0), sum_of(a, "g"));
   EXPECT_THAT(error.what(), HasSubstr("every rank has submitted it, and it is under way: of this "
-                                      "node rank 1 has not finished it. Is one"));
+                                      "node rank 1 has not finished it; rank 1 is"));
 }
 
 }  // namespace

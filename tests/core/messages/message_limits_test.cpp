@@ -165,5 +165,27 @@ TEST(MessageLimits, RandomMessagesAreSeenToWithoutHarm) {
   EXPECT_GT(refused, 1000);
 }
 
+TEST(MessageLimits, LastRanksAndRemarksAreOnePerItemOrNone) {
+  EXPECT_THAT(problem_in(Message(Up{.ready = {1, 2}, .last = {{2, 5}, {-1, 5}}}), kLimits),
+              IsEmpty());
+  EXPECT_THAT(problem_in(Message(Up{.ready = {1, 2}, .last = {{2, 5}}}), kLimits),
+              HasSubstr("1 last ranks of 2 ids"));
+  EXPECT_THAT(problem_in(Message(Up{.ready = {1}, .last = {{1000, 5}}}), kLimits),
+              HasSubstr("rank "));
+  EXPECT_THAT(problem_in(Message(Up{.presence = {{"g", {2}, {3, 7}, {"one"}}}}), kLimits),
+              HasSubstr("1 remarks on 2 ranks"));
+}
+
+TEST(MessageLimits, AnEndIsOfARankOfTheSetOrOfNone) {
+  EXPECT_THAT(problem_in(Message(JobEnd{.rank = -1, .text = "t", .tensor = ""}), kLimits),
+              IsEmpty());
+  EXPECT_THAT(problem_in(Message(JobEnd{.rank = 2, .text = "t", .tensor = ""}), kLimits),
+              IsEmpty());
+  for (const int rank : {-2, 1000}) {
+    EXPECT_THAT(problem_in(Message(JobEnd{.rank = rank, .text = "t", .tensor = ""}), kLimits),
+                HasSubstr("rank "));
+  }
+}
+
 }  // namespace
 }  // namespace hora::internal

@@ -16,11 +16,13 @@ class RandomMessages {
   explicit RandomMessages(std::mt19937_64& random) : random_(random) {}
 
   Message any() {
-    switch (below(3)) {
+    switch (below(4)) {
       case 0:
         return mail();
       case 1:
         return up();
+      case 2:
+        return job_end();
       default:
         return decision();
     }
@@ -48,6 +50,10 @@ class RandomMessages {
     }
     for (int i = below(3); i > 0; --i) {
       result.presence.push_back({text(), numbers<int>(), numbers<int>()});
+      for (int r = below(3); r > 0; --r) result.presence.back().remarks.push_back(text());
+    }
+    for (int i = below(3); i > 0; --i) {
+      result.last.push_back({number<int>(), number<std::uint32_t>()});
     }
     for (int i = below(3); i > 0; --i) {
       result.elsewhere.push_back({text(), number<int>(), ProcessSet(number<std::uint32_t>())});
@@ -76,6 +82,13 @@ class RandomMessages {
     }
     for (int i = below(3); i > 0; --i) result.asked.push_back(text());
     return result;
+  }
+
+  JobEnd job_end() {
+    return {.code = static_cast<ErrorCode>(below(static_cast<int>(last_of<ErrorCode>) + 1)),
+            .rank = number<int>(),
+            .text = text(),
+            .tensor = text()};
   }
 
  private:

@@ -166,5 +166,30 @@ TEST(LeaderReadiness, LongDecisionsAreCut) {
   }
 }
 
+TEST(LeaderReadiness, TellsUpWhoCameLastAndTheRootSaysOfAll) {
+  LeaderUnderTest leader(Topology{{{0}, {1, 2}}}, 1);
+  leader.leader.on_mail(0, report("g", 8), 0s);
+  leader.leader.on_mail(1, report("g", 8), 0s);
+  leader.leader.take(0s);
+  const Id own = make_id(3, 0);
+  leader.leader.on_decision({.assigned = {{"g", own, {}}}});
+  leader.leader.take(0s);
+  leader.leader.on_node_ready(own, {2, 7ms, 3ms});
+  const Up up = leader.leader.take(0s).up;
+  EXPECT_EQ(up.ready, std::vector<Id>{own});
+  EXPECT_EQ(up.last, (std::vector<LastTold>{{2, 3000}}));
+
+  LeaderUnderTest root(two_nodes_of_two, 0);
+  const Id id = root.assign("g", 2, {1});
+  for (int round = 0; round < 2; ++round) {
+    root.leader.on_node_ready(id, {1, 10ms, 5ms});
+    root.leader.on_up(1, {.ready = {id}, .last = {{2, 9000}}}, 12ms);
+    const auto arrivals = root.leader.take(12ms).arrivals;
+    ASSERT_EQ(arrivals.size(), 1u);
+    EXPECT_EQ(arrivals[0].first, id);
+    EXPECT_EQ(arrivals[0].second, (LastArrival{2, 12ms, 2ms})) << "after rank 1, round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace hora::internal

@@ -57,6 +57,7 @@ TEST_P(AfterShutdown, WhateverBeginsSomethingThrows) {
       {"add_process_set", [&] { add_process_set(world, {0}); }},
       {"remove_process_set", [&] { remove_process_set(world, set); }},
       {"Buffer", [&] { const Buffer buffer(world, 100); }},
+      {"note_phase", [&] { note_phase(world, "unused"); }},
       {"start_timeline", [&] { start_timeline(world, "unused.%r.json"); }},
   };
   for (const auto& [name, call] : calls) {

@@ -29,6 +29,7 @@ struct ThreadWorld::Rank {
         rank(own_rank),
         memory(node.memory, topology.local_rank_of(rank)),
         trace(options.trace ? options.trace(rank) : Tracer()),
+        flight(options.flight ? options.flight(rank) : nullptr),
         settings(options.settings),
         device(options.device
                    ? options.device(rank, topology.node_of(rank), topology.local_rank_of(rank))
@@ -51,12 +52,14 @@ struct ThreadWorld::Rank {
             .device = device.port,
             .device_heap = device.heap,
             .sets = &sets,
-            .trace = trace};
+            .trace = trace,
+            .flight = flight};
   }
   Topology topology;
   int rank;
   HeapMemory memory;
   Tracer trace;
+  FlightRecorder* flight;
   Settings settings;
   RankDevice device;
   ThreadPath path;

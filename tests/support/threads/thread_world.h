@@ -35,6 +35,8 @@ struct ThreadWorldOptions {
   std::function<RankDevice(int, const SetPlan&, const NodeControlBlock&)> set_device = {};
   /// By rank; empty: no timelines. They outlive the world.
   std::function<Tracer(int)> trace = {};
+  /// By rank; empty: no records. They outlive the world.
+  std::function<FlightRecorder*(int)> flight = {};
 };
 
 /// Thread rule: engine(r) as Engine says; construction and destruction by one thread.

@@ -260,6 +260,28 @@ int stops_submitting(std::chrono::milliseconds timeout) {
   }
 }
 
+/// This rank stops itself before it submits what the others wait for, or after.
+int stopped(int rank, bool after) {
+  try {
+    const hora::Context world = hora::init();
+    std::vector<float> values(100, 1.0F);
+    for (int i = 0; i < 3; ++i) submit(world, values, "g").wait();
+    const bool stops = world.rank() == rank;
+    if (stops && !after) std::raise(SIGSTOP);
+    if (!stops && after) std::this_thread::sleep_for(500ms);
+    hora::Handle handle = submit(world, values, "g");
+    if (stops && after) std::raise(SIGSTOP);
+    handle.wait();
+    say(world, "no error");
+    return 0;
+  } catch (const hora::Error& error) {
+    std::printf("%s\n", (std::string(name_of(error.code())) + ": " + error.what()).c_str());
+    std::fflush(stdout);
+    std::this_thread::sleep_for(500ms);  // for the others to say theirs
+    return 3;
+  }
+}
+
 std::string code_of(const std::function<void()>& call) {
   try {
     call();
@@ -332,6 +354,8 @@ int main(int argc, char** argv) {
   if (mode == "finalize") return finalizes();
   if (mode == "shutdown-early") return shutdown_early(number);
   if (mode == "stops-submitting") return stops_submitting(std::chrono::milliseconds(number));
+  if (mode == "stopped-before") return stopped(number, false);
+  if (mode == "stopped-after") return stopped(number, true);
   if (mode == "exit") return ends([&] { std::exit(number); });
   if (mode == "fork") return forks();
   if (mode == "killed") return ends([] { std::raise(SIGKILL); });

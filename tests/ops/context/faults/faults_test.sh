@@ -2,7 +2,7 @@
 # Exit codes, messages and times of fault_program under mpirun.
 # Usage: faults_test.sh GROUP PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
 #   GROUP  overdue_new, overdue_known, overdue_many, crossed, exceptions, settings, init, leaving,
-#          forking or timeout
+#          forking, timeout or stopped
 set -uo pipefail
 group=$1 program=$2
 shift 2
@@ -246,15 +246,40 @@ case $group in
     for own in 0 500; do
       for per_node in 0 1; do
         name="a rank stops submitting, timeout of the call $own ms, ranks per node $per_node"
+        rm -rf "$folder/records"
         run env HORA_TIMEOUT=$([[ $own == 0 ]] && echo 500ms || echo 0) HORA_RANKS_PER_NODE=$per_node \
-          "${mpi[@]}" 2 "$program" stops-submitting "$own"
+          HORA_RECORD_DIRECTORY="$folder/records" "${mpi[@]}" 2 "$program" stops-submitting "$own"
+        record=$folder/records/hora-record.0.json
+        if [[ $(stat -c %a "$record") != 600 ]] || ! grep -q '"cause":{"text":"tensor ' "$record" ||
+          ! grep -q '"name":"g",.*"outcome":"open"' "$record"; then
+          failed "$name: $record should say what rank 0 did"
+        fi
         expect "$name" nonzero \
           'timeout: tensor "g" is not complete 500 ms after rank 0 has submitted it: '
         if [[ $per_node == 0 ]]; then
-          expect "$name, who" nonzero "submitted it: rank 1 has not submitted it. Do all ranks"
+          expect "$name, who" nonzero "submitted it: rank 1 has not submitted it; rank 1 (host "
         fi
         never "$name" "no error"
         within "$name" 10
+      done
+    done
+    ;;
+  stopped)
+    # By SIGSTOP: rank 0, which else would say it, and others; before the data and in the middle.
+    for per_node in 0 2; do
+      for stopped in 0 2; do
+        for phase in before after; do
+          name="rank $stopped is stopped $phase submitting, ranks per node $per_node"
+          run env HORA_STALL_WARNING=500ms HORA_TIMEOUT=4s HORA_RANKS_PER_NODE=$per_node \
+            "${mpi[@]}" 4 "$program" stopped-$phase "$stopped"
+          expect "$name" nonzero "hora warning" "rank $stopped (host $(hostname), pid " \
+            ") is stopped (SIGSTOP), and has last submitted tensor \"g\"" "timeout: tensor \"g\""
+          never "$name" "no error"
+          within "$name" 10
+          # Leaders tell other nodes, unless one of them is stopped itself.
+          count=$(grep -o 'timeout: .*' <<< "$output" | sort -u | wc -l)
+          ((count == 1 || per_node == 2)) || failed "$name: $count causes"
+        done
       done
     done
     ;;

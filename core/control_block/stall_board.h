@@ -1,0 +1,51 @@
+/// Who of a node's ranks speaks of a stall, and when.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace hora::internal {
+
+/// Of one process set, on its control block; all zero at first. Times are of the host's monotonic
+/// clock. Thread rule: any thread of any rank.
+class StallBoard {
+ public:
+  /// This local rank has something to say of a stall, or has not.
+  void set_waiting(int local_rank, bool on) {
+    const std::uint64_t bit = std::uint64_t{1} << local_rank;
+    if (on) {
+      waiting_.fetch_or(bit);
+    } else if ((waiting_.load() & bit) != 0) {
+      waiting_.fetch_and(~bit);
+    }
+  }
+  /// No local rank below this one has.
+  bool is_lowest(int local_rank) const {
+    return (waiting_.load() & ((std::uint64_t{1} << local_rank) - 1)) == 0;
+  }
+  /// True for one rank at a time: it speaks, and no rank of the node does for `interval`. With
+  /// `deference` it leaves this much time to another rank.
+  bool claim(std::chrono::nanoseconds time, std::chrono::nanoseconds interval,
+             std::chrono::nanoseconds deference = {}) {
+    std::int64_t next = next_report_.load();
+    return (time - deference).count() >= next &&
+           next_report_.compare_exchange_strong(next, (time + interval).count());
+  }
+
+  /// The leader has got a message from the leader above it.
+  void note_heard(std::chrono::nanoseconds time) {
+    heard_.store(time.count(), std::memory_order_relaxed);
+  }
+  /// When that was last; zero: never.
+  std::chrono::nanoseconds heard() const {
+    return std::chrono::nanoseconds(heard_.load(std::memory_order_relaxed));
+  }
+
+ private:
+  std::atomic<std::uint64_t> waiting_;
+  std::atomic<std::int64_t> next_report_;
+  std::atomic<std::int64_t> heard_;
+};
+
+}  // namespace hora::internal

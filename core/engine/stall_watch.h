@@ -1,0 +1,73 @@
+/// Looks at what waits too long, decided or not: who lacks it, and who says so.
+#pragma once
+
+#include <hora/error.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/engine/leader_io.h"
+#include "core/engine/parts.h"
+#include "core/engine/submission.h"
+#include "core/engine/time_limit.h"
+
+namespace hora::internal {
+
+/// Of a set on this rank. While the root answers it speaks for all ranks of what they have not all
+/// submitted (OverdueNames). Of what has been decided and does not end, and where the root is
+/// silent, the lowest local rank that waits speaks for its node, at growing intervals: from the
+/// control block it sees the other ranks of its node even if they are stopped.
+/// Thread rule: the thread that holds the engine's progress lock, but for remark(): any thread.
+class StallWatch {
+ public:
+  /// A root that runs answers a report of an overdue name within this time.
+  static constexpr Duration kSilence = std::chrono::seconds(1);
+
+  /// Both outlive it.
+  StallWatch(const SetParts& parts, const EngineParts& engine, ProcessSet id);
+
+  /// What this rank knows of a submission. `unit`: in which it is under way, 0: none. `leader_io`:
+  /// of a leader, else null.
+  TimedOut facts_of(const Submission& submission, std::uint64_t unit,
+                    const LeaderIo* leader_io) const;
+
+  /// The time to look again has come.
+  bool is_due(Duration time) const { return warning_.count() > 0 && time >= next_look_; }
+  /// `longest`: what waits too long (Submissions::stalled), or null. What is to be logged, by this
+  /// rank of its node.
+  std::optional<std::string> look(Duration time, const Submission* longest,
+                                  const std::function<TimedOut()>& facts);
+  bool is_due_for_processes(Duration time) const {
+    return !engine_.processes.empty() && time >= next_check_;
+  }
+  /// Where something waits (`any_waits`): a rank of this node whose process has ended.
+  std::optional<Error> gone_rank(Duration time, bool any_waits);
+
+  /// What is to be said of a rank of this node, by its local rank in the set.
+  std::string remark(int local_rank) const;
+  /// The root has not answered that it is overdue.
+  static bool root_is_silent(const Submission& submission, Duration time) {
+    return submission.reported_overdue != Duration{} &&
+           submission.answered < submission.reported_overdue &&
+           time - submission.reported_overdue >= kSilence;
+  }
+
+ private:
+  Presence presence_of(const Submission& submission, const LeaderIo* leader_io) const;
+  void note_absent(TimedOut& timed_out, const Presence& presence) const;
+  void add_remarks(TimedOut& timed_out, const std::vector<int>& ranks) const;
+  const std::vector<int>& ranks_of_node() const;
+  ProcessIdentity identity_of(int rank) const;
+
+  const SetParts& parts_;
+  const EngineParts& engine_;
+  const ProcessSet id_;
+  const Duration warning_;
+  Duration next_look_{};
+  Duration waits_since_{};  ///< the first look that found something; zero: none has
+  Duration next_check_{};   ///< of processes
+};
+
+}  // namespace hora::internal

@@ -1,0 +1,98 @@
+/// A flight record as values: what a rank did last, for whoever reads it after its end.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "core/flight/record.h"
+#include "core/negotiation/signature.h"
+
+namespace hora::internal {
+
+/// Of CLOCK_MONOTONIC on the rank's host, unless something else is said; 0: has not happened.
+using RecordTime = std::chrono::nanoseconds;
+/// 36 years; later ones are damage.
+inline constexpr RecordTime kLatestRecordTime{std::int64_t{1} << 60};
+
+struct RecordedCollective {
+  std::string name = {};  ///< the middle of a long one is left out
+  std::uint32_t set = 0;
+  std::uint64_t number = 0;  ///< among the decided ones of its set, from 1; 0: not decided
+  OperationKind kind = OperationKind::allreduce;
+  ReduceOp op = ReduceOp::sum;
+  DataType type = DataType::float32;
+  DeviceKind device = DeviceKind::cpu;
+  RecordOutcome outcome = RecordOutcome::open;
+  std::uint32_t peers = 0;  ///< ranks of the set
+  std::uint64_t bytes = 0;
+  RecordTime submitted{};
+  RecordTime ready{};
+  RecordTime started{};
+  RecordTime done{};
+  bool operator==(const RecordedCollective&) const = default;
+};
+
+/// The first error of a rank.
+struct RecordedCause {
+  std::string text = {};
+  std::uint32_t code = 0;  ///< ErrorCode + 1; 0: an exception that is no hora::Error
+  RecordTime time{};
+  bool operator==(const RecordedCause&) const = default;
+};
+
+/// How a rank's process ended, as its parent has seen it.
+struct RecordedEnd {
+  int signal = 0;            ///< 0: it exited
+  int status = 0;            ///< of exit()
+  bool by_launcher = false;  ///< horarun sent the signal, because of something else
+  RecordTime time{};
+  bool operator==(const RecordedEnd&) const = default;
+};
+
+struct FlightRecord {
+  std::string hora_version = {};
+  int rank = -1;  ///< -1: hora::init had not got that far
+  int size = 0;
+  int node = 0;
+  int local_rank = 0;
+  std::string host = {};
+  std::int64_t pid = 0;    ///< 0: hora::init was not called
+  std::int64_t guard = 0;  ///< 0: none
+  RecordState state = RecordState::starting;
+  RecordTime begin{};                     ///< of hora::init
+  std::chrono::nanoseconds begin_wall{};  ///< the same moment, since 1970
+  RecordTime last_activity{};             ///< of hora on this rank
+  RecordTime taken{};                     ///< when this was read
+  int blocked = 0;                        ///< threads that wait for results
+  std::optional<RecordedCause> cause = {};
+  std::string phase = {};
+  RecordTime phase_at{};
+  std::uint64_t submitted = 0;   ///< collectives in all; those that follow are the last ones
+  std::uint64_t unreadable = 0;  ///< of them, for their entries were half-written or damaged
+  std::vector<RecordedCollective> collectives = {};  ///< in the order of submission
+
+  // Of whoever has watched the process; the memory does not have them.
+  std::optional<RecordedEnd> ended = {};
+  bool stopped = false;  ///< by a signal, when this was read
+  bool operator==(const FlightRecord&) const = default;
+};
+
+/// Reads memory that another process may write to at the same time, or has damaged: texts are
+/// printable, enumerators exist, numbers are within their bounds, entries are whole. An error names
+/// what is no record. `now`: the time. Thread rule: any thread.
+tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, RecordTime now);
+
+/// The host's CLOCK_MONOTONIC.
+RecordTime record_now();
+
+/// Parts of read_record(), for those who watch a rank that lives: without its collectives.
+///@{
+RecordState state_of(const RecordLayout& memory) noexcept;
+RecordTime last_activity_of(const RecordLayout& memory) noexcept;
+///@}
+
+}  // namespace hora::internal

@@ -1,0 +1,82 @@
+/// What a rank writes into its flight record.
+#pragma once
+
+#include <hora/error.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/flight/record.h"
+#include "core/negotiation/signature.h"
+
+namespace hora::internal {
+
+/// The rank, where it is known.
+struct RecordIdentity {
+  std::string hora_version = {};
+  std::string host = {};
+  int rank = -1;
+  int size = 0;
+  int node = 0;
+  int local_rank = 0;
+};
+
+/// One submission's place in the record.
+using RecordTicket = std::uint64_t;
+inline constexpr RecordTicket kNoTicket = ~RecordTicket{0};
+
+/// A place for hooks, copied freely; default-constructed: off, and each costs one comparison. The
+/// memory outlives it. Stores alone: no lock, no allocation, no call of the system, so that also
+/// signal handlers may call it. A collective whose entry was given to a later one is not written
+/// any more. Thread rule: any thread, but begin(), identify() and set_state(): one thread.
+class RecordWriter {
+ public:
+  using Time = std::chrono::nanoseconds;  ///< of std::chrono::steady_clock, as CLOCK_MONOTONIC
+
+  RecordWriter() noexcept = default;
+  explicit RecordWriter(RecordLayout& memory) noexcept : memory_(&memory) {}
+  bool on() const noexcept { return memory_ != nullptr; }
+
+  /// hora::init begins, in this process; what an earlier one has left is forgotten.
+  void begin() const noexcept;
+  void identify(const RecordIdentity& identity) const noexcept;
+  void set_state(RecordState state) const noexcept;
+  /// The first cause is kept; the state is `failed` from then on.
+  ///@{
+  void fail(std::string_view cause) const noexcept { fail(cause, 0); }
+  void fail(std::string_view cause, ErrorCode code) const noexcept {
+    fail(cause, static_cast<std::uint32_t>(code) + 1);
+  }
+  ///@}
+  /// What the program is doing. Of two threads at the same moment one prevails.
+  void note_phase(std::string_view phase) const noexcept;
+
+  /// Of one collective; `peers`: ranks of its set.
+  RecordTicket submitted(std::string_view name, ProcessSet set, const Signature& signature,
+                         std::uint64_t bytes, std::size_t peers, Time time) const noexcept;
+  /// `number`: its place among the set's decisions, from 1.
+  void decided(RecordTicket ticket, std::uint64_t number, Time time) const noexcept;
+  void started(RecordTicket ticket, Time time) const noexcept;
+  void finished(RecordTicket ticket, RecordOutcome outcome, Time time) const noexcept;
+
+  /// A thread begins or ends to wait for a result.
+  void blocked(bool begins) const noexcept {
+    if (memory_) memory_->header.blocked.fetch_add(begins ? 1 : -1, std::memory_order_relaxed);
+  }
+
+ private:
+  void fail(std::string_view cause, std::uint32_t code) const noexcept;
+  /// Null where the ticket's entry belongs to another one by now.
+  RecordEntry* entry_of(RecordTicket ticket) const noexcept {
+    if (!memory_ || ticket == kNoTicket) return nullptr;
+    RecordEntry& entry = memory_->entries[ticket % kRecordedCollectives];
+    const auto mark = static_cast<std::uint32_t>(ticket + 1);
+    return entry.begun.load(std::memory_order_relaxed) == mark ? &entry : nullptr;
+  }
+
+  RecordLayout* memory_ = nullptr;
+};
+
+}  // namespace hora::internal

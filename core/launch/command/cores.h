@@ -1,0 +1,69 @@
+/// A job's cores on one host, and each rank's share of them. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/launch/command/command.h"
+
+namespace hora::launch {
+
+/// A logical CPU (hyperthread), as the kernel numbers it.
+struct LogicalCpu {
+  int cpu = 0;
+  int core = 0;  ///< equal for the hyperthreads of one core; machine-wide
+  int numa = 0;
+
+  bool operator==(const LogicalCpu&) const = default;
+};
+
+struct GrantedCores {
+  std::vector<LogicalCpu> cpus;  ///< that the affinity mask (and with it the cpuset) allows
+  /// Logical CPUs' worth of time, whichever they are: a cgroup's quota or Slurm's number. 0: no
+  /// limit.
+  double limit = 0;
+  std::string limited_by;  ///< "the cgroup's quota"; empty without a limit
+};
+
+enum class Binding {
+  automatic,  ///< like `cores` where every rank has one for itself and they are the job's own, else
+              ///< none
+  none,       ///< ranks run wherever the job may
+  cores,      ///< each rank on its share of cores, with all their hyperthreads
+  numa,       ///< each rank on the NUMA nodes in which its share lies
+};
+std::string_view name_of(Binding binding) noexcept;
+std::optional<Binding> parse_binding(std::string_view name) noexcept;
+
+struct CoreShare {
+  std::vector<int> cpus;  ///< sorted, for sched_setaffinity; empty: the rank is not bound
+  int threads = 1;        ///< that compute, at least 1; the same for all ranks of a host
+
+  bool operator==(const CoreShare&) const = default;
+};
+
+/// The share of local rank `local_rank` of `local_size`.
+///
+/// Cores, sorted by NUMA node, are cut into `local_size` consecutive pieces that differ by one at
+/// most. Threads are as many as the smallest piece has cores, for the slowest rank sets the pace; a
+/// second hyperthread of a core computes nothing. One core of a piece is left to the rank's engine
+/// where that costs compute at most an eighth: from 8 cores on, where the engine has neither a
+/// hyperthread nor a core left over by the division, and where there are other ranks (`world_size`
+/// > 1). Where there are more ranks than cores, or less time than cores (a limit), `automatic`
+/// binds none: with one thread each, or their share of the limit. `cores` and `numa` bind even
+/// then, several ranks to a core.
+CoreShare share_of_cores(const GrantedCores& granted, int local_rank, int local_size,
+                         Binding binding, int world_size);
+
+/// "0-3,8" of 0 1 2 3 8.
+std::string cpu_list_text(std::vector<int> cpus);
+/// One line: "8 cores (16 hyperthreads) for 2 ranks on this host: bound to 4 cores each, 4
+/// threads". `share` is that of any of the ranks.
+std::string describe_cores(const GrantedCores& granted, int local_size, const CoreShare& share);
+
+/// OMP_NUM_THREADS, where `is_set` says that the user has not set it. MKL and OpenBLAS follow it.
+std::vector<Variable> thread_variables(const CoreShare& share, bool is_set);
+
+}  // namespace hora::launch

@@ -1,0 +1,160 @@
+#include "core/launch/control/child_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+extern char** environ;
+
+namespace hora::launch {
+namespace {
+
+/// What the child tells its parent where it cannot become the program.
+struct Failure {
+  int error;
+  enum Step : int { folder, descriptors, program } step;
+};
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string> merged_environment(const std::vector<std::string>& added) {
+  const auto name = [](const std::string& variable) {
+    return variable.substr(0, variable.find('='));
+  };
+  std::vector<std::string> result = added;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string text = *variable;
+    bool replaced = false;
+    for (const std::string& other : added) replaced = replaced || name(other) == name(text);
+    if (!replaced) result.push_back(text);
+  }
+  return result;
+}
+
+void default_signals() {
+  for (int number = 1; number < NSIG; ++number) {
+    if (number != SIGKILL && number != SIGSTOP) ::signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+/// A descriptor above the standard ones, so that none of them overwrites another.
+int above_standard(int descriptor) {
+  return descriptor > STDERR_FILENO ? descriptor : ::fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
+}
+
+/// execvp() but for its last resort: what is neither a program nor begins with "#!" is not given to
+/// a shell. Returns where it fails, with errno.
+void execute(char** arguments) {
+  const char* path = std::getenv("PATH");
+  if (std::strchr(arguments[0], '/') != nullptr || path == nullptr) {
+    ::execv(arguments[0], arguments);
+    return;
+  }
+  int error = ENOENT;
+  std::string_view rest = path;
+  while (true) {
+    const auto end = rest.find(':');
+    const std::string candidate = std::string(rest.substr(0, end)) + "/" + arguments[0];
+    ::execv(candidate.c_str(), arguments);
+    if (errno != ENOENT && errno != ENOTDIR) error = errno;
+    if (end == rest.npos) break;
+    rest.remove_prefix(end + 1);
+  }
+  errno = error;
+}
+
+[[noreturn]] void become(const ChildOptions& options, char** arguments, int report, pid_t parent) {
+  const auto fail = [&](Failure::Step step) {
+    const Failure failure{errno, step};
+    [[maybe_unused]] const ssize_t written = ::write(report, &failure, sizeof failure);
+    ::_exit(127);
+  };
+  default_signals();
+  if (options.own_session) {
+    ::setsid();
+  } else if (options.own_group) {
+    ::setpgid(0, 0);
+  }
+  if (options.dies_with_parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(127);  // has ended already
+  }
+  const int input =
+      options.input >= 0 ? above_standard(options.input) : ::open("/dev/null", O_RDONLY);
+  const int output = options.output >= 0 ? above_standard(options.output) : -1;
+  const int error = options.error >= 0 ? above_standard(options.error) : -1;
+  if (input < 0 || ::dup2(input, STDIN_FILENO) < 0 ||
+      (output >= 0 && ::dup2(output, STDOUT_FILENO) < 0) ||
+      (error >= 0 && ::dup2(error, STDERR_FILENO) < 0)) {
+    fail(Failure::descriptors);
+  }
+  if (!options.folder.empty() && ::chdir(options.folder.c_str()) != 0) fail(Failure::folder);
+  execute(arguments);
+  fail(Failure::program);
+  ::_exit(127);
+}
+
+std::string describe(const Failure& failure, const ChildOptions& options) {
+  const std::string reason = std::strerror(failure.error);
+  switch (failure.step) {
+    case Failure::folder:
+      return "the folder " + options.folder + ": " + reason;
+    case Failure::descriptors:
+      return "standard input and output: " + reason;
+    case Failure::program:
+      break;
+  }
+  return options.arguments.front() + ": " + reason;
+}
+
+}  // namespace
+
+tl::expected<pid_t, std::string> start_child(const ChildOptions& options) {
+  std::vector<std::string> arguments = options.arguments;
+  std::vector<std::string> environment = merged_environment(options.environment);
+  const std::vector<char*> argument_pointers = pointers(arguments);
+  const std::vector<char*> environment_pointers = pointers(environment);
+  Pipe report = make_pipe();
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) return tl::unexpected("fork: " + std::string(std::strerror(errno)));
+  if (child == 0) {
+    environ = const_cast<char**>(environment_pointers.data());
+    become(options, const_cast<char**>(argument_pointers.data()), report.write.get(), parent);
+  }
+  report.write.reset();
+  Failure failure{};
+  ssize_t count = 0;
+  do {
+    count = ::read(report.read.get(), &failure, sizeof failure);
+  } while (count < 0 && errno == EINTR);
+  if (count == 0) return child;
+  ::waitpid(child, nullptr, 0);
+  if (count != sizeof failure) return tl::unexpected<std::string>("the new process has ended");
+  return tl::unexpected(describe(failure, options));
+}
+
+Pipe make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    throw std::system_error(errno, std::generic_category(), "pipe");
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+}  // namespace hora::launch

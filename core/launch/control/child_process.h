@@ -1,0 +1,37 @@
+/// Starts a program as a child of this process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "core/launch/control/unique_fd.h"
+
+namespace hora::launch {
+
+struct ChildOptions {
+  std::vector<std::string> arguments;         ///< the program first: a path, or found in PATH
+  std::vector<std::string> environment = {};  ///< NAME=VALUE, added to this process's own
+  std::string folder = {};                    ///< empty: this process's
+  int input = -1;                             ///< its standard input; -1: empty
+  int output = -1;                            ///< its standard output; -1: this process's
+  int error = -1;                             ///< its standard error; -1: this process's
+  bool own_group = true;                      ///< leads a process group of its own
+  bool own_session = false;                   ///< leads a session, out of reach of the terminal
+  bool dies_with_parent = false;              ///< SIGKILL when the thread that started it ends
+};
+
+/// Its process number. An error says what failed, and on what ("./train: Permission denied").
+/// Signals that this process blocks or ignores are as by default in the child.
+tl::expected<pid_t, std::string> start_child(const ChildOptions& options);
+
+/// A pipe, closed on exec: what is written to the second comes out of the first.
+/// Throws std::system_error.
+struct Pipe {
+  UniqueFd read, write;
+};
+Pipe make_pipe();
+
+}  // namespace hora::launch

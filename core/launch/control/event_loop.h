@@ -1,0 +1,51 @@
+/// Waits for descriptors, signals and times, and calls what is registered for them.
+/// Thread rule: one thread.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+
+#include "core/launch/control/unique_fd.h"
+
+namespace hora::launch {
+
+using Clock = std::chrono::steady_clock;
+
+class EventLoop {
+ public:
+  /// `on_event` gets poll()'s events. It may add and remove descriptors, this one included.
+  void watch(int descriptor, short events, std::function<void(short)> on_event);
+  void change(int descriptor, short events);
+  void forget(int descriptor);
+
+  /// Called at least this often, and after each turn.
+  void each(std::chrono::milliseconds interval, std::function<void()> on_time);
+
+  /// Until stop().
+  void run();
+  void stop() noexcept { stopping_ = true; }
+
+ private:
+  struct Watch {
+    short events;
+    std::function<void(short)> on_event;
+  };
+  void turn();
+
+  std::map<int, Watch> watches_;
+  std::chrono::milliseconds interval_{1000};
+  std::function<void()> on_time_;
+  bool stopping_ = false;
+};
+
+/// Signals as a descriptor: those given are blocked for this process from now on, and read from it
+/// (struct signalfd_siginfo). Throws std::system_error.
+UniqueFd signals_as_descriptor(std::initializer_list<int> signals);
+
+/// A descriptor that becomes readable when the process ends; empty where there is none such.
+UniqueFd open_process(pid_t process);
+
+}  // namespace hora::launch

@@ -1,0 +1,45 @@
+#include "core/launch/control/messages.h"
+
+#include <optional>
+#include <utility>
+
+namespace hora::launch {
+namespace {
+
+/// The alternative of Message that `body` holds.
+template <std::size_t I = 0>
+std::optional<Message> alternative(wire::BodyUnion& body) {
+  if constexpr (I == std::variant_size_v<Message>) {
+    return std::nullopt;
+  } else {
+    using Body = std::variant_alternative_t<I, Message>;
+    if (body.type != wire::BodyUnionTraits<Body>::enum_value) return alternative<I + 1>(body);
+    return Message(std::move(*static_cast<Body*>(body.value)));
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Message& message) {
+  wire::EnvelopeT envelope;
+  std::visit([&](auto body) { envelope.body.Set(std::move(body)); }, message);
+  flatbuffers::FlatBufferBuilder builder;
+  builder.Finish(wire::Envelope::Pack(builder, &envelope));
+  const auto bytes = std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize()));
+  return {bytes.begin(), bytes.end()};
+}
+
+tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
+  if (bytes.size() > kMostMessageBytes) return tl::unexpected<std::string>("it is too long");
+  flatbuffers::Verifier verifier(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  if (!wire::VerifyEnvelopeBuffer(verifier)) {
+    return tl::unexpected<std::string>("it is not a message of this version of horarun");
+  }
+  wire::EnvelopeT envelope;
+  wire::GetEnvelope(bytes.data())->UnPackTo(&envelope);
+  auto message = alternative(envelope.body);
+  if (!message) return tl::unexpected<std::string>("it has an unknown kind");
+  return std::move(*message);
+}
+
+}  // namespace hora::launch

@@ -1,0 +1,54 @@
+/// What horarun, its agents and its guards tell each other (control.fbs says what each is).
+/// Thread rule: pure.
+#pragma once
+
+#include <control_generated.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <tl/expected.hpp>
+#include <variant>
+#include <vector>
+
+namespace hora::launch {
+
+using Prepare = wire::PrepareT;
+using Start = wire::StartT;
+using SignalRanks = wire::SignalRanksT;
+using EndAll = wire::EndAllT;
+using Heartbeat = wire::HeartbeatT;
+using Hello = wire::HelloT;
+using Prepared = wire::PreparedT;
+using ProcessEnded = wire::ProcessEndedT;
+using ProcessOutput = wire::ProcessOutputT;
+using StartRemote = wire::StartRemoteT;
+using ProcessStopped = wire::ProcessStoppedT;
+using RankStarted = wire::RankStartedT;
+using RankOutput = wire::RankOutputT;
+using RankStopped = wire::RankStoppedT;
+using RankSignalled = wire::RankSignalledT;
+using RankInitializing = wire::RankInitializingT;
+using RankEnded = wire::RankEndedT;
+using TellNetwork = wire::TellNetworkT;
+using TryNetwork = wire::TryNetworkT;
+using NetworkTold = wire::NetworkToldT;
+using NetworkTried = wire::NetworkTriedT;
+
+using Message = std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared,
+                             ProcessEnded, ProcessOutput, StartRemote, ProcessStopped, RankStarted,
+                             RankOutput, RankStopped, RankSignalled, RankEnded, TellNetwork,
+                             TryNetwork, NetworkTold, NetworkTried, RankInitializing>;
+
+/// Longest message, in bytes. Those from guards are at most PIPE_BUF with their frame, so that the
+/// kernel writes each as one (pipe(7)).
+inline constexpr std::size_t kMostMessageBytes = std::size_t{1} << 20;
+/// Most bytes of output or of a text in a message from a guard.
+inline constexpr std::size_t kMostOutputBytes = 3000;
+
+std::vector<std::byte> encode(const Message& message);
+
+/// Of bytes from another process; an error says what is wrong with them.
+tl::expected<Message, std::string> decode(std::span<const std::byte> bytes);
+
+}  // namespace hora::launch

@@ -1,0 +1,343 @@
+#include "core/launch/guard/guard.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "core/flight/record_json.h"
+#include "core/flight/record_memory.h"
+#include "core/flight/record_reader.h"
+#include "core/launch/agent/session_folders.h"
+#include "core/launch/command/cores.h"
+#include "core/launch/command/encoded_words.h"
+#include "core/launch/command/granted_cores.h"
+#include "core/launch/command/rank_environment.h"
+#include "core/launch/control/child_process.h"
+#include "core/launch/control/event_loop.h"
+#include "core/launch/control/report_pipe.h"
+#include "core/launch/guard/last_words.h"
+#include "core/launch/watch/ending.h"
+
+namespace hora::launch {
+namespace {
+
+constexpr int kCannotStart = 127;
+constexpr std::size_t kLastLines = 5;
+constexpr std::size_t kMostLastWords = 1000;
+constexpr std::size_t kMostCause = 512;
+constexpr std::chrono::milliseconds kRecordInterval{500};
+constexpr std::size_t kMostPhase = 128;
+constexpr char kRecordFolderVariable[] = "HORA_RECORD_DIRECTORY";
+
+int refuse(const std::string& reason) {
+  std::fprintf(stderr, "horarun --guard: %s\n", reason.c_str());
+  return kCannotStart;
+}
+
+std::optional<std::string> variable(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+/// Gives this process, and so the rank, its share of the host's cores.
+void bind(const RankPlace& place, Binding binding) {
+  const CoreShare share =
+      share_of_cores(granted_cores(), place.local_rank, place.local_size, binding, place.size);
+  for (const Variable& each : thread_variables(share, variable("OMP_NUM_THREADS").has_value())) {
+    ::setenv(each.name.c_str(), each.value.c_str(), 1);
+  }
+  if (share.cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : share.cpus) CPU_SET(static_cast<std::size_t>(cpu), &set);
+  if (::sched_setaffinity(0, sizeof set, &set) != 0) {
+    std::fprintf(stderr, "horarun: rank %d is not bound to its cores: %s\n", place.rank,
+                 std::strerror(errno));
+  }
+}
+
+bool ends_a_process(int number) {
+  return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
+}
+
+class Guard {
+ public:
+  Guard(int rank, UniqueFd agent_pipe, pid_t agent)
+      : rank_(rank),
+        agent_pipe_(std::move(agent_pipe)),
+        agent_(open_process(agent)),
+        parent_(open_process(::getppid())) {}
+
+  int run(const std::vector<std::string>& program);
+
+ private:
+  struct Stream {
+    UniqueFd descriptor;
+    LastWords last_words{4000};
+  };
+
+  bool start(const std::vector<std::string>& program);
+  void on_signals();
+  void on_output(Stream& stream);
+  bool pass_on(Stream& stream);
+  void on_child();
+  void on_ended(int status, const std::string& failure = {});
+  void kill_rank();
+  bool agent_is_gone() const;
+  void report(const Message& message);
+
+  void add_record(RankEnded& ended) const;
+  void report_init();
+
+  int rank_;
+  std::optional<internal::RecordMemory> record_;
+  UniqueFd agent_pipe_, agent_, parent_;
+  EventLoop loop_;
+  UniqueFd signals_;
+  Stream output_, error_;
+  pid_t child_ = 0;
+  bool asked_to_end_ = false;
+  bool initializing_ = false;
+  bool stopped_ = false;
+  Clock::time_point started_;
+  int exit_status_ = 128 + SIGKILL;
+};
+
+void Guard::report(const Message& message) {
+  if (!send_report(agent_pipe_, message)) {
+    kill_rank();
+    loop_.stop();
+  }
+}
+
+bool Guard::agent_is_gone() const {
+  pollfd entry{agent_.get(), POLLIN, 0};
+  return agent_ && ::poll(&entry, 1, 0) > 0;
+}
+
+void Guard::kill_rank() {
+  if (child_ > 0) ::kill(-child_, SIGKILL);
+}
+
+bool Guard::start(const std::vector<std::string>& program) {
+  Pipe output = make_pipe(), error = make_pipe();
+  started_ = Clock::now();
+  std::vector<std::string> environment = rank_environment_of_session();
+  if (auto record = internal::RecordMemory::create()) {
+    record_.emplace(std::move(*record));
+    environment.push_back(std::string(internal::kRecordVariable) + "=" + record_->path());
+  } else {
+    std::fprintf(stderr, "horarun: no flight record of rank %d: %s\n", rank_,
+                 record.error().c_str());
+  }
+  const auto child = start_child({.arguments = program,
+                                  .environment = std::move(environment),
+                                  .input = STDIN_FILENO,
+                                  .output = output.write.get(),
+                                  .error = error.write.get(),
+                                  .dies_with_parent = true});
+  if (!child) {
+    RankEnded ended;
+    ended.rank = rank_;
+    ended.status = kCannotStart << 8;
+    ended.failure = child.error().substr(0, 500);
+    report(ended);
+    return false;
+  }
+  child_ = *child;
+  output_.descriptor = std::move(output.read);
+  error_.descriptor = std::move(error.read);
+  RankStarted started;
+  started.rank = rank_;
+  started.pid = child_;
+  started.guard = ::getpid();
+  report(started);
+  return true;
+}
+
+bool Guard::pass_on(Stream& stream) {
+  std::array<char, kMostOutputBytes> bytes;
+  const ssize_t count = ::read(stream.descriptor.get(), bytes.data(), bytes.size());
+  if (count < 0 && errno == EINTR) return true;
+  if (count <= 0) return false;
+  const std::string_view text(bytes.data(), static_cast<std::size_t>(count));
+  stream.last_words.append(text);
+  RankOutput message;
+  message.rank = rank_;
+  message.error = &stream == &error_;
+  message.bytes.assign(text.begin(), text.end());
+  report(message);
+  return true;
+}
+
+void Guard::on_output(Stream& stream) {
+  if (!pass_on(stream)) loop_.forget(stream.descriptor.get());
+}
+
+void Guard::on_signals() {
+  signalfd_siginfo info{};
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    const int number = static_cast<int>(info.ssi_signo);
+    if (number == SIGCHLD) {
+      on_child();
+    } else if ((number == SIGUSR1 || number == SIGUSR2) &&
+               static_cast<pid_t>(info.ssi_pid) == child_) {
+      // The rank's library passes on what the rank was sent.
+      RankSignalled message;
+      message.rank = rank_;
+      message.number = number;
+      report(message);
+    } else if (child_ > 0) {
+      asked_to_end_ = asked_to_end_ || ends_a_process(number);
+      ::kill(child_, number);
+    }
+  }
+}
+
+void Guard::on_child() {
+  int status = 0;
+  pid_t process = 0;
+  while ((process = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+    if (process != child_) continue;
+    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+      // The launcher lets it go on so that it can end.
+      stopped_ = WIFSTOPPED(status) || (stopped_ && asked_to_end_);
+      RankStopped message;
+      message.rank = rank_;
+      message.stopped = WIFSTOPPED(status);
+      report(message);
+    } else {
+      on_ended(status);
+    }
+  }
+}
+
+void Guard::on_ended(int status, const std::string& failure) {
+  // What the rank has written is in the pipes; a child of its own may hold them open.
+  for (Stream* stream : {&output_, &error_}) {
+    ::fcntl(stream->descriptor.get(), F_SETFL, O_NONBLOCK);
+    while (pass_on(*stream)) {
+    }
+  }
+  RankEnded ended;
+  ended.rank = rank_;
+  ended.pid = child_;
+  ended.status = status;
+  ended.failure = failure;
+  ended.asked = asked_to_end_;
+  ended.lived_ms = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());
+  ended.ended_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                       std::chrono::system_clock::now().time_since_epoch())
+                       .count();
+  ended.last_words = error_.last_words.lines(kLastLines);
+  if (ended.last_words.empty()) ended.last_words = output_.last_words.lines(kLastLines);
+  if (ended.last_words.size() > kMostLastWords) {
+    ended.last_words.erase(0, ended.last_words.size() - kMostLastWords);
+  }
+  add_record(ended);
+  report(ended);
+  kill_rank();  // what is left of its process group
+  exit_status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  loop_.stop();
+}
+
+void Guard::report_init() {
+  if (!record_) return;
+  const internal::RecordLayout& memory = record_->layout();
+  const bool initializing = memory.header.pid.load(std::memory_order_relaxed) != 0 &&
+                            internal::state_of(memory) == internal::RecordState::starting;
+  if (std::exchange(initializing_, initializing) == initializing) return;
+  RankInitializing message;
+  message.rank = rank_;
+  message.initializing = initializing;
+  report(message);
+}
+
+void Guard::add_record(RankEnded& ended) const {
+  if (!record_) return;
+  auto record = internal::read_record(record_->layout(), internal::record_now());
+  if (!record || record->pid == 0) return;
+  ended.initialized = record->state != internal::RecordState::starting;
+  ended.shut_down = record->state == internal::RecordState::shut_down;
+  ended.phase = record->phase.substr(0, kMostPhase);
+  if (record->cause) {
+    ended.cause = record->cause->text.substr(0, kMostCause);
+    ended.cause_ns = (record->begin_wall + record->cause->time - record->begin).count();
+  }
+  const char* folder = std::getenv(kRecordFolderVariable);
+  if (folder == nullptr || std::string_view(folder) == "off" || ended_well(ended)) return;
+  record->ended.emplace();
+  record->ended->by_launcher = ended.asked || !ended.failure.empty();
+  record->ended->time = internal::record_now();
+  if (WIFSIGNALED(ended.status)) {
+    record->ended->signal = WTERMSIG(ended.status);
+  } else {
+    record->ended->status = WEXITSTATUS(ended.status);
+  }
+  record->stopped = stopped_;
+  if (record->rank < 0) record->rank = rank_;
+  if (const auto written = internal::write_record(*record, folder); !written) {
+    std::fprintf(stderr, "horarun: the flight record of rank %d: %s\n", rank_,
+                 written.error().c_str());
+  }
+}
+
+int Guard::run(const std::vector<std::string>& program) {
+  // Before the rank starts, so that none is lost.
+  signals_ = signals_as_descriptor(
+      {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH});
+  if (!start(program)) return kCannotStart;
+  loop_.watch(signals_.get(), POLLIN, [this](short) { on_signals(); });
+  loop_.watch(output_.descriptor.get(), POLLIN, [this](short) { on_output(output_); });
+  loop_.watch(error_.descriptor.get(), POLLIN, [this](short) { on_output(error_); });
+  if (agent_) {
+    loop_.watch(agent_.get(), POLLIN, [this](short) {
+      kill_rank();
+      loop_.stop();
+    });
+  }
+  if (parent_) {
+    loop_.watch(parent_.get(), POLLIN, [this, parent = ::getppid()](short) {
+      kill_rank();
+      on_ended(SIGKILL, "MPI's process that started it (pid " + std::to_string(parent) +
+                            " of its host) has ended");
+    });
+  }
+  loop_.each(kRecordInterval, [this] { report_init(); });
+  loop_.run();
+  if (agent_is_gone()) remove_session_folders(session_folders_of_environment());
+  return exit_status_;
+}
+
+}  // namespace
+
+int run_guard(std::span<const std::string> arguments) {
+  ::signal(SIGPIPE, SIG_IGN);
+  const auto binding = parse_binding(arguments.empty() ? "" : arguments.front());
+  const auto program = decode_words(arguments.empty() ? "" : arguments.back());
+  const char* text = std::getenv(kAgentVariable);
+  const auto address = parse_pipe_address(text == nullptr ? "" : text);
+  if (!address || !binding || !program) {
+    return refuse("it is started by horarun alone, which sets " + std::string(kAgentVariable));
+  }
+  auto pipe = open_report_pipe(*address);
+  if (!pipe) return refuse(pipe.error());
+  const auto place = rank_of_environment(variable);
+  if (!place) return refuse(place.error());
+  bind(*place, *binding);
+  return Guard(place->rank, std::move(*pipe), address->process).run(*program);
+}
+
+}  // namespace hora::launch

@@ -1,0 +1,161 @@
+/// horarun, and the programs that it is on the hosts of a job: the agent, its keeper, a rank's
+/// guard, and the remote shell of mpirun.
+#include <fcntl.h>
+#include <hora/error.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/launch/agent/agent.h"
+#include "core/launch/agent/session_folders.h"
+#include "core/launch/control/token.h"
+#include "core/launch/diagnose/diagnosis.h"
+#include "core/launch/guard/guard.h"
+#include "core/launch/options/command_line.h"
+#include "core/launch/options/help.h"
+#include "core/launch/program/check_build.h"
+#include "core/launch/program/job.h"
+#include "core/launch/program/remote_shell.h"
+#include "core/launch/rendezvous/rendezvous.h"
+#include "core/launch/supervisor/launcher.h"
+#include "core/process.h"
+
+extern char** environ;
+
+namespace hora::launch {
+namespace {
+
+constexpr int kUsage = 2;
+
+int refuse(const std::string& text) {
+  std::fprintf(stderr, "horarun: %s\n", text.c_str());
+  return kUsage;
+}
+
+bool root_is_allowed(const LaunchOptions& options) {
+  const char* allowed = std::getenv("OMPI_ALLOW_RUN_AS_ROOT");
+  return ::geteuid() != 0 || options.allow_run_as_root || (allowed != nullptr && *allowed == '1');
+}
+
+/// Meets the other nodes; an Error where that fails.
+NodesMet meet_nodes(const LaunchOptions& options) {
+  RendezvousOptions meeting;
+  meeting.place = *options.rendezvous;
+  meeting.nodes = options.nnodes;
+  meeting.node_rank = options.node_rank;
+  meeting.ranks = options.ranks_per_host.value_or(1);
+  meeting.host = internal::host_name();
+  meeting.version = HORA_VERSION;
+  if (!options.token_file.empty()) meeting.token_file = options.token_file;
+  meeting.network_interfaces = options.network_interfaces;
+  meeting.timeout = options.start_timeout;
+  meeting.say = [](const std::string& line) {
+    std::fprintf(stderr, "horarun: %s\n", line.c_str());
+  };
+  NodesMet met = meet(meeting, std::getenv(kTokenVariable));
+  ::unsetenv(kTokenVariable);  // ranks do not inherit it
+  return met;
+}
+
+/// On a node other than 0: node 0's agent.
+int serve(JoinedNode node_0) {
+  UniqueFd out(::fcntl(node_0.connection.get(), F_DUPFD_CLOEXEC, 3));
+  const int status =
+      run_agent(std::move(node_0.connection), std::move(out), {},
+                SealPair{.send = std::move(node_0.send), .receive = std::move(node_0.receive)});
+  if (status != 0) {
+    std::fprintf(stderr, "horarun: the job has ended with exit status %d; node 0 (%s) says why\n",
+                 status, node_0.host.c_str());
+  }
+  return status;
+}
+
+int run(const LaunchOptions& options) {
+  if (!root_is_allowed(options)) {
+    return refuse(
+        "it is run as root, under which a mistake of the program can destroy the system; "
+        "run it as another user, or give --allow-run-as-root");
+  }
+  NodesMet met;
+  if (options.rendezvous && !options.dry_run) {
+    met = meet_nodes(options);
+    if (met.node_rank != 0) return serve(std::move(met.joined.front()));
+  }
+  auto job = make_job(options, std::filesystem::read_symlink("/proc/self/exe"), std::move(met));
+  if (!job) return refuse(job.error());
+  if (options.dry_run) {
+    std::fputs(dry_run_text(*job).c_str(), stdout);
+    return 0;
+  }
+  for (const std::string& notice : job->notices) {
+    std::fprintf(stderr, "horarun: %s\n", notice.c_str());
+  }
+  return run_launcher(std::move(job->launcher));
+}
+
+int diagnose_folder(const std::string& folder) {
+  const auto diagnosis = diagnose(folder);
+  if (!diagnosis) return refuse(diagnosis.error());
+  std::fputs(to_text(*diagnosis).c_str(), stdout);
+  return 0;
+}
+
+int run_user_command(std::span<const std::string> arguments) {
+  std::size_t variables = 0;
+  while (environ[variables] != nullptr) ++variables;
+  const auto options =
+      parse_command_line(arguments, std::span<const char* const>(environ, variables));
+  if (!options) return refuse(to_text(options.error()));
+  switch (options->action) {
+    case Action::run:
+      return run(*options);
+    case Action::help:
+      std::fputs(help_text().c_str(), stdout);
+      return 0;
+    case Action::version:
+      std::printf("horarun %s\n", HORA_VERSION);
+      return 0;
+    case Action::man:
+      std::fputs(man_page(HORA_VERSION).c_str(), stdout);
+      return 0;
+    case Action::completion:
+      std::fputs(bash_completion().c_str(), stdout);
+      return 0;
+    case Action::diagnose:
+      return diagnose_folder(options->diagnose_folder);
+    case Action::check_build:
+      std::fputs(
+          check_build_text(this_build(), find_mpi(mpi_search("")), vector_instructions()).c_str(),
+          stdout);
+      return 0;
+  }
+  return kUsage;
+}
+
+int run_as(std::span<const std::string> arguments) {
+  const std::string mode = arguments.empty() ? "" : arguments.front();
+  if (mode == "--agent") return run_agent(UniqueFd(STDIN_FILENO), UniqueFd(STDOUT_FILENO), {});
+  if (mode == "--guard") return run_guard(arguments.subspan(1));
+  if (mode == "--keeper") return run_keeper(arguments.subspan(1));
+  if (mode == "--remote-shell") return run_remote_shell(arguments.subspan(1));
+  return run_user_command(arguments);
+}
+
+}  // namespace
+}  // namespace hora::launch
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
+  try {
+    return hora::launch::run_as(arguments);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "horarun: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,170 @@
+#include "core/launch/options/complete.h"
+
+#include <hora/error.h>
+
+#include <algorithm>
+
+namespace hora::launch {
+namespace {
+
+using Checked = tl::expected<void, UsageError>;
+
+tl::unexpected<UsageError> wrong(std::string place, std::string value, std::string problem,
+                                 std::string advice = {}) {
+  return tl::unexpected(
+      UsageError{std::move(place), std::move(value), std::move(problem), std::move(advice)});
+}
+
+Checked check_program(const LaunchOptions& options) {
+  if (options.action != Action::run || !options.program.empty()) return {};
+  return wrong("", "", "no program is given: horarun [flags] PROGRAM [its arguments]",
+               "see --help");
+}
+
+/// The nodes that the environment describes, where the options describe none.
+Checked take_environment(LaunchOptions& options, std::span<const char* const> environment) {
+  if (options.np || !options.hosts.empty() || options.rendezvous || options.nnodes > 1) return {};
+  const auto node = rendezvous_from_environment(environment);
+  if (!node) return wrong("environment", "", node.error());
+  if (!*node) return {};
+  options.rendezvous = (*node)->rendezvous;
+  options.nnodes = (*node)->nnodes;
+  if (!options.node_rank) options.node_rank = (*node)->node_rank;
+  return {};
+}
+
+Checked check_nodes(LaunchOptions& options) {
+  if (options.node_rank && *options.node_rank >= options.nnodes) {
+    return wrong(
+        "--node-rank", std::to_string(*options.node_rank),
+        "there are " + std::to_string(options.nnodes) + " nodes, numbered from 0 (--nnodes)");
+  }
+  if (options.nnodes == 1) {
+    options.rendezvous.reset();
+    return {};
+  }
+  const std::string nodes = std::to_string(options.nnodes);
+  if (!options.hosts.empty()) {
+    return wrong("--nnodes", nodes,
+                 "-H and --hostfile name the hosts that are started from here; with --nnodes "
+                 "horarun is started on each node",
+                 "give one of them");
+  }
+  if (!options.rendezvous ||
+      (options.rendezvous->host.empty() && options.rendezvous->folder.empty())) {
+    return wrong("--nnodes", nodes, "the nodes need a place to meet",
+                 "add --rendezvous tcp://HOST:PORT or file:///FOLDER, the same on each node");
+  }
+  if (options.rendezvous->folder.empty() && options.rendezvous->port == 0) {
+    return wrong("--rendezvous", to_url(*options.rendezvous),
+                 "several nodes need a port from 1 to 65535");
+  }
+  return {};
+}
+
+/// With several nodes: np = nnodes * ranks_per_host.
+Checked complete_ranks_of_nodes(LaunchOptions& options) {
+  if (!options.ranks_per_host) {
+    if (options.np && *options.np % options.nnodes != 0) {
+      return wrong("-np", std::to_string(*options.np),
+                   "cannot be shared evenly by " + std::to_string(options.nnodes) + " nodes",
+                   "give --nproc-per-node");
+    }
+    options.ranks_per_host = options.np ? *options.np / options.nnodes : 1;
+  }
+  const long long ranks = static_cast<long long>(*options.ranks_per_host) * options.nnodes;
+  if (ranks > kMostRanks || (options.np && *options.np != ranks)) {
+    return wrong(options.np ? "-np" : "--nproc-per-node",
+                 std::to_string(options.np.value_or(*options.ranks_per_host)),
+                 std::to_string(options.nnodes) + " nodes of " +
+                     std::to_string(*options.ranks_per_host) + " ranks are " +
+                     std::to_string(ranks) + " ranks",
+                 options.np ? "leave out -np" : "at most 65536 are possible");
+  }
+  options.np = static_cast<int>(ranks);
+  return {};
+}
+
+/// --nproc-per-node with -H: the slots of each host.
+Checked limit_hosts(LaunchOptions& options) {
+  const int each = *options.ranks_per_host;
+  for (HostSlots& host : options.hosts) {
+    if (host.counted && host.slots < each && !options.oversubscribe) {
+      return wrong("--nproc-per-node", std::to_string(each),
+                   "host " + host.name + " has " + std::to_string(host.slots) +
+                       " slots (-H host:slots, slots= in a hostfile)",
+                   "or add --oversubscribe");
+    }
+  }
+  if (static_cast<long long>(each) * static_cast<long long>(options.hosts.size()) > kMostRanks) {
+    return wrong("--nproc-per-node", std::to_string(each),
+                 "on " + std::to_string(options.hosts.size()) + " hosts these are more than " +
+                     std::to_string(kMostRanks) + " ranks");
+  }
+  for (HostSlots& host : options.hosts) {
+    host.slots = std::min(each, host.limit);
+    host.limit = host.slots;
+    host.counted = true;
+  }
+  return {};
+}
+
+Checked complete_ranks(LaunchOptions& options) {
+  if (options.nnodes > 1) return complete_ranks_of_nodes(options);
+  if (options.hosts.empty()) {
+    if (!options.ranks_per_host) return {};
+    if (options.np && *options.np > *options.ranks_per_host) {
+      return wrong("-np", std::to_string(*options.np),
+                   "--nproc-per-node allows " + std::to_string(*options.ranks_per_host) +
+                       " on this host, and no other is given",
+                   "name the hosts by -H");
+    }
+    if (!options.np) options.np = options.ranks_per_host;
+    return {};
+  }
+  if (options.ranks_per_host) {
+    if (const Checked limited = limit_hosts(options); !limited) return limited;
+  }
+  if (!options.np) options.np = total_slots(options.hosts);
+  const auto layout = lay_out_ranks(options.hosts, *options.np, options.oversubscribe);
+  if (!layout) return wrong("-np", std::to_string(*options.np), layout.error());
+  return {};
+}
+
+Checked check_shown_ranks(const LaunchOptions& options) {
+  if (!options.np || options.shown_ranks.empty() || options.shown_ranks.back() < *options.np) {
+    return {};
+  }
+  return wrong("--ranks", std::to_string(options.shown_ranks.back()),
+               "the ranks of this job are 0 to " + std::to_string(*options.np - 1));
+}
+
+Checked check_settings(const LaunchOptions& options, std::span<const char* const> environment) {
+  std::vector<SettingAssignment> all = options.settings;
+  for (SettingAssignment& of_environment : setting_assignments(environment)) {
+    if (std::ranges::find(options.settings, of_environment.variable,
+                          &SettingAssignment::variable) == options.settings.end()) {
+      all.push_back(std::move(of_environment));
+    }
+  }
+  try {
+    parse_settings(all);
+  } catch (const Error& error) {
+    return wrong("environment", "", error.what());
+  }
+  return {};
+}
+
+}  // namespace
+
+Checked complete(LaunchOptions& options, std::span<const char* const> environment) {
+  if (const Checked checked = check_program(options); !checked) return checked;
+  if (options.action != Action::run) return {};
+  if (const Checked checked = take_environment(options, environment); !checked) return checked;
+  if (const Checked checked = check_nodes(options); !checked) return checked;
+  if (const Checked checked = complete_ranks(options); !checked) return checked;
+  if (const Checked checked = check_shown_ranks(options); !checked) return checked;
+  return check_settings(options, environment);
+}
+
+}  // namespace hora::launch

@@ -1,0 +1,198 @@
+// Rows of the option table: flags of mpirun (Open MPI 4.1 and 5, MPICH) beyond those whose spelling
+// hora shares.
+#include "core/launch/options/option_values.h"
+#include "core/launch/options/text.h"
+
+namespace hora::launch {
+namespace {
+
+using Unexpected = tl::unexpected<std::string>;
+
+/// Goes on to mpirun: "--mca KEY VALUE".
+OptionRow passed_on(std::string name, std::vector<std::string> spellings, std::string value,
+                    OptionKind kind) {
+  OptionRow row;
+  row.name = name;
+  row.spellings = std::move(spellings);
+  row.value = std::move(value);
+  row.help = "Goes on to mpirun.";
+  row.kind = kind;
+  row.listing = Listing::repeated;
+  row.sets = "mpi-args";
+  row.apply = [name, kind](LaunchOptions& options, std::string_view text) -> Applied {
+    options.mpi_args.push_back("--" + name);
+    const std::size_t end = kind == OptionKind::pair ? text.find(' ') : text.npos;
+    if (kind != OptionKind::flag) options.mpi_args.emplace_back(text.substr(0, end));
+    if (end != text.npos) options.mpi_args.emplace_back(text.substr(end + 1));
+    return {};
+  };
+  return row;
+}
+
+Applied set_bind_to(LaunchOptions& options, std::string_view text) {
+  const std::string_view object = text.substr(0, text.find(':'));
+  if (object == "none") {
+    options.binding = Binding::none;
+  } else if (object == "core") {
+    options.binding = Binding::cores;
+  } else if (object == "numa" || object == "socket" || object == "package") {
+    options.binding = Binding::numa;
+    if (object != "numa") {
+      options.notices.push_back("--bind-to " + std::string(object) +
+                                ": ranks are bound to NUMA domains (--binding numa)");
+    }
+  } else {
+    return Unexpected(
+        "expected none, core, numa or socket; for others --binding none "
+        "--mpi-args \"--bind-to ...\"");
+  }
+  return {};
+}
+
+Applied set_map_by(LaunchOptions& options, std::string_view text) {
+  const auto parts = split(text, ':');
+  std::size_t used = 1;
+  if (parts.front() == "ppr" && parts.size() >= 3 && parts[2] == "node") {
+    const auto number = parse_integer(parts[1], 1, kMostRanks);
+    if (!number) return Unexpected("ppr: " + number.error());
+    options.ranks_per_host = *number;
+    used = 3;
+  } else if (!parts.front().empty() && parts.front() != "slot" && parts.front() != "core") {
+    return Unexpected("ranks are put host by host: expected slot or ppr:N:node");
+  }
+  for (const std::string_view modifier : std::span(parts).subspan(used)) {
+    if (modifier == "OVERSUBSCRIBE" || modifier == "oversubscribe") {
+      options.oversubscribe = true;
+    } else if (modifier != "NOOVERSUBSCRIBE" && modifier != "nooversubscribe") {
+      return Unexpected(
+          "expected OVERSUBSCRIBE or nothing after it: cores are shared out by "
+          "--binding");
+    }
+  }
+  return {};
+}
+
+Applied set_rank_by(LaunchOptions&, std::string_view text) {
+  if (text == "slot" || text == "core") return {};
+  return Unexpected("ranks are numbered host by host: expected slot");
+}
+
+/// Open MPI 5's --output; of it, what hora has.
+Applied set_output(LaunchOptions& options, std::string_view text) {
+  for (const std::string_view word : split(text, ',')) {
+    if (word != "tag" && word != "rank") {
+      return Unexpected("expected tag; files are written by --output-filename FOLDER");
+    }
+  }
+  options.prefix_output = Switch::on;
+  return {};
+}
+
+Applied prefix_output(LaunchOptions& options, std::string_view) {
+  options.prefix_output = Switch::on;
+  return {};
+}
+
+Applied one_per_host(LaunchOptions& options, std::string_view) {
+  options.ranks_per_host = 1;
+  return {};
+}
+
+/// MPICH's -genv NAME VALUE.
+Applied forward_pair(LaunchOptions& options, std::string_view text) {
+  const std::size_t space = text.find(' ');
+  return forward_variable(
+      options, std::string(text.substr(0, space)) + "=" + std::string(text.substr(space + 1)));
+}
+
+/// MPICH's -genvlist NAME,NAME.
+Applied forward_list(LaunchOptions& options, std::string_view text) {
+  for (const std::string_view name : split(text, ',')) {
+    if (name.find('=') != name.npos) return Unexpected("expected names with commas between them");
+    if (const auto applied = forward_variable(options, trimmed(name)); !applied) return applied;
+  }
+  return {};
+}
+
+Apply bound_to(Binding binding) {
+  return [binding](LaunchOptions& options, std::string_view) -> Applied {
+    options.binding = binding;
+    return {};
+  };
+}
+
+OptionRow variables(std::string name, std::string spelling, std::string value, OptionKind kind,
+                    Apply apply) {
+  OptionRow row = translated(std::move(name), {std::move(spelling)}, std::move(value), "As -x.",
+                             "x", std::move(apply));
+  row.kind = kind;
+  row.merges = true;
+  row.is_secret = true;
+  row.listing = Listing::repeated;
+  return row;
+}
+
+}  // namespace
+
+std::vector<OptionRow> mpi_rows() {
+  using enum OptionKind;
+  const std::string in_mpi_args = "write it into --mpi-args, with --binding none";
+  const std::string one_program = "a job has one program";
+  return {
+      passed_on("mca", {}, "KEY VALUE", pair),
+      passed_on("gmca", {}, "KEY VALUE", pair),
+      passed_on("omca", {}, "KEY VALUE", pair),
+      passed_on("prtemca", {}, "KEY VALUE", pair),
+      passed_on("pmixmca", {}, "KEY VALUE", pair),
+      passed_on("prefix", {}, "FOLDER", value),
+      passed_on("wdir", {"wd"}, "FOLDER", value),
+      passed_on("path", {}, "FOLDER", value),
+      passed_on("tune", {"am"}, "FILE", value),
+      passed_on("stdin", {}, "RANK", value),
+      passed_on("display", {}, "WHAT", value),
+      passed_on("display-map", {}, "", flag),
+      passed_on("display-allocation", {}, "", flag),
+      passed_on("merge-stderr-to-stdout", {}, "", flag),
+
+      translated("bind-to", {}, "OBJECT", "As --binding.", "binding", set_bind_to),
+      translated("bind-to-none", {}, "", "As --binding none.", "binding", bound_to(Binding::none)),
+      translated("bind-to-core", {}, "", "As --binding core.", "binding", bound_to(Binding::cores)),
+      translated("map-by", {}, "slot|ppr:N:node", "As nothing, or as --nproc-per-node.", "map-by",
+                 set_map_by),
+      translated("rank-by", {}, "slot", "", "rank-by", set_rank_by),
+      translated("pernode", {}, "", "As --nproc-per-node 1.", "nproc-per-node", one_per_host),
+      translated("tag-output", {"l", "prepend-rank"}, "", "As --prefix-output.", "prefix-output",
+                 prefix_output),
+      translated("output", {}, "tag", "As --prefix-output.", "prefix-output", set_output),
+      variables("genv", "env", "NAME VALUE", pair, forward_pair),
+      variables("genvlist", "envlist", "NAME,...", value, forward_list),
+
+      ignored("byslot", {}, "", ""),
+      ignored("nooversubscribe", {}, "", ""),
+      ignored("genvall", {"envall"}, "", ""),
+      ignored("report-bindings", {"display-bindings"}, "", "the cores of ranks are always printed"),
+      ignored("quiet", {"q"}, "", "horarun prints little without --verbose"),
+      ignored("timestamp-output", {}, "", "lines of output have no time stamps"),
+      ignored("use-hwthread-cpus", {}, "", "cores are shared out by --binding"),
+      ignored("cpus-per-proc", {"cpus-per-rank"}, "N", "cores are shared out by --binding"),
+      ignored("bycore", {}, "", "ranks are put host by host"),
+
+      refused("c", {}, "N", "the number of ranks is -np"),
+      refused("bynode", {}, "", "ranks are put host by host: -H a:2,b:2 says how many on each"),
+      refused("npersocket", {}, "N", "the number of ranks on a host is --nproc-per-node"),
+      refused("nolocal", {}, "", "name the hosts by -H"),
+      refused("rankfile", {"rf"}, "FILE", in_mpi_args),
+      refused("cpu-set", {"cpu-list"}, "CORES",
+              "start horarun with these cores (taskset -c CORES)"),
+      refused("xterm", {}, "RANKS", "show single ranks by --ranks"),
+      refused("app", {"configfile"}, "FILE", one_program),
+      refused("preload-binary", {"s"}, "", "the program must be on all hosts"),
+      refused("preload-files", {}, "FILES", "the files must be on all hosts"),
+      refused("genvnone", {"envnone"}, "", "name the variables that ranks need by -x"),
+      refused("launcher", {"bootstrap", "rmk"}, "NAME", in_mpi_args),
+      refused("launcher-exec", {"bootstrap-exec"}, "PROGRAM", in_mpi_args),
+      refused("prepend-pattern", {}, "PATTERN", "host:rank is put before lines by --prefix-output"),
+  };
+}
+
+}  // namespace hora::launch

@@ -1,0 +1,31 @@
+/// Small parts of texts that options consist of. Pure; nothing is expanded, nothing goes through a
+/// shell.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+namespace hora::launch {
+
+/// Without spaces, tabs and ends of lines around it.
+std::string_view trimmed(std::string_view text);
+
+/// The parts between separators; one part, the whole, where there is none. Views of `text`.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+/// The words between spaces and tabs; none is empty. Views of `text`.
+std::vector<std::string_view> split_at_spaces(std::string_view text);
+
+/// "a = b" as "a=b".
+std::string without_spaces_around(std::string_view text, char middle);
+
+/// A decimal whole number, no sign but a leading `-`. The error is what was expected.
+tl::expected<int, std::string> parse_integer(std::string_view text, int least, int most);
+
+/// Words as a POSIX shell splits them, where quotes and backslashes protect: 'a b' "c d" e\ f.
+/// Variables, wildcards and commands are not expanded. The error says which quote is not closed.
+tl::expected<std::vector<std::string>, std::string> split_words(std::string_view text);
+
+}  // namespace hora::launch

@@ -1,0 +1,45 @@
+/// A job without ssh: a horarun is started on each node, they meet, and from then on each of the
+/// others has one connection to node 0's.
+///
+/// Node 0 has the only listening socket, at one address, until all have come. Both ends of a
+/// connection prove that they have the same token before anything else is read (handshake.h); all
+/// later messages are sealed (seal.h). Whoever waits says so every 5 s, and for whom.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/launch/control/seal.h"
+#include "core/launch/control/unique_fd.h"
+#include "core/launch/rendezvous/messages.h"
+#include "core/launch/rendezvous/options.h"
+
+namespace hora::launch {
+
+/// A node at the other end of a connection, which is non-blocking; its end (EOF, or an error) is
+/// that of the node. The seals go on where the rendezvous has left them.
+struct JoinedNode {
+  int node_rank = 0;
+  std::string host;
+  std::string address;  ///< an IP address, without port
+  int ranks = 1;
+  UniqueFd connection;
+  Seal send;
+  Seal receive;
+};
+
+struct NodesMet {
+  int node_rank = 0;               ///< this node's
+  std::vector<Node> nodes;         ///< all, by node rank
+  std::vector<JoinedNode> joined;  ///< on node 0 all others, by node rank; on these node 0 alone
+};
+
+/// Returns when all nodes have met. Throws Error: invalid_argument where the nodes contradict each
+/// other (every node then gets the same text), the place or the token cannot be used, or the port
+/// is in use; timeout where a node has not come; transport where node 0 has gone; shut_down where
+/// options.stop_descriptor became readable. Nothing is left behind then. `token_variable`: the
+/// value of HORARUN_TOKEN, null where it is not set; the caller takes it out of its ranks'
+/// environment. Thread rule: one thread; blocks.
+NodesMet meet(const RendezvousOptions& options, const char* token_variable);
+
+}  // namespace hora::launch

@@ -1,0 +1,33 @@
+/// Starts agents, and does what the Supervisor decides.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/launch/control/seal.h"
+#include "core/launch/control/unique_fd.h"
+#include "core/launch/supervisor/rank_output.h"
+#include "core/launch/supervisor/supervisor.h"
+
+namespace hora::launch {
+
+/// How a host's agent is reached: by a command that starts it and carries its bytes, or by a
+/// connection with one that has been started there.
+struct AgentSource {
+  std::vector<std::string> command = {};
+  UniqueFd connection = {};
+  std::optional<SealPair> seals = {};
+};
+
+struct LauncherOptions {
+  JobPlan plan;
+  std::vector<AgentSource> agents;  ///< in the order of the plan's hosts
+  RankOutputOptions output;
+  bool verbose = false;
+};
+
+/// Until the job has ended; the exit status of horarun. Throws Error, std::system_error.
+int run_launcher(LauncherOptions options);
+
+}  // namespace hora::launch

@@ -1,0 +1,53 @@
+/// Where the output of ranks goes: horarun's own standard output and error, files, or both.
+/// Thread rule: one thread.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/launch/control/unique_fd.h"
+
+namespace hora::launch {
+
+struct RankOutputOptions {
+  bool prefix = false;        ///< "host:rank: " before each line
+  std::set<int> shown = {};   ///< ranks whose output is shown; empty: all
+  std::string folder = {};    ///< of a file for each rank, "rank.N"; empty: none
+  int output = 1, error = 2;  ///< descriptors
+};
+
+class RankOutputWriter {
+ public:
+  /// Makes the folder (mode 0700) where there is none. Throws Error(invalid_argument) that names
+  /// it.
+  explicit RankOutputWriter(RankOutputOptions options);
+
+  /// Whole lines, which end by \n or \r, so that those of several ranks do not mix.
+  void write(int rank, const std::string& host, bool error, std::string_view bytes);
+  /// Called about ten times a second: without prefixes what has had no end for 200 ms (a question,
+  /// a bar of progress) is written, too.
+  void on_time(std::chrono::steady_clock::time_point now);
+  /// Lines that have no end yet.
+  void finish();
+
+ private:
+  struct Stream {
+    std::string host;
+    std::string line;                                                       ///< its beginning
+    std::optional<std::chrono::steady_clock::time_point> waits_since = {};  ///< for its end
+  };
+  void show(bool error, std::string_view bytes);
+  int file_of(int rank);
+
+  RankOutputOptions options_;
+  std::map<std::pair<int, bool>, Stream> streams_;
+  std::map<int, UniqueFd> files_;
+};
+
+}  // namespace hora::launch

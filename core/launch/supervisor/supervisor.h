@@ -1,0 +1,159 @@
+/// What horarun does with a job, as a state machine: what happens comes in, with the time; what to
+/// send, to say, and how to end comes out.
+/// Thread rule: pure.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/launch/control/messages.h"
+#include "core/launch/network/network_trial.h"
+
+namespace hora::launch {
+
+/// Since any fixed time.
+using Moment = std::chrono::milliseconds;
+
+struct JobHost {
+  std::string name;
+  int ranks = 0;
+};
+
+struct JobPlan {
+  /// In order of their ranks. A host without ranks may be among them.
+  std::vector<JobHost> hosts;
+  std::size_t launcher_host = 0;  ///< where horarun and mpirun run
+  Prepare preparation;            ///< without `ranks`
+  /// mpirun on the launcher's host, and the environment of the daemons on the others. The choice is
+  /// that of a job of several hosts, else null. An error says what is wrong.
+  std::function<tl::expected<Start, std::string>(const NetworkChoice*)> mpirun;
+  std::function<std::vector<std::string>(std::size_t host, const NetworkChoice*)>
+      daemon_environment;
+  std::vector<std::string> network_interfaces = {};  ///< as the user has named them; empty: tried
+  ProbeNonce nonce = {};                             ///< random
+  Moment start_timeout{30000};
+  Moment silence{30000};  ///< a host that is not heard from for this long is lost
+  Moment gather{500};     ///< time for other ranks to say that they were the first to end
+  Moment gather_consequences{2000};  ///< the same where all that ended did as if another had failed
+  Moment grace{2000};                ///< between the first signal and SIGKILL, after a failure
+  Moment interrupt_grace{3500};      ///< the same after SIGINT or SIGTERM
+  Moment network_trial{2000};        ///< for the hosts to try which networks reach the others
+  Moment init_alone{5000};   ///< others are inside hora::init, which a rank has left for good
+  Moment mpirun_exit{5000};  ///< from the last rank's end to mpirun's
+};
+
+struct SendTo {
+  std::size_t host;
+  Message message;
+};
+/// A line for the user.
+struct Say {
+  std::string text;
+  bool verbose = false;  ///< only where --verbose is given
+};
+/// Output of mpirun or a daemon, which follows from what was said; shown with --verbose.
+struct ShowOutput {
+  std::string text;
+  bool verbose = true;
+};
+/// The hosts' agents have ended, or are given up: horarun ends with this status.
+struct Finish {
+  int status;
+};
+using Instruction = std::variant<SendTo, Say, ShowOutput, Finish>;
+
+class Supervisor {
+ public:
+  Supervisor(JobPlan plan, Moment now);
+
+  /// A message from a host's agent.
+  std::vector<Instruction> on_message(std::size_t host, const Message& message, Moment now);
+  /// A host's agent is gone; `reason` says why as far as known.
+  std::vector<Instruction> on_lost(std::size_t host, const std::string& reason, Moment now);
+  /// horarun itself was sent a signal.
+  std::vector<Instruction> on_signal(int number, Moment now);
+  /// Called at least ten times a second.
+  std::vector<Instruction> on_time(Moment now);
+
+ private:
+  enum class HostState { connecting, preparing, ready, gone };
+  struct Host {
+    HostState state = HostState::connecting;
+    Moment last_heard{0};
+    std::vector<std::string> problems = {};
+  };
+  struct Rank {
+    std::size_t host = 0;
+    bool started = false, ended = false;
+    std::optional<Moment> stopped_since = {};
+    std::optional<Moment> initializing_since = {};
+    std::optional<Moment> ended_at = {};
+    bool stop_was_said = false;
+  };
+
+  void on(std::size_t host, const Hello& hello, Moment now);
+  void on(std::size_t host, const Prepared& prepared, Moment now);
+  void on(std::size_t host, const StartRemote& request, Moment now);
+  void on(std::size_t host, const ProcessOutput& output, Moment now);
+  void on(std::size_t host, const ProcessEnded& ended, Moment now);
+  void on(std::size_t host, const ProcessStopped& stopped, Moment now);
+  void on(std::size_t host, const RankStarted& started, Moment now);
+  void on(std::size_t host, const RankStopped& stopped, Moment now);
+  void on(std::size_t host, const RankSignalled& signalled, Moment now);
+  void on(std::size_t host, const RankInitializing& rank, Moment now);
+  void on(std::size_t host, const NetworkTold& told, Moment now);
+  void on(std::size_t host, const NetworkTried& tried, Moment now);
+  void on(std::size_t host, const RankEnded& ended, Moment now);
+  template <class Other>
+  void on(std::size_t, const Other&, Moment) {}
+
+  void start_mpirun(Moment now);
+  void try_networks(Moment now);
+  void carry_on_trial(NetworkTrial::Messages messages, Moment now);
+  const NetworkChoice* network() const;
+  void check_left_before_init(Moment now);
+  void fail_left_before_init(const RankEnded& left, Moment now);
+  void check_start(Moment now);
+  void check_silence(Moment now);
+  void check_stopped(Moment now);
+  void check_end(Moment now);
+  /// The job has failed for a reason that is known at once.
+  void fail(const std::string& reason, int status, Moment now);
+  void end_all(Moment grace, int signal, Moment now);
+  void send_all(const Message& message);
+  std::string ranks_of(std::size_t host) const;
+  bool all_ended() const;
+  std::vector<Instruction> take() { return std::exchange(actions_, {}); }
+
+  JobPlan plan_;
+  Moment start_;
+  std::vector<Host> hosts_;
+  std::vector<Rank> ranks_;
+  std::vector<Instruction> actions_;
+  std::optional<NetworkTrial> trial_;
+  std::optional<Moment> trial_limit_;
+  std::vector<RankEnded> ended_;
+  std::string mpirun_output_;  ///< its end
+  std::optional<int> mpirun_status_;
+  struct Killed {
+    std::string text;
+    int status;
+    Moment time;
+  };
+  std::optional<Killed> killed_;  ///< mpirun, or a daemon of MPI's: by a signal
+  std::optional<Moment> mpirun_ended_, last_rank_ended_;
+  std::optional<Moment> first_failure_;  ///< of a rank
+  bool started_ = false;                 ///< mpirun
+  bool caused_ = false;                  ///< the first cause is said, or none is to be said
+  int status_ = 0;
+  int interrupts_ = 0;
+  std::optional<Moment> end_limit_;  ///< set: everything is ending; agents are given up then
+  bool finished_ = false;
+};
+
+}  // namespace hora::launch

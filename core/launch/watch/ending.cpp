@@ -1,0 +1,98 @@
+#include "core/launch/watch/ending.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <tuple>
+
+namespace hora::launch {
+namespace {
+
+/// 0 is the likeliest first cause. MPI ends ranks by SIGTERM, and where a guard takes too long by
+/// SIGKILL to the guard. SIGPIPE comes from writing to a peer that has gone.
+int order_of(const RankEnded& ended) {
+  if (ended.asked) return 3;
+  if (!ended.failure.empty()) return ended.pid == 0 ? 0 : 2;
+  if (WIFSIGNALED(ended.status)) return WTERMSIG(ended.status) == SIGPIPE ? 2 : 0;
+  return 1;
+}
+
+/// Since 1970, in nanoseconds: when it first knew of the failure.
+std::int64_t time_of(const RankEnded& ended) {
+  return ended.cause_ns != 0 ? std::min(ended.cause_ns, ended.ended_ns) : ended.ended_ns;
+}
+
+std::string in_one_line(const std::string& text) {
+  std::string line;
+  for (const char character : text) {
+    if (character == '\n') {
+      line += " | ";
+    } else if (static_cast<unsigned char>(character) >= ' ' || character == '\t') {
+      line += character;
+    }
+  }
+  return line;
+}
+
+std::string seconds_text(std::uint64_t milliseconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(milliseconds) / 1000);
+  return text;
+}
+
+}  // namespace
+
+bool ended_well(const RankEnded& ended) {
+  return ended.failure.empty() && WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0 &&
+         (!ended.initialized || ended.shut_down);
+}
+
+int exit_status(const RankEnded& ended) {
+  if (WIFSIGNALED(ended.status)) return 128 + WTERMSIG(ended.status);
+  const int status = WEXITSTATUS(ended.status);
+  return status == 0 && !ended_well(ended) ? 1 : status;
+}
+
+std::string signal_text(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return "signal " + std::to_string(number) +
+         (name == nullptr ? "" : " (SIG" + std::string(name) + ")");
+}
+
+std::string status_text(int status) {
+  if (WIFSIGNALED(status)) return "was killed by " + signal_text(WTERMSIG(status));
+  return "ended with exit status " + std::to_string(WEXITSTATUS(status));
+}
+
+std::string ending_text(const RankEnded& ended, const std::string& host) {
+  std::string text = "rank " + std::to_string(ended.rank) + " (host " + host;
+  if (ended.pid == 0) return text + ") could not be started: " + ended.failure;
+  text += ", pid " + std::to_string(ended.pid) + ") ";
+  text += ended.failure.empty() ? status_text(ended.status) : "was ended: " + ended.failure;
+  text += ", " + seconds_text(ended.lived_ms) + " after its start";
+  if (!ended.phase.empty()) text += ", in " + in_one_line(ended.phase);
+  if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0 && !ended_well(ended)) {
+    text += ", without hora::shutdown, so that the other ranks wait for it for ever";
+  }
+  if (!ended.cause.empty()) return text + "; its first error: " + in_one_line(ended.cause);
+  if (!ended.last_words.empty()) text += "; last words: " + in_one_line(ended.last_words);
+  return text;
+}
+
+bool is_likely_consequence(const RankEnded& ended) {
+  return order_of(ended) >= 2;
+}
+
+std::optional<std::size_t> first_cause(std::span<const RankEnded> ended) {
+  std::optional<std::size_t> first;
+  const auto key = [&](std::size_t i) { return std::tuple(order_of(ended[i]), time_of(ended[i])); };
+  for (std::size_t i = 0; i < ended.size(); ++i) {
+    if (!ended_well(ended[i]) && (!first || key(i) < key(*first))) first = i;
+  }
+  return first;
+}
+
+}  // namespace hora::launch

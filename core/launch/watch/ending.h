@@ -1,0 +1,39 @@
+/// How ranks ended, in words, and which of them ended the job.
+/// Thread rule: pure.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/launch/control/messages.h"
+
+namespace hora::launch {
+
+/// Whether the rank has ended as it should: exit status 0, and, if it has called hora::init, with
+/// hora shut down.
+bool ended_well(const RankEnded& ended);
+
+/// As a shell has it: the exit status, or 128 and the signal; 1 for a rank that left with 0 and
+/// without shutting hora down.
+int exit_status(const RankEnded& ended);
+
+/// "rank 3 (host b, pid 4711) was killed by signal 9 (SIGKILL) 12.3 s after start, in epoch 2:
+/// ...".
+std::string ending_text(const RankEnded& ended, const std::string& host);
+
+/// "signal 9 (SIGKILL)".
+std::string signal_text(int number);
+/// Of a process that has ended, as waitpid() says it: "ended with exit status 3".
+std::string status_text(int status);
+
+/// Whether it ended as what follows from another's end: it was asked to, what started it has ended,
+/// or it wrote to a peer that was gone (SIGPIPE).
+bool is_likely_consequence(const RankEnded& ended);
+
+/// The index of the one that is the first cause; those that ended well are none. Before the likely
+/// consequences come signals, then exit statuses (peers report errors of their own after one has
+/// gone); among equals the earliest.
+std::optional<std::size_t> first_cause(std::span<const RankEnded> ended);
+
+}  // namespace hora::launch

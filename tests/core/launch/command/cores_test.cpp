@@ -1,0 +1,197 @@
+#include "core/launch/command/cores.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/launch/command/granted_cores.h"
+#include "tests/support/seed.h"
+
+namespace hora::launch {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+/// Numbered as Linux does it: first one hyperthread of each core, then the second ones.
+GrantedCores machine(int numas, int cores_each, int hyperthreads = 1) {
+  GrantedCores granted;
+  const int cores = numas * cores_each;
+  for (int cpu = 0; cpu < cores * hyperthreads; ++cpu) {
+    granted.cpus.push_back({cpu, cpu % cores, cpu % cores / cores_each});
+  }
+  return granted;
+}
+
+CoreShare share(const GrantedCores& granted, int rank, int ranks,
+                Binding binding = Binding::automatic) {
+  return share_of_cores(granted, rank, ranks, binding, ranks);
+}
+
+TEST(ShareOfCores, IsACoreWithItsHyperthreadsForEachRank) {
+  EXPECT_EQ(share(machine(1, 2), 0, 2), (CoreShare{{0}, 1}));
+  EXPECT_EQ(share(machine(1, 2), 1, 2), (CoreShare{{1}, 1}));
+  EXPECT_EQ(share(machine(1, 4, 2), 1, 2), (CoreShare{{2, 3, 6, 7}, 2}));
+  EXPECT_EQ(share(machine(2, 2), 1, 2), (CoreShare{{2, 3}, 2}));
+}
+
+TEST(ShareOfCores, OfOneRankIsAll) {
+  EXPECT_EQ(share(machine(1, 4), 0, 1), (CoreShare{{0, 1, 2, 3}, 4}));
+  EXPECT_EQ(share(machine(1, 16), 0, 1).threads, 16);
+}
+
+TEST(ShareOfCores, LeavesOneToTheEngineWhereThatIsAnEighthAtMost) {
+  EXPECT_EQ(share(machine(1, 16), 0, 2).threads, 7);
+  EXPECT_EQ(share(machine(1, 14), 0, 2).threads, 7);
+  EXPECT_EQ(share(machine(1, 16, 2), 0, 2).threads, 8) << "the engine has hyperthreads";
+  EXPECT_EQ(share(machine(1, 17), 0, 2).threads, 8) << "the engine has what is left over";
+  EXPECT_EQ(share_of_cores(machine(1, 8), 0, 1, Binding::automatic, 2).threads, 7);
+}
+
+TEST(ShareOfCores, OfMoreRanksThanCoresIsUnboundWithOneThread) {
+  EXPECT_EQ(share(machine(1, 2), 2, 3), (CoreShare{{}, 1}));
+  EXPECT_EQ(share(machine(1, 2, 2), 0, 4), (CoreShare{{}, 1}));
+  EXPECT_EQ(share(machine(1, 2), 2, 3, Binding::cores), (CoreShare{{1}, 1}));
+}
+
+TEST(ShareOfCores, OfALimitIsUnbound) {
+  GrantedCores granted = machine(1, 8);
+  granted.limit = 4.5;
+  EXPECT_EQ(share(granted, 0, 2), (CoreShare{{}, 2}));
+  granted.limit = 0.5;
+  EXPECT_EQ(share(granted, 0, 1), (CoreShare{{}, 1}));
+  granted.limit = 8;
+  EXPECT_EQ(share(granted, 0, 2), (CoreShare{{0, 1, 2, 3}, 4}));
+}
+
+TEST(ShareOfCores, FollowsTheBinding) {
+  EXPECT_EQ(share(machine(2, 4), 1, 4, Binding::none), (CoreShare{{}, 2}));
+  EXPECT_EQ(share(machine(2, 4), 1, 4, Binding::numa), (CoreShare{{0, 1, 2, 3}, 2}));
+  EXPECT_EQ(share(machine(2, 4), 3, 4, Binding::numa), (CoreShare{{4, 5, 6, 7}, 2}));
+}
+
+TEST(ShareOfCores, UsesWhatTheMaskLeaves) {
+  GrantedCores granted;
+  granted.cpus = {{5, 1, 0}, {13, 5, 1}, {1, 1, 0}, {12, 4, 1}};
+  EXPECT_EQ(share(granted, 0, 2), (CoreShare{{1, 5}, 1}));
+  EXPECT_EQ(share(granted, 1, 2), (CoreShare{{12, 13}, 1 + 0}));
+  EXPECT_EQ(share({}, 0, 2), (CoreShare{{}, 1}));
+}
+
+/// Of random machines: pieces are disjoint, hold every core, and no rank has more threads than
+/// cores.
+TEST(ShareOfCores, GivesEachCoreToOneRankAndEachThreadACore) {
+  auto random = internal::test::generator();
+  const auto draw = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  for (int round = 0; round < 500; ++round) {
+    GrantedCores granted = machine(draw(1, 4), draw(1, 16), draw(1, 2));
+    std::ranges::shuffle(granted.cpus, random);
+    granted.cpus.resize(static_cast<std::size_t>(draw(1, static_cast<int>(granted.cpus.size()))));
+    std::map<int, int> core_of;
+    std::set<int> cores;
+    for (const LogicalCpu& cpu : granted.cpus) {
+      core_of[cpu.cpu] = cpu.core;
+      cores.insert(cpu.core);
+    }
+    const int ranks = draw(1, static_cast<int>(cores.size()));
+    std::set<int> given;
+    std::size_t cpus = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const CoreShare piece = share(granted, rank, ranks);
+      std::set<int> own;
+      for (const int cpu : piece.cpus) own.insert(core_of.at(cpu));
+      EXPECT_LE(piece.threads, static_cast<int>(own.size()));
+      EXPECT_GE(piece.threads, 1);
+      EXPECT_LE(own.size(), cores.size() / static_cast<std::size_t>(ranks) + 1);
+      for (const int core : own) EXPECT_TRUE(given.insert(core).second);
+      cpus += piece.cpus.size();
+    }
+    EXPECT_EQ(given, cores);
+    EXPECT_EQ(cpus, granted.cpus.size());
+  }
+}
+
+TEST(DescribeCores, InOneLine) {
+  EXPECT_EQ(
+      describe_cores(machine(1, 8, 2), 2, share(machine(1, 8, 2), 1, 2)),
+      "8 cores (16 hyperthreads) for 2 ranks on this host: bound to 4 cores each, 4 threads each");
+  EXPECT_EQ(describe_cores(machine(1, 1), 1, share(machine(1, 1), 0, 1)),
+            "1 core for 1 rank on this host: bound to 1 core, 1 thread");
+  EXPECT_EQ(describe_cores(machine(1, 2), 4, share(machine(1, 2), 0, 4)),
+            "2 cores for 4 ranks on this host: not bound, 1 thread each");
+  GrantedCores limited = machine(1, 8);
+  limited.limit = 4;
+  limited.limited_by = "the cgroup's quota";
+  EXPECT_EQ(describe_cores(limited, 2, share(limited, 0, 2)),
+            "8 cores, time for 4 by the cgroup's quota, for 2 ranks on this host: not bound, 2 "
+            "threads each");
+}
+
+TEST(DescribeCores, ListsCpus) {
+  EXPECT_EQ(cpu_list_text({8, 0, 1, 2, 3}), "0-3,8");
+  EXPECT_EQ(cpu_list_text({0, 1, 4, 5, 6}), "0,1,4-6");
+  EXPECT_EQ(cpu_list_text({}), "");
+}
+
+TEST(Binding, HasNames) {
+  for (const Binding binding : {Binding::automatic, Binding::none, Binding::cores, Binding::numa}) {
+    EXPECT_EQ(parse_binding(name_of(binding)), binding);
+  }
+  EXPECT_EQ(parse_binding("socket"), std::nullopt);
+}
+
+TEST(ThreadVariables, AreTheUsersWhereSet) {
+  EXPECT_THAT(thread_variables({{}, 3}, false), ElementsAre(Variable{"OMP_NUM_THREADS", "3"}));
+  EXPECT_THAT(thread_variables({{}, 3}, true), IsEmpty());
+}
+
+double limit_of(const std::map<std::string, std::string>& files) {
+  return cgroup_cpu_limit([&](const std::string& path) -> std::optional<std::string> {
+    const auto found = files.find(path);
+    return found == files.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
+TEST(CgroupLimit, OfVersion2IsTheLeastUpToTheRoot) {
+  std::map<std::string, std::string> files = {{"/proc/self/cgroup", "0::/a/b/c\n"},
+                                              {"/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"},
+                                              {"/sys/fs/cgroup/a/b/cpu.max", "250000 100000\n"},
+                                              {"/sys/fs/cgroup/a/cpu.max", "400000 100000\n"}};
+  EXPECT_EQ(limit_of(files), 2.5);
+  files["/sys/fs/cgroup/cpu.max"] = "50000 100000\n";
+  EXPECT_EQ(limit_of(files), 0.5);
+  EXPECT_EQ(limit_of({{"/proc/self/cgroup", "0::/\n"}, {"/sys/fs/cgroup/cpu.max", "1 2"}}), 0.5);
+}
+
+TEST(CgroupLimit, OfVersion1) {
+  EXPECT_EQ(limit_of({{"/proc/self/cgroup", "3:memory:/x\n4:cpu,cpuacct:/docker/1\n0::/\n"},
+                      {"/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_quota_us", "-1\n"},
+                      {"/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n"},
+                      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n"},
+                      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"}}),
+            1.5);
+}
+
+TEST(CgroupLimit, IsNoneOfOddFiles) {
+  EXPECT_EQ(limit_of({}), 0);
+  for (const char* const text : {"", "\n", ":::", "0::", "x", "0::a", "0::////"}) {
+    EXPECT_EQ(limit_of({{"/proc/self/cgroup", text}, {"/sys/fs/cgroup/cpu.max", "1"}}), 0) << text;
+  }
+  EXPECT_EQ(limit_of({{"/proc/self/cgroup", "0::/"}, {"/sys/fs/cgroup/cpu.max", "1 0"}}), 0);
+}
+
+TEST(GrantedCores, OfThisMachine) {
+  const GrantedCores granted = granted_cores();
+  EXPECT_FALSE(granted.cpus.empty());
+  const CoreShare all = share_of_cores(granted, 0, 1, Binding::cores, 1);
+  EXPECT_EQ(all.cpus.size(), granted.cpus.size());
+  EXPECT_GE(all.threads, 1);
+}
+
+}  // namespace
+}  // namespace hora::launch

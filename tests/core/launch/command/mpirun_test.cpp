@@ -1,0 +1,186 @@
+/// Each property of the command line that horarun relies on, shown by the real mpirun. Hosts are
+/// names of this machine's loopback; the remote shell is a script that runs the daemon here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "core/launch/command/dry_run.h"
+#include "core/launch/command/encoded_words.h"
+#include "core/launch/command/mpi_command.h"
+#include "core/launch/command/mpi_installation.h"
+#include "core/launch/command/rank_environment.h"
+#include "core/launch/command/remote_command.h"
+#include "tests/support/temporary_folder.h"
+
+namespace hora::launch {
+namespace {
+
+using internal::test::TemporaryFolder;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string mpirun_path() {
+  const char* const other = std::getenv("TEST_MPIRUN");
+  return other == nullptr ? HORA_MPIRUN : other;
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+class Mpirun : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto found = find_mpi({mpirun_path(), {}, {}});
+    if (!found) GTEST_SKIP() << found.error();
+    input_.mpi = *found;
+    input_.remote_shell = {folder_.file("shell"), "--remote-shell"};
+    input_.rank_command = {folder_.file("rank")};
+    input_.allow_run_as_root = true;
+    // As an agent does it: other variables than mpirun's, and gone before the daemon has connected.
+    script("shell",
+           "printf '%s\\n' \"$@\" > DIR/call\n"
+           "while [ \"${1#-}\" != \"$1\" ]; do shift; done\n"
+           "host=$1; shift\n"
+           "unset OF_MPIRUN; export OF_DAEMON=$host\n"
+           "sh -c \"$*\" > DIR/daemon.$host 2>&1 < /dev/null &\n");
+    script("rank",
+           "rank=${OMPI_COMM_WORLD_RANK-$PMI_RANK}\n"
+           "echo \"$rank ${OF_DAEMON:-local} ${OF_MPIRUN:-none} $$\" > DIR/rank.$rank\n");
+  }
+
+  void script(const std::string& name, std::string text) {
+    for (std::size_t at = 0; (at = text.find("DIR", at)) != std::string::npos;) {
+      text.replace(at, 3, folder_.path().string());
+    }
+    // Open MPI 5's daemon may miss a rank that ends at once.
+    const bool stay = name == "rank" && input_.mpi.flavour == MpiFlavour::open_mpi_5;
+    std::ofstream(folder_.file(name)) << "#!/bin/sh\n" << text << (stay ? "sleep 1\n" : "");
+    std::filesystem::permissions(folder_.file(name), std::filesystem::perms::owner_all);
+  }
+
+  /// mpirun's exit status, -1 where a signal ended it. After 60 s it is killed.
+  int run() {
+    const auto command = mpi_command(input_);
+    EXPECT_TRUE(command) << (command ? "" : command.error());
+    if (!command) return -1;
+    SCOPED_TRACE(as_shell_line(*command));
+    std::string text = "exec timeout -k 1 60 env OF_MPIRUN=yes TMPDIR=" + folder_.path().string();
+    text += ' ' + as_shell_line(*command) + " > " + folder_.file("out") + " 2>&1 < /dev/null";
+    const int status = std::system(text.c_str());
+    std::ifstream out(folder_.file("out"));
+    output_.assign(std::istreambuf_iterator<char>(out), {});
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  /// "rank host variable", of each rank.
+  std::vector<std::string> ranks(int count) {
+    std::vector<std::string> result;
+    for (int rank = 0; rank < count; ++rank) {
+      const auto lines = lines_of(folder_.file("rank." + std::to_string(rank)));
+      if (lines.empty()) continue;
+      result.push_back(lines.front().substr(0, lines.front().rfind(' ')));
+    }
+    return result;
+  }
+
+  TemporaryFolder folder_;
+  MpiCommandInput input_;
+  std::string output_;
+};
+
+TEST_F(Mpirun, PlacesRanksHostByHostAndGivesThemTheirAgentsVariables) {
+  input_.hosts = {{"127.0.0.3", 1, false}, {"first", 2, true}, {"127.0.0.2", 3, false}};
+  input_.network.local_address = "127.0.0.1";
+  EXPECT_EQ(run(), 0) << output_;
+  EXPECT_THAT(ranks(6), ElementsAre("0 127.0.0.3 none", "1 local yes", "2 local yes",
+                                    "3 127.0.0.2 none", "4 127.0.0.2 none", "5 127.0.0.2 none"));
+}
+
+TEST_F(Mpirun, TellsEachRankItsPlace) {
+  script("rank", "env > DIR/environment.${OMPI_COMM_WORLD_RANK-$PMI_RANK}\n");
+  // Equal numbers: for hosts of one name Open MPI 5 sets the size of the last.
+  input_.hosts = {{"first", 2, true}, {"127.0.0.2", 2, false}};
+  input_.network.local_address = "127.0.0.1";
+  EXPECT_EQ(run(), 0) << output_;
+  const auto place = [&](int rank) {
+    const auto lines = lines_of(folder_.file("environment." + std::to_string(rank)));
+    return rank_of_environment([&](std::string_view name) -> std::optional<std::string> {
+      const std::string start = std::string(name) + "=";
+      for (const std::string& line : lines) {
+        if (line.starts_with(start)) return line.substr(start.size());
+      }
+      return std::nullopt;
+    });
+  };
+  EXPECT_EQ(place(0), (RankPlace{0, 4, 0, 2}));
+  EXPECT_EQ(place(1), (RankPlace{1, 4, 1, 2}));
+  EXPECT_EQ(place(2), (RankPlace{2, 4, 0, 2}));
+  EXPECT_EQ(place(3), (RankPlace{3, 4, 1, 2}));
+}
+
+TEST_F(Mpirun, AsksItsRemoteShellForWhatCanBeStartedWithoutAShell) {
+  input_.hosts = {{"127.0.0.2", 1, false}};
+  EXPECT_EQ(run(), 0) << output_;
+  std::vector<std::string> words = lines_of(folder_.file("call"));
+  ASSERT_FALSE(words.empty());
+  EXPECT_EQ(words.front(), "--remote-shell");
+  const auto call = parse_remote_shell_call(words);
+  ASSERT_TRUE(call) << call.error();
+  EXPECT_EQ(call->host, "127.0.0.2");
+  const auto daemon = parse_remote_command(call->text, [](std::string_view) { return ""; });
+  ASSERT_TRUE(daemon) << daemon.error();
+  EXPECT_EQ(::access(daemon->arguments.front().c_str(), X_OK), 0) << daemon->arguments.front();
+  EXPECT_THAT(daemon->arguments, Not(testing::Contains("--daemonize")));
+}
+
+TEST_F(Mpirun, PassesOnEncodedArgumentsAsTheyAre) {
+  const std::vector<std::string> words = {"./train",   "a b", "",         "$HOME", "\"q\"", ":",
+                                          "--bind-to", "x",   "--map-by", "node",  "--mca", "-np"};
+  script("rank", "printf '<%s>' \"$@\" > DIR/arguments\n");
+  input_.rank_command = {folder_.file("rank"), encode_words(words)};
+  input_.hosts = {{"127.0.0.2", 1, false}};
+  EXPECT_EQ(run(), 0) << output_;
+  EXPECT_THAT(lines_of(folder_.file("arguments")), ElementsAre("<" + encode_words(words) + ">"));
+}
+
+TEST_F(Mpirun, BindsNoRank) {
+  script("rank", "grep Cpus_allowed_list /proc/self/status > DIR/cores\n");
+  input_.hosts = {{"127.0.0.2", 1, false}};
+  EXPECT_EQ(run(), 0) << output_;
+  std::string own;
+  for (const std::string& line : lines_of("/proc/self/status")) {
+    if (line.starts_with("Cpus_allowed_list")) own = line;
+  }
+  EXPECT_THAT(lines_of(folder_.file("cores")), ElementsAre(own));
+}
+
+TEST_F(Mpirun, EndsWhereTheRemoteShellFails) {
+  if (input_.mpi.flavour == MpiFlavour::hydra) GTEST_SKIP() << "hydra waits for ever";
+  script("shell", "exit 7\n");
+  input_.hosts = {{"127.0.0.2", 2, false}};
+  EXPECT_NE(run(), 0);
+}
+
+TEST_F(Mpirun, TakesMoreRanksThanCores) {
+  const int many = static_cast<int>(sysconf(_SC_NPROCESSORS_CONF)) + 3;
+  input_.hosts = {{"localhost", many, true}};
+  input_.yield_when_idle = true;
+  EXPECT_EQ(run(), 0) << output_;
+  EXPECT_EQ(ranks(many).size(), static_cast<std::size_t>(many));
+}
+
+}  // namespace
+}  // namespace hora::launch

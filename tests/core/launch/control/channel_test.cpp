@@ -1,0 +1,156 @@
+#include "core/launch/control/channel.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+
+namespace hora::launch {
+namespace {
+
+class ChannelTest : public testing::Test {
+ protected:
+  ChannelTest() {
+    ::signal(SIGPIPE, SIG_IGN);
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    here_ = make(UniqueFd(ends[0]), received_here_, end_here_);
+    there_ = make(UniqueFd(ends[1]), received_there_, end_there_);
+    loop_.each(std::chrono::milliseconds(10), [this] {
+      if (--turns_ == 0) loop_.stop();
+    });
+  }
+
+  std::unique_ptr<Channel> make(UniqueFd in, std::vector<Message>& received, std::string& end,
+                                std::optional<SealPair> seals = std::nullopt) {
+    UniqueFd out(::fcntl(in.get(), F_DUPFD_CLOEXEC, 3));
+    return std::make_unique<Channel>(
+        loop_, std::move(in), std::move(out),
+        [&](Message&& message) { received.push_back(std::move(message)); },
+        [&](const std::string& reason) { end = reason; }, std::move(seals));
+  }
+
+  void turn(int turns = 20) {
+    turns_ = turns;
+    loop_.run();
+  }
+
+  int turns_ = 0;
+  EventLoop loop_;
+  std::vector<Message> received_here_, received_there_;
+  std::string end_here_, end_there_;
+  std::unique_ptr<Channel> here_, there_;
+};
+
+TEST_F(ChannelTest, CarriesMessagesBothWays) {
+  here_->send(Heartbeat{});
+  there_->send(EndAll{});
+  there_->send(Hello{});
+  turn();
+  ASSERT_EQ(received_there_.size(), 1U);
+  ASSERT_EQ(received_here_.size(), 2U);
+  EXPECT_TRUE(std::holds_alternative<Heartbeat>(received_there_[0]));
+  EXPECT_TRUE(std::holds_alternative<EndAll>(received_here_[0]));
+  EXPECT_TRUE(std::holds_alternative<Hello>(received_here_[1]));
+}
+
+/// Of one end of a sealed connection.
+SealPair seals(Direction send, int token = 1) {
+  SecretKey::Bytes key{static_cast<std::byte>(token)};
+  const Direction receive = send == Direction::client_to_server ? Direction::server_to_client
+                                                                : Direction::client_to_server;
+  return {Seal(SecretKey(key), send), Seal(SecretKey(key), receive)};
+}
+
+class SealedChannelTest : public ChannelTest {
+ protected:
+  /// In place of those without seals.
+  void connect(std::optional<SealPair> here, std::optional<SealPair> there) {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    here_ = make(UniqueFd(ends[0]), received_here_, end_here_, std::move(here));
+    there_ = make(UniqueFd(ends[1]), received_there_, end_there_, std::move(there));
+  }
+};
+
+TEST_F(SealedChannelTest, CarriesSealedMessages) {
+  connect(seals(Direction::client_to_server), seals(Direction::server_to_client));
+  for (int i = 0; i < 5; ++i) {
+    here_->send(Heartbeat{});
+    there_->send(Hello{});
+  }
+  turn();
+  EXPECT_EQ(received_there_.size(), 5U);
+  EXPECT_EQ(received_here_.size(), 5U);
+}
+
+TEST_F(SealedChannelTest, AMessageWithoutTheRightSealEndsIt) {
+  connect(seals(Direction::client_to_server), seals(Direction::server_to_client, 2));
+  here_->send(Heartbeat{});
+  turn();
+  EXPECT_TRUE(received_there_.empty());
+  EXPECT_THAT(end_there_, testing::HasSubstr("without the right seal"));
+  end_there_.clear();
+  connect(std::nullopt, seals(Direction::server_to_client));
+  for (int i = 0; i < 10; ++i) here_->send(Heartbeat{});
+  turn();
+  EXPECT_TRUE(received_there_.empty());
+  EXPECT_THAT(end_there_, testing::HasSubstr("without the right seal"));
+}
+
+TEST_F(ChannelTest, WhatTheOtherSideDoesNotTakeIsQueuedAndComesInOrder) {
+  constexpr int kMessages = 200;
+  for (int i = 0; i < kMessages; ++i) {
+    RankOutput message;
+    message.rank = i;
+    message.bytes.assign(10000, 1);
+    here_->send(message);
+  }
+  EXPECT_GT(here_->queued(), 0U);
+  turn(60);
+  EXPECT_EQ(here_->queued(), 0U);
+  ASSERT_EQ(received_there_.size(), static_cast<std::size_t>(kMessages));
+  for (int i = 0; i < kMessages; ++i) {
+    EXPECT_EQ(std::get<RankOutput>(received_there_[static_cast<std::size_t>(i)]).rank, i);
+  }
+}
+
+TEST_F(ChannelTest, TheEndComesOnceAfterAllMessages) {
+  here_->send(Heartbeat{});
+  here_.reset();
+  turn();
+  EXPECT_EQ(received_there_.size(), 1U);
+  EXPECT_EQ(end_there_, "it has closed the connection");
+  EXPECT_FALSE(there_->open());
+  there_->send(Heartbeat{});  // into nothing
+}
+
+TEST_F(ChannelTest, WhatIsNoMessageEndsTheConnection) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd peer(ends[0]);
+  std::vector<Message> received;
+  std::string end;
+  const auto channel = make(UniqueFd(ends[1]), received, end);
+  ASSERT_EQ(::write(peer.get(), "\xff\xff\xff\x7f", 4), 4);
+  turn();
+  EXPECT_THAT(end, testing::HasSubstr("something else than messages"));
+  EXPECT_TRUE(received.empty());
+}
+
+TEST_F(ChannelTest, APausedReceiverIsGivenNothing) {
+  there_->pause(true);
+  here_->send(Heartbeat{});
+  turn();
+  EXPECT_TRUE(received_there_.empty());
+  there_->pause(false);
+  turn();
+  EXPECT_EQ(received_there_.size(), 1U);
+}
+
+}  // namespace
+}  // namespace hora::launch

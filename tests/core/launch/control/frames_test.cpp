@@ -1,0 +1,115 @@
+#include "core/launch/control/frames.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/support/seed.h"
+
+namespace hora::launch {
+namespace {
+
+using testing::HasSubstr;
+
+Message output_of(int rank, std::size_t bytes) {
+  RankOutput message;
+  message.rank = rank;
+  message.bytes.assign(bytes, static_cast<std::uint8_t>(rank));
+  return message;
+}
+
+TEST(Messages, EveryKindComesBackAsItWas) {
+  RankEnded ended;
+  ended.rank = 3;
+  ended.pid = 4711;
+  ended.status = 9;
+  ended.cause = "first";
+  ended.last_words = "last";
+  Start start;
+  start.process = 7;
+  start.arguments = {"a", "", "b c"};
+  start.environment = {"NAME=value"};
+  const std::vector<Message> messages{ended, start, Heartbeat{}, Hello{}, EndAll{}, Prepared{}};
+  for (const Message& message : messages) {
+    const auto decoded = decode(encode(message));
+    ASSERT_TRUE(decoded) << decoded.error();
+    EXPECT_EQ(decoded->index(), message.index());
+  }
+  const auto decoded = decode(encode(ended));
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(std::get<RankEnded>(*decoded).pid, 4711);
+  EXPECT_EQ(std::get<RankEnded>(*decoded).cause, "first");
+  const auto decoded_start = decode(encode(start));
+  ASSERT_TRUE(decoded_start);
+  EXPECT_EQ(std::get<Start>(*decoded_start).arguments, start.arguments);
+}
+
+TEST(Messages, BytesThatAreNoneAreRefused) {
+  EXPECT_FALSE(decode({}));
+  const std::vector<std::byte> zeros(100);
+  EXPECT_FALSE(decode(zeros));
+  std::vector<std::byte> cut = encode(output_of(1, 50));
+  cut.resize(cut.size() / 2);
+  EXPECT_FALSE(decode(cut));
+}
+
+TEST(Messages, ChangedBytesAreAMessageOrAnError) {
+  std::mt19937_64 random(internal::test::seed());
+  const std::vector<std::byte> good = encode(output_of(1, 50));
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<std::byte> bytes = good;
+    for (int change = 0; change < 3; ++change) {
+      bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+    }
+    static_cast<void>(decode(bytes));
+  }
+}
+
+TEST(FrameReader, GivesWholeMessagesHoweverTheyCome) {
+  std::vector<std::byte> bytes;
+  for (int rank = 0; rank < 20; ++rank) {
+    const auto framed = frame(output_of(rank, static_cast<std::size_t>(rank) * 100));
+    bytes.insert(bytes.end(), framed.begin(), framed.end());
+  }
+  std::mt19937_64 random(internal::test::seed());
+  FrameReader reader;
+  int next = 0;
+  for (std::size_t i = 0; i < bytes.size();) {
+    const std::size_t count = std::min<std::size_t>(1 + random() % 700, bytes.size() - i);
+    reader.append(std::span(bytes).subspan(i, count));
+    i += count;
+    while (true) {
+      auto message = reader.next();
+      ASSERT_TRUE(message) << message.error();
+      if (!*message) break;
+      EXPECT_EQ(std::get<RankOutput>(**message).rank, next);
+      EXPECT_EQ(std::get<RankOutput>(**message).bytes.size(), static_cast<std::size_t>(next) * 100);
+      ++next;
+    }
+  }
+  EXPECT_EQ(next, 20);
+  EXPECT_TRUE(reader.empty());
+}
+
+TEST(FrameReader, ALengthAboveTheLimitIsAnError) {
+  FrameReader reader;
+  const std::vector<std::byte> bytes(8, std::byte{0xff});
+  reader.append(bytes);
+  const auto message = reader.next();
+  ASSERT_FALSE(message);
+  EXPECT_THAT(message.error(), HasSubstr("the most is"));
+}
+
+TEST(Frames, ThoseOfGuardsFitIntoAPipeAtOnce) {
+  EXPECT_LE(frame(output_of(1, kMostOutputBytes)).size(), 4096U);
+  RankEnded ended;
+  ended.cause.assign(500, 'c');
+  ended.phase.assign(128, 'p');
+  ended.last_words.assign(1000, 'w');
+  ended.failure.assign(500, 'f');
+  EXPECT_LE(frame(ended).size(), 4096U);
+}
+
+}  // namespace
+}  // namespace hora::launch

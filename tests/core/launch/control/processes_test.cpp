@@ -1,0 +1,179 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/launch/control/child_process.h"
+#include "core/launch/control/frames.h"
+#include "core/launch/control/process_tree.h"
+#include "core/launch/control/report_pipe.h"
+
+namespace hora::launch {
+namespace {
+
+using testing::ElementsAre;
+using testing::Field;
+using testing::HasSubstr;
+
+std::string read_all(const UniqueFd& descriptor) {
+  std::string text;
+  char bytes[256];
+  ssize_t count = 0;
+  while ((count = ::read(descriptor.get(), bytes, sizeof bytes)) > 0) {
+    text.append(bytes, static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
+/// What a program prints, its status included.
+std::pair<std::string, int> output_of(ChildOptions options) {
+  Pipe pipe = make_pipe();
+  options.output = pipe.write.get();
+  const auto child = start_child(options);
+  EXPECT_TRUE(child) << child.error();
+  if (!child) return {};
+  pipe.write.reset();
+  const std::string text = read_all(pipe.read);
+  int status = 0;
+  EXPECT_EQ(::waitpid(*child, &status, 0), *child);
+  return {text, status};
+}
+
+TEST(StartChild, GivesArgumentsFolderAndEnvironment) {
+  const auto [text, status] =
+      output_of({.arguments = {"sh", "-c", "pwd; echo \"$HORARUN_TEST $1\"; exit 3", "sh", "a b"},
+                 .environment = {"HORARUN_TEST=of the test"},
+                 .folder = "/"});
+  EXPECT_EQ(text, "/\nof the test a b\n");
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+}
+
+TEST(StartChild, ReplacesAVariableOnce) {
+  ASSERT_EQ(::setenv("HORARUN_TEST", "before", 1), 0);
+  const auto [text, status] = output_of({.arguments = {"sh", "-c", "env | grep ^HORARUN_TEST="},
+                                         .environment = {"HORARUN_TEST=after"}});
+  EXPECT_EQ(text, "HORARUN_TEST=after\n");
+  EXPECT_EQ(status, 0);
+  ::unsetenv("HORARUN_TEST");
+}
+
+TEST(StartChild, WhatCannotBeStartedIsNamed) {
+  const auto missing = start_child({.arguments = {"/there/is/none"}});
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error(), "/there/is/none: No such file or directory");
+  const auto folder = start_child({.arguments = {"true"}, .folder = "/there/is/none"});
+  ASSERT_FALSE(folder);
+  EXPECT_THAT(folder.error(), HasSubstr("the folder /there/is/none: No such file"));
+  const auto refused = start_child({.arguments = {"/etc/passwd"}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error(), "/etc/passwd: Permission denied");
+}
+
+TEST(StartChild, StandardDescriptorsMayBeExchanged) {
+  Pipe input = make_pipe();
+  ASSERT_EQ(::write(input.write.get(), "text", 4), 4);
+  input.write.reset();
+  Pipe output = make_pipe();
+  const auto child =
+      start_child({.arguments = {"cat"}, .input = input.read.get(), .output = output.write.get()});
+  ASSERT_TRUE(child);
+  output.write.reset();
+  EXPECT_EQ(read_all(output.read), "text");
+  ::waitpid(*child, nullptr, 0);
+}
+
+TEST(StartChild, SignalsAreAsByDefault) {
+  ::signal(SIGUSR1, SIG_IGN);
+  const auto [text, status] = output_of({.arguments = {"sh", "-c", "kill -USR1 $$; echo alive"}});
+  ::signal(SIGUSR1, SIG_DFL);
+  EXPECT_EQ(text, "");
+  EXPECT_EQ(WTERMSIG(status), SIGUSR1);
+}
+
+TEST(ParseProcessState, ReadsNamesOfAnyKind) {
+  const auto state = parse_process_state("12 (a) b (c)) T 7 12 12 0");
+  ASSERT_TRUE(state);
+  EXPECT_EQ(state->process, 12);
+  EXPECT_EQ(state->parent, 7);
+  EXPECT_EQ(state->state, 'T');
+  EXPECT_EQ(state->name, "a) b (c)");
+}
+
+TEST(ParseProcessState, RefusesOtherTexts) {
+  for (const char* text : {"", "12", "12 (a", "12 (a)", "12 (a) ", "12 (a) R", "12 (a) R x",
+                           "x (a) R 1", ") (", "12 (a) RR 1"}) {
+    EXPECT_FALSE(parse_process_state(text)) << text;
+  }
+}
+
+TEST(DescendantsOf, AreFoundThroughEndedParents) {
+  const std::vector<ProcessState> all{{1, 0, 'S', "init"},  {5, 1, 'S', "other"},
+                                      {2, 1, 'S', "agent"}, {3, 2, 'Z', "ended"},
+                                      {4, 3, 'R', "rank"},  {6, 4, 'T', "child"}};
+  EXPECT_THAT(descendants_of(2, all),
+              ElementsAre(Field(&ProcessState::process, 4), Field(&ProcessState::process, 6)));
+}
+
+TEST(DescendantsOf, AProcessThatIsItsOwnParentEndsTheSearch) {
+  const std::vector<ProcessState> all{{2, 2, 'S', "loop"}, {3, 2, 'S', "child"}};
+  EXPECT_THAT(descendants_of(2, all), ElementsAre(Field(&ProcessState::process, 3)));
+}
+
+TEST(DescendantsOf, ThisProcessHasThoseThatItStarted) {
+  const auto child = start_child({.arguments = {"sleep", "100"}});
+  ASSERT_TRUE(child);
+  const auto descendants = descendants_of(::getpid());
+  EXPECT_THAT(descendants, testing::Contains(Field(&ProcessState::process, *child)));
+  ::kill(*child, SIGKILL);
+  ::waitpid(*child, nullptr, 0);
+}
+
+TEST(ReportPipe, AddressesComeBackAsTheyWere) {
+  const auto address = parse_pipe_address(to_string(PipeAddress{12, 7, 3456}));
+  ASSERT_TRUE(address);
+  EXPECT_EQ(address->process, 12);
+  EXPECT_EQ(address->descriptor, 7);
+  EXPECT_EQ(address->inode, 3456U);
+  for (const char* text : {"", "1", "1:2", "1:2:", "1:2:3:", "a:2:3", "1:-2:3", "1:2:3 "}) {
+    EXPECT_FALSE(parse_pipe_address(text)) << text;
+  }
+}
+
+TEST(ReportPipe, IsOpenedByItsAddress) {
+  const Pipe pipe = make_pipe();
+  const auto opened = open_report_pipe(address_of(pipe.write));
+  ASSERT_TRUE(opened) << opened.error();
+  EXPECT_TRUE(send_report(*opened, Heartbeat{}));
+  std::byte bytes[200];
+  FrameReader reader;
+  const ssize_t count = ::read(pipe.read.get(), bytes, sizeof bytes);
+  ASSERT_GT(count, 0);
+  reader.append(std::span(bytes).first(static_cast<std::size_t>(count)));
+  const auto message = reader.next();
+  ASSERT_TRUE(message && *message);
+  EXPECT_TRUE(std::holds_alternative<Heartbeat>(**message));
+}
+
+TEST(ReportPipe, AnotherPipeOfThatNumberIsRefused) {
+  const Pipe pipe = make_pipe();
+  PipeAddress address = address_of(pipe.write);
+  ++address.inode;
+  const auto opened = open_report_pipe(address);
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error(), HasSubstr("is not the agent"));
+  address.descriptor = 1000000;
+  const auto none = open_report_pipe(address);
+  ASSERT_FALSE(none);
+  EXPECT_THAT(none.error(), HasSubstr("cannot be reached"));
+}
+
+TEST(ReportPipe, ALongerReportIsRefused) {
+  const Pipe pipe = make_pipe();
+  RankOutput message;
+  message.bytes.assign(5000, 1);
+  EXPECT_THROW(send_report(pipe.write, message), std::length_error);
+}
+
+}  // namespace
+}  // namespace hora::launch

@@ -1,0 +1,299 @@
+// The first line of a diagnosis, of jobs that are constructed from what happened to them.
+#include "core/launch/diagnose/diagnosis.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/core/launch/diagnose/constructed_job.h"
+
+namespace hora::launch {
+namespace {
+
+using internal::RecordState;
+using test::ConstructedJob;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+std::string headline(const ConstructedJob& job) {
+  return diagnose(job.records()).headline;
+}
+
+/// Three steps that went well, from 1001 s on.
+ConstructedJob trained(const std::vector<int>& nodes) {
+  ConstructedJob job(nodes);
+  for (int step = 0; step < 3; ++step) {
+    job.all_submit("a", 1001.0 + step, static_cast<std::uint64_t>(2 * step + 1));
+    job.all_submit("b", 1001.2 + step, static_cast<std::uint64_t>(2 * step + 2));
+  }
+  return job;
+}
+
+TEST(Diagnosis, OfACleanRun) {
+  ConstructedJob job = trained({2, 2});
+  job.shuts_down(1005.0);
+  const Diagnosis diagnosis = diagnose(job.records());
+  EXPECT_EQ(diagnosis.headline, "nothing went wrong: all 4 ranks shut hora down");
+  EXPECT_THAT(diagnosis.notes, IsEmpty());
+}
+
+TEST(Diagnosis, OfARankThatDied) {
+  ConstructedJob job = trained({2, 2});
+  for (const int rank : {0, 1, 2}) job.submits(rank, "a", 1004.0);
+  job.rank(3).phase = "epoch 3, step 120";
+  job.ended(3, 9, 0, 1004.3);
+  job.ended(0, 15, 0, 1004.6);
+  job.horarun_ends_the_rest(1004.8);
+  EXPECT_EQ(headline(job),
+            "rank 3 (host b, pid 103) was killed by signal 9 (SIGKILL) 4.3 s after the start, in "
+            "epoch 3, step 120, as the first of all; ranks 0-2 waited for it at allreduce \"a\" "
+            "for up to 0.8 s");
+}
+
+TEST(Diagnosis, OfARankThatLeftWithoutShutdown) {
+  ConstructedJob job = trained({2});
+  job.ended(1, 0, 0, 1004.0);
+  job.horarun_ends_the_rest(1004.5);
+  EXPECT_EQ(headline(job),
+            "rank 1 (host a, pid 101) left with exit status 0 without Context::shutdown() 4.0 s "
+            "after the start, as the first of all");
+}
+
+TEST(Diagnosis, OfRanksThatDiedAtOnce) {
+  ConstructedJob job = trained({2, 2});
+  for (int rank = 0; rank < 4; ++rank) job.ended(rank, 9, 0, 1004.0 + 0.0003 * rank);
+  EXPECT_EQ(headline(job),
+            "all 4 ranks ended at once, within 0.9 ms: each was killed by signal 9 (SIGKILL) 4.0 s "
+            "after the start, so the reason lies outside of them");
+}
+
+TEST(Diagnosis, OfAnExceptionThatNobodyCaught) {
+  ConstructedJob job = trained({2});
+  job.rank(1).cause = internal::RecordedCause{
+      "uncaught exception of type std::runtime_error: no data", 0, test::seconds(1004.0)};
+  job.rank(1).phase = "epoch 1";
+  job.ended(1, 6, 0, 1004.2);
+  job.ended(0, 9, 0, 1004.1, true);
+  EXPECT_EQ(headline(job),
+            "rank 1 (host a, pid 101) failed first, 4.0 s after the start, in epoch 1: uncaught "
+            "exception of type std::runtime_error: no data");
+}
+
+// Asynchronous calls: the rank went on, and so did the others.
+TEST(Diagnosis, OfARankThatSkippedATensor) {
+  ConstructedJob job = trained({3});
+  job.all_submit("a", 1004.0, 7);
+  for (const int rank : {0, 2}) job.submits(rank, "b", 1004.1);
+  job.all_submit("c", 1004.2, 8);
+  job.submits(1, "d", 1004.3);
+  job.horarun_ends_the_rest(1064.1);
+  EXPECT_EQ(headline(job),
+            "rank 1 (host a, pid 101) never came to allreduce \"b\", for which ranks 0, 2 waited "
+            "60.0 s: it went on to allreduce \"c\"");
+}
+
+TEST(Diagnosis, OfRanksThatDifferInOrder) {
+  ConstructedJob job = trained({2});
+  job.submits(0, "a", 1004.0);
+  job.submits(1, "b", 1004.1);
+  job.horarun_ends_the_rest(1064.0);
+  EXPECT_EQ(headline(job),
+            "ranks wait for each other at different collectives: rank 1 (host a, pid 101) at "
+            "allreduce \"b\", rank 0 (host a, pid 100) at allreduce \"a\", for 60.0 s; did one of "
+            "them skip a call, or do they differ in order?");
+}
+
+TEST(Diagnosis, OfARankThatHungInItsOwnCode) {
+  ConstructedJob job = trained({2, 1});
+  for (const int rank : {0, 2}) job.submits(rank, "a", 1004.0);
+  job.rank(1).phase = "loading data";
+  job.horarun_ends_the_rest(1064.0);
+  EXPECT_EQ(headline(job),
+            "rank 1 (host a, pid 101) never came to allreduce \"a\", for which ranks 0, 2 waited "
+            "60.0 s: it was in its own code for 60.8 s, after allreduce \"b\", in loading data");
+}
+
+// It had come late to the collective before, after the others had gone on.
+TEST(Diagnosis, OfARankThatCameLateAndThenHung) {
+  ConstructedJob job = trained({2});
+  job.submits(0, "a", 1004.0, 7);
+  job.submits(0, "b", 1004.1);
+  job.submits(1, "a", 1006.0, 7);
+  job.horarun_ends_the_rest(1064.1);
+  EXPECT_EQ(
+      headline(job),
+      "rank 1 (host a, pid 101) never came to allreduce \"b\", for which rank 0 waited 60.0 s: "
+      "it was in its own code for 58.1 s, after allreduce \"a\"");
+}
+
+TEST(Diagnosis, OfARankThatWasStopped) {
+  ConstructedJob job = trained({3});
+  for (const int rank : {0, 2}) job.submits(rank, "a", 1004.0);
+  job.rank(1).stopped = true;
+  for (const int rank : {0, 2}) {
+    job.failed(rank, "tensor \"a\" is not complete", ErrorCode::timeout, 1064.0);
+    job.ended(rank, 0, 1, 1064.1);
+  }
+  job.ended(1, 9, 0, 1064.2, true);
+  EXPECT_EQ(headline(job),
+            "rank 1 (host a, pid 101) never came to allreduce \"a\", for which ranks 0, 2 waited "
+            "60.0 s: it was stopped");
+}
+
+// What fails with the rank was waited for until then.
+TEST(Diagnosis, OfCollectivesThatFailedWithTheirRank) {
+  ConstructedJob job = trained({2});
+  job.submits(0, "a", 1004.0);
+  job.failed(0, "too late", ErrorCode::timeout, 1014.0);
+  job.rank(0).collectives.back().outcome = internal::RecordOutcome::failed;
+  job.rank(0).collectives.back().done = test::seconds(1014.0);
+  job.ended(0, 0, 1, 1014.5);
+  job.horarun_ends_the_rest(1014.6);
+  EXPECT_THAT(headline(job),
+              HasSubstr("rank 1 (host a, pid 101) never came to allreduce \"a\", for "
+                        "which rank 0 waited 10.0 s"));
+  // One that had failed by itself before, as ranks disagreed on it, is not waited for.
+  job.rank(0).collectives.back().done = test::seconds(1005.0);
+  EXPECT_THAT(headline(job), HasSubstr("rank 0 (host a, pid 100) failed first"));
+}
+
+TEST(Diagnosis, OfANodeThatWasCutOff) {
+  ConstructedJob job = trained({2, 2, 2});
+  job.all_submit("a", 1004.0);
+  // Decided, but node 2 never heard of it.
+  for (const int rank : {0, 1, 2, 3}) {
+    job.rank(rank).collectives.back().number = 7;
+    job.rank(rank).collectives.back().ready = test::seconds(1004.1);
+  }
+  job.horarun_ends_the_rest(1039.0);
+  EXPECT_EQ(
+      headline(job),
+      "node 2 (host c, ranks 4, 5) never learned that allreduce \"a\" was decided, and waited "
+      "35.0 s: cut off from the others");
+}
+
+TEST(Diagnosis, OfNodesThatAreCutOffFromEachOther) {
+  ConstructedJob job = trained({2, 2});
+  job.all_submit("a", 1004.0);
+  job.horarun_ends_the_rest(1039.0);
+  EXPECT_EQ(
+      headline(job),
+      "all ranks came to allreduce \"a\", but they could not agree on it for 35.0 s: the nodes "
+      "are cut off from each other, or a leader of a node hangs");
+}
+
+TEST(Diagnosis, OfANodeWithoutRecords) {
+  ConstructedJob job = trained({2, 2});
+  for (const int rank : {0, 1}) job.submits(rank, "a", 1004.0);
+  job.lose(2);
+  job.lose(3);
+  job.horarun_ends_the_rest(1039.0);
+  const Diagnosis diagnosis = diagnose(job.records());
+  EXPECT_EQ(
+      diagnosis.headline,
+      "ranks 2, 3 never came to allreduce \"a\", for which ranks 0, 1 waited 35.0 s: each left no "
+      "record");
+  EXPECT_THAT(diagnosis.notes, Contains("ranks 2, 3: no record"));
+  EXPECT_EQ(diagnosis.ranks[2].end, "no record");
+}
+
+TEST(Diagnosis, OfDataThatDoesNotArrive) {
+  ConstructedJob job = trained({3});
+  job.all_submit("a", 1004.0, 7);
+  for (const int rank : {1, 2}) {
+    job.rank(rank).collectives.back().done = {};
+    job.rank(rank).collectives.back().outcome = internal::RecordOutcome::open;
+  }
+  job.rank(2).stopped = true;
+  job.horarun_ends_the_rest(1064.0);
+  EXPECT_EQ(headline(job),
+            "allreduce \"a\" was decided, but its data did not arrive on ranks 1, 2 within 60.0 s: "
+            "rank 2 (host a, pid 102) was stopped");
+}
+
+TEST(Diagnosis, OfARankThatShutDownWhileOthersWait) {
+  ConstructedJob job = trained({2});
+  job.submits(0, "a", 1004.0);
+  job.rank(1).state = RecordState::in_shutdown;
+  job.horarun_ends_the_rest(1064.0);
+  EXPECT_THAT(headline(job), HasSubstr("it had called Context::shutdown()"));
+}
+
+// A rank that has joined brings nothing, and is not waited for.
+TEST(Diagnosis, OfJobsInWhichARankHasJoined) {
+  ConstructedJob job = trained({3});
+  job.submits(2, "hora.join", 1004.0);
+  job.rank(2).collectives.back().kind = internal::OperationKind::join;
+  job.submits(0, "a", 1004.0);
+  job.horarun_ends_the_rest(1064.0);
+  EXPECT_THAT(headline(job), HasSubstr("rank 1 (host a, pid 101) never came to allreduce \"a\""));
+}
+
+// Only the ranks of a set are expected there.
+TEST(Diagnosis, OfAProcessSet) {
+  ConstructedJob job = trained({4});
+  for (const int rank : {1, 3}) job.submits(rank, "x", 1004.0, 1, 2);
+  job.submits(3, "y", 1004.5, 0, 2);
+  job.horarun_ends_the_rest(1064.5);
+  EXPECT_THAT(headline(job),
+              HasSubstr("rank 1 (host a, pid 101) never came to allreduce \"y\" (set 2)"));
+}
+
+// Clocks of hosts that started on different days, and whose wall clocks are wrong.
+TEST(Diagnosis, DoesNotDependOnTheClocksOfHosts) {
+  ConstructedJob job = trained({2, 2});
+  for (const int rank : {0, 1, 2}) job.submits(rank, "a", 1004.0);
+  job.ended(3, 11, 0, 1004.30);
+  job.ended(0, 9, 0, 1004.35);
+  job.horarun_ends_the_rest(1004.8);
+  const std::string expected = headline(job);
+  EXPECT_THAT(expected, HasSubstr("rank 3 (host b, pid 103) was killed by signal 11"));
+  job.advance_clocks(1, 5.0e6);
+  EXPECT_EQ(headline(job), expected);
+  for (const int rank : {2, 3}) job.rank(rank).begin_wall += test::seconds(3600);
+  EXPECT_EQ(headline(job), expected);
+  EXPECT_THAT(diagnose(job.records()).notes, Not(Contains(HasSubstr("clock"))));
+}
+
+TEST(Diagnosis, SaysWhereClocksAreComparedByTheTimeOfDay) {
+  ConstructedJob job({1, 1});
+  job.submits(0, "a", 1001.0);
+  job.ended(1, 9, 0, 1002.0);
+  job.horarun_ends_the_rest(1003.0);
+  const std::string expected = headline(job);
+  job.advance_clocks(1, 77.0);
+  EXPECT_EQ(headline(job), expected);
+  EXPECT_THAT(diagnose(job.records()).notes, Contains(HasSubstr("the time of day")));
+}
+
+TEST(Diagnosis, HasATableOfAllRanks) {
+  ConstructedJob job = trained({2, 2});
+  for (const int rank : {0, 2}) job.submits(rank, "a", 1004.0);
+  job.rank(1).phase = "epoch 3";
+  job.lose(3);
+  job.ended(1, 9, 0, 1004.3);
+  job.failed(0, "cut\noff", ErrorCode::transport, 1004.6);
+  job.horarun_ends_the_rest(1004.8);
+  EXPECT_EQ(
+      to_text(diagnose(job.records())),
+      "rank 1 (host a, pid 101) was killed by signal 9 (SIGKILL) 4.3 s after the start, in "
+      "epoch 3, "
+      "as the first of all; ranks 0, 2 waited for it at allreduce \"a\" for up to 0.8 s\n"
+      "\n"
+      "  rank  host  end                                                 collectives           "
+      "         phase\n"
+      "     0  a     was ended by horarun (signal 9 (SIGKILL)) at 4.8 s  waits for allreduce "
+      "\"a\" 0.6 s\n"
+      "     1  a     was killed by signal 9 (SIGKILL) at 4.3 s           last allreduce "
+      "\"b\" at 3.2 s    epoch 3\n"
+      "     2  b     was ended by horarun (signal 9 (SIGKILL)) at 4.8 s  waits for allreduce "
+      "\"a\" 0.8 s\n"
+      "     3        no record\n"
+      "\n"
+      "rank 0 at 4.6 s: cut\\noff\n"
+      "rank 3: no record\n");
+}
+
+}  // namespace
+}  // namespace hora::launch

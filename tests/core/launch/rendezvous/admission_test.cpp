@@ -1,0 +1,108 @@
+#include "core/launch/rendezvous/admission.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/seed.h"
+
+namespace hora::launch {
+namespace {
+
+using testing::HasSubstr;
+using Bytes = std::vector<std::byte>;
+
+const JoinRequest kRequest{"0.1.0", "job", "b", 2, 1, 8};
+
+SecretKey token(std::string_view text = "a token of this test") {
+  auto made = token_from_text(text);
+  EXPECT_TRUE(made);
+  return std::move(*made);
+}
+
+/// Gives `bytes` to one end in the pieces that it wants. The answers, laid end to end.
+template <class End>
+tl::expected<Bytes, std::string> give(End& end, std::span<const std::byte> bytes) {
+  Bytes answers;
+  while (!bytes.empty()) {
+    const std::size_t wants = end.wants();
+    EXPECT_GT(wants, 0U);
+    if (wants == 0 || wants > bytes.size()) break;
+    const auto answer = end.take(bytes.first(wants));
+    if (!answer) return tl::unexpected(answer.error());
+    answers.insert(answers.end(), answer->begin(), answer->end());
+    bytes = bytes.subspan(wants);
+  }
+  return answers;
+}
+
+TEST(Admission, ANodeWithTheTokenTellsWhatItIs) {
+  const SecretKey key = token();
+  Admission node0(key);
+  Joining node(key, kRequest);
+  const auto hello = give(node0, node.hello());
+  ASSERT_TRUE(hello);
+  EXPECT_FALSE(node.authenticated());
+  const auto proof = give(node, *hello);
+  ASSERT_TRUE(proof);
+  EXPECT_TRUE(node.authenticated());
+  EXPECT_FALSE(node0.authenticated());
+  ASSERT_TRUE(give(node0, *proof));
+  EXPECT_TRUE(node0.authenticated());
+  EXPECT_EQ(node0.request(), kRequest);
+  EXPECT_EQ(node0.wants(), 0U);
+
+  SealPair seals = node0.take_seals();
+  const JoinReply wait{JoinReply::Kind::wait, "node 1 of 2", 0, {{"a", "10.0.0.1", 4}}};
+  const JoinReply go{JoinReply::Kind::go, "", 1, {{"a", "10.0.0.1", 4}, {"b", "10.0.0.2", 8}}};
+  for (const JoinReply& reply : {wait, go}) {
+    ASSERT_TRUE(give(node, sealed_frame(encode(reply), seals.send)));
+    EXPECT_EQ(node.reply(), reply);
+  }
+  // The seals go on: what is sent next is accepted at the other end.
+  SealPair of_node = node.take_seals();
+  const Bytes payload(3);
+  EXPECT_TRUE(of_node.receive.accept(payload, seals.send.tag(payload)));
+  EXPECT_TRUE(seals.receive.accept(payload, of_node.send.tag(payload)));
+}
+
+TEST(Admission, NodesWithAnotherTokenAreRefused) {
+  const SecretKey key = token(), other = token("another token of this test");
+  Admission node0(key);
+  Joining node(other, kRequest);
+  const auto proof = give(node, *give(node0, node.hello()));
+  ASSERT_FALSE(proof);
+  EXPECT_THAT(proof.error(), HasSubstr("another token"));
+  const auto admitted = give(node0, Bytes(kClientProofBytes));
+  ASSERT_FALSE(admitted);
+  EXPECT_THAT(admitted.error(), HasSubstr("another token"));
+  EXPECT_FALSE(node0.authenticated());
+  EXPECT_FALSE(node0.request());
+}
+
+TEST(Admission, LongMessagesAreRefusedByTheirLength) {
+  const SecretKey key = token();
+  Admission node0(key);
+  JoinRequest request = kRequest;
+  request.host = std::string(kLongestRequest, 'h');
+  Joining node(key, request);
+  const auto admitted = give(node0, *give(node, *give(node0, node.hello())));
+  ASSERT_FALSE(admitted);
+  EXPECT_THAT(admitted.error(), HasSubstr("at most 4096"));
+}
+
+TEST(Admission, AnyChangedBitIsRefused) {
+  const SecretKey key = token();
+  auto random = internal::test::generator();
+  for (int i = 0; i < 500; ++i) {
+    Admission node0(key);
+    Joining node(key, kRequest);
+    Bytes sent = *give(node, *give(node0, node.hello()));
+    sent[random() % sent.size()] ^= static_cast<std::byte>(1u << (random() % 8));
+    // Of a changed length the rest may be still awaited, or be refused.
+    static_cast<void>(give(node0, sent));
+    EXPECT_FALSE(node0.request());
+  }
+}
+
+}  // namespace
+}  // namespace hora::launch

@@ -1,0 +1,105 @@
+#include "core/launch/supervisor/rank_output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/error.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "core/launch/control/child_process.h"
+#include "tests/support/temporary_folder.h"
+
+namespace hora::launch {
+namespace {
+
+using internal::test::TemporaryFolder;
+
+class RankOutputTest : public testing::Test {
+ protected:
+  RankOutputOptions options() const {
+    RankOutputOptions result;
+    result.output = output_.write.get();
+    result.error = error_.write.get();
+    return result;
+  }
+  static std::string contents(const Pipe& pipe) {
+    char bytes[1000];
+    pollfd entry{pipe.read.get(), POLLIN, 0};
+    if (::poll(&entry, 1, 0) <= 0) return {};
+    return {bytes, static_cast<std::size_t>(::read(pipe.read.get(), bytes, sizeof bytes))};
+  }
+  Pipe output_ = make_pipe(), error_ = make_pipe();
+};
+
+TEST_F(RankOutputTest, IsPassedOnInWholeLines) {
+  RankOutputWriter writer(options());
+  writer.write(0, "a", false, "half a li");
+  writer.write(1, "a", true, "error\n");
+  EXPECT_EQ(contents(output_), "");
+  EXPECT_EQ(contents(error_), "error\n");
+  writer.write(0, "a", false, "ne\nend");
+  EXPECT_EQ(contents(output_), "half a line\n");
+  writer.finish();
+  EXPECT_EQ(contents(output_), "end");
+}
+
+TEST_F(RankOutputTest, AQuestionIsShownBeforeItsLineEnds) {
+  const std::chrono::steady_clock::time_point start{};
+  RankOutputWriter writer(options());
+  writer.write(0, "a", false, "continue? ");
+  writer.on_time(start);
+  writer.on_time(start + std::chrono::milliseconds(199));
+  EXPECT_EQ(contents(output_), "");
+  writer.on_time(start + std::chrono::milliseconds(200));
+  EXPECT_EQ(contents(output_), "continue? ");
+}
+
+TEST_F(RankOutputTest, LinesHaveHostAndRankAndAreWhole) {
+  RankOutputOptions with_prefix = options();
+  with_prefix.prefix = true;
+  RankOutputWriter writer(with_prefix);
+  writer.write(0, "a", false, "one\nhal");
+  writer.write(3, "b", false, "other\n");
+  writer.write(0, "a", false, "f\nend");
+  EXPECT_EQ(contents(output_), "a:0: one\nb:3: other\na:0: half\n");
+  writer.finish();
+  EXPECT_EQ(contents(output_), "a:0: end\n");
+}
+
+TEST_F(RankOutputTest, OnlySomeRanksAreShownAndAllAreWritten) {
+  const TemporaryFolder folder;
+  RankOutputOptions some = options();
+  some.shown = {1};
+  some.folder = folder.file("new/logs");
+  RankOutputWriter writer(some);
+  writer.write(0, "a", false, "zero\n");
+  writer.write(0, "a", true, "problem\n");
+  writer.write(1, "a", false, "one\n");
+  EXPECT_EQ(contents(output_), "one\n");
+  EXPECT_EQ(contents(error_), "");
+  std::ifstream file(folder.file("new/logs/rank.0"));
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "zero\nproblem\n");
+  struct stat status {};
+  ASSERT_EQ(::stat(folder.file("new/logs/rank.0").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600U);
+  ASSERT_EQ(::stat(folder.file("new/logs").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700U);
+}
+
+TEST_F(RankOutputTest, AFolderThatCannotBeMadeIsNamed) {
+  RankOutputOptions wrong = options();
+  wrong.folder = "/proc/none/logs";
+  try {
+    RankOutputWriter writer(wrong);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("--output-filename: /proc/none/logs"));
+  }
+}
+
+}  // namespace
+}  // namespace hora::launch

@@ -1,0 +1,112 @@
+#include "core/launch/watch/ending.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+namespace hora::launch {
+namespace {
+
+using testing::HasSubstr;
+
+RankEnded ended(int rank, int status, std::int64_t time = 0) {
+  RankEnded result;
+  result.rank = rank;
+  result.pid = 4711;
+  result.status = status;
+  result.ended_ns = time;
+  result.lived_ms = 12345;
+  return result;
+}
+constexpr int exited(int status) {
+  return status << 8;
+}
+
+TEST(EndingText, OfASignal) {
+  RankEnded rank = ended(3, SIGKILL);
+  rank.phase = "epoch 2, step 7";
+  rank.last_words = "loss 1.5\nloss 1.4";
+  EXPECT_EQ(
+      ending_text(rank, "b"),
+      "rank 3 (host b, pid 4711) was killed by signal 9 (SIGKILL), 12.3 s after its start, in "
+      "epoch 2, step 7; last words: loss 1.5 | loss 1.4");
+}
+
+TEST(EndingText, OfAnExitStatusWithItsCause) {
+  RankEnded rank = ended(0, exited(3));
+  rank.cause = "no such file: data\x1b[31m";
+  EXPECT_EQ(ending_text(rank, "a"),
+            "rank 0 (host a, pid 4711) ended with exit status 3, 12.3 s after its start; its first "
+            "error: no such file: data[31m");
+}
+
+TEST(EndingText, OfAProgramThatCannotBeStarted) {
+  RankEnded rank = ended(1, exited(127));
+  rank.pid = 0;
+  rank.failure = "./train: Permission denied";
+  EXPECT_EQ(ending_text(rank, "a"),
+            "rank 1 (host a) could not be started: ./train: Permission denied");
+}
+
+TEST(EndedWell, NeedsAShutdownWhereThereWasAnInit) {
+  RankEnded rank = ended(1, exited(0));
+  EXPECT_TRUE(ended_well(rank));
+  rank.initialized = true;
+  EXPECT_FALSE(ended_well(rank));
+  EXPECT_EQ(exit_status(rank), 1);
+  EXPECT_THAT(ending_text(rank, "a"), HasSubstr("without hora::shutdown"));
+  rank.shut_down = true;
+  EXPECT_TRUE(ended_well(rank));
+  EXPECT_EQ(exit_status(rank), 0);
+  EXPECT_FALSE(ended_well(ended(1, exited(2))));
+  EXPECT_FALSE(ended_well(ended(1, SIGSEGV)));
+}
+
+TEST(ExitStatus, IsAsAShellHasIt) {
+  EXPECT_EQ(exit_status(ended(0, exited(3))), 3);
+  EXPECT_EQ(exit_status(ended(0, SIGSEGV)), 139);
+}
+
+TEST(FirstCause, IsTheEarliestOfThoseThatFailed) {
+  const std::vector<RankEnded> all{ended(0, exited(0), 1), ended(1, exited(1), 30),
+                                   ended(2, exited(1), 20)};
+  EXPECT_EQ(first_cause(all), 2U);
+  EXPECT_EQ(first_cause(std::span(all).first(1)), std::nullopt);
+}
+
+TEST(FirstCause, WhatWasAskedToEndIsAConsequence) {
+  std::vector<RankEnded> all{ended(0, SIGTERM, 1), ended(1, exited(143), 2),
+                             ended(2, exited(3), 30)};
+  all[0].asked = all[1].asked = true;
+  EXPECT_EQ(first_cause(all), 2U);
+  EXPECT_TRUE(is_likely_consequence(all[0]));
+  EXPECT_FALSE(is_likely_consequence(all[2]));
+}
+
+TEST(FirstCause, WhatEndsWithItsParentIsAConsequence) {
+  std::vector<RankEnded> all{ended(0, SIGKILL, 1), ended(1, SIGPIPE, 2), ended(2, exited(3), 30)};
+  all[0].failure = "MPI's process that started it has ended";
+  EXPECT_TRUE(is_likely_consequence(all[0]));
+  EXPECT_TRUE(is_likely_consequence(all[1]));
+  EXPECT_EQ(first_cause(all), 2U);
+}
+
+TEST(FirstCause, AnErrorIsAsOldAsItsRecord) {
+  std::vector<RankEnded> all{ended(0, exited(1), 10), ended(1, exited(1), 20)};
+  all[0].cause_ns = 9;
+  all[1].cause_ns = 5;
+  EXPECT_EQ(first_cause(all), 1U);
+}
+
+TEST(FirstCause, WhoWroteToAPeerThatIsGoneComesAfterIt) {
+  const std::vector<RankEnded> all{ended(0, SIGPIPE, 1), ended(1, exited(7), 3)};
+  EXPECT_EQ(first_cause(all), 1U);
+}
+
+TEST(FirstCause, ASignalComesBeforeTheErrorsOfItsPeers) {
+  const std::vector<RankEnded> all{ended(0, exited(1), 10), ended(1, SIGSEGV, 20)};
+  EXPECT_EQ(first_cause(all), 1U);
+}
+
+}  // namespace
+}  // namespace hora::launch

@@ -1,0 +1,190 @@
+#include "core/negotiation/arrivals.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/support/seed.h"
+
+namespace hora::internal {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::nanoseconds;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(LaterOf, IsLateAfterTheOneBeforeItInEitherGroup) {
+  const LastArrival a{1, 10ms, 4ms}, b{2, 17ms, 9ms};
+  EXPECT_EQ(later_of(a, b), (LastArrival{2, 17ms, 7ms})) << "the other group was nearer";
+  EXPECT_EQ(later_of(b, a), (LastArrival{2, 17ms, 7ms}));
+  const LastArrival c{2, 17ms, 3ms};
+  EXPECT_EQ(later_of(a, c), c) << "its own group was nearer";
+  EXPECT_EQ(later_of({}, a), a);
+  EXPECT_EQ(later_of(a, {}), a);
+  const LastArrival alone{3, 12ms, LastArrival::kAlone};
+  EXPECT_EQ(later_of(alone, a), (LastArrival{3, 12ms, 2ms}));
+}
+
+TEST(LaterOf, OfRandomArrivalsInRandomGroupsIsThatOfAll) {
+  std::mt19937_64 random = test::generator();
+  for (int round = 0; round < 500; ++round) {
+    std::vector<nanoseconds> times(2 + random() % 8);
+    LastArrival merged;
+    for (std::size_t r = 0; r < times.size(); ++r) {
+      times[r] = nanoseconds(1000 * (1 + random() % 1000) + r);
+      merged = later_of(merged, {static_cast<int>(r), times[r], LastArrival::kAlone});
+    }
+    const auto last = std::max_element(times.begin(), times.end());
+    EXPECT_EQ(merged.rank, last - times.begin());
+    const nanoseconds at = *last;
+    times.erase(last);
+    EXPECT_EQ(merged.late, at - *std::max_element(times.begin(), times.end()));
+  }
+}
+
+TEST(LatenessHistogram, GivesQuantilesWithinATenth) {
+  LatenessHistogram histogram;
+  EXPECT_EQ(histogram.quantile(0.5), 0ns);
+  for (int i = 1; i <= 1000; ++i) histogram.add(i * 10us);
+  EXPECT_NEAR(static_cast<double>(histogram.quantile(0.5).count()), 5e6, 5e5);
+  EXPECT_NEAR(static_cast<double>(histogram.quantile(0.99).count()), 9.9e6, 1e6);
+  for (const auto extreme : {nanoseconds(-5), 0ns, 3ns, nanoseconds::max()}) histogram.add(extreme);
+  EXPECT_EQ(histogram.count(), 1004u);
+  EXPECT_GT(histogram.quantile(1), 1h);
+}
+
+/// A training of `ranks` whose steps have `tensors` collectives each; `slow` begins `delay` late.
+struct Training {
+  int ranks = 4;
+  int tensors = 12;
+  nanoseconds step = 1s;
+  int slow = -1;
+  nanoseconds delay{};
+  nanoseconds noise = 2ms;
+
+  /// The first slow rank in this much time.
+  std::optional<SlowRank> run(nanoseconds length, std::mt19937_64& random) const {
+    std::vector<int> all(static_cast<std::size_t>(ranks));
+    for (int r = 0; r < ranks; ++r) all[static_cast<std::size_t>(r)] = r;
+    ArrivalLedger ledger(all, 64);
+    nanoseconds begin = 5s;
+    for (const nanoseconds end = begin + length; begin < end;) {
+      // What a rank is late by in a step, it is late by in all that follows in it.
+      std::vector<nanoseconds> behind;
+      for (int r = 0; r < ranks; ++r) {
+        behind.push_back(nanoseconds(random() % static_cast<std::uint64_t>(noise.count())) +
+                         (r == slow ? delay : 0ns));
+      }
+      nanoseconds last_at{};
+      for (int t = 0; t < tensors; ++t) {
+        LastArrival last;
+        for (int r = 0; r < ranks; ++r) {
+          const nanoseconds at = begin + step * (t + 1) / (tensors + 1) +
+                                 behind[static_cast<std::size_t>(r)] +
+                                 nanoseconds(random() % 100000);
+          last = later_of(last, {r, at, LastArrival::kAlone});
+        }
+        last_at = std::max(last_at, last.at);
+        if (auto found = ledger.add(static_cast<std::size_t>(t), last)) return found;
+      }
+      begin = last_at + step / (tensors + 1);
+    }
+    return std::nullopt;
+  }
+};
+
+TEST(ArrivalLedger, NamesARankWith200MillisecondsOfItsOwn100TimesOf100) {
+  std::mt19937_64 random = test::generator();
+  for (int run = 0; run < 100; ++run) {
+    Training training{.ranks = 2 + static_cast<int>(random() % 15),
+                      .tensors = 1 + static_cast<int>(random() % 40),
+                      .delay = 200ms};
+    training.slow = static_cast<int>(random() % static_cast<std::uint64_t>(training.ranks));
+    const auto slow = training.run(120s, random);
+    ASSERT_TRUE(slow) << "run " << run;
+    EXPECT_EQ(slow->rank, training.slow);
+    EXPECT_GT(slow->share, 0.9);
+    EXPECT_NEAR(slow->held_up, 0.167, 0.02);
+    EXPECT_NEAR(static_cast<double>(slow->per_step.count()), 2e8, 1e7);
+  }
+}
+
+TEST(ArrivalLedger, IsSilentIn100EvenRuns) {
+  std::mt19937_64 random = test::generator();
+  for (int run = 0; run < 100; ++run) {
+    const Training training{.ranks = 2 + static_cast<int>(random() % 7),
+                            .tensors = 1 + static_cast<int>(random() % 40),
+                            .step = run % 2 == 0 ? 50ms : 1s,
+                            .noise = run % 2 == 0 ? nanoseconds(10ms) : nanoseconds(200ms)};
+    EXPECT_FALSE(training.run(600s, random)) << "run " << run;
+  }
+}
+
+TEST(ArrivalLedger, ARankThatIsLastByLittleIsNotSlow) {
+  std::mt19937_64 random = test::generator();
+  const Training training{.tensors = 1, .slow = 2, .delay = 20ms};
+  EXPECT_FALSE(training.run(600s, random)) << "a fiftieth of a step";
+}
+
+TEST(ArrivalLedger, CountsLatenessThatOverlapsOnce) {
+  ArrivalLedger ledger({0, 1}, 16);
+  std::optional<SlowRank> slow;
+  for (int step = 0; step < 100 && !slow; ++step) {
+    const nanoseconds begin = 1s + step * 1s;
+    for (std::size_t slot = 0; slot < 10; ++slot) {
+      // Ten collectives, all within a millisecond, for which the other rank waits 100 ms.
+      const auto found = ledger.add(slot, {1, begin + 100ms + slot * 100us, 100ms});
+      if (found) slow = found;
+    }
+  }
+  ASSERT_TRUE(slow);
+  EXPECT_NEAR(slow->held_up, 0.1, 0.01);
+}
+
+TEST(ArrivalLedger, SaysItAtGrowingIntervals) {
+  ArrivalLedger ledger({0, 1}, 16);
+  int said = 0;
+  for (int step = 0; step < 100 * 50; ++step) {
+    if (ledger.add(0, {1, 1s + step * 1s, 500ms})) ++said;
+  }
+  EXPECT_GE(said, 4);
+  EXPECT_LE(said, 8) << "of 100 windows";
+}
+
+TEST(ArrivalLedger, IgnoresWhatIsNotOfTheSet) {
+  ArrivalLedger ledger({2, 5}, 16);
+  ledger.add(3, {4, 1s, 1ms});
+  ledger.add(99, {5, 1s, 1ms});
+  ledger.add(3, {-1, 1s, 1ms});
+  ledger.add(3, {2, 1s, LastArrival::kAlone});
+  EXPECT_EQ(ledger.decisions(), 0u);
+  ledger.add(3, {5, 1s, 1ms});
+  EXPECT_EQ(ledger.decisions(), 1u);
+  EXPECT_EQ(ledger.lateness_of(1).count(), 1u);
+}
+
+TEST(ArrivalTexts, NameRankHostAndCost) {
+  const ProcessIdentity process{.rank = 3, .host = "b", .pid = 4711};
+  EXPECT_EQ(
+      slow_rank_text({3, 0.97, 0.167, 200ms, 12s}, process),
+      "rank 3 (host b, pid 4711) came last to 97 % of the collectives of the last 12 s, 200 ms "
+      "a step after all others: without that the job would take about 17 % less time. Is its host "
+      "or GPU slower, does it share its cores, or has it more to do?");
+}
+
+TEST(ArrivalTexts, TheTableHasTheMostFrequentFirst) {
+  ArrivalLedger ledger({0, 1, 2}, 16);
+  for (int i = 0; i < 3; ++i) ledger.add(0, {2, 1s + i * 1ms, 4ms});
+  ledger.add(0, {0, 2s, 1ms});
+  const std::string text = arrivals_text(ledger, {});
+  EXPECT_THAT(text, StartsWith("ranks that came last to collectives, of 4, and how late after the "
+                               "one before:\n  rank 2: 75 %, median "));
+  EXPECT_THAT(text, HasSubstr("\n  rank 0: 25 %, median "));
+  EXPECT_THAT(text, HasSubstr("\n  rank 1: 0 %\n"));
+}
+
+}  // namespace
+}  // namespace hora::internal

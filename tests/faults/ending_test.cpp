@@ -1,0 +1,130 @@
+// Promises 3 and 4: signals to horarun, and the sudden end of each process that a job consists of.
+#include <signal.h>
+
+#include "tests/faults/fault_test.h"
+
+namespace hora::launch::test {
+namespace {
+
+using testing::HasSubstr;
+using Kind = JobProcess::Kind;
+
+class RunningJob : public OnLayouts {
+ protected:
+  LaunchedJob& running() {
+    LaunchedJob& job = launch_on(GetParam(), {"none", "-", "-", "0"});
+    EXPECT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
+    return job;
+  }
+  std::string remote_host() const { return GetParam().name == "two_hosts" ? "127.0.0.2" : ""; }
+};
+INSTANTIATE_TEST_SUITE_P(Ending, RunningJob, testing::Values(one_node(), two_hosts()), name_of);
+
+TEST_P(RunningJob, SigintEndsItWithinFiveSeconds) {
+  LaunchedJob& job = running();
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+  EXPECT_EQ(job.error_lines("was killed").size(), 0) << job.error();
+}
+
+TEST_P(RunningJob, SigtermEndsItThoughARankIsStopped) {
+  LaunchedJob& job = running();
+  ::kill(job.rank(2), SIGSTOP);
+  ::kill(job.launcher(), SIGTERM);
+  EXPECT_EQ(job.wait(Seconds(5)), 143) << transcript(job);
+}
+
+TEST_P(RunningJob, ASecondSigintKillsAtOnce) {
+  LaunchedJob& job = running();
+  for (int rank = 0; rank < 4; ++rank) ::kill(job.rank(rank), SIGSTOP);
+  ::kill(job.launcher(), SIGINT);
+  job.read_for(Seconds(0.2));
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(Seconds(2)), 130) << transcript(job);
+}
+
+TEST_P(RunningJob, NothingOutlivesAKilledLauncher) {
+  LaunchedJob& job = running();
+  ::kill(job.rank(1), SIGSTOP);
+  ::kill(job.launcher(), SIGKILL);
+  EXPECT_TRUE(job.wait_for_no_process(Seconds(5))) << transcript(job);
+  EXPECT_EQ(job.wait(Seconds(1)), 137);
+}
+
+TEST_P(RunningJob, AKilledMpirunIsNamed) {
+  LaunchedJob& job = running();
+  const pid_t mpirun = job.find(Kind::mpirun);
+  ASSERT_GT(mpirun, 0) << transcript(job);
+  ::kill(mpirun, SIGKILL);
+  expect_cause(137, {"mpirun was killed by signal 9 (SIGKILL)"}, Seconds(10));
+}
+
+TEST_P(RunningJob, AKilledGuardIsNamedWithItsRank) {
+  LaunchedJob& job = running();
+  const pid_t guard = job.find(Kind::guard, 3);
+  ASSERT_GT(guard, 0) << transcript(job);
+  ::kill(guard, SIGKILL);
+  expect_cause(137, {"rank 3 (host ", "guard", std::to_string(guard)}, Seconds(10));
+}
+
+TEST_P(RunningJob, AKilledAgentIsNamedWithItsHost) {
+  LaunchedJob& job = running();
+  const pid_t agent = job.find(Kind::agent, -1, remote_host());
+  ASSERT_GT(agent, 0) << transcript(job);
+  ::kill(agent, SIGKILL);
+  expect_cause(69, {"host " + GetParam().host_of_last, "agent has ended"}, Seconds(10));
+}
+
+TEST_P(RunningJob, AStoppedRankIsNamedAndGoesOn) {
+  LaunchedJob& job = running();
+  const pid_t rank = job.rank(1);
+  ::kill(rank, SIGSTOP);
+  EXPECT_TRUE(job.wait_for("rank 1 (host ", 1, Seconds(5))) << transcript(job);
+  EXPECT_THAT(job.error(), HasSubstr("is stopped"));
+  ::kill(rank, SIGCONT);
+  EXPECT_TRUE(job.wait_for("rank 1 runs again", 1, Seconds(5))) << transcript(job);
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+}
+
+TEST_P(RunningJob, UserSignalsReachAllRanks) {
+  LaunchedJob& job = running();
+  ::kill(job.launcher(), SIGUSR1);
+  EXPECT_TRUE(job.wait_for(": got SIGUSR1", 4, Seconds(5))) << transcript(job);
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+}
+
+class TwoHosts : public FaultTest {
+ protected:
+  void SetUp() override {
+    if (!is_possible(two_hosts())) GTEST_SKIP() << kNoHosts;
+  }
+  LaunchedJob& running() {
+    LaunchedJob& job = launch_on(two_hosts(), {"none", "-", "-", "0"});
+    EXPECT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
+    return job;
+  }
+};
+
+TEST_F(TwoHosts, AKilledDaemonIsNamed) {
+  LaunchedJob& job = running();
+  const pid_t daemon = job.find(Kind::daemon, -1, "127.0.0.2");
+  ASSERT_GT(daemon, 0) << transcript(job);
+  ::kill(daemon, SIGKILL);
+  expect_cause(137, {"127.0.0.2", "daemon"}, Seconds(10));
+}
+
+TEST_F(TwoHosts, AStoppedDaemonIsNamed) {
+  LaunchedJob& job = running();
+  const pid_t daemon = job.find(Kind::daemon, -1, "127.0.0.2");
+  ASSERT_GT(daemon, 0) << transcript(job);
+  ::kill(daemon, SIGSTOP);
+  EXPECT_TRUE(job.wait_for("host 127.0.0.2: process " + std::to_string(daemon), 1, Seconds(10)))
+      << transcript(job);
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+}
+
+}  // namespace
+}  // namespace hora::launch::test

@@ -1,0 +1,75 @@
+// Promise 2: who hangs is named, and the job ends. With limits of some seconds in place of minutes.
+#include <signal.h>
+
+#include <string>
+#include <tuple>
+
+#include "tests/faults/fault_test.h"
+
+namespace hora::launch::test {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+
+class Hang : public FaultTest, public testing::WithParamInterface<std::tuple<Layout, int>> {
+ protected:
+  void SetUp() override {
+    if (!is_possible(std::get<0>(GetParam()))) GTEST_SKIP() << kNoHosts;
+  }
+  int rank() const { return std::get<1>(GetParam()); }
+  std::string number() const { return std::to_string(rank()); }
+  LaunchedJob& hang(const std::string& fault, const std::string& phase,
+                    const std::vector<std::string>& limits) {
+    std::vector<std::string> arguments = std::get<0>(GetParam()).arguments;
+    arguments.insert(arguments.end(), limits.begin(), limits.end());
+    return launch(arguments, {fault, phase, number()});
+  }
+  /// The job has failed by itself, and said that it waited for the rank.
+  void expect_awaited() {
+    const auto status = job_->wait();
+    ASSERT_TRUE(status) << transcript(*job_);
+    EXPECT_NE(*status, 0) << transcript(*job_);
+    EXPECT_THAT(job_->error(), AnyOf(HasSubstr("rank " + number() + " has not submitted it"),
+                                     HasSubstr("ranks " + number())))
+        << transcript(*job_);
+  }
+};
+std::string name_of_hang(const testing::TestParamInfo<std::tuple<Layout, int>>& info) {
+  return std::get<0>(info.param).name + "_rank_" + std::to_string(std::get<1>(info.param));
+}
+INSTANTIATE_TEST_SUITE_P(Hang, Hang,
+                         testing::Combine(testing::Values(one_node(), virtual_nodes(), two_hosts()),
+                                          testing::Values(0, 3)),
+                         name_of_hang);
+
+TEST_P(Hang, AStoppedRankIsNamedWhileDataMovesAndTheJobEnds) {
+  LaunchedJob& job = hang("stop", "data", {"--timeout", "4s"});
+  const auto status = job.wait(Seconds(20));
+  ASSERT_TRUE(status) << transcript(job);
+  EXPECT_NE(*status, 0);
+  EXPECT_EQ(job.error_lines("horarun: rank " + number() + " (host ").size(), 1) << transcript(job);
+  EXPECT_EQ(job.error_lines("is stopped (SIGSTOP or SIGTSTP)").size(), 1) << transcript(job);
+}
+
+TEST_P(Hang, ARankInItsOwnCodeIsAwaitedByName) {
+  hang("spin", "negotiation", {"--stall-warning", "1s", "--timeout", "3s"});
+  expect_awaited();
+}
+
+TEST_P(Hang, ASkippedTensorIsNamed) {
+  hang("skip", "negotiation", {"--stall-warning", "1s", "--timeout", "3s"});
+  expect_awaited();
+  EXPECT_THAT(job_->error(), HasSubstr("\"step5\"")) << transcript(*job_);
+}
+
+TEST_P(Hang, AWarningComesFirst) {
+  LaunchedJob& job = hang("spin", "negotiation", {"--stall-warning", "1s"});
+  EXPECT_TRUE(job.wait_for("has not been submitted by ranks " + number(), 1, Seconds(10)))
+      << transcript(job);
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+}
+
+}  // namespace
+}  // namespace hora::launch::test

@@ -1,0 +1,346 @@
+#include "tests/faults/launched_job.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+#include "core/launch/control/child_process.h"
+#include "core/launch/control/process_tree.h"
+
+namespace hora::launch::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kMarkVariable[] = "FAULTS_JOB";
+constexpr char kHostVariable[] = "FAULTS_HOST";
+
+/// Empty where it cannot be read, as where the process has ended.
+std::string content(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Of a process's environment; none where it is not set.
+std::optional<std::string> variable(const std::string& environment, const std::string& name) {
+  const std::string start = name + "=";
+  std::size_t position = 0;
+  while (position < environment.size()) {
+    const std::string entry = environment.c_str() + position;
+    if (entry.starts_with(start)) return entry.substr(start.size());
+    position += entry.size() + 1;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> arguments_of(const fs::path& process) {
+  const std::string text = content(process / "cmdline");
+  std::vector<std::string> result;
+  for (std::size_t position = 0; position < text.size();) {
+    result.emplace_back(text.c_str() + position);
+    position += result.back().size() + 1;
+  }
+  return result;
+}
+
+JobProcess::Kind kind_of(const std::vector<std::string>& arguments) {
+  using Kind = JobProcess::Kind;
+  if (arguments.empty()) return Kind::other;
+  const std::string program = fs::path(arguments[0]).filename();
+  const std::string mode = arguments.size() > 1 ? arguments[1] : "";
+  if (program == "horarun") {
+    if (mode == "--agent") return Kind::agent;
+    if (mode == "--guard") return Kind::guard;
+    return mode == "--remote-shell" ? Kind::other : Kind::launcher;
+  }
+  if (program == "fault_rank") return Kind::rank;
+  if (program.starts_with("mpirun") || program.starts_with("mpiexec") || program == "orterun" ||
+      program == "prterun") {
+    return Kind::mpirun;
+  }
+  if (program == "orted" || program == "prted" || program == "hydra_pmi_proxy") return Kind::daemon;
+  return Kind::other;
+}
+
+bool is_of_jobs(const std::string& name) {
+  return name.starts_with("horarun-") || name.starts_with("vader_segment") ||
+         name.find("hora") != std::string::npos;
+}
+
+std::set<std::string> shared_memory() {
+  std::set<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/dev/shm", error)) {
+    const std::string name = entry.path().filename();
+    if (is_of_jobs(name)) names.insert(name);
+  }
+  return names;
+}
+
+std::vector<fs::path> all_processes() {
+  std::vector<fs::path> result;
+  std::error_code error;
+  for (fs::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.find_first_not_of("0123456789") == name.npos) result.push_back(entry->path());
+  }
+  return result;
+}
+
+/// Whether a process (of another test, say) has it mapped or knows its name.
+bool is_used(const std::string& name) {
+  return std::ranges::any_of(all_processes(), [&](const fs::path& process) {
+    return content(process / "environ").find(name) != std::string::npos ||
+           content(process / "maps").find(name) != std::string::npos;
+  });
+}
+
+std::string mark() {
+  static std::atomic<int> number = 0;
+  return std::to_string(::getpid()) + "-" + std::to_string(++number);
+}
+
+}  // namespace
+
+LaunchedJob::LaunchedJob(JobOptions options)
+    : mark_(mark()), shared_memory_before_(shared_memory()) {
+  const std::string temporary = folder_.file("tmp");
+  fs::create_directory(temporary);
+  ChildOptions child;
+  if (!options.host_name.empty()) {
+    child.arguments = {"unshare",        "--uts", "sh", "-c", "hostname $0 && exec \"$@\"",
+                       options.host_name};
+  }
+  child.arguments.emplace_back(HORARUN);
+  child.arguments.insert(child.arguments.end(), options.arguments.begin(), options.arguments.end());
+  child.environment = std::move(options.environment);
+  for (const std::string& variable :
+       {std::string(kMarkVariable) + "=" + mark_, "TMPDIR=" + temporary,
+        "HORARUN_SSH=" + write_remote_shell()}) {
+    child.environment.push_back(variable);
+  }
+  const std::string input_path = folder_.file("input");
+  std::ofstream(input_path) << options.input;
+  UniqueFd input(::open(input_path.c_str(), O_RDONLY | O_CLOEXEC));
+  child.input = input.get();
+  Pipe output = make_pipe(), error = make_pipe();
+  child.output = output.write.get();
+  child.error = error.write.get();
+  // Every emulated host has segments of its own in a folder of its agent, unless this is set.
+  ::unsetenv("OMPI_MCA_btl_vader_backing_directory");
+  const auto started = start_child(child);
+  if (!started) throw std::runtime_error(started.error());
+  launcher_ = *started;
+  output_end_ = std::move(output.read);
+  error_end_ = std::move(error.read);
+}
+
+LaunchedJob::~LaunchedJob() {
+  // Its agents, which end with it, remove their folders.
+  if (!status_) ::kill(launcher_, SIGKILL);
+  wait_for_no_process(Seconds(6));
+  const auto end = Clock::now() + std::chrono::seconds(5);
+  while (Clock::now() < end) {
+    const auto left = processes();
+    if (left.empty()) break;
+    for (const JobProcess& process : left) ::kill(process.pid, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  if (!status_) ::waitpid(launcher_, nullptr, 0);
+}
+
+/// In ssh's place: drops the options, and runs the command in a session and with a host name of its
+/// own, for Open MPI takes equal names for one host. The host "unreachable" is not there.
+std::string LaunchedJob::write_remote_shell() const {
+  const std::string path = folder_.file("ssh");
+  std::ofstream(path) << R"(#!/bin/bash
+while [[ $1 == -* ]]; do
+  [[ $1 != -o && $1 != -p && $1 != -i ]] || shift
+  shift
+done
+host=$1
+shift
+[[ $1 != -- ]] || shift
+if [[ $host == unreachable ]]; then
+  echo "ssh: connect to host unreachable port 22: No route to host" >&2
+  exit 255
+fi
+export FAULTS_HOST=$host
+if unshare --uts true 2> /dev/null; then
+  exec setsid --wait unshare --uts /bin/sh -c "hostname emulated-${host##*.} && $*"
+fi
+exec setsid --wait /bin/sh -c "$*"
+)";
+  ::chmod(path.c_str(), 0700);
+  return path;
+}
+
+bool LaunchedJob::read_once(Seconds limit) {
+  std::array<pollfd, 2> entries{pollfd{output_end_.get(), POLLIN, 0},
+                                pollfd{error_end_.get(), POLLIN, 0}};
+  ::poll(entries.data(), entries.size(), static_cast<int>(limit.count() * 1000));
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].revents == 0) continue;
+    UniqueFd& end = i == 0 ? output_end_ : error_end_;
+    std::array<char, 65536> bytes;
+    const ssize_t count = ::read(end.get(), bytes.data(), bytes.size());
+    if (count > 0) (i == 0 ? output_ : error_).append(bytes.data(), std::size_t(count));
+    if (count == 0) end.reset();
+  }
+  return output_end_ || error_end_;
+}
+
+void LaunchedJob::read_for(Seconds time) {
+  const auto end = Clock::now() + time;
+  while (Clock::now() < end) {
+    if (!read_once(Seconds(0.02))) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+std::optional<int> LaunchedJob::wait(Seconds limit) {
+  const auto end = Clock::now() + limit;
+  while (!status_) {
+    int status = 0;
+    if (::waitpid(launcher_, &status, WNOHANG) == launcher_) {
+      status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    } else if (Clock::now() >= end) {
+      return std::nullopt;
+    }
+    if (!read_once(Seconds(0.02))) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  // What it wrote last; a process that is left over may hold the pipes open.
+  const auto last = Clock::now() + std::chrono::seconds(1);
+  while ((output_end_ || error_end_) && Clock::now() < last) read_once(Seconds(0.05));
+  return status_;
+}
+
+bool LaunchedJob::wait_for(const std::string& text, int times, Seconds limit) {
+  const auto count = [&] {
+    int found = 0;
+    for (const std::string* each : {&output_, &error_}) {
+      for (auto at = each->find(text); at != each->npos; at = each->find(text, at + 1)) ++found;
+    }
+    return found;
+  };
+  const auto end = Clock::now() + limit;
+  while (count() < times) {
+    if (Clock::now() >= end) return false;
+    if (!read_once(Seconds(0.02))) return count() >= times;
+  }
+  return true;
+}
+
+std::optional<Seconds> LaunchedJob::wait_for_no_process(Seconds limit) {
+  const auto begin = Clock::now();
+  while (!processes().empty()) {
+    if (!status_) wait(Seconds(0));
+    if (Clock::now() - begin > limit) return std::nullopt;
+    read_once(Seconds(0.02));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return Clock::now() - begin;
+}
+
+std::vector<std::string> LaunchedJob::error_lines(const std::string& text) const {
+  std::vector<std::string> result;
+  std::istringstream lines(error_);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(text) != line.npos) result.push_back(line);
+  }
+  return result;
+}
+
+std::vector<JobProcess> LaunchedJob::processes() const {
+  std::vector<JobProcess> result;
+  for (const fs::path& path : all_processes()) {
+    const auto state = parse_process_state(content(path / "stat"));
+    if (!state || state->state == 'Z' || state->state == 'X') continue;
+    const std::string environment = content(path / "environ");
+    if (variable(environment, kMarkVariable) != mark_) continue;
+    JobProcess process;
+    process.pid = state->process;
+    process.state = state->state;
+    process.name = state->name;
+    process.kind = kind_of(arguments_of(path));
+    process.host = variable(environment, kHostVariable).value_or("");
+    if (process.kind == Kind::rank || process.kind == Kind::guard) {
+      for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+        if (const auto rank = variable(environment, name)) process.rank = std::stoi(*rank);
+      }
+    }
+    result.push_back(std::move(process));
+  }
+  return result;
+}
+
+pid_t LaunchedJob::find(Kind kind, int rank, const std::string& host) const {
+  for (const JobProcess& process : processes()) {
+    if (process.kind == kind && (rank < 0 || process.rank == rank) &&
+        (rank >= 0 || process.host == host)) {
+      return process.pid;
+    }
+  }
+  return 0;
+}
+
+std::string LaunchedJob::leftovers_now() const {
+  std::string left;
+  for (const JobProcess& process : processes()) {
+    left += "process " + std::to_string(process.pid) + " (" + process.name + ")\n";
+  }
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_.path() / "tmp", error)) {
+    left += "temporary file " + entry.path().string() + "\n";
+  }
+  for (const std::string& name : shared_memory()) {
+    if (shared_memory_before_.contains(name) || is_used(name)) continue;
+    left += "shared memory /dev/shm/" + name + "\n";
+  }
+  return left;
+}
+
+std::string LaunchedJob::leftovers() const {
+  std::string left;
+  for (int attempt = 0; attempt < 30; ++attempt) {
+    left = leftovers_now();
+    if (left.empty()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return left;
+}
+
+bool hosts_can_have_names() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::unshare(CLONE_NEWUTS) == 0 ? 0 : 1);
+  int status = 1;
+  return child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
+}
+
+std::string transcript(const LaunchedJob& job) {
+  std::string text = "output:\n" + job.output() + "error:\n" + job.error() + "processes:\n";
+  for (const JobProcess& process : job.processes()) {
+    text += std::to_string(process.pid) + " " + process.name + " " + process.state + " rank " +
+            std::to_string(process.rank) + "\n";
+  }
+  return text;
+}
+
+}  // namespace hora::launch::test

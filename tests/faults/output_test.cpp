@@ -1,0 +1,111 @@
+// What ranks print, and what they read.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "tests/faults/fault_test.h"
+
+namespace hora::launch::test {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> result;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) result.push_back(line);
+  return result;
+}
+
+class Output : public FaultTest {};
+
+TEST_F(Output, LinesOfRanksDoNotMix) {
+  LaunchedJob& job = launch({"-np", "4"}, {"lines", "-", "-", "1"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  std::set<std::string> lines;
+  for (std::string& line : lines_of(job.output())) lines.insert(std::move(line));
+  std::set<std::string> expected;
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string start = "rank " + std::to_string(rank) + ": ";
+    expected.insert(start + "ready");
+    for (int i = 0; i < 100; ++i) {
+      expected.insert(start + "line " + std::to_string(i) + " " + std::string(60, 'x'));
+    }
+  }
+  std::vector<std::string> mixed;
+  std::ranges::set_difference(lines, expected, std::back_inserter(mixed));
+  EXPECT_THAT(mixed, testing::IsEmpty());
+  EXPECT_EQ(lines.size(), expected.size());
+}
+
+TEST_F(Output, PrefixesNameHostAndRank) {
+  LaunchedJob& job =
+      launch({"-H", "127.0.0.1:1,127.0.0.2:1", "--prefix-output"}, {"none", "-", "-", "1"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  EXPECT_THAT(lines_of(job.output()), testing::UnorderedElementsAre("127.0.0.1:0: rank 0: ready",
+                                                                    "127.0.0.2:1: rank 1: ready"));
+}
+
+TEST_F(Output, ShowsTheRanksThatAreAskedFor) {
+  LaunchedJob& job = launch({"-np", "3", "--ranks", "0,2"}, {"none", "-", "-", "1"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  EXPECT_THAT(lines_of(job.output()),
+              testing::UnorderedElementsAre("rank 0: ready", "rank 2: ready"));
+}
+
+TEST_F(Output, OneFileARankInExactlyThatFolder) {
+  internal::test::TemporaryFolder folder;
+  const std::string path = folder.file("output");
+  LaunchedJob& job = launch({"-np", "2", "--output-filename", path}, {"none", "-", "-", "1"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string file = path + "/rank." + std::to_string(rank);
+    std::ifstream stream(file);
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    EXPECT_EQ(text, "rank " + std::to_string(rank) + ": ready\n");
+    struct stat status {};
+    ASSERT_EQ(::stat(file.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777U, 0600U);
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path), {}), 2);
+}
+
+TEST_F(Output, RankZeroReadsStandardInput) {
+  LaunchedJob& job = launch({"-np", "2"}, {"input", "-", "0", "1"}, {}, "one\ntwo\n");
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  EXPECT_THAT(job.output(), HasSubstr("rank 0: read one\nrank 0: read two\n"));
+}
+
+TEST_F(Output, VariablesAreForwardedByName) {
+  LaunchedJob& job = launch({"-H", "127.0.0.1:1,127.0.0.2:1", "-x", "FAULTS_VALUE=a b'c"},
+                            {"variable", "-", "-", "1"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  EXPECT_THAT(job.output(), HasSubstr("rank 1: value a b'c"));
+}
+
+/// mpirun binds each of two ranks with all its threads to one core.
+TEST_F(Output, EachRankMayUseItsShareOfTheCores) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  LaunchedJob& job = launch({"-np", "2"}, {"cores", "-", "-", "1"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  for (const std::string& line : lines_of(job.output())) {
+    const auto number = line.find(" cores") == line.npos ? -1 : std::stoi(line.substr(8));
+    EXPECT_TRUE(number == -1 || number >= cores / 2) << line;
+  }
+  EXPECT_THAT(job.output(), HasSubstr(" cores"));
+}
+
+TEST_F(Output, MpisParagraphsAreShownWithVerbose) {
+  LaunchedJob& job = launch({"-np", "2", "--verbose"}, {"kill", "data", "1"});
+  ASSERT_EQ(job.wait(), 137) << transcript(job);
+  EXPECT_GT(lines_of(job.error()).size(), 1U) << job.error();
+}
+
+}  // namespace
+}  // namespace hora::launch::test

@@ -1,0 +1,150 @@
+// One rank of a job that has a fault: a loop of named allreduces, and what goes wrong in it.
+//
+// Usage: fault_rank FAULT PHASE RANKS [STEPS]
+//   FAULT  none, kill, segv, abort (MPI_Abort), exit0, exit3, throw, stop, spin, skip (a tensor),
+//          lines (100 of output), input (echoes standard input), variable (prints FAULTS_VALUE),
+//          cores (prints how many it may use)
+//   PHASE  init (before hora::init), negotiation (before it submits a new tensor), data (while a
+//          large tensor travels), shutdown (in place of it), end (after it)
+//   RANKS  that have the fault: "1", "0,3", "all"
+//   STEPS  of the loop; 0: without end
+// Prints "rank N: ready" after the first step, and each SIGUSR1 that it gets.
+#include <fcntl.h>
+#include <hora/hora.h>
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kFaultStep = 5;
+constexpr std::size_t kLarge = std::size_t{4} << 20;
+
+volatile std::sig_atomic_t user_signals = 0;
+
+struct Fault {
+  std::string kind, phase;
+  bool is_here = false;
+};
+
+/// As mpirun has numbered it: known before MPI is initialised.
+int own_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+    if (const char* text = std::getenv(name)) return std::atoi(text);
+  }
+  return 0;
+}
+
+bool is_among(int rank, const std::string& ranks) {
+  if (ranks == "all") return true;
+  return ("," + ranks + ",").find("," + std::to_string(rank) + ",") != std::string::npos;
+}
+
+/// One line at once, so that lines of several ranks do not mix.
+void say(const std::string& text) {
+  const std::string line = "rank " + std::to_string(own_rank()) + ": " + text + "\n";
+  if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) std::abort();
+}
+
+/// Into the file that FAULTS_TIME names: when the fault happens, in nanoseconds since 1970.
+void note_time() {
+  const char* path = std::getenv("FAULTS_TIME");
+  if (path == nullptr) return;
+  const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  const std::string line = std::to_string(now.count()) + "\n";
+  const int file = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (file < 0 || ::write(file, line.data(), line.size()) < 0) std::abort();
+  ::close(file);
+}
+
+void carry_out(const std::string& kind) {
+  note_time();
+  if (kind == "kill") std::raise(SIGKILL);
+  if (kind == "segv") {
+    std::signal(SIGSEGV, SIG_DFL);
+    std::raise(SIGSEGV);
+  }
+  if (kind == "abort") MPI_Abort(MPI_COMM_WORLD, 7);
+  if (kind == "exit0") std::exit(0);
+  if (kind == "exit3") std::exit(3);
+  if (kind == "throw") throw std::runtime_error("the application's own error");
+  if (kind == "stop") std::raise(SIGSTOP);
+  while (kind == "spin") {
+  }
+}
+
+/// The fault, where it is of this phase.
+void reach(const Fault& fault, const std::string& phase) {
+  if (fault.is_here && fault.phase == phase) carry_out(fault.kind);
+}
+
+void step(const hora::Context& world, const Fault& fault, std::int64_t number) {
+  std::vector<float> values(100, 1.0F);
+  std::vector<float> large(kLarge, 1.0F);
+  const bool is_it = number == kFaultStep;
+  if (is_it) reach(fault, "negotiation");
+  const std::string name = "step" + std::to_string(number);
+  if (!(is_it && fault.is_here && fault.kind == "skip")) {
+    hora::allreduce_async(world, hora::view(values.data(), 100), {.name = name}).wait();
+  }
+  if (!is_it) return;
+  hora::Handle handle = hora::allreduce_async(
+      world, hora::view(large.data(), static_cast<std::int64_t>(large.size())), {.name = "large"});
+  reach(fault, "data");
+  handle.wait();
+}
+
+void run(const Fault& fault, std::int64_t steps) {
+  reach(fault, "init");
+  hora::Context world = hora::init();
+  for (std::int64_t number = 0; steps == 0 || number < steps; ++number) {
+    step(world, fault, number);
+    if (number == 0) say("ready");
+    if (user_signals > 0) {
+      user_signals = 0;
+      say("got SIGUSR1");
+    }
+    std::this_thread::sleep_for(5ms);
+  }
+  if (fault.kind == "lines") {
+    for (int i = 0; i < 100; ++i) say("line " + std::to_string(i) + " " + std::string(60, 'x'));
+  }
+  if (fault.kind == "input" && fault.is_here) {
+    for (std::string line; std::getline(std::cin, line);) say("read " + line);
+  }
+  if (fault.kind == "cores") {
+    cpu_set_t cores;
+    if (::sched_getaffinity(0, sizeof cores, &cores) != 0) std::abort();
+    say(std::to_string(CPU_COUNT(&cores)) + " cores");
+  }
+  if (fault.kind == "variable") {
+    const char* value = std::getenv("FAULTS_VALUE");
+    say(std::string("value ") + (value == nullptr ? "none" : value));
+  }
+  reach(fault, "shutdown");
+  world.shutdown();
+  reach(fault, "end");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) return 2;
+  std::signal(SIGUSR1, [](int) { user_signals = 1; });
+  const Fault fault{argv[1], argv[2], is_among(own_rank(), argv[3])};
+  run(fault, argc > 4 ? std::atoll(argv[4]) : 20);
+}

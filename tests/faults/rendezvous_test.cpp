@@ -1,0 +1,107 @@
+// Jobs without ssh: a horarun is started on each node, and they meet.
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "core/launch/rendezvous/sockets.h"
+#include "tests/faults/fault_test.h"
+
+namespace hora::launch::test {
+namespace {
+
+using testing::HasSubstr;
+using Kind = JobProcess::Kind;
+
+class Meeting : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!hosts_can_have_names()) GTEST_SKIP() << "needs root, for hosts with names of their own";
+    ::chmod(folder_.path().c_str(), 0700);
+  }
+  void TearDown() override {
+    for (const auto& node : nodes_) {
+      if (!node) continue;
+      EXPECT_EQ(node->leftovers(), "") << transcript(*node);
+    }
+  }
+
+  /// Node `number` of two, of two ranks.
+  LaunchedJob& start(int number, const std::string& place, const std::vector<std::string>& program,
+                     const std::vector<std::string>& environment = {}) {
+    std::vector<std::string> arguments{
+        "--rendezvous",     place, "--nnodes",        "2",  "--node-rank", std::to_string(number),
+        "--nproc-per-node", "2",   "--start-timeout", "15", FAULT_RANK};
+    arguments.insert(arguments.end(), program.begin(), program.end());
+    auto& node = nodes_[static_cast<std::size_t>(number)];
+    node = std::make_unique<LaunchedJob>(
+        JobOptions{arguments, environment, {}, "node" + std::to_string(number)});
+    return *node;
+  }
+  std::string in_folder() const { return "file://" + folder_.path().string(); }
+
+  internal::test::TemporaryFolder folder_;
+  std::unique_ptr<LaunchedJob> nodes_[2];
+};
+
+TEST_F(Meeting, RunsAJobOnAllNodes) {
+  LaunchedJob& other = start(1, in_folder(), {"none", "-", "-"});
+  LaunchedJob& first = start(0, in_folder(), {"none", "-", "-"});
+  EXPECT_EQ(first.wait(), 0) << transcript(first);
+  EXPECT_EQ(other.wait(), 0) << transcript(other);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(first.output(), HasSubstr("rank " + std::to_string(rank) + ": ready"));
+  }
+  EXPECT_EQ(other.output(), "");
+}
+
+TEST_F(Meeting, ADeadRankEndsAllNodesWithItsStatus) {
+  LaunchedJob& first = start(0, in_folder(), {"none", "-", "-", "0"});
+  LaunchedJob& other = start(1, in_folder(), {"none", "-", "-", "0"});
+  ASSERT_TRUE(first.wait_for(": ready", 4)) << transcript(first);
+  const pid_t rank = other.rank(3);
+  ASSERT_GT(rank, 0) << transcript(other);
+  ::kill(rank, SIGKILL);
+  EXPECT_EQ(first.wait(Seconds(10)), 137) << transcript(first);
+  EXPECT_EQ(other.wait(Seconds(10)), 137) << transcript(other);
+  EXPECT_THAT(first.error(), HasSubstr("rank 3 (host node1, pid " + std::to_string(rank)));
+  EXPECT_THAT(other.error(), HasSubstr("the job has ended with exit status 137; node 0 (node0)"));
+}
+
+TEST_F(Meeting, ALostNodeIsNamed) {
+  LaunchedJob& first = start(0, in_folder(), {"none", "-", "-", "0"});
+  LaunchedJob& other = start(1, in_folder(), {"none", "-", "-", "0"});
+  ASSERT_TRUE(first.wait_for(": ready", 4)) << transcript(first);
+  ::kill(other.launcher(), SIGKILL);
+  EXPECT_EQ(first.wait(Seconds(10)), 69) << transcript(first);
+  EXPECT_THAT(first.error(), HasSubstr("host node1: its agent has ended"));
+  EXPECT_THAT(first.error(), HasSubstr("its ranks: 2, 3"));
+  EXPECT_TRUE(other.wait_for_no_process(Seconds(5))) << transcript(other);
+  other.wait();
+}
+
+TEST_F(Meeting, ALostNode0EndsTheOthers) {
+  LaunchedJob& first = start(0, in_folder(), {"none", "-", "-", "0"});
+  LaunchedJob& other = start(1, in_folder(), {"none", "-", "-", "0"});
+  ASSERT_TRUE(first.wait_for(": ready", 4)) << transcript(first);
+  ::kill(first.launcher(), SIGKILL);
+  EXPECT_EQ(other.wait(Seconds(10)), 69) << transcript(other);
+  EXPECT_TRUE(first.wait_for_no_process(Seconds(5))) << transcript(first);
+  first.wait();
+}
+
+TEST_F(Meeting, AWrongTokenIsRefused) {
+  const auto listener = listen_at({*parse_address("127.0.0.1"), 0});
+  ASSERT_TRUE(listener);
+  const std::string place = "tcp://127.0.0.1:" + std::to_string(listener->at.port + 1);
+  LaunchedJob& first = start(0, place, {"none", "-", "-"}, {"HORARUN_TOKEN=0123456789abcdef"});
+  LaunchedJob& other = start(1, place, {"none", "-", "-"}, {"HORARUN_TOKEN=fedcba9876543210"});
+  EXPECT_NE(other.wait(Seconds(20)).value_or(0), 0) << transcript(other);
+  EXPECT_THAT(other.error(), HasSubstr("token"));
+  EXPECT_NE(first.wait(Seconds(20)).value_or(0), 0) << transcript(first);
+  EXPECT_THAT(first.error(), HasSubstr("node 0 refused a connection from 127.0.0.1"));
+  EXPECT_THAT(first.output(), testing::Not(HasSubstr("ready")));
+}
+
+}  // namespace
+}  // namespace hora::launch::test

@@ -1,0 +1,59 @@
+// Promise 3: where one side is not heard from any more, everything ends within 35 s.
+#include <signal.h>
+
+#include <thread>
+
+#include "tests/faults/fault_test.h"
+
+namespace hora::launch::test {
+namespace {
+
+using testing::HasSubstr;
+using Kind = JobProcess::Kind;
+
+class Silence : public FaultTest {
+ protected:
+  void SetUp() override {
+    if (!is_possible(two_hosts())) GTEST_SKIP() << kNoHosts;
+  }
+  LaunchedJob& running() {
+    LaunchedJob& job = launch_on(two_hosts(), {"none", "-", "-", "0"});
+    EXPECT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
+    return job;
+  }
+};
+
+TEST_F(Silence, AHostThatHangsIsNamed) {
+  LaunchedJob& job = running();
+  std::vector<pid_t> stopped;
+  for (const JobProcess& process : job.processes()) {
+    if (process.host != "127.0.0.2") continue;
+    ::kill(process.pid, SIGSTOP);
+    stopped.push_back(process.pid);
+  }
+  const auto status = job.wait(Seconds(50));
+  EXPECT_EQ(status, 69) << transcript(job);
+  EXPECT_THAT(job.error(), HasSubstr("host 127.0.0.2 has not been heard from for 30 s"));
+  EXPECT_THAT(job.error(), HasSubstr("its ranks: 2, 3"));
+  // When it goes on, it ends what it runs.
+  for (const pid_t process : stopped) ::kill(process, SIGCONT);
+  EXPECT_TRUE(job.wait_for_no_process(Seconds(5))) << transcript(job);
+}
+
+TEST_F(Silence, WithoutItsLauncherAJobEnds) {
+  LaunchedJob& job = running();
+  ::kill(job.launcher(), SIGSTOP);
+  const auto only_launcher = [&] {
+    const auto left = job.processes();
+    return std::ranges::all_of(left, [](const auto& each) { return each.kind == Kind::launcher; });
+  };
+  for (int i = 0; i < 350 && !only_launcher(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_TRUE(only_launcher()) << transcript(job);
+  ::kill(job.launcher(), SIGCONT);
+  EXPECT_EQ(job.wait(Seconds(10)), 69) << transcript(job);
+}
+
+}  // namespace
+}  // namespace hora::launch::test

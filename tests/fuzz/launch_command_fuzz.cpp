@@ -1,0 +1,100 @@
+// What horarun reads of mpirun, Slurm, and program files: refused with a reason, or values within
+// their bounds. The first byte chooses the reader.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "core/launch/command/dry_run.h"
+#include "core/launch/command/elf_libraries.h"
+#include "core/launch/command/encoded_words.h"
+#include "core/launch/command/granted_cores.h"
+#include "core/launch/command/host_name.h"
+#include "core/launch/command/mpi_installation.h"
+#include "core/launch/command/remote_command.h"
+#include "core/launch/command/slurm.h"
+#include "core/launch/command/variable_name.h"
+#include "tests/fuzz/require.h"
+
+namespace {
+
+using namespace hora::launch;
+
+/// A command that was read is the same when it is written for a shell and read again.
+void remote_command(const std::string& text) {
+  const Lookup lookup = [](std::string_view name) { return "<" + std::string(name) + ">"; };
+  const auto command = parse_remote_command(text, lookup);
+  if (!command) {
+    HORA_REQUIRE(!command.error().empty());
+    return;
+  }
+  HORA_REQUIRE(!command->arguments.empty());
+  for (const Variable& variable : command->environment)
+    HORA_REQUIRE(is_variable_name(variable.name));
+  Command alone{command->arguments, {}};
+  const auto again = parse_remote_command(as_shell_line(alone), lookup);
+  HORA_REQUIRE(!again || *again == alone);
+}
+
+void host_list(const std::string& text) {
+  const auto hosts = expand_host_list(text);
+  if (!hosts) {
+    HORA_REQUIRE(!hosts.error().empty());
+    return;
+  }
+  HORA_REQUIRE(!hosts->empty() && hosts->size() <= kMostSlurmHosts);
+  HORA_REQUIRE(std::ranges::all_of(*hosts, is_host_name));
+}
+
+void counts(const std::string& text) {
+  const auto numbers = expand_counts(text);
+  if (!numbers) {
+    HORA_REQUIRE(!numbers.error().empty());
+    return;
+  }
+  HORA_REQUIRE(!numbers->empty() && numbers->size() <= kMostSlurmHosts);
+  HORA_REQUIRE(std::ranges::all_of(*numbers, [](int number) { return number > 0; }));
+}
+
+void words(const std::string& text) {
+  const auto decoded = decode_words(text);
+  if (decoded) HORA_REQUIRE(*decode_words(encode_words(*decoded)) == *decoded);
+}
+
+void elf(const std::string& file) {
+  const auto libraries = read_elf_libraries([&](std::uint64_t offset, std::span<std::byte> target) {
+    if (offset > file.size() || target.size() > file.size() - offset) return false;
+    std::memcpy(target.data(), file.data() + offset, target.size());
+    return true;
+  });
+  HORA_REQUIRE(!libraries || libraries->needed.size() <= kMostDynamicEntries);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0]) {
+    case 'R':
+      remote_command(text);
+      break;
+    case 'H':
+      host_list(text);
+      break;
+    case 'C':
+      counts(text);
+      break;
+    case 'W':
+      words(text);
+      break;
+    case 'V':
+      HORA_REQUIRE(parse_mpi_version("mpirun", text) || true);
+      break;
+    case 'G':
+      HORA_REQUIRE(cgroup_cpu_limit([&](const std::string&) { return text; }) >= 0);
+      break;
+    default:
+      elf(text);
+  }
+  return 0;
+}
