@@ -1,5 +1,5 @@
-# cmake --install: libraries, public headers, the package files for find_package(hora) and for
-# pkg-config, and the READMEs, in folders as here.
+# cmake --install: horarun with its man page and bash completion, libraries, public headers, the
+# package files for find_package(hora) and for pkg-config, and the READMEs, in folders as here.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -9,6 +9,20 @@ set(package_files ${CMAKE_CURRENT_SOURCE_DIR}/cmake/HoraMpiImplementation.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/hora-config-version.cmake)
 
 install(TARGETS horarun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# bash-completion loads the file that has the command's name.
+set(man_page ${CMAKE_CURRENT_BINARY_DIR}/horarun.1)
+set(completion ${CMAKE_CURRENT_BINARY_DIR}/completions/horarun)
+add_custom_command(
+  OUTPUT ${man_page} ${completion}
+  COMMAND horarun --man > ${man_page}
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/completions
+  COMMAND horarun --completion bash > ${completion}
+  COMMENT "Writing horarun's man page and completion"
+  VERBATIM)
+add_custom_target(horarun_documents ALL DEPENDS ${man_page} ${completion})
+install(FILES ${man_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${completion} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+
 install(TARGETS hora EXPORT hora-targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT hora-targets NAMESPACE hora:: DESTINATION ${package_folder})
 install(DIRECTORY core/include/hora ops/mpi/include/hora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -8,8 +8,8 @@ usage() {
   cat <<'EOF'
 Usage: examples/two_node_cifar10.sh [option...]
 
-  --hosts LIST         real nodes with their ranks, such as a:2,b:2, passed on to mpirun; the build
-                       and the data must lie in the same folder on all of them
+  --hosts LIST         real nodes with their ranks, such as a:2,b:2, reached by ssh; the build and
+                       the data must lie in the same folder on all of them
                        [default: 2 virtual nodes x 2 ranks on this host]
   --data DIR           folder with CIFAR-10's binary files [default: CIFAR-10 downloaded from its
                        publisher, or else Debian's 1,797 handwritten digits]
@@ -34,7 +34,7 @@ Usage: examples/two_node_cifar10.sh [option...]
   --help               this text
 
 Data and build lie in build/ beside examples/. An epoch of CIFAR-10 takes 35 times the digits'.
-Open MPI's own variables, such as OMPI_MCA_btl_tcp_if_include, are passed on.
+horarun's and Open MPI's own variables, such as OMPI_MCA_btl_tcp_if_include, hold here, too.
 EOF
 }
 
@@ -124,23 +124,20 @@ progress=''
 progress=${given[--progress]:-$progress}
 device=${given[--device]:-cpu}
 
-# Ranks, and mpirun's words for where they run.
+# Ranks, and horarun's words for where they run.
+ranks=4 where=(--ranks-per-node 2)
 if [[ -n ${given[--hosts]:-} ]]; then
-  hosts=${given[--hosts]}
-  IFS=, read -ra entries <<< "$hosts"
+  where=(--hosts "${given[--hosts]}")
+  IFS=, read -ra entries <<< "${given[--hosts]}"
   ranks=0
   for entry in "${entries[@]}"; do
     ranks=$((ranks + ${entry##*:}))
   done
-  where=(--host "$hosts")
-  ranks_here=${entries[0]##*:}
-else
-  ranks=4 ranks_here=4
-  where=(--oversubscribe -x HORA_RANKS_PER_NODE=2)
 fi
 
 cd "$root"
 source cmake/debian.sh
+source cmake/ccache.sh
 if [[ $device == cuda ]]; then
   hora_install_packages build cuda examples
   libtorch=$(cmake/cuda_libtorch.sh)
@@ -154,7 +151,7 @@ if [[ ! -e $build/build.ninja ]]; then
   echo "Configuring $build"
   cmake --preset "$preset" -DHORA_TESTS=OFF -DHORA_BENCH=OFF "${configuration[@]}"
 fi
-cmake --build "$build" --parallel "$(nproc)" --target cifar10 prepare_digits
+cmake --build "$build" --parallel "$(nproc)" --target horarun cifar10 prepare_digits
 
 publisher=https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz
 published_md5=c32a1d4ab5d03f1284b67883e8d87530
@@ -221,9 +218,9 @@ if [[ -n ${given[--no-train]:-} ]]; then
   exit 0
 fi
 
-threads=$(($(nproc) / ranks_here))
-command=(mpirun -np "$ranks" "${where[@]}" --bind-to none --mca mpi_yield_when_idle 1
-  -x OMP_NUM_THREADS=$((threads > 0 ? threads : 1)))
+# Ranks that share a core let one another run while they wait. Only rank 0 prints.
+command=("$root/$build/core/launch/horarun" -np "$ranks" "${where[@]}" --no-prefix-output
+  -x OMPI_MCA_mpi_yield_when_idle=1)
 ((EUID != 0)) || command+=(--allow-run-as-root)
 command+=("$root/$build/examples/cifar10" --data "$data" "${arguments[@]}")
 [[ -z $progress ]] || command+=(--progress "$progress")

@@ -50,6 +50,7 @@ kind=${kind:-release}
   stop "--mpi ${mpi@Q}: there is no $mpi/bin/mpicxx"
 
 source cmake/debian.sh
+source cmake/ccache.sh
 case $kind in
   release | nightly) hora_install_packages build torch examples bench test ;;
   sanitize) hora_install_packages build test ;;
@@ -73,11 +74,6 @@ check_ctest_options() {
   done
 }
 check_ctest_options "${ctest_options[@]}"
-
-# What another clone has compiled can be used: ccache ignores where the clone is.
-export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-# What ccache needs for sources that have precompiled headers (cmake/HoraPrecompile.cmake).
-export CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_PCH_EXTSUM=1
 
 cores=$(nproc)
 # MPI tests wait more than they compute: on few cores more of them fit beside one another.

@@ -33,7 +33,7 @@ std::optional<int> Program::parse(CLI::App& app, int argc, char** argv) {
   app.footer(
       "Google Benchmark's flags: --benchmark_filter=REGEX, --benchmark_list_tests,\n"
       "--benchmark_min_time=SECONDS, --benchmark_out=FILE (JSON), --benchmark_repetitions=N, ...\n"
-      "Run it under mpirun with --bind-to none; only rank 0 reports.");
+      "Run it under mpirun --bind-to none or horarun --binding none; only rank 0 reports.");
   std::ostringstream nowhere;
   const bool prints = ranks_.rank() == 0;
   try {

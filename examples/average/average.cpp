@@ -1,4 +1,4 @@
-/// Averages plain memory over all ranks, without LibTorch: mpirun -np 4 average
+/// Averages plain memory over all ranks, without LibTorch: horarun -np 4 average
 #include <hora/hora.h>
 
 #include <cstdint>

@@ -92,7 +92,7 @@ void describe(CLI::App& app, Arguments& arguments) {
       ->default_str("none");
   app.add_option("--progress", arguments.progress,
                  "live: one line that changes; plain: a line now and then; auto: live on a "
-                 "terminal of known width, which mpirun hides")
+                 "terminal of known width, which horarun and mpirun hide")
       ->transform(CLI::CheckedTransformer(styles))
       ->default_str("auto");
 }
@@ -101,7 +101,7 @@ void describe(CLI::App& app, Arguments& arguments) {
 
 ParsedArguments parse_arguments(int argc, const char* const* argv) {
   Arguments arguments;
-  CLI::App app("Trains ResNet-18 on CIFAR-10 with hora, one process a rank, under mpirun.",
+  CLI::App app("Trains ResNet-18 on CIFAR-10 with hora, one process a rank, under horarun.",
                "cifar10");
   app.option_defaults()->always_capture_default();
   describe(app, arguments);

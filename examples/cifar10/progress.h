@@ -30,8 +30,8 @@ std::string to_text(const ProgressState& state);
 /// "0:07", "12:34" or "3:00:00".
 std::string to_minutes(double seconds);
 
-/// live or plain. mpirun gives a rank a terminal of its own, without a width, whatever its own
-/// output goes to; so that one counts as no terminal.
+/// live or plain. Under horarun a rank has a pipe. mpirun gives it a terminal of its own, without a
+/// width, whatever mpirun's output goes to; so that one counts as no terminal.
 ProgressStyle choose_style(ProgressStyle wanted, int file_descriptor);
 
 /// Writes lines and progress, or nothing where it has no stream (all ranks but 0).

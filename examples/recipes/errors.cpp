@@ -42,7 +42,7 @@ void run(const hora::Context& world, bool end) {
 int main(int argc, char** argv) {
   try {
     // In the try block: the context that an exception destroys does not wait for other ranks, but
-    // ends the job with this process. After std::endl, which flushes, mpirun shows what was said. A
+    // ends the job with this process. After std::endl, which flushes, what was said is shown. A
     // rank that caught an error of its own further in and went on would leave the others waiting.
     const hora::Context world = hora::init(argc, argv);
     run(world, argc > 1 && argv[1] == std::string("end"));

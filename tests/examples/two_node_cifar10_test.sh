@@ -32,12 +32,14 @@ fake curl <<< "[[ -e '$work/network' ]] || exit 7
 for word; do last=\$file; file=\$word; [[ \$last == --output ]] && cp '$work/network' \"\$file\"; done
 exit 0"
 fake apt-get <<< "[[ \$* == *download* ]] && touch_deb=python3-sklearn_1_all.deb && : > \$touch_deb"
-fake cmake <<< "[[ \$1 == --preset ]] && mkdir -p build/release && : > build/release/build.ninja
-[[ \$1 != --build ]] || { mkdir -p build/release/examples
-cp '$work/bin/prepare' build/release/examples/prepare_digits; }"
+fake cmake <<< "echo \"ccache \$CCACHE_BASEDIR \$CCACHE_NOHASHDIR \$CCACHE_SLOPPINESS\" >> '$calls'
+[[ \$1 == --preset ]] && mkdir -p build/release && : > build/release/build.ninja
+[[ \$1 != --build ]] || { mkdir -p build/release/examples build/release/core/launch
+cp '$work/bin/prepare' build/release/examples/prepare_digits
+cp '$work/bin/horarun' build/release/core/launch/; }"
 # shellcheck disable=SC2016  # for the fake to expand
 fake prepare <<< 'mkdir "$2"; cat > "$2/read"'
-fake mpirun <<< "printf '%s\n' \"\$@\" > '$work/mpirun_arguments'"
+fake horarun <<< "printf '%s\n' \"\$@\" > '$work/horarun_arguments'"
 mkdir -p "$work/package/usr/sklearn/datasets/data"
 echo 'the digits' | gzip > "$work/package/usr/sklearn/datasets/data/digits.csv.gz"
 fake dpkg-deb <<< "tar -c -C '$work/package' ."
@@ -46,13 +48,13 @@ fresh_tree() {
   rm -rf "$tree"
   mkdir -p "$tree/examples" "$tree/cmake" "$tree/elsewhere"
   cp "$root/examples/two_node_cifar10.sh" "$tree/examples/"
-  cp "$root/cmake/debian.sh" "$root/cmake/debian-packages.txt" "$tree/cmake/"
+  cp "$root"/cmake/{debian.sh,debian-packages.txt,ccache.sh} "$tree/cmake/"
 }
 
 # Called from another folder, as a user would; sets `code`.
 run() {
   : > "$calls"
-  rm -f "$work/mpirun_arguments"
+  rm -f "$work/horarun_arguments"
   code=0
   (cd "$tree/elsewhere" && PATH=$work/bin "$work/bin/bash" ../examples/two_node_cifar10.sh "$@") \
     > "$output" 2>&1 || code=$?
@@ -60,8 +62,8 @@ run() {
 says() { grep -qF -- "$1" "$output" || fail "it does not say '$1'"; }
 called() { grep -q -- "$1" "$calls" || fail "it did not call '$1'"; }
 not_called() { ! grep -q -- "$1" "$calls" || fail "it called '$1'"; }
-passed() { grep -qxF -- "$1" "$work/mpirun_arguments" || fail "mpirun did not get '$1'"; }
-not_passed() { ! grep -qF -- "$1" "$work/mpirun_arguments" || fail "mpirun got '$1'"; }
+passed() { grep -qxF -- "$1" "$work/horarun_arguments" || fail "horarun did not get '$1'"; }
+not_passed() { ! grep -qF -- "$1" "$work/horarun_arguments" || fail "horarun got '$1'"; }
 
 # --- Options -------------------------------------------------------------------------------------
 fresh_tree
@@ -135,20 +137,22 @@ run --epochs 3 --save 'my model.pt'
 says 'NOT CIFAR-10'
 called '^curl .*--connect-timeout 5 .*https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz'
 called '^cmake --preset release'
+called '^cmake --build .* --target horarun cifar10 prepare_digits$'
+called "^ccache $tree 1 pch_defines,time_macros$"
 called '^apt-get .*download python3-sklearn'
 not_called 'install'
 [[ $(cat "$tree/build/data/digits/read") == 'the digits' ]] || fail "what prepare_digits read"
 [[ $(ls "$tree/build/data") == digits ]] || fail "left behind: $(ls "$tree/build/data")"
-for word in -np 4 --oversubscribe HORA_RANKS_PER_NODE=2 OMP_NUM_THREADS=2 \
+for word in -np 4 --ranks-per-node 2 --no-prefix-output OMPI_MCA_mpi_yield_when_idle=1 \
   "$tree/build/release/examples/cifar10" "$tree/build/data/digits" --epochs 3 \
   "$tree/elsewhere/my model.pt"; do
   passed "$word"
 done
 # The command it shows is the command it runs.
-mv "$work/mpirun_arguments" "$work/ran"
+mv "$work/horarun_arguments" "$work/ran"
 shown=$(sed -n 's/^\$ //p' "$output")
 (PATH=$work/bin && eval "$shown")
-cmp "$work/ran" "$work/mpirun_arguments" || fail "it shows another command than it runs"
+cmp "$work/ran" "$work/horarun_arguments" || fail "it shows another command than it runs"
 
 run
 ((code == 0)) || fail "the second call"
@@ -161,17 +165,18 @@ passed "$tree/build/data/digits"
 mkdir "$tree/elsewhere/mine"
 run --hosts a:2,node-b.example:3 --data mine
 ((code == 0)) || fail "--hosts"
-passed --host
+passed --hosts
 passed a:2,node-b.example:3
 passed 5
 passed "$tree/elsewhere/mine"
-passed OMP_NUM_THREADS=4
-not_passed HORA_RANKS_PER_NODE
+not_passed --ranks-per-node
 not_passed --oversubscribe
+# horarun gives each rank its share of the cores of its own host.
+not_passed OMP_NUM_THREADS
 
 run --no-train
 ((code == 0)) || fail "--no-train"
-not_called '^mpirun'
+not_called '^horarun'
 
 # --- What may come from the network --------------------------------------------------------------
 fresh_tree

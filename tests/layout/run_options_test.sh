@@ -7,6 +7,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/run_options_test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{tree/tests,tree/cmake,bin}
 cp "$root/tests/run.sh" "$work/tree/tests/"
+cp "$root/cmake/ccache.sh" "$work/tree/cmake/"
 : > "$work/tree/tests/leftovers.sh"
 echo 'hora_install_packages() { :; }' > "$work/tree/cmake/debian.sh"
 printf '#!/bin/bash\n:\n' > "$work/bin/cmake"

@@ -1,6 +1,6 @@
 /// The world of ranks, and where this process stands in it.
 ///
-///     hora::Context world = hora::init(argc, argv);              // started by mpirun
+///     hora::Context world = hora::init(argc, argv);              // started by horarun
 ///     std::printf("rank %d of %d\n", world.rank(), world.size());
 ///     world.shutdown();                                          // or by its destructor
 #pragma once

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <numeric>
 #include <string_view>
 
@@ -32,6 +33,11 @@ constexpr std::array<std::string_view, 16> kReserved = {"plm",
                                                         "np",
                                                         "n",
                                                         "H"};
+
+/// Signals upon which Open MPI prints its stack, with more lines than horarun and the library have
+/// words: SIGBUS, SIGFPE and SIGSEGV, as by default, but not SIGABRT, whose sender says why.
+const std::string kSignalsWithStack =
+    std::to_string(SIGBUS) + "," + std::to_string(SIGFPE) + "," + std::to_string(SIGSEGV);
 
 /// Open MPI knows its own host by this name, whatever the user calls it.
 const std::string kLocal = "localhost";
@@ -145,6 +151,7 @@ Command open_mpi_4(const MpiCommandInput& input) {
       .option("--bind-to", "none")
       .variable("OMPI_MCA_oob_tcp_if_include", networks)
       .variable("OMPI_MCA_btl_tcp_if_include", networks)
+      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .variable("OMPI_MCA_mpi_yield_when_idle", input.yield_when_idle ? "1" : "")
       .root("OMPI");
   if (input.verbose) line.add({"--display-map"});
@@ -167,6 +174,7 @@ Command open_mpi_5(const MpiCommandInput& input) {
       .option("--bind-to", "none")
       .variable("PRTE_MCA_prte_if_include", joined(input.network.interfaces, ','))
       .variable("OMPI_MCA_btl_tcp_if_include", tcp_networks(input.network))
+      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .variable("OMPI_MCA_mpi_yield_when_idle", input.yield_when_idle ? "1" : "")
       .root("OMPI")
       .root("PRTE");
