@@ -1,5 +1,6 @@
 # Shell functions that scripts source: see what is missing on this machine, and install it.
 # The packages and their groups are in debian-packages.txt.
+# shellcheck shell=bash
 
 hora_packages_file=$(dirname "${BASH_SOURCE[0]}")/debian-packages.txt
 

@@ -1,7 +1,8 @@
 # The two hosts of two_hosts.sh, which sources this. Uses its variables $work (a folder) and $rate.
+# shellcheck shell=bash disable=SC2154
 
 host_a_address=10.77.0.1 host_b_address=10.77.0.2
-host_a_pid= host_b_pid= mpirun_pid=
+host_a_pid='' host_b_pid='' mpirun_pid=''
 
 # start_host NAME FLAG...: sets started_pid to a process that holds the host's namespaces. FLAG goes
 # to unshare. pdeathsig and kill-child: the host ends with this script, however that ends.

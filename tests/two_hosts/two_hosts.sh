@@ -14,7 +14,7 @@
 # Leaves nothing behind: everything lives in unnamed namespaces, which end with their processes.
 set -euo pipefail
 
-ranks_per_host=2 rate= min_bytes=0 max_bytes=
+ranks_per_host=2 rate='' min_bytes=0 max_bytes=''
 while (($# > 0)); do
   case $1 in
     --ranks-per-host) ranks_per_host=$2; shift 2 ;;
@@ -52,6 +52,7 @@ fi
 unshare --net --uts --ipc --mount --pid --fork true 2> /dev/null ||
   skip "the kernel refuses new namespaces (in a container: it needs CAP_SYS_ADMIN)"
 
+# shellcheck source-path=SCRIPTDIR source=hosts.sh
 source "$(dirname "$(realpath "$0")")/hosts.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/two_hosts.XXXXXX")
 trap stop_hosts EXIT

@@ -25,7 +25,7 @@ expect() {
 }
 
 # mpirun exits with an error where a rank leaves without MPI_Finalize: 0 says that it was called.
-expect "three times in one process" 0 done "$@" 2 "$program" start-and-stop
+expect "three times in one process" 0 "done" "$@" 2 "$program" start-and-stop
 expect "the application's MPI" 0 multiple=1 "$@" 2 "$program" application-multiple
 expect "too low a thread level" 0 "MPI offers MPI_THREAD_FUNNELED" \
   "$@" 1 "$program" application-funneled
@@ -40,7 +40,7 @@ expect "a forked child that wants MPI" 0 "forked from one that uses MPI" "${chil
   "$@" 2 "$program" fork
 # Open MPI sometimes loses its own message about MPI_ABORT; the code is what counts.
 expect "abort" 7 "" "$@" 2 "$program" abort
-expect "no launcher" 0 done env OMPI_MCA_ess_singleton_isolated=1 "$program" start
+expect "no launcher" 0 "done" env OMPI_MCA_ess_singleton_isolated=1 "$program" start
 # The variable of a launcher that this program's MPI takes no notice of.
 others=PMI_SIZE
 "$program" library | grep -q MPICH && others=OMPI_COMM_WORLD_SIZE

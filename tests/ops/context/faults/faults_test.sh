@@ -247,7 +247,8 @@ case $group in
       for per_node in 0 1; do
         name="a rank stops submitting, timeout of the call $own ms, ranks per node $per_node"
         rm -rf "$folder/records"
-        run env HORA_TIMEOUT=$([[ $own == 0 ]] && echo 500ms || echo 0) HORA_RANKS_PER_NODE=$per_node \
+        of_all=$([[ $own == 0 ]] && echo 500ms || echo 0)
+        run env HORA_TIMEOUT="$of_all" HORA_RANKS_PER_NODE=$per_node \
           HORA_RECORD_DIRECTORY="$folder/records" "${mpi[@]}" 2 "$program" stops-submitting "$own"
         record=$folder/records/hora-record.0.json
         if [[ $(stat -c %a "$record") != 600 ]] || ! grep -q '"cause":{"text":"tensor ' "$record" ||
