@@ -33,7 +33,7 @@ struct JobProcess {
   enum class Kind { launcher, agent, guard, rank, mpirun, daemon, other };
   pid_t pid = 0;
   Kind kind = Kind::other;
-  char state = '?';       ///< as proc(5) names it
+  bool stopped = false;   ///< by a signal
   int rank = -1;          ///< of guards and ranks
   std::string host = {};  ///< of emulated hosts; empty: this host
   std::string name = {};
