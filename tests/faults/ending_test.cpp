@@ -95,18 +95,6 @@ TEST_P(RunningJob, UserSignalsReachAllRanks) {
   EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
 }
 
-class TwoHosts : public FaultTest {
- protected:
-  void SetUp() override {
-    if (!is_possible(two_hosts())) GTEST_SKIP() << kNoHosts;
-  }
-  LaunchedJob& running() {
-    LaunchedJob& job = launch_on(two_hosts(), {"none", "-", "-", "0"});
-    EXPECT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
-    return job;
-  }
-};
-
 TEST_F(TwoHosts, AKilledDaemonIsNamed) {
   LaunchedJob& job = running();
   const pid_t daemon = job.find(Kind::daemon, -1, "127.0.0.2");

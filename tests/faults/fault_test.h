@@ -94,6 +94,20 @@ class FaultTest : public testing::Test {
 
 inline constexpr char kNoHosts[] = "two hosts with names of their own need root";
 
+/// Two emulated hosts with two ranks each, those of the second 2 and 3.
+class TwoHosts : public FaultTest {
+ protected:
+  void SetUp() override {
+    if (!is_possible(two_hosts())) GTEST_SKIP() << kNoHosts;
+  }
+  /// A job that goes on without end.
+  LaunchedJob& running() {
+    LaunchedJob& job = launch_on(two_hosts(), {"none", "-", "-", "0"});
+    EXPECT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
+    return job;
+  }
+};
+
 class OnLayouts : public FaultTest, public testing::WithParamInterface<Layout> {
  protected:
   void SetUp() override {
