@@ -57,6 +57,13 @@ class FaultTest : public testing::Test {
     return launch(layout.arguments, program, std::move(environment));
   }
 
+  /// A job that goes on without end, all of whose ranks have begun.
+  LaunchedJob& running_on(const Layout& layout, const std::string& program = "none") {
+    LaunchedJob& job = launch_on(layout, {program, "-", "-", "0"});
+    EXPECT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
+    return job;
+  }
+
   static bool is_possible(const Layout& layout) {
     return layout.name != two_hosts().name || hosts_can_have_names();
   }
@@ -100,18 +107,20 @@ class TwoHosts : public FaultTest {
   void SetUp() override {
     if (!is_possible(two_hosts())) GTEST_SKIP() << kNoHosts;
   }
-  /// A job that goes on without end.
-  LaunchedJob& running() {
-    LaunchedJob& job = launch_on(two_hosts(), {"none", "-", "-", "0"});
-    EXPECT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
-    return job;
-  }
+  LaunchedJob& running() { return running_on(two_hosts()); }
 };
 
 class OnLayouts : public FaultTest, public testing::WithParamInterface<Layout> {
  protected:
   void SetUp() override {
     if (!is_possible(GetParam())) GTEST_SKIP() << kNoHosts;
+  }
+};
+
+class RunningJob : public OnLayouts {
+ protected:
+  LaunchedJob& running(const std::string& program = "none") {
+    return running_on(GetParam(), program);
   }
 };
 

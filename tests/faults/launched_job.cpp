@@ -134,7 +134,7 @@ LaunchedJob::LaunchedJob(JobOptions options)
   child.environment = std::move(options.environment);
   for (const std::string& variable :
        {std::string(kMarkVariable) + "=" + mark_, "TMPDIR=" + temporary,
-        "HORARUN_SSH=" + write_remote_shell()}) {
+        "HORARUN_SSH=" + write_remote_shell(options.hidden)}) {
     child.environment.push_back(variable);
   }
   const std::string input_path = folder_.file("input");
@@ -169,9 +169,9 @@ LaunchedJob::~LaunchedJob() {
 
 /// In ssh's place: drops the options, and runs the command in a session and with a host name of its
 /// own, for Open MPI takes equal names for one host. The host "unreachable" is not there.
-std::string LaunchedJob::write_remote_shell() const {
+std::string LaunchedJob::write_remote_shell(const std::string& hidden) const {
   const std::string path = folder_.file("ssh");
-  std::ofstream(path) << R"(#!/bin/bash
+  std::ofstream(path) << "#!/bin/bash\nhidden=" << hidden << R"(
 while [[ $1 == -* ]]; do
   [[ $1 != -o && $1 != -p && $1 != -i ]] || shift
   shift
@@ -184,6 +184,10 @@ if [[ $host == unreachable ]]; then
   exit 255
 fi
 export FAULTS_HOST=$host
+if [[ -n $hidden ]]; then
+  exec setsid --wait unshare --uts --mount /bin/sh -c \
+    "hostname emulated-${host##*.} && mount -t tmpfs none $hidden && $*"
+fi
 if unshare --uts true 2> /dev/null; then
   exec setsid --wait unshare --uts /bin/sh -c "hostname emulated-${host##*.} && $*"
 fi
