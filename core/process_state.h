@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace hora::internal {
@@ -16,10 +18,22 @@ enum class ProcessState : std::uint8_t {
   unknown,
 };
 
-/// From the contents of /proc/PID/stat (proc(5)): of the process's first thread.
-ProcessState state_in(std::string_view stat);
+/// /proc/PID/stat (proc(5)); the state is that of the process's first thread.
+struct ProcessStat {
+  std::int64_t pid = 0;
+  std::int64_t parent = 0;
+  ProcessState state = ProcessState::unknown;
+  std::string name = {};
+};
 
-/// Of a process in this pid namespace. Reads one small file.
+/// Of that file's contents; none where they are not such.
+std::optional<ProcessStat> parse_process_stat(std::string_view text);
+
+/// Of a process in this pid namespace; none where there is no such process, or it cannot be read.
+/// Reads one small file.
+std::optional<ProcessStat> process_stat(std::int64_t pid);
+
+/// The same, and `gone` where there is no such process.
 ProcessState process_state(std::int64_t pid);
 
 }  // namespace hora::internal

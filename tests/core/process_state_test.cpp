@@ -6,12 +6,18 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <string>
 #include <thread>
 
 namespace hora::internal {
 namespace {
 
-TEST(ProcessState, IsTheLetterAfterTheName) {
+ProcessState state_in(const std::string& text) {
+  const auto stat = parse_process_stat(text);
+  return stat ? stat->state : ProcessState::unknown;
+}
+
+TEST(ProcessStat, HasTheStateOfTheLetterAfterTheName) {
   EXPECT_EQ(state_in("4711 (train) R 1 2 3"), ProcessState::running);
   EXPECT_EQ(state_in("4711 (train) S 1 2 3"), ProcessState::sleeping);
   EXPECT_EQ(state_in("4711 (train) D 1"), ProcessState::blocked);
@@ -19,13 +25,33 @@ TEST(ProcessState, IsTheLetterAfterTheName) {
   EXPECT_EQ(state_in("4711 (train) t 1"), ProcessState::traced);
   EXPECT_EQ(state_in("4711 (train) Z 1"), ProcessState::gone);
   EXPECT_EQ(state_in("4711 (train) ? 1"), ProcessState::unknown);
-  EXPECT_EQ(state_in("4711 (a) T (b) R) S 1"), ProcessState::sleeping) << "a name of any kind";
 }
 
-TEST(ProcessState, OfWhatIsNoSuchTextIsUnknown) {
-  for (const char* text : {"", ")", "4711", "4711 (train)", "4711 (train) "}) {
-    EXPECT_EQ(state_in(text), ProcessState::unknown) << text;
+TEST(ProcessStat, ReadsNamesOfAnyKind) {
+  const auto stat = parse_process_stat("12 (a) R b (c)) T 7 12 12 0");
+  ASSERT_TRUE(stat);
+  EXPECT_EQ(stat->pid, 12);
+  EXPECT_EQ(stat->parent, 7);
+  EXPECT_EQ(stat->state, ProcessState::stopped);
+  EXPECT_EQ(stat->name, "a) R b (c)");
+}
+
+TEST(ProcessStat, RefusesOtherTexts) {
+  for (const char* text : {"", ")", "12", "12 (a", "12 (a)", "12 (a) ", "12 (a) R", "12 (a) R x",
+                           "x (a) R 1", ") (", "12 (a) RR 1"}) {
+    EXPECT_FALSE(parse_process_stat(text)) << text;
   }
+}
+
+TEST(ProcessStat, OfThisProcess) {
+  const auto stat = process_stat(::getpid());
+  ASSERT_TRUE(stat);
+  EXPECT_EQ(stat->pid, ::getpid());
+  EXPECT_EQ(stat->parent, ::getppid());
+  EXPECT_FALSE(process_stat(-1));
+}
+
+TEST(ProcessState, OfWhatIsNoProcessIsUnknown) {
   EXPECT_EQ(process_state(0), ProcessState::unknown);
   EXPECT_EQ(process_state(-1), ProcessState::unknown);
 }

@@ -75,17 +75,17 @@ class InPhase : public FaultTest,
   std::string fault() const { return std::get<0>(GetParam()); }
   std::string phase() const { return std::get<1>(GetParam()); }
 };
-INSTANTIATE_TEST_SUITE_P(Death, InPhase,
-                         testing::Combine(testing::Values("kill", "exit3", "throw", "abort"),
-                                          testing::Values("init", "negotiation", "data",
-                                                          "shutdown")),
-                         name_of_phase);
+INSTANTIATE_TEST_SUITE_P(
+    Death, InPhase,
+    testing::Combine(testing::Values("kill", "exit0", "exit3", "throw", "abort"),
+                     testing::Values("init", "negotiation", "data", "shutdown")),
+    name_of_phase);
 
 TEST_P(InPhase, IsNamed) {
   if (fault() == "abort" && phase() == "init") return;  // MPI does not allow that
   launch({"-np", "2"}, {fault(), phase(), "1"});
   const std::map<std::string, int> statuses{
-      {"kill", 137}, {"exit3", 3}, {"throw", 134}, {"abort", 7}};
+      {"kill", 137}, {"exit0", 1}, {"exit3", 3}, {"throw", 134}, {"abort", 7}};
   expect_cause(statuses.at(fault()), {"rank 1 (host "});
 }
 

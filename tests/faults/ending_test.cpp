@@ -9,15 +9,6 @@ namespace {
 using testing::HasSubstr;
 using Kind = JobProcess::Kind;
 
-class RunningJob : public OnLayouts {
- protected:
-  LaunchedJob& running() {
-    LaunchedJob& job = launch_on(GetParam(), {"none", "-", "-", "0"});
-    EXPECT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
-    return job;
-  }
-  std::string remote_host() const { return GetParam().name == "two_hosts" ? "127.0.0.2" : ""; }
-};
 INSTANTIATE_TEST_SUITE_P(Ending, RunningJob, testing::Values(one_node(), two_hosts()), name_of);
 
 TEST_P(RunningJob, SigintEndsItWithinFiveSeconds) {
@@ -69,7 +60,8 @@ TEST_P(RunningJob, AKilledGuardIsNamedWithItsRank) {
 
 TEST_P(RunningJob, AKilledAgentIsNamedWithItsHost) {
   LaunchedJob& job = running();
-  const pid_t agent = job.find(Kind::agent, -1, remote_host());
+  const bool is_remote = GetParam().name == "two_hosts";
+  const pid_t agent = job.find(Kind::agent, -1, is_remote ? "127.0.0.2" : "");
   ASSERT_GT(agent, 0) << transcript(job);
   ::kill(agent, SIGKILL);
   expect_cause(69, {"host " + GetParam().host_of_last, "agent has ended"}, Seconds(10));
@@ -86,26 +78,6 @@ TEST_P(RunningJob, AStoppedRankIsNamedAndGoesOn) {
   ::kill(job.launcher(), SIGINT);
   EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
 }
-
-TEST_P(RunningJob, UserSignalsReachAllRanks) {
-  LaunchedJob& job = running();
-  ::kill(job.launcher(), SIGUSR1);
-  EXPECT_TRUE(job.wait_for(": got SIGUSR1", 4, Seconds(5))) << transcript(job);
-  ::kill(job.launcher(), SIGINT);
-  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
-}
-
-class TwoHosts : public FaultTest {
- protected:
-  void SetUp() override {
-    if (!is_possible(two_hosts())) GTEST_SKIP() << kNoHosts;
-  }
-  LaunchedJob& running() {
-    LaunchedJob& job = launch_on(two_hosts(), {"none", "-", "-", "0"});
-    EXPECT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
-    return job;
-  }
-};
 
 TEST_F(TwoHosts, AKilledDaemonIsNamed) {
   LaunchedJob& job = running();

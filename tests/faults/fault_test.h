@@ -57,6 +57,13 @@ class FaultTest : public testing::Test {
     return launch(layout.arguments, program, std::move(environment));
   }
 
+  /// A job that goes on without end, all of whose ranks have begun.
+  LaunchedJob& running_on(const Layout& layout, const std::string& program = "none") {
+    LaunchedJob& job = launch_on(layout, {program, "-", "-", "0"});
+    EXPECT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
+    return job;
+  }
+
   static bool is_possible(const Layout& layout) {
     return layout.name != two_hosts().name || hosts_can_have_names();
   }
@@ -94,10 +101,26 @@ class FaultTest : public testing::Test {
 
 inline constexpr char kNoHosts[] = "two hosts with names of their own need root";
 
+/// Two emulated hosts with two ranks each, those of the second 2 and 3.
+class TwoHosts : public FaultTest {
+ protected:
+  void SetUp() override {
+    if (!is_possible(two_hosts())) GTEST_SKIP() << kNoHosts;
+  }
+  LaunchedJob& running() { return running_on(two_hosts()); }
+};
+
 class OnLayouts : public FaultTest, public testing::WithParamInterface<Layout> {
  protected:
   void SetUp() override {
     if (!is_possible(GetParam())) GTEST_SKIP() << kNoHosts;
+  }
+};
+
+class RunningJob : public OnLayouts {
+ protected:
+  LaunchedJob& running(const std::string& program = "none") {
+    return running_on(GetParam(), program);
   }
 };
 

@@ -21,7 +21,7 @@
 #include <thread>
 
 #include "core/launch/control/child_process.h"
-#include "core/launch/control/process_tree.h"
+#include "core/process_state.h"
 
 namespace hora::launch::test {
 namespace {
@@ -134,7 +134,7 @@ LaunchedJob::LaunchedJob(JobOptions options)
   child.environment = std::move(options.environment);
   for (const std::string& variable :
        {std::string(kMarkVariable) + "=" + mark_, "TMPDIR=" + temporary,
-        "HORARUN_SSH=" + write_remote_shell()}) {
+        "HORARUN_SSH=" + write_remote_shell(options.hidden)}) {
     child.environment.push_back(variable);
   }
   const std::string input_path = folder_.file("input");
@@ -169,9 +169,9 @@ LaunchedJob::~LaunchedJob() {
 
 /// In ssh's place: drops the options, and runs the command in a session and with a host name of its
 /// own, for Open MPI takes equal names for one host. The host "unreachable" is not there.
-std::string LaunchedJob::write_remote_shell() const {
+std::string LaunchedJob::write_remote_shell(const std::string& hidden) const {
   const std::string path = folder_.file("ssh");
-  std::ofstream(path) << R"(#!/bin/bash
+  std::ofstream(path) << "#!/bin/bash\nhidden=" << hidden << R"(
 while [[ $1 == -* ]]; do
   [[ $1 != -o && $1 != -p && $1 != -i ]] || shift
   shift
@@ -184,6 +184,10 @@ if [[ $host == unreachable ]]; then
   exit 255
 fi
 export FAULTS_HOST=$host
+if [[ -n $hidden ]]; then
+  exec setsid --wait unshare --uts --mount /bin/sh -c \
+    "hostname emulated-${host##*.} && mount -t tmpfs none $hidden && $*"
+fi
 if unshare --uts true 2> /dev/null; then
   exec setsid --wait unshare --uts /bin/sh -c "hostname emulated-${host##*.} && $*"
 fi
@@ -220,7 +224,7 @@ std::optional<int> LaunchedJob::wait(Seconds limit) {
   while (!status_) {
     int status = 0;
     if (::waitpid(launcher_, &status, WNOHANG) == launcher_) {
-      status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      status_ = shell_status(status);
     } else if (Clock::now() >= end) {
       return std::nullopt;
     }
@@ -271,14 +275,14 @@ std::vector<std::string> LaunchedJob::error_lines(const std::string& text) const
 std::vector<JobProcess> LaunchedJob::processes() const {
   std::vector<JobProcess> result;
   for (const fs::path& path : all_processes()) {
-    const auto state = parse_process_state(content(path / "stat"));
-    if (!state || state->state == 'Z' || state->state == 'X') continue;
+    const auto stat = internal::process_stat(std::stoll(path.filename()));
+    if (!stat || stat->state == internal::ProcessState::gone) continue;
     const std::string environment = content(path / "environ");
     if (variable(environment, kMarkVariable) != mark_) continue;
     JobProcess process;
-    process.pid = state->process;
-    process.state = state->state;
-    process.name = state->name;
+    process.pid = static_cast<pid_t>(stat->pid);
+    process.stopped = stat->state == internal::ProcessState::stopped;
+    process.name = stat->name;
     process.kind = kind_of(arguments_of(path));
     process.host = variable(environment, kHostVariable).value_or("");
     if (process.kind == Kind::rank || process.kind == Kind::guard) {
@@ -337,8 +341,8 @@ bool hosts_can_have_names() {
 std::string transcript(const LaunchedJob& job) {
   std::string text = "output:\n" + job.output() + "error:\n" + job.error() + "processes:\n";
   for (const JobProcess& process : job.processes()) {
-    text += std::to_string(process.pid) + " " + process.name + " " + process.state + " rank " +
-            std::to_string(process.rank) + "\n";
+    text += std::to_string(process.pid) + " " + process.name + " rank " +
+            std::to_string(process.rank) + (process.stopped ? " (stopped)\n" : "\n");
   }
   return text;
 }

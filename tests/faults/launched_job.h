@@ -26,6 +26,7 @@ struct JobOptions {
   std::vector<std::string> environment = {};  ///< "NAME=VALUE", added to this process's
   std::string input = {};                     ///< on standard input
   std::string host_name = {};  ///< of the host on which horarun runs; empty: this host's
+  std::string hidden = {};     ///< a folder that other hosts do not have
 };
 
 /// A process of the job that has not ended.
@@ -33,7 +34,7 @@ struct JobProcess {
   enum class Kind { launcher, agent, guard, rank, mpirun, daemon, other };
   pid_t pid = 0;
   Kind kind = Kind::other;
-  char state = '?';       ///< as proc(5) names it
+  bool stopped = false;   ///< by a signal
   int rank = -1;          ///< of guards and ranks
   std::string host = {};  ///< of emulated hosts; empty: this host
   std::string name = {};
@@ -79,7 +80,7 @@ class LaunchedJob {
 
  private:
   bool read_once(Seconds limit);
-  std::string write_remote_shell() const;
+  std::string write_remote_shell(const std::string& hidden) const;
   std::string leftovers_now() const;
 
   internal::test::TemporaryFolder folder_;

@@ -3,18 +3,21 @@
 // Usage: fault_rank FAULT PHASE RANKS [STEPS]
 //   FAULT  none, kill, segv, abort (MPI_Abort), exit0, exit3, throw, stop, spin, skip (a tensor),
 //          lines (100 of output), input (echoes standard input), variable (prints FAULTS_VALUE),
-//          cores (prints how many it may use)
+//          cores (prints how many it may use), leave (by agreement of all ranks, after the step in
+//          which one of them has got SIGTERM)
 //   PHASE  init (before hora::init), negotiation (before it submits a new tensor), data (while a
 //          large tensor travels), shutdown (in place of it), end (after it)
 //   RANKS  that have the fault: "1", "0,3", "all"
 //   STEPS  of the loop; 0: without end
-// Prints "rank N: ready" after the first step, and each SIGUSR1 that it gets.
+// Prints "rank N: ready" after the first step, and each SIGUSR1 and SIGUSR2 that it gets, whose
+// handlers it installs before hora::init.
 #include <fcntl.h>
 #include <hora/hora.h>
 #include <mpi.h>
 #include <sched.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -33,7 +36,7 @@ using namespace std::chrono_literals;
 constexpr int kFaultStep = 5;
 constexpr std::size_t kLarge = std::size_t{4} << 20;
 
-volatile std::sig_atomic_t user_signals = 0;
+std::atomic<int> first_signals = 0, second_signals = 0, signals_to_end = 0;
 
 struct Fault {
   std::string kind, phase;
@@ -108,15 +111,28 @@ void step(const hora::Context& world, const Fault& fault, std::int64_t number) {
   handle.wait();
 }
 
+void say_signals() {
+  for (int left = first_signals.exchange(0); left > 0; --left) say("got SIGUSR1");
+  for (int left = second_signals.exchange(0); left > 0; --left) say("got SIGUSR2");
+}
+
+/// Whether any rank was told to end.
+bool must_leave(const hora::Context& world) {
+  int told = signals_to_end.load();
+  hora::allreduce(world, hora::view(&told, 1), {.name = "leave", .op = hora::ReduceOp::max});
+  return told > 0;
+}
+
 void run(const Fault& fault, std::int64_t steps) {
   reach(fault, "init");
   hora::Context world = hora::init();
   for (std::int64_t number = 0; steps == 0 || number < steps; ++number) {
     step(world, fault, number);
     if (number == 0) say("ready");
-    if (user_signals > 0) {
-      user_signals = 0;
-      say("got SIGUSR1");
+    say_signals();
+    if (fault.kind == "leave" && must_leave(world)) {
+      say("leaves");
+      break;
     }
     std::this_thread::sleep_for(5ms);
   }
@@ -144,7 +160,9 @@ void run(const Fault& fault, std::int64_t steps) {
 
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
-  std::signal(SIGUSR1, [](int) { user_signals = 1; });
+  std::signal(SIGUSR1, [](int) { ++first_signals; });
+  std::signal(SIGUSR2, [](int) { ++second_signals; });
   const Fault fault{argv[1], argv[2], is_among(own_rank(), argv[3])};
+  if (fault.kind == "leave") std::signal(SIGTERM, [](int) { ++signals_to_end; });
   run(fault, argc > 4 ? std::atoll(argv[4]) : 20);
 }

@@ -11,17 +11,7 @@ namespace {
 using testing::HasSubstr;
 using Kind = JobProcess::Kind;
 
-class Silence : public FaultTest {
- protected:
-  void SetUp() override {
-    if (!is_possible(two_hosts())) GTEST_SKIP() << kNoHosts;
-  }
-  LaunchedJob& running() {
-    LaunchedJob& job = launch_on(two_hosts(), {"none", "-", "-", "0"});
-    EXPECT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
-    return job;
-  }
-};
+class Silence : public TwoHosts {};
 
 TEST_F(Silence, AHostThatHangsIsNamed) {
   LaunchedJob& job = running();

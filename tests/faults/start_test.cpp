@@ -1,6 +1,7 @@
 // A start that cannot work says why before it starts.
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "tests/faults/fault_test.h"
@@ -21,6 +22,24 @@ TEST_F(Start, AMissingProgramIsNamedWithTheHost) {
   start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", "./no_such_program"}});
   ASSERT_EQ(job_->wait(Seconds(10)), 69) << transcript(*job_);
   EXPECT_THAT(job_->error(), HasSubstr("host 127.0.0.2: the program "));
+}
+
+TEST_F(Start, AProgramThatOnlyTheFirstHostHasIsNamedWithTheOther) {
+  if (!hosts_can_have_names()) GTEST_SKIP() << kNoHosts;
+  internal::test::TemporaryFolder folder;
+  const std::string program = folder.file("train");
+  std::filesystem::create_symlink(FAULT_RANK, program);
+  start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", program, "none", "-", "-"},
+         .hidden = folder.path()});
+  expect_cause(69, {"host 127.0.0.2: the program " + program + ": No such file"}, Seconds(10));
+  EXPECT_THAT(job_->error(), testing::Not(HasSubstr("host 127.0.0.1"))) << transcript(*job_);
+}
+
+TEST_F(Start, AnInterfaceThatAHostLacksIsNamedWithinTwoSeconds) {
+  start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", "--network-interfaces", "none7", FAULT_RANK,
+                       "none", "-", "-"}});
+  expect_cause(69, {"--network-interfaces none7: host 127.0.0.1 has no such interface"},
+               Seconds(2));
 }
 
 TEST_F(Start, AFileThatIsNoProgramIsNamed) {

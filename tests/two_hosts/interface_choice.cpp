@@ -3,30 +3,20 @@
 // Usage: two_hosts_interface_choice PID_A PID_B, processes in the hosts' network namespaces.
 // Prints the launcher's line; exit code 0. The sockets of both hosts belong to this one process: a
 // socket stays in the namespace in which it was made.
-#include <fcntl.h>
-#include <sched.h>
-
 #include <cstdio>
-#include <stdexcept>
 
 #include "core/launch/network/choice.h"
 #include "tests/core/launch/network/driven_probes.h"
+#include "tests/two_hosts/network_namespace.h"
 
 namespace hora::launch {
 namespace {
-
-void enter(const std::string& pid) {
-  const UniqueFd space(::open(("/proc/" + pid + "/ns/net").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!space || ::setns(space.get(), CLONE_NEWNET) != 0) {
-    throw std::runtime_error("cannot enter the network of process " + pid);
-  }
-}
 
 int choose(const std::vector<std::string>& pids) {
   std::vector<HostNetwork> hosts;
   std::vector<std::unique_ptr<Probe>> probes;
   for (std::size_t i = 0; i < pids.size(); ++i) {
-    enter(pids[i]);
+    test::enter_network_of(pids[i]);
     hosts.push_back({i == 0 ? "a" : "b", this_network_stack(), this_host_interfaces()});
     std::printf("%s: %s\n", hosts[i].host.c_str(), describe(hosts[i].interfaces).c_str());
     std::vector<IpAddress> addresses;

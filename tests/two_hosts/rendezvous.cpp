@@ -4,27 +4,19 @@
 // Usage: two_hosts_rendezvous PID_A PID_B FOLDER. Exit code 0 where they meet both times.
 #include "core/launch/rendezvous/rendezvous.h"
 
-#include <fcntl.h>
 #include <hora/error.h>
-#include <sched.h>
 
 #include <cstdio>
 #include <future>
 #include <stdexcept>
 
+#include "tests/two_hosts/network_namespace.h"
+
 namespace hora::launch {
 namespace {
 
-/// Of the calling thread.
-void enter(const std::string& pid) {
-  const UniqueFd space(::open(("/proc/" + pid + "/ns/net").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!space || ::setns(space.get(), CLONE_NEWNET) != 0) {
-    throw std::runtime_error("cannot enter the network of process " + pid);
-  }
-}
-
 NodesMet meet_from(const std::string& pid, int node_rank, const std::string& place) {
-  enter(pid);
+  test::enter_network_of(pid);
   RendezvousOptions options;
   options.place = parse_rendezvous(place).value();
   options.nodes = 2;

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <optional>
 
+#include "core/launch/control/event_loop.h"
 #include "core/process.h"
 
 namespace hora::launch {
@@ -99,9 +99,7 @@ Hello this_host() {
   if (::uname(&machine) == 0) hello.architecture = machine.machine;
   hello.host = internal::host_name();
   hello.pid = ::getpid();
-  hello.clock_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                       std::chrono::system_clock::now().time_since_epoch())
-                       .count();
+  hello.clock_ns = wall_clock_ns();
   hello.root = ::geteuid() == 0;
   return hello;
 }

@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "core/launch/control/child_process.h"
+
 namespace hora::launch {
 namespace {
 
@@ -107,7 +109,7 @@ tl::expected<CapturedOutput, std::string> captured_output(const std::vector<std:
   if (!ended) {
     return failure("it has not ended after " + std::to_string(limit.count()) + " ms");
   }
-  captured.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  captured.status = shell_status(status);
   return captured;
 }
 

@@ -150,6 +150,10 @@ tl::expected<pid_t, std::string> start_child(const ChildOptions& options) {
   return tl::unexpected(describe(failure, options));
 }
 
+int shell_status(int wait_status) noexcept {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
 Pipe make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0)

@@ -27,6 +27,10 @@ struct ChildOptions {
 /// Signals that this process blocks or ignores are as by default in the child.
 tl::expected<pid_t, std::string> start_child(const ChildOptions& options);
 
+/// As a shell has it: the exit status, or 128 and the signal. `wait_status` is waitpid()'s, of a
+/// process that has ended.
+int shell_status(int wait_status) noexcept;
+
 /// A pipe, closed on exec: what is written to the second comes out of the first.
 /// Throws std::system_error.
 struct Pipe {

@@ -1,68 +1,68 @@
 #include "core/launch/control/process_tree.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <charconv>
+#include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
+#include <string>
 #include <system_error>
 
 namespace hora::launch {
 namespace {
 
-std::optional<pid_t> number(std::string_view text) {
-  pid_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::vector<ProcessState> all_processes() {
-  std::vector<ProcessState> result;
+std::vector<ProcessStat> all_processes() {
+  std::vector<ProcessStat> result;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    if (!number(entry.path().filename().native())) continue;
-    std::ifstream file(entry.path() / "stat");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (auto state = parse_process_state(text)) result.push_back(std::move(*state));
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    std::int64_t pid = 0;
+    const auto [rest, no_number] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (no_number != std::errc{} || rest != name.data() + name.size()) continue;
+    if (auto stat = internal::process_stat(pid)) result.push_back(std::move(*stat));
   }
   return result;
 }
 
 }  // namespace
 
-std::optional<ProcessState> parse_process_state(std::string_view text) {
-  // The name stands in parentheses and may have any character, parentheses included.
-  const auto open = text.find(" (");
-  const auto close = text.rfind(") ");
-  if (open == text.npos || close == text.npos || close < open + 2) return std::nullopt;
-  const auto process = number(text.substr(0, open));
-  const std::string_view rest = text.substr(close + 2);
-  if (!process || rest.size() < 3 || rest[1] != ' ') return std::nullopt;
-  const auto parent = number(rest.substr(2, rest.find(' ', 2) - 2));
-  if (!parent) return std::nullopt;
-  return ProcessState{*process, *parent, rest[0],
-                      std::string(text.substr(open + 2, close - open - 2))};
-}
-
-std::vector<ProcessState> descendants_of(pid_t ancestor, const std::vector<ProcessState>& all) {
-  std::multimap<pid_t, const ProcessState*> children;
-  for (const ProcessState& process : all) children.emplace(process.parent, &process);
-  std::vector<ProcessState> result;
-  std::vector<pid_t> parents{ancestor};
+std::vector<ProcessStat> descendants_of(pid_t ancestor, const std::vector<ProcessStat>& all) {
+  std::multimap<std::int64_t, const ProcessStat*> children;
+  for (const ProcessStat& process : all) children.emplace(process.parent, &process);
+  std::vector<ProcessStat> result;
+  std::vector<std::int64_t> parents{ancestor};
   for (std::size_t i = 0; i < parents.size(); ++i) {
     const auto [first, last] = children.equal_range(parents[i]);
     for (auto child = first; child != last; ++child) {
-      if (child->second->process == ancestor) continue;
-      parents.push_back(child->second->process);
-      if (child->second->state != 'Z') result.push_back(*child->second);
+      if (child->second->pid == ancestor) continue;
+      parents.push_back(child->second->pid);
+      if (child->second->state != internal::ProcessState::gone) result.push_back(*child->second);
     }
   }
   return result;
 }
 
-std::vector<ProcessState> descendants_of(pid_t ancestor) {
+std::vector<ProcessStat> descendants_of(pid_t ancestor) {
   return descendants_of(ancestor, all_processes());
+}
+
+void kill_descendants(std::chrono::milliseconds limit) noexcept {
+  try {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (std::chrono::steady_clock::now() < end) {
+      const auto left = descendants_of(::getpid());
+      if (left.empty()) break;
+      for (const ProcessStat& process : left) ::kill(static_cast<pid_t>(process.pid), SIGKILL);
+      while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+      ::usleep(5000);
+    }
+  } catch (...) {  // no memory: the kernel ends what is left with the session
+  }
 }
 
 }  // namespace hora::launch

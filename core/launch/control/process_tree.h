@@ -4,26 +4,23 @@
 
 #include <sys/types.h>
 
-#include <optional>
-#include <string>
-#include <string_view>
+#include <chrono>
 #include <vector>
+
+#include "core/process_state.h"
 
 namespace hora::launch {
 
-struct ProcessState {
-  pid_t process = 0;
-  pid_t parent = 0;
-  char state = '?';  ///< as proc(5) names it: R, S, D, T (stopped), t (traced), Z (ended)
-  std::string name = {};
-};
-
-/// Of /proc/PID/stat's text (proc(5)); none where it is not one.
-std::optional<ProcessState> parse_process_state(std::string_view text);
+using internal::ProcessStat;
 
 /// All descendants, parents before their children; without those that have ended.
-std::vector<ProcessState> descendants_of(pid_t ancestor);
+std::vector<ProcessStat> descendants_of(pid_t ancestor);
 /// The same, of a list of processes. Pure.
-std::vector<ProcessState> descendants_of(pid_t ancestor, const std::vector<ProcessState>& all);
+std::vector<ProcessStat> descendants_of(pid_t ancestor, const std::vector<ProcessStat>& all);
+
+/// SIGKILL to all descendants of this process, as often as it takes until none is left, for this
+/// long at most. How its children ended is lost. Where a process ends meanwhile, its own children
+/// are found only by a child subreaper (prctl(2)).
+void kill_descendants(std::chrono::milliseconds limit) noexcept;
 
 }  // namespace hora::launch

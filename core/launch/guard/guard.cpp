@@ -94,7 +94,6 @@ class Guard {
   void on_child();
   void on_ended(int status, const std::string& failure = {});
   void kill_rank();
-  bool agent_is_gone() const;
   void report(const Message& message);
 
   void add_record(RankEnded& ended) const;
@@ -119,11 +118,6 @@ void Guard::report(const Message& message) {
     kill_rank();
     loop_.stop();
   }
-}
-
-bool Guard::agent_is_gone() const {
-  pollfd entry{agent_.get(), POLLIN, 0};
-  return agent_ && ::poll(&entry, 1, 0) > 0;
 }
 
 void Guard::kill_rank() {
@@ -238,9 +232,7 @@ void Guard::on_ended(int status, const std::string& failure) {
   ended.asked = asked_to_end_;
   ended.lived_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());
-  ended.ended_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                       std::chrono::system_clock::now().time_since_epoch())
-                       .count();
+  ended.ended_ns = wall_clock_ns();
   ended.last_words = error_.last_words.lines(kLastLines);
   if (ended.last_words.empty()) ended.last_words = output_.last_words.lines(kLastLines);
   if (ended.last_words.size() > kMostLastWords) {
@@ -249,7 +241,7 @@ void Guard::on_ended(int status, const std::string& failure) {
   add_record(ended);
   report(ended);
   kill_rank();  // what is left of its process group
-  exit_status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  exit_status_ = shell_status(status);
   loop_.stop();
 }
 
@@ -317,7 +309,6 @@ int Guard::run(const std::vector<std::string>& program) {
   }
   loop_.each(kRecordInterval, [this] { report_init(); });
   loop_.run();
-  if (agent_is_gone()) remove_session_folders(session_folders_of_environment());
   return exit_status_;
 }
 

@@ -1,11 +1,8 @@
 #include "core/launch/supervisor/supervisor.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 #include <utility>
 
 #include "core/launch/watch/ending.h"
@@ -14,11 +11,9 @@ namespace hora::launch {
 namespace {
 
 constexpr std::uint32_t kMpirun = 0;
-constexpr std::size_t kMostOutputKept = 8000;
 /// Agents end what runs, and say goodbye, within this after the grace.
 constexpr Moment kAgentsEnd{6000};
 constexpr Moment kStoppedWarning{1000};
-constexpr std::int64_t kClockDifference = 1'000'000'000;
 constexpr int kUnavailable = 69;  ///< sysexits.h, EX_UNAVAILABLE
 
 /// Open MPI leaves domains out of host names. An address has no domain.
@@ -29,25 +24,20 @@ bool is_same_host(const std::string& name, const std::string& asked) {
   return name == asked || (!is_address(name) && name.substr(0, name.find('.')) == asked);
 }
 
-/// The rank of which Open MPI says that it has left without MPI_Init while others called it; -1: it
-/// says so of none.
-int left_before_init(const std::string& mpirun_output) {
-  constexpr std::string_view kStart = "due to process rank ";
-  const auto start = mpirun_output.find(kStart);
-  if (start == mpirun_output.npos ||
-      mpirun_output.find("exiting improperly") == mpirun_output.npos) {
-    return -1;
-  }
-  return std::atoi(mpirun_output.c_str() + start + kStart.size());
+std::size_t total_ranks(const JobPlan& plan) {
+  std::size_t ranks = 0;
+  for (const JobHost& host : plan.hosts) ranks += static_cast<std::size_t>(host.ranks);
+  return ranks;
 }
 
 }  // namespace
 
-Supervisor::Supervisor(JobPlan plan, Moment now) : plan_(std::move(plan)), start_(now) {
+Supervisor::Supervisor(JobPlan plan, Moment now)
+    : plan_(std::move(plan)), start_(now), ending_(total_ranks(plan_), plan_.ending) {
   hosts_.resize(plan_.hosts.size());
   for (std::size_t host = 0; host < plan_.hosts.size(); ++host) {
     hosts_[host].last_heard = now;
-    for (int i = 0; i < plan_.hosts[host].ranks; ++i) ranks_.push_back({.host = host});
+    ranks_.insert(ranks_.end(), static_cast<std::size_t>(plan_.hosts[host].ranks), {.host = host});
   }
 }
 
@@ -146,24 +136,16 @@ void Supervisor::on(std::size_t, const StartRemote& request, Moment now) {
 
 void Supervisor::on(std::size_t, const ProcessOutput& output, Moment) {
   const std::string text(output.bytes.begin(), output.bytes.end());
-  mpirun_output_ += text;
-  if (mpirun_output_.size() > kMostOutputKept) {
-    mpirun_output_.erase(0, mpirun_output_.size() - kMostOutputKept);
-  }
+  ending_.on_output(text);
   actions_.push_back(ShowOutput{text});
 }
 
 void Supervisor::on(std::size_t host, const ProcessEnded& ended, Moment now) {
   if (ended.process == kMpirun) {
-    mpirun_status_ = ended.status;
-    mpirun_ended_ = now;
+    ending_.on_mpirun_ended(ended.status, now);
+  } else {
+    ending_.on_daemon_ended(ended.status, plan_.hosts[host].name, ranks_of(host), now);
   }
-  if (!WIFSIGNALED(ended.status) || killed_ || end_limit_) return;
-  const std::string text = ended.process == kMpirun
-                               ? "mpirun " + status_text(ended.status)
-                               : "host " + plan_.hosts[host].name + ": MPI's daemon there " +
-                                     status_text(ended.status) + ranks_of(host);
-  killed_ = {text, 128 + WTERMSIG(ended.status), now};
 }
 
 void Supervisor::on(std::size_t host, const ProcessStopped& stopped, Moment) {
@@ -175,13 +157,13 @@ void Supervisor::on(std::size_t host, const ProcessStopped& stopped, Moment) {
 }
 
 void Supervisor::on(std::size_t host, const RankStarted& started, Moment) {
-  if (started.rank < 0 || static_cast<std::size_t>(started.rank) >= ranks_.size()) return;
-  ranks_[started.rank].started = true;
+  if (!is_rank(started.rank)) return;
+  ending_.on_rank_started(started.rank);
   ranks_[started.rank].host = host;
 }
 
 void Supervisor::on(std::size_t, const RankStopped& stopped, Moment now) {
-  if (stopped.rank < 0 || static_cast<std::size_t>(stopped.rank) >= ranks_.size()) return;
+  if (!is_rank(stopped.rank)) return;
   Rank& rank = ranks_[stopped.rank];
   rank.stopped_since = stopped.stopped ? std::optional(now) : std::nullopt;
   if (!stopped.stopped && std::exchange(rank.stop_was_said, false) && !end_limit_) {
@@ -197,22 +179,16 @@ void Supervisor::on(std::size_t, const RankSignalled& signalled, Moment) {
 }
 
 void Supervisor::on(std::size_t, const RankInitializing& message, Moment now) {
-  if (message.rank < 0 || static_cast<std::size_t>(message.rank) >= ranks_.size()) return;
-  ranks_[message.rank].initializing_since =
-      message.initializing ? std::optional(now) : std::nullopt;
+  if (!is_rank(message.rank)) return;
+  ending_.on_rank_initializing(message.rank, message.initializing, now);
 }
 
 void Supervisor::on(std::size_t host, const RankEnded& ended, Moment now) {
-  if (ended.rank < 0 || static_cast<std::size_t>(ended.rank) >= ranks_.size()) return;
+  if (!is_rank(ended.rank)) return;
   Rank& rank = ranks_[ended.rank];
-  rank.started = rank.ended = true;
   rank.host = host;
   rank.stopped_since.reset();
-  rank.initializing_since.reset();
-  rank.ended_at = now;
-  ended_.push_back(ended);
-  if (all_ended()) last_rank_ended_ = now;
-  if (!ended_well(ended) && !first_failure_) first_failure_ = now;
+  ending_.on_rank_ended(ended, plan_.hosts[host].name, now);
 }
 
 std::vector<Instruction> Supervisor::on_lost(std::size_t host, const std::string& reason,
@@ -255,7 +231,6 @@ std::vector<Instruction> Supervisor::on_time(Moment now) {
     check_start(now);
     check_silence(now);
     check_stopped(now);
-    check_left_before_init(now);
     if (trial_limit_ && now >= *trial_limit_) carry_on_trial(trial_->give_up(), now);
   }
   check_end(now);
@@ -275,12 +250,12 @@ void Supervisor::check_start(Moment now) {
     return fail("no answer within " + limit + " from " + missing + advice, kUnavailable, now);
   }
   std::string ranks;
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (!ranks_[rank].started) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  for (int rank = 0; is_rank(rank); ++rank) {
+    if (!ending_.has_started(rank)) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
   if (!ranks.empty()) {
     fail("mpirun has not started the ranks " + ranks + " within " + limit + advice +
-             (mpirun_output_.empty() ? "" : "\n" + mpirun_output_),
+             (ending_.output().empty() ? "" : "\n" + ending_.output()),
          kUnavailable, now);
   }
 }
@@ -309,63 +284,17 @@ void Supervisor::check_stopped(Moment now) {
   }
 }
 
-void Supervisor::check_left_before_init(Moment now) {
-  const auto left = std::ranges::find_if(
-      ended_, [](const RankEnded& each) { return ended_well(each) && !each.initialized; });
-  if (left == ended_.end() || end_limit_) return;
-  const Moment since = *ranks_[left->rank].ended_at;
-  const auto waits = [&](const Rank& rank) {
-    return rank.initializing_since &&
-           now - std::max(since, *rank.initializing_since) >= plan_.init_alone;
-  };
-  if (std::ranges::any_of(ranks_, waits)) fail_left_before_init(*left, now);
-}
-
-void Supervisor::fail_left_before_init(const RankEnded& left, Moment now) {
-  fail(ending_text(left, plan_.hosts[ranks_[left.rank].host].name) +
-           ", before it called hora::init, in which the others waited for it",
-       std::max(1, exit_status(left)), now);
-}
-
 void Supervisor::check_end(Moment now) {
   if (finished_) return;
-  const bool may_be_consequences = std::ranges::all_of(ended_, [](const RankEnded& each) {
-    return ended_well(each) || is_likely_consequence(each);
-  });
-  const Moment gather = may_be_consequences ? plan_.gather_consequences : plan_.gather;
-  // Of mpirun or a daemon; their ranks end with them. After the last rank it means nothing.
-  const bool was_killed = killed_ && may_be_consequences && (first_failure_ || !all_ended());
-  if (!caused_ && was_killed && now - killed_->time >= plan_.gather) {
-    fail(killed_->text, killed_->status, now);
+  if (!caused_) {
+    if (const auto cause = ending_.cause(now)) fail(cause->text, cause->status, now);
   }
-  const bool no_more_comes = all_ended() && (!may_be_consequences || mpirun_ended_);
-  if (first_failure_ && !caused_ && !was_killed &&
-      (now - *first_failure_ >= gather || no_more_comes)) {
-    const RankEnded& culprit = ended_[*first_cause(ended_)];
-    const auto left = std::ranges::find(ended_, left_before_init(mpirun_output_), &RankEnded::rank);
-    if (is_likely_consequence(culprit) && left != ended_.end()) {
-      fail_left_before_init(*left, now);
-    } else {
-      const std::string& host = plan_.hosts[ranks_[culprit.rank].host].name;
-      fail(ending_text(culprit, host), exit_status(culprit), now);
-    }
-  }
-  if (!caused_ && mpirun_ended_ && !all_ended() && now - *mpirun_ended_ >= plan_.gather) {
-    const bool any = std::ranges::any_of(ranks_, &Rank::started);
-    const int status = WIFSIGNALED(*mpirun_status_) ? 128 + WTERMSIG(*mpirun_status_)
-                                                    : WEXITSTATUS(*mpirun_status_);
-    fail("mpirun " + status_text(*mpirun_status_) + (any ? "" : " before it started any rank") +
-             (any || mpirun_output_.empty() ? "" : ":\n" + mpirun_output_),
-         status == 0 ? 1 : status, now);
-  }
-  const bool mpirun_is_late = last_rank_ended_ && now - *last_rank_ended_ >= plan_.mpirun_exit;
-  const bool is_explained = caused_ || !first_failure_;
-  if (!end_limit_ && is_explained && all_ended() && (mpirun_ended_ || mpirun_is_late)) {
-    end_all(Moment(0), SIGTERM, now);
-  }
+  if (!end_limit_ && ending_.is_over(now)) end_all(Moment(0), SIGTERM, now);
   if (!end_limit_) return;
-  const auto is_gone = [](const Host& host) {
-    return host.state == HostState::gone || host.state == HostState::connecting;
+  // A host that is silent ends by itself what runs there.
+  const auto is_gone = [&](const Host& host) {
+    return host.state == HostState::gone || host.state == HostState::connecting ||
+           now - host.last_heard >= plan_.silence;
   };
   if (!std::ranges::all_of(hosts_, is_gone) && now < *end_limit_) return;
   finished_ = true;
@@ -398,15 +327,15 @@ void Supervisor::send_all(const Message& message) {
 
 std::string Supervisor::ranks_of(std::size_t host) const {
   std::string text;
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (ranks_[rank].host != host || ranks_[rank].ended) continue;
+  for (int rank = 0; is_rank(rank); ++rank) {
+    if (ranks_[rank].host != host || ending_.has_ended(rank)) continue;
     text += (text.empty() ? "; its ranks: " : ", ") + std::to_string(rank);
   }
   return text;
 }
 
-bool Supervisor::all_ended() const {
-  return std::ranges::all_of(ranks_, &Rank::ended);
+bool Supervisor::is_rank(int rank) const {
+  return rank >= 0 && static_cast<std::size_t>(rank) < ranks_.size();
 }
 
 }  // namespace hora::launch

@@ -3,9 +3,7 @@
 /// Thread rule: pure.
 #pragma once
 
-#include <chrono>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -13,11 +11,9 @@
 
 #include "core/launch/control/messages.h"
 #include "core/launch/network/network_trial.h"
+#include "core/launch/watch/job_ending.h"
 
 namespace hora::launch {
-
-/// Since any fixed time.
-using Moment = std::chrono::milliseconds;
 
 struct JobHost {
   std::string name;
@@ -37,14 +33,11 @@ struct JobPlan {
   std::vector<std::string> network_interfaces = {};  ///< as the user has named them; empty: tried
   ProbeNonce nonce = {};                             ///< random
   Moment start_timeout{30000};
-  Moment silence{30000};  ///< a host that is not heard from for this long is lost
-  Moment gather{500};     ///< time for other ranks to say that they were the first to end
-  Moment gather_consequences{2000};  ///< the same where all that ended did as if another had failed
-  Moment grace{2000};                ///< between the first signal and SIGKILL, after a failure
-  Moment interrupt_grace{3500};      ///< the same after SIGINT or SIGTERM
-  Moment network_trial{2000};        ///< for the hosts to try which networks reach the others
-  Moment init_alone{5000};   ///< others are inside hora::init, which a rank has left for good
-  Moment mpirun_exit{5000};  ///< from the last rank's end to mpirun's
+  Moment silence{30000};         ///< a host that is not heard from for this long is lost
+  Moment grace{2000};            ///< between the first signal and SIGKILL, after a failure
+  Moment interrupt_grace{3500};  ///< the same after SIGINT or SIGTERM
+  Moment network_trial{2000};    ///< for the hosts to try which networks reach the others
+  EndingLimits ending = {};
 };
 
 struct SendTo {
@@ -89,10 +82,7 @@ class Supervisor {
   };
   struct Rank {
     std::size_t host = 0;
-    bool started = false, ended = false;
     std::optional<Moment> stopped_since = {};
-    std::optional<Moment> initializing_since = {};
-    std::optional<Moment> ended_at = {};
     bool stop_was_said = false;
   };
 
@@ -116,8 +106,6 @@ class Supervisor {
   void try_networks(Moment now);
   void carry_on_trial(NetworkTrial::Messages messages, Moment now);
   const NetworkChoice* network() const;
-  void check_left_before_init(Moment now);
-  void fail_left_before_init(const RankEnded& left, Moment now);
   void check_start(Moment now);
   void check_silence(Moment now);
   void check_stopped(Moment now);
@@ -127,7 +115,7 @@ class Supervisor {
   void end_all(Moment grace, int signal, Moment now);
   void send_all(const Message& message);
   std::string ranks_of(std::size_t host) const;
-  bool all_ended() const;
+  bool is_rank(int rank) const;
   std::vector<Instruction> take() { return std::exchange(actions_, {}); }
 
   JobPlan plan_;
@@ -137,19 +125,9 @@ class Supervisor {
   std::vector<Instruction> actions_;
   std::optional<NetworkTrial> trial_;
   std::optional<Moment> trial_limit_;
-  std::vector<RankEnded> ended_;
-  std::string mpirun_output_;  ///< its end
-  std::optional<int> mpirun_status_;
-  struct Killed {
-    std::string text;
-    int status;
-    Moment time;
-  };
-  std::optional<Killed> killed_;  ///< mpirun, or a daemon of MPI's: by a signal
-  std::optional<Moment> mpirun_ended_, last_rank_ended_;
-  std::optional<Moment> first_failure_;  ///< of a rank
-  bool started_ = false;                 ///< mpirun
-  bool caused_ = false;                  ///< the first cause is said, or none is to be said
+  JobEnding ending_;
+  bool started_ = false;  ///< mpirun
+  bool caused_ = false;   ///< the first cause is said, or none is to be said
   int status_ = 0;
   int interrupts_ = 0;
   std::optional<Moment> end_limit_;  ///< set: everything is ending; agents are given up then

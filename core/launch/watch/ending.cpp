@@ -5,8 +5,11 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <tuple>
+
+#include "core/launch/control/child_process.h"
 
 namespace hora::launch {
 namespace {
@@ -51,8 +54,7 @@ bool ended_well(const RankEnded& ended) {
 }
 
 int exit_status(const RankEnded& ended) {
-  if (WIFSIGNALED(ended.status)) return 128 + WTERMSIG(ended.status);
-  const int status = WEXITSTATUS(ended.status);
+  const int status = shell_status(ended.status);
   return status == 0 && !ended_well(ended) ? 1 : status;
 }
 
@@ -84,6 +86,16 @@ std::string ending_text(const RankEnded& ended, const std::string& host) {
 
 bool is_likely_consequence(const RankEnded& ended) {
   return order_of(ended) >= 2;
+}
+
+int rank_that_left_before_init(std::string_view output) {
+  constexpr std::string_view kStart = "due to process rank ";
+  const auto start = output.find(kStart);
+  if (start == output.npos || output.find("exiting improperly") == output.npos) return -1;
+  const std::string_view rest = output.substr(start + kStart.size());
+  int rank = -1;
+  std::from_chars(rest.data(), rest.data() + rest.size(), rank);
+  return rank;
 }
 
 std::optional<std::size_t> first_cause(std::span<const RankEnded> ended) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/launch/control/messages.h"
 
@@ -35,5 +36,9 @@ bool is_likely_consequence(const RankEnded& ended);
 /// consequences come signals, then exit statuses (peers report errors of their own after one has
 /// gone); among equals the earliest.
 std::optional<std::size_t> first_cause(std::span<const RankEnded> ended);
+
+/// The rank of which Open MPI says in its output that it has left without MPI_Init while others
+/// called it; -1: it says so of none.
+int rank_that_left_before_init(std::string_view output);
 
 }  // namespace hora::launch

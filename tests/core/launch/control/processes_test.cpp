@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,42 +92,52 @@ TEST(StartChild, SignalsAreAsByDefault) {
   EXPECT_EQ(WTERMSIG(status), SIGUSR1);
 }
 
-TEST(ParseProcessState, ReadsNamesOfAnyKind) {
-  const auto state = parse_process_state("12 (a) b (c)) T 7 12 12 0");
-  ASSERT_TRUE(state);
-  EXPECT_EQ(state->process, 12);
-  EXPECT_EQ(state->parent, 7);
-  EXPECT_EQ(state->state, 'T');
-  EXPECT_EQ(state->name, "a) b (c)");
-}
-
-TEST(ParseProcessState, RefusesOtherTexts) {
-  for (const char* text : {"", "12", "12 (a", "12 (a)", "12 (a) ", "12 (a) R", "12 (a) R x",
-                           "x (a) R 1", ") (", "12 (a) RR 1"}) {
-    EXPECT_FALSE(parse_process_state(text)) << text;
+TEST(ShellStatus, IsTheExitStatusOr128AndTheSignal) {
+  for (const auto& [command, expected] :
+       {std::pair("exit 0", 0), std::pair("exit 3", 3), std::pair("kill -KILL $$", 137)}) {
+    const auto [text, status] = output_of({.arguments = {"sh", "-c", command}});
+    EXPECT_EQ(shell_status(status), expected) << command;
   }
 }
 
+using internal::ProcessState;
+
 TEST(DescendantsOf, AreFoundThroughEndedParents) {
-  const std::vector<ProcessState> all{{1, 0, 'S', "init"},  {5, 1, 'S', "other"},
-                                      {2, 1, 'S', "agent"}, {3, 2, 'Z', "ended"},
-                                      {4, 3, 'R', "rank"},  {6, 4, 'T', "child"}};
+  const std::vector<ProcessStat> all{
+      {1, 0, ProcessState::sleeping, "init"},  {5, 1, ProcessState::sleeping, "other"},
+      {2, 1, ProcessState::sleeping, "agent"}, {3, 2, ProcessState::gone, "ended"},
+      {4, 3, ProcessState::running, "rank"},   {6, 4, ProcessState::stopped, "child"}};
   EXPECT_THAT(descendants_of(2, all),
-              ElementsAre(Field(&ProcessState::process, 4), Field(&ProcessState::process, 6)));
+              ElementsAre(Field(&ProcessStat::pid, 4), Field(&ProcessStat::pid, 6)));
 }
 
 TEST(DescendantsOf, AProcessThatIsItsOwnParentEndsTheSearch) {
-  const std::vector<ProcessState> all{{2, 2, 'S', "loop"}, {3, 2, 'S', "child"}};
-  EXPECT_THAT(descendants_of(2, all), ElementsAre(Field(&ProcessState::process, 3)));
+  const std::vector<ProcessStat> all{{2, 2, ProcessState::sleeping, "loop"},
+                                     {3, 2, ProcessState::sleeping, "child"}};
+  EXPECT_THAT(descendants_of(2, all), ElementsAre(Field(&ProcessStat::pid, 3)));
 }
 
 TEST(DescendantsOf, ThisProcessHasThoseThatItStarted) {
   const auto child = start_child({.arguments = {"sleep", "100"}});
   ASSERT_TRUE(child);
   const auto descendants = descendants_of(::getpid());
-  EXPECT_THAT(descendants, testing::Contains(Field(&ProcessState::process, *child)));
+  EXPECT_THAT(descendants, testing::Contains(Field(&ProcessStat::pid, *child)));
   ::kill(*child, SIGKILL);
   ::waitpid(*child, nullptr, 0);
+}
+
+TEST(KillDescendants, EndsThoseThatAreStoppedAndTheirChildren) {
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  Pipe pipe = make_pipe();
+  // The pipe ends when both processes that hold it have ended.
+  const auto child = start_child(
+      {.arguments = {"sh", "-c", "sleep 100 & kill -STOP $$"}, .output = pipe.write.get()});
+  ASSERT_TRUE(child);
+  pipe.write.reset();
+  kill_descendants(std::chrono::seconds(20));
+  EXPECT_EQ(read_all(pipe.read), "");
+  EXPECT_THAT(descendants_of(::getpid()), testing::IsEmpty());
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
 TEST(ReportPipe, AddressesComeBackAsTheyWere) {

@@ -1,175 +1,18 @@
 #include "core/launch/supervisor/supervisor.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 
-#include "core/launch/network/told_network.h"
-#include "tests/core/launch/network/hosts_under_test.h"
+#include "tests/core/launch/supervisor/supervised_job.h"
 
 namespace hora::launch {
 namespace {
 
+using test::exited;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr int exited(int status) {
-  return status << 8;
-}
-
-/// A supervisor of two hosts with two ranks each; its actions are gathered.
-class SupervisorTest : public testing::Test {
- protected:
-  SupervisorTest() {
-    JobPlan plan;
-    plan.hosts = {{"a", 2}, {"b", 2}};
-    plan.preparation.program = "./train";
-    plan.mpirun = [this](const NetworkChoice* network) {
-      if (network != nullptr) networks_.push_back(network->line);
-      Start start;
-      start.arguments = {"mpirun"};
-      return start;
-    };
-    plan.daemon_environment = [](std::size_t, const NetworkChoice*) {
-      return std::vector<std::string>{"NAME=value"};
-    };
-    supervisor_.emplace(plan, now_);
-  }
-
-  void gather(std::vector<Instruction> actions) {
-    for (Instruction& action : actions) {
-      const auto* say = std::get_if<Say>(&action);
-      if (say != nullptr && !say->verbose) said_.push_back(say->text);
-      if (const auto* finish = std::get_if<Finish>(&action)) finished_ = finish->status;
-      if (auto* send = std::get_if<SendTo>(&action)) sent_.push_back(std::move(*send));
-    }
-  }
-  void message(std::size_t host, const Message& message) {
-    gather(supervisor_->on_message(host, message, now_));
-  }
-  void lost(std::size_t host, const std::string& reason = {}) {
-    gather(supervisor_->on_lost(host, reason, now_));
-  }
-  void signal(int number) { gather(supervisor_->on_signal(number, now_)); }
-  void pass(Moment time) {
-    for (const Moment end = now_ + time; now_ < end;) {
-      now_ += Moment(100);
-      gather(supervisor_->on_time(now_));
-    }
-  }
-  void heartbeats(Moment time) {
-    for (const Moment end = now_ + time; now_ < end;) {
-      pass(Moment(5000));
-      for (std::size_t host = 0; host < 2; ++host) message(host, Heartbeat{});
-    }
-  }
-
-  void start() {
-    Hello hello;
-    hello.version = HORA_VERSION;
-    for (std::size_t host = 0; host < 2; ++host) message(host, hello);
-    for (std::size_t host = 0; host < 2; ++host) message(host, Prepared{});
-    try_networks();
-    for (int rank = 0; rank < 4; ++rank) {
-      RankStarted started;
-      started.rank = rank;
-      started.pid = 100 + rank;
-      message(static_cast<std::size_t>(rank / 2), started);
-    }
-  }
-  void tell_networks() {
-    const std::vector<HostNetwork> networks{
-        test::host("a", {test::docker0(), test::interface("eth0", "10.77.0.1/24")}),
-        test::host("b", {test::docker0(), test::interface("ens3", "10.77.0.2/24")})};
-    for (std::size_t host = 0; host < 2; ++host) {
-      std::vector<ProbeEndpoint> endpoints;
-      for (const Candidate& candidate : candidates_of(networks[host])) {
-        endpoints.push_back({candidate.address, 1000});
-      }
-      message(host, to_message(networks[host], endpoints));
-    }
-  }
-  void try_networks() {
-    tell_networks();
-    message(0, to_message({ProbePair{1, 1, 1}}));
-    message(1, to_message({ProbePair{1, 0, 1}}));
-  }
-  void end(int rank, int status, bool asked = false) {
-    RankEnded ended;
-    ended.rank = rank;
-    ended.pid = 100 + rank;
-    ended.status = status;
-    ended.asked = asked;
-    ended.ended_ns = now_.count();
-    message(static_cast<std::size_t>(rank / 2), ended);
-  }
-  void end_mpirun(int status) {
-    ProcessEnded ended;
-    ended.status = status;
-    message(0, ended);
-  }
-  template <class Body>
-  std::vector<std::size_t> hosts_sent() const {
-    std::vector<std::size_t> hosts;
-    for (const SendTo& each : sent_) {
-      if (std::holds_alternative<Body>(each.message)) hosts.push_back(each.host);
-    }
-    return hosts;
-  }
-  const EndAll& last_end() const {
-    for (auto each = sent_.rbegin(); each != sent_.rend(); ++each) {
-      if (const auto* end = std::get_if<EndAll>(&each->message)) return *end;
-    }
-    throw std::logic_error("no EndAll was sent");
-  }
-
-  Moment now_{1000};
-  std::optional<Supervisor> supervisor_;
-  std::vector<std::string> said_;      ///< without what --verbose shows
-  std::vector<std::string> networks_;  ///< with which mpirun was started
-  std::vector<SendTo> sent_;
-  std::optional<int> finished_;
-};
-
-TEST_F(SupervisorTest, StartsMpirunOnTheFirstHostWhenAllArePrepared) {
-  Hello hello;
-  hello.version = HORA_VERSION;
-  message(0, hello);
-  message(0, Prepared{});
-  message(1, hello);
-  EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
-  message(1, Prepared{});
-  EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
-  EXPECT_THAT(hosts_sent<TellNetwork>(), ElementsAre(0, 1));
-  try_networks();
-  EXPECT_THAT(hosts_sent<Start>(), ElementsAre(0));
-  EXPECT_THAT(networks_, ElementsAre("network: 10.77.0.0/24 (a: eth0, b: ens3)"));
-  EXPECT_THAT(hosts_sent<Prepare>(), ElementsAre(0, 1));
-}
-
-TEST_F(SupervisorTest, NetworksThatAreNotTriedInTimeAreGuessed) {
-  Hello hello;
-  hello.version = HORA_VERSION;
-  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
-  for (std::size_t host = 0; host < 2; ++host) message(host, Prepared{});
-  tell_networks();
-  EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
-  pass(Moment(2500));
-  EXPECT_THAT(hosts_sent<Start>(), ElementsAre(0));
-  EXPECT_EQ(said_.size(), 1U);
-}
-
-TEST_F(SupervisorTest, AHostThatDoesNotTellItsNetworkIsNamed) {
-  Hello hello;
-  hello.version = HORA_VERSION;
-  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
-  for (std::size_t host = 0; host < 2; ++host) message(host, Prepared{});
-  pass(Moment(2500));
-  EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
-  ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0], HasSubstr("no network interfaces were told by a, b"));
-}
+class SupervisorTest : public test::SupervisedJob {};
 
 TEST_F(SupervisorTest, WhoLeftForGoodWhileOthersAreInsideInitIsNamed) {
   start();
@@ -200,39 +43,6 @@ TEST_F(SupervisorTest, RanksMayEndWithoutInitWhereNoneIsInside) {
   end(2, exited(0));
   pass(Moment(9000));
   EXPECT_THAT(said_, IsEmpty());
-}
-
-TEST_F(SupervisorTest, ADaemonIsStartedByItsHostsAgent) {
-  start();
-  StartRemote request;
-  request.host = "b";
-  request.text = "orted -mca x y";
-  sent_.clear();
-  message(0, request);
-  ASSERT_THAT(hosts_sent<Start>(), ElementsAre(1));
-  EXPECT_EQ(std::get<Start>(sent_.back().message).text, request.text);
-  request.host = "c";
-  message(0, request);
-  EXPECT_THAT(said_, ElementsAre(HasSubstr("host c, which is not a host of this job")));
-}
-
-TEST_F(SupervisorTest, AllProblemsOfAllHostsAreSaidBeforeTheStart) {
-  Hello hello;
-  hello.version = "0.0.1";
-  message(0, hello);
-  hello.version = HORA_VERSION;
-  message(1, hello);
-  message(0, Prepared{});
-  Prepared prepared;
-  prepared.problems = {"the program ./train: No such file or directory"};
-  message(1, prepared);
-  ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0], HasSubstr("host a has hora 0.0.1, this host has"));
-  EXPECT_THAT(said_[0], HasSubstr("host b: the program ./train: No such file"));
-  EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
-  lost(0);
-  lost(1);
-  EXPECT_EQ(finished_, 69);
 }
 
 TEST_F(SupervisorTest, EndsWithZeroWhenAllRanksEndedWell) {
@@ -332,22 +142,6 @@ TEST_F(SupervisorTest, AnMpirunThatCrashesAfterARankHasFailedIsNotTheCause) {
   EXPECT_THAT(said_, ElementsAre(HasSubstr("rank 1 (host a, pid 101) ended with exit status 3")));
 }
 
-TEST_F(SupervisorTest, AnMpirunThatStartsNothingIsShown) {
-  Hello hello;
-  hello.version = HORA_VERSION;
-  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
-  for (std::size_t host = 0; host < 2; ++host) message(host, Prepared{});
-  try_networks();
-  ProcessOutput output;
-  const std::string text = "There are not enough slots";
-  output.bytes.assign(text.begin(), text.end());
-  message(0, output);
-  end_mpirun(exited(1));
-  pass(Moment(1000));
-  EXPECT_THAT(said_,
-              ElementsAre("mpirun ended with exit status 1 before it started any rank:\n" + text));
-}
-
 TEST_F(SupervisorTest, ALostHostIsNamedWithItsRanks) {
   start();
   lost(1, "ssh ended with exit status 255: Connection reset");
@@ -355,11 +149,6 @@ TEST_F(SupervisorTest, ALostHostIsNamedWithItsRanks) {
                                  "Connection reset); its ranks: 2, 3"));
   lost(0);
   EXPECT_EQ(finished_, 69);
-}
-
-TEST_F(SupervisorTest, AHostThatCannotBeReachedIsNamed) {
-  lost(1, "ssh ended with exit status 255: Could not resolve hostname b");
-  EXPECT_THAT(said_, ElementsAre(HasSubstr("host b: no agent could be started there (ssh ended")));
 }
 
 TEST_F(SupervisorTest, ASilentHostIsNamed) {
@@ -373,19 +162,9 @@ TEST_F(SupervisorTest, ASilentHostIsNamed) {
   ASSERT_EQ(said_.size(), 1U);
   EXPECT_THAT(said_[0], HasSubstr("host b has not been heard from for 30 s"));
   EXPECT_THAT(said_[0], HasSubstr("its ranks: 2, 3"));
-}
-
-TEST_F(SupervisorTest, WhatDoesNotStartInTimeIsNamed) {
-  Hello hello;
-  hello.version = HORA_VERSION;
-  message(0, hello);
-  message(0, Prepared{});
-  for (int i = 0; i < 7; ++i) {
-    pass(Moment(5000));
-    message(0, Heartbeat{});
-  }
-  ASSERT_FALSE(said_.empty());
-  EXPECT_THAT(said_[0], HasSubstr("no answer within 30 s from b; --start-timeout"));
+  EXPECT_FALSE(finished_);
+  lost(0);
+  EXPECT_EQ(finished_, 69) << "a silent host is not waited for";
 }
 
 TEST_F(SupervisorTest, AnInterruptIsPassedOnAndASecondOneKills) {

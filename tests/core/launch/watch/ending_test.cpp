@@ -108,5 +108,14 @@ TEST(FirstCause, ASignalComesBeforeTheErrorsOfItsPeers) {
   EXPECT_EQ(first_cause(all), 1U);
 }
 
+TEST(RankThatLeftBeforeInit, IsInOpenMpisParagraph) {
+  const std::string text =
+      "mpiexec has exited due to process rank 12 with PID 0 on\nnode b exiting improperly.";
+  EXPECT_EQ(rank_that_left_before_init(text), 12);
+  EXPECT_EQ(rank_that_left_before_init(text.substr(0, text.find("exiting"))), -1);
+  EXPECT_EQ(rank_that_left_before_init("exiting improperly due to process rank x"), -1);
+  EXPECT_EQ(rank_that_left_before_init(""), -1);
+}
+
 }  // namespace
 }  // namespace hora::launch

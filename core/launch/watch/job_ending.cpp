@@ -1,0 +1,131 @@
+#include "core/launch/watch/job_ending.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+
+#include "core/launch/control/child_process.h"
+#include "core/launch/watch/ending.h"
+
+namespace hora::launch {
+namespace {
+
+constexpr std::size_t kMostOutputKept = 8000;
+
+}  // namespace
+
+JobEnding::JobEnding(std::size_t ranks, EndingLimits limits) : limits_(limits), ranks_(ranks) {}
+
+void JobEnding::on_rank_started(int rank) {
+  at(rank).started = true;
+}
+
+void JobEnding::on_rank_initializing(int rank, bool initializing, Moment now) {
+  at(rank).initializing_since = initializing ? std::optional(now) : std::nullopt;
+}
+
+void JobEnding::on_rank_ended(const RankEnded& ended, const std::string& host, Moment now) {
+  at(ended.rank) = {.started = true, .ended_at = now, .host = host};
+  ended_.push_back(ended);
+  if (all_ended()) last_rank_ended_ = now;
+  if (!ended_well(ended) && !first_failure_) first_failure_ = now;
+}
+
+void JobEnding::on_output(std::string_view text) {
+  output_ += text;
+  if (output_.size() > kMostOutputKept) output_.erase(0, output_.size() - kMostOutputKept);
+}
+
+void JobEnding::on_mpirun_ended(int status, Moment now) {
+  mpirun_status_ = status;
+  mpirun_ended_ = now;
+  if (!WIFSIGNALED(status) || killed_) return;
+  killed_ = {"mpirun " + status_text(status), shell_status(status), now};
+}
+
+void JobEnding::on_daemon_ended(int status, const std::string& host, const std::string& ranks,
+                                Moment now) {
+  if (!WIFSIGNALED(status) || killed_) return;
+  killed_ = {"host " + host + ": MPI's daemon there " + status_text(status) + ranks,
+             shell_status(status), now};
+}
+
+bool JobEnding::all_ended() const {
+  return std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.ended_at.has_value(); });
+}
+
+bool JobEnding::may_be_consequences() const {
+  return std::ranges::all_of(ended_, [](const RankEnded& each) {
+    return ended_well(each) || is_likely_consequence(each);
+  });
+}
+
+/// Of mpirun or a daemon; their ranks end with them. After the last rank it means nothing.
+bool JobEnding::was_killed() const {
+  return killed_ && may_be_consequences() && (first_failure_ || !all_ended());
+}
+
+bool JobEnding::is_over(Moment now) const {
+  const bool mpirun_is_late = last_rank_ended_ && now - *last_rank_ended_ >= limits_.mpirun_exit;
+  return !first_failure_ && all_ended() && (mpirun_ended_ || mpirun_is_late);
+}
+
+std::optional<EndCause> JobEnding::cause(Moment now) const {
+  if (auto found = cause_in_init(now)) return found;
+  if (!was_killed()) {
+    if (auto found = cause_in_ranks(now)) return found;
+  } else if (now - killed_->time >= limits_.gather) {
+    return EndCause{killed_->text, killed_->status};
+  }
+  return cause_in_mpirun(now);
+}
+
+/// A rank has ended without hora::init, in which others wait.
+std::optional<EndCause> JobEnding::cause_in_init(Moment now) const {
+  const auto left = std::ranges::find_if(
+      ended_, [](const RankEnded& each) { return ended_well(each) && !each.initialized; });
+  if (left == ended_.end()) return std::nullopt;
+  const Moment since = *at(left->rank).ended_at;
+  const auto waits = [&](const Rank& rank) {
+    return rank.initializing_since &&
+           now - std::max(since, *rank.initializing_since) >= limits_.init_alone;
+  };
+  if (!std::ranges::any_of(ranks_, waits)) return std::nullopt;
+  return left_before_init(*left);
+}
+
+std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
+  const bool consequences = may_be_consequences();
+  const Moment gather = consequences ? limits_.gather_consequences : limits_.gather;
+  const bool no_more_comes = all_ended() && (!consequences || mpirun_ended_);
+  if (!first_failure_ || (now - *first_failure_ < gather && !no_more_comes)) return std::nullopt;
+  const RankEnded& culprit = ended_[*first_cause(ended_)];
+  const auto left =
+      std::ranges::find(ended_, rank_that_left_before_init(output_), &RankEnded::rank);
+  if (is_likely_consequence(culprit) && left != ended_.end()) return left_before_init(*left);
+  return cause_of(culprit);
+}
+
+/// It has ended before its ranks, by itself.
+std::optional<EndCause> JobEnding::cause_in_mpirun(Moment now) const {
+  if (!mpirun_ended_ || all_ended() || now - *mpirun_ended_ < limits_.gather) return std::nullopt;
+  std::string text = "mpirun " + status_text(*mpirun_status_);
+  if (std::ranges::none_of(ranks_, &Rank::started)) {
+    text += " before it started any rank";
+    if (!output_.empty()) text += ":\n" + output_;
+  }
+  return EndCause{text, std::max(1, shell_status(*mpirun_status_))};
+}
+
+EndCause JobEnding::cause_of(const RankEnded& ended) const {
+  return {ending_text(ended, at(ended.rank).host), exit_status(ended)};
+}
+
+EndCause JobEnding::left_before_init(const RankEnded& left) const {
+  EndCause cause = cause_of(left);
+  cause.text += ", before it called hora::init, in which the others waited for it";
+  cause.status = std::max(1, cause.status);
+  return cause;
+}
+
+}  // namespace hora::launch

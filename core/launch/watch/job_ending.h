@@ -1,0 +1,86 @@
+/// What of a job has ended, and what of it is the first cause: as a state machine, whose events
+/// come with their time. Thread rule: pure.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/launch/control/messages.h"
+
+namespace hora::launch {
+
+/// Since any fixed time.
+using Moment = std::chrono::milliseconds;
+
+struct EndingLimits {
+  Moment gather{500};  ///< time for other ranks to say that they were the first to end
+  Moment gather_consequences{2000};  ///< the same where all that ended did as if another had failed
+  Moment init_alone{5000};   ///< others are inside hora::init, which a rank has left for good
+  Moment mpirun_exit{5000};  ///< from the last rank's end to mpirun's
+};
+
+struct EndCause {
+  std::string text;
+  int status;  ///< for horarun to end with
+};
+
+class JobEnding {
+ public:
+  JobEnding(std::size_t ranks, EndingLimits limits);
+
+  // Events. A rank is one of the job's.
+  void on_rank_started(int rank);
+  void on_rank_initializing(int rank, bool initializing, Moment now);
+  void on_rank_ended(const RankEnded& ended, const std::string& host, Moment now);
+  void on_output(std::string_view text);  ///< of mpirun and MPI's daemons
+  void on_mpirun_ended(int status, Moment now);
+  /// MPI's daemon on a host; `ranks` says which were there. Only what a signal has ended counts.
+  void on_daemon_ended(int status, const std::string& host, const std::string& ranks, Moment now);
+
+  /// The first cause of a failure, as soon as no earlier one is to be expected.
+  std::optional<EndCause> cause(Moment now) const;
+  /// All ranks have ended, and none has failed; mpirun, too, or it takes too long.
+  bool is_over(Moment now) const;
+
+  bool has_started(int rank) const { return at(rank).started; }
+  bool has_ended(int rank) const { return at(rank).ended_at.has_value(); }
+  const std::string& output() const noexcept { return output_; }  ///< its end
+
+ private:
+  struct Rank {
+    bool started = false;
+    std::optional<Moment> initializing_since = {};
+    std::optional<Moment> ended_at = {};
+    std::string host = {};
+  };
+  struct Killed {
+    std::string text;
+    int status;
+    Moment time;
+  };
+  const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  bool all_ended() const;
+  bool may_be_consequences() const;
+  bool was_killed() const;
+  EndCause cause_of(const RankEnded& ended) const;
+  EndCause left_before_init(const RankEnded& left) const;
+  std::optional<EndCause> cause_in_init(Moment now) const;
+  std::optional<EndCause> cause_in_ranks(Moment now) const;
+  std::optional<EndCause> cause_in_mpirun(Moment now) const;
+
+  EndingLimits limits_;
+  std::vector<Rank> ranks_;
+  std::vector<RankEnded> ended_;
+  std::string output_;
+  std::optional<int> mpirun_status_;
+  std::optional<Moment> mpirun_ended_, last_rank_ended_;
+  std::optional<Moment> first_failure_;  ///< of a rank
+  std::optional<Killed> killed_;         ///< mpirun, or a daemon of MPI's: by a signal
+};
+
+}  // namespace hora::launch

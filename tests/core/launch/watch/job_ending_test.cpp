@@ -1,0 +1,128 @@
+#include "core/launch/watch/job_ending.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+namespace hora::launch {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int exited(int status) {
+  return status << 8;
+}
+
+/// A job of two ranks on hosts a and b, which have been started.
+class JobEndingTest : public testing::Test {
+ protected:
+  JobEndingTest() {
+    for (int rank = 0; rank < 2; ++rank) ending_.on_rank_started(rank);
+  }
+  void end(int rank, int status, Moment now, bool asked = false) {
+    RankEnded ended;
+    ended.rank = rank;
+    ended.pid = 100 + rank;
+    ended.status = status;
+    ended.asked = asked;
+    ended.ended_ns = now.count();
+    ending_.on_rank_ended(ended, rank == 0 ? "a" : "b", now);
+  }
+
+  const EndingLimits limits_;
+  JobEnding ending_{2, limits_};
+};
+
+TEST_F(JobEndingTest, IsOverWhenRanksAndMpirunHaveEnded) {
+  end(0, exited(0), Moment(100));
+  EXPECT_FALSE(ending_.is_over(Moment(100)));
+  end(1, exited(0), Moment(200));
+  EXPECT_FALSE(ending_.is_over(Moment(200)));
+  ending_.on_mpirun_ended(exited(0), Moment(300));
+  EXPECT_TRUE(ending_.is_over(Moment(300)));
+  EXPECT_FALSE(ending_.cause(Moment(60000)));
+}
+
+TEST_F(JobEndingTest, IsOverWithoutAnMpirunThatHangs) {
+  for (int rank = 0; rank < 2; ++rank) end(rank, exited(0), Moment(100));
+  EXPECT_FALSE(ending_.is_over(Moment(99) + limits_.mpirun_exit));
+  EXPECT_TRUE(ending_.is_over(Moment(100) + limits_.mpirun_exit));
+}
+
+TEST_F(JobEndingTest, AFailureIsNoEndUntilItIsExplained) {
+  end(0, exited(3), Moment(100));
+  end(1, exited(0), Moment(100));
+  ending_.on_mpirun_ended(exited(3), Moment(100));
+  EXPECT_FALSE(ending_.is_over(Moment(60000)));
+  const auto cause = ending_.cause(Moment(100));
+  ASSERT_TRUE(cause) << "no more ranks are to come";
+  EXPECT_EQ(cause->status, 3);
+}
+
+TEST_F(JobEndingTest, AnEarlierFailureIsAwaited) {
+  end(1, exited(1), Moment(100));
+  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.gather));
+  end(0, SIGKILL, Moment(200));
+  const auto cause = ending_.cause(Moment(100) + limits_.gather);
+  ASSERT_TRUE(cause);
+  EXPECT_THAT(cause->text, HasSubstr("rank 0 (host a, pid 100) was killed by signal 9"));
+  EXPECT_EQ(cause->status, 137);
+}
+
+TEST_F(JobEndingTest, WhatFollowsFromAnotherEndIsAwaitedForLonger) {
+  end(1, SIGTERM, Moment(100), true);
+  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.gather_consequences));
+  const auto cause = ending_.cause(Moment(100) + limits_.gather_consequences);
+  ASSERT_TRUE(cause);
+  EXPECT_THAT(cause->text, HasSubstr("rank 1 (host b"));
+}
+
+TEST_F(JobEndingTest, AKilledDaemonIsTheCauseOfWhatFollows) {
+  ending_.on_daemon_ended(SIGKILL, "b", "; its ranks: 1", Moment(100));
+  ending_.on_mpirun_ended(exited(1), Moment(150));
+  end(1, SIGKILL, Moment(200), true);
+  const auto cause = ending_.cause(Moment(100) + limits_.gather);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->text,
+            "host b: MPI's daemon there was killed by signal 9 (SIGKILL); its ranks: 1");
+  EXPECT_EQ(cause->status, 137);
+}
+
+TEST_F(JobEndingTest, ADaemonThatExitsIsNoCause) {
+  ending_.on_daemon_ended(exited(1), "b", "", Moment(100));
+  EXPECT_FALSE(ending_.cause(Moment(60000)));
+}
+
+TEST_F(JobEndingTest, AnMpirunThatEndsBeforeItsRanksHasFailed) {
+  ending_.on_output("not for the user");
+  ending_.on_mpirun_ended(exited(0), Moment(100));
+  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.gather));
+  const auto cause = ending_.cause(Moment(100) + limits_.gather);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->text, "mpirun ended with exit status 0");
+  EXPECT_EQ(cause->status, 1);
+}
+
+TEST_F(JobEndingTest, WhoLeftBeforeInitIsNamedWhereOthersStayInside) {
+  ending_.on_rank_initializing(0, true, Moment(50));
+  end(1, exited(0), Moment(100));
+  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.init_alone));
+  const auto cause = ending_.cause(Moment(100) + limits_.init_alone);
+  ASSERT_TRUE(cause);
+  EXPECT_THAT(cause->text, HasSubstr("rank 1 (host b, pid 101) ended with exit status 0"));
+  EXPECT_THAT(cause->text, HasSubstr("before it called hora::init"));
+  EXPECT_EQ(cause->status, 1);
+  ending_.on_rank_initializing(0, false, Moment(150));
+  EXPECT_FALSE(ending_.cause(Moment(60000)));
+}
+
+TEST_F(JobEndingTest, OnlyTheEndOfALongOutputIsKept) {
+  ending_.on_output("beginning");
+  ending_.on_output(std::string(20000, 'x') + "end");
+  EXPECT_THAT(ending_.output(), Not(HasSubstr("beginning")));
+  EXPECT_TRUE(ending_.output().ends_with("end"));
+}
+
+}  // namespace
+}  // namespace hora::launch

@@ -1,0 +1,77 @@
+// Promise 14: a signal at any one rank, or at horarun, reaches all ranks.
+#include <signal.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "tests/faults/fault_test.h"
+
+namespace hora::launch::test {
+namespace {
+
+INSTANTIATE_TEST_SUITE_P(Signal, RunningJob, testing::Values(one_node(), two_hosts()), name_of);
+
+constexpr std::pair<int, const char*> kUserSignals[] = {{SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}};
+
+/// Every rank has got the signal so often, and not once more.
+void expect_got(LaunchedJob& job, const std::string& name, int times) {
+  EXPECT_TRUE(job.wait_for(": got " + name, 4 * times, Seconds(5))) << transcript(job);
+  job.read_for(Seconds(0.3));
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string line = "rank " + std::to_string(rank) + ": got " + name + "\n";
+    int got = 0;
+    for (auto at = job.output().find(line); at != std::string::npos;
+         at = job.output().find(line, at + 1)) {
+      ++got;
+    }
+    EXPECT_EQ(got, times) << line << transcript(job);
+  }
+}
+
+TEST_P(RunningJob, UserSignalsToHorarunReachAllRanks) {
+  LaunchedJob& job = running();
+  for (const auto& [number, name] : kUserSignals) {
+    ::kill(job.launcher(), number);
+    expect_got(job, name, 1);
+  }
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+}
+
+TEST_P(RunningJob, UserSignalsToAnyOneRankReachAllRanks) {
+  LaunchedJob& job = running();
+  for (const auto& [number, name] : kUserSignals) {
+    for (int rank = 0; rank < 4; ++rank) {
+      const pid_t process = job.rank(rank);
+      ASSERT_GT(process, 0) << transcript(job);
+      ::kill(process, number);
+      expect_got(job, name, rank + 1);
+    }
+  }
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+}
+
+TEST_P(RunningJob, ARankThatATerminationKillsIsNamed) {
+  LaunchedJob& job = running();
+  const pid_t rank = job.rank(2);
+  ASSERT_GT(rank, 0) << transcript(job);
+  ::kill(rank, SIGTERM);
+  expect_cause(143, {rank_text(2, GetParam().host_of_last, rank), "by signal 15 (SIGTERM)"},
+               Seconds(GetParam().limit));
+}
+
+/// A program whose ranks agree in each step on whether one of them was told to end.
+TEST_P(RunningJob, AllRanksLeaveTogetherWhereOneIsToldToEnd) {
+  LaunchedJob& job = running("leave");
+  const pid_t rank = job.rank(3);
+  ASSERT_GT(rank, 0) << transcript(job);
+  ::kill(rank, SIGTERM);
+  EXPECT_EQ(job.wait(Seconds(10)), 0) << transcript(job);
+  EXPECT_TRUE(job.wait_for(": leaves", 4, Seconds(0))) << transcript(job);
+  EXPECT_EQ(job.error(), "");
+}
+
+}  // namespace
+}  // namespace hora::launch::test

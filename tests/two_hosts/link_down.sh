@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# The link between two emulated hosts goes down while a job runs on them, whose horaruns have met
+# over it: both end, and all that they have started, within 35 s.
+#
+# Usage: link_down.sh HORARUN PROGRAM (horarun, fault_rank)
+# Exit code: 0; 1 where something goes on; 77 where this machine allows no hosts.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=horarun_hosts.sh
+source "$(dirname "$(realpath "$0")")/horarun_hosts.sh"
+begin_hosts "$@"
+horarun=$1 program=$2
+limit=35000000  # microseconds, promised after the last heartbeat
+
+# start NAME NODE: sets node_pid.
+start() {
+  (exec_on "$1" HORARUN_TOKEN=secret-of-this-test "$horarun" --rendezvous tcp://10.77.0.1:29500 \
+    --nnodes 2 --node-rank "$2" --nproc-per-node 2 "$program" none - - 0) \
+    > "$work/node$2" 2>&1 &
+  node_pid=$!
+}
+start host-a 0
+node0=$node_pid
+start host-b 1
+node1=$node_pid
+
+ready() { [[ $(grep -c ': ready' "$work/node0") == 4 ]]; }
+for _ in {1..300}; do
+  ready && break
+  sleep 0.1
+done
+ready || fail "the job has not begun: $(cat "$work/node0" "$work/node1")"
+
+on_host "$host_a_pid" ip link set link0 down
+begin=${EPOCHREALTIME/./}
+passed() { echo $((${EPOCHREALTIME/./} - begin)); }
+
+# Of either host's network: what is not the host itself.
+left_on() {
+  local space process name
+  space=$(readlink "/proc/$1/ns/net")
+  for process in /proc/[0-9]*; do
+    [[ $(readlink "$process/ns/net" 2> /dev/null) == "$space" ]] || continue
+    read -r name 2> /dev/null < "$process/comm" || continue
+    [[ ! $name =~ ^(horarun|mpirun|orted|fault_rank)$ ]] || echo "${process#/proc/} $name"
+  done
+}
+while left=$(left_on "$host_a_pid"; left_on "$host_b_pid") && [[ -n $left ]]; do
+  (($(passed) <= limit)) || fail "after $limit us there are still: $left"
+  sleep 0.2
+done
+echo "all processes have ended $(passed) us after the link"
+for node in 0 1; do
+  pid=node$node status=0
+  wait "${!pid}" || status=$?
+  echo "--- node $node: exit status $status"
+  cat "$work/node$node"
+  ((status == 69)) || fail "node $node ended with exit status $status"
+done
+grep -q 'host host-b has not been heard from for 30 s' "$work/node0" || fail "node 1 is not named"
