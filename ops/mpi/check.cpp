@@ -5,6 +5,9 @@
 #include <array>
 #include <limits>
 
+#include "core/tensor_text.h"
+#include "ops/mpi/failed_ranks.h"
+
 namespace hora::internal {
 
 void throw_mpi_error(int result, std::string_view call, int peer) {
@@ -18,7 +21,11 @@ void throw_mpi_error(int result, std::string_view call, int peer) {
   if (peer != kNoPeer) {
     what += " rank " + std::to_string(peer);
   }
-  throw Error(ErrorCode::transport, what + " failed: " + reason, peer);
+  what += " failed: " + reason;
+  if (const auto failed = failed_ranks(result); !failed.empty()) {
+    what += "; " + ranks_have(failed) + " ended (of MPI_COMM_WORLD)";
+  }
+  throw Error(ErrorCode::transport, what, peer);
 }
 
 int mpi_count(std::size_t bytes, std::string_view what) {

@@ -11,7 +11,8 @@ namespace hora::internal {
 
 inline constexpr int kNoPeer = -1;
 
-/// Throws Error(transport): "<call> to/from rank <peer> failed: <MPI's text>".
+/// Throws Error(transport): "<call> to/from rank <peer> failed: <MPI's text>", and which ranks have
+/// ended where MPI knows (failed_ranks.h).
 [[noreturn]] void throw_mpi_error(int result, std::string_view call, int peer);
 
 /// `call` as in "MPI_Isend to"; `peer` is the rank in the communicator that it went to, if any. The

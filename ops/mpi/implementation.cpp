@@ -55,6 +55,19 @@ std::string version_of_mpirun(const EnvironmentLookup& lookup) {
   return lookup("OMPI_MCA_orte_launch") ? " of version 4 or earlier" : "";
 }
 
+/// How srun starts ranks of this library: by the PMI that it speaks.
+std::string advice_for_srun(std::string_view library) {
+  switch (family_of(library)) {
+    case Family::open_mpi:
+      return ", or by srun --mpi=pmix";
+    case Family::mpich:
+      return ", or by srun --mpi=pmi2";
+    case Family::unknown:
+      return ", or by srun --mpi=TYPE with a TYPE that the library speaks (srun --mpi=list)";
+  }
+  return {};
+}
+
 std::optional<std::string> older_mpirun(std::string_view library, const EnvironmentLookup& lookup) {
   if (!is_open_mpi_from(5, library) || !lookup("OMPI_MCA_orte_launch") || lookup("OMPI_VERSION")) {
     return std::nullopt;
@@ -127,7 +140,7 @@ std::optional<std::string> launcher_mismatch(int world_size, std::string_view li
            std::string(library) +
            ", to which the launcher does not belong. Start it with the mpirun of its own MPI "
            "library" +
-           (is_slurm ? ", or srun --mpi=pmix" : "");
+           (is_slurm ? advice_for_srun(library) : "");
   }
   return std::nullopt;
 }

@@ -129,7 +129,7 @@ LaunchedJob::LaunchedJob(JobOptions options)
     child.arguments = {"unshare",        "--uts", "sh", "-c", "hostname $0 && exec \"$@\"",
                        options.host_name};
   }
-  child.arguments.emplace_back(HORARUN);
+  child.arguments.push_back(options.launcher);
   child.arguments.insert(child.arguments.end(), options.arguments.begin(), options.arguments.end());
   child.environment = std::move(options.environment);
   for (const std::string& variable :

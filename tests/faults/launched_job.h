@@ -25,8 +25,9 @@ struct JobOptions {
   std::vector<std::string> arguments;         ///< of horarun, the program among them
   std::vector<std::string> environment = {};  ///< "NAME=VALUE", added to this process's
   std::string input = {};                     ///< on standard input
-  std::string host_name = {};  ///< of the host on which horarun runs; empty: this host's
-  std::string hidden = {};     ///< a folder that other hosts do not have
+  std::string host_name = {};      ///< of the host on which horarun runs; empty: this host's
+  std::string hidden = {};         ///< a folder that other hosts do not have
+  std::string launcher = HORARUN;  ///< another, to compare with
 };
 
 /// A process of the job that has not ended.

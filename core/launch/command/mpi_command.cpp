@@ -136,6 +136,11 @@ std::string tcp_networks(const MpiNetwork& network) {
   return joined(network.subnets.empty() ? network.interfaces : network.subnets, ',');
 }
 
+/// Hosts that reach each other so are one machine.
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
 Command open_mpi_4(const MpiCommandInput& input) {
   const std::string networks = tcp_networks(input.network);
   Line line(input);
@@ -162,6 +167,9 @@ Command open_mpi_4(const MpiCommandInput& input) {
 }
 
 Command open_mpi_5(const MpiCommandInput& input) {
+  const MpiNetwork& network = input.network;
+  const std::string daemons_networks =
+      is_loopback(network.local_address) ? "" : joined(network.interfaces, ',');
   Line line(input);
   line.add({"--noprefix", "--leave-session-attached"})
       .parameter("--prtemca", "plm", "ssh")
@@ -172,8 +180,8 @@ Command open_mpi_5(const MpiCommandInput& input) {
       .option("--map-by", "slot")
       .option("--rank-by", "slot")
       .option("--bind-to", "none")
-      .variable("PRTE_MCA_prte_if_include", joined(input.network.interfaces, ','))
-      .variable("OMPI_MCA_btl_tcp_if_include", tcp_networks(input.network))
+      .variable("PRTE_MCA_prte_if_include", daemons_networks)
+      .variable("OMPI_MCA_btl_tcp_if_include", tcp_networks(network))
       .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .variable("OMPI_MCA_mpi_yield_when_idle", input.yield_when_idle ? "1" : "")
       .root("OMPI")

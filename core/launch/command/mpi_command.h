@@ -30,7 +30,9 @@
 ///   for the supervisor to keep back. Exit statuses are no evidence: 5 returned 14 for a rank that
 ///   ended by SIGABRT.
 /// - PRRTE's prte_if_include takes names; of CIDR forms it says that no interface matches, and
-///   goes on with all; a name that a host lacks is an error. So it is given names only.
+///   goes on with all; a name that a host lacks is an error. So it is given names only. It drops
+///   loopback before it reads them, where a host has another interface, and ends without any
+///   (mended after 5.0.11, openpmix/prrte pull request 2788): of loopback it is told nothing.
 /// - hydra's daemons connect to mpirun by the name of the first local host, be it "localhost":
 ///   `MpiNetwork::local_address` is needed where there are other hosts. -launcher ssh would put -x
 ///   before the remote shell's own arguments, -launcher rsh does not.

@@ -192,6 +192,12 @@ tl::expected<std::vector<SlurmHost>, std::string> slurm_hosts(const SlurmVariabl
   return hosts;
 }
 
+bool is_allocated(const SlurmVariables& variables, std::string_view host) {
+  if (variables.job_nodelist.empty()) return false;
+  const auto names = expand_host_list(variables.job_nodelist);
+  return names && std::ranges::find(*names, host) != names->end();
+}
+
 std::vector<std::string> srun_prefix(const std::string& srun, const std::string& host) {
   return {srun,           "--nodes=1",
           "--ntasks=1",   "--nodelist=" + host,

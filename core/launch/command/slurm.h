@@ -41,6 +41,9 @@ SlurmVariables slurm_variables();
 /// else cores (divided by those of a task).
 tl::expected<std::vector<SlurmHost>, std::string> slurm_hosts(const SlurmVariables& variables);
 
+/// Whether `host` is one of the allocation's, as Slurm names it. False outside of an allocation.
+bool is_allocated(const SlurmVariables& variables, std::string_view host);
+
 /// The words before a command that start it once on `host`, with this environment and this
 /// process's stdin and stdout. A step of its own, which shares the allocation's cores with the
 /// others (--overlap, Slurm 20.11 and later), and is no MPI program for Slurm.

@@ -105,7 +105,7 @@ tl::expected<std::vector<Variable>, std::string> variables_of_hosts(const Launch
 std::vector<std::string> agent_command(const std::string& host, const LaunchOptions& options,
                                        const std::string& self) {
   if (is_this_host(host)) return {self, "--agent"};
-  if (!variable("SLURM_JOB_NODELIST").empty() && options.hosts.empty()) {
+  if (is_allocated(slurm_variables(), host) && !find_program("srun", variable("PATH")).empty()) {
     std::vector<std::string> command = srun_prefix("srun", host);
     command.insert(command.end(), {self, "--agent"});
     return command;

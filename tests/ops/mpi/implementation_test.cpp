@@ -66,6 +66,18 @@ TEST(LauncherMismatch, NamesTheLauncherAndItsNumber) {
   EXPECT_THAT(check(1, {{"SLURM_STEP_NUM_TASKS", "8"}}).value_or(""), HasSubstr("srun"));
 }
 
+TEST(LauncherMismatch, NamesThePmiThatTheLibrarySpeaks) {
+  const std::map<std::string, std::string> of_srun{{"SLURM_STEP_NUM_TASKS", "8"}};
+  for (const char* library : {"Open MPI v4.1.4", "Open MPI v5.0.11"}) {
+    EXPECT_THAT(check(1, of_srun, library).value_or(""), HasSubstr("srun --mpi=pmix")) << library;
+  }
+  for (const char* library : {"MPICH Version: 4.0.2", "MVAPICH2 Version: 2.3"}) {
+    EXPECT_THAT(check(1, of_srun, library).value_or(""), HasSubstr("srun --mpi=pmi2")) << library;
+  }
+  EXPECT_THAT(check(1, of_srun, "another MPI 1.0").value_or(""), HasSubstr("srun --mpi=list"));
+  EXPECT_THAT(check(1, {{"PMI_SIZE", "2"}}).value_or(""), testing::Not(HasSubstr("srun")));
+}
+
 TEST(LauncherMismatch, NamesBothVersions) {
   EXPECT_THAT(
       check(1, {{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_VERSION", "5.0.11"}}).value_or(""),

@@ -78,6 +78,14 @@ TEST(MpiCommand, OfOpenMpi5) {
             "/usr/bin/horarun --guard ./train");
 }
 
+TEST(MpiCommand, OfOpenMpi5NamesNoLoopbackToItsDaemons) {
+  MpiCommandInput input = input_for(MpiFlavour::open_mpi_5);
+  input.network.interfaces = {"lo"};
+  input.network.local_address = "127.0.0.1";
+  EXPECT_THAT(line_of(input), AllOf(HasSubstr("OMPI_MCA_btl_tcp_if_include=lo "),
+                                    Not(HasSubstr("prte_if_include"))));
+}
+
 TEST(MpiCommand, OfHydra) {
   MpiCommandInput input = input_for(MpiFlavour::hydra);
   input.network.local_address = "10.0.0.1";

@@ -77,6 +77,14 @@ TEST(SlurmHosts, SayWhatContradicts) {
   EXPECT_THAT(slurm_hosts({"a[", {}, "1", {}, false}).error(), HasSubstr("SLURM_JOB_NODELIST: "));
 }
 
+TEST(SlurmHosts, AreThoseOfTheAllocationAlone) {
+  const SlurmVariables variables{"a[1-2]", "1(x2)", "8,4", std::nullopt, false};
+  EXPECT_TRUE(is_allocated(variables, "a2"));
+  EXPECT_FALSE(is_allocated(variables, "a3"));
+  EXPECT_FALSE(is_allocated({}, ""));
+  EXPECT_FALSE(is_allocated({"a[", {}, {}, {}, false}, "a"));
+}
+
 TEST(SrunPrefix, StartsOneProcessOnOneHost) {
   const auto prefix = srun_prefix("/usr/bin/srun", "a1");
   EXPECT_EQ(prefix.front(), "/usr/bin/srun");

@@ -1,0 +1,172 @@
+// Jobs inside a Slurm allocation of two nodes, both of them this machine. srun is a script that
+// takes no other options than those of srun_prefix().
+#include "core/launch/command/slurm.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "tests/faults/fault_test.h"
+
+namespace hora::launch::test {
+namespace {
+
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+using testing::Not;
+
+std::vector<std::string> lines_in(const std::string& text) {
+  std::vector<std::string> result;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) result.push_back(line);
+  return result;
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// In srun's place: writes its arguments down, one a line, and runs the command on a host of the
+/// node's name, with the variables of a step. Without --export=ALL the command has no environment.
+constexpr char kSrun[] = R"(#!/bin/bash
+folder=$(dirname "$0")
+arguments=("$@")
+node='' environment=(env -i)
+while [[ ${1-} == --* ]]; do
+  case $1 in
+    --nodelist=*) node=${1#*=} ;;
+    --export=ALL) environment=() ;;
+    --nodes=1 | --ntasks=1 | --overlap | --cpu-bind=none | --mpi=none | --unbuffered) ;;
+    --kill-on-bad-exit=0 | --input=0 | --quiet) ;;
+    *)
+      echo "srun: unrecognized option '$1'" >&2
+      exit 1
+      ;;
+  esac
+  shift
+done
+printf '%s\n' "${arguments[@]}" > "$folder/srun.$node"
+if [[ $node == drained ]]; then
+  echo "srun: error: Unable to create step for job 7: Requested nodes are not available" >&2
+  exit 1
+fi
+export FAULTS_HOST=$node SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=1
+export SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1 SLURM_STEP_NODELIST=$node
+exec setsid --wait "${environment[@]}" \
+  unshare --uts /bin/sh -c 'hostname "$0" && exec "$@"' "$node" "$@"
+)";
+
+class Allocation : public FaultTest {
+ protected:
+  void SetUp() override {
+    if (!hosts_can_have_names()) GTEST_SKIP() << kNoHosts;
+    const std::string path = srun_.file("srun");
+    std::ofstream(path) << kSrun;
+    ::chmod(path.c_str(), 0700);
+  }
+
+  /// From a batch script, which Slurm runs on node1. PATH leads to srun and the program.
+  LaunchedJob& submit(const std::vector<std::string>& arguments,
+                      const std::vector<std::string>& more_variables = {},
+                      const std::string& nodes = "node[1-2]") {
+    std::vector<std::string> environment{
+        "SLURM_JOB_ID=7",
+        "SLURM_JOB_NODELIST=" + nodes,
+        "SLURM_NODELIST=" + nodes,
+        "SLURM_JOB_NUM_NODES=2",
+        "SLURM_JOB_CPUS_PER_NODE=2(x2)",
+        "SLURM_TASKS_PER_NODE=2(x2)",
+        "SLURM_CPUS_ON_NODE=2",
+        "PATH=" + srun_.path().string() + ":" +
+            std::filesystem::path(FAULT_RANK).parent_path().string() + ":" + std::getenv("PATH")};
+    environment.insert(environment.end(), more_variables.begin(), more_variables.end());
+    return start({arguments, environment, {}, "node1"});
+  }
+  std::vector<std::string> srun_arguments(const std::string& node) const {
+    return lines_in(text_of(srun_.file("srun." + node)));
+  }
+
+  internal::test::TemporaryFolder srun_;
+};
+
+TEST_F(Allocation, GivesHostsRanksAndPath) {
+  LaunchedJob& job = submit({"--prefix-output", "fault_rank", "none", "-", "-", "1"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  EXPECT_THAT(lines_in(job.output()),
+              testing::UnorderedElementsAre("node1:0: rank 0: ready", "node1:1: rank 1: ready",
+                                            "node2:2: rank 2: ready", "node2:3: rank 3: ready"))
+      << transcript(job);
+}
+
+TEST_F(Allocation, StartsAgentsOfOtherNodesBySrun) {
+  LaunchedJob& job = submit({"fault_rank", "none", "-", "-", "1"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  auto expected = srun_prefix("srun", "node2");
+  expected.erase(expected.begin());
+  expected.insert(expected.end(), {std::filesystem::canonical(HORARUN).string(), "--agent"});
+  EXPECT_THAT(srun_arguments("node2"), ElementsAreArray(expected));
+  EXPECT_THAT(srun_arguments("node1"), testing::IsEmpty()) << "it is the launcher's own host";
+}
+
+TEST_F(Allocation, TasksThatWereAskedForAreTheRanks) {
+  LaunchedJob& job =
+      submit({"--prefix-output", "fault_rank", "none", "-", "-", "1"},
+             {"SLURM_NTASKS=2", "SLURM_TASKS_PER_NODE=1(x2)", "SLURM_CPUS_PER_TASK=2"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  EXPECT_THAT(lines_in(job.output()),
+              testing::UnorderedElementsAre("node1:0: rank 0: ready", "node2:1: rank 1: ready"))
+      << transcript(job);
+}
+
+/// Also those that were not granted to the job are in the affinity mask where Slurm has no plugin
+/// for it.
+TEST_F(Allocation, RanksShareTheCoresThatWereGranted) {
+  LaunchedJob& job = submit({"-np", "4", "printenv", "OMP_NUM_THREADS"}, {"SLURM_CPUS_ON_NODE=64"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  const auto all = lines_in(job.output());
+  EXPECT_EQ(all.size(), 4U) << transcript(job);
+  LaunchedJob& fewer =
+      submit({"-np", "4", "printenv", "OMP_NUM_THREADS"}, {"SLURM_CPUS_ON_NODE=2"});
+  ASSERT_EQ(fewer.wait(), 0) << transcript(fewer);
+  EXPECT_THAT(lines_in(fewer.output()), testing::ElementsAre("1", "1", "1", "1"))
+      << transcript(fewer);
+}
+
+TEST_F(Allocation, ADeadRankIsNamedWithItsNode) {
+  LaunchedJob& job = submit({"fault_rank", "none", "-", "-", "0"});
+  ASSERT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
+  const pid_t rank = job.rank(3);
+  ASSERT_GT(rank, 0) << transcript(job);
+  ::kill(rank, SIGKILL);
+  expect_cause(137, {rank_text(3, "node2", rank), "was killed by signal 9 (SIGKILL)"}, Seconds(10));
+}
+
+TEST_F(Allocation, HostsThatAreNamedAreReachedBySrunToo) {
+  LaunchedJob& job =
+      submit({"-H", "node2:1", "--prefix-output", "fault_rank", "none", "-", "-", "1"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  EXPECT_THAT(lines_in(job.output()), testing::ElementsAre("node2:0: rank 0: ready"));
+  EXPECT_THAT(srun_arguments("node2"), Not(testing::IsEmpty()));
+}
+
+TEST_F(Allocation, ANodeThatSrunCannotReachIsNamedWithItsWords) {
+  submit({"fault_rank", "none", "-", "-"}, {}, "node1,drained");
+  expect_cause(69,
+               {"host drained: no agent could be started there", "srun", "exit status 1",
+                "Requested nodes are not available"},
+               Seconds(10));
+}
+
+TEST_F(Allocation, VariablesThatContradictAreNamed) {
+  submit({"fault_rank", "none", "-", "-"}, {"SLURM_JOB_CPUS_PER_NODE=2"});
+  expect_cause(2, {"SLURM_JOB_CPUS_PER_NODE", "numbers for 1 hosts"}, Seconds(5));
+}
+
+}  // namespace
+}  // namespace hora::launch::test
