@@ -45,12 +45,14 @@ ProcessorTime waiting_for_sleeper(const hora::Context& world, const Ranks& ranks
 /// Seconds that one blocking allreduce of 4 bytes takes, in each round.
 struct RecordCost {
   std::vector<double> on;
+  std::vector<double> watched;
   std::vector<double> off;
   double wrong = 0.0;
 };
 
-/// Collective. With flight records and without (HORARUN_RECORD=off) in turn, each round with a
-/// context of its own: `world` is shut down, and afterwards another one. The slowest rank's times.
+/// Collective. With flight records and the ledger of who came last, as under `horarun --watch`, and
+/// without both, in turn (HORARUN_RECORD), each round with a context of its own: `world` is shut
+/// down, and afterwards another one. The slowest rank's times.
 RecordCost flight_record(hora::Context& world, const Ranks& ranks, int iterations, int rounds);
 
 }  // namespace bench

@@ -3,6 +3,8 @@
 /// Blocks of steps alternate, in the same processes, between the bare optimizer on a network
 /// without hooks (`training_step/plain`: no communication at all) and hora (`training_step/hora`,
 /// and `training_step/hora_bfloat16` with compression).
+/// With --record, in place of these, between hora with its flight record and its ledger of who came
+/// last, watched, and hora without (`training_step/record_watched`, `training_step/record_off`).
 /// A time is the slowest rank's median; the first step of a block is left out, and four before all.
 /// Run under mpirun with --bind-to none.
 #include <hora/torch.h>
@@ -15,6 +17,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
 #include <list>
 #include <map>
 #include <optional>
@@ -148,6 +152,7 @@ struct Options : StepOptions {
   int blocks = 12;  // of each contender
   int steps = 8;    // timed steps of a block
   int threads = 1;
+  bool record = false;
 };
 
 constexpr int warm_up_steps = 4;
@@ -266,6 +271,46 @@ std::vector<Measurement> measure(const hora::Context& world, const Ranks& ranks,
   return result;
 }
 
+/// Blocks with the flight record and the ledger and without, each in a context of its own: `world`
+/// is shut down, and afterwards another one.
+std::vector<Measurement> measure_record(hora::Context& world, const Ranks& ranks,
+                                        const Options& options) {
+  constexpr const char* kVariable = "HORARUN_RECORD";
+  torch::set_num_threads(options.threads);
+  torch::manual_seed(1 + static_cast<std::uint64_t>(world.rank()));
+  std::array<Timings, 2> times;  // watched, off
+  for (int block = 0; block < 2 * options.blocks; ++block) {
+    // There and back: what drifts concerns both.
+    const std::size_t is_off = block % 4 == 1 || block % 4 == 2 ? 1 : 0;
+    ::setenv(kVariable, is_off ? "off" : "watched", 1);
+    world.shutdown();
+    world = hora::init();
+    AveragedStep step(world, options, hora::Compression::none);
+    for (int i = 0; i < warm_up_steps; ++i) step.run();
+    time_block(world, options, times[is_off], [&] { step.run(); });
+  }
+  ::unsetenv(kVariable);
+  world.shutdown();
+  world = hora::init();
+  std::vector<Measurement> result{measurement_of(ranks, times[0]), measurement_of(ranks, times[1])};
+  result[0].counters["over_off"] = ranks.max(ratio_of_blocks(times[0].wall, times[1].wall));
+  result[0].counters["cpu_over_off"] = ranks.max(ratio_of_blocks(times[0].cpu, times[1].cpu));
+  return result;
+}
+
+using Measure = std::function<std::vector<Measurement>()>;
+
+void add(Program& program, const std::vector<std::string>& names, const Measure& measure) {
+  program.add({.names = names,
+               .unit = benchmark::kMillisecond,
+               .measure = [measure](const std::vector<std::size_t>& selected) {
+                 const auto all = measure();
+                 std::vector<Measurement> wanted;
+                 for (const std::size_t index : selected) wanted.push_back(all[index]);
+                 return wanted;
+               }});
+}
+
 void add_options(CLI::App& app, Options& options) {
   app.add_option("--stem", options.stem, "imagenet (7x7, max-pool) or cifar (3x3)")
       ->transform(CLI::CheckedTransformer(std::map<std::string, cifar10::Stem>{
@@ -278,6 +323,7 @@ void add_options(CLI::App& app, Options& options) {
   positive(app.add_option("--blocks", options.blocks, "blocks of each contender"));
   positive(app.add_option("--steps", options.steps, "timed steps of a block"));
   positive(app.add_option("--threads", options.threads, "LibTorch's threads a rank"));
+  app.add_flag("--record", options.record, "what the flight record and the ledger take of a step");
   app.add_option("--bucket-bytes", options.bucket_bytes, "0: hora's default")
       ->capture_default_str();
 }
@@ -296,13 +342,12 @@ int main(int argc, char** argv) {
   program.describe("ranks", std::to_string(world.size()));
   program.describe("nodes", std::to_string(world.cross_size()));
   program.describe("stem", options.stem == cifar10::Stem::cifar ? "cifar" : "imagenet");
-  program.add({.names = {"training_step/plain", ways[0].name, ways[1].name},
-               .unit = benchmark::kMillisecond,
-               .measure = [&](const std::vector<std::size_t>& selected) {
-                 const auto all = measure(world, ranks, options);
-                 std::vector<Measurement> wanted;
-                 for (const std::size_t index : selected) wanted.push_back(all[index]);
-                 return wanted;
-               }});
+  if (options.record) {
+    add(program, {"training_step/record_watched", "training_step/record_off"},
+        [&] { return measure_record(world, ranks, options); });
+  } else {
+    add(program, {"training_step/plain", ways[0].name, ways[1].name},
+        [&] { return measure(world, ranks, options); });
+  }
   return program.run();
 }

@@ -101,8 +101,8 @@ std::vector<std::shared_ptr<Submission>> Engine::uncollected() const {
 }
 
 std::string Engine::arrivals_text() const {
-  const ArrivalLedger* const arrivals = sets_.world().arrivals();
-  return arrivals ? internal::arrivals_text(*arrivals, parts_.processes) : std::string();
+  const ArrivalWatch* const arrivals = sets_.world().arrivals();
+  return arrivals ? arrivals->text() : std::string();
 }
 
 /// For shutdown(), which goes on where a transport has failed.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -110,6 +111,8 @@ class Engine {
   bool progress() { return threads_.try_step(); }
   bool has_thread() const { return threads_.has_thread(); }
 
+  /// What the program is doing from here on. Any thread.
+  void note_phase(std::string_view phase) noexcept { sets_.note_phase(phase); }
   /// Waits for what is in flight, announces that this rank departs, and returns when all have.
   void depart();
   /// Ends the thread.

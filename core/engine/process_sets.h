@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/engine/parts.h"
@@ -30,6 +31,7 @@ class ProcessSets {
 
   // Any thread.
   SetEngine& world() const { return *world_; }
+  void note_phase(std::string_view phase) noexcept { shared_.noted.note(phase); }
   std::atomic<bool>& poisoned() { return shared_.poisoned; }
   const std::atomic<bool>& poisoned() const { return shared_.poisoned; }
   /// Throws Error(invalid_argument), which names `tensor`, where this rank cannot submit to it.

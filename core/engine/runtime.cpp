@@ -140,8 +140,9 @@ void Runtime::note_state(RecordState state) const noexcept {
   if (parts_.flight) parts_.flight->writer().set_state(state);
 }
 
-void Runtime::note_phase(std::string_view phase) const {
+void Runtime::note_phase(std::string_view phase) {
   check_running();
+  engine_.note_phase(phase);
   if (parts_.flight) parts_.flight->writer().note_phase(phase);
 }
 

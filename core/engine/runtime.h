@@ -67,8 +67,8 @@ class Runtime {
   /// Collective. Does nothing the second time. Calls check_owner(). Throws
   /// Engine::unreported_error().
   void shutdown();
-  /// In the flight record. Throws what check_running() does.
-  void note_phase(std::string_view phase) const;
+  /// In the flight record, and for the ledger of arrivals. Throws what check_running() does.
+  void note_phase(std::string_view phase);
   /// Prints why and ends the job.
   [[noreturn]] void abort(const std::string& why) noexcept;
   /// For the context's owner while an exception leaves its scope: the job ends as soon as the

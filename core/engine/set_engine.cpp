@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "core/engine/exchange_header.h"
+#include "core/flight/flight_recorder.h"
 #include "core/log.h"
 #include "core/negotiation/diagnosis.h"
 #include "core/plan/exchange.h"
@@ -182,8 +183,10 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
                        control_block_.id_capacity(), control_block_, parts_.tree, id_,
                        shared_.parts.settings.stall_warning,
                        [this](int local_rank) { return stall_watch_.remark(local_rank); });
-    if (parts_.topology.node_of(shared_.parts.rank) == 0) {
-      arrivals_.emplace(log_limits_.ranks, control_block_.id_capacity());
+    const FlightRecorder* const flight = shared_.parts.flight;
+    const bool counts = !flight || flight->counts_arrivals();
+    if (parts_.topology.node_of(shared_.parts.rank) == 0 && counts) {
+      arrivals_.emplace(parts_, shared_.parts, shared_.noted, id_);
     }
   }
 }
@@ -192,7 +195,9 @@ bool SetEngine::make_progress() {
   bool progress = submissions_.flush_mail();
   if (leader_io_) {
     progress |= leader_io_->work(now());
-    for (const auto& [id, last] : leader_io_->take_arrivals()) count_arrival(id, last);
+    for (const auto& [id, last] : leader_io_->take_arrivals()) {
+      if (arrivals_) arrivals_->count(id, last);
+    }
   }
   while (const auto batch = control_block_.next_batch()) {
     execute(decision_in(*batch));
@@ -228,27 +233,38 @@ Decision SetEngine::decision_in(const LogBatch& batch) const {
 
 /// Of a job of one node, where no leader sees the ids that run.
 void SetEngine::count_arrivals(const Decision& decision) {
-  const auto& ranks = parts_.topology.ranks_of_node.front();
   for (const Id id : decision.run) {
-    const NodeControlBlock::Last last = control_block_.last_arrival(id);
-    if (last.local_rank < 0) continue;
-    count_arrival(id, {ranks[static_cast<std::size_t>(last.local_rank)], last.at, last.late});
+    const LastArrival last = last_of_node(id);
+    if (last.rank >= 0) arrivals_->count(id, last);
   }
 }
 
-void SetEngine::count_arrival(Id id, const LastArrival& last) {
-  const auto slow = arrivals_->add(static_cast<std::size_t>(slot_of(id)), last);
-  if (!slow) return;
-  const auto r = static_cast<std::size_t>(slow->rank);
-  const auto& processes = shared_.parts.processes;
-  log().warn("{}",
-             slow_rank_text(
-                 *slow, r < processes.size() ? processes[r] : ProcessIdentity{.rank = slow->rank}));
+LastArrival SetEngine::last_of_node(Id id) const {
+  const NodeControlBlock::Last last = control_block_.last_arrival(id);
+  if (last.local_rank < 0) return {};
+  const auto& ranks = parts_.topology.ranks_of_node.front();
+  return {ranks[static_cast<std::size_t>(last.local_rank)], last.at, last.late};
+}
+
+/// For the timeline: of each id that runs. Of several nodes the root alone knows.
+std::vector<LastRank> SetEngine::last_ranks(const Decision& decision) const {
+  std::vector<LastRank> ranks;
+  const bool is_single_node = parts_.topology.nodes() == 1;
+  if (!trace_.on() || (!is_single_node && !arrivals_)) return ranks;
+  for (const Id id : decision.run) {
+    const LastArrival last = is_single_node ? last_of_node(id) : arrivals_->last_of(id);
+    const bool is_known = last.rank >= 0 && last.late != LastArrival::kAlone;
+    ranks.push_back(is_known ? LastRank{last.rank, last.late} : LastRank{});
+  }
+  return ranks;
 }
 
 void SetEngine::execute(const Decision& decision) {
-  if (arrivals_ && parts_.topology.nodes() == 1) count_arrivals(decision);
-  const DecidedBatch batch = submissions_.take(decision);
+  if (arrivals_) {
+    arrivals_->note_names(decision);
+    if (parts_.topology.nodes() == 1) count_arrivals(decision);
+  }
+  const DecidedBatch batch = submissions_.take(decision, last_ranks(decision));
   for (const Failed& failed : decision.failed) submissions_.fail(failed);
   units_.start(batch);
   if (decision.all_joined) submissions_.end_join(decision.last_joined);

@@ -10,12 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/arrival_watch.h"
 #include "core/engine/leader_io.h"
 #include "core/engine/parts.h"
 #include "core/engine/stall_watch.h"
 #include "core/engine/submissions.h"
 #include "core/messages/message_limits.h"
-#include "core/negotiation/arrivals.h"
+#include "core/negotiation/step_phases.h"
 #include "core/plan/bound_unit.h"
 
 namespace hora::internal {
@@ -79,6 +80,7 @@ struct EngineShared {
   std::function<void(std::shared_ptr<Submission>)> sets_change;
   /// The sets on which this rank waits for others under this name.
   std::function<std::vector<ProcessSet>(const std::string& name)> waits_on;
+  NotedPhases noted = {};  ///< what the program says that it is doing
 };
 
 /// Carries out what the set's log says: decisions become units, and units that are complete become
@@ -104,7 +106,7 @@ class SetEngine {
   /// Logs what waits too long, where this rank is the one to do so.
   void watch_stalls(Duration time);
   /// Who came last to the set's collectives; null but on its root.
-  const ArrivalLedger* arrivals() const { return arrivals_ ? &*arrivals_ : nullptr; }
+  const ArrivalWatch* arrivals() const { return arrivals_ ? &*arrivals_ : nullptr; }
   /// Where something waits: a rank of this node has ended.
   std::optional<Error> gone_rank(Duration time);
   bool has_pending_work() const;
@@ -128,7 +130,8 @@ class SetEngine {
   void execute(const Decision& decision);
   void answer(const std::string& asked);
   void count_arrivals(const Decision& decision);
-  void count_arrival(Id id, const LastArrival& last);
+  LastArrival last_of_node(Id id) const;
+  std::vector<LastRank> last_ranks(const Decision& decision) const;
   TimedOut facts_of(const Submission& submission) const;
   bool finish_completed();
 
@@ -139,8 +142,8 @@ class SetEngine {
   NodeControlBlock& control_block_;
   const MessageLimits log_limits_;  ///< of what the node's log says
   StallWatch stall_watch_;
-  std::optional<LeaderIo> leader_io_;      ///< of node leaders
-  std::optional<ArrivalLedger> arrivals_;  ///< the root's
+  std::optional<LeaderIo> leader_io_;     ///< of node leaders
+  std::optional<ArrivalWatch> arrivals_;  ///< the root's
   Submissions submissions_;
   Units units_;
   std::atomic<bool> all_departed_{false};

@@ -218,9 +218,10 @@ bool Submissions::flush_mail() {
   return announcer_.flush();
 }
 
-DecidedBatch Submissions::take(const Decision& decision) {
+DecidedBatch Submissions::take(const Decision& decision, std::span<const LastRank> last) {
   DecidedBatch batch;
-  const auto take = [&](std::shared_ptr<Submission> submission, const std::string& what) {
+  const auto take = [&](std::shared_ptr<Submission> submission, const std::string& what,
+                        const LastRank& last_rank = {}) {
     if (!submission) {
       throw Error(ErrorCode::transport,
                   "negotiation: rank " + std::to_string(rank_) + " is told to run " + what +
@@ -230,7 +231,7 @@ DecidedBatch Submissions::take(const Decision& decision) {
     submission->decided = true;
     submission->decided_at = now();
     record_.decided(*submission);
-    trace_.negotiated(submission->name, submission->submitted, submission->decided_at);
+    trace_.negotiated(submission->name, submission->submitted, submission->decided_at, last_rank);
     batch.submissions.push_back(std::move(submission));
   };
   const LockGuard table(table_lock_);
@@ -247,7 +248,8 @@ DecidedBatch Submissions::take(const Decision& decision) {
     take(std::move(submission), in_quotes(assigned.name));
     batch.locations.push_back(assigned.locations);
   }
-  for (const Id id : decision.run) {
+  for (std::size_t i = 0; i < decision.run.size(); ++i) {
+    const Id id = decision.run[i];
     auto submission = table_.waiting_for(id);
     auto& locations = batch.locations.emplace_back();
     for (int r = 0; r < control_block_.local_size(); ++r)
@@ -257,7 +259,7 @@ DecidedBatch Submissions::take(const Decision& decision) {
       submission = proxies_.make(id, *known);
       std::fill(locations.begin(), locations.end(), kNowhere);
     }
-    take(std::move(submission), "id " + std::to_string(id));
+    take(std::move(submission), "id " + std::to_string(id), i < last.size() ? last[i] : LastRank{});
     table_.set_waiting(id, nullptr);
   }
   if (!batch.submissions.empty()) ++statistics_.batches;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -79,8 +80,9 @@ class Submissions {
   /// Sends mail that has found the mailbox full; true if any went.
   bool flush_mail();
   /// Carries out what a decision says of names and ids; what runs is not undecided any more.
-  /// Throws Error(transport) where this rank has not submitted what it is told to run.
-  DecidedBatch take(const Decision& decision);
+  /// Throws Error(transport) where this rank has not submitted what it is told to run. `last`: for
+  /// the timeline, of each of the ids that run; or none.
+  DecidedBatch take(const Decision& decision, std::span<const LastRank> last);
   /// The ranks disagree on this name.
   void fail(const Failed& failed);
   /// Joined, and others wait for this rank's proxies.

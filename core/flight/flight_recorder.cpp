@@ -11,9 +11,17 @@
 namespace hora::internal {
 namespace {
 
+bool is_off(const char* variable) {
+  return variable && std::string_view(variable) == "off";
+}
+
+bool is_watched(const char* variable) {
+  return variable && std::string_view(variable) == "watched";
+}
+
 std::optional<RecordMemory> memory_of(const char* variable) {
-  if (variable && std::string_view(variable) == "off") return std::nullopt;
-  if (variable) {
+  if (is_off(variable)) return std::nullopt;
+  if (variable && !is_watched(variable)) {
     auto given = RecordMemory::open(variable);
     if (given) return std::move(*given);
     log().warn("{}={}: {}; this rank keeps its record to itself", kRecordVariable, variable,
@@ -27,8 +35,10 @@ std::optional<RecordMemory> memory_of(const char* variable) {
 
 }  // namespace
 
-FlightRecorder::FlightRecorder(const char* variable) : memory_(memory_of(variable)) {
+FlightRecorder::FlightRecorder(const char* variable)
+    : memory_(memory_of(variable)), counts_arrivals_(!is_off(variable)) {
   if (memory_) writer_ = RecordWriter(memory_->layout());
+  if (memory_ && is_watched(variable)) memory_->layout().arrivals.wanted.store(1);
   writer_.begin();
 }
 

@@ -25,6 +25,8 @@ class FlightRecorder {
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   RecordWriter writer() const noexcept { return writer_; }
+  /// Whether roots keep a ledger of arrivals: not where the variable says "off".
+  bool counts_arrivals() const noexcept { return counts_arrivals_; }
   /// The process of the guard; 0 where there is none.
   std::int64_t guard() const noexcept;
 
@@ -41,6 +43,7 @@ class FlightRecorder {
   void write_once() noexcept;
 
   std::optional<RecordMemory> memory_;  ///< none: off
+  bool counts_arrivals_;
   RecordWriter writer_;
   std::string folder_;
   std::atomic<bool> written_{false};

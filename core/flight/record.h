@@ -22,11 +22,12 @@ namespace hora::internal {
 
 inline constexpr std::uint64_t kRecordMagic = 0x64726f6365526148;  // "HaRecord"
 /// Of this layout.
-inline constexpr std::uint32_t kRecordVersion = 1;
+inline constexpr std::uint32_t kRecordVersion = 2;
 inline constexpr std::size_t kRecordedCollectives = 1000;
 
 /// The path of the memory that the guard has made, "/proc/<guard>/fd/<n>"; unset: memory of the
-/// rank's own; "off": no record, for benchmarks of what it costs.
+/// rank's own. For benchmarks of what it costs: "off": no record, and no ledger of arrivals
+/// (negotiation/arrivals.h); "watched": the rank's own memory, as under `horarun --watch`.
 inline constexpr const char* kRecordVariable = "HORARUN_RECORD";
 
 enum class RecordState : std::uint32_t {
@@ -117,8 +118,35 @@ struct RecordHeader {
   RecordText<kRecordPhaseBytes> phase;
 };
 
+inline constexpr std::size_t kRecordedArrivals = 64;
+inline constexpr std::size_t kRecordedPhases = 8;
+inline constexpr std::size_t kRecordPhaseNameBytes = 32;
+
+struct RecordArrivalsRow {
+  std::atomic<std::int32_t> rank;
+  std::atomic<std::uint32_t> phase;
+  std::atomic<std::uint64_t> last;
+  std::atomic<std::int64_t> median;
+  std::atomic<std::int64_t> p99;
+};
+
+/// The root's: who came last to the world's collectives, the ranks that did so most often first.
+struct RecordArrivals {
+  /// By the guard, before the rank starts: 1 where somebody reads this. 0: the rank writes nothing.
+  alignas(64) std::atomic<std::uint32_t> wanted;
+  /// A seqlock: odd while the following is written; 0: never was.
+  std::atomic<std::uint32_t> sequence;
+  std::atomic<std::int64_t> at;
+  std::atomic<std::uint64_t> decisions;
+  std::atomic<std::uint64_t> steps;
+  std::atomic<std::uint32_t> count;  ///< of the rows
+  std::array<RecordText<kRecordPhaseNameBytes>, kRecordedPhases> phases;
+  std::array<RecordArrivalsRow, kRecordedArrivals> rows;
+};
+
 struct RecordLayout {
   RecordHeader header;
+  RecordArrivals arrivals;
   alignas(4096) std::array<RecordEntry, kRecordedCollectives> entries;
 };
 inline constexpr std::size_t kRecordBytes = sizeof(RecordLayout);

@@ -1,10 +1,9 @@
 #include "core/flight/record_reader.h"
 
-#include <hora/printable.h>
-
 #include <algorithm>
-#include <cstring>
 #include <limits>
+
+#include "core/flight/record_text.h"
 
 namespace hora::internal {
 namespace {
@@ -13,17 +12,6 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
 /// A writer is at work at each of so many looks: it has died there.
 constexpr int kLooks = 100;
-
-template <std::size_t Words>
-std::string text_of(const std::array<std::atomic<std::uint64_t>, Words>& words) {
-  std::array<char, Words * 8> bytes{};
-  for (std::size_t i = 0; i < Words; ++i) {
-    const std::uint64_t word = words[i].load(kAcquire);
-    std::memcpy(bytes.data() + i * sizeof word, &word, sizeof word);
-  }
-  const auto end = std::find(bytes.begin(), bytes.end(), '\0');
-  return printable({bytes.data(), static_cast<std::size_t>(end - bytes.begin())});
-}
 
 RecordTime time_of(const std::atomic<std::int64_t>& stored) {
   return std::clamp(RecordTime(stored.load(kAcquire)), RecordTime(0), kLatestRecordTime);
@@ -116,6 +104,25 @@ RecordTime last_activity_of(const RecordLayout& memory) noexcept {
   const RecordHeader& header = memory.header;
   return std::max({time_of(header.begin), time_of(header.submitted_at),
                    time_of(header.progressed_at), time_of(header.phase_at)});
+}
+
+RecordGlance glance_at(const RecordLayout& memory) {
+  const RecordHeader& header = memory.header;
+  RecordGlance glance;
+  glance.has_begun = header.pid.load(kAcquire) > 0;
+  glance.state = state_of(memory);
+  glance.submitted = header.next.load(kAcquire);
+  if (glance.submitted > 0) {
+    const std::uint64_t ticket = glance.submitted - 1;
+    auto last = read_entry(memory.entries[ticket % kRecordedCollectives], ticket);
+    if (last) glance.last_collective = std::move(last->name);
+  }
+  glance.waits = header.blocked.load(kRelaxed) > 0;
+  glance.last_activity = last_activity_of(memory);
+  FlightRecord phase;
+  read_phase(header, phase);
+  glance.phase = std::move(phase.phase);
+  return glance;
 }
 
 tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, RecordTime now) {

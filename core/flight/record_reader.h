@@ -89,8 +89,22 @@ tl::expected<FlightRecord, std::string> read_record(const RecordLayout& memory, 
 /// The host's CLOCK_MONOTONIC.
 RecordTime record_now();
 
-/// Parts of read_record(), for those who watch a rank that lives: without its collectives.
+/// A rank that lives.
+struct RecordGlance {
+  bool has_begun = false;  ///< has called hora::init
+  RecordState state = RecordState::starting;
+  std::uint64_t submitted = 0;       ///< collectives
+  std::string last_collective = {};  ///< of these; empty: none, or its entry is being written
+  bool waits = false;                ///< a thread waits for a result
+  RecordTime last_activity{};
+  std::string phase = {};
+  bool operator==(const RecordGlance&) const = default;
+};
+
+/// Parts of read_record(), for those who watch a rank that lives: of its collectives the last at
+/// most.
 ///@{
+RecordGlance glance_at(const RecordLayout& memory);
 RecordState state_of(const RecordLayout& memory) noexcept;
 RecordTime last_activity_of(const RecordLayout& memory) noexcept;
 ///@}

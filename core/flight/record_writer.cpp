@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+
+#include "core/flight/record_text.h"
 
 namespace hora::internal {
 namespace {
@@ -16,32 +17,6 @@ std::int64_t nanoseconds(clockid_t clock) noexcept {
   timespec time{};
   ::clock_gettime(clock, &time);
   return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-/// The first bytes that fit, without a part of a character (UTF-8).
-std::string_view fitting(std::string_view text, std::size_t most) noexcept {
-  if (text.size() <= most) return text;
-  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == 0x80U) --most;
-  return text.substr(0, most);
-}
-
-template <std::size_t Words>
-void store(std::array<std::atomic<std::uint64_t>, Words>& words,
-           const std::array<char, Words * 8>& bytes) noexcept {
-  for (std::size_t i = 0; i < Words; ++i) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + i * sizeof word, sizeof word);
-    words[i].store(word, kRelease);
-  }
-}
-
-template <std::size_t Words>
-void store_text(std::array<std::atomic<std::uint64_t>, Words>& words,
-                std::string_view text) noexcept {
-  std::array<char, Words * 8> bytes{};
-  const std::string_view part = fitting(text, bytes.size());
-  std::copy(part.begin(), part.end(), bytes.begin());
-  store(words, bytes);
 }
 
 /// Of a long name the middle is left out: models number their layers anywhere.
@@ -58,7 +33,7 @@ void store_name(RecordText<kRecordNameBytes>& words, std::string_view name) noex
   char* end = std::copy(front.begin(), front.end(), bytes.data());
   end = std::copy(kGap.begin(), kGap.end(), end);
   std::copy(back.begin(), back.end(), end);
-  store(words, bytes);
+  store_bytes(words, bytes);
 }
 
 std::uint32_t packed(const Signature& signature) noexcept {
@@ -106,6 +81,7 @@ void RecordWriter::begin() const noexcept {
   header.phase_sequence.store(0, kRelaxed);
   header.phase_at.store(0, kRelaxed);
   store_text(header.phase, {});
+  memory_->arrivals.sequence.store(0, kRelaxed);
   header.pid.store(::getpid(), kRelease);
 }
 

@@ -61,6 +61,12 @@ class RecordWriter {
   void started(RecordTicket ticket, Time time) const noexcept;
   void finished(RecordTicket ticket, RecordOutcome outcome, Time time) const noexcept;
 
+  /// Where write_arrivals() puts what the root knows, while somebody watches; else null.
+  RecordArrivals* watched_arrivals() const noexcept {
+    const bool wanted = memory_ && memory_->arrivals.wanted.load(std::memory_order_relaxed) != 0;
+    return wanted ? &memory_->arrivals : nullptr;
+  }
+
   /// A thread begins or ends to wait for a result.
   void blocked(bool begins) const noexcept {
     if (memory_) memory_->header.blocked.fetch_add(begins ? 1 : -1, std::memory_order_relaxed);

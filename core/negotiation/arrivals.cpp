@@ -1,5 +1,7 @@
 #include "core/negotiation/arrivals.h"
 
+#include <hora/printable.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -17,6 +19,8 @@ using std::chrono::nanoseconds;
 constexpr std::size_t kRowsShown = 32;
 /// Windows between two warnings of one rank.
 constexpr std::uint32_t kLongestInterval = 1024;
+/// Of the time that a rank has lost: a phase with more than this explains it.
+constexpr double kExplains = 0.6;
 
 std::string milliseconds_text(nanoseconds length) {
   std::array<char, 32> text{};
@@ -36,6 +40,15 @@ ProcessIdentity identity_of(int rank, std::span<const ProcessIdentity> processes
   return r < processes.size() ? processes[r] : ProcessIdentity{.rank = rank};
 }
 
+/// Its share of the decisions, and how late it was to these.
+std::string lateness_text(const LatenessHistogram& lateness, std::uint64_t decisions) {
+  const double share =
+      decisions == 0 ? 0 : static_cast<double>(lateness.count()) / static_cast<double>(decisions);
+  if (lateness.count() == 0) return percent_text(share);
+  return percent_text(share) + ", median " + milliseconds_text(lateness.quantile(0.5)) + ", p99 " +
+         milliseconds_text(lateness.quantile(0.99));
+}
+
 }  // namespace
 
 LastArrival later_of(const LastArrival& a, const LastArrival& b) {
@@ -48,11 +61,18 @@ LastArrival later_of(const LastArrival& a, const LastArrival& b) {
 }
 
 void LatenessHistogram::add(nanoseconds late) {
-  const auto value = static_cast<std::uint64_t>(std::max<std::int64_t>(late.count(), kParts));
+  constexpr std::int64_t kLeast = std::int64_t{1} << kFirstOctave;
+  constexpr std::int64_t kMost = (std::int64_t{1} << (kFirstOctave + kOctaves)) - 1;
+  const auto value = static_cast<std::uint64_t>(std::clamp(late.count(), kLeast, kMost));
   const int exponent = std::numeric_limits<std::uint64_t>::digits - 1 - std::countl_zero(value);
   const auto part = static_cast<std::size_t>(value >> (exponent - 2) & (kParts - 1));
-  ++classes_[static_cast<std::size_t>(exponent) * kParts + part];
+  ++classes_[static_cast<std::size_t>(exponent - kFirstOctave) * kParts + part];
   ++count_;
+}
+
+void LatenessHistogram::add(const LatenessHistogram& other) {
+  for (std::size_t i = 0; i < classes_.size(); ++i) classes_[i] += other.classes_[i];
+  count_ += other.count_;
 }
 
 nanoseconds LatenessHistogram::quantile(double share) const {
@@ -62,7 +82,8 @@ nanoseconds LatenessHistogram::quantile(double share) const {
     seen += classes_[i];
     if (seen == 0 || seen < wanted) continue;
     const double middle = 1 + (static_cast<double>(i % kParts) + 0.5) / kParts;
-    return nanoseconds(static_cast<std::int64_t>(std::ldexp(middle, static_cast<int>(i / kParts))));
+    const int exponent = static_cast<int>(i / kParts) + kFirstOctave;
+    return nanoseconds(static_cast<std::int64_t>(std::ldexp(middle, exponent)));
   }
   return {};
 }
@@ -70,24 +91,33 @@ nanoseconds LatenessHistogram::quantile(double share) const {
 ArrivalLedger::ArrivalLedger(std::vector<int> ranks, int id_capacity)
     : ranks_(std::move(ranks)),
       rows_(ranks_.size()),
-      steps_of_(static_cast<std::size_t>(id_capacity)) {}
+      steps_of_(static_cast<std::size_t>(id_capacity)),
+      phases_of_(static_cast<std::size_t>(id_capacity), kAsNoted),
+      order_(ranks_.size()) {}
 
-std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& last) {
+void ArrivalLedger::assign(std::size_t slot, std::string_view name) {
+  if (slot < phases_of_.size()) phases_of_[slot] = phase_of(name).value_or(kAsNoted);
+}
+
+std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& last,
+                                           PhaseIndex noted) {
   if (last.late == LastArrival::kAlone || slot >= steps_of_.size()) return std::nullopt;
   const auto found = std::lower_bound(ranks_.begin(), ranks_.end(), last.rank);
   if (found == ranks_.end() || *found != last.rank) return std::nullopt;
   Row& row = rows_[static_cast<std::size_t>(found - ranks_.begin())];
   const nanoseconds late = std::max(last.late, nanoseconds(0));
+  const PhaseIndex phase = phases_of_[slot] == kAsNoted ? noted : phases_of_[slot];
   if (begin_ == nanoseconds(0)) begin_ = last.at - late;
   if (steps_of_[slot] == step_) ++step_;
   steps_of_[slot] = step_;
   ++decisions_;
+  ++decisions_of_[phase];
   ++window_decisions_;
   ++row.last;
-  row.lateness.add(late);
-  if (row.step != step_) end_step(row);
+  row.lateness[phase].add(late);
+  if (row.step != step_) row.greatest = {};
   row.step = step_;
-  row.greatest = std::max(row.greatest, late);
+  if (late > row.greatest) row.held_up[phase] += late - std::exchange(row.greatest, late);
   if (window_decisions_ < kDecisions || step_ - window_step_ < kSteps ||
       last.at - begin_ < kWindow) {
     return std::nullopt;
@@ -95,21 +125,29 @@ std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& 
   return end_window(last.at);
 }
 
-void ArrivalLedger::end_step(Row& row) {
-  row.held_up += std::exchange(row.greatest, nanoseconds(0));
+std::pair<PhaseIndex, nanoseconds> ArrivalLedger::longest(const Times& times) {
+  const auto most = std::max_element(times.begin(), times.end());
+  return {static_cast<PhaseIndex>(most - times.begin()), *most};
 }
 
 std::optional<SlowRank> ArrivalLedger::end_window(nanoseconds time) {
-  for (Row& row : rows_) end_step(row);
   const auto slowest = std::max_element(rows_.begin(), rows_.end(),
                                         [](const Row& a, const Row& b) { return a.last < b.last; });
+  Times times = slowest->held_up;
+  for (std::size_t i = 0; i < times.size(); ++i) times[i] -= slowest->held_up_before[i];
+  const nanoseconds held_up = std::accumulate(times.begin(), times.end(), nanoseconds(0));
+  const auto [phase, held_up_there] = longest(times);
+  const auto share_of = [](nanoseconds part, nanoseconds whole) {
+    return whole.count() == 0 ? 0 : std::chrono::duration<double>(part) / whole;
+  };
   const nanoseconds length = time - begin_;
-  SlowRank slow{.rank = ranks_[static_cast<std::size_t>(slowest - rows_.begin())],
-                .share = static_cast<double>(slowest->last) / window_decisions_,
-                .held_up = std::chrono::duration<double>(slowest->held_up) /
-                           std::chrono::duration<double>(length),
-                .per_step = slowest->held_up / (step_ - window_step_),
-                .window = length};
+  const SlowRank slow{.rank = ranks_[static_cast<std::size_t>(slowest - rows_.begin())],
+                      .share = static_cast<double>(slowest->last) / window_decisions_,
+                      .held_up = share_of(held_up, length),
+                      .per_step = held_up / (step_ - window_step_),
+                      .window = length,
+                      .phase = phase,
+                      .phase_share = share_of(held_up_there, held_up)};
   const bool is_slow = slow.share > kLastShare && slow.held_up > kHeldUpShare;
   bool speaks = false;
   if (is_slow && slowest->quiet > 0) {
@@ -121,7 +159,8 @@ std::optional<SlowRank> ArrivalLedger::end_window(nanoseconds time) {
   }
   for (Row& row : rows_) {
     row.last = 0;
-    row.held_up = {};
+    row.greatest = {};
+    row.held_up_before = row.held_up;
   }
   begin_ = time;
   window_step_ = step_;
@@ -129,36 +168,80 @@ std::optional<SlowRank> ArrivalLedger::end_window(nanoseconds time) {
   return speaks ? std::optional(slow) : std::nullopt;
 }
 
-std::string slow_rank_text(const SlowRank& slow, const ProcessIdentity& process) {
+std::uint64_t ArrivalLedger::count_of(const Row& row) {
+  std::uint64_t count = 0;
+  for (const LatenessHistogram& lateness : row.lateness) count += lateness.count();
+  return count;
+}
+
+LatenessHistogram ArrivalLedger::lateness_of(std::size_t index) const {
+  LatenessHistogram all;
+  for (const LatenessHistogram& lateness : rows_[index].lateness) all.add(lateness);
+  return all;
+}
+
+std::size_t ArrivalLedger::most_often_last(std::span<RankArrivals> ranks) {
+  const std::size_t count = std::min(ranks.size(), ranks_.size());
+  std::iota(order_.begin(), order_.end(), 0U);
+  // By rank where they are equal.
+  const auto is_before = [&](std::uint32_t a, std::uint32_t b) {
+    const std::uint64_t of_a = count_of(rows_[a]), of_b = count_of(rows_[b]);
+    return of_a != of_b ? of_a > of_b : a < b;
+  };
+  std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(count),
+                    order_.end(), is_before);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t index = order_[i];
+    const LatenessHistogram lateness = lateness_of(index);
+    ranks[i] = {.rank = ranks_[index],
+                .last = lateness.count(),
+                .median = lateness.quantile(0.5),
+                .p99 = lateness.quantile(0.99),
+                .phase = longest(rows_[index].held_up).first};
+  }
+  return count;
+}
+
+std::string slow_rank_text(const SlowRank& slow, const ProcessIdentity& process,
+                           const NotedPhases& noted) {
+  std::string where;
+  // Of a program that says nothing all is one phase.
+  if (slow.phase_share > kExplains && slow.phase != kTrainingPhase) {
+    where = ", " + percent_text(slow.phase_share) + " of it lost in phase " +
+            in_quotes(noted.name(slow.phase).text());
+  }
   return to_string(process) + " came last to " + percent_text(slow.share) +
          " of the collectives of the last " +
          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(slow.window).count()) +
-         " s, " + milliseconds_text(slow.per_step) +
-         " a step after all others: without that the job would take about " +
-         percent_text(slow.held_up) +
+         " s, " + milliseconds_text(slow.per_step) + " a step after all others" + where +
+         ": without that the job would take about " + percent_text(slow.held_up) +
          " less time. Is its host or GPU slower, does it share its cores, or has it more to do?";
 }
 
-std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessIdentity> processes) {
+std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessIdentity> processes,
+                          const NotedPhases& noted) {
   std::string text = "ranks that came last to collectives, of " +
                      std::to_string(ledger.decisions()) + ", and how late after the one before:\n";
-  std::vector<std::size_t> order(ledger.ranks().size());
+  std::vector<LatenessHistogram> all;
+  for (std::size_t i = 0; i < ledger.ranks().size(); ++i) all.push_back(ledger.lateness_of(i));
+  std::vector<std::size_t> order(all.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return ledger.lateness_of(a).count() > ledger.lateness_of(b).count();
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return all[a].count() > all[b].count(); });
+  std::vector<PhaseIndex> phases;
+  for (PhaseIndex phase = 0; phase < kStepPhases; ++phase) {
+    if (ledger.decisions(phase) > 0) phases.push_back(phase);
+  }
   for (std::size_t i = 0; i < std::min(order.size(), kRowsShown); ++i) {
-    const LatenessHistogram& lateness = ledger.lateness_of(order[i]);
-    const double share = ledger.decisions() == 0 ? 0
-                                                 : static_cast<double>(lateness.count()) /
-                                                       static_cast<double>(ledger.decisions());
-    text += "  " + to_string(identity_of(ledger.ranks()[order[i]], processes)) + ": " +
-            percent_text(share);
-    if (lateness.count() > 0) {
-      text += ", median " + milliseconds_text(lateness.quantile(0.5)) + ", p99 " +
-              milliseconds_text(lateness.quantile(0.99));
+    const std::size_t index = order[i];
+    text += "  " + to_string(identity_of(ledger.ranks()[index], processes)) + ": " +
+            lateness_text(all[index], ledger.decisions()) + "\n";
+    for (const PhaseIndex phase : phases) {
+      const LatenessHistogram& lateness = ledger.lateness_of(index, phase);
+      if (phases.size() == 1 || lateness.count() == 0) continue;
+      text += "    " + printable(noted.name(phase).text()) + ": " +
+              lateness_text(lateness, ledger.decisions(phase)) + "\n";
     }
-    text += "\n";
   }
   if (order.size() > kRowsShown) {
     text += "  and " + std::to_string(order.size() - kRowsShown) + " more ranks\n";

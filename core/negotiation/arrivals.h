@@ -9,8 +9,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/negotiation/step_phases.h"
 #include "core/process.h"
 
 namespace hora::internal {
@@ -30,18 +33,21 @@ struct LastArrival {
 LastArrival later_of(const LastArrival& a, const LastArrival& b);
 
 /// Counts by four classes an octave, of fixed size: a quantile is right within a tenth of its
-/// value. Pure. Thread rule: one thread at a time.
+/// value, from 128 ns to two hours. Pure. Thread rule: one thread at a time.
 class LatenessHistogram {
  public:
   void add(std::chrono::nanoseconds late);
+  void add(const LatenessHistogram& other);
   /// Zero where nothing was added. `share`: 0.5: the median.
   std::chrono::nanoseconds quantile(double share) const;
   std::uint64_t count() const { return count_; }
 
  private:
   static constexpr std::size_t kParts = 4;
+  static constexpr int kFirstOctave = 7;
+  static constexpr int kOctaves = 36;
   std::uint64_t count_ = 0;
-  std::array<std::uint32_t, 64 * kParts> classes_{};
+  std::array<std::uint32_t, kOctaves * kParts> classes_{};
 };
 
 /// A rank that keeps all others waiting.
@@ -51,15 +57,28 @@ struct SlowRank {
   double held_up = 0;                   ///< of the time in which all others waited for it
   std::chrono::nanoseconds per_step{};  ///< of that time
   std::chrono::nanoseconds window{};    ///< in which that was
+  PhaseIndex phase = kTrainingPhase;    ///< in which it lost most of that time
+  double phase_share = 0;               ///< how much of it
   bool operator==(const SlowRank&) const = default;
+};
+
+/// What the ledger knows of a rank.
+struct RankArrivals {
+  int rank = 0;
+  std::uint64_t last = 0;             ///< decisions to which it came last
+  std::chrono::nanoseconds median{};  ///< how late it was then
+  std::chrono::nanoseconds p99{};
+  PhaseIndex phase = kTrainingPhase;  ///< in which it has held up the others most
+  bool operator==(const RankArrivals&) const = default;
 };
 
 /// The root's, of one process set, of collectives that are known by an id. A *step* ends where an
 /// id comes again that it has had already. A rank *holds up* a step by its greatest lateness in it:
 /// all other ranks had become ready for something for which it had not. What is late together with
 /// it, as the buckets of one backward pass are, costs nothing more; where a step waits several
-/// times, it is the least that it costs. Pure: the time is in what is added. Does not allocate
-/// after construction. Thread rule: one thread at a time.
+/// times, it is the least that it costs. The time is lost in the phases in which that lateness has
+/// grown. Pure: the time is in what is added. Does not allocate after construction. Thread rule:
+/// one thread at a time.
 class ArrivalLedger {
  public:
   /// A window ends when it has all of these: collectives of one step are late together, so that
@@ -74,45 +93,72 @@ class ArrivalLedger {
   /// `ranks`: world ranks of the set, ascending.
   ArrivalLedger(std::vector<int> ranks, int id_capacity);
 
-  /// An id of this slot (Id) is decided. Where that ends a window with a slow rank: which, at
-  /// growing intervals for each rank. Ignores ranks that are not of the set.
-  std::optional<SlowRank> add(std::size_t slot, const LastArrival& last);
+  /// Ids of this slot (Id) belong to a collective of this name from here on.
+  void assign(std::size_t slot, std::string_view name);
+  /// An id of this slot is decided; `noted`: the phase of the program's own collectives. Where that
+  /// ends a window with a slow rank: which, at growing intervals for each rank. Ignores ranks that
+  /// are not of the set.
+  std::optional<SlowRank> add(std::size_t slot, const LastArrival& last,
+                              PhaseIndex noted = kTrainingPhase);
 
   std::uint64_t decisions() const { return decisions_; }
+  /// Of this phase.
+  std::uint64_t decisions(PhaseIndex phase) const { return decisions_of_[phase]; }
+  /// That have begun.
+  std::uint64_t steps() const { return decisions_ == 0 ? 0 : step_; }
   const std::vector<int>& ranks() const { return ranks_; }
-  /// How late the rank was where it came last.
-  const LatenessHistogram& lateness_of(std::size_t index) const { return rows_[index].lateness; }
+  /// How late the rank was where it came last, in a phase and in all.
+  ///@{
+  const LatenessHistogram& lateness_of(std::size_t index, PhaseIndex phase) const {
+    return rows_[index].lateness[phase];
+  }
+  LatenessHistogram lateness_of(std::size_t index) const;
+  ///@}
+  /// Fills `ranks` with those that came last most often, these first; how many that are.
+  std::size_t most_often_last(std::span<RankArrivals> ranks);
 
  private:
+  static constexpr PhaseIndex kAsNoted = kStepPhases;
+  using Times = std::array<std::chrono::nanoseconds, kStepPhases>;
   struct Row {
-    LatenessHistogram lateness;
-    // Of the window:
-    std::uint32_t last = 0;
-    std::chrono::nanoseconds held_up{};   ///< in steps before `step`
+    std::array<LatenessHistogram, kStepPhases> lateness;
+    Times held_up{};                      ///< by phase
     std::chrono::nanoseconds greatest{};  ///< lateness in `step`
     std::uint32_t step = 0;
+    // Of the window:
+    std::uint32_t last = 0;
+    Times held_up_before{};
     // Of its warnings: windows to be slow in until the next, and how many that were last time.
     std::uint32_t quiet = 0;
     std::uint32_t interval = 1;
   };
-  static void end_step(Row& row);
+  static std::uint64_t count_of(const Row& row);
+  /// The phase with the longest time; what that is.
+  static std::pair<PhaseIndex, std::chrono::nanoseconds> longest(const Times& times);
   std::optional<SlowRank> end_window(std::chrono::nanoseconds time);
 
   std::vector<int> ranks_;
   std::vector<Row> rows_;                ///< by index in `ranks_`
   std::vector<std::uint32_t> steps_of_;  ///< by slot: the last step in which it was
+  std::vector<PhaseIndex> phases_of_;    ///< by slot; kAsNoted: the program's own
+  std::vector<std::uint32_t> order_;     ///< of most_often_last(): indices in `ranks_`
   std::uint32_t step_ = 1;
   std::uint64_t decisions_ = 0;
+  std::array<std::uint64_t, kStepPhases> decisions_of_{};
   // Of the window:
   std::chrono::nanoseconds begin_{};
   std::uint32_t window_step_ = 1;
   std::uint32_t window_decisions_ = 0;
 };
 
-/// Two sentences: the rank, its host, how late it is and what that costs, and what to look at.
-std::string slow_rank_text(const SlowRank& slow, const ProcessIdentity& process);
+/// Two sentences: the rank, its host, how late it is, in which phase where one explains it, what
+/// that costs, and what to look at.
+std::string slow_rank_text(const SlowRank& slow, const ProcessIdentity& process,
+                           const NotedPhases& noted);
 
-/// The final report's table: a line for each rank, the most frequent last one first.
-std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessIdentity> processes);
+/// The final report's table: a line for each rank, the most frequent last one first, and below it
+/// one for each phase where there are several.
+std::string arrivals_text(const ArrivalLedger& ledger, std::span<const ProcessIdentity> processes,
+                          const NotedPhases& noted);
 
 }  // namespace hora::internal

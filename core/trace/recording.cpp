@@ -86,9 +86,11 @@ void Recording::marked(const TensorKey& tensor, std::string_view mark, TraceTime
   push(RowGroup::tensors, beside_set(tensor.name, tensor.set), event);
 }
 
-void Recording::negotiated(const TensorKey& tensor, TraceTime submitted, TraceTime decided) {
-  push(RowGroup::tensors, beside_set(tensor.name, tensor.set),
-       span("negotiate", submitted, decided));
+void Recording::negotiated(const TensorKey& tensor, TraceTime submitted, TraceTime decided,
+                           const LastRank& last) {
+  TraceEvent event = span("negotiate", submitted, decided);
+  event.last = last;
+  push(RowGroup::tensors, beside_set(tensor.name, tensor.set), event);
 }
 
 void Recording::planned(UnitKey key, const UnitFacts& facts,

@@ -60,6 +60,13 @@ struct UnitFacts {
   bool operator==(const UnitFacts&) const = default;
 };
 
+/// Of a negotiation: the rank that came last, and how long after the one before it.
+struct LastRank {
+  int rank = -1;  ///< of the world; -1: not known
+  TraceTime late{};
+  bool operator==(const LastRank&) const = default;
+};
+
 struct TraceEvent {
   enum class Kind : std::uint8_t { span, mark };
   Kind kind = Kind::span;
@@ -72,6 +79,7 @@ struct TraceEvent {
   std::optional<std::uint64_t> bytes;   ///< of the tensor, or the chunk
   std::optional<std::uint64_t> offset;  ///< of the chunk in its unit
   std::optional<UnitFacts> facts;
+  LastRank last;
 };
 
 /// Whose timeline it is.
@@ -152,7 +160,8 @@ class Recording {
 
   /// Something that happens to a tensor while it is negotiated; `mark` has static storage.
   void marked(const TensorKey& tensor, std::string_view mark, TraceTime time);
-  void negotiated(const TensorKey& tensor, TraceTime submitted, TraceTime decided);
+  void negotiated(const TensorKey& tensor, TraceTime submitted, TraceTime decided,
+                  const LastRank& last = {});
   /// The unit will run; its tensors' queue spans begin.
   void planned(UnitKey unit, const UnitFacts& facts, const std::vector<TensorFacts>& tensors);
   void started(UnitKey unit, TraceTime time);

@@ -66,6 +66,10 @@ Json arguments_of(const TraceEvent& event, std::span<const TraceRow> rows) {
     arguments["unit_tensors"] = facts.tensors;
     arguments["unit_chunks"] = facts.chunks;
   }
+  if (event.last.rank >= 0) {
+    arguments["last_rank"] = event.last.rank;
+    arguments["late_us"] = microseconds(event.last.late);
+  }
   return arguments;
 }
 

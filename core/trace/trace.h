@@ -115,8 +115,11 @@ class Tracer {
   void marked(std::string_view name, std::string_view mark) const {
     record([&](Recording& recording) { recording.marked(tensor(name), mark, trace_now()); });
   }
-  void negotiated(std::string_view name, TraceTime submitted, TraceTime decided) const {
-    record([&](Recording& recording) { recording.negotiated(tensor(name), submitted, decided); });
+  void negotiated(std::string_view name, TraceTime submitted, TraceTime decided,
+                  const LastRank& last = {}) const {
+    record([&](Recording& recording) {
+      recording.negotiated(tensor(name), submitted, decided, last);
+    });
   }
   void started(std::uint64_t number) const {
     record([&](Recording& recording) { recording.started(unit(number), trace_now()); });

@@ -4,7 +4,8 @@
 //   FAULT  none, kill, segv, abort (MPI_Abort), exit0, exit3, throw, stop, spin, skip (a tensor),
 //          lines (100 of output), input (echoes standard input), variable (prints FAULTS_VALUE),
 //          cores (prints how many it may use), leave (by agreement of all ranks, after the step in
-//          which one of them has got SIGTERM)
+//          which one of them has got SIGTERM), late (20 ms behind the others in each step, whose
+//          collectives then have one name)
 //   PHASE  init (before hora::init), negotiation (before it submits a new tensor), data (while a
 //          large tensor travels), shutdown (in place of it), end (after it)
 //   RANKS  that have the fault: "1", "0,3", "all"
@@ -100,7 +101,9 @@ void step(const hora::Context& world, const Fault& fault, std::int64_t number) {
   std::vector<float> large(kLarge, 1.0F);
   const bool is_it = number == kFaultStep;
   if (is_it) reach(fault, "negotiation");
-  const std::string name = "step" + std::to_string(number);
+  const bool is_late = fault.kind == "late";
+  if (is_late && fault.is_here) std::this_thread::sleep_for(20ms);
+  const std::string name = is_late ? "step" : "step" + std::to_string(number);
   if (!(is_it && fault.is_here && fault.kind == "skip")) {
     hora::allreduce_async(world, hora::view(values.data(), 100), {.name = name}).wait();
   }

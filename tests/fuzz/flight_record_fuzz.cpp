@@ -2,6 +2,7 @@
 // written out, and that a diagnosis can be made of; and any memory of one.
 #include <cstring>
 
+#include "core/flight/record_arrivals.h"
 #include "core/flight/record_json.h"
 #include "core/flight/record_memory.h"
 #include "core/launch/diagnose/diagnosis.h"
@@ -43,6 +44,8 @@ void read_as_memory(const std::uint8_t* data, std::size_t size) {
     const auto word = input.take<std::uint64_t>();
     std::memcpy(words + at * sizeof word, &word, sizeof word);
   }
+  glance_at(memory->layout());
+  read_arrivals(memory->layout().arrivals);
   const auto record = read_record(memory->layout(), {});
   if (record) HORA_REQUIRE(record_from_json(to_json(*record)).has_value());
 }

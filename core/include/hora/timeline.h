@@ -6,6 +6,10 @@
 ///     train_one_epoch();
 ///     hora::stop_timeline(world);
 ///
+/// Arguments of "negotiate": the rank that came last, and how many microseconds after the one
+/// before it ("last_rank", "late_us"), where the name was known already; of several nodes on rank 0
+/// alone.
+///
 /// Rows: threads that wait; the GPU's streams; slots of chunks between nodes; one row a tensor.
 /// Those of a process set other than the world have its number beside them: "loss (set 1)". pid is
 /// the rank. Times are the host's steady clock in microseconds, so the files of one host's ranks

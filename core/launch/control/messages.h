@@ -30,15 +30,18 @@ using RankStopped = wire::RankStoppedT;
 using RankSignalled = wire::RankSignalledT;
 using RankInitializing = wire::RankInitializingT;
 using RankEnded = wire::RankEndedT;
+using RankSeen = wire::RankSeenT;
+using ArrivalsSeen = wire::ArrivalsSeenT;
 using TellNetwork = wire::TellNetworkT;
 using TryNetwork = wire::TryNetworkT;
 using NetworkTold = wire::NetworkToldT;
 using NetworkTried = wire::NetworkTriedT;
 
-using Message = std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared,
-                             ProcessEnded, ProcessOutput, StartRemote, ProcessStopped, RankStarted,
-                             RankOutput, RankStopped, RankSignalled, RankEnded, TellNetwork,
-                             TryNetwork, NetworkTold, NetworkTried, RankInitializing>;
+using Message =
+    std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared, ProcessEnded,
+                 ProcessOutput, StartRemote, ProcessStopped, RankStarted, RankOutput, RankStopped,
+                 RankSignalled, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
+                 RankInitializing, RankSeen, ArrivalsSeen>;
 
 /// Longest message, in bytes. Those from guards are at most PIPE_BUF with their frame, so that the
 /// kernel writes each as one (pipe(7)).

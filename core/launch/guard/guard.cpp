@@ -27,6 +27,8 @@
 #include "core/launch/control/event_loop.h"
 #include "core/launch/control/report_pipe.h"
 #include "core/launch/guard/last_words.h"
+#include "core/launch/live/seen.h"
+#include "core/launch/options/text.h"
 #include "core/launch/watch/ending.h"
 
 namespace hora::launch {
@@ -73,8 +75,10 @@ bool ends_a_process(int number) {
 
 class Guard {
  public:
-  Guard(int rank, UniqueFd agent_pipe, pid_t agent)
+  /// `watch_interval`: between two looks at the rank for `horarun --watch`; 0: nobody watches.
+  Guard(int rank, UniqueFd agent_pipe, pid_t agent, std::chrono::seconds watch_interval)
       : rank_(rank),
+        watch_interval_(watch_interval),
         agent_pipe_(std::move(agent_pipe)),
         agent_(open_process(agent)),
         parent_(open_process(::getppid())) {}
@@ -98,8 +102,11 @@ class Guard {
 
   void add_record(RankEnded& ended) const;
   void report_init();
+  void report_seen();
 
   int rank_;
+  std::chrono::seconds watch_interval_;
+  internal::RecordTime arrivals_seen_at_{};
   std::optional<internal::RecordMemory> record_;
   UniqueFd agent_pipe_, agent_, parent_;
   EventLoop loop_;
@@ -130,6 +137,7 @@ bool Guard::start(const std::vector<std::string>& program) {
   std::vector<std::string> environment = rank_environment_of_session();
   if (auto record = internal::RecordMemory::create()) {
     record_.emplace(std::move(*record));
+    if (watch_interval_.count() > 0) record_->layout().arrivals.wanted.store(1);
     environment.push_back(std::string(internal::kRecordVariable) + "=" + record_->path());
   } else {
     std::fprintf(stderr, "horarun: no flight record of rank %d: %s\n", rank_,
@@ -257,6 +265,13 @@ void Guard::report_init() {
   report(message);
 }
 
+void Guard::report_seen() {
+  if (!record_) return;
+  const internal::RecordLayout& memory = record_->layout();
+  report(rank_seen(memory, rank_, internal::record_now()));
+  if (const auto arrivals = arrivals_seen(memory, arrivals_seen_at_)) report(*arrivals);
+}
+
 void Guard::add_record(RankEnded& ended) const {
   if (!record_) return;
   auto record = internal::read_record(record_->layout(), internal::record_now());
@@ -308,6 +323,7 @@ int Guard::run(const std::vector<std::string>& program) {
     });
   }
   loop_.each(kRecordInterval, [this] { report_init(); });
+  if (watch_interval_.count() > 0) loop_.each(watch_interval_, [this] { report_seen(); });
   loop_.run();
   return exit_status_;
 }
@@ -318,9 +334,11 @@ int run_guard(std::span<const std::string> arguments) {
   ::signal(SIGPIPE, SIG_IGN);
   const auto binding = parse_binding(arguments.empty() ? "" : arguments.front());
   const auto program = decode_words(arguments.empty() ? "" : arguments.back());
+  const auto interval = arguments.size() == 3 ? parse_integer(arguments[1], 1, kMostWatchInterval)
+                                              : tl::expected<int, std::string>(0);
   const char* text = std::getenv(kAgentVariable);
   const auto address = parse_pipe_address(text == nullptr ? "" : text);
-  if (!address || !binding || !program) {
+  if (!address || !binding || !program || !interval) {
     return refuse("it is started by horarun alone, which sets " + std::string(kAgentVariable));
   }
   auto pipe = open_report_pipe(*address);
@@ -328,7 +346,8 @@ int run_guard(std::span<const std::string> arguments) {
   const auto place = rank_of_environment(variable);
   if (!place) return refuse(place.error());
   bind(*place, *binding);
-  return Guard(place->rank, std::move(*pipe), address->process).run(*program);
+  return Guard(place->rank, std::move(*pipe), address->process, std::chrono::seconds(*interval))
+      .run(*program);
 }
 
 }  // namespace hora::launch

@@ -61,7 +61,8 @@ struct LaunchOptions {
   std::vector<int> shown_ranks;  ///< ascending; empty: the output of all ranks is shown
   bool verbose = false;
   bool dry_run = false;
-  bool watch = false;  ///< live table while the job runs
+  bool watch = false;                 ///< live table while the job runs
+  std::optional<int> watch_interval;  ///< seconds
   std::string diagnose_folder;
   std::string completion_shell;
   std::string config_file;

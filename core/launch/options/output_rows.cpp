@@ -2,6 +2,7 @@
 // one row for each setting of the library.
 #include <algorithm>
 
+#include "core/launch/live/seen.h"
 #include "core/launch/options/option_values.h"
 #include "core/launch/options/text.h"
 
@@ -119,6 +120,20 @@ std::vector<OptionRow> output_rows() {
        .kind = flag,
        .group = output,
        .apply = into_bool(&LaunchOptions::verbose)},
+      {.name = "watch",
+       .help =
+           "Shows what each rank is doing, and which rank comes last to collectives, by how much "
+           "and in which phase: a table on a terminal, else lines on standard error.",
+       .kind = flag,
+       .group = watch,
+       .apply = into_bool(&LaunchOptions::watch)},
+      {.name = "watch-interval",
+       .value = "SECONDS",
+       .help = "How often --watch does so.",
+       .kind = value,
+       .group = watch,
+       .apply = into_integer(&LaunchOptions::watch_interval, 1, kMostWatchInterval),
+       .default_value = "1 on a terminal, else 10"},
       {.name = "diagnose",
        .value = "FOLDER",
        .help = "Reads the flight records in a folder, and says what happened.",

@@ -174,6 +174,14 @@ void add_network_variables(std::vector<Variable>& variables, std::size_t host,
   }
 }
 
+/// Of --watch.
+LiveOptions live_options(const LaunchOptions& options) {
+  LiveOptions live;
+  live.on_terminal = ::isatty(live.descriptor) != 0;
+  live.interval = std::chrono::seconds(options.watch_interval.value_or(live.on_terminal ? 1 : 10));
+  return live;
+}
+
 /// Standard input, where it is a file or a pipe: the first rank reads it.
 std::string input_path() {
   return ::isatty(STDIN_FILENO) != 0 ? "" : "/proc/" + std::to_string(::getpid()) + "/fd/0";
@@ -245,8 +253,12 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
     if (ranks > 0) input.hosts.push_back({name, ranks, host == plan.launcher_host});
   }
   input.remote_shell = {self, "--remote-shell"};
-  input.rank_command = {self, "--guard", std::string(name_of(options.binding)),
-                        encode_words(options.program)};
+  input.rank_command = {self, "--guard", std::string(name_of(options.binding))};
+  if (options.watch) {
+    job.launcher.live = live_options(options);
+    input.rank_command.push_back(std::to_string(job.launcher.live->interval.count()));
+  }
+  input.rank_command.push_back(encode_words(options.program));
   input.extra_arguments = options.mpi_args;
   input.allow_run_as_root = ::geteuid() == 0;
   input.verbose = options.verbose;

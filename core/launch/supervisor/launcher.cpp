@@ -39,6 +39,8 @@ class Launcher {
     bool lost = false;
   };
 
+  RankOutputOptions output_options();
+  void erase_table();
   void start_agent(std::size_t host);
   void connect(std::size_t host, UniqueFd connection);
   void on_message(std::size_t host, Message&& message);
@@ -57,6 +59,7 @@ class Launcher {
   LauncherOptions& options_;
   EventLoop loop_;
   Supervisor supervisor_;
+  std::optional<LiveView> live_;
   RankOutputWriter output_;
   UniqueFd signals_;
   std::vector<Agent> agents_;
@@ -67,9 +70,11 @@ class Launcher {
 Launcher::Launcher(LauncherOptions& options)
     : options_(options),
       supervisor_(options.plan, now()),
-      output_(options.output),
+      output_(output_options()),
       signals_(
-          signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})) {}
+          signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})) {
+  if (options.live) live_.emplace(*options.live, options.plan.hosts, now());
+}
 
 Launcher::~Launcher() {
   for (Agent& agent : agents_) {
@@ -90,12 +95,24 @@ int Launcher::run() {
     }
     output_.on_time(Clock::now());
     carry_out(supervisor_.on_time(now()));
+    if (live_) live_->on_time(output_.in_line(), now());
   });
   agents_.resize(options_.agents.size());
   for (std::size_t host = 0; host < agents_.size(); ++host) start_agent(host);
   loop_.run();
+  erase_table();
   output_.finish();
   return status_;
+}
+
+RankOutputOptions Launcher::output_options() {
+  RankOutputOptions output = options_.output;
+  output.before_output = [this] { erase_table(); };
+  return output;
+}
+
+void Launcher::erase_table() {
+  if (live_) live_->erase();
 }
 
 void Launcher::start_agent(std::size_t host) {
@@ -136,6 +153,7 @@ void Launcher::on_message(std::size_t host, Message&& message) {
     output_.write(output->rank, options_.plan.hosts[host].name, output->error,
                   {reinterpret_cast<const char*>(output->bytes.data()), output->bytes.size()});
   }
+  if (live_) live_->on_message(host, message, now());
   carry_out(supervisor_.on_message(host, message, now()));
 }
 
@@ -193,13 +211,15 @@ void Launcher::carry_out(const SendTo& action) {
 }
 
 void Launcher::carry_out(const Say& action) {
-  if (!action.verbose || options_.verbose) {
-    std::fprintf(stderr, "horarun: %s\n", action.text.c_str());
-  }
+  if (action.verbose && !options_.verbose) return;
+  erase_table();
+  std::fprintf(stderr, "horarun: %s\n", action.text.c_str());
 }
 
 void Launcher::carry_out(const ShowOutput& action) {
-  if (!action.verbose || options_.verbose) std::fputs(action.text.c_str(), stderr);
+  if (action.verbose && !options_.verbose) return;
+  erase_table();
+  std::fputs(action.text.c_str(), stderr);
 }
 
 void Launcher::carry_out(const Finish& action) {

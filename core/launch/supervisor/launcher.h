@@ -7,6 +7,7 @@
 
 #include "core/launch/control/seal.h"
 #include "core/launch/control/unique_fd.h"
+#include "core/launch/live/live_view.h"
 #include "core/launch/supervisor/rank_output.h"
 #include "core/launch/supervisor/supervisor.h"
 
@@ -24,6 +25,7 @@ struct LauncherOptions {
   JobPlan plan;
   std::vector<AgentSource> agents;  ///< in the order of the plan's hosts
   RankOutputOptions output;
+  std::optional<LiveOptions> live;  ///< --watch
   bool verbose = false;
 };
 

@@ -82,6 +82,9 @@ void RankOutputWriter::finish() {
 }
 
 void RankOutputWriter::show(bool error, std::string_view bytes) {
+  if (bytes.empty()) return;
+  if (options_.before_output) options_.before_output();
+  in_line_ = bytes.back() != '\n';
   write_all(error ? options_.error : options_.output, bytes);
 }
 

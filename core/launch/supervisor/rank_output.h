@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,6 +21,8 @@ struct RankOutputOptions {
   std::set<int> shown = {};   ///< ranks whose output is shown; empty: all
   std::string folder = {};    ///< of a file for each rank, "rank.N"; empty: none
   int output = 1, error = 2;  ///< descriptors
+  /// Called before anything is written to these; or empty.
+  std::function<void()> before_output = {};
 };
 
 class RankOutputWriter {
@@ -35,6 +38,8 @@ class RankOutputWriter {
   void on_time(std::chrono::steady_clock::time_point now);
   /// Lines that have no end yet.
   void finish();
+  /// What was shown last has no end of its line.
+  bool in_line() const { return in_line_; }
 
  private:
   struct Stream {
@@ -48,6 +53,7 @@ class RankOutputWriter {
   RankOutputOptions options_;
   std::map<std::pair<int, bool>, Stream> streams_;
   std::map<int, UniqueFd> files_;
+  bool in_line_ = false;
 };
 
 }  // namespace hora::launch

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core/api/internals.h"
+#include "core/collective_names.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora {
@@ -137,7 +139,7 @@ struct Normalised : torch::autograd::Function<Normalised> {
 
     const torch::Tensor means =
         allreduce(*call.context, torch::stack({sum, weighted}).to(torch::kDouble),
-                  {.name = call.name + ".backward",
+                  {.name = call.name + std::string(kBackwardEnd),
                    .op = ReduceOp::sum,
                    .process_set = call.process_set}) /
         count;
@@ -164,7 +166,7 @@ SyncBatchNormImpl::SyncBatchNormImpl(const Context& context,
     : NormImplBase(module_options),
       context_(&context),
       process_set_(process_set),
-      name_("hora.sync_batch_norm." +
+      name_(std::string(kSyncBatchNormName) +
             std::to_string(Access::next_instance_number(context, kWorld))) {}
 
 void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/api/internals.h"
+#include "core/collective_names.h"
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 
@@ -25,8 +26,9 @@ DistributedOptimizer::DistributedOptimizer(
   const Peers peers = peers_of(context, options.process_set);
   check_optimizer(optimizer, options);
   std::vector<Parameter> parameters = select_parameters(context, optimizer, named_parameters);
-  const std::string name = "hora.gradients." + std::to_string(Access::next_instance_number(
-                                                   context, options.process_set));
+  const std::string name =
+      std::string(kGradientsName) +
+      std::to_string(Access::next_instance_number(context, options.process_set));
   const auto averaging = averaging_options(peers, parameters, options, name);
   check_ranks_agree(peers, parameters, options, averaging);
   implementation_ = std::make_unique<OptimizerImplementation>(

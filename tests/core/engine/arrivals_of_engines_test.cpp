@@ -5,6 +5,9 @@
 #include <chrono>
 #include <thread>
 
+#include "core/flight/flight_recorder.h"
+#include "core/flight/record_arrivals.h"
+#include "core/flight/record_memory.h"
 #include "tests/core/engine/engine_fixture.h"
 
 namespace hora::internal {
@@ -41,6 +44,55 @@ TEST_P(ArrivalsOnLayouts, TheRootNamesTheRankThatIsLate) {
   EXPECT_THAT(text, HasSubstr("of 19, "));
   EXPECT_THAT(text, HasSubstr("before:\n  rank " + std::to_string(late) + ": 100 %, median "));
   EXPECT_THAT(world.engine(late).arrivals_text(), IsEmpty()) << "the root alone knows";
+}
+
+/// Rank 0's record, as under `horarun --watch`.
+TEST_P(ArrivalsOnLayouts, AreCountedByPhaseAndLeftWhereTheyAreWatched) {
+  constexpr int kRounds = 40;
+  const RecordMemory memory = RecordMemory::create().value();
+  memory.layout().arrivals.wanted.store(1);
+  FlightRecorder recorder(memory.path().c_str());
+  test::ThreadWorldOptions with_record = options();
+  with_record.flight = [&](int rank) { return rank == 0 ? &recorder : nullptr; };
+  ThreadWorld world(with_record);
+  const int late = world.size() - 1;
+  on_all_ranks(world, [&](int rank) {
+    std::vector<float> values(8, 1.0F);
+    world.engine(rank).note_phase("validation 3");
+    for (int i = 0; i < kRounds; ++i) {
+      if (rank == late) std::this_thread::sleep_for(20ms);
+      world.engine(rank).submit_and_wait("hora.gradients.0.0", floats(8), bytes(values));
+      world.engine(rank).submit_and_wait("loss", floats(8), bytes(values));
+    }
+  });
+  for (int rank = 0; rank < world.size(); ++rank) world.engine(rank).stop();
+  const std::string text = world.engine(0).arrivals_text();
+  EXPECT_THAT(text, HasSubstr("    input and forward: 100 %, median 2"));
+  EXPECT_THAT(text, HasSubstr("    validation N: "));
+  const auto seen = read_arrivals(memory.layout().arrivals);
+  ASSERT_TRUE(seen);
+  // It is written twice a second.
+  EXPECT_GE(seen->decisions, 30u);
+  EXPECT_NEAR(static_cast<double>(seen->steps), static_cast<double>(seen->decisions) / 2, 1);
+  ASSERT_EQ(seen->rows.size(), static_cast<std::size_t>(world.size()));
+  EXPECT_EQ(seen->rows[0].rank, late);
+  EXPECT_GE(seen->rows[0].last, seen->decisions / 2);
+  EXPECT_GT(seen->rows[0].p99, 10ms);
+  EXPECT_EQ(seen->phases.at(seen->rows[0].phase), "input and forward");
+}
+
+TEST(ArrivalsThatAreOff, AreNotCounted) {
+  FlightRecorder recorder("off");
+  test::ThreadWorldOptions options;
+  options.node_sizes = {2};
+  options.flight = [&](int) { return &recorder; };
+  ThreadWorld world(options);
+  on_all_ranks(world, [&](int rank) {
+    std::vector<float> values(8, 1.0F);
+    for (int i = 0; i < 5; ++i) world.engine(rank).submit_and_wait("g", floats(8), bytes(values));
+  });
+  for (int rank = 0; rank < world.size(); ++rank) world.engine(rank).stop();
+  EXPECT_THAT(world.engine(0).arrivals_text(), IsEmpty());
 }
 
 }  // namespace

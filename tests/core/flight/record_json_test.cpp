@@ -84,7 +84,7 @@ TEST(RecordJson, SaysWhatIsWrong) {
   EXPECT_THAT(problem_with("7"), HasSubstr("no object"));
   EXPECT_THAT(problem_with("{}"), HasSubstr("hora_record is missing"));
   EXPECT_THAT(problem_with("{\"hora_record\":99}"), HasSubstr("another version of hora"));
-  EXPECT_THAT(problem_with("{\"hora_record\":1}"), HasSubstr("hora_version is missing"));
+  EXPECT_THAT(problem_with("{\"hora_record\":2}"), HasSubstr("hora_version is missing"));
   const auto with = [&](const std::string& what, const std::string& by) {
     return problem_with(replaced(text, what, by));
   };

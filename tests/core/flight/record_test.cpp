@@ -84,6 +84,29 @@ TEST(Record, HoldsTheRankAndItsState) {
   EXPECT_FALSE(record.cause);
 }
 
+TEST(Record, ShowsARankThatLivesAtAGlance) {
+  const RecordMemory memory = own_memory();
+  EXPECT_FALSE(glance_at(memory.layout()).has_begun);
+  const RecordWriter writer(memory.layout());
+  writer.begin();
+  EXPECT_TRUE(glance_at(memory.layout()).has_begun);
+  EXPECT_EQ(glance_at(memory.layout()).last_collective, "");
+  writer.set_state(RecordState::initialised);
+  for (int i = 0; i < 1500; ++i) submit(writer, "g" + std::to_string(i));
+  writer.note_phase("epoch\n3");
+  writer.blocked(true);
+  const RecordGlance glance = glance_at(memory.layout());
+  EXPECT_EQ(glance.state, RecordState::initialised);
+  EXPECT_EQ(glance.submitted, 1500u);
+  EXPECT_EQ(glance.last_collective, "g1499");
+  EXPECT_TRUE(glance.waits);
+  EXPECT_EQ(glance.phase, "epoch\\n3");
+  EXPECT_EQ(glance.last_activity, last_activity_of(memory.layout()));
+  // While its entry is being written.
+  memory.layout().header.next.store(1501);
+  EXPECT_EQ(glance_at(memory.layout()).last_collective, "");
+}
+
 TEST(Record, KeepsTheFirstCauseAndThatTheRankHasFailed) {
   const RecordMemory memory = own_memory();
   const RecordWriter writer(memory.layout());

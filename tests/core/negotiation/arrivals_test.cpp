@@ -14,6 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 TEST(LaterOf, IsLateAfterTheOneBeforeItInEitherGroup) {
@@ -64,27 +65,30 @@ struct Training {
   int slow = -1;
   nanoseconds delay{};
   nanoseconds noise = 2ms;
+  int slow_from = 0;  ///< the first tensor for which it is late
 
   /// The first slow rank in this much time.
   std::optional<SlowRank> run(nanoseconds length, std::mt19937_64& random) const {
     std::vector<int> all(static_cast<std::size_t>(ranks));
     for (int r = 0; r < ranks; ++r) all[static_cast<std::size_t>(r)] = r;
     ArrivalLedger ledger(all, 64);
+    for (int t = 0; t < tensors; ++t) {
+      ledger.assign(static_cast<std::size_t>(t), "hora.gradients.0." + std::to_string(t));
+    }
     nanoseconds begin = 5s;
     for (const nanoseconds end = begin + length; begin < end;) {
       // What a rank is late by in a step, it is late by in all that follows in it.
       std::vector<nanoseconds> behind;
       for (int r = 0; r < ranks; ++r) {
-        behind.push_back(nanoseconds(random() % static_cast<std::uint64_t>(noise.count())) +
-                         (r == slow ? delay : 0ns));
+        behind.push_back(nanoseconds(random() % static_cast<std::uint64_t>(noise.count())));
       }
       nanoseconds last_at{};
       for (int t = 0; t < tensors; ++t) {
         LastArrival last;
         for (int r = 0; r < ranks; ++r) {
-          const nanoseconds at = begin + step * (t + 1) / (tensors + 1) +
-                                 behind[static_cast<std::size_t>(r)] +
-                                 nanoseconds(random() % 100000);
+          const nanoseconds at =
+              begin + step * (t + 1) / (tensors + 1) + behind[static_cast<std::size_t>(r)] +
+              (r == slow && t >= slow_from ? delay : 0ns) + nanoseconds(random() % 100000);
           last = later_of(last, {r, at, LastArrival::kAlone});
         }
         last_at = std::max(last_at, last.at);
@@ -109,7 +113,19 @@ TEST(ArrivalLedger, NamesARankWith200MillisecondsOfItsOwn100TimesOf100) {
     EXPECT_GT(slow->share, 0.9);
     EXPECT_NEAR(slow->held_up, 0.167, 0.02);
     EXPECT_NEAR(static_cast<double>(slow->per_step.count()), 2e8, 1e7);
+    EXPECT_EQ(slow->phase, kForwardPhase) << "late from the first bucket on";
+    EXPECT_GT(slow->phase_share, 0.9);
   }
+}
+
+TEST(ArrivalLedger, FindsThePhaseInWhichTheTimeIsLost) {
+  std::mt19937_64 random = test::generator();
+  const Training training{.tensors = 12, .slow = 3, .delay = 200ms, .slow_from = 1};
+  const auto slow = training.run(120s, random);
+  ASSERT_TRUE(slow);
+  EXPECT_EQ(slow->rank, 3);
+  EXPECT_EQ(slow->phase, kBackwardPhase);
+  EXPECT_GT(slow->phase_share, 0.9);
 }
 
 TEST(ArrivalLedger, IsSilentIn100EvenRuns) {
@@ -166,24 +182,93 @@ TEST(ArrivalLedger, IgnoresWhatIsNotOfTheSet) {
   EXPECT_EQ(ledger.lateness_of(1).count(), 1u);
 }
 
+TEST(ArrivalLedger, CountsByPhase) {
+  ArrivalLedger ledger({0, 1}, 16);
+  ledger.assign(0, "hora.gradients.0.0");
+  ledger.assign(1, "hora.gradients.0.1");
+  ledger.add(0, {0, 1s, 1ms});
+  ledger.add(1, {1, 1s, 2ms}, 5);
+  ledger.add(2, {1, 1s, 8ms}, 5);
+  ledger.assign(1, "loss");  // another name has the slot
+  ledger.add(1, {1, 2s, 4ms}, 5);
+  EXPECT_EQ(ledger.decisions(), 4u);
+  EXPECT_EQ(ledger.steps(), 2u);
+  EXPECT_EQ(ledger.decisions(kForwardPhase), 1u);
+  EXPECT_EQ(ledger.decisions(kBackwardPhase), 1u);
+  EXPECT_EQ(ledger.decisions(5), 2u);
+  EXPECT_EQ(ledger.lateness_of(0, kForwardPhase).count(), 1u);
+  EXPECT_EQ(ledger.lateness_of(1, kBackwardPhase).count(), 1u);
+  EXPECT_EQ(ledger.lateness_of(1, 5).count(), 2u);
+  EXPECT_EQ(ledger.lateness_of(1).count(), 3u);
+}
+
+TEST(ArrivalLedger, ListsThoseThatCameLastMostOften) {
+  ArrivalLedger ledger({0, 1, 2, 3}, 16);
+  for (int i = 0; i < 3; ++i) ledger.add(0, {2, 1s + i * 1s, 4ms}, 4);
+  for (int i = 0; i < 2; ++i) ledger.add(0, {3, 5s + i * 1s, 1ms});
+  ledger.add(0, {1, 9s, 1ms});
+  std::vector<RankArrivals> ranks(3);
+  ASSERT_EQ(ledger.most_often_last(ranks), 3u);
+  EXPECT_EQ(ranks[0].rank, 2);
+  EXPECT_EQ(ranks[0].last, 3u);
+  EXPECT_EQ(ranks[0].phase, 4);
+  EXPECT_NEAR(static_cast<double>(ranks[0].median.count()), 4e6, 4e5);
+  EXPECT_EQ(ranks[1].rank, 3);
+  EXPECT_EQ(ranks[2].rank, 1);
+  std::vector<RankArrivals> more(9);
+  EXPECT_EQ(ledger.most_often_last(more), 4u);
+  EXPECT_EQ(more[3].rank, 0);
+  EXPECT_EQ(more[3].last, 0u);
+}
+
+const NotedPhases kNothingNoted;
+
 TEST(ArrivalTexts, NameRankHostAndCost) {
   const ProcessIdentity process{.rank = 3, .host = "b", .pid = 4711};
   EXPECT_EQ(
-      slow_rank_text({3, 0.97, 0.167, 200ms, 12s}, process),
+      slow_rank_text({3, 0.97, 0.167, 200ms, 12s}, process, kNothingNoted),
       "rank 3 (host b, pid 4711) came last to 97 % of the collectives of the last 12 s, 200 ms "
       "a step after all others: without that the job would take about 17 % less time. Is its host "
       "or GPU slower, does it share its cores, or has it more to do?");
+}
+
+TEST(ArrivalTexts, NameThePhaseThatExplainsIt) {
+  const ProcessIdentity process{.rank = 3};
+  const auto text = [&](PhaseIndex phase, double share) {
+    return slow_rank_text({3, 0.97, 0.167, 200ms, 12s, phase, share}, process, kNothingNoted);
+  };
+  EXPECT_THAT(text(kForwardPhase, 0.93), HasSubstr("200 ms a step after all others, 93 % of it "
+                                                   "lost in phase \"input and forward\": without"));
+  EXPECT_THAT(text(kBackwardPhase, 0.5), Not(HasSubstr("phase"))) << "half explains nothing";
+  EXPECT_THAT(text(kTrainingPhase, 1), Not(HasSubstr("phase"))) << "all that there is";
 }
 
 TEST(ArrivalTexts, TheTableHasTheMostFrequentFirst) {
   ArrivalLedger ledger({0, 1, 2}, 16);
   for (int i = 0; i < 3; ++i) ledger.add(0, {2, 1s + i * 1ms, 4ms});
   ledger.add(0, {0, 2s, 1ms});
-  const std::string text = arrivals_text(ledger, {});
+  const std::string text = arrivals_text(ledger, {}, kNothingNoted);
   EXPECT_THAT(text, StartsWith("ranks that came last to collectives, of 4, and how late after the "
                                "one before:\n  rank 2: 75 %, median "));
   EXPECT_THAT(text, HasSubstr("\n  rank 0: 25 %, median "));
   EXPECT_THAT(text, HasSubstr("\n  rank 1: 0 %\n"));
+  EXPECT_THAT(text, Not(HasSubstr("training"))) << "one phase is all";
+}
+
+TEST(ArrivalTexts, TheTableHasARowForEachOfSeveralPhases) {
+  NotedPhases noted;
+  noted.note("validation 7\n");
+  ArrivalLedger ledger({0, 1}, 16);
+  ledger.assign(0, "hora.gradients.0.0");
+  for (int i = 0; i < 3; ++i) ledger.add(0, {1, 1s + i * 1ms, 4ms}, noted.current());
+  ledger.add(1, {1, 2s, 1ms}, noted.current());
+  ledger.add(1, {0, 3s, 1ms}, noted.current());
+  EXPECT_THAT(arrivals_text(ledger, {}, noted),
+              StartsWith("ranks that came last to collectives, of 5, and how late after the one "
+                         "before:\n  rank 1: 80 %, median "));
+  EXPECT_THAT(arrivals_text(ledger, {}, noted),
+              HasSubstr("\n    input and forward: 100 %, median "));
+  EXPECT_THAT(arrivals_text(ledger, {}, noted), HasSubstr("\n    validation N\\n: 50 %, median "));
 }
 
 }  // namespace

@@ -95,6 +95,34 @@ TEST_P(EngineTrace, TheFirstNegotiationIsReportedLaterOnesAreReadyBits) {
   }
 }
 
+// Of several nodes the root alone knows.
+TEST_P(EngineTrace, NegotiationsSayWhoCameLast) {
+  using namespace std::chrono_literals;
+  TracedWorld world(GetParam());
+  const int late = world.size() - 1;
+  world.start();
+  world.on_all_ranks([&](int rank) {
+    std::vector<float> values(8, 1.0F);
+    for (int round = 0; round < kRounds; ++round) {
+      if (rank == late) std::this_thread::sleep_for(10ms);
+      world.engine(rank).submit_and_wait("x", floats(8), bytes(values));
+    }
+  });
+  world.stop();
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const bool knows = world.size() > 1 && (GetParam().size() == 1 || rank == 0);
+    const auto spans = Timeline(world.file(rank)).spans("x", "negotiate");
+    ASSERT_THAT(spans, SizeIs(kRounds));
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      // The first time negotiates the name.
+      ASSERT_EQ(spans[i].args.contains("last_rank"), knows && i > 0) << "rank " << rank;
+      if (!knows || i == 0) continue;
+      EXPECT_EQ(spans[i].args.at("last_rank"), late);
+      EXPECT_GT(spans[i].args.at("late_us"), 1000);
+    }
+  }
+}
+
 /// Slots of chunks between nodes; ranks beyond the smallest node's size have none.
 TEST_P(EngineTrace, ChunksPassTheirStagesInsideTheirUnitsRun) {
   TracedWorld world(GetParam());

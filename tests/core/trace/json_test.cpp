@@ -50,6 +50,13 @@ TEST(TraceJson, ASetOtherThanTheWorldIsNamed) {
   EXPECT_EQ(parsed(event).at("args"), (json{{"unit", 9}, {"set", 2}}));
 }
 
+TEST(TraceJson, TheRankThatCameLastIsNamed) {
+  TraceEvent event;
+  event.name = "negotiate";
+  event.last = {3, 1234500ns};
+  EXPECT_EQ(parsed(event).at("args"), (json{{"last_rank", 3}, {"late_us", 1234.5}}));
+}
+
 TEST(TraceJson, AMarkHasNoLength) {
   TraceEvent event;
   event.kind = TraceEvent::Kind::mark;

@@ -30,7 +30,11 @@ TEST(Messages, EveryKindComesBackAsItWas) {
   start.process = 7;
   start.arguments = {"a", "", "b c"};
   start.environment = {"NAME=value"};
-  const std::vector<Message> messages{ended, start, Heartbeat{}, Hello{}, EndAll{}, Prepared{}};
+  ArrivalsSeen arrivals;
+  arrivals.phases = {"backward"};
+  arrivals.rows.emplace_back(7, 4000000, 9000000, 2, 1);
+  const std::vector<Message> messages{ended,    start,      Heartbeat{}, Hello{},
+                                      EndAll{}, Prepared{}, RankSeen{},  arrivals};
   for (const Message& message : messages) {
     const auto decoded = decode(encode(message));
     ASSERT_TRUE(decoded) << decoded.error();
@@ -40,6 +44,10 @@ TEST(Messages, EveryKindComesBackAsItWas) {
   ASSERT_TRUE(decoded);
   EXPECT_EQ(std::get<RankEnded>(*decoded).pid, 4711);
   EXPECT_EQ(std::get<RankEnded>(*decoded).cause, "first");
+  const auto decoded_arrivals = decode(encode(arrivals));
+  ASSERT_TRUE(decoded_arrivals);
+  EXPECT_EQ(std::get<ArrivalsSeen>(*decoded_arrivals).phases, arrivals.phases);
+  EXPECT_EQ(std::get<ArrivalsSeen>(*decoded_arrivals).rows, arrivals.rows);
   const auto decoded_start = decode(encode(start));
   ASSERT_TRUE(decoded_start);
   EXPECT_EQ(std::get<Start>(*decoded_start).arguments, start.arguments);
@@ -56,9 +64,15 @@ TEST(Messages, BytesThatAreNoneAreRefused) {
 
 TEST(Messages, ChangedBytesAreAMessageOrAnError) {
   std::mt19937_64 random(internal::test::seed());
-  const std::vector<std::byte> good = encode(output_of(1, 50));
+  ArrivalsSeen arrivals;
+  arrivals.phases = {"forward", "backward"};
+  arrivals.rows.assign(5, {7, 4000000, 9000000, 2, 1});
+  RankSeen seen;
+  seen.collective = "gradients";
+  const std::vector<std::vector<std::byte>> good{encode(output_of(1, 50)), encode(arrivals),
+                                                 encode(seen)};
   for (int i = 0; i < 20000; ++i) {
-    std::vector<std::byte> bytes = good;
+    std::vector<std::byte> bytes = good[static_cast<std::size_t>(i) % good.size()];
     for (int change = 0; change < 3; ++change) {
       bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     }

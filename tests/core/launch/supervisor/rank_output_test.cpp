@@ -47,6 +47,26 @@ TEST_F(RankOutputTest, IsPassedOnInWholeLines) {
   EXPECT_EQ(contents(output_), "end");
 }
 
+TEST_F(RankOutputTest, SaysBeforeItWritesAndWhetherItsLineHasEnded) {
+  RankOutputOptions asked = options();
+  int times = 0;
+  asked.before_output = [&] {
+    ++times;
+    EXPECT_EQ(contents(output_), "");
+  };
+  RankOutputWriter writer(asked);
+  writer.write(0, "a", false, "half");
+  EXPECT_EQ(times, 0) << "nothing was shown yet";
+  EXPECT_FALSE(writer.in_line());
+  writer.finish();
+  EXPECT_EQ(times, 1);
+  EXPECT_TRUE(writer.in_line());
+  EXPECT_EQ(contents(output_), "half");
+  writer.write(0, "a", false, "whole\n");
+  EXPECT_EQ(times, 2);
+  EXPECT_FALSE(writer.in_line());
+}
+
 TEST_F(RankOutputTest, AQuestionIsShownBeforeItsLineEnds) {
   const std::chrono::steady_clock::time_point start{};
   RankOutputWriter writer(options());

@@ -1,0 +1,81 @@
+#include "core/launch/live/seen.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <limits.h>
+
+#include <string>
+
+#include "core/flight/record_arrivals.h"
+#include "core/flight/record_memory.h"
+#include "core/flight/record_writer.h"
+#include "core/launch/control/frames.h"
+
+namespace hora::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using internal::RecordMemory;
+using internal::RecordTime;
+using internal::RecordWriter;
+using testing::SizeIs;
+
+TEST(RankSeen, IsWhatTheRecordSays) {
+  const RecordMemory memory = RecordMemory::anonymous().value();
+  EXPECT_EQ(rank_seen(memory.layout(), 3, 5s).state, kNotBegun);
+  const RecordWriter writer(memory.layout());
+  writer.begin();
+  writer.set_state(internal::RecordState::initialised);
+  writer.note_phase("epoch 3");
+  writer.submitted("loss", kWorld, {}, 4, 2, 1s);
+  writer.blocked(true);
+  const RecordTime now = internal::record_now() + 20s;
+  const RankSeen seen = rank_seen(memory.layout(), 3, now);
+  EXPECT_EQ(seen.rank, 3);
+  EXPECT_EQ(seen.state, static_cast<std::uint8_t>(internal::RecordState::initialised));
+  EXPECT_TRUE(seen.waits);
+  EXPECT_EQ(seen.submitted, 1u);
+  EXPECT_EQ(seen.collective, "loss");
+  EXPECT_EQ(seen.phase, "epoch 3");
+  EXPECT_GE(seen.idle_ms, 20000u);
+  EXPECT_LT(seen.idle_ms, 50000u);
+}
+
+TEST(ArrivalsSeen, AreToldOnceEach) {
+  const RecordMemory memory = RecordMemory::anonymous().value();
+  RecordTime after{};
+  EXPECT_FALSE(arrivals_seen(memory.layout(), after));
+  const std::vector<internal::RecordedArrivalsRow> rows{{2, 70, 4ms, 9ms, 1}};
+  const std::array<std::string_view, 2> phases{"a", "b"};
+  internal::write_arrivals(
+      memory.layout().arrivals,
+      {.at = 7s, .decisions = 100, .steps = 9, .phases = phases, .rows = rows});
+  const auto seen = arrivals_seen(memory.layout(), after);
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(after, 7s);
+  EXPECT_EQ(seen->decisions, 100u);
+  EXPECT_EQ(seen->steps, 9u);
+  ASSERT_THAT(seen->rows, SizeIs(1));
+  EXPECT_EQ(seen->rows[0], wire::ArrivalsRow(70, 4'000'000, 9'000'000, 2, 1));
+  EXPECT_EQ(seen->phases[1], "b");
+  EXPECT_FALSE(arrivals_seen(memory.layout(), after)) << "nothing newer";
+}
+
+// The kernel writes what is not longer as one (pipe(7)): reports of guards do not mix.
+TEST(ArrivalsSeen, FitsIntoOneReport) {
+  const RecordMemory memory = RecordMemory::anonymous().value();
+  const std::vector<internal::RecordedArrivalsRow> rows(internal::kRecordedArrivals,
+                                                        {70000, ~std::uint64_t{0}, 1h, 1h, 7});
+  const std::string name(internal::kRecordPhaseNameBytes, '\x01');
+  const std::vector<std::string_view> phases(internal::kRecordedPhases, name);
+  internal::write_arrivals(memory.layout().arrivals,
+                           {.at = 7s, .decisions = 1, .steps = 1, .phases = phases, .rows = rows});
+  RecordTime after{};
+  const auto seen = arrivals_seen(memory.layout(), after);
+  ASSERT_TRUE(seen);
+  EXPECT_THAT(seen->rows, SizeIs(internal::kRecordedArrivals));
+  EXPECT_LE(frame(*seen).size(), std::size_t{PIPE_BUF});
+}
+
+}  // namespace
+}  // namespace hora::launch
