@@ -287,8 +287,6 @@ bool Submissions::proxies_are_wanted() const {
 
 bool Submissions::submit_proxies() {
   if (!proxies_are_wanted()) return false;
-  // A rank that is ready may have read the end of the join already.
-  if (control_block_.log_has_pending_work()) return true;
   const LockGuard table(table_lock_);
   return proxies_.submit();
 }
