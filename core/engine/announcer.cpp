@@ -69,7 +69,11 @@ bool JoinedProxies::are_wanted() const {
 bool JoinedProxies::submit() {
   bool any = false;
   for (const auto& [id, name] : table_.names_of_ids()) {
-    if (is_wanted(id)) any |= submit(id, name);
+    if (!is_wanted(id)) continue;
+    // The ranks that are ready may have read of the end of the join already: then the log says so.
+    // Looked at after their bits, for each id: what was answered last may have let them go on.
+    if (control_block_.log_has_pending_work()) return true;
+    any |= submit(id, name);
   }
   return any;
 }

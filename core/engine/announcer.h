@@ -61,7 +61,7 @@ class JoinedProxies {
   void begin();
   /// Other ranks of the node are ready for an id that this rank has not announced.
   bool are_wanted() const;
-  /// Answers all such ids; true if there was any.
+  /// Answers all such ids, up to one of which the log is to be read first; true if there was any.
   bool submit();
   /// For a decision on what no rank of this node has submitted.
   std::shared_ptr<Submission> make(Id id, const Signature& signature);

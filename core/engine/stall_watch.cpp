@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/engine/rank_remark.h"
+#include "core/engine/submission_times.h"
 
 namespace hora::internal {
 namespace {

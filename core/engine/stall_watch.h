@@ -22,9 +22,6 @@ namespace hora::internal {
 /// Thread rule: the thread that holds the engine's progress lock, but for remark(): any thread.
 class StallWatch {
  public:
-  /// A root that runs answers a report of an overdue name within this time.
-  static constexpr Duration kSilence = std::chrono::seconds(1);
-
   /// Both outlive it.
   StallWatch(const SetParts& parts, const EngineParts& engine, ProcessSet id);
 
@@ -47,12 +44,6 @@ class StallWatch {
 
   /// What is to be said of a rank of this node, by its local rank in the set.
   std::string remark(int local_rank) const;
-  /// The root has not answered that it is overdue.
-  static bool root_is_silent(const Submission& submission, Duration time) {
-    return submission.reported_overdue != Duration{} &&
-           submission.answered < submission.reported_overdue &&
-           time - submission.reported_overdue >= kSilence;
-  }
 
  private:
   Presence presence_of(const Submission& submission, const LeaderIo* leader_io) const;

@@ -5,17 +5,23 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/engine/stall_watch.h"
 #include "core/tensor_text.h"
 
 namespace hora::internal {
+namespace {
+
+SubmissionTimes::Rules rules_of(const SetParts& parts, const EngineParts& engine) {
+  const bool is_root = parts.topology.ranks_of_node.front().front() == engine.rank;
+  return {.stall_warning = engine.settings.stall_warning,
+          .timeout = engine.settings.timeout,
+          .knows_less = knows_less(is_root, parts.control_block->local_rank() == 0)};
+}
+
+}  // namespace
+
 Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
                          const std::atomic<bool>& poisoned, const Tracer& trace, ProcessSet set)
     : rank_(engine.rank),
-      stall_warning_(engine.settings.stall_warning),
-      timeout_(engine.settings.timeout),
-      knows_less_(knows_less(parts.topology.ranks_of_node.front().front() == engine.rank,
-                             parts.control_block->local_rank() == 0)),
       poisoned_(poisoned),
       trace_(trace),
       record_(engine.flight, set, parts.topology.size()),
@@ -29,6 +35,7 @@ Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
               .local_rank = control_block_.local_rank(),
               .local_size = control_block_.local_size()},
       table_(control_block_.id_capacity()),
+      times_(rules_of(parts, engine), table_, memory_, next_timeout_),
       announcer_(control_block_, memory_.single_node(), trace_),
       proxies_(control_block_, table_, announcer_, undecided_) {}
 
@@ -60,9 +67,9 @@ std::shared_ptr<Submission> Submissions::submit(Request request, Caller caller) 
     submission->memory.copy_in(memory_, submission->signature, request, caller);
     const LockGuard table(table_lock_);
     check_open();
-    submission->submitted = now();
-    submission->overdue_at = submission->submitted + stall_warning_;
-    limit_time(*submission, request.timeout);
+    if (times_.begin(*submission, request.timeout, now())) {
+      control_block_.signal(memory_.local_rank);
+    }
     record_.submitted(*submission);
     undecided_.fetch_add(1);
     announce(submission);
@@ -75,55 +82,25 @@ std::shared_ptr<Submission> Submissions::submit(Request request, Caller caller) 
   return submission;
 }
 
-/// A thread that sleeps looks again within a tick: before that it is woken.
-void Submissions::limit_time(Submission& submission, std::chrono::milliseconds timeout) {
-  submission.limit = TimeLimit::of(timeout, timeout_);
-  submission.out_of_time_at = submission.limit.end(submission.submitted, knows_less_);
-  if (submission.out_of_time_at >= next_timeout()) return;
-  next_timeout_.store(submission.out_of_time_at.count(), kWakeOrder);
-  if (submission.limit.length <= kOverdueTick) control_block_.signal(memory_.local_rank);
-}
-
 std::shared_ptr<Submission> Submissions::timed_out(Duration time) {
   if (next_timeout() > time) return nullptr;
   const LockGuard table(table_lock_);
-  std::shared_ptr<Submission> first;
-  for (auto& submission : table_.unfinished()) {
-    // What is under way on a device is bounded there.
-    if (submission->decided && memory_.on_device(submission->signature)) continue;
-    if (!first || submission->out_of_time_at < first->out_of_time_at) first = std::move(submission);
-  }
-  const Duration next = first ? first->out_of_time_at : Duration::max();
-  if (next <= time) return first;
-  next_timeout_.store(next.count(), kWakeOrder);
-  return nullptr;
+  return times_.timed_out(time);
 }
 
 std::shared_ptr<Submission> Submissions::stalled(Duration time) const {
   const LockGuard table(table_lock_);
-  std::shared_ptr<Submission> longest;
-  for (auto& submission : table_.unfinished()) {
-    if (!submission->announced()) continue;
-    const bool is_stalled = submission->decided ? time - submission->decided_at >= stall_warning_ &&
-                                                      !memory_.on_device(submission->signature)
-                                                : StallWatch::root_is_silent(*submission, time);
-    if (!is_stalled) continue;
-    if (!longest || submission->submitted < longest->submitted) longest = std::move(submission);
-  }
-  return longest;
+  return times_.stalled(time);
 }
 
 bool Submissions::waits_since(Duration time) const {
   const LockGuard table(table_lock_);
-  const auto waiting = table_.unfinished();
-  return std::ranges::any_of(waiting, [&](const auto& submission) {
-    return submission->announced() && submission->submitted <= time;
-  });
+  return times_.waits_since(time);
 }
 
 void Submissions::note_answer(const std::string& name) {
   const LockGuard table(table_lock_);
-  if (const auto submission = table_.undecided(name)) submission->answered = now();
+  times_.note_answer(name, now());
 }
 
 void Submissions::announce(const std::shared_ptr<Submission>& submission) {
@@ -173,24 +150,9 @@ void Submissions::announce_departure() {
 }
 
 void Submissions::report_stalls() {
-  if (!wait_for_peers() || stall_warning_.count() == 0) return;
+  if (!wait_for_peers()) return;
   const LockGuard table(table_lock_);
-  const Duration time = now();
-  std::vector<std::shared_ptr<Submission>> waiting;
-  bool any_overdue = false;
-  for (auto& submission : table_.unfinished()) {
-    // What is overdue soon is reported now, too: one message then names them all.
-    const bool soon =
-        submission->overdue_at <= time + std::min<Duration>(kOverdueTick, stall_warning_ / 2);
-    if (submission->decided || !submission->announced() || !soon) continue;
-    any_overdue |= submission->overdue_at <= time;
-    waiting.push_back(std::move(submission));
-  }
-  if (!any_overdue) return;
-  for (const auto& submission : waiting) {
-    // At growing intervals.
-    submission->overdue_at = time + std::max(stall_warning_, time - submission->submitted);
-    if (submission->answered >= submission->reported_overdue) submission->reported_overdue = time;
+  for (const auto& submission : times_.take_overdue(now())) {
     trace_.marked(submission->name, "overdue");
     announcer_.send(
         {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
@@ -289,8 +251,6 @@ bool Submissions::proxies_are_wanted() const {
 
 bool Submissions::submit_proxies() {
   if (!proxies_are_wanted()) return false;
-  // A rank that is ready may have read the end of the join already.
-  if (control_block_.log_has_pending_work()) return true;
   const LockGuard table(table_lock_);
   return proxies_.submit();
 }

@@ -15,6 +15,7 @@
 #include "core/engine/parts.h"
 #include "core/engine/set_record.h"
 #include "core/engine/submission.h"
+#include "core/engine/submission_times.h"
 #include "core/messages/messages.h"
 #include "core/thread_safety.h"
 
@@ -68,14 +69,10 @@ class Submissions {
   Duration next_timeout() const { return Duration(next_timeout_.load(kWakeOrder)); }
 
   // The thread that makes progress.
-  /// The submission that has run out of time first by now, or null.
+  // These four as SubmissionTimes has them.
   std::shared_ptr<Submission> timed_out(Duration time);
-  /// What waits longest of what a rank must speak of itself: decided and under way on the host for
-  /// longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
   std::shared_ptr<Submission> stalled(Duration time) const;
-  /// Something has waited for other ranks for this long.
   bool waits_since(Duration time) const;
-  /// The root asks all ranks about this name.
   void note_answer(const std::string& name);
   /// Sends mail that has found the mailbox full; true if any went.
   bool flush_mail();
@@ -101,14 +98,9 @@ class Submissions {
  private:
   void announce(const std::shared_ptr<Submission>& submission) HORA_REQUIRES(table_lock_);
   void check_open() const HORA_REQUIRES(table_lock_);
-  void limit_time(Submission& submission, std::chrono::milliseconds timeout)
-      HORA_REQUIRES(table_lock_);
   void release(Submission& submission);
 
   const int rank_;  ///< in the world
-  const Duration stall_warning_;
-  const std::chrono::milliseconds timeout_;
-  const int knows_less_;  ///< TimeLimit::end
   const std::atomic<bool>& poisoned_;
   const Tracer& trace_;
   SetRecord record_;
@@ -121,6 +113,7 @@ class Submissions {
 
   mutable Mutex table_lock_;
   NameTable table_ HORA_GUARDED_BY(table_lock_);
+  SubmissionTimes times_ HORA_GUARDED_BY(table_lock_);
   Announcer announcer_ HORA_GUARDED_BY(table_lock_);
   JoinedProxies proxies_ HORA_GUARDED_BY(table_lock_);
   std::optional<Error> closed_ HORA_GUARDED_BY(table_lock_);  ///< why nothing more can be submitted

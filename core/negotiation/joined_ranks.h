@@ -25,6 +25,7 @@ class JoinedRanks {
   /// All ranks have joined: from now on none has.
   void clear() { ranks_.clear(); }
 
+  bool contains(int rank) const { return ranks_.contains(rank); }
   bool empty() const { return ranks_.empty(); }
   std::size_t size() const { return ranks_.size(); }
   /// The one that joined last of all that were added.

@@ -48,6 +48,8 @@ void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
       note_elsewhere({mail.name, rank, mail.process_set});
       break;
     case MailKind::report: {
+      // Of a join that has ended while the rank said so.
+      if (mail.signature.kind == OperationKind::join && !joined_.contains(rank)) break;
       ReportedName& entry = reported(mail.name);
       entry.local[local] = mail.signature;
       entry.locations[local] = mail.location;

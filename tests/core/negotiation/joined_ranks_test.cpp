@@ -34,6 +34,8 @@ TEST(JoinedRanks, KnowsTheLastUntilAllHaveJoinedAndBeyond) {
   joined.add({3, 0});
   joined.add({2, 1});
   EXPECT_EQ(joined.size(), 4u);
+  EXPECT_TRUE(joined.contains(2));
+  EXPECT_FALSE(joined.contains(4));
   EXPECT_EQ(joined.last(), 1);
   joined.clear();
   EXPECT_TRUE(joined.empty());

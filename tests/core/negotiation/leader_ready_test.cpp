@@ -134,6 +134,25 @@ TEST(LeaderReadiness, ANameThatNoRankReportsAgainIsNotReportedWhenAllHaveJoined)
   EXPECT_EQ(up.joined, std::vector<int>{3});
 }
 
+// A rank that answers others' ready bits may say so after all have joined.
+TEST(LeaderReadiness, ARefusalOfAJoinThatHasEndedIsNone) {
+  LeaderUnderTest leader(two_nodes_of_two, 1);
+  Signature gathered = shaped(8);
+  gathered.kind = OperationKind::allgather;
+  leader.leader.on_decision({.assigned = {{"g", 5, {}, gathered}}});
+  leader.mask = 0b01;
+  Mail refusal{.kind = MailKind::report, .name = "g", .signature = {}, .location = kNowhere};
+  refusal.signature.kind = OperationKind::join;
+  leader.leader.on_mail(1, refusal, 0s);
+  EXPECT_TRUE(leader.leader.take(0s).up.reports.empty());
+  leader.leader.on_mail(1, {.kind = MailKind::joined, .name = {}, .signature = {}, .location = {}},
+                        0s);
+  leader.leader.on_mail(1, refusal, 0s);
+  const auto reports = leader.leader.take(0s).up.reports;
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].values.size(), 2u) << "its node disagrees";
+}
+
 std::string long_name(int n) {
   return std::string(1000, 'n') + std::to_string(n);
 }

@@ -1,0 +1,85 @@
+#include "core/engine/submission_times.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/control_block/atomic.h"
+
+namespace hora::internal {
+
+bool root_is_silent(const Submission& submission, Duration time) {
+  return submission.reported_overdue != Duration{} &&
+         submission.answered < submission.reported_overdue &&
+         time - submission.reported_overdue >= kSilence;
+}
+
+bool SubmissionTimes::begin(Submission& submission, std::chrono::milliseconds timeout,
+                            Duration time) {
+  submission.submitted = time;
+  submission.overdue_at = time + rules_.stall_warning;
+  submission.limit = TimeLimit::of(timeout, rules_.timeout);
+  submission.out_of_time_at = submission.limit.end(time, rules_.knows_less);
+  if (submission.out_of_time_at.count() >= next_timeout_.load(kWakeOrder)) return false;
+  next_timeout_.store(submission.out_of_time_at.count(), kWakeOrder);
+  return submission.limit.length <= kOverdueTick;
+}
+
+std::shared_ptr<Submission> SubmissionTimes::timed_out(Duration time) {
+  std::shared_ptr<Submission> first;
+  for (auto& submission : table_.unfinished()) {
+    // What is under way on a device is bounded there.
+    if (submission->decided && memory_.on_device(submission->signature)) continue;
+    if (!first || submission->out_of_time_at < first->out_of_time_at) first = std::move(submission);
+  }
+  const Duration next = first ? first->out_of_time_at : Duration::max();
+  if (next <= time) return first;
+  next_timeout_.store(next.count(), kWakeOrder);
+  return nullptr;
+}
+
+std::shared_ptr<Submission> SubmissionTimes::stalled(Duration time) const {
+  std::shared_ptr<Submission> longest;
+  for (auto& submission : table_.unfinished()) {
+    if (!submission->announced()) continue;
+    const bool is_stalled = submission->decided
+                                ? time - submission->decided_at >= rules_.stall_warning &&
+                                      !memory_.on_device(submission->signature)
+                                : root_is_silent(*submission, time);
+    if (!is_stalled) continue;
+    if (!longest || submission->submitted < longest->submitted) longest = std::move(submission);
+  }
+  return longest;
+}
+
+bool SubmissionTimes::waits_since(Duration time) const {
+  const auto waiting = table_.unfinished();
+  return std::ranges::any_of(waiting, [&](const auto& submission) {
+    return submission->announced() && submission->submitted <= time;
+  });
+}
+
+std::vector<std::shared_ptr<Submission>> SubmissionTimes::take_overdue(Duration time) {
+  if (rules_.stall_warning.count() == 0) return {};
+  std::vector<std::shared_ptr<Submission>> waiting;
+  bool any_overdue = false;
+  for (auto& submission : table_.unfinished()) {
+    // What is overdue soon is reported now, too: one message then names them all.
+    const bool soon =
+        submission->overdue_at <= time + std::min<Duration>(kOverdueTick, rules_.stall_warning / 2);
+    if (submission->decided || !submission->announced() || !soon) continue;
+    any_overdue |= submission->overdue_at <= time;
+    waiting.push_back(std::move(submission));
+  }
+  if (!any_overdue) return {};
+  for (const auto& submission : waiting) {
+    submission->overdue_at = time + std::max(rules_.stall_warning, time - submission->submitted);
+    if (submission->answered >= submission->reported_overdue) submission->reported_overdue = time;
+  }
+  return waiting;
+}
+
+void SubmissionTimes::note_answer(const std::string& name, Duration time) {
+  if (const auto submission = table_.undecided(name)) submission->answered = time;
+}
+
+}  // namespace hora::internal

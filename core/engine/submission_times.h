@@ -1,0 +1,59 @@
+/// What of a rank's submissions has run out of time, is overdue, or does not go on.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/engine/name_table.h"
+#include "core/engine/submission.h"
+#include "core/engine/time_limit.h"
+
+namespace hora::internal {
+
+/// A root that runs answers a report of an overdue name within this time.
+inline constexpr Duration kSilence = std::chrono::seconds(1);
+
+/// The root has not answered that it is overdue.
+bool root_is_silent(const Submission& submission, Duration time);
+
+/// Of one rank's submissions to one process set. Thread rule: guarded by the table lock of
+/// Submissions.
+class SubmissionTimes {
+ public:
+  struct Rules {
+    Duration stall_warning;  ///< zero: nothing is overdue
+    std::chrono::milliseconds timeout;
+    int knows_less;  ///< TimeLimit::end
+  };
+
+  /// All outlive it. `next_timeout`: nothing is due before; nanoseconds, to be read without a lock.
+  SubmissionTimes(const Rules& rules, const NameTable& table, const SetMemory& memory,
+                  std::atomic<Duration::rep>& next_timeout)
+      : rules_(rules), table_(table), memory_(memory), next_timeout_(next_timeout) {}
+
+  /// It is submitted now; `timeout`: of its call. True where a thread that sleeps would notice its
+  /// end too late: it looks again within a tick.
+  bool begin(Submission& submission, std::chrono::milliseconds timeout, Duration time);
+  /// The submission that has run out of time first by now, or null.
+  std::shared_ptr<Submission> timed_out(Duration time);
+  /// What waits longest of what a rank must speak of itself: decided and under way on the host for
+  /// longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
+  std::shared_ptr<Submission> stalled(Duration time) const;
+  /// Something has waited for other ranks for this long.
+  bool waits_since(Duration time) const;
+  /// What is to be reported as overdue now; again at growing intervals.
+  std::vector<std::shared_ptr<Submission>> take_overdue(Duration time);
+  /// The root asks all ranks about this name.
+  void note_answer(const std::string& name, Duration time);
+
+ private:
+  const Rules rules_;
+  const NameTable& table_;
+  const SetMemory& memory_;
+  std::atomic<Duration::rep>& next_timeout_;
+};
+
+}  // namespace hora::internal
