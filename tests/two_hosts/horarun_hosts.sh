@@ -38,6 +38,8 @@ begin_hosts() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   start_hosts
+  await_carrier "$host_a_pid" link0
+  await_carrier "$host_b_pid" link0
 }
 
 # on_host PID COMMAND...: in its network.

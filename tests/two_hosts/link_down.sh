@@ -10,7 +10,7 @@ set -euo pipefail
 source "$(dirname "$(realpath "$0")")/horarun_hosts.sh"
 begin_hosts "$@"
 horarun=$1 program=$2
-limit=35 killed=5  # seconds: of silence; for what is left then
+limit=35000000  # microseconds, promised after the last heartbeat
 
 # start NAME NODE: sets node_pid.
 start() {
@@ -32,14 +32,30 @@ done
 ready || fail "the job has not begun: $(cat "$work/node0" "$work/node1")"
 
 on_host "$host_a_pid" ip link set link0 down
-begin=$SECONDS
+begin=${EPOCHREALTIME/./}
+passed() { echo $((${EPOCHREALTIME/./} - begin)); }
+
+# Of either host's network: what is not the host itself.
+left_on() {
+  local space process name
+  space=$(readlink "/proc/$1/ns/net")
+  for process in /proc/[0-9]*; do
+    [[ $(readlink "$process/ns/net" 2> /dev/null) == "$space" ]] || continue
+    read -r name 2> /dev/null < "$process/comm" || continue
+    [[ ! $name =~ ^(horarun|mpirun|orted|fault_rank)$ ]] || echo "${process#/proc/} $name"
+  done
+}
 for pid in "$node0" "$node1"; do
   while kill -0 "$pid" 2> /dev/null; do
-    ((SECONDS - begin <= limit + killed)) || fail "a node goes on after $((limit + killed)) s"
+    (($(passed) <= limit)) || fail "a node's horarun goes on after $limit us"
     sleep 0.2
   done
 done
-echo "both ended $((SECONDS - begin)) s after the link"
+while left=$(left_on "$host_a_pid"; left_on "$host_b_pid") && [[ -n $left ]]; do
+  (($(passed) <= limit)) || fail "after $limit us there are still: $left"
+  sleep 0.2
+done
+echo "all processes have ended $(passed) us after the link"
 for node in 0 1; do
   pid=node$node status=0
   wait "${!pid}" || status=$?
@@ -48,19 +64,3 @@ for node in 0 1; do
   ((status == 69)) || fail "node $node ended with exit status $status"
 done
 grep -q 'host host-b has not been heard from for 30 s' "$work/node0" || fail "node 1 is not named"
-
-# Of either host's network: the host itself alone.
-left_on() {
-  local space process
-  space=$(readlink "/proc/$1/ns/net")
-  for process in /proc/[0-9]*; do
-    if [[ $(readlink "$process/ns/net" 2> /dev/null) == "$space" &&
-      $(cat "$process/comm" 2> /dev/null) =~ ^(horarun|mpirun|orted|fault_rank)$ ]]; then
-      echo "${process#/proc/} $(cat "$process/comm")"
-    fi
-  done
-}
-for pid in "$host_a_pid" "$host_b_pid"; do
-  left=$(left_on "$pid")
-  [[ -z $left ]] || fail "left over: $left"
-done

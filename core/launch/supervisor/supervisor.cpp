@@ -291,8 +291,10 @@ void Supervisor::check_end(Moment now) {
   }
   if (!end_limit_ && ending_.is_over(now)) end_all(Moment(0), SIGTERM, now);
   if (!end_limit_) return;
-  const auto is_gone = [](const Host& host) {
-    return host.state == HostState::gone || host.state == HostState::connecting;
+  // A host that is silent ends by itself what runs there.
+  const auto is_gone = [&](const Host& host) {
+    return host.state == HostState::gone || host.state == HostState::connecting ||
+           now - host.last_heard >= plan_.silence;
   };
   if (!std::ranges::all_of(hosts_, is_gone) && now < *end_limit_) return;
   finished_ = true;

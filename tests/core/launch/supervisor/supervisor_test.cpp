@@ -162,6 +162,9 @@ TEST_F(SupervisorTest, ASilentHostIsNamed) {
   ASSERT_EQ(said_.size(), 1U);
   EXPECT_THAT(said_[0], HasSubstr("host b has not been heard from for 30 s"));
   EXPECT_THAT(said_[0], HasSubstr("its ranks: 2, 3"));
+  EXPECT_FALSE(finished_);
+  lost(0);
+  EXPECT_EQ(finished_, 69) << "a silent host is not waited for";
 }
 
 TEST_F(SupervisorTest, AnInterruptIsPassedOnAndASecondOneKills) {
