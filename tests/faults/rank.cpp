@@ -4,8 +4,10 @@
 //   FAULT  none, kill, segv, abort (MPI_Abort), exit0, exit3, throw, stop, spin, skip (a tensor),
 //          lines (100 of output), input (echoes standard input), variable (prints FAULTS_VALUE),
 //          cores (prints how many it may use), leave (by agreement of all ranks, after the step in
-//          which one of them has got SIGTERM), late (20 ms behind the others in each step, whose
-//          collectives then have one name)
+//          which one of them has got SIGTERM), finish (shuts hora down after five steps, as if it
+//          had no more work), again (100 times hora::init and shutdown, and how much that has
+//          taken), late (20 ms behind the others in each step, whose collectives then have one
+//          name)
 //   PHASE  init (before hora::init), negotiation (before it submits a new tensor), data (while a
 //          large tensor travels), shutdown (in place of it), end (after it)
 //   RANKS  that have the fault: "1", "0,3", "all"
@@ -24,7 +26,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -126,10 +131,50 @@ bool must_leave(const hora::Context& world) {
   return told > 0;
 }
 
+std::size_t entries_of(const char* folder) {
+  const std::filesystem::directory_iterator all(folder);
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+/// Resident memory of this process alone, in KiB.
+std::int64_t own_memory() {
+  std::ifstream file("/proc/self/status");
+  for (std::string name; file >> name;) {
+    std::int64_t kib = 0;
+    if (name == "RssAnon:" && file >> kib) return kib;
+  }
+  std::abort();
+}
+
+void start_again_and_again() {
+  std::size_t descriptors = 0, threads = 0;
+  std::int64_t memory = 0;
+  for (int round = 1; round <= 100; ++round) {
+    hora::Context world = hora::init();
+    std::vector<float> values(1000, 1.0F);
+    hora::allreduce(world, hora::view(values.data(), 1000), {.name = "values"});
+    world.shutdown();
+    if (round != 20) continue;
+    descriptors = entries_of("/proc/self/fd");
+    threads = entries_of("/proc/self/task");
+    memory = own_memory();
+  }
+  say("descriptors " + std::to_string(descriptors) + " then " +
+      std::to_string(entries_of("/proc/self/fd")));
+  say("threads " + std::to_string(threads) + " then " +
+      std::to_string(entries_of("/proc/self/task")));
+  say("memory " + std::to_string(memory) + " then " + std::to_string(own_memory()));
+}
+
 void run(const Fault& fault, std::int64_t steps) {
+  if (fault.kind == "again") return start_again_and_again();
   reach(fault, "init");
   hora::Context world = hora::init();
   for (std::int64_t number = 0; steps == 0 || number < steps; ++number) {
+    if (fault.kind == "finish" && fault.is_here && number == kFaultStep) {
+      note_time();
+      break;
+    }
     step(world, fault, number);
     if (number == 0) say("ready");
     say_signals();

@@ -45,6 +45,12 @@ left_on() {
     [[ ! $name =~ ^(horarun|mpirun|orted|fault_rank)$ ]] || echo "${process#/proc/} $name"
   done
 }
+for pid in "$node0" "$node1"; do
+  while kill -0 "$pid" 2> /dev/null; do
+    (($(passed) <= limit)) || fail "a node's horarun goes on after $limit us"
+    sleep 0.2
+  done
+done
 while left=$(left_on "$host_a_pid"; left_on "$host_b_pid") && [[ -n $left ]]; do
   (($(passed) <= limit)) || fail "after $limit us there are still: $left"
   sleep 0.2
