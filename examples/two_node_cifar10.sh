@@ -220,7 +220,7 @@ fi
 
 # Ranks that share a core let one another run while they wait. Only rank 0 prints.
 command=("$root/$build/core/launch/horarun" -np "$ranks" "${where[@]}" --no-prefix-output
-  -x OMPI_MCA_mpi_yield_when_idle=1)
+  --mca mpi_yield_when_idle 1)
 ((EUID != 0)) || command+=(--allow-run-as-root)
 command+=("$root/$build/examples/cifar10" --data "$data" "${arguments[@]}")
 [[ -z $progress ]] || command+=(--progress "$progress")

@@ -143,7 +143,7 @@ called '^apt-get .*download python3-sklearn'
 not_called 'install'
 [[ $(cat "$tree/build/data/digits/read") == 'the digits' ]] || fail "what prepare_digits read"
 [[ $(ls "$tree/build/data") == digits ]] || fail "left behind: $(ls "$tree/build/data")"
-for word in -np 4 --ranks-per-node 2 --no-prefix-output OMPI_MCA_mpi_yield_when_idle=1 \
+for word in -np 4 --ranks-per-node 2 --no-prefix-output --mca mpi_yield_when_idle \
   "$tree/build/release/examples/cifar10" "$tree/build/data/digits" --epochs 3 \
   "$tree/elsewhere/my model.pt"; do
   passed "$word"
