@@ -63,6 +63,22 @@ TEST_P(Hang, ASkippedTensorIsNamed) {
   EXPECT_THAT(job_->error(), HasSubstr("\"step5\"")) << transcript(*job_);
 }
 
+TEST_P(Hang, WhoDoesNotCallInitIsNamedAndTheJobEnds) {
+  LaunchedJob& job = hang("spin", "init", {"--stall-warning", "1s", "--init-timeout", "3s"});
+  const std::string late = "horarun: rank " + number() + " (host ";
+  ASSERT_TRUE(job.wait_for(late, 1, Seconds(10))) << transcript(job);
+  EXPECT_THAT(job.error_lines(late).front(), HasSubstr("has not called hora::init"));
+  EXPECT_EQ(job.wait(Seconds(15)), 1) << transcript(job);
+  EXPECT_THAT(job.error_lines(late).back(), HasSubstr("longer than HORA_INIT_TIMEOUT allows, 3 s"));
+}
+
+TEST_P(Hang, ARankThatIsStoppedInInitIsNamedAndTheJobEnds) {
+  LaunchedJob& job = hang("stop", "init", {"--init-timeout", "3s"});
+  EXPECT_EQ(job.wait(Seconds(20)), 1) << transcript(job);
+  EXPECT_EQ(job.error_lines("horarun: rank " + number() + " (host ").size(), 2) << transcript(job);
+  EXPECT_EQ(job.error_lines("is stopped (SIGSTOP or SIGTSTP)").size(), 1) << transcript(job);
+}
+
 TEST_P(Hang, AWarningComesFirst) {
   LaunchedJob& job = hang("spin", "negotiation", {"--stall-warning", "1s"});
   EXPECT_TRUE(job.wait_for("has not been submitted by ranks " + number(), 1, Seconds(10)))

@@ -20,7 +20,8 @@ namespace {
 using Kind = JobProcess::Kind;
 using std::chrono::system_clock;
 
-/// Of hangs in ranks, which are noticed by --timeout.
+/// Of hangs in ranks.
+constexpr char kWarning[] = "1s";
 constexpr char kTimeout[] = "3s";
 constexpr double kHangLimit = 40;
 
@@ -84,7 +85,7 @@ std::vector<std::string> arguments_of(const Case& each) {
     result = {"-np", std::to_string(each.ranks)};
     if (each.layout == "virtual nodes") result.insert(result.end(), {"--ranks-per-node", "2"});
   }
-  result.insert(result.end(), {"--timeout", kTimeout, FAULT_RANK});
+  result.insert(result.end(), {"--stall-warning", kWarning, "--timeout", kTimeout, FAULT_RANK});
   const std::vector<std::string> program =
       each.inside
           ? std::vector<std::string>{each.fault == "all die" ? "kill" : each.fault, each.phase,
@@ -124,7 +125,9 @@ bool is_right(const Case& each, const LaunchedJob& job, int status, pid_t proces
                           has(said, "waits for rank " + number) || has(said, "ranks " + number);
   if (each.fault == "kill") return status == 137 && has(last, rank) && has(last, "SIGKILL");
   if (each.fault == "segv") return status == 139 && has(last, rank) && has(last, "SIGSEGV");
-  if (each.fault == "exit0") return status == 1 && has(last, rank) && has(last, "shutdown");
+  const std::string lacks =
+      each.phase == "init" ? "before it called hora::init" : "without hora::shutdown";
+  if (each.fault == "exit0") return status == 1 && has(last, rank) && has(last, lacks);
   if (each.fault == "exit3") return status == 3 && has(last, rank);
   if (each.fault == "throw") return status == 134 && has(last, rank) && has(last, "own error");
   if (each.fault == "abort") return status == 7 && has(last, rank);
