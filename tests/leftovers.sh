@@ -7,7 +7,7 @@
 #              but for Open MPI's session folders: its mpirun can crash where a rank aborts while
 #              another is in MPI_Finalize
 # And in /dev/shm: what hora, horarun or Open MPI made and no process maps or (a folder of horarun's)
-# has in its environment.
+# has in its environment or its arguments.
 set -euo pipefail
 build=$(realpath "$1") temporary=$2
 
@@ -28,7 +28,7 @@ fi
 for file in /dev/shm/*hora* /dev/shm/vader_segment.* /dev/shm/osc_rdma.*; do
   [[ -e $file ]] || continue
   # A process of another user's job may still use it.
-  if ! cat /proc/[0-9]*/{maps,environ} 2> /dev/null | grep -qaF "$file"; then
+  if ! cat /proc/[0-9]*/{maps,environ,cmdline} 2> /dev/null | grep -qaF "$file"; then
     echo "shared memory $file"
   fi
 done

@@ -89,6 +89,17 @@ TEST_P(InPhase, IsNamed) {
   expect_cause(statuses.at(fault()), {"rank 1 (host "});
 }
 
+/// Two emulated hosts: a rank of the other host.
+class RemoteInPhase : public TwoHosts, public testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Death, RemoteInPhase,
+                         testing::Values("init", "negotiation", "data", "shutdown"),
+                         [](const auto& phase) { return phase.param; });
+
+TEST_P(RemoteInPhase, AKilledRankIsNamed) {
+  launch_on(two_hosts(), {"kill", GetParam(), "3"});
+  expect_cause(137, {"rank 3 (host 127.0.0.2, pid ", "by signal 9 (SIGKILL)"});
+}
+
 TEST_F(FaultTest, ARankMayLeaveAfterShutdownWithAnyStatusAndThatIsTheJobs) {
   launch({"-np", "2"}, {"exit3", "end", "1"});
   expect_cause(3, {"rank 1 (host ", "exit status 3"});

@@ -63,12 +63,32 @@ TEST_P(Hang, ASkippedTensorIsNamed) {
   EXPECT_THAT(job_->error(), HasSubstr("\"step5\"")) << transcript(*job_);
 }
 
+TEST_P(Hang, WhoDoesNotCallInitIsNamedAndTheJobEnds) {
+  LaunchedJob& job = hang("spin", "init", {"--stall-warning", "1s", "--init-timeout", "3s"});
+  const std::string late = "horarun: rank " + number() + " (host ";
+  ASSERT_TRUE(job.wait_for(late, 1, Seconds(10))) << transcript(job);
+  EXPECT_THAT(job.error_lines(late).front(), HasSubstr("has not called hora::init"));
+  EXPECT_EQ(job.wait(Seconds(15)), 1) << transcript(job);
+  EXPECT_THAT(job.error_lines(late).back(), HasSubstr("longer than HORA_INIT_TIMEOUT allows, 3 s"));
+}
+
 TEST_P(Hang, AWarningComesFirst) {
   LaunchedJob& job = hang("spin", "negotiation", {"--stall-warning", "1s"});
   EXPECT_TRUE(job.wait_for("has not been submitted by ranks " + number(), 1, Seconds(10)))
       << transcript(job);
   ::kill(job.launcher(), SIGINT);
   EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+}
+
+TEST_F(TwoHosts, ARankThatIsStoppedInInitIsNamedAndTheJobEnds) {
+  std::vector<std::string> arguments = two_hosts().arguments;
+  arguments.insert(arguments.end(), {"--init-timeout", "3s"});
+  LaunchedJob& job = launch(arguments, {"stop", "init", "3"});
+  EXPECT_EQ(job.wait(Seconds(20)), 1) << transcript(job);
+  const auto lines = job.error_lines("horarun: rank 3 (host 127.0.0.2");
+  ASSERT_EQ(lines.size(), 2U) << transcript(job);
+  EXPECT_THAT(lines[0], HasSubstr("is stopped (SIGSTOP or SIGTSTP)"));
+  EXPECT_THAT(lines[1], HasSubstr("has not called hora::init"));
 }
 
 }  // namespace

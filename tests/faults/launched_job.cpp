@@ -108,8 +108,9 @@ std::vector<fs::path> all_processes() {
 /// Whether a process (of another test, say) has it mapped or knows its name.
 bool is_used(const std::string& name) {
   return std::ranges::any_of(all_processes(), [&](const fs::path& process) {
-    return content(process / "environ").find(name) != std::string::npos ||
-           content(process / "maps").find(name) != std::string::npos;
+    return std::ranges::any_of(std::array{"environ", "maps", "cmdline"}, [&](const char* file) {
+      return content(process / file).find(name) != std::string::npos;
+    });
   });
 }
 

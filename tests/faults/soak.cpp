@@ -20,7 +20,8 @@ namespace {
 using Kind = JobProcess::Kind;
 using std::chrono::system_clock;
 
-/// Of hangs in ranks, which are noticed by --timeout.
+/// Of hangs in ranks.
+constexpr char kWarning[] = "1s";
 constexpr char kTimeout[] = "3s";
 constexpr double kHangLimit = 40;
 
@@ -63,8 +64,7 @@ Case draw(std::mt19937_64& random) {
     if (result.fault == "abort" && result.phase == "init") result.phase = "data";
     if (result.fault == "skip") result.phase = "negotiation";
     const bool hangs = result.fault == "stop" || result.fault == "spin";
-    // shutdown() and init() have no limit of some seconds.
-    if (hangs && (result.phase == "init" || result.phase == "shutdown")) result.phase = "data";
+    if (hangs && result.phase == "shutdown") result.phase = "data";  // shutdown() has no limit
   } else {
     result.phase = one_of({"start", "run"});
     result.delay = below(400) / 1000.0;
@@ -84,7 +84,8 @@ std::vector<std::string> arguments_of(const Case& each) {
     result = {"-np", std::to_string(each.ranks)};
     if (each.layout == "virtual nodes") result.insert(result.end(), {"--ranks-per-node", "2"});
   }
-  result.insert(result.end(), {"--timeout", kTimeout, FAULT_RANK});
+  result.insert(result.end(), {"--stall-warning", kWarning, "--timeout", kTimeout, "--init-timeout",
+                               kTimeout, FAULT_RANK});
   const std::vector<std::string> program =
       each.inside
           ? std::vector<std::string>{each.fault == "all die" ? "kill" : each.fault, each.phase,
@@ -120,11 +121,14 @@ bool is_right(const Case& each, const LaunchedJob& job, int status, pid_t proces
   const std::string last = lines.empty() ? "" : lines.back();
   const std::string rank = "rank " + std::to_string(each.rank) + " (host ";
   const std::string number = std::to_string(each.rank);
-  const bool is_awaited = has(said, "rank " + number + " has not submitted it") ||
+  const bool is_late = has(last, rank) && has(last, "has not called hora::init");
+  const bool is_awaited = is_late || has(said, "rank " + number + " has not submitted it") ||
                           has(said, "waits for rank " + number) || has(said, "ranks " + number);
   if (each.fault == "kill") return status == 137 && has(last, rank) && has(last, "SIGKILL");
   if (each.fault == "segv") return status == 139 && has(last, rank) && has(last, "SIGSEGV");
-  if (each.fault == "exit0") return status == 1 && has(last, rank) && has(last, "shutdown");
+  const std::string lacks =
+      each.phase == "init" ? "before it called hora::init" : "without hora::shutdown";
+  if (each.fault == "exit0") return status == 1 && has(last, rank) && has(last, lacks);
   if (each.fault == "exit3") return status == 3 && has(last, rank);
   if (each.fault == "throw") return status == 134 && has(last, rank) && has(last, "own error");
   if (each.fault == "abort") return status == 7 && has(last, rank);

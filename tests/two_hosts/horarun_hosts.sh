@@ -1,5 +1,6 @@
 # Two emulated hosts (hosts.sh), and horarun on them: sourced by the tests of the launcher. Uses the
 # script's own name and arguments.
+# shellcheck shell=bash
 
 # shellcheck source-path=SCRIPTDIR source=hosts.sh
 source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/hosts.sh"
@@ -32,7 +33,7 @@ begin_hosts() {
   unshare --net --uts --ipc --mount --pid --fork true 2> /dev/null ||
     skip "the kernel refuses new namespaces (in a container: it needs CAP_SYS_ADMIN)"
   # shellcheck disable=SC2034  # hosts.sh reads it
-  rate=
+  rate=''
   work=$(mktemp -d "${TMPDIR:-/tmp}/two_hosts.XXXXXX")
   trap stop_hosts EXIT
   trap 'exit 130' INT

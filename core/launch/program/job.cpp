@@ -15,6 +15,7 @@
 #include "core/launch/command/network_variables.h"
 #include "core/launch/command/program.h"
 #include "core/launch/command/slurm.h"
+#include "core/launch/program/init_limits.h"
 #include "core/process.h"
 
 extern char** environ;
@@ -64,6 +65,12 @@ tl::expected<std::vector<HostRanks>, std::string> lay_out(const LaunchOptions& o
     }
   }
   return lay_out_ranks(hosts, options.np.value_or(total_slots(hosts)), options.oversubscribe);
+}
+
+std::vector<SettingAssignment> settings_of_process() {
+  std::size_t count = 0;
+  while (environ[count] != nullptr) ++count;
+  return setting_assignments(std::span<const char* const>(environ, count));
 }
 
 std::vector<std::string> texts_of(const std::vector<Variable>& variables) {
@@ -276,6 +283,7 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
   plan.preparation.shared_memory = kSharedMemory;
   plan.start_timeout = std::chrono::duration_cast<Moment>(options.start_timeout);
   plan.network_interfaces = options.network_interfaces;
+  plan.ending.init = init_limits(options.settings, settings_of_process());
   std::random_device random;
   for (std::byte& byte : plan.nonce) byte = static_cast<std::byte>(random());
   plan.daemon_environment = [variables = *variables](std::size_t host,

@@ -158,7 +158,7 @@ void Supervisor::on(std::size_t host, const ProcessStopped& stopped, Moment) {
 
 void Supervisor::on(std::size_t host, const RankStarted& started, Moment) {
   if (!is_rank(started.rank)) return;
-  ending_.on_rank_started(started.rank);
+  ending_.on_rank_started(started, plan_.hosts[host].name);
   ranks_[started.rank].host = host;
 }
 
@@ -231,6 +231,7 @@ std::vector<Instruction> Supervisor::on_time(Moment now) {
     check_start(now);
     check_silence(now);
     check_stopped(now);
+    check_init(now);
     if (trial_limit_ && now >= *trial_limit_) carry_on_trial(trial_->give_up(), now);
   }
   check_end(now);
@@ -282,6 +283,12 @@ void Supervisor::check_stopped(Moment now) {
     actions_.push_back(Say{"rank " + std::to_string(i) + " (host " + plan_.hosts[rank.host].name +
                            ") is stopped (SIGSTOP or SIGTSTP); the others wait for it"});
   }
+}
+
+void Supervisor::check_init(Moment now) {
+  const auto late = ending_.late_for_init(now);
+  if (late && !init_was_said_) actions_.push_back(Say{*late});
+  init_was_said_ = late.has_value();
 }
 
 void Supervisor::check_end(Moment now) {

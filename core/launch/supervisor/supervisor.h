@@ -109,6 +109,7 @@ class Supervisor {
   void check_start(Moment now);
   void check_silence(Moment now);
   void check_stopped(Moment now);
+  void check_init(Moment now);
   void check_end(Moment now);
   /// The job has failed for a reason that is known at once.
   void fail(const std::string& reason, int status, Moment now);
@@ -127,7 +128,8 @@ class Supervisor {
   std::optional<Moment> trial_limit_;
   JobEnding ending_;
   bool started_ = false;  ///< mpirun
-  bool caused_ = false;   ///< the first cause is said, or none is to be said
+  bool init_was_said_ = false;
+  bool caused_ = false;  ///< the first cause is said, or none is to be said
   int status_ = 0;
   int interrupts_ = 0;
   std::optional<Moment> end_limit_;  ///< set: everything is ending; agents are given up then

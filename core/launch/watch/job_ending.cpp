@@ -11,13 +11,17 @@ namespace hora::launch {
 namespace {
 
 constexpr std::size_t kMostOutputKept = 8000;
+constexpr int kMostNamed = 4;
 
 }  // namespace
 
 JobEnding::JobEnding(std::size_t ranks, EndingLimits limits) : limits_(limits), ranks_(ranks) {}
 
-void JobEnding::on_rank_started(int rank) {
-  at(rank).started = true;
+void JobEnding::on_rank_started(const RankStarted& started, const std::string& host) {
+  Rank& rank = at(started.rank);
+  rank.started = true;
+  rank.pid = started.pid;
+  rank.host = host;
 }
 
 void JobEnding::on_rank_initializing(int rank, bool initializing, Moment now) {
@@ -25,7 +29,7 @@ void JobEnding::on_rank_initializing(int rank, bool initializing, Moment now) {
 }
 
 void JobEnding::on_rank_ended(const RankEnded& ended, const std::string& host, Moment now) {
-  at(ended.rank) = {.started = true, .ended_at = now, .host = host};
+  at(ended.rank) = {.started = true, .pid = ended.pid, .ended_at = now, .host = host};
   ended_.push_back(ended);
   if (all_ended()) last_rank_ended_ = now;
   if (!ended_well(ended) && !first_failure_) first_failure_ = now;
@@ -80,8 +84,45 @@ std::optional<EndCause> JobEnding::cause(Moment now) const {
   return cause_in_mpirun(now);
 }
 
-/// A rank has ended without hora::init, in which others wait.
+std::optional<std::string> JobEnding::late_for_init(Moment now) const {
+  return late_for_init(now, limits_.init.warning);
+}
+
+std::optional<std::string> JobEnding::late_for_init(Moment now, Moment limit) const {
+  std::string late, waiting;
+  int late_ranks = 0, waiting_ranks = 0;
+  bool is_overdue = false;
+  for (std::size_t number = 0; number < ranks_.size(); ++number) {
+    const Rank& rank = ranks_[number];
+    if (!rank.started || rank.ended_at) continue;
+    if (rank.initializing_since) {
+      waiting += (waiting_ranks++ == 0 ? "" : ", ") + std::to_string(number);
+      is_overdue = is_overdue || now - *rank.initializing_since >= limit;
+    } else if (late_ranks++ < kMostNamed) {
+      late += (late.empty() ? "rank " : ", rank ") + std::to_string(number) + " (host " +
+              rank.host + ", pid " + std::to_string(rank.pid) + ")";
+    }
+  }
+  if (!is_overdue || limit.count() == 0) return std::nullopt;
+  if (late_ranks == 0) {
+    return "all ranks are inside hora::init, which does not end: is one of them stopped, or the "
+           "network between their hosts blocked? --network-interfaces names the one to use";
+  }
+  if (late_ranks > kMostNamed) late += " and " + std::to_string(late_ranks - kMostNamed) + " more";
+  return late + (late_ranks == 1 ? " has" : " have") +
+         " not called hora::init, in which other ranks wait: " + waiting;
+}
+
+/// A rank has ended without hora::init, in which others wait; or those wait for too long.
 std::optional<EndCause> JobEnding::cause_in_init(Moment now) const {
+  const Moment timeout = limits_.init.timeout;
+  // hora's own error at that time, where it can tell, comes first.
+  const Moment limit = timeout.count() == 0 ? timeout : timeout + limits_.gather_consequences;
+  if (const auto text = late_for_init(now, limit)) {
+    return EndCause{*text + "; longer than HORA_INIT_TIMEOUT allows, " +
+                        std::to_string(timeout.count() / 1000) + " s",
+                    1};
+  }
   const auto left = std::ranges::find_if(
       ended_, [](const RankEnded& each) { return ended_well(each) && !each.initialized; });
   if (left == ended_.end()) return std::nullopt;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,11 +17,18 @@ namespace hora::launch {
 /// Since any fixed time.
 using Moment = std::chrono::milliseconds;
 
+/// Of ranks that wait in hora::init for others; 0: none.
+struct InitLimits {
+  Moment warning{10000};
+  Moment timeout{300000};
+};
+
 struct EndingLimits {
   Moment gather{500};  ///< time for other ranks to say that they were the first to end
   Moment gather_consequences{2000};  ///< the same where all that ended did as if another had failed
   Moment init_alone{5000};   ///< others are inside hora::init, which a rank has left for good
   Moment mpirun_exit{5000};  ///< from the last rank's end to mpirun's
+  InitLimits init = {};
 };
 
 struct EndCause {
@@ -33,7 +41,7 @@ class JobEnding {
   JobEnding(std::size_t ranks, EndingLimits limits);
 
   // Events. A rank is one of the job's.
-  void on_rank_started(int rank);
+  void on_rank_started(const RankStarted& started, const std::string& host);
   void on_rank_initializing(int rank, bool initializing, Moment now);
   void on_rank_ended(const RankEnded& ended, const std::string& host, Moment now);
   void on_output(std::string_view text);  ///< of mpirun and MPI's daemons
@@ -43,6 +51,9 @@ class JobEnding {
 
   /// The first cause of a failure, as soon as no earlier one is to be expected.
   std::optional<EndCause> cause(Moment now) const;
+  /// Who has not called hora::init, in which other ranks wait for longer than its limit: for a
+  /// warning.
+  std::optional<std::string> late_for_init(Moment now) const;
   /// All ranks have ended, and none has failed; mpirun, too, or it takes too long.
   bool is_over(Moment now) const;
 
@@ -53,6 +64,7 @@ class JobEnding {
  private:
   struct Rank {
     bool started = false;
+    std::int64_t pid = 0;
     std::optional<Moment> initializing_since = {};
     std::optional<Moment> ended_at = {};
     std::string host = {};
@@ -69,6 +81,7 @@ class JobEnding {
   bool was_killed() const;
   EndCause cause_of(const RankEnded& ended) const;
   EndCause left_before_init(const RankEnded& left) const;
+  std::optional<std::string> late_for_init(Moment now, Moment limit) const;
   std::optional<EndCause> cause_in_init(Moment now) const;
   std::optional<EndCause> cause_in_ranks(Moment now) const;
   std::optional<EndCause> cause_in_mpirun(Moment now) const;

@@ -18,7 +18,12 @@ constexpr int exited(int status) {
 class JobEndingTest : public testing::Test {
  protected:
   JobEndingTest() {
-    for (int rank = 0; rank < 2; ++rank) ending_.on_rank_started(rank);
+    for (int rank = 0; rank < 2; ++rank) {
+      RankStarted started;
+      started.rank = rank;
+      started.pid = 100 + rank;
+      ending_.on_rank_started(started, rank == 0 ? "a" : "b");
+    }
   }
   void end(int rank, int status, Moment now, bool asked = false) {
     RankEnded ended;
@@ -115,6 +120,37 @@ TEST_F(JobEndingTest, WhoLeftBeforeInitIsNamedWhereOthersStayInside) {
   EXPECT_EQ(cause->status, 1);
   ending_.on_rank_initializing(0, false, Moment(150));
   EXPECT_FALSE(ending_.cause(Moment(60000)));
+}
+
+TEST_F(JobEndingTest, WhoIsLateForInitIsNamedAndEndsTheJobAtLast) {
+  ending_.on_rank_initializing(0, true, Moment(100));
+  EXPECT_FALSE(ending_.late_for_init(Moment(99) + limits_.init.warning));
+  EXPECT_EQ(ending_.late_for_init(Moment(100) + limits_.init.warning),
+            "rank 1 (host b, pid 101) has not called hora::init, in which other ranks wait: 0");
+  const Moment end = Moment(100) + limits_.init.timeout + limits_.gather_consequences;
+  EXPECT_FALSE(ending_.cause(end - Moment(1)));
+  const auto cause = ending_.cause(end);
+  ASSERT_TRUE(cause);
+  EXPECT_THAT(cause->text, HasSubstr("wait: 0; longer than HORA_INIT_TIMEOUT allows, 300 s"));
+  EXPECT_EQ(cause->status, 1);
+}
+
+TEST_F(JobEndingTest, AnInitOfAllThatDoesNotEndIsSaid) {
+  for (int rank = 0; rank < 2; ++rank) ending_.on_rank_initializing(rank, true, Moment(100));
+  const auto text = ending_.late_for_init(Moment(100) + limits_.init.warning);
+  ASSERT_TRUE(text);
+  EXPECT_THAT(*text, HasSubstr("all ranks are inside hora::init"));
+}
+
+TEST_F(JobEndingTest, InitWithoutLimitsMayTakeAnyTime) {
+  EndingLimits limits;
+  limits.init = {.warning = Moment(0), .timeout = Moment(0)};
+  JobEnding ending(1, limits);
+  RankStarted started;
+  ending.on_rank_started(started, "a");
+  ending.on_rank_initializing(0, true, Moment(100));
+  EXPECT_FALSE(ending.late_for_init(Moment(10000000)));
+  EXPECT_FALSE(ending.cause(Moment(10000000)));
 }
 
 TEST_F(JobEndingTest, OnlyTheEndOfALongOutputIsKept) {
