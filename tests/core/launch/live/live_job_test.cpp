@@ -56,12 +56,13 @@ RankEnded ended(int rank) {
   return message;
 }
 
-ArrivalsSeen arrivals(std::uint64_t steps) {
+ArrivalsSeen arrivals(std::uint64_t steps, int most_often_last = 2) {
   ArrivalsSeen message;
   message.decisions = 4 * steps;
   message.steps = steps;
   message.phases = {"input and forward", "backward"};
-  message.rows = {{3 * steps, 4'120'000, 9'000'000, 2, 1}, {steps, 100'000, 250'000, 0, 0}};
+  message.rows = {{3 * steps, 4'120'000, 9'000'000, most_often_last, 1},
+                  {steps, 100'000, 250'000, 0, 0}};
   return message;
 }
 
@@ -142,9 +143,7 @@ TEST(LiveJob, FitsIntoTheTerminal) {
     message.phase = std::string(60, 'p') + "\u00e9";
     job.on_message(0, message, Moment(1));
   }
-  ArrivalsSeen late = arrivals(10);
-  late.rows[0].mutate_rank(93);
-  job.on_message(0, late, Moment(2));
+  job.on_message(0, arrivals(10, 93), Moment(2));
   for (const TableSize size : {TableSize{24, 80}, TableSize{10, 40}, TableSize{1, 1},
                                TableSize{24, 125}, TableSize{24, 133}}) {
     const std::string table = job.table(size, Moment(5000));
@@ -174,10 +173,9 @@ TEST(LiveJob, IgnoresWhatTheJobDoesNotHave) {
   }
   job.on_message(7, started(0), Moment(1));
   EXPECT_EQ(job.table(kWide, Moment(0)), before);
-  ArrivalsSeen strange = arrivals(1);
+  ArrivalsSeen strange = arrivals(1, -5);
   strange.decisions = 0;
   strange.phases.clear();
-  strange.rows[0].mutate_rank(-5);
   job.on_message(0, strange, Moment(1));
   job.on_message(0, arrivals(0), Moment(1));
   EXPECT_THAT(job.line(Moment(1)), Not(HasSubstr("most often")));
@@ -188,8 +186,7 @@ TEST(LiveJob, PrintsNothingThatATerminalActsOn) {
   RankSeen message = seen(0);
   message.collective = message.phase = "x\x1b[2J\n";
   job.on_message(0, message, Moment(1));
-  ArrivalsSeen late = arrivals(1);
-  late.rows[0].mutate_rank(0);
+  ArrivalsSeen late = arrivals(1, 0);
   late.phases = {"\x1b", "\x1b\n"};
   job.on_message(0, late, Moment(1));
   const std::string text = job.table(kWide, Moment(2)) + job.line(Moment(2));

@@ -56,7 +56,12 @@ TEST(ArrivalsSeen, AreToldOnceEach) {
   EXPECT_EQ(seen->decisions, 100u);
   EXPECT_EQ(seen->steps, 9u);
   ASSERT_THAT(seen->rows, SizeIs(1));
-  EXPECT_EQ(seen->rows[0], wire::ArrivalsRow(70, 4'000'000, 9'000'000, 2, 1));
+  const wire::ArrivalsRow& row = seen->rows[0];
+  EXPECT_EQ(row.rank(), 2);
+  EXPECT_EQ(row.last(), 70u);
+  EXPECT_EQ(row.median_ns(), 4'000'000);
+  EXPECT_EQ(row.p99_ns(), 9'000'000);
+  EXPECT_EQ(row.phase(), 1u);
   EXPECT_EQ(seen->phases[1], "b");
   EXPECT_FALSE(arrivals_seen(memory.layout(), after)) << "nothing newer";
 }
