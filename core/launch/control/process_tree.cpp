@@ -3,8 +3,8 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
+#include <sstream>
 #include <system_error>
 
 namespace hora::launch {
@@ -23,8 +23,10 @@ std::vector<ProcessState> all_processes() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
     if (!number(entry.path().filename().native())) continue;
     std::ifstream file(entry.path() / "stat");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (auto state = parse_process_state(text)) result.push_back(std::move(*state));
+    // An iterator over the file would throw where the process ends meanwhile.
+    std::ostringstream text;
+    text << file.rdbuf();
+    if (auto state = parse_process_state(text.str())) result.push_back(std::move(*state));
   }
   return result;
 }
