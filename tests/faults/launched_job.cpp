@@ -15,7 +15,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -35,7 +34,9 @@ constexpr char kHostVariable[] = "FAULTS_HOST";
 /// Empty where it cannot be read, as where the process has ended.
 std::string content(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 /// Of a process's environment; none where it is not set.

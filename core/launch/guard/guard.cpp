@@ -26,6 +26,7 @@
 #include "core/launch/control/child_process.h"
 #include "core/launch/control/event_loop.h"
 #include "core/launch/control/report_pipe.h"
+#include "core/launch/guard/hydra.h"
 #include "core/launch/guard/last_words.h"
 #include "core/launch/live/seen.h"
 #include "core/launch/options/text.h"
@@ -40,6 +41,8 @@ constexpr std::size_t kMostLastWords = 1000;
 constexpr std::size_t kMostCause = 512;
 constexpr std::chrono::milliseconds kRecordInterval{500};
 constexpr std::size_t kMostPhase = 128;
+/// From MPI's sudden end to that of the rank that has asked for it (MPI_Abort).
+constexpr std::chrono::milliseconds kAbortTime{200};
 constexpr char kRecordFolderVariable[] = "HORA_RECORD_DIRECTORY";
 
 int refuse(const std::string& reason) {
@@ -67,6 +70,14 @@ void bind(const RankPlace& place, Binding binding) {
     std::fprintf(stderr, "horarun: rank %d is not bound to its cores: %s\n", place.rank,
                  std::strerror(errno));
   }
+}
+
+/// What rank 0 reads; empty for the others, whom hydra gives an input without end.
+UniqueFd open_input(int rank) {
+  if (rank != 0) return {};
+  const auto path = variable(kInputVariable);
+  UniqueFd input(path ? ::open(path->c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY) : -1);
+  return input ? std::move(input) : UniqueFd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
 }
 
 bool ends_a_process(int number) {
@@ -97,6 +108,8 @@ class Guard {
   bool pass_on(Stream& stream);
   void on_child();
   void on_ended(int status, const std::string& failure = {});
+  void on_parent_ended(pid_t parent);
+  void drain();
   void kill_rank();
   void report(const Message& message);
 
@@ -143,9 +156,10 @@ bool Guard::start(const std::vector<std::string>& program) {
     std::fprintf(stderr, "horarun: no flight record of rank %d: %s\n", rank_,
                  record.error().c_str());
   }
+  const UniqueFd input = open_input(rank_);
   const auto child = start_child({.arguments = program,
                                   .environment = std::move(environment),
-                                  .input = STDIN_FILENO,
+                                  .input = input.get(),
                                   .output = output.write.get(),
                                   .error = error.write.get(),
                                   .dies_with_parent = true});
@@ -225,13 +239,33 @@ void Guard::on_child() {
   }
 }
 
-void Guard::on_ended(int status, const std::string& failure) {
-  // What the rank has written is in the pipes; a child of its own may hold them open.
+void Guard::on_parent_ended(pid_t parent) {
+  loop_.forget(parent_.get());
+  const UniqueFd rank = open_process(child_);
+  pollfd entry{rank.get(), POLLIN, 0};
+  const bool has_ended = rank && ::poll(&entry, 1, static_cast<int>(kAbortTime.count())) > 0;
+  drain();
+  if (const auto status = status_of_abort(error_.last_words.lines(kLastLines))) {
+    kill_rank();
+    return on_ended(*status << 8);
+  }
+  if (has_ended) return on_child();
+  kill_rank();
+  on_ended(SIGKILL, "MPI's process that started it (pid " + std::to_string(parent) +
+                        " of its host) has ended");
+}
+
+/// What the rank has written is in the pipes; a child of its own may hold them open.
+void Guard::drain() {
   for (Stream* stream : {&output_, &error_}) {
     ::fcntl(stream->descriptor.get(), F_SETFL, O_NONBLOCK);
     while (pass_on(*stream)) {
     }
   }
+}
+
+void Guard::on_ended(int status, const std::string& failure) {
+  drain();
   RankEnded ended;
   ended.rank = rank_;
   ended.pid = child_;
@@ -316,11 +350,8 @@ int Guard::run(const std::vector<std::string>& program) {
     });
   }
   if (parent_) {
-    loop_.watch(parent_.get(), POLLIN, [this, parent = ::getppid()](short) {
-      kill_rank();
-      on_ended(SIGKILL, "MPI's process that started it (pid " + std::to_string(parent) +
-                            " of its host) has ended");
-    });
+    loop_.watch(parent_.get(), POLLIN,
+                [this, parent = ::getppid()](short) { on_parent_ended(parent); });
   }
   loop_.each(kRecordInterval, [this] { report_init(); });
   if (watch_interval_.count() > 0) loop_.each(watch_interval_, [this] { report_seen(); });
@@ -341,6 +372,7 @@ int run_guard(std::span<const std::string> arguments) {
   if (!address || !binding || !program || !interval) {
     return refuse("it is started by horarun alone, which sets " + std::string(kAgentVariable));
   }
+  leave_stand_in_to_hydra();
   auto pipe = open_report_pipe(*address);
   if (!pipe) return refuse(pipe.error());
   const auto place = rank_of_environment(variable);

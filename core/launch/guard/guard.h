@@ -7,6 +7,10 @@
 
 namespace hora::launch {
 
+/// The variable that names the file that rank 0 reads on standard input, where it runs on
+/// horarun's host: Open MPI 5.0.11 does not pass on the end of its own input.
+inline constexpr char kInputVariable[] = "HORARUN_INPUT";
+
 /// `arguments`: the way of binding (Binding), and the program with its arguments in one word
 /// (encoded_words.h).
 /// Until the program has ended; the exit status for this process: the program's, or 128 and the

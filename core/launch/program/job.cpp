@@ -15,6 +15,7 @@
 #include "core/launch/command/network_variables.h"
 #include "core/launch/command/program.h"
 #include "core/launch/command/slurm.h"
+#include "core/launch/guard/guard.h"
 #include "core/launch/program/init_limits.h"
 #include "core/process.h"
 
@@ -223,9 +224,13 @@ struct MpirunOfJob {
     add_network_variables(variables, launcher_host, network);
     Start result;
     result.arguments = line->arguments;
+    if (input.hosts.front().is_local) {
+      variables.push_back({kInputVariable, input_path()});
+    } else {
+      result.input = input_path();
+    }
     result.environment = texts_of(variables);
     result.folder = folder;
-    result.input = input_path();
     return result;
   }
 };
