@@ -10,6 +10,11 @@
 
 namespace hora::launch {
 
+std::int64_t wall_clock_ns() noexcept {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
 void EventLoop::watch(int descriptor, short events, std::function<void(short)> on_event) {
   watches_[descriptor] = {events, std::move(on_event)};
 }

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 
@@ -13,6 +14,9 @@
 namespace hora::launch {
 
 using Clock = std::chrono::steady_clock;
+
+/// Nanoseconds since 1970, to compare with those of other hosts.
+std::int64_t wall_clock_ns() noexcept;
 
 class EventLoop {
  public:

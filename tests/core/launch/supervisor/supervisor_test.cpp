@@ -40,7 +40,10 @@ class SupervisorTest : public testing::Test {
   void gather(std::vector<Instruction> actions) {
     for (Instruction& action : actions) {
       const auto* say = std::get_if<Say>(&action);
-      if (say != nullptr && !say->verbose) said_.push_back(say->text);
+      if (say != nullptr && !say->verbose) {
+        const bool is_remark = say->text.starts_with("cores:") || say->text.starts_with("network:");
+        (is_remark ? remarks_ : said_).push_back(say->text);
+      }
       if (const auto* finish = std::get_if<Finish>(&action)) finished_ = finish->status;
       if (auto* send = std::get_if<SendTo>(&action)) sent_.push_back(std::move(*send));
     }
@@ -126,7 +129,8 @@ class SupervisorTest : public testing::Test {
 
   Moment now_{1000};
   std::optional<Supervisor> supervisor_;
-  std::vector<std::string> said_;      ///< without what --verbose shows
+  std::vector<std::string> said_;      ///< without what --verbose shows, and without `remarks_`
+  std::vector<std::string> remarks_;   ///< which cores and which network the job gets
   std::vector<std::string> networks_;  ///< with which mpirun was started
   std::vector<SendTo> sent_;
   std::optional<int> finished_;
@@ -146,6 +150,46 @@ TEST_F(SupervisorTest, StartsMpirunOnTheFirstHostWhenAllArePrepared) {
   EXPECT_THAT(hosts_sent<Start>(), ElementsAre(0));
   EXPECT_THAT(networks_, ElementsAre("network: 10.77.0.0/24 (a: eth0, b: ens3)"));
   EXPECT_THAT(hosts_sent<Prepare>(), ElementsAre(0, 1));
+}
+
+TEST_F(SupervisorTest, SaysWhichCoresAndWhichNetworkRanksGet) {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  Prepared prepared;
+  prepared.cores = "2 ranks on 4 cores";
+  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
+  for (std::size_t host = 0; host < 2; ++host) message(host, prepared);
+  try_networks();
+  EXPECT_THAT(remarks_, ElementsAre("cores: on each of 2 hosts 2 ranks on 4 cores",
+                                    "network: 10.77.0.0/24 (a: eth0, b: ens3)"));
+  EXPECT_THAT(said_, IsEmpty());
+}
+
+TEST_F(SupervisorTest, DoesNotWarnOfClocksWhoseAnswersCameLate) {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
+  Prepared prepared;
+  prepared.clock_ns = 1'000'000'000;
+  message(0, prepared);
+  now_ += Moment(3000);
+  prepared.clock_ns = 4'000'000'000;
+  message(1, prepared);
+  EXPECT_THAT(said_, IsEmpty());
+  EXPECT_THAT(hosts_sent<TellNetwork>(), ElementsAre(0, 1));
+}
+
+TEST_F(SupervisorTest, WarnsOfClocksThatDiffer) {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
+  Prepared prepared;
+  prepared.clock_ns = 1'000'000'000;
+  message(0, prepared);
+  prepared.clock_ns = 5'000'000'000;
+  message(1, prepared);
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("that of host b is 4.0 s ahead")));
+  EXPECT_THAT(hosts_sent<TellNetwork>(), ElementsAre(0, 1));
 }
 
 TEST_F(SupervisorTest, NetworksThatAreNotTriedInTimeAreGuessed) {
@@ -227,7 +271,7 @@ TEST_F(SupervisorTest, AllProblemsOfAllHostsAreSaidBeforeTheStart) {
   prepared.problems = {"the program ./train: No such file or directory"};
   message(1, prepared);
   ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0], HasSubstr("host a has hora 0.0.1, this host has"));
+  EXPECT_THAT(said_[0], HasSubstr("host a: it has hora 0.0.1, this host has"));
   EXPECT_THAT(said_[0], HasSubstr("host b: the program ./train: No such file"));
   EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
   lost(0);
