@@ -2,6 +2,8 @@
 /// guard, and the remote shell of mpirun.
 #include <fcntl.h>
 #include <hora/error.h>
+#include <signal.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,6 +16,8 @@
 
 #include "core/launch/agent/agent.h"
 #include "core/launch/agent/session_folders.h"
+#include "core/launch/command/forwarded.h"
+#include "core/launch/control/event_loop.h"
 #include "core/launch/control/token.h"
 #include "core/launch/diagnose/diagnosis.h"
 #include "core/launch/guard/guard.h"
@@ -21,21 +25,29 @@
 #include "core/launch/options/help.h"
 #include "core/launch/program/check_build.h"
 #include "core/launch/program/job.h"
+#include "core/launch/program/library_query.h"
 #include "core/launch/program/remote_shell.h"
 #include "core/launch/rendezvous/rendezvous.h"
 #include "core/launch/supervisor/launcher.h"
 #include "core/process.h"
-
-extern char** environ;
 
 namespace hora::launch {
 namespace {
 
 constexpr int kUsage = 2;
 
+void say(const std::string& line) {
+  std::fprintf(stderr, "horarun: %s\n", line.c_str());
+}
+
 int refuse(const std::string& text) {
-  std::fprintf(stderr, "horarun: %s\n", text.c_str());
+  say(text);
   return kUsage;
+}
+
+/// Of this program.
+std::string own_path() {
+  return std::filesystem::read_symlink("/proc/self/exe");
 }
 
 bool root_is_allowed(const LaunchOptions& options) {
@@ -43,23 +55,46 @@ bool root_is_allowed(const LaunchOptions& options) {
   return ::geteuid() != 0 || options.allow_run_as_root || (allowed != nullptr && *allowed == '1');
 }
 
-/// Meets the other nodes; an Error where that fails.
-NodesMet meet_nodes(const LaunchOptions& options) {
+/// Meets the other nodes; an Error where that fails, the exit status where a signal came first.
+tl::expected<NodesMet, int> meet_nodes(const LaunchOptions& options) {
+  // Blocked from here on: the launcher and the agent take them in the same way.
+  const UniqueFd signals = signals_as_descriptor({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
   RendezvousOptions meeting;
   meeting.place = *options.rendezvous;
   meeting.nodes = options.nnodes;
   meeting.node_rank = options.node_rank;
   meeting.ranks = options.ranks_per_host.value_or(1);
+  meeting.job = options.rendezvous_id;
   meeting.host = internal::host_name();
   meeting.version = HORA_VERSION;
   if (!options.token_file.empty()) meeting.token_file = options.token_file;
   meeting.network_interfaces = options.network_interfaces;
   meeting.timeout = options.start_timeout;
-  meeting.say = [](const std::string& line) {
-    std::fprintf(stderr, "horarun: %s\n", line.c_str());
-  };
-  NodesMet met = meet(meeting, std::getenv(kTokenVariable));
-  ::unsetenv(kTokenVariable);  // ranks do not inherit it
+  meeting.say = say;
+  meeting.stop_descriptor = signals.get();
+  try {
+    NodesMet met = meet(meeting, std::getenv(kTokenVariable));
+    ::unsetenv(kTokenVariable);  // ranks do not inherit it
+    return met;
+  } catch (const Error& error) {
+    signalfd_siginfo info{};
+    if (error.code() != ErrorCode::shut_down ||
+        ::read(signals.get(), &info, sizeof info) != sizeof info) {
+      throw;
+    }
+    say(error.what());
+    return tl::unexpected(128 + static_cast<int>(info.ssi_signo));
+  }
+}
+
+/// For --dry-run, whose nodes do not meet: they are named by their numbers.
+tl::expected<NodesMet, int> nodes_to_meet(const LaunchOptions& options) {
+  NodesMet met;
+  for (int node = 0; node < options.nnodes; ++node) {
+    met.nodes.push_back({.host = "node" + std::to_string(node),
+                         .address = {},
+                         .ranks = options.ranks_per_host.value_or(1)});
+  }
   return met;
 }
 
@@ -83,18 +118,19 @@ int run(const LaunchOptions& options) {
         "run it as another user, or give --allow-run-as-root");
   }
   NodesMet met;
-  if (options.rendezvous && !options.dry_run) {
-    met = meet_nodes(options);
+  if (options.rendezvous) {
+    auto nodes = options.dry_run ? nodes_to_meet(options) : meet_nodes(options);
+    if (!nodes) return nodes.error();
+    met = std::move(*nodes);
     if (met.node_rank != 0) return serve(std::move(met.joined.front()));
   }
-  auto job = make_job(options, std::filesystem::read_symlink("/proc/self/exe"), std::move(met));
+  auto job = make_job(options, own_path(), std::move(met));
   if (!job) return refuse(job.error());
+  for (const std::string& notice : job->notices) say(notice);
   if (options.dry_run) {
+    if (const std::string cores = cores_of_this_host(*job); !cores.empty()) say(cores);
     std::fputs(dry_run_text(*job).c_str(), stdout);
     return 0;
-  }
-  for (const std::string& notice : job->notices) {
-    std::fprintf(stderr, "horarun: %s\n", notice.c_str());
   }
   return run_launcher(std::move(job->launcher));
 }
@@ -106,11 +142,15 @@ int diagnose_folder(const std::string& folder) {
   return 0;
 }
 
+int check_build(const LaunchOptions& options) {
+  const BuildFacts build = this_build();
+  const HostFacts host = this_hosts_facts(build, own_path(), options.mpirun);
+  std::fputs(check_build_text(build, host).c_str(), stdout);
+  return 0;
+}
+
 int run_user_command(std::span<const std::string> arguments) {
-  std::size_t variables = 0;
-  while (environ[variables] != nullptr) ++variables;
-  const auto options =
-      parse_command_line(arguments, std::span<const char* const>(environ, variables));
+  const auto options = parse_command_line(arguments, environment_of_process());
   if (!options) return refuse(to_text(options.error()));
   switch (options->action) {
     case Action::run:
@@ -130,10 +170,7 @@ int run_user_command(std::span<const std::string> arguments) {
     case Action::diagnose:
       return diagnose_folder(options->diagnose_folder);
     case Action::check_build:
-      std::fputs(
-          check_build_text(this_build(), find_mpi(mpi_search("")), vector_instructions()).c_str(),
-          stdout);
-      return 0;
+      return check_build(*options);
   }
   return kUsage;
 }
@@ -144,6 +181,7 @@ int run_as(std::span<const std::string> arguments) {
   if (mode == "--guard") return run_guard(arguments.subspan(1));
   if (mode == "--keeper") return run_keeper(arguments.subspan(1));
   if (mode == "--remote-shell") return run_remote_shell(arguments.subspan(1));
+  if (mode == "--query-library") return run_library_query(arguments.subspan(1));
   return run_user_command(arguments);
 }
 

@@ -21,27 +21,36 @@ class Meeting : public testing::Test {
   }
   void TearDown() override {
     for (const auto& node : nodes_) {
-      if (!node) continue;
       EXPECT_EQ(node->leftovers(), "") << transcript(*node);
     }
   }
 
-  /// Node `number` of two, of two ranks.
+  /// Node `number` of two, of two ranks, of the job `id`.
   LaunchedJob& start(int number, const std::string& place, const std::vector<std::string>& program,
-                     const std::vector<std::string>& environment = {}) {
-    std::vector<std::string> arguments{
-        "--rendezvous",     place, "--nnodes",        "2",  "--node-rank", std::to_string(number),
-        "--nproc-per-node", "2",   "--start-timeout", "15", FAULT_RANK};
+                     const std::vector<std::string>& environment = {},
+                     const std::string& id = "job") {
+    std::vector<std::string> arguments{"--rendezvous",
+                                       place,
+                                       "--rendezvous-id",
+                                       id,
+                                       "--nnodes",
+                                       "2",
+                                       "--node-rank",
+                                       std::to_string(number),
+                                       "--nproc-per-node",
+                                       "2",
+                                       "--start-timeout",
+                                       "15",
+                                       FAULT_RANK};
     arguments.insert(arguments.end(), program.begin(), program.end());
-    auto& node = nodes_[static_cast<std::size_t>(number)];
-    node = std::make_unique<LaunchedJob>(
-        JobOptions{arguments, environment, {}, "node" + std::to_string(number)});
-    return *node;
+    nodes_.push_back(std::make_unique<LaunchedJob>(
+        JobOptions{arguments, environment, {}, "node" + std::to_string(number)}));
+    return *nodes_.back();
   }
   std::string in_folder() const { return "file://" + folder_.path().string(); }
 
   internal::test::TemporaryFolder folder_;
-  std::unique_ptr<LaunchedJob> nodes_[2];
+  std::vector<std::unique_ptr<LaunchedJob>> nodes_;
 };
 
 TEST_F(Meeting, RunsAJobOnAllNodes) {
@@ -53,6 +62,26 @@ TEST_F(Meeting, RunsAJobOnAllNodes) {
     EXPECT_THAT(first.output(), HasSubstr("rank " + std::to_string(rank) + ": ready"));
   }
   EXPECT_EQ(other.output(), "");
+}
+
+TEST_F(Meeting, JobsInOneFolderAreToldApartByTheirIds) {
+  std::vector<LaunchedJob*> jobs;
+  for (const char* const id : {"a", "b"}) {
+    for (const int node : {1, 0}) {
+      jobs.push_back(&start(node, in_folder(), {"none", "-", "-"}, {}, id));
+    }
+  }
+  for (LaunchedJob* const job : jobs) EXPECT_EQ(job->wait(), 0) << transcript(*job);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST_F(Meeting, AStopWhileANodeWaitsLeavesNothing) {
+  LaunchedJob& first = start(0, in_folder(), {"none", "-", "-"});
+  ASSERT_TRUE(first.wait_for(" waits for ")) << transcript(first);
+  ::kill(first.launcher(), SIGINT);
+  EXPECT_EQ(first.wait(Seconds(5)), 130) << transcript(first);
+  EXPECT_THAT(first.error(), HasSubstr("node 0 was stopped during the rendezvous"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 TEST_F(Meeting, ADeadRankEndsAllNodesWithItsStatus) {

@@ -49,7 +49,7 @@ TEST_F(Start, AFileThatIsNoProgramIsNamed) {
                       << "ELF of another machine";
   ::chmod(path.c_str(), 0600);
   start({.arguments = {"-np", "1", path}});
-  expect_cause(69, {path, "it may not be executed (chmod +x)"}, Seconds(10));
+  expect_cause(69, {path, "it is not executable for this user (chmod +x)"}, Seconds(10));
 }
 
 TEST_F(Start, AProgramOfTheWrongTypeIsNamed) {
@@ -59,7 +59,7 @@ TEST_F(Start, AProgramOfTheWrongTypeIsNamed) {
                       << "ELF of another machine";
   ::chmod(path.c_str(), 0700);
   start({.arguments = {"-np", "1", path}});
-  expect_cause(127, {path, "could not be started: ", "Exec format error"}, Seconds(15));
+  expect_cause(69, {path, "cannot be run: "}, Seconds(10));
 }
 
 TEST_F(Start, AnUnreachableHostIsNamedWithSshsWords) {

@@ -1,94 +1,71 @@
 #include "core/launch/agent/preparation.h"
 
-#include <sched.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <optional>
+#include <filesystem>
 
+#include "core/launch/command/available_memory.h"
+#include "core/launch/command/cores.h"
+#include "core/launch/command/granted_cores.h"
+#include "core/launch/command/program.h"
 #include "core/launch/control/event_loop.h"
-#include "core/process.h"
 
 namespace hora::launch {
 namespace {
 
-/// Why the file cannot be executed; empty where it can.
-std::string problem_with_program(const std::string& path) {
+std::string wrong_with_folder(const std::string& folder) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return std::strerror(errno);
-  if (S_ISDIR(status.st_mode)) return "it is a folder";
-  if (::access(path.c_str(), X_OK) != 0) return "it may not be executed (chmod +x)";
-  return {};
-}
-
-std::optional<std::string> find_in_path(const std::string& program, std::string path) {
-  while (!path.empty()) {
-    const auto end = path.find(':');
-    const std::string candidate = path.substr(0, end) + "/" + program;
-    if (problem_with_program(candidate).empty()) return candidate;
-    path = end == path.npos ? "" : path.substr(end + 1);
+  std::string why;
+  if (::stat(folder.c_str(), &status) != 0) {
+    why = std::strerror(errno);
+  } else if (!S_ISDIR(status.st_mode)) {
+    why = "it is no folder";
+  } else {
+    return {};
   }
-  return std::nullopt;
+  return "the folder " + folder + ": " + why +
+         "; ranks start in the folder in which horarun was started, or that --wdir names";
 }
 
-std::string problem_with_program(const Prepare& request) {
-  const std::string copy = "; copy it there, or name a folder that all hosts share";
-  if (request.program.find('/') == std::string::npos) {
-    if (find_in_path(request.program, request.path)) return {};
-    return "the program " + request.program + " is in none of PATH's folders (" + request.path +
-           "); write ./" + request.program + " for one in the present folder";
-  }
-  const std::string path =
-      request.program.starts_with('/') ? request.program : request.folder + "/" + request.program;
-  const std::string problem = problem_with_program(path);
-  return problem.empty() ? problem : "the program " + path + ": " + problem + copy;
+std::string wrong_with_program(const Prepare& request) {
+  const std::string path = program_from(request.folder, request.program);
+  const auto file = inspect_program(path, request.path);
+  if (file) return {};
+  std::error_code ignored;
+  const bool is_missing = path.find('/') != path.npos && !std::filesystem::exists(path, ignored);
+  return file.error() +
+         (is_missing ? "; copy it there, or name a folder that all hosts share" : "");
 }
 
-std::uint64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  std::uint64_t kib = 0;
-  while (file >> name >> kib) {
-    std::getline(file, unit);
-    if (name == "MemAvailable:") return kib * 1024;
-  }
-  return 0;
+std::uint64_t free_shared_memory() {
+  struct statvfs memory {};
+  return ::statvfs("/dev/shm", &memory) == 0 ? std::uint64_t{memory.f_bavail} * memory.f_frsize : 0;
 }
 
-unsigned granted_cores() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<unsigned>(CPU_COUNT(&set));
+std::string cores_in_words(const Prepare& request) {
+  if (request.ranks == 0) return {};
+  const auto binding = parse_binding(request.binding).value_or(Binding::automatic);
+  return describe_cores(granted_cores(), static_cast<int>(request.ranks), binding,
+                        static_cast<int>(request.world_size), request.threads);
 }
 
 }  // namespace
 
 Prepared prepare(const Prepare& request) {
   Prepared result;
-  result.cores = granted_cores();
-  result.memory = available_memory();
-  struct stat status {};
-  if (::stat(request.folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
-    result.problems.push_back("the folder " + request.folder + ": " + std::strerror(errno) +
-                              "; ranks start in the folder in which horarun was started");
-  } else if (std::string problem = problem_with_program(request); !problem.empty()) {
-    result.problems.push_back(std::move(problem));
+  if (std::string wrong = wrong_with_folder(request.folder); !wrong.empty()) {
+    result.problems.push_back(std::move(wrong));
+  } else if (wrong = wrong_with_program(request); !wrong.empty()) {
+    result.problems.push_back(std::move(wrong));
   }
-  struct statvfs memory {};
-  if (request.shared_memory > 0 && ::statvfs("/dev/shm", &memory) == 0) {
-    const std::uint64_t free = std::uint64_t{memory.f_bavail} * memory.f_frsize;
-    if (free < request.shared_memory) {
-      result.problems.push_back(
-          "/dev/shm has " + std::to_string(free >> 20) + " MiB left, the job needs " +
-          std::to_string(request.shared_memory >> 20) +
-          " MiB; remove what lies there, or make it larger (containers: --shm-size)");
-    }
-  }
+  result.cores = cores_in_words(request);
+  result.memory = available_memory(read_small_file);
+  result.shared_memory = free_shared_memory();
+  result.clock_ns = wall_clock_ns();
   return result;
 }
 
@@ -97,10 +74,7 @@ Hello this_host() {
   hello.version = HORA_VERSION;
   utsname machine{};
   if (::uname(&machine) == 0) hello.architecture = machine.machine;
-  hello.host = internal::host_name();
-  hello.pid = ::getpid();
   hello.clock_ns = wall_clock_ns();
-  hello.root = ::geteuid() == 0;
   return hello;
 }
 

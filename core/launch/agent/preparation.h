@@ -5,8 +5,9 @@
 
 namespace hora::launch {
 
-/// The folder and the program are there, the program can be executed, and there is enough shared
-/// memory. Each problem says what was tried and what to do.
+/// Whether the folder and the program are there and the program can be executed; each problem says
+/// what was tried and what to do. And what the host has: whether that is enough is for the launcher
+/// to say (supervisor/prepared_hosts.h).
 Prepared prepare(const Prepare& request);
 
 /// This process's host.

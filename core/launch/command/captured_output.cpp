@@ -20,27 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string text_of(int error) {
-  return std::generic_category().message(error);
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { reset(); }
-
-  int get() const { return value_; }
-  void reset() {
-    if (value_ >= 0) ::close(value_);
-    value_ = -1;
-  }
-
- private:
-  int value_;
-};
-
 /// A child in a process group of its own, with `output` as stdout and stderr; 0 or an error of
 /// spawn.
 int spawn(const std::vector<std::string>& arguments, int output, pid_t& child) {
@@ -91,17 +70,14 @@ tl::expected<CapturedOutput, std::string> captured_output(const std::vector<std:
   const auto failure = [&](const std::string& why) {
     return tl::unexpected(in_quotes(arguments.front()) + " cannot be run: " + why);
   };
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failure(text_of(errno));
-  const Descriptor input(ends[0]);
-  Descriptor output(ends[1]);
+  Pipe output = make_pipe();
   pid_t child = 0;
-  if (const int error = spawn(arguments, output.get(), child); error != 0) {
-    return failure(text_of(error));
+  if (const int error = spawn(arguments, output.write.get(), child); error != 0) {
+    return failure(std::generic_category().message(error));
   }
-  output.reset();
+  output.write.reset();
   CapturedOutput captured;
-  const bool ended = read_all(input.get(), Clock::now() + limit, captured.text);
+  const bool ended = read_all(output.read.get(), Clock::now() + limit, captured.text);
   if (!ended) ::kill(-child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

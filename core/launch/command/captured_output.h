@@ -15,7 +15,8 @@ struct CapturedOutput {
 inline constexpr std::size_t kMostCaptured = std::size_t{64} << 10;
 
 /// Runs arguments[0] (a path) without input and waits for its end; kills it, and what it has
-/// started in its process group, after `limit`. The error says why there is no output. Any thread.
+/// started in its process group, after `limit`. The error says why there is no output.
+/// Throws std::system_error where this process has no descriptors left. Any thread.
 tl::expected<CapturedOutput, std::string> captured_output(const std::vector<std::string>& arguments,
                                                           std::chrono::milliseconds limit);
 

@@ -1,5 +1,7 @@
 #include "core/launch/command/cores.h"
 
+#include <hora/printable.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -60,6 +62,14 @@ std::vector<int> bound_cpus(const std::vector<Core>& cores, const std::vector<Co
   return cpus;
 }
 
+/// How many cores have one of these CPUs, which are sorted.
+std::size_t cores_among(const std::vector<Core>& cores, const std::vector<int>& cpus) {
+  return static_cast<std::size_t>(std::ranges::count_if(cores, [&](const Core& core) {
+    return std::ranges::any_of(core.cpus,
+                               [&](int cpu) { return std::ranges::binary_search(cpus, cpu); });
+  }));
+}
+
 std::string counted(std::size_t count, std::string_view what) {
   return std::to_string(count) + " " + std::string(what) + (count == 1 ? "" : "s");
 }
@@ -99,45 +109,36 @@ CoreShare share_of_cores(const GrantedCores& granted, int local_rank, int local_
   return share;
 }
 
-std::string cpu_list_text(std::vector<int> cpus) {
-  std::ranges::sort(cpus);
-  std::string text;
-  for (std::size_t i = 0; i < cpus.size();) {
-    std::size_t end = i + 1;
-    while (end < cpus.size() && cpus[end] == cpus[end - 1] + 1) ++end;
-    if (!text.empty()) text += ',';
-    text += std::to_string(cpus[i]);
-    if (end - i > 1) text += (end - i == 2 ? "," : "-") + std::to_string(cpus[end - 1]);
-    i = end;
-  }
-  return text;
-}
-
-std::string describe_cores(const GrantedCores& granted, int local_size, const CoreShare& share) {
+std::string describe_cores(const GrantedCores& granted, int local_size, Binding binding,
+                           int world_size, const std::string& omp_num_threads) {
   const std::vector<Core> cores = cores_of(granted);
-  std::string text = counted(cores.size(), "core");
+  const int ranks = std::max(1, local_size);
+  const std::string each = ranks > 1 ? " each" : "";
+  std::string text =
+      counted(static_cast<std::size_t>(ranks), "rank") + " on " + counted(cores.size(), "core");
   if (granted.cpus.size() > cores.size()) {
     text += " (" + counted(granted.cpus.size(), "hyperthread") + ")";
   }
-  if (usable(granted, cores.size()) < static_cast<int>(cores.size())) {
-    text += ", time for " + std::to_string(usable(granted, cores.size())) + " by " +
-            granted.limited_by + ",";
+  if (const int have = usable(granted, cores.size()); have < static_cast<int>(cores.size())) {
+    text += " with the time of " + std::to_string(have) + " (" + granted.limited_by + ")";
   }
-  text += " for " + counted(static_cast<std::size_t>(std::max(1, local_size)), "rank") +
-          " on this host: ";
-  if (share.cpus.empty()) {
-    text += "not bound";
+  std::size_t least = cores.size(), most = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::size_t bound =
+        cores_among(cores, share_of_cores(granted, rank, ranks, binding, world_size).cpus);
+    least = std::min(least, bound);
+    most = std::max(most, bound);
+  }
+  if (most == 0) {
+    text += ", not bound";
+  } else if (least == most) {
+    text += ", bound to " + counted(most, "core") + each;
   } else {
-    std::set<int> bound;
-    for (const Core& core : cores) {
-      for (const int cpu : core.cpus) {
-        if (std::ranges::binary_search(share.cpus, cpu)) bound.insert(core.core);
-      }
-    }
-    text += "bound to " + counted(bound.size(), "core") + (local_size > 1 ? " each" : "");
+    text += ", bound to " + std::to_string(least) + " to " + counted(most, "core") + each;
   }
-  return text + ", " + counted(static_cast<std::size_t>(share.threads), "thread") +
-         (local_size > 1 ? " each" : "");
+  if (!omp_num_threads.empty()) return text + ", OMP_NUM_THREADS=" + printable(omp_num_threads);
+  const int threads = share_of_cores(granted, 0, ranks, binding, world_size).threads;
+  return text + ", " + counted(static_cast<std::size_t>(threads), "thread") + each;
 }
 
 std::vector<Variable> thread_variables(const CoreShare& share, bool is_set) {

@@ -57,11 +57,11 @@ struct CoreShare {
 CoreShare share_of_cores(const GrantedCores& granted, int local_rank, int local_size,
                          Binding binding, int world_size);
 
-/// "0-3,8" of 0 1 2 3 8.
-std::string cpu_list_text(std::vector<int> cpus);
-/// One line: "8 cores (16 hyperthreads) for 2 ranks on this host: bound to 4 cores each, 4
-/// threads". `share` is that of any of the ranks.
-std::string describe_cores(const GrantedCores& granted, int local_size, const CoreShare& share);
+/// In words, what the `local_size` ranks of a host get: "2 ranks on 8 cores (16 hyperthreads),
+/// bound to 4 cores each, 4 threads each". `omp_num_threads`: the user's own number of threads;
+/// empty: none.
+std::string describe_cores(const GrantedCores& granted, int local_size, Binding binding,
+                           int world_size, const std::string& omp_num_threads);
 
 /// OMP_NUM_THREADS, where `is_set` says that the user has not set it. MKL and OpenBLAS follow it.
 std::vector<Variable> thread_variables(const CoreShare& share, bool is_set);

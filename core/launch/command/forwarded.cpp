@@ -1,6 +1,7 @@
 #include "core/launch/command/forwarded.h"
 
 #include <hora/printable.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -46,6 +47,12 @@ bool is_forwarded(std::string_view name) noexcept {
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
   if (std::ranges::any_of(kNever, begins)) return false;
   return std::ranges::find(kNames, name) != kNames.end() || std::ranges::any_of(kPrefixes, begins);
+}
+
+std::span<const char* const> environment_of_process() noexcept {
+  std::size_t count = 0;
+  while (environ[count] != nullptr) ++count;
+  return {environ, count};
 }
 
 std::vector<Variable> variables_of(std::span<const char* const> environment) {

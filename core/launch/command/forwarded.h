@@ -18,6 +18,9 @@ namespace hora::launch {
 /// DISPLAY, SSH_*, SLURM_*, HORARUN_*, PMIX_*), and of everything else.
 bool is_forwarded(std::string_view name) noexcept;
 
+/// This process's own, as `NAME=value` entries, until something in it is set.
+std::span<const char* const> environment_of_process() noexcept;
+
 /// `NAME=value` entries of an environment. An entry without '=' or with a name that is none is left
 /// out.
 std::vector<Variable> variables_of(std::span<const char* const> environment);

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -16,24 +14,6 @@
 
 namespace hora::launch {
 namespace {
-
-std::optional<std::string> read_file(const std::string& path) {
-  constexpr std::size_t kMost = 65536;
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  std::string text(kMost, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return text;
-}
-
-/// Removed from the front of `text`, up to `end`, which is removed, too.
-std::string_view take_until(std::string_view& text, char end) {
-  const std::size_t length = std::min(text.find(end), text.size());
-  const std::string_view taken = text.substr(0, length);
-  text.remove_prefix(std::min(length + 1, text.size()));
-  return taken;
-}
 
 /// 0 where the text is no positive number ("max", "-1").
 double number_of(std::string_view text) {
@@ -62,27 +42,6 @@ double limit_v1(const FileReader& read, const std::string& folder) {
 
 void lower(double& limit, double other) {
   if (other > 0 && (limit <= 0 || other < limit)) limit = other;
-}
-
-/// Of `path` below `mount` and of all folders above it; the path may not be visible within a
-/// container.
-double least_limit(const FileReader& read, const std::string& mount, std::string_view path,
-                   double (*limit_at)(const FileReader&, const std::string&)) {
-  double least = 0;
-  while (true) {
-    while (path.ends_with('/')) path.remove_suffix(1);
-    lower(least, limit_at(read, mount + std::string(path)));
-    if (path.empty()) return least;
-    path = path.substr(0, std::min(path.rfind('/'), path.size()));
-    if (path.find('/') == std::string_view::npos) path = {};
-  }
-}
-
-bool lists(std::string_view controllers, std::string_view wanted) {
-  while (!controllers.empty()) {
-    if (take_until(controllers, ',') == wanted) return true;
-  }
-  return false;
 }
 
 std::vector<int> allowed_cpus() {
@@ -117,23 +76,9 @@ Topology load_topology() {
 }  // namespace
 
 double cgroup_cpu_limit(const FileReader& read) {
-  const std::string text = read("/proc/self/cgroup").value_or("");
-  std::string_view lines = text;
   double least = 0;
-  while (!lines.empty()) {
-    std::string_view line = take_until(lines, '\n');
-    const std::string_view hierarchy = take_until(line, ':');
-    const std::string_view controllers = take_until(line, ':');
-    if (hierarchy == "0" && controllers.empty()) {
-      for (const char* const mount : {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}) {
-        lower(least, least_limit(read, mount, line, limit_v2));
-      }
-    } else if (lists(controllers, "cpu")) {
-      for (const std::string& mount :
-           {"/sys/fs/cgroup/" + std::string(controllers), std::string("/sys/fs/cgroup/cpu")}) {
-        lower(least, least_limit(read, mount, line, limit_v1));
-      }
-    }
+  for (const CgroupFolder& folder : cgroup_folders(read, "cpu")) {
+    lower(least, folder.version == 2 ? limit_v2(read, folder.path) : limit_v1(read, folder.path));
   }
   return least;
 }
@@ -158,7 +103,7 @@ GrantedCores granted_cores() {
       if (complete) std::tie(cpu.core, cpu.numa) = places[cpu.cpu];
     }
   }
-  granted.limit = cgroup_cpu_limit(read_file);
+  granted.limit = cgroup_cpu_limit(read_small_file);
   if (granted.limit > 0) granted.limited_by = "the cgroup's quota";
   const char* const slurm = std::getenv("SLURM_CPUS_ON_NODE");
   const double cpus = slurm == nullptr ? 0 : number_of(slurm);

@@ -1,17 +1,10 @@
 /// Reads which cores this process, and so the ranks that it starts, may use.
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <string>
-#include <string_view>
-
+#include "core/launch/command/cgroup.h"
 #include "core/launch/command/cores.h"
 
 namespace hora::launch {
-
-/// A file's contents, where it can be read.
-using FileReader = std::function<std::optional<std::string>(const std::string& path)>;
 
 /// The least quota of the cgroups (version 1 or 2) that /proc/self/cgroup names, up to their root,
 /// in CPUs' worth of time; 0: none. Pure but for `read`.

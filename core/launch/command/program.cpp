@@ -9,8 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <string_view>
 #include <system_error>
+
+#include "core/launch/control/unique_fd.h"
 
 namespace hora::launch {
 namespace {
@@ -42,33 +45,18 @@ std::string machine_name(std::uint16_t machine) {
   }
 }
 
-class File {
- public:
-  explicit File(const std::string& path)
-      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
+bool read_at(const UniqueFd& file, std::uint64_t offset, std::span<std::byte> target) {
+  while (!target.empty()) {
+    if (offset > static_cast<std::uint64_t>(INT64_MAX)) return false;
+    const ssize_t count =
+        ::pread(file.get(), target.data(), target.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    offset += static_cast<std::uint64_t>(count);
+    target = target.subspan(static_cast<std::size_t>(count));
   }
-
-  bool is_open() const { return descriptor_ >= 0; }
-  bool read(std::uint64_t offset, std::span<std::byte> target) const {
-    while (!target.empty()) {
-      if (offset > static_cast<std::uint64_t>(INT64_MAX)) return false;
-      const ssize_t count =
-          ::pread(descriptor_, target.data(), target.size(), static_cast<off_t>(offset));
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return false;
-      offset += static_cast<std::uint64_t>(count);
-      target = target.subspan(static_cast<std::size_t>(count));
-    }
-    return true;
-  }
-
- private:
-  int descriptor_;
-};
+  return true;
+}
 
 /// Why the file at `path` cannot be executed by this user; empty where it can.
 std::string wrong_with_file(const std::string& path) {
@@ -80,12 +68,12 @@ std::string wrong_with_file(const std::string& path) {
   return {};
 }
 
-bool any_begins(const std::vector<std::string>& names, std::string_view prefix) {
-  return std::ranges::any_of(names,
-                             [&](const std::string& name) { return name.starts_with(prefix); });
-}
-
 }  // namespace
+
+std::string program_from(const std::string& folder, const std::string& program) {
+  if (program.find('/') == std::string::npos) return program;
+  return (std::filesystem::path(folder) / program).lexically_normal();
+}
 
 tl::expected<ProgramFile, std::string> inspect_program(const std::string& program,
                                                        std::string_view search_path) {
@@ -96,18 +84,20 @@ tl::expected<ProgramFile, std::string> inspect_program(const std::string& progra
   if (program.find('/') == std::string::npos) {
     file.path = find_program(program, search_path);
     if (file.path.empty()) {
-      return failure("it is not on PATH (for one in this folder write " +
-                     in_quotes("./" + program) + ")");
+      return failure("it is in none of the folders of PATH (" + printable(search_path) +
+                     "); for one in this folder write " + in_quotes("./" + program));
     }
   }
   if (const std::string why = wrong_with_file(file.path); !why.empty()) return failure(why);
-  const File opened(file.path);
-  if (!opened.is_open()) return file;  // executable, but not readable: nothing to look at
+  const UniqueFd opened(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!opened) return file;  // executable, but not readable: nothing to look at
   std::array<char, 2> begin{};
-  if (!opened.read(0, std::as_writable_bytes(std::span(begin)))) return failure("it is empty");
+  if (!read_at(opened, 0, std::as_writable_bytes(std::span(begin)))) {
+    return failure("it is empty");
+  }
   if (begin[0] == '#' && begin[1] == '!') return file;
   auto libraries = read_elf_libraries([&](std::uint64_t offset, std::span<std::byte> target) {
-    return opened.read(offset, target);
+    return read_at(opened, offset, target);
   });
   if (!libraries) {
     return failure(libraries.error() + "; a script begins with #! and its interpreter");
@@ -139,13 +129,6 @@ std::string wrong_with_linked_mpi(const std::string& program, LinkedMpi linked,
          "'s mpirun with --mpirun (Debian: " +
          (linked == LinkedMpi::mpich ? "mpirun.mpich" : "mpirun.openmpi") +
          "), or build the program with " + std::string(name_of(mpi.flavour));
-}
-
-LinkedLibraries linked_libraries(const std::vector<std::string>& needed) {
-  return {any_begins(needed, "libhora"),
-          any_begins(needed, "libtorch") || any_begins(needed, "libc10"),
-          any_begins(needed, "libcudart") || any_begins(needed, "libcuda.so"),
-          any_begins(needed, "libnccl")};
 }
 
 }  // namespace hora::launch

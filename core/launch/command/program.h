@@ -17,6 +17,10 @@ struct ProgramFile {
       libraries;  ///< none of a script, whose interpreter is another program
 };
 
+/// A path that is not absolute, from `folder`; a name without a slash, which PATH is searched for,
+/// as it is. Pure.
+std::string program_from(const std::string& folder, const std::string& program);
+
 /// `program` as execvp finds it: a path, or a name on `search_path`. The error says what is wrong:
 /// not there, a folder, not executable by this user, neither a program nor a script, for another
 /// machine.
@@ -35,13 +39,5 @@ LinkedMpi linked_mpi(const std::vector<std::string>& needed);
 /// is. Its ranks would each believe that they are alone. Pure.
 std::string wrong_with_linked_mpi(const std::string& program, LinkedMpi linked,
                                   const MpiInstallation& mpi);
-
-/// For --check-build. Pure.
-struct LinkedLibraries {
-  bool hora = false, torch = false, cuda = false, nccl = false;
-
-  bool operator==(const LinkedLibraries&) const = default;
-};
-LinkedLibraries linked_libraries(const std::vector<std::string>& needed);
 
 }  // namespace hora::launch

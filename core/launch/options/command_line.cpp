@@ -63,6 +63,10 @@ tl::expected<LaunchOptions, UsageError> parse_command_line(
   if (about != given.end()) {
     const auto applied = apply(*about, options);
     if (!applied) return Unexpected(applied.error());
+    for (const Occurrence& occurrence : given) {  // --check-build looks at it, too
+      if (occurrence.row->name != "mpirun") continue;
+      if (const auto set = apply(occurrence, options); !set) return Unexpected(set.error());
+    }
     return options;
   }
 

@@ -16,7 +16,7 @@ namespace hora::launch {
 /// The command line wins over the config file, that over the environment. An option of one value
 /// that is given several times has the last one. Reads the hostfile and the config file, nothing
 /// else; has no side effects. With --help, --version, --man, --completion or --check-build the rest
-/// is not looked at.
+/// but --mpirun is not looked at.
 tl::expected<LaunchOptions, UsageError> parse_command_line(
     std::span<const std::string> arguments, std::span<const char* const> environment);
 

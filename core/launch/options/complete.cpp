@@ -109,10 +109,19 @@ Checked limit_hosts(LaunchOptions& options) {
   return {};
 }
 
-Checked complete_ranks(LaunchOptions& options) {
+/// Its hosts are known at the start only.
+bool is_in_allocation(std::span<const char* const> environment) {
+  constexpr std::string_view kName = "SLURM_JOB_NODELIST=";
+  return std::ranges::any_of(environment, [&](const char* entry) {
+    const std::string_view text(entry == nullptr ? "" : entry);
+    return text.starts_with(kName) && text.size() > kName.size();
+  });
+}
+
+Checked complete_ranks(LaunchOptions& options, std::span<const char* const> environment) {
   if (options.nnodes > 1) return complete_ranks_of_nodes(options);
   if (options.hosts.empty()) {
-    if (!options.ranks_per_host) return {};
+    if (!options.ranks_per_host || is_in_allocation(environment)) return {};
     if (options.np && *options.np > *options.ranks_per_host) {
       return wrong("-np", std::to_string(*options.np),
                    "--nproc-per-node allows " + std::to_string(*options.ranks_per_host) +
@@ -162,7 +171,7 @@ Checked complete(LaunchOptions& options, std::span<const char* const> environmen
   if (options.action != Action::run) return {};
   if (const Checked checked = take_environment(options, environment); !checked) return checked;
   if (const Checked checked = check_nodes(options); !checked) return checked;
-  if (const Checked checked = complete_ranks(options); !checked) return checked;
+  if (const Checked checked = complete_ranks(options, environment); !checked) return checked;
   if (const Checked checked = check_shown_ranks(options); !checked) return checked;
   return check_settings(options, environment);
 }

@@ -101,6 +101,14 @@ Applied set_rendezvous(LaunchOptions& options, std::string_view url) {
   return {};
 }
 
+Applied set_rendezvous_id(LaunchOptions& options, std::string_view value) {
+  if (!is_rendezvous_id(value)) {
+    return Unexpected("expected up to 64 letters, digits and ._- , the first a letter or digit");
+  }
+  options.rendezvous_id = value;
+  return {};
+}
+
 Applied set_nnodes(LaunchOptions& options, std::string_view value) {
   const std::size_t colon = value.find(':');
   const std::string_view least = value.substr(0, colon);
@@ -144,6 +152,15 @@ std::vector<OptionRow> job_rows() {
        .group = job,
        .apply = set_start_timeout,
        .default_value = "30"},
+      {.name = "wdir",
+       .spellings = {"wd"},
+       .value = "FOLDER",
+       .help = "Folder in which the ranks start, on each host.",
+       .kind = value,
+       .group = job,
+       .apply = into_text(&LaunchOptions::folder),
+       .default_value = "the one in which horarun is started",
+       .completes = Completes::folders},
       {.name = "allow-run-as-root",
        .help = "Lets root start a job.",
        .kind = flag,
@@ -214,6 +231,16 @@ std::vector<OptionRow> job_rows() {
        .apply = into_text(&LaunchOptions::ssh_identity_file),
        .default_value = "ssh's own",
        .completes = Completes::files},
+      {.name = "mpirun",
+       .value = "PATH",
+       .help =
+           "The mpirun that starts the ranks, by a path or a name on PATH. It belongs to the MPI "
+           "with which the program is linked.",
+       .kind = value,
+       .group = hosts,
+       .apply = into_text(&LaunchOptions::mpirun),
+       .default_value = "that of the MPI with which hora was built, else of PATH",
+       .completes = Completes::files},
       {.name = "mpi-args",
        .value = "\"ARGS\"",
        .help = "More arguments for mpirun, split as a shell does; nothing in them is expanded.",
@@ -231,6 +258,14 @@ std::vector<OptionRow> job_rows() {
        .apply = set_rendezvous,
        .default_value = "MASTER_ADDR and MASTER_PORT, where they are set",
        .sets = "rendezvous"},
+      {.name = "rendezvous-id",
+       .spellings = {"rdzv-id"},
+       .value = "ID",
+       .help = "Tells jobs apart that meet in one folder: the same on each node of a job.",
+       .kind = value,
+       .group = nodes,
+       .apply = set_rendezvous_id,
+       .default_value = "job"},
       {.name = "nnodes",
        .value = "N",
        .help = "Number of nodes that meet there.",

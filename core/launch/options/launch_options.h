@@ -38,11 +38,14 @@ struct LaunchOptions {
   std::string hostfile;          ///< that `hosts` are from; empty: none
   std::optional<int> ranks_per_host;  ///< --nproc-per-node: this many on every host or node
   bool oversubscribe = false;
+  std::string folder;  ///< in which the ranks start, on every host; empty: horarun's
+  std::string mpirun;  ///< a path or a name on PATH; empty: that with which hora was built
 
   std::optional<RendezvousPlace> rendezvous;
   int nnodes = 1;
-  std::optional<int> node_rank;  ///< below nnodes; none where the command does not say it
-  std::string token_file;        ///< empty: the variable kTokenVariable
+  std::optional<int> node_rank;       ///< below nnodes; none where the command does not say it
+  std::string token_file;             ///< empty: the variable kTokenVariable
+  std::string rendezvous_id = "job";  ///< tells jobs apart that meet in one folder
 
   std::vector<std::string> network_interfaces;  ///< empty: found by trying
   std::optional<int> ssh_port;
@@ -64,7 +67,6 @@ struct LaunchOptions {
   bool watch = false;                 ///< live table while the job runs
   std::optional<int> watch_interval;  ///< seconds
   std::string diagnose_folder;
-  std::string completion_shell;
   std::string config_file;
 
   /// One line for each flag that was accepted and changes nothing, or means something else here.

@@ -29,6 +29,18 @@ OptionRow passed_on(std::string name, std::vector<std::string> spellings, std::s
   return row;
 }
 
+/// The same of a flag by which mpirun prints something.
+OptionRow displayed(std::string name, std::string value, OptionKind kind) {
+  OptionRow row = passed_on(std::move(name), {}, std::move(value), kind);
+  row.help = "Goes on to mpirun, whose output is shown with --verbose.";
+  row.apply = [name = row.name, pass_on = row.apply](LaunchOptions& options,
+                                                     std::string_view text) -> Applied {
+    options.notices.push_back("--" + name + ": what mpirun prints is shown with --verbose alone");
+    return pass_on(options, text);
+  };
+  return row;
+}
+
 Applied set_bind_to(LaunchOptions& options, std::string_view text) {
   const std::string_view object = text.substr(0, text.find(':'));
   if (object == "none") {
@@ -145,14 +157,11 @@ std::vector<OptionRow> mpi_rows() {
       passed_on("prtemca", {}, "KEY VALUE", pair),
       passed_on("pmixmca", {}, "KEY VALUE", pair),
       passed_on("prefix", {}, "FOLDER", value),
-      passed_on("wdir", {"wd"}, "FOLDER", value),
-      passed_on("path", {}, "FOLDER", value),
       passed_on("tune", {"am"}, "FILE", value),
       passed_on("stdin", {}, "RANK", value),
-      passed_on("display", {}, "WHAT", value),
-      passed_on("display-map", {}, "", flag),
-      passed_on("display-allocation", {}, "", flag),
-      passed_on("merge-stderr-to-stdout", {}, "", flag),
+      displayed("display", "WHAT", value),
+      displayed("display-map", "", flag),
+      displayed("display-allocation", "", flag),
 
       translated("bind-to", {}, "OBJECT", "As --binding.", "binding", set_bind_to),
       translated("bind-to-none", {}, "", "As --binding none.", "binding", bound_to(Binding::none)),
@@ -173,10 +182,13 @@ std::vector<OptionRow> mpi_rows() {
       ignored("report-bindings", {"display-bindings"}, "", "the cores of ranks are always printed"),
       ignored("quiet", {"q"}, "", "horarun prints little without --verbose"),
       ignored("timestamp-output", {}, "", "lines of output have no time stamps"),
+      ignored("merge-stderr-to-stdout", {}, "",
+              "each stream of a rank is one of horarun's: redirect them there, by 2>&1"),
       ignored("use-hwthread-cpus", {}, "", "cores are shared out by --binding"),
       ignored("cpus-per-proc", {"cpus-per-rank"}, "N", "cores are shared out by --binding"),
       ignored("bycore", {}, "", "ranks are put host by host"),
 
+      refused("path", {}, "FOLDERS", "name the program by its path, or add the folders to PATH"),
       refused("c", {}, "N", "the number of ranks is -np"),
       refused("bynode", {}, "", "ranks are put host by host: -H a:2,b:2 says how many on each"),
       refused("npersocket", {}, "N", "the number of ranks on a host is --nproc-per-node"),

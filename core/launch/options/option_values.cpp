@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/launch/command/variable_name.h"
 #include "core/launch/options/text.h"
 
 namespace hora::launch {
@@ -15,14 +16,6 @@ using Unexpected = tl::unexpected<std::string>;
 bool is_setting(std::string_view variable) {
   return std::ranges::find(setting_descriptions(), variable, &SettingDescription::variable) !=
          setting_descriptions().end();
-}
-
-bool is_variable_name(std::string_view name) {
-  const auto belongs = [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  };
-  return !name.empty() && (name.front() < '0' || name.front() > '9') &&
-         std::ranges::all_of(name, belongs);
 }
 
 }  // namespace
@@ -98,7 +91,10 @@ Applied forward_variable(LaunchOptions& options, std::string_view assignment) {
   const std::size_t equals = assignment.find('=');
   const std::string name(assignment.substr(0, equals));
   if (!is_variable_name(name)) {
-    return Unexpected("expected the name of a variable: capital letters, digits and underscores");
+    return Unexpected("expected the name of a variable: letters, digits and underscores");
+  }
+  if (name.starts_with("HORARUN_")) {
+    return Unexpected("HORARUN_* is horarun's own, which ranks get from it");
   }
   if (equals == assignment.npos) {
     std::erase_if(options.variables, [&](const ForwardedVariable& v) { return v.name == name; });

@@ -39,7 +39,6 @@ Applied add_shown_ranks(LaunchOptions& options, std::string_view list) {
 Applied set_completion(LaunchOptions& options, std::string_view shell) {
   if (shell != "bash") return Unexpected("expected bash");
   options.action = Action::completion;
-  options.completion_shell = shell;
   return {};
 }
 

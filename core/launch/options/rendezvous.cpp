@@ -84,6 +84,16 @@ tl::expected<RendezvousPlace, std::string> parse_endpoint(std::string_view endpo
   return checked(host, port.empty() ? std::to_string(kEndpointPort) : port, 0);
 }
 
+bool is_rendezvous_id(std::string_view id) noexcept {
+  constexpr std::size_t kLongest = 64;
+  const auto is_letter_or_digit = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
+  return !id.empty() && id.size() <= kLongest && is_letter_or_digit(id.front()) &&
+         std::ranges::all_of(
+             id, [&](char c) { return is_letter_or_digit(c) || c == '.' || c == '_' || c == '-'; });
+}
+
 std::string to_url(const RendezvousPlace& rendezvous) {
   if (!rendezvous.folder.empty()) return "file://" + rendezvous.folder;
   const bool is_address = rendezvous.host.find(':') != std::string::npos;

@@ -26,6 +26,10 @@ tl::expected<RendezvousPlace, std::string> parse_rendezvous(std::string_view url
 /// torchrun's "host[:port]"; without a port 29400, as there.
 tl::expected<RendezvousPlace, std::string> parse_endpoint(std::string_view endpoint);
 
+/// What tells jobs apart that meet in one folder, and becomes the name of files there: up to 64
+/// letters, digits and `._-`, the first a letter or digit.
+bool is_rendezvous_id(std::string_view id) noexcept;
+
 std::string to_url(const RendezvousPlace& rendezvous);
 
 /// What a cluster's tools (Kubernetes operators, sbatch scripts) tell each node's process.

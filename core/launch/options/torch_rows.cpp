@@ -61,7 +61,6 @@ std::vector<OptionRow> torch_rows() {
       translated("rdzv-backend", {}, "c10d|static", "", "rdzv-backend", check_backend),
       translated("max-restarts", {}, "N", "", "max-restarts", check_restarts),
 
-      ignored("rdzv-id", {}, "ID", ""),
       ignored("rdzv-conf", {}, "CONF", "the time limit of the start is --start-timeout"),
       ignored("standalone", {}, "", ""),
       ignored("no-python", {}, "", ""),

@@ -19,9 +19,13 @@ struct Job {
 
 /// Finds mpirun, lays the ranks onto the hosts, and writes the command lines. `self` is the path of
 /// this program, which every host has. Errors say what is wrong and what to do.
-/// `met`: the nodes, where they have met without ssh; this one is node 0.
+/// `met`: the nodes, where they meet without ssh; this one is node 0.
 tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std::string& self,
                                         NodesMet met = {});
+
+/// In one line, which cores the ranks on this host would get; empty where there is nothing to say:
+/// of one rank alone, or of no rank here. Reads what this process was granted.
+std::string cores_of_this_host(const Job& job);
 
 /// What --dry-run prints: one command a line.
 std::string dry_run_text(const Job& job);

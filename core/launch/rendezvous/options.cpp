@@ -2,8 +2,6 @@
 
 #include <hora/printable.h>
 
-#include <algorithm>
-#include <string_view>
 #include <utility>
 
 namespace hora::launch {
@@ -11,16 +9,6 @@ namespace {
 
 tl::unexpected<std::string> refused(std::string why) {
   return tl::unexpected(std::move(why));
-}
-
-bool is_letter_or_digit(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
-bool consists_of(std::string_view text, std::string_view others) {
-  return std::ranges::all_of(text, [&](char c) {
-    return is_letter_or_digit(c) || others.find(c) != std::string_view::npos;
-  });
 }
 
 }  // namespace
@@ -39,10 +27,8 @@ tl::expected<void, std::string> check(const RendezvousOptions& options) {
     return refused("--nproc-per-node " + std::to_string(options.ranks) + ": allowed: 1 to " +
                    std::to_string(kMostNodes));
   }
-  const std::string& job = options.job;
-  if (job.empty() || job.size() > 64 || job.front() == '.' || job.front() == '-' ||
-      !consists_of(job, "._-")) {
-    return refused("the job's id " + in_quotes(job) +
+  if (!is_rendezvous_id(options.job)) {
+    return refused("--rendezvous-id " + in_quotes(options.job) +
                    ": allowed: up to 64 letters, digits and ._- , the first a letter or digit");
   }
   return {};

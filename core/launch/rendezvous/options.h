@@ -19,7 +19,7 @@ struct RendezvousOptions {
   int nodes = 1;                 ///< --nnodes
   std::optional<int> node_rank;  ///< --node-rank; absent on all nodes: in order of arrival
   int ranks = 1;                 ///< --nproc-per-node, of this node
-  /// Tells jobs in one folder apart, and is compared: letters, digits, `._-`, 64 at most.
+  /// --rendezvous-id: tells jobs in one folder apart, and is compared.
   std::string job = "job";
   std::string host;                       ///< this host's name, for messages: it need not resolve
   std::string version;                    ///< hora's

@@ -48,14 +48,14 @@ std::vector<Instruction> Supervisor::on_message(std::size_t host, const Message&
   return take();
 }
 
-void Supervisor::on(std::size_t host, const Hello& hello, Moment) {
-  const std::string& name = plan_.hosts[host].name;
-  if (hello.version != HORA_VERSION) {
-    hosts_[host].problems.push_back("host " + name + " has hora " + hello.version +
-                                    ", this host has " + HORA_VERSION +
-                                    "; install the same version on all hosts");
-  }
+void Supervisor::on(std::size_t host, const Hello& hello, Moment now) {
   hosts_[host].state = HostState::preparing;
+  hosts_[host].prepared = {.name = plan_.hosts[host].name,
+                           .ranks = plan_.hosts[host].ranks,
+                           .version = hello.version,
+                           .architecture = hello.architecture,
+                           .answer = {},
+                           .asked = now};
   Prepare request = plan_.preparation;
   request.ranks = static_cast<std::uint32_t>(plan_.hosts[host].ranks);
   actions_.push_back(SendTo{host, request});
@@ -63,19 +63,23 @@ void Supervisor::on(std::size_t host, const Hello& hello, Moment) {
 
 void Supervisor::on(std::size_t host, const Prepared& prepared, Moment now) {
   hosts_[host].state = HostState::ready;
-  for (const std::string& problem : prepared.problems) {
-    hosts_[host].problems.push_back("host " + plan_.hosts[host].name + ": " + problem);
-  }
+  hosts_[host].prepared.answer = prepared;
+  hosts_[host].prepared.answered = now;
   const auto is_ready = [](const Host& each) { return each.state == HostState::ready; };
-  if (!std::ranges::all_of(hosts_, is_ready) || started_ || end_limit_) return;
+  if (std::ranges::all_of(hosts_, is_ready) && !started_ && !end_limit_) check_hosts(now);
+}
+
+void Supervisor::check_hosts(Moment now) {
+  std::vector<PreparedHost> hosts;
+  for (const Host& host : hosts_) hosts.push_back(host.prepared);
   std::string problems;
-  for (const Host& each : hosts_) {
-    for (const std::string& problem : each.problems) {
-      problems += (problems.empty() ? "" : "\n") + problem;
-    }
+  for (const std::string& problem : problems_of(hosts, plan_.needs)) {
+    problems += (problems.empty() ? "" : "\n") + problem;
   }
   if (!problems.empty()) return fail(problems, kUnavailable, now);
   started_ = true;
+  if (const auto warning = clock_warning(hosts)) actions_.push_back(Say{*warning});
+  if (ranks_.size() > 1) actions_.push_back(Say{cores_line(hosts)});
   if (hosts_.size() == 1) return start_mpirun(now);
   try_networks(now);
 }
@@ -102,7 +106,7 @@ void Supervisor::carry_on_trial(NetworkTrial::Messages messages, Moment now) {
   if (!result) return;
   trial_limit_.reset();
   if (!*result) return fail(result->error(), kUnavailable, now);
-  actions_.push_back(Say{(*result)->line, true});
+  actions_.push_back(Say{(*result)->line, ranks_.size() == 1});
   if ((*result)->warning) actions_.push_back(Say{*(*result)->warning});
   start_mpirun(now);
 }

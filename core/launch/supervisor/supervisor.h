@@ -11,6 +11,7 @@
 
 #include "core/launch/control/messages.h"
 #include "core/launch/network/network_trial.h"
+#include "core/launch/supervisor/prepared_hosts.h"
 #include "core/launch/watch/job_ending.h"
 
 namespace hora::launch {
@@ -25,6 +26,7 @@ struct JobPlan {
   std::vector<JobHost> hosts;
   std::size_t launcher_host = 0;  ///< where horarun and mpirun run
   Prepare preparation;            ///< without `ranks`
+  RankNeeds needs = {};
   /// mpirun on the launcher's host, and the environment of the daemons on the others. The choice is
   /// that of a job of several hosts, else null. An error says what is wrong.
   std::function<tl::expected<Start, std::string>(const NetworkChoice*)> mpirun;
@@ -78,7 +80,7 @@ class Supervisor {
   struct Host {
     HostState state = HostState::connecting;
     Moment last_heard{0};
-    std::vector<std::string> problems = {};
+    PreparedHost prepared = {};
   };
   struct Rank {
     std::size_t host = 0;
@@ -103,6 +105,7 @@ class Supervisor {
   void on(std::size_t, const Other&, Moment) {}
 
   void start_mpirun(Moment now);
+  void check_hosts(Moment now);
   void try_networks(Moment now);
   void carry_on_trial(NetworkTrial::Messages messages, Moment now);
   const NetworkChoice* network() const;

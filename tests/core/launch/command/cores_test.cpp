@@ -116,26 +116,36 @@ TEST(ShareOfCores, GivesEachCoreToOneRankAndEachThreadACore) {
   }
 }
 
+std::string described(const GrantedCores& granted, int ranks,
+                      Binding binding = Binding::automatic) {
+  return describe_cores(granted, ranks, binding, ranks, "");
+}
+
 TEST(DescribeCores, InOneLine) {
-  EXPECT_EQ(
-      describe_cores(machine(1, 8, 2), 2, share(machine(1, 8, 2), 1, 2)),
-      "8 cores (16 hyperthreads) for 2 ranks on this host: bound to 4 cores each, 4 threads each");
-  EXPECT_EQ(describe_cores(machine(1, 1), 1, share(machine(1, 1), 0, 1)),
-            "1 core for 1 rank on this host: bound to 1 core, 1 thread");
-  EXPECT_EQ(describe_cores(machine(1, 2), 4, share(machine(1, 2), 0, 4)),
-            "2 cores for 4 ranks on this host: not bound, 1 thread each");
+  EXPECT_EQ(described(machine(1, 8, 2), 2),
+            "2 ranks on 8 cores (16 hyperthreads), bound to 4 cores each, 4 threads each");
+  EXPECT_EQ(described(machine(1, 1), 1), "1 rank on 1 core, bound to 1 core, 1 thread");
+  EXPECT_EQ(described(machine(1, 2), 4), "4 ranks on 2 cores, not bound, 1 thread each");
+  EXPECT_EQ(described(machine(1, 8), 3),
+            "3 ranks on 8 cores, bound to 2 to 3 cores each, 2 threads each");
+  EXPECT_EQ(described(machine(2, 4), 4, Binding::numa),
+            "4 ranks on 8 cores, bound to 4 cores each, 2 threads each");
+  EXPECT_EQ(described(machine(1, 4), 2, Binding::none),
+            "2 ranks on 4 cores, not bound, 2 threads each");
+}
+
+TEST(DescribeCores, SaysWhatLimitsThem) {
   GrantedCores limited = machine(1, 8);
   limited.limit = 4;
   limited.limited_by = "the cgroup's quota";
-  EXPECT_EQ(describe_cores(limited, 2, share(limited, 0, 2)),
-            "8 cores, time for 4 by the cgroup's quota, for 2 ranks on this host: not bound, 2 "
-            "threads each");
+  EXPECT_EQ(
+      described(limited, 2),
+      "2 ranks on 8 cores with the time of 4 (the cgroup's quota), not bound, 2 threads each");
 }
 
-TEST(DescribeCores, ListsCpus) {
-  EXPECT_EQ(cpu_list_text({8, 0, 1, 2, 3}), "0-3,8");
-  EXPECT_EQ(cpu_list_text({0, 1, 4, 5, 6}), "0,1,4-6");
-  EXPECT_EQ(cpu_list_text({}), "");
+TEST(DescribeCores, SaysTheUsersOwnNumberOfThreads) {
+  EXPECT_EQ(describe_cores(machine(1, 8), 2, Binding::automatic, 2, "3"),
+            "2 ranks on 8 cores, bound to 4 cores each, OMP_NUM_THREADS=3");
 }
 
 TEST(Binding, HasNames) {
@@ -148,41 +158,6 @@ TEST(Binding, HasNames) {
 TEST(ThreadVariables, AreTheUsersWhereSet) {
   EXPECT_THAT(thread_variables({{}, 3}, false), ElementsAre(Variable{"OMP_NUM_THREADS", "3"}));
   EXPECT_THAT(thread_variables({{}, 3}, true), IsEmpty());
-}
-
-double limit_of(const std::map<std::string, std::string>& files) {
-  return cgroup_cpu_limit([&](const std::string& path) -> std::optional<std::string> {
-    const auto found = files.find(path);
-    return found == files.end() ? std::nullopt : std::optional(found->second);
-  });
-}
-
-TEST(CgroupLimit, OfVersion2IsTheLeastUpToTheRoot) {
-  std::map<std::string, std::string> files = {{"/proc/self/cgroup", "0::/a/b/c\n"},
-                                              {"/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"},
-                                              {"/sys/fs/cgroup/a/b/cpu.max", "250000 100000\n"},
-                                              {"/sys/fs/cgroup/a/cpu.max", "400000 100000\n"}};
-  EXPECT_EQ(limit_of(files), 2.5);
-  files["/sys/fs/cgroup/cpu.max"] = "50000 100000\n";
-  EXPECT_EQ(limit_of(files), 0.5);
-  EXPECT_EQ(limit_of({{"/proc/self/cgroup", "0::/\n"}, {"/sys/fs/cgroup/cpu.max", "1 2"}}), 0.5);
-}
-
-TEST(CgroupLimit, OfVersion1) {
-  EXPECT_EQ(limit_of({{"/proc/self/cgroup", "3:memory:/x\n4:cpu,cpuacct:/docker/1\n0::/\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_quota_us", "-1\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "150000\n"},
-                      {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"}}),
-            1.5);
-}
-
-TEST(CgroupLimit, IsNoneOfOddFiles) {
-  EXPECT_EQ(limit_of({}), 0);
-  for (const char* const text : {"", "\n", ":::", "0::", "x", "0::a", "0::////"}) {
-    EXPECT_EQ(limit_of({{"/proc/self/cgroup", text}, {"/sys/fs/cgroup/cpu.max", "1"}}), 0) << text;
-  }
-  EXPECT_EQ(limit_of({{"/proc/self/cgroup", "0::/"}, {"/sys/fs/cgroup/cpu.max", "1 0"}}), 0);
 }
 
 TEST(GrantedCores, OfThisMachine) {

@@ -160,6 +160,13 @@ class InspectProgram : public testing::Test {
   internal::test::TemporaryFolder folder_;
 };
 
+TEST(ProgramFrom, IsAPathFromTheFolder) {
+  EXPECT_EQ(program_from("/home/me", "./train"), "/home/me/train");
+  EXPECT_EQ(program_from("/home/me", "bin/train"), "/home/me/bin/train");
+  EXPECT_EQ(program_from("/home/me", "/opt/train"), "/opt/train");
+  EXPECT_EQ(program_from("/home/me", "python3"), "python3");
+}
+
 TEST_F(InspectProgram, FindsProgramsAndScripts) {
   const auto self = inspect_program("/proc/self/exe", "");
   ASSERT_TRUE(self) << self.error();
@@ -173,7 +180,8 @@ TEST_F(InspectProgram, FindsProgramsAndScripts) {
 
 TEST_F(InspectProgram, SaysWhyItCannotRun) {
   EXPECT_THAT(refusal("/no/such"), HasSubstr("\"/no/such\" cannot be run: No such file"));
-  EXPECT_THAT(refusal("nosuch"), HasSubstr("write \"./nosuch\""));
+  EXPECT_THAT(refusal("nosuch"),
+              testing::AllOf(HasSubstr("PATH (/bin)"), HasSubstr("write \"./nosuch\"")));
   EXPECT_THAT(refusal(folder_.path()), HasSubstr("it is a folder"));
   EXPECT_THAT(refusal(file("plain", "#!/bin/sh\n", false)), HasSubstr("chmod +x"));
   EXPECT_THAT(refusal(file("empty", "")), HasSubstr("it is empty"));
@@ -202,12 +210,6 @@ TEST(LinkedMpi, AndItsMpirunBelongTogether) {
                              HasSubstr("mpirun.mpich")));
   EXPECT_THAT(wrong_with_linked_mpi("p", LinkedMpi::open_mpi, mpich),
               HasSubstr("linked with Open MPI"));
-}
-
-TEST(LinkedLibraries, AreToldByTheirNames) {
-  EXPECT_EQ(linked_libraries({"libtorch_cpu.so", "libhora.so.0", "libnccl.so.2"}),
-            (LinkedLibraries{true, true, false, true}));
-  EXPECT_EQ(linked_libraries({"libcudart.so.12"}), (LinkedLibraries{false, false, true, false}));
 }
 
 }  // namespace

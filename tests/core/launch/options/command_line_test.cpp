@@ -125,9 +125,9 @@ TEST(CommandLine, TheRestOfTheOptions) {
 }
 
 TEST(CommandLine, ValuesOfVariablesAreNotPrinted) {
-  EXPECT_THAT(refusal({"-x", "lower=secret", "t"}), Not(HasSubstr("secret")));
+  EXPECT_THAT(refusal({"-x", "1a=secret", "t"}), Not(HasSubstr("secret")));
   EXPECT_THAT(refusal({"-x", "HORA_TIMEOUT=secret", "t"}), Not(HasSubstr("secret")));
-  EXPECT_THAT(refusal({"-genv", "lower", "secret", "t"}), Not(HasSubstr("secret")));
+  EXPECT_THAT(refusal({"-genv", "1a", "secret", "t"}), Not(HasSubstr("secret")));
 }
 
 }  // namespace

@@ -34,6 +34,14 @@ TEST(Complete, RanksPerHostLimitTheHosts) {
   EXPECT_THAT(refusal({"-H", "a,b", "-npernode", "65536", "t"}), HasSubstr("more than 65536"));
 }
 
+/// Whose hosts are known at the start only.
+TEST(Complete, RanksPerHostHoldForEachHostOfAnAllocation) {
+  const test::Line environment{"SLURM_JOB_NODELIST=n[1-2]"};
+  EXPECT_EQ(parsed({"--nproc-per-node", "2", "t"}, environment).np, std::nullopt);
+  EXPECT_EQ(parsed({"--nproc-per-node", "2", "-np", "4", "t"}, environment).np, 4);
+  EXPECT_EQ(parsed({"--nproc-per-node", "2", "t"}, {"SLURM_JOB_NODELIST="}).np, 2);
+}
+
 TEST(Complete, RanksFollowFromNodes) {
   const test::Line meeting{"--rendezvous", "tcp://a:1", "--nnodes", "2"};
   const auto with = [&](test::Line more) {
@@ -57,6 +65,15 @@ TEST(Complete, SeveralNodesNeedAPlaceToMeet) {
   EXPECT_THAT(refusal({"--nnodes", "2", "--master-port", "1", "t"}), HasSubstr("add --rendezvous"));
   EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-endpoint", "a:0", "t"}), HasSubstr("need a port"));
   EXPECT_EQ(parsed({"--rendezvous", "file:///shared", "t"}).rendezvous, std::nullopt) << "one node";
+}
+
+TEST(Complete, JobsThatMeetInOneFolderHaveIds) {
+  EXPECT_EQ(parsed({"t"}).rendezvous_id, "job");
+  EXPECT_EQ(parsed({"--rendezvous-id", "a-7.x_", "t"}).rendezvous_id, "a-7.x_");
+  EXPECT_EQ(parsed({"--rdzv_id=100", "t"}).rendezvous_id, "100");
+  for (const std::string& wrong : {std::string("../a"), std::string("a b"), std::string(65, 'a')}) {
+    EXPECT_THAT(refusal({"--rdzv-id", wrong, "t"}), HasSubstr("up to 64 letters")) << wrong;
+  }
 }
 
 TEST(Complete, HalvesOfAnEndpointAreJoinedInAnyOrder) {
@@ -91,6 +108,17 @@ TEST(Complete, ShownRanksAreRanksOfTheJob) {
   }
 }
 
+TEST(Complete, VariablesHaveAnyName) {
+  EXPECT_THAT(
+      parsed({"-x", "http_proxy", "-x", "_a1=2", "t"}).variables,
+      ElementsAre(ForwardedVariable{"http_proxy", std::nullopt}, ForwardedVariable{"_a1", "2"}));
+  for (const char* wrong : {"", "1a", "a-b", "a b=1", "a;b", "=1"}) {
+    EXPECT_THAT(refusal({"-x", wrong, "t"}), HasSubstr("letters, digits and underscores")) << wrong;
+  }
+  EXPECT_THAT(refusal({"-x", "HORARUN_TOKEN=secret", "t"}),
+              AllOf(HasSubstr("horarun's own"), testing::Not(HasSubstr("secret"))));
+}
+
 TEST(Complete, AFlagWinsOverItsVariable) {
   EXPECT_THAT(refusal({"t"}, {"HORA_TIMEOUT=soon"}), StartsWith("environment: HORA_TIMEOUT="));
   EXPECT_EQ(parsed({"--timeout", "9", "t"}, {"HORA_TIMEOUT=soon"}).settings.size(), 1u);
@@ -108,6 +136,9 @@ TEST(Complete, WithoutAProgramThereIsNothingToRun) {
   EXPECT_EQ(parsed({"-v"}).action, Action::version);
   EXPECT_EQ(parsed({"--completion", "bash"}).action, Action::completion);
   EXPECT_THAT(refusal({"--completion", "fish"}), HasSubstr("expected bash"));
+  const LaunchOptions check = parsed({"--check-build", "--mpirun", "/m", "-np", "nonsense"});
+  EXPECT_EQ(check.action, Action::check_build);
+  EXPECT_EQ(check.mpirun, "/m");
 }
 
 }  // namespace

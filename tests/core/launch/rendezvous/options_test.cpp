@@ -27,7 +27,7 @@ TEST(RendezvousOptions, AreCheckedBeforeAnythingIsTried) {
   options.ranks = 1;
   for (const char* job : {"", "../a", "a/b", ".a", "a b"}) {
     options.job = job;
-    EXPECT_THAT(check(options).error(), HasSubstr("the job's id"));
+    EXPECT_THAT(check(options).error(), HasSubstr("--rendezvous-id"));
   }
   options.job = "train-3_b.2";
   EXPECT_TRUE(check(options));

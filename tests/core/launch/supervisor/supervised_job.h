@@ -42,7 +42,10 @@ class SupervisedJob : public testing::Test {
   void gather(std::vector<Instruction> actions) {
     for (Instruction& action : actions) {
       const auto* say = std::get_if<Say>(&action);
-      if (say != nullptr && !say->verbose) said_.push_back(say->text);
+      if (say != nullptr && !say->verbose) {
+        const bool is_remark = say->text.starts_with("cores:") || say->text.starts_with("network:");
+        (is_remark ? remarks_ : said_).push_back(say->text);
+      }
       if (const auto* finish = std::get_if<Finish>(&action)) finished_ = finish->status;
       if (auto* send = std::get_if<SendTo>(&action)) sent_.push_back(std::move(*send));
     }
@@ -132,7 +135,8 @@ class SupervisedJob : public testing::Test {
 
   Moment now_{1000};
   std::optional<Supervisor> supervisor_;
-  std::vector<std::string> said_;      ///< without what --verbose shows
+  std::vector<std::string> said_;      ///< without what --verbose shows, and without `remarks_`
+  std::vector<std::string> remarks_;   ///< which cores and which network the job gets
   std::vector<std::string> networks_;  ///< with which mpirun was started
   std::vector<SendTo> sent_;
   std::optional<int> finished_;

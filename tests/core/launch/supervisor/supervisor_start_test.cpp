@@ -27,6 +27,46 @@ TEST_F(SupervisorStart, StartsMpirunOnTheFirstHostWhenAllArePrepared) {
   EXPECT_THAT(hosts_sent<Prepare>(), ElementsAre(0, 1));
 }
 
+TEST_F(SupervisorStart, SaysWhichCoresAndWhichNetworkRanksGet) {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  Prepared prepared;
+  prepared.cores = "2 ranks on 4 cores";
+  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
+  for (std::size_t host = 0; host < 2; ++host) message(host, prepared);
+  try_networks();
+  EXPECT_THAT(remarks_, ElementsAre("cores: on each of 2 hosts 2 ranks on 4 cores",
+                                    "network: 10.77.0.0/24 (a: eth0, b: ens3)"));
+  EXPECT_THAT(said_, IsEmpty());
+}
+
+TEST_F(SupervisorStart, DoesNotWarnOfClocksWhoseAnswersCameLate) {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
+  Prepared prepared;
+  prepared.clock_ns = 1'000'000'000;
+  message(0, prepared);
+  now_ += Moment(3000);
+  prepared.clock_ns = 4'000'000'000;
+  message(1, prepared);
+  EXPECT_THAT(said_, IsEmpty());
+  EXPECT_THAT(hosts_sent<TellNetwork>(), ElementsAre(0, 1));
+}
+
+TEST_F(SupervisorStart, WarnsOfClocksThatDiffer) {
+  Hello hello;
+  hello.version = HORA_VERSION;
+  for (std::size_t host = 0; host < 2; ++host) message(host, hello);
+  Prepared prepared;
+  prepared.clock_ns = 1'000'000'000;
+  message(0, prepared);
+  prepared.clock_ns = 5'000'000'000;
+  message(1, prepared);
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("that of host b is 4.0 s ahead")));
+  EXPECT_THAT(hosts_sent<TellNetwork>(), ElementsAre(0, 1));
+}
+
 TEST_F(SupervisorStart, NetworksThatAreNotTriedInTimeAreGuessed) {
   prepare();
   tell_networks();
@@ -69,7 +109,7 @@ TEST_F(SupervisorStart, AllProblemsOfAllHostsAreSaidBeforeTheStart) {
   prepared.problems = {"the program ./train: No such file or directory"};
   message(1, prepared);
   ASSERT_EQ(said_.size(), 1U);
-  EXPECT_THAT(said_[0], HasSubstr("host a has hora 0.0.1, this host has"));
+  EXPECT_THAT(said_[0], HasSubstr("host a: it has hora 0.0.1, this host has"));
   EXPECT_THAT(said_[0], HasSubstr("host b: the program ./train: No such file"));
   EXPECT_THAT(hosts_sent<Start>(), IsEmpty());
   lost(0);

@@ -1,0 +1,224 @@
+// From a command line to a job: each flag is seen in what is started.
+#include "core/launch/program/job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "tests/core/launch/options/parsed.h"
+
+namespace hora::launch {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::IsSupersetOf;
+using testing::Not;
+using testing::StartsWith;
+
+const std::string kSelf = "/opt/hora/bin/horarun";
+
+MATCHER_P2(HostIs, name, ranks, "") {
+  return arg.name == name && arg.ranks == ranks;
+}
+
+/// This process's variable, until the end of the test.
+class ScopedVariable {
+ public:
+  ScopedVariable(std::string name, const std::string& value) : name_(std::move(name)) {
+    ::setenv(name_.c_str(), value.c_str(), 1);
+  }
+  ~ScopedVariable() { ::unsetenv(name_.c_str()); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  std::string name_;
+};
+
+/// Jobs of "train" under an mpirun that says that it is Open MPI 4.
+class MakeJob : public testing::Test {
+ protected:
+  MakeJob() {
+    std::filesystem::permissions(mpirun_, std::filesystem::perms::owner_all);
+    ::unsetenv("SLURM_JOB_NODELIST");
+    ::unsetenv("HORARUN_SSH");
+    ::unsetenv("OMP_NUM_THREADS");
+  }
+
+  tl::expected<Job, std::string> job_or_error(test::Line line) {
+    line.insert(line.begin(), {"--mpirun", mpirun_});
+    line.insert(line.end(), {"train", "--epochs", "3"});
+    return make_job(test::parsed(line, environment_), kSelf);
+  }
+  Job job(const test::Line& line) {
+    auto result = job_or_error(line);
+    EXPECT_TRUE(result) << result.error();
+    return result ? std::move(*result) : Job{};
+  }
+  static const JobPlan& plan_of(const Job& job) { return job.launcher.plan; }
+  static Start start_of(const Job& job) { return job.launcher.plan.mpirun(nullptr).value(); }
+
+  internal::test::TemporaryFolder folder_;
+  std::string mpirun_ =
+      test::written(folder_, "mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n");
+  test::Line environment_;
+};
+
+TEST_F(MakeJob, RunsRanksOnThisHost) {
+  const Job made = job({"-np", "3"});
+  EXPECT_THAT(plan_of(made).hosts, ElementsAre(HostIs("localhost", 3)));
+  EXPECT_EQ(made.mpirun.arguments.front(), mpirun_);
+  EXPECT_THAT(made.mpirun.arguments, IsSupersetOf({"--host", "localhost:3", "-np", "3"}));
+  EXPECT_EQ(start_of(made).arguments, made.mpirun.arguments);
+  ASSERT_EQ(made.launcher.agents.size(), 1U);
+  EXPECT_THAT(made.launcher.agents.front().command, ElementsAre(kSelf, "--agent"));
+  const Prepare& request = plan_of(made).preparation;
+  EXPECT_EQ(request.program, "train");
+  EXPECT_EQ(request.folder, std::filesystem::current_path());
+  EXPECT_EQ(request.world_size, 3U);
+  EXPECT_GT(plan_of(made).needs.shared_memory, 0U);
+  EXPECT_GT(plan_of(made).needs.memory, 0U);
+}
+
+TEST_F(MakeJob, SaysThatAnMpirunIsNotThere) {
+  const LaunchOptions options = test::parsed({"--mpirun", "/no/mpirun", "train"});
+  EXPECT_THAT(make_job(options, kSelf).error(), HasSubstr("--mpirun \"/no/mpirun\""));
+}
+
+TEST_F(MakeJob, ReachesHostsBySsh) {
+  const Job made = job({"-H", "localhost:1,b:2", "--ssh-port", "22022", "--ssh-identity-file",
+                        "/key", "--start-timeout", "7"});
+  EXPECT_THAT(plan_of(made).hosts, ElementsAre(HostIs("localhost", 1), HostIs("b", 2)));
+  EXPECT_THAT(made.launcher.agents[1].command,
+              ElementsAre("ssh", "-p", "22022", "-i", "/key", "-o", "BatchMode=yes", "-o",
+                          "ConnectTimeout=7", "b", "--", kSelf, "--agent"));
+  EXPECT_EQ(plan_of(made).start_timeout, Moment(7000));
+}
+
+TEST_F(MakeJob, MpirunRunsHereEvenWithoutRanks) {
+  const Job made = job({"-H", "b:2"});
+  EXPECT_THAT(plan_of(made).hosts, ElementsAre(HostIs("b", 2), HostIs("localhost", 0)));
+  EXPECT_EQ(plan_of(made).launcher_host, 1U);
+  EXPECT_EQ(cores_of_this_host(made), "");
+}
+
+TEST_F(MakeJob, RanksPerHostAreSlots) {
+  EXPECT_THAT(plan_of(job({"--nproc-per-node", "2"})).hosts, ElementsAre(HostIs("localhost", 2)));
+  EXPECT_THAT(plan_of(job({"-H", "localhost:4,b:4", "--nproc-per-node", "2"})).hosts,
+              ElementsAre(HostIs("localhost", 2), HostIs("b", 2)));
+}
+
+TEST_F(MakeJob, RanksPerHostHoldForAnAllocation) {
+  const ScopedVariable nodes("SLURM_JOB_NODELIST", "n[1-2]");
+  const ScopedVariable cpus("SLURM_JOB_CPUS_PER_NODE", "8(x2)");
+  environment_ = {"SLURM_JOB_NODELIST=n[1-2]"};
+  EXPECT_THAT(plan_of(job({"--nproc-per-node", "2"})).hosts,
+              ElementsAre(HostIs("n1", 2), HostIs("n2", 2), HostIs("localhost", 0)));
+  EXPECT_THAT(plan_of(job({"-np", "3", "--nproc-per-node", "2"})).hosts,
+              ElementsAre(HostIs("n1", 2), HostIs("n2", 1), HostIs("localhost", 0)));
+  const auto refused = job_or_error({"-np", "5", "--nproc-per-node", "2"});
+  EXPECT_THAT(refused ? "" : refused.error(), HasSubstr("together 4"));
+}
+
+TEST_F(MakeJob, OversubscribesWhereAllowed) {
+  EXPECT_THAT(plan_of(job({"-np", "5", "-H", "localhost:1,b:2", "--oversubscribe"})).hosts,
+              ElementsAre(HostIs("localhost", 2), HostIs("b", 3)));
+}
+
+TEST_F(MakeJob, StartsInTheFolderThatIsNamed) {
+  const Job made = job({"--wdir", folder_.path().string()});
+  EXPECT_EQ(plan_of(made).preparation.folder, folder_.path());
+  EXPECT_EQ(start_of(made).folder, folder_.path());
+  EXPECT_THAT(made.mpirun.arguments, Not(Contains("--wdir")));
+  EXPECT_EQ(plan_of(job({"--wdir", "below"})).preparation.folder,
+            (std::filesystem::current_path() / "below").string());
+}
+
+TEST_F(MakeJob, VariablesAndSettingsReachAllHosts) {
+  const ScopedVariable lower("http_proxy", "http://proxy");
+  const Job made =
+      job({"-H", "localhost:1,b:1", "-x", "http_proxy", "-x", "MINE=a b", "--timeout", "9"});
+  const std::vector<std::string> remote = plan_of(made).daemon_environment(1, nullptr);
+  EXPECT_THAT(remote, IsSupersetOf({"http_proxy=http://proxy", "MINE=a b", "HORA_TIMEOUT=9"}));
+  EXPECT_THAT(start_of(made).environment, IsSupersetOf({"MINE=a b", "HORA_TIMEOUT=9"}));
+  const auto refused = job_or_error({"-x", "NOT_SET_ANYWHERE"});
+  EXPECT_THAT(refused ? "" : refused.error(), HasSubstr("-x NOT_SET_ANYWHERE"));
+}
+
+TEST_F(MakeJob, AFlagReplacesAVariable) {
+  const ScopedVariable own("HORA_TIMEOUT", "8");
+  const std::vector<std::string> remote =
+      plan_of(job({"-H", "localhost:1,b:1", "--timeout", "9"})).daemon_environment(1, nullptr);
+  EXPECT_THAT(remote, AllOf(Contains("HORA_TIMEOUT=9"), Not(Contains("HORA_TIMEOUT=8"))));
+}
+
+TEST_F(MakeJob, NetworkVariablesAreTheUsersWhereSet) {
+  const ScopedVariable own("GLOO_SOCKET_IFNAME", "mine");
+  const Job made = job({"-H", "localhost:1,b:1", "-x", "NCCL_SOCKET_IFNAME=eth7",
+                        "--network-interfaces", "eth0,ens3"});
+  EXPECT_THAT(plan_of(made).network_interfaces, ElementsAre("eth0", "ens3"));
+  NetworkChoice network;
+  network.interfaces = {{"eth0"}, {"ens3"}};
+  EXPECT_THAT(plan_of(made).daemon_environment(1, &network),
+              AllOf(Contains("NCCL_SOCKET_IFNAME=eth7"), Contains("GLOO_SOCKET_IFNAME=mine"),
+                    Contains("FI_TCP_IFACE=ens3"), Not(Contains("GLOO_SOCKET_IFNAME=ens3"))));
+}
+
+TEST_F(MakeJob, RanksAreBoundByTheirGuards) {
+  const Job made = job({"--binding", "numa", "-np", "2"});
+  EXPECT_THAT(made.mpirun.arguments,
+              IsSupersetOf({kSelf, std::string("--guard"), std::string("numa")}));
+  EXPECT_EQ(plan_of(made).preparation.binding, "numa");
+  EXPECT_EQ(plan_of(made).preparation.threads, "");
+  EXPECT_THAT(cores_of_this_host(made), StartsWith("cores of this host: 2 ranks on "));
+  EXPECT_EQ(cores_of_this_host(job({"-np", "1"})), "") << "one rank alone";
+}
+
+TEST_F(MakeJob, ThreadsAreTheUsersWhereSet) {
+  const ScopedVariable own("OMP_NUM_THREADS", "3");
+  EXPECT_EQ(plan_of(job({"-np", "2"})).preparation.threads, "3");
+  EXPECT_EQ(plan_of(job({"-np", "2", "-x", "OMP_NUM_THREADS=4"})).preparation.threads, "4");
+}
+
+TEST_F(MakeJob, ArgumentsForMpirunStandBeforeTheProgram) {
+  const Job made = job({"--mpi-args", "--mca btl self", "--tune", "file"});
+  EXPECT_THAT(made.mpirun.arguments, IsSupersetOf({"--mca", "btl", "self", "--tune", "file"}));
+}
+
+TEST_F(MakeJob, OutputIsAsTheFlagsSay) {
+  const Job made = job({"-np", "4", "--output-filename", "/out", "--ranks", "0,2-3",
+                        "--prefix-output", "--verbose", "--no-autotune"});
+  EXPECT_EQ(made.launcher.output.folder, "/out");
+  EXPECT_THAT(made.launcher.output.shown, testing::UnorderedElementsAre(0, 2, 3));
+  EXPECT_TRUE(made.launcher.output.prefix);
+  EXPECT_TRUE(made.launcher.verbose);
+  EXPECT_THAT(made.notices, ElementsAre(HasSubstr("--no-autotune changes nothing")));
+  EXPECT_FALSE(job({"-np", "4", "--prefix-output=off"}).launcher.output.prefix);
+  EXPECT_THAT(job({"-np", "4"}).notices, IsEmpty());
+}
+
+TEST_F(MakeJob, NodesThatMeetAreTheHosts) {
+  NodesMet met;
+  met.nodes = {{"a", "", 2}, {"b", "", 2}, {"b", "", 1}};
+  LaunchOptions options = test::parsed({"--mpirun", mpirun_, "train"});
+  const auto made = make_job(options, kSelf, std::move(met));
+  ASSERT_TRUE(made) << made.error();
+  EXPECT_THAT(plan_of(*made).hosts,
+              ElementsAre(HostIs("a", 2), HostIs("b-1", 2), HostIs("b-2", 1)));
+  EXPECT_EQ(plan_of(*made).preparation.world_size, 5U);
+}
+
+TEST_F(MakeJob, DryRunPrintsCommandsThatAShellReads) {
+  const std::string text = dry_run_text(job({"-H", "localhost:1,b:1"}));
+  EXPECT_THAT(text, AllOf(StartsWith(kSelf + " --agent\nssh "), HasSubstr("\n"),
+                          HasSubstr(mpirun_ + " --noprefix")));
+}
+
+}  // namespace
+}  // namespace hora::launch
