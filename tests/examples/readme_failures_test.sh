@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The failures that README.md shows ("When something goes wrong") are what horarun really prints, as
 # a whole: its commands are run, and their output is compared, but for spaces, times, process
-# numbers, and the names of this host and of the folder.
+# numbers, this host's cores, and the names of this host and of the folder.
 # Usage: readme_failures_test.sh README HORARUN TRAIN
 # At the end it prints what was found, as it can stand in README.md.
 set -euo pipefail
@@ -28,7 +28,7 @@ mapfile -t commands < <(sed -n 's/^\$ //p' "$work/shown")
 
 # comparable: standard input without what differs from run to run, in one line.
 comparable() {
-  tr -s ' \n' ' ' | sed -E -e 's/\[[0-9:.]{12}\]/[TIME]/g' -e 's/pid [0-9]+/pid N/g' \
+  sed '/^horarun: cores: /d' | tr -s ' \n' ' ' | sed -E -e 's/\[[0-9:.]{12}\]/[TIME]/g' -e 's/pid [0-9]+/pid N/g' \
     -e 's/[0-9]+(\.[0-9]+)? (s after its start|s ago)/T \2/g'
 }
 shown_of() { awk -v wanted="$1" '/^\$ / { ++n; next } n == wanted' "$work/shown"; }
@@ -40,7 +40,7 @@ for i in "${!commands[@]}"; do
   # The words before the comment, as a shell reads them.
   read -ra words <<< "${command%%#*}"
   [[ ${words[0]} == horarun ]] || { echo "not a command of horarun: $command"; exit 1; }
-  TRAIN_FAULT=${faults[i]} timeout --foreground --kill-after=10 60 "${words[@]}" \
+  TRAIN_FAULT=${faults[i]} env -u OMP_NUM_THREADS timeout --foreground --kill-after=10 60 "${words[@]}" \
     2>&1 < /dev/null | sed "s|$PWD|/home/me|g; s/host $HOSTNAME\\b/host nodeA/g" > "$work/output" ||
     code=$?
   { echo "\$ $command"; fold -s -w 110 "$work/output" | sed 's/ *$//'; echo; } >> "$work/real"
