@@ -126,8 +126,7 @@ bool is_right(const Case& each, const LaunchedJob& job, int status, pid_t proces
                           has(said, "waits for rank " + number) || has(said, "ranks " + number);
   if (each.fault == "kill") return status == 137 && has(last, rank) && has(last, "SIGKILL");
   if (each.fault == "segv") return status == 139 && has(last, rank) && has(last, "SIGSEGV");
-  const std::string lacks =
-      each.phase == "init" ? "before it called hora::init" : "without hora::shutdown";
+  const std::string lacks = each.phase == "init" ? "before it called hora::init" : "shutdown";
   if (each.fault == "exit0") return status == 1 && has(last, rank) && has(last, lacks);
   if (each.fault == "exit3") return status == 3 && has(last, rank);
   if (each.fault == "throw") return status == 134 && has(last, rank) && has(last, "own error");

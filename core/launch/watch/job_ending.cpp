@@ -85,6 +85,7 @@ std::optional<EndCause> JobEnding::cause(Moment now) const {
 }
 
 std::optional<std::string> JobEnding::late_for_init(Moment now) const {
+  if (left_without_init() != nullptr) return std::nullopt;  // the others wait for that one
   return late_for_init(now, limits_.init.warning);
 }
 
@@ -105,34 +106,40 @@ std::optional<std::string> JobEnding::late_for_init(Moment now, Moment limit) co
   }
   if (!is_overdue || limit.count() == 0) return std::nullopt;
   if (late_ranks == 0) {
-    return "all ranks are inside hora::init, which does not end: is one of them stopped, or the "
-           "network between their hosts blocked? --network-interfaces names the one to use";
+    return "every rank that runs is still inside hora::init: is one of them stopped, or the "
+           "network between "
+           "their hosts blocked? --network-interfaces names the one to use";
   }
   if (late_ranks > kMostNamed) late += " and " + std::to_string(late_ranks - kMostNamed) + " more";
   return late + (late_ranks == 1 ? " has" : " have") +
          " not called hora::init, in which other ranks wait: " + waiting;
 }
 
-/// A rank has ended without hora::init, in which others wait; or those wait for too long.
 std::optional<EndCause> JobEnding::cause_in_init(Moment now) const {
+  if (const RankEnded* left = left_without_init()) {
+    const Moment since = *at(left->rank).ended_at;
+    const auto waits = [&](const Rank& rank) {
+      return rank.initializing_since &&
+             now - std::max(since, *rank.initializing_since) >= limits_.init_alone;
+    };
+    if (std::ranges::none_of(ranks_, waits)) return std::nullopt;
+    return left_before_init(*left);
+  }
   const Moment timeout = limits_.init.timeout;
   // hora's own error at that time, where it can tell, comes first.
   const Moment limit = timeout.count() == 0 ? timeout : timeout + limits_.gather_consequences;
-  if (const auto text = late_for_init(now, limit)) {
-    return EndCause{*text + "; longer than HORA_INIT_TIMEOUT allows, " +
-                        std::to_string(timeout.count() / 1000) + " s",
-                    1};
-  }
+  const auto late = late_for_init(now, limit);
+  if (!late) return std::nullopt;
+  return EndCause{*late + "; longer than HORA_INIT_TIMEOUT allows, " +
+                      std::to_string(timeout.count() / 1000) + " s",
+                  1};
+}
+
+/// Null where no rank has ended so.
+const RankEnded* JobEnding::left_without_init() const {
   const auto left = std::ranges::find_if(
       ended_, [](const RankEnded& each) { return ended_well(each) && !each.initialized; });
-  if (left == ended_.end()) return std::nullopt;
-  const Moment since = *at(left->rank).ended_at;
-  const auto waits = [&](const Rank& rank) {
-    return rank.initializing_since &&
-           now - std::max(since, *rank.initializing_since) >= limits_.init_alone;
-  };
-  if (!std::ranges::any_of(ranks_, waits)) return std::nullopt;
-  return left_before_init(*left);
+  return left == ended_.end() ? nullptr : &*left;
 }
 
 std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {

@@ -82,6 +82,7 @@ class JobEnding {
   EndCause cause_of(const RankEnded& ended) const;
   EndCause left_before_init(const RankEnded& left) const;
   std::optional<std::string> late_for_init(Moment now, Moment limit) const;
+  const RankEnded* left_without_init() const;
   std::optional<EndCause> cause_in_init(Moment now) const;
   std::optional<EndCause> cause_in_ranks(Moment now) const;
   std::optional<EndCause> cause_in_mpirun(Moment now) const;

@@ -135,11 +135,26 @@ TEST_F(JobEndingTest, WhoIsLateForInitIsNamedAndEndsTheJobAtLast) {
   EXPECT_EQ(cause->status, 1);
 }
 
+TEST_F(JobEndingTest, WhoHasEndedIsNotLateForInit) {
+  EndingLimits limits;
+  limits.init.timeout = Moment(1000);
+  JobEnding ending(2, limits);
+  RankStarted started;
+  ending.on_rank_started(started, "a");
+  ending.on_rank_initializing(0, true, Moment(100));
+  RankEnded ended;
+  ended.rank = 1;
+  ending.on_rank_ended(ended, "b", Moment(200));
+  EXPECT_FALSE(ending.late_for_init(Moment(60000)));
+  EXPECT_FALSE(ending.cause(Moment(199) + limits.init_alone)) << "though that is longer";
+  EXPECT_THAT(ending.cause(Moment(200) + limits.init_alone)->text, HasSubstr("before it called"));
+}
+
 TEST_F(JobEndingTest, AnInitOfAllThatDoesNotEndIsSaid) {
   for (int rank = 0; rank < 2; ++rank) ending_.on_rank_initializing(rank, true, Moment(100));
   const auto text = ending_.late_for_init(Moment(100) + limits_.init.warning);
   ASSERT_TRUE(text);
-  EXPECT_THAT(*text, HasSubstr("all ranks are inside hora::init"));
+  EXPECT_THAT(*text, HasSubstr("every rank that runs is still inside hora::init"));
 }
 
 TEST_F(JobEndingTest, InitWithoutLimitsMayTakeAnyTime) {
