@@ -21,6 +21,7 @@
 
 #include "core/launch/control/child_process.h"
 #include "core/launch/control/process_tree.h"
+#include "core/launch/guard/hydra.h"
 
 namespace hora::launch::test {
 namespace {
@@ -280,7 +281,7 @@ std::vector<JobProcess> LaunchedJob::processes() const {
     process.pid = state->process;
     process.state = state->state;
     process.name = state->name;
-    process.kind = kind_of(arguments_of(path));
+    process.kind = process.name == kStandInName ? Kind::other : kind_of(arguments_of(path));
     process.host = variable(environment, kHostVariable).value_or("");
     if (process.kind == Kind::rank || process.kind == Kind::guard) {
       for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {

@@ -350,8 +350,10 @@ void Supervisor::check_end(Moment now) {
       fail(ending_text(culprit, host), exit_status(culprit), now);
     }
   }
-  if (!caused_ && mpirun_ended_ && !all_ended() && now - *mpirun_ended_ >= plan_.gather) {
-    const bool any = std::ranges::any_of(ranks_, &Rank::started);
+  const bool any = std::ranges::any_of(ranks_, &Rank::started);
+  // A rank that has made mpirun end says so itself.
+  if (!caused_ && mpirun_ended_ && !all_ended() &&
+      now - *mpirun_ended_ >= (any ? plan_.gather_consequences : plan_.gather)) {
     const int status = WIFSIGNALED(*mpirun_status_) ? 128 + WTERMSIG(*mpirun_status_)
                                                     : WEXITSTATUS(*mpirun_status_);
     fail("mpirun " + status_text(*mpirun_status_) + (any ? "" : " before it started any rank") +
