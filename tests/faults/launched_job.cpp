@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "core/launch/control/child_process.h"
+#include "core/launch/guard/hydra.h"
 #include "core/process_state.h"
 
 namespace hora::launch::test {
@@ -285,7 +286,7 @@ std::vector<JobProcess> LaunchedJob::processes() const {
     process.pid = static_cast<pid_t>(stat->pid);
     process.stopped = stat->state == internal::ProcessState::stopped;
     process.name = stat->name;
-    process.kind = kind_of(arguments_of(path));
+    process.kind = process.name == kStandInName ? Kind::other : kind_of(arguments_of(path));
     process.host = variable(environment, kHostVariable).value_or("");
     if (process.kind == Kind::rank || process.kind == Kind::guard) {
       for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {

@@ -1,5 +1,6 @@
 #include "core/launch/guard/hydra.h"
 
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@ namespace {
 constexpr char kHydrasVariable[] = "PMI_FD";
 
 [[noreturn]] void stand_in_for(pid_t guard) {
+  ::prctl(PR_SET_NAME, kStandInName);
   // hydra takes the end of the connection for the end of the rank.
   ::close_range(STDERR_FILENO + 1, ~0U, 0);
   int status = 0;

@@ -10,6 +10,9 @@
 
 namespace hora::launch {
 
+/// What the process is called that waits for a guard (ps -o comm).
+inline constexpr char kStandInName[] = "horarun-standin";
+
 /// Returns in a child of this process, which leads a group of its own. The process that was there
 /// before waits for the child and ends with its exit status (128 + signal). Does nothing outside of
 /// hydra, or where there is no further process to be had. For a process of one thread.

@@ -156,9 +156,13 @@ std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
 
 /// It has ended before its ranks, by itself.
 std::optional<EndCause> JobEnding::cause_in_mpirun(Moment now) const {
-  if (!mpirun_ended_ || all_ended() || now - *mpirun_ended_ < limits_.gather) return std::nullopt;
+  if (!mpirun_ended_ || all_ended()) return std::nullopt;
+  // A rank that has made mpirun end says so itself.
+  const bool any_started = std::ranges::any_of(ranks_, &Rank::started);
+  if (now - *mpirun_ended_ < (any_started ? limits_.gather_consequences : limits_.gather))
+    return std::nullopt;
   std::string text = "mpirun " + status_text(*mpirun_status_);
-  if (std::ranges::none_of(ranks_, &Rank::started)) {
+  if (!any_started) {
     text += " before it started any rank";
     if (!output_.empty()) text += ":\n" + output_;
   }
