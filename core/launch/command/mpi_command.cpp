@@ -145,7 +145,6 @@ Command open_mpi_4(const MpiCommandInput& input) {
       .option("--bind-to", "none")
       .variable("OMPI_MCA_oob_tcp_if_include", networks)
       .variable("OMPI_MCA_btl_tcp_if_include", networks)
-      .variable("OMPI_MCA_mpi_yield_when_idle", input.yield_when_idle ? "1" : "")
       .root("OMPI");
   if (input.verbose) line.add({"--display-map"});
   // In a list of hosts its own comes first, wherever it stands.
@@ -167,7 +166,6 @@ Command open_mpi_5(const MpiCommandInput& input) {
       .option("--bind-to", "none")
       .variable("PRTE_MCA_prte_if_include", joined(input.network.interfaces, ','))
       .variable("OMPI_MCA_btl_tcp_if_include", tcp_networks(input.network))
-      .variable("OMPI_MCA_mpi_yield_when_idle", input.yield_when_idle ? "1" : "")
       .root("OMPI")
       .root("PRTE");
   if (input.verbose) line.add({"--display", "map"});
