@@ -98,6 +98,7 @@ CoreShare share_of_cores(const GrantedCores& granted, int local_rank, int local_
 
   CoreShare share;
   share.threads = std::max(1, each);
+  share.is_shared = each == 0;
   const bool own = each >= 1 && !limited;
   if (own && each >= 8 && have % ranks == 0 && world_size > 1) {
     const bool hyperthreads =
@@ -141,9 +142,10 @@ std::string describe_cores(const GrantedCores& granted, int local_size, Binding 
   return text + ", " + counted(static_cast<std::size_t>(threads), "thread") + each;
 }
 
-std::vector<Variable> thread_variables(const CoreShare& share, bool is_set) {
-  if (is_set) return {};
-  return {{"OMP_NUM_THREADS", std::to_string(share.threads)}};
+std::vector<Variable> rank_variables(const CoreShare& share) {
+  std::vector<Variable> variables = {{"OMP_NUM_THREADS", std::to_string(share.threads)}};
+  if (share.is_shared) variables.push_back({"OMPI_MCA_mpi_yield_when_idle", "1"});
+  return variables;
 }
 
 }  // namespace hora::launch

@@ -38,8 +38,9 @@ std::string_view name_of(Binding binding) noexcept;
 std::optional<Binding> parse_binding(std::string_view name) noexcept;
 
 struct CoreShare {
-  std::vector<int> cpus;  ///< sorted, for sched_setaffinity; empty: the rank is not bound
-  int threads = 1;        ///< that compute, at least 1; the same for all ranks of a host
+  std::vector<int> cpus;   ///< sorted, for sched_setaffinity; empty: the rank is not bound
+  int threads = 1;         ///< that compute, at least 1; the same for all ranks of a host
+  bool is_shared = false;  ///< there are fewer cores, or less time, than ranks
 
   bool operator==(const CoreShare&) const = default;
 };
@@ -63,7 +64,9 @@ CoreShare share_of_cores(const GrantedCores& granted, int local_rank, int local_
 std::string describe_cores(const GrantedCores& granted, int local_size, Binding binding,
                            int world_size, const std::string& omp_num_threads);
 
-/// OMP_NUM_THREADS, where `is_set` says that the user has not set it. MKL and OpenBLAS follow it.
-std::vector<Variable> thread_variables(const CoreShare& share, bool is_set);
+/// Of a rank with this share, but for those that the user has set: OMP_NUM_THREADS, which MKL and
+/// OpenBLAS follow; and where cores are shared Open MPI's mpi_yield_when_idle, without which ranks
+/// that wait in MPI keep the others from what they wait for.
+std::vector<Variable> rank_variables(const CoreShare& share);
 
 }  // namespace hora::launch

@@ -157,7 +157,6 @@ Command open_mpi_4(const MpiCommandInput& input) {
       .variable("OMPI_MCA_oob_tcp_if_include", networks)
       .variable("OMPI_MCA_btl_tcp_if_include", networks)
       .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
-      .variable("OMPI_MCA_mpi_yield_when_idle", input.yield_when_idle ? "1" : "")
       .root("OMPI");
   if (input.verbose) line.add({"--display-map"});
   // In a list of hosts its own comes first, wherever it stands.
@@ -183,7 +182,6 @@ Command open_mpi_5(const MpiCommandInput& input) {
       .variable("PRTE_MCA_prte_if_include", daemons_networks)
       .variable("OMPI_MCA_btl_tcp_if_include", tcp_networks(network))
       .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
-      .variable("OMPI_MCA_mpi_yield_when_idle", input.yield_when_idle ? "1" : "")
       .root("OMPI")
       .root("PRTE");
   if (input.verbose) line.add({"--display", "map"});

@@ -80,8 +80,6 @@ struct MpiCommandInput {
   /// The user's own arguments for mpirun (--mpi-args), before the program.
   std::vector<std::string> extra_arguments;
   MpiNetwork network;
-  /// More ranks than cores on some host: waiting ranks yield.
-  bool yield_when_idle = false;
   bool allow_run_as_root = false;
   bool verbose = false;
 };

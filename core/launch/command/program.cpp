@@ -71,7 +71,7 @@ std::string wrong_with_file(const std::string& path) {
 }  // namespace
 
 std::string program_from(const std::string& folder, const std::string& program) {
-  if (program.find('/') == std::string::npos) return program;
+  if (program.find('/') == std::string::npos || program.starts_with('/')) return program;
   return (std::filesystem::path(folder) / program).lexically_normal();
 }
 

@@ -59,8 +59,8 @@ std::optional<std::string> variable(std::string_view name) {
 void bind(const RankPlace& place, Binding binding) {
   const CoreShare share =
       share_of_cores(granted_cores(), place.local_rank, place.local_size, binding, place.size);
-  for (const Variable& each : thread_variables(share, variable("OMP_NUM_THREADS").has_value())) {
-    ::setenv(each.name.c_str(), each.value.c_str(), 1);
+  for (const Variable& each : rank_variables(share)) {
+    ::setenv(each.name.c_str(), each.value.c_str(), 0);  // the user's own stays
   }
   if (share.cpus.empty()) return;
   cpu_set_t set;

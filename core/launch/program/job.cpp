@@ -23,9 +23,10 @@
 namespace hora::launch {
 namespace {
 
-/// Of MPI's segments, and of a process of MPI's that has begun.
-constexpr RankNeeds kRankNeeds{.shared_memory = std::uint64_t{8} << 20,
-                               .memory = std::uint64_t{32} << 20};
+/// The segment that Open MPI makes for each rank (btl_vader_segment_size), and several times what a
+/// rank and its guard have taken when MPI has begun (5 MiB).
+constexpr RankNeeds kRankNeeds{.shared_memory = std::uint64_t{4} << 20,
+                               .memory = std::uint64_t{16} << 20};
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);

@@ -52,9 +52,9 @@ TEST(ShareOfCores, LeavesOneToTheEngineWhereThatIsAnEighthAtMost) {
 }
 
 TEST(ShareOfCores, OfMoreRanksThanCoresIsUnboundWithOneThread) {
-  EXPECT_EQ(share(machine(1, 2), 2, 3), (CoreShare{{}, 1}));
-  EXPECT_EQ(share(machine(1, 2, 2), 0, 4), (CoreShare{{}, 1}));
-  EXPECT_EQ(share(machine(1, 2), 2, 3, Binding::cores), (CoreShare{{1}, 1}));
+  EXPECT_EQ(share(machine(1, 2), 2, 3), (CoreShare{{}, 1, true}));
+  EXPECT_EQ(share(machine(1, 2, 2), 0, 4), (CoreShare{{}, 1, true}));
+  EXPECT_EQ(share(machine(1, 2), 2, 3, Binding::cores), (CoreShare{{1}, 1, true}));
 }
 
 TEST(ShareOfCores, OfALimitIsUnbound) {
@@ -63,6 +63,7 @@ TEST(ShareOfCores, OfALimitIsUnbound) {
   EXPECT_EQ(share(granted, 0, 2), (CoreShare{{}, 2}));
   granted.limit = 0.5;
   EXPECT_EQ(share(granted, 0, 1), (CoreShare{{}, 1}));
+  EXPECT_EQ(share(granted, 0, 2), (CoreShare{{}, 1, true}));
   granted.limit = 8;
   EXPECT_EQ(share(granted, 0, 2), (CoreShare{{0, 1, 2, 3}, 4}));
 }
@@ -155,9 +156,11 @@ TEST(Binding, HasNames) {
   EXPECT_EQ(parse_binding("socket"), std::nullopt);
 }
 
-TEST(ThreadVariables, AreTheUsersWhereSet) {
-  EXPECT_THAT(thread_variables({{}, 3}, false), ElementsAre(Variable{"OMP_NUM_THREADS", "3"}));
-  EXPECT_THAT(thread_variables({{}, 3}, true), IsEmpty());
+TEST(RankVariables, SayThreadsAndWhetherWaitingRanksYield) {
+  EXPECT_THAT(rank_variables({{}, 3}), ElementsAre(Variable{"OMP_NUM_THREADS", "3"}));
+  EXPECT_THAT(
+      rank_variables({{}, 1, true}),
+      ElementsAre(Variable{"OMP_NUM_THREADS", "1"}, Variable{"OMPI_MCA_mpi_yield_when_idle", "1"}));
 }
 
 TEST(GrantedCores, OfThisMachine) {

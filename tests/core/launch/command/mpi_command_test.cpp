@@ -41,12 +41,10 @@ TEST(MpiCommand, OfOpenMpi4) {
   input.network.subnets = {"10.0.0.0/24", "10.1.0.0/16"};
   input.network.interfaces = {"eth0"};
   input.extra_arguments = {"--mca", "btl", "self,tcp"};
-  input.yield_when_idle = true;
   input.allow_run_as_root = true;
   EXPECT_EQ(line_of(input),
             "OMPI_MCA_oob_tcp_if_include=10.0.0.0/24,10.1.0.0/16 "
             "OMPI_MCA_btl_tcp_if_include=10.0.0.0/24,10.1.0.0/16 OMPI_MCA_opal_signal=7,8,11 "
-            "OMPI_MCA_mpi_yield_when_idle=1 "
             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
             "/usr/bin/mpirun --noprefix --mca plm rsh "
             "--mca plm_rsh_agent '/usr/bin/horarun --remote-shell' --mca plm_rsh_no_tree_spawn 1 "

@@ -177,7 +177,6 @@ TEST_F(Mpirun, EndsWhereTheRemoteShellFails) {
 TEST_F(Mpirun, TakesMoreRanksThanCores) {
   const int many = static_cast<int>(sysconf(_SC_NPROCESSORS_CONF)) + 3;
   input_.hosts = {{"localhost", many, true}};
-  input_.yield_when_idle = true;
   EXPECT_EQ(run(), 0) << output_;
   EXPECT_EQ(ranks(many).size(), static_cast<std::size_t>(many));
 }
