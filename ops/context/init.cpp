@@ -236,7 +236,7 @@ void MpiTransport::report() {
   const auto& of_node = topology.ranks_of_node[static_cast<std::size_t>(topology.node_of(rank))];
   const auto local_size = static_cast<int>(of_node.size());
   if (rank == of_node.front()) {
-    const auto advice = binding_advice(cores_of_process(), cores_of_host(), local_size);
+    const auto advice = binding_advice(cores_of_process(), cores_of_host(), node_.host_size);
     if (advice) log().warn("rank {}: {}", rank, *advice);
   }
   if (rank != 0) return;
