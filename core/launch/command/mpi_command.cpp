@@ -146,12 +146,12 @@ Command open_mpi_4(const MpiCommandInput& input) {
       .parameter("--mca", "orte_leave_session_attached", "1")
       .parameter("--mca", "orte_launch_agent", input.mpi.daemon)
       .parameter("--mca", "ras", "^slurm,tm,gridengine,lsf,loadleveler,alps")
+      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .option("--map-by", "slot")
       .option("--rank-by", "slot")
       .option("--bind-to", "none")
       .variable("OMPI_MCA_oob_tcp_if_include", networks)
       .variable("OMPI_MCA_btl_tcp_if_include", networks)
-      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .variable("OMPI_MCA_mpi_yield_when_idle", input.yield_when_idle ? "1" : "")
       .root("OMPI");
   if (input.verbose) line.add({"--display-map"});
@@ -169,12 +169,12 @@ Command open_mpi_5(const MpiCommandInput& input) {
       .parameter("--prtemca", "plm_ssh_no_tree_spawn", "1")
       .parameter("--prtemca", "prte_launch_agent", input.mpi.daemon)
       .parameter("--prtemca", "ras", "^slurm,pbs,lsf,gridengine,flux")
+      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .option("--map-by", "slot")
       .option("--rank-by", "slot")
       .option("--bind-to", "none")
       .variable("PRTE_MCA_prte_if_include", joined(input.network.interfaces, ','))
       .variable("OMPI_MCA_btl_tcp_if_include", tcp_networks(input.network))
-      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .variable("OMPI_MCA_mpi_yield_when_idle", input.yield_when_idle ? "1" : "")
       .root("OMPI")
       .root("PRTE");
