@@ -107,10 +107,12 @@ run_preset() {
 
   echo "=== $preset: test"
   temporary=$(mktemp -d /tmp/hora-tests.XXXXXX)
-  # Open MPI's shared-memory files; it leaves some of those of jobs that tests abort.
+  # Open MPI's shared-memory files; it leaves some of those of jobs that tests abort, and version 5
+  # that of a rank without a launcher.
   segments=$(mktemp -d /dev/shm/hora-tests.XXXXXX)
   before=$(bash tests/leftovers.sh "$folder" "$temporary")
   TMPDIR=$temporary OMPI_MCA_btl_vader_backing_directory=$segments \
+    OMPI_MCA_btl_sm_backing_directory=$segments \
     ctest --test-dir "$folder" --output-on-failure --no-tests=error --parallel "$level" "$@" |
     tee "$folder.ctest.log" || status=$?
   ((status == 0)) || failed+=("$preset: ctest, exit code $status")

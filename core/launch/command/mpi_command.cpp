@@ -151,12 +151,12 @@ Command open_mpi_4(const MpiCommandInput& input) {
       .parameter("--mca", "orte_leave_session_attached", "1")
       .parameter("--mca", "orte_launch_agent", input.mpi.daemon)
       .parameter("--mca", "ras", "^slurm,tm,gridengine,lsf,loadleveler,alps")
+      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .option("--map-by", "slot")
       .option("--rank-by", "slot")
       .option("--bind-to", "none")
       .variable("OMPI_MCA_oob_tcp_if_include", networks)
       .variable("OMPI_MCA_btl_tcp_if_include", networks)
-      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .root("OMPI");
   if (input.verbose) line.add({"--display-map"});
   // In a list of hosts its own comes first, wherever it stands.
@@ -176,12 +176,12 @@ Command open_mpi_5(const MpiCommandInput& input) {
       .parameter("--prtemca", "plm_ssh_no_tree_spawn", "1")
       .parameter("--prtemca", "prte_launch_agent", input.mpi.daemon)
       .parameter("--prtemca", "ras", "^slurm,pbs,lsf,gridengine,flux")
+      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .option("--map-by", "slot")
       .option("--rank-by", "slot")
       .option("--bind-to", "none")
       .variable("PRTE_MCA_prte_if_include", daemons_networks)
       .variable("OMPI_MCA_btl_tcp_if_include", tcp_networks(network))
-      .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .root("OMPI")
       .root("PRTE");
   if (input.verbose) line.add({"--display", "map"});

@@ -43,8 +43,9 @@ TEST(MpiCommand, OfOpenMpi4) {
   input.extra_arguments = {"--mca", "btl", "self,tcp"};
   input.allow_run_as_root = true;
   EXPECT_EQ(line_of(input),
+            "OMPI_MCA_opal_signal=7,8,11 "
             "OMPI_MCA_oob_tcp_if_include=10.0.0.0/24,10.1.0.0/16 "
-            "OMPI_MCA_btl_tcp_if_include=10.0.0.0/24,10.1.0.0/16 OMPI_MCA_opal_signal=7,8,11 "
+            "OMPI_MCA_btl_tcp_if_include=10.0.0.0/24,10.1.0.0/16 "
             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
             "/usr/bin/mpirun --noprefix --mca plm rsh "
             "--mca plm_rsh_agent '/usr/bin/horarun --remote-shell' --mca plm_rsh_no_tree_spawn 1 "
@@ -67,9 +68,9 @@ TEST(MpiCommand, OfOpenMpi5) {
   input.network.subnets = {"10.0.0.0/24"};
   input.network.interfaces = {"eth0", "eth1"};
   EXPECT_EQ(line_of(input),
+            "OMPI_MCA_opal_signal=7,8,11 "
             "PRTE_MCA_prte_if_include=eth0,eth1 OMPI_MCA_btl_tcp_if_include=10.0.0.0/24 "
-            "OMPI_MCA_opal_signal=7,8,11 /usr/bin/mpirun --noprefix --leave-session-attached "
-            "--prtemca plm ssh "
+            "/usr/bin/mpirun --noprefix --leave-session-attached --prtemca plm ssh "
             "--prtemca plm_ssh_agent '/usr/bin/horarun --remote-shell' "
             "--prtemca plm_ssh_no_tree_spawn 1 --prtemca ras '^slurm,pbs,lsf,gridengine,flux' "
             "--map-by slot --rank-by slot --bind-to none --host localhost:2,b:3 -np 5 "
