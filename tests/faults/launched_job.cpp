@@ -83,7 +83,7 @@ JobProcess::Kind kind_of(const std::vector<std::string>& arguments) {
 
 bool is_of_jobs(const std::string& name) {
   return name.starts_with("horarun-") || name.starts_with("vader_segment") ||
-         name.find("hora") != std::string::npos;
+         name.starts_with("sm_segment") || name.find("hora") != std::string::npos;
 }
 
 std::set<std::string> shared_memory() {
