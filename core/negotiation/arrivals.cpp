@@ -118,10 +118,7 @@ std::optional<SlowRank> ArrivalLedger::add(std::size_t slot, const LastArrival& 
   if (row.step != step_) row.greatest = {};
   row.step = step_;
   if (late > row.greatest) row.held_up[phase] += late - std::exchange(row.greatest, late);
-  if (window_decisions_ < kDecisions || step_ - window_step_ < kSteps ||
-      last.at - begin_ < kWindow) {
-    return std::nullopt;
-  }
+  if (step_ - window_step_ < kSteps || last.at - begin_ < kWindow) return std::nullopt;
   return end_window(last.at);
 }
 

@@ -81,10 +81,10 @@ struct RankArrivals {
 /// one thread at a time.
 class ArrivalLedger {
  public:
-  /// A window ends when it has all of these: collectives of one step are late together, so that
-  /// steps are what counts against chance.
-  static constexpr int kDecisions = 50;
-  static constexpr int kSteps = 25;
+  /// A window ends when it has both: collectives of one step are late together, so that steps are
+  /// what counts against chance. Of two equal ranks one is last in more than kLastShare of 50 steps
+  /// once in 178,000 windows (the binomial distribution's tails), of 25 once in 1,100.
+  static constexpr int kSteps = 50;
   static constexpr std::chrono::seconds kWindow{10};
   /// A rank is slow that comes last to more than this share, and holds up more than that.
   static constexpr double kLastShare = 0.8;
