@@ -9,8 +9,10 @@
 namespace hora::internal {
 namespace {
 
-/// Of a limit, for one who knows more to notice its end first; and the most that is.
+/// Of a limit, for one who knows more to notice its end first, and for what it says to arrive; and
+/// the least and the most that is.
 constexpr int kGraceShare = 16;
+constexpr auto kLeastGrace = std::chrono::milliseconds(100);
 constexpr Duration kLongestGrace = std::chrono::seconds(1);
 /// Of a limit, for the root to ask all leaders, each of which may look only every 100 ms; and the
 /// most that is.
@@ -72,9 +74,9 @@ TimeLimit TimeLimit::of(std::chrono::milliseconds of_call, std::chrono::millisec
 Duration TimeLimit::end(Duration submitted, int knows_less) const {
   // The least of both in the unit of the longer one: nanoseconds do not hold every length.
   const Duration grace =
-      knows_less *
-      Duration(std::min<std::chrono::milliseconds>(
-          length / kGraceShare, std::chrono::ceil<std::chrono::milliseconds>(kLongestGrace)));
+      knows_less * Duration(std::clamp<std::chrono::milliseconds>(
+                       length / kGraceShare, kLeastGrace,
+                       std::chrono::ceil<std::chrono::milliseconds>(kLongestGrace)));
   const auto longest =
       std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max() - submitted - grace);
   return length.count() == 0 || length >= longest ? Duration::max() : submitted + length + grace;

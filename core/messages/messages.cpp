@@ -161,7 +161,8 @@ class Decoder {
             .signature = signature(m.signature()),
             .location = {.window = m.window(), .reserved = 0, .offset = m.offset()},
             .process_set = ProcessSet(m.process_set()),
-            .expiry = expiry(m.expiry())};
+            .expiry = m.kind() == static_cast<std::uint8_t>(MailKind::expiring) ? expiry(m.expiry())
+                                                                                : Expiry{}};
   }
 
   Expiry expiry(const wire::Expiry* e) {

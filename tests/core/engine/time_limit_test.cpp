@@ -32,7 +32,7 @@ TEST(TimeLimit, ThoseWhoKnowLessLeaveALittleTimeToTheOthers) {
   EXPECT_EQ(knows_less(false, true), 1);
   EXPECT_EQ(knows_less(false, false), 2);
   EXPECT_EQ(TimeLimit::of(0ms, 60s).end(7s, 2), 69s);
-  EXPECT_EQ(TimeLimit::of(0ms, 160ms).end(7s, 1), 7s + 170ms);
+  EXPECT_EQ(TimeLimit::of(0ms, 160ms).end(7s, 1), 7s + 260ms);
   EXPECT_EQ(TimeLimit::of(0ms, 0ms).end(7s, 2), Duration::max());
 }
 
