@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <typeinfo>
+#include <utility>
 
 #include "core/flight/flight_recorder.h"
 #include "core/log.h"
@@ -78,6 +79,7 @@ constexpr int kNoRank = -1;
 std::atomic<int> reporting_rank{kNoRank};
 std::atomic<pid_t> reporting_process{0};
 std::atomic<FlightRecorder*> reporting_flight{nullptr};
+std::atomic<const TerminateReport::Tell*> reporting_tell{nullptr};
 std::atomic<std::terminate_handler> before{nullptr};
 
 std::string type_of_current() {
@@ -110,6 +112,7 @@ std::string reason() {
       if (FlightRecorder* const flight = reporting_flight.exchange(nullptr)) flight->failed(why);
       log().critical("{} ends the job: {}", to_string(identity_of_process(rank)), why);
       log().flush();
+      if (const TerminateReport::Tell* const tell = reporting_tell.exchange(nullptr)) (*tell)(why);
     }
   } catch (...) {
     // Logging has failed, which must not keep the process from ending.
@@ -120,8 +123,10 @@ std::string reason() {
 
 }  // namespace
 
-TerminateReport::TerminateReport(int rank, FlightRecorder* flight) {
+TerminateReport::TerminateReport(int rank, FlightRecorder* flight, Tell tell)
+    : tell_(std::move(tell)) {
   reporting_flight.store(flight);
+  reporting_tell.store(tell_ ? &tell_ : nullptr);
   reporting_rank.store(rank);
   reporting_process.store(::getpid());
   const std::terminate_handler current = std::get_terminate();
@@ -133,6 +138,7 @@ TerminateReport::TerminateReport(int rank, FlightRecorder* flight) {
 TerminateReport::~TerminateReport() {
   reporting_rank.store(kNoRank);
   reporting_flight.store(nullptr);
+  reporting_tell.store(nullptr);
   // A handler that was installed over this one may still call it.
   if (std::get_terminate() == report_and_terminate) std::set_terminate(before.load());
 }

@@ -5,6 +5,7 @@
 #include <hora/export.h>
 
 #include <exception>
+#include <functional>
 #include <string>
 
 namespace hora::internal {
@@ -16,11 +17,18 @@ class FlightRecorder;
 /// installed before is called. One at a time. Thread rule: one thread.
 class TerminateReport {
  public:
+  /// Is given the exception's type and text, to tell other ranks; it does not throw, and returns
+  /// soon.
+  using Tell = std::function<void(const std::string& why)>;
+
   /// `flight` outlives it; null: there is no record.
-  explicit TerminateReport(int rank, FlightRecorder* flight = nullptr);
+  explicit TerminateReport(int rank, FlightRecorder* flight = nullptr, Tell tell = {});
   ~TerminateReport();
   TerminateReport(const TerminateReport&) = delete;
   TerminateReport& operator=(const TerminateReport&) = delete;
+
+ private:
+  const Tell tell_;
 };
 
 /// The text of the last Error made on this thread, as far as it fits, while that object lives:

@@ -1,6 +1,8 @@
 #include "core/engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "core/log.h"
@@ -9,6 +11,11 @@
 
 namespace hora::internal {
 namespace {
+
+/// For the ranks of a node to wake, and for leaders, which may look only ten times a second, to
+/// pass on what they are told.
+constexpr auto kTellingRanks = std::chrono::milliseconds(20);
+constexpr auto kTellingNodes = std::chrono::milliseconds(300);
 
 Error named(const Error& error, const Submission& failed) {
   return {error.code(), error.what(), error.rank(), failed.name};
@@ -116,6 +123,23 @@ void Engine::wait_until(const std::function<bool()>& reached, const char* what) 
     log().warn("{} is in shutdown and waits for {}", to_string(identity_of_process(parts_.rank)),
                what);
     warn_at += interval;
+  }
+}
+
+void Engine::end_all(const Error& error) noexcept {
+  try {
+    const NodeControlBlock& node = *parts_.world.control_block;
+    // Where another cause was told, what told it may be on its way still.
+    if (node.first_cause().tell(error)) {
+      for (int r = 0; r < node.local_size(); ++r) node.wakeup_flags().signal(r);
+      threads_.wake_thread();
+    }
+    // The leader may be this rank.
+    if (!threads_.has_thread()) threads_.try_step();
+    const bool several = parts_.world.topology.nodes() > 1;
+    std::this_thread::sleep_for(several ? kTellingNodes : kTellingRanks);
+  } catch (const std::exception&) {
+    // Memory is exhausted: the others find a cause of their own.
   }
 }
 

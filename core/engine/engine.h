@@ -115,6 +115,10 @@ class Engine {
   void note_phase(std::string_view phase) noexcept { sets_.note_phase(phase); }
   /// Waits for what is in flight, announces that this rank departs, and returns when all have.
   void depart();
+  /// Ends the job's engines, on all nodes, with this error, unless there is an earlier cause: from
+  /// the next step of any of them on, this rank's included. Waits for no lock, and some tenths of a
+  /// second for all to hear of it before this process ends.
+  void end_all(const Error& error) noexcept;
   /// Ends the thread.
   void stop() { threads_.stop(); }
   /// After stop(): frees the process sets' communicators.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <thread>
 #include <variant>
 
@@ -148,6 +149,7 @@ bool LeaderIo::hand_out(Duration now) {
     }
     for (const std::string& warning : output.warnings) log().warn("{}", warning);
     arrivals_.insert(arrivals_.end(), output.arrivals.begin(), output.arrivals.end());
+    std::ranges::move(output.expired, std::back_inserter(expired_));
     any |= !output.up.empty() || !output.decisions.empty();
     if (output.watch.empty()) return any;
     for (const Id id : output.watch) {

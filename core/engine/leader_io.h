@@ -44,6 +44,8 @@ class LeaderIo {
   bool unfinished();
   /// The root's, since the last call: ids that run, and who came last to them.
   std::vector<std::pair<Id, LastArrival>> take_arrivals() { return std::exchange(arrivals_, {}); }
+  /// The root's, likewise: what has run out of time on some rank.
+  std::vector<Expired> take_expired() { return std::exchange(expired_, {}); }
   std::optional<Duration> deadline() const { return leader_.deadline(); }
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
@@ -67,6 +69,7 @@ class LeaderIo {
   std::deque<Decision> for_log_;
   const std::vector<int> local_ranks_;  ///< world ranks
   std::vector<std::pair<Id, LastArrival>> arrivals_;
+  std::vector<Expired> expired_;
 };
 
 }  // namespace hora::internal

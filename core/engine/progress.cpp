@@ -71,7 +71,9 @@ void Progress::poison(const Error& found, Origin origin) {
   for (SetEngine* engine : engines()) engine->submissions().close(error);
   sets_.poisoned().store(true);
   // Before handles fail: what was waited for is still to be seen.
-  if (parts_.flight) parts_.flight->failed(error);
+  if (parts_.flight) {
+    is_first&& origin == Origin::here ? parts_.flight->failed(error) : parts_.flight->told(error);
+  }
   parts_.world.control_block->signal_others();
   sets_.world().tell_end(error);
   // Before handles fail: a caller that gets the error may free memory that a device uses.

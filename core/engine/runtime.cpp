@@ -16,8 +16,8 @@
 namespace hora::internal {
 namespace {
 
-/// Time for the program to print what it has caught. Peers wait meanwhile.
-constexpr auto kGrace = std::chrono::seconds(1);
+/// Time for the program to print what it has caught.
+constexpr auto kGrace = std::chrono::milliseconds(400);
 
 }  // namespace
 
@@ -27,7 +27,8 @@ Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
       node_(parts_.world.topology.node_of(parts_.rank)),
       local_rank_(parts_.world.topology.local_rank_of(parts_.rank)),
       engine_(parts_),
-      terminate_report_(parts_.rank, parts_.flight) {
+      terminate_report_(parts_.rank, parts_.flight,
+                        [this](const std::string& why) { tell_others(why); }) {
   note_state(RecordState::initialised);
   if (engine_thread) engine_.start_thread();
 }
@@ -128,6 +129,7 @@ void Runtime::abandon(std::shared_ptr<Runtime> runtime) noexcept {
       runtime->parts_.flight->failed(known.empty() ? "an exception left the scope of hora's context"
                                                    : known);
     }
+    runtime->tell_others(known.empty() ? "an exception left the scope of hora's context" : known);
     static auto& abandoned = *new std::vector<std::shared_ptr<Runtime>>;  // never destroyed
     abandoned.push_back(runtime);
     runtime->transport_->abort_at_exit(kGrace);
@@ -144,6 +146,17 @@ void Runtime::note_phase(std::string_view phase) {
   check_running();
   engine_.note_phase(phase);
   if (parts_.flight) parts_.flight->writer().note_phase(phase);
+}
+
+/// An exception ends this rank, and with it the job: the others end with its text.
+void Runtime::tell_others(const std::string& why) noexcept {
+  try {
+    engine_.end_all(Error(
+        ErrorCode::transport,
+        to_string(identity_of_process(parts_.rank)) + " has ended the job: " + why, parts_.rank));
+  } catch (const std::exception&) {
+    // Memory is exhausted: the others find a cause of their own.
+  }
 }
 
 void Runtime::say_end(const std::string& why) const noexcept {

@@ -34,6 +34,10 @@ void trace_unit(const Tracer& trace, std::uint64_t number, const Unit& unit,
       [&](Recording& recording) { recording.planned(trace.unit(number), facts, tensors); });
 }
 
+Error timeout_error(const TimedOut& facts) {
+  return Error(ErrorCode::timeout, timeout_text(facts), facts.rank, facts.name);
+}
+
 /// The error of a collective that the data path has refused.
 std::optional<Error> refusal_of(const Submission& submission) {
   if (!submission.result || !submission.result->refusal()) return std::nullopt;
@@ -198,6 +202,9 @@ bool SetEngine::make_progress() {
     for (const auto& [id, last] : leader_io_->take_arrivals()) {
       if (arrivals_) arrivals_->count(id, last);
     }
+    for (const Expired& expired : leader_io_->take_expired()) {
+      throw timeout_error(stall_watch_.facts_of(expired));
+    }
   }
   while (const auto batch = control_block_.next_batch()) {
     execute(decision_in(*batch));
@@ -312,8 +319,7 @@ std::optional<Error> SetEngine::timed_out(Duration time) {
   const auto submission = submissions_.timed_out(time);
   if (!submission) return std::nullopt;
   trace_.marked(submission->name, "timed out");
-  return Error(ErrorCode::timeout, timeout_text(facts_of(*submission)), shared_.parts.rank,
-               submission->name);
+  return timeout_error(facts_of(*submission));
 }
 
 void SetEngine::watch_stalls(Duration time) {

@@ -15,6 +15,13 @@ constexpr Duration kTurn = std::chrono::seconds(1);
 /// A process that ends is noticed this late, where nothing else tells.
 constexpr Duration kProcessCheck = std::chrono::seconds(1);
 
+/// Of other nodes, and of this one what no look of its own has added.
+void add_heard(TimedOut& facts, const Presence& presence) {
+  for (const std::string& remark : presence.remarks) {
+    if (!remark.empty()) facts.remarks.push_back(remark);
+  }
+}
+
 }  // namespace
 
 StallWatch::StallWatch(const SetParts& parts, const EngineParts& engine, ProcessSet id)
@@ -43,15 +50,9 @@ std::string StallWatch::remark(int local_rank) const {
 
 TimedOut StallWatch::facts_of(const Submission& submission, std::uint64_t unit,
                               const LeaderIo* leader_io) const {
-  const Topology& topology = parts_.topology;
   const Duration time = now();
-  TimedOut facts{.name = submission.name,
-                 .set = id_,
-                 .limit = submission.limit,
-                 .rank = engine_.rank,
-                 .root = topology.ranks_of_node.front().front(),
-                 .decided = submission.decided,
-                 .has_other_nodes = topology.nodes() > 1};
+  TimedOut facts = known_of(submission.name, submission.limit, engine_.rank);
+  facts.decided = submission.decided;
   if (facts.decided) {
     for (const int r : parts_.control_block->behind(unit)) {
       facts.unfinished.push_back(ranks_of_node()[static_cast<std::size_t>(r)]);
@@ -59,7 +60,8 @@ TimedOut StallWatch::facts_of(const Submission& submission, std::uint64_t unit,
     add_remarks(facts, facts.unfinished);
     return facts;
   }
-  note_absent(facts, presence_of(submission, leader_io));
+  const Presence presence = presence_of(submission, leader_io);
+  note_absent(facts, presence);
   facts.root_is_silent = facts.rank != facts.root && root_is_silent(submission, time);
   if (facts.root_is_silent) {
     const Duration heard = parts_.control_block->stall_board().heard();
@@ -70,7 +72,29 @@ TimedOut StallWatch::facts_of(const Submission& submission, std::uint64_t unit,
   // Its leader may be what keeps the root's answer away, whether it has submitted the name or not.
   if (facts.root_is_silent) absent.push_back(ranks_of_node().front());
   add_remarks(facts, absent);
+  add_heard(facts, presence);
   return facts;
+}
+
+TimedOut StallWatch::facts_of(const Expired& expired) const {
+  const Expiry& expiry = expired.expiring.expiry;
+  TimedOut facts =
+      known_of(expired.expiring.name, {expiry.limit, expiry.is_of_call}, expired.expiring.rank);
+  note_absent(facts, expired.presence);
+  add_heard(facts, expired.presence);
+  return facts;
+}
+
+/// What holds whatever has become of it; `rank`: who has submitted it.
+TimedOut StallWatch::known_of(const std::string& name, const TimeLimit& limit, int rank) const {
+  const Topology& topology = parts_.topology;
+  return {.name = name,
+          .set = id_,
+          .limit = limit,
+          .rank = rank,
+          .root = topology.ranks_of_node.front().front(),
+          .speaker = engine_.rank,
+          .has_other_nodes = topology.nodes() > 1};
 }
 
 /// Of those that are on this node.

@@ -30,6 +30,9 @@ class StallWatch {
   TimedOut facts_of(const Submission& submission, std::uint64_t unit,
                     const LeaderIo* leader_io) const;
 
+  /// The root's: what it has heard of one that has run out of time on some rank.
+  TimedOut facts_of(const Expired& expired) const;
+
   /// The time to look again has come.
   bool is_due(Duration time) const { return warning_.count() > 0 && time >= next_look_; }
   /// `longest`: what waits too long (Submissions::stalled), or null. What is to be logged, by this
@@ -48,6 +51,7 @@ class StallWatch {
  private:
   Presence presence_of(const Submission& submission, const LeaderIo* leader_io) const;
   void note_absent(TimedOut& timed_out, const Presence& presence) const;
+  TimedOut known_of(const std::string& name, const TimeLimit& limit, int rank) const;
   void add_remarks(TimedOut& timed_out, const std::vector<int>& ranks) const;
   const std::vector<int>& ranks_of_node() const;
   ProcessIdentity identity_of(int rank) const;

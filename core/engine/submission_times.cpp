@@ -19,22 +19,31 @@ bool SubmissionTimes::begin(Submission& submission, std::chrono::milliseconds ti
   submission.overdue_at = time + rules_.stall_warning;
   submission.limit = TimeLimit::of(timeout, rules_.timeout);
   submission.out_of_time_at = submission.limit.end(time, rules_.knows_less);
-  if (submission.out_of_time_at.count() >= next_timeout_.load(kWakeOrder)) return false;
-  next_timeout_.store(submission.out_of_time_at.count(), kWakeOrder);
-  return submission.limit.length <= kOverdueTick;
+  submission.notice_at = submission.limit.notice(time);
+  const Duration next = next_of(submission);
+  if (next.count() >= next_timeout_.load(kWakeOrder)) return false;
+  next_timeout_.store(next.count(), kWakeOrder);
+  return next - time <= kOverdueTick;
 }
 
-std::shared_ptr<Submission> SubmissionTimes::timed_out(Duration time) {
-  std::shared_ptr<Submission> first;
+SubmissionTimes::Due SubmissionTimes::take_due(Duration time) {
+  Due due;
+  Duration next = Duration::max();
   for (auto& submission : table_.unfinished()) {
     // What is under way on a device is bounded there.
     if (submission->decided && memory_.on_device(submission->signature)) continue;
-    if (!first || submission->out_of_time_at < first->out_of_time_at) first = std::move(submission);
+    if (submission->notice_at <= time) {
+      submission->notice_at = Duration::max();
+      if (!submission->decided) due.expiring.push_back(submission);
+    }
+    next = std::min(next, next_of(*submission));
+    if (submission->out_of_time_at > time) continue;
+    if (!due.timed_out || submission->out_of_time_at < due.timed_out->out_of_time_at) {
+      due.timed_out = std::move(submission);
+    }
   }
-  const Duration next = first ? first->out_of_time_at : Duration::max();
-  if (next <= time) return first;
   next_timeout_.store(next.count(), kWakeOrder);
-  return nullptr;
+  return due;
 }
 
 std::shared_ptr<Submission> SubmissionTimes::stalled(Duration time) const {

@@ -1,6 +1,7 @@
 /// What of a rank's submissions has run out of time, is overdue, or does not go on.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -37,8 +38,12 @@ class SubmissionTimes {
   /// It is submitted now; `timeout`: of its call. True where a thread that sleeps would notice its
   /// end too late: it looks again within a tick.
   bool begin(Submission& submission, std::chrono::milliseconds timeout, Duration time);
-  /// The submission that has run out of time first by now, or null.
-  std::shared_ptr<Submission> timed_out(Duration time);
+  struct Due {
+    std::shared_ptr<Submission> timed_out;              ///< the first one that is, or null
+    std::vector<std::shared_ptr<Submission>> expiring;  ///< wait for others; to be told once each
+  };
+  /// What has run out of time by now, and what will soon.
+  Due take_due(Duration time);
   /// What waits longest of what a rank must speak of itself: decided and under way on the host for
   /// longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
   std::shared_ptr<Submission> stalled(Duration time) const;
@@ -50,6 +55,10 @@ class SubmissionTimes {
   void note_answer(const std::string& name, Duration time);
 
  private:
+  static Duration next_of(const Submission& submission) {
+    return std::min(submission.notice_at, submission.out_of_time_at);
+  }
+
   const Rules rules_;
   const NameTable& table_;
   const SetMemory& memory_;

@@ -85,7 +85,14 @@ std::shared_ptr<Submission> Submissions::submit(Request request, Caller caller) 
 std::shared_ptr<Submission> Submissions::timed_out(Duration time) {
   if (next_timeout() > time) return nullptr;
   const LockGuard table(table_lock_);
-  return times_.timed_out(time);
+  SubmissionTimes::Due due = times_.take_due(time);
+  for (const auto& submission : due.expiring) {
+    Mail mail{
+        .kind = MailKind::expiring, .name = submission->name, .signature = {}, .location = {}};
+    mail.expiry = submission->limit.expiry(submission->submitted, time);
+    announcer_.send(mail);
+  }
+  return std::move(due.timed_out);
 }
 
 std::shared_ptr<Submission> Submissions::stalled(Duration time) const {

@@ -65,12 +65,14 @@ class Submissions {
   /// This rank's submission of this name waits for others.
   bool wait_for_peers(const std::string& name) const;
   void report_stalls();
-  /// No submission runs out of time before; Duration::max() where none does.
+  /// timed_out() has nothing to do before; Duration::max() where it never has.
   Duration next_timeout() const { return Duration(next_timeout_.load(kWakeOrder)); }
 
   // The thread that makes progress.
-  // These four as SubmissionTimes has them.
+  /// The submission that has run out of time first by now, or null; tells the leader of those that
+  /// will soon.
   std::shared_ptr<Submission> timed_out(Duration time);
+  // These three as SubmissionTimes has them.
   std::shared_ptr<Submission> stalled(Duration time) const;
   bool waits_since(Duration time) const;
   void note_answer(const std::string& name);

@@ -9,9 +9,18 @@
 namespace hora::internal {
 namespace {
 
-/// Of a limit, for one who knows more to notice its end first; and the most that is.
+/// Of a limit, for one who knows more to notice its end first, and for what it says to arrive; and
+/// the least and the most that is.
 constexpr int kGraceShare = 16;
-constexpr Duration kLongestGrace = std::chrono::milliseconds(125);
+constexpr auto kLeastGrace = std::chrono::milliseconds(100);
+constexpr Duration kLongestGrace = std::chrono::seconds(1);
+/// Of a limit, for the root to ask all leaders, each of which may look only every 100 ms; and the
+/// most that is.
+constexpr int kNoticeShare = 4;
+constexpr Duration kLongestNotice = std::chrono::seconds(2);
+static_assert(kLongestNotice <= Expiry::kMostLeft);
+
+constexpr std::size_t kRemarksShown = 8;
 
 std::string duration_text(std::chrono::milliseconds length) {
   if (length.count() % 1000 != 0) return std::to_string(length.count()) + " ms";
@@ -26,13 +35,15 @@ std::string lacking_text(const TimedOut& timed_out) {
   if (!timed_out.unknown.empty()) {
     text += (text.empty() ? "" : ", and ") + ("whether " + ranks_have(timed_out.unknown)) +
             " is not known on this one";
-    if (timed_out.root_is_silent) {
+    if (timed_out.speaker == timed_out.root) {
+      text += ": nothing has come from their nodes";
+    } else if (timed_out.root_is_silent) {
       text += ": rank " + std::to_string(timed_out.root) + ", which would know, does not answer";
       if (timed_out.unheard) {
         text +=
             ", and nothing has come from the nodes above for " + seconds_text(*timed_out.unheard);
       }
-    } else if (timed_out.rank != timed_out.root) {
+    } else {
       text +=
           ": see the warnings of rank " + std::to_string(timed_out.root) + " (HORA_STALL_WARNING)";
     }
@@ -63,12 +74,23 @@ TimeLimit TimeLimit::of(std::chrono::milliseconds of_call, std::chrono::millisec
 Duration TimeLimit::end(Duration submitted, int knows_less) const {
   // The least of both in the unit of the longer one: nanoseconds do not hold every length.
   const Duration grace =
-      knows_less *
-      Duration(std::min<std::chrono::milliseconds>(
-          length / kGraceShare, std::chrono::ceil<std::chrono::milliseconds>(kLongestGrace)));
+      knows_less * Duration(std::clamp<std::chrono::milliseconds>(
+                       length / kGraceShare, kLeastGrace,
+                       std::chrono::ceil<std::chrono::milliseconds>(kLongestGrace)));
   const auto longest =
       std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max() - submitted - grace);
   return length.count() == 0 || length >= longest ? Duration::max() : submitted + length + grace;
+}
+
+Duration TimeLimit::notice(Duration submitted) const {
+  const Duration last = end(submitted);
+  if (last == Duration::max()) return last;
+  return last - std::min<Duration>(length / kNoticeShare, kLongestNotice);
+}
+
+Expiry TimeLimit::expiry(Duration submitted, Duration now) const {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end(submitted) - now);
+  return {length, std::clamp(left, std::chrono::milliseconds(0), Expiry::kMostLeft), is_of_call};
 }
 
 int knows_less(bool is_root, bool is_leader) {
@@ -83,7 +105,11 @@ std::string incomplete_text(const TimedOut& facts, const std::string& waited) {
   if (facts.set != kWorld) text += " of process set " + to_string(facts.set);
   text += " is not complete " + waited + " after rank " + std::to_string(facts.rank) +
           " has submitted it: " + (facts.decided ? unfinished_text(facts) : lacking_text(facts));
-  for (const std::string& remark : facts.remarks) text += "; " + remark;
+  const std::size_t shown = std::min(facts.remarks.size(), kRemarksShown);
+  for (std::size_t i = 0; i < shown; ++i) text += "; " + facts.remarks[i];
+  if (shown < facts.remarks.size()) {
+    text += "; and " + std::to_string(facts.remarks.size() - shown) + " more ranks";
+  }
   return text + (facts.decided ? "." : ". Do all ranks call the same collectives?") +
          " Is one of them slow, stopped or gone?";
 }

@@ -22,18 +22,24 @@ struct TimeLimit {
   /// Of what was submitted at this time; Duration::max() where there is no end. The first rank to
   /// notice speaks for the whole job: ranks that know less give those before them a little time.
   Duration end(Duration submitted, int knows_less = 0) const;
+  /// When the root is told of that end, so that it has heard of all ranks by then; Duration::max()
+  /// where there is none.
+  Duration notice(Duration submitted) const;
+  /// What it is told then.
+  Expiry expiry(Duration submitted, Duration now) const;
 };
 
 /// TimeLimit::end: 0 on the rank that decides, 1 on other leaders, 2 on the ranks of their nodes.
 int knows_less(bool is_root, bool is_leader);
 
-/// What this rank knows of a collective that has run out of time. Ranks are world ranks, ascending.
+/// What is known of a collective that has run out of time. Ranks are world ranks, ascending.
 struct TimedOut {
   std::string name;
   ProcessSet set;
   TimeLimit limit;
-  int rank = 0;  ///< this one
-  int root = 0;  ///< the rank that decides, and warns of HORA_STALL_WARNING
+  int rank = 0;     ///< that has submitted it
+  int root = 0;     ///< the rank that decides, and warns of HORA_STALL_WARNING
+  int speaker = 0;  ///< the rank that knows this: the root, or `rank`
   bool decided = false;
   // Of one that is not decided.
   std::vector<int> missing = {};  ///< have not submitted it
@@ -42,7 +48,7 @@ struct TimedOut {
   std::vector<int> unfinished = {};  ///< of this rank's node: have not finished it
   bool has_other_nodes = false;
   // Of either.
-  std::vector<std::string> remarks = {};  ///< on ranks of this node that it waits for (remark_text)
+  std::vector<std::string> remarks = {};  ///< on ranks that it waits for (remark_text)
   bool root_is_silent = false;            ///< it has not answered a report
   /// Where the root is silent: since the node has heard from the leader above it.
   std::optional<Duration> unheard = std::nullopt;

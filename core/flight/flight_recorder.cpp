@@ -59,6 +59,11 @@ void FlightRecorder::failed(const Error& error) noexcept {
   write_once();
 }
 
+void FlightRecorder::told(const Error& error) noexcept {
+  writer_.fail(error.what(), error.code(), /*is_told=*/true);
+  write_once();
+}
+
 void FlightRecorder::failed(const std::string& cause) noexcept {
   writer_.fail(cause);
   write_once();

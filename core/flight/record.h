@@ -20,6 +20,9 @@
 
 namespace hora::internal {
 
+/// Of RecordedCause::code.
+inline constexpr std::uint32_t kToldByPeer = 0x100;
+
 inline constexpr std::uint64_t kRecordMagic = 0x64726f6365526148;  // "HaRecord"
 /// Of this layout.
 inline constexpr std::uint32_t kRecordVersion = 2;
@@ -108,7 +111,7 @@ struct RecordHeader {
 
   /// The first error, written once: 0 none, 1 under way, 2 complete.
   alignas(64) std::atomic<std::uint32_t> cause_state;
-  std::atomic<std::uint32_t> cause_code;  ///< ErrorCode + 1; 0: an exception that is no hora::Error
+  std::atomic<std::uint32_t> cause_code;  ///< RecordedCause::code
   std::atomic<std::int64_t> cause_at;
   RecordText<kRecordCauseBytes> cause;
 

@@ -39,7 +39,10 @@ struct RecordedCollective {
 /// The first error of a rank.
 struct RecordedCause {
   std::string text = {};
-  std::uint32_t code = 0;  ///< ErrorCode + 1; 0: an exception that is no hora::Error
+  /// ErrorCode + 1, with kToldByPeer where another rank has told it; 0: an exception that is no
+  /// hora::Error.
+  std::uint32_t code = 0;
+  bool is_told() const { return (code & kToldByPeer) != 0; }
   RecordTime time{};
   bool operator==(const RecordedCause&) const = default;
 };

@@ -44,6 +44,7 @@ class Check {
     ranks(up.departed);
     ranks(up.joined);
     for (const Elsewhere& elsewhere : up.elsewhere) rank(elsewhere.rank);
+    for (const Expiring& expiring : up.expiring) rank(expiring.rank);
     if (!up.last.empty() && up.last.size() != up.ready.size()) {
       fail(std::to_string(up.last.size()) + " last ranks of " + std::to_string(up.ready.size()) +
            " ids");

@@ -4,9 +4,11 @@
 #include <hora/printable.h>
 
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "core/checked.h"
 #include "messages_generated.h"
@@ -28,10 +30,17 @@ auto encode_signature(Builder& builder, const Signature& s) {
       s.prescale, s.postscale);
 }
 
+wire::Expiry encode_expiry(const Expiry& expiry) {
+  return {static_cast<std::uint64_t>(expiry.limit.count()),
+          static_cast<std::uint32_t>(expiry.left.count()), expiry.is_of_call};
+}
+
 flatbuffers::Offset<void> encode_body(Builder& builder, const Mail& mail) {
+  const wire::Expiry expiry = encode_expiry(mail.expiry);
   return wire::CreateMailDirect(builder, static_cast<std::uint8_t>(mail.kind), mail.name.c_str(),
                                 encode_signature(builder, mail.signature), mail.location.window,
-                                mail.location.offset, mail.process_set.number())
+                                mail.location.offset, mail.process_set.number(),
+                                mail.kind == MailKind::expiring ? &expiry : nullptr)
       .Union();
 }
 
@@ -51,13 +60,18 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
   for (const Presence& p : up.presence) {
     std::vector<flatbuffers::Offset<flatbuffers::String>> remarks;
     for (const std::string& remark : p.remarks) remarks.push_back(builder.CreateString(remark));
-    presence.push_back(
-        wire::CreatePresenceDirect(builder, p.name.c_str(), &p.ready, &p.missing, &remarks));
+    presence.push_back(wire::CreatePresenceDirect(builder, p.name.c_str(), &p.ready, &p.missing,
+                                                  &remarks, p.is_answer));
   }
   std::vector<flatbuffers::Offset<wire::Elsewhere>> elsewhere;
   for (const Elsewhere& e : up.elsewhere) {
     elsewhere.push_back(
         wire::CreateElsewhereDirect(builder, e.name.c_str(), e.rank, e.process_set.number()));
+  }
+  std::vector<flatbuffers::Offset<wire::Expiring>> expiring;
+  for (const Expiring& e : up.expiring) {
+    const wire::Expiry expiry = encode_expiry(e.expiry);
+    expiring.push_back(wire::CreateExpiringDirect(builder, e.name.c_str(), e.rank, &expiry));
   }
   std::vector<std::int32_t> last_ranks;
   std::vector<std::uint32_t> last_late;
@@ -68,7 +82,7 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
   return wire::CreateUpDirect(builder, up.process_set.number(), &up.ready, &reports, &presence,
                               &up.departed, &up.joined, &elsewhere,
                               up.last.empty() ? nullptr : &last_ranks,
-                              up.last.empty() ? nullptr : &last_late)
+                              up.last.empty() ? nullptr : &last_late, &expiring)
       .Union();
 }
 
@@ -146,7 +160,22 @@ class Decoder {
             .name = to_text(m.name()),
             .signature = signature(m.signature()),
             .location = {.window = m.window(), .reserved = 0, .offset = m.offset()},
-            .process_set = ProcessSet(m.process_set())};
+            .process_set = ProcessSet(m.process_set()),
+            .expiry = m.kind() == static_cast<std::uint8_t>(MailKind::expiring) ? expiry(m.expiry())
+                                                                                : Expiry{}};
+  }
+
+  Expiry expiry(const wire::Expiry* e) {
+    if (!e) return {};
+    if (!std::in_range<std::chrono::milliseconds::rep>(e->limit())) {
+      fail("a time limit of " + std::to_string(e->limit()) + " ms");
+      return {};
+    }
+    if (e->left() > Expiry::kMostLeft.count()) {
+      fail("a tensor that expires in " + std::to_string(e->left()) + " ms");
+    }
+    return {std::chrono::milliseconds(e->limit()), std::chrono::milliseconds(e->left()),
+            e->is_of_call()};
   }
 
   Up up(const wire::Up& u) {
@@ -171,9 +200,13 @@ class Decoder {
       for (const flatbuffers::String* remark : items(p->remarks())) {
         presence.remarks.push_back(to_text(remark));
       }
+      presence.is_answer = p->is_answer();
     }
     for (const wire::Elsewhere* e : items(u.elsewhere())) {
       result.elsewhere.push_back({to_text(e->name()), e->rank(), ProcessSet(e->process_set())});
+    }
+    for (const wire::Expiring* e : items(u.expiring())) {
+      result.expiring.push_back({to_text(e->name()), e->rank(), expiry(e->expiry())});
     }
     const auto last_ranks = to_vector(u.last_ranks());
     const auto last_late = to_vector(u.last_late());

@@ -4,6 +4,7 @@
 #include <hora/collectives.h>
 #include <hora/error.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -44,10 +45,21 @@ enum class MailKind : std::uint8_t {
   departed = 2,   ///< the sender has called shutdown
   joined = 3,     ///< the sender has called join, and has nothing in flight
   elsewhere = 4,  ///< the sender waits for others under this name on another process set
+  expiring = 5,   ///< the sender's submission of this name runs out of time soon
 };
 
 template <>
-inline constexpr MailKind last_of<MailKind> = MailKind::elsewhere;
+inline constexpr MailKind last_of<MailKind> = MailKind::expiring;
+
+/// When a submission runs out of time.
+struct Expiry {
+  std::chrono::milliseconds limit{0};  ///< from its submission on
+  std::chrono::milliseconds left{0};   ///< from now on; at most kMostLeft
+  bool is_of_call = false;             ///< the limit is that of its call, not HORA_TIMEOUT
+  bool operator==(const Expiry&) const = default;
+
+  static constexpr std::chrono::milliseconds kMostLeft{60'000};
+};
 
 /// A rank to its node's leader.
 struct Mail {
@@ -56,15 +68,17 @@ struct Mail {
   Signature signature;
   Location location;
   ProcessSet process_set = kWorld;  ///< of `elsewhere`: the other one
+  Expiry expiry = {};               ///< of `expiring`
   bool operator==(const Mail&) const = default;
 };
 
-/// What a leader knows about a tensor that is overdue.
+/// What a leader knows about a tensor that is overdue, or that it has been asked about.
 struct Presence {
   std::string name;
   std::vector<int> ready;
   std::vector<int> missing;
   std::vector<std::string> remarks = {};  ///< what is known of the missing ones; or empty
+  bool is_answer = false;                 ///< to Decision::asked: it makes no name overdue
   bool operator==(const Presence&) const = default;
 };
 
@@ -74,6 +88,14 @@ struct Elsewhere {
   int rank = 0;
   ProcessSet process_set = kWorld;
   bool operator==(const Elsewhere&) const = default;
+};
+
+/// A rank's submission of this name runs out of time soon.
+struct Expiring {
+  std::string name;
+  int rank = 0;
+  Expiry expiry;
+  bool operator==(const Expiring&) const = default;
 };
 
 /// Which rank of a subtree was the last to become ready for an id.
@@ -94,11 +116,12 @@ struct Up {
   std::vector<int> joined = {};  ///< read first: reports may count them as present
   std::vector<Elsewhere> elsewhere = {};
   std::vector<LastTold> last = {};  ///< for each of `ready`; or empty
+  std::vector<Expiring> expiring = {};
   bool operator==(const Up&) const = default;
 
   bool empty() const {
     return ready.empty() && reports.empty() && presence.empty() && departed.empty() &&
-           joined.empty() && elsewhere.empty();
+           joined.empty() && elsewhere.empty() && expiring.empty();
   }
 };
 
@@ -135,7 +158,8 @@ struct Decision {
   bool finished = false;           ///< every rank has
   bool all_joined = false;         ///< every rank has called join
   int last_joined = 0;             ///< the last one of them, then
-  /// Overdue names: a rank that waits under one of them on another process set reports that.
+  /// Overdue and expiring names: leaders say which of their ranks lack them, and a rank that waits
+  /// under one of them on another process set reports that.
   std::vector<std::string> asked = {};
   bool operator==(const Decision&) const = default;
 

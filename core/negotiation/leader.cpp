@@ -1,7 +1,7 @@
 #include "core/negotiation/leader.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -47,6 +47,9 @@ void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
     case MailKind::elsewhere:
       note_elsewhere({mail.name, rank, mail.process_set});
       break;
+    case MailKind::expiring:
+      note_expiring({mail.name, rank, mail.expiry}, now);
+      break;
     case MailKind::report: {
       // Of a join that has ended while the rank said so.
       if (mail.signature.kind == OperationKind::join && !joined_.contains(rank)) break;
@@ -83,14 +86,16 @@ void Leader::on_up(int child, const Up& up, Duration now) {
     reported(report.name).below.insert_or_assign(child, report);
     advance_name(report.name);
   }
-  for (const Presence& presence : up.presence) overdue_.note_presence(presence, now);
+  for (const Presence& presence : up.presence) note_presence(presence, now);
   for (const Elsewhere& elsewhere : up.elsewhere) note_elsewhere(elsewhere);
+  for (const Expiring& expiring : up.expiring) note_expiring(expiring, now);
   note_departed(up.departed);
 }
 
 void Leader::on_decision(const Decision& decision) {
   Decision applied = decision;
   apply(applied);
+  answer(decision.asked);
   output_.decisions.push_back(std::move(applied));
 }
 
@@ -131,6 +136,29 @@ void Leader::note_elsewhere(const Elsewhere& elsewhere) {
   }
 }
 
+void Leader::note_presence(const Presence& presence, Duration now) {
+  if (presence.is_answer && !root_) {
+    output_.up.presence.push_back(presence);
+    return;
+  }
+  expiring_.note_presence(presence);
+  overdue_.note_presence(presence, now);
+}
+
+void Leader::note_expiring(const Expiring& expiring, Duration now) {
+  if (!root_) {
+    output_.up.expiring.push_back(expiring);
+  } else if (expiring_.note(expiring, now)) {
+    overdue_.ask_about(expiring.name);
+  }
+}
+
+/// The name waits for no rank, or its subtree is complete.
+void Leader::settle(const std::string& name) {
+  overdue_.settle(name);
+  expiring_.settle(name);
+}
+
 /// Of an id that a name has: to run, or to the parent, once the whole subtree is ready for it.
 void Leader::advance_id(Id id) {
   KnownId& known = *names_.ids.find(id);
@@ -146,7 +174,7 @@ void Leader::advance_id(Id id) {
     return;
   }
   known.forwarded = true;
-  overdue_.settle(known.name);
+  settle(known.name);
   if (root_) {
     root_->run(id);
     output_.arrivals.emplace_back(id, known.last);
@@ -168,7 +196,7 @@ void Leader::advance_name(const std::string& name) {
   // The ranks that had it have lost the id that counted, and joined without a report: none waits.
   if (merged.values.empty()) return;
   entry->merged = std::move(merged);
-  overdue_.settle(name);
+  settle(name);
   if (root_) {
     root_->decide(*entry->merged, entry->id);
     return;
@@ -183,12 +211,12 @@ void Leader::apply(Decision& decision) {
   for (const Id id : decision.retired) names_.give_up(id);
   for (const Failed& failed : decision.failed) {
     names_.reports.erase(failed.name);
-    overdue_.settle(failed.name);
+    settle(failed.name);
     if (failed.has_id) names_.ids.clear_ready(failed.id);
   }
   for (Assigned& assigned : decision.assigned) adopt(assigned);
   for (const Id id : decision.run) {
-    if (const KnownId* const known = names_.ids.find(id)) overdue_.settle(known->name);
+    if (const KnownId* const known = names_.ids.find(id)) settle(known->name);
     names_.ids.clear_ready(id);
   }
   if (decision.all_joined) joined_.clear();
@@ -199,7 +227,7 @@ void Leader::adopt(Assigned& assigned) {
   std::optional<ReportedName> entry = names_.reports.take(assigned.name);
   const bool all_joined = !entry;
   if (all_joined && !assigned.signature) return;
-  overdue_.settle(assigned.name);
+  settle(assigned.name);
   assigned.locations = all_joined ? std::vector<Location>(position_.local_size(), kNowhere)
                                   : std::move(entry->locations);
   names_.ids.assign(
@@ -210,6 +238,8 @@ void Leader::adopt(Assigned& assigned) {
 LeaderOutput Leader::take(Duration now) {
   if (root_) decide();
   report_overdue(now);
+  const auto expiring = expiring_.deadline();
+  if (expiring && *expiring <= now) output_.expired = expiring_.take(now, remarking());
   return std::exchange(output_, {});
 }
 
@@ -224,7 +254,14 @@ void Leader::decide() {
   output_.decisions.push_back(std::move(*decision));
 }
 
-Presence Leader::presence_of(const std::string& name) const {
+std::optional<Duration> Leader::deadline() const {
+  const auto overdue = overdue_.deadline();
+  const auto expiring = expiring_.deadline();
+  if (overdue && expiring) return std::min(*overdue, *expiring);
+  return overdue ? overdue : expiring;
+}
+
+Presence Leader::own_presence_of(const std::string& name) const {
   std::uint64_t local = joined_.local_mask(position_);
   std::set<int> below;
   if (const ReportedName* const entry = names_.reports.find(name)) {
@@ -248,27 +285,40 @@ Presence Leader::presence_of(const std::string& name) const {
   return presence;
 }
 
-void Leader::report_overdue(Duration now) {
-  const auto due = overdue_.deadline();
-  if (!due || *due > now) return;
-  std::map<int, std::string> remarks;
-  const auto seen = [&](const std::string& name) {
-    Presence presence = presence_of(name);
+/// own_presence_of(), with what is to be said of ranks of this node: of each once.
+OverdueNames::Seen Leader::remarking() const {
+  return [this, said = std::set<int>()](const std::string& name) mutable {
+    Presence presence = own_presence_of(name);
     if (!use_.remark) return presence;
     const auto& ranks = position_.local_ranks();
     for (const int rank : presence.missing) {  // of this node
-      auto [remark, is_new] = remarks.try_emplace(rank);
       const auto local = std::ranges::find(ranks, rank) - ranks.begin();
-      if (is_new) remark->second = use_.remark(static_cast<int>(local));
-      presence.remarks.push_back(remark->second);
+      const bool is_new = said.insert(rank).second;
+      presence.remarks.push_back(is_new ? use_.remark(static_cast<int>(local)) : std::string());
     }
     return presence;
   };
+}
+
+void Leader::report_overdue(Duration now) {
+  const auto due = overdue_.deadline();
+  if (!due || *due > now) return;
   if (root_) {
-    auto warning = overdue_.take_warning(now, position_.ranks_in_subtree(), seen);
+    auto warning = overdue_.take_warning(now, position_.ranks_in_subtree(), remarking());
     if (warning) output_.warnings.push_back(std::move(*warning));
-  } else {
-    output_.up.presence = overdue_.take_presence(seen);
+    return;
+  }
+  auto reports = overdue_.take_presence(remarking());
+  std::ranges::move(reports, std::back_inserter(output_.up.presence));
+}
+
+/// The root has asked about these names.
+void Leader::answer(const std::vector<std::string>& names) {
+  const OverdueNames::Seen seen = remarking();
+  for (const std::string& name : names) {
+    Presence presence = seen(name);
+    presence.is_answer = true;
+    output_.up.presence.push_back(std::move(presence));
   }
 }
 

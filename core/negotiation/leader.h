@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/messages/messages.h"
+#include "core/negotiation/expiring_names.h"
 #include "core/negotiation/joined_ranks.h"
 #include "core/negotiation/known_names.h"
 #include "core/negotiation/overdue_names.h"
@@ -23,6 +24,8 @@ struct LeaderOutput {
   Up up;                              ///< for the parent; empty() where there is nothing to say
   std::vector<Decision> decisions;    ///< for the children (without locations) and this node's log
   std::vector<std::string> warnings;  ///< for the log; the root's alone
+  /// The root's: what has run out of time on some rank, which ends the job.
+  std::vector<Expired> expired = {};
   /// The root's: ids that run, and who came last; in the order of these arrivals.
   std::vector<std::pair<Id, LastArrival>> arrivals = {};
 };
@@ -52,28 +55,37 @@ class Leader {
   /// What there is to do now. More may be left as long as there are decisions.
   LeaderOutput take(Duration now);
   /// When take() wants to be called even if nothing happens.
-  std::optional<Duration> deadline() const { return overdue_.deadline(); }
-  /// Who has submitted the name, and who of its node has not, as far as this leader's own records
-  /// go.
-  Presence presence_of(const std::string& name) const;
+  std::optional<Duration> deadline() const;
+  /// Who has submitted the name, and who has not, as far as this leader knows: of its own node and
+  /// of complete subtrees; the root, of a name that is about to run out of time, what it has heard.
+  Presence presence_of(const std::string& name) const {
+    return expiring_.completed(own_presence_of(name));
+  }
 
  private:
   ReportedName& reported(const std::string& name);
   void note_joined(const std::vector<int>& ranks);
   void note_departed(const std::vector<int>& ranks);
   void note_elsewhere(const Elsewhere& elsewhere);
+  void note_presence(const Presence& presence, Duration now);
+  void note_expiring(const Expiring& expiring, Duration now);
+  void settle(const std::string& name);
   void advance_id(Id id);
   void advance_name(const std::string& name);
   void apply(Decision& decision);
   void adopt(Assigned& assigned);
   void decide();
   void report_overdue(Duration now);
+  void answer(const std::vector<std::string>& names);
+  Presence own_presence_of(const std::string& name) const;
+  OverdueNames::Seen remarking() const;
 
   TreePosition position_;
   IdUse use_;
   KnownNames names_;
   JoinedRanks joined_;
   OverdueNames overdue_;
+  ExpiringNames expiring_;
   std::optional<RootDecisions> root_;  ///< where this leader is the root
   LeaderOutput output_;
 };

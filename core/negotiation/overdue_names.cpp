@@ -47,8 +47,10 @@ void OverdueNames::note(const std::string& name, Duration now) {
 }
 
 void OverdueNames::note_presence(const Presence& presence, Duration now) {
-  note(presence.name, now);
-  Heard& heard = names_[presence.name];
+  if (!presence.is_answer) note(presence.name, now);
+  const auto overdue = names_.find(presence.name);
+  if (overdue == names_.end()) return;
+  Heard& heard = overdue->second;
   heard.ready.insert(presence.ready.begin(), presence.ready.end());
   heard.missing.insert(presence.missing.begin(), presence.missing.end());
   note_remarks(presence);
@@ -57,6 +59,7 @@ void OverdueNames::note_presence(const Presence& presence, Duration now) {
 void OverdueNames::note_remarks(const Presence& presence) {
   const std::size_t count = std::min(presence.remarks.size(), presence.missing.size());
   for (std::size_t i = 0; i < count; ++i) {
+    if (presence.remarks[i].empty()) continue;
     remarks_.insert_or_assign(presence.missing[i], presence.remarks[i]);
   }
 }

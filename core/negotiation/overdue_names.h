@@ -36,7 +36,7 @@ class OverdueNames {
 
   /// A rank has waited too long for this name.
   void note(const std::string& name, Duration now);
-  /// A child reports that, and what it knows.
+  /// A child reports that, and what it knows; an answer is ignored for names that are not overdue.
   void note_presence(const Presence& presence, Duration now);
   /// On the root: about an overdue name; ignored for others.
   void note_elsewhere(const Elsewhere& elsewhere);
@@ -51,6 +51,8 @@ class OverdueNames {
   /// names.
   std::optional<std::string> take_warning(Duration now, std::span<const int> ranks,
                                           const Seen& seen);
+  /// The root's: this name is to be asked about once more.
+  void ask_about(const std::string& name) { to_ask_.push_back(name); }
   /// The root's: names, of about `bytes` bytes, to ask all ranks about.
   std::vector<std::string> take_questions(std::size_t bytes);
 

@@ -45,11 +45,17 @@ class Events {
     }
     return result;
   }
+  Expiry expiry() {
+    return {std::chrono::milliseconds(input_.below(4)),
+            std::chrono::milliseconds(input_.below(500)), input_.below(2) == 0};
+  }
   Mail mail() {
-    return {.kind = static_cast<MailKind>(input_.below(5)),
+    return {.kind = static_cast<MailKind>(input_.below(6)),
             .name = name(),
             .signature = signature(),
-            .location = {}};
+            .location = {},
+            .process_set = kWorld,
+            .expiry = expiry()};
   }
   Up up() {
     Up result;
@@ -60,12 +66,15 @@ class Events {
       if (input_.below(4) == 0) report.counted = id();
       return report;
     });
-    result.presence = many<Presence>([&] { return Presence{name(), ranks(), ranks()}; });
+    result.presence = many<Presence>([&] {
+      return Presence{name(), ranks(), ranks(), {}, input_.below(2) == 0};
+    });
     result.departed = ranks();
     result.joined = ranks();
     result.elsewhere = many<Elsewhere>([&] {
       return Elsewhere{name(), ranks_.front(), ProcessSet(7)};
     });
+    result.expiring = many<Expiring>([&] { return Expiring{name(), ranks_.front(), expiry()}; });
     return result;
   }
   Decision decision() {

@@ -30,7 +30,7 @@ bool is_code(const internal::RecordedCause& cause, ErrorCode code) {
 /// An error that says what another rank has not done.
 bool is_consequence(const internal::RecordedCause& cause) {
   return is_code(cause, ErrorCode::timeout) || is_code(cause, ErrorCode::transport) ||
-         is_code(cause, ErrorCode::shut_down);
+         is_code(cause, ErrorCode::shut_down) || cause.is_told();
 }
 
 /// A rank that failed or ended by itself.

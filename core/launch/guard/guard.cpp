@@ -316,6 +316,7 @@ void Guard::add_record(RankEnded& ended) const {
   if (record->cause) {
     ended.cause = record->cause->text.substr(0, kMostCause);
     ended.cause_ns = (record->begin_wall + record->cause->time - record->begin).count();
+    ended.peer_failed = record->cause->is_told();
   }
   const char* folder = std::getenv(kRecordFolderVariable);
   if (folder == nullptr || std::string_view(folder) == "off" || ended_well(ended)) return;

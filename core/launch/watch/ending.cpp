@@ -18,6 +18,7 @@ namespace {
 /// SIGKILL to the guard. SIGPIPE comes from writing to a peer that has gone.
 int order_of(const RankEnded& ended) {
   if (ended.asked) return 3;
+  if (ended.peer_failed) return 2;
   if (!ended.failure.empty()) return ended.pid == 0 ? 0 : 2;
   if (WIFSIGNALED(ended.status)) return WTERMSIG(ended.status) == SIGPIPE ? 2 : 0;
   return 1;

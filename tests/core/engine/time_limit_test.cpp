@@ -31,13 +31,21 @@ TEST(TimeLimit, ThoseWhoKnowLessLeaveALittleTimeToTheOthers) {
   EXPECT_EQ(knows_less(true, true), 0);
   EXPECT_EQ(knows_less(false, true), 1);
   EXPECT_EQ(knows_less(false, false), 2);
-  EXPECT_EQ(TimeLimit::of(0ms, 60s).end(7s, 2), 67s + 250ms);
-  EXPECT_EQ(TimeLimit::of(0ms, 160ms).end(7s, 1), 7s + 170ms);
+  EXPECT_EQ(TimeLimit::of(0ms, 60s).end(7s, 2), 69s);
+  EXPECT_EQ(TimeLimit::of(0ms, 160ms).end(7s, 1), 7s + 260ms);
   EXPECT_EQ(TimeLimit::of(0ms, 0ms).end(7s, 2), Duration::max());
 }
 
+TEST(TimeLimit, TheRootIsToldALittleBeforeItsEnd) {
+  EXPECT_EQ(TimeLimit::of(0ms, 60s).notice(7s), 65s);
+  EXPECT_EQ(TimeLimit::of(0ms, 160ms).notice(7s), 7s + 120ms);
+  EXPECT_EQ(TimeLimit::of(0ms, 0ms).notice(7s), Duration::max());
+  EXPECT_EQ(TimeLimit::of(0ms, 60s).expiry(7s, 65s + 100us), (Expiry{60s, 2s, false}));
+  EXPECT_EQ(TimeLimit::of(160ms, 60s).expiry(7s, 8s), (Expiry{160ms, 0ms, true})) << "late";
+}
+
 TimedOut one() {
-  return {.name = "g", .set = kWorld, .limit = {600s, false}, .rank = 1, .root = 0};
+  return {.name = "g", .set = kWorld, .limit = {600s, false}, .rank = 1, .root = 0, .speaker = 1};
 }
 
 TEST(TimeoutText, NamesWhoLacksIt) {
@@ -63,9 +71,21 @@ TEST(TimeoutText, SaysWhatIsNotKnownAndWhoKnows) {
               HasSubstr("it: whether rank 0 has is not known on this one: see the warnings of rank "
                         "0 (HORA_STALL_WARNING). Do all"));
   timed_out.missing = {3};
-  timed_out.rank = 0;
-  EXPECT_THAT(timeout_text(timed_out), HasSubstr("rank 3 has not submitted it, and whether rank 0 "
-                                                 "has is not known on this one. Do all"));
+  timed_out.speaker = 0;
+  timed_out.unknown = {2};
+  EXPECT_THAT(timeout_text(timed_out),
+              HasSubstr("rank 3 has not submitted it, and whether rank 2 has is not known on this "
+                        "one: nothing has come from their nodes. Do all"));
+}
+
+TEST(TimeoutText, HasTheFirstRemarks) {
+  TimedOut timed_out = one();
+  timed_out.missing = {2};
+  timed_out.remarks = {"rank 2 sleeps"};
+  EXPECT_THAT(timeout_text(timed_out), HasSubstr("submitted it; rank 2 sleeps. Do all"));
+  timed_out.remarks.assign(10, "x");
+  EXPECT_THAT(timeout_text(timed_out),
+              HasSubstr("it; x; x; x; x; x; x; x; x; and 2 more ranks. Do"));
 }
 
 TEST(TimeoutText, WhereAllHaveSubmittedItNamesTheRootOrWhoHasNotFinished) {

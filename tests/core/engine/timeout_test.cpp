@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "core/tensor_text.h"
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/expect_error.h"
 
@@ -157,7 +158,7 @@ TEST(Timeout, WithoutAnEngineThreadAHandleIsReadyOnceSomeoneMakesProgress) {
 
 TEST(Timeout, NamesWhoLacksItAsFarAsTheRankKnows) {
   for (const int absent : {0, 2}) {
-    ThreadWorld world(with_timeout({3}, 500ms));
+    ThreadWorld world(with_timeout({3}, 1s));
     std::vector<std::string> of_known(3), of_new(3);
     on_all_ranks(world, [&](int rank) {
       std::vector<float> values(8, 1.0F);
@@ -166,7 +167,7 @@ TEST(Timeout, NamesWhoLacksItAsFarAsTheRankKnows) {
       of_known[static_cast<std::size_t>(rank)] =
           timeout_of(world.engine(rank), sum_of(values, "known")).what();
     });
-    ThreadWorld fresh(with_timeout({3}, 500ms));
+    ThreadWorld fresh(with_timeout({3}, 1s));
     on_all_ranks(fresh, [&](int rank) {
       std::vector<float> values(8, 1.0F);
       fresh.engine(rank).submit_and_wait(sum_of(values, "start", kNever));
@@ -179,7 +180,42 @@ TEST(Timeout, NamesWhoLacksItAsFarAsTheRankKnows) {
       if (rank == absent) continue;
       const auto r = static_cast<std::size_t>(rank);
       EXPECT_THAT(of_known[r], HasSubstr(lacks));
-      EXPECT_THAT(of_new[r], HasSubstr(absent == 0 ? "is not known on this one: see the" : lacks));
+      EXPECT_THAT(of_new[r], HasSubstr(lacks));
+    }
+  }
+}
+
+/// Ranks that never submit; the texts that all others get, of a name that is new or known.
+std::string said_without(const std::vector<int>& absent, bool known) {
+  ThreadWorld world(with_timeout({2, 2}, 2s));
+  std::vector<std::string> said(4);
+  on_all_ranks(world, [&](int rank) {
+    std::vector<float> values(8, 1.0F);
+    world.engine(rank).submit_and_wait(sum_of(values, known ? "g" : "start", kNever));
+    if (std::ranges::find(absent, rank) != absent.end()) return;
+    said[static_cast<std::size_t>(rank)] =
+        timeout_of(world.engine(rank), sum_of(values, "g")).what();
+  });
+  std::erase(said, "");
+  EXPECT_EQ(said, std::vector<std::string>(4 - absent.size(), said.front())) << "one cause";
+  return said.front();
+}
+
+// The root has heard of all nodes before it speaks, be it itself the one that lacks it.
+TEST(Timeout, OfSeveralNodesNamesAllRanksThatLackIt) {
+  std::vector<std::jthread> worlds;
+  for (const bool known : {false, true}) {
+    for (const std::vector<int>& absent :
+         std::vector<std::vector<int>>{{3}, {2, 3}, {0}, {0, 1}, {1, 2}}) {
+      worlds.emplace_back([known, absent] {
+        const std::string text = said_without(absent, known);
+        EXPECT_THAT(text, HasSubstr("has submitted it: " + ranks_have(absent) +
+                                    " not submitted it; rank " + std::to_string(absent[0])));
+        for (const int rank : absent) {
+          EXPECT_THAT(text, HasSubstr("; rank " + std::to_string(rank) +
+                                      " is in its own code, and has last submitted tensor "));
+        }
+      });
     }
   }
 }

@@ -50,7 +50,9 @@ Up good_up() {
           .presence = {{.name = "p", .ready = {2}, .missing = {3, 7}}},
           .departed = {3},
           .joined = {7},
-          .elsewhere = {{.name = "e", .rank = 2, .process_set = ProcessSet(99)}}};
+          .elsewhere = {{.name = "e", .rank = 2, .process_set = ProcessSet(99)}},
+          .last = {},
+          .expiring = {{.name = "x", .rank = 2, .expiry = {}}}};
 }
 
 std::string problem(const std::function<void(Decision&)>& change) {
@@ -111,6 +113,7 @@ TEST(MessageLimits, RanksAreTheSets) {
     EXPECT_THAT(problem([&](Up& up) { up.presence[0].ready = {rank}; }), HasSubstr("rank "));
     EXPECT_THAT(problem([&](Up& up) { up.presence[0].missing = {rank}; }), HasSubstr("rank "));
     EXPECT_THAT(problem([&](Up& up) { up.elsewhere[0].rank = rank; }), HasSubstr("rank "));
+    EXPECT_THAT(problem([&](Up& up) { up.expiring[0].rank = rank; }), HasSubstr("rank "));
     EXPECT_THAT(problem([&](Up& up) {
                   up.reports[0].values[0].ranks = {2, rank};
                 }),
@@ -174,6 +177,18 @@ TEST(MessageLimits, LastRanksAndRemarksAreOnePerItemOrNone) {
               HasSubstr("rank "));
   EXPECT_THAT(problem_in(Message(Up{.presence = {{"g", {2}, {3, 7}, {"one"}}}}), kLimits),
               HasSubstr("1 remarks on 2 ranks"));
+}
+
+TEST(MessageLimits, TimesAreNoLongerThanClocksHold) {
+  const auto decoded = [](std::chrono::milliseconds limit, std::chrono::milliseconds left) {
+    const Up up{.expiring = {{"x", 2, {limit, left, false}}}};
+    const auto message = decode(encode(up), kLimits);
+    return message ? std::string() : message.error();
+  };
+  EXPECT_THAT(decoded(std::chrono::milliseconds::max(), Expiry::kMostLeft), IsEmpty());
+  EXPECT_THAT(decoded(std::chrono::milliseconds(-1), {}), HasSubstr("a time limit of "));
+  EXPECT_THAT(decoded({}, Expiry::kMostLeft + std::chrono::milliseconds(1)),
+              HasSubstr("expires in 60001 ms"));
 }
 
 TEST(MessageLimits, AnEndIsOfARankOfTheSetOrOfNone) {

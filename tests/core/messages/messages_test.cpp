@@ -112,13 +112,13 @@ Bytes mail_of(const Raw& raw) {
 }
 
 TEST(Messages, UnknownEnumeratorsAreRefusedByName) {
-  ASSERT_TRUE(decode(mail_of({4, 8, 12, 5, 1})).has_value()) << "the last known of each";
+  ASSERT_TRUE(decode(mail_of({5, 8, 12, 5, 1})).has_value()) << "the last known of each";
   const auto expect_refused = [](const Raw& raw, const std::string& problem) {
     const auto message = decode(mail_of(raw));
     ASSERT_FALSE(message.has_value());
     EXPECT_EQ(message.error(), problem);
   };
-  expect_refused({.mail_kind = 5}, "unknown mail kind 5");
+  expect_refused({.mail_kind = 6}, "unknown mail kind 6");
   expect_refused({.kind = 9}, "unknown kind 9");
   expect_refused({.type = 13}, "unknown type 13");
   expect_refused({.op = 6}, "unknown op 6");

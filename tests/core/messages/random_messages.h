@@ -1,6 +1,7 @@
 /// Random values of everything that negotiation exchanges.
 #pragma once
 
+#include <chrono>
 #include <limits>
 #include <random>
 #include <string>
@@ -29,11 +30,13 @@ class RandomMessages {
   }
 
   Mail mail() {
-    return {.kind = static_cast<MailKind>(below(5)),
-            .name = text(),
-            .signature = signature(),
-            .location = location(),
-            .process_set = ProcessSet(number<std::uint32_t>())};
+    Mail result{.kind = static_cast<MailKind>(below(static_cast<int>(last_of<MailKind>) + 1)),
+                .name = text(),
+                .signature = signature(),
+                .location = location(),
+                .process_set = ProcessSet(number<std::uint32_t>())};
+    if (result.kind == MailKind::expiring) result.expiry = expiry();
+    return result;
   }
 
   Up up() {
@@ -51,6 +54,10 @@ class RandomMessages {
     for (int i = below(3); i > 0; --i) {
       result.presence.push_back({text(), numbers<int>(), numbers<int>()});
       for (int r = below(3); r > 0; --r) result.presence.back().remarks.push_back(text());
+      result.presence.back().is_answer = below(2) == 0;
+    }
+    for (int i = below(3); i > 0; --i) {
+      result.expiring.push_back({text(), number<int>(), expiry()});
     }
     for (int i = below(3); i > 0; --i) {
       result.last.push_back({number<int>(), number<std::uint32_t>()});
@@ -59,6 +66,13 @@ class RandomMessages {
       result.elsewhere.push_back({text(), number<int>(), ProcessSet(number<std::uint32_t>())});
     }
     return result;
+  }
+
+  Expiry expiry() {
+    return {std::chrono::milliseconds(number<std::int64_t>() &
+                                      std::numeric_limits<std::int64_t>::max()),
+            std::chrono::milliseconds(below(static_cast<int>(Expiry::kMostLeft.count()) + 1)),
+            below(2) == 0};
   }
 
   Decision decision() {

@@ -91,6 +91,14 @@ TEST(FirstCause, WhatEndsWithItsParentIsAConsequence) {
   EXPECT_EQ(first_cause(all), 2U);
 }
 
+// All end by the exception of one, which may outlive those that it has told.
+TEST(FirstCause, WhoseExceptionItWasComesBeforeThoseThatWereTold) {
+  std::vector<RankEnded> all{ended(0, SIGABRT, 1), ended(1, exited(1), 300), ended(2, SIGABRT, 2)};
+  all[0].peer_failed = all[2].peer_failed = true;
+  EXPECT_TRUE(is_likely_consequence(all[0]));
+  EXPECT_EQ(first_cause(all), 1U);
+}
+
 TEST(FirstCause, AnErrorIsAsOldAsItsRecord) {
   std::vector<RankEnded> all{ended(0, exited(1), 10), ended(1, exited(1), 20)};
   all[0].cause_ns = 9;
