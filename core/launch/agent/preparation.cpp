@@ -74,7 +74,6 @@ Hello this_host() {
   hello.version = HORA_VERSION;
   utsname machine{};
   if (::uname(&machine) == 0) hello.architecture = machine.machine;
-  hello.clock_ns = wall_clock_ns();
   return hello;
 }
 
