@@ -47,6 +47,7 @@ std::optional<RankEnded> RunningRanks::kill_unguarded(int number) {
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - rank.started).count());
   ended.failure = "its guard (horarun --guard, pid " + std::to_string(rank.guard_process) +
                   " of its host) was killed";
+  ended.guard_killed = true;
   remove(number);
   return ended;
 }

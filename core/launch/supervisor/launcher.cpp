@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::milliseconds kHeartbeat{5000};
+constexpr std::chrono::milliseconds kLocalAgentsEnd{2000};
 constexpr std::size_t kMostErrorText = 1000;
 
 class Launcher {
@@ -76,11 +77,22 @@ Launcher::Launcher(LauncherOptions& options)
   if (options.live) live_.emplace(*options.live, options.plan.hosts, now());
 }
 
+/// An agent ends with its connection, and removes its folders then, which it may just have made. On
+/// other hosts that goes on without what has connected it, such as ssh.
 Launcher::~Launcher() {
-  for (Agent& agent : agents_) {
-    if (agent.process <= 0) continue;
-    ::kill(agent.process, SIGKILL);
-    ::waitpid(agent.process, nullptr, 0);
+  for (Agent& agent : agents_) agent.channel.reset();
+  const auto limit = Clock::now() + kLocalAgentsEnd;
+  for (std::size_t host = 0; host < agents_.size(); ++host) {
+    const pid_t process = agents_[host].process;
+    if (process <= 0) continue;
+    bool has_ended = false;
+    while (host == options_.plan.launcher_host && !has_ended && Clock::now() < limit) {
+      has_ended = ::waitpid(process, nullptr, WNOHANG) == process;
+      if (!has_ended) ::usleep(10000);
+    }
+    if (has_ended) continue;
+    ::kill(process, SIGKILL);
+    ::waitpid(process, nullptr, 0);
   }
 }
 

@@ -99,6 +99,15 @@ TEST(FirstCause, WhoseExceptionItWasComesBeforeThoseThatWereTold) {
   EXPECT_EQ(first_cause(all), 1U);
 }
 
+TEST(FirstCause, AKilledGuardComesBeforeThoseThatMissItsRank) {
+  std::vector<RankEnded> all{ended(0, exited(1), 1), ended(1, SIGKILL, 2), ended(2, SIGKILL, 1)};
+  all[0].peer_failed = all[1].guard_killed = true;
+  all[1].failure = "its guard was killed";
+  all[2].failure = "MPI's process that started it has ended";
+  EXPECT_TRUE(is_likely_consequence(all[1]));
+  EXPECT_EQ(first_cause(all), 1U);
+}
+
 TEST(FirstCause, AnErrorIsAsOldAsItsRecord) {
   std::vector<RankEnded> all{ended(0, exited(1), 10), ended(1, exited(1), 20)};
   all[0].cause_ns = 9;
