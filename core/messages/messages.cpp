@@ -79,10 +79,10 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
     last_ranks.push_back(last.rank);
     last_late.push_back(last.late);
   }
-  return wire::CreateUpDirect(builder, up.process_set.number(), &up.ready, &reports, &presence,
-                              &up.departed, &up.joined, &elsewhere,
-                              up.last.empty() ? nullptr : &last_ranks,
-                              up.last.empty() ? nullptr : &last_late, &expiring)
+  return wire::CreateUpDirect(
+             builder, up.process_set.number(), &up.ready, &reports, &presence, &up.departed,
+             &up.joined, &elsewhere, up.last.empty() ? nullptr : &last_ranks,
+             up.last.empty() ? nullptr : &last_late, up.expiring.empty() ? nullptr : &expiring)
       .Union();
 }
 
