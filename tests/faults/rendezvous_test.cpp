@@ -66,8 +66,8 @@ TEST_F(Meeting, RunsAJobOnAllNodes) {
 
 TEST_F(Meeting, JobsInOneFolderAreToldApartByTheirIds) {
   std::vector<LaunchedJob*> jobs;
-  for (const char* const id : {"a", "b"}) {
-    for (const int node : {1, 0}) {
+  for (const int node : {1, 0}) {  // both nodes 1 wait before a node 0 comes
+    for (const char* const id : {"a", "b"}) {
       jobs.push_back(&start(node, in_folder(), {"none", "-", "-"}, {}, id));
     }
   }

@@ -88,7 +88,9 @@ TEST_F(MakeJob, RunsRanksOnThisHost) {
 
 TEST_F(MakeJob, SaysThatAnMpirunIsNotThere) {
   const LaunchOptions options = test::parsed({"--mpirun", "/no/mpirun", "train"});
-  EXPECT_THAT(make_job(options, kSelf).error(), HasSubstr("--mpirun \"/no/mpirun\""));
+  const auto refused = make_job(options, kSelf);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error(), HasSubstr("--mpirun \"/no/mpirun\""));
 }
 
 TEST_F(MakeJob, ReachesHostsBySsh) {
