@@ -29,19 +29,11 @@ class Meeting : public testing::Test {
   LaunchedJob& start(int number, const std::string& place, const std::vector<std::string>& program,
                      const std::vector<std::string>& environment = {},
                      const std::string& id = "job") {
-    std::vector<std::string> arguments{"--rendezvous",
-                                       place,
-                                       "--rendezvous-id",
-                                       id,
-                                       "--nnodes",
-                                       "2",
-                                       "--node-rank",
-                                       std::to_string(number),
-                                       "--nproc-per-node",
-                                       "2",
-                                       "--start-timeout",
-                                       "15",
-                                       FAULT_RANK};
+    std::vector<std::string> arguments{
+        "--rendezvous",     place, "--rendezvous-id", id,
+        "--nnodes",         "2",   "--node-rank",     std::to_string(number),
+        "--nproc-per-node", "2",   "--start-timeout", "15",
+        FAULT_RANK};
     arguments.insert(arguments.end(), program.begin(), program.end());
     nodes_.push_back(std::make_unique<LaunchedJob>(
         JobOptions{arguments, environment, {}, "node" + std::to_string(number)}));
@@ -66,8 +58,8 @@ TEST_F(Meeting, RunsAJobOnAllNodes) {
 
 TEST_F(Meeting, JobsInOneFolderAreToldApartByTheirIds) {
   std::vector<LaunchedJob*> jobs;
-  for (const char* const id : {"a", "b"}) {
-    for (const int node : {1, 0}) {
+  for (const int node : {1, 0}) {  // both nodes 1 wait before a node 0 comes
+    for (const char* const id : {"a", "b"}) {
       jobs.push_back(&start(node, in_folder(), {"none", "-", "-"}, {}, id));
     }
   }

@@ -88,7 +88,9 @@ TEST_F(MakeJob, RunsRanksOnThisHost) {
 
 TEST_F(MakeJob, SaysThatAnMpirunIsNotThere) {
   const LaunchOptions options = test::parsed({"--mpirun", "/no/mpirun", "train"});
-  EXPECT_THAT(make_job(options, kSelf).error(), HasSubstr("--mpirun \"/no/mpirun\""));
+  const auto refused = make_job(options, kSelf);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error(), HasSubstr("--mpirun \"/no/mpirun\""));
 }
 
 TEST_F(MakeJob, ReachesHostsBySsh) {
@@ -165,6 +167,10 @@ TEST_F(MakeJob, NetworkVariablesAreTheUsersWhereSet) {
   EXPECT_THAT(plan_of(made).network_interfaces, ElementsAre("eth0", "ens3"));
   NetworkChoice network;
   network.interfaces = {{"eth0"}, {"ens3"}};
+  network.addresses = {*parse_address("10.0.0.1"), *parse_address("10.0.0.2")};
+  EXPECT_THAT(plan_of(made).mpirun(&network)->environment,
+              AllOf(Contains("NCCL_SOCKET_IFNAME=eth7"), Contains("FI_TCP_IFACE=eth0"),
+                    Not(Contains(StartsWith("GLOO_SOCKET_IFNAME")))));
   EXPECT_THAT(plan_of(made).daemon_environment(1, &network),
               AllOf(Contains("NCCL_SOCKET_IFNAME=eth7"), Contains("GLOO_SOCKET_IFNAME=mine"),
                     Contains("FI_TCP_IFACE=ens3"), Not(Contains("GLOO_SOCKET_IFNAME=ens3"))));
