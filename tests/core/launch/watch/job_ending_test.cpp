@@ -102,8 +102,8 @@ TEST_F(JobEndingTest, ADaemonThatExitsIsNoCause) {
 TEST_F(JobEndingTest, AnMpirunThatEndsBeforeItsRanksHasFailed) {
   ending_.on_output("not for the user");
   ending_.on_mpirun_ended(exited(0), Moment(100));
-  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.gather));
-  const auto cause = ending_.cause(Moment(100) + limits_.gather);
+  EXPECT_FALSE(ending_.cause(Moment(99) + limits_.gather_consequences));
+  const auto cause = ending_.cause(Moment(100) + limits_.gather_consequences);
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->text, "mpirun ended with exit status 0");
   EXPECT_EQ(cause->status, 1);
