@@ -79,7 +79,7 @@ constexpr int kNoRank = -1;
 std::atomic<int> reporting_rank{kNoRank};
 std::atomic<pid_t> reporting_process{0};
 std::atomic<FlightRecorder*> reporting_flight{nullptr};
-std::atomic<const TerminateReport::Tell*> reporting_tell{nullptr};
+std::atomic<const TerminateReport::Calls*> reporting_calls{nullptr};
 std::atomic<std::terminate_handler> before{nullptr};
 
 std::string type_of_current() {
@@ -103,30 +103,49 @@ std::string reason() {
   }
 }
 
+/// That of the C++ library prints the exception's type and text.
+bool is_own_of_library(std::terminate_handler handler) {
+#if defined(__GLIBCXX__)
+  return handler == __gnu_cxx::__verbose_terminate_handler;
+#else
+  return false;
+#endif
+}
+
+void report(int rank) {
+  const std::string why = reason();
+  const TerminateReport::Calls* const calls = reporting_calls.exchange(nullptr);
+  const bool is_said = calls && calls->is_said && calls->is_said(why);
+  if (FlightRecorder* const flight = reporting_flight.exchange(nullptr)) flight->failed(why);
+  log().log(is_said ? spdlog::level::info : spdlog::level::critical, "{} ends the job: {}",
+            to_string(identity_of_process(rank)), why);
+  log().flush();
+  if (calls && calls->tell) calls->tell(why);
+}
+
 [[noreturn]] void report_and_terminate() {
+  bool is_reported = false;
   try {
     const int rank = reporting_rank.exchange(kNoRank);
     // A forked child ends only itself.
     if (rank != kNoRank && reporting_process.load() == ::getpid()) {
-      const std::string why = reason();
-      if (FlightRecorder* const flight = reporting_flight.exchange(nullptr)) flight->failed(why);
-      log().critical("{} ends the job: {}", to_string(identity_of_process(rank)), why);
-      log().flush();
-      if (const TerminateReport::Tell* const tell = reporting_tell.exchange(nullptr)) (*tell)(why);
+      report(rank);
+      is_reported = true;
     }
   } catch (...) {
     // Logging has failed, which must not keep the process from ending.
   }
-  if (const std::terminate_handler next = before.load()) next();
+  const std::terminate_handler next = before.load();
+  if (next && !(is_reported && is_own_of_library(next))) next();
   std::abort();
 }
 
 }  // namespace
 
-TerminateReport::TerminateReport(int rank, FlightRecorder* flight, Tell tell)
-    : tell_(std::move(tell)) {
+TerminateReport::TerminateReport(int rank, FlightRecorder* flight, Calls calls)
+    : calls_(std::move(calls)) {
   reporting_flight.store(flight);
-  reporting_tell.store(tell_ ? &tell_ : nullptr);
+  reporting_calls.store(&calls_);
   reporting_rank.store(rank);
   reporting_process.store(::getpid());
   const std::terminate_handler current = std::get_terminate();
@@ -138,7 +157,7 @@ TerminateReport::TerminateReport(int rank, FlightRecorder* flight, Tell tell)
 TerminateReport::~TerminateReport() {
   reporting_rank.store(kNoRank);
   reporting_flight.store(nullptr);
-  reporting_tell.store(nullptr);
+  reporting_calls.store(nullptr);
   // A handler that was installed over this one may still call it.
   if (std::get_terminate() == report_and_terminate) std::set_terminate(before.load());
 }

@@ -14,21 +14,27 @@ class FlightRecorder;
 
 /// While it lives, std::terminate() first logs which rank ends the job, and the exception's type
 /// and text, which are the cause in the rank's flight record, too; then the handler that was
-/// installed before is called. One at a time. Thread rule: one thread.
+/// installed before is called, but for the C++ library's own, which would repeat them. One at a
+/// time. Thread rule: one thread.
 class TerminateReport {
  public:
-  /// Is given the exception's type and text, to tell other ranks; it does not throw, and returns
-  /// soon.
-  using Tell = std::function<void(const std::string& why)>;
+  /// Neither throws, and both return soon.
+  struct Calls {
+    /// Whether this rank's log, or that of the rank which has told it, has the text of the
+    /// exception: it is not repeated then, below the level "info". Unset: never.
+    std::function<bool(const std::string& why)> is_said;
+    /// Is given the exception's type and text, to tell other ranks. May be unset.
+    std::function<void(const std::string& why)> tell;
+  };
 
   /// `flight` outlives it; null: there is no record.
-  explicit TerminateReport(int rank, FlightRecorder* flight = nullptr, Tell tell = {});
+  explicit TerminateReport(int rank, FlightRecorder* flight = nullptr, Calls calls = {});
   ~TerminateReport();
   TerminateReport(const TerminateReport&) = delete;
   TerminateReport& operator=(const TerminateReport&) = delete;
 
  private:
-  const Tell tell_;
+  const Calls calls_;
 };
 
 /// The text of the last Error made on this thread, as far as it fits, while that object lives:

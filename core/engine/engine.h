@@ -119,6 +119,8 @@ class Engine {
   /// the next step of any of them on, this rank's included. Waits for no lock, and some tenths of a
   /// second for all to hear of it before this process ends.
   void end_all(const Error& error) noexcept;
+  /// Whether some rank's log has the first cause, and `text` holds it. Any thread.
+  bool is_said(const std::string& text) const { return progress_.is_said(text); }
   /// Ends the thread.
   void stop() { threads_.stop(); }
   /// After stop(): frees the process sets' communicators.

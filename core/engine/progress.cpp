@@ -81,6 +81,11 @@ void Progress::poison(const Error& found, Origin origin) {
   for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
 }
 
+bool Progress::is_said(const std::string& text) const {
+  const auto cause = first_cause().get();
+  return cause && sets_.poisoned().load() && text.find(cause->what()) != std::string::npos;
+}
+
 void Progress::check_timeouts(Duration time) {
   if (sets_.poisoned().load()) return;
   for (SetEngine* engine : engines()) {

@@ -42,6 +42,9 @@ class Progress {
   std::optional<std::chrono::nanoseconds> pause_length(Duration time, Duration idle, bool awaited)
       HORA_REQUIRES(lock_);
 
+  /// Whether `text` holds the node's first cause, which some rank's log has. Any thread.
+  bool is_said(const std::string& text) const;
+
  private:
   const std::vector<SetEngine*>& engines() const HORA_REQUIRES(lock_);
   bool advance() HORA_REQUIRES(lock_);

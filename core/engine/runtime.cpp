@@ -28,7 +28,8 @@ Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
       local_rank_(parts_.world.topology.local_rank_of(parts_.rank)),
       engine_(parts_),
       terminate_report_(parts_.rank, parts_.flight,
-                        [this](const std::string& why) { tell_others(why); }) {
+                        {.is_said = [this](const std::string& why) { return engine_.is_said(why); },
+                         .tell = [this](const std::string& why) { tell_others(why); }}) {
   note_state(RecordState::initialised);
   if (engine_thread) engine_.start_thread();
 }
@@ -123,8 +124,10 @@ void Runtime::abort(const std::string& why) noexcept {
 void Runtime::abandon(std::shared_ptr<Runtime> runtime) noexcept {
   try {
     const std::string known = error_in_flight();
-    runtime->say_end("an exception is leaving the scope of hora's context" +
-                     (known.empty() ? "; a catch clause can print it" : ": " + known));
+    if (known.empty() || !runtime->engine_.is_said(known)) {
+      runtime->say_end("an exception is leaving the scope of hora's context" +
+                       (known.empty() ? "; a catch clause can print it" : ": " + known));
+    }
     if (runtime->parts_.flight) {
       runtime->parts_.flight->failed(known.empty() ? "an exception left the scope of hora's context"
                                                    : known);

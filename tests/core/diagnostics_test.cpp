@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <iostream>
@@ -32,6 +33,28 @@ TEST(TerminateReportDeathTest, NamesRankAndError) {
               "uncaught exception of type hora::Error: odd");
   EXPECT_EXIT(end([] { throw 7; }), testing::ExitedWithCode(3), "uncaught exception of type int");
   EXPECT_EXIT(end([] { std::terminate(); }), testing::ExitedWithCode(3), "without an exception");
+}
+
+TEST(TerminateReportDeathTest, DoesNotRepeatWhatIsSaidButTellsIt) {
+  const auto end = [](bool is_said) {
+    std::set_terminate([] { std::_Exit(3); });
+    const TerminateReport report(
+        5, nullptr,
+        {.is_said = [=](const std::string& why) { return is_said && why.ends_with("odd"); },
+         .tell = [](const std::string& why) { std::cerr << "told: " << why << '\n'; }});
+    throw_nowhere([] { throw Error(ErrorCode::mismatch, "odd"); });
+  };
+  EXPECT_EXIT(end(true), testing::ExitedWithCode(3),
+              "^told: uncaught exception of type hora::Error: odd\n$");
+  EXPECT_EXIT(end(false), testing::ExitedWithCode(3), "ends the job: .*odd\ntold: ");
+}
+
+TEST(TerminateReportDeathTest, TheLibrarysHandlerRepeatsNothing) {
+  const auto end = [] {
+    const TerminateReport report(5);
+    throw_nowhere([] { throw std::runtime_error("lost"); });
+  };
+  EXPECT_EXIT(end(), testing::KilledBySignal(SIGABRT), "std::runtime_error: lost\n$");
 }
 
 TEST(TerminateReport, RestoresTheHandlerThatWasThereBefore) {

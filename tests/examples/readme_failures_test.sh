@@ -20,9 +20,9 @@ cd "$work/me"
 # The fault of ./train in each command, and the exit status.
 readonly faults=(killed throws skips '' '') statuses=(137 134 134 69 69)
 
-# Lines of the section's block, without the fences.
+# Lines of the section's first block, without the fences.
 sed -n '/^## When something goes wrong/,/^## /p' "$readme" |
-  awk '/^```$/ { inside = !inside; next } inside' > "$work/shown"
+  awk '/^```$/ { if (inside) exit; inside = 1; next } inside' > "$work/shown"
 mapfile -t commands < <(sed -n 's/^\$ //p' "$work/shown")
 ((${#commands[@]} == ${#faults[@]})) || { echo "${#commands[@]} commands are shown"; exit 1; }
 

@@ -131,11 +131,12 @@ case $group in
         done
       done
     done
-    # All ranks of all nodes end with the thrower's own text.
+    # All ranks of all nodes end with the thrower's own text, of which they say nothing else.
     for per_node in 0 2 1; do
       for thrower in 0 3; do
         name="all know why rank $thrower has thrown, ranks per node $per_node"
-        run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 4 "$program" throw-uncaught $thrower
+        run env HORA_RANKS_PER_NODE=$per_node HORA_LOG_LEVEL=info "${mpi[@]}" 4 "$program" \
+          throw-uncaught $thrower
         expect "$name" nonzero
         within "$name" 10
         for ((rank = 0; rank < 4; ++rank)); do
@@ -143,6 +144,7 @@ case $group in
           grep -q "rank $rank (host .*hora::Error: rank $thrower (host .*) has ended the job: uncaught \
 exception of type std::runtime_error: the application's own error" <<< "$output" ||
             failed "$name: rank $rank does not"
+          never "$name" "hora critical: rank $rank "
         done
       done
     done
