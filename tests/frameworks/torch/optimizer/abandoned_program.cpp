@@ -220,7 +220,12 @@ int run(const std::string& where, const std::string& who, int& rank) {
   if (where == "handles") {
     leave_handles_open(world, rank == 0);
   } else {
-    train(world, model, rank == 0 ? way_of(where) : Way());
+    // With "step" the other rank does not average meanwhile: nothing that rank 0 waits for comes.
+    const Way elsewhere = [&](const Model&, hora::DistributedOptimizer&) {
+      hora::barrier(world, {.name = "elsewhere"});
+    };
+    const Way of_other = where == "step" ? elsewhere : Way();
+    train(world, model, rank == 0 ? way_of(where) : of_other);
   }
   std::fputs("not reached on either rank\n", stderr);
   return 0;
