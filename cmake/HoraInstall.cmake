@@ -17,6 +17,7 @@ add_custom_command(
   COMMAND horarun --man > ${man_page}
   COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/completions
   COMMAND horarun --completion bash > ${completion}
+  DEPENDS horarun
   COMMENT "Writing horarun's man page and completion"
   VERBATIM)
 add_custom_target(horarun_documents ALL DEPENDS ${man_page} ${completion})

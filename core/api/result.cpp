@@ -84,6 +84,7 @@ void ResultMemory::collect() {
         form_.name);
   }
   take();
+  collected_ = true;
 }
 
 HostResult::HostResult(NodeMemory& memory, ResultForm form)
@@ -130,7 +131,7 @@ StagedResult::StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form
 }
 
 StagedResult::~StagedResult() {
-  if (block_) heap_.release(block_, form_.stream);
+  if (block_ && !may_be_in_flight()) heap_.release(block_, form_.stream);
   release_host(staging_);
   release_host(input_);
 }

@@ -3,6 +3,7 @@
 
 #include <hora/types.h>
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,12 +69,19 @@ class ResultMemory : public ExchangeResult {
   /// By collect(): `data_` is where the caller finds the result.
   virtual void take() = 0;
   bool fits_output(std::size_t bytes) const { return form_.output && form_.output->bytes == bytes; }
+  bool collected() const { return collected_; }
+  /// As a Buffer's: the program has had the memory, and a handle that an exception drops may leave
+  /// a collective in flight on it. Then it is not reused.
+  bool may_be_in_flight() const { return collected_ && std::uncaught_exceptions() > 0; }
 
   ResultForm form_;
   Shape shape_;
   std::vector<std::int64_t> rows_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+
+ private:
+  bool collected_ = false;
 };
 
 /// A block of this rank's windows: mapped pages, as faults would cost more than the exchange. An
@@ -83,7 +91,7 @@ class HostResult final : public ResultMemory, public ResultPlace {
   /// `memory` outlives it.
   HostResult(NodeMemory& memory, ResultForm form);
   ~HostResult() override {
-    if (block_) memory_.release(block_);
+    if (block_ && !may_be_in_flight()) memory_.release(block_);
     if (expected_) memory_.release(expected_);
   }
   std::byte* expect(std::size_t bytes) override;
@@ -106,7 +114,8 @@ class DeviceResult final : public ResultMemory {
   /// `heap` outlives it.
   DeviceResult(DeviceHeap& heap, ResultForm form) : ResultMemory(std::move(form)), heap_(heap) {}
   ~DeviceResult() override {
-    heap_.release(block_, collected_ ? std::optional(form_.stream) : std::nullopt);
+    if (may_be_in_flight()) return;
+    heap_.release(block_, collected() ? std::optional(form_.stream) : std::nullopt);
   }
 
  private:
@@ -114,11 +123,10 @@ class DeviceResult final : public ResultMemory {
     if (fits_output(bytes)) return form_.output->data;
     return block_ = heap_.allocate(bytes, std::nullopt);
   }
-  void take() override { collected_ = true; }
+  void take() override {}  // it is there, in the order of the stream
 
   DeviceHeap& heap_;
   std::byte* block_ = nullptr;
-  bool collected_ = false;
 };
 
 /// An exchange in host memory of tensors on a device: the input in a block of this rank's windows,

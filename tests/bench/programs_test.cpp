@@ -144,10 +144,10 @@ TEST_F(Programs, Negotiation) {
   const json file =
       file_of("NEGOTIATION", "--idle-seconds 0.2 --wait-seconds 0.2 --benchmark_min_time=0.01");
   EXPECT_EQ(names_of(file),
-            (std::set<std::string>{"negotiation/last_submission_to_ready",
-                                   "negotiation/4_bytes_from_idle", "negotiation/flight_record",
-                                   "negotiation/cpu_nothing_submitted",
-                                   "negotiation/cpu_waiting_on_own_node"}));
+            (std::set<std::string>{
+                "negotiation/last_submission_to_ready", "negotiation/4_bytes_from_idle",
+                "negotiation/flight_record", "negotiation/flight_record_watched",
+                "negotiation/cpu_nothing_submitted", "negotiation/cpu_waiting_on_own_node"}));
   for (const json& row : file.at("benchmarks")) {
     SCOPED_TRACE(row.dump());
     EXPECT_TRUE(row.at("pass") == 0.0 || row.at("pass") == 1.0);

@@ -108,7 +108,7 @@ TEST_F(FaultTest, ARankMayLeaveAfterShutdownWithAnyStatusAndThatIsTheJobs) {
 TEST_F(FaultTest, AJobWithoutFaultSaysNothing) {
   LaunchedJob& job = launch({"-np", "2"}, {"none", "-", "-"});
   EXPECT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_EQ(job.error(), "");
+  EXPECT_EQ(job.complaints(), "");
 }
 
 TEST_F(FaultTest, OneRankAloneNeedsNoLauncher) {

@@ -137,7 +137,9 @@ LaunchedJob::LaunchedJob(JobOptions options)
   child.environment = std::move(options.environment);
   for (const std::string& variable :
        {std::string(kMarkVariable) + "=" + mark_, "TMPDIR=" + temporary,
-        "HORARUN_SSH=" + write_remote_shell(options.hidden)}) {
+        "HORARUN_SSH=" + write_remote_shell(options.hidden),
+        // Emulated hosts and other tests share this machine's cores.
+        std::string("OMPI_MCA_mpi_yield_when_idle=1")}) {
     child.environment.push_back(variable);
   }
   const std::string input_path = folder_.file("input");
@@ -264,6 +266,17 @@ std::optional<Seconds> LaunchedJob::wait_for_no_process(Seconds limit) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return Clock::now() - begin;
+}
+
+std::string LaunchedJob::complaints() const {
+  std::istringstream lines(error_);
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_remark =
+        line.starts_with("horarun: cores: ") || line.starts_with("horarun: network: ");
+    if (!is_remark) text += line + "\n";
+  }
+  return text;
 }
 
 std::vector<std::string> LaunchedJob::error_lines(const std::string& text) const {

@@ -66,6 +66,8 @@ class LaunchedJob {
 
   const std::string& output() const { return output_; }  ///< standard output so far
   const std::string& error() const { return error_; }    ///< standard error so far
+  /// The same without what horarun says of the cores and the network that each job gets.
+  std::string complaints() const;
   /// Lines of the standard error that contain it.
   std::vector<std::string> error_lines(const std::string& text) const;
 

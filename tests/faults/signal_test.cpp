@@ -70,7 +70,7 @@ TEST_P(RunningJob, AllRanksLeaveTogetherWhereOneIsToldToEnd) {
   ::kill(rank, SIGTERM);
   EXPECT_EQ(job.wait(Seconds(10)), 0) << transcript(job);
   EXPECT_TRUE(job.wait_for(": leaves", 4, Seconds(0))) << transcript(job);
-  EXPECT_EQ(job.error(), "");
+  EXPECT_EQ(job.complaints(), "");
 }
 
 }  // namespace

@@ -96,6 +96,21 @@ class Allocation : public FaultTest {
   internal::test::TemporaryFolder srun_;
 };
 
+/// ctest sets it, which horarun respects.
+class AllocatedCores : public Allocation {
+ protected:
+  AllocatedCores() { ::unsetenv("OMP_NUM_THREADS"); }
+  ~AllocatedCores() override {
+    if (before_) ::setenv("OMP_NUM_THREADS", before_->c_str(), 1);
+  }
+
+ private:
+  const std::optional<std::string> before_ = [] {
+    const char* value = std::getenv("OMP_NUM_THREADS");
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  }();
+};
+
 TEST_F(Allocation, GivesHostsRanksAndPath) {
   LaunchedJob& job = submit({"--prefix-output", "fault_rank", "none", "-", "-", "1"});
   ASSERT_EQ(job.wait(), 0) << transcript(job);
@@ -126,7 +141,7 @@ TEST_F(Allocation, TasksThatWereAskedForAreTheRanks) {
 }
 
 /// Where Slurm has no plugin for it, the affinity mask holds cores that were not granted.
-TEST_F(Allocation, RanksShareTheCoresThatWereGranted) {
+TEST_F(AllocatedCores, AreSharedByItsRanks) {
   const int cores = std::min(2, static_cast<int>(std::thread::hardware_concurrency()));
   for (const int granted : {1, cores}) {
     LaunchedJob& job =

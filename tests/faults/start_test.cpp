@@ -31,7 +31,8 @@ TEST_F(Start, AProgramThatOnlyTheFirstHostHasIsNamedWithTheOther) {
   std::filesystem::create_symlink(FAULT_RANK, program);
   start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", program, "none", "-", "-"},
          .hidden = folder.path()});
-  expect_cause(69, {"host 127.0.0.2: the program " + program + ": No such file"}, Seconds(10));
+  expect_cause(69, {"host 127.0.0.2: the program \"" + program + "\" cannot be run: No such file"},
+               Seconds(10));
   EXPECT_THAT(job_->error(), testing::Not(HasSubstr("host 127.0.0.1"))) << transcript(*job_);
 }
 

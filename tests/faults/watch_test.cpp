@@ -46,7 +46,7 @@ TEST_F(WatchOfOneNode, SaysThatARankIsStopped) {
 TEST_F(WatchOfOneNode, AJobThatIsNotWatchedSaysNothing) {
   LaunchedJob& job = launch({"-np", "2"}, {"late", "-", "1", "50"});
   ASSERT_EQ(job.wait(), 0) << transcript(job);
-  EXPECT_EQ(job.error(), "");
+  EXPECT_EQ(job.complaints(), "");
 }
 
 }  // namespace

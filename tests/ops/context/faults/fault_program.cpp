@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/ops/context/faults/caught_inside.h"
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -347,6 +349,7 @@ int main(int argc, char** argv) {
   if (mode == "throw-silent") return caught_in_main(number, Catch::is_silent);
   if (mode == "throw-goes-on") return caught_in_main(number, Catch::goes_on);
   if (mode == "throw-uncaught") return uncaught(number);
+  if (mode == "throw-inside") return hora::test::catch_inside();
   if (mode == "init") return init_only();
   if (mode == "init-late") return init_late(number);
   if (mode == "init-left") return init_left();

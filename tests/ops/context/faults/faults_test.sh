@@ -131,6 +131,13 @@ case $group in
         done
       done
     done
+    for per_node in 0 1; do
+      name="all throw and catch in the context's scope, ranks per node $per_node"
+      run env HORA_RANKS_PER_NODE=$per_node "${mpi[@]}" 2 "$program" throw-inside
+      expect "$name" zero "rank 0: went on" "rank 1: went on"
+      within "$name" 20
+      never "$name" "hora "
+    done
     # All ranks of all nodes end with the thrower's own text, of which they say nothing else.
     for per_node in 0 2 1; do
       for thrower in 0 3; do
