@@ -22,7 +22,7 @@ readonly faults=(killed throws skips '' '') statuses=(137 134 134 69 69)
 
 # Lines of the section's first block, without the fences.
 sed -n '/^## When something goes wrong/,/^## /p' "$readme" |
-  awk '/^```$/ { if (inside) exit; inside = 1; next } inside' > "$work/shown"
+  awk '/^```$/ { ++fences; next } fences == 1' > "$work/shown"
 mapfile -t commands < <(sed -n 's/^\$ //p' "$work/shown")
 ((${#commands[@]} == ${#faults[@]})) || { echo "${#commands[@]} commands are shown"; exit 1; }
 

@@ -35,7 +35,7 @@ echo "=== a job of nodes"
 expect 0 horarun -np 2 --ranks-per-node 1 "$program"
 echo "=== a program that is not there"
 expect 69 horarun -np 2 "$program.absent"
-[[ $output == *"$program.absent: No such file"* ]] || fail "it does not name the program"
+[[ $output == *"$program.absent\" cannot be run: No such file"* ]] || fail "it does not name the program"
 
 echo "=== one rank alone needs no launcher: quickly, and without complaint"
 # Whatever ctest's environment lets root do.

@@ -7,6 +7,8 @@ set -uo pipefail
 who=$1 cause=$2 seconds=$3
 shift 3
 begin=$SECONDS
+# What another rank has said is repeated at this level alone.
+[[ $who != uncaught ]] || export HORA_LOG_LEVEL=info
 output=$(timeout --kill-after=5 "$seconds" "$@" 2>&1)
 code=$?
 echo "$output" | tail -n 30
