@@ -74,7 +74,11 @@ auto BasicGroupHandle<Single>::for_all(Wait&& wait) -> Results {
       if (!first_error) first_error = std::current_exception();
     }
   }
-  if (first_error) std::rethrow_exception(first_error);
+  if (first_error) {
+    // Nothing can be in flight on what the caller never had: freed before the stack unwinds.
+    results.clear();
+    std::rethrow_exception(first_error);
+  }
   if constexpr (kHasResults) return results;
 }
 
