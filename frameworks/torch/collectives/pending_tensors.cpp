@@ -111,7 +111,10 @@ class PendingGroup final : public PendingTensors {
         if (!first_error) first_error = std::current_exception();
       }
     }
-    if (first_error) std::rethrow_exception(first_error);
+    if (first_error) {
+      results.clear();  // before the stack unwinds: nothing can be in flight on them
+      std::rethrow_exception(first_error);
+    }
     return results;
   }
 
