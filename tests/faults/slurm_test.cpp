@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "tests/faults/fault_test.h"
+#include "tests/support/environment_variable.h"
 
 namespace hora::launch::test {
 namespace {
@@ -98,17 +99,7 @@ class Allocation : public FaultTest {
 
 /// ctest sets it, which horarun respects.
 class AllocatedCores : public Allocation {
- protected:
-  AllocatedCores() { ::unsetenv("OMP_NUM_THREADS"); }
-  ~AllocatedCores() override {
-    if (before_) ::setenv("OMP_NUM_THREADS", before_->c_str(), 1);
-  }
-
- private:
-  const std::optional<std::string> before_ = [] {
-    const char* value = std::getenv("OMP_NUM_THREADS");
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  }();
+  const internal::test::EnvironmentVariable threads_{"OMP_NUM_THREADS"};
 };
 
 TEST_F(Allocation, GivesHostsRanksAndPath) {

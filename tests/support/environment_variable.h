@@ -8,9 +8,12 @@
 
 namespace hora::internal::test {
 
-/// Sets the variable while it lives; then the value that it had before is back.
+/// Sets the variable, or unsets it, while it lives; then what was before is back.
 class EnvironmentVariable {
  public:
+  explicit EnvironmentVariable(std::string name) : EnvironmentVariable(std::move(name), "") {
+    ::unsetenv(name_.c_str());
+  }
   EnvironmentVariable(std::string name, const std::string& value) : name_(std::move(name)) {
     if (const char* before = std::getenv(name_.c_str())) before_ = before;
     ::setenv(name_.c_str(), value.c_str(), 1);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <map>
 
 #include "core/launch/command/variable_name.h"
@@ -53,6 +54,11 @@ std::span<const char* const> environment_of_process() noexcept {
   std::size_t count = 0;
   while (environ[count] != nullptr) ++count;
   return {environ, count};
+}
+
+std::optional<std::string> variable_of_process(std::string_view name) {
+  const char* const value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
 std::vector<Variable> variables_of(std::span<const char* const> environment) {

@@ -3,6 +3,7 @@
 /// Names alone decide; values travel over the agents, never on a command line.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,9 @@ bool is_forwarded(std::string_view name) noexcept;
 
 /// This process's own, as `NAME=value` entries, until something in it is set.
 std::span<const char* const> environment_of_process() noexcept;
+
+/// One of them; nothing where it is not set.
+std::optional<std::string> variable_of_process(std::string_view name);
 
 /// `NAME=value` entries of an environment. An entry without '=' or with a name that is none is left
 /// out.

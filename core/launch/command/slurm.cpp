@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 
+#include "core/launch/command/forwarded.h"
 #include "core/launch/command/host_name.h"
 
 namespace hora::launch {
@@ -109,11 +109,6 @@ std::size_t item_length(std::string_view list) {
   return list.size();
 }
 
-std::optional<std::string> variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 }  // namespace
 
 tl::expected<Names, std::string> expand_host_list(std::string_view text) {
@@ -160,9 +155,11 @@ tl::expected<std::vector<int>, std::string> expand_counts(std::string_view text)
 }
 
 SlurmVariables slurm_variables() {
-  return {variable("SLURM_JOB_NODELIST").value_or(""), variable("SLURM_TASKS_PER_NODE"),
-          variable("SLURM_JOB_CPUS_PER_NODE"), variable("SLURM_CPUS_PER_TASK"),
-          variable("SLURM_NTASKS") || variable("SLURM_NTASKS_PER_NODE")};
+  return {variable_of_process("SLURM_JOB_NODELIST").value_or(""),
+          variable_of_process("SLURM_TASKS_PER_NODE"),
+          variable_of_process("SLURM_JOB_CPUS_PER_NODE"),
+          variable_of_process("SLURM_CPUS_PER_TASK"),
+          variable_of_process("SLURM_NTASKS") || variable_of_process("SLURM_NTASKS_PER_NODE")};
 }
 
 tl::expected<std::vector<SlurmHost>, std::string> slurm_hosts(const SlurmVariables& variables) {

@@ -21,6 +21,7 @@
 #include "core/launch/agent/session_folders.h"
 #include "core/launch/command/cores.h"
 #include "core/launch/command/encoded_words.h"
+#include "core/launch/command/forwarded.h"
 #include "core/launch/command/granted_cores.h"
 #include "core/launch/command/rank_environment.h"
 #include "core/launch/control/child_process.h"
@@ -50,11 +51,6 @@ int refuse(const std::string& reason) {
   return kCannotStart;
 }
 
-std::optional<std::string> variable(std::string_view name) {
-  const char* value = std::getenv(std::string(name).c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 /// Gives this process, and so the rank, its share of the host's cores.
 void bind(const RankPlace& place, Binding binding) {
   const CoreShare share =
@@ -75,7 +71,7 @@ void bind(const RankPlace& place, Binding binding) {
 /// What rank 0 reads; empty for the others, whom hydra gives an input without end.
 UniqueFd open_input(int rank) {
   if (rank != 0) return {};
-  const auto path = variable(kInputVariable);
+  const auto path = variable_of_process(kInputVariable);
   UniqueFd input(path ? ::open(path->c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY) : -1);
   return input ? std::move(input) : UniqueFd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
 }
@@ -376,7 +372,7 @@ int run_guard(std::span<const std::string> arguments) {
   leave_stand_in_to_hydra();
   auto pipe = open_report_pipe(*address);
   if (!pipe) return refuse(pipe.error());
-  const auto place = rank_of_environment(variable);
+  const auto place = rank_of_environment(variable_of_process);
   if (!place) return refuse(place.error());
   bind(*place, *binding);
   return Guard(place->rank, std::move(*pipe), address->process, std::chrono::seconds(*interval))

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <random>
@@ -27,11 +26,6 @@ namespace {
 /// rank and its guard have taken when MPI has begun (5 MiB).
 constexpr RankNeeds kRankNeeds{.shared_memory = std::uint64_t{4} << 20,
                                .memory = std::uint64_t{16} << 20};
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 std::vector<std::string> texts_of(const std::vector<Variable>& variables) {
   std::vector<std::string> result;
@@ -81,7 +75,8 @@ void add_unless_set(std::vector<Variable>& variables, std::vector<Variable> more
 /// What is wrong with the program, as far as this host can tell; it may be on other hosts alone.
 std::string wrong_with_program(const std::string& folder, const std::string& program,
                                const MpiInstallation& mpi) {
-  const auto file = inspect_program(program_from(folder, program), variable("PATH"));
+  const auto file =
+      inspect_program(program_from(folder, program), variable_of_process("PATH").value_or(""));
   if (!file || !file->libraries) return {};
   return wrong_with_linked_mpi(program, linked_mpi(file->libraries->needed), mpi);
 }
@@ -97,7 +92,7 @@ void add_network_variables(std::vector<Variable>& variables, std::size_t host,
 std::string omp_num_threads(const std::vector<Variable>& flags) {
   constexpr char kName[] = "OMP_NUM_THREADS";
   const auto flag = std::ranges::find(flags, kName, &Variable::name);
-  return flag == flags.end() ? variable(kName) : flag->value;
+  return flag == flags.end() ? variable_of_process(kName).value_or("") : flag->value;
 }
 
 /// Of --watch.
@@ -206,7 +201,7 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
   for (const JobHost& host : plan.hosts) ranks += host.ranks;
   plan.preparation.folder = folder;
   plan.preparation.program = options.program.front();
-  plan.preparation.path = variable("PATH");
+  plan.preparation.path = variable_of_process("PATH").value_or("");
   plan.preparation.world_size = static_cast<std::uint32_t>(ranks);
   plan.preparation.binding = name_of(options.binding);
   plan.preparation.threads = omp_num_threads(mpirun.flags);

@@ -1,9 +1,9 @@
 #include "core/launch/program/placement.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "core/launch/command/dry_run.h"
+#include "core/launch/command/forwarded.h"
 #include "core/launch/command/mpi_installation.h"
 #include "core/launch/command/slurm.h"
 #include "core/process.h"
@@ -12,11 +12,6 @@ namespace hora::launch {
 namespace {
 
 constexpr char kShellVariable[] = "HORARUN_SSH";
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 bool is_this_host(const std::string& name) {
   const std::string own = internal::host_name();
@@ -54,12 +49,13 @@ tl::expected<std::vector<HostRanks>, std::string> lay_out(const LaunchOptions& o
 std::vector<std::string> agent_command(const std::string& host, const LaunchOptions& options,
                                        const std::string& self) {
   if (is_this_host(host)) return {self, "--agent"};
-  if (is_allocated(slurm_variables(), host) && !find_program("srun", variable("PATH")).empty()) {
+  if (is_allocated(slurm_variables(), host) &&
+      !find_program("srun", variable_of_process("PATH").value_or("")).empty()) {
     std::vector<std::string> command = srun_prefix("srun", host);
     command.insert(command.end(), {self, "--agent"});
     return command;
   }
-  const std::string replaced = variable(kShellVariable);
+  const std::string replaced = variable_of_process(kShellVariable).value_or("");
   std::vector<std::string> command{replaced.empty() ? "ssh" : replaced};
   if (options.ssh_port) command.insert(command.end(), {"-p", std::to_string(*options.ssh_port)});
   if (!options.ssh_identity_file.empty()) {
