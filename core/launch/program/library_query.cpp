@@ -120,6 +120,7 @@ int run_library_query(std::span<const std::string> arguments) {
   const std::string_view begin = answer ? kAnswer : kFailure;
   const std::string& text = answer ? *answer : answer.error();
   std::printf("\n%.*s%s\n", static_cast<int>(begin.size()), begin.data(), printable(text).c_str());
+  std::fflush(stdout);  // before what the library does when the process exits
   return answer ? 0 : 1;
 }
 
