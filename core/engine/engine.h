@@ -131,6 +131,8 @@ class Engine {
   std::string arrivals_text() const;
   Statistics statistics() const { return sets_.statistics(); }
   bool poisoned() const { return sets_.poisoned().load(); }
+  /// poisoned(), by an error of another rank.
+  bool has_failed_elsewhere() const { return progress_.has_failed_elsewhere(); }
 
  private:
   void collect(Submission& submission);

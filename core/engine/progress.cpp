@@ -86,6 +86,11 @@ bool Progress::is_said(const std::string& text) const {
   return cause && sets_.poisoned().load() && text.find(cause->what()) != std::string::npos;
 }
 
+bool Progress::has_failed_elsewhere() const {
+  const auto cause = first_cause().get();
+  return cause && sets_.poisoned().load() && cause->rank() != parts_.rank;
+}
+
 void Progress::check_timeouts(Duration time) {
   if (sets_.poisoned().load()) return;
   for (SetEngine* engine : engines()) {

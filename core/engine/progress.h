@@ -44,6 +44,7 @@ class Progress {
 
   /// Whether `text` holds the node's first cause, which some rank's log has. Any thread.
   bool is_said(const std::string& text) const;
+  bool has_failed_elsewhere() const;
 
  private:
   const std::vector<SetEngine*>& engines() const HORA_REQUIRES(lock_);

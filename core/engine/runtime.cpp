@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,7 @@
 namespace hora::internal {
 namespace {
 
-/// Time for the program to print what it has caught.
+/// Time for the program to print what it has caught, and for another rank to end before this one.
 constexpr auto kGrace = std::chrono::milliseconds(400);
 
 }  // namespace
@@ -99,8 +100,7 @@ void Runtime::shutdown() {
     // Asked for, so that no level of the log hides it.
     std::fputs(engine_.arrivals_text().c_str(), stderr);
   }
-  if (engine_.poisoned())
-    abort("a transport had failed, or a collective had timed out, before shutdown");
+  if (engine_.poisoned()) end_after_failure();
   engine_.disconnect_sets();
   transport_->disconnect();
   note_state(RecordState::shut_down);
@@ -112,6 +112,13 @@ void Runtime::shutdown() {
             ". Wait for every handle",
         parts_.rank, unreported->tensor());
   }
+}
+
+/// MPI's abort ends all ranks: the one whose error it is comes before the others, to end with its
+/// own status.
+void Runtime::end_after_failure() noexcept {
+  if (engine_.has_failed_elsewhere()) std::this_thread::sleep_for(kGrace);
+  abort("a transport had failed, or a collective had timed out, before shutdown");
 }
 
 void Runtime::abort(const std::string& why) noexcept {

@@ -77,6 +77,7 @@ class Runtime {
 
  private:
   Runtime(std::unique_ptr<Transport> transport, bool engine_thread);
+  [[noreturn]] void end_after_failure() noexcept;
   void say_end(const std::string& why) const noexcept;
   void tell_others(const std::string& why) noexcept;
   void note_state(RecordState state) const noexcept;

@@ -66,7 +66,16 @@ bool JobEnding::may_be_consequences() const {
 
 /// Of mpirun or a daemon; their ranks end with them. After the last rank it means nothing.
 bool JobEnding::was_killed() const {
-  return killed_ && may_be_consequences() && (first_failure_ || !all_ended());
+  if (!killed_ || (!first_failure_ && all_ended())) return false;
+  return std::ranges::all_of(ended_, [&](const RankEnded& each) {
+    return ended_well(each) || is_likely_consequence(each) || may_follow(each, *killed_);
+  });
+}
+
+/// Inside MPI_Init a rank exits by itself once its daemon is gone, and may be reported before that.
+bool JobEnding::may_follow(const RankEnded& ended, const Killed& killed) const {
+  const Moment slack = WIFEXITED(ended.status) ? limits_.gather : Moment(0);
+  return *at(ended.rank).ended_at + slack >= killed.time;
 }
 
 bool JobEnding::is_over(Moment now) const {
@@ -145,7 +154,7 @@ const RankEnded* JobEnding::left_without_init() const {
 std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
   const bool consequences = may_be_consequences();
   const Moment gather = consequences ? limits_.gather_consequences : limits_.gather;
-  const bool no_more_comes = all_ended() && (!consequences || mpirun_ended_);
+  const bool no_more_comes = all_ended() && mpirun_ended_;
   if (!first_failure_ || (now - *first_failure_ < gather && !no_more_comes)) return std::nullopt;
   const RankEnded& culprit = ended_[*first_cause(ended_)];
   const auto left =

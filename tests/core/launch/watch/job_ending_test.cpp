@@ -94,6 +94,33 @@ TEST_F(JobEndingTest, AKilledDaemonIsTheCauseOfWhatFollows) {
   EXPECT_EQ(cause->status, 137);
 }
 
+TEST_F(JobEndingTest, AKilledMpirunIsTheCauseOfRanksThatExitShortlyBeforeItIsKnown) {
+  end(0, exited(1), Moment(100));
+  end(1, exited(1), Moment(101));
+  EXPECT_FALSE(ending_.cause(Moment(110))) << "mpirun's end is still to come";
+  ending_.on_mpirun_ended(SIGKILL, Moment(150));
+  const auto cause = ending_.cause(Moment(150) + limits_.gather);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->text, "mpirun was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(cause->status, 137);
+}
+
+TEST_F(JobEndingTest, ARankThatASignalEndedBeforeMpirunWasKilledIsTheCause) {
+  end(0, SIGSEGV, Moment(100));
+  ending_.on_mpirun_ended(SIGKILL, Moment(150));
+  const auto cause = ending_.cause(Moment(150) + limits_.gather);
+  ASSERT_TRUE(cause);
+  EXPECT_THAT(cause->text, HasSubstr("rank 0 (host a, pid 100) was killed by signal 11"));
+}
+
+TEST_F(JobEndingTest, ARankThatExitedLongBeforeMpirunWasKilledIsTheCause) {
+  end(0, exited(3), Moment(100));
+  ending_.on_mpirun_ended(SIGKILL, Moment(101) + limits_.gather);
+  const auto cause = ending_.cause(Moment(101) + limits_.gather);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->status, 3);
+}
+
 TEST_F(JobEndingTest, ADaemonThatExitsIsNoCause) {
   ending_.on_daemon_ended(exited(1), "b", "", Moment(100));
   EXPECT_FALSE(ending_.cause(Moment(60000)));
