@@ -47,6 +47,8 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
     check_output(context, r, *output, set);
     form.name = r.name;
     form.output = {static_cast<std::byte*>(output->data), output->bytes()};
+    form.stream = output->stream;
+    if (output->stream != r.stream) r.output_stream = output->stream;
   }
   std::unique_ptr<ResultMemory> memory;
   if (r.signature.device == DeviceKind::cpu) {
@@ -59,7 +61,7 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
       memory = std::make_unique<DeviceResult>(*parts.device_heap, std::move(form));
     } else {
       auto staged = std::make_unique<StagedResult>(runtime->memory(), *parts.device_heap,
-                                                   std::move(form), r.data, r.bytes);
+                                                   std::move(form), r.data, r.bytes, r.stream);
       r.data = staged->input();
       memory = std::move(staged);
     }

@@ -118,12 +118,12 @@ void HostResult::take() {
 }
 
 StagedResult::StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form,
-                           const std::byte* input, std::size_t bytes)
+                           const std::byte* input, std::size_t bytes, void* stream)
     : ResultMemory(std::move(form)), memory_(memory), heap_(heap) {
   if (bytes == 0) return;
   input_ = allocate_host(bytes);
   try {
-    heap_.to_host(input_, input, bytes, form_.stream);
+    heap_.to_host(input_, input, bytes, stream);
   } catch (...) {
     release_host(input_);
     throw;

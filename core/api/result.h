@@ -28,7 +28,7 @@ struct ResultForm {
   DataType type = DataType::float32;
   Shape row;  ///< all extents but the first
   Device device;
-  void* stream = nullptr;  ///< of the input
+  void* stream = nullptr;  ///< of the output, where there is one, else of the input
   std::string name = {};   ///< the tensor's, for errors of the output
   std::optional<ResultOutput> output = {};
 };
@@ -133,10 +133,10 @@ class DeviceResult final : public ResultMemory {
 /// the result in another one, which is copied to the device when the caller has waited.
 class StagedResult final : public ResultMemory {
  public:
-  /// Copies `bytes` of `input` once the form's stream has reached this point; blocks until then.
+  /// Copies `bytes` of `input` once `stream` has reached this point; blocks until then.
   /// `memory` and `heap` outlive it. Throws Error(out_of_memory) and Error(transport).
   StagedResult(NodeMemory& memory, DeviceHeap& heap, ResultForm form, const std::byte* input,
-               std::size_t bytes);
+               std::size_t bytes, void* stream);
   ~StagedResult() override;
 
   std::byte* input() const { return input_; }

@@ -54,8 +54,9 @@ inline std::shared_ptr<std::byte> allocate_owned(DeviceHeap& heap, std::size_t b
 class DevicePort {
  public:
   virtual ~DevicePort() = default;
-  /// Memory is ready when `stream` has done what it was given so far.
-  virtual std::shared_ptr<DeviceWork> begin(void* stream) = 0;
+  /// Memory is ready when `stream` has done what it was given so far, and `output_stream`, of a
+  /// result that the caller has on another one, likewise.
+  virtual std::shared_ptr<DeviceWork> begin(void* stream, std::optional<void*> output_stream) = 0;
   /// For buffers, 256-byte aligned. Throws Error(out_of_memory).
   virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* data) noexcept = 0;

@@ -36,6 +36,8 @@ struct Request {
   Signature signature;
   std::byte* data = nullptr;
   void* stream = nullptr;  ///< on a device: `data` is ready once it has reached this
+  /// Likewise the caller's memory of an exchange's result, where that is on another stream.
+  std::optional<void*> output_stream = std::nullopt;
   /// Of exchanges: the length of `data` (which is host memory where they do not run on the device),
   /// the extents that this rank brings (BoundExchange::rows), and where the result goes.
   std::size_t bytes = 0;

@@ -95,6 +95,7 @@ Range own_part(const SetMemory& set, const Signature& signature, std::size_t byt
 void TensorMemory::copy_in(const SetMemory& set, const Signature& signature, const Request& request,
                            Caller caller) {
   stream_ = request.stream;
+  output_stream_ = request.output_stream;
   if (request.location) return set_location(*request.location);
   if (!is_exchange(signature.kind)) {
     bytes_ = signature.bytes();
@@ -155,7 +156,7 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
       take_block(set);
       break;
     case MemoryWay::device:
-      work_ = set.device->begin(stream_);
+      work_ = set.device->begin(stream_, output_stream_);
       break;
   }
   plan_ = plan;
@@ -193,7 +194,10 @@ void TensorMemory::write_header(const SetMemory& set, const Request& request, Lo
 }
 
 void TensorMemory::copy_out(const SetMemory& set) {
-  if (work_) work_->wait_done(stream_);
+  if (work_) {
+    work_->wait_done(stream_);
+    if (output_stream_) work_->wait_done(*output_stream_);
+  }
   if (!plan_.copies_out) return;
   if (plan_.way == MemoryWay::through_host) {
     set.heap->to_device(data_, block_, bytes_, stream_);

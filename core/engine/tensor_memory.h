@@ -104,14 +104,17 @@ class TensorMemory {
   /// memory on a device, Error(transport).
   void copy_in(const SetMemory& set, const Signature& signature, const Request& request,
                Caller caller);
-  /// The result goes to where the caller has the tensor, on a device in the order of the stream.
+  /// The result goes to where the caller has the tensor, on a device in the order of the streams.
   void copy_out(const SetMemory& set);
   void release(const SetMemory& set);
   /// Peers may still touch what would be released: it stays.
   void leave_in_place() { block_ = header_ = nullptr; }
 
-  /// On a device: the stream that the result is ordered before.
-  void set_stream(void* stream) { stream_ = stream; }
+  /// On a device: the stream that the result is ordered before, in place of the request's.
+  void set_stream(void* stream) {
+    stream_ = stream;
+    output_stream_.reset();
+  }
   /// Null where the memory is not on a device.
   const std::shared_ptr<DeviceWork>& work() const { return work_; }
 
@@ -148,6 +151,7 @@ class TensorMemory {
   Location location_;
   std::size_t bytes_ = 0;
   void* stream_ = nullptr;
+  std::optional<void*> output_stream_;
   std::shared_ptr<DeviceWork> work_;
 };
 

@@ -97,12 +97,17 @@ std::shared_ptr<Event> EventPool::take() {
           }};
 }
 
-StreamOrder::StreamOrder(EventPool& events, void* stream) : events_(events), ready_(events.take()) {
+StreamOrder::StreamOrder(EventPool& events, void* stream, std::optional<void*> output_stream)
+    : events_(events), ready_(events.take()) {
   ready_->record(static_cast<cudaStream_t>(stream));
+  if (!output_stream) return;
+  output_ready_ = events.take();
+  output_ready_->record(static_cast<cudaStream_t>(*output_stream));
 }
 
 void StreamOrder::wait_ready(void* stream) {
   wait(static_cast<cudaStream_t>(stream), *ready_);
+  if (output_ready_) wait(static_cast<cudaStream_t>(stream), *output_ready_);
 }
 
 void StreamOrder::record_done(void* stream) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 #include "core/engine/device.h"
 #include "ops/cuda/functions.h"
@@ -115,8 +116,8 @@ class EventPool {
 /// Thread rule: as DeviceWork.
 class StreamOrder final : public DeviceWork {
  public:
-  /// Records the caller's event on `stream`.
-  StreamOrder(EventPool& events, void* stream);
+  /// Records the caller's events on both streams.
+  StreamOrder(EventPool& events, void* stream, std::optional<void*> output_stream = std::nullopt);
 
   void wait_ready(void* stream) override;
   void record_done(void* stream) override;
@@ -126,7 +127,8 @@ class StreamOrder final : public DeviceWork {
  private:
   EventPool& events_;
   std::shared_ptr<Event> ready_;
-  std::shared_ptr<Event> done_;  ///< null: nothing was done, such as for an empty tensor
+  std::shared_ptr<Event> output_ready_;  ///< null: no stream of its own
+  std::shared_ptr<Event> done_;          ///< null: nothing was done, such as for an empty tensor
 };
 
 }  // namespace hora::internal

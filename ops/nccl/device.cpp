@@ -61,9 +61,9 @@ bool NcclDevice::check() {
   return watch_.check() || closes;
 }
 
-std::shared_ptr<DeviceWork> NcclDevice::begin(void* stream) {
+std::shared_ptr<DeviceWork> NcclDevice::begin(void* stream, std::optional<void*> output_stream) {
   const DeviceGuard device(cuda_, index_);
-  return std::make_shared<StreamOrder>(events_, stream);
+  return std::make_shared<StreamOrder>(events_, stream, output_stream);
 }
 
 std::byte* NcclDevice::allocate(std::size_t bytes) {

@@ -69,7 +69,7 @@ class NcclDevice final : public DevicePort {
         events_(events),
         watch_(watch) {}
 
-  std::shared_ptr<DeviceWork> begin(void* stream) override;
+  std::shared_ptr<DeviceWork> begin(void* stream, std::optional<void*> output_stream) override;
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* data) noexcept override;
   bool check() override;

@@ -47,6 +47,7 @@ class Into : public Conformance {
     EXPECT_EQ(elements_of<std::int32_t>(result), expected);
     EXPECT_EQ(result.rows(), rows);
     EXPECT_EQ(result.view().device, where());
+    EXPECT_EQ(result.view().stream, output.stream);
     if (!expected.empty()) {
       EXPECT_EQ(static_cast<void*>(result.data()), output.data);
     }

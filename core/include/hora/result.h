@@ -27,9 +27,10 @@ namespace HORA_EXPORT hora {
 /// share the memory, which is freed with the last one. Of calls that end in `_into` the memory is
 /// the caller's, and stays so.
 ///
-/// On a GPU it is complete, and stays, in the order of the input's stream (view().stream), which
-/// outlives it: work given to that stream before the last copy was destroyed still finds the
-/// memory. Another stream must wait for that one first, and that one for it before the end.
+/// On a GPU it is complete, and stays, in the order of a stream, view().stream, which outlives it:
+/// the input's, or of calls that end in `_into` the output's. Work given to that stream before the
+/// last copy was destroyed still finds the memory. Another stream must wait for that one first, and
+/// that one for it before the end.
 ///
 /// Members of an empty Result (default-constructed or moved from) throw Error(invalid_use).
 /// Thread rule: as a plain pointer.
@@ -72,7 +73,7 @@ class ResultHandle {
   bool valid() const noexcept { return handle_.valid(); }
   /// Blocks until done; throws as Handle::wait().
   Result wait();
-  /// On a device: the result is for this stream in place of the input's, as Result says.
+  /// On a device: the result is for this stream in place of the views', as Result says.
   Result wait(void* stream);
   /// wait(), and blocks until the device has done the work, too.
   Result synchronize();

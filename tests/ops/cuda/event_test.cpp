@@ -51,6 +51,27 @@ TEST_F(EventTest, AnotherStreamWaitsWithoutTheHost) {
   EXPECT_EQ(gpu_.count("stream_synchronize"), 0);
 }
 
+TEST_F(EventTest, MemoryIsReadyWhenTheStreamsOfInputAndOutputAre) {
+  const CudaStream input(gpu_.cuda(), 0);
+  const CudaStream output(gpu_.cuda(), 0);
+  const CudaStream slow(gpu_.cuda(), 0);
+  const CudaStream own(gpu_.cuda(), 0);
+  Event written(gpu_.cuda());
+  EventPool events(gpu_.cuda());
+  for (const CudaStream* const late : {&input, &output}) {
+    gpu_.delay("event_record", std::chrono::milliseconds(50));
+    written.record(slow.get());
+    gpu_.delay("event_record", std::chrono::microseconds(0));
+    wait(late->get(), written);
+    StreamOrder order(events, input.get(), output.get());
+    order.wait_ready(own.get());
+    Event after(gpu_.cuda());
+    after.record(own.get());
+    after.synchronize();
+    EXPECT_TRUE(written.query());
+  }
+}
+
 TEST_F(EventTest, EveryCallIsChecked) {
   const CudaStream stream(gpu_.cuda(), 0);
   Event event(gpu_.cuda());

@@ -96,7 +96,7 @@ Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const
   const ResultForm form = form_of(exchange, {DeviceKind::cuda, 0}, input.stream());
   if (!world.engine(rank).runs_on_device(request, set)) {
     const auto result = std::make_shared<StagedResult>(world.memory(rank), world.heap(rank), form,
-                                                       input.data(), request.bytes);
+                                                       input.data(), request.bytes, input.stream());
     request.data = result->input();
     pending.result = result;
   } else {
