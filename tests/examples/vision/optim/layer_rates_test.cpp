@@ -209,7 +209,7 @@ TEST_P(LayerRates, RefusesPiecesOfLayers) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, LayerRates,
                          testing::Values(Kind{"lars", lars_layers}, Kind{"lamb", lamb_layers}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& kind) { return kind.param.name; });
 
 TEST(LayerRateOptions, AreRefusedOutOfRange) {
   const Tensors weights{torch::ones({2}).requires_grad_()};

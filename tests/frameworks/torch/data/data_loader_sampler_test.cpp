@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 /// Sample i is the number i.
 struct Numbers : torch::data::datasets::BatchDataset<Numbers, std::vector<std::size_t>> {
-  explicit Numbers(std::size_t count) : count(count) {}
+  explicit Numbers(std::size_t samples) : count(samples) {}
   std::vector<std::size_t> get_batch(torch::ArrayRef<std::size_t> request) override {
     return request.vec();
   }
