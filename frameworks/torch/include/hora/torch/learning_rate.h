@@ -1,9 +1,9 @@
 /// Learning rates of many ranks: linear scaling with gradual warm-up, then decay by steps or by a
 /// cosine.
 ///
-///     const double peak = hora::linear_scaling(0.1, 32.0 * world.size(), 256);
+///     const double peak = hora::linear_scaling(0.0125, 32 * world.size(), 32);
 ///     const hora::LearningRateSchedule schedule(
-///         {.rate = peak, .warmup_start = 0.1, .warmup_epochs = 5}, sampler.steps());
+///         {.rate = peak, .warmup_start = 0.0125, .warmup_epochs = 5}, sampler.steps());
 ///     for (std::int64_t step = 0; step < steps; ++step) {
 ///       schedule.apply(optimizer, step);
 ///       ...
