@@ -6,12 +6,14 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "examples/cifar10/sampler.h"
+#include "examples/cifar10/random.h"
 
 namespace cifar10 {
 
@@ -69,6 +71,17 @@ Tap tap(int position) {
   const float clamped = std::clamp(centre, 0.0F, static_cast<float>(digit_side - 1));
   const int first = static_cast<int>(clamped);
   return {first, std::min(first + 1, digit_side - 1), clamped - static_cast<float>(first)};
+}
+
+// 0 to count - 1, by Fisher and Yates: std::shuffle may differ from one library to the next.
+std::vector<std::size_t> draw_order(std::size_t count, std::uint64_t seed) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  Random random{seed, 0};
+  for (std::size_t left = count; left > 1; --left) {
+    std::swap(order[left - 1], order[random.below(left)]);
+  }
+  return order;
 }
 
 void write_file(const fs::path& path, std::span<const Digit> digits,
@@ -144,7 +157,7 @@ void write_digits(const std::vector<Digit>& digits, std::uint64_t split_seed,
       parent / (folder.filename().string() + "." + std::to_string(getpid()) + ".part");
   fs::create_directory(draft);
   try {
-    const std::vector<std::size_t> order = permutation(digits.size(), split_seed, 0);
+    const std::vector<std::size_t> order = draw_order(digits.size(), split_seed);
     const std::span<const std::size_t> all(order);
     write_file(draft / training.name, digits, all.first(training.records));
     write_file(draft / validation.name, digits, all.subspan(training.records));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -24,8 +25,26 @@ namespace {
 
 struct Setup {
   cifar10::Data data;
-  cifar10::TrainingSampler sampler;
+  hora::DistributedSampler sampler;
 };
+
+// Batches are smaller where the images are too few for one of all ranks.
+hora::DistributedSampler training_sampler(const hora::Context& world,
+                                          const cifar10::Arguments& arguments, std::size_t images) {
+  const std::size_t share = images / static_cast<std::size_t>(world.size());
+  if (share < 2) {
+    throw std::invalid_argument(std::to_string(images) + " training images in batches of " +
+                                std::to_string(arguments.batch) + " for " +
+                                std::to_string(world.size()) +
+                                " ranks; expected at least 2 images for each rank, which "
+                                "BatchNorm needs");
+  }
+  return hora::DistributedSampler(
+      images, {.rank = world.rank(),
+               .size = world.size(),
+               .seed = arguments.seed,
+               .batch = std::min(static_cast<std::size_t>(arguments.batch), share)});
+}
 
 Setup prepare(const hora::Context& world, const cifar10::Arguments& arguments) {
   if (world.rank() == 0) {
@@ -37,9 +56,8 @@ Setup prepare(const hora::Context& world, const cifar10::Arguments& arguments) {
   }
   cifar10::choose_device(world, arguments);
   cifar10::Data data = cifar10::load_data(arguments.data, arguments.limit);
-  const cifar10::TrainingSampler sampler(data.training.size(), {world.rank(), world.size()},
-                                         static_cast<std::size_t>(arguments.batch), arguments.seed);
-  return {std::move(data), sampler};
+  hora::DistributedSampler sampler = training_sampler(world, arguments, data.training.size());
+  return {std::move(data), std::move(sampler)};
 }
 
 // Collective. Ranks with other numbers of images would make other numbers of steps.

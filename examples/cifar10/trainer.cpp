@@ -15,7 +15,6 @@
 
 #include "examples/cifar10/augmentation.h"
 #include "examples/cifar10/autocast.h"
-#include "examples/cifar10/learning_rate.h"
 #include "examples/cifar10/model.h"
 #include "examples/cifar10/output_file.h"
 
@@ -26,6 +25,18 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Linear warm-up for a sixth of all steps, then half a cosine down to 0.
+hora::LearningRateSchedule make_schedule(const Arguments& arguments, std::size_t steps_an_epoch) {
+  const auto steps = static_cast<std::int64_t>(steps_an_epoch);
+  const auto warmup_steps = static_cast<double>(steps * arguments.epochs / 6);
+  return {{.rate = arguments.learning_rate,
+           .warmup_start = arguments.learning_rate / (warmup_steps + 1),
+           .warmup_epochs = warmup_steps / static_cast<double>(steps),
+           .decay = hora::LearningRateDecay::cosine,
+           .epochs = static_cast<double>(arguments.epochs)},
+          steps};
 }
 
 struct Batch {
@@ -42,11 +53,17 @@ struct ValidationResult {
 class Trainer {
  public:
   Trainer(const hora::Context& world, const Arguments& arguments, const Data& data,
-          const TrainingSampler& sampler, Progress& progress)
+          const hora::DistributedSampler& sampler, Progress& progress)
       : world_(world),
         arguments_(arguments),
         data_(data),
         sampler_(sampler),
+        validation_sampler_(data.validation.size(), {.rank = world.rank(),
+                                                     .size = world.size(),
+                                                     .shuffle = false,
+                                                     .batch = sampler.options().batch,
+                                                     .remainder = hora::Remainder::keep}),
+        schedule_(make_schedule(arguments, sampler.steps())),
         progress_(progress),
         device_(choose_device(world, arguments)),
         model_(make_model(arguments, device_, sampler.steps())),
@@ -109,12 +126,12 @@ class Trainer {
                                precisions[static_cast<std::size_t>(arguments_.amp)],
                                arguments_.channels_last ? ", channels last" : ""));
     progress_.line(fmt::format("batch: {} a rank, {} in all; {} epochs of {} steps; seed {}",
-                               sampler_.batch(), images_a_step(), arguments_.epochs,
+                               sampler_.options().batch, images_a_step(), arguments_.epochs,
                                sampler_.steps(), arguments_.seed));
   }
 
   std::size_t images_a_step() const {
-    return sampler_.batch() * static_cast<std::size_t>(world_.size());
+    return sampler_.options().batch * static_cast<std::size_t>(world_.size());
   }
   double images_per_second() const {
     return static_cast<double>(steps_done_ * images_a_step()) / training_seconds_;
@@ -147,15 +164,6 @@ class Trainer {
     return make_batch(data_.training, images, placements);
   }
 
-  void set_learning_rate() {
-    const double rate =
-        learning_rate(arguments_.learning_rate, steps_done_,
-                      sampler_.steps() * static_cast<std::size_t>(arguments_.epochs));
-    for (auto& group : sgd_.param_groups()) {
-      static_cast<torch::optim::SGDOptions&>(group.options()).lr(rate);
-    }
-  }
-
   torch::Tensor loss_of(const Batch& batch) {
     const Autocast autocast(device_, arguments_.amp);
     return torch::nn::functional::cross_entropy(model_(batch.images).to(torch::kFloat32),
@@ -165,14 +173,13 @@ class Trainer {
   // The mean loss over all ranks.
   double train_epoch(int epoch) {
     model_->train();
-    const std::vector<std::size_t> order = sampler_.epoch(static_cast<std::uint64_t>(epoch));
+    sampler_.set_epoch(static_cast<std::uint64_t>(epoch));
     const double seconds_before = training_seconds_;
     const auto start = Clock::now();
     double sum_of_losses = 0;
     for (std::size_t step = 0; step < sampler_.steps(); ++step) {
-      const Batch batch = make_training_batch(
-          std::span(order).subspan(step * sampler_.batch(), sampler_.batch()), epoch);
-      set_learning_rate();
+      const Batch batch = make_training_batch(sampler_.batch(step), epoch);
+      schedule_.apply(optimizer_, static_cast<std::int64_t>(steps_done_));
       optimizer_.zero_grad();
       const torch::Tensor loss = loss_of(batch);
       scaler_.scale(loss).backward();
@@ -208,12 +215,12 @@ class Trainer {
     const torch::NoGradGuard no_grad;
     hora::broadcast_buffers(world_, *model_, /*root=*/0);
     model_->eval();
-    const std::vector<std::size_t> own =
-        validation_shard(data_.validation.size(), {world_.rank(), world_.size()});
-    std::array<std::int64_t, 2> counts{0, static_cast<std::int64_t>(own.size())};
-    for (std::size_t done = 0; done < own.size(); done += sampler_.batch()) {
-      const std::size_t count = std::min(sampler_.batch(), own.size() - done);
-      const Batch batch = make_batch(data_.validation, std::span(own).subspan(done, count), {});
+    std::array<std::int64_t, 2> counts{
+        0, static_cast<std::int64_t>(validation_sampler_.local_samples())};
+    for (std::size_t step = 0; step < validation_sampler_.steps(); ++step) {
+      const std::vector<std::size_t> own = validation_sampler_.batch(step);
+      if (own.empty()) continue;  // the last step's images may be too few for every rank
+      const Batch batch = make_batch(data_.validation, own, {});
       const Autocast autocast(device_, arguments_.amp);
       counts[0] += model_(batch.images).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
     }
@@ -247,7 +254,9 @@ class Trainer {
   const hora::Context& world_;
   const Arguments& arguments_;
   const Data& data_;
-  const TrainingSampler& sampler_;
+  hora::DistributedSampler sampler_;
+  hora::DistributedSampler validation_sampler_;
+  hora::LearningRateSchedule schedule_;
   Progress& progress_;
   torch::Device device_;
   ResNet18 model_;
@@ -262,7 +271,7 @@ class Trainer {
 }  // namespace
 
 Report train(const hora::Context& world, const Arguments& arguments, const Data& data,
-             const TrainingSampler& sampler, Progress& progress) {
+             const hora::DistributedSampler& sampler, Progress& progress) {
   return Trainer(world, arguments, data, sampler, progress).run();
 }
 

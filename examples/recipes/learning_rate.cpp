@@ -2,24 +2,11 @@
 /// Minibatch SGD: Training ImageNet in 1 Hour", arXiv 1706.02677, sections 2.1 and 2.2.
 #include <hora/torch.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 
 constexpr double kBaseRate = 0.005;  // the rate for one rank alone
-constexpr std::int64_t kSteps = 60, kWarmUpSteps = 10, kBatch = 16;
-
-// Grows by the same amount in every step of the warm-up, from the base rate to `ranks` times it.
-double learning_rate(std::int64_t step, int ranks) {
-  const double progress = std::min(1.0, static_cast<double>(step) / kWarmUpSteps);
-  return kBaseRate * (1.0 + (ranks - 1) * progress);
-}
-
-void set_learning_rate(torch::optim::Optimizer& optimizer, double rate) {
-  for (auto& group : optimizer.param_groups()) {
-    group.options().set_lr(rate);
-  }
-}
+constexpr std::int64_t kEpochs = 30, kStepsPerEpoch = 2, kBatch = 16;
 
 // Every rank draws batches of its own.
 torch::Tensor loss(torch::nn::Linear& model, std::int64_t step, int rank) {
@@ -37,15 +24,23 @@ int main(int argc, char** argv) {
   const torch::Tensor start = model->weight.detach().clone();
   torch::optim::SGD sgd(model->parameters(), kBaseRate), sgd_alone(alone->parameters(), kBaseRate);
   hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters());
-  for (std::int64_t step = 0; step < kSteps; ++step) {
-    const double rate = learning_rate(step, world.size());  // the same on every rank
-    set_learning_rate(sgd, rate);
+
+  // From the base rate to `ranks` times it in 5 epochs, then half a cosine down to 0.
+  const hora::LearningRateSchedule schedule(
+      {.rate = hora::linear_scaling(kBaseRate, kBatch * world.size(), kBatch),
+       .warmup_start = kBaseRate,
+       .warmup_epochs = 5,
+       .decay = hora::LearningRateDecay::cosine,
+       .epochs = kEpochs},
+      kStepsPerEpoch);
+  for (std::int64_t step = 0; step < kEpochs * kStepsPerEpoch; ++step) {
+    const double rate = schedule.apply(optimizer, step);  // the same on every rank
     optimizer.zero_grad();
     loss(model, step, world.rank()).backward();
     optimizer.step();
 
     // Section 2.1: a step at k times the rate is close to k steps of one rank over the k batches.
-    set_learning_rate(sgd_alone, rate / world.size());
+    hora::set_learning_rate(sgd_alone, rate / world.size());
     for (int rank = 0; rank < world.size(); ++rank) {
       sgd_alone.zero_grad();
       loss(alone, step, rank).backward();

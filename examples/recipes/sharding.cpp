@@ -1,17 +1,15 @@
-/// Sharding: in every epoch each sample goes to one rank, also where ranks get different numbers.
-#include <ATen/CPUGeneratorImpl.h>
+/// Sharding: in every epoch each sample goes to one rank, also where ranks get different numbers,
+/// and where training is interrupted in the middle of an epoch.
 #include <hora/torch.h>
 
 #include <cstdint>
+#include <vector>
 
-constexpr std::int64_t kSamples = 97, kBatch = 8, kEpochs = 20;
-constexpr std::uint64_t kSeed = 7;
+constexpr std::int64_t kSamples = 97, kBatch = 8;
+constexpr std::uint64_t kEpochs = 20, kInterruptedEpoch = 11;
 
-// All ranks draw the same permutation from seed and epoch; each takes every size-th place of it.
-torch::Tensor shard(const hora::Context& world, std::int64_t epoch) {
-  const at::Generator generator = at::detail::createCPUGenerator(kSeed + epoch);
-  const torch::Tensor order = torch::randperm(kSamples, generator, torch::kLong);
-  return order.slice(0, world.rank(), kSamples, world.size());
+torch::Tensor indices(const std::vector<std::size_t>& samples) {
+  return torch::tensor(std::vector<std::int64_t>(samples.begin(), samples.end()), torch::kLong);
 }
 
 int main(int argc, char** argv) {
@@ -22,24 +20,40 @@ int main(int argc, char** argv) {
   torch::nn::Linear model(4, 1);
   torch::optim::SGD sgd(model->parameters(), torch::optim::SGDOptions(0.2));
   // Losses are summed, and divided by the size of a whole step: so each sample has the same weight,
-  // also in a batch that is cut short and in a step that some ranks take no part in.
+  // also in a batch that is cut short and in a step for which a rank has none.
   hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters(),
                                        {.op = hora::ReduceOp::sum});
   hora::broadcast_parameters(world, *model);
+  const hora::DistributedSamplerOptions options{.rank = world.rank(),
+                                                .size = world.size(),
+                                                .seed = 7,
+                                                .batch = kBatch,
+                                                .remainder = hora::Remainder::keep};
+  hora::DistributedSampler sampler(kSamples, options);
   torch::Tensor uses = torch::zeros({kSamples}, torch::kLong);
-  for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-    for (const torch::Tensor& batch : shard(world, epoch).split(kBatch)) {
+  const auto train = [&](std::size_t steps) {
+    for (std::size_t step = 0; step < steps; ++step) {
+      const torch::Tensor batch = indices(sampler.batch(step));
       optimizer.zero_grad();
       const torch::Tensor errors = model->forward(samples.index({batch})) - targets.index({batch});
       (errors.square().sum() / (kBatch * world.size())).backward();
       optimizer.step();
       uses.index_add_(0, batch, torch::ones_like(batch));
     }
-    optimizer.join();  // until the others' samples are used up, too
+  };
+  for (std::uint64_t epoch = 0; epoch < kEpochs; ++epoch) {
+    sampler.set_epoch(epoch);
+    if (epoch == kInterruptedEpoch) {
+      train(1);
+      const hora::SamplerPosition position = sampler.position(1);  // what a checkpoint holds
+      sampler = hora::DistributedSampler(kSamples, options);       // on any number of ranks
+      sampler.restore(position);
+    }
+    train(sampler.steps());
   }
   hora::allreduce_(world, uses, {.name = "uses", .op = hora::ReduceOp::sum});
-  TORCH_CHECK(uses.eq(kEpochs).all().item<bool>(), "a sample was used ", uses.min().item(), " to ",
-              uses.max().item(), " times in ", kEpochs, " epochs");
+  TORCH_CHECK(uses.eq(static_cast<std::int64_t>(kEpochs)).all().item<bool>(), "samples were used ",
+              uses);
   const double loss = (model->forward(samples) - targets).square().mean().item<double>();
   TORCH_CHECK(loss < 1e-3, "the loss is ", loss, " after ", kEpochs, " epochs");
 }

@@ -1,0 +1,126 @@
+#include "examples/vision/optim/optimizers.h"
+
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+#include "examples/vision/optim/lamb.h"
+#include "examples/vision/optim/lars.h"
+#include "examples/vision/optim/parameter_groups.h"
+
+namespace vision {
+namespace {
+
+using NamedParameters = torch::OrderedDict<std::string, torch::Tensor>;
+
+void leave_rate_alone(LARSOptions& options) {
+  options.adapt(false);
+}
+void leave_rate_alone(LAMBOptions& options) {
+  options.adapt(false);
+}
+template <class Options>
+void leave_rate_alone(Options&) {}
+
+template <class Optimizer, class Options>
+std::unique_ptr<torch::optim::Optimizer> in_groups(const OptimizerSettings& settings,
+                                                   const NamedParameters& named_parameters,
+                                                   const Options& options) {
+  if (settings.decay_all) {
+    return std::make_unique<Optimizer>(named_parameters.values(), options);
+  }
+  auto of_others = std::make_unique<Options>(options);
+  of_others->weight_decay(0);
+  leave_rate_alone(*of_others);
+  ParametersByDecay split = split_by_decay(named_parameters);
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::move(split.decayed), std::make_unique<Options>(options));
+  groups.emplace_back(std::move(split.not_decayed), std::move(of_others));
+  return std::make_unique<Optimizer>(std::move(groups), options);
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_sgd(const OptimizerSettings& settings,
+                                                  const NamedParameters& parameters) {
+  return in_groups<torch::optim::SGD>(settings, parameters,
+                                      torch::optim::SGDOptions(settings.learning_rate)
+                                          .momentum(settings.momentum)
+                                          .weight_decay(settings.weight_decay)
+                                          .nesterov(settings.nesterov));
+}
+
+template <class Optimizer, class Options>
+std::unique_ptr<torch::optim::Optimizer> make_adam(const OptimizerSettings& settings,
+                                                   const NamedParameters& parameters) {
+  return in_groups<Optimizer>(settings, parameters,
+                              Options(settings.learning_rate)
+                                  .betas(std::make_tuple(settings.momentum, 0.999))
+                                  .weight_decay(settings.weight_decay));
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_lars(const OptimizerSettings& settings,
+                                                   const NamedParameters& parameters) {
+  return in_groups<LARS>(settings, parameters,
+                         LARSOptions(settings.learning_rate)
+                             .momentum(settings.momentum)
+                             .weight_decay(settings.weight_decay));
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_lamb(const OptimizerSettings& settings,
+                                                   const NamedParameters& parameters) {
+  return in_groups<LAMB>(settings, parameters,
+                         LAMBOptions(settings.learning_rate)
+                             .beta1(settings.momentum)
+                             .weight_decay(settings.weight_decay));
+}
+
+struct Entry {
+  OptimizerKind kind;
+  std::unique_ptr<torch::optim::Optimizer> (*make)(const OptimizerSettings&,
+                                                   const NamedParameters&);
+};
+
+const Entry kEntries[] = {
+    {{"sgd", "SGD with momentum", true}, make_sgd},
+    {{"lars", "SGD with layer-wise rates, for large batches (arXiv 1708.03888)", false}, make_lars},
+    {{"lamb", "Adam with layer-wise rates, for large batches (arXiv 1904.00962)", false},
+     make_lamb},
+    {{"adam", "Adam", true}, make_adam<torch::optim::Adam, torch::optim::AdamOptions>},
+    {{"adamw", "Adam with decoupled weight decay", true},
+     make_adam<torch::optim::AdamW, torch::optim::AdamWOptions>},
+};
+
+const Entry& entry_of(std::string_view name) {
+  std::string names;
+  for (const Entry& entry : kEntries) {
+    if (entry.kind.name == name) return entry;
+    names += (names.empty() ? "" : ", ") + std::string(entry.kind.name);
+  }
+  throw std::invalid_argument("there is no optimizer '" + std::string(name) + "'; there are " +
+                              names);
+}
+
+}  // namespace
+
+const std::vector<OptimizerKind>& optimizer_kinds() {
+  static const std::vector<OptimizerKind> kinds = [] {
+    std::vector<OptimizerKind> all;
+    for (const Entry& entry : kEntries) all.push_back(entry.kind);
+    return all;
+  }();
+  return kinds;
+}
+
+const OptimizerKind& optimizer_kind(std::string_view name) {
+  return entry_of(name).kind;
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerSettings& settings,
+                                                        const NamedParameters& named_parameters) {
+  return entry_of(settings.name).make(settings, named_parameters);
+}
+
+}  // namespace vision

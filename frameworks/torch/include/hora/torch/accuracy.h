@@ -1,0 +1,27 @@
+/// How many samples a classifier has right.
+///
+///     const torch::Tensor correct = hora::topk_correct(output, target, {1, 5}).cpu();
+///     top1.update(100.0 * correct[0].item<double>() / count, count);
+///     top5.update(100.0 * correct[1].item<double>() / count, count);
+#pragma once
+
+#include <hora/export.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace HORA_EXPORT hora {
+
+/// For each k of `ks` the number of samples whose class is among the k with the largest outputs: a
+/// tensor [ks.size()] of int64 on the outputs' device; the host does not wait for it.
+///
+/// `output`: [samples, classes], of any floating-point type. `target`: [samples], class numbers of
+/// int64, on the same device. A k above the number of classes counts as that number: every sample
+/// is right then. Among equal outputs LibTorch's topk() chooses.
+///
+/// Errors: Error(invalid_argument) for other shapes or types, and a k below 1.
+torch::Tensor topk_correct(const torch::Tensor& output, const torch::Tensor& target,
+                           const std::vector<std::int64_t>& ks = {1, 5});
+
+}  // namespace hora

@@ -1,0 +1,77 @@
+/// Averages of what is measured in training, of one rank or of all; no LibTorch needed.
+///
+///     hora::AverageMeter losses("Loss", {.precision = 4, .scientific = true});
+///     hora::AverageMeter top1("Acc@1", {.width = 6, .precision = 2});
+///     losses.update(loss.item<double>(), batch);
+///     top1.update(percent, batch);
+///     std::cout << losses.text() << '\t' << top1.text();   // Loss 1.2345e+00 (1.3456e+00)  ...
+///     const auto all = hora::meters_of_all_ranks(world, {losses, top1});   // one allreduce
+///     std::cout << all[1].average();
+#pragma once
+
+#include <hora/context.h>
+#include <hora/export.h>
+#include <hora/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace HORA_EXPORT hora {
+
+/// How a meter writes numbers, as printf's "%<width>.<precision>f", or ...e where scientific.
+struct MeterFormat {
+  int width = 0;      ///< at least so many characters, from 0 to 64
+  int precision = 3;  ///< digits behind the point, from 0 to 17
+  bool scientific = false;
+};
+
+/// The last value and the average of all, each value weighed by a count: what PyTorch's ImageNet
+/// example calls an AverageMeter.
+///
+/// Constructor: Error(invalid_argument) for a format out of range. Thread rule: one thread.
+class AverageMeter {
+ public:
+  explicit AverageMeter(std::string name, const MeterFormat& format = {});
+
+  /// `value` is the average over `count` samples (>= 0).
+  void update(double value, std::int64_t count = 1) noexcept;
+  void reset() noexcept;
+
+  const std::string& name() const noexcept { return name_; }
+  double value() const noexcept { return value_; }  ///< the last one; 0 before
+  double sum() const noexcept { return sum_; }      ///< of value * count
+  std::int64_t count() const noexcept { return count_; }
+  double average() const noexcept;  ///< sum / count; 0 where nothing was counted
+
+  /// "<name> <value> (<average>)": "Loss 1.2345e+00 (1.3456e+00)".
+  std::string text() const;
+  /// "<name> <average>": "Acc@1 76.13".
+  std::string average_text() const;
+
+ private:
+  friend std::vector<AverageMeter> meters_of_all_ranks(const Context& context,
+                                                       const std::vector<AverageMeter>& meters,
+                                                       const std::string& name, ProcessSet set);
+  std::string number(double value) const;
+
+  std::string name_;
+  MeterFormat format_;
+  double value_ = 0.0;
+  double sum_ = 0.0;
+  std::int64_t count_ = 0;
+};
+
+/// The meters with the sums and counts of all ranks of the set, by one allreduce; `value` stays
+/// this rank's. The averages are those of all ranks' samples, each with the same weight, whatever
+/// their numbers by rank, and the same bits on every rank. The arguments stay as they are, so that
+/// it may be called again after more updates.
+///
+/// Collective: as many meters on every rank, in the same order. Sums are added in float64, counts
+/// are exact up to 2^53. Errors: as allreduce's, with `name` as the tensor's.
+std::vector<AverageMeter> meters_of_all_ranks(const Context& context,
+                                              const std::vector<AverageMeter>& meters,
+                                              const std::string& name = "hora.meters",
+                                              ProcessSet set = kWorld);
+
+}  // namespace hora

@@ -1,0 +1,87 @@
+/// Learning rates of many ranks: linear scaling with gradual warm-up, then decay by steps or by a
+/// cosine.
+///
+///     const double peak = hora::linear_scaling(0.0125, 32 * world.size(), 32);
+///     const hora::LearningRateSchedule schedule(
+///         {.rate = peak, .warmup_start = 0.0125, .warmup_epochs = 5}, sampler.steps());
+///     for (std::int64_t step = 0; step < steps; ++step) {
+///       schedule.apply(optimizer, step);
+///       ...
+///       optimizer.step();
+///     }
+#pragma once
+
+#include <hora/export.h>
+
+#include <cstdint>
+
+namespace torch::optim {
+class Optimizer;
+}  // namespace torch::optim
+
+namespace HORA_EXPORT hora {
+
+class DistributedOptimizer;
+
+/// The linear scaling rule: Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1
+/// Hour", arXiv 1706.02677, section 2.1. `base` is right for batches of `reference_batch` samples;
+/// gives base * batch / reference_batch for `batch` samples of all ranks together. (For
+/// DistributedOptimizer's average; with ReduceOp::sum the gradients are scaled already.)
+double linear_scaling(double base, double batch, double reference_batch);
+
+/// How a rate falls after the warm-up.
+enum class LearningRateDecay : std::uint8_t {
+  none,
+  /// Multiplied by decay_factor every decay_epochs, counted from epoch 0: Goyal et al.,
+  /// section 5.1.
+  step,
+  /// Half a cosine from the end of the warm-up to epoch `epochs`: Loshchilov and Hutter, "SGDR",
+  /// arXiv 1608.03983, section 3, equation 5, without restarts.
+  cosine,
+};
+
+struct LearningRateOptions {
+  double rate = 0.1;           ///< after the warm-up, >= 0
+  double warmup_start = 0.0;   ///< of the first step, from 0 to `rate`; Goyal's: the unscaled rate
+  double warmup_epochs = 0.0;  ///< >= 0; 0: begins with `rate`. May be a fraction
+  LearningRateDecay decay = LearningRateDecay::step;
+  double decay_epochs = 30.0;  ///< of step, > 0
+  double decay_factor = 0.1;   ///< of step, within (0, 1]
+  double epochs = 90.0;        ///< of cosine: its end, > warmup_epochs
+  double final_rate = 0.0;     ///< of cosine: from `epochs` on; from 0 to `rate`
+};
+
+/// The rate after `epoch` epochs, a fraction (2.5: in the middle of the third); >= 0.
+///
+/// In the warm-up (Goyal et al., section 2.2) it grows by the same amount in every step, from
+/// warmup_start to `rate`, and nothing decays. A pure function, which does not check the options:
+/// LearningRateSchedule does.
+double learning_rate(const LearningRateOptions& options, double epoch) noexcept;
+/// In step `step`, counted from 0 over all epochs.
+double learning_rate(const LearningRateOptions& options, std::int64_t step,
+                     std::int64_t steps_per_epoch) noexcept;
+
+/// A schedule that sets rates. Keeps nothing but its options: resumed training goes on with the
+/// rate of its step.
+///
+/// Constructor: Error(invalid_argument) for options out of range, and steps_per_epoch below 1.
+/// Thread rule: any thread, as for the optimizer.
+class LearningRateSchedule {
+ public:
+  LearningRateSchedule(const LearningRateOptions& options, std::int64_t steps_per_epoch);
+
+  double rate(std::int64_t step) const noexcept;
+  /// Gives all groups of the optimizer the rate of `step`, and returns it. Before the step, the
+  /// same on every rank.
+  double apply(torch::optim::Optimizer& optimizer, std::int64_t step) const;
+  double apply(DistributedOptimizer& optimizer, std::int64_t step) const;
+
+ private:
+  LearningRateOptions options_;
+  std::int64_t steps_per_epoch_;
+};
+
+/// Gives all groups of the optimizer this rate.
+void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);
+
+}  // namespace hora

@@ -1,0 +1,70 @@
+#include <hora/collectives.h>
+#include <hora/error.h>
+#include <hora/torch/average_meter.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <utility>
+
+namespace hora {
+
+AverageMeter::AverageMeter(std::string name, const MeterFormat& format)
+    : name_(std::move(name)), format_(format) {
+  if (format.width < 0 || format.width > 64 || format.precision < 0 || format.precision > 17) {
+    throw Error(ErrorCode::invalid_argument, "AverageMeter \"" + name_ + "\": width " +
+                                                 std::to_string(format.width) + " and precision " +
+                                                 std::to_string(format.precision) +
+                                                 "; expected 0 to 64 and 0 to 17");
+  }
+}
+
+void AverageMeter::update(double value, std::int64_t count) noexcept {
+  value_ = value;
+  sum_ += value * static_cast<double>(count);
+  count_ += count;
+}
+
+void AverageMeter::reset() noexcept {
+  value_ = sum_ = 0.0;
+  count_ = 0;
+}
+
+double AverageMeter::average() const noexcept {
+  return count_ == 0 ? 0.0 : sum_ / static_cast<double>(count_);
+}
+
+std::string AverageMeter::number(double value) const {
+  // The largest double has 309 digits before the point.
+  std::array<char, 400> text{};
+  const int length = std::snprintf(text.data(), text.size(), format_.scientific ? "%*.*e" : "%*.*f",
+                                   format_.width, format_.precision, value);
+  return std::string(text.data(), static_cast<std::size_t>(length));
+}
+
+std::string AverageMeter::text() const {
+  return name_ + " " + number(value_) + " (" + number(average()) + ")";
+}
+
+std::string AverageMeter::average_text() const {
+  return name_ + " " + number(average());
+}
+
+std::vector<AverageMeter> meters_of_all_ranks(const Context& context,
+                                              const std::vector<AverageMeter>& meters,
+                                              const std::string& name, ProcessSet set) {
+  std::vector<double> sums;
+  for (const AverageMeter& meter : meters) {
+    sums.push_back(meter.sum_);
+    sums.push_back(static_cast<double>(meter.count_));
+  }
+  allreduce(context, view(sums), {.name = name, .op = ReduceOp::sum, .process_set = set});
+  std::vector<AverageMeter> all = meters;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].sum_ = sums[2 * i];
+    all[i].count_ = static_cast<std::int64_t>(sums[2 * i + 1]);
+  }
+  return all;
+}
+
+}  // namespace hora
