@@ -41,7 +41,9 @@ constexpr std::array table{
 
 }  // namespace
 
-std::span<const Architecture> architectures() { return table; }
+std::span<const Architecture> architectures() {
+  return table;
+}
 
 std::string architecture_names() {
   std::string names;
@@ -52,9 +54,9 @@ std::string architecture_names() {
 }
 
 const Architecture& find_architecture(std::string_view name) {
-  const auto* const found = std::find_if(
-      table.begin(), table.end(),
-      [name](const Architecture& architecture) { return architecture.name == name; });
+  const auto* const found =
+      std::find_if(table.begin(), table.end(),
+                   [name](const Architecture& architecture) { return architecture.name == name; });
   if (found == table.end()) {
     throw std::invalid_argument("there is no architecture '" + std::string(name) +
                                 "'; expected one of " + architecture_names());

@@ -17,8 +17,8 @@ std::shared_ptr<Classifier> make_vgg(const Architecture& architecture, const Mod
 /// By options.batch_norm, where it is set.
 torch::nn::AnyModule make_batch_norm(const ModelOptions& options, std::int64_t channels);
 
-/// Every convolution anew from a normal distribution with variance 2 / fan_out (He, Zhang, Ren, Sun:
-/// Delving deep into rectifiers, 2015, equation 14), in the order of modules().
+/// Every convolution anew from a normal distribution with variance 2 / fan_out (He, Zhang, Ren,
+/// Sun: Delving deep into rectifiers, 2015, equation 14), in the order of modules().
 void draw_convolutions(torch::nn::Module& model);
 
 }  // namespace vision

@@ -15,9 +15,13 @@
 namespace vision {
 namespace {
 
+[[noreturn]] void refuse(const Architecture& architecture, const std::string& text) {
+  throw std::invalid_argument(std::string(architecture.name) + ": " + text);
+}
+
 void check(bool right, const Architecture& architecture, const std::string& text) {
   if (!right) {
-    throw std::invalid_argument(std::string(architecture.name) + ": " + text);
+    refuse(architecture, text);
   }
 }
 
@@ -83,7 +87,7 @@ torch::Tensor Classifier::forward(const torch::Tensor& images) {
     std::ostringstream text;
     text << "images have shape " << images.sizes() << "; expected [N, 3, H, W] with H and W of "
          << least << " or more";
-    check(false, architecture_, text.str());
+    refuse(architecture_, text.str());
   }
   return logits(options_.channels_last ? images.contiguous(torch::MemoryFormat::ChannelsLast)
                                        : images);

@@ -19,18 +19,19 @@ namespace vision {
 
 struct ModelOptions {
   std::int64_t classes = 1000;
-  std::optional<Stem> stem;     ///< of a ResNet; unset: the architecture's own
+  std::optional<Stem> stem = std::nullopt;  ///< of a ResNet; unset: the architecture's own
   std::int64_t base_width = 0;  ///< channels of the first convolution, and with it of all other
                                 ///< hidden layers in proportion; 0: the architecture's own
   /// Residual blocks begin as the identity: the weight of each one's last BatchNorm is zero (Goyal
   /// et al., arXiv 1706.02677, section 5.1).
   bool zero_init_residual = false;
-  std::optional<double> dropout;  ///< in front of AlexNet's and VGG's hidden layers; unset: 0.5
+  /// In front of AlexNet's and VGG's hidden layers; unset: 0.5.
+  std::optional<double> dropout = std::nullopt;
   /// Weights lie channels innermost, and images are brought into that order.
   bool channels_last = false;
   /// Makes each BatchNorm from its number of channels, such as a hora::SyncBatchNorm. Unset:
   /// torch::nn::BatchNorm2d. What it makes needs a parameter `weight`.
-  std::function<torch::nn::AnyModule(std::int64_t)> batch_norm;
+  std::function<torch::nn::AnyModule(std::int64_t)> batch_norm = nullptr;
 };
 
 /// A network from images to classes. Parameters and buffers have torchvision's names, and come in
@@ -63,9 +64,9 @@ class Classifier : public torch::nn::Module {
   ModelOptions options_;
 };
 
-/// On the CPU, with weights drawn from LibTorch's generator as torchvision draws them: the same seed
-/// gives the same weights. Throws std::invalid_argument where there is no such architecture or it
-/// does not have what an option sets.
+/// On the CPU, with weights drawn from LibTorch's generator as torchvision draws them: the same
+/// seed gives the same weights. Throws std::invalid_argument where there is no such architecture or
+/// it does not have what an option sets.
 std::shared_ptr<Classifier> make_model(std::string_view architecture, const ModelOptions& options);
 
 }  // namespace vision

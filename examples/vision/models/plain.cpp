@@ -27,7 +27,9 @@ std::int64_t scaled(std::int64_t channels, const ModelOptions& options) {
   return options.base_width > 0 ? channels / own_width * options.base_width : channels;
 }
 
-nn::ReLU relu() { return nn::ReLU(nn::ReLUOptions(/*inplace=*/true)); }
+nn::ReLU relu() {
+  return nn::ReLU(nn::ReLUOptions(/*inplace=*/true));
+}
 
 nn::Dropout dropout(const ModelOptions& options) {
   return nn::Dropout(nn::DropoutOptions(options.dropout.value_or(0.5)));
@@ -68,8 +70,8 @@ class AlexNet : public PlainNetwork {
 
 class Vgg : public PlainNetwork {
  public:
-  Vgg(const Architecture& architecture, const ModelOptions& options,
-      const nn::Sequential& features, const nn::Sequential& classifier)
+  Vgg(const Architecture& architecture, const ModelOptions& options, const nn::Sequential& features,
+      const nn::Sequential& classifier)
       : PlainNetwork(architecture, options, features, vgg_side, classifier) {}
 
  private:
@@ -92,10 +94,10 @@ std::shared_ptr<Classifier> make_alexnet(const Architecture& architecture,
                                          const ModelOptions& options) {
   const auto convolution = [&](std::int64_t in, std::int64_t out, std::int64_t kernel,
                                std::int64_t stride, std::int64_t padding) {
-    return nn::Conv2d(nn::Conv2dOptions(in == 3 ? 3 : scaled(in, options), scaled(out, options),
-                                        kernel)
-                          .stride(stride)
-                          .padding(padding));
+    return nn::Conv2d(
+        nn::Conv2dOptions(in == 3 ? 3 : scaled(in, options), scaled(out, options), kernel)
+            .stride(stride)
+            .padding(padding));
   };
   // One after the other: the order in which arguments are made is the compiler's.
   nn::Sequential features;

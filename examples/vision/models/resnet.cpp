@@ -30,9 +30,7 @@ struct BlockKind {
   const ModelOptions& options;
 
   /// Channels that come out of a block of this width.
-  std::int64_t out(std::int64_t width) const {
-    return block == Block::basic ? width : 4 * width;
-  }
+  std::int64_t out(std::int64_t width) const { return block == Block::basic ? width : 4 * width; }
 };
 
 /// "BasicBlock" and "Bottleneck" in torchvision.
@@ -136,8 +134,8 @@ class ResNet : public Classifier {
     bn1_ = make_batch_norm(options(), width);
     register_module("bn1", bn1_.ptr());
     if (stem == Stem::imagenet) {
-      maxpool_ = register_module(
-          "maxpool", nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2).padding(1)));
+      maxpool_ =
+          register_module("maxpool", nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2).padding(1)));
     }
   }
 
