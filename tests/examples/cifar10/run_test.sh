@@ -69,6 +69,11 @@ cmp first.pt second.pt
 train --data data --seed 6 --save third.pt > output
 ! cmp -s first.pt third.pt || fail "the seed changes nothing"
 
+echo "=== another network"
+train --data data -a resnet20 > output
+expect_lines 1 "model: resnet20 with torchvision's stem, 271642 values" output
+expect_lines 1 'best validation accuracy ' output
+
 echo "=== files with fewer whole records are a subset, by name"
 cp -r data subset
 head -c $((100 * 3073)) data/data_batch_1.bin > subset/data_batch_1.bin

@@ -48,7 +48,7 @@ def uniform(name, count):
     """`count` values in [0, 1), multiples of 2^-24."""
     # State i is FACTOR^i start + SUMMAND (1 + FACTOR + ... + FACTOR^(i-1)), modulo 2^64.
     powers = numpy.full(count, FACTOR, dtype=numpy.uint64).cumprod(dtype=numpy.uint64)
-    sums = numpy.concatenate(([1], powers[:-1])).astype(numpy.uint64).cumsum(dtype=numpy.uint64)
+    sums = numpy.concatenate((numpy.ones(1, numpy.uint64), powers[:-1])).cumsum(dtype=numpy.uint64)
     states = powers * numpy.uint64(fnv1a(name)) + sums * numpy.uint64(SUMMAND)
     return torch.from_numpy((states >> numpy.uint64(40)).astype(numpy.float64) / (1 << 24))
 

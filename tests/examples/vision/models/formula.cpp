@@ -19,12 +19,15 @@ class Uniform {
   std::uint64_t state_;
 };
 
+// In the order of indices, whatever the order in memory.
 void draw(std::string_view name, double low, double high, const torch::Tensor& tensor) {
   Uniform uniform(name);
-  auto* const values = tensor.data_ptr<float>();
-  for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+  const torch::Tensor drawn = torch::empty(tensor.sizes());
+  auto* const values = drawn.data_ptr<float>();
+  for (std::int64_t i = 0; i < drawn.numel(); ++i) {
     values[i] = static_cast<float>(low + (high - low) * uniform.next());
   }
+  tensor.copy_(drawn);
 }
 
 void fill(const std::string& name, const torch::Tensor& tensor) {
