@@ -21,19 +21,20 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/harness/comparison.h"
 #include "bench/harness/program.h"
-#include "examples/cifar10/resnet18.h"
+#include "examples/vision/models/model.h"
 
 namespace bench {
 namespace {
 
 struct StepOptions {
-  cifar10::Stem stem = cifar10::Stem::imagenet;
+  vision::Stem stem = vision::Stem::imagenet;
   std::int64_t batch = 32;  ///< images a rank
   std::size_t bucket_bytes = 0;
 };
@@ -46,11 +47,11 @@ class PlainStep {
   void run();
   void forward_and_backward();
 
-  cifar10::ResNet18& model() { return model_; }
+  vision::Classifier& model() { return *model_; }
   torch::optim::SGD& sgd() { return sgd_; }
 
  private:
-  cifar10::ResNet18 model_;
+  std::shared_ptr<vision::Classifier> model_;
   torch::optim::SGD sgd_;
   torch::Tensor images_;
   torch::Tensor labels_;
@@ -79,7 +80,7 @@ class AveragedStep {
 };
 
 PlainStep::PlainStep(const StepOptions& options)
-    : model_(10, options.stem),
+    : model_(vision::make_model("resnet18", {.classes = 10, .stem = options.stem})),
       sgd_(model_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)),
       images_(torch::randn({options.batch, 3, 32, 32})),
       labels_(torch::randint(10, {options.batch}, torch::kLong)) {}
@@ -97,8 +98,8 @@ void PlainStep::forward_and_backward() {
 AveragedStep::AveragedStep(const hora::Context& world, const StepOptions& options,
                            hora::Compression compression)
     : world_(world), plain_(options) {
-  hora::broadcast_parameters(world, *plain_.model());
-  optimizer_.emplace(world, plain_.sgd(), plain_.model()->named_parameters(),
+  hora::broadcast_parameters(world, plain_.model());
+  optimizer_.emplace(world, plain_.sgd(), plain_.model().named_parameters(),
                      hora::DistributedOptimizerOptions{.bucket_bytes = options.bucket_bytes,
                                                        .compression = compression});
 }
@@ -111,7 +112,7 @@ void AveragedStep::run() {
 
 std::vector<torch::Tensor> AveragedStep::copy_of_weights() {
   std::vector<torch::Tensor> copies;
-  for (const auto& weight : plain_.model()->parameters()) {
+  for (const auto& weight : plain_.model().parameters()) {
     copies.push_back(weight.detach().clone());
   }
   return copies;
@@ -119,7 +120,7 @@ std::vector<torch::Tensor> AveragedStep::copy_of_weights() {
 
 double AveragedStep::error_of_gradients(const std::vector<torch::Tensor>& weights) {
   const torch::NoGradGuard no_grad;
-  auto parameters = plain_.model()->parameters();
+  auto parameters = plain_.model().parameters();
   std::vector<torch::Tensor> averaged;
   for (const auto& parameter : parameters) averaged.push_back(parameter.grad().to(torch::kDouble));
 
@@ -313,8 +314,8 @@ void add(Program& program, const std::vector<std::string>& names, const Measure&
 
 void add_options(CLI::App& app, Options& options) {
   app.add_option("--stem", options.stem, "imagenet (7x7, max-pool) or cifar (3x3)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, cifar10::Stem>{
-          {"imagenet", cifar10::Stem::imagenet}, {"cifar", cifar10::Stem::cifar}}))
+      ->transform(CLI::CheckedTransformer(std::map<std::string, vision::Stem>{
+          {"imagenet", vision::Stem::imagenet}, {"cifar", vision::Stem::cifar}}))
       ->default_str("imagenet");
   const auto positive = [](CLI::Option* option) {
     option->check(CLI::PositiveNumber)->capture_default_str();
@@ -341,7 +342,7 @@ int main(int argc, char** argv) {
 
   program.describe("ranks", std::to_string(world.size()));
   program.describe("nodes", std::to_string(world.cross_size()));
-  program.describe("stem", options.stem == cifar10::Stem::cifar ? "cifar" : "imagenet");
+  program.describe("stem", options.stem == vision::Stem::cifar ? "cifar" : "imagenet");
   if (options.record) {
     add(program, {"training_step/record_watched", "training_step/record_off"},
         [&] { return measure_record(world, ranks, options); });

@@ -1,5 +1,7 @@
 #include "examples/cifar10/arguments.h"
 
+#include <spdlog/fmt/fmt.h>
+
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
@@ -8,9 +10,12 @@
 #include <limits>
 #include <map>
 #include <sstream>
+#include <stdexcept>
 #include <system_error>
+#include <variant>
 
 #include "examples/cifar10/command_line.h"
+#include "examples/cifar10/data_source.h"
 
 namespace cifar10 {
 namespace {
@@ -42,9 +47,35 @@ CLI::Validator whole_number() {
       "");
 }
 
+CLI::Validator known_architecture() {
+  return CLI::Validator(
+      [](const std::string& name) {
+        try {
+          const int least = vision::find_architecture(name).smallest_image;
+          return least <= side
+                     ? std::string()
+                     : fmt::format("{0} needs images of {1}x{1}, and CIFAR-10's have {2}x{2}", name,
+                                   least, side);
+        } catch (const std::invalid_argument& error) {
+          return std::string(error.what());
+        }
+      },
+      "");
+}
+
+// A stem that was not chosen is a ResNet's CIFAR stem.
+void choose_stem(Arguments& arguments) {
+  const vision::Architecture& architecture = vision::find_architecture(arguments.architecture);
+  if (std::holds_alternative<vision::ResNetShape>(architecture.shape)) {
+    arguments.stem = arguments.stem.value_or(vision::Stem::cifar);
+  } else if (arguments.stem) {
+    throw CLI::ValidationError("--stem", arguments.architecture + " has none; only ResNets have");
+  }
+}
+
 void describe(CLI::App& app, Arguments& arguments) {
-  static const std::map<std::string, Stem> stems{{"cifar", Stem::cifar},
-                                                 {"imagenet", Stem::imagenet}};
+  static const std::map<std::string, vision::Stem> stems{{"cifar", vision::Stem::cifar},
+                                                         {"imagenet", vision::Stem::imagenet}};
   static const std::map<std::string, ProgressStyle> styles{{"auto", ProgressStyle::automatic},
                                                            {"live", ProgressStyle::live},
                                                            {"plain", ProgressStyle::plain}};
@@ -69,8 +100,11 @@ void describe(CLI::App& app, Arguments& arguments) {
       ->check(number_from(0, infinity));
   app.add_option("--seed", arguments.seed, "draws weights, order of images and augmentation")
       ->check(whole_number());
+  app.add_option("-a,--arch", arguments.architecture,
+                 "architecture: one of " + vision::architecture_names())
+      ->check(known_architecture());
   app.add_option("--stem", arguments.stem,
-                 "cifar: 3x3 convolution of stride 1; imagenet: torchvision's")
+                 "of a ResNet; cifar: 3x3 convolution of stride 1; imagenet: torchvision's")
       ->transform(CLI::CheckedTransformer(stems))
       ->default_str("cifar");
   app.add_option("--device", arguments.device,
@@ -101,12 +135,13 @@ void describe(CLI::App& app, Arguments& arguments) {
 
 ParsedArguments parse_arguments(int argc, const char* const* argv) {
   Arguments arguments;
-  CLI::App app("Trains ResNet-18 on CIFAR-10 with hora, one process a rank, under horarun.",
+  CLI::App app("Trains a network on CIFAR-10 with hora, one process a rank, under horarun.",
                "cifar10");
   app.option_defaults()->always_capture_default();
   describe(app, arguments);
   try {
     parse_words(app, argc, argv);
+    choose_stem(arguments);
     return {arguments, {}, 0};
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;

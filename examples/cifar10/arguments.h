@@ -8,7 +8,7 @@
 
 #include "examples/cifar10/precision.h"
 #include "examples/cifar10/progress.h"
-#include "examples/cifar10/stem.h"
+#include "examples/vision/models/architectures.h"
 
 namespace cifar10 {
 
@@ -19,7 +19,8 @@ struct Arguments {
   double momentum = 0.9;
   double weight_decay = 5e-4;
   std::uint64_t seed = 1;
-  Stem stem = Stem::cifar;
+  std::string architecture = "resnet18";
+  std::optional<vision::Stem> stem;  ///< of a ResNet, and only there: the CIFAR stem by default
   DeviceChoice device = DeviceChoice::automatic;
   Precision amp = Precision::float32;
   bool channels_last = false;

@@ -1,4 +1,4 @@
-/// Trains ResNet-18 on CIFAR-10: horarun -np 4 cifar10 --data FOLDER
+/// Trains a network on CIFAR-10: horarun -np 4 cifar10 --data FOLDER
 #include <ATen/Parallel.h>
 #include <hora/hora.h>
 #include <unistd.h>

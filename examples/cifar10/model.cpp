@@ -1,8 +1,11 @@
 #include "examples/cifar10/model.h"
 
 #include <hora/torch.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <stdexcept>
 
 #include "examples/cifar10/dataset.h"
@@ -23,10 +26,13 @@ torch::Device choose_device(const hora::Context& world, const Arguments& argumen
   return device;
 }
 
-ResNet18 make_model(const Arguments& arguments, const torch::Device& device,
-                    std::size_t steps_an_epoch) {
+std::shared_ptr<vision::Classifier> make_model(const Arguments& arguments,
+                                               const torch::Device& device,
+                                               std::size_t steps_an_epoch) {
   torch::manual_seed(arguments.seed);
-  ResNet18 model(classes, arguments.stem);
+  const std::shared_ptr<vision::Classifier> model = vision::make_model(
+      arguments.architecture,
+      {.classes = classes, .stem = arguments.stem, .channels_last = arguments.channels_last});
   // The default, 0.1, keeps a third of the old running statistics after 11 steps. With 3 / steps
   // an epoch, however short, leaves a twentieth.
   const double momentum = std::clamp(3.0 / static_cast<double>(steps_an_epoch), 0.1, 1.0);
@@ -36,15 +42,20 @@ ResNet18 make_model(const Arguments& arguments, const torch::Device& device,
     }
   }
   model->to(device);
-  if (arguments.channels_last) {
-    const torch::NoGradGuard no_grad;
-    for (auto& parameter : model->parameters()) {
-      if (parameter.dim() == 4) {
-        parameter.set_data(parameter.contiguous(torch::MemoryFormat::ChannelsLast));
-      }
-    }
-  }
   return model;
+}
+
+std::string describe(const vision::Classifier& model) {
+  std::int64_t values = 0;
+  for (const auto& parameter : model.parameters()) {
+    values += parameter.numel();
+  }
+  const std::optional<vision::Stem>& stem = model.options().stem;
+  return fmt::format("{}{}, {} values", model.architecture().name,
+                     !stem                          ? ""
+                     : *stem == vision::Stem::cifar ? " with the CIFAR stem"
+                                                    : " with torchvision's stem",
+                     values);
 }
 
 }  // namespace cifar10

@@ -4,9 +4,11 @@
 #include <hora/context.h>
 
 #include <cstddef>
+#include <memory>
+#include <string>
 
 #include "examples/cifar10/arguments.h"
-#include "examples/cifar10/resnet18.h"
+#include "examples/vision/models/model.h"
 
 namespace cifar10 {
 
@@ -14,7 +16,11 @@ namespace cifar10 {
 torch::Device choose_device(const hora::Context& world, const Arguments& arguments);
 
 /// Freshly initialised from the seed, on `device`.
-ResNet18 make_model(const Arguments& arguments, const torch::Device& device,
-                    std::size_t steps_an_epoch);
+std::shared_ptr<vision::Classifier> make_model(const Arguments& arguments,
+                                               const torch::Device& device,
+                                               std::size_t steps_an_epoch);
+
+/// "resnet18 with the CIFAR stem, 11173962 values".
+std::string describe(const vision::Classifier& model);
 
 }  // namespace cifar10

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <sstream>
 #include <stdexcept>
@@ -104,10 +105,6 @@ class Trainer {
 
  private:
   void describe() {
-    std::int64_t values = 0;
-    for (const auto& parameter : model_->parameters()) {
-      values += parameter.numel();
-    }
     std::string nodes;
     for (int node = 0; node < world_.cross_size(); ++node) {
       nodes += (node == 0 ? "" : " + ") + std::to_string(world_.ranks_of_node(node).size());
@@ -115,9 +112,7 @@ class Trainer {
     progress_.line(fmt::format("data: {}, {} training and {} validation images from {}",
                                data_.title(), data_.training.size(), data_.validation.size(),
                                arguments_.data));
-    progress_.line(fmt::format("model: ResNet-18 with {} stem, {} values",
-                               arguments_.stem == Stem::cifar ? "the CIFAR" : "torchvision's",
-                               values));
+    progress_.line("model: " + cifar10::describe(*model_));
     progress_.line(fmt::format("ranks: {} on {} node{} ({}), {} thread{} each", world_.size(),
                                world_.cross_size(), world_.cross_size() == 1 ? "" : "s", nodes,
                                torch::get_num_threads(), torch::get_num_threads() == 1 ? "" : "s"));
@@ -166,7 +161,7 @@ class Trainer {
 
   torch::Tensor loss_of(const Batch& batch) {
     const Autocast autocast(device_, arguments_.amp);
-    return torch::nn::functional::cross_entropy(model_(batch.images).to(torch::kFloat32),
+    return torch::nn::functional::cross_entropy(model_->forward(batch.images).to(torch::kFloat32),
                                                 batch.labels);
   }
 
@@ -222,7 +217,8 @@ class Trainer {
       if (own.empty()) continue;  // the last step's images may be too few for every rank
       const Batch batch = make_batch(data_.validation, own, {});
       const Autocast autocast(device_, arguments_.amp);
-      counts[0] += model_(batch.images).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
+      counts[0] +=
+          model_->forward(batch.images).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
     }
     hora::allreduce(world_, hora::view(counts.data(), std::int64_t{counts.size()}),
                     {.name = "validation counts", .op = hora::ReduceOp::sum});
@@ -259,7 +255,7 @@ class Trainer {
   hora::LearningRateSchedule schedule_;
   Progress& progress_;
   torch::Device device_;
-  ResNet18 model_;
+  std::shared_ptr<vision::Classifier> model_;
   torch::optim::SGD sgd_;
   hora::DistributedOptimizer optimizer_;
   hora::GradScaler scaler_;

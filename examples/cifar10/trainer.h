@@ -1,4 +1,4 @@
-/// Training and validation of ResNet-18 over all ranks.
+/// Training and validation over all ranks.
 #pragma once
 
 #include <hora/context.h>

@@ -22,7 +22,8 @@ TEST(Arguments, Defaults) {
   EXPECT_EQ(parsed.arguments->data, "folder");
   EXPECT_EQ(parsed.arguments->batch, 32);
   EXPECT_DOUBLE_EQ(parsed.arguments->momentum, 0.9);
-  EXPECT_EQ(parsed.arguments->stem, Stem::cifar);
+  EXPECT_EQ(parsed.arguments->architecture, "resnet18");
+  EXPECT_EQ(parsed.arguments->stem, vision::Stem::cifar);
   EXPECT_EQ(parsed.arguments->device, DeviceChoice::automatic);
   EXPECT_EQ(parsed.arguments->amp, Precision::float32);
   EXPECT_FALSE(parsed.arguments->channels_last);
@@ -46,6 +47,8 @@ TEST(Arguments, EveryOption) {
                              "1e-3",
                              "--seed",
                              "18446744073709551615",
+                             "--arch",
+                             "resnet50",
                              "--stem",
                              "imagenet",
                              "--device",
@@ -69,7 +72,8 @@ TEST(Arguments, EveryOption) {
   EXPECT_DOUBLE_EQ(arguments.momentum, 0.5);
   EXPECT_DOUBLE_EQ(arguments.weight_decay, 1e-3);
   EXPECT_EQ(arguments.seed, 18446744073709551615U);
-  EXPECT_EQ(arguments.stem, Stem::imagenet);
+  EXPECT_EQ(arguments.architecture, "resnet50");
+  EXPECT_EQ(arguments.stem, vision::Stem::imagenet);
   EXPECT_EQ(arguments.device, DeviceChoice::cuda);
   EXPECT_EQ(arguments.amp, Precision::bfloat16);
   EXPECT_TRUE(arguments.channels_last);
@@ -90,7 +94,8 @@ TEST(Arguments, HelpNamesEveryOptionWithItsDefault) {
     EXPECT_THAT(parsed.text, HasSubstr(text));
   }
   EXPECT_THAT(parsed.text, HasSubstr("=" + std::to_string(defaults.epochs)));
-  for (const std::string option : {"--lr", "--stem", "--report", "--save", "--progress"}) {
+  for (const std::string option :
+       {"--arch", "--lr", "--stem", "--report", "--save", "--progress"}) {
     EXPECT_THAT(parsed.text, testing::ContainsRegex(option + " [^\n]*=[a-z0-9.]+"));
   }
 }
@@ -124,6 +129,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{{"--data", "d", "--seed", "18446744073709551616"}, "--seed"},
                     Wrong{{"--data", "d", "--limit", "-5"}, "--limit"},
                     Wrong{{"--data", "d", "--stem", "resnet"}, "--stem"},
+                    Wrong{{"--data", "d", "-a", "resnet19"}, "one of resnet18, resnet34"},
+                    Wrong{{"--data", "d", "-a", "alexnet"}, "alexnet needs images of 63x63"},
+                    Wrong{{"--data", "d", "-a", "vgg11", "--stem", "cifar"}, "vgg11 has none"},
                     Wrong{{"--data", "d", "--device", "gpu"}, "--device"},
                     Wrong{{"--data", "d", "--amp", "fp8"}, "--amp"},
                     Wrong{{"--data", "d", "--epoch", "3"}, "--epoch"},
@@ -139,6 +147,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{{"--data", "d", "--report", "--save=s"}, "--report: a value is missing"},
                     Wrong{{"--data", "d", "--save=", "s"}, "--save: a value is missing"},
                     Wrong{{"--data", "d", "--epochs=", "3"}, "--epochs: a value is missing"}));
+
+TEST(Arguments, AnArchitectureWithoutAStemHasNone) {
+  const auto parsed = parse({"--data", "d", "-a", "vgg11_bn"});
+  ASSERT_TRUE(parsed.arguments.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.arguments->architecture, "vgg11_bn");
+  EXPECT_FALSE(parsed.arguments->stem.has_value());
+}
 
 TEST(Arguments, AValueAfterAnEqualsSignMayBeginAsAnOptionDoes) {
   const auto parsed = parse({"--data=--d", "--lr", "0.5"});

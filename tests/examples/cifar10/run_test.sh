@@ -48,7 +48,7 @@ train --data data --seed 5 --report report.json --save first.pt > output
 cat output report.json
 # Rank 0 alone prints, and what mpirun hides from it is no terminal.
 expect_lines 1 'data: handwritten digits .*not CIFAR-10.* 128 training and 128 validation' output
-expect_lines 1 'model: ResNet-18 .*torchvision' output
+expect_lines 1 "model: resnet18 with torchvision's stem, 11181642 values" output
 expect_lines 1 'ranks: 2 on 2 nodes \(1 \+ 1\)' output
 expect_lines 1 'batch: 16 a rank, 32 in all; 2 epochs of 4 steps; seed 5' output
 expect_lines 1 'epoch 1/2: loss [0-9.]+, validation [0-9.]+ % \([0-9]+ of 128 images\), [0-9]+ im' output
@@ -68,6 +68,11 @@ train --data data --seed 5 --save second.pt > output
 cmp first.pt second.pt
 train --data data --seed 6 --save third.pt > output
 ! cmp -s first.pt third.pt || fail "the seed changes nothing"
+
+echo "=== another network"
+train --data data -a resnet20 > output
+expect_lines 1 "model: resnet20 with torchvision's stem, 271642 values" output
+expect_lines 1 'best validation accuracy ' output
 
 echo "=== files with fewer whole records are a subset, by name"
 cp -r data subset

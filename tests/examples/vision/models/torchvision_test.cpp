@@ -1,0 +1,165 @@
+// Models against torchvision's, by numbers that make_reference.py has made.
+#include <gtest/gtest.h>
+#include <torch/utils.h>
+
+#include <cstdint>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/examples/vision/models/formula.h"
+
+namespace vision {
+namespace {
+
+const nlohmann::json& reference() {
+  static const nlohmann::json json =
+      nlohmann::json::parse(std::ifstream(TORCHVISION_REFERENCE));  // throws where it is missing
+  return json;
+}
+
+template <class Dictionary>
+void append_lines(const Dictionary& tensors, std::string& lines) {
+  for (const auto& item : tensors) {
+    lines += (lines.empty() ? "" : "\n") + item.key() + " ";
+    const auto sizes = item.value().sizes();
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      lines += (i == 0 ? "" : "x") + std::to_string(sizes[i]);
+    }
+  }
+}
+
+std::string hexadecimal(std::uint64_t value) {
+  std::ostringstream text;
+  text << std::hex << std::setw(16) << std::setfill('0') << value;
+  return text.str();
+}
+
+class EveryArchitecture : public testing::TestWithParam<std::string_view> {};
+
+TEST_P(EveryArchitecture, HasTorchvisionsNamesAndShapesInItsOrder) {
+  const auto model = make_model(GetParam(), {});
+  const nlohmann::json& expected = reference().at("state").at(std::string(GetParam()));
+  const auto parameters = model->named_parameters();
+  const auto buffers = model->named_buffers();
+  EXPECT_EQ(parameters.size(), expected.at("parameters").get<std::size_t>());
+  EXPECT_EQ(buffers.size(), expected.at("buffers").get<std::size_t>());
+  std::int64_t values = 0;
+  for (const auto& parameter : parameters) {
+    EXPECT_TRUE(parameter.value().requires_grad()) << parameter.key();
+    values += parameter.value().numel();
+  }
+  EXPECT_EQ(values, expected.at("values").get<std::int64_t>());
+  std::string lines;
+  append_lines(parameters, lines);
+  append_lines(buffers, lines);
+  EXPECT_EQ(hexadecimal(fnv1a(lines)), expected.at("digest").get<std::string>())
+      << "these are not the lines of make_reference.py --tensors " << GetParam() << ":\n"
+      << lines;
+}
+
+std::vector<std::string_view> all_names() {
+  std::vector<std::string_view> names;
+  for (const Architecture& architecture : architectures()) {
+    names.push_back(architecture.name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryArchitecture, testing::ValuesIn(all_names()),
+                         [](const auto& name) { return std::string(name.param); });
+
+TEST(Torchvision, HasNoArchitectureThatIsNotHere) {
+  EXPECT_EQ(reference().at("state").size(), architectures().size());
+}
+
+class DrawnWeights : public testing::TestWithParam<const char*> {};
+
+// One generator gives the same numbers, up to their rounding, in every version and on every
+// processor; another order of the layers gives others.
+TEST_P(DrawnWeights, AreTorchvisionsOfTheSameSeed) {
+  torch::set_num_threads(1);
+  torch::manual_seed(7);
+  const auto model = make_model(GetParam(), {.classes = 10});
+  const auto expected = reference().at("drawn").at(GetParam()).get<std::vector<double>>();
+  const auto parameters = model->named_parameters();
+  ASSERT_EQ(parameters.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const torch::Tensor values = parameters[i].value().flatten();
+    EXPECT_NEAR(values[values.numel() / 2].item<double>(), expected[i], 1e-5)
+        << parameters[i].key();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DrawnWeights,
+                         testing::Values("resnet18", "resnet50", "resnet20", "alexnet", "vgg11_bn"),
+                         [](const auto& name) { return std::string(name.param); });
+
+struct LogitsCase {
+  const char* name;  ///< in the reference
+  const char* architecture;
+  ModelOptions options;
+};
+std::ostream& operator<<(std::ostream& stream, const LogitsCase& value) {
+  return stream << value.name;
+}
+
+class Logits : public testing::TestWithParam<LogitsCase> {
+ protected:
+  Logits() {
+    torch::set_num_threads(1);
+    ModelOptions options = GetParam().options;
+    options.classes = 10;
+    model_ = make_model(GetParam().architecture, options);
+    fill_by_formula(*model_);
+  }
+
+  // LibTorch 1.13, which made the numbers, gives nearly the same bits. Other versions and
+  // processors sum in another order: the rounding of float32, 6e-8, grows over up to 50 layers of
+  // sums of up to 25,088 products.
+  void expect_logits(const char* mode) {
+    const nlohmann::json& expected = reference().at("logits").at(GetParam().name);
+    const torch::Tensor images = formula_images(expected.at("side").get<std::int64_t>());
+    const auto rows = expected.at(mode).get<std::vector<std::vector<double>>>();
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor logits = model_->forward(images).to(torch::kDouble);
+    ASSERT_EQ(logits.sizes(), (std::vector<std::int64_t>{4, 10}));
+    torch::Tensor wanted = torch::empty({4, 10}, torch::kDouble);
+    for (std::int64_t row = 0; row < 4; ++row) {
+      wanted[row] = torch::tensor(rows.at(static_cast<std::size_t>(row)), torch::kDouble);
+    }
+    const auto largest = wanted.abs().max().item<double>();
+    const auto difference = (logits - wanted).abs().max().item<double>();
+    std::cout << mode << ": largest difference " << difference / largest
+              << " of the largest logit\n";
+    EXPECT_LE(difference, 1e-4 * largest) << mode;
+  }
+
+  std::shared_ptr<Classifier> model_;
+};
+
+TEST_P(Logits, AreTorchvisions) {
+  model_->eval();
+  expect_logits("evaluation");
+  model_->train();
+  expect_logits("training");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Logits,
+    testing::Values(LogitsCase{"resnet18", "resnet18", {}},
+                    LogitsCase{"resnet18_cifar_stem", "resnet18", {.stem = Stem::cifar}},
+                    LogitsCase{"resnet18", "resnet18", {.channels_last = true}},
+                    LogitsCase{"resnet50", "resnet50", {}}, LogitsCase{"resnet20", "resnet20", {}},
+                    LogitsCase{"alexnet", "alexnet", {.dropout = 0.0}},
+                    LogitsCase{"vgg11_bn", "vgg11_bn", {.dropout = 0.0}}),
+    [](const auto& test) {
+      return test.param.name +
+             std::string(test.param.options.channels_last ? "_channels_last" : "");
+    });
+
+}  // namespace
+}  // namespace vision
