@@ -42,6 +42,10 @@ TopK::~TopK() = default;
 void TopK::begin(const GradientBucketView& bucket) {
   const at::NoGradGuard no_grad;
   State::BucketState& state = state_->buckets[bucket.name];
+  if (state.error.defined()) {  // it may have been loaded, from another layout of buckets
+    if (state.error.sizes() != bucket.values.sizes()) state.error.reset();
+    else state.error = state.error.to(bucket.values.device());
+  }
   const at::Tensor sum = state.error.defined() ? bucket.values + state.error : bucket.values;
   at::Tensor all = sum.to(at::kFloat);
   const std::int64_t k = number_of(state_->options.share, all.numel());
@@ -72,6 +76,19 @@ bool TopK::proceed(const GradientBucketView& bucket) {
   sum.mul_(1.0 / static_cast<double>(chosen.size(0)));
   bucket.values.copy_(sum);
   return true;
+}
+
+torch::OrderedDict<std::string, torch::Tensor> TopK::state() const {
+  torch::OrderedDict<std::string, torch::Tensor> state;
+  for (const auto& [bucket, of_bucket] : state_->buckets) {
+    if (of_bucket.error.defined()) state.insert(bucket, of_bucket.error);
+  }
+  return state;
+}
+
+void TopK::set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) {
+  state_->buckets.clear();
+  for (const auto& item : state) state_->buckets[item.key()].error = item.value().clone();
 }
 
 std::string TopK::describe() const {

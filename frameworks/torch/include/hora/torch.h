@@ -8,6 +8,8 @@
 #include <hora/power_sgd.h>
 #include <hora/sync_batch_norm.h>
 #include <hora/top_k.h>
+#include <hora/torch/checkpoint.h>
+#include <hora/torch/safetensors.h>
 #include <hora/torch_collectives.h>
 #include <hora/torch_groups.h>
 #include <hora/torch_module.h>

@@ -1,0 +1,73 @@
+/// Saves: copies, exchanges what must be, and writes in the background.
+#pragma once
+
+#include <hora/context.h>
+#include <hora/torch/checkpoint.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "frameworks/torch/checkpoint/background_task.h"
+#include "frameworks/torch/checkpoint/checkpoint_folder.h"
+#include "frameworks/torch/checkpoint/checkpoint_parts.h"
+#include "frameworks/torch/checkpoint/manifest.h"
+#include "frameworks/torch/checkpoint/tensor_image.h"
+
+namespace hora::internal {
+
+inline constexpr const char* kWeightsFile = "weights.safetensors";
+inline constexpr const char* kStateFile = "state.safetensors";
+/// In the metadata of kStateFile: the names of all parts, as a list in JSON.
+inline constexpr const char* kPartsKey = "parts";
+
+/// The folder of a rank's shards.
+std::string shard_folder(const std::string& folder, int rank);
+
+/// Thread rule: one thread at a time. It stays where it is; the context outlives it.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(const Context& context, const CheckpointOptions& options);
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+  /// Waits; logs a warning where the last save has failed and no call has said so.
+  ~CheckpointWriter();
+
+  /// As Checkpoint's. `module` may be null. Collective.
+  void save(const CheckpointPosition& position, bool best, std::span<const CheckpointPart> parts,
+            const torch::nn::Module* module);
+  void wait();
+  /// The folders hold this complete save, which stays until the next one is complete.
+  void note_complete(const std::string& save) { complete_ = save; }
+
+ private:
+  struct Header;
+
+  void collect(std::span<const CheckpointPart> parts, const torch::nn::Module* module);
+  /// Throws the same Error on every rank where `problem`, or the save before, has failed on any.
+  Header exchange(const std::string& problem, std::span<const CheckpointPart> parts);
+  void fill_state(std::span<const CheckpointPart> parts);
+  void start(const Manifest& manifest, bool best);
+  void write(const Manifest& manifest, bool best, const std::string& complete);
+
+  const Context& context_;
+  const CheckpointOptions options_;
+  const bool writes_main_;
+  bool writes_weights_ = false;
+  bool has_shards_ = false;    ///< parts of which each rank writes its own
+  bool has_gathered_ = false;  ///< parts that are gathered from all ranks
+  NamedTensors shared_;
+  TensorImage of_rank_;  ///< what is gathered, this rank's
+  TensorImage weights_;
+  TensorImage state_;
+  TensorImage shard_;
+  CheckpointFolder main_folder_;
+  CheckpointFolder shard_folder_;
+  std::string complete_;   ///< the newest save that all ranks have completely
+  std::string pending_;    ///< the one that is being written, or whose outcome is not exchanged
+  std::int64_t step_ = 0;  ///< of `pending_`
+  BackgroundTask task_;    // last: destroyed first
+};
+
+}  // namespace hora::internal
