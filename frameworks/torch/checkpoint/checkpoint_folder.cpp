@@ -22,8 +22,7 @@ tl::expected<Manifest, std::string> look_at(const std::string& folder) {
   const std::string path = join(folder, kManifestName);
   const auto bytes = read_file(path, kMaxManifestBytes);
   if (!bytes) return tl::unexpected(in_quotes(path) + ": " + bytes.error());
-  auto manifest =
-      parse_manifest({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
+  auto manifest = parse_manifest({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
   if (!manifest) return tl::unexpected(in_quotes(path) + ": " + manifest.error());
   for (const ManifestFile& file : manifest->files) {
     const std::string file_path = join(folder, file.name);
@@ -37,20 +36,23 @@ tl::expected<Manifest, std::string> look_at(const std::string& folder) {
   return manifest;
 }
 
-SlotsThere slots_there(const std::string& folder) {
+bool is_of(const std::string& folder, const std::string& save) {
+  const auto manifest = look_at(folder);
+  return manifest && manifest->save == save;
+}
+
+SlotsThere slots_there(const std::string& folder, const std::string& complete) {
   return {.last = is_folder(join(folder, kLast)),
           .previous = is_folder(join(folder, kPrevious)),
           .best = is_folder(join(folder, kBest)),
           .staged = look_at(join(folder, kStaged)).has_value(),
-          .staged_best = look_at(join(folder, kStagedBest)).has_value()};
+          .staged_best = look_at(join(folder, kStagedBest)).has_value(),
+          .previous_is_kept =
+              is_of(join(folder, kPrevious), complete) && !is_of(join(folder, kLast), complete)};
 }
 
-bool is_of(const tl::expected<Manifest, std::string>& manifest, const std::string& save) {
-  return manifest && manifest->save == save;
-}
-
-void carry_out(const std::string& folder, const std::vector<Move>& plan) {
-  for (const Move& move : plan) {
+void rotate(const std::string& folder, const std::string& complete) {
+  for (const Move& move : rotation_plan(slots_there(folder, complete))) {
     if (move.to.empty()) {
       remove_folder(join(folder, move.from));
     } else {
@@ -96,7 +98,7 @@ void CheckpointFolder::write(Manifest manifest, std::span<const FileImage> files
                              const std::string& complete) {
   make_folders(folder_);
   if (!lock_) lock_.emplace(folder_);
-  carry_out(folder_, recovery_plan(slots_there(folder_)));
+  rotate(folder_, complete);
   manifest.files.clear();
   for (const FileImage& file : files) {
     manifest.files.push_back({file.name, file.bytes.size(), checksum_of(file.bytes)});
@@ -111,10 +113,7 @@ void CheckpointFolder::write(Manifest manifest, std::span<const FileImage> files
     std::filesystem::remove_all(path(kStaged), ignored);
     throw;
   }
-  SlotsThere there = slots_there(folder_);
-  there.previous_is_kept =
-      is_of(look_at(path(kPrevious)), complete) && !is_of(look_at(path(kLast)), complete);
-  carry_out(folder_, rotation_plan(there, best));
+  rotate(folder_, complete);
 }
 
 FolderContents contents_of_folder(const std::string& folder) {

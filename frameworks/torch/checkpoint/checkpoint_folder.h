@@ -1,9 +1,10 @@
 /// The files of one part of a checkpoint: FOLDER/last, FOLDER/previous and FOLDER/best, each with
 /// its files and their manifest.json.
 ///
-/// A save is written into FOLDER/.new: each file in the order that is given, then the manifest, each
-/// with fsync, then fsync of the folder. Only then folders are renamed (rotation.h). So whenever
-/// the process is killed, or the machine loses power, a folder with a manifest is complete.
+/// A save is written into FOLDER/.new: each file in the order that is given, then the manifest,
+/// each with fsync, then fsync of the folder. Only then folders are renamed (rotation.h). So
+/// whenever the process is killed, or the machine loses power, a folder with a manifest is
+/// complete.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +33,10 @@ class CheckpointFolder {
   explicit CheckpointFolder(std::string folder) noexcept : folder_(std::move(folder)) {}
 
   /// Makes the files, with the manifest's `files` filled in, the last checkpoint; the one that was
-  /// becomes the previous one; where `best`, it is the best one as well. `complete`: the newest save
-  /// that all ranks have completely, which stays also where a newer one is in its way. On an error
-  /// everything that was there is still there. Throws as durable_file.h, and where the folder has
-  /// another writer.
+  /// becomes the previous one; where `best`, it is the best one as well. `complete`: the newest
+  /// save that all ranks have completely, which stays also where a newer one is in its way. On an
+  /// error everything that was there is still there. Throws as durable_file.h, and where the folder
+  /// has another writer.
   void write(Manifest manifest, std::span<const FileImage> files, bool best,
              const std::string& complete);
 

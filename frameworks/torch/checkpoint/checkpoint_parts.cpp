@@ -102,6 +102,18 @@ CheckpointPart optimizer_part(const std::string& name, torch::optim::Optimizer& 
   return part;
 }
 
+CheckpointPart hook_part(const Context& context, const std::string& name, GradientHook& hook) {
+  CheckpointPart part;
+  part.name = name;
+  part.scope = CheckpointScope::shard;
+  part.save = [&hook] { return hook.state(); };
+  part.load = [&context, &hook](const SavedPart& saved) {
+    const bool same_ranks = saved.of_rank.size() == static_cast<std::size_t>(context.size());
+    hook.set_state(same_ranks ? saved.of_rank.at(context.rank()) : NamedTensors());
+  };
+  return part;
+}
+
 CheckpointPart random_part(const Context& context, const std::string& name) {
   const auto save = [&context] {
     NamedTensors states;

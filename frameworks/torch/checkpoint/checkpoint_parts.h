@@ -1,5 +1,5 @@
-/// What a checkpoint consists of beside the weights, and the names of its entries: "<part>/<entry>",
-/// and "ranks/<rank>/<part>/<entry>" of what is a rank's own.
+/// What a checkpoint consists of beside the weights, and the names of its entries:
+/// "<part>/<entry>", and "ranks/<rank>/<part>/<entry>" of what is a rank's own.
 #pragma once
 
 #include <hora/context.h>
@@ -17,7 +17,7 @@ namespace hora::internal {
 
 /// What was saved of one part.
 struct SavedPart {
-  NamedTensors shared;
+  NamedTensors shared = NamedTensors();
   std::map<int, NamedTensors> of_rank;
 };
 
@@ -38,6 +38,8 @@ CheckpointPart optimizer_part(const Context& context, const std::string& name,
                               DistributedOptimizer& optimizer);
 CheckpointPart optimizer_part(const std::string& name, torch::optim::Optimizer& optimizer,
                               const NamedTensors& named_parameters);
+/// By another number of ranks it begins anew, on all of them: what ranks remember belongs together.
+CheckpointPart hook_part(const Context& context, const std::string& name, GradientHook& hook);
 CheckpointPart random_part(const Context& context, const std::string& name);
 
 /// The entries of all parts of this scope.

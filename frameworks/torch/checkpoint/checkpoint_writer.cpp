@@ -3,6 +3,7 @@
 #include <hora/error.h>
 #include <hora/objects_json.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -48,10 +49,12 @@ std::string shard_folder(const std::string& folder, int rank) {
   return folder + "/rank-" + std::to_string(rank);
 }
 
-/// What identifies a save; rank 0's on every rank.
+/// What a save is; rank 0's on every rank.
 struct CheckpointWriter::Header {
   std::string save;
   std::int64_t time = 0;
+  CheckpointPosition position;
+  bool best = false;
 };
 
 CheckpointWriter::CheckpointWriter(const Context& context, const CheckpointOptions& options)
@@ -62,11 +65,15 @@ CheckpointWriter::CheckpointWriter(const Context& context, const CheckpointOptio
       shard_folder_(shard_folder(options.folder, context.rank())) {}
 
 CheckpointWriter::~CheckpointWriter() {
-  const std::string failure = task_.wait();
-  if (!failure.empty()) {
-    log_warning("Checkpoint: the save of step " + std::to_string(step_) + " has failed: " +
-                failure);
+  finish();
+  if (!failure_.empty()) {
+    log_warning("Checkpoint: the save of step " + std::to_string(step_) +
+                " has failed: " + failure_);
   }
+}
+
+void CheckpointWriter::finish() {
+  if (const std::string failure = task_.wait(); !failure.empty()) failure_ = failure;
 }
 
 void CheckpointWriter::collect(std::span<const CheckpointPart> parts,
@@ -76,8 +83,8 @@ void CheckpointWriter::collect(std::span<const CheckpointPart> parts,
   for (const CheckpointPart& part : parts) {
     const bool shard = part.scope == CheckpointScope::shard;
     has_shards_ = has_shards_ || (shard && !options_.per_node);
-    has_gathered_ = has_gathered_ || part.scope == CheckpointScope::each_rank ||
-                    (shard && options_.per_node);
+    has_gathered_ =
+        has_gathered_ || part.scope == CheckpointScope::each_rank || (shard && options_.per_node);
   }
   if (has_gathered_) {
     NamedTensors own = entries_of(parts, CheckpointScope::each_rank);
@@ -97,23 +104,26 @@ void CheckpointWriter::collect(std::span<const CheckpointPart> parts,
   if (writes_weights_) weights_.fill(weights_of(*module), {{"format", "pt"}});
 }
 
-CheckpointWriter::Header CheckpointWriter::exchange(const std::string& problem,
+CheckpointWriter::Header CheckpointWriter::exchange(Header own, const std::string& problem,
                                                     std::span<const CheckpointPart> parts) {
-  const std::string failure = task_.wait();
-  const std::int64_t failed_step = step_;
-  const std::string written = std::exchange(pending_, "");
-  nlohmann::json own = {{"failure", failure}, {"problem", problem}, {"parts", names_of(parts)}};
-  if (context_.rank() == 0) {
-    own["save"] = random_save_name();
-    own["time"] = seconds_since_1970();
-  }
-  const auto reports = allgather_object(context_, own, {.name = "hora.checkpoint.save"});
+  finish();
+  const std::int64_t step_before = step_;
+  const std::string before = std::exchange(pending_, "");
+  const nlohmann::json report = {{"failure", std::exchange(failure_, "")},
+                                 {"problem", problem},
+                                 {"parts", names_of(parts)},
+                                 {"save", own.save},
+                                 {"time", own.time},
+                                 {"step", own.position.step},
+                                 {"epoch", own.position.epoch},
+                                 {"best", own.best}};
+  const auto reports = allgather_object(context_, report, {.name = "hora.checkpoint.save"});
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const auto text = [&](const char* key) { return reports[rank].at(key).get<std::string>(); };
     const std::string on_rank = " on rank " + std::to_string(rank) + ": ";
     if (!text("failure").empty()) {
       throw Error(ErrorCode::invalid_argument,
-                  "Checkpoint: the save of step " + std::to_string(failed_step) + " has failed" +
+                  "Checkpoint: the save of step " + std::to_string(step_before) + " has failed" +
                       on_rank + text("failure") +
                       ". The one before is still there; free space or repair the folder, and save "
                       "again",
@@ -125,28 +135,27 @@ CheckpointWriter::Header CheckpointWriter::exchange(const std::string& problem,
                   static_cast<int>(rank));
     }
     if (reports[rank].at("parts") != reports[0].at("parts")) {
-      throw Error(ErrorCode::mismatch,
-                  "Checkpoint: ranks have added different parts: rank 0 " +
-                      reports[0].at("parts").dump() + ", rank " + std::to_string(rank) + " " +
-                      reports[rank].at("parts").dump() +
-                      "; add the same ones in the same order on every rank");
+      throw Error(ErrorCode::mismatch, "Checkpoint: ranks have added different parts: rank 0 " +
+                                           reports[0].at("parts").dump() + ", rank " +
+                                           std::to_string(rank) + " " +
+                                           reports[rank].at("parts").dump() +
+                                           "; add the same ones in the same order on every rank");
     }
   }
-  if (!written.empty()) complete_ = written;
-  return {reports[0].at("save").get<std::string>(), reports[0].at("time").get<std::int64_t>()};
+  if (!before.empty()) complete_ = before;
+  return {reports[0].at("save").get<std::string>(),
+          reports[0].at("time").get<std::int64_t>(),
+          {reports[0].at("step").get<std::int64_t>(), reports[0].at("epoch").get<std::int64_t>()},
+          reports[0].at("best").get<bool>()};
 }
 
-void CheckpointWriter::fill_state(std::span<const CheckpointPart> parts) {
-  std::vector<std::vector<std::byte>> gathered;
-  if (has_gathered_) {
-    gathered = allgather_object(context_, of_rank_.bytes(), {.name = "hora.checkpoint.ranks"});
-  }
-  if (!writes_main_) return;
-  NamedTensors state = std::exchange(shared_, {});
-  for (std::size_t rank = 0; rank < gathered.size(); ++rank) {
-    const auto contents = contents_of(std::make_shared<const Bytes>(std::move(gathered[rank])));
+void CheckpointWriter::fill_state(std::vector<Bytes> of_ranks,
+                                  std::span<const CheckpointPart> parts) {
+  NamedTensors state = std::exchange(shared_, NamedTensors());
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    const auto contents = contents_of(std::make_shared<const Bytes>(std::move(of_ranks[rank])));
     if (!contents) {
-      throw Error(ErrorCode::transport, "Checkpoint: what rank " + std::to_string(rank) +
+      throw Error(ErrorCode::transport, "what rank " + std::to_string(rank) +
                                             " has sent cannot be read: " + contents.error());
     }
     add_entries_of_rank(state, static_cast<int>(rank), contents->tensors);
@@ -157,34 +166,35 @@ void CheckpointWriter::fill_state(std::span<const CheckpointPart> parts) {
 void CheckpointWriter::save(const CheckpointPosition& position, bool best,
                             std::span<const CheckpointPart> parts,
                             const torch::nn::Module* module) {
-  // Images are written from until the save before is done. What it has failed of is exchanged.
+  finish();
   std::string problem;
-  const std::string failure = task_.wait();
-  if (!failure.empty()) {
-    task_.start([failure] { throw Error(ErrorCode::invalid_argument, failure); });
-  }
   try {
     collect(parts, module);
   } catch (const std::exception& error) {
     problem = error.what();
   }
-  const Header header = exchange(problem, parts);
-  fill_state(parts);
+  Header header{random_save_name(), std::max(seconds_since_1970(), latest_ + 1), position, best};
+  header = exchange(std::move(header), problem, parts);
+  std::vector<Bytes> of_ranks;
+  if (has_gathered_) {
+    of_ranks = allgather_object(context_, of_rank_.bytes(), {.name = "hora.checkpoint.ranks"});
+  }
   Manifest manifest;
-  manifest.save = header.save;
-  manifest.step = position.step;
-  manifest.epoch = position.epoch;
-  manifest.time = header.time;
+  manifest.save = pending_ = header.save;
+  manifest.step = step_ = header.position.step;
+  manifest.epoch = header.position.epoch;
+  manifest.time = latest_ = header.time;
   manifest.ranks_of_nodes = ranks_of_nodes(context_);
   manifest.shards = has_shards_ ? context_.size() : 0;
-  start(manifest, best);
+  try {
+    if (writes_main_) fill_state(std::move(of_ranks), parts);
+    task_.start([this, manifest, best = header.best, complete = complete_] {
+      write(manifest, best, complete);
+    });
+  } catch (const std::exception& error) {
+    failure_ = error.what();  // the other ranks learn of it in the next exchange
+  }
   if (!options_.background) wait();
-}
-
-void CheckpointWriter::start(const Manifest& manifest, bool best) {
-  pending_ = manifest.save;
-  step_ = manifest.step;
-  task_.start([this, manifest, best, complete = complete_] { write(manifest, best, complete); });
 }
 
 void CheckpointWriter::write(const Manifest& manifest, bool best, const std::string& complete) {
@@ -202,7 +212,7 @@ void CheckpointWriter::write(const Manifest& manifest, bool best, const std::str
 }
 
 void CheckpointWriter::wait() {
-  exchange("", {});
+  exchange({}, "", {});
 }
 
 }  // namespace hora::internal

@@ -34,21 +34,26 @@ class CheckpointWriter {
   /// Waits; logs a warning where the last save has failed and no call has said so.
   ~CheckpointWriter();
 
-  /// As Checkpoint's. `module` may be null. Collective.
+  /// As Checkpoint's; position and best are rank 0's. `module` may be null. Collective.
   void save(const CheckpointPosition& position, bool best, std::span<const CheckpointPart> parts,
             const torch::nn::Module* module);
   void wait();
-  /// The folders hold this complete save, which stays until the next one is complete.
-  void note_complete(const std::string& save) { complete_ = save; }
+  /// The folders hold this complete save, which stays until the next one is complete; `latest`:
+  /// time of the latest of all saves in them.
+  void note_loaded(const std::string& save, std::int64_t latest) {
+    complete_ = save;
+    latest_ = latest;
+  }
 
  private:
   struct Header;
 
+  /// The images are not in use any more.
+  void finish();
   void collect(std::span<const CheckpointPart> parts, const torch::nn::Module* module);
   /// Throws the same Error on every rank where `problem`, or the save before, has failed on any.
-  Header exchange(const std::string& problem, std::span<const CheckpointPart> parts);
-  void fill_state(std::span<const CheckpointPart> parts);
-  void start(const Manifest& manifest, bool best);
+  Header exchange(Header own, const std::string& problem, std::span<const CheckpointPart> parts);
+  void fill_state(std::vector<Bytes> of_ranks, std::span<const CheckpointPart> parts);
   void write(const Manifest& manifest, bool best, const std::string& complete);
 
   const Context& context_;
@@ -64,10 +69,12 @@ class CheckpointWriter {
   TensorImage shard_;
   CheckpointFolder main_folder_;
   CheckpointFolder shard_folder_;
-  std::string complete_;   ///< the newest save that all ranks have completely
-  std::string pending_;    ///< the one that is being written, or whose outcome is not exchanged
-  std::int64_t step_ = 0;  ///< of `pending_`
-  BackgroundTask task_;    // last: destroyed first
+  std::string complete_;     ///< the newest save that all ranks have completely
+  std::int64_t latest_ = 0;  ///< time of the latest save
+  std::string pending_;      ///< the one that is being written, or whose outcome is not exchanged
+  std::int64_t step_ = 0;    ///< of `pending_`
+  std::string failure_;      ///< of `pending_`, on this rank
+  BackgroundTask task_;      // last: destroyed first
 };
 
 }  // namespace hora::internal

@@ -35,7 +35,7 @@ std::optional<CompleteSet> newest_complete(std::span<const FoundPart> found,
     if (part.manifest.shard < 0 && (slot.empty() || part.folder == slot)) mains.push_back(&part);
   }
   std::ranges::stable_sort(mains, [](const FoundPart* a, const FoundPart* b) {
-    const auto age = [](const Manifest& m) { return std::tie(m.step, m.time, m.save); };
+    const auto age = [](const Manifest& m) { return std::tie(m.time, m.step, m.save); };
     if (age(a->manifest) != age(b->manifest)) return age(a->manifest) > age(b->manifest);
     return a->rank < b->rank;
   });

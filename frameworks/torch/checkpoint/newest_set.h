@@ -24,8 +24,8 @@ struct FoundPart {
 /// that has it.
 using CompleteSet = std::vector<FoundPart>;
 
-/// The complete set of most steps; of several with as many, the one saved last. `slot`, where it is
-/// not empty: its main part lies in the folder of this name.
+/// The complete set that was saved last; of several with one time, that of most steps. `slot`,
+/// where it is not empty: its main part lies in the folder of this name.
 std::optional<CompleteSet> newest_complete(std::span<const FoundPart> found,
                                            std::string_view slot = "");
 

@@ -147,7 +147,8 @@ std::string range_text(const OptimizerPiece& piece) {
 
 /// Sizes, then strides.
 at::Tensor layout_of(const at::Tensor& tensor) {
-  return at::stack({at::tensor(tensor.sizes(), at::kLong), at::tensor(tensor.strides(), at::kLong)});
+  return at::stack(
+      {at::tensor(tensor.sizes(), at::kLong), at::tensor(tensor.strides(), at::kLong)});
 }
 
 std::string group_key(std::size_t group) {

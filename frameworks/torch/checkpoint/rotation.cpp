@@ -17,30 +17,27 @@ std::vector<std::string_view> slots() {
   return {kLast, kPrevious, kBest, kStaged, kStagedBest, kDiscarded, kDiscardedBest};
 }
 
-std::vector<Move> recovery_plan(const SlotsThere& there) {
-  std::vector<Move> plan;
-  if (there.staged && !there.last) plan.push_back(renaming(kStaged, kLast));
-  if (there.staged_best && !there.best) plan.push_back(renaming(kStagedBest, kBest));
-  for (const auto slot : {kStaged, kStagedBest, kDiscarded, kDiscardedBest}) {
-    plan.push_back(removal(slot));
+std::vector<Move> rotation_plan(const SlotsThere& there) {
+  // A folder is renamed to a name that is free.
+  std::vector<Move> plan{removal(kDiscarded), removal(kDiscardedBest)};
+  if (there.staged) {
+    if (there.last && there.previous) {
+      plan.push_back(renaming(there.previous_is_kept ? kLast : kPrevious, kDiscarded));
+    }
+    if (there.last && !(there.previous && there.previous_is_kept)) {
+      plan.push_back(renaming(kLast, kPrevious));
+    }
+    plan.push_back(renaming(kStaged, kLast));
+  } else {
+    plan.push_back(removal(kStaged));
   }
-  return plan;
-}
-
-std::vector<Move> rotation_plan(const SlotsThere& there, bool best) {
-  std::vector<Move> plan;
-  if (there.last && there.previous && there.previous_is_kept) {
-    plan.push_back(renaming(kLast, kDiscarded));
-  } else if (there.last) {
-    if (there.previous) plan.push_back(renaming(kPrevious, kDiscarded));
-    plan.push_back(renaming(kLast, kPrevious));
-  }
-  plan.push_back(renaming(kStaged, kLast));
-  if (best) {
+  if (there.staged_best) {
     if (there.best) plan.push_back(renaming(kBest, kDiscardedBest));
     plan.push_back(renaming(kStagedBest, kBest));
-    plan.push_back(removal(kDiscardedBest));
+  } else {
+    plan.push_back(removal(kStagedBest));
   }
+  plan.push_back(removal(kDiscardedBest));
   plan.push_back(removal(kDiscarded));
   return plan;
 }

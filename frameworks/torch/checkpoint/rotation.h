@@ -38,13 +38,10 @@ struct Move {
   bool operator==(const Move&) const = default;
 };
 
-/// Before a save: what a killed one has left is brought to its end where it was complete, and
-/// removed else.
-std::vector<Move> recovery_plan(const SlotsThere& there);
-
-/// After a save into kStaged and, where `best`, kStagedBest: the last one becomes the previous one,
-/// or is discarded where the previous one is kept. At each moment the last or the previous one is
-/// complete.
-std::vector<Move> rotation_plan(const SlotsThere& there, bool best);
+/// What is staged, where it is complete, takes its place: the last one becomes the previous one, or
+/// is discarded where the previous one is kept. At each moment the last, the previous or the staged
+/// one is complete. What is not complete is removed. After a save, and before the next for what a
+/// killed one has left.
+std::vector<Move> rotation_plan(const SlotsThere& there);
 
 }  // namespace hora::internal

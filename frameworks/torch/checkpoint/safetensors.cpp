@@ -26,12 +26,12 @@ struct TypeName {
 };
 /// In the order of the format's library, which writes the last ones first.
 constexpr std::array kTypes{
-    TypeName{DataType::boolean, "BOOL"}, TypeName{DataType::uint8, "U8"},
-    TypeName{DataType::int8, "I8"},      TypeName{DataType::int16, "I16"},
-    TypeName{DataType::uint16, "U16"},   TypeName{DataType::float16, "F16"},
+    TypeName{DataType::boolean, "BOOL"},  TypeName{DataType::uint8, "U8"},
+    TypeName{DataType::int8, "I8"},       TypeName{DataType::int16, "I16"},
+    TypeName{DataType::uint16, "U16"},    TypeName{DataType::float16, "F16"},
     TypeName{DataType::bfloat16, "BF16"}, TypeName{DataType::int32, "I32"},
-    TypeName{DataType::uint32, "U32"},   TypeName{DataType::float32, "F32"},
-    TypeName{DataType::float64, "F64"},  TypeName{DataType::int64, "I64"},
+    TypeName{DataType::uint32, "U32"},    TypeName{DataType::float32, "F32"},
+    TypeName{DataType::float64, "F64"},   TypeName{DataType::int64, "I64"},
     TypeName{DataType::uint64, "U64"},
 };
 
@@ -287,7 +287,8 @@ tl::expected<SafetensorsLayout, std::string> lay_out_safetensors(
   SafetensorsLayout layout;
   try {
     std::string header;
-    if (!metadata.empty()) header += quoted_json(std::string(kMetadata)) + ":" + nlohmann::json(metadata).dump();
+    if (!metadata.empty())
+      header += quoted_json(std::string(kMetadata)) + ":" + nlohmann::json(metadata).dump();
     for (const TensorEntry& tensor : tensors) {
       header += (header.empty() ? "" : ",") + json_of(tensor);
     }

@@ -2,9 +2,9 @@
 /// Pure.
 ///
 /// Format: 8 bytes, little endian: the header's length n; n bytes of JSON, which begin with '{' and
-/// may end with spaces; then the tensors' bytes, row-major, little endian, without a gap. The header
-/// is {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}, offsets from
-/// the header's end, and may hold "__metadata__", an object of texts
+/// may end with spaces; then the tensors' bytes, row-major, little endian, without a gap. The
+/// header is {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...},
+/// offsets from the header's end, and may hold "__metadata__", an object of texts
 /// (github.com/huggingface/safetensors, "Format").
 #pragma once
 

@@ -61,7 +61,8 @@ void TensorImage::fill(const NamedTensors& tensors,
 tl::expected<ImageContents, std::string> contents_of(const std::shared_ptr<const Bytes>& file) {
   auto parsed = parse_safetensors(*file);
   if (!parsed) return tl::unexpected(parsed.error());
-  ImageContents contents{std::move(parsed->metadata), {}};
+  ImageContents contents;
+  contents.metadata = std::move(parsed->metadata);
   for (const TensorEntry& entry : parsed->tensors) {
     const c10::ScalarType type = to_scalar_type(entry.type);
     if (type == c10::ScalarType::Undefined) {
@@ -71,11 +72,11 @@ tl::expected<ImageContents, std::string> contents_of(const std::shared_ptr<const
     }
     // Bytes are never written through it: what is loaded is copied.
     auto* const data = const_cast<std::byte*>(file->data() + entry.offset);
-    contents.tensors.insert(entry.name,
-                            entry.bytes == 0
-                                ? at::empty(entry.shape, at::TensorOptions(type))
-                                : at::from_blob(
-                                      data, entry.shape, [file](void*) {}, at::TensorOptions(type)));
+    contents.tensors.insert(
+        entry.name, entry.bytes == 0
+                        ? at::empty(entry.shape, at::TensorOptions(type))
+                        : at::from_blob(
+                              data, entry.shape, [file](void*) {}, at::TensorOptions(type)));
   }
   return contents;
 }

@@ -34,7 +34,7 @@ void check_can_fill(const NamedTensors& tensors);
 
 struct ImageContents {
   std::map<std::string, std::string> metadata;
-  NamedTensors tensors;  ///< on the CPU, views of the bytes, which they keep
+  NamedTensors tensors = NamedTensors();  ///< on the CPU, views of the bytes, which they keep
 };
 
 /// The error says what is wrong with the file, or which tensor LibTorch has no type for.

@@ -10,7 +10,10 @@
 #include <map>
 #include <optional>
 
+#include "frameworks/torch/hooks/bucket_number.h"
+
 namespace hora {
+using namespace internal;
 namespace {
 
 std::int64_t number_of(double share, std::int64_t elements) {
@@ -26,7 +29,7 @@ struct TopK::State {
     std::optional<TensorHandle> chosen;  ///< [ranks, 2, k] of int32: places, and values' bits
   };
   TopKOptions options;
-  std::map<std::string, BucketState> buckets;
+  std::map<std::string, BucketState> buckets;  ///< by their numbers
 };
 
 TopK::TopK(const TopKOptions& options) : state_(std::make_unique<State>()) {
@@ -41,10 +44,13 @@ TopK::~TopK() = default;
 
 void TopK::begin(const GradientBucketView& bucket) {
   const at::NoGradGuard no_grad;
-  State::BucketState& state = state_->buckets[bucket.name];
+  State::BucketState& state = state_->buckets[bucket_number(bucket.name)];
   if (state.error.defined()) {  // it may have been loaded, from another layout of buckets
-    if (state.error.sizes() != bucket.values.sizes()) state.error.reset();
-    else state.error = state.error.to(bucket.values.device());
+    if (state.error.sizes() == bucket.values.sizes()) {
+      state.error = state.error.to(bucket.values.device());
+    } else {
+      state.error.reset();
+    }
   }
   const at::Tensor sum = state.error.defined() ? bucket.values + state.error : bucket.values;
   at::Tensor all = sum.to(at::kFloat);
@@ -65,7 +71,7 @@ void TopK::begin(const GradientBucketView& bucket) {
 
 bool TopK::proceed(const GradientBucketView& bucket) {
   const at::NoGradGuard no_grad;
-  State::BucketState& state = state_->buckets[bucket.name];
+  State::BucketState& state = state_->buckets[bucket_number(bucket.name)];
   const at::Tensor chosen = state.chosen->wait();
   state.chosen.reset();
   at::Tensor sum = at::zeros({bucket.values.numel()}, bucket.values.options().dtype(at::kFloat));
@@ -80,8 +86,8 @@ bool TopK::proceed(const GradientBucketView& bucket) {
 
 torch::OrderedDict<std::string, torch::Tensor> TopK::state() const {
   torch::OrderedDict<std::string, torch::Tensor> state;
-  for (const auto& [bucket, of_bucket] : state_->buckets) {
-    if (of_bucket.error.defined()) state.insert(bucket, of_bucket.error);
+  for (const auto& [number, bucket] : state_->buckets) {
+    if (bucket.error.defined()) state.insert(number, bucket.error);
   }
   return state;
 }

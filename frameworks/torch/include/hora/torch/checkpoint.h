@@ -72,27 +72,28 @@ struct CheckpointLoadOptions {
 
 /// Saves what has been added to it, and loads it.
 ///
-/// **Files.** `last`, `previous` and `best` each hold `weights.safetensors` (the module's parameters
-/// and buffers by their names, as torchvision's and PyTorch's: safetensors.h), `state.safetensors`
-/// (all other parts, as "<part>/<entry>", a rank's own as "ranks/<rank>/<part>/<entry>") and
-/// `manifest.json` (position, layout of the ranks, sizes and checksums (XXH3, 128 bits) of the files,
-/// and of itself). Shards, such as the state of a DistributedOptimizer with shard_state, lie in
-/// `rank-<rank>/last` and so on, each written by its rank. Files 0600, folders 0700.
+/// **Files.** `last`, `previous` and `best` each hold `weights.safetensors` (the module's
+/// parameters and buffers by their names, as torchvision's and PyTorch's: safetensors.h),
+/// `state.safetensors` (all other parts, as "<part>/<entry>", a rank's own as
+/// "ranks/<rank>/<part>/<entry>") and `manifest.json` (position, layout of the ranks, sizes and
+/// checksums (XXH3, 128 bits) of the files, and of itself). Shards, such as the state of a
+/// DistributedOptimizer with shard_state, lie in `rank-<rank>/last` and so on, each written by its
+/// rank. Files 0600, folders 0700.
 ///
 /// **What is promised.** A save goes into a folder of its own, with fsync of each file and of the
 /// folder, and is renamed then: whenever a process is killed, a machine loses power, or the disk is
 /// full, the last save that was completed is there. load() checks every byte before it changes
-/// anything: what is damaged is refused, with a warning that names the file, and the newest complete
-/// save that remains is taken. A save is complete where each of its parts is on some rank: a node
-/// that lacks it, or has an older one, gets it from a rank that has it. So at resume no file system
-/// needs to be shared, and no rank needs to be where it was.
+/// anything: what is damaged is refused, with a warning that names the file, and the newest
+/// complete save that remains is taken. A save is complete where each of its parts is on some rank:
+/// a node that lacks it, or has an older one, gets it from a rank that has it. So at resume no file
+/// system needs to be shared, and no rank needs to be where it was.
 ///
 /// A training on CPUs that is resumed by the same number of ranks, on nodes as before, has the same
 /// bits as one that never stopped, where all that it depends on has been added.
 ///
 /// **Another number of ranks.** Shared parts and the state of optimizers, sharded or not, are those
 /// of the training. Of each_rank and shard parts each rank gets what the rank of its number has
-/// saved; ranks beyond keep what they have (random state, errors of a compression).
+/// saved; ranks beyond keep what they have (random state).
 ///
 /// **Cost.** save() copies tensors to host memory that is kept for the next save, exchanges a
 /// message and returns. Another thread computes checksums and writes. Memory: a copy of what this
@@ -127,7 +128,7 @@ class Checkpoint {
   void add_optimizer(const std::string& name, torch::optim::Optimizer& optimizer,
                      const Tensors& named_parameters);
   void add_scaler(const std::string& name, GradScaler& scaler);
-  /// What a hook remembers, such as PowerSgd's errors.
+  /// What a hook remembers, such as PowerSgd's errors. It begins anew by another number of ranks.
   void add_hook(const std::string& name, GradientHook& hook);
   /// LibTorch's default generators of this rank, on the CPU and on its GPU.
   void add_random_state();

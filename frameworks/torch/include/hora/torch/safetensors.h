@@ -1,6 +1,6 @@
-/// Files of named tensors in the format "safetensors", which Python's package of this name reads and
-/// writes as well (github.com/huggingface/safetensors). With torchvision's names of parameters and
-/// buffers they are weights for torchvision's models, and the other way round:
+/// Files of named tensors in the format "safetensors", which Python's package of this name reads
+/// and writes as well (github.com/huggingface/safetensors). With torchvision's names of parameters
+/// and buffers they are weights for torchvision's models, and the other way round:
 ///
 ///     hora::save_safetensors("resnet50.safetensors", hora::weights_of(*model));
 ///     hora::load_weights(*model, hora::load_safetensors("resnet50.safetensors"));
