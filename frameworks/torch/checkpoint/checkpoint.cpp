@@ -23,9 +23,16 @@ namespace {
 constexpr const char* kValue = "value";
 
 const CheckpointOptions& checked(const CheckpointOptions& options) {
-  if (!options.folder.empty()) return options;
-  throw Error(ErrorCode::invalid_argument,
-              "Checkpoint: the folder has no name; give CheckpointOptions::folder");
+  if (options.folder.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "Checkpoint: the folder has no name; give CheckpointOptions::folder");
+  }
+  if (options.timeout.count() <= 0) {
+    throw Error(ErrorCode::invalid_argument, "Checkpoint: the timeout is " +
+                                                 std::to_string(options.timeout.count()) +
+                                                 " ms; expected more than 0");
+  }
+  return options;
 }
 
 void check_slot(const std::string& slot) {
@@ -226,7 +233,7 @@ std::optional<CheckpointPosition> Checkpoint::load(const CheckpointLoadOptions& 
   state_->begun = true;
   state_->writer.wait();
   const std::string& folder = options.folder.empty() ? state_->options.folder : options.folder;
-  auto loaded = load_newest(state_->context, folder, options.slot);
+  auto loaded = load_newest(state_->context, folder, options.slot, state_->options.timeout);
   if (!loaded) return std::nullopt;
   std::string problem;
   if (const std::string names = state_->missing(*loaded); !names.empty()) {

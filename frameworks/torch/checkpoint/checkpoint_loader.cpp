@@ -1,5 +1,6 @@
 #include "frameworks/torch/checkpoint/checkpoint_loader.h"
 
+#include <hora/collectives.h>
 #include <hora/error.h>
 #include <hora/objects.h>
 #include <hora/objects_json.h>
@@ -50,9 +51,11 @@ nlohmann::json report_of(const std::string& folder) {
   return report;
 }
 
-Candidates look_on_all_ranks(const Context& context, const std::string& folder) {
+Candidates look_on_all_ranks(const Context& context, const std::string& folder,
+                             std::chrono::milliseconds timeout) {
   nlohmann::json own;
   if (context.local_rank() == 0) own = report_of(folder);
+  barrier(context, {.name = "hora.checkpoint.looked", .timeout = timeout});
   Candidates all;
   const auto reports = allgather_object(context, own, {.name = "hora.checkpoint.found"});
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
@@ -70,31 +73,45 @@ Candidates look_on_all_ranks(const Context& context, const std::string& folder) 
   return all;
 }
 
-/// What is wrong with the file, else its contents, the same on every rank.
-tl::expected<ImageContents, std::string> read_together(const Context& context,
-                                                       const std::string& folder,
-                                                       const FoundPart& part,
-                                                       const ManifestFile& file) {
-  const std::string path = folder + "/" + part.folder;
+/// Reads files on one rank for all.
+class FileReader {
+ public:
+  FileReader(const Context& context, const std::string& folder, std::chrono::milliseconds timeout)
+      : context_(context), folder_(folder), timeout_(timeout) {}
+
+  /// Adds what the part holds. What is wrong with it, the same on every rank; empty: nothing.
+  std::string read(const FoundPart& part, LoadedCheckpoint& into) const;
+
+ private:
+  tl::expected<ImageContents, std::string> read_file(const FoundPart& part,
+                                                     const ManifestFile& file) const;
+
+  const Context& context_;
+  const std::string& folder_;
+  const std::chrono::milliseconds timeout_;
+};
+
+tl::expected<ImageContents, std::string> FileReader::read_file(const FoundPart& part,
+                                                               const ManifestFile& file) const {
   Bytes bytes;
   std::string problem;
-  if (context.rank() == part.rank) {
-    auto read = read_checked(path, file);
+  if (context_.rank() == part.rank) {
+    auto read = read_checked(folder_ + "/" + part.folder, file);
     if (read) {
       bytes = std::move(*read);
     } else {
       problem = read.error();
     }
   }
-  problem = broadcast_object(context, std::string_view(problem),
+  barrier(context_, {.name = "hora.checkpoint.read", .timeout = timeout_});
+  problem = broadcast_object(context_, std::string_view(problem),
                              {.name = "hora.checkpoint.problem", .root = part.rank});
   if (!problem.empty()) return tl::unexpected(problem);
-  bytes = broadcast_object(context, std::span<const std::byte>(bytes),
+  bytes = broadcast_object(context_, std::span<const std::byte>(bytes),
                            {.name = "hora.checkpoint.file", .root = part.rank});
   auto contents = contents_of(std::make_shared<const Bytes>(std::move(bytes)));
-  if (!contents)
-    return tl::unexpected(in_quotes(part.folder + "/" + file.name) + ": " + contents.error());
-  return contents;
+  if (contents) return contents;
+  return tl::unexpected(in_quotes(part.folder + "/" + file.name) + ": " + contents.error());
 }
 
 std::set<std::string> names_in(const std::string& text) {
@@ -107,11 +124,9 @@ std::set<std::string> names_in(const std::string& text) {
   return names;
 }
 
-/// Adds what the part holds. What is wrong with it, the same on every rank; empty: nothing.
-std::string read_part(const Context& context, const std::string& folder, const FoundPart& part,
-                      LoadedCheckpoint& into) {
+std::string FileReader::read(const FoundPart& part, LoadedCheckpoint& into) const {
   for (const ManifestFile& file : part.manifest.files) {
-    auto contents = read_together(context, folder, part, file);
+    auto contents = read_file(part, file);
     if (!contents) return contents.error();
     if (file.name == kWeightsFile) {
       into.weights = std::move(contents->tensors);
@@ -151,8 +166,10 @@ void warn(const Context& context, const std::string& refused) {
 }  // namespace
 
 std::optional<LoadedCheckpoint> load_newest(const Context& context, const std::string& folder,
-                                            const std::string& slot) {
-  Candidates all = look_on_all_ranks(context, folder);
+                                            const std::string& slot,
+                                            std::chrono::milliseconds timeout) {
+  const FileReader reader(context, folder, timeout);
+  Candidates all = look_on_all_ranks(context, folder, timeout);
   for (const std::string& why : all.refused) warn(context, why);
   std::int64_t latest = 0;
   for (const FoundPart& part : all.found) latest = std::max(latest, part.manifest.time);
@@ -163,7 +180,7 @@ std::optional<LoadedCheckpoint> load_newest(const Context& context, const std::s
     loaded.latest = latest;
     const FoundPart* damaged = nullptr;
     for (const FoundPart& part : *set) {
-      const std::string problem = read_part(context, folder, part, loaded);
+      const std::string problem = reader.read(part, loaded);
       if (problem.empty()) continue;
       all.refused.push_back("rank " + std::to_string(part.rank) + ", " + problem);
       warn(context, all.refused.back());

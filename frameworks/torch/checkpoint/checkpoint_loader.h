@@ -3,6 +3,7 @@
 
 #include <hora/context.h>
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -27,8 +28,9 @@ struct LoadedCheckpoint {
 /// Of local rank 0's `folder` on every node; of slot `slot`, where that is not empty. Every file
 /// has been read and checked. What is refused is named in a warning of rank 0. Nothing where there
 /// is no checkpoint at all. Throws the same Error(invalid_argument) on every rank where there is
-/// none that is complete and undamaged. Collective.
+/// none that is complete and undamaged. Collective; `timeout`: CheckpointOptions.
 std::optional<LoadedCheckpoint> load_newest(const Context& context, const std::string& folder,
-                                            const std::string& slot);
+                                            const std::string& slot,
+                                            std::chrono::milliseconds timeout);
 
 }  // namespace hora::internal

@@ -1,5 +1,6 @@
 #include "frameworks/torch/checkpoint/checkpoint_writer.h"
 
+#include <hora/collectives.h>
 #include <hora/error.h>
 #include <hora/objects_json.h>
 
@@ -109,6 +110,9 @@ CheckpointWriter::Header CheckpointWriter::exchange(Header own, const std::strin
   finish();
   const std::int64_t step_before = step_;
   const std::string before = std::exchange(pending_, "");
+  if (!before.empty()) {
+    barrier(context_, {.name = "hora.checkpoint.written", .timeout = options_.timeout});
+  }
   const nlohmann::json report = {{"failure", std::exchange(failure_, "")},
                                  {"problem", problem},
                                  {"parts", names_of(parts)},

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/frameworks/torch/checkpoint/run_of_training.h"
+#include "tests/frameworks/torch/checkpoint/trained.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/logged_lines.h"
 
@@ -222,6 +222,9 @@ TEST_F(CheckpointTest, PartsAreAddedOnceAndBefore) {
   save(checkpoint, 1);
   refuse(ErrorCode::invalid_use, "late", "after save() or load()");
   expect_error(ErrorCode::invalid_argument, HasSubstr("no name"), [&] { Checkpoint(world_, {}); });
+  expect_error(ErrorCode::invalid_argument, HasSubstr("the timeout is 0 ms"), [&] {
+    Checkpoint(world_, {.folder = "a", .timeout = std::chrono::milliseconds(0)});
+  });
 }
 
 TEST_F(CheckpointTest, RanksAddTheSameParts) {

@@ -9,39 +9,40 @@
 #include <numeric>
 #include <random>
 
-#include "tests/frameworks/torch/checkpoint/run_of_training.h"
+#include "tests/frameworks/torch/checkpoint/trained.h"
 
 namespace hora::internal::test {
 namespace {
 
 struct Variant {
   std::string name;
-  std::function<RunOptions()> options;
+  std::function<TrainedOptions()> options;
   bool per_node = false;
 };
 
-RunOptions plain() {
+TrainedOptions plain() {
   return {};
 }
-RunOptions sharded() {
+TrainedOptions sharded() {
   return {.optimizer = {.bucket_bytes = 1024, .shard_state = true}, .make = make_adam};
 }
 
 const Variant kVariants[] = {
     {"sgd", plain},
-    {"adam_scaled", [] { return RunOptions{.make = make_adam, .scaled = true}; }},
+    {"adam_scaled", [] { return TrainedOptions{.make = make_adam, .scaled = true}; }},
     {"adam_sharded", sharded},
     {"adam_sharded_per_node", sharded, true},
     {"top_k",
      [] {
-       return RunOptions{.optimizer = {.bucket_bytes = 1024,
-                                       .hook = std::make_shared<TopK>(TopKOptions{.share = 0.1})}};
+       return TrainedOptions{
+           .optimizer = {.bucket_bytes = 1024,
+                         .hook = std::make_shared<TopK>(TopKOptions{.share = 0.1})}};
      }},
     {"power_sgd",
      [] {
-       return RunOptions{.optimizer = {.bucket_bytes = 1024,
-                                       .hook = std::make_shared<PowerSgd>(
-                                           PowerSgdOptions{.rank = 1, .start_step = 3})}};
+       return TrainedOptions{.optimizer = {.bucket_bytes = 1024,
+                                           .hook = std::make_shared<PowerSgd>(
+                                               PowerSgdOptions{.rank = 1, .start_step = 3})}};
      }},
 };
 
@@ -65,8 +66,8 @@ TEST_P(Resume, HasTheSameBitsAtAnyStep) {
 
   std::vector<torch::Tensor> uninterrupted;
   {
-    const RunOptions options = GetParam().options();
-    Run run(world_, options, seed());
+    const TrainedOptions options = GetParam().options();
+    Trained run(world_, options, seed());
     std::vector<Checkpoint> checkpoints;  // each is written while training goes on
     while (run.steps < kSteps) {
       if (std::ranges::find(at, run.steps) != at.end()) {
@@ -82,8 +83,8 @@ TEST_P(Resume, HasTheSameBitsAtAnyStep) {
   }
   for (const std::int64_t step : at) {
     SCOPED_TRACE("resumed at step " + std::to_string(step));
-    const RunOptions options = GetParam().options();
-    Run run(world_, options, seed() + 1);
+    const TrainedOptions options = GetParam().options();
+    Trained run(world_, options, seed() + 1);
     Checkpoint checkpoint(world_, {.folder = folder_of(step), .per_node = GetParam().per_node});
     run.add_to(checkpoint, options);
     EXPECT_EQ(checkpoint.load(), (CheckpointPosition{.step = step, .epoch = 1}));
@@ -108,9 +109,9 @@ std::vector<torch::Tensor> train(int ranks, bool shard, std::int64_t to,
     std::vector<int> members(static_cast<std::size_t>(ranks));
     std::iota(members.begin(), members.end(), 0);
     const Context world = init({.ranks = members});
-    RunOptions options = sharded();
+    TrainedOptions options = sharded();
     options.optimizer.shard_state = shard;
-    Run run(world, options, seed() + static_cast<std::uint64_t>(to));
+    Trained run(world, options, seed() + static_cast<std::uint64_t>(to));
     Checkpoint checkpoint(world, {.folder = folder});
     run.add_to(checkpoint, options);
     const auto position = checkpoint.load();

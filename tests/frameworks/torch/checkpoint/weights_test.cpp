@@ -80,7 +80,7 @@ torch::nn::Sequential block() {
 }
 
 TEST(Weights, HaveTheNamesOfParametersAndBuffers) {
-  const auto module = block();
+  auto module = block();
   std::vector<std::string> names;
   for (const auto& item : weights_of(*module)) names.push_back(item.key());
   EXPECT_THAT(names, testing::UnorderedElementsAre("0.weight", "0.bias", "1.weight", "1.bias",
@@ -89,9 +89,9 @@ TEST(Weights, HaveTheNamesOfParametersAndBuffers) {
 }
 
 TEST(Weights, AreCopiedIntoAModuleThatKeepsItsMemory) {
-  const auto from = block();
+  auto from = block();
   from->forward(torch::randn({2, 3, 8, 8}));
-  const auto into = block();
+  auto into = block();
   into->to(torch::kDouble);
   const torch::Tensor weight = into->parameters()[0];
   load_weights(*into, weights_of(*from));
@@ -101,7 +101,7 @@ TEST(Weights, AreCopiedIntoAModuleThatKeepsItsMemory) {
 }
 
 TEST(Weights, ThatDoNotFitChangeNothing) {
-  const auto module = block();
+  auto module = block();
   const auto before = module->parameters()[0].detach().clone();
   const auto changed = [&](const std::function<void(Tensors&)>& change) {
     Tensors weights;

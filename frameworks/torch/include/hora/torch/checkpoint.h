@@ -24,6 +24,7 @@
 #include <torch/ordered_dict.h>
 #include <torch/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,6 +42,9 @@ struct CheckpointOptions {
   bool per_node = false;
   /// False: save() returns when all is on the disk.
   bool background = true;
+  /// So long ranks wait for one that reads files, or has not written the save before; then
+  /// Error(timeout), as of collectives.h. Above 0.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
 /// Where a training is.

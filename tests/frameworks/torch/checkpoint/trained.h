@@ -34,15 +34,15 @@ class SharedFolder {
   std::string path_;
 };
 
-struct RunOptions {
+struct TrainedOptions {
   DistributedOptimizerOptions optimizer = {};
   MakeOptimizer make = make_sgd;
   bool scaled = false;  ///< by a GradScaler
 };
 
 /// Each step draws its batch from the rank's random state, which only a checkpoint can continue.
-struct Run {
-  Run(const Context& given, const RunOptions& options, std::uint64_t seed_of_weights)
+struct Trained {
+  Trained(const Context& given, const TrainedOptions& options, std::uint64_t seed_of_weights)
       : world(given),
         network(small_network(seed_of_weights)),
         wrapped(options.make(network->parameters())),
@@ -54,7 +54,7 @@ struct Run {
     torch::manual_seed(seed_of_weights + 100 + static_cast<std::uint64_t>(world.rank()));
   }
 
-  void add_to(Checkpoint& checkpoint, const RunOptions& options) {
+  void add_to(Checkpoint& checkpoint, const TrainedOptions& options) {
     checkpoint.add_weights(*network);
     checkpoint.add_optimizer("optimizer", optimizer);
     if (scaler) checkpoint.add_scaler("scaler", *scaler);
@@ -77,7 +77,7 @@ struct Run {
     loss = of_batch.item<double>();
     if (scaler) {
       scaler->scale(of_batch).backward();
-      scaler->step(optimizer);
+      scaler->step();
       scaler->update();
     } else {
       of_batch.backward();
