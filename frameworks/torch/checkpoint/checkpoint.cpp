@@ -232,6 +232,7 @@ std::optional<CheckpointPosition> Checkpoint::load(const CheckpointLoadOptions& 
   check_slot(options.slot);
   state_->begun = true;
   state_->writer.wait();
+  for (const CheckpointPart& part : state_->parts) part.prepare();
   const std::string& folder = options.folder.empty() ? state_->options.folder : options.folder;
   auto loaded = load_newest(state_->context, folder, options.slot, state_->options.timeout);
   if (!loaded) return std::nullopt;

@@ -26,7 +26,7 @@ struct CheckpointPart {
   CheckpointScope scope = CheckpointScope::shared;
   std::function<NamedTensors()> save;  ///< not copied
   std::function<void(const SavedPart&)> load;
-  std::function<void()> prepare = [] {};  ///< before any part is saved, on every rank
+  std::function<void()> prepare = [] {};  ///< before any part is saved or loaded, on every rank
 };
 
 /// Of a part whose entries are one rank's: `load` gets `rank`'s, or rank 0's of shared ones; where
