@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "frameworks/torch/hooks/bucket_number.h"
 #include "frameworks/torch/hooks/low_rank.h"
 
 namespace hora {
@@ -62,9 +64,12 @@ struct PowerSgd::State {
   void project(BucketState& bucket, const GradientBucketView& view);
   void finish(BucketState& bucket, const GradientBucketView& view);
   at::Tensor random_q(std::int64_t columns, const at::Tensor& like, int step) const;
+  void take_loaded(const std::string& number, BucketState& bucket,
+                   const std::vector<at::Tensor>& gradients) const;
 
   PowerSgdOptions options;
   std::map<std::string, BucketState> buckets;
+  torch::OrderedDict<std::string, torch::Tensor> loaded;  ///< for buckets that have not begun yet
 };
 
 PowerSgd::PowerSgd(const PowerSgdOptions& options) : state_(std::make_unique<State>()) {
@@ -106,7 +111,29 @@ PowerSgd::State::BucketState& PowerSgd::State::bucket_of(const GradientBucketVie
   for (const std::size_t i : bucket.vectors) first.push_back(view.gradients[i].sizes().vec());
   bucket.first = make_joint(first, view.values);
   bucket.second = make_joint(second, view.values);
+  take_loaded(bucket_number(view.name), bucket, view.gradients);
   return bucket;
+}
+
+void PowerSgd::State::take_loaded(const std::string& number, BucketState& bucket,
+                                  const std::vector<at::Tensor>& gradients) const {
+  const torch::Tensor* const step = loaded.find(number + "/step");
+  if (!step) return;
+  for (const Matrix& matrix : bucket.matrices) {
+    const std::string prefix = number + "/" + std::to_string(matrix.gradient);
+    const torch::Tensor* const q = loaded.find(prefix + "/q");
+    const torch::Tensor* const error = loaded.find(prefix + "/error");
+    if (!q || q->sizes() != matrix.q.sizes()) return;
+    if (error && error->sizes() != gradients[matrix.gradient].sizes()) return;
+  }
+  bucket.step = step->item<int>();
+  for (Matrix& matrix : bucket.matrices) {
+    const std::string prefix = number + "/" + std::to_string(matrix.gradient);
+    const at::Device device = matrix.q.device();
+    matrix.q = loaded[prefix + "/q"].to(device);
+    if (const torch::Tensor* error = loaded.find(prefix + "/error"))
+      matrix.error = error->to(device);
+  }
 }
 
 void PowerSgd::State::start(BucketState& bucket, const GradientBucketView& view,
@@ -181,6 +208,33 @@ void PowerSgd::State::finish(BucketState& bucket, const GradientBucketView& view
     if (options.warm_start) matrix.q = bucket.second.each[i].clone();
     matrix.values.reset();
   }
+}
+
+torch::OrderedDict<std::string, torch::Tensor> PowerSgd::state() const {
+  torch::OrderedDict<std::string, torch::Tensor> state;
+  std::set<std::string> begun;
+  for (const auto& [name, bucket] : state_->buckets) {
+    const std::string number = bucket_number(name);
+    begun.insert(number);
+    state.insert(number + "/step", at::scalar_tensor(bucket.step, at::kInt));
+    for (const State::Matrix& matrix : bucket.matrices) {
+      const std::string prefix = number + "/" + std::to_string(matrix.gradient);
+      state.insert(prefix + "/q", matrix.q);
+      if (matrix.error.defined()) state.insert(prefix + "/error", matrix.error);
+    }
+  }
+  for (const auto& item : state_->loaded) {
+    if (!begun.contains(item.key().substr(0, item.key().find('/')))) {
+      state.insert(item.key(), item.value());
+    }
+  }
+  return state;
+}
+
+void PowerSgd::set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) {
+  state_->buckets.clear();
+  state_->loaded.clear();
+  for (const auto& item : state) state_->loaded.insert(item.key(), item.value().clone());
 }
 
 std::string PowerSgd::describe() const {

@@ -10,7 +10,10 @@
 #include <map>
 #include <optional>
 
+#include "frameworks/torch/hooks/bucket_number.h"
+
 namespace hora {
+using namespace internal;
 namespace {
 
 std::int64_t number_of(double share, std::int64_t elements) {
@@ -26,7 +29,7 @@ struct TopK::State {
     std::optional<TensorHandle> chosen;  ///< [ranks, 2, k] of int32: places, and values' bits
   };
   TopKOptions options;
-  std::map<std::string, BucketState> buckets;
+  std::map<std::string, BucketState> buckets;  ///< by their numbers
 };
 
 TopK::TopK(const TopKOptions& options) : state_(std::make_unique<State>()) {
@@ -41,7 +44,14 @@ TopK::~TopK() = default;
 
 void TopK::begin(const GradientBucketView& bucket) {
   const at::NoGradGuard no_grad;
-  State::BucketState& state = state_->buckets[bucket.name];
+  State::BucketState& state = state_->buckets[bucket_number(bucket.name)];
+  if (state.error.defined()) {  // it may have been loaded, from another layout of buckets
+    if (state.error.sizes() == bucket.values.sizes()) {
+      state.error = state.error.to(bucket.values.device());
+    } else {
+      state.error.reset();
+    }
+  }
   const at::Tensor sum = state.error.defined() ? bucket.values + state.error : bucket.values;
   at::Tensor all = sum.to(at::kFloat);
   const std::int64_t k = number_of(state_->options.share, all.numel());
@@ -61,7 +71,7 @@ void TopK::begin(const GradientBucketView& bucket) {
 
 bool TopK::proceed(const GradientBucketView& bucket) {
   const at::NoGradGuard no_grad;
-  State::BucketState& state = state_->buckets[bucket.name];
+  State::BucketState& state = state_->buckets[bucket_number(bucket.name)];
   const at::Tensor chosen = state.chosen->wait();
   state.chosen.reset();
   at::Tensor sum = at::zeros({bucket.values.numel()}, bucket.values.options().dtype(at::kFloat));
@@ -72,6 +82,19 @@ bool TopK::proceed(const GradientBucketView& bucket) {
   sum.mul_(1.0 / static_cast<double>(chosen.size(0)));
   bucket.values.copy_(sum);
   return true;
+}
+
+torch::OrderedDict<std::string, torch::Tensor> TopK::state() const {
+  torch::OrderedDict<std::string, torch::Tensor> state;
+  for (const auto& [number, bucket] : state_->buckets) {
+    if (bucket.error.defined()) state.insert(number, bucket.error);
+  }
+  return state;
+}
+
+void TopK::set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) {
+  state_->buckets.clear();
+  for (const auto& item : state) state_->buckets[item.key()].error = item.value().clone();
 }
 
 std::string TopK::describe() const {

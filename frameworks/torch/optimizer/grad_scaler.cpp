@@ -1,5 +1,6 @@
 #include <hora/grad_scaler.h>
 
+#include <cmath>
 #include <list>
 #include <string>
 #include <vector>
@@ -148,6 +149,21 @@ void GradScaler::update() {
 
 double GradScaler::current_scale() const {
   return state_->scale.scale;
+}
+
+GradScalerState GradScaler::state() const {
+  return {state_->scale.scale, state_->scale.finite_steps};
+}
+
+void GradScaler::set_state(const GradScalerState& state) {
+  if (!state_->options.enabled) return;
+  if (!std::isfinite(state.scale) || state.scale <= 0.0 || state.finite_steps < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "GradScaler: the scale " + std::to_string(state.scale) + " after " +
+                    std::to_string(state.finite_steps) + " steps is none; expected one above 0");
+  }
+  for (const auto* optimizer : state_->averaging) optimizer->check_unscaling_may_change();
+  state_->take({state.scale, state.finite_steps});
 }
 
 }  // namespace hora

@@ -201,6 +201,15 @@ double OptimizerImplementation::clip_grad_norm(double max_norm) {
   return norm;
 }
 
+std::vector<OptimizerPiece> OptimizerImplementation::pieces() const {
+  if (shards_) return shards_->pieces();
+  std::vector<OptimizerPiece> pieces;
+  for (const Parameter& parameter : averager_.parameters()) {
+    pieces.push_back({parameter.name, parameter.tensor, parameter.tensor});
+  }
+  return pieces;
+}
+
 void OptimizerImplementation::complete_parameters() {
   if (shards_) shards_->end_gather();
 }

@@ -107,6 +107,9 @@ class OptimizerImplementation {
   const Peers& peers() const { return peers_; }
   const std::string& name() const { return name_; }  ///< the prefix of its collectives
   torch::optim::Optimizer& optimizer() { return optimizer_; }
+  /// What the optimizer steps on this rank, with their names.
+  std::vector<OptimizerPiece> pieces() const;
+  bool is_sharded() const { return shards_ != nullptr; }
   OptimizerStatistics& statistics() { return statistics_; }
 
  private:

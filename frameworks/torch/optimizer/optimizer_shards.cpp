@@ -8,12 +8,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <string>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 
+#include "frameworks/torch/optimizer/state_key.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
@@ -68,20 +67,6 @@ struct ParameterPiece {
 };
 
 using torch::optim::AdagradParamState;
-using States = std::remove_reference_t<decltype(std::declval<torch::optim::Optimizer>().state())>;
-
-/// The key of a parameter's state in LibTorch: its address, in older versions as text.
-template <class Key = States::key_type>
-Key key_of(const at::Tensor& parameter) {
-  if constexpr (std::is_pointer_v<Key>) {
-    return parameter.unsafeGetTensorImpl();
-  } else {
-    std::ostringstream text;
-    text << parameter.unsafeGetTensorImpl();
-    return text.str();
-  }
-}
-
 /// In the parameter's memory order, which a loaded one need not have.
 at::Tensor in_order_of(const at::Tensor& parameter, const at::Tensor& state) {
   return in_memory_order(at::empty_like(parameter.detach()).copy_(state));
@@ -99,7 +84,7 @@ bool can_cut_state(const torch::optim::Optimizer& optimizer) {
 /// The state of `parameter`, where it has any, becomes that of its pieces.
 void cut_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
                const std::vector<ParameterPiece>& pieces) {
-  States& states = optimizer.state();
+  OptimizerStates& states = optimizer.state();
   const auto found = states.find(key_of(parameter));
   if (found == states.end()) return;
   const auto whole = std::move(found->second);
@@ -217,6 +202,17 @@ std::vector<at::Tensor> OptimizerShards::gradients() const {
     }
   }
   return gradients;
+}
+
+std::vector<OptimizerPiece> OptimizerShards::pieces() const {
+  std::vector<OptimizerPiece> pieces;
+  for (const BucketShare& bucket : buckets_) {
+    for (const ParameterShare& piece : bucket.pieces) {
+      const Parameter& parameter = averager_.parameters()[piece.where.gradient];
+      pieces.push_back({parameter.name, parameter.tensor, piece.values, piece.where.begin});
+    }
+  }
+  return pieces;
 }
 
 void OptimizerShards::begin_gather() {

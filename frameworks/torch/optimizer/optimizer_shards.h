@@ -11,6 +11,7 @@
 
 #include "frameworks/torch/optimizer/bucket_layout.h"
 #include "frameworks/torch/optimizer/gradient_averager.h"
+#include "frameworks/torch/optimizer/optimizer_piece.h"
 
 namespace hora::internal {
 
@@ -31,6 +32,8 @@ class OptimizerShards {
   void take_gradients();
   /// That are defined.
   std::vector<at::Tensor> gradients() const;
+  /// What the optimizer steps on this rank.
+  std::vector<OptimizerPiece> pieces() const;
   /// The optimizer has stepped: sends this rank's pieces to all, once the last ones have arrived.
   /// Collective.
   void begin_gather();

@@ -10,6 +10,12 @@
 
 namespace HORA_EXPORT hora {
 
+/// What a GradScaler has learned.
+struct GradScalerState {
+  double scale = 1.0;    ///< of the loss
+  int finite_steps = 0;  ///< since the scale changed last
+};
+
 /// Multiplies the loss so that small gradients do not vanish in float16, divides the gradients by
 /// the same factor on their way into `.grad`, and leaves out a step whose gradients are not all
 /// finite.
@@ -71,6 +77,13 @@ class GradScaler {
   void update();
 
   double current_scale() const;
+
+  /// For a checkpoint, after update().
+  GradScalerState state() const;
+  /// Continues with it, the same on every rank, before the next scale(). Throws
+  /// Error(invalid_argument) for a scale that is not above 0 and finite, Error(invalid_use) after
+  /// backward(). Nothing where options.enabled is false.
+  void set_state(const GradScalerState& state);
 
  private:
   struct HORA_HIDDEN State;

@@ -19,6 +19,7 @@
 #include <hora/collectives.h>
 #include <hora/context.h>
 #include <hora/export.h>
+#include <torch/ordered_dict.h>
 #include <torch/types.h>
 
 #include <cstddef>
@@ -64,6 +65,17 @@ class GradientHook {
 
   /// One line about its options, for the comparison of ranks at construction.
   virtual std::string describe() const = 0;
+
+  /// What it remembers from step to step, such as errors to feed back, for a checkpoint; named by
+  /// the text after the last '.' of buckets' names, which is the same in another run. Between
+  /// steps; not copied. By default: nothing.
+  virtual torch::OrderedDict<std::string, torch::Tensor> state() const {
+    return torch::OrderedDict<std::string, torch::Tensor>();
+  }
+  /// Continues with what state() has given. What does not fit the buckets that it gets begins anew.
+  virtual void set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) {
+    static_cast<void>(state);
+  }
 };
 
 }  // namespace hora

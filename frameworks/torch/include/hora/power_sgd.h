@@ -38,6 +38,8 @@ class PowerSgd final : public GradientHook {
   void begin(const GradientBucketView& bucket) override;
   bool proceed(const GradientBucketView& bucket) override;
   std::string describe() const override;
+  torch::OrderedDict<std::string, torch::Tensor> state() const override;
+  void set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) override;
 
  private:
   struct HORA_HIDDEN State;

@@ -33,6 +33,8 @@ class TopK final : public GradientHook {
   void begin(const GradientBucketView& bucket) override;
   bool proceed(const GradientBucketView& bucket) override;
   std::string describe() const override;
+  torch::OrderedDict<std::string, torch::Tensor> state() const override;
+  void set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) override;
 
  private:
   struct HORA_HIDDEN State;

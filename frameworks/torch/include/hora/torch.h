@@ -10,9 +10,11 @@
 #include <hora/top_k.h>
 #include <hora/torch/accuracy.h>
 #include <hora/torch/average_meter.h>
+#include <hora/torch/checkpoint.h>
 #include <hora/torch/data_loader_sampler.h>
 #include <hora/torch/distributed_sampler.h>
 #include <hora/torch/learning_rate.h>
+#include <hora/torch/safetensors.h>
 #include <hora/torch_collectives.h>
 #include <hora/torch_groups.h>
 #include <hora/torch_module.h>

@@ -1,0 +1,71 @@
+/// The files of one part of a checkpoint: FOLDER/last, FOLDER/previous and FOLDER/best, each with
+/// its files and their manifest.json.
+///
+/// A save is written into FOLDER/.new: each file in the order that is given, then the manifest,
+/// each with fsync, then fsync of the folder. Only then folders are renamed (rotation.h). So
+/// whenever the process is killed, or the machine loses power, a folder with a manifest is
+/// complete.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <utility>
+#include <vector>
+
+#include "frameworks/torch/checkpoint/durable_file.h"
+#include "frameworks/torch/checkpoint/manifest.h"
+
+namespace hora::internal {
+
+struct FileImage {
+  std::string name;
+  std::span<const std::byte> bytes;
+};
+
+/// Writes into one folder. Thread rule: one thread at a time.
+class CheckpointFolder {
+ public:
+  /// Nothing is touched before the first write().
+  explicit CheckpointFolder(std::string folder) noexcept : folder_(std::move(folder)) {}
+
+  /// Makes the files, with the manifest's `files` filled in, the last checkpoint; the one that was
+  /// becomes the previous one; where `best`, it is the best one as well. `complete`: the newest
+  /// save that all ranks have completely, which stays also where a newer one is in its way. On an
+  /// error everything that was there is still there. Throws as durable_file.h, and where the folder
+  /// has another writer.
+  void write(Manifest manifest, std::span<const FileImage> files, bool best,
+             const std::string& complete);
+
+ private:
+  std::string path(std::string_view slot) const;
+  void stage(std::string_view slot, const Manifest& manifest,
+             std::span<const FileImage> files) const;
+  void stage_best(const Manifest& manifest, std::span<const FileImage> files) const;
+
+  std::string folder_;
+  std::optional<FolderLock> lock_;  ///< from the first write on
+};
+
+/// A folder with a manifest, all of whose files are there and as long as it says.
+struct FoundCheckpoint {
+  std::string slot;  ///< "last", ...
+  Manifest manifest;
+};
+
+struct FolderContents {
+  std::vector<FoundCheckpoint> found;
+  std::vector<std::string> refused;  ///< why others are not among them, each with its path
+};
+
+/// What lies in the folder; reads the manifests alone.
+FolderContents contents_of_folder(const std::string& folder);
+
+/// The file's bytes, checked. The error names the path, and what is wrong.
+tl::expected<std::vector<std::byte>, std::string> read_checked(const std::string& folder,
+                                                               const ManifestFile& file);
+
+}  // namespace hora::internal

@@ -1,0 +1,314 @@
+// What happens to the folders of a checkpoint when a save is killed, and to damaged ones.
+#include "frameworks/torch/checkpoint/checkpoint_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "frameworks/torch/checkpoint/newest_set.h"
+#include "frameworks/torch/checkpoint/rotation.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/seed.h"
+#include "tests/support/temporary_folder.h"
+
+namespace hora::internal::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Of step `step`: files that tell it, of many pages.
+struct Save {
+  explicit Save(std::int64_t step, std::size_t elements = 5000)
+      : weights(elements, step), state(elements / 3, -step) {
+    manifest.save = "save " + std::to_string(step);
+    manifest.step = step;
+    manifest.time = 1000 + step;
+    manifest.ranks_of_nodes = {1};
+  }
+  void write(CheckpointFolder& folder, bool best = false, const std::string& complete = "") const {
+    const FileImage images[] = {{"weights", std::as_bytes(std::span(weights))},
+                                {"state", std::as_bytes(std::span(state))}};
+    folder.write(manifest, images, best, complete);
+  }
+
+  Manifest manifest;
+  std::vector<std::int64_t> weights;
+  std::vector<std::int64_t> state;
+};
+
+/// The newest one whose files are all undamaged; its files hold its step.
+std::optional<FoundCheckpoint> newest(const std::string& folder) {
+  std::vector<FoundPart> parts;
+  const FolderContents contents = contents_of_folder(folder);
+  for (const auto& one : contents.found) parts.push_back({0, one.slot, one.manifest});
+  while (const auto set = newest_complete(parts)) {
+    const FoundPart& part = set->front();
+    bool whole = true;
+    for (const ManifestFile& file : part.manifest.files) {
+      const auto bytes = read_checked(folder + "/" + part.folder, file);
+      whole = whole && bytes.has_value();
+      if (!bytes) continue;
+      std::int64_t first = 0;
+      std::memcpy(&first, bytes->data(), sizeof first);
+      EXPECT_EQ(file.name == "weights" ? first : -first, part.manifest.step);
+    }
+    if (whole) return FoundCheckpoint{part.folder, part.manifest};
+    std::erase(parts, part);
+  }
+  return std::nullopt;
+}
+
+std::int64_t step_in(const std::string& folder, std::string_view slot) {
+  for (const auto& one : contents_of_folder(folder).found) {
+    if (one.slot == slot) return one.manifest.step;
+  }
+  return -1;
+}
+
+TEST(CheckpointFolder, KeepsTheLastTwoAndTheBest) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.file("a/b");
+  CheckpointFolder folder(path);
+  for (std::int64_t step = 1; step <= 5; ++step) Save(step).write(folder, step == 2);
+  EXPECT_EQ(step_in(path, "last"), 5);
+  EXPECT_EQ(step_in(path, "previous"), 4);
+  EXPECT_EQ(step_in(path, "best"), 2);
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path)) names.push_back(entry.path().filename());
+  EXPECT_THAT(names, testing::UnorderedElementsAre("last", "previous", "best", ".lock"));
+  EXPECT_EQ(fs::status(path + "/last").permissions(), fs::perms::owner_all);
+}
+
+TEST(CheckpointFolder, ASaveThatAllRanksHaveStaysUntilTheNextOneIsComplete) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path();
+  CheckpointFolder folder(path);
+  Save(1).write(folder, false, "");
+  Save(2).write(folder, false, "save 1");
+  Save(3).write(folder, false, "save 1");  // another rank's save of step 2 has failed
+  EXPECT_EQ(step_in(path, "last"), 3);
+  EXPECT_EQ(step_in(path, "previous"), 1);
+}
+
+TEST(CheckpointFolder, HasOneWriter) {
+  const TemporaryFolder temporary;
+  CheckpointFolder first(temporary.path());
+  CheckpointFolder second(temporary.path());
+  Save(1).write(first);
+  expect_error(ErrorCode::invalid_argument, HasSubstr("another writer"),
+               [&] { Save(2).write(second); });
+  EXPECT_EQ(step_in(temporary.path(), "last"), 1);
+}
+
+TEST(CheckpointFolder, AFailedSaveLeavesWhatWasThere) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path();
+  CheckpointFolder folder(path);
+  Save(1).write(folder, true);
+  Save second(2);
+  const FileImage images[] = {{"weights", std::as_bytes(std::span(second.weights))},
+                              {"no/folder", std::as_bytes(std::span(second.state))}};
+  expect_error(ErrorCode::invalid_argument, HasSubstr("no/folder\" cannot be made"),
+               [&] { folder.write(second.manifest, images, true, ""); });
+  EXPECT_EQ(newest(path)->manifest.step, 1);
+  EXPECT_FALSE(fs::exists(path + "/.new"));
+  Save(3).write(folder);
+  EXPECT_EQ(step_in(path, "last"), 3);
+  EXPECT_EQ(step_in(path, "previous"), 1);
+}
+
+TEST(CheckpointFolder, LinksAreNotFollowed) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path();
+  CheckpointFolder folder(path);
+  Save(1).write(folder);
+  fs::rename(path + "/last/state", path + "/state");
+  fs::create_symlink(path + "/state", path + "/last/state");
+  const FolderContents contents = contents_of_folder(path);
+  EXPECT_THAT(contents.found, IsEmpty());
+  ASSERT_EQ(contents.refused.size(), 1u);
+  EXPECT_THAT(contents.refused[0], HasSubstr("last/state\": it is no regular file"));
+}
+
+/// Flips one bit of the file, or cuts it.
+std::string damage(const fs::path& path, std::mt19937_64& random) {
+  const std::uint64_t size = fs::file_size(path);
+  const std::uint64_t byte = random() % size;
+  if (random() % 3 == 0) {
+    fs::resize_file(path, byte);
+    return "cut to " + std::to_string(byte);
+  }
+  const auto bit = static_cast<int>(random() % 8);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(byte));
+  const int value = file.get() ^ (1 << bit);
+  file.seekp(static_cast<std::streamoff>(byte));
+  file.put(static_cast<char>(value));
+  return "bit " + std::to_string(bit) + " of byte " + std::to_string(byte);
+}
+
+TEST(CheckpointFolder, EveryFlippedBitAndTruncationIsFound) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.file("intact");
+  CheckpointFolder folder(path);
+  Save(1).write(folder);
+  Save(2).write(folder);
+  auto random = generator();
+  const char* const files[] = {"manifest.json", "weights", "state"};
+  for (int i = 0; i < 40; ++i) {
+    const std::string copy = temporary.file("damaged");
+    fs::copy(path, copy, fs::copy_options::recursive);
+    const std::string file = files[i % 3];
+    SCOPED_TRACE(file + ": " + damage(copy + "/last/" + file, random));
+    const auto found = newest(copy);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->slot, "previous");
+    EXPECT_EQ(found->manifest.step, 1);
+    fs::remove_all(copy);
+  }
+  EXPECT_EQ(newest(path)->manifest.step, 2);
+}
+
+/// Saves in another process until it is killed, and tells each save that is done.
+class SavingProcess {
+ public:
+  SavingProcess(const std::string& folder, std::int64_t first_step) {
+    int ends[2];
+    if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+    process_ = ::fork();
+    if (process_ == 0) {
+      ::close(ends[0]);
+      try {
+        CheckpointFolder writer(folder);
+        for (std::int64_t step = first_step;; ++step) {
+          Save(step, 200'000).write(writer, step % 3 == 0);
+          if (::write(ends[1], &step, sizeof step) != sizeof step) break;
+        }
+      } catch (...) {
+      }
+      ::_exit(1);
+    }
+    ::close(ends[1]);
+    pipe_ = ends[0];
+  }
+  ~SavingProcess() {
+    ::close(pipe_);
+    if (process_ > 0) kill();
+  }
+  SavingProcess(const SavingProcess&) = delete;
+  SavingProcess& operator=(const SavingProcess&) = delete;
+
+  /// The last step of which it has said that it is saved; waits for the first.
+  std::int64_t first_saved() {
+    std::int64_t step = -1;
+    return ::read(pipe_, &step, sizeof step) == sizeof step ? step : -1;
+  }
+  std::int64_t kill() {
+    ::kill(process_, SIGKILL);
+    int status = 0;
+    ::waitpid(std::exchange(process_, -1), &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "it has ended by itself";
+    std::int64_t last = -1;
+    for (std::int64_t step = 0; ::read(pipe_, &step, sizeof step) == sizeof step;) last = step;
+    return last;
+  }
+
+ private:
+  pid_t process_ = -1;
+  int pipe_ = -1;
+};
+
+TEST(CheckpointFolder, KilledAtAnyMomentItHoldsTheLastCompletedSave) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.path();
+  auto random = generator();
+  std::int64_t step = 1;
+  int staged = 0;
+  for (int i = 0; i < 20; ++i) {
+    SavingProcess process(path, step);
+    const std::int64_t first = process.first_saved();
+    ASSERT_EQ(first, step);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+    const std::int64_t reported = std::max(first, process.kill());
+    staged += fs::exists(path + "/.new");
+    const auto found = newest(path);
+    ASSERT_TRUE(found);
+    EXPECT_GE(found->manifest.step, reported);
+    EXPECT_LE(found->manifest.step, reported + 1);
+    step = found->manifest.step + 1;
+  }
+  EXPECT_GT(staged, 0) << "no kill has met a save";
+  // What was left is cleared by the next save.
+  CheckpointFolder folder(path);
+  Save(step).write(folder);
+  EXPECT_FALSE(fs::exists(path + "/.new"));
+  EXPECT_EQ(step_in(path, "last"), step);
+  EXPECT_EQ(step_in(path, "previous"), step - 1);
+}
+
+/// Which folders there are, after the first `moves` of a plan; all hold complete saves.
+struct Folders {
+  std::vector<std::string> names;
+
+  bool has(std::string_view name) const { return std::ranges::count(names, name) != 0; }
+  void carry_out(const Move& move) {
+    if (move.to.empty()) {
+      std::erase(names, move.from);
+    } else {
+      ASSERT_TRUE(has(move.from)) << move.from;
+      ASSERT_FALSE(has(move.to)) << move.to;
+      std::ranges::replace(names, move.from, move.to);
+    }
+  }
+  SlotsThere there(bool kept) const {
+    return {.last = has(kLast),
+            .previous = has(kPrevious),
+            .best = has(kBest),
+            .staged = has(kStaged),
+            .staged_best = has(kStagedBest),
+            .previous_is_kept = kept};
+  }
+};
+
+TEST(Rotation, NamesAreFreeAndACompleteSaveIsThereAtEachMoment) {
+  for (int cases = 0; cases < 64; ++cases) {
+    Folders folders;
+    const std::string_view optional[] = {kLast,      kPrevious,   kBest,
+                                         kDiscarded, kStagedBest, kDiscardedBest};
+    for (int i = 0; i < 6; ++i) {
+      if (cases & (1 << i)) folders.names.emplace_back(optional[i]);
+    }
+    folders.names.emplace_back(kStaged);
+    for (const bool kept : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "case " << cases << ", kept " << kept);
+      Folders now = folders;
+      for (const Move& move : rotation_plan(now.there(kept))) {
+        now.carry_out(move);
+        EXPECT_TRUE(now.has(kLast) || now.has(kPrevious) || now.has(kStaged));
+        // Killed here, and begun again.
+        Folders again = now;
+        for (const Move& next : rotation_plan(again.there(kept))) again.carry_out(next);
+        EXPECT_TRUE(again.has(kLast));
+      }
+      EXPECT_TRUE(now.has(kLast));
+      EXPECT_FALSE(now.has(kStaged) || now.has(kDiscarded) || now.has(kDiscardedBest));
+      EXPECT_EQ(now.has(kBest), folders.has(kBest) || folders.has(kStagedBest));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hora::internal::test

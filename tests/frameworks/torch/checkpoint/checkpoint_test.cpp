@@ -1,0 +1,254 @@
+// What is loaded where files are damaged, missing or old, on this node or another, and errors.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/torch.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/frameworks/torch/checkpoint/trained.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/logged_lines.h"
+
+namespace hora::internal::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class CheckpointTest : public testing::Test {
+ protected:
+  /// A checkpoint of `number_` and a part of each rank alone.
+  Checkpoint checkpoint_in(const std::string& folder, bool per_node = false,
+                           CheckpointScope scope = CheckpointScope::each_rank) {
+    Checkpoint checkpoint(world_, {.folder = folder, .per_node = per_node});
+    checkpoint.add_number("number", number_);
+    checkpoint.add_number("own", own_, scope);
+    return checkpoint;
+  }
+  void save(Checkpoint& checkpoint, std::int64_t step, bool best = false) {
+    number_ = 10 * step;
+    own_ = 100 * step + world_.rank();
+    checkpoint.save({.step = step}, {.best = best});
+    number_ = own_ = -1;  // what is written is a copy
+  }
+  void expect_loaded(Checkpoint& checkpoint, std::int64_t step,
+                     const CheckpointLoadOptions& options = {}) {
+    number_ = own_ = -1;
+    EXPECT_EQ(checkpoint.load(options), CheckpointPosition{.step = step});
+    EXPECT_EQ(number_, 10 * step);
+    EXPECT_EQ(own_, 100 * step + world_.rank());
+  }
+  /// By rank 0; other ranks wait.
+  void on_rank_0(const std::function<void()>& change) {
+    barrier(world_);
+    if (world_.rank() == 0) change();
+    barrier(world_);
+  }
+  static void damage(const std::string& path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x55');
+  }
+
+  const Context world_ = init();
+  const SharedFolder folder_{world_};
+  std::int64_t number_ = -1;
+  std::int64_t own_ = -1;
+};
+
+TEST_F(CheckpointTest, NoneIsNoError) {
+  Checkpoint checkpoint = checkpoint_in(folder_.file("none"));
+  EXPECT_EQ(checkpoint.load(), std::nullopt);
+  EXPECT_EQ(number_, -1);
+  EXPECT_FALSE(fs::exists(folder_.file("none")));
+}
+
+TEST_F(CheckpointTest, LastPreviousAndBestAreLoaded) {
+  Checkpoint checkpoint = checkpoint_in(folder_.path());
+  for (std::int64_t step = 1; step <= 5; ++step) save(checkpoint, step, step == 2);
+  expect_loaded(checkpoint, 5);
+  expect_loaded(checkpoint, 4, {.slot = "previous"});
+  expect_loaded(checkpoint, 2, {.slot = "best"});
+  save(checkpoint, 3);  // goes on from the best one
+  expect_loaded(checkpoint, 3);
+  Checkpoint other = checkpoint_in(folder_.file("other"));
+  expect_loaded(other, 2, {.folder = folder_.path(), .slot = "best"});
+  expect_error(ErrorCode::invalid_argument, HasSubstr("no slot \"worst\""),
+               [&] { other.load({.slot = "worst"}); });
+}
+
+TEST_F(CheckpointTest, ADamagedOneIsRefusedByNameAndTheOneBeforeTaken) {
+  Checkpoint checkpoint = checkpoint_in(folder_.path());
+  save(checkpoint, 1);
+  save(checkpoint, 2);
+  checkpoint.wait();
+  on_rank_0([&] { damage(folder_.file("last/state.safetensors")); });
+  {
+    const LoggedLines log;
+    expect_loaded(checkpoint, 1);
+    EXPECT_EQ(log.have("last/state.safetensors\": its checksum is "), world_.rank() == 0);
+  }
+  on_rank_0([&] { fs::resize_file(folder_.file("previous/manifest.json"), 50); });
+  expect_error(ErrorCode::invalid_argument,
+               AllOf(HasSubstr("holds no checkpoint that is complete and undamaged"),
+                     HasSubstr("last/state.safetensors\""), HasSubstr("previous/manifest.json\"")),
+               [&] { checkpoint.load(); });
+  save(checkpoint, 3);
+  expect_loaded(checkpoint, 3);
+}
+
+TEST_F(CheckpointTest, ShardsAreWrittenByTheirRanksAndReadByAll) {
+  Checkpoint checkpoint = checkpoint_in(folder_.path(), false, CheckpointScope::shard);
+  save(checkpoint, 1);
+  save(checkpoint, 2);
+  checkpoint.wait();
+  const std::string last = "rank-" + std::to_string(world_.size() - 1) + "/last";
+  EXPECT_TRUE(fs::exists(folder_.file(last + "/state.safetensors")));
+  expect_loaded(checkpoint, 2);
+  // Without one shard the whole save is of no use.
+  on_rank_0([&] { fs::remove_all(folder_.file(last)); });
+  expect_loaded(checkpoint, 1);
+  on_rank_0([&] { fs::remove_all(folder_.file("previous")); });
+  expect_error(ErrorCode::invalid_argument,
+               HasSubstr("the shards that rank " + std::to_string(world_.size() - 1) + " wrote"),
+               [&] { checkpoint.load(); });
+}
+
+class CheckpointOfNodes : public CheckpointTest {
+ protected:
+  std::string of_node(int node) const { return folder_.file("node-" + std::to_string(node)); }
+  std::string own_folder() const { return of_node(world_.cross_rank()); }
+};
+
+TEST_F(CheckpointOfNodes, OneNodesIsEnough) {
+  for (const auto scope : {CheckpointScope::each_rank, CheckpointScope::shard}) {
+    const int nodes = world_.cross_size();
+    for (int kept = 0; kept < nodes; ++kept) {
+      Checkpoint checkpoint = checkpoint_in(own_folder(), true, scope);
+      save(checkpoint, 1);
+      save(checkpoint, 2);
+      checkpoint.wait();
+      on_rank_0([&] {
+        for (int node = 0; node < nodes; ++node) {
+          EXPECT_TRUE(fs::exists(of_node(node) + "/last/manifest.json"));
+          if (node != kept) fs::remove_all(of_node(node));
+        }
+      });
+      Checkpoint resumed = checkpoint_in(own_folder() + "/", true, scope);
+      expect_loaded(resumed, 2);
+      on_rank_0([&] { fs::remove_all(of_node(kept)); });
+    }
+  }
+}
+
+TEST_F(CheckpointOfNodes, TheNewestOnAnyNodeWins) {
+  const int nodes = world_.cross_size();
+  Checkpoint checkpoint = checkpoint_in(own_folder(), true);
+  save(checkpoint, 1);
+  save(checkpoint, 2);
+  checkpoint.wait();
+  on_rank_0([&] {  // all but the last node are one save behind
+    for (int node = 0; node + 1 < nodes; ++node) {
+      fs::remove_all(of_node(node) + "/last");
+      fs::rename(of_node(node) + "/previous", of_node(node) + "/last");
+    }
+  });
+  expect_loaded(checkpoint, 2);
+  // The newest is damaged where it is.
+  on_rank_0([&] { damage(of_node(nodes - 1) + "/last/state.safetensors"); });
+  expect_loaded(checkpoint, 1);
+  save(checkpoint, 3);
+  expect_loaded(checkpoint, 3);
+}
+
+TEST_F(CheckpointTest, AFailedSaveIsToldToAllAndTheNextOneIsMade) {
+  on_rank_0([&] { std::ofstream(folder_.file("file")) << "no folder"; });
+  Checkpoint checkpoint = checkpoint_in(folder_.file("file/below"));
+  save(checkpoint, 1);
+  const Error error = expect_error(
+      ErrorCode::invalid_argument,
+      AllOf(HasSubstr("the save of step 1 has failed on rank 0: "), HasSubstr("Not a directory")),
+      [&] { save(checkpoint, 2); });
+  EXPECT_EQ(error.rank(), 0);
+  on_rank_0([&] { fs::remove(folder_.file("file")); });
+  save(checkpoint, 3);
+  expect_loaded(checkpoint, 3);
+}
+
+TEST_F(CheckpointTest, WhatItLacksIsAnErrorOrStays) {
+  {
+    Checkpoint checkpoint = checkpoint_in(folder_.path());
+    save(checkpoint, 1);
+    checkpoint.wait();
+  }
+  torch::nn::Linear module(2, 2);
+  std::int64_t more = 7;
+  Checkpoint checkpoint = checkpoint_in(folder_.path());
+  checkpoint.add_weights(*module);
+  checkpoint.add_number("more", more);
+  expect_error(ErrorCode::invalid_argument, HasSubstr(R"(lacks "weights.safetensors", "more")"),
+               [&] { checkpoint.load(); });
+  EXPECT_EQ(number_, -1);
+  expect_loaded(checkpoint, 1, {.allow_missing_parts = true});
+  EXPECT_EQ(more, 7);
+}
+
+TEST_F(CheckpointTest, WhatDoesNotFitIsNamed) {
+  const auto with_tensor = [&](const torch::Tensor& tensor) {
+    Checkpoint checkpoint(world_, {.folder = folder_.path()});
+    checkpoint.add_tensors("average", {{"a", tensor}});
+    return checkpoint;
+  };
+  Checkpoint two = with_tensor(torch::ones({2}));
+  two.save({.step = 1});
+  two.wait();
+  Checkpoint three = with_tensor(torch::ones({3}));
+  expect_error(ErrorCode::invalid_argument,
+               AllOf(HasSubstr("part \"average\" does not fit"), HasSubstr("another shape")),
+               [&] { three.load(); });
+}
+
+TEST_F(CheckpointTest, PartsAreAddedOnceAndBefore) {
+  Checkpoint checkpoint = checkpoint_in(folder_.path());
+  const auto refuse = [&](ErrorCode code, const std::string& name, const std::string& why) {
+    expect_error(code, HasSubstr(why), [&] { checkpoint.add_number(name, number_); });
+  };
+  refuse(ErrorCode::invalid_argument, "number", "a part \"number\" already");
+  refuse(ErrorCode::invalid_argument, "a/b", "without '/'");
+  refuse(ErrorCode::invalid_argument, "", "without '/'");
+  refuse(ErrorCode::invalid_argument, "ranks", "\"ranks\"");
+  save(checkpoint, 1);
+  refuse(ErrorCode::invalid_use, "late", "after save() or load()");
+  expect_error(ErrorCode::invalid_argument, HasSubstr("no name"), [&] { Checkpoint(world_, {}); });
+  expect_error(ErrorCode::invalid_argument, HasSubstr("the timeout is 0 ms"), [&] {
+    Checkpoint(world_, {.folder = "a", .timeout = std::chrono::milliseconds(0)});
+  });
+}
+
+TEST_F(CheckpointTest, RanksAddTheSameParts) {
+  if (world_.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  Checkpoint checkpoint(world_, {.folder = folder_.path()});
+  checkpoint.add_number(world_.rank() == 0 ? "one" : "other", number_);
+  expect_error(ErrorCode::mismatch, HasSubstr("different parts"), [&] { checkpoint.save({}); });
+}
+
+TEST_F(CheckpointTest, WhatCannotBeCopiedIsAnErrorOnAllRanks) {
+  bool fails = true;
+  Checkpoint checkpoint(world_, {.folder = folder_.path()});
+  checkpoint.add_text(
+      "text",
+      [&]() -> std::string {
+        if (fails && world_.rank() == world_.size() - 1) throw std::runtime_error("no text");
+        return "a text";
+      },
+      [](const std::string& text) { EXPECT_EQ(text, "a text"); }, CheckpointScope::each_rank);
+  expect_error(ErrorCode::invalid_argument, HasSubstr("no text"), [&] { checkpoint.save({}); });
+  fails = false;
+  checkpoint.save({.step = 4});
+  EXPECT_EQ(checkpoint.load(), CheckpointPosition{.step = 4});
+}
+
+}  // namespace
+}  // namespace hora::internal::test
