@@ -10,15 +10,17 @@
 
 namespace vision {
 
+class JpegDecoder;
+class PngDecoder;
+
 /// Decodes one image after the other and uses its memory again. Transparency is dropped, as
 /// Pillow's convert("RGB") does; 16-bit samples keep their upper 8 bits.
 ///
 /// Thread rule: one thread at a time; each worker has its own.
 class Decoder {
  public:
-  /// An image of more pixels is refused before memory is taken for it: what 178 million take is
-  /// half a gigabyte. The default is the limit at which Pillow refuses, twice its
-  /// MAX_IMAGE_PIXELS.
+  /// Of more pixels an image is refused before memory is taken for it. The default is where Pillow
+  /// refuses, at twice its MAX_IMAGE_PIXELS: half a gigabyte.
   static constexpr std::uint64_t default_most_pixels = 178'956'970;
 
   explicit Decoder(std::uint64_t most_pixels = default_most_pixels);
@@ -36,22 +38,17 @@ class Decoder {
   int supported(int denominator) const;
 
   /// Decodes the open image, once, to scaled_size(size, supported(denominator)). `denominator` is
-  /// 1, 2, 4 or 8, else std::invalid_argument. Throws BadImage for corrupt or truncated data;
-  /// `into` then holds nothing of use.
+  /// 1, 2, 4 or 8, else std::invalid_argument. std::logic_error where none is open. Throws BadImage
+  /// for corrupt or truncated data; `into` then holds nothing of use.
   void decode(int denominator, Image& into);
 
  private:
-  class Format;
-  class Jpeg;
-  class Png;
-  class Planar;
-
-  std::unique_ptr<Jpeg> jpeg_;
-  std::unique_ptr<Png> png_;
-  std::unique_ptr<Planar> planar_;
-  Format* open_ = nullptr;  // one of the three
-  std::string where_;
+  std::unique_ptr<JpegDecoder> jpeg_;
+  std::unique_ptr<PngDecoder> png_;
   std::uint64_t most_pixels_;
+  EncodedImage image_;  // the last that was opened
+  std::string where_;
+  bool is_open_ = false;
 };
 
 /// What is left of `size` after DCT scaling: each side divided by `denominator`, rounded up.
