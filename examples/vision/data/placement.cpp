@@ -69,7 +69,8 @@ struct Placing {
             .window = {left, top, geometry.size.width, geometry.size.height}};
   }
 
-  // Rounding as in torchvision: the longer side down, the crop's place to the nearest even.
+  // Rounding as in torchvision: the longer side down, the crop's place to the nearest even, and the
+  // border, where the crop is larger, down.
   Placement operator()(const CentreCrop& geometry) const {
     const auto longer = [&](int side, int shortest) {
       // A strip one pixel wide would become longer than any image can be.
@@ -80,7 +81,8 @@ struct Placing {
     const int shortest = std::min(image.width, image.height);
     const ImageSize resized{longer(image.width, shortest), longer(image.height, shortest)};
     const auto start = [&](int side) {
-      return static_cast<int>(std::nearbyint((side - geometry.size) / 2.0));
+      return side < geometry.size ? -((geometry.size - side) / 2)
+                                  : static_cast<int>(std::nearbyint((side - geometry.size) / 2.0));
     };
     return {.crop = whole(image),
             .resized = resized,
@@ -149,9 +151,13 @@ Placement place(const Geometry& geometry, bool flip, ImageSize image, Random& ra
 }
 
 int largest_denominator(const Placement& placement) {
+  const auto keeps = [](int crop, int resized, int denominator) {
+    return 2 * std::int64_t{crop} >= 3 * std::int64_t{denominator} * resized;
+  };
   int denominator = 8;
-  while (denominator > 1 && (placement.crop.width < denominator * placement.resized.width ||
-                             placement.crop.height < denominator * placement.resized.height)) {
+  while (denominator > 1 &&
+         !(keeps(placement.crop.width, placement.resized.width, denominator) &&
+           keeps(placement.crop.height, placement.resized.height, denominator))) {
     denominator /= 2;
   }
   return denominator;

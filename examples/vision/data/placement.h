@@ -56,8 +56,8 @@ ImageSize output_size(const Geometry& geometry);
 /// Draws what is random from `random`; `flip`: mirrored with chance 1/2.
 Placement place(const Geometry& geometry, bool flip, ImageSize image, Random& random);
 
-/// The largest of 8, 4, 2 and 1 by which the image can be divided while the crop keeps at least the
-/// resized size in both directions.
+/// The largest of 8, 4, 2 and 1 by which the image can be divided while the crop keeps at least 1.5
+/// times the resized size in both directions.
 int largest_denominator(const Placement& placement);
 
 }  // namespace vision

@@ -101,6 +101,7 @@ TEST(Place, CentreCropRoundsAsTorchvision) {
   EXPECT_EQ(placed({256, 257}).window, (Box{16, 16, 224, 224}));
   EXPECT_EQ(placed({256, 259}).window, (Box{16, 18, 224, 224}));
   EXPECT_EQ(placed({10, 10}).resized, (ImageSize{256, 256}));
+  EXPECT_EQ(place(CentreCrop{41, 64}, false, {480, 360}, random).window, (Box{-5, -11, 64, 64}));
 }
 
 TEST(LargestDenominator, KeepsTheResizedSize) {
@@ -108,11 +109,11 @@ TEST(LargestDenominator, KeepsTheResizedSize) {
     return largest_denominator({{5, 5, width, height}, {224, 224}, {0, 0, 224, 224}});
   };
   EXPECT_EQ(denominator(100, 100), 1);
-  EXPECT_EQ(denominator(447, 3000), 1);
-  EXPECT_EQ(denominator(448, 448), 2);
-  EXPECT_EQ(denominator(896, 895), 2);
-  EXPECT_EQ(denominator(896, 896), 4);
-  EXPECT_EQ(denominator(1792, 9000), 8);
+  EXPECT_EQ(denominator(671, 3000), 1);
+  EXPECT_EQ(denominator(672, 672), 2);
+  EXPECT_EQ(denominator(1344, 1343), 2);
+  EXPECT_EQ(denominator(1344, 1344), 4);
+  EXPECT_EQ(denominator(2688, 9000), 8);
 }
 
 TEST(DrawColours, StaysInItsIntervalsInEveryOrder) {

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/seed.h"
@@ -158,12 +159,15 @@ TEST(Transform, GivesTorchvisionsPixels) {
 
 // The bound that the transforms promise for photographs: 2 of 255 on average.
 TEST(Transform, ScaledDecodingStaysNearTheExactPixels) {
-  for (const Box crop : {Box{0, 0, 480, 360}, Box{30, 20, 301, 257}, Box{101, 53, 128, 135},
-                         Box{7, 9, 256, 260}, Box{224, 104, 256, 256}}) {
-    const Placement placement{crop, {side, side}, whole_tile};
+  const std::vector<std::pair<Box, int>> crops{
+      {{0, 0, 480, 360}, 32},    {{0, 0, 480, 360}, 29}, {{30, 20, 301, 257}, 42},
+      {{101, 53, 192, 201}, 64}, {{7, 9, 256, 260}, 42}, {{224, 104, 256, 256}, 20},
+      {{224, 104, 256, 256}, 64}};
+  for (const auto& [crop, to] : crops) {
+    const Placement placement{crop, {to, to}, {0, 0, to, to}};
     const int denominator = largest_denominator(placement);
     ASSERT_GT(denominator, 1);
-    Transform transform({.geometry = Resize{{side, side}}, .normalisation = to_pixels});
+    Transform transform({.geometry = Resize{{to, to}}, .normalisation = to_pixels});
     std::vector<float> exact(transform.output_floats());
     transform.apply(photograph(), 1, placement, {}, exact.data());
     std::vector<float> scaled(transform.output_floats());
@@ -173,7 +177,8 @@ TEST(Transform, ScaledDecodingStaysNearTheExactPixels) {
     for (std::size_t i = 0; i < exact.size(); ++i) {
       mean += std::abs(exact[i] - scaled[i]) / static_cast<double>(exact.size());
     }
-    EXPECT_LT(mean, 2) << "1/" << denominator << " of " << crop.width << " x " << crop.height;
+    EXPECT_LT(mean, 2) << "1/" << denominator << " of " << crop.width << " x " << crop.height
+                       << " to " << to;
     EXPECT_GT(mean, 0);
   }
 }
