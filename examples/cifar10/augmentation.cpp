@@ -1,12 +1,12 @@
 #include "examples/cifar10/augmentation.h"
 
-#include "examples/cifar10/random.h"
+#include "examples/vision/data/random.h"
 
 namespace cifar10 {
 
 Placement draw_placement(const DataSource& source, std::uint64_t seed, std::uint64_t epoch,
                          std::size_t image) {
-  Random random{seed, epoch, image};
+  vision::Random random{seed, epoch, image};
   const auto places = static_cast<std::uint64_t>(2 * source.crop_padding + 1);
   Placement placement;
   placement.down = static_cast<int>(random.below(places)) - source.crop_padding;

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "examples/cifar10/random.h"
+#include "examples/vision/data/random.h"
 
 namespace cifar10 {
 
@@ -14,7 +14,7 @@ std::vector<std::size_t> permutation(std::size_t count, std::uint64_t seed, std:
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   // Fisher and Yates by hand: std::shuffle may differ from one standard library to the next.
-  Random random{seed, epoch};
+  vision::Random random{seed, epoch};
   for (std::size_t left = count; left > 1; --left) {
     std::swap(order[left - 1], order[random.below(left)]);
   }

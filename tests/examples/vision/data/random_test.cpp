@@ -1,4 +1,4 @@
-#include "examples/cifar10/random.h"
+#include "examples/vision/data/random.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "tests/support/seed.h"
 
-namespace cifar10 {
+namespace vision {
 namespace {
 
 TEST(Random, RepeatsAndDependsOnEveryPartOfTheKey) {
@@ -42,5 +42,20 @@ TEST(Random, BelowTakesTheEndsOfItsRange) {
   }
 }
 
+TEST(Random, UniformFillsItsInterval) {
+  Random random{hora::internal::test::seed()};
+  double sum = 0;
+  constexpr int draws = 40'000;
+  for (int i = 0; i < draws; ++i) {
+    const double value = random.uniform(-2, 6);
+    ASSERT_GE(value, -2);
+    ASSERT_LT(value, 6);
+    sum += value;
+  }
+  // The deviation of the mean is 8 / sqrt(12 * draws) = 0.0115; six of them.
+  EXPECT_NEAR(sum / draws, 2, 0.07);
+  EXPECT_EQ(random.uniform(3, 3), 3);
+}
+
 }  // namespace
-}  // namespace cifar10
+}  // namespace vision

@@ -1,6 +1,6 @@
-#include "examples/cifar10/random.h"
+#include "examples/vision/data/random.h"
 
-namespace cifar10 {
+namespace vision {
 namespace {
 
 std::uint64_t mix(std::uint64_t value) {
@@ -32,4 +32,9 @@ std::uint64_t Random::below(std::uint64_t bound) {
   return value % bound;
 }
 
-}  // namespace cifar10
+double Random::uniform(double from, double to) {
+  const double share = static_cast<double>(next() >> 11U) * 0x1p-53;
+  return from + (to - from) * share;
+}
+
+}  // namespace vision
