@@ -10,7 +10,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "examples/cifar10/command_line.h"
+#include "examples/vision/command_line.h"
 
 namespace cifar10 {
 namespace {
@@ -106,7 +106,7 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
   app.option_defaults()->always_capture_default();
   describe(app, arguments);
   try {
-    parse_words(app, argc, argv);
+    vision::parse_words(app, argc, argv);
     return {arguments, {}, 0};
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;

@@ -37,15 +37,15 @@ Setup prepare(const hora::Context& world, const cifar10::Arguments& arguments) {
   }
   cifar10::choose_device(world, arguments);
   cifar10::Data data = cifar10::load_data(arguments.data, arguments.limit);
-  const cifar10::TrainingSampler sampler(data.training.size(), {world.rank(), world.size()},
+  const cifar10::TrainingSampler sampler(data.sets.training->size(), {world.rank(), world.size()},
                                          static_cast<std::size_t>(arguments.batch), arguments.seed);
   return {std::move(data), sampler};
 }
 
 // Collective. Ranks with other numbers of images would make other numbers of steps.
 void check_equal_data(const hora::Context& world, const cifar10::Data& data) {
-  const auto training = static_cast<std::int64_t>(data.training.size());
-  const auto validation = static_cast<std::int64_t>(data.validation.size());
+  const auto training = static_cast<std::int64_t>(data.sets.training->size());
+  const auto validation = static_cast<std::int64_t>(data.sets.validation->size());
   std::array largest{training, validation, -training, -validation};
   hora::allreduce(world, hora::view(largest.data(), largest.size()),
                   {.name = "images", .op = hora::ReduceOp::max});

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "examples/cifar10/dataset.h"
-
 namespace cifar10 {
 
 torch::Device choose_device(const hora::Context& world, const Arguments& arguments) {
@@ -23,10 +21,10 @@ torch::Device choose_device(const hora::Context& world, const Arguments& argumen
   return device;
 }
 
-ResNet18 make_model(const Arguments& arguments, const torch::Device& device,
+ResNet18 make_model(const Arguments& arguments, const torch::Device& device, std::size_t classes,
                     std::size_t steps_an_epoch) {
   torch::manual_seed(arguments.seed);
-  ResNet18 model(classes, arguments.stem);
+  ResNet18 model(static_cast<std::int64_t>(classes), arguments.stem);
   // The default, 0.1, keeps a third of the old running statistics after 11 steps. With 3 / steps
   // an epoch, however short, leaves a twentieth.
   const double momentum = std::clamp(3.0 / static_cast<double>(steps_an_epoch), 0.1, 1.0);

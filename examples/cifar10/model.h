@@ -14,7 +14,7 @@ namespace cifar10 {
 torch::Device choose_device(const hora::Context& world, const Arguments& arguments);
 
 /// Freshly initialised from the seed, on `device`.
-ResNet18 make_model(const Arguments& arguments, const torch::Device& device,
+ResNet18 make_model(const Arguments& arguments, const torch::Device& device, std::size_t classes,
                     std::size_t steps_an_epoch);
 
 }  // namespace cifar10

@@ -49,7 +49,8 @@ class Trainer {
         sampler_(sampler),
         progress_(progress),
         device_(choose_device(world, arguments)),
-        model_(make_model(arguments, device_, sampler.steps())),
+        model_(
+            make_model(arguments, device_, data.sets.training->classes().size(), sampler.steps())),
         sgd_(model_->parameters(), torch::optim::SGDOptions(arguments.learning_rate)
                                        .momentum(arguments.momentum)
                                        .weight_decay(arguments.weight_decay)),
@@ -62,7 +63,7 @@ class Trainer {
     describe();
     Report report{.ranks = world_.size(),
                   .nodes = world_.cross_size(),
-                  .data = data_.id(),
+                  .data = data_.sets.id(),
                   .epochs = arguments_.epochs};
     const auto start = Clock::now();
     for (int epoch = 0; epoch < arguments_.epochs; ++epoch) {
@@ -96,8 +97,8 @@ class Trainer {
       nodes += (node == 0 ? "" : " + ") + std::to_string(world_.ranks_of_node(node).size());
     }
     progress_.line(fmt::format("data: {}, {} training and {} validation images from {}",
-                               data_.title(), data_.training.size(), data_.validation.size(),
-                               arguments_.data));
+                               data_.sets.training->title(), data_.sets.training->size(),
+                               data_.sets.validation->size(), arguments_.data));
     progress_.line(fmt::format("model: ResNet-18 with {} stem, {} values",
                                arguments_.stem == Stem::cifar ? "the CIFAR" : "torchvision's",
                                values));
@@ -120,15 +121,18 @@ class Trainer {
     return static_cast<double>(steps_done_ * images_a_step()) / training_seconds_;
   }
 
-  Batch make_batch(const Dataset& dataset, std::span<const std::size_t> images,
+  Batch make_batch(const vision::Dataset& dataset, std::span<const std::size_t> images,
                    const std::vector<Placement>& placements) const {
     const auto count = static_cast<std::int64_t>(images.size());
     Batch batch{torch::empty({count, channels, side, side}), torch::empty({count}, torch::kInt64)};
     auto* out = batch.images.data_ptr<float>();
     auto* label = batch.labels.data_ptr<std::int64_t>();
+    std::vector<std::uint8_t> memory;
     for (std::size_t i = 0; i < images.size(); ++i) {
-      write_image(dataset.pixels(images[i]), placements.empty() ? Placement{} : placements[i],
-                  data_.source.normalisation, out + i * image_bytes);
+      const vision::EncodedImage image = dataset.encoded(images[i], memory);
+      write_image(image.bytes.first<image_bytes>(),
+                  placements.empty() ? Placement{} : placements[i], data_.source.normalisation,
+                  out + i * image_bytes);
       label[i] = dataset.label(images[i]);
     }
     batch.images = batch.images.to(device_);
@@ -144,7 +148,7 @@ class Trainer {
       placements.push_back(
           draw_placement(data_.source, arguments_.seed, static_cast<std::uint64_t>(epoch), image));
     }
-    return make_batch(data_.training, images, placements);
+    return make_batch(*data_.sets.training, images, placements);
   }
 
   void set_learning_rate() {
@@ -209,19 +213,20 @@ class Trainer {
     hora::broadcast_buffers(world_, *model_, /*root=*/0);
     model_->eval();
     const std::vector<std::size_t> own =
-        validation_shard(data_.validation.size(), {world_.rank(), world_.size()});
+        validation_shard(data_.sets.validation->size(), {world_.rank(), world_.size()});
     std::array<std::int64_t, 2> counts{0, static_cast<std::int64_t>(own.size())};
     for (std::size_t done = 0; done < own.size(); done += sampler_.batch()) {
       const std::size_t count = std::min(sampler_.batch(), own.size() - done);
-      const Batch batch = make_batch(data_.validation, std::span(own).subspan(done, count), {});
+      const Batch batch =
+          make_batch(*data_.sets.validation, std::span(own).subspan(done, count), {});
       const Autocast autocast(device_, arguments_.amp);
       counts[0] += model_(batch.images).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
     }
     hora::allreduce(world_, hora::view(counts.data(), std::int64_t{counts.size()}),
                     {.name = "validation counts", .op = hora::ReduceOp::sum});
-    if (counts[1] != static_cast<std::int64_t>(data_.validation.size())) {
-      throw std::logic_error(
-          fmt::format("Validation counted {} images of {}", counts[1], data_.validation.size()));
+    if (counts[1] != static_cast<std::int64_t>(data_.sets.validation->size())) {
+      throw std::logic_error(fmt::format("Validation counted {} images of {}", counts[1],
+                                         data_.sets.validation->size()));
     }
     validation_seconds_ = seconds_since(start);
     return {100.0 * static_cast<double>(counts[0]) / static_cast<double>(counts[1]), counts[0],

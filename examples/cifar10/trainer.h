@@ -4,7 +4,7 @@
 #include <hora/context.h>
 
 #include "examples/cifar10/arguments.h"
-#include "examples/cifar10/dataset.h"
+#include "examples/cifar10/data_source.h"
 #include "examples/cifar10/progress.h"
 #include "examples/cifar10/report.h"
 #include "examples/cifar10/sampler.h"

@@ -19,6 +19,8 @@ class BadImage : public std::runtime_error {
  public:
   BadImage(const std::string& where, const std::string& what)
       : std::runtime_error(where + ": " + what) {}
+  /// `text` begins so already.
+  explicit BadImage(const std::string& text) : std::runtime_error(text) {}
 };
 
 enum class ImageFormat {

@@ -1,8 +1,8 @@
-#include "examples/cifar10/command_line.h"
+#include "examples/vision/command_line.h"
 
 #include <string>
 
-namespace cifar10 {
+namespace vision {
 
 void parse_words(CLI::App& app, int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
@@ -21,4 +21,4 @@ void parse_words(CLI::App& app, int argc, const char* const* argv) {
   app.parse(argc, argv);
 }
 
-}  // namespace cifar10
+}  // namespace vision

@@ -1,4 +1,4 @@
-#include "examples/cifar10/digits.h"
+#include "examples/vision/data/digits.h"
 
 #include <unistd.h>
 
@@ -6,20 +6,24 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "examples/cifar10/sampler.h"
+#include "examples/vision/data/random.h"
 
-namespace cifar10 {
+namespace vision {
 
 namespace fs = std::filesystem;
 
 namespace {
 
 constexpr std::size_t fields = digit_side * digit_side + 1;
+constexpr int side = cifar_size.width;  // of a record's image
+constexpr std::size_t plane_bytes = std::size_t{side} * side;
 constexpr std::size_t longest_line = 1024;   // several times what 65 numbers take
 constexpr std::size_t most_digits = 100000;  // many times what the source holds
 
@@ -38,7 +42,7 @@ Digit parse_line(std::string_view text, std::size_t line) {
     int value = -1;
     const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
     const bool is_label = field + 1 == fields;
-    const int maximum = is_label ? classes - 1 : digit_maximum;
+    const int maximum = is_label ? cifar10_layout.classes - 1 : digit_maximum;
     if (error != std::errc() || end != token.data() + token.size() || value < 0 ||
         value > maximum || field >= fields) {
       refuse(line, "field " + std::to_string(field + 1) + " is '" + std::string(token) + "'");
@@ -71,6 +75,17 @@ Tap tap(int position) {
   return {first, std::min(first + 1, digit_side - 1), clamped - static_cast<float>(first)};
 }
 
+// 0 to count - 1, by Fisher and Yates: std::shuffle may differ from one library to the next.
+std::vector<std::size_t> draw_order(std::size_t count, std::uint64_t seed) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  Random random{seed, 0};
+  for (std::size_t left = count; left > 1; --left) {
+    std::swap(order[left - 1], order[random.below(left)]);
+  }
+  return order;
+}
+
 void write_file(const fs::path& path, std::span<const Digit> digits,
                 std::span<const std::size_t> order) {
   std::ofstream file(path, std::ios::binary);
@@ -80,8 +95,9 @@ void write_file(const fs::path& path, std::span<const Digit> digits,
                static_cast<std::streamsize>(record.size()));
   }
   if (!file.flush()) {
-    throw std::runtime_error("Cannot write " + std::to_string(order.size() * record_bytes) +
-                             " bytes to " + path.string());
+    throw std::runtime_error("Cannot write " +
+                             std::to_string(order.size() * cifar10_layout.bytes()) + " bytes to " +
+                             path.string());
   }
 }
 
@@ -103,8 +119,8 @@ std::vector<Digit> parse_digits(std::istream& csv) {
   return digits;
 }
 
-std::array<std::uint8_t, record_bytes> to_record(const Digit& digit) {
-  std::array<std::uint8_t, record_bytes> record{};
+std::array<std::uint8_t, cifar10_layout.bytes()> to_record(const Digit& digit) {
+  std::array<std::uint8_t, cifar10_layout.bytes()> record{};
   record[0] = digit.label;
   for (int row = 0; row < side; ++row) {
     const Tap y = tap(row);
@@ -118,7 +134,7 @@ std::array<std::uint8_t, record_bytes> to_record(const Digit& digit) {
       const float ink = std::lerp(along_row(y.first), along_row(y.second), y.weight_of_second);
       const auto value = static_cast<std::uint8_t>(std::lround(ink * 255.0F / digit_maximum));
       const auto place = static_cast<std::size_t>(row * side + column);
-      for (std::size_t channel = 0; channel < channels; ++channel) {
+      for (std::size_t channel = 0; channel < image_channels; ++channel) {
         record[1 + channel * plane_bytes + place] = value;
       }
     }
@@ -128,9 +144,9 @@ std::array<std::uint8_t, record_bytes> to_record(const Digit& digit) {
 
 void write_digits(const std::vector<Digit>& digits, std::uint64_t split_seed,
                   const fs::path& folder) {
-  const DataSource& source = digits_source();
-  const DataFile& training = source.training.front();
-  const DataFile& validation = source.validation.front();
+  const RecordSet& set = digits_records();
+  const RecordFile& training = set.training.front();
+  const RecordFile& validation = set.validation.front();
   if (digits.size() != training.records + validation.records) {
     throw std::runtime_error("Found " + std::to_string(digits.size()) + " digits; expected " +
                              std::to_string(training.records + validation.records));
@@ -144,12 +160,12 @@ void write_digits(const std::vector<Digit>& digits, std::uint64_t split_seed,
       parent / (folder.filename().string() + "." + std::to_string(getpid()) + ".part");
   fs::create_directory(draft);
   try {
-    const std::vector<std::size_t> order = permutation(digits.size(), split_seed, 0);
+    const std::vector<std::size_t> order = draw_order(digits.size(), split_seed);
     const std::span<const std::size_t> all(order);
     write_file(draft / training.name, digits, all.first(training.records));
     write_file(draft / validation.name, digits, all.subspan(training.records));
     std::ofstream names(draft / class_names_file);
-    for (const std::string& name : source.class_names) {
+    for (const std::string& name : set.classes) {
       names << name << '\n';
     }
     if (!names.flush()) {
@@ -163,4 +179,4 @@ void write_digits(const std::vector<Digit>& digits, std::uint64_t split_seed,
   }
 }
 
-}  // namespace cifar10
+}  // namespace vision

@@ -7,9 +7,9 @@
 #include <istream>
 #include <vector>
 
-#include "examples/cifar10/data_source.h"
+#include "examples/vision/data/cifar.h"
 
-namespace cifar10 {
+namespace vision {
 
 inline constexpr int digit_side = 8;      ///< pixels
 inline constexpr int digit_maximum = 16;  ///< value of a pixel full of ink
@@ -25,13 +25,13 @@ std::vector<Digit> parse_digits(std::istream& csv);
 
 /// One record: the digit scaled to 32x32 (bilinear, pixel centres aligned), 0 .. 16 to 0 .. 255,
 /// alike in all three planes.
-std::array<std::uint8_t, record_bytes> to_record(const Digit& digit);
+std::array<std::uint8_t, cifar10_layout.bytes()> to_record(const Digit& digit);
 
-/// Writes digits_source()'s files: the digits in an order drawn from `split_seed`, the first 80 %
+/// Writes digits_records()'s files: the digits in an order drawn from `split_seed`, the first 80 %
 /// for training, the rest for validation. The folder appears at once with all its files, or not at
 /// all. Throws std::runtime_error where the folder exists, the number of digits is not the
-/// source's, or a file cannot be written.
+/// published one, or a file cannot be written.
 void write_digits(const std::vector<Digit>& digits, std::uint64_t split_seed,
                   const std::filesystem::path& folder);
 
-}  // namespace cifar10
+}  // namespace vision

@@ -6,8 +6,8 @@
 #include <iostream>
 #include <string>
 
-#include "examples/cifar10/command_line.h"
-#include "examples/cifar10/digits.h"
+#include "examples/vision/command_line.h"
+#include "examples/vision/data/digits.h"
 
 int main(int argc, char** argv) {
   std::string folder;
@@ -18,9 +18,9 @@ int main(int argc, char** argv) {
                  "draws which fifth of the images is kept for validation")
       ->capture_default_str();
   try {
-    cifar10::parse_words(app, argc, argv);
-    const auto digits = cifar10::parse_digits(std::cin);
-    cifar10::write_digits(digits, split_seed, folder);
+    vision::parse_words(app, argc, argv);
+    const auto digits = vision::parse_digits(std::cin);
+    vision::write_digits(digits, split_seed, folder);
     std::cout << "Wrote " << digits.size() << " handwritten digits to " << folder << '\n';
     return 0;
   } catch (const CLI::ParseError& error) {
