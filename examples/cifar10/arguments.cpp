@@ -83,6 +83,9 @@ void describe(CLI::App& app, Arguments& arguments) {
       ->default_str("off");
   app.add_flag("--channels-last", arguments.channels_last,
                "keep images and weights channel by channel innermost, which GPUs like");
+  app.add_option("--workers", arguments.workers,
+                 "threads of each rank that prepare images; 0: the training waits for each batch")
+      ->check(CLI::Range(0, 1024));
   app.add_option("--limit", arguments.limit,
                  "use only the first N images for training and for validation; 0: all")
       ->check(whole_number());

@@ -39,6 +39,19 @@ const DataSource& source_of(vision::DataKind kind) {
   }
 }
 
+vision::TransformOptions training_transform(const DataSource& source, vision::Layout layout) {
+  return {.geometry = vision::RandomCrop{.size = {side, side}, .padding = source.crop_padding},
+          .flip = source.flip,
+          .normalisation = source.normalisation,
+          .layout = layout};
+}
+
+vision::TransformOptions validation_transform(const DataSource& source, vision::Layout layout) {
+  return {.geometry = vision::Resize{{side, side}},
+          .normalisation = source.normalisation,
+          .layout = layout};
+}
+
 Data load_data(const std::filesystem::path& folder, std::size_t limit) {
   vision::DataSets sets = vision::open_data(folder);
   vision::keep_first(sets, limit);

@@ -1,33 +1,29 @@
 /// The data of the example: what is known of each set beside its images.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <filesystem>
 
 #include "examples/vision/data/data_sets.h"
+#include "examples/vision/data/transform.h"
 
 namespace cifar10 {
 
-inline constexpr int channels = 3;
 inline constexpr int side = 32;  ///< pixels
-inline constexpr std::size_t plane_bytes = std::size_t{side} * side;
-inline constexpr std::size_t image_bytes = channels * plane_bytes;
-
-/// Of pixel values divided by 255, for each channel.
-struct Normalisation {
-  std::array<float, channels> mean;
-  std::array<float, channels> deviation;
-};
 
 struct DataSource {
-  Normalisation normalisation;
+  vision::Normalisation normalisation;
   int crop_padding;  ///< pixels of black around a training image before its random crop
   bool flip;         ///< whether a mirrored image is still of its class
 };
 
 /// Of CIFAR-10, CIFAR-100 and the digits; std::runtime_error for others, whose images are larger.
 const DataSource& source_of(vision::DataKind kind);
+
+/// Random crops and flips, where the source has them.
+vision::TransformOptions training_transform(const DataSource& source, vision::Layout layout);
+/// The images as they are, normalised.
+vision::TransformOptions validation_transform(const DataSource& source, vision::Layout layout);
 
 struct Data {
   const DataSource& source;

@@ -8,16 +8,18 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
-#include "examples/cifar10/augmentation.h"
 #include "examples/cifar10/autocast.h"
 #include "examples/cifar10/learning_rate.h"
 #include "examples/cifar10/model.h"
 #include "examples/cifar10/output_file.h"
+#include "examples/vision/data/loader.h"
+#include "examples/vision/data/tensor_batch.h"
 
 namespace cifar10 {
 namespace {
@@ -28,9 +30,9 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-struct Batch {
-  torch::Tensor images;
-  torch::Tensor labels;
+struct EpochResult {
+  double loss;     ///< mean over all ranks
+  double waiting;  ///< share of the time in which a rank had no data, mean over ranks
 };
 
 struct ValidationResult {
@@ -38,6 +40,10 @@ struct ValidationResult {
   std::int64_t correct;
   std::int64_t images;
 };
+
+vision::Layout layout_of(const Arguments& arguments) {
+  return arguments.channels_last ? vision::Layout::channels_last : vision::Layout::channels_first;
+}
 
 class Trainer {
  public:
@@ -51,6 +57,11 @@ class Trainer {
         device_(choose_device(world, arguments)),
         model_(
             make_model(arguments, device_, data.sets.training->classes().size(), sampler.steps())),
+        training_loader_(*data.sets.training, training_transform(data.source, layout_of(arguments)),
+                         loader_options()),
+        validation_loader_(*data.sets.validation,
+                           validation_transform(data.source, layout_of(arguments)),
+                           loader_options()),
         sgd_(model_->parameters(), torch::optim::SGDOptions(arguments.learning_rate)
                                        .momentum(arguments.momentum)
                                        .weight_decay(arguments.weight_decay)),
@@ -67,13 +78,14 @@ class Trainer {
                   .epochs = arguments_.epochs};
     const auto start = Clock::now();
     for (int epoch = 0; epoch < arguments_.epochs; ++epoch) {
-      const double loss = train_epoch(epoch);
+      const EpochResult trained = train_epoch(epoch);
       const ValidationResult result = validate();
       report.best_accuracy = std::max(report.best_accuracy, result.accuracy);
       progress_.line(fmt::format(
-          "epoch {}/{}: loss {:.3f}, validation {:.2f} % ({} of {} images), {:.0f} images/s",
-          epoch + 1, arguments_.epochs, loss, result.accuracy, result.correct, result.images,
-          images_per_second()));
+          "epoch {}/{}: loss {:.3f}, validation {:.2f} % ({} of {} images), {:.0f} images/s, "
+          "waited for data in {:.1f} % of the time",
+          epoch + 1, arguments_.epochs, trained.loss, result.accuracy, result.correct,
+          result.images, images_per_second(), 100 * trained.waiting));
     }
     report.images_per_second = images_per_second();
     report.hidden_share = average_over_ranks(optimizer_.statistics().hidden_share());
@@ -87,6 +99,13 @@ class Trainer {
   }
 
  private:
+  vision::LoaderOptions loader_options() const {
+    return {.batch = sampler_.batch(),
+            .workers = arguments_.workers,
+            .seed = arguments_.seed,
+            .allocator = vision::allocator_for(device_)};
+  }
+
   void describe() {
     std::int64_t values = 0;
     for (const auto& parameter : model_->parameters()) {
@@ -121,34 +140,14 @@ class Trainer {
     return static_cast<double>(steps_done_ * images_a_step()) / training_seconds_;
   }
 
-  Batch make_batch(const vision::Dataset& dataset, std::span<const std::size_t> images,
-                   const std::vector<Placement>& placements) const {
-    const auto count = static_cast<std::int64_t>(images.size());
-    Batch batch{torch::empty({count, channels, side, side}), torch::empty({count}, torch::kInt64)};
-    auto* out = batch.images.data_ptr<float>();
-    auto* label = batch.labels.data_ptr<std::int64_t>();
-    std::vector<std::uint8_t> memory;
-    for (std::size_t i = 0; i < images.size(); ++i) {
-      const vision::EncodedImage image = dataset.encoded(images[i], memory);
-      write_image(image.bytes.first<image_bytes>(),
-                  placements.empty() ? Placement{} : placements[i], data_.source.normalisation,
-                  out + i * image_bytes);
-      label[i] = dataset.label(images[i]);
+  // Null after the epoch's last batch.
+  std::optional<vision::TensorBatch> next_batch(vision::Loader& loader) const {
+    vision::Batch batch = loader.next();
+    if (!batch) {
+      return std::nullopt;
     }
-    batch.images = batch.images.to(device_);
-    if (arguments_.channels_last) {
-      batch.images = batch.images.contiguous(torch::MemoryFormat::ChannelsLast);
-    }
-    return {batch.images, batch.labels.to(device_)};
-  }
-
-  Batch make_training_batch(std::span<const std::size_t> images, int epoch) const {
-    std::vector<Placement> placements;
-    for (const std::size_t image : images) {
-      placements.push_back(
-          draw_placement(data_.source, arguments_.seed, static_cast<std::uint64_t>(epoch), image));
-    }
-    return make_batch(*data_.sets.training, images, placements);
+    return vision::to_tensors(std::move(batch), loader.image_size(), layout_of(arguments_),
+                              device_);
   }
 
   void set_learning_rate() {
@@ -160,25 +159,23 @@ class Trainer {
     }
   }
 
-  torch::Tensor loss_of(const Batch& batch) {
+  torch::Tensor loss_of(const vision::TensorBatch& batch) {
     const Autocast autocast(device_, arguments_.amp);
     return torch::nn::functional::cross_entropy(model_(batch.images).to(torch::kFloat32),
                                                 batch.labels);
   }
 
-  // The mean loss over all ranks.
-  double train_epoch(int epoch) {
+  EpochResult train_epoch(int epoch) {
     model_->train();
-    const std::vector<std::size_t> order = sampler_.epoch(static_cast<std::uint64_t>(epoch));
+    const auto number = static_cast<std::uint64_t>(epoch);
     const double seconds_before = training_seconds_;
     const auto start = Clock::now();
+    training_loader_.start(number, sampler_.epoch(number));
     double sum_of_losses = 0;
-    for (std::size_t step = 0; step < sampler_.steps(); ++step) {
-      const Batch batch = make_training_batch(
-          std::span(order).subspan(step * sampler_.batch(), sampler_.batch()), epoch);
+    for (std::size_t step = 0; auto batch = next_batch(training_loader_); ++step) {
       set_learning_rate();
       optimizer_.zero_grad();
-      const torch::Tensor loss = loss_of(batch);
+      const torch::Tensor loss = loss_of(*batch);
       scaler_.scale(loss).backward();
       scaler_.step();
       scaler_.update();
@@ -195,7 +192,9 @@ class Trainer {
                         .seconds_left = seconds_left(epoch)},
                        Clock::now());
     }
-    return average_over_ranks(sum_of_losses / static_cast<double>(sampler_.steps()));
+    const double seconds = training_seconds_ - seconds_before;
+    return {.loss = average_over_ranks(sum_of_losses / static_cast<double>(sampler_.steps())),
+            .waiting = average_over_ranks(training_loader_.waited() / seconds)};
   }
 
   double seconds_left(int epoch) const {
@@ -215,12 +214,10 @@ class Trainer {
     const std::vector<std::size_t> own =
         validation_shard(data_.sets.validation->size(), {world_.rank(), world_.size()});
     std::array<std::int64_t, 2> counts{0, static_cast<std::int64_t>(own.size())};
-    for (std::size_t done = 0; done < own.size(); done += sampler_.batch()) {
-      const std::size_t count = std::min(sampler_.batch(), own.size() - done);
-      const Batch batch =
-          make_batch(*data_.sets.validation, std::span(own).subspan(done, count), {});
+    validation_loader_.start(/*epoch=*/0, own);
+    while (const auto batch = next_batch(validation_loader_)) {
       const Autocast autocast(device_, arguments_.amp);
-      counts[0] += model_(batch.images).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
+      counts[0] += model_(batch->images).argmax(1).eq(batch->labels).sum().item<std::int64_t>();
     }
     hora::allreduce(world_, hora::view(counts.data(), std::int64_t{counts.size()}),
                     {.name = "validation counts", .op = hora::ReduceOp::sum});
@@ -256,6 +253,8 @@ class Trainer {
   Progress& progress_;
   torch::Device device_;
   ResNet18 model_;
+  vision::Loader training_loader_;
+  vision::Loader validation_loader_;
   torch::optim::SGD sgd_;
   hora::DistributedOptimizer optimizer_;
   hora::GradScaler scaler_;

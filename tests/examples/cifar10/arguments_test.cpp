@@ -26,6 +26,7 @@ TEST(Arguments, Defaults) {
   EXPECT_EQ(parsed.arguments->device, DeviceChoice::automatic);
   EXPECT_EQ(parsed.arguments->amp, Precision::float32);
   EXPECT_FALSE(parsed.arguments->channels_last);
+  EXPECT_EQ(parsed.arguments->workers, 1);
   EXPECT_EQ(parsed.arguments->limit, 0U);
   EXPECT_EQ(parsed.arguments->report, "");
   EXPECT_EQ(parsed.arguments->save, "");
