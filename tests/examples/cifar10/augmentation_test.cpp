@@ -58,7 +58,7 @@ TEST(WriteImage, LeavesMovesAndFlips) {
 }
 
 TEST(WriteImage, NormalisesEachChannelAndWhatIsBlack) {
-  const Normalisation normalisation = cifar10_source().normalisation;
+  const Normalisation normalisation = source_of(vision::DataKind::cifar10).normalisation;
   std::vector<float> out(image_bytes);
   write_image(image(), {.down = 1}, normalisation, out.data());
   for (std::size_t channel = 0; channel < channels; ++channel) {
@@ -76,7 +76,7 @@ TEST(DrawPlacement, ReachesEveryCropAndBothFlips) {
   constexpr int draws = 4000;
   for (std::size_t i = 0; i < draws; ++i) {
     const Placement placement =
-        draw_placement(cifar10_source(), hora::internal::test::seed(), 0, i);
+        draw_placement(source_of(vision::DataKind::cifar10), hora::internal::test::seed(), 0, i);
     ASSERT_LE(std::abs(placement.down), 4);
     ASSERT_LE(std::abs(placement.right), 4);
     places.insert({placement.down, placement.right});
@@ -91,7 +91,8 @@ TEST(DrawPlacement, DependsOnSeedEpochAndImage) {
   const auto draw = [](std::uint64_t seed, std::uint64_t epoch) {
     std::vector<std::pair<int, int>> places;
     for (std::size_t image_number = 0; image_number < 50; ++image_number) {
-      const Placement placement = draw_placement(cifar10_source(), seed, epoch, image_number);
+      const Placement placement =
+          draw_placement(source_of(vision::DataKind::cifar10), seed, epoch, image_number);
       places.emplace_back(placement.down, placement.right);
     }
     return places;
@@ -104,7 +105,9 @@ TEST(DrawPlacement, DependsOnSeedEpochAndImage) {
 
 TEST(DrawPlacement, LeavesDigitsAsTheyAre) {
   for (std::size_t i = 0; i < 100; ++i) {
-    EXPECT_EQ(draw_placement(digits_source(), hora::internal::test::seed(), 0, i), Placement{});
+    EXPECT_EQ(
+        draw_placement(source_of(vision::DataKind::digits), hora::internal::test::seed(), 0, i),
+        Placement{});
   }
 }
 
