@@ -90,8 +90,9 @@ const RecordSet& digits_records() {
 DataSets open_cifar(const fs::path& folder) {
   const RecordSet& set = identify(folder);
   std::vector<std::string> classes = read_classes(folder, set);
-  return make_data_sets(set, std::move(classes), read_records(folder, set.training, set.layout),
-                        read_records(folder, set.validation, set.layout));
+  PlanarRecords training = read_records(folder, set.training, set.layout);
+  PlanarRecords validation = read_records(folder, set.validation, set.layout);
+  return make_data_sets(set, std::move(classes), std::move(training), std::move(validation));
 }
 
 DataSets make_data_sets(const RecordSet& set, std::vector<std::string> classes,

@@ -132,8 +132,9 @@ DataSets open_cifar10_python(const fs::path& archive_or_folder) {
     throw std::runtime_error(parts.where(meta_name) + " lists " + std::to_string(classes.size()) +
                              " class names that are not CIFAR-10's (airplane to truck)");
   }
-  return make_data_sets(set, std::move(classes), read(parts, set.training),
-                        read(parts, set.validation));
+  PlanarRecords training = read(parts, set.training);
+  PlanarRecords validation = read(parts, set.validation);
+  return make_data_sets(set, std::move(classes), std::move(training), std::move(validation));
 }
 
 }  // namespace vision

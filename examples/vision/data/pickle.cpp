@@ -56,26 +56,22 @@ std::vector<std::string> Pickle::strings(std::string_view key) const {
 }
 
 ByteMatrix Pickle::matrix(std::string_view key) const {
-  const std::vector<PickleIndex>& state = value(key, PickleKind::array, "numpy array").items;
+  const PickleObject& array = value(key, PickleKind::array, "numpy array");
   const std::string name = "has under '" + std::string(key) + "' an array ";
-  if (state.empty()) {
-    fail(name + "without bytes");
-  }
   std::vector<std::size_t> shape;
-  for (const PickleIndex item : pickle_.objects[state[1]].items) {
+  for (const PickleIndex item : array.items) {
     const PickleObject& side = pickle_.objects[item];
     if (side.kind != PickleKind::integer || side.number < 0) {
       fail(name + "whose shape is not of whole numbers");
     }
     shape.push_back(static_cast<std::size_t>(side.number));
   }
-  const std::span<const std::uint8_t> bytes = pickle_.objects[state[4]].text;
   // Each side is below 2^31: the product does not overflow.
-  if (shape.size() != 2 || shape[0] * shape[1] != bytes.size()) {
+  if (shape.size() != 2 || shape[0] * shape[1] != array.text.size()) {
     fail(name + "of " + std::to_string(shape.size()) + " dimensions and " +
-         std::to_string(bytes.size()) + " bytes; expected 2 dimensions and their product");
+         std::to_string(array.text.size()) + " bytes; expected 2 dimensions and their product");
   }
-  return {shape[0], shape[1], pickle_.objects[state[3]].number != 0, bytes};
+  return {shape[0], shape[1], array.number != 0, array.text};
 }
 
 }  // namespace vision

@@ -21,13 +21,14 @@ struct ByteMatrix {
 };
 
 /// A dictionary of strings, whole numbers, lists of these, and numpy arrays of uint8 with two
-/// dimensions, as Python 2's cPickle.dump(..., protocol=2) writes it (PEP 307; opcodes as in
-/// Python's Lib/pickletools.py).
+/// dimensions, as the published files hold it, which Python 2 wrote (protocol 2, PEP 307), and as
+/// Python 3 writes a subset of them (protocols 3 to 5, PEP 3154 and 574; in its protocol 2 bytes
+/// ask for _codecs.encode, which is refused). Opcodes are those of Python's Lib/pickletools.py.
 ///
-/// Nothing is ever run: of the names that a pickle may ask for, three are known
-/// (numpy.core.multiarray._reconstruct, numpy.ndarray, numpy.dtype), and stand for an array of
-/// uint8. Every other name and every opcode that those files do not use is an error, which names it
-/// and its byte. Objects, memo and stack are limited to a million each.
+/// Nothing is ever run: of the names that a pickle may ask for, four are known (numpy's
+/// _reconstruct, _frombuffer, ndarray and dtype), and stand for an array of uint8. Every other name
+/// and every opcode that such files do not use is an error, which names it and its byte. Objects,
+/// memo and stack are limited to a million each.
 ///
 /// Errors are std::runtime_error that begin with `where`. Thread rule: reading from any thread.
 class Pickle {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <optional>
 #include <stdexcept>
 #include <unordered_map>
 #include <utility>
 
+#include "examples/vision/data/pickle_numpy.h"
 #include "examples/vision/data/pickle_opcodes.h"
 
 namespace vision {
@@ -16,8 +18,11 @@ using Kind = PickleKind;
 using Object = PickleObject;
 using Index = PickleIndex;
 
+constexpr int oldest_protocol = 2;
+constexpr int newest_protocol = 5;
 constexpr std::size_t most_objects = 1'000'000;  // a file of CIFAR-10 has 20,000
 constexpr std::size_t longest_name = 100;
+constexpr std::size_t most_arguments = 10;
 
 std::string printable(std::string_view text) {
   std::string shown(text);
@@ -33,9 +38,9 @@ class Machine {
       : bytes_(bytes), where_(where) {}
 
   PickleObjects run() {
-    if (read(1)[0] != static_cast<std::uint8_t>(Opcode::proto) || read(1)[0] != 2) {
-      at_ = 0;
-      fail("is no pickle of protocol 2, which begins with the bytes 80 02");
+    const auto start = read(2);
+    if (start[0] != code_ || start[1] < oldest_protocol || start[1] > newest_protocol) {
+      fail("is missing: a pickle of protocols 2 to 5 begins with it, byte 80, and the protocol");
     }
     do {
       at_ = next_;
@@ -59,20 +64,20 @@ class Machine {
   }
 
   // --- Input ---
-  std::span<const std::uint8_t> read(std::size_t count) {
+  std::span<const std::uint8_t> read(std::uint64_t count) {
     if (count > bytes_.size() - next_) {
       fail("needs " + std::to_string(count) + " bytes from byte " + std::to_string(next_) +
            " on; the pickle ends at byte " + std::to_string(bytes_.size()));
     }
-    const auto part = bytes_.subspan(next_, count);
-    next_ += count;
+    const auto part = bytes_.subspan(next_, static_cast<std::size_t>(count));
+    next_ += part.size();
     return part;
   }
-  std::uint32_t read_number(std::size_t bytes) {
-    std::uint32_t number = 0;
+  std::uint64_t read_number(std::size_t bytes) {
+    std::uint64_t number = 0;
     const auto part = read(bytes);
     for (std::size_t i = 0; i < bytes; ++i) {
-      number |= static_cast<std::uint32_t>(part[i]) << (8 * i);
+      number |= std::uint64_t{part[i]} << (8 * i);
     }
     return number;
   }
@@ -101,7 +106,7 @@ class Machine {
     push(static_cast<Index>(objects_.size() - 1));
     return objects_.back();
   }
-  void push_text(std::size_t length) {
+  void push_text(std::uint64_t length) {
     const auto text = read(length);
     push(Kind::string).text = text;
   }
@@ -154,7 +159,7 @@ class Machine {
   }
   void make_tuple(std::vector<Index> items) { push(Kind::tuple).items = std::move(items); }
 
-  void put(std::uint32_t name) {
+  void put(std::uint64_t name) {
     const Index object = pop();
     if (memo_.size() == most_objects) {
       fail("would keep more than a million objects");
@@ -162,7 +167,7 @@ class Machine {
     memo_[name] = object;
     stack_.push_back(object);
   }
-  void get(std::uint32_t name) {
+  void get(std::uint64_t name) {
     const auto found = memo_.find(name);
     if (found == memo_.end()) {
       fail("asks for object " + std::to_string(name) + ", which was not kept");
@@ -170,56 +175,59 @@ class Machine {
     push(found->second);
   }
 
-  void global() {
-    const std::string module = read_line();
-    const std::string name = module + "." + read_line();
-    constexpr std::array<std::pair<std::string_view, Kind>, 3> known{
-        {{"numpy.core.multiarray._reconstruct", Kind::reconstruct},
-         {"numpy.ndarray", Kind::ndarray_class},
-         {"numpy.dtype", Kind::dtype_class}}};
-    for (const auto& [known_name, kind] : known) {
-      if (name == known_name) {
-        push(kind);
-        return;
-      }
+  std::vector<const Object*> at(const std::vector<Index>& items) const {
+    std::vector<const Object*> objects;
+    for (const Index item : items) {
+      objects.push_back(&objects_[item]);
     }
-    fail("asks for " + printable(name) +
-         ", which is refused: only numpy's _reconstruct, ndarray and dtype are known here, and no "
-         "code is ever run");
+    return objects;
+  }
+  void global(std::string_view module, std::string_view name) {
+    const std::optional<Kind> kind = numpy_name(module, name);
+    if (!kind) {
+      fail("asks for " + printable(module) + "." + printable(name) +
+           ", which is refused: only what an array of numpy's uint8 needs is known here, and no "
+           "code is ever run");
+    }
+    push(*kind);
+  }
+  void global_by_lines() {
+    const std::string module = read_line();
+    global(module, read_line());
+  }
+  void global_by_stack() {
+    const std::string_view name = pop_string();
+    global(pop_string(), name);
+  }
+  // The text of a name, which the machine need not keep.
+  std::string_view pop_string() {
+    const Object& object = objects_[pop()];
+    if (object.kind != Kind::string || object.text.size() > longest_name) {
+      fail("does not find two names of up to " + std::to_string(longest_name) +
+           " characters on the stack");
+    }
+    return {reinterpret_cast<const char*>(object.text.data()), object.text.size()};
   }
 
   void reduce() {
-    const std::vector<Index> arguments = objects_[pop()].items;
-    const Kind function = objects_[pop()].kind;
-    const auto argument = [&](std::size_t i) -> const Object& { return objects_[arguments[i]]; };
-    if (function == Kind::reconstruct && arguments.size() == 3 &&
-        argument(0).kind == Kind::ndarray_class) {
-      push(Kind::array);
-    } else if (function == Kind::dtype_class && arguments.size() == 3 && argument(0).is("u1")) {
-      push(Kind::dtype);
-    } else {
+    const Object& arguments = top(Kind::tuple, "a tuple of arguments");
+    std::optional<Object> made;
+    if (stack_.size() >= 2 && arguments.items.size() <= most_arguments) {
+      made = call_numpy(objects_[stack_[stack_.size() - 2]].kind, at(arguments.items));
+    }
+    if (!made) {
       fail("makes something other than an array of uint8");
     }
+    pop_count(2);
+    push(made->kind) = std::move(*made);
   }
-
-  // An array's state is (version, shape, dtype, whether by columns, bytes); a dtype's begins with
-  // (version, byte order).
   void build() {
-    const Object state = objects_[pop()];
-    const auto item = [&](std::size_t i) -> const Object& { return objects_[state.items[i]]; };
-    if (!stack_.empty() && objects_[stack_.back()].kind == Kind::dtype) {
-      if (state.kind != Kind::tuple || state.items.size() < 2 || !item(1).is("|")) {
-        fail("gives numpy.dtype a state that uint8 does not have");
-      }
-      return;
+    const Object& state = top(Kind::tuple, "a tuple with the state");
+    if (stack_.size() < 2 || state.items.size() > most_arguments ||
+        !set_numpy_state(objects_[stack_[stack_.size() - 2]], at(state.items))) {
+      fail("gives an object a state that no array of uint8 has");
     }
-    Object& array = top(Kind::array, "a numpy.ndarray or numpy.dtype");
-    if (state.kind != Kind::tuple || state.items.size() != 5 || item(1).kind != Kind::tuple ||
-        item(2).kind != Kind::dtype || item(3).kind != Kind::boolean ||
-        item(4).kind != Kind::string) {
-      fail("gives numpy.ndarray a state that an array of uint8 does not have");
-    }
-    array.items = state.items;
+    pop();
   }
 
   // False after the last one.
@@ -240,19 +248,32 @@ class Machine {
         push(Kind::boolean, 0);
         break;
       case Opcode::binint1:
-        push(Kind::integer, read_number(1));
+        push(Kind::integer, static_cast<std::int64_t>(read_number(1)));
         break;
       case Opcode::binint2:
-        push(Kind::integer, read_number(2));
+        push(Kind::integer, static_cast<std::int64_t>(read_number(2)));
         break;
       case Opcode::binint:
-        push(Kind::integer, static_cast<std::int32_t>(read_number(4)));
+        push(Kind::integer, static_cast<std::int32_t>(static_cast<std::uint32_t>(read_number(4))));
         break;
       case Opcode::short_binstring:
+      case Opcode::short_binbytes:
+      case Opcode::short_binunicode:
         push_text(read_number(1));
         break;
       case Opcode::binstring:
+      case Opcode::binbytes:
+      case Opcode::binunicode:
         push_text(read_number(4));
+        break;
+      case Opcode::binbytes8:
+      case Opcode::binunicode8:
+      case Opcode::bytearray8:
+        push_text(read_number(8));
+        break;
+      case Opcode::frame:
+        // The opcodes in a frame are read as they come; its length says nothing more.
+        read_number(8);
         break;
       case Opcode::empty_tuple:
         make_tuple({});
@@ -293,6 +314,9 @@ class Machine {
       case Opcode::long_binput:
         put(read_number(4));
         break;
+      case Opcode::memoize:
+        put(memo_.size());
+        break;
       case Opcode::binget:
         get(read_number(1));
         break;
@@ -300,7 +324,10 @@ class Machine {
         get(read_number(4));
         break;
       case Opcode::global:
-        global();
+        global_by_lines();
+        break;
+      case Opcode::stack_global:
+        global_by_stack();
         break;
       case Opcode::reduce:
         reduce();
@@ -321,7 +348,7 @@ class Machine {
   std::uint8_t code_ = static_cast<std::uint8_t>(Opcode::proto);
   std::vector<Object> objects_;
   std::vector<Index> stack_;
-  std::unordered_map<std::uint32_t, Index> memo_;
+  std::unordered_map<std::uint64_t, Index> memo_;
 };
 
 }  // namespace

@@ -16,26 +16,26 @@ enum class PickleKind {
   none,
   boolean,
   integer,
-  string,
+  string,  ///< text or bytes: Python 2, which wrote CIFAR-10, knows no difference
   tuple,
   list,
   dictionary,
-  reconstruct,    ///< numpy.core.multiarray._reconstruct
-  ndarray_class,  ///< numpy.ndarray
-  dtype_class,    ///< numpy.dtype
-  dtype,          ///< an object of it: uint8
-  array,          ///< an object of ndarray
+  reconstruct,          ///< numpy.core.multiarray._reconstruct
+  from_buffer,          ///< numpy.core.numeric._frombuffer
+  ndarray_class,        ///< numpy.ndarray
+  dtype_class,          ///< numpy.dtype
+  dtype,                ///< an object of it: uint8
+  array_without_state,  ///< an object of ndarray, as _reconstruct makes it
+  array,                ///< one with shape and bytes
 };
 
 using PickleIndex = std::uint32_t;  ///< of an object among all
 
 struct PickleObject {
   PickleKind kind = PickleKind::none;
-  std::int64_t number = 0;             ///< integer; boolean: 0 or 1
-  std::span<const std::uint8_t> text;  ///< string, in the pickle's bytes
-  /// Tuple, list; dictionary: key, value, key, ...; array: nothing yet, or its state: version,
-  /// shape (a tuple), dtype, whether by columns (boolean), bytes (string).
-  std::vector<PickleIndex> items;
+  std::int64_t number = 0;  ///< integer; boolean: 0 or 1; array: 1 where it is by columns
+  std::span<const std::uint8_t> text;  ///< of string and array, in the pickle's bytes
+  std::vector<PickleIndex> items;  ///< tuple, list; dictionary: key, value, key, ...; array: shape
 
   /// Whether it is this string.
   bool is(std::string_view other) const {

@@ -6,14 +6,14 @@
 #include <numeric>
 #include <set>
 
-#include "tests/examples/cifar10/temporary_folder.h"
+#include "tests/examples/vision/temporary_folder.h"
 #include "tests/support/seed.h"
 
 namespace cifar10 {
 namespace {
 
-using test::message_of;
 using testing::HasSubstr;
+using vision::test::message_of;
 
 std::vector<std::size_t> counting(std::size_t count) {
   std::vector<std::size_t> values(count);

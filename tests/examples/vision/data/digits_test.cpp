@@ -1,4 +1,4 @@
-#include "examples/cifar10/digits.h"
+#include "examples/vision/data/digits.h"
 
 #include <gmock/gmock.h>
 
@@ -8,10 +8,9 @@
 #include <sstream>
 #include <string>
 
-#include "examples/cifar10/dataset.h"
-#include "tests/examples/cifar10/temporary_folder.h"
+#include "tests/examples/vision/temporary_folder.h"
 
-namespace cifar10 {
+namespace vision {
 namespace {
 
 namespace fs = std::filesystem;
@@ -19,6 +18,9 @@ using test::message_of;
 using test::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;
+
+constexpr int side = cifar_size.width;
+constexpr std::size_t plane_bytes = std::size_t{side} * side;
 
 std::string line(int pixel, int label) {
   std::string text;
@@ -95,7 +97,7 @@ TEST(ToRecord, InterpolatesBetweenPixelCentres) {
     return int{record[1 + static_cast<std::size_t>(channel) * plane_bytes +
                       static_cast<std::size_t>(row * side + column)]};
   };
-  for (int channel = 0; channel < channels; ++channel) {
+  for (int channel = 0; channel < 3; ++channel) {
     // An output pixel's centre is 1/8 or 3/8 of a digit's pixel away from the nearest one's.
     EXPECT_EQ(at(channel, 9, 13), 195);  // 255 * (7/8)^2
     EXPECT_EQ(at(channel, 8, 13), 139);  // 255 * 5/8 * 7/8
@@ -118,8 +120,8 @@ TEST(WriteDigits, SplitsIntoFoldersThatLoad) {
 
   EXPECT_EQ(fs::file_size(target / "data_batch_1.bin"), 1437U * 3073U);
   EXPECT_EQ(fs::file_size(target / "test_batch.bin"), 360U * 3073U);
-  const Data data = load_data(target, 0);
-  EXPECT_EQ(data.source.id, "digits");
+  const DataSets data = open_cifar(target);
+  EXPECT_EQ(data.id(), "digits");
 
   // Every digit is in one of the two files, once.
   std::map<std::string, int> expected;
@@ -128,10 +130,11 @@ TEST(WriteDigits, SplitsIntoFoldersThatLoad) {
     ++expected[std::string(record.begin(), record.end())];
   }
   ASSERT_EQ(expected.size(), digits.size());
-  for (const Dataset* part : {&data.training, &data.validation}) {
+  std::vector<std::uint8_t> memory;
+  for (const Dataset* part : {data.training.get(), data.validation.get()}) {
     for (std::size_t image = 0; image < part->size(); ++image) {
       std::string record(1, static_cast<char>(part->label(image)));
-      const auto pixels = part->pixels(image);
+      const auto pixels = part->encoded(image, memory).bytes;
       record.append(pixels.begin(), pixels.end());
       EXPECT_EQ(expected[record]--, 1);
     }
@@ -166,4 +169,4 @@ TEST(WriteDigits, RefusesAnotherNumberAndAFolderThatExists) {
 }
 
 }  // namespace
-}  // namespace cifar10
+}  // namespace vision

@@ -6,7 +6,7 @@
 
 #include "tests/support/temporary_folder.h"
 
-namespace cifar10::test {
+namespace vision::test {
 
 using hora::internal::test::TemporaryFolder;
 
@@ -21,4 +21,4 @@ std::string message_of(Call&& call) {
   return {};
 }
 
-}  // namespace cifar10::test
+}  // namespace vision::test
