@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <variant>
 
 #include "examples/vision/data/cifar.h"
 #include "tests/examples/vision/temporary_folder.h"
@@ -23,6 +24,22 @@ TEST(DataSource, DigitsAreNeitherFlippedNorCut) {
   }
   EXPECT_FALSE(source_of(vision::DataKind::digits).flip);
   EXPECT_EQ(source_of(vision::DataKind::digits).crop_padding, 0);
+}
+
+TEST(DataSource, OnlyTrainingImagesAreChanged) {
+  const DataSource& source = source_of(vision::DataKind::cifar10);
+  const auto training = training_transform(source, vision::Layout::channels_last);
+  EXPECT_TRUE(training.flip);
+  EXPECT_EQ(std::get<vision::RandomCrop>(training.geometry).padding, 4);
+  EXPECT_EQ(training.layout, vision::Layout::channels_last);
+  const auto validation = validation_transform(source, vision::Layout::channels_first);
+  EXPECT_FALSE(validation.flip);
+  EXPECT_EQ(std::get<vision::Resize>(validation.geometry).size, (vision::ImageSize{side, side}));
+  for (const auto& options : {training, validation}) {
+    EXPECT_EQ(vision::output_size(options.geometry), (vision::ImageSize{side, side}));
+    EXPECT_EQ(options.normalisation.mean, source.normalisation.mean);
+    EXPECT_EQ(options.normalisation.deviation, source.normalisation.deviation);
+  }
 }
 
 TEST(DataSource, RefusesLargerImages) {
