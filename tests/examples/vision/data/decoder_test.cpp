@@ -32,6 +32,10 @@ const std::vector<std::string> pngs{"grey.png",    "grey_alpha.png",  "interlace
                                     "one_bit.png", "palette.png",     "palette_transparent.png",
                                     "rgb.png",     "rgb_16_bits.png", "rgba.png"};
 
+Bytes image_file(const std::string& name) {
+  return read_bytes(fixture("images/" + name));
+}
+
 ImageFormat format_of(const std::string& name) {
   return name.ends_with(".png") ? ImageFormat::png : ImageFormat::jpeg;
 }
@@ -61,7 +65,7 @@ TEST(Decoder, GivesPillowsPixels) {
     const std::string name = expected["file"];
     const int denominator = expected["denominator"];
     SCOPED_TRACE(name + " / " + std::to_string(denominator));
-    const Bytes bytes = read_bytes(fixture(name));
+    const Bytes bytes = image_file(name);
     const ImageSize whole = decoder.open({format_of(name), bytes, {}}, name);
     EXPECT_EQ(whole, (ImageSize{29, 21}));
     EXPECT_EQ(decoder.supported(denominator), denominator);
@@ -101,7 +105,7 @@ TEST(Decoder, InterleavesPlanes) {
 TEST(Decoder, OtherFormatsAreNotScaled) {
   Decoder decoder;
   Image image;
-  const Bytes bytes = read_bytes(fixture("rgb.png"));
+  const Bytes bytes = image_file("rgb.png");
   decoder.open({ImageFormat::png, bytes, {}}, "x");
   EXPECT_EQ(decoder.supported(4), 1);
   decoder.decode(4, image);
@@ -112,7 +116,7 @@ TEST(Decoder, EveryTruncationIsABadImage) {
   Decoder decoder;
   for (const auto* names : {&jpegs, &pngs}) {
     for (const std::string& name : *names) {
-      const Bytes whole = read_bytes(fixture(name));
+      const Bytes whole = image_file(name);
       for (std::size_t left = 0; left < whole.size(); ++left) {
         const Bytes part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(left));
         ASSERT_THAT(outcome(decoder, format_of(name), part), StartsWith("the image: "))
@@ -130,7 +134,7 @@ TEST(Decoder, NoDamageDoesMoreThanRefuse) {
   std::size_t refused = 0;
   for (const auto* names : {&jpegs, &pngs}) {
     for (const std::string& name : *names) {
-      const Bytes whole = read_bytes(fixture(name));
+      const Bytes whole = image_file(name);
       for (std::uint64_t round = 0; round < 100; ++round) {
         Random random{seed, round, whole.size()};
         Bytes damaged = whole;
@@ -151,12 +155,12 @@ TEST(Decoder, NoDamageDoesMoreThanRefuse) {
 
 TEST(Decoder, RefusesTooManyPixelsBeforeItTakesMemoryForThem) {
   Decoder decoder;
-  const Bytes png = read_bytes(fixture("huge.png"));
+  const Bytes png = image_file("huge.png");
   EXPECT_THAT(
       outcome(decoder, ImageFormat::png, png),
       AllOf(HasSubstr("50000 x 50000 pixels are too many"), HasSubstr("at most 178956970")));
   // The sides in the frame header of a JPEG (ITU-T T.81, B.2.2), behind marker, length, precision.
-  Bytes jpeg = read_bytes(fixture("rgb_420.jpg"));
+  Bytes jpeg = image_file("rgb_420.jpg");
   const Bytes start_of_frame{0xff, 0xc0};
   const auto frame =
       std::search(jpeg.begin(), jpeg.end(), start_of_frame.begin(), start_of_frame.end());
@@ -169,17 +173,16 @@ TEST(Decoder, RefusesTooManyPixelsBeforeItTakesMemoryForThem) {
               HasSubstr("50000 x 50000 pixels are too many"));
 
   Decoder small(29 * 21 - 1);
-  EXPECT_THAT(outcome(small, ImageFormat::png, read_bytes(fixture("rgb.png"))),
-              HasSubstr("at most 608"));
+  EXPECT_THAT(outcome(small, ImageFormat::png, image_file("rgb.png")), HasSubstr("at most 608"));
   Decoder just(29 * 21);
-  EXPECT_EQ(outcome(just, ImageFormat::png, read_bytes(fixture("rgb.png"))), "");
+  EXPECT_EQ(outcome(just, ImageFormat::png, image_file("rgb.png")), "");
 }
 
 TEST(Decoder, TakesAPngForNoJpegAndTheOtherWayRound) {
   Decoder decoder;
-  EXPECT_THAT(outcome(decoder, ImageFormat::jpeg, read_bytes(fixture("rgb.png"))),
+  EXPECT_THAT(outcome(decoder, ImageFormat::jpeg, image_file("rgb.png")),
               HasSubstr("Not a JPEG file"));
-  EXPECT_THAT(outcome(decoder, ImageFormat::png, read_bytes(fixture("grey.jpg"))),
+  EXPECT_THAT(outcome(decoder, ImageFormat::png, image_file("grey.jpg")),
               HasSubstr("Not a PNG file"));
 }
 
@@ -187,7 +190,7 @@ TEST(Decoder, CallsInTheWrongOrderAreProgrammersErrors) {
   Decoder decoder;
   Image image;
   EXPECT_THROW(decoder.decode(1, image), std::logic_error);
-  const Bytes bytes = read_bytes(fixture("grey.jpg"));
+  const Bytes bytes = image_file("grey.jpg");
   decoder.open({ImageFormat::jpeg, bytes, {}}, "x");
   EXPECT_THROW(decoder.decode(3, image), std::invalid_argument);
   decoder.decode(2, image);

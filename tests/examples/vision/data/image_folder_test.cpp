@@ -29,7 +29,7 @@ class ImageFolders : public testing::Test {
   // A copy of a fixture.
   void put(const std::string& image, const fs::path& place) const {
     fs::create_directories((folder() / place).parent_path());
-    fs::copy_file(fixture(image), folder() / place);
+    fs::copy_file(fixture("images/" + image), folder() / place);
   }
   void put_everywhere(const std::string& image, const fs::path& place) const {
     put(image, "train" / place);

@@ -30,7 +30,7 @@ using testing::StartsWith;
 constexpr std::array taken{"python_2", "protocol_3", "protocol_4", "protocol_5"};
 
 Bytes pickle_bytes(const std::string& name) {
-  return read_bytes(fixture(name + ".pickle"));
+  return read_bytes(fixture("pickles/" + name + ".pickle"));
 }
 
 // Reads the pickle and all that it may hold.
