@@ -50,7 +50,8 @@ TEST_F(Io, MeasuresEveryPart) {
   const auto path = (folder_ / "results.json").string();
   ASSERT_EQ(run("--workers 2 --batch 2 --benchmark_out=" + path), 0) << file("screen");
   std::set<std::string> names;
-  for (const json& row : json::parse(file("results.json")).at("benchmarks")) {
+  const json results = json::parse(file("results.json"));
+  for (const json& row : results.at("benchmarks")) {
     names.insert(row.at("name"));
     EXPECT_GT(row.at("images/s"), 0);
     EXPECT_GT(row.at("images/core_s"), 0);
