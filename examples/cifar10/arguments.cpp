@@ -54,8 +54,10 @@ void describe(CLI::App& app, Arguments& arguments) {
       {"off", Precision::float32}, {"fp16", Precision::float16}, {"bf16", Precision::bfloat16}};
   const double infinity = std::numeric_limits<double>::infinity();
 
-  app.add_option("--data", arguments.data,
-                 "folder with CIFAR-10's binary files, or the digits in the same layout")
+  app.add_option(
+         "--data", arguments.data,
+         "CIFAR-10 or CIFAR-100: the folder of the binary version; CIFAR-10's Python version, "
+         "its archive as well; or the digits")
       ->required();
   app.add_option("--epochs", arguments.epochs, "passes over the training images")
       ->check(CLI::Range(1, 1'000'000));
