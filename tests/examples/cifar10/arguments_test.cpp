@@ -54,6 +54,8 @@ TEST(Arguments, EveryOption) {
                              "--amp",
                              "bf16",
                              "--channels-last",
+                             "--workers",
+                             "0",
                              "--limit",
                              "256",
                              "--report",
@@ -74,6 +76,7 @@ TEST(Arguments, EveryOption) {
   EXPECT_EQ(arguments.device, DeviceChoice::cuda);
   EXPECT_EQ(arguments.amp, Precision::bfloat16);
   EXPECT_TRUE(arguments.channels_last);
+  EXPECT_EQ(arguments.workers, 0);
   EXPECT_EQ(arguments.limit, 256U);
   EXPECT_EQ(arguments.report, "r.json");
   EXPECT_EQ(arguments.save, "m.pt");
@@ -121,6 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{{"--data", "d", "--lr", "0.1x"}, "--lr"},
                     Wrong{{"--data", "d", "--momentum", "1"}, "--momentum"},
                     Wrong{{"--data", "d", "--weight-decay", "-1"}, "--weight-decay"},
+                    Wrong{{"--data", "d", "--workers", "-1"}, "--workers"},
                     Wrong{{"--data", "d", "--seed", "-1"}, "--seed"},
                     Wrong{{"--data", "d", "--seed", "18446744073709551616"}, "--seed"},
                     Wrong{{"--data", "d", "--limit", "-5"}, "--limit"},
