@@ -2,13 +2,15 @@
 
 #include <archive.h>
 #include <archive_entry.h>
-#include <fcntl.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
+#include <span>
 #include <stdexcept>
+#include <utility>
 
 #include "examples/vision/data/input_file.h"
 
@@ -20,37 +22,37 @@ namespace {
 
 constexpr std::uint64_t most_unpacked = std::uint64_t{2} << 30U;
 
-/// A file through zlib, which checks gzip's checksum (libarchive 3.6 does not), and passes on what
-/// is not packed.
+constexpr std::size_t block_bytes = std::size_t{1} << 16U;
+
+/// A file through zlib, which checks gzip's checksum (libarchive 3.6 does not), or as it is where
+/// it does not begin as gzip's files do (RFC 1952, section 2.3.1).
 class Unpacked {
  public:
-  explicit Unpacked(const fs::path& path) : path_(path) {
-    const InputFile regular(path);  // or else an error
-    file_ = gzopen(path.c_str(), "rb");
-    if (file_ == nullptr) {
-      throw std::runtime_error(path.string() + ": cannot be opened");
+  explicit Unpacked(const fs::path& path) : path_(path), file_(path) {
+    refill();
+    is_packed_ = in_member_ = starts_member();
+    // 15: the largest window, 16: a gzip header.
+    if (is_packed_ && inflateInit2(&stream_, 15 + 16) != Z_OK) {
+      fail("cannot be unpacked: zlib has no memory");
     }
-    gzbuffer(file_, 1U << 17U);
   }
   Unpacked(const Unpacked&) = delete;
   Unpacked& operator=(const Unpacked&) = delete;
-  ~Unpacked() { gzclose(file_); }
+  ~Unpacked() { inflateEnd(&stream_); }
 
-  /// The next bytes; at the end none. Negative: problem().
+  /// The next bytes; at the end none. Negative: problem(). Throws nothing: libarchive calls it.
   ssize_t read(const void** bytes) {
-    const int count = gzread(file_, buffer_.data(), static_cast<unsigned>(buffer_.size()));
-    int code = Z_OK;
-    const char* text = gzerror(file_, &code);
-    if (count < 0 || (code != Z_OK && code != Z_STREAM_END)) {
-      problem_ = "is corrupt or ends too early: " + std::string(text);
-      return -1;
+    *bytes = unpacked_.data();
+    ssize_t count = 0;
+    try {
+      count = is_packed_ ? unpack() : copy();
+    } catch (const std::runtime_error& error) {
+      return problem(std::string("cannot be read on: ") + error.what());
     }
-    total_ += static_cast<std::uint64_t>(count);
+    total_ += count > 0 ? static_cast<std::uint64_t>(count) : 0;
     if (total_ > most_unpacked) {
-      problem_ = "unpacks to more than 2 GiB, which no archive of CIFAR-10 does";
-      return -1;
+      return problem("unpacks to more than 2 GiB, which no archive of CIFAR-10 does");
     }
-    *bytes = buffer_.data();
     return count;
   }
 
@@ -71,9 +73,64 @@ class Unpacked {
   }
 
  private:
+  ssize_t problem(const std::string& what) {
+    problem_ = what;
+    return -1;
+  }
+  // Where all that was read is used up, the file's next bytes.
+  void refill() {
+    if (stream_.avail_in > 0) {
+      return;
+    }
+    const std::uint64_t count = std::min<std::uint64_t>(packed_.size(), file_.size() - offset_);
+    file_.read(std::span(packed_).first(static_cast<std::size_t>(count)), offset_);
+    offset_ += count;
+    stream_.next_in = packed_.data();
+    stream_.avail_in = static_cast<unsigned>(count);
+  }
+  bool starts_member() const {
+    return stream_.avail_in >= 2 && stream_.next_in[0] == 0x1f && stream_.next_in[1] == 0x8b;
+  }
+  ssize_t copy() {
+    refill();
+    const unsigned count = std::exchange(stream_.avail_in, 0);
+    std::copy_n(stream_.next_in, count, unpacked_.data());
+    return count;
+  }
+  ssize_t unpack() {
+    stream_.next_out = unpacked_.data();
+    stream_.avail_out = static_cast<unsigned>(unpacked_.size());
+    while (stream_.avail_out > 0) {
+      refill();
+      if (stream_.avail_in == 0 && in_member_) {
+        return problem("ends too early, after " + std::to_string(offset_) + " bytes");
+      }
+      if (stream_.avail_in == 0) {
+        break;
+      }
+      if (!in_member_) {  // several of them make one file
+        inflateReset(&stream_);
+        in_member_ = true;
+      }
+      const int code = inflate(&stream_, Z_NO_FLUSH);
+      if (code == Z_STREAM_END) {
+        in_member_ = false;
+      } else if (code != Z_OK) {
+        return problem("is corrupt: " +
+                       std::string(stream_.msg == nullptr ? "zlib refuses it" : stream_.msg));
+      }
+    }
+    return static_cast<ssize_t>(unpacked_.size() - stream_.avail_out);
+  }
+
   fs::path path_;
-  gzFile file_ = nullptr;
-  std::array<std::uint8_t, 1U << 16U> buffer_{};
+  InputFile file_;
+  std::uint64_t offset_ = 0;  // of the file's bytes that were not read yet
+  std::array<std::uint8_t, block_bytes> packed_{};
+  std::array<std::uint8_t, block_bytes> unpacked_{};
+  z_stream stream_{};
+  bool is_packed_ = false;
+  bool in_member_ = false;
   std::uint64_t total_ = 0;
   std::string problem_;
 };

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -167,6 +168,24 @@ TEST_F(CifarPython, RefusesLabelsAndRowsThatDoNotFit) {
   change("batches.meta", {'f', 'r', 'o', 'g'}, {'t', 'o', 'a', 'd'});
   EXPECT_THAT(error(),
               AllOf(StartsWith((folder() / "batches.meta").string()), HasSubstr("not CIFAR-10's")));
+}
+
+TEST(ReadArchive, TakesTarUnpackedAndGzipInSeveralMembers) {
+  const test::TemporaryFolder folder;
+  const fs::path packed = fixture(cifar10_python_archive);
+  const std::string part = "cifar-10-batches-py/batches.meta";
+  const auto expected = read_archive(packed, {part}, 1 << 20);
+  ASSERT_EQ(expected.size(), 1U);
+  const auto run = [&](const std::string& command) {
+    ASSERT_EQ(std::system(("cd '" + folder.path().string() + "' && " + command).c_str()), 0);
+  };
+  run("gzip -dc '" + packed.string() + "' > a.tar");
+  EXPECT_EQ(read_archive(folder.path() / "a.tar", {part}, 1 << 20), expected);
+  run("head -c 5000 a.tar | gzip > b.gz && tail -c +5001 a.tar | gzip >> b.gz");
+  EXPECT_EQ(read_archive(folder.path() / "b.gz", {part}, 1 << 20), expected);
+  run("echo behind >> b.gz");
+  EXPECT_THAT(message_of([&] { read_archive(folder.path() / "b.gz", {part}, 1 << 20); }),
+              AllOf(StartsWith((folder.path() / "b.gz").string()), HasSubstr("is corrupt")));
 }
 
 TEST(ReadArchive, LimitsSizes) {
