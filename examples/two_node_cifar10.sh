@@ -11,8 +11,8 @@ Usage: examples/two_node_cifar10.sh [option...]
   --hosts LIST         real nodes with their ranks, such as a:2,b:2, reached by ssh; the build and
                        the data must lie in the same folder on all of them
                        [default: 2 virtual nodes x 2 ranks on this host]
-  --data DIR           folder with CIFAR-10's binary files [default: CIFAR-10 downloaded from its
-                       publisher, or else Debian's 1,797 handwritten digits]
+  --data DIR           folder with CIFAR-10, binary or Python version [default: CIFAR-10 downloaded
+                       from its publisher, or else Debian's 1,797 handwritten digits]
   --no-train           set up only: packages, build, data
   --epochs N           passes over the training images [default: 4]
   --batch N            images of one rank in one step [default: 32]
@@ -26,6 +26,7 @@ Usage: examples/two_node_cifar10.sh [option...]
                        needs nvcc [default: cpu]
   --amp off|fp16|bf16  automatic mixed precision; fp16 with cuda only [default: off]
   --channels-last      channels innermost in memory
+  --workers N          threads of each rank that prepare images [default: 1]
   --limit N            only the first N images; 0: all [default: 0]
   --report FILE        write the results as JSON [default: none]
   --save FILE          save the trained model [default: none]
@@ -50,8 +51,8 @@ readonly place='[A-Za-z0-9._][A-Za-z0-9._:-]*:[1-9][0-9]{0,3}'
 readonly places="$place(,$place)*"
 declare -rA forms=(
   [--hosts]=$places [--data]=$path [--report]=$path [--save]=$path [--epochs]=$whole
-  [--batch]=$whole [--seed]=$whole [--limit]=$whole [--lr]=$number [--momentum]=$number
-  [--weight-decay]=$number [--stem]='cifar|imagenet' [--device]='cpu|cuda'
+  [--batch]=$whole [--seed]=$whole [--workers]=$whole [--limit]=$whole [--lr]=$number
+  [--momentum]=$number [--weight-decay]=$number [--stem]='cifar|imagenet' [--device]='cpu|cuda'
   [--amp]='off|fp16|bf16' [--progress]='live|plain')
 declare -A given=()
 

@@ -14,8 +14,8 @@
 #include <system_error>
 #include <variant>
 
-#include "examples/cifar10/command_line.h"
 #include "examples/cifar10/data_source.h"
+#include "examples/vision/command_line.h"
 
 namespace cifar10 {
 namespace {
@@ -85,8 +85,10 @@ void describe(CLI::App& app, Arguments& arguments) {
       {"off", Precision::float32}, {"fp16", Precision::float16}, {"bf16", Precision::bfloat16}};
   const double infinity = std::numeric_limits<double>::infinity();
 
-  app.add_option("--data", arguments.data,
-                 "folder with CIFAR-10's binary files, or the digits in the same layout")
+  app.add_option(
+         "--data", arguments.data,
+         "CIFAR-10 or CIFAR-100: the folder of the binary version; CIFAR-10's Python version, "
+         "its archive as well; or the digits")
       ->required();
   app.add_option("--epochs", arguments.epochs, "passes over the training images")
       ->check(CLI::Range(1, 1'000'000));
@@ -117,6 +119,9 @@ void describe(CLI::App& app, Arguments& arguments) {
       ->default_str("off");
   app.add_flag("--channels-last", arguments.channels_last,
                "keep images and weights channel by channel innermost, which GPUs like");
+  app.add_option("--workers", arguments.workers,
+                 "threads of each rank that prepare images; 0: the training waits for each batch")
+      ->check(CLI::Range(0, 1024));
   app.add_option("--limit", arguments.limit,
                  "use only the first N images for training and for validation; 0: all")
       ->check(whole_number());
@@ -140,7 +145,7 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
   app.option_defaults()->always_capture_default();
   describe(app, arguments);
   try {
-    parse_words(app, argc, argv);
+    vision::parse_words(app, argc, argv);
     choose_stem(arguments);
     return {arguments, {}, 0};
   } catch (const CLI::ParseError& error) {

@@ -25,6 +25,7 @@ struct Arguments {
   Precision amp = Precision::float32;
   bool channels_last = false;
   std::string data;
+  int workers = 1;        ///< threads that prepare images
   std::size_t limit = 0;  ///< images, of training and of validation; 0: all
   std::string report;     ///< empty: none is written
   std::string save;       ///< empty: the model is not saved

@@ -56,14 +56,14 @@ Setup prepare(const hora::Context& world, const cifar10::Arguments& arguments) {
   }
   cifar10::choose_device(world, arguments);
   cifar10::Data data = cifar10::load_data(arguments.data, arguments.limit);
-  hora::DistributedSampler sampler = training_sampler(world, arguments, data.training.size());
+  hora::DistributedSampler sampler = training_sampler(world, arguments, data.sets.training->size());
   return {std::move(data), std::move(sampler)};
 }
 
 // Collective. Ranks with other numbers of images would make other numbers of steps.
 void check_equal_data(const hora::Context& world, const cifar10::Data& data) {
-  const auto training = static_cast<std::int64_t>(data.training.size());
-  const auto validation = static_cast<std::int64_t>(data.validation.size());
+  const auto training = static_cast<std::int64_t>(data.sets.training->size());
+  const auto validation = static_cast<std::int64_t>(data.sets.validation->size());
   std::array largest{training, validation, -training, -validation};
   hora::allreduce(world, hora::view(largest.data(), largest.size()),
                   {.name = "images", .op = hora::ReduceOp::max});

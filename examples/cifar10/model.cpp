@@ -8,8 +8,6 @@
 #include <optional>
 #include <stdexcept>
 
-#include "examples/cifar10/dataset.h"
-
 namespace cifar10 {
 
 torch::Device choose_device(const hora::Context& world, const Arguments& arguments) {
@@ -27,12 +25,13 @@ torch::Device choose_device(const hora::Context& world, const Arguments& argumen
 }
 
 std::shared_ptr<vision::Classifier> make_model(const Arguments& arguments,
-                                               const torch::Device& device,
+                                               const torch::Device& device, std::size_t classes,
                                                std::size_t steps_an_epoch) {
   torch::manual_seed(arguments.seed);
-  const std::shared_ptr<vision::Classifier> model = vision::make_model(
-      arguments.architecture,
-      {.classes = classes, .stem = arguments.stem, .channels_last = arguments.channels_last});
+  const std::shared_ptr<vision::Classifier> model =
+      vision::make_model(arguments.architecture, {.classes = static_cast<std::int64_t>(classes),
+                                                  .stem = arguments.stem,
+                                                  .channels_last = arguments.channels_last});
   // The default, 0.1, keeps a third of the old running statistics after 11 steps. With 3 / steps
   // an epoch, however short, leaves a twentieth.
   const double momentum = std::clamp(3.0 / static_cast<double>(steps_an_epoch), 0.1, 1.0);

@@ -17,7 +17,7 @@ torch::Device choose_device(const hora::Context& world, const Arguments& argumen
 
 /// Freshly initialised from the seed, on `device`.
 std::shared_ptr<vision::Classifier> make_model(const Arguments& arguments,
-                                               const torch::Device& device,
+                                               const torch::Device& device, std::size_t classes,
                                                std::size_t steps_an_epoch);
 
 /// "resnet18 with the CIFAR stem, 11173962 values".

@@ -11,7 +11,7 @@ struct Report {
   double hidden_share = 0;       ///< of averaging behind backward, 0 .. 1, mean over ranks
   int ranks = 0;
   int nodes = 0;
-  std::string data;  ///< Data::id()
+  std::string data;  ///< vision::DataSets::id()
   int epochs = 0;
 };
 

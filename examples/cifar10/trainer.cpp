@@ -9,15 +9,17 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
-#include "examples/cifar10/augmentation.h"
 #include "examples/cifar10/autocast.h"
 #include "examples/cifar10/model.h"
 #include "examples/cifar10/output_file.h"
+#include "examples/vision/data/loader.h"
+#include "examples/vision/data/tensor_batch.h"
 
 namespace cifar10 {
 namespace {
@@ -40,9 +42,20 @@ hora::LearningRateSchedule make_schedule(const Arguments& arguments, std::size_t
           steps};
 }
 
-struct Batch {
-  torch::Tensor images;
-  torch::Tensor labels;
+/// This rank's samples of the sampler's epoch, step after step.
+std::vector<std::size_t> samples_of(const hora::DistributedSampler& sampler) {
+  std::vector<std::size_t> samples;
+  samples.reserve(sampler.local_samples());
+  for (std::size_t step = 0; step < sampler.steps(); ++step) {
+    const std::vector<std::size_t> batch = sampler.batch(step);
+    samples.insert(samples.end(), batch.begin(), batch.end());
+  }
+  return samples;
+}
+
+struct EpochResult {
+  double loss;     ///< mean over all ranks
+  double waiting;  ///< share of the time in which a rank had no data, mean over ranks
 };
 
 struct ValidationResult {
@@ -50,6 +63,10 @@ struct ValidationResult {
   std::int64_t correct;
   std::int64_t images;
 };
+
+vision::Layout layout_of(const Arguments& arguments) {
+  return arguments.channels_last ? vision::Layout::channels_last : vision::Layout::channels_first;
+}
 
 class Trainer {
  public:
@@ -59,15 +76,21 @@ class Trainer {
         arguments_(arguments),
         data_(data),
         sampler_(sampler),
-        validation_sampler_(data.validation.size(), {.rank = world.rank(),
-                                                     .size = world.size(),
-                                                     .shuffle = false,
-                                                     .batch = sampler.options().batch,
-                                                     .remainder = hora::Remainder::keep}),
+        validation_sampler_(data.sets.validation->size(), {.rank = world.rank(),
+                                                           .size = world.size(),
+                                                           .shuffle = false,
+                                                           .batch = sampler.options().batch,
+                                                           .remainder = hora::Remainder::keep}),
         schedule_(make_schedule(arguments, sampler.steps())),
         progress_(progress),
         device_(choose_device(world, arguments)),
-        model_(make_model(arguments, device_, sampler.steps())),
+        model_(
+            make_model(arguments, device_, data.sets.training->classes().size(), sampler.steps())),
+        training_loader_(*data.sets.training, training_transform(data.source, layout_of(arguments)),
+                         loader_options()),
+        validation_loader_(*data.sets.validation,
+                           validation_transform(data.source, layout_of(arguments)),
+                           loader_options()),
         sgd_(model_->parameters(), torch::optim::SGDOptions(arguments.learning_rate)
                                        .momentum(arguments.momentum)
                                        .weight_decay(arguments.weight_decay)),
@@ -80,17 +103,18 @@ class Trainer {
     describe();
     Report report{.ranks = world_.size(),
                   .nodes = world_.cross_size(),
-                  .data = data_.id(),
+                  .data = data_.sets.id(),
                   .epochs = arguments_.epochs};
     const auto start = Clock::now();
     for (int epoch = 0; epoch < arguments_.epochs; ++epoch) {
-      const double loss = train_epoch(epoch);
+      const EpochResult trained = train_epoch(epoch);
       const ValidationResult result = validate();
       report.best_accuracy = std::max(report.best_accuracy, result.accuracy);
       progress_.line(fmt::format(
-          "epoch {}/{}: loss {:.3f}, validation {:.2f} % ({} of {} images), {:.0f} images/s",
-          epoch + 1, arguments_.epochs, loss, result.accuracy, result.correct, result.images,
-          images_per_second()));
+          "epoch {}/{}: loss {:.3f}, validation {:.2f} % ({} of {} images), {:.0f} images/s, "
+          "waited for data in {:.1f} % of the time",
+          epoch + 1, arguments_.epochs, trained.loss, result.accuracy, result.correct,
+          result.images, images_per_second(), 100 * trained.waiting));
     }
     report.images_per_second = images_per_second();
     report.hidden_share = average_over_ranks(optimizer_.statistics().hidden_share());
@@ -104,14 +128,21 @@ class Trainer {
   }
 
  private:
+  vision::LoaderOptions loader_options() const {
+    return {.batch = sampler_.options().batch,
+            .workers = arguments_.workers,
+            .seed = arguments_.seed,
+            .allocator = vision::allocator_for(device_)};
+  }
+
   void describe() {
     std::string nodes;
     for (int node = 0; node < world_.cross_size(); ++node) {
       nodes += (node == 0 ? "" : " + ") + std::to_string(world_.ranks_of_node(node).size());
     }
     progress_.line(fmt::format("data: {}, {} training and {} validation images from {}",
-                               data_.title(), data_.training.size(), data_.validation.size(),
-                               arguments_.data));
+                               data_.sets.training->title(), data_.sets.training->size(),
+                               data_.sets.validation->size(), arguments_.data));
     progress_.line("model: " + cifar10::describe(*model_));
     progress_.line(fmt::format("ranks: {} on {} node{} ({}), {} thread{} each", world_.size(),
                                world_.cross_size(), world_.cross_size() == 1 ? "" : "s", nodes,
@@ -132,51 +163,34 @@ class Trainer {
     return static_cast<double>(steps_done_ * images_a_step()) / training_seconds_;
   }
 
-  Batch make_batch(const Dataset& dataset, std::span<const std::size_t> images,
-                   const std::vector<Placement>& placements) const {
-    const auto count = static_cast<std::int64_t>(images.size());
-    Batch batch{torch::empty({count, channels, side, side}), torch::empty({count}, torch::kInt64)};
-    auto* out = batch.images.data_ptr<float>();
-    auto* label = batch.labels.data_ptr<std::int64_t>();
-    for (std::size_t i = 0; i < images.size(); ++i) {
-      write_image(dataset.pixels(images[i]), placements.empty() ? Placement{} : placements[i],
-                  data_.source.normalisation, out + i * image_bytes);
-      label[i] = dataset.label(images[i]);
+  // Null after the epoch's last batch.
+  std::optional<vision::TensorBatch> next_batch(vision::Loader& loader) const {
+    vision::Batch batch = loader.next();
+    if (!batch) {
+      return std::nullopt;
     }
-    batch.images = batch.images.to(device_);
-    if (arguments_.channels_last) {
-      batch.images = batch.images.contiguous(torch::MemoryFormat::ChannelsLast);
-    }
-    return {batch.images, batch.labels.to(device_)};
+    return vision::to_tensors(std::move(batch), loader.image_size(), layout_of(arguments_),
+                              device_);
   }
 
-  Batch make_training_batch(std::span<const std::size_t> images, int epoch) const {
-    std::vector<Placement> placements;
-    for (const std::size_t image : images) {
-      placements.push_back(
-          draw_placement(data_.source, arguments_.seed, static_cast<std::uint64_t>(epoch), image));
-    }
-    return make_batch(data_.training, images, placements);
-  }
-
-  torch::Tensor loss_of(const Batch& batch) {
+  torch::Tensor loss_of(const vision::TensorBatch& batch) {
     const Autocast autocast(device_, arguments_.amp);
     return torch::nn::functional::cross_entropy(model_->forward(batch.images).to(torch::kFloat32),
                                                 batch.labels);
   }
 
-  // The mean loss over all ranks.
-  double train_epoch(int epoch) {
+  EpochResult train_epoch(int epoch) {
     model_->train();
-    sampler_.set_epoch(static_cast<std::uint64_t>(epoch));
+    const auto number = static_cast<std::uint64_t>(epoch);
+    sampler_.set_epoch(number);
     const double seconds_before = training_seconds_;
     const auto start = Clock::now();
+    training_loader_.start(number, samples_of(sampler_));
     double sum_of_losses = 0;
-    for (std::size_t step = 0; step < sampler_.steps(); ++step) {
-      const Batch batch = make_training_batch(sampler_.batch(step), epoch);
+    for (std::size_t step = 0; auto batch = next_batch(training_loader_); ++step) {
       schedule_.apply(optimizer_, static_cast<std::int64_t>(steps_done_));
       optimizer_.zero_grad();
-      const torch::Tensor loss = loss_of(batch);
+      const torch::Tensor loss = loss_of(*batch);
       scaler_.scale(loss).backward();
       scaler_.step();
       scaler_.update();
@@ -193,7 +207,9 @@ class Trainer {
                         .seconds_left = seconds_left(epoch)},
                        Clock::now());
     }
-    return average_over_ranks(sum_of_losses / static_cast<double>(sampler_.steps()));
+    const double seconds = training_seconds_ - seconds_before;
+    return {.loss = average_over_ranks(sum_of_losses / static_cast<double>(sampler_.steps())),
+            .waiting = average_over_ranks(training_loader_.waited() / seconds)};
   }
 
   double seconds_left(int epoch) const {
@@ -212,19 +228,17 @@ class Trainer {
     model_->eval();
     std::array<std::int64_t, 2> counts{
         0, static_cast<std::int64_t>(validation_sampler_.local_samples())};
-    for (std::size_t step = 0; step < validation_sampler_.steps(); ++step) {
-      const std::vector<std::size_t> own = validation_sampler_.batch(step);
-      if (own.empty()) continue;  // the last step's images may be too few for every rank
-      const Batch batch = make_batch(data_.validation, own, {});
+    validation_loader_.start(/*epoch=*/0, samples_of(validation_sampler_));
+    while (const auto batch = next_batch(validation_loader_)) {
       const Autocast autocast(device_, arguments_.amp);
       counts[0] +=
-          model_->forward(batch.images).argmax(1).eq(batch.labels).sum().item<std::int64_t>();
+          model_->forward(batch->images).argmax(1).eq(batch->labels).sum().item<std::int64_t>();
     }
     hora::allreduce(world_, hora::view(counts.data(), std::int64_t{counts.size()}),
                     {.name = "validation counts", .op = hora::ReduceOp::sum});
-    if (counts[1] != static_cast<std::int64_t>(data_.validation.size())) {
-      throw std::logic_error(
-          fmt::format("Validation counted {} images of {}", counts[1], data_.validation.size()));
+    if (counts[1] != static_cast<std::int64_t>(data_.sets.validation->size())) {
+      throw std::logic_error(fmt::format("Validation counted {} images of {}", counts[1],
+                                         data_.sets.validation->size()));
     }
     validation_seconds_ = seconds_since(start);
     return {100.0 * static_cast<double>(counts[0]) / static_cast<double>(counts[1]), counts[0],
@@ -256,6 +270,8 @@ class Trainer {
   Progress& progress_;
   torch::Device device_;
   std::shared_ptr<vision::Classifier> model_;
+  vision::Loader training_loader_;
+  vision::Loader validation_loader_;
   torch::optim::SGD sgd_;
   hora::DistributedOptimizer optimizer_;
   hora::GradScaler scaler_;

@@ -5,7 +5,7 @@
 #include <hora/torch/distributed_sampler.h>
 
 #include "examples/cifar10/arguments.h"
-#include "examples/cifar10/dataset.h"
+#include "examples/cifar10/data_source.h"
 #include "examples/cifar10/progress.h"
 #include "examples/cifar10/report.h"
 

@@ -70,10 +70,11 @@ fresh_tree
 run --help
 ((code == 0)) || fail "--help"
 [[ ! -s $calls ]] || fail "--help calls something"
-for option in epochs batch lr momentum weight-decay seed stem data limit hosts report save device amp channels-last; do
+for option in epochs batch lr momentum weight-decay seed stem data workers limit hosts report save \
+    device amp channels-last; do
   says "--$option"
 done
-[[ $(grep -c '\[default: ' "$output") == 15 ]] || fail "defaults in --help"
+[[ $(grep -c '\[default: ' "$output") == 16 ]] || fail "defaults in --help"
 
 refuses() {
   local what=$1
@@ -122,7 +123,7 @@ END
 # No option is without its value, and none takes the next one for it.
 run --help
 mapfile -t valued < <(grep -oE '^  --[a-z-]+ [A-Za-z]' "$output" | grep -oE -- '--[a-z-]+')
-((${#valued[@]} == 15)) || fail "options with a value in --help: ${valued[*]}"
+((${#valued[@]} == 16)) || fail "options with a value in --help: ${valued[*]}"
 for option in "${valued[@]}"; do
   refuses "$option: '' is not" "$option="
   refuses "$option: '' is not" "$option=" --no-train

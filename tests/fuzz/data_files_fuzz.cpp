@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "examples/cifar10/data_source.h"
-#include "examples/cifar10/dataset.h"
-#include "examples/cifar10/digits.h"
+#include "examples/vision/data/cifar.h"
+#include "examples/vision/data/digits.h"
+#include "examples/vision/data/record_files.h"
 #include "tests/fuzz/require.h"
 
 namespace {
@@ -45,7 +45,7 @@ void expect_reason(Read&& read) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace cifar10;
+  using namespace vision;
   static const Folder folder;
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
@@ -58,18 +58,22 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     }
     case 1: {
-      const DataFile file{"records.bin", 3};
+      const RecordFile file{"records.bin", 3};
       write(folder.path / file.name, bytes);
       expect_reason([&] {
-        const Dataset set(folder.path, std::span(&file, 1), data[0] / 3);
-        for (std::size_t i = 0; i < set.size(); ++i) HORA_REQUIRE(set.label(i) < classes);
+        const PlanarRecords records =
+            read_records(folder.path, std::span(&file, 1), cifar10_layout);
+        for (const std::uint8_t label : records.labels) {
+          HORA_REQUIRE(label < cifar10_layout.classes);
+        }
+        HORA_REQUIRE(records.pixels.size() == records.labels.size() * image_bytes(cifar_size));
       });
       break;
     }
     default:
-      // identify() reads the file that says what a folder holds.
+      // The file that says what a folder holds.
       write(folder.path / class_names_file, bytes);
-      expect_reason([&] { identify(folder.path); });
+      expect_reason([&] { open_cifar(folder.path); });
       break;
   }
   return 0;

@@ -27,6 +27,7 @@ TEST(Arguments, Defaults) {
   EXPECT_EQ(parsed.arguments->device, DeviceChoice::automatic);
   EXPECT_EQ(parsed.arguments->amp, Precision::float32);
   EXPECT_FALSE(parsed.arguments->channels_last);
+  EXPECT_EQ(parsed.arguments->workers, 1);
   EXPECT_EQ(parsed.arguments->limit, 0U);
   EXPECT_EQ(parsed.arguments->report, "");
   EXPECT_EQ(parsed.arguments->save, "");
@@ -56,6 +57,8 @@ TEST(Arguments, EveryOption) {
                              "--amp",
                              "bf16",
                              "--channels-last",
+                             "--workers",
+                             "0",
                              "--limit",
                              "256",
                              "--report",
@@ -77,6 +80,7 @@ TEST(Arguments, EveryOption) {
   EXPECT_EQ(arguments.device, DeviceChoice::cuda);
   EXPECT_EQ(arguments.amp, Precision::bfloat16);
   EXPECT_TRUE(arguments.channels_last);
+  EXPECT_EQ(arguments.workers, 0);
   EXPECT_EQ(arguments.limit, 256U);
   EXPECT_EQ(arguments.report, "r.json");
   EXPECT_EQ(arguments.save, "m.pt");
@@ -125,6 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{{"--data", "d", "--lr", "0.1x"}, "--lr"},
                     Wrong{{"--data", "d", "--momentum", "1"}, "--momentum"},
                     Wrong{{"--data", "d", "--weight-decay", "-1"}, "--weight-decay"},
+                    Wrong{{"--data", "d", "--workers", "-1"}, "--workers"},
                     Wrong{{"--data", "d", "--seed", "-1"}, "--seed"},
                     Wrong{{"--data", "d", "--seed", "18446744073709551616"}, "--seed"},
                     Wrong{{"--data", "d", "--limit", "-5"}, "--limit"},

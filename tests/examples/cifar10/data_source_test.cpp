@@ -1,90 +1,67 @@
 #include "examples/cifar10/data_source.h"
 
 #include <gmock/gmock.h>
-#include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
+#include <string>
+#include <variant>
 
-#include "tests/examples/cifar10/temporary_folder.h"
+#include "examples/vision/data/cifar.h"
+#include "tests/examples/vision/temporary_folder.h"
 
 namespace cifar10 {
 namespace {
 
-using test::message_of;
-using test::TemporaryFolder;
-using testing::AllOf;
 using testing::HasSubstr;
+using vision::test::message_of;
+using vision::test::TemporaryFolder;
 
-void write_names(const std::filesystem::path& folder, const std::string& text) {
-  std::ofstream(folder / class_names_file) << text;
+TEST(DataSource, DigitsAreNeitherFlippedNorCut) {
+  for (const vision::DataKind kind : {vision::DataKind::cifar10, vision::DataKind::cifar100}) {
+    EXPECT_TRUE(source_of(kind).flip);
+    EXPECT_EQ(source_of(kind).crop_padding, 4);
+  }
+  EXPECT_FALSE(source_of(vision::DataKind::digits).flip);
+  EXPECT_EQ(source_of(vision::DataKind::digits).crop_padding, 0);
 }
 
-TEST(Identify, KnowsCifar10ByItsNames) {
+TEST(DataSource, OnlyTrainingImagesAreChanged) {
+  const DataSource& source = source_of(vision::DataKind::cifar10);
+  const auto training = training_transform(source, vision::Layout::channels_last);
+  EXPECT_TRUE(training.flip);
+  EXPECT_EQ(std::get<vision::RandomCrop>(training.geometry).padding, 4);
+  EXPECT_EQ(training.layout, vision::Layout::channels_last);
+  const auto validation = validation_transform(source, vision::Layout::channels_first);
+  EXPECT_FALSE(validation.flip);
+  EXPECT_EQ(std::get<vision::Resize>(validation.geometry).size, (vision::ImageSize{side, side}));
+  for (const auto& options : {training, validation}) {
+    EXPECT_EQ(vision::output_size(options.geometry), (vision::ImageSize{side, side}));
+    EXPECT_EQ(options.normalisation.mean, source.normalisation.mean);
+    EXPECT_EQ(options.normalisation.deviation, source.normalisation.deviation);
+  }
+}
+
+TEST(DataSource, RefusesLargerImages) {
+  for (const vision::DataKind kind : {vision::DataKind::stl10, vision::DataKind::image_folder}) {
+    EXPECT_THAT(message_of([&] { source_of(kind); }), HasSubstr("32 x 32 pixels"));
+  }
+}
+
+TEST(LoadData, TakesTheFirstImagesOfBothParts) {
   const TemporaryFolder folder;
-  // CIFAR-10's own file ends with an empty line.
-  write_names(folder.path(),
-              "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n\n");
-  EXPECT_EQ(identify(folder.path()).id, "cifar10");
-}
-
-TEST(Identify, KnowsTheDigitsByTheirNames) {
-  const TemporaryFolder folder;
-  write_names(folder.path(), "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n");
-  EXPECT_EQ(identify(folder.path()).id, "digits");
-}
-
-TEST(Identify, TakesDataWithoutNamesForCifar10) {
-  const TemporaryFolder folder;
-  EXPECT_EQ(identify(folder.path()).id, "cifar10");
-}
-
-TEST(Identify, RefusesOtherClasses) {
-  const TemporaryFolder folder;
-  write_names(folder.path(), "0\n1\n2\n3\n4\n5\n6\n7\n8\n");
-  EXPECT_THAT(
-      message_of([&] { identify(folder.path()); }),
-      AllOf(HasSubstr((folder.path() / class_names_file).string()), HasSubstr("9 class names")));
-}
-
-TEST(Identify, ReadsNamesFromASmallRegularFileAlone) {
-  const TemporaryFolder folder;
-  const auto names = folder.path() / class_names_file;
-  const auto message = [&] { return message_of([&] { identify(folder.path()); }); };
-  ASSERT_EQ(mkfifo(names.c_str(), 0600), 0);
-  EXPECT_THAT(message(), AllOf(HasSubstr(names.string()), HasSubstr("not a regular file")));
-  std::filesystem::remove(names);
-  std::filesystem::create_symlink("/dev/zero", names);
-  EXPECT_THAT(message(), AllOf(HasSubstr(names.string()), HasSubstr("not a regular file")));
-  std::filesystem::remove(names);
-  write_names(folder.path(), std::string(class_names_bytes + 1, '\n'));
-  EXPECT_THAT(message(), AllOf(HasSubstr(names.string()), HasSubstr("found 4097 bytes"),
-                               HasSubstr("at most 4096")));
-  write_names(folder.path(), std::string(class_names_bytes, '\n'));
-  EXPECT_THAT(message(), HasSubstr("0 class names"));
-}
-
-TEST(Identify, NamesAMissingFolderAndOneThatIsAFile) {
-  const TemporaryFolder folder;
-  EXPECT_THAT(message_of([&] { identify(folder.path() / "absent"); }),
-              AllOf(HasSubstr((folder.path() / "absent").string()), HasSubstr("does not exist")));
-  std::ofstream(folder.path() / "file") << "x";
-  EXPECT_THAT(message_of([&] { identify(folder.path() / "file"); }), HasSubstr("is not a folder"));
-}
-
-TEST(DataFolder, LooksIntoTheUnpackedArchive) {
-  const TemporaryFolder folder;
-  EXPECT_EQ(data_folder(folder.path()), folder.path());
-  const auto unpacked = folder.path() / "cifar-10-batches-bin";
-  std::filesystem::create_directory(unpacked);
-  EXPECT_EQ(data_folder(folder.path()), unpacked);
-  EXPECT_EQ(data_folder(unpacked), unpacked);
-  std::ofstream(folder.path() / "data_batch_1.bin") << "x";
-  EXPECT_EQ(data_folder(folder.path()), folder.path());
-}
-
-TEST(DataSource, OnlyCifar10IsFlipped) {
-  EXPECT_TRUE(cifar10_source().flip);
-  EXPECT_FALSE(digits_source().flip);
+  constexpr std::size_t bytes = vision::cifar10_layout.bytes();
+  for (const auto* part :
+       {&vision::cifar10_records().training, &vision::cifar10_records().validation}) {
+    for (const vision::RecordFile& file : *part) {
+      std::ofstream(folder.path() / file.name) << std::string(2 * bytes, '\0');
+    }
+  }
+  const Data data = load_data(folder.path(), 3);
+  EXPECT_EQ(data.sets.training->size(), 3U);
+  EXPECT_EQ(data.sets.validation->size(), 2U);
+  EXPECT_EQ(data.sets.id(), "cifar10-subset");
+  EXPECT_TRUE(data.source.flip);
 }
 
 }  // namespace

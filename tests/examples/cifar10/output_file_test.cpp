@@ -5,16 +5,16 @@
 #include <fstream>
 #include <string>
 
-#include "tests/examples/cifar10/temporary_folder.h"
+#include "tests/examples/vision/temporary_folder.h"
 
 namespace cifar10 {
 namespace {
 
 namespace fs = std::filesystem;
-using test::message_of;
-using test::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;
+using vision::test::message_of;
+using vision::test::TemporaryFolder;
 
 std::string content_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -1,0 +1,206 @@
+#include "examples/vision/data/decoder.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "examples/vision/data/random.h"
+#include "tests/examples/vision/data/files.h"
+#include "tests/examples/vision/temporary_folder.h"
+#include "tests/support/seed.h"
+
+namespace vision {
+namespace {
+
+using test::Bytes;
+using test::fixture;
+using test::message_of;
+using test::read_bytes;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const std::vector<std::string> jpegs{"cmyk.jpg",     "grey.jpg",    "progressive.jpg",
+                                     "restarts.jpg", "rgb_420.jpg", "rgb_444.jpg",
+                                     "rotated.jpg"};
+const std::vector<std::string> pngs{"grey.png",    "grey_alpha.png",  "interlaced.png",
+                                    "one_bit.png", "palette.png",     "palette_transparent.png",
+                                    "rgb.png",     "rgb_16_bits.png", "rgba.png"};
+
+Bytes image_file(const std::string& name) {
+  return read_bytes(fixture("images/" + name));
+}
+
+ImageFormat format_of(const std::string& name) {
+  return name.ends_with(".png") ? ImageFormat::png : ImageFormat::jpeg;
+}
+
+// What decoding gives: an empty text, or the error.
+std::string outcome(Decoder& decoder, ImageFormat format, const Bytes& bytes, int denominator = 1) {
+  Image image;
+  try {
+    decoder.open({format, bytes, {}}, "the image");
+    decoder.decode(denominator, image);
+  } catch (const BadImage& error) {
+    return error.what();
+  }
+  EXPECT_EQ(image.pixels.size(), image_bytes(image.size));
+  return {};
+}
+
+TEST(Decoder, GivesPillowsPixels) {
+  std::ifstream file(fixture("images.json"));
+  const auto cases = nlohmann::json::parse(file);
+  const Bytes all = read_bytes(fixture("images.rgb"));
+  EXPECT_EQ(cases.size(), 4 * jpegs.size() + pngs.size());
+  std::size_t start = 0;
+  Decoder decoder;
+  Image image;
+  for (const auto& expected : cases) {
+    const std::string name = expected["file"];
+    const int denominator = expected["denominator"];
+    SCOPED_TRACE(name + " / " + std::to_string(denominator));
+    const Bytes bytes = image_file(name);
+    const ImageSize whole = decoder.open({format_of(name), bytes, {}}, name);
+    EXPECT_EQ(whole, (ImageSize{29, 21}));
+    EXPECT_EQ(decoder.supported(denominator), denominator);
+    decoder.decode(denominator, image);
+    ASSERT_EQ(image.size, (ImageSize{expected["width"], expected["height"]}));
+    EXPECT_EQ(image.size, scaled_size(whole, denominator));
+    ASSERT_EQ(image.pixels.size(), image_bytes(image.size));
+    ASSERT_LE(start + image.pixels.size(), all.size());
+    int largest = 0;
+    for (std::size_t i = 0; i < image.pixels.size(); ++i) {
+      largest = std::max(largest, std::abs(image.pixels[i] - all[start + i]));
+    }
+    // One step of rounding where another version of libjpeg-turbo computes; PNG is exact.
+    EXPECT_LE(largest, format_of(name) == ImageFormat::jpeg ? 1 : 0);
+    start += image.pixels.size();
+  }
+  EXPECT_EQ(start, all.size());
+}
+
+TEST(Decoder, InterleavesPlanes) {
+  const Bytes planes{1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16, 21, 22, 23, 24, 25, 26};
+  Decoder decoder;
+  Image image;
+  EXPECT_EQ(decoder.open({ImageFormat::planar_rgb, planes, {3, 2}}, "x"), (ImageSize{3, 2}));
+  EXPECT_EQ(decoder.supported(8), 1);
+  decoder.decode(8, image);
+  EXPECT_EQ(image.size, (ImageSize{3, 2}));
+  EXPECT_EQ(image.pixels,
+            (Bytes{1, 11, 21, 2, 12, 22, 3, 13, 23, 4, 14, 24, 5, 15, 25, 6, 16, 26}));
+  EXPECT_THAT(
+      message_of([&] {
+        decoder.open({ImageFormat::planar_rgb, planes, {3, 3}}, "x");
+      }),
+      AllOf(StartsWith("x: "), HasSubstr("found 18 bytes"), HasSubstr("each of 3 x 3 pixels")));
+}
+
+TEST(Decoder, OtherFormatsAreNotScaled) {
+  Decoder decoder;
+  Image image;
+  const Bytes bytes = image_file("rgb.png");
+  decoder.open({ImageFormat::png, bytes, {}}, "x");
+  EXPECT_EQ(decoder.supported(4), 1);
+  decoder.decode(4, image);
+  EXPECT_EQ(image.size, (ImageSize{29, 21}));
+}
+
+TEST(Decoder, EveryTruncationIsABadImage) {
+  Decoder decoder;
+  for (const auto* names : {&jpegs, &pngs}) {
+    for (const std::string& name : *names) {
+      const Bytes whole = image_file(name);
+      for (std::size_t left = 0; left < whole.size(); ++left) {
+        const Bytes part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(left));
+        ASSERT_THAT(outcome(decoder, format_of(name), part), StartsWith("the image: "))
+            << name << ", " << left << " bytes of " << whole.size();
+      }
+      // The same decoder then takes the whole image.
+      EXPECT_EQ(outcome(decoder, format_of(name), whole), "") << name;
+    }
+  }
+}
+
+TEST(Decoder, NoDamageDoesMoreThanRefuse) {
+  const std::uint64_t seed = hora::internal::test::seed();
+  Decoder decoder(1'000'000);  // for time's sake
+  std::size_t refused = 0;
+  for (const auto* names : {&jpegs, &pngs}) {
+    for (const std::string& name : *names) {
+      const Bytes whole = image_file(name);
+      for (std::uint64_t round = 0; round < 100; ++round) {
+        Random random{seed, round, whole.size()};
+        Bytes damaged = whole;
+        for (std::uint64_t change = random.below(4) + 1; change > 0; --change) {
+          damaged[random.below(damaged.size())] = static_cast<std::uint8_t>(random.below(256));
+        }
+        const int denominator = 1 << random.below(4);
+        const std::string error = outcome(decoder, format_of(name), damaged, denominator);
+        refused += error.empty() ? 0 : 1;
+        if (!error.empty()) {
+          ASSERT_THAT(error, StartsWith("the image: "));
+        }
+      }
+    }
+  }
+  EXPECT_GT(refused, 500U);  // every byte of a PNG counts
+}
+
+TEST(Decoder, RefusesTooManyPixelsBeforeItTakesMemoryForThem) {
+  Decoder decoder;
+  const Bytes png = image_file("huge.png");
+  EXPECT_THAT(
+      outcome(decoder, ImageFormat::png, png),
+      AllOf(HasSubstr("50000 x 50000 pixels are too many"), HasSubstr("at most 178956970")));
+  // The sides in the frame header of a JPEG (ITU-T T.81, B.2.2), behind marker, length, precision.
+  Bytes jpeg = image_file("rgb_420.jpg");
+  const Bytes start_of_frame{0xff, 0xc0};
+  const auto frame =
+      std::search(jpeg.begin(), jpeg.end(), start_of_frame.begin(), start_of_frame.end());
+  ASSERT_NE(frame, jpeg.end());
+  for (const int side : {0, 2}) {
+    frame[5 + side] = 50'000 / 256;
+    frame[6 + side] = 50'000 % 256;
+  }
+  EXPECT_THAT(outcome(decoder, ImageFormat::jpeg, jpeg),
+              HasSubstr("50000 x 50000 pixels are too many"));
+
+  Decoder small(29 * 21 - 1);
+  EXPECT_THAT(outcome(small, ImageFormat::png, image_file("rgb.png")), HasSubstr("at most 608"));
+  Decoder just(29 * 21);
+  EXPECT_EQ(outcome(just, ImageFormat::png, image_file("rgb.png")), "");
+}
+
+TEST(Decoder, TakesAPngForNoJpegAndTheOtherWayRound) {
+  Decoder decoder;
+  EXPECT_THAT(outcome(decoder, ImageFormat::jpeg, image_file("rgb.png")),
+              HasSubstr("Not a JPEG file"));
+  EXPECT_THAT(outcome(decoder, ImageFormat::png, image_file("grey.jpg")),
+              HasSubstr("Not a PNG file"));
+}
+
+TEST(Decoder, CallsInTheWrongOrderAreProgrammersErrors) {
+  Decoder decoder;
+  Image image;
+  EXPECT_THROW(decoder.decode(1, image), std::logic_error);
+  const Bytes bytes = image_file("grey.jpg");
+  decoder.open({ImageFormat::jpeg, bytes, {}}, "x");
+  EXPECT_THROW(decoder.decode(3, image), std::invalid_argument);
+  decoder.decode(2, image);
+  EXPECT_THROW(decoder.decode(2, image), std::logic_error) << "an image is decoded once";
+  // An image that was opened, but not decoded, does not disturb the next one.
+  decoder.open({ImageFormat::jpeg, bytes, {}}, "x");
+  decoder.open({ImageFormat::jpeg, bytes, {}}, "x");
+  decoder.decode(1, image);
+  EXPECT_EQ(image.size, (ImageSize{29, 21}));
+}
+
+}  // namespace
+}  // namespace vision

@@ -1,0 +1,324 @@
+#include "examples/vision/data/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/seed.h"
+
+namespace vision {
+namespace {
+
+constexpr ImageSize small{10, 8};
+
+/// Images of random pixels in memory, of which some are bad or hurt the program otherwise.
+class MadeDataset : public Dataset {
+ public:
+  explicit MadeDataset(std::size_t images)
+      : Dataset("made images", {"a", "b", "c"}),
+        size_(images),
+        pixels_(images * image_bytes(small)) {
+    Random random{1};
+    for (std::uint8_t& value : pixels_) {
+      value = static_cast<std::uint8_t>(random.below(256));
+    }
+  }
+
+  std::size_t size() const override { return size_; }
+  int label(std::size_t index) const override { return static_cast<int>(index % 3); }
+  EncodedImage encoded(std::size_t index, std::vector<std::uint8_t>& memory) const override {
+    if (bad.contains(index)) {
+      throw BadImage(where(index), "made to be bad");
+    }
+    if (index == failing) {
+      throw std::logic_error("made to fail");
+    }
+    ++reads;
+    const auto begin = pixels_.begin() + static_cast<std::ptrdiff_t>(index * image_bytes(small));
+    memory.assign(begin, begin + static_cast<std::ptrdiff_t>(image_bytes(small)));
+    return {ImageFormat::planar_rgb, memory, small};
+  }
+  std::string where(std::size_t index) const override { return "image " + std::to_string(index); }
+
+  std::set<std::size_t> bad;
+  std::size_t failing = static_cast<std::size_t>(-1);
+  mutable std::atomic<int> reads{0};
+
+ private:
+  std::size_t size_;
+  std::vector<std::uint8_t> pixels_;
+};
+
+TransformOptions augmented() {
+  return {.geometry = RandomResizedCrop{.size = 6},
+          .flip = true,
+          .jitter = {.brightness = 0.4, .hue = 0.1},
+          .normalisation = imagenet_normalisation};
+}
+
+std::vector<std::size_t> shuffled(std::size_t count) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::shuffle(order.begin(), order.end(), hora::internal::test::generator());
+  return order;
+}
+
+struct Seen {
+  std::vector<float> images;
+  std::vector<std::int64_t> labels;
+  std::vector<std::size_t> replaced;
+  bool operator==(const Seen&) const = default;
+};
+
+std::vector<Seen> rest_of(Loader& loader) {
+  std::vector<Seen> seen;
+  while (const Batch batch = loader.next()) {
+    seen.push_back({{batch->images().begin(), batch->images().end()},
+                    {batch->labels().begin(), batch->labels().end()},
+                    batch->replaced()});
+  }
+  return seen;
+}
+
+template <class Error>
+std::string error_of_next(Loader& loader) {
+  try {
+    loader.next();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Loader, GivesTheSameBatchesWithAnyNumberOfWorkers) {
+  const MadeDataset data(103);
+  const auto order = shuffled(103);
+  std::vector<std::vector<Seen>> epochs;
+  for (const int workers : {0, 1, 2, 5}) {
+    Loader loader(data, augmented(),
+                  {.batch = 8, .workers = workers, .prefetch = workers == 5 ? 7 : 2, .seed = 3});
+    loader.start(0, order);
+    EXPECT_EQ(loader.steps(), 13U);
+    epochs.push_back(rest_of(loader));
+    ASSERT_EQ(epochs.back().size(), 13U);
+    EXPECT_EQ(epochs.back().back().labels.size(), 103U % 8);
+    EXPECT_EQ(epochs.front(), epochs.back()) << workers << " workers";
+    EXPECT_EQ(loader.next(), nullptr);
+    loader.start(1, order);
+    EXPECT_NE(epochs.front(), rest_of(loader)) << "the epoch changes nothing";
+  }
+  // Every image once, in order.
+  std::size_t place = 0;
+  for (const Seen& batch : epochs.front()) {
+    for (const std::int64_t label : batch.labels) {
+      EXPECT_EQ(label, data.label(order[place++]));
+    }
+  }
+  EXPECT_EQ(place, 103U);
+}
+
+// As a training on fewer ranks, or in another order, has it.
+TEST(Loader, AnImageDoesNotDependOnItsPlace) {
+  const MadeDataset data(12);
+  Loader loader(data, augmented(), {.batch = 12, .workers = 2, .seed = 3});
+  const auto order = shuffled(12);
+  loader.start(5, order);
+  Seen all = rest_of(loader).front();
+  const std::size_t floats = all.images.size() / 12;
+  for (std::size_t place = 0; place < order.size(); ++place) {
+    loader.start(5, {order[place]});
+    const Seen one = rest_of(loader).front();
+    EXPECT_TRUE(std::equal(one.images.begin(), one.images.end(),
+                           all.images.begin() + static_cast<std::ptrdiff_t>(place * floats)));
+  }
+}
+
+TEST(Loader, BeginsAtAnyStep) {
+  const MadeDataset data(50);
+  const auto order = shuffled(50);
+  for (const int workers : {0, 2}) {
+    Loader loader(data, augmented(), {.batch = 8, .workers = workers, .seed = 9});
+    loader.start(2, order);
+    const std::vector<Seen> whole = rest_of(loader);
+    for (std::size_t first = 0; first <= whole.size(); ++first) {
+      loader.start(2, order, first);
+      EXPECT_EQ(loader.steps(), whole.size());
+      EXPECT_EQ(rest_of(loader),
+                std::vector<Seen>(whole.begin() + static_cast<std::ptrdiff_t>(first), whole.end()));
+    }
+    EXPECT_THROW(loader.start(2, order, whole.size() + 1), std::invalid_argument);
+  }
+}
+
+TEST(Loader, StartDropsWhatWasLeft) {
+  const MadeDataset data(64);
+  Loader loader(data, augmented(), {.batch = 4, .workers = 3, .prefetch = 5});
+  const auto order = shuffled(64);
+  loader.start(0, order);
+  const std::vector<Seen> whole = rest_of(loader);
+  for (int i = 0; i < 20; ++i) {
+    loader.start(1, order);
+    loader.next();
+    loader.start(0, order);
+    EXPECT_EQ(rest_of(loader), whole);
+  }
+}
+
+TEST(Loader, LeavesOutAShortLastBatch) {
+  const MadeDataset data(11);
+  for (const std::size_t images : {0U, 3U, 4U, 11U}) {
+    Loader loader(data, augmented(), {.batch = 4, .workers = 1, .drop_last = true});
+    loader.start(0, shuffled(images));
+    EXPECT_EQ(loader.steps(), images / 4);
+    for (const Seen& batch : rest_of(loader)) {
+      EXPECT_EQ(batch.labels.size(), 4U);
+    }
+  }
+}
+
+TEST(Loader, RaisesABadImageInItsStep) {
+  MadeDataset data(40);
+  std::vector<std::size_t> order(40);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  data.bad = {21, 22, 30};
+  for (const int workers : {0, 1, 4}) {
+    Loader loader(data, augmented(), {.batch = 10, .workers = workers, .prefetch = 4});
+    loader.start(0, order);
+    EXPECT_NE(loader.next(), nullptr);
+    EXPECT_NE(loader.next(), nullptr);
+    EXPECT_EQ(error_of_next<BadImage>(loader), "image 21: made to be bad");
+    EXPECT_EQ(error_of_next<BadImage>(loader), "image 21: made to be bad");
+    loader.start(1, order, 3);
+    EXPECT_EQ(error_of_next<BadImage>(loader), "image 30: made to be bad");
+    loader.start(1, order);
+    EXPECT_NE(loader.next(), nullptr);
+  }
+}
+
+TEST(Loader, ReplacesBadImagesByTheNextGoodOne) {
+  MadeDataset data(20);
+  data.bad = {3, 7, 8, 9};
+  std::vector<std::size_t> order(10);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (const int workers : {0, 3}) {
+    std::multiset<std::string> log;
+    Loader loader(data, augmented(),
+                  {.batch = 5,
+                   .workers = workers,
+                   .bad_images = BadImages::skip,
+                   .log = [&](const std::string& text) { log.insert(text); }});
+    loader.start(4, order);
+    const std::vector<Seen> seen = rest_of(loader);
+    loader.start(4, {0, 1, 2, 4, 4, 5, 6, 0, 0, 0});
+    std::vector<Seen> expected = rest_of(loader);
+    expected[0].replaced = {3};
+    expected[1].replaced = {2, 3, 4};
+    EXPECT_EQ(seen, expected);
+    loader.start(4, order);
+    rest_of(loader);
+    EXPECT_EQ(loader.bad_images(), 4U);
+    EXPECT_EQ(log,
+              (std::multiset<std::string>{"image 3: made to be bad", "image 7: made to be bad",
+                                          "image 8: made to be bad", "image 9: made to be bad"}));
+  }
+}
+
+TEST(Loader, SaysThatNoImageIsGood) {
+  MadeDataset data(6);
+  data.bad = {0, 1, 2, 3, 4, 5};
+  Loader loader(data, augmented(), {.batch = 3, .workers = 2, .bad_images = BadImages::skip});
+  loader.start(0, shuffled(6));
+  EXPECT_NE(error_of_next<std::runtime_error>(loader).find("None of the 6 images of made images"),
+            std::string::npos);
+}
+
+TEST(Loader, AnotherErrorOfAWorkerIsNeverSkipped) {
+  MadeDataset data(40);
+  data.failing = 17;
+  std::vector<std::size_t> order(40);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (const int workers : {0, 2}) {
+    Loader loader(data, augmented(),
+                  {.batch = 10, .workers = workers, .bad_images = BadImages::skip});
+    loader.start(0, order);
+    EXPECT_NE(loader.next(), nullptr);
+    EXPECT_EQ(error_of_next<std::logic_error>(loader), "made to fail");
+  }
+}
+
+TEST(Loader, CanBeDestroyedAtAnyMoment) {
+  MadeDataset data(200);
+  data.bad = {150};
+  for (int i = 0; i < 60; ++i) {
+    Loader loader(data, augmented(), {.batch = 7, .workers = 1 + i % 4, .prefetch = 1 + i % 5});
+    if (i % 3 == 0) {
+      continue;
+    }
+    loader.start(0, shuffled(200));
+    try {
+      for (int step = 0; step < i % 7; ++step) {
+        loader.next();
+      }
+    } catch (const BadImage&) {
+    }
+  }
+}
+
+TEST(Loader, BatchesOutliveItAndTheirMemoryIsUsedAgain) {
+  const MadeDataset data(40);
+  std::vector<Batch> kept;
+  std::set<const float*> memory;
+  {
+    Loader loader(data, augmented(), {.batch = 4, .workers = 2, .prefetch = 2});
+    loader.start(0, shuffled(40));
+    while (const Batch batch = loader.next()) {
+      memory.insert(batch->images().data());
+    }
+    EXPECT_LE(memory.size(), 3U);
+    // A caller that keeps all of them does not stop the loader.
+    loader.start(0, shuffled(40));
+    while (Batch batch = loader.next()) {
+      kept.push_back(std::move(batch));
+    }
+  }
+  EXPECT_EQ(kept.size(), 10U);
+  std::set<const float*> distinct;
+  for (const Batch& batch : kept) {
+    distinct.insert(batch->images().data());
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(batch->images().data()) % 64, 0U);
+  }
+  EXPECT_EQ(distinct.size(), 10U);
+  std::thread([&] { kept.clear(); }).join();
+}
+
+TEST(Loader, PrefetchesNoFurtherThanToldTo) {
+  const MadeDataset data(40);
+  Loader loader(data, augmented(), {.batch = 4, .workers = 2, .prefetch = 3});
+  loader.start(0, shuffled(40));
+  loader.next();
+  loader.start(0, {});  // waits for what was begun
+  EXPECT_GE(data.reads, 4);
+  EXPECT_LE(data.reads, 16);
+  EXPECT_GE(loader.waited(), 0);
+}
+
+TEST(Loader, RefusesWhatItCannotDo) {
+  const MadeDataset data(5);
+  EXPECT_THROW(Loader(data, augmented(), {.batch = 0}), std::invalid_argument);
+  EXPECT_THROW(Loader(data, augmented(), {.workers = -1}), std::invalid_argument);
+  EXPECT_THROW(Loader(data, augmented(), {.prefetch = 0}), std::invalid_argument);
+  Loader loader(data, augmented(), {});
+  EXPECT_THROW(loader.start(0, {5}), std::invalid_argument);
+  EXPECT_EQ(loader.next(), nullptr);
+}
+
+}  // namespace
+}  // namespace vision
