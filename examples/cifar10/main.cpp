@@ -25,6 +25,7 @@ namespace {
 struct Setup {
   cifar10::Data data;
   cifar10::TrainingSampler sampler;
+  vision::TrainingLog log;  ///< of rank 0; the others write nothing
 };
 
 Setup prepare(const hora::Context& world, const cifar10::Arguments& arguments) {
@@ -39,7 +40,8 @@ Setup prepare(const hora::Context& world, const cifar10::Arguments& arguments) {
   cifar10::Data data = cifar10::load_data(arguments.data, arguments.limit);
   const cifar10::TrainingSampler sampler(data.training.size(), {world.rank(), world.size()},
                                          static_cast<std::size_t>(arguments.batch), arguments.seed);
-  return {std::move(data), sampler};
+  return {std::move(data), sampler,
+          vision::TrainingLog(world.rank() == 0 ? arguments.logs : vision::LogTargets{})};
 }
 
 // Collective. Ranks with other numbers of images would make other numbers of steps.
@@ -103,14 +105,15 @@ int run(const hora::Context& world, const cifar10::ParsedArguments& parsed) {
   }
   const cifar10::Arguments& arguments = *parsed.arguments;
   share_cores(world);
-  const std::optional<Setup> setup = prepare_everywhere(world, arguments);
+  std::optional<Setup> setup = prepare_everywhere(world, arguments);
   if (!setup.has_value()) {
     return 1;
   }
-  cifar10::Progress progress(world.rank() == 0 ? &std::cout : nullptr,
-                             cifar10::choose_style(arguments.progress, STDOUT_FILENO));
+  vision::Progress progress(world.rank() == 0 ? &std::cout : nullptr,
+                            {.style = vision::choose_style(arguments.progress, STDOUT_FILENO),
+                             .columns = [] { return vision::terminal_columns(STDOUT_FILENO); }});
   const cifar10::Report report =
-      cifar10::train(world, arguments, setup->data, setup->sampler, progress);
+      cifar10::train(world, arguments, setup->data, setup->sampler, progress, setup->log);
   if (world.rank() == 0 && !arguments.report.empty()) {
     cifar10::write_file(arguments.report, cifar10::to_json(report));
     progress.line("wrote the results to " + hora::printable(arguments.report));

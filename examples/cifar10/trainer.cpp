@@ -33,6 +33,11 @@ struct Batch {
   torch::Tensor labels;
 };
 
+struct Output {
+  torch::Tensor loss;
+  torch::Tensor correct;  ///< images whose largest logit is their label's
+};
+
 struct ValidationResult {
   double accuracy;  ///< percent
   std::int64_t correct;
@@ -42,12 +47,13 @@ struct ValidationResult {
 class Trainer {
  public:
   Trainer(const hora::Context& world, const Arguments& arguments, const Data& data,
-          const TrainingSampler& sampler, Progress& progress)
+          const TrainingSampler& sampler, vision::Progress& progress, vision::TrainingLog& log)
       : world_(world),
         arguments_(arguments),
         data_(data),
         sampler_(sampler),
         progress_(progress),
+        log_(log),
         device_(choose_device(world, arguments)),
         model_(make_model(arguments, device_, sampler.steps())),
         sgd_(model_->parameters(), torch::optim::SGDOptions(arguments.learning_rate)
@@ -68,6 +74,8 @@ class Trainer {
     for (int epoch = 0; epoch < arguments_.epochs; ++epoch) {
       const double loss = train_epoch(epoch);
       const ValidationResult result = validate();
+      log_.epoch({.loss = loss, .top1 = result.accuracy, .validation_seconds = validation_seconds_},
+                 std::chrono::system_clock::now());
       report.best_accuracy = std::max(report.best_accuracy, result.accuracy);
       progress_.line(fmt::format(
           "epoch {}/{}: loss {:.3f}, validation {:.2f} % ({} of {} images), {:.0f} images/s",
@@ -80,7 +88,7 @@ class Trainer {
         "best validation accuracy {:.2f} %, {:.0f} images/s, {:.0f} % of the averaging hidden "
         "behind backward, trained and validated in {}",
         report.best_accuracy, report.images_per_second, 100 * report.hidden_share,
-        to_minutes(seconds_since(start))));
+        vision::to_minutes(seconds_since(start))));
     save();
     return report;
   }
@@ -111,6 +119,13 @@ class Trainer {
     progress_.line(fmt::format("batch: {} a rank, {} in all; {} epochs of {} steps; seed {}",
                                sampler_.batch(), images_a_step(), arguments_.epochs,
                                sampler_.steps(), arguments_.seed));
+    log_.run({.ranks = world_.size(),
+              .nodes = world_.cross_size(),
+              .batch = sampler_.batch(),
+              .epochs = arguments_.epochs,
+              .steps = sampler_.steps(),
+              .data = data_.id(),
+              .model = "ResNet-18"});
   }
 
   std::size_t images_a_step() const {
@@ -147,19 +162,21 @@ class Trainer {
     return make_batch(data_.training, images, placements);
   }
 
-  void set_learning_rate() {
+  double set_learning_rate() {
     const double rate =
         learning_rate(arguments_.learning_rate, steps_done_,
                       sampler_.steps() * static_cast<std::size_t>(arguments_.epochs));
     for (auto& group : sgd_.param_groups()) {
       static_cast<torch::optim::SGDOptions&>(group.options()).lr(rate);
     }
+    return rate;
   }
 
-  torch::Tensor loss_of(const Batch& batch) {
+  Output forward(const Batch& batch) {
     const Autocast autocast(device_, arguments_.amp);
-    return torch::nn::functional::cross_entropy(model_(batch.images).to(torch::kFloat32),
-                                                batch.labels);
+    const torch::Tensor logits = model_(batch.images).to(torch::kFloat32);
+    return {torch::nn::functional::cross_entropy(logits, batch.labels),
+            logits.detach().argmax(1).eq(batch.labels).sum()};
   }
 
   // The mean loss over all ranks.
@@ -170,26 +187,38 @@ class Trainer {
     const auto start = Clock::now();
     double sum_of_losses = 0;
     for (std::size_t step = 0; step < sampler_.steps(); ++step) {
+      const auto step_start = Clock::now();
       const Batch batch = make_training_batch(
           std::span(order).subspan(step * sampler_.batch(), sampler_.batch()), epoch);
-      set_learning_rate();
+      const double data_seconds = seconds_since(step_start);
+      const auto waited_before = optimizer_.statistics().waited;
+      const double rate = set_learning_rate();
       optimizer_.zero_grad();
-      const torch::Tensor loss = loss_of(batch);
-      scaler_.scale(loss).backward();
+      const Output output = forward(batch);
+      scaler_.scale(output.loss).backward();
       scaler_.step();
       scaler_.update();
       ++steps_done_;
+      const auto loss = output.loss.item<double>();
+      const auto correct = output.correct.item<double>();
       training_seconds_ = seconds_before + seconds_since(start);
-      const auto this_loss = loss.item<double>();
-      sum_of_losses += this_loss;
-      progress_.update({.epoch = epoch + 1,
-                        .epochs = arguments_.epochs,
-                        .step = step + 1,
-                        .steps = sampler_.steps(),
-                        .loss = this_loss,
-                        .images_per_second = images_per_second(),
-                        .seconds_left = seconds_left(epoch)},
-                       Clock::now());
+      sum_of_losses += loss;
+      const std::chrono::duration<double> waited = optimizer_.statistics().waited - waited_before;
+      const vision::TrainingStep measured{
+          .epoch = epoch + 1,
+          .epochs = arguments_.epochs,
+          .step = step + 1,
+          .steps = sampler_.steps(),
+          .loss = loss,
+          .top1 = 100 * correct / static_cast<double>(sampler_.batch()),
+          .learning_rate = rate,
+          .images_per_second = images_per_second(),
+          .seconds = seconds_since(step_start),
+          .data_seconds = data_seconds,
+          .exposed_seconds = waited.count(),
+          .seconds_left = seconds_left(epoch)};
+      progress_.update(measured, Clock::now());
+      log_.step(measured, std::chrono::system_clock::now());
     }
     return average_over_ranks(sum_of_losses / static_cast<double>(sampler_.steps()));
   }
@@ -248,7 +277,8 @@ class Trainer {
   const Arguments& arguments_;
   const Data& data_;
   const TrainingSampler& sampler_;
-  Progress& progress_;
+  vision::Progress& progress_;
+  vision::TrainingLog& log_;
   torch::Device device_;
   ResNet18 model_;
   torch::optim::SGD sgd_;
@@ -262,8 +292,8 @@ class Trainer {
 }  // namespace
 
 Report train(const hora::Context& world, const Arguments& arguments, const Data& data,
-             const TrainingSampler& sampler, Progress& progress) {
-  return Trainer(world, arguments, data, sampler, progress).run();
+             const TrainingSampler& sampler, vision::Progress& progress, vision::TrainingLog& log) {
+  return Trainer(world, arguments, data, sampler, progress, log).run();
 }
 
 }  // namespace cifar10
