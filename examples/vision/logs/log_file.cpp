@@ -19,7 +19,10 @@ constexpr std::size_t most_collected = 64 << 10;
 }  // namespace
 
 double seconds_of(std::chrono::system_clock::time_point time) {
-  return std::chrono::duration<double>(time.time_since_epoch()).count();
+  // A double does not hold the nanoseconds of half a century.
+  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
+  return static_cast<double>(whole.time_since_epoch().count()) +
+         std::chrono::duration<double>(time - whole).count();
 }
 
 LogFile::LogFile(std::filesystem::path path, Existing existing)
