@@ -76,6 +76,7 @@ void choose_stem(Arguments& arguments) {
 void describe(CLI::App& app, Arguments& arguments) {
   static const std::map<std::string, vision::Stem> stems{{"cifar", vision::Stem::cifar},
                                                          {"imagenet", vision::Stem::imagenet}};
+  using vision::ProgressStyle;
   static const std::map<std::string, ProgressStyle> styles{{"auto", ProgressStyle::automatic},
                                                            {"live", ProgressStyle::live},
                                                            {"plain", ProgressStyle::plain}};
@@ -126,6 +127,12 @@ void describe(CLI::App& app, Arguments& arguments) {
                  "use only the first N images for training and for validation; 0: all")
       ->check(whole_number());
   app.add_option("--report", arguments.report, "file to write the results to, as JSON")
+      ->default_str("none");
+  app.add_option("--log-json", arguments.logs.json,
+                 "file to write the course of the training to, a JSON object a line; see plot.py")
+      ->default_str("none");
+  app.add_option("--tensorboard", arguments.logs.tensorboard,
+                 "folder to write TensorBoard's event file of this run to")
       ->default_str("none");
   app.add_option("--save", arguments.save, "file to save the trained model to")
       ->default_str("none");

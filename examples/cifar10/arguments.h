@@ -7,7 +7,8 @@
 #include <string>
 
 #include "examples/cifar10/precision.h"
-#include "examples/cifar10/progress.h"
+#include "examples/vision/logs/progress.h"
+#include "examples/vision/logs/training_log.h"
 #include "examples/vision/models/architectures.h"
 
 namespace cifar10 {
@@ -29,7 +30,8 @@ struct Arguments {
   std::size_t limit = 0;  ///< images, of training and of validation; 0: all
   std::string report;     ///< empty: none is written
   std::string save;       ///< empty: the model is not saved
-  ProgressStyle progress = ProgressStyle::automatic;
+  vision::ProgressStyle progress = vision::ProgressStyle::automatic;
+  vision::LogTargets logs = {};
 };
 
 /// Arguments, or where there are none (an error, or --help) what to print and the exit code.

@@ -26,6 +26,7 @@ namespace {
 struct Setup {
   cifar10::Data data;
   hora::DistributedSampler sampler;
+  vision::TrainingLog log;  ///< of rank 0; the others write nothing
 };
 
 // Batches are smaller where the images are too few for one of all ranks.
@@ -57,7 +58,8 @@ Setup prepare(const hora::Context& world, const cifar10::Arguments& arguments) {
   cifar10::choose_device(world, arguments);
   cifar10::Data data = cifar10::load_data(arguments.data, arguments.limit);
   hora::DistributedSampler sampler = training_sampler(world, arguments, data.sets.training->size());
-  return {std::move(data), std::move(sampler)};
+  return {std::move(data), std::move(sampler),
+          vision::TrainingLog(world.rank() == 0 ? arguments.logs : vision::LogTargets{})};
 }
 
 // Collective. Ranks with other numbers of images would make other numbers of steps.
@@ -121,14 +123,15 @@ int run(const hora::Context& world, const cifar10::ParsedArguments& parsed) {
   }
   const cifar10::Arguments& arguments = *parsed.arguments;
   share_cores(world);
-  const std::optional<Setup> setup = prepare_everywhere(world, arguments);
+  std::optional<Setup> setup = prepare_everywhere(world, arguments);
   if (!setup.has_value()) {
     return 1;
   }
-  cifar10::Progress progress(world.rank() == 0 ? &std::cout : nullptr,
-                             cifar10::choose_style(arguments.progress, STDOUT_FILENO));
+  vision::Progress progress(world.rank() == 0 ? &std::cout : nullptr,
+                            {.style = vision::choose_style(arguments.progress, STDOUT_FILENO),
+                             .columns = [] { return vision::terminal_columns(STDOUT_FILENO); }});
   const cifar10::Report report =
-      cifar10::train(world, arguments, setup->data, setup->sampler, progress);
+      cifar10::train(world, arguments, setup->data, setup->sampler, progress, setup->log);
   if (world.rank() == 0 && !arguments.report.empty()) {
     cifar10::write_file(arguments.report, cifar10::to_json(report));
     progress.line("wrote the results to " + hora::printable(arguments.report));

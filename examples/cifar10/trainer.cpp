@@ -58,6 +58,11 @@ struct EpochResult {
   double waiting;  ///< share of the time in which a rank had no data, mean over ranks
 };
 
+struct Output {
+  torch::Tensor loss;
+  torch::Tensor correct;  ///< images whose largest logit is their label's
+};
+
 struct ValidationResult {
   double accuracy;  ///< percent
   std::int64_t correct;
@@ -71,7 +76,8 @@ vision::Layout layout_of(const Arguments& arguments) {
 class Trainer {
  public:
   Trainer(const hora::Context& world, const Arguments& arguments, const Data& data,
-          const hora::DistributedSampler& sampler, Progress& progress)
+          const hora::DistributedSampler& sampler, vision::Progress& progress,
+          vision::TrainingLog& log)
       : world_(world),
         arguments_(arguments),
         data_(data),
@@ -83,6 +89,7 @@ class Trainer {
                                                            .remainder = hora::Remainder::keep}),
         schedule_(make_schedule(arguments, sampler.steps())),
         progress_(progress),
+        log_(log),
         device_(choose_device(world, arguments)),
         model_(
             make_model(arguments, device_, data.sets.training->classes().size(), sampler.steps())),
@@ -109,6 +116,10 @@ class Trainer {
     for (int epoch = 0; epoch < arguments_.epochs; ++epoch) {
       const EpochResult trained = train_epoch(epoch);
       const ValidationResult result = validate();
+      log_.epoch({.loss = trained.loss,
+                  .top1 = result.accuracy,
+                  .validation_seconds = validation_seconds_},
+                 std::chrono::system_clock::now());
       report.best_accuracy = std::max(report.best_accuracy, result.accuracy);
       progress_.line(fmt::format(
           "epoch {}/{}: loss {:.3f}, validation {:.2f} % ({} of {} images), {:.0f} images/s, "
@@ -122,7 +133,7 @@ class Trainer {
         "best validation accuracy {:.2f} %, {:.0f} images/s, {:.0f} % of the averaging hidden "
         "behind backward, trained and validated in {}",
         report.best_accuracy, report.images_per_second, 100 * report.hidden_share,
-        to_minutes(seconds_since(start))));
+        vision::to_minutes(seconds_since(start))));
     save();
     return report;
   }
@@ -154,6 +165,13 @@ class Trainer {
     progress_.line(fmt::format("batch: {} a rank, {} in all; {} epochs of {} steps; seed {}",
                                sampler_.options().batch, images_a_step(), arguments_.epochs,
                                sampler_.steps(), arguments_.seed));
+    log_.run({.ranks = world_.size(),
+              .nodes = world_.cross_size(),
+              .batch = sampler_.options().batch,
+              .epochs = arguments_.epochs,
+              .steps = sampler_.steps(),
+              .data = data_.sets.id(),
+              .model = arguments_.architecture});
   }
 
   std::size_t images_a_step() const {
@@ -173,10 +191,11 @@ class Trainer {
                               device_);
   }
 
-  torch::Tensor loss_of(const vision::TensorBatch& batch) {
+  Output forward(const vision::TensorBatch& batch) {
     const Autocast autocast(device_, arguments_.amp);
-    return torch::nn::functional::cross_entropy(model_->forward(batch.images).to(torch::kFloat32),
-                                                batch.labels);
+    const torch::Tensor logits = model_->forward(batch.images).to(torch::kFloat32);
+    return {torch::nn::functional::cross_entropy(logits, batch.labels),
+            logits.detach().argmax(1).eq(batch.labels).sum()};
   }
 
   EpochResult train_epoch(int epoch) {
@@ -187,25 +206,38 @@ class Trainer {
     const auto start = Clock::now();
     training_loader_.start(number, samples_of(sampler_));
     double sum_of_losses = 0;
-    for (std::size_t step = 0; auto batch = next_batch(training_loader_); ++step) {
-      schedule_.apply(optimizer_, static_cast<std::int64_t>(steps_done_));
+    for (std::size_t step = 0; step < sampler_.steps(); ++step) {
+      const auto step_start = Clock::now();
+      const vision::TensorBatch batch = next_batch(training_loader_).value();
+      const double data_seconds = seconds_since(step_start);
+      const auto waited_before = optimizer_.statistics().waited;
+      const double rate = schedule_.apply(optimizer_, static_cast<std::int64_t>(steps_done_));
       optimizer_.zero_grad();
-      const torch::Tensor loss = loss_of(*batch);
-      scaler_.scale(loss).backward();
+      const Output output = forward(batch);
+      scaler_.scale(output.loss).backward();
       scaler_.step();
       scaler_.update();
       ++steps_done_;
+      const auto loss = output.loss.item<double>();
+      const auto correct = output.correct.item<double>();
       training_seconds_ = seconds_before + seconds_since(start);
-      const auto this_loss = loss.item<double>();
-      sum_of_losses += this_loss;
-      progress_.update({.epoch = epoch + 1,
-                        .epochs = arguments_.epochs,
-                        .step = step + 1,
-                        .steps = sampler_.steps(),
-                        .loss = this_loss,
-                        .images_per_second = images_per_second(),
-                        .seconds_left = seconds_left(epoch)},
-                       Clock::now());
+      sum_of_losses += loss;
+      const std::chrono::duration<double> waited = optimizer_.statistics().waited - waited_before;
+      const vision::TrainingStep measured{
+          .epoch = epoch + 1,
+          .epochs = arguments_.epochs,
+          .step = step + 1,
+          .steps = sampler_.steps(),
+          .loss = loss,
+          .top1 = 100 * correct / static_cast<double>(sampler_.options().batch),
+          .learning_rate = rate,
+          .images_per_second = images_per_second(),
+          .seconds = seconds_since(step_start),
+          .data_seconds = data_seconds,
+          .exposed_seconds = waited.count(),
+          .seconds_left = seconds_left(epoch)};
+      progress_.update(measured, Clock::now());
+      log_.step(measured, std::chrono::system_clock::now());
     }
     const double seconds = training_seconds_ - seconds_before;
     return {.loss = average_over_ranks(sum_of_losses / static_cast<double>(sampler_.steps())),
@@ -267,7 +299,8 @@ class Trainer {
   hora::DistributedSampler sampler_;
   hora::DistributedSampler validation_sampler_;
   hora::LearningRateSchedule schedule_;
-  Progress& progress_;
+  vision::Progress& progress_;
+  vision::TrainingLog& log_;
   torch::Device device_;
   std::shared_ptr<vision::Classifier> model_;
   vision::Loader training_loader_;
@@ -283,8 +316,9 @@ class Trainer {
 }  // namespace
 
 Report train(const hora::Context& world, const Arguments& arguments, const Data& data,
-             const hora::DistributedSampler& sampler, Progress& progress) {
-  return Trainer(world, arguments, data, sampler, progress).run();
+             const hora::DistributedSampler& sampler, vision::Progress& progress,
+             vision::TrainingLog& log) {
+  return Trainer(world, arguments, data, sampler, progress, log).run();
 }
 
 }  // namespace cifar10

@@ -31,7 +31,9 @@ TEST(Arguments, Defaults) {
   EXPECT_EQ(parsed.arguments->limit, 0U);
   EXPECT_EQ(parsed.arguments->report, "");
   EXPECT_EQ(parsed.arguments->save, "");
-  EXPECT_EQ(parsed.arguments->progress, ProgressStyle::automatic);
+  EXPECT_EQ(parsed.arguments->logs.json, "");
+  EXPECT_EQ(parsed.arguments->logs.tensorboard, "");
+  EXPECT_EQ(parsed.arguments->progress, vision::ProgressStyle::automatic);
 }
 
 TEST(Arguments, EveryOption) {
@@ -63,6 +65,10 @@ TEST(Arguments, EveryOption) {
                              "256",
                              "--report",
                              "r.json",
+                             "--log-json",
+                             "l.json",
+                             "--tensorboard",
+                             "events",
                              "--save",
                              "m.pt",
                              "--progress",
@@ -84,7 +90,9 @@ TEST(Arguments, EveryOption) {
   EXPECT_EQ(arguments.limit, 256U);
   EXPECT_EQ(arguments.report, "r.json");
   EXPECT_EQ(arguments.save, "m.pt");
-  EXPECT_EQ(arguments.progress, ProgressStyle::plain);
+  EXPECT_EQ(arguments.logs.json, "l.json");
+  EXPECT_EQ(arguments.logs.tensorboard, "events");
+  EXPECT_EQ(arguments.progress, vision::ProgressStyle::plain);
 }
 
 TEST(Arguments, HelpNamesEveryOptionWithItsDefault) {

@@ -44,7 +44,8 @@ expect_lines() {
 }
 
 echo "=== report, output, saved model"
-train --data data --seed 5 --report report.json --save first.pt > output
+train --data data --seed 5 --report report.json --save first.pt --log-json log.json \
+  --tensorboard events > output
 cat output report.json
 # Rank 0 alone prints, and what mpirun hides from it is no terminal.
 expect_lines 1 'data: handwritten digits .*not CIFAR-10.* 128 training and 128 validation' output
@@ -62,6 +63,12 @@ awk -F'[:,]' '
   /"ranks": 2,/ || /"nodes": 2,/ || /"data": "digits",/ || /"epochs": 2$/ { ++right }
   /":/ { ++fields }
   END { exit !(right == 7 && fields == 7) }' report.json || fail "the report's fields"
+
+expect_lines 1 '^\{"kind":"run","ranks":2,"nodes":2,"batch":16,"epochs":2,"steps":4,' log.json
+expect_lines 2 '^\{"kind":"step","epoch":[12],"step":4,"loss":[0-9.e-]+,"top1":[0-9.]+,' log.json
+expect_lines 2 '^\{"kind":"epoch",.*,"steps":4,.*"validation_seconds":[0-9.e-]+\}$' log.json
+expect_lines 5 . log.json
+[[ $(find events -name 'events.out.tfevents.*' -size +500c | wc -l) == 1 ]] || fail "the event file"
 
 echo "=== one seed, one result"
 train --data data --seed 5 --save second.pt > output
@@ -119,6 +126,7 @@ expect_refused 'missing/data_batch_1.bin is missing: found 0 bytes; expected 441
   --data missing
 expect_refused 'absent does not exist' --data absent
 expect_refused 'there is no folder absent; make it first' --data data --report absent/report.json
+expect_refused 'Cannot open absent/log.json: No such file' --data data --log-json absent/log.json
 expect_refused 'momentum' --data data --momentum 2
 limit=3 expect_refused '3 training images in batches of 16 for 2 ranks' --data data
 echo "all as expected"

@@ -1,0 +1,165 @@
+#include "examples/vision/logs/progress.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+namespace vision {
+namespace {
+
+constexpr std::size_t usual_columns = 80;
+constexpr std::string_view erase_to_end = "\x1b[K";
+
+// Nothing where there is no terminal or it does not say.
+std::optional<std::size_t> columns_of(int file_descriptor) {
+  winsize size{};
+  if (isatty(file_descriptor) != 1 || ioctl(file_descriptor, TIOCGWINSZ, &size) != 0 ||
+      size.ws_col == 0) {
+    return std::nullopt;
+  }
+  return size.ws_col;
+}
+
+std::string share_text(std::string_view name, const RunningMean& part, const RunningMean& whole) {
+  return whole.mean() > 0 ? fmt::format("{} {:.0f} %", name, 100 * part.mean() / whole.mean()) : "";
+}
+
+std::string join(const auto& fields) {
+  std::string text;
+  for (const std::string& field : fields) {
+    if (!field.empty()) {
+      text += (text.empty() ? "" : "  ") + field;
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+void EpochMeans::add(const TrainingStep& step) {
+  seconds.add(step.seconds);
+  data_seconds.add(step.data_seconds);
+  exposed_seconds.add(step.exposed_seconds);
+  loss.add(step.loss);
+  if (step.top1.has_value()) {
+    top1.add(*step.top1);
+  }
+  if (step.top5.has_value()) {
+    top5.add(*step.top5);
+  }
+}
+
+std::string to_minutes(double seconds) {
+  const long total = std::lround(std::max(0.0, seconds));
+  const long minutes = total / 60;
+  return minutes < 60 ? fmt::format("{}:{:02}", minutes, total % 60)
+                      : fmt::format("{}:{:02}:{:02}", minutes / 60, minutes % 60, total % 60);
+}
+
+std::string to_live_text(const TrainingStep& step, const EpochMeans& means, std::size_t columns) {
+  std::array<std::string, 8> fields{
+      fmt::format("epoch {}/{}", step.epoch, step.epochs),
+      fmt::format("step {}/{}", step.step, step.steps),
+      fmt::format("loss {:.3f}", step.loss),
+      step.top1.has_value() ? fmt::format("top-1 {:.1f} %", means.top1.mean()) : "",
+      fmt::format("{:.0f} images/s", step.images_per_second),
+      share_text("data", means.data_seconds, means.seconds),
+      share_text("comm", means.exposed_seconds, means.seconds),
+      to_minutes(step.seconds_left) + " left"};
+  constexpr std::array<std::size_t, 6> least_important_first{6, 5, 3, 4, 2, 1};
+  std::string text = join(fields);
+  for (const std::size_t field : least_important_first) {
+    if (text.size() <= columns) {
+      return text;
+    }
+    fields[field].clear();
+    text = join(fields);
+  }
+  return text.substr(0, columns);
+}
+
+std::string to_plain_text(const TrainingStep& step, const EpochMeans& means) {
+  const auto width = fmt::formatted_size("{}", step.steps);
+  const std::array<std::string, 8> fields{
+      fmt::format("Epoch: [{}][{:{}}/{}]", step.epoch, step.step, width, step.steps),
+      fmt::format("Time {:.3f} ({:.3f})", step.seconds, means.seconds.mean()),
+      fmt::format("Data {:.3f} ({:.3f})", step.data_seconds, means.data_seconds.mean()),
+      fmt::format("Comm {:.3f} ({:.3f})", step.exposed_seconds, means.exposed_seconds.mean()),
+      fmt::format("Loss {:.4f} ({:.4f})", step.loss, means.loss.mean()),
+      step.top1.has_value() ? fmt::format("Acc@1 {:6.2f} ({:6.2f})", *step.top1, means.top1.mean())
+                            : "",
+      step.top5.has_value() ? fmt::format("Acc@5 {:6.2f} ({:6.2f})", *step.top5, means.top5.mean())
+                            : "",
+      fmt::format("{:.0f} images/s  {} left", step.images_per_second,
+                  to_minutes(step.seconds_left))};
+  return join(fields);
+}
+
+ProgressStyle choose_style(ProgressStyle wanted, int file_descriptor) {
+  if (wanted != ProgressStyle::automatic) {
+    return wanted;
+  }
+  return columns_of(file_descriptor).has_value() ? ProgressStyle::live : ProgressStyle::plain;
+}
+
+std::size_t terminal_columns(int file_descriptor) {
+  return columns_of(file_descriptor).value_or(usual_columns);
+}
+
+void Progress::line(const std::string& text) {
+  if (out_ == nullptr) {
+    return;
+  }
+  std::string bytes = live_line_open_ ? "\r" : "";
+  bytes += text;
+  bytes += live_line_open_ ? erase_to_end : "";
+  *out_ << bytes << std::endl;
+  live_line_open_ = false;
+}
+
+bool Progress::due(const TrainingStep& step, Time now) {
+  const bool live = options_.style == ProgressStyle::live;
+  if (!live && options_.every > 0) {
+    return step.step == 1 || step.step % options_.every == 0;
+  }
+  const bool first = !last_.has_value();
+  const std::chrono::milliseconds pause(live ? 200 : 10'000);
+  if (!first && now - *last_ < pause) {
+    return false;
+  }
+  last_ = now;
+  return live || !first;
+}
+
+void Progress::update(const TrainingStep& step, Time now) {
+  if (out_ == nullptr) {
+    return;
+  }
+  if (step.epoch != epoch_) {
+    epoch_ = step.epoch;
+    means_ = {};
+  }
+  means_.add(step);
+  if (!due(step, now)) {
+    return;
+  }
+  if (options_.style == ProgressStyle::live) {
+    const std::size_t columns = options_.columns ? options_.columns() : usual_columns;
+    // Written over in one piece, the rest erased after it: nothing is empty in between. The last
+    // column stays free, for some terminals go to the next line there.
+    const std::string bytes = "\r" +
+                              to_live_text(step, means_, std::max<std::size_t>(columns, 2) - 1) +
+                              std::string(erase_to_end);
+    *out_ << bytes << std::flush;
+    live_line_open_ = true;
+  } else {
+    line(to_plain_text(step, means_));
+  }
+}
+
+}  // namespace vision

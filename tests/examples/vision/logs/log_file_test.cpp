@@ -1,0 +1,78 @@
+#include "examples/vision/logs/log_file.h"
+
+#include <gmock/gmock.h>
+
+#include <system_error>
+
+#include "tests/examples/vision/logs/event_reader.h"
+#include "tests/support/temporary_folder.h"
+
+namespace vision {
+namespace {
+
+using hora::internal::test::TemporaryFolder;
+using test::content_of;
+using testing::HasSubstr;
+
+TEST(LogFile, CollectsUntilItIsFlushed) {
+  const TemporaryFolder folder;
+  LogFile file(folder.file("log"), LogFile::Existing::refused);
+  file.append("one");
+  EXPECT_EQ(content_of(folder.file("log")), "");
+  file.append("two");
+  file.flush();
+  file.flush();
+  EXPECT_EQ(content_of(folder.file("log")), "onetwo");
+  file.append(std::string(100'000, 'x'));
+  EXPECT_EQ(content_of(folder.file("log")).size(), 100'006U);
+}
+
+TEST(LogFile, WritesTheRestAtItsEndOnce) {
+  const TemporaryFolder folder;
+  {
+    LogFile file(folder.file("log"), LogFile::Existing::refused);
+    file.append("rest");
+    const LogFile moved(std::move(file));
+  }
+  EXPECT_EQ(content_of(folder.file("log")), "rest");
+}
+
+TEST(LogFile, ReplacesOrRefusesWhatExists) {
+  const TemporaryFolder folder;
+  LogFile(folder.file("log"), LogFile::Existing::refused).append("a longer text");
+  LogFile(folder.file("log"), LogFile::Existing::replaced).append("short");
+  EXPECT_EQ(content_of(folder.file("log")), "short");
+  try {
+    const LogFile file(folder.file("log"), LogFile::Existing::refused);
+    ADD_FAILURE() << "was opened";
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code(), std::errc::file_exists);
+    EXPECT_THAT(error.what(), HasSubstr(folder.file("log")));
+  }
+}
+
+TEST(LogFile, NamesAFolderThatIsNotThere) {
+  const TemporaryFolder folder;
+  try {
+    const LogFile file(folder.file("absent/log"), LogFile::Existing::replaced);
+    ADD_FAILURE() << "was opened";
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code(), std::errc::no_such_file_or_directory);
+    EXPECT_THAT(error.what(), HasSubstr("Cannot open " + folder.file("absent/log")));
+  }
+}
+
+TEST(LogFile, NamesAFullDisk) {
+  LogFile file("/dev/full", LogFile::Existing::replaced);
+  file.append("bytes");
+  try {
+    file.flush();
+    ADD_FAILURE() << "was written";
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code(), std::errc::no_space_on_device);
+    EXPECT_THAT(error.what(), HasSubstr("Cannot write to /dev/full"));
+  }
+}
+
+}  // namespace
+}  // namespace vision
