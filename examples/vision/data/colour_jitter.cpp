@@ -37,8 +37,8 @@ void change_brightness(Image& image, float factor) {
 void change_contrast(Image& image, float factor) {
   std::uint64_t sum = 0;
   for_each_pixel(image, [&](const std::uint8_t* pixel) { sum += grey(pixel); });
-  const double pixels = static_cast<double>(image.pixels.size() / image_channels);
-  const int mean = static_cast<int>(static_cast<double>(sum) / pixels + 0.5);
+  const std::uint64_t pixels = image.pixels.size() / image_channels;
+  const int mean = static_cast<int>((2 * sum + pixels) / (2 * pixels));
   for (std::uint8_t& value : image.pixels) {
     value = blend(mean, value, factor);
   }

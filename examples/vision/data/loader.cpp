@@ -54,7 +54,8 @@ struct Loader::Step {
   }
 };
 
-Loader::Loader(const Dataset& dataset, const TransformOptions& transform, LoaderOptions options)
+Loader::Loader(const Dataset& dataset, const TransformOptions& transform,
+               const LoaderOptions& options)
     : dataset_(dataset), transform_(transform), options_(checked(options)) {
   caller_ = std::make_unique<Worker>(transform_);
   image_size_ = caller_->transform.output_size();

@@ -51,7 +51,7 @@ class Loader {
  public:
   /// Throws std::invalid_argument, naming the value, for options out of their range, and
   /// std::system_error where a thread cannot be started. `dataset` must outlive the loader.
-  Loader(const Dataset& dataset, const TransformOptions& transform, LoaderOptions options);
+  Loader(const Dataset& dataset, const TransformOptions& transform, const LoaderOptions& options);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
   /// At any moment: the workers finish the samples that they have begun. Batches stay valid.

@@ -94,9 +94,9 @@ const float* Resampler::resampled(int source_row) {
         &line_[image_channels * static_cast<std::size_t>(taps.first - horizontal_.low)];
     FourFloats sum = taps.weights[0] * load(from);
     for (int tap = 1; tap < taps.count; ++tap) {
-      sum += taps.weights[tap] * load(from + 3 * tap);
+      sum += taps.weights[tap] * load(from + image_channels * static_cast<std::size_t>(tap));
     }
-    store(sum, row + 3 * output);
+    store(sum, row + image_channels * static_cast<std::size_t>(output));
   }
   for (std::size_t i = 0; i < row_floats_; ++i) {
     row[i] = static_cast<float>(static_cast<int>(row[i] + 0.5F));

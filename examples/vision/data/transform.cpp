@@ -96,8 +96,8 @@ void Transform::apply(const Image& source, int denominator, const Placement& pla
 }
 
 void Transform::write_row(const std::uint8_t* pixels, bool flip, int row, float* out) const {
-  const int width = output_.width;
-  const std::size_t plane = static_cast<std::size_t>(width) * output_.height;
+  const auto width = static_cast<std::size_t>(output_.width);
+  const std::size_t plane = width * static_cast<std::size_t>(output_.height);
   const bool planes = options_.layout == Layout::channels_first;
   const std::size_t row_start = static_cast<std::size_t>(row) * width;
   for (std::size_t channel = 0; channel < image_channels; ++channel) {
@@ -105,15 +105,16 @@ void Transform::write_row(const std::uint8_t* pixels, bool flip, int row, float*
     const float shift = shift_[channel];
     float* to =
         planes ? out + channel * plane + row_start : out + image_channels * row_start + channel;
-    const int step = planes ? 1 : static_cast<int>(image_channels);
+    const std::size_t step = planes ? 1 : image_channels;
     const std::uint8_t* from = pixels + channel;
     if (flip) {
-      for (int column = 0; column < width; ++column) {
-        to[column * step] = static_cast<float>(from[3 * (width - 1 - column)]) * scale + shift;
+      for (std::size_t column = 0; column < width; ++column) {
+        to[column * step] =
+            static_cast<float>(from[image_channels * (width - 1 - column)]) * scale + shift;
       }
     } else {
-      for (int column = 0; column < width; ++column) {
-        to[column * step] = static_cast<float>(from[3 * column]) * scale + shift;
+      for (std::size_t column = 0; column < width; ++column) {
+        to[column * step] = static_cast<float>(from[image_channels * column]) * scale + shift;
       }
     }
   }
