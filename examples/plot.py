@@ -23,7 +23,8 @@ except ImportError:
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, StrMethodFormatter  # noqa: E402
+from matplotlib.ticker import (FixedLocator, LogLocator, MaxNLocator, NullFormatter,  # noqa: E402
+                               StrMethodFormatter)
 
 # Okabe and Ito, "Color Universal Design", 2008: told apart by people who see colours differently.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
@@ -216,15 +217,20 @@ def draw_scaling(runs):
         for count, mean in means.items():
             if count != fewest:
                 share = mean / (means[fewest] * (count / fewest) ** power)
-                axis.annotate(f"{100 * share ** power:.0f} %", (count, mean), xytext=(0, -14 * power),
-                              textcoords="offset points", ha="center", va="center", fontsize=9)
+                axis.annotate(f"{100 * share ** power:.0f} %", (count, mean),
+                              xytext=(5, -11 * power), textcoords="offset points", va="center",
+                              fontsize=9)
+        # The ideal is a straight line.
         axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.yaxis.set_minor_formatter(NullFormatter())
         axis.xaxis.set_major_locator(FixedLocator(list(means)))
         axis.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.minorticks_off()
-        axis.set_ylim(bottom=0)
-        axis.margins(x=0.08)
+        axis.margins(x=0.12, y=0.12)
         axis.legend(loc="upper left" if power > 0 else "upper right", fontsize=9)
     return figure
 

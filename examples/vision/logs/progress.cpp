@@ -26,7 +26,7 @@ std::optional<std::size_t> columns_of(int file_descriptor) {
 }
 
 std::string share_text(std::string_view name, const RunningMean& part, const RunningMean& whole) {
-  return whole.mean() > 0 ? fmt::format("{} {:.0f} %", name, 100 * part.mean() / whole.mean()) : "";
+  return whole.mean() > 0 ? fmt::format("{} {:.0f}%", name, 100 * part.mean() / whole.mean()) : "";
 }
 
 std::string join(const auto& fields) {
@@ -64,10 +64,10 @@ std::string to_minutes(double seconds) {
 std::string to_live_text(const TrainingStep& step, const EpochMeans& means, std::size_t columns) {
   std::array<std::string, 8> fields{
       fmt::format("epoch {}/{}", step.epoch, step.epochs),
-      fmt::format("step {}/{}", step.step, step.steps),
+      fmt::format("{}/{}", step.step, step.steps),
       fmt::format("loss {:.3f}", step.loss),
-      step.top1.has_value() ? fmt::format("top-1 {:.1f} %", means.top1.mean()) : "",
-      fmt::format("{:.0f} images/s", step.images_per_second),
+      step.top1.has_value() ? fmt::format("top-1 {:.1f}%", means.top1.mean()) : "",
+      fmt::format("{:.0f} img/s", step.images_per_second),
       share_text("data", means.data_seconds, means.seconds),
       share_text("comm", means.exposed_seconds, means.seconds),
       to_minutes(step.seconds_left) + " left"};

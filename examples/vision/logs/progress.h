@@ -45,10 +45,10 @@ struct EpochMeans {
   void add(const TrainingStep& step);
 };
 
-/// "epoch 2/4  step 5/11  loss 1.235  top-1 43.8 %  86 images/s  data 3 %  comm 2 %  1:03 left".
+/// "epoch 2/4  5/11  loss 1.235  top-1 43.8%  86 img/s  data 3%  comm 2%  1:03 left".
 /// The loss is the step's; top-1 and the shares of the time in which rank 0 waited for data and for
 /// averages (exposed communication) are of the epoch. In fewer columns the least important go
-/// first: comm, data, top-1, images/s, loss, step; what is left is cut.
+/// first: comm, data, top-1, img/s, loss, step; what is left is cut.
 std::string to_live_text(const TrainingStep& step, const EpochMeans& means, std::size_t columns);
 
 /// As PyTorch's ImageNet example has it, value and the epoch's average, epochs and steps from 1:

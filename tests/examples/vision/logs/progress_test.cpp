@@ -26,7 +26,7 @@ const TrainingStep step{.epoch = 2,
                         .exposed_seconds = 0.005,
                         .seconds_left = 63};
 const std::string live_line =
-    "epoch 2/4  step 5/110  loss 1.235  top-1 43.8 %  86 images/s  data 5 %  comm 2 %  1:03 left";
+    "epoch 2/4  5/110  loss 1.235  top-1 43.8%  86 img/s  data 5%  comm 2%  1:03 left";
 const std::string plain_line =
     "Epoch: [2][  5/110]  Time 0.250 (0.250)  Data 0.013 (0.013)  Comm 0.005 (0.005)  "
     "Loss 1.2346 (1.2346)  Acc@1  43.75 ( 43.75)  86 images/s  1:03 left";
@@ -50,7 +50,7 @@ TEST(LiveText, LeavesOutWhatIsNotMeasured) {
   other.top1.reset();
   other.seconds = 0;
   EXPECT_EQ(to_live_text(other, means_of(other), 200),
-            "epoch 2/4  step 5/110  loss 1.235  86 images/s  1:03 left");
+            "epoch 2/4  5/110  loss 1.235  86 img/s  1:03 left");
 }
 
 TEST(LiveText, KeepsToTheWidth) {
@@ -60,9 +60,8 @@ TEST(LiveText, KeepsToTheWidth) {
   }
   EXPECT_EQ(to_live_text(step, means, live_line.size()), live_line);
   EXPECT_EQ(to_live_text(step, means, live_line.size() - 1),
-            "epoch 2/4  step 5/110  loss 1.235  top-1 43.8 %  86 images/s  data 5 %  1:03 left");
-  EXPECT_EQ(to_live_text(step, means, 60),
-            "epoch 2/4  step 5/110  loss 1.235  86 images/s  1:03 left");
+            "epoch 2/4  5/110  loss 1.235  top-1 43.8%  86 img/s  data 5%  1:03 left");
+  EXPECT_EQ(to_live_text(step, means, 55), "epoch 2/4  5/110  loss 1.235  86 img/s  1:03 left");
   EXPECT_EQ(to_live_text(step, means, 22), "epoch 2/4  1:03 left");
   EXPECT_EQ(to_live_text(step, means, 7), "epoch 2");
 }
