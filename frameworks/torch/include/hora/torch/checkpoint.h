@@ -133,6 +133,7 @@ class Checkpoint {
                      const Tensors& named_parameters);
   void add_scaler(const std::string& name, GradScaler& scaler);
   /// What a hook remembers, such as PowerSgd's errors. It begins anew by another number of ranks.
+  /// Not with static_graph: its first step after load() has other buckets than those before.
   void add_hook(const std::string& name, GradientHook& hook);
   /// LibTorch's default generators of this rank, on the CPU and on its GPU.
   void add_random_state();
