@@ -16,97 +16,13 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/harness/comparison.h"
-
-namespace bench {
-namespace {
-
-/// 1x1, 3x3 and 1x1 convolution, which gives out four times `width` channels.
-struct BottleneckImpl : torch::nn::Module {
-  BottleneckImpl(std::int64_t in, std::int64_t width, std::int64_t stride);
-  torch::Tensor forward(const torch::Tensor& input);
-
-  torch::nn::Conv2d conv1, conv2, conv3;
-  torch::nn::BatchNorm2d bn1, bn2, bn3;
-  torch::nn::Sequential downsample{nullptr};  ///< empty where input and output have one shape
-};
-TORCH_MODULE(Bottleneck);
-
-/// 161 parameters, 25,557,032 values.
-struct ResNet50Impl : torch::nn::Module {
-  explicit ResNet50Impl(std::int64_t classes = 1000);
-  /// Images [N, 3, H, W] to logits [N, classes].
-  torch::Tensor forward(const torch::Tensor& images);
-
-  torch::nn::Conv2d conv1;
-  torch::nn::BatchNorm2d bn1;
-  torch::nn::Sequential layer1, layer2, layer3, layer4;
-  torch::nn::Linear fc;
-};
-TORCH_MODULE(ResNet50);
-
-constexpr std::int64_t kExpansion = 4;
-
-torch::nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel,
-                              std::int64_t stride = 1) {
-  return torch::nn::Conv2d(
-      torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
-}
-
-torch::nn::Sequential layer(std::int64_t blocks, std::int64_t in, std::int64_t width,
-                            std::int64_t stride) {
-  torch::nn::Sequential result(Bottleneck(in, width, stride));
-  for (std::int64_t i = 1; i < blocks; ++i) {
-    result->push_back(Bottleneck(width * kExpansion, width, 1));
-  }
-  return result;
-}
-
-BottleneckImpl::BottleneckImpl(std::int64_t in, std::int64_t width, std::int64_t stride)
-    : conv1(register_module("conv1", convolution(in, width, 1))),
-      conv2(register_module("conv2", convolution(width, width, 3, stride))),
-      conv3(register_module("conv3", convolution(width, width * kExpansion, 1))),
-      bn1(register_module("bn1", torch::nn::BatchNorm2d(width))),
-      bn2(register_module("bn2", torch::nn::BatchNorm2d(width))),
-      bn3(register_module("bn3", torch::nn::BatchNorm2d(width * kExpansion))) {
-  if (stride != 1 || in != width * kExpansion) {
-    downsample = register_module(
-        "downsample", torch::nn::Sequential(convolution(in, width * kExpansion, 1, stride),
-                                            torch::nn::BatchNorm2d(width * kExpansion)));
-  }
-}
-
-torch::Tensor BottleneckImpl::forward(const torch::Tensor& input) {
-  auto output = torch::relu(bn1(conv1(input)));
-  output = torch::relu(bn2(conv2(output)));
-  output = bn3(conv3(output));
-  return torch::relu(output + (downsample ? downsample->forward(input) : input));
-}
-
-ResNet50Impl::ResNet50Impl(std::int64_t classes)
-    : conv1(register_module(
-          "conv1",
-          torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 64, 7).stride(2).padding(3).bias(false)))),
-      bn1(register_module("bn1", torch::nn::BatchNorm2d(64))),
-      layer1(register_module("layer1", layer(3, 64, 64, 1))),
-      layer2(register_module("layer2", layer(4, 256, 128, 2))),
-      layer3(register_module("layer3", layer(6, 512, 256, 2))),
-      layer4(register_module("layer4", layer(3, 1024, 512, 2))),
-      fc(register_module("fc", torch::nn::Linear(2048, classes))) {}
-
-torch::Tensor ResNet50Impl::forward(const torch::Tensor& images) {
-  auto output = torch::relu(bn1(conv1(images)));
-  output = torch::max_pool2d(output, 3, 2, 1);
-  output = layer4->forward(layer3->forward(layer2->forward(layer1->forward(output))));
-  return fc(torch::adaptive_avg_pool2d(output, {1, 1}).flatten(1));
-}
-
-}  // namespace
-}  // namespace bench
+#include "examples/vision/models/model.h"
 
 namespace {
 
@@ -156,14 +72,12 @@ class Autocast {
 class Training {
  public:
   Training(const hora::Context& world, const Options& options, bool averaged)
-      : sgd_(model_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)) {
+      : model_(vision::make_model("resnet50", {.channels_last = options.channels_last})),
+        sgd_(model_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)) {
     const auto device = hora::local_device(world);
     const auto format =
         options.channels_last ? torch::MemoryFormat::ChannelsLast : torch::MemoryFormat::Contiguous;
     model_->to(device);
-    for (auto& parameter : model_->parameters()) {
-      if (parameter.dim() == 4) parameter.set_data(parameter.contiguous(format));
-    }
     images_ = torch::randn({options.batch, 3, 224, 224}, device).contiguous(format);
     labels_ = torch::randint(1000, {options.batch}, torch::dtype(torch::kLong).device(device));
     if (!averaged) return;
@@ -194,7 +108,7 @@ class Training {
   bool finite() const { return torch::isfinite(model_->parameters().front()).all().item<bool>(); }
 
  private:
-  bench::ResNet50 model_;
+  std::shared_ptr<vision::Classifier> model_;
   torch::optim::SGD sgd_;
   torch::Tensor images_, labels_;
   std::optional<hora::DistributedOptimizer> optimizer_;
