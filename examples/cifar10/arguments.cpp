@@ -136,6 +136,13 @@ void describe(CLI::App& app, Arguments& arguments) {
       ->default_str("none");
   app.add_option("--save", arguments.save, "file to save the trained model to")
       ->default_str("none");
+  app.add_option("--model-dir", arguments.model_dir,
+                 "folder for checkpoints, one after each epoch: the last two and the best")
+      ->default_str("none");
+  app.add_option("--resume", arguments.resume,
+                 "go on after a checkpoint's epoch; auto: the newest in --model-dir, if there is "
+                 "one; or the folder of checkpoints")
+      ->default_str("none");
   app.add_option("--progress", arguments.progress,
                  "live: one line that changes; plain: a line now and then; auto: live on a "
                  "terminal of known width, which horarun and mpirun hide")
@@ -154,6 +161,9 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
   try {
     vision::parse_words(app, argc, argv);
     choose_stem(arguments);
+    if (arguments.resume == "auto" && arguments.model_dir.empty()) {
+      throw CLI::ValidationError("--resume", "auto needs --model-dir");
+    }
     return {arguments, {}, 0};
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;

@@ -30,6 +30,8 @@ struct Arguments {
   std::size_t limit = 0;  ///< images, of training and of validation; 0: all
   std::string report;     ///< empty: none is written
   std::string save;       ///< empty: the model is not saved
+  std::string model_dir;  ///< for checkpoints; empty: none are written
+  std::string resume;     ///< empty: from the beginning; "auto": from model_dir; or a folder
   vision::ProgressStyle progress = vision::ProgressStyle::automatic;
   vision::LogTargets logs = {};
 };

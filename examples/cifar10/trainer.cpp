@@ -18,6 +18,7 @@
 #include "examples/cifar10/autocast.h"
 #include "examples/cifar10/model.h"
 #include "examples/cifar10/output_file.h"
+#include "examples/cifar10/training_state.h"
 #include "examples/vision/data/loader.h"
 #include "examples/vision/data/tensor_batch.h"
 
@@ -102,7 +103,8 @@ class Trainer {
                                        .momentum(arguments.momentum)
                                        .weight_decay(arguments.weight_decay)),
         optimizer_(world, sgd_, model_->named_parameters()),
-        scaler_(optimizer_, {.enabled = arguments.amp == Precision::float16}) {
+        scaler_(optimizer_, {.enabled = arguments.amp == Precision::float16}),
+        state_(world, {arguments.model_dir, arguments.resume}, *model_, optimizer_, scaler_) {
     hora::broadcast_parameters(world, *model_, /*root=*/0);
   }
 
@@ -113,20 +115,23 @@ class Trainer {
                   .data = data_.sets.id(),
                   .epochs = arguments_.epochs};
     const auto start = Clock::now();
-    for (int epoch = 0; epoch < arguments_.epochs; ++epoch) {
+    resume();
+    for (int epoch = state_.epochs(); epoch < arguments_.epochs; ++epoch) {
       const EpochResult trained = train_epoch(epoch);
       const ValidationResult result = validate();
       log_.epoch({.loss = trained.loss,
                   .top1 = result.accuracy,
                   .validation_seconds = validation_seconds_},
                  std::chrono::system_clock::now());
-      report.best_accuracy = std::max(report.best_accuracy, result.accuracy);
+      state_.epoch_done(result.accuracy);
       progress_.line(fmt::format(
           "epoch {}/{}: loss {:.3f}, validation {:.2f} % ({} of {} images), {:.0f} images/s, "
           "waited for data in {:.1f} % of the time",
           epoch + 1, arguments_.epochs, trained.loss, result.accuracy, result.correct,
           result.images, images_per_second(), 100 * trained.waiting));
     }
+    state_.wait();
+    report.best_accuracy = state_.best_accuracy();
     report.images_per_second = images_per_second();
     report.hidden_share = average_over_ranks(optimizer_.statistics().hidden_share());
     progress_.line(fmt::format(
@@ -178,7 +183,8 @@ class Trainer {
     return sampler_.options().batch * static_cast<std::size_t>(world_.size());
   }
   double images_per_second() const {
-    return static_cast<double>(steps_done_ * images_a_step()) / training_seconds_;
+    const std::size_t steps = steps_done_ - resumed_steps_;
+    return steps > 0 ? static_cast<double>(steps * images_a_step()) / training_seconds_ : 0;
   }
 
   // Null after the epoch's last batch.
@@ -196,6 +202,14 @@ class Trainer {
     const torch::Tensor logits = model_->forward(batch.images).to(torch::kFloat32);
     return {torch::nn::functional::cross_entropy(logits, batch.labels),
             logits.detach().argmax(1).eq(batch.labels).sum()};
+  }
+
+  void resume() {
+    const std::string folder = state_.resume();
+    if (folder.empty()) return;
+    resumed_steps_ = static_cast<std::size_t>(state_.epochs()) * sampler_.steps();
+    steps_done_ = resumed_steps_;
+    progress_.line(fmt::format("resumed after epoch {} from {}", state_.epochs(), folder));
   }
 
   EpochResult train_epoch(int epoch) {
@@ -246,7 +260,7 @@ class Trainer {
 
   double seconds_left(int epoch) const {
     const std::size_t all_steps = sampler_.steps() * static_cast<std::size_t>(arguments_.epochs);
-    return training_seconds_ / static_cast<double>(steps_done_) *
+    return training_seconds_ / static_cast<double>(steps_done_ - resumed_steps_) *
                static_cast<double>(all_steps - steps_done_) +
            validation_seconds_ * (arguments_.epochs - epoch);
   }
@@ -308,7 +322,9 @@ class Trainer {
   torch::optim::SGD sgd_;
   hora::DistributedOptimizer optimizer_;
   hora::GradScaler scaler_;
+  TrainingState state_;
   std::size_t steps_done_ = 0;
+  std::size_t resumed_steps_ = 0;  ///< of these, by an earlier run
   double training_seconds_ = 0;    ///< without validation
   double validation_seconds_ = 0;  ///< of the last one
 };

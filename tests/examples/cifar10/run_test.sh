@@ -73,6 +73,18 @@ expect_lines 5 . log.json
 echo "=== one seed, one result, whatever the number of workers"
 train --data data --seed 5 --workers 0 --save second.pt > output
 cmp first.pt second.pt
+
+echo "=== resumed after an epoch, the same bits"
+train --data data --seed 5 --model-dir models --save unbroken.pt > output
+cmp first.pt unbroken.pt
+rm -r models/last  # of epoch 2; the one before is left
+train --data data --seed 5 --model-dir models --resume auto --save resumed.pt > output
+expect_lines 1 '^resumed after epoch 1 from models$' output
+cmp first.pt resumed.pt
+! train --data data --resume nowhere > output 2>&1 || fail "--resume of nothing"
+expect_lines 1 'nowhere: there is no checkpoint' output
+
+echo "=== another seed, another result"
 train --data data --seed 6 --save third.pt > output
 ! cmp -s first.pt third.pt || fail "the seed changes nothing"
 
