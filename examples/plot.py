@@ -224,7 +224,7 @@ def draw_scaling(runs):
         # The ideal is a straight line.
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
-        narrow = max(means.values()) < 8 * min(means.values())
+        narrow = max(means.values()) < 5 * min(means.values())
         axis.yaxis.set_major_locator(LogLocator(subs=range(1, 10) if narrow else (1, 2, 5)))
         axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.yaxis.set_minor_formatter(NullFormatter())
