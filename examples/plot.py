@@ -116,7 +116,8 @@ class Run:
             images = sum(number(e["images_per_second"]) * number(e["seconds"])
                          for e in self.settled())
             return images / (seconds * len(self.settled()))
-        return number(self.about["images_per_second"]) if "images_per_second" in self.about else None
+        reported = "images_per_second" in self.about
+        return number(self.about["images_per_second"]) if reported else None
 
     def seconds(self, field):
         """Of an epoch, mean over the settled ones; None without epochs."""
@@ -167,7 +168,8 @@ def draw_curves(runs, field, title, unit):
     for run, colour in zip(runs, repeated(COLOURS)):
         x, y = run.step_curve(field)
         if x:
-            axis.plot(x, y, color=colour, linewidth=0.8, alpha=0.45, gid=f"{field}-training: {run.name}")
+            axis.plot(x, y, color=colour, linewidth=0.8, alpha=0.45,
+                      gid=f"{field}-training: {run.name}")
         x, y = run.epoch_curve(field)
         if x:
             axis.plot(x, y, color=colour, marker="o", label=run.name, gid=f"{field}: {run.name}")
@@ -215,22 +217,22 @@ def draw_scaling(runs):
             axis.plot([count] * len(values), values, linestyle="none", marker="o", markersize=3,
                       color=COLOURS[0], alpha=0.5)
         for count, mean in means.items():
-            if count != fewest:
-                share = mean / (means[fewest] * (count / fewest) ** power)
-                axis.annotate(f"{100 * share ** power:.0f} %", (count, mean),
-                              xytext=(5, -11 * power), textcoords="offset points", va="center",
-                              fontsize=9)
+            share = (mean / (means[fewest] * (count / fewest) ** power)) ** power
+            axis.annotate(f"{mean:.3g}" + (f", {100 * share:.0f} %" if count != fewest else ""),
+                          (count, mean), xytext=(5, -11 * power), textcoords="offset points",
+                          va="center", fontsize=9)
         # The ideal is a straight line.
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        narrow = max(means.values()) < 5 * min(means.values())
+        axis.yaxis.set_major_locator(LogLocator(subs=range(1, 10) if narrow else (1, 2, 5)))
         axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.yaxis.set_minor_formatter(NullFormatter())
         axis.xaxis.set_major_locator(FixedLocator(list(means)))
         axis.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.minorticks_off()
-        axis.margins(x=0.12, y=0.12)
+        axis.margins(x=0.2, y=0.12)
         axis.legend(loc="upper left" if power > 0 else "upper right", fontsize=9)
     return figure
 
@@ -245,7 +247,8 @@ def draw_split(runs):
     names = [run.name for run, _ in known]
     for part, (label, colour) in enumerate(PARTS):
         widths = [split[part] for _, split in known]
-        bars = axis.barh(range(len(known)), widths, left=left, height=0.6, color=colour, label=label)
+        bars = axis.barh(range(len(known)), widths, left=left, height=0.6, color=colour,
+                         label=label)
         for name, bar in zip(names, bars):
             bar.set_gid(f"{label}: {name}")
         left = [start + width for start, width in zip(left, widths)]
@@ -316,8 +319,8 @@ def draw_all(runs, folder):
          draw_curves(runs, "top1", "Top-1 accuracy: validation (points), training (thin)", "%")),
         ("Accuracy, top-5", "top5.svg",
          draw_curves(runs, "top5", "Top-5 accuracy: validation (points), training (thin)", "%")),
-        ("Loss", "loss.svg", draw_curves(runs, "loss", "Training loss: epochs (points), steps (thin)",
-                                         "loss")),
+        ("Loss", "loss.svg",
+         draw_curves(runs, "loss", "Training loss: epochs (points), steps (thin)", "loss")),
         ("Scaling", "scaling.svg", draw_scaling(runs)),
         ("Time", "split.svg", draw_split(runs)),
     ]
