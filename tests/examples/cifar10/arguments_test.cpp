@@ -148,6 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{{"--data", "d", "--device", "gpu"}, "--device"},
                     Wrong{{"--data", "d", "--amp", "fp8"}, "--amp"},
                     Wrong{{"--data", "d", "--epoch", "3"}, "--epoch"},
+                    Wrong{{"--data", "d", "--resume", "auto"}, "auto needs --model-dir"},
                     Wrong{{"--data", "d", "leftover"}, "leftover"}));
 
 // A value that is missing is not what the next option is called.
