@@ -16,6 +16,7 @@
 ///     };
 #pragma once
 
+#include <c10/util/Exception.h>  // for ordered_dict.h, which lacks it
 #include <hora/collectives.h>
 #include <hora/context.h>
 #include <hora/export.h>
