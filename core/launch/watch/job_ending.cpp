@@ -1,5 +1,6 @@
 #include "core/launch/watch/job_ending.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -44,14 +45,13 @@ void JobEnding::on_mpirun_ended(int status, Moment now) {
   mpirun_status_ = status;
   mpirun_ended_ = now;
   if (!WIFSIGNALED(status) || killed_) return;
-  killed_ = {"mpirun " + status_text(status), shell_status(status), now};
+  killed_ = {"mpirun " + status_text(status), status, now};
 }
 
 void JobEnding::on_daemon_ended(int status, const std::string& host, const std::string& ranks,
                                 Moment now) {
   if (!WIFSIGNALED(status) || killed_) return;
-  killed_ = {"host " + host + ": MPI's daemon there " + status_text(status) + ranks,
-             shell_status(status), now};
+  killed_ = {"host " + host + ": MPI's daemon there " + status_text(status) + ranks, status, now};
 }
 
 bool JobEnding::all_ended() const {
@@ -73,9 +73,10 @@ bool JobEnding::was_killed() const {
 }
 
 /// Inside MPI_Init a rank exits by itself once its daemon is gone, and may be reported before that.
+/// A daemon that crashes, in place of being killed, may do so because of the rank.
 bool JobEnding::may_follow(const RankEnded& ended, const Killed& killed) const {
   const Moment slack = WIFEXITED(ended.status) ? limits_.gather : Moment(0);
-  return *at(ended.rank).ended_at + slack >= killed.time;
+  return WTERMSIG(killed.status) == SIGKILL && *at(ended.rank).ended_at + slack >= killed.time;
 }
 
 bool JobEnding::is_over(Moment now) const {
@@ -88,7 +89,7 @@ std::optional<EndCause> JobEnding::cause(Moment now) const {
   if (!was_killed()) {
     if (auto found = cause_in_ranks(now)) return found;
   } else if (now - killed_->time >= limits_.gather) {
-    return EndCause{killed_->text, killed_->status};
+    return EndCause{killed_->text, shell_status(killed_->status)};
   }
   return cause_in_mpirun(now);
 }

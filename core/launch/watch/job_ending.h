@@ -71,7 +71,7 @@ class JobEnding {
   };
   struct Killed {
     std::string text;
-    int status;
+    int status;  ///< as wait() gives it
     Moment time;
   };
   const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
