@@ -141,8 +141,11 @@ struct FieldWriter {
 
 std::string range_text(const OptimizerPiece& piece) {
   if (piece.is_whole()) return "";
-  return "[" + std::to_string(piece.begin) + ":" +
-         std::to_string(piece.begin + piece.stepped.numel()) + "]";
+  std::string text(1, '[');
+  text += std::to_string(piece.begin);
+  text += ':';
+  text += std::to_string(piece.begin + piece.stepped.numel());
+  return text += ']';
 }
 
 /// Sizes, then strides.
