@@ -149,11 +149,11 @@ Result reduce_scatter(const Context& context, const ConstTensorView& tensor,
                                                 const ReduceScatterOptions& options = {});
 
 /// The same three into the caller's memory: `output`, as long as the result, of the input's type
-/// and on its device, without overlapping it. It is hora's from the call until wait() returns; after
-/// an error, or where a handle is dropped, its contents are unspecified. On a GPU each of the two is
-/// ready on its own view's stream, and wait() orders both streams after the collective. The Result
-/// is a view of `output`, with the result's shape and rows. What lies in a Buffer is written there
-/// straight away; on the CPU other memory costs a copy of the result.
+/// and on its device, without overlapping it. It is hora's from the call until wait() returns;
+/// after an error, or where a handle is dropped, its contents are unspecified. On a GPU each of the
+/// two is ready on its own view's stream, and wait() orders both streams after the collective. The
+/// Result is a view of `output`, with the result's shape and rows. What lies in a Buffer is written
+/// there straight away; on the CPU other memory costs a copy of the result.
 ///
 ///     std::vector<float> own(100), all(100 * world.size());
 ///     hora::allgather_into(world, hora::view(own), hora::view(all), {.name = "all"});
