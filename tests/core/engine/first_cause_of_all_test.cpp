@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -76,6 +77,7 @@ class FailingWorld {
 /// rank 0 has failed.
 std::vector<std::string> freed_from(FailingWorld& world, int ranks) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
+  std::latch submitted(ranks);
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -85,6 +87,7 @@ std::vector<std::string> freed_from(FailingWorld& world, int ranks) {
         const auto begin = std::chrono::steady_clock::now();
         const std::string name = "of " + std::to_string(rank);
         const auto pending = engine.submit(name + ", pending", floats(8), bytes(more));
+        submitted.count_down();
         const Error error = expect_error(
             ErrorCode::transport, [&] { engine.submit_and_wait(name, floats(8), bytes(values)); });
         said[static_cast<std::size_t>(rank)] = error.what();
@@ -95,6 +98,7 @@ std::vector<std::string> freed_from(FailingWorld& world, int ranks) {
         EXPECT_TRUE(engine.poisoned());
       });
     }
+    submitted.wait();
     std::this_thread::sleep_for(200ms);
     world.fail();
   }
