@@ -1,7 +1,6 @@
 #include "examples/vision/optim/lamb.h"
 
 #include <torch/optim/serialize.h>
-#include <torch/utils.h>
 
 #include <cmath>
 #include <memory>
@@ -85,29 +84,19 @@ LAMB::LAMB(std::vector<torch::Tensor> parameters, const LAMBOptions& defaults)
     : LAMB({torch::optim::OptimizerParamGroup(std::move(parameters))}, defaults) {}
 
 torch::Tensor LAMB::step(LossClosure closure) {
-  const torch::NoGradGuard no_grad;
-  torch::Tensor loss;
-  if (closure) {
-    const torch::AutoGradMode with_grad(true);
-    loss = closure();
-  }
-  for (auto& group : param_groups()) {
-    const auto& options = static_cast<const LAMBOptions&>(group.options());
-    for (torch::Tensor& weight : group.params()) {
-      const torch::Tensor& gradient = weight.grad();
-      if (!gradient.defined()) continue;
-      auto& state = state_of<LAMBParamState>(*this, weight);
-      torch::Tensor update = update_of(options, state, weight, gradient);
-      if (options.adapt()) {
-        check_whole(weight, "LAMB");
-        const torch::Tensor weight_norm = weight.norm();
-        const torch::Tensor update_norm = update.norm();
-        update.mul_(trust_ratio(weight_norm, update_norm, weight_norm / update_norm));
-      }
-      weight.sub_(update, options.lr());
+  const auto update_weight = [&](const LAMBOptions& options, torch::Tensor& weight,
+                                 const torch::Tensor& gradient) {
+    auto& state = state_of<LAMBParamState>(*this, weight);
+    torch::Tensor update = update_of(options, state, weight, gradient);
+    if (options.adapt()) {
+      check_whole(weight, "LAMB");
+      const torch::Tensor weight_norm = weight.norm();
+      const torch::Tensor update_norm = update.norm();
+      update.mul_(trust_ratio(weight_norm, update_norm, weight_norm / update_norm));
     }
-  }
-  return loss;
+    weight.sub_(update, options.lr());
+  };
+  return step_parameters<LAMBOptions>(*this, closure, update_weight);
 }
 
 void LAMB::save(torch::serialize::OutputArchive& archive) const {

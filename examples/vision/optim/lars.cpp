@@ -1,7 +1,6 @@
 #include "examples/vision/optim/lars.h"
 
 #include <torch/optim/serialize.h>
-#include <torch/utils.h>
 
 #include <memory>
 #include <utility>
@@ -68,34 +67,24 @@ LARS::LARS(std::vector<torch::Tensor> parameters, const LARSOptions& defaults)
     : LARS({torch::optim::OptimizerParamGroup(std::move(parameters))}, defaults) {}
 
 torch::Tensor LARS::step(LossClosure closure) {
-  const torch::NoGradGuard no_grad;
-  torch::Tensor loss;
-  if (closure) {
-    const torch::AutoGradMode with_grad(true);
-    loss = closure();
-  }
-  for (auto& group : param_groups()) {
-    const auto& options = static_cast<const LARSOptions&>(group.options());
-    for (torch::Tensor& weight : group.params()) {
-      const torch::Tensor& gradient = weight.grad();
-      if (!gradient.defined()) continue;
-      torch::Tensor update = gradient.add(weight, options.weight_decay());
-      if (options.adapt()) {
-        check_whole(weight, "LARS");
-        update.mul_(rate_of(options, weight, gradient));
-      } else {
-        update.mul_(options.lr());
-      }
-      auto& state = state_of<LARSParamState>(*this, weight);
-      if (state.momentum_buffer().defined()) {
-        state.momentum_buffer().mul_(options.momentum()).add_(update);
-      } else {
-        state.momentum_buffer(update);
-      }
-      weight.sub_(state.momentum_buffer());
+  const auto update_weight = [&](const LARSOptions& options, torch::Tensor& weight,
+                                 const torch::Tensor& gradient) {
+    torch::Tensor update = gradient.add(weight, options.weight_decay());
+    if (options.adapt()) {
+      check_whole(weight, "LARS");
+      update.mul_(rate_of(options, weight, gradient));
+    } else {
+      update.mul_(options.lr());
     }
-  }
-  return loss;
+    auto& state = state_of<LARSParamState>(*this, weight);
+    if (state.momentum_buffer().defined()) {
+      state.momentum_buffer().mul_(options.momentum()).add_(update);
+    } else {
+      state.momentum_buffer(update);
+    }
+    weight.sub_(state.momentum_buffer());
+  };
+  return step_parameters<LARSOptions>(*this, closure, update_weight);
 }
 
 void LARS::save(torch::serialize::OutputArchive& archive) const {

@@ -3,6 +3,7 @@
 
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
+#include <torch/utils.h>
 
 #include <memory>
 #include <sstream>
@@ -29,6 +30,28 @@ State& state_of(torch::optim::Optimizer& optimizer, const torch::Tensor& paramet
   auto& state = states[key];
   if (state == nullptr) state = std::make_unique<State>();
   return static_cast<State&>(*state);
+}
+
+/// An optimizer's step(): the closure with gradients on, then `update(options, weight, gradient)`
+/// of each parameter that has a gradient, without.
+template <class Options, class Update>
+torch::Tensor step_parameters(torch::optim::Optimizer& optimizer,
+                              const torch::optim::Optimizer::LossClosure& closure,
+                              const Update& update) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor loss;
+  if (closure) {
+    const torch::AutoGradMode with_grad(true);
+    loss = closure();
+  }
+  for (auto& group : optimizer.param_groups()) {
+    const auto& options = static_cast<const Options&>(group.options());
+    for (torch::Tensor& weight : group.params()) {
+      const torch::Tensor& gradient = weight.grad();
+      if (gradient.defined()) update(options, weight, gradient);
+    }
+  }
+  return loss;
 }
 
 /// A layer's norm is that of the whole tensor. DistributedOptimizer's shard_state gives an
