@@ -89,11 +89,11 @@ hora::GradScalerOptions Precision::scaler() const {
 }
 
 std::string Precision::describe() const {
-  std::string text = level_ == OptLevel::O0 ? "float32"
-                     : level_ == OptLevel::O1
-                         ? fmt::format("O1: {} (autocast)", name_of(half_))
-                         : fmt::format("O2: {} model, BatchNorm and master weights float32",
-                                       name_of(half_));
+  std::string text =
+      level_ == OptLevel::O0 ? "float32"
+      : level_ == OptLevel::O1
+          ? fmt::format("O1: {} (autocast)", name_of(half_))
+          : fmt::format("O2: {} model, BatchNorm and master weights float32", name_of(half_));
   if (loss_scale_) {
     text += loss_scale_->fixed ? fmt::format(", loss scale {}", *loss_scale_->fixed)
                                : ", dynamic loss scale";

@@ -13,12 +13,14 @@ enum class Amp { off, float16, bfloat16 };
 enum class OptLevel {
   O0,  ///< all in float32
   O1,  ///< autocast: convolutions and matrix products in 16 bits, weights stay float32
-  O2,  ///< the model in 16 bits but for BatchNorm; float32 master weights, which the optimizer steps
+  O2,  ///< the model in 16 bits but for BatchNorm; float32 master weights, which the optimizer
+       ///< steps
 };
 
 /// `--loss-scale`.
 struct LossScale {
-  std::optional<double> fixed;  ///< unset: dynamic; set: above 0, and what float32 can hold
+  std::optional<double> fixed =
+      std::nullopt;  ///< unset: dynamic; set: above 0, and what float32 can hold
 };
 
 /// "dynamic" or a number. Throws std::invalid_argument, which says what is allowed.
@@ -28,9 +30,9 @@ LossScale parse_loss_scale(const std::string& text);
 /// needs it. A level without amp: float16, and bfloat16 where the device has no float16; O1 and O2
 /// scale the loss, dynamically.
 struct PrecisionOptions {
-  std::optional<OptLevel> level;
+  std::optional<OptLevel> level = std::nullopt;
   Amp amp = Amp::off;
-  std::optional<LossScale> loss_scale;  ///< unset: as above
+  std::optional<LossScale> loss_scale = std::nullopt;  ///< unset: as above
 };
 
 }  // namespace vision
