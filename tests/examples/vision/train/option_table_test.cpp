@@ -130,7 +130,7 @@ const std::vector<Row> rows{
     {{"--desired-acc", "75.9"}, SETS(o.validation.desired_accuracy == 75.9)},
     {{"--eval-every", "5"}, SETS(o.validation.every == 5)},
     {{"--model-dir", "m"}, SETS(o.checkpoint.folder == "m")},
-    {{"--resume", "f"}, SETS(o.checkpoint.resume == "f")},
+    {{"--resume", "f"}, SETS(o.checkpoint.resume == "f" && o.output.logs.append)},
     {{"--resume", "auto", "--model-dir", "m"}, SETS(o.checkpoint.resume == "auto")},
     {{"--checkpoint-per-node", "--model-dir", "m"}, SETS(o.checkpoint.per_node)},
     {{"--checkpoint-every", "100", "--model-dir", "m"}, SETS(o.checkpoint.every_steps == 100)},
