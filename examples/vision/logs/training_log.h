@@ -22,16 +22,10 @@
 
 #include "examples/vision/logs/event_writer.h"
 #include "examples/vision/logs/log_file.h"
+#include "examples/vision/logs/log_targets.h"
 #include "examples/vision/logs/training_step.h"
 
 namespace vision {
-
-/// Where to write; empty: nowhere.
-struct LogTargets {
-  std::string json = {};         ///< file, replaced where it exists
-  std::string tensorboard = {};  ///< folder of one run
-  std::size_t every = 10;  ///< so many steps become one entry, at least 1; an epoch's last ones too
-};
 
 struct TrainingRun {
   int ranks = 1;

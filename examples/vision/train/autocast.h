@@ -3,7 +3,7 @@
 
 #include <torch/torch.h>
 
-#include "examples/vision/train/arguments.h"
+#include "examples/vision/train/choices.h"
 
 namespace vision {
 

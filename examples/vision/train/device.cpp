@@ -1,5 +1,6 @@
 #include "examples/vision/train/device.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <hora/torch.h>
 
@@ -10,7 +11,7 @@
 
 namespace vision {
 
-torch::Device choose_device(const hora::Context& world, const Arguments& options) {
+torch::Device choose_device(const hora::Context& world, const TrainingOptions& options) {
   const torch::Device own = hora::local_device(world);
   if (options.device == DeviceChoice::cuda && !own.is_cuda()) {
     throw std::runtime_error(
@@ -18,7 +19,7 @@ torch::Device choose_device(const hora::Context& world, const Arguments& options
         "(preset cuda)");
   }
   const torch::Device device = options.device == DeviceChoice::cpu ? torch::kCPU : own;
-  if (options.amp == Amp::float16 && !device.is_cuda()) {
+  if (options.precision.amp == Amp::float16 && !device.is_cuda()) {
     throw std::runtime_error("--amp fp16 needs --device cuda; on the CPU, use bf16");
   }
   return device;
@@ -30,6 +31,11 @@ void share_cores(const hora::Context& world) {
   const int ranks_here = virtual_nodes ? world.size() : world.local_size();
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   at::set_num_threads(std::max(1, cores / ranks_here));
+}
+
+void choose_algorithms(bool deterministic) {
+  at::globalContext().setDeterministicCuDNN(deterministic);
+  at::globalContext().setBenchmarkCuDNN(!deterministic);
 }
 
 }  // namespace vision

@@ -22,20 +22,25 @@ void set_momentum(torch::nn::Module& model, std::size_t steps_an_epoch) {
 
 }  // namespace
 
-std::shared_ptr<Classifier> make_classifier(const hora::Context& world, const Arguments& options,
+std::shared_ptr<Classifier> make_classifier(const hora::Context& world,
+                                            const TrainingOptions& options,
                                             const torch::Device& device, std::size_t classes,
                                             std::size_t steps_an_epoch) {
   torch::manual_seed(options.seed);
   ModelOptions shape{.classes = static_cast<std::int64_t>(classes),
-                     .stem = options.stem,
-                     .channels_last = options.channels_last};
-  if (options.sync_batch_norm) {
+                     .stem = options.network.stem,
+                     .zero_init_residual = options.network.zero_init_residual,
+                     .channels_last = options.network.channels_last};
+  if (options.distribution.sync_batch_norm) {
     shape.batch_norm = [&world](std::int64_t channels) {
       return torch::nn::AnyModule(
           hora::SyncBatchNorm(world, torch::nn::BatchNormOptions(channels)));
     };
   }
-  std::shared_ptr<Classifier> model = make_model(options.architecture, shape);
+  std::shared_ptr<Classifier> model = make_model(options.network.architecture, shape);
+  if (const std::string& path = options.network.weights; !path.empty() && world.rank() == 0) {
+    hora::load_weights(*model, hora::load_safetensors(path));
+  }
   set_momentum(*model, steps_an_epoch);
   model->to(device);
   return model;

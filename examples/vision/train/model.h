@@ -8,13 +8,15 @@
 #include <string>
 
 #include "examples/vision/models/model.h"
-#include "examples/vision/train/arguments.h"
+#include "examples/vision/train/options.h"
 
 namespace vision {
 
-/// Freshly initialised from the seed, on `device`; equal on all ranks that compute alike. `world`
-/// must outlive it.
-std::shared_ptr<Classifier> make_classifier(const hora::Context& world, const Arguments& options,
+/// On `device`, with weights drawn from the seed, or on rank 0 with those that the options name:
+/// hora::broadcast_parameters() makes it equal on all ranks. `world` must outlive it. Throws
+/// hora::Error where the weights cannot be read or are another network's.
+std::shared_ptr<Classifier> make_classifier(const hora::Context& world,
+                                            const TrainingOptions& options,
                                             const torch::Device& device, std::size_t classes,
                                             std::size_t steps_an_epoch);
 

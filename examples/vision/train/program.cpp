@@ -16,22 +16,24 @@
 namespace vision {
 namespace {
 
-int run(const hora::Context& world, const Program& program, const ParsedArguments& parsed) {
-  if (!parsed.arguments.has_value()) {
+int run(const hora::Context& world, const Program& program, const ParsedOptions& parsed) {
+  if (!parsed.options.has_value()) {
     if (world.rank() == 0) std::cerr << parsed.text;
     return parsed.exit_code;
   }
-  const Arguments& options = *parsed.arguments;
+  const TrainingOptions& options = *parsed.options;
   share_cores(world);
+  choose_algorithms(options.deterministic);
   std::optional<Setup> setup = prepare_everywhere(world, program, options);
   if (!setup.has_value()) return 1;
   Progress progress(world.rank() == 0 ? &std::cout : nullptr,
-                    {.style = choose_style(options.progress, STDOUT_FILENO),
+                    {.style = choose_style(options.output.progress, STDOUT_FILENO),
+                     .every = options.output.print_freq,
                      .columns = [] { return terminal_columns(STDOUT_FILENO); }});
   const Report report = train(world, options, *setup, progress);
-  if (world.rank() == 0 && !options.report.empty()) {
-    write_file(options.report, to_json(report));
-    progress.line("wrote the results to " + hora::printable(options.report));
+  if (world.rank() == 0 && !options.output.report.empty()) {
+    write_file(options.output.report, to_json(report));
+    progress.line("wrote the results to " + hora::printable(options.output.report));
   }
   return 0;
 }
@@ -39,8 +41,8 @@ int run(const hora::Context& world, const Program& program, const ParsedArgument
 }  // namespace
 
 int run_program(const Program& program, int argc, char** argv) {
-  const ParsedArguments parsed = parse_arguments(program, argc, argv);
-  if (!parsed.arguments.has_value() && parsed.exit_code == 0) {
+  const ParsedOptions parsed = parse_options(program.description, program.defaults, argc, argv);
+  if (!parsed.options.has_value() && parsed.exit_code == 0) {
     std::cout << parsed.text;
     return 0;
   }
@@ -48,7 +50,7 @@ int run_program(const Program& program, int argc, char** argv) {
     const hora::Context world = hora::init(argc, argv);
     return run(world, program, parsed);
   } catch (const std::exception& error) {
-    std::cerr << program.name << ": " << hora::printable(error.what()) << std::endl;
+    std::cerr << program.description.name << ": " << hora::printable(error.what()) << std::endl;
     return 1;
   }
 }

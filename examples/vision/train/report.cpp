@@ -5,7 +5,7 @@
 namespace vision {
 
 std::string to_json(const Report& report) {
-  const nlohmann::ordered_json json{
+  nlohmann::ordered_json json{
       {"best_accuracy", report.best_accuracy},
       {"images_per_second", report.images_per_second},
       {"hidden_share", report.hidden_share},
@@ -14,6 +14,7 @@ std::string to_json(const Report& report) {
       {"data", report.data},
       {"epochs", report.epochs},
   };
+  if (report.seconds_to_accuracy) json["seconds_to_accuracy"] = *report.seconds_to_accuracy;
   return json.dump(2) + "\n";
 }
 

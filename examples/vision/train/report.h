@@ -1,6 +1,7 @@
 /// The results of a run, for programs to read.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace vision {
@@ -13,6 +14,8 @@ struct Report {
   int nodes = 0;
   std::string data;  ///< DataSets::id()
   int epochs = 0;
+  /// From the training's begin, or its resumption, to the desired accuracy; unset: not reached.
+  std::optional<double> seconds_to_accuracy = {};
 };
 
 /// A JSON object with the fields' names.

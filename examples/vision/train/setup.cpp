@@ -1,6 +1,7 @@
 #include "examples/vision/train/setup.h"
 
-#include <hora/hora.h>
+#include <hora/torch.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 #include <array>
@@ -15,44 +16,63 @@
 
 #include "examples/vision/data/open_data.h"
 #include "examples/vision/train/device.h"
+#include "examples/vision/train/model.h"
 #include "examples/vision/train/output_file.h"
 
 namespace vision {
 namespace {
 
-// Batches are smaller where the images are too few for one of all ranks.
-hora::DistributedSampler training_sampler(const hora::Context& world, const Arguments& options,
-                                          std::size_t images) {
-  const std::size_t share = images / static_cast<std::size_t>(world.size());
-  if (share < 2) {
-    throw std::invalid_argument(std::to_string(images) + " training images in batches of " +
-                                std::to_string(options.batch) + " for " +
-                                std::to_string(world.size()) +
-                                " ranks; expected at least 2 images for each rank, which "
-                                "BatchNorm needs");
+// Images of a rank in one backward pass: fewer where there are too few for a step of all ranks.
+std::size_t choose_batch(const hora::Context& world, const TrainingOptions& options,
+                         std::size_t images) {
+  const int accumulate = options.distribution.accumulate;
+  const auto passes = static_cast<std::size_t>(world.size() * accumulate);
+  if (images / passes < 2) {
+    throw std::invalid_argument(fmt::format(
+        "{} training images in batches of {} for {} ranks{}; expected at least 2 images "
+        "for each rank{}, which BatchNorm needs",
+        images, options.data.batch, world.size(),
+        accumulate == 1 ? "" : fmt::format(" with --accumulate {}", accumulate),
+        accumulate == 1 ? "" : " and backward pass"));
   }
-  return hora::DistributedSampler(
-      images, {.rank = world.rank(),
-               .size = world.size(),
-               .seed = options.seed,
-               .batch = std::min(static_cast<std::size_t>(options.batch), share)});
+  return std::min(static_cast<std::size_t>(options.data.batch), images / passes);
 }
 
-Setup prepare(const hora::Context& world, const Program& program, const Arguments& options) {
+Transforms choose_transforms(const Program& program, const TrainingOptions& options,
+                             DataKind kind) {
+  Transforms transforms = program.transforms(kind);
+  if (options.data.jitter.enabled()) transforms.training.jitter = options.data.jitter;
+  transforms.training.layout = transforms.validation.layout =
+      options.network.channels_last ? Layout::channels_last : Layout::channels_first;
+  return transforms;
+}
+
+Setup prepare(const hora::Context& world, const Program& program, const TrainingOptions& options) {
   if (world.rank() == 0) {
-    for (const std::string& path : {options.report, options.save}) {
+    for (const std::string& path : {options.output.report, options.output.save}) {
       if (!path.empty()) check_writable(path);
     }
   }
   const torch::Device device = choose_device(world, options);
-  DataSets data = open_data(options.data);
-  keep_first(data, options.limit);
-  Transforms transforms = program.transforms(data.kind);
-  transforms.training.layout = transforms.validation.layout =
-      options.channels_last ? Layout::channels_last : Layout::channels_first;
-  hora::DistributedSampler sampler = training_sampler(world, options, data.training->size());
-  return {std::move(data), transforms, std::move(sampler), device,
-          TrainingLog(world.rank() == 0 ? options.logs : LogTargets{})};
+  DataSets data = open_data(options.data.path);
+  keep_first(data, options.data.limit);
+  const Transforms transforms = choose_transforms(program, options, data.kind);
+  const std::size_t batch = choose_batch(world, options, data.training->size());
+  hora::DistributedSampler sampler(
+      data.training->size(),
+      {.rank = world.rank(),
+       .size = world.size(),
+       .seed = options.seed,
+       .batch = batch * static_cast<std::size_t>(options.distribution.accumulate)});
+  std::shared_ptr<Classifier> model =
+      make_classifier(world, options, device, data.training->classes().size(), sampler.steps());
+  return {std::move(data),
+          transforms,
+          std::move(sampler),
+          batch,
+          device,
+          std::move(model),
+          TrainingLog(world.rank() == 0 ? options.output.logs : LogTargets{})};
 }
 
 // Collective. Ranks with other numbers of images would make other numbers of steps.
@@ -73,7 +93,7 @@ void check_equal_data(const hora::Context& world, const DataSets& data) {
 }  // namespace
 
 std::optional<Setup> prepare_everywhere(const hora::Context& world, const Program& program,
-                                        const Arguments& options) {
+                                        const TrainingOptions& options) {
   std::optional<Setup> setup;
   std::string message;
   try {
@@ -88,11 +108,12 @@ std::optional<Setup> prepare_everywhere(const hora::Context& world, const Progra
   const auto first = std::find(failed.begin(), failed.end(), 1);
   if (first == failed.end()) {
     check_equal_data(world, setup->data);
+    hora::broadcast_parameters(world, *setup->model, /*root=*/0);
     return setup;
   }
   if (first - failed.begin() == world.rank()) {
-    std::cerr << program.name << ", rank " << world.rank() << ": " << hora::printable(message)
-              << std::endl;
+    std::cerr << program.description.name << ", rank " << world.rank() << ": "
+              << hora::printable(message) << std::endl;
   }
   return std::nullopt;
 }

@@ -6,8 +6,9 @@ namespace vision {
 
 TrainingState::TrainingState(const hora::Context& world, const TrainingStateOptions& options,
                              Classifier& model, hora::DistributedOptimizer& optimizer,
-                             hora::GradScaler& scaler)
-    : options_(options) {
+                             hora::GradScaler& scaler, WeightAverage* average,
+                             hora::GradientHook* hook)
+    : options_(options), average_(average) {
   if (options_.folder.empty() && options_.resume.empty()) return;
   checkpoint_.emplace(world,
                       hora::CheckpointOptions{.folder = options_.folder.empty() ? options_.resume
@@ -15,6 +16,11 @@ TrainingState::TrainingState(const hora::Context& world, const TrainingStateOpti
   checkpoint_->add_weights(model);
   checkpoint_->add_optimizer("optimizer", optimizer);
   checkpoint_->add_scaler("scaler", scaler);
+  if (average_ != nullptr) {
+    checkpoint_->add_tensors("average", average_->tensors());
+    checkpoint_->add_number("average_steps", average_steps_);
+  }
+  if (hook != nullptr) checkpoint_->add_hook("hook", *hook);
   checkpoint_->add_random_state();
   checkpoint_->add_number("best_accuracy", best_accuracy_);
 }
@@ -28,14 +34,16 @@ std::string TrainingState::resume() {
     if (!is_named) return {};
     throw std::runtime_error("--resume " + folder + ": there is no checkpoint on any rank");
   }
+  if (average_ != nullptr) average_->set_steps(average_steps_);
   epochs_ = static_cast<int>(position->epoch);
   return folder;
 }
 
-void TrainingState::epoch_done(double accuracy) {
+void TrainingState::epoch_done(std::optional<double> accuracy) {
   ++epochs_;
-  const bool is_best = accuracy > best_accuracy_;
-  if (is_best) best_accuracy_ = accuracy;
+  const bool is_best = accuracy.value_or(0) > best_accuracy_;
+  if (is_best) best_accuracy_ = *accuracy;
+  if (average_ != nullptr) average_steps_ = average_->steps();
   if (!options_.folder.empty()) checkpoint_->save({.epoch = epochs_}, {.best = is_best});
 }
 

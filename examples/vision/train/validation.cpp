@@ -37,7 +37,7 @@ double ValidationResult::top5() const {
 
 Validation::Validation(const hora::Context& world, const Dataset& data,
                        const TransformOptions& transform, const LoaderOptions& loader,
-                       const torch::Device& device, Classifier& model, Forward forward,
+                       const torch::Device& device, torch::nn::Module& model, Forward forward,
                        const WeightAverage* average)
     : world_(world),
       sampler_(data.size(), {.rank = world.rank(),

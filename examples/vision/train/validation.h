@@ -3,11 +3,11 @@
 
 #include <hora/context.h>
 #include <hora/torch/distributed_sampler.h>
+#include <torch/nn/module.h>
 
 #include <cstddef>
 #include <cstdint>
 
-#include "examples/vision/models/model.h"
 #include "examples/vision/optim/weight_average.h"
 #include "examples/vision/train/batches.h"
 #include "examples/vision/train/train_step.h"
@@ -28,9 +28,9 @@ struct ValidationResult {
 /// Thread rule: one thread. Everything given must outlive it.
 class Validation {
  public:
-  /// `average` null: of the model's weights; else of the averages. `batch`: images of a rank.
+  /// `average` null: of the model's weights; else of the averages.
   Validation(const hora::Context& world, const Dataset& data, const TransformOptions& transform,
-             const LoaderOptions& loader, const torch::Device& device, Classifier& model,
+             const LoaderOptions& loader, const torch::Device& device, torch::nn::Module& model,
              Forward forward, const WeightAverage* average);
 
   /// Each rank counts its share of the images with rank 0's buffers (BatchNorm's running
@@ -44,7 +44,7 @@ class Validation {
   const hora::Context& world_;
   const hora::DistributedSampler sampler_;
   Batches batches_;
-  Classifier& model_;
+  torch::nn::Module& model_;
   const Forward forward_;
   const WeightAverage* const average_;
 };

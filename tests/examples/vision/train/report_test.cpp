@@ -24,5 +24,10 @@ TEST(Report, HasTheFieldsOfTheRun) {
                                   {"epochs", 3}}));
 }
 
+TEST(Report, HasTheTimeToTheDesiredAccuracyWhereItWasReached) {
+  const auto json = nlohmann::json::parse(to_json({.seconds_to_accuracy = 12.5}));
+  EXPECT_EQ(json.at("seconds_to_accuracy"), 12.5);
+}
+
 }  // namespace
 }  // namespace vision
