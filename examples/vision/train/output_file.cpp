@@ -1,4 +1,4 @@
-#include "examples/cifar10/output_file.h"
+#include "examples/vision/train/output_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <system_error>
 
-namespace cifar10 {
+namespace vision {
 
 namespace fs = std::filesystem;
 
@@ -85,4 +85,4 @@ void write_file(const fs::path& path, std::string_view bytes) {
   File(folder_of(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC).sync();
 }
 
-}  // namespace cifar10
+}  // namespace vision

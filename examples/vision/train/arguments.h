@@ -1,4 +1,4 @@
-/// The program's command line.
+/// A trainer's command line.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,16 @@
 #include <optional>
 #include <string>
 
-#include "examples/cifar10/precision.h"
 #include "examples/vision/logs/progress.h"
 #include "examples/vision/logs/training_log.h"
 #include "examples/vision/models/architectures.h"
 
-namespace cifar10 {
+namespace vision {
+
+/// automatic: the rank's GPU where the job has them, else the CPU.
+enum class DeviceChoice { automatic, cpu, cuda };
+/// Of convolutions and matrix products, under autocast; parameters and gradients stay float32.
+enum class Amp { off, float16, bfloat16 };
 
 struct Arguments {
   int epochs = 4;
@@ -23,8 +27,9 @@ struct Arguments {
   std::string architecture = "resnet18";
   std::optional<vision::Stem> stem;  ///< of a ResNet, and only there: the CIFAR stem by default
   DeviceChoice device = DeviceChoice::automatic;
-  Precision amp = Precision::float32;
+  Amp amp = Amp::off;
   bool channels_last = false;
+  bool sync_batch_norm = false;
   std::string data;
   int workers = 1;        ///< threads that prepare images
   std::size_t limit = 0;  ///< images, of training and of validation; 0: all
@@ -42,6 +47,8 @@ struct ParsedArguments {
   std::string text;
   int exit_code = 0;
 };
-ParsedArguments parse_arguments(int argc, const char* const* argv);
+struct Program;
 
-}  // namespace cifar10
+ParsedArguments parse_arguments(const Program& program, int argc, const char* const* argv);
+
+}  // namespace vision

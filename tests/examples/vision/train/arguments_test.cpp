@@ -1,19 +1,22 @@
-#include "examples/cifar10/arguments.h"
+#include "examples/vision/train/arguments.h"
 
 #include <gmock/gmock.h>
 
 #include <string>
 #include <vector>
 
-namespace cifar10 {
+#include "examples/vision/train/program.h"
+
+namespace vision {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
 
 ParsedArguments parse(std::vector<const char*> words) {
-  words.insert(words.begin(), "cifar10");
-  return parse_arguments(static_cast<int>(words.size()), words.data());
+  words.insert(words.begin(), "trainer");
+  const Program program{.name = "trainer", .image_side = 32};
+  return parse_arguments(program, static_cast<int>(words.size()), words.data());
 }
 
 TEST(Arguments, Defaults) {
@@ -23,9 +26,9 @@ TEST(Arguments, Defaults) {
   EXPECT_EQ(parsed.arguments->batch, 32);
   EXPECT_DOUBLE_EQ(parsed.arguments->momentum, 0.9);
   EXPECT_EQ(parsed.arguments->architecture, "resnet18");
-  EXPECT_EQ(parsed.arguments->stem, vision::Stem::cifar);
+  EXPECT_EQ(parsed.arguments->stem, Stem::cifar);
   EXPECT_EQ(parsed.arguments->device, DeviceChoice::automatic);
-  EXPECT_EQ(parsed.arguments->amp, Precision::float32);
+  EXPECT_EQ(parsed.arguments->amp, Amp::off);
   EXPECT_FALSE(parsed.arguments->channels_last);
   EXPECT_EQ(parsed.arguments->workers, 1);
   EXPECT_EQ(parsed.arguments->limit, 0U);
@@ -33,7 +36,7 @@ TEST(Arguments, Defaults) {
   EXPECT_EQ(parsed.arguments->save, "");
   EXPECT_EQ(parsed.arguments->logs.json, "");
   EXPECT_EQ(parsed.arguments->logs.tensorboard, "");
-  EXPECT_EQ(parsed.arguments->progress, vision::ProgressStyle::automatic);
+  EXPECT_EQ(parsed.arguments->progress, ProgressStyle::automatic);
 }
 
 TEST(Arguments, EveryOption) {
@@ -82,9 +85,9 @@ TEST(Arguments, EveryOption) {
   EXPECT_DOUBLE_EQ(arguments.weight_decay, 1e-3);
   EXPECT_EQ(arguments.seed, 18446744073709551615U);
   EXPECT_EQ(arguments.architecture, "resnet50");
-  EXPECT_EQ(arguments.stem, vision::Stem::imagenet);
+  EXPECT_EQ(arguments.stem, Stem::imagenet);
   EXPECT_EQ(arguments.device, DeviceChoice::cuda);
-  EXPECT_EQ(arguments.amp, Precision::bfloat16);
+  EXPECT_EQ(arguments.amp, Amp::bfloat16);
   EXPECT_TRUE(arguments.channels_last);
   EXPECT_EQ(arguments.workers, 0);
   EXPECT_EQ(arguments.limit, 256U);
@@ -92,7 +95,7 @@ TEST(Arguments, EveryOption) {
   EXPECT_EQ(arguments.save, "m.pt");
   EXPECT_EQ(arguments.logs.json, "l.json");
   EXPECT_EQ(arguments.logs.tensorboard, "events");
-  EXPECT_EQ(arguments.progress, vision::ProgressStyle::plain);
+  EXPECT_EQ(arguments.progress, ProgressStyle::plain);
 }
 
 TEST(Arguments, HelpNamesEveryOptionWithItsDefault) {
@@ -176,4 +179,4 @@ TEST(Arguments, AValueAfterAnEqualsSignMayBeginAsAnOptionDoes) {
 }
 
 }  // namespace
-}  // namespace cifar10
+}  // namespace vision

@@ -1,4 +1,4 @@
-#include "examples/cifar10/output_file.h"
+#include "examples/vision/train/output_file.h"
 
 #include <gmock/gmock.h>
 
@@ -7,14 +7,14 @@
 
 #include "tests/examples/vision/temporary_folder.h"
 
-namespace cifar10 {
+namespace vision {
 namespace {
 
 namespace fs = std::filesystem;
+using test::message_of;
+using test::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;
-using vision::test::message_of;
-using vision::test::TemporaryFolder;
 
 std::string content_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -58,4 +58,4 @@ TEST(CheckWritable, SaysWhatIsWrongBeforeTheWork) {
 }
 
 }  // namespace
-}  // namespace cifar10
+}  // namespace vision

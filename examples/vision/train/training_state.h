@@ -9,7 +9,7 @@
 
 #include "examples/vision/models/model.h"
 
-namespace cifar10 {
+namespace vision {
 
 struct TrainingStateOptions {
   std::string folder;  ///< for checkpoints; empty: none are written
@@ -22,9 +22,8 @@ struct TrainingStateOptions {
 class TrainingState {
  public:
   /// What is given must outlive it. Collective.
-  TrainingState(const hora::Context& world, const TrainingStateOptions& options,
-                vision::Classifier& model, hora::DistributedOptimizer& optimizer,
-                hora::GradScaler& scaler);
+  TrainingState(const hora::Context& world, const TrainingStateOptions& options, Classifier& model,
+                hora::DistributedOptimizer& optimizer, hora::GradScaler& scaler);
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
 
@@ -47,4 +46,4 @@ class TrainingState {
   double best_accuracy_ = 0;
 };
 
-}  // namespace cifar10
+}  // namespace vision

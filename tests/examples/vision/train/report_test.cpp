@@ -1,10 +1,10 @@
-#include "examples/cifar10/report.h"
+#include "examples/vision/train/report.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-namespace cifar10 {
+namespace vision {
 namespace {
 
 TEST(Report, HasTheFieldsOfTheRun) {
@@ -25,4 +25,4 @@ TEST(Report, HasTheFieldsOfTheRun) {
 }
 
 }  // namespace
-}  // namespace cifar10
+}  // namespace vision

@@ -1,11 +1,11 @@
-#include "examples/cifar10/training_state.h"
+#include "examples/vision/train/training_state.h"
 
 #include <stdexcept>
 
-namespace cifar10 {
+namespace vision {
 
 TrainingState::TrainingState(const hora::Context& world, const TrainingStateOptions& options,
-                             vision::Classifier& model, hora::DistributedOptimizer& optimizer,
+                             Classifier& model, hora::DistributedOptimizer& optimizer,
                              hora::GradScaler& scaler)
     : options_(options) {
   if (options_.folder.empty() && options_.resume.empty()) return;
@@ -43,4 +43,4 @@ void TrainingState::wait() {
   if (checkpoint_) checkpoint_->wait();
 }
 
-}  // namespace cifar10
+}  // namespace vision

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-namespace cifar10 {
+namespace vision {
 
 /// Throws std::runtime_error where write_file(path) could not succeed: the folder does not exist or
 /// cannot be written to, or `path` is something other than a file. To be called before the work.
@@ -14,4 +14,4 @@ void check_writable(const std::filesystem::path& path);
 /// folder. Throws std::system_error naming the path; the old file is then still there.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 
-}  // namespace cifar10
+}  // namespace vision

@@ -1,8 +1,8 @@
-#include "examples/cifar10/report.h"
+#include "examples/vision/train/report.h"
 
 #include <nlohmann/json.hpp>
 
-namespace cifar10 {
+namespace vision {
 
 std::string to_json(const Report& report) {
   const nlohmann::ordered_json json{
@@ -17,4 +17,4 @@ std::string to_json(const Report& report) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace cifar10
+}  // namespace vision

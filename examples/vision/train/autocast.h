@@ -3,15 +3,15 @@
 
 #include <torch/torch.h>
 
-#include "examples/cifar10/precision.h"
+#include "examples/vision/train/arguments.h"
 
-namespace cifar10 {
+namespace vision {
 
 /// While it lives, this thread's operations on `device` run in the lower precision where that is
-/// safe, as within Python's torch.autocast; nothing happens for float32. float16 needs CUDA.
+/// safe, as within Python's torch.autocast; nothing happens with Amp::off. float16 needs CUDA.
 class Autocast {
  public:
-  Autocast(const torch::Device& device, Precision precision);
+  Autocast(const torch::Device& device, Amp amp);
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
@@ -21,4 +21,4 @@ class Autocast {
   bool on_;
 };
 
-}  // namespace cifar10
+}  // namespace vision

@@ -1,8 +1,8 @@
-#include "examples/cifar10/autocast.h"
+#include "examples/vision/train/autocast.h"
 
 #include <ATen/autocast_mode.h>
 
-namespace cifar10 {
+namespace vision {
 namespace {
 
 // LibTorch 2.4 has one pair of functions for all devices in place of one for each.
@@ -25,10 +25,10 @@ void set_type(torch::DeviceType device, torch::ScalarType type) {
 
 }  // namespace
 
-Autocast::Autocast(const torch::Device& device, Precision precision)
-    : device_(device.type()), on_(precision != Precision::float32) {
+Autocast::Autocast(const torch::Device& device, Amp amp)
+    : device_(device.type()), on_(amp != Amp::off) {
   if (!on_) return;
-  set_type(device_, precision == Precision::float16 ? torch::kHalf : torch::kBFloat16);
+  set_type(device_, amp == Amp::float16 ? torch::kHalf : torch::kBFloat16);
   switch_on(device_, true);
   at::autocast::increment_nesting();
 }
@@ -40,4 +40,4 @@ Autocast::~Autocast() {
   switch_on(device_, false);
 }
 
-}  // namespace cifar10
+}  // namespace vision

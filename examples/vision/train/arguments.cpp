@@ -1,4 +1,4 @@
-#include "examples/cifar10/arguments.h"
+#include "examples/vision/train/arguments.h"
 
 #include <spdlog/fmt/fmt.h>
 
@@ -14,10 +14,10 @@
 #include <system_error>
 #include <variant>
 
-#include "examples/cifar10/data_source.h"
 #include "examples/vision/command_line.h"
+#include "examples/vision/train/program.h"
 
-namespace cifar10 {
+namespace vision {
 namespace {
 
 // CLI::Range lets NaN pass.
@@ -47,15 +47,14 @@ CLI::Validator whole_number() {
       "");
 }
 
-CLI::Validator known_architecture() {
+CLI::Validator known_architecture(int side) {
   return CLI::Validator(
-      [](const std::string& name) {
+      [side](const std::string& name) {
         try {
-          const int least = vision::find_architecture(name).smallest_image;
-          return least <= side
-                     ? std::string()
-                     : fmt::format("{0} needs images of {1}x{1}, and CIFAR-10's have {2}x{2}", name,
-                                   least, side);
+          const int least = find_architecture(name).smallest_image;
+          return least <= side ? std::string()
+                               : fmt::format("{0} needs images of {1}x{1}, and these have {2}x{2}",
+                                             name, least, side);
         } catch (const std::invalid_argument& error) {
           return std::string(error.what());
         }
@@ -65,32 +64,27 @@ CLI::Validator known_architecture() {
 
 // A stem that was not chosen is a ResNet's CIFAR stem.
 void choose_stem(Arguments& arguments) {
-  const vision::Architecture& architecture = vision::find_architecture(arguments.architecture);
-  if (std::holds_alternative<vision::ResNetShape>(architecture.shape)) {
-    arguments.stem = arguments.stem.value_or(vision::Stem::cifar);
+  const Architecture& architecture = find_architecture(arguments.architecture);
+  if (std::holds_alternative<ResNetShape>(architecture.shape)) {
+    arguments.stem = arguments.stem.value_or(Stem::cifar);
   } else if (arguments.stem) {
     throw CLI::ValidationError("--stem", arguments.architecture + " has none; only ResNets have");
   }
 }
 
-void describe(CLI::App& app, Arguments& arguments) {
-  static const std::map<std::string, vision::Stem> stems{{"cifar", vision::Stem::cifar},
-                                                         {"imagenet", vision::Stem::imagenet}};
-  using vision::ProgressStyle;
+void add_options(CLI::App& app, const Program& program, Arguments& arguments) {
+  static const std::map<std::string, Stem> stems{{"cifar", Stem::cifar},
+                                                 {"imagenet", Stem::imagenet}};
   static const std::map<std::string, ProgressStyle> styles{{"auto", ProgressStyle::automatic},
                                                            {"live", ProgressStyle::live},
                                                            {"plain", ProgressStyle::plain}};
   static const std::map<std::string, DeviceChoice> devices{
       {"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}};
-  static const std::map<std::string, Precision> precisions{
-      {"off", Precision::float32}, {"fp16", Precision::float16}, {"bf16", Precision::bfloat16}};
+  static const std::map<std::string, Amp> precisions{
+      {"off", Amp::off}, {"fp16", Amp::float16}, {"bf16", Amp::bfloat16}};
   const double infinity = std::numeric_limits<double>::infinity();
 
-  app.add_option(
-         "--data", arguments.data,
-         "CIFAR-10 or CIFAR-100: the folder of the binary version; CIFAR-10's Python version, "
-         "its archive as well; or the digits")
-      ->required();
+  app.add_option("--data", arguments.data, program.data)->required();
   app.add_option("--epochs", arguments.epochs, "passes over the training images")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--batch", arguments.batch, "images of one rank in one step")
@@ -104,8 +98,8 @@ void describe(CLI::App& app, Arguments& arguments) {
   app.add_option("--seed", arguments.seed, "draws weights, order of images and augmentation")
       ->check(whole_number());
   app.add_option("-a,--arch", arguments.architecture,
-                 "architecture: one of " + vision::architecture_names())
-      ->check(known_architecture());
+                 "architecture: one of " + architecture_names())
+      ->check(known_architecture(program.image_side));
   app.add_option("--stem", arguments.stem,
                  "of a ResNet; cifar: 3x3 convolution of stride 1; imagenet: torchvision's")
       ->transform(CLI::CheckedTransformer(stems))
@@ -152,14 +146,13 @@ void describe(CLI::App& app, Arguments& arguments) {
 
 }  // namespace
 
-ParsedArguments parse_arguments(int argc, const char* const* argv) {
-  Arguments arguments;
-  CLI::App app("Trains a network on CIFAR-10 with hora, one process a rank, under horarun.",
-               "cifar10");
+ParsedArguments parse_arguments(const Program& program, int argc, const char* const* argv) {
+  Arguments arguments = program.defaults;
+  CLI::App app(program.summary, program.name);
   app.option_defaults()->always_capture_default();
-  describe(app, arguments);
+  add_options(app, program, arguments);
   try {
-    vision::parse_words(app, argc, argv);
+    parse_words(app, argc, argv);
     choose_stem(arguments);
     if (arguments.resume == "auto" && arguments.model_dir.empty()) {
       throw CLI::ValidationError("--resume", "auto needs --model-dir");
@@ -172,4 +165,4 @@ ParsedArguments parse_arguments(int argc, const char* const* argv) {
   }
 }
 
-}  // namespace cifar10
+}  // namespace vision

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace cifar10 {
+namespace vision {
 
 struct Report {
   double best_accuracy = 0;      ///< validation top-1 of the best epoch, in percent
@@ -11,11 +11,11 @@ struct Report {
   double hidden_share = 0;       ///< of averaging behind backward, 0 .. 1, mean over ranks
   int ranks = 0;
   int nodes = 0;
-  std::string data;  ///< vision::DataSets::id()
+  std::string data;  ///< DataSets::id()
   int epochs = 0;
 };
 
 /// A JSON object with the fields' names.
 std::string to_json(const Report& report);
 
-}  // namespace cifar10
+}  // namespace vision
