@@ -9,7 +9,7 @@
 # argument, is given to the program as --data; "-" where it takes none. What follows are the program's
 # own options. FOLDER [default: $HOME/hora] is where all lies, the same path on every host:
 #     FOLDER/bin/horarun, FOLDER/bin/PROGRAM, FOLDER/data
-# Copied is what differs; later runs copy nothing but a program that was built anew.
+# Copied is what differs, programs by their bytes, data by names and sizes.
 #
 # Once, before:
 # - Keys: `ssh-keygen -t ed25519` on this host, `ssh-copy-id nodeB` for every host, this one too.
