@@ -1,9 +1,6 @@
 #include "examples/cifar10/data_source.h"
 
 #include <stdexcept>
-#include <utility>
-
-#include "examples/vision/data/open_data.h"
 
 namespace cifar10 {
 
@@ -39,24 +36,14 @@ const DataSource& source_of(vision::DataKind kind) {
   }
 }
 
-vision::TransformOptions training_transform(const DataSource& source, vision::Layout layout) {
-  return {.geometry = vision::RandomCrop{.size = {side, side}, .padding = source.crop_padding},
-          .flip = source.flip,
-          .normalisation = source.normalisation,
-          .layout = layout};
-}
-
-vision::TransformOptions validation_transform(const DataSource& source, vision::Layout layout) {
-  return {.geometry = vision::Resize{{side, side}},
-          .normalisation = source.normalisation,
-          .layout = layout};
-}
-
-Data load_data(const std::filesystem::path& folder, std::size_t limit) {
-  vision::DataSets sets = vision::open_data(folder);
-  vision::keep_first(sets, limit);
-  const DataSource& source = source_of(sets.kind);
-  return {source, std::move(sets)};
+vision::Transforms transforms(vision::DataKind kind) {
+  const DataSource& source = source_of(kind);
+  return {.training = {.geometry =
+                           vision::RandomCrop{.size = {side, side}, .padding = source.crop_padding},
+                       .flip = source.flip,
+                       .normalisation = source.normalisation},
+          .validation = {.geometry = vision::Resize{{side, side}},
+                         .normalisation = source.normalisation}};
 }
 
 }  // namespace cifar10

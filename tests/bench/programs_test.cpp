@@ -184,6 +184,28 @@ TEST_F(Programs, TrainingStep) {
   }
 }
 
+TEST_F(Programs, TrainingCosts) {
+  const json file =
+      file_of("TRAINING_COSTS", "--batch 2 --rounds 2 --steps 1 --intervals 1 --every 2 --folder " +
+                                    folder_.string());
+  EXPECT_EQ(names_of(file),
+            (std::set<std::string>{"training_costs/plain", "training_costs/finite_check",
+                                   "training_costs/logs", "training_costs/unsaved",
+                                   "training_costs/checkpoint"}));
+  for (const json& row : file.at("benchmarks")) {
+    SCOPED_TRACE(row.dump());
+    EXPECT_GT(row.at("real_time").get<double>(), 0.0);
+    if (row.at("name") == "training_costs/plain" || row.at("name") == "training_costs/unsaved") {
+      continue;
+    }
+    EXPECT_EQ(row.at("wrong"), 0.0);
+    EXPECT_GT(row.at("over_plain").get<double>(), 0.0);
+    EXPECT_GE(row.at("call_ms").get<double>(), 0.0);
+  }
+  const auto entries = std::filesystem::directory_iterator(folder_);
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), 2) << "screen and results alone";
+}
+
 TEST_F(Programs, ListsNamesWithoutMeasuring) {
   const Result result = run("NEGOTIATION", "--benchmark_list_tests --benchmark_filter=bytes");
   EXPECT_EQ(result.code, 0);

@@ -53,6 +53,32 @@ TEST_P(RunningJob, UserSignalsToAnyOneRankReachAllRanks) {
   EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
 }
 
+/// As Slurm does, which signals what it has started: the agents.
+TEST_P(RunningJob, UserSignalsToAnAgentReachTheRanksOfItsHost) {
+  LaunchedJob& job = running();
+  const bool two = GetParam().name == "two_hosts";
+  const pid_t agent = job.find(Kind::agent, -1, two ? "127.0.0.2" : "");
+  ASSERT_GT(agent, 0) << transcript(job);
+  for (const auto& [number, name] : kUserSignals) {
+    ::kill(agent, number);
+    EXPECT_TRUE(job.wait_for(std::string(": got ") + name, two ? 2 : 4, Seconds(5)))
+        << transcript(job);
+    EXPECT_TRUE(job.wait_for(std::string("rank 3: got ") + name, 1, Seconds(0))) << transcript(job);
+  }
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+}
+
+TEST_P(RunningJob, AllRanksLeaveTogetherWhereAnAgentIsToldToEnd) {
+  LaunchedJob& job = running("leave");
+  const pid_t agent = job.find(Kind::agent, -1, GetParam().name == "two_hosts" ? "127.0.0.2" : "");
+  ASSERT_GT(agent, 0) << transcript(job);
+  ::kill(agent, SIGTERM);
+  EXPECT_EQ(job.wait(Seconds(10)), 0) << transcript(job);
+  EXPECT_TRUE(job.wait_for(": leaves", 4, Seconds(0))) << transcript(job);
+  EXPECT_EQ(job.complaints(), "");
+}
+
 TEST_P(RunningJob, ARankThatATerminationKillsIsNamed) {
   LaunchedJob& job = running();
   const pid_t rank = job.rank(2);

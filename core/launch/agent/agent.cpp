@@ -87,7 +87,8 @@ Agent::Agent(UniqueFd in, UniqueFd out, const AgentOptions& options, std::option
           [this](Message&& message) { on_message(std::move(message)); },
           [this](const std::string&) { end_all(milliseconds(0)); }, std::move(seals)),
       reports_(make_pipe()),
-      signals_(signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT})) {
+      signals_(
+          signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})) {
   // What daemons leave behind becomes this process's child, and so is found and ended.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   start_keeper(folders_);
@@ -148,10 +149,17 @@ void Agent::on_time() {
 void Agent::on_signals() {
   signalfd_siginfo info{};
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo == SIGCHLD) {
-      reap();
-    } else {
-      end_all(milliseconds(0));  // ssh sends SIGHUP where its connection has ended
+    switch (info.ssi_signo) {
+      case SIGCHLD:
+        reap();
+        break;
+      case SIGTERM:  // from Slurm, which tells the agents of all hosts before it kills
+      case SIGUSR1:
+      case SIGUSR2:
+        ranks_.signal(static_cast<int>(info.ssi_signo), -1);
+        break;
+      default:
+        end_all(milliseconds(0));  // ssh sends SIGHUP where its connection has ended
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "core/launch/control/messages.h"
 
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -18,6 +19,14 @@ std::optional<Message> alternative(wire::BodyUnion& body) {
   }
 }
 
+/// FlatBuffers' verifier sees to the alignment of a vector's length, not of its elements.
+bool elements_are_aligned(const wire::Envelope& envelope) {
+  const wire::ArrivalsSeen* arrivals = envelope.body_as_ArrivalsSeen();
+  if (arrivals == nullptr || arrivals->rows() == nullptr) return true;
+  const auto address = reinterpret_cast<std::uintptr_t>(arrivals->rows()->Data());
+  return address % alignof(wire::ArrivalsRow) == 0;
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const Message& message) {
@@ -32,7 +41,8 @@ std::vector<std::byte> encode(const Message& message) {
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes) {
   if (bytes.size() > kMostMessageBytes) return tl::unexpected<std::string>("it is too long");
   flatbuffers::Verifier verifier(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
-  if (!wire::VerifyEnvelopeBuffer(verifier)) {
+  if (!wire::VerifyEnvelopeBuffer(verifier) ||
+      !elements_are_aligned(*wire::GetEnvelope(bytes.data()))) {
     return tl::unexpected<std::string>("it is not a message of this version of horarun");
   }
   wire::EnvelopeT envelope;

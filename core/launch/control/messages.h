@@ -51,7 +51,8 @@ inline constexpr std::size_t kMostOutputBytes = 3000;
 
 std::vector<std::byte> encode(const Message& message);
 
-/// Of bytes from another process; an error says what is wrong with them.
+/// Of bytes from another process, aligned as memory of operator new is; an error says what is wrong
+/// with them.
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes);
 
 }  // namespace hora::launch

@@ -219,11 +219,15 @@ std::vector<Instruction> Supervisor::on_signal(int number, Moment now) {
   }
   ++interrupts_;
   if (interrupts_ == 1 && !end_limit_) {
-    actions_.push_back(
-        Say{"ending the job after " + signal_text(number) + "; a second one ends it at once"});
+    const bool terminated = number == SIGTERM;
+    const Moment grace = terminated ? plan_.terminate_grace : plan_.interrupt_grace;
+    const std::string limit =
+        terminated ? ", within " + std::to_string(grace.count() / 1000) + " s" : "";
+    actions_.push_back(Say{"ending the job after " + signal_text(number) + limit +
+                           "; a second one ends it at once"});
     status_ = 128 + number;
     caused_ = true;
-    end_all(plan_.interrupt_grace, number, now);
+    end_all(grace, number, now);
   } else {
     end_all(Moment(0), SIGKILL, now);
   }
@@ -309,7 +313,9 @@ void Supervisor::check_end(Moment now) {
   };
   if (!std::ranges::all_of(hosts_, is_gone) && now < *end_limit_) return;
   finished_ = true;
-  actions_.push_back(Finish{status_});
+  // Ranks that were told to end and have agreed on how they leave.
+  const auto agreed = interrupts_ == 1 ? ending_.common_status() : std::nullopt;
+  actions_.push_back(Finish{agreed.value_or(status_)});
 }
 
 void Supervisor::fail(const std::string& reason, int status, Moment now) {

@@ -37,8 +37,10 @@ struct JobPlan {
   Moment start_timeout{30000};
   Moment silence{30000};         ///< a host that is not heard from for this long is lost
   Moment grace{2000};            ///< between the first signal and SIGKILL, after a failure
-  Moment interrupt_grace{3500};  ///< the same after SIGINT or SIGTERM
-  Moment network_trial{2000};    ///< for the hosts to try which networks reach the others
+  Moment interrupt_grace{3500};  ///< the same after SIGINT, SIGHUP or SIGQUIT
+  /// The same after SIGTERM, for ranks that save what they have done; as batch systems wait.
+  Moment terminate_grace{30000};
+  Moment network_trial{2000};  ///< for the hosts to try which networks reach the others
   EndingLimits ending = {};
 };
 

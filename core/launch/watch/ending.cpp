@@ -14,6 +14,8 @@
 namespace hora::launch {
 namespace {
 
+constexpr int kTemporaryFailure = 75;  // sysexits.h
+
 /// 0 is the likeliest first cause. MPI ends ranks by SIGTERM, and where a guard takes too long by
 /// SIGKILL to the guard, of which its rank's peers may know before its agent. SIGPIPE comes from
 /// writing to a peer that has gone.
@@ -69,7 +71,9 @@ std::string signal_text(int number) {
 
 std::string status_text(int status) {
   if (WIFSIGNALED(status)) return "was killed by " + signal_text(WTERMSIG(status));
-  return "ended with exit status " + std::to_string(WEXITSTATUS(status));
+  const int number = WEXITSTATUS(status);
+  return "ended with exit status " + std::to_string(number) +
+         (number == kTemporaryFailure ? " (EX_TEMPFAIL: it can be started again)" : "");
 }
 
 std::string ending_text(const RankEnded& ended, const std::string& host) {

@@ -84,6 +84,18 @@ bool JobEnding::is_over(Moment now) const {
   return !first_failure_ && all_ended() && (mpirun_ended_ || mpirun_is_late);
 }
 
+std::optional<int> JobEnding::common_status() const {
+  std::optional<int> common;
+  for (const RankEnded& ended : ended_) {
+    if (!ended.shut_down) return std::nullopt;
+    if (!WIFEXITED(ended.status) && ended.asked) continue;
+    const int status = shell_status(ended.status);
+    if (status == 0 || status != common.value_or(status)) return std::nullopt;
+    common = status;
+  }
+  return all_ended() ? common : std::nullopt;
+}
+
 std::optional<EndCause> JobEnding::cause(Moment now) const {
   if (auto found = cause_in_init(now)) return found;
   if (!was_killed()) {

@@ -57,6 +57,10 @@ class JobEnding {
   /// All ranks have ended, and none has failed; mpirun, too, or it takes too long.
   bool is_over(Moment now) const;
 
+  /// The exit status other than 0 with which all ranks have left after hora::shutdown; one that was
+  /// asked to end may have been killed after that.
+  std::optional<int> common_status() const;
+
   bool has_started(int rank) const { return at(rank).started; }
   bool has_ended(int rank) const { return at(rank).ended_at.has_value(); }
   const std::string& output() const noexcept { return output_; }  ///< its end

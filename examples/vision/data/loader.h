@@ -14,18 +14,12 @@
 #include <thread>
 #include <vector>
 
+#include "examples/vision/data/bad_images.h"
 #include "examples/vision/data/batch.h"
 #include "examples/vision/data/dataset.h"
 #include "examples/vision/data/transform.h"
 
 namespace vision {
-
-enum class BadImages {
-  raise,  ///< next() throws the BadImage
-  /// The sample becomes the next good image of the list, from its start after its end, so that
-  /// batches and steps stay as many as on the other ranks. Batch::replaced() has those samples.
-  skip,
-};
 
 struct LoaderOptions {
   std::size_t batch = 32;

@@ -4,7 +4,8 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
-#include <stdexcept>
+#include <map>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -77,50 +78,21 @@ std::unique_ptr<torch::optim::Optimizer> make_lamb(const OptimizerSettings& sett
                              .weight_decay(settings.weight_decay));
 }
 
-struct Entry {
-  OptimizerKind kind;
-  std::unique_ptr<torch::optim::Optimizer> (*make)(const OptimizerSettings&,
-                                                   const NamedParameters&);
+using Make = std::unique_ptr<torch::optim::Optimizer> (*)(const OptimizerSettings&,
+                                                          const NamedParameters&);
+const std::map<std::string_view, Make> makers{
+    {"sgd", make_sgd},
+    {"lars", make_lars},
+    {"lamb", make_lamb},
+    {"adam", make_adam<torch::optim::Adam, torch::optim::AdamOptions>},
+    {"adamw", make_adam<torch::optim::AdamW, torch::optim::AdamWOptions>},
 };
-
-const Entry kEntries[] = {
-    {{"sgd", "SGD with momentum", true}, make_sgd},
-    {{"lars", "SGD with layer-wise rates, for large batches (arXiv 1708.03888)", false}, make_lars},
-    {{"lamb", "Adam with layer-wise rates, for large batches (arXiv 1904.00962)", false},
-     make_lamb},
-    {{"adam", "Adam", true}, make_adam<torch::optim::Adam, torch::optim::AdamOptions>},
-    {{"adamw", "Adam with decoupled weight decay", true},
-     make_adam<torch::optim::AdamW, torch::optim::AdamWOptions>},
-};
-
-const Entry& entry_of(std::string_view name) {
-  std::string names;
-  for (const Entry& entry : kEntries) {
-    if (entry.kind.name == name) return entry;
-    names += (names.empty() ? "" : ", ") + std::string(entry.kind.name);
-  }
-  throw std::invalid_argument("there is no optimizer '" + std::string(name) + "'; there are " +
-                              names);
-}
 
 }  // namespace
 
-const std::vector<OptimizerKind>& optimizer_kinds() {
-  static const std::vector<OptimizerKind> kinds = [] {
-    std::vector<OptimizerKind> all;
-    for (const Entry& entry : kEntries) all.push_back(entry.kind);
-    return all;
-  }();
-  return kinds;
-}
-
-const OptimizerKind& optimizer_kind(std::string_view name) {
-  return entry_of(name).kind;
-}
-
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerSettings& settings,
                                                         const NamedParameters& named_parameters) {
-  return entry_of(settings.name).make(settings, named_parameters);
+  return makers.at(optimizer_kind(settings.name).name)(settings, named_parameters);
 }
 
 }  // namespace vision

@@ -5,7 +5,6 @@
 #include <torch/version.h>
 
 #include <exception>
-#include <limits>
 #include <stdexcept>
 
 #include "examples/vision/train/autocast.h"
@@ -34,43 +33,23 @@ bool computes_in_float16(const torch::Device& device) {
   }
 }
 
-OptLevel level_of(const PrecisionOptions& options) {
-  return options.level.value_or(options.amp == Amp::off ? OptLevel::O0 : OptLevel::O1);
-}
-
-std::optional<LossScale> loss_scale_of(const PrecisionOptions& options) {
-  if (options.loss_scale) return options.loss_scale;
-  const bool by_level = options.level && *options.level != OptLevel::O0;
-  return by_level || options.amp == Amp::float16 ? std::optional(LossScale{}) : std::nullopt;
-}
-
-std::string_view name_of(torch::ScalarType half) {
-  return half == torch::kHalf ? "float16" : "bfloat16";
+torch::ScalarType half_of(const torch::Device& device, Amp amp) {
+  if (amp == Amp::bfloat16) return torch::kBFloat16;
+  if (computes_in_float16(device)) return torch::kHalf;
+  if (amp == Amp::off) return torch::kBFloat16;
+  throw std::runtime_error(fmt::format(
+      "--amp fp16 needs --device cuda: LibTorch {} has no float16 convolutions on {}; on the CPU, "
+      "use --amp bf16",
+      TORCH_VERSION, device.str()));
 }
 
 }  // namespace
 
 Precision::Precision(const torch::Device& device, const PrecisionOptions& options)
     : device_(device),
-      level_(level_of(options)),
-      half_(options.amp == Amp::bfloat16 ? torch::kBFloat16 : torch::kHalf),
-      replaces_float16_(false),
-      loss_scale_(loss_scale_of(options)) {
-  if (level_ == OptLevel::O0) {
-    if (options.amp == Amp::off) return;
-    throw std::runtime_error(
-        "--opt-level O0 computes in float32, and --amp asks for 16 bits; leave one of them out");
-  }
-  if (half_ == torch::kBFloat16 || computes_in_float16(device)) return;
-  if (options.amp == Amp::float16) {
-    throw std::runtime_error(fmt::format(
-        "--amp fp16 needs --device cuda: LibTorch {} has no float16 convolutions on {}; on the "
-        "CPU, use --amp bf16",
-        TORCH_VERSION, device.str()));
-  }
-  half_ = torch::kBFloat16;
-  replaces_float16_ = true;
-}
+      options_(options),
+      level_(options.amp != Amp::off ? OptLevel::O1 : options.opt_level.value_or(OptLevel::O0)),
+      half_(level_ == OptLevel::O0 ? torch::kFloat32 : half_of(device, options.amp)) {}
 
 torch::Tensor Precision::logits(Classifier& model, const torch::Tensor& images) const {
   if (level_ == OptLevel::O0) return model.forward(images);
@@ -83,32 +62,32 @@ torch::Tensor Precision::logits(Classifier& model, const torch::Tensor& images) 
 }
 
 hora::GradScalerOptions Precision::scaler() const {
-  if (!loss_scale_) return {.enabled = false};
-  if (!loss_scale_->fixed) return {};
-  return {.initial_scale = *loss_scale_->fixed, .growth_factor = 1.0, .backoff_factor = 1.0};
+  if (level_ == OptLevel::O0 || options_.amp == Amp::bfloat16) return {.enabled = false};
+  if (!options_.loss_scale) return {};
+  return {.initial_scale = *options_.loss_scale, .growth_factor = 1.0, .backoff_factor = 1.0};
 }
 
 std::string Precision::describe() const {
-  std::string text =
-      level_ == OptLevel::O0 ? "float32"
-      : level_ == OptLevel::O1
-          ? fmt::format("O1: {} (autocast)", name_of(half_))
-          : fmt::format("O2: {} model, BatchNorm and master weights float32", name_of(half_));
-  if (loss_scale_) {
-    text += loss_scale_->fixed ? fmt::format(", loss scale {}", *loss_scale_->fixed)
-                               : ", dynamic loss scale";
+  if (level_ == OptLevel::O0) return "float32";
+  const std::string type = half_ == torch::kHalf ? "float16" : "bfloat16";
+  std::string text = options_.amp != Amp::off ? type + " (autocast)"
+                     : level_ == OptLevel::O1
+                         ? "O1: " + type + " (autocast)"
+                         : "O2: " + type + " model, BatchNorm and master weights float32";
+  if (scaler().enabled) {
+    text += options_.loss_scale ? fmt::format(", loss scale {:g}", *options_.loss_scale)
+                                : ", dynamic loss scale";
   }
-  if (replaces_float16_) {
-    text += fmt::format(" (LibTorch {} has no float16 convolutions on {})", TORCH_VERSION,
+  if (options_.amp == Amp::off && half_ == torch::kBFloat16) {
+    text += fmt::format("; LibTorch {} has no float16 convolutions on {}", TORCH_VERSION,
                         device_.str());
   }
   return text;
 }
 
 std::string Precision::describe_skipped(std::size_t step, double new_scale) const {
-  const bool fixed = loss_scale_ && loss_scale_->fixed;
-  return fmt::format("gradient overflow: step {} skipped, loss scale {} {}", step,
-                     fixed ? "stays" : "is now", new_scale);
+  return fmt::format("gradient overflow: step {} skipped, loss scale {} {:g}", step,
+                     options_.loss_scale ? "stays" : "is now", new_scale);
 }
 
 }  // namespace vision

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "examples/vision/models/model.h"
-#include "examples/vision/train/precision_options.h"
+#include "examples/vision/train/options.h"
 
 namespace vision {
 
@@ -22,28 +22,30 @@ namespace vision {
 /// A value: threads may share it, each with a model of its own.
 class Precision {
  public:
-  /// Throws std::runtime_error where options contradict each other, or where LibTorch does not
-  /// compute in float16 on this device and amp asks for it.
+  /// `--amp` names the type of autocast. O1 and O2 take float16, and bfloat16 where LibTorch does
+  /// not compute in float16 on this device. Throws std::runtime_error where amp asks for float16
+  /// and the device does not have it.
   Precision(const torch::Device& device, const PrecisionOptions& options);
 
   /// Images [N, 3, H, W] on the device to logits [N, classes] in float32. The model's parameters
   /// are float32, and stay so.
   torch::Tensor logits(Classifier& model, const torch::Tensor& images) const;
 
+  /// Enabled for O1, O2 and float16.
   hora::GradScalerOptions scaler() const;
 
-  /// "float32", or "O2: bfloat16 model, BatchNorm and master weights float32, dynamic loss scale".
+  /// "float32", "bfloat16 (autocast)", or "O2: float16 model, BatchNorm and master weights float32,
+  /// dynamic loss scale".
   std::string describe() const;
 
-  /// What is printed for a step that was skipped, counted from 1, after the scaler's update().
+  /// What is printed for a step, counted from 1, that the scaler left out, after its update().
   std::string describe_skipped(std::size_t step, double new_scale) const;
 
  private:
   torch::Device device_;
-  OptLevel level_;
-  torch::ScalarType half_;  ///< of levels O1 and O2
-  bool replaces_float16_;   ///< half_ is bfloat16, because the device has no float16
-  std::optional<LossScale> loss_scale_;
+  PrecisionOptions options_;
+  OptLevel level_;          ///< O1 where amp is on
+  torch::ScalarType half_;  ///< of O1 and O2
 };
 
 }  // namespace vision

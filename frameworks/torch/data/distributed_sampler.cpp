@@ -101,7 +101,7 @@ std::size_t DistributedSampler::steps() const noexcept {
   return (end() - begin_ + width() - 1) / width();
 }
 
-/// How many of the `count` places from begin_ on are this rank's.
+/// How many of `count` places, the first of which is rank 0's, are this rank's.
 std::size_t DistributedSampler::own_of(std::size_t count) const noexcept {
   const auto size = static_cast<std::size_t>(options_.size);
   return (count + size - 1 - static_cast<std::size_t>(options_.rank)) / size;
@@ -117,18 +117,27 @@ void DistributedSampler::check_step(std::size_t step, std::size_t limit) const {
          " steps for this rank and batch");
 }
 
-std::vector<std::size_t> DistributedSampler::batch(std::size_t step) const {
-  check_step(step, steps());
+/// This rank's samples of the places begin .. end-1, the first of which is rank 0's.
+std::vector<std::size_t> DistributedSampler::own_between(std::size_t begin, std::size_t end) const {
   const auto size = static_cast<std::size_t>(options_.size);
-  const std::size_t stop = std::min(begin_ + (step + 1) * width(), end());
   std::vector<std::size_t> own;
-  own.reserve(options_.batch);
-  for (std::size_t place = begin_ + step * width() + static_cast<std::size_t>(options_.rank);
-       place < stop; place += size) {
+  own.reserve(own_of(end - begin));
+  for (std::size_t place = begin + static_cast<std::size_t>(options_.rank); place < end;
+       place += size) {
     const std::size_t within = place % samples_;
     own.push_back(order_ == nullptr ? within : (*order_)[within]);
   }
   return own;
+}
+
+std::vector<std::size_t> DistributedSampler::batch(std::size_t step) const {
+  check_step(step, steps());
+  const std::size_t begin = begin_ + step * width();
+  return own_between(begin, std::min(begin + width(), end()));
+}
+
+std::vector<std::size_t> DistributedSampler::local_order() const {
+  return own_between(begin_, end());
 }
 
 std::size_t DistributedSampler::global_batch(std::size_t step) const {

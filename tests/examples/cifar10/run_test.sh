@@ -52,7 +52,7 @@ expect_lines 1 'data: handwritten digits .*not CIFAR-10.* 128 training and 128 v
 expect_lines 1 "model: resnet18 with torchvision's stem, 11181642 values" output
 expect_lines 1 'ranks: 2 on 2 nodes \(1 \+ 1\)' output
 expect_lines 1 'batch: 16 a rank, 32 in all; 2 epochs of 4 steps; seed 5' output
-expect_lines 1 'epoch 1/2: loss [0-9.]+, validation [0-9.]+ % \([0-9]+ of 128 images\), [0-9]+ im' output
+expect_lines 1 'epoch 1/2: loss [0-9.]+, validation [0-9.]+ % \([0-9]+ of 128 images\), top-5 [0-9.]+ %, [0-9]+ images/s' output
 expect_lines 1 'epoch 2/2: .*, waited for data in [0-9.]+ % of the time' output
 expect_lines 1 'best validation accuracy .* images/s, .* hidden' output
 expect_lines 0 $'\r\x1b' output

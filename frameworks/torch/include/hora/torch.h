@@ -13,6 +13,7 @@
 #include <hora/torch/checkpoint.h>
 #include <hora/torch/data_loader_sampler.h>
 #include <hora/torch/distributed_sampler.h>
+#include <hora/torch/finite_check.h>
 #include <hora/torch/learning_rate.h>
 #include <hora/torch/safetensors.h>
 #include <hora/torch_collectives.h>

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <random>
+#include <span>
 
 #include "tests/support/seed.h"
 
@@ -78,6 +82,36 @@ TEST(Messages, ChangedBytesAreAMessageOrAnError) {
       bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     }
     static_cast<void>(decode(bytes));
+  }
+}
+
+TEST(Messages, RowsThatAreNotAlignedAreRefused) {
+  constexpr std::uint64_t kMark = 0x1234567890abcdef;
+  ArrivalsSeen arrivals;
+  arrivals.rows.emplace_back(kMark, 4000000, 9000000, 2, 1);
+  const std::vector<std::byte> good = encode(arrivals);
+  const auto mark = std::as_bytes(std::span(&kMark, 1));
+  const auto row = std::ranges::search(good, mark).begin();
+  // In front of the row is the number of rows, to which one offset in the message leads.
+  const auto number = static_cast<std::size_t>(row - good.begin()) - sizeof(std::uint32_t);
+  const auto count = sizeof(std::uint32_t) + sizeof(wire::ArrivalsRow);
+  for (const std::size_t shift : {0, 4}) {
+    std::vector<std::byte> bytes = good;
+    while (bytes.size() % 8 != (shift + 4) % 8) bytes.push_back({});
+    const std::size_t copy = bytes.size();
+    bytes.insert(bytes.end(), good.begin() + static_cast<std::ptrdiff_t>(number),
+                 good.begin() + static_cast<std::ptrdiff_t>(number + count));
+    int offsets = 0;
+    for (std::size_t place = 0; place < number; place += 4) {
+      std::uint32_t offset = 0;
+      std::memcpy(&offset, &bytes[place], sizeof offset);
+      if (place + offset != number) continue;
+      offset = static_cast<std::uint32_t>(copy - place);
+      std::memcpy(&bytes[place], &offset, sizeof offset);
+      ++offsets;
+    }
+    ASSERT_EQ(offsets, 1);
+    EXPECT_EQ(decode(bytes).has_value(), shift == 0);
   }
 }
 

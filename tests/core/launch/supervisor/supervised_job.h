@@ -113,6 +113,16 @@ class SupervisedJob : public testing::Test {
     ended.ended_ns = now_.count();
     message(static_cast<std::size_t>(rank / 2), ended);
   }
+  /// After hora::shutdown, told to end.
+  void leave(int rank, int status) {
+    RankEnded ended;
+    ended.rank = rank;
+    ended.pid = 100 + rank;
+    ended.status = status;
+    ended.asked = true;
+    ended.initialized = ended.shut_down = true;
+    message(static_cast<std::size_t>(rank / 2), ended);
+  }
   void end_mpirun(int status) {
     ProcessEnded ended;
     ended.status = status;

@@ -184,8 +184,52 @@ TEST_F(SupervisorTest, AnInterruptIsPassedOnAndASecondOneKills) {
 
 TEST_F(SupervisorTest, AgentsThatDoNotEndAreGivenUp) {
   start();
-  signal(SIGTERM);
+  signal(SIGINT);
   pass(Moment(12000));
+  EXPECT_EQ(finished_, 128 + SIGINT);
+}
+
+TEST_F(SupervisorTest, ATerminationLeavesTimeToSave) {
+  start();
+  signal(SIGTERM);
+  EXPECT_EQ(last_end().signal, SIGTERM);
+  EXPECT_EQ(last_end().grace_ms, 30000U);
+  EXPECT_THAT(said_, ElementsAre("ending the job after signal 15 (SIGTERM), within 30 s; a second "
+                                 "one ends it at once"));
+  heartbeats(Moment(35000));
+  EXPECT_FALSE(finished_);
+  heartbeats(Moment(5000));
+  EXPECT_EQ(finished_, 128 + SIGTERM);
+}
+
+TEST_F(SupervisorTest, TheStatusWithWhichRanksLeaveAfterATerminationIsTheJobs) {
+  start();
+  signal(SIGTERM);
+  for (int rank = 0; rank < 3; ++rank) leave(rank, exited(75));
+  leave(3, SIGTERM);  // by MPI, after hora::shutdown
+  lost(0);
+  lost(1);
+  EXPECT_EQ(finished_, 75);
+  EXPECT_EQ(said_.size(), 1U);
+}
+
+TEST_F(SupervisorTest, RanksThatDoNotAgreeOnAStatusLeaveThatOfTheTermination) {
+  start();
+  signal(SIGTERM);
+  for (int rank = 0; rank < 3; ++rank) leave(rank, exited(75));
+  leave(3, exited(1));
+  lost(0);
+  lost(1);
+  EXPECT_EQ(finished_, 128 + SIGTERM);
+}
+
+TEST_F(SupervisorTest, ARankThatIsKilledBeforeItLeavesSpoilsTheStatusOfTheOthers) {
+  start();
+  signal(SIGTERM);
+  for (int rank = 0; rank < 3; ++rank) leave(rank, exited(75));
+  end(3, SIGTERM, /*asked=*/true);
+  lost(0);
+  lost(1);
   EXPECT_EQ(finished_, 128 + SIGTERM);
 }
 

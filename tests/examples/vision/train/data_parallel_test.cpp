@@ -18,7 +18,7 @@ namespace {
 
 class DataParallelTest : public testing::TestWithParam<OptLevel> {
  protected:
-  DataParallelTest() : precision_(torch::kCPU, {.level = GetParam()}) {
+  DataParallelTest() : precision_(torch::kCPU, {.opt_level = GetParam()}) {
     torch::manual_seed(hora::internal::test::seed());
     images_ = torch::randn({6, 3, 8, 8});
     model_ = make_model("resnet20", {.classes = 3, .base_width = 4});

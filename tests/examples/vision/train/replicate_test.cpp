@@ -17,7 +17,7 @@ namespace {
 class ReplicateTest : public testing::TestWithParam<OptLevel> {
  protected:
   ReplicateTest()
-      : precision_(torch::kCPU, {.level = GetParam()}), threads_(at::get_num_threads()) {
+      : precision_(torch::kCPU, {.opt_level = GetParam()}), threads_(at::get_num_threads()) {
     at::set_num_threads(2);
     torch::manual_seed(hora::internal::test::seed());
     images_ = torch::randn({6, 3, 8, 8});

@@ -54,6 +54,16 @@ Samples steps_of(const std::vector<DistributedSampler>& ranks, std::size_t begin
   return all;
 }
 
+/// The batches of one rank, one after the other.
+Samples steps_of_rank(const DistributedSampler& sampler) {
+  Samples all;
+  for (std::size_t step = 0; step < sampler.steps(); ++step) {
+    const Samples own = sampler.batch(step);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
 Samples sorted(Samples values) {
   std::sort(values.begin(), values.end());
   return values;
@@ -116,9 +126,8 @@ void for_draws(Remainder remainder, Check check) {
     for (const DistributedSampler& sampler : ranks) {
       ASSERT_EQ(sampler.steps(), ranks.front().steps());
       EXPECT_THAT(steps_of({sampler}, 0, 0), SizeIs(0));
-      std::size_t own = 0;
-      for (std::size_t s = 0; s < sampler.steps(); ++s) own += sampler.batch(s).size();
-      EXPECT_EQ(own, sampler.local_samples());
+      EXPECT_THAT(sampler.local_order(), SizeIs(sampler.local_samples()));
+      EXPECT_EQ(sampler.local_order(), steps_of_rank(sampler));
     }
     check(drawn, ranks, steps_of(ranks, 0, ranks.front().steps()));
   }
@@ -250,6 +259,7 @@ TEST(DistributedSampler, ResumedWithTheSameWidthTheStepsAreThoseOfAnUninterrupte
     for (std::size_t step = 0; step < ranks.front().steps(); ++step) {
       EXPECT_EQ(sorted(step_of(ranks, step)), sorted(step_of(whole, step + 17)));
     }
+    EXPECT_EQ(ranks.back().local_order(), steps_of_rank(ranks.back()));
     for (DistributedSampler& sampler : ranks) sampler.set_epoch(0);
     EXPECT_EQ(ranks.front().steps(), whole.front().steps()) << "set_epoch() begins anew";
   }

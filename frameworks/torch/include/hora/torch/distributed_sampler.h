@@ -8,6 +8,8 @@
 ///         train_on(images, sampler.batch(step));
 ///       }
 ///     }
+///
+/// A loader that prepares batches ahead takes them all at once: local_order().
 #pragma once
 
 #include <hora/export.h>
@@ -98,8 +100,10 @@ class DistributedSampler {
   std::size_t steps() const noexcept;
   /// This rank's samples in a step < steps(). With Remainder::keep the last one may be empty.
   std::vector<std::size_t> batch(std::size_t step) const;
-  /// This rank's samples in all steps() together.
+  /// This rank's samples in all steps() together: how many they are.
   std::size_t local_samples() const noexcept;
+  /// These samples: the batches of all steps(), one after the other. O(local_samples()).
+  std::vector<std::size_t> local_order() const;
   /// Samples of all ranks in a step < steps(): the sum of the lengths of their batches.
   std::size_t global_batch(std::size_t step) const;
 
@@ -116,6 +120,7 @@ class DistributedSampler {
   std::size_t width() const noexcept;
   std::size_t end() const noexcept;
   std::size_t own_of(std::size_t count) const noexcept;
+  std::vector<std::size_t> own_between(std::size_t begin, std::size_t end) const;
   void check_step(std::size_t step, std::size_t limit) const;
   void draw_order();
 

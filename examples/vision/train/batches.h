@@ -1,0 +1,48 @@
+/// A data set's batches where the network computes.
+#pragma once
+
+#include <hora/torch/distributed_sampler.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "examples/vision/data/dataset.h"
+#include "examples/vision/data/loader.h"
+#include "examples/vision/data/tensor_batch.h"
+#include "examples/vision/data/transform.h"
+
+namespace vision {
+
+/// This rank's samples of the sampler's epoch, step after step.
+std::vector<std::size_t> samples_of(const hora::DistributedSampler& sampler);
+
+struct DeviceBatch {
+  TensorBatch tensors;  ///< on the device
+  /// The samples, ascending, that hold another image, because theirs was bad.
+  std::vector<std::size_t> replaced;
+};
+
+/// Thread rule: one thread. Errors: as Loader's.
+class Batches {
+ public:
+  /// `data` must outlive it; the loader's allocator is chosen by the device.
+  Batches(const Dataset& data, const TransformOptions& transform, LoaderOptions loader,
+          const torch::Device& device);
+
+  /// Begins an epoch at batch `first` of `samples`.
+  void start(std::uint64_t epoch, std::vector<std::size_t> samples, std::size_t first = 0);
+  /// Nothing after the epoch's last batch.
+  std::optional<DeviceBatch> next();
+  /// Seconds in which the caller had no data, since start().
+  double waited() const { return loader_.waited(); }
+
+ private:
+  Layout layout_;
+  torch::Device device_;
+  Loader loader_;
+};
+
+}  // namespace vision

@@ -1,0 +1,63 @@
+/// One step of a training: from the next batches to new weights.
+#pragma once
+
+#include <hora/distributed_optimizer.h>
+#include <hora/grad_scaler.h>
+
+#include <functional>
+
+#include "examples/vision/optim/weight_average.h"
+#include "examples/vision/train/batches.h"
+
+namespace vision {
+
+struct TrainStepOptions {
+  /// Batches of one step; as many as DistributedOptimizerOptions::backward_passes_per_step.
+  int accumulate = 1;
+  /// Within [0, 1): a share of the target is spread over all classes (Szegedy et al., "Rethinking
+  /// the Inception Architecture", arXiv 1512.00567, section 7).
+  double label_smoothing = 0;
+  /// Largest 2-norm of all ranks' averaged gradients together; 0: any.
+  double clip_norm = 0;
+};
+
+/// Of this rank's images.
+struct StepResult {
+  double loss = 0;  ///< mean
+  double top1 = 0;  ///< percent
+  double top5 = 0;
+  bool made = true;            ///< false: left out, for its gradients were not finite
+  double loss_scale = 1;       ///< of the next step
+  double data_seconds = 0;     ///< of the step, without data
+  double exposed_seconds = 0;  ///< of the step, waiting for averages
+};
+
+/// Logits of images, in float32.
+using Forward = std::function<torch::Tensor(const torch::Tensor& images)>;
+
+/// Thread rule: one thread. Everything given must outlive it.
+class TrainStep {
+ public:
+  /// `average` may be null; else it follows `model` after each step that is made.
+  TrainStep(const TrainStepOptions& options, const torch::nn::Module& model, Forward forward,
+            hora::DistributedOptimizer& optimizer, hora::GradScaler& scaler,
+            WeightAverage* average);
+
+  /// Takes the next `accumulate` batches, which are equally large, from a running epoch: their
+  /// gradients are those of one batch of all their images, but for BatchNorm's statistics.
+  /// Collective. Throws std::logic_error where the epoch has no more batches.
+  StepResult run(Batches& batches);
+
+ private:
+  struct Counts;
+  void backward(const TensorBatch& batch, Counts& counts);
+
+  const TrainStepOptions options_;
+  const torch::nn::Module& model_;
+  const Forward forward_;
+  hora::DistributedOptimizer& optimizer_;
+  hora::GradScaler& scaler_;
+  WeightAverage* const average_;
+};
+
+}  // namespace vision

@@ -1,0 +1,190 @@
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <hora/collectives.h>
+#include <hora/error.h>
+#include <hora/torch/finite_check.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/thread_safety.h"
+#include "frameworks/torch/finite/finding.h"
+#include "frameworks/torch/finite/finite_values.h"
+#include "frameworks/torch/peers.h"
+
+namespace hora {
+using namespace internal;
+
+namespace {
+
+const char* name_of(NonFinitePolicy policy) {
+  switch (policy) {
+    case NonFinitePolicy::raise:
+      return "raise";
+    case NonFinitePolicy::skip:
+      return "skip";
+    case NonFinitePolicy::ignore:
+      return "ignore";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+std::string NonFinite::text() const {
+  return std::string(is_nan ? "NaN" : "Inf") + " in " +
+         (in_loss ? "the loss" : "the gradient of '" + tensor + "'") + " of rank " +
+         std::to_string(rank);
+}
+
+/// Hooks write to what mutex_ guards from the threads on which LibTorch computes gradients.
+struct FiniteCheck::State {
+  State(const Context& context,
+        const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
+        const FiniteCheckOptions& given)
+      : options(given), peers(peers_of(context, given.process_set)) {
+    std::vector<std::string> lines{std::string("policy ") + name_of(options.policy),
+                                   options.gradients ? "gradients" : "the loss alone"};
+    for (const auto& item : named_parameters) {
+      lines.push_back("'" + item.key() + "'");
+      parameters.push_back({item.key(), item.value(), std::nullopt});
+    }
+    check_agreement(peers,
+                    {"FiniteCheck's options or parameters",
+                     "Every rank must give the same ones, in the same order"},
+                    options.name, lines);
+    hook_trainable();
+  }
+
+  ~State() {
+    for (const HookedParameter& parameter : parameters) {
+      if (!parameter.hook) continue;
+      try {
+        parameter.tensor.remove_hook(*parameter.hook);
+      } catch (...) {  // only where the list of hooks was cleared, this one included
+      }
+    }
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  bool looks() const { return options.policy != NonFinitePolicy::ignore; }
+
+  /// LibTorch takes no hook on a frozen parameter.
+  void hook_trainable() {
+    if (!looks() || !options.gradients) return;
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      HookedParameter& parameter = parameters[index];
+      if (parameter.hook || !parameter.tensor.requires_grad()) continue;
+      parameter.hook =
+          parameter.tensor.register_hook([this, index](const at::TensorBase& gradient) {
+            if (gradient.defined()) look(index + 1, at::Tensor(gradient));
+          });
+    }
+  }
+
+  /// Notes what `tensor`, number `index`, holds: now where it is in this host's memory.
+  void look(std::size_t index, const at::Tensor& tensor) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor values = real_values(tensor);
+    if (values.device().is_cpu()) {
+      note(index, look_at(values));
+    } else {
+      const at::Tensor magnitude = largest_magnitude(values).reshape({1});
+      const LockGuard lock(mutex);
+      Magnitudes& magnitudes = on_devices[values.device().index()];
+      magnitudes.tensors.push_back(index);
+      magnitudes.values.push_back(magnitude);
+    }
+  }
+
+  void note(std::size_t index, Finite finite) {
+    if (finite == Finite::yes) return;
+    const LockGuard lock(mutex);
+    if (!found || index < found->tensor) {
+      found = Finding{index, peers.context.rank(), finite == Finite::nan};
+    }
+  }
+
+  /// What this rank has found since it was last asked. Waits for devices.
+  std::optional<Finding> take() {
+    std::map<int, Magnitudes> waiting;
+    {
+      const LockGuard lock(mutex);
+      waiting.swap(on_devices);
+    }
+    for (const auto& [device, magnitudes] : waiting) {
+      const at::Tensor values = at::cat(magnitudes.values).to(at::kDouble).cpu();
+      for (std::size_t i = 0; i < magnitudes.tensors.size(); ++i) {
+        note(magnitudes.tensors[i], look_at(values[static_cast<std::int64_t>(i)]));
+      }
+    }
+    const LockGuard lock(mutex);
+    return std::exchange(found, std::nullopt);
+  }
+
+  /// What any rank has.
+  std::optional<Finding> agree(const std::optional<Finding>& own) const {
+    std::int64_t number = number_of(own, peers.context.size());
+    if (peers.size > 1) {
+      allreduce(peers.context, view(&number, 1),
+                {.name = options.name, .op = ReduceOp::min, .process_set = peers.set});
+    }
+    return finding_of(number, peers.context.size());
+  }
+
+  struct HookedParameter {
+    std::string name;
+    at::Tensor tensor;
+    std::optional<unsigned> hook;
+  };
+  struct Magnitudes {
+    std::vector<std::size_t> tensors;
+    std::vector<at::Tensor> values;  ///< of one element each
+  };
+
+  const FiniteCheckOptions options;
+  const Peers peers;
+  std::vector<HookedParameter> parameters;
+  Mutex mutex;
+  std::optional<Finding> found HORA_GUARDED_BY(mutex);  ///< the one in the first tensor
+  std::map<int, Magnitudes> on_devices HORA_GUARDED_BY(mutex);
+};
+
+FiniteCheck::FiniteCheck(const Context& context,
+                         const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
+                         const FiniteCheckOptions& options)
+    : state_(std::make_unique<State>(context, named_parameters, options)) {}
+
+FiniteCheck::~FiniteCheck() = default;
+FiniteCheck::FiniteCheck(FiniteCheck&&) noexcept = default;
+FiniteCheck& FiniteCheck::operator=(FiniteCheck&&) noexcept = default;
+
+std::optional<NonFinite> FiniteCheck::check(const torch::Tensor& loss) {
+  State& state = *state_;
+  if (!state.looks()) return std::nullopt;
+  if (loss.defined() && !loss.is_floating_point()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string("FiniteCheck: the loss has type ") +
+                    torch::toString(loss.scalar_type()) + "; expected a floating-point type",
+                state.peers.context.rank());
+  }
+  if (loss.defined()) state.look(0, loss.detach());
+  const auto finding = state.agree(state.take());
+  state.hook_trainable();
+  if (!finding) return std::nullopt;
+
+  const bool in_loss = finding->tensor == 0;
+  NonFinite found{finding->rank, in_loss ? "loss" : state.parameters[finding->tensor - 1].name,
+                  in_loss, finding->is_nan};
+  if (state.options.policy == NonFinitePolicy::skip) return found;
+  throw Error(
+      ErrorCode::invalid_argument,
+      "FiniteCheck: " + found.text() +
+          ", before any rank has stepped. Lower the learning rate, clip gradients, look for "
+          "bad samples, or leave out such steps with NonFinitePolicy::skip",
+      found.rank, found.tensor);
+}
+
+}  // namespace hora

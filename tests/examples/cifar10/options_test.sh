@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Families of the CIFAR-10 program's options, a short training on 2 ranks with each, and what comes of
+# it. Usage: options_test.sh PREPARE_DIGITS CIFAR10 MPIRUN... (the programs; mpirun with its options)
+set -euo pipefail
+prepare_digits=$1 cifar10=$2
+shift 2
+mpirun=("$@")
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/cifar10_options_test.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+# Bars of ink, at a height that is the label.
+awk 'BEGIN {
+  srand(1)
+  for (image = 0; image < 1797; ++image) {
+    label = image % 10
+    for (pixel = 0; pixel < 64; ++pixel) {
+      row = int(pixel / 8)
+      ink = row == label % 8 ? 12 : (label > 7 && row > 5 ? 8 : 0)
+      printf "%d,", ink + int(rand() * 4)
+    }
+    printf "%d\n", label
+  }
+}' > digits.csv
+"$prepare_digits" --output data < digits.csv
+
+train() {
+  "${mpirun[@]}" "$cifar10" --data data -a resnet20 --stem imagenet --limit 64 --batch 16 \
+    --epochs 1 "$@" < /dev/null > output 2>&1
+}
+
+# trains OPTION...: with exit code 0, and a finite loss after the last epoch.
+trains() {
+  echo "=== $*"
+  train "$@" || { cat output; fail "exit code $? of $*"; }
+  expect_lines 1 'best validation accuracy [0-9.]+ %' output
+  expect_lines 0 'loss -?(nan|inf)' output
+}
+
+# expect_lines COUNT PATTERN FILE
+expect_lines() {
+  local found
+  found=$(grep -cE -- "$2" "$3" || true)
+  [[ $found == "$1" ]] || { cat "$3"; fail "$found lines match '$2', expected $1"; }
+}
+
+trains --opt lars --lr 1 --no-norm-decay --label-smoothing .1 --zero-init-residual
+expect_lines 1 '^optimizer: lars, gradients averaged, labels smoothed by 0.1$' output
+
+trains --opt adamw --lr .001 --zero --clip-norm 1
+expect_lines 1 "^optimizer: adamw, .* optimizer's state in shares \\(ZeRO\\), clipped to 1$" output
+
+trains --accumulate 2 --batch 8 --sync-bn --ema-decay .9 --lr-schedule step --scale-lr
+expect_lines 1 '^batch: 2 x 8 a rank, 32 in all; 1 epochs of 2 steps; seed 1$' output
+expect_lines 1 '^optimizer: sgd, .* 2 backward passes a step, BatchNorm over all ranks, .* 0.9$' \
+  output
+
+trains --compression bf16 --amp bf16 --channels-last
+expect_lines 1 '^optimizer: sgd, gradients averaged, as bfloat16$' output
+
+trains --adasum
+expect_lines 1 '^optimizer: sgd, gradients combined by Adasum$' output
+
+trains --compression powersgd --epochs 2 --eval-every 2 --print-freq 1 --model-dir models --save x.pt
+expect_lines 1 '^epoch 1/2: loss [0-9.]+, [0-9]+ images/s, waited' output
+expect_lines 1 '^epoch 2/2: loss [0-9.]+, validation' output
+expect_lines 4 \
+  '^Epoch: \[[12]\]\[[12]/2\] +Time .* Data .* Loss .* Acc@1 .* Acc@5 +[0-9.]+ \( *[0-9.]+\)' output
+accuracy=$(sed -n 's/^epoch 2.* validation \([0-9.]* % ([0-9]* of 64 images)\).*/\1/p' output)
+
+echo "=== --evaluate counts what the training has counted"
+train --evaluate --weights models/best/weights.safetensors || { cat output; fail "--evaluate"; }
+grep -qF "validation $accuracy, top-5" output || { cat output; fail "expected $accuracy"; }
+expect_lines 0 'epoch 1/' output
+train --evaluate --resume models --compression powersgd || { cat output; fail "--resume"; }
+grep -qF "validation $accuracy, top-5" output || { cat output; fail "expected $accuracy"; }
+
+trains --epochs 9 --desired-acc 1 --report report.json
+expect_lines 1 '^reached [0-9.]+ % \(desired: 1 %\) after epoch [1-9], in 0:[0-9]+$' output
+expect_lines 1 '"seconds_to_accuracy": [0-9.]+' report.json
+
+echo "=== what cannot be is refused before the start"
+refused() {
+  local pattern=$1
+  shift
+  if train "$@"; then fail "accepted $*"; fi
+  expect_lines 1 "$pattern" output
+  expect_lines 0 '^(data|epoch)' output
+}
+refused '^--zero: lars needs whole layers' --opt lars --zero
+refused 'absent.safetensors' --weights absent.safetensors
+refused '64 training images in batches of 16 for 2 ranks with --accumulate 17; expected at least 2' \
+  --accumulate 17
+"$cifar10" --help > help
+for option in --ema-decay --desired-acc --eval-every --accumulate --zero; do
+  expect_lines 1 "^ *(-[a-z],)?$option" help
+done
+echo "all as expected"

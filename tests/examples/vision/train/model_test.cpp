@@ -1,0 +1,77 @@
+#include "examples/vision/train/model.h"
+
+#include <ATen/Context.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/torch.h>
+
+#include <string>
+
+#include "examples/vision/train/device.h"
+#include "tests/examples/vision/temporary_folder.h"
+
+namespace vision {
+namespace {
+
+using testing::HasSubstr;
+
+TrainingOptions small_network() {
+  TrainingOptions options;
+  options.network.architecture = "resnet20";
+  return options;
+}
+
+TEST(MakeClassifier, BeginsWithTheWeightsOfAFile) {
+  const hora::Context world = hora::init();
+  const test::TemporaryFolder folder;  // each rank's own: rank 0's is read
+  TrainingOptions options = small_network();
+  options.seed = 5;
+  const auto saved = make_classifier(world, options, torch::kCPU, 4, 10);
+  hora::save_safetensors((folder.path() / "weights").string(), hora::weights_of(*saved));
+  options.seed = 6;
+  options.network.weights = (folder.path() / "weights").string();
+  const auto loaded = make_classifier(world, options, torch::kCPU, 4, 10);
+  hora::broadcast_parameters(world, *loaded);
+  const auto expected = saved->parameters();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(torch::equal(loaded->parameters()[i], expected[i])) << i;
+  }
+  if (world.rank() == 0) {
+    EXPECT_THAT(test::message_of([&] { make_classifier(world, options, torch::kCPU, 5, 10); }),
+                HasSubstr("fc."));
+  }
+}
+
+TEST(MakeClassifier, RunningStatisticsFollowShortEpochs) {
+  const hora::Context world = hora::init();
+  TrainingOptions options = small_network();
+  for (const bool sync : {false, true}) {
+    options.distribution.sync_batch_norm = sync;
+    const auto model = make_classifier(world, options, torch::kCPU, 4, /*steps_an_epoch=*/6);
+    int norms = 0;
+    for (const auto& module : model->modules()) {
+      if (const auto* norm = module->as<torch::nn::BatchNorm2d>()) {
+        EXPECT_FALSE(sync);
+        EXPECT_DOUBLE_EQ(norm->options.momentum().value(), 0.5);
+        ++norms;
+      }
+      if (const auto* norm = module->as<hora::SyncBatchNorm>()) {
+        EXPECT_TRUE(sync);
+        EXPECT_DOUBLE_EQ(norm->options.momentum().value(), 0.5);
+        ++norms;
+      }
+    }
+    EXPECT_EQ(norms, 19);
+  }
+}
+
+TEST(ChooseAlgorithms, OfCudnn) {
+  for (const bool deterministic : {true, false}) {
+    choose_algorithms(deterministic);
+    EXPECT_EQ(at::globalContext().deterministicCuDNN(), deterministic);
+    EXPECT_EQ(at::globalContext().benchmarkCuDNN(), !deterministic);
+  }
+}
+
+}  // namespace
+}  // namespace vision

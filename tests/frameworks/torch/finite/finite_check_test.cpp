@@ -1,0 +1,311 @@
+// NaN and Inf in losses and gradients: what is found is the same on every rank, and a step that is
+// left out leaves no trace.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/torch.h>
+
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/expect_error.h"
+
+namespace hora::internal::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+const FiniteCheckOptions kSkip{.policy = NonFinitePolicy::skip};
+
+/// Puts a value into this rank's fresh gradients of a network. Made before what is to see it.
+class Injection {
+ public:
+  explicit Injection(torch::nn::Sequential& network) {
+    for (const auto& item : network->named_parameters()) {
+      item.value().register_hook([this, name = item.key()](const torch::Tensor& gradient) {
+        const auto value = values_.find(name);
+        if (value == values_.end()) return gradient;
+        torch::Tensor changed = gradient.clone();
+        changed.view(-1)[-1] = value->second;
+        return changed;
+      });
+    }
+  }
+  void set(const std::string& parameter, double value) { values_[parameter] = value; }
+  void clear() { values_.clear(); }
+
+ private:
+  std::map<std::string, double> values_;
+};
+
+/// A training whose gradients and losses the test can damage.
+struct CheckedTraining {
+  explicit CheckedTraining(const Context& world, const FiniteCheckOptions& options = kSkip,
+                           const DistributedOptimizerOptions& averaging = {})
+      : injection(network),
+        wrapped(make_sgd(network->parameters())),
+        optimizer(world, *wrapped, network->named_parameters(), averaging),
+        finite(world, network->named_parameters(), options) {}
+
+  torch::Tensor backward(const Batch& batch, double factor = 1.0) {
+    const torch::Tensor loss = loss_of(network, batch) * factor;
+    loss.backward();
+    return loss;
+  }
+  /// A whole step, if it is finite.
+  std::optional<NonFinite> step(const Batch& batch, double factor = 1.0) {
+    optimizer.zero_grad();
+    const auto found = finite.check(backward(batch, factor));
+    if (found) {
+      optimizer.zero_grad();
+    } else {
+      optimizer.step();
+    }
+    return found;
+  }
+
+  torch::nn::Sequential network = small_network(seed());
+  Injection injection;
+  std::unique_ptr<torch::optim::Optimizer> wrapped;
+  DistributedOptimizer optimizer;
+  FiniteCheck finite;
+};
+
+class FiniteCheckTest : public testing::Test {
+ protected:
+  Batch batch(int step = 0) const { return my_batch(world_, step); }
+  int last() const { return world_.size() - 1; }
+
+  const Context world_ = init();
+};
+
+void expect_finding(const std::optional<NonFinite>& found, int rank, const std::string& tensor,
+                    bool is_nan) {
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->rank, rank);
+  EXPECT_EQ(found->tensor, tensor);
+  EXPECT_EQ(found->is_nan, is_nan);
+}
+
+TEST_F(FiniteCheckTest, OneRanksGradientIsNamedOnAll) {
+  CheckedTraining training(world_);
+  EXPECT_EQ(training.step(batch()), std::nullopt);
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    if (world_.rank() == rank) training.injection.set("3.weight", -kInfinity);
+    const auto found = training.step(batch());
+    training.injection.clear();
+    expect_finding(found, rank, "3.weight", false);
+    EXPECT_FALSE(found->in_loss);
+    EXPECT_EQ(found->text(), "Inf in the gradient of '3.weight' of rank " + std::to_string(rank));
+    EXPECT_EQ(training.step(batch()), std::nullopt);
+  }
+}
+
+TEST_F(FiniteCheckTest, TheLossComesBeforeTheGradientsThatItSpoils) {
+  CheckedTraining training(world_);
+  const auto found = training.step(batch(), world_.rank() == 0 ? kNan : 1.0);
+  expect_finding(found, 0, "loss", true);
+  EXPECT_TRUE(found->in_loss);
+  EXPECT_EQ(found->text(), "NaN in the loss of rank 0");
+  EXPECT_EQ(training.step(batch()), std::nullopt);
+}
+
+TEST_F(FiniteCheckTest, TheLastParameterAlone) {
+  CheckedTraining training(world_);
+  if (world_.rank() == last()) training.injection.set("5.bias", kNan);
+  expect_finding(training.step(batch()), last(), "5.bias", true);
+}
+
+TEST_F(FiniteCheckTest, OfSeveralTheFirstTensorAndItsLowestRank) {
+  CheckedTraining training(world_);
+  // The last rank alone has the second parameter; all but the first have the fourth.
+  if (world_.rank() == last()) training.injection.set("0.bias", kInfinity);
+  if (world_.rank() > 0 || world_.size() == 1) training.injection.set("3.bias", kNan);
+  expect_finding(training.step(batch()), last(), "0.bias", false);
+  training.injection.clear();
+  if (world_.rank() > 0 || world_.size() == 1) training.injection.set("3.bias", kNan);
+  if (world_.rank() == last()) training.injection.set("5.weight", kInfinity);
+  expect_finding(training.step(batch()), world_.size() == 1 ? 0 : 1, "3.bias", true);
+}
+
+TEST_F(FiniteCheckTest, AFiniteGradientWhoseSumOverflowsIsNone) {
+  const auto weight = torch::zeros({100}, torch::requires_grad());
+  FiniteCheck finite(world_, {{"weight", weight}}, kSkip);
+  weight.backward(torch::full({100}, 3e38));
+  EXPECT_EQ(finite.check(torch::full({10}, 3e38)), std::nullopt);
+}
+
+TEST_F(FiniteCheckTest, EveryRankThrowsTheSameErrorAndTrainsOn) {
+  CheckedTraining training(world_, {});
+  CheckedTraining never(world_, {});
+  if (world_.rank() == last()) training.injection.set("0.weight", kNan);
+  training.optimizer.zero_grad();
+  const auto loss = training.backward(batch());
+  const Error error =
+      expect_error(ErrorCode::invalid_argument,
+                   HasSubstr("NaN in the gradient of '0.weight' of rank " + std::to_string(last())),
+                   [&] { training.finite.check(loss); });
+  EXPECT_EQ(error.rank(), last());
+  EXPECT_EQ(error.tensor(), "0.weight");
+  training.injection.clear();
+  EXPECT_EQ(training.step(batch(1)), std::nullopt);
+  never.step(batch(1));
+  expect_same_bits(training.network->parameters(), never.network->parameters());
+}
+
+TEST_F(FiniteCheckTest, IgnoringNothingIsSentNorFound) {
+  CheckedTraining training(world_, {.policy = NonFinitePolicy::ignore});
+  training.injection.set("0.weight", kNan);
+  const auto loss = training.backward(batch());
+  if (world_.rank() == 0) {
+    EXPECT_EQ(training.finite.check(loss * kNan), std::nullopt) << "alone, and does not wait";
+  }
+  barrier(world_);
+}
+
+TEST_F(FiniteCheckTest, PassesThatAreAddedUpCountUntilTheNextCheck) {
+  CheckedTraining training(world_, kSkip, {.backward_passes_per_step = 2});
+  if (world_.rank() == last()) training.injection.set("3.bias", kInfinity);
+  training.optimizer.zero_grad();
+  training.backward(batch(0));
+  training.injection.clear();
+  expect_finding(training.finite.check(training.backward(batch(1))), last(), "3.bias", false);
+  training.optimizer.zero_grad();
+  {
+    const auto guard = training.optimizer.no_sync();
+    training.backward(batch(0));
+  }
+  training.backward(batch(0));
+  EXPECT_EQ(training.finite.check(training.backward(batch(1))), std::nullopt);
+  training.optimizer.step();
+}
+
+TEST_F(FiniteCheckTest, WithoutAnOptimizerAndWithWhatIsFrozenOrSparse) {
+  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(10, 3).sparse(true));
+  const auto late = torch::zeros({3});
+  FiniteCheck finite(world_, {{"embedding", embedding->weight}, {"late", late}}, kSkip);
+  const auto loss = [&] { return embedding->forward(torch::tensor({1, 2})).sum() + late.sum(); };
+  const double factor = world_.rank() == last() ? kInfinity : 1.0;
+  (loss() * factor).backward();
+  expect_finding(finite.check({}), last(), "embedding", false);
+  late.requires_grad_();
+  EXPECT_EQ(finite.check(loss().detach()), std::nullopt);
+  late.sum().mul(factor).backward();
+  expect_finding(finite.check({}), last(), "late", false);
+}
+
+TEST_F(FiniteCheckTest, ItsHooksGoWithIt) {
+  const auto weight = torch::zeros({2}, torch::requires_grad());
+  FiniteCheck kept(world_, {{"weight", weight}}, kSkip);
+  { const FiniteCheck gone(world_, {{"weight", weight}}, kSkip); }
+  FiniteCheck moved = std::move(kept);
+  (weight.sum() * kNan).backward();
+  expect_finding(moved.check({}), 0, "weight", true);
+}
+
+TEST_F(FiniteCheckTest, RanksThatHaveJoinedCountAsFinite) {
+  CheckedTraining training(world_);
+  for (int step = 0; step <= world_.rank(); ++step) {
+    const bool bad = step == last();
+    const auto found = training.step(batch(step), bad ? kNan : 1.0);
+    EXPECT_EQ(found.has_value(), bad);
+    if (found) {
+      expect_finding(found, last(), "loss", true);
+    }
+  }
+  training.optimizer.join();
+}
+
+TEST_F(FiniteCheckTest, ALossOfAnotherTypeIsRefused) {
+  CheckedTraining training(world_);
+  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("the loss"), HasSubstr("Long")),
+               [&] { training.finite.check(torch::ones({}, torch::kLong)); });
+}
+
+TEST_F(FiniteCheckTest, RanksThatDisagreeAreAllTold) {
+  if (world_.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  auto network = small_network(seed());
+  FiniteCheckOptions options = kSkip;
+  if (world_.rank() == last()) options.policy = NonFinitePolicy::ignore;
+  const auto error =
+      expect_error(ErrorCode::mismatch, AllOf(HasSubstr("policy skip"), HasSubstr("policy ignore")),
+                   [&] { FiniteCheck(world_, network->named_parameters(), options); });
+  EXPECT_EQ(error.rank(), last());
+}
+
+/// Trains on batches 0, 1 and 2, in the first two of which a rank's values are damaged: the third
+/// alone is stepped with, as if there had been no others.
+void expect_no_trace(const Context& world, const DistributedOptimizerOptions& options) {
+  CheckedTraining training(world, kSkip, options);
+  CheckedTraining never(world, kSkip, options);
+  const auto both = [&](int step) {
+    EXPECT_EQ(training.step(my_batch(world, step)), std::nullopt);
+    EXPECT_EQ(never.step(my_batch(world, step)), std::nullopt);
+  };
+  both(0);  // momentum is not 0
+  const int last = world.size() - 1;
+  if (world.rank() == last) training.injection.set("3.weight", kInfinity);
+  EXPECT_TRUE(training.step(my_batch(world, 1)).has_value());
+  training.injection.clear();
+  EXPECT_TRUE(training.step(my_batch(world, 2), world.rank() == 0 ? kNan : 1.0).has_value());
+  both(3);
+  both(4);
+  expect_same_bits(training.network->parameters(), never.network->parameters());
+}
+
+TEST_F(FiniteCheckTest, AStepLeftOutLeavesNoTrace) {
+  expect_no_trace(world_, {});
+}
+
+TEST_F(FiniteCheckTest, NorWithCompression) {
+  expect_no_trace(world_, {.compression = Compression::float16});
+  expect_no_trace(world_, {.compression = Compression::bfloat16});
+}
+
+TEST_F(FiniteCheckTest, NorWithShardedState) {
+  expect_no_trace(world_, {.shard_state = true});
+}
+
+TEST_F(FiniteCheckTest, AScalersInfiniteGradientsAreItsOwnMatter) {
+  CheckedTraining training(world_, {.policy = NonFinitePolicy::raise, .gradients = false});
+  GradScaler scaler(training.optimizer, {.initial_scale = 1024.0});
+  const auto before = copies_of(training.network->parameters());
+  training.optimizer.zero_grad();
+  if (world_.rank() == last()) training.injection.set("3.weight", kInfinity);
+  const auto loss = loss_of(training.network, batch());
+  scaler.scale(loss).backward();
+  EXPECT_EQ(training.finite.check(loss), std::nullopt);
+  EXPECT_FALSE(scaler.step());
+  scaler.update();
+  EXPECT_EQ(scaler.current_scale(), 512.0);
+  expect_same_bits(training.network->parameters(), before);
+
+  training.injection.clear();
+  const double factor = world_.rank() == last() ? kNan : 1.0;
+  expect_error(ErrorCode::invalid_argument,
+               HasSubstr("NaN in the loss of rank " + std::to_string(last())),
+               [&] { training.finite.check(loss.detach() * factor); });
+}
+
+TEST_F(FiniteCheckTest, ItIsMadeBeforeTheOptimizerAsWell) {
+  auto network = small_network(seed());
+  Injection injection(network);
+  FiniteCheck finite(world_, network->named_parameters(), kSkip);
+  torch::optim::SGD sgd(network->parameters(), 0.1);
+  DistributedOptimizer optimizer(world_, sgd, network->named_parameters());
+  if (world_.rank() == last()) injection.set("0.weight", kInfinity);
+  const auto loss = loss_of(network, batch());
+  loss.backward();
+  expect_finding(finite.check(loss), last(), "0.weight", false);
+  optimizer.zero_grad();
+}
+
+}  // namespace
+}  // namespace hora::internal::test
