@@ -56,7 +56,7 @@ TrainedEpoch EpochLoop::run(int epoch) {
   sampler_.set_epoch(number);
   const double seconds_before = training_seconds_;
   const auto start = Clock::now();
-  batches_.start(number, samples_of(sampler_));
+  batches_.start(number, sampler_.local_order());
   double sum_of_losses = 0;
   for (std::size_t step = 0; step < sampler_.steps(); ++step) {
     const auto step_start = Clock::now();

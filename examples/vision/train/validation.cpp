@@ -70,7 +70,7 @@ ValidationResult Validation::run() {
 // The counts are integers, so that the sums are exact and can be checked.
 ValidationResult Validation::count() {
   std::array<std::int64_t, 4> counts{};  // seen, counted, top-1, top-5
-  batches_.start(/*epoch=*/0, samples_of(sampler_));
+  batches_.start(/*epoch=*/0, sampler_.local_order());
   while (const std::optional<DeviceBatch> batch = batches_.next()) {
     counts[0] += batch->tensors.labels.size(0);
     const TensorBatch own = without_replaced(*batch);

@@ -46,7 +46,7 @@ class StepTraining {
     restart();
   }
 
-  void restart() { batches_.start(0, samples_of(sampler_)); }
+  void restart() { batches_.start(0, sampler_.local_order()); }
   DeviceBatch next_batch() { return batches_.next().value(); }
   StepResult run() { return step.run(batches_); }
   std::size_t steps() const { return sampler_.steps(); }
