@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Draws what trainers have logged: curves of loss and accuracy, throughput and time against ranks,
-and how the time of a step is split. Writes SVG files and index.html, one page with all of them.
+how the time of a step is split, and reading of images. Writes SVG files and index.html, one page with all of them.
 
     plot.py --output plots np1.json np2.json np4.json
 
@@ -32,6 +32,8 @@ GREY = "#8c8c8c"
 # Parts of a step and their colours, from below.
 PARTS = [("computing", "#56b4e9"), ("waiting for data", "#e69f00"),
          ("waiting for averages", "#d55e00")]
+# Of text that a line may cross.
+BEHIND_TEXT = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
 STYLE = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "plot.py",  # the same input gives the same file
@@ -71,14 +73,15 @@ class Run:
         except (OSError, UnicodeDecodeError) as error:
             raise BadLog(f"{path}: {error}") from error
         objects = parse(path, text)
-        self.about = objects[0]
+        self.about = objects[0]  # how it began; resumed, the rest may differ
         for field in ("ranks", "data"):
             if field not in self.about:
                 raise BadLog(f'{path}: the first object has no "{field}"; expected a file that a '
                              "trainer wrote by --log-json or --report")
-        self.steps = [entry for entry in objects if entry.get("kind") == "step"]
-        self.epochs = [entry for entry in objects if entry.get("kind") == "epoch"]
         try:
+            objects = followed(objects)
+            self.steps = [entry for entry in objects if entry.get("kind") == "step"]
+            self.epochs = [entry for entry in objects if entry.get("kind") == "epoch"]
             self.ranks = int(self.about["ranks"])
             self.check()
         except (KeyError, TypeError, ValueError) as error:
@@ -93,17 +96,34 @@ class Run:
             self.epoch_curve(name)
         self.images_per_second()
         self.split()
+        self.step_reading()
+        self.epoch_reading()
 
     def step_curve(self, field):
         """Epochs done, in fractions, and values."""
         known = [entry for entry in self.steps if field in entry]
-        steps = float(self.about.get("steps", 1))
-        return ([entry["epoch"] - 1 + entry["step"] / steps for entry in known],
-                [number(entry[field]) for entry in known])
+        return [self.place(entry) for entry in known], [number(entry[field]) for entry in known]
+
+    def place(self, step):
+        return step["epoch"] - 1 + step["step"] / float(self.about.get("steps", 1))
 
     def epoch_curve(self, field):
         known = [entry for entry in self.epochs if field in entry]
         return [entry["epoch"] for entry in known], [number(entry[field]) for entry in known]
+
+    def step_reading(self):
+        """Epochs done, images/s of all ranks and percent of the time that waited for data."""
+        images = float(self.about.get("ranks", 1)) * float(self.about.get("batch", 0))
+        known = [entry for entry in self.steps if number(entry["seconds"]) > 0]
+        return ([self.place(entry) for entry in known],
+                [images / number(entry["seconds"]) for entry in known],
+                [waiting(entry) for entry in known])
+
+    def epoch_reading(self):
+        known = [entry for entry in self.epochs if number(entry["seconds"]) > 0]
+        return ([entry["epoch"] for entry in known],
+                [number(entry["images_per_second"]) for entry in known],
+                [waiting(entry) for entry in known])
 
     def settled(self):
         """The epochs, without the first where there are others: it warms up."""
@@ -132,6 +152,29 @@ class Run:
         data, exposed = self.seconds("data_seconds"), self.seconds("exposed_seconds")
         rest = self.seconds("seconds") - data - exposed
         return [1000 * value / steps for value in (rest, data, exposed)]
+
+
+def waiting(entry):
+    return 100 * number(entry["data_seconds"]) / number(entry["seconds"])
+
+
+def followed(objects):
+    """Without the entries of a course that was given up: those of steps behind the place at which a
+    later run has resumed."""
+    kept = []
+    for entry in objects:
+        if entry.get("kind") == "run" and "resumed_epoch" in entry:
+            place = (int(entry["resumed_epoch"]), int(entry["resumed_step"]))
+            kept = [old for old in kept if done_by(old) <= place]
+        kept.append(entry)
+    return kept
+
+
+def done_by(entry):
+    """Epochs, and steps of the one after these, that are done where an entry is written."""
+    if entry.get("kind") == "step":
+        return entry["epoch"] - 1, entry["step"]
+    return entry["epoch"] if entry.get("kind") == "epoch" else 0, 0
 
 
 def parse(path, text):
@@ -185,6 +228,29 @@ def draw_curves(runs, field, title, unit):
     return figure
 
 
+def draw_reading(runs):
+    """How fast images were read, and how long the training waited for them. None without epochs."""
+    if not any(run.epochs for run in runs):
+        return None
+    figure, axes = axes_of(["Images read, all ranks", "Time that waited for data (rank 0)"],
+                           "epoch", ["images/s", "%"], 2)
+    for run, colour in zip(runs, repeated(COLOURS)):
+        for place, (axis, name) in enumerate(zip(axes, ("read", "wait")), start=1):
+            steps, epochs = run.step_reading(), run.epoch_reading()
+            if steps[0]:
+                axis.plot(steps[0], steps[place], color=colour, linewidth=0.8, alpha=0.45,
+                          gid=f"{name}-step: {run.name}")
+            if epochs[0]:
+                axis.plot(epochs[0], epochs[place], color=colour, marker="o", label=run.name,
+                          gid=f"{name}: {run.name}")
+    for axis in axes:
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_ylim(bottom=0)
+        axis.margins(x=0.02)
+    axes[1].legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=9)
+    return figure
+
+
 def repeated(colours):
     while True:
         yield from colours
@@ -220,7 +286,7 @@ def draw_scaling(runs):
             share = (mean / (means[fewest] * (count / fewest) ** power)) ** power
             axis.annotate(f"{mean:.3g}" + (f", {100 * share:.0f} %" if count != fewest else ""),
                           (count, mean), xytext=(5, -11 * power), textcoords="offset points",
-                          va="center", fontsize=9)
+                          va="center", fontsize=9, bbox=BEHIND_TEXT)
         # The ideal is a straight line.
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
@@ -233,7 +299,7 @@ def draw_scaling(runs):
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.minorticks_off()
         axis.margins(x=0.2, y=0.12)
-        axis.legend(loc="upper left" if power > 0 else "upper right", fontsize=9)
+        axis.legend(loc="upper left" if power > 0 else "lower left", fontsize=9)
     return figure
 
 
@@ -323,6 +389,7 @@ def draw_all(runs, folder):
          draw_curves(runs, "loss", "Training loss: epochs (points), steps (thin)", "loss")),
         ("Scaling", "scaling.svg", draw_scaling(runs)),
         ("Time", "split.svg", draw_split(runs)),
+        ("Reading", "reading.svg", draw_reading(runs)),
     ]
     files = []
     for title, name, figure in figures:

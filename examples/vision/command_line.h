@@ -1,4 +1,4 @@
-/// Reading of words into the options of a CLI::App, for programs whose options begin with "--".
+/// Reading of words into the options of a CLI::App.
 #pragma once
 
 #include <CLI/App.hpp>

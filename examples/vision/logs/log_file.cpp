@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -16,6 +18,44 @@ constexpr std::size_t most_collected = 64 << 10;
   throw std::system_error(errno, std::generic_category(), what + " " + path.string());
 }
 
+int flags_for(LogFile::Existing existing) {
+  switch (existing) {
+    case LogFile::Existing::replaced:
+      return O_WRONLY | O_TRUNC;
+    case LogFile::Existing::refused:
+      return O_WRONLY | O_EXCL;
+    case LogFile::Existing::continued:
+      break;
+  }
+  return O_RDWR;
+}
+
+// Bytes up to the end of the last line; 0 where the file has none.
+off_t end_of_lines(int file, const std::filesystem::path& path) {
+  std::array<char, 4096> bytes{};
+  off_t end = lseek(file, 0, SEEK_END);
+  while (end > 0) {
+    const auto wanted = std::min(end, static_cast<off_t>(bytes.size()));
+    const ssize_t found = pread(file, bytes.data(), static_cast<std::size_t>(wanted), end - wanted);
+    if (found < 0 && errno == EINTR) continue;
+    if (found < wanted) fail("Cannot read", path);
+    const std::string_view piece(bytes.data(), static_cast<std::size_t>(found));
+    const std::size_t newline = piece.rfind('\n');
+    if (newline != std::string_view::npos) {
+      return end - wanted + static_cast<off_t>(newline) + 1;
+    }
+    end -= wanted;
+  }
+  return 0;
+}
+
+void cut_behind_lines(int file, const std::filesystem::path& path) {
+  const off_t end = end_of_lines(file, path);
+  if (ftruncate(file, end) < 0 || lseek(file, end, SEEK_SET) < 0) {
+    fail("Cannot go on with", path);
+  }
+}
+
 }  // namespace
 
 double seconds_of(std::chrono::system_clock::time_point time) {
@@ -27,12 +67,16 @@ double seconds_of(std::chrono::system_clock::time_point time) {
 
 LogFile::LogFile(std::filesystem::path path, Existing existing)
     : path_(std::move(path)),
-      number_(
-          open(path_.c_str(),
-               O_WRONLY | O_CREAT | O_CLOEXEC | (existing == Existing::replaced ? O_TRUNC : O_EXCL),
-               0666)) {
+      number_(open(path_.c_str(), flags_for(existing) | O_CREAT | O_CLOEXEC, 0666)) {
   if (number_ < 0) {
     fail("Cannot open", path_);
+  }
+  if (existing != Existing::continued) return;
+  try {
+    cut_behind_lines(number_, path_);
+  } catch (const std::system_error&) {
+    close(number_);
+    throw;
   }
 }
 

@@ -15,7 +15,11 @@ double seconds_of(std::chrono::system_clock::time_point time);
 /// flush. Thread rule: one thread.
 class LogFile {
  public:
-  enum class Existing { replaced, refused };
+  enum class Existing {
+    replaced,
+    refused,
+    continued,  ///< behind the last whole line; what is behind that is cut off
+  };
 
   /// Errors are std::system_error with the path: no folder, no permission, and with `refused` (code
   /// std::errc::file_exists) a file of that name.

@@ -26,7 +26,8 @@ void add_if_known(Json& json, const char* name, const std::optional<double>& val
 TrainingLog::TrainingLog(const LogTargets& targets)
     : every_(std::max<std::size_t>(targets.every, 1)) {
   if (!targets.json.empty()) {
-    json_.emplace(targets.json, LogFile::Existing::replaced);
+    json_.emplace(targets.json,
+                  targets.append ? LogFile::Existing::continued : LogFile::Existing::replaced);
   }
   if (!targets.tensorboard.empty()) {
     events_.emplace(targets.tensorboard);
@@ -35,15 +36,18 @@ TrainingLog::TrainingLog(const LogTargets& targets)
 
 void TrainingLog::run(const TrainingRun& run) {
   images_a_step_ = run.batch * static_cast<std::size_t>(run.ranks);
+  if (run.resumed) {
+    steps_before_ = run.resumed->epochs * static_cast<std::int64_t>(run.steps);
+  }
   if (json_.has_value()) {
-    write_line(*json_, {{"kind", "run"},
-                        {"ranks", run.ranks},
-                        {"nodes", run.nodes},
-                        {"batch", run.batch},
-                        {"epochs", run.epochs},
-                        {"steps", run.steps},
-                        {"data", run.data},
-                        {"model", run.model}});
+    Json json{{"kind", "run"},      {"ranks", run.ranks},   {"nodes", run.nodes},
+              {"batch", run.batch}, {"epochs", run.epochs}, {"steps", run.steps},
+              {"data", run.data},   {"model", run.model}};
+    if (run.resumed) {
+      json["resumed_epoch"] = run.resumed->epochs;
+      json["resumed_step"] = run.resumed->steps;
+    }
+    write_line(*json_, json);
   }
 }
 
@@ -61,10 +65,14 @@ void TrainingLog::Sums::add(const TrainingStep& step) {
   if (step.top5.has_value()) {
     top5 = top5.value_or(0) + *step.top5;
   }
+  if (step.gpu_bytes.has_value()) {
+    gpu_bytes = std::max(gpu_bytes.value_or(0), *step.gpu_bytes);
+  }
 }
 
 void TrainingLog::step(const TrainingStep& step, Time now) {
   epoch_ = step.epoch;
+  step_ = static_cast<std::int64_t>(step.step);
   entry_.add(step);
   whole_.add(step);
   if (entry_.steps >= every_ || step.step == step.steps) {
@@ -88,10 +96,11 @@ void TrainingLog::write_step(const TrainingStep& step, Time now) {
                  {"seconds", mean(entry_.seconds)},
                  {"data_seconds", mean(entry_.data_seconds)},
                  {"exposed_seconds", mean(entry_.exposed_seconds)}});
+    add_if_known(json, "gpu_bytes", entry_.gpu_bytes);
     write_line(*json_, json);
   }
   if (events_.has_value()) {
-    const std::int64_t at = steps_before_ + static_cast<std::int64_t>(step.step);
+    const std::int64_t at = steps_before_ + step_;
     const auto add = [&](const char* tag, const std::optional<double>& value) {
       if (value.has_value()) {
         events_->add(tag, at, *value, now);
@@ -105,11 +114,12 @@ void TrainingLog::write_step(const TrainingStep& step, Time now) {
     add("step_seconds/all", mean(entry_.seconds));
     add("step_seconds/data", mean(entry_.data_seconds));
     add("step_seconds/exposed_communication", mean(entry_.exposed_seconds));
+    add("gpu_memory/peak_bytes", entry_.gpu_bytes);
   }
 }
 
 void TrainingLog::epoch(const EpochResult& result, Time now) {
-  steps_before_ += static_cast<std::int64_t>(whole_.steps);
+  steps_before_ += step_;
   if (json_.has_value()) {
     Json json{{"kind", "epoch"}, {"epoch", epoch_}, {"loss", result.loss}};
     add_if_known(json, "top1", result.top1);

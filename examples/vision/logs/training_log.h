@@ -3,11 +3,12 @@
 /// The JSON file has one object a line, each with a "kind":
 ///
 ///     run     first: "ranks", "nodes", "batch" (of a rank), "epochs", "steps" (of an epoch),
-///     "data",
-///             "model"
+///             "data", "model"; of a resumed run another one, behind the lines that are there, with
+///             "resumed_epoch" (epochs done) and "resumed_step" (done of the one after these).
+///             Lines before it that tell of later steps are of a course that was given up.
 ///     step    "epoch", "step" (the last of those it stands for), and means over these: "loss",
 ///             "top1" and "top5" (percent, where known), "learning_rate", "images_per_second",
-///             "seconds", "data_seconds", "exposed_seconds"
+///             "seconds", "data_seconds", "exposed_seconds"; "gpu_bytes" (the largest) with CUDA
 ///     epoch   "epoch", and of the whole epoch: "loss" (mean over ranks), "top1" and "top5" (of
 ///             validation), "steps", "images_per_second", "seconds", "data_seconds",
 ///             "exposed_seconds" (sums, validation left out), "validation_seconds"
@@ -27,6 +28,12 @@
 
 namespace vision {
 
+/// Where a run goes on: behind so many epochs, and steps of the one after them.
+struct ResumePoint {
+  int epochs = 0;
+  std::size_t steps = 0;
+};
+
 struct TrainingRun {
   int ranks = 1;
   int nodes = 1;
@@ -35,6 +42,7 @@ struct TrainingRun {
   std::size_t steps = 1;  ///< of an epoch
   std::string data = {};
   std::string model = {};
+  std::optional<ResumePoint> resumed = {};
 };
 
 /// What TrainingLog cannot add up from the steps.
@@ -72,6 +80,7 @@ class TrainingLog {
     double learning_rate = 0;
     std::optional<double> top1 = {};
     std::optional<double> top5 = {};
+    std::optional<double> gpu_bytes = {};  ///< the largest
 
     void add(const TrainingStep& step);
   };
@@ -82,6 +91,7 @@ class TrainingLog {
   std::optional<EventWriter> events_;
   std::size_t every_;
   std::int64_t steps_before_ = 0;  ///< of epochs before
+  std::int64_t step_ = 0;          ///< of this epoch
   int epoch_ = 0;
   std::size_t images_a_step_ = 0;
   Sums entry_;

@@ -21,6 +21,7 @@ struct TrainingStep {
   double data_seconds = 0;       ///< of these, waiting for data
   double exposed_seconds = 0;    ///< of these, waiting for averages that backward did not hide
   double seconds_left = 0;       ///< of all epochs
+  std::optional<double> gpu_bytes = {};  ///< most memory that tensors on rank 0's GPU have taken
 };
 
 }  // namespace vision

@@ -3,8 +3,10 @@
 #include <hora/hora.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstdint>
+
+#include "examples/vision/train/gpu_memory.h"
+#include "examples/vision/train/schedule.h"
 
 namespace vision {
 namespace {
@@ -15,19 +17,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Linear warm-up for the share of all steps, then half a cosine down to 0.
-hora::LearningRateSchedule make_schedule(const TrainingOptions& options,
-                                         std::size_t steps_an_epoch) {
-  const auto steps = static_cast<std::int64_t>(steps_an_epoch);
-  const auto all_steps = static_cast<double>(steps * options.epochs);
-  const double warmup_steps = std::floor(all_steps * options.schedule.warmup_share);
-  const double rate = options.optimizer.learning_rate;
-  return {{.rate = rate,
-           .warmup_start = rate / (warmup_steps + 1),
-           .warmup_epochs = warmup_steps / static_cast<double>(steps),
-           .decay = hora::LearningRateDecay::cosine,
-           .epochs = static_cast<double>(options.epochs)},
-          steps};
+std::int64_t images_a_step(const hora::DistributedSampler& sampler) {
+  return static_cast<std::int64_t>(sampler.options().batch) * sampler.options().size;
 }
 
 }  // namespace
@@ -39,7 +30,8 @@ EpochLoop::EpochLoop(const hora::Context& world, const TrainingOptions& options,
       options_(options),
       setup_(setup),
       sampler_(setup.sampler),
-      schedule_(make_schedule(options, setup.sampler.steps())),
+      schedule_(make_schedule(options, images_a_step(setup.sampler),
+                              static_cast<std::int64_t>(setup.sampler.steps()))),
       batches_(*setup.data.training, setup.transforms.training, loader, setup.device),
       optimizer_(optimizer),
       step_(step),
@@ -77,8 +69,8 @@ TrainedEpoch EpochLoop::run(int epoch) {
 }
 
 double EpochLoop::images_per_second() const {
-  const std::size_t images = (steps_done_ - resumed_steps_) * sampler_.options().batch *
-                             static_cast<std::size_t>(world_.size());
+  const std::size_t images =
+      (steps_done_ - resumed_steps_) * static_cast<std::size_t>(images_a_step(sampler_));
   return images > 0 ? static_cast<double>(images) / training_seconds_ : 0;
 }
 
@@ -93,7 +85,8 @@ TrainingStep EpochLoop::measured(int epoch, std::size_t step, const StepResult& 
           .images_per_second = images_per_second(),
           .data_seconds = result.data_seconds,
           .exposed_seconds = result.exposed_seconds,
-          .seconds_left = seconds_left(epoch)};
+          .seconds_left = seconds_left(epoch),
+          .gpu_bytes = gpu_peak_bytes(setup_.device)};
 }
 
 double EpochLoop::seconds_left(int epoch) const {

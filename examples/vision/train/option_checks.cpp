@@ -103,6 +103,7 @@ class Checks {
 
   void checkpoints() {
     const CheckpointOptions& checkpoint = options_.checkpoint;
+    options_.output.logs.append = !checkpoint.resume.empty();
     refuse_if(checkpoint.resume == "auto" && checkpoint.folder.empty(), "--resume",
               "auto needs --model-dir");
     refuse_if(checkpoint.per_node && checkpoint.folder.empty(), "--checkpoint-per-node",

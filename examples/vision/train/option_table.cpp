@@ -74,7 +74,7 @@ bool take_jitter(const std::string& text, ColourJitter& jitter) {
 
 void add_data(CLI::App& app, const ProgramDescription& program, DataOptions& data) {
   const OptionGroup group(app, "Data");
-  group.text("--data,DATA", "PATH", data.path, program.data)->required();
+  group.text("--data,DATA", "PATH", data.path, program.data)->required()->default_str("");
   group.whole("-b,--batch,--batch-size", data.batch, {.low = 2, .high = 65536},
               "images of one rank in one backward pass");
   group.whole("-j,--workers", data.workers, {.high = 1024},
@@ -120,14 +120,19 @@ void add_optimizer(CLI::App& app, OptimizerSettings& optimizer) {
                "momentum of sgd and lars; beta1 of adam, adamw and lamb");
   group.flag("--nesterov", optimizer.nesterov, "Nesterov's momentum, of sgd");
   group.number("--wd,--weight-decay", optimizer.weight_decay, {}, "weight decay");
-  group.flag("--no-norm-decay{false}", optimizer.decay_all,
-             "no weight decay on BatchNorm and biases");
+  app.add_flag_callback(
+         "--no-norm-decay", [&optimizer] { optimizer.decay_all = false; },
+         "no weight decay on BatchNorm and biases")
+      ->group(group.title());
 }
 
-void add_schedule(CLI::App& app, TrainingOptions& options) {
-  const OptionGroup group(app, "Length and schedule");
+void add_training(CLI::App& app, TrainingOptions& options) {
+  const OptionGroup group(app, "Training and learning rate");
   ScheduleOptions& schedule = options.schedule;
   group.whole("--epochs", options.epochs, counts, "passes over the training images");
+  group.whole("--seed", options.seed, {},
+              "draws weights, order of images and augmentation; where it is given, cuDNN computes "
+              "the same in every run");
   group.choice("--lr-schedule,--lr-scheduler", schedule.decay,
                {{"step", Decay::step}, {"cosine", Decay::cosine}, {"constant", Decay::constant}},
                "how the learning rate falls: by steps, along half a cosine to 0, not at all");
@@ -226,9 +231,8 @@ void add_validation(CLI::App& app, ValidationOptions& validation) {
               "epochs from one validation to the next; the last one is always validated");
 }
 
-void add_checkpoints(CLI::App& app, TrainingOptions& options) {
+void add_checkpoints(CLI::App& app, CheckpointOptions& checkpoint) {
   const OptionGroup group(app, "Checkpoints");
-  CheckpointOptions& checkpoint = options.checkpoint;
   group.text("--model-dir", "FOLDER", checkpoint.folder,
              "for checkpoints, one after each epoch: the last two and the best");
   group.text("--resume", "auto|FOLDER", checkpoint.resume,
@@ -238,9 +242,6 @@ void add_checkpoints(CLI::App& app, TrainingOptions& options) {
              "the first rank of each node writes, for nodes that share no files");
   group.whole("--checkpoint-every", checkpoint.every_steps, {},
               "a checkpoint after so many steps, too; 0: after epochs only");
-  group.whole("--seed", options.seed, {},
-              "draws weights, order of images and augmentation; where it is given, cuDNN computes "
-              "the same in every run");
 }
 
 void add_output(CLI::App& app, OutputOptions& output) {
@@ -271,12 +272,12 @@ ParsedOptions parse_options(const ProgramDescription& program, const TrainingOpt
   add_data(app, program, options.data);
   add_network(app, program, options.network);
   add_optimizer(app, options.optimizer);
-  add_schedule(app, options);
+  add_training(app, options);
   add_regularisation(app, options.regularisation);
   add_distribution(app, options.distribution);
   add_precision(app, options);
   add_validation(app, options.validation);
-  add_checkpoints(app, options);
+  add_checkpoints(app, options.checkpoint);
   add_output(app, options.output);
   try {
     parse_words(app, argc, argv);

@@ -56,6 +56,8 @@ class OptionGroup {
  public:
   OptionGroup(CLI::App& app, std::string title) : app_(app), title_(std::move(title)) {}
 
+  const std::string& title() const { return title_; }
+
   /// `names` as CLI11 wants them: "-b,--batch".
   CLI::Option* text(const std::string& names, const char* type, std::string& value,
                     const std::string& description) const;

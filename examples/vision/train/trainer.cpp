@@ -55,14 +55,15 @@ class Trainer {
 
   Report run() {
     for (const std::string& line : describe(world_, options_, setup_)) progress_.line(line);
+    const std::optional<ResumePoint> resumed = resume();
     setup_.log.run({.ranks = world_.size(),
                     .nodes = world_.cross_size(),
                     .batch = setup_.sampler.options().batch,
                     .epochs = options_.epochs,
                     .steps = setup_.sampler.steps(),
                     .data = setup_.data.id(),
-                    .model = options_.network.architecture});
-    resume();
+                    .model = options_.network.architecture,
+                    .resumed = resumed});
     return options_.validation.only ? evaluate() : train();
   }
 
@@ -85,11 +86,12 @@ class Trainer {
     };
   }
 
-  void resume() {
+  std::optional<ResumePoint> resume() {
     const std::string folder = state_.resume();
-    if (folder.empty()) return;
+    if (folder.empty()) return std::nullopt;
     epochs_.resume_after(state_.epochs());
     progress_.line(fmt::format("resumed after epoch {} from {}", state_.epochs(), folder));
+    return ResumePoint{.epochs = state_.epochs()};
   }
 
   Report evaluate() {

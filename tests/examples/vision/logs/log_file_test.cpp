@@ -51,6 +51,22 @@ TEST(LogFile, ReplacesOrRefusesWhatExists) {
   }
 }
 
+TEST(LogFile, GoesOnBehindTheLastWholeLine) {
+  const TemporaryFolder folder;
+  const auto go_on_after = [&](const std::string& before) {
+    LogFile(folder.file("log"), LogFile::Existing::replaced).append(before);
+    LogFile(folder.file("log"), LogFile::Existing::continued).append("new\n");
+    return content_of(folder.file("log"));
+  };
+  EXPECT_EQ(go_on_after(""), "new\n");
+  EXPECT_EQ(go_on_after("half"), "new\n");
+  EXPECT_EQ(go_on_after("one\ntwo\n"), "one\ntwo\nnew\n");
+  EXPECT_EQ(go_on_after("one\n" + std::string(10'000, 'x')), "one\nnew\n");
+  EXPECT_EQ(go_on_after(std::string(10'000, 'x') + "\n"), std::string(10'000, 'x') + "\nnew\n");
+  LogFile(folder.file("first"), LogFile::Existing::continued).append("new\n");
+  EXPECT_EQ(content_of(folder.file("first")), "new\n");
+}
+
 TEST(LogFile, NamesAFolderThatIsNotThere) {
   const TemporaryFolder folder;
   try {

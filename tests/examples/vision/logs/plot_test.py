@@ -83,7 +83,8 @@ class Plot(unittest.TestCase):
 
     def test_curves_of_one_run(self):
         drawn = self.draw(self.write("one.json", log(2)))
-        self.assertEqual(list(drawn), ["index.html", "loss.svg", "split.svg", "top1.svg"])
+        self.assertEqual(list(drawn), ["index.html", "loss.svg", "reading.svg", "split.svg",
+                                       "top1.svg"])
         accuracy = points(drawn["top1.svg"], "top1: one")
         self.assertEqual(len(accuracy), 4)
         self.assertEqual(len(points(drawn["top1.svg"], "top1-training: one")), 20)
@@ -123,6 +124,29 @@ class Plot(unittest.TestCase):
         self.assertAlmostEqual(widths[2] / widths[1], 2, places=3)
         self.assertIn("1600 ms, 19 % waiting", texts(drawn))
 
+    def test_reading(self):
+        slower = log(1).replace('"data_seconds": 0.01', '"data_seconds": 0.05', 5)  # epoch 1
+        drawn = self.draw(self.write("run.json", slower))["reading.svg"]
+        waits = [y for _, y in points(drawn, "wait-step: run")]
+        self.assertEqual(len(waits), 20)
+        # 50 and 10 percent: y grows downwards from the top.
+        self.assertEqual(len({round(y, 3) for y in waits[:5]}), 1)
+        self.assertLess(waits[4] + 50, waits[5])
+        self.assertEqual(len(points(drawn, "wait: run")), 4)
+        self.assertEqual(len(points(drawn, "read: run")), 4)
+        self.assertEqual(len({round(y, 3) for _, y in points(drawn, "read-step: run")}), 1)
+
+    def test_a_resumed_run_is_one_course(self):
+        lines = log(1, epochs=3).splitlines(True)
+        run = json.loads(lines[0])
+        resumed = json.dumps(run | {"resumed_epoch": 1, "resumed_step": 2}) + "\n"
+        # Epoch 2 had come to its 4th step; its 3rd and 4th are done once more.
+        text = "".join(lines[:1 + 6 + 4]) + resumed + "".join(lines[1 + 6 + 2:])
+        drawn = self.draw(self.write("run.json", text), self.write("whole.json", log(1, epochs=3)))
+        for gid in ("loss", "loss-training"):
+            both = [points(drawn["loss.svg"], f"{gid}: {name}") for name in ("run", "whole")]
+            self.assertEqual(*both)
+
     def test_page_holds_pictures_and_runs(self):
         drawn = self.draw(self.write("<a> & b.json", log(1, top5=True)),
                           self.write("c.json", log(2)))
@@ -135,7 +159,8 @@ class Plot(unittest.TestCase):
             self.assertEqual(kind, "data:image/svg+xml;base64")
             self.assertEqual(ElementTree.fromstring(base64.b64decode(data)).tag, f"{SVG}svg")
             titles.append(image.get("alt"))
-        self.assertEqual(titles, ["Accuracy, top-1", "Accuracy, top-5", "Loss", "Scaling", "Time"])
+        self.assertEqual(titles, ["Accuracy, top-1", "Accuracy, top-5", "Loss", "Scaling", "Time",
+                                  "Reading"])
 
     def test_reports_have_throughput_alone(self):
         reports = [self.write(f"np{ranks}.json", json.dumps(

@@ -29,6 +29,20 @@ std::vector<json> lines_of(const std::string& path) {
   return lines;
 }
 
+using Curves = std::map<std::string, std::vector<std::pair<std::int64_t, float>>>;
+
+Curves curves_in(const std::string& folder) {
+  Curves curves;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    for (const auto& event : test::events_of(content_of(entry.path()))) {
+      for (const auto& value : event.summary().value()) {
+        curves[value.tag()].emplace_back(event.step(), value.simple_value());
+      }
+    }
+  }
+  return curves;
+}
+
 // Two epochs of three steps, two steps an entry.
 void train(const LogTargets& targets) {
   TrainingLog log(targets);
@@ -106,15 +120,8 @@ TEST(TrainingLog, JsonHasTheCourse) {
 TEST(TrainingLog, TensorBoardHasTheCourse) {
   const TemporaryFolder folder;
   train({.tensorboard = folder.file("run"), .every = 2});
-  std::map<std::string, std::vector<std::pair<std::int64_t, float>>> curves;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.file("run"))) {
-    for (const auto& event : test::events_of(content_of(entry.path()))) {
-      for (const auto& value : event.summary().value()) {
-        curves[value.tag()].emplace_back(event.step(), value.simple_value());
-      }
-    }
-  }
-  const decltype(curves) expected{
+  const auto curves = curves_in(folder.file("run"));
+  const Curves expected{
       {"loss/training", {{2, 1.5F}, {3, 3.0F}, {5, 1.5F}, {6, 3.0F}}},
       {"top1/training", {{2, 50.0F}, {3, 50.0F}, {5, 100.0F}, {6, 100.0F}}},
       {"learning_rate", {{2, 0.5F}, {3, 0.5F}, {5, 0.5F}, {6, 0.5F}}},
@@ -126,6 +133,38 @@ TEST(TrainingLog, TensorBoardHasTheCourse) {
       {"top1/validation", {{3, 10.0F}, {6, 20.0F}}},
       {"top5/validation", {{3, 90.0F}, {6, 90.0F}}}};
   EXPECT_EQ(curves, expected);
+}
+
+TEST(TrainingLog, AResumedRunGoesOn) {
+  const TemporaryFolder folder;
+  LogTargets targets{.json = folder.file("log.json"), .every = 1};
+  TrainingLog(targets).run({.epochs = 3, .steps = 4});
+  targets.append = true;
+  targets.tensorboard = folder.file("run");
+  {
+    TrainingLog log(targets);
+    log.run({.epochs = 3, .steps = 4, .resumed = ResumePoint{.epochs = 1, .steps = 2}});
+    for (const std::size_t step : {3, 4}) {
+      log.step(
+          {.epoch = 2, .step = step, .steps = 4, .gpu_bytes = 1024.0 * static_cast<double>(step)},
+          {});
+    }
+    log.epoch({}, {});
+    log.step({.epoch = 3, .step = 1, .steps = 4}, {});
+  }
+  const auto lines = lines_of(folder.file("log.json"));
+  ASSERT_EQ(lines.size(), 6U);
+  EXPECT_FALSE(lines[0].contains("resumed_epoch"));
+  EXPECT_EQ(lines[1]["kind"], "run");
+  EXPECT_EQ(lines[1]["resumed_epoch"], 1);
+  EXPECT_EQ(lines[1]["resumed_step"], 2);
+  EXPECT_EQ(lines[3]["gpu_bytes"], 4096);
+  EXPECT_FALSE(lines[5].contains("gpu_bytes"));
+  const auto curves = curves_in(folder.file("run"));
+  using Points = std::vector<std::pair<std::int64_t, float>>;
+  EXPECT_EQ(curves.at("gpu_memory/peak_bytes"), (Points{{7, 3072.0F}, {8, 4096.0F}}));
+  EXPECT_EQ(curves.at("loss/training"), (Points{{7, 0.0F}, {8, 0.0F}, {9, 0.0F}}));
+  EXPECT_EQ(curves.at("loss/epoch"), (Points{{8, 0.0F}}));
 }
 
 TEST(TrainingLog, LinesAreCompleteWhileTrainingGoesOn) {
