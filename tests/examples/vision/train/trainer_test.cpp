@@ -186,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
                              o.distribution.compression = GradientCompression::power_sgd;
                            }},
                     Family{"adasum", [](TrainingOptions& o) { o.distribution.adasum = true; }}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& family) { return family.param.name; });
 
 }  // namespace
 }  // namespace vision
