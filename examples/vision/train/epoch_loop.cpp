@@ -1,6 +1,7 @@
 #include "examples/vision/train/epoch_loop.h"
 
 #include <hora/hora.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <chrono>
 #include <cstdint>
@@ -50,13 +51,21 @@ TrainedEpoch EpochLoop::run(int epoch) {
   const auto start = Clock::now();
   batches_.start(number, sampler_.local_order());
   double sum_of_losses = 0;
+  std::size_t losses = 0;
   for (std::size_t step = 0; step < sampler_.steps(); ++step) {
     const auto step_start = Clock::now();
     const double rate = schedule_.apply(optimizer_, static_cast<std::int64_t>(steps_done_));
     const StepResult result = step_.run(batches_);
     ++steps_done_;
     training_seconds_ = seconds_before + seconds_since(start);
-    sum_of_losses += result.loss;
+    if (result.non_finite) {
+      progress_.line(fmt::format("epoch {}/{}, step {}/{}: left out on all ranks: {}", epoch + 1,
+                                 options_.epochs, step + 1, sampler_.steps(),
+                                 result.non_finite->text()));
+    } else {
+      sum_of_losses += result.loss;
+      ++losses;
+    }
     TrainingStep shown = measured(epoch, step, result);
     shown.learning_rate = rate;
     shown.seconds = seconds_since(step_start);
@@ -64,7 +73,7 @@ TrainedEpoch EpochLoop::run(int epoch) {
     setup_.log.step(shown, std::chrono::system_clock::now());
   }
   const double seconds = training_seconds_ - seconds_before;
-  return {.loss = average_over_ranks(sum_of_losses / static_cast<double>(sampler_.steps())),
+  return {.loss = average_over_ranks(sum_of_losses / static_cast<double>(losses)),
           .waiting = average_over_ranks(batches_.waited() / seconds)};
 }
 
