@@ -138,7 +138,7 @@ class Trainer {
             .ranks = world_.size(),
             .nodes = world_.cross_size(),
             .data = setup_.data.id(),
-            .epochs = options_.epochs};
+            .epochs = state_.epochs()};
   }
 
   void run_epoch(int epoch) {
