@@ -1,6 +1,7 @@
 #include "examples/vision/train/epoch_loop.h"
 
 #include <hora/hora.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <chrono>
 #include <cstdint>
@@ -56,12 +57,18 @@ std::optional<TrainedEpoch> EpochLoop::run(TrainingState& state, StopRequest* st
     const StepResult result = step_.run(batches_);
     ++steps_done_;
     training_seconds_ = seconds_before + seconds_since(start);
+    if (result.non_finite) {
+      progress_.line(fmt::format("epoch {}/{}, step {}/{}: left out on all ranks: {}", epoch + 1,
+                                 options_.epochs, step + 1, steps.end(),
+                                 result.non_finite->text()));
+    }
     TrainingStep shown = measured(epoch, step + 1, steps.end(), result);
     shown.learning_rate = rate;
     shown.seconds = seconds_since(step_start);
     progress_.update(shown, Clock::now());
     setup_.log.step(shown, std::chrono::system_clock::now());
-    state.step_done(steps.after(step), result.loss, images);
+    const bool counts = !result.non_finite;
+    state.step_done(steps.after(step), counts ? result.loss : 0, counts ? images : 0);
     if (stop != nullptr && stop->poll()) return std::nullopt;
   }
   // None where the epoch was interrupted before its validation.

@@ -20,7 +20,7 @@
 namespace vision {
 
 struct TrainedEpoch {
-  double loss;     ///< mean over all ranks
+  double loss;     ///< mean over all ranks and steps, without those left out by --non-finite
   double waiting;  ///< share of the time in which a rank had no data, mean over ranks
 };
 

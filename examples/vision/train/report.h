@@ -12,8 +12,8 @@ struct Report {
   double hidden_share = 0;       ///< of averaging behind backward, 0 .. 1, mean over ranks
   int ranks = 0;
   int nodes = 0;
-  std::string data;  ///< DataSets::id()
-  int epochs = 0;
+  std::string data = {};  ///< DataSets::id()
+  int epochs = 0;         ///< made, in earlier runs, too
   /// From the training's begin, without the time between runs, to the desired accuracy; unset: not
   /// reached.
   std::optional<double> seconds_to_accuracy = {};

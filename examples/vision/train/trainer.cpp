@@ -44,11 +44,13 @@ class Trainer {
         distributed_(distributed_options(options.distribution)),
         optimizer_(world, *wrapped_, model_.named_parameters(), distributed_),
         scaler_(optimizer_, {.enabled = options.precision.amp == Amp::float16}),
+        finite_(world, model_.named_parameters(),
+                finite_check_options(options.distribution, options.precision.amp == Amp::float16)),
         average_(make_average(model_, options.regularisation.ema_decay)),
         step_({.accumulate = options.distribution.accumulate,
                .label_smoothing = options.regularisation.label_smoothing,
                .clip_norm = options.regularisation.clip_norm},
-              model_, forward(), optimizer_, scaler_, average_.get()),
+              model_, forward(), optimizer_, scaler_, finite_, average_.get()),
         epochs_(world, options, setup, loader_options(), optimizer_, step_, progress),
         validation_(world, *setup.data.validation, setup.transforms.validation, loader_options(),
                     setup.device, model_, forward(), average_.get()),
@@ -165,7 +167,7 @@ class Trainer {
             .ranks = world_.size(),
             .nodes = world_.cross_size(),
             .data = setup_.data.id(),
-            .epochs = options_.epochs};
+            .epochs = state_.epochs()};
   }
 
   /// False where the training is to stop.
@@ -224,6 +226,7 @@ class Trainer {
   hora::DistributedOptimizerOptions distributed_;
   hora::DistributedOptimizer optimizer_;
   hora::GradScaler scaler_;
+  hora::FiniteCheck finite_;
   std::unique_ptr<WeightAverage> average_;  ///< null: none is asked for
   TrainStep step_;
   EpochLoop epochs_;
