@@ -109,7 +109,13 @@ class Trainer {
   }
 
   Report evaluate() {
-    const ValidationResult result = validation_.run();
+    const ValidationResult result = validation_.run(stop_);
+    if (result.stopped) {
+      progress_.line("stopped by " + stop_->signal());
+      Report stopped = report(0);
+      stopped.stopped = true;
+      return stopped;
+    }
     progress_.line(fmt::format("validation {:.2f} % ({} of {} images), top-5 {:.2f} %, in {}",
                                result.top1(), result.top1_correct, result.images, result.top5(),
                                to_minutes(result.seconds)));
@@ -172,7 +178,8 @@ class Trainer {
     std::string validated;
     const bool is_last = epoch + 1 == options_.epochs;
     if (is_last || (epoch + 1) % options_.validation.every == 0) {
-      const ValidationResult result = validation_.run();
+      const ValidationResult result = validation_.run(stop_);
+      if (result.stopped) return false;
       epochs_.set_validation_seconds(result.seconds);
       logged.top1 = result.top1();
       logged.top5 = result.top5();
