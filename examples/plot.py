@@ -32,6 +32,8 @@ GREY = "#8c8c8c"
 # Parts of a step and their colours, from below.
 PARTS = [("computing", "#56b4e9"), ("waiting for data", "#e69f00"),
          ("waiting for averages", "#d55e00")]
+# Of text that a line may cross.
+BEHIND_TEXT = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
 STYLE = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "plot.py",  # the same input gives the same file
@@ -284,7 +286,7 @@ def draw_scaling(runs):
             share = (mean / (means[fewest] * (count / fewest) ** power)) ** power
             axis.annotate(f"{mean:.3g}" + (f", {100 * share:.0f} %" if count != fewest else ""),
                           (count, mean), xytext=(5, -11 * power), textcoords="offset points",
-                          va="center", fontsize=9)
+                          va="center", fontsize=9, bbox=BEHIND_TEXT)
         # The ideal is a straight line.
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
@@ -297,7 +299,7 @@ def draw_scaling(runs):
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.minorticks_off()
         axis.margins(x=0.2, y=0.12)
-        axis.legend(loc="upper left" if power > 0 else "upper right", fontsize=9)
+        axis.legend(loc="upper left" if power > 0 else "lower left", fontsize=9)
     return figure
 
 

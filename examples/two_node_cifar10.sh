@@ -6,7 +6,7 @@ root=$(dirname "$(dirname "$(realpath "$0")")")
 
 usage() {
   cat <<'EOF'
-Usage: examples/two_node_cifar10.sh [option...]
+Usage: examples/two_node_cifar10.sh [option...] [-- option of the program...]
 
   --hosts LIST         real nodes with their ranks, such as a:2,b:2, reached by ssh; the build and
                        the data must lie in the same folder on all of them
@@ -34,6 +34,8 @@ Usage: examples/two_node_cifar10.sh [option...]
                        one line that changes, or lines [default: live on a terminal]
   --help               this text
 
+What follows -- goes to the program as it is, as in -- -a resnet50 --log-json /tmp/log.json; paths
+in it begin with /. build/release/examples/cifar10 --help lists its options.
 Data and build lie in build/ beside examples/. An epoch of CIFAR-10 takes 35 times the digits'.
 horarun's and Open MPI's own variables, such as OMPI_MCA_btl_tcp_if_include, hold here, too.
 EOF
@@ -75,7 +77,9 @@ take() {
   given[$1]=$2
 }
 
-# read_options WORD...: a value is what follows '=', or else the next word, if that is no option.
+# read_options WORD...: a value is what follows '=', or else the next word, if that is no option. What
+# follows -- is noted in `passed_on`.
+passed_on=()
 read_options() {
   local word name
   while (($# > 0)); do
@@ -84,6 +88,7 @@ read_options() {
     case $word in
       -h | --help) usage; exit 0 ;;
       --no-train | --channels-last) take "$word" true; continue ;;
+      --) passed_on=("$@"); return ;;
       --?*) [[ -n ${forms[$name]:-} ]] || fail "unknown option ${word@Q}; see --help" ;;
       *) fail "unknown argument ${word@Q}; see --help" ;;
     esac
@@ -225,6 +230,7 @@ command=("$root/$build/core/launch/horarun" -np "$ranks" "${where[@]}" --no-pref
 ((EUID != 0)) || command+=(--allow-run-as-root)
 command+=("$root/$build/examples/cifar10" --data "$data" "${arguments[@]}")
 [[ -z $progress ]] || command+=(--progress "$progress")
+command+=("${passed_on[@]}")
 
 printf -v shown ' %q' "${command[@]}"
 echo "\$$shown"

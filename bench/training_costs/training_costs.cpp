@@ -65,8 +65,9 @@ class SharedFolder {
   SharedFolder(const hora::Context& world, const std::string& parent) : owner_(world.rank() == 0) {
     std::filesystem::path path;
     if (owner_) {
-      path = (parent.empty() ? std::filesystem::temp_directory_path() : parent) /
-             std::filesystem::path("hora-training-costs-" + std::to_string(::getpid()));
+      path =
+          parent.empty() ? std::filesystem::temp_directory_path() : std::filesystem::path(parent);
+      path /= "hora-training-costs-" + std::to_string(::getpid());
       std::filesystem::create_directories(path);
     }
     path_ = hora::broadcast_object(world, path.string(), {.name = "folder"});

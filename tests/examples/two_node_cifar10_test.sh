@@ -175,6 +175,12 @@ not_passed --oversubscribe
 # horarun gives each rank its share of the cores of its own host.
 not_passed OMP_NUM_THREADS
 
+run --epochs 3 -- -a resnet50 --log-json '/tmp/a log.json' --epochs
+((code == 0)) || fail "-- and what follows it"
+mapfile -t words < "$work/horarun_arguments"
+[[ $(printf '%s,' "${words[@]: -7}") == '--epochs,3,-a,resnet50,--log-json,/tmp/a log.json,--epochs,' ]] ||
+  fail "what follows -- is not passed on as it is: ${words[*]}"
+
 run --no-train
 ((code == 0)) || fail "--no-train"
 not_called '^horarun'

@@ -12,16 +12,6 @@ LoaderOptions with_memory_for(const torch::Device& device, LoaderOptions options
 
 }  // namespace
 
-std::vector<std::size_t> samples_of(const hora::DistributedSampler& sampler) {
-  std::vector<std::size_t> samples;
-  samples.reserve(sampler.local_samples());
-  for (std::size_t step = 0; step < sampler.steps(); ++step) {
-    const std::vector<std::size_t> batch = sampler.batch(step);
-    samples.insert(samples.end(), batch.begin(), batch.end());
-  }
-  return samples;
-}
-
 Batches::Batches(const Dataset& data, const TransformOptions& transform, LoaderOptions loader,
                  const torch::Device& device)
     : layout_(transform.layout),

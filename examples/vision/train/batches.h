@@ -1,7 +1,6 @@
 /// A data set's batches where the network computes.
 #pragma once
 
-#include <hora/torch/distributed_sampler.h>
 #include <torch/types.h>
 
 #include <cstddef>
@@ -15,9 +14,6 @@
 #include "examples/vision/data/transform.h"
 
 namespace vision {
-
-/// This rank's samples of the sampler's epoch, step after step.
-std::vector<std::size_t> samples_of(const hora::DistributedSampler& sampler);
 
 struct DeviceBatch {
   TensorBatch tensors;  ///< on the device

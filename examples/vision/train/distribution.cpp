@@ -34,6 +34,22 @@ hora::DistributedOptimizerOptions distributed_options(const DistributionOptions&
   return result;
 }
 
+hora::FiniteCheckOptions finite_check_options(const DistributionOptions& options, bool scaled) {
+  hora::FiniteCheckOptions result{.gradients = !scaled};
+  switch (options.non_finite) {
+    case NonFinite::raise:
+      result.policy = hora::NonFinitePolicy::raise;
+      break;
+    case NonFinite::skip:
+      result.policy = hora::NonFinitePolicy::skip;
+      break;
+    case NonFinite::ignore:
+      result.policy = hora::NonFinitePolicy::ignore;
+      break;
+  }
+  return result;
+}
+
 std::string describe(const DistributionOptions& options) {
   std::string text = options.adasum ? "combined by Adasum" : "averaged";
   switch (options.compression) {

@@ -85,8 +85,8 @@ std::string Precision::describe() const {
   return text;
 }
 
-std::string Precision::describe_skipped(std::size_t step, double new_scale) const {
-  return fmt::format("gradient overflow: step {} skipped, loss scale {} {:g}", step,
+std::string Precision::describe_overflow(double new_scale) const {
+  return fmt::format("gradient overflow; loss scale {} {:g}",
                      options_.loss_scale ? "stays" : "is now", new_scale);
 }
 

@@ -4,7 +4,6 @@
 #include <hora/grad_scaler_options.h>
 #include <torch/types.h>
 
-#include <cstddef>
 #include <string>
 
 #include "examples/vision/models/model.h"
@@ -38,8 +37,9 @@ class Precision {
   /// dynamic loss scale".
   std::string describe() const;
 
-  /// What is printed for a step, counted from 1, that the scaler left out, after its update().
-  std::string describe_skipped(std::size_t step, double new_scale) const;
+  /// Why the scaler has left a step out, after its update(): "gradient overflow; loss scale is now
+  /// 32768".
+  std::string describe_overflow(double new_scale) const;
 
  private:
   torch::Device device_;

@@ -12,10 +12,12 @@ struct Report {
   double hidden_share = 0;       ///< of averaging behind backward, 0 .. 1, mean over ranks
   int ranks = 0;
   int nodes = 0;
-  std::string data;  ///< DataSets::id()
-  int epochs = 0;
-  /// From the training's begin, or its resumption, to the desired accuracy; unset: not reached.
+  std::string data = {};  ///< DataSets::id()
+  int epochs = 0;         ///< made, in earlier runs, too
+  /// From the training's begin, without the time between runs, to the desired accuracy; unset: not
+  /// reached.
   std::optional<double> seconds_to_accuracy = {};
+  bool stopped = false;  ///< by a signal, before the training's end; not for a file
 };
 
 /// A JSON object with the fields' names.

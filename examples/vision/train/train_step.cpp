@@ -20,12 +20,13 @@ struct TrainStep::Counts {
 
 TrainStep::TrainStep(const TrainStepOptions& options, const torch::nn::Module& model,
                      Forward forward, hora::DistributedOptimizer& optimizer,
-                     hora::GradScaler& scaler, WeightAverage* average)
+                     hora::GradScaler& scaler, hora::FiniteCheck& finite, WeightAverage* average)
     : options_(options),
       model_(model),
       forward_(std::move(forward)),
       optimizer_(optimizer),
       scaler_(scaler),
+      finite_(finite),
       average_(average) {}
 
 void TrainStep::backward(const TensorBatch& batch, Counts& counts) {
@@ -42,6 +43,17 @@ void TrainStep::backward(const TensorBatch& batch, Counts& counts) {
   scaler_.scale(options_.accumulate == 1 ? loss : loss / options_.accumulate).backward();
 }
 
+bool TrainStep::update() {
+  if (options_.clip_norm > 0) {
+    scaler_.unscale_();
+    optimizer_.clip_grad_norm_(options_.clip_norm);
+  }
+  const bool made = scaler_.step();
+  scaler_.update();
+  if (average_ != nullptr && made) average_->update(model_);
+  return made;
+}
+
 StepResult TrainStep::run(Batches& batches) {
   StepResult result;
   Counts counts;
@@ -55,14 +67,14 @@ StepResult TrainStep::run(Batches& batches) {
     result.data_seconds += waited.count();
     backward(batch->tensors, counts);
   }
-  if (options_.clip_norm > 0) {
-    scaler_.unscale_();
-    optimizer_.clip_grad_norm_(options_.clip_norm);
+  result.non_finite = finite_.check(counts.loss);
+  if (result.non_finite) {
+    optimizer_.zero_grad();
+    result.made = false;
+  } else {
+    result.made = update();
   }
-  result.made = scaler_.step();
-  scaler_.update();
   result.loss_scale = scaler_.current_scale();
-  if (average_ != nullptr && result.made) average_->update(model_);
 
   const std::chrono::duration<double> exposed = optimizer_.statistics().waited - waited_before;
   result.exposed_seconds = exposed.count();

@@ -3,8 +3,10 @@
 
 #include <hora/distributed_optimizer.h>
 #include <hora/grad_scaler.h>
+#include <hora/torch/finite_check.h>
 
 #include <functional>
+#include <optional>
 
 #include "examples/vision/optim/weight_average.h"
 #include "examples/vision/train/batches.h"
@@ -26,10 +28,12 @@ struct StepResult {
   double loss = 0;  ///< mean
   double top1 = 0;  ///< percent
   double top5 = 0;
-  bool made = true;            ///< false: left out, for its gradients were not finite
+  bool made = true;            ///< false: left out, for its loss or gradients were not finite
   double loss_scale = 1;       ///< of the next step
   double data_seconds = 0;     ///< of the step, without data
   double exposed_seconds = 0;  ///< of the step, waiting for averages
+  /// For what FiniteCheck has left the step out: the same on all ranks.
+  std::optional<hora::NonFinite> non_finite = {};
 };
 
 /// Logits of images, in float32.
@@ -41,22 +45,26 @@ class TrainStep {
   /// `average` may be null; else it follows `model` after each step that is made.
   TrainStep(const TrainStepOptions& options, const torch::nn::Module& model, Forward forward,
             hora::DistributedOptimizer& optimizer, hora::GradScaler& scaler,
-            WeightAverage* average);
+            hora::FiniteCheck& finite, WeightAverage* average);
 
   /// Takes the next `accumulate` batches, which are equally large, from a running epoch: their
   /// gradients are those of one batch of all their images, but for BatchNorm's statistics.
-  /// Collective. Throws std::logic_error where the epoch has no more batches.
+  /// Collective. Throws std::logic_error where the epoch has no more batches, and what FiniteCheck
+  /// throws by its policy.
   StepResult run(Batches& batches);
 
  private:
   struct Counts;
   void backward(const TensorBatch& batch, Counts& counts);
+  /// Whether the step was made.
+  bool update();
 
   const TrainStepOptions options_;
   const torch::nn::Module& model_;
   const Forward forward_;
   hora::DistributedOptimizer& optimizer_;
   hora::GradScaler& scaler_;
+  hora::FiniteCheck& finite_;
   WeightAverage* const average_;
 };
 

@@ -77,26 +77,33 @@ struct FiniteCheck::State {
     for (std::size_t index = 0; index < parameters.size(); ++index) {
       HookedParameter& parameter = parameters[index];
       if (parameter.hook || !parameter.tensor.requires_grad()) continue;
-      parameter.hook =
-          parameter.tensor.register_hook([this, index](const at::TensorBase& gradient) {
-            if (gradient.defined()) look(index + 1, at::Tensor(gradient));
-          });
+      parameter.hook = parameter.tensor.register_hook(
+          [this, index](const at::Tensor& gradient) { return pass_on(index, gradient); });
     }
   }
 
-  /// Notes what `tensor`, number `index`, holds: now where it is in this host's memory.
-  void look(std::size_t index, const at::Tensor& tensor) {
+  /// Looks at a gradient; what takes its place, undefined where it stays. A step that will be
+  /// discarded gives zeros to averages, so that hooks' error memories stay finite.
+  at::Tensor pass_on(std::size_t parameter, const at::Tensor& gradient) {
+    if (!gradient.defined() || look(parameter + 1, gradient) == Finite::yes) return {};
+    return options.policy == NonFinitePolicy::skip ? at::zeros_like(gradient) : at::Tensor();
+  }
+
+  /// Notes what `tensor`, number `index`, holds, and says so where that is known by now.
+  Finite look(std::size_t index, const at::Tensor& tensor) {
     const at::NoGradGuard no_grad;
     const at::Tensor values = real_values(tensor);
     if (values.device().is_cpu()) {
-      note(index, look_at(values));
-    } else {
-      const at::Tensor magnitude = largest_magnitude(values).reshape({1});
-      const LockGuard lock(mutex);
-      Magnitudes& magnitudes = on_devices[values.device().index()];
-      magnitudes.tensors.push_back(index);
-      magnitudes.values.push_back(magnitude);
+      const Finite finite = look_at(values);
+      note(index, finite);
+      return finite;
     }
+    const at::Tensor magnitude = largest_magnitude(values).reshape({1});
+    const LockGuard lock(mutex);
+    Magnitudes& magnitudes = on_devices[values.device().index()];
+    magnitudes.tensors.push_back(index);
+    magnitudes.values.push_back(magnitude);
+    return Finite::yes;
   }
 
   void note(std::size_t index, Finite finite) {

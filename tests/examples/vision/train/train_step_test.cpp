@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "examples/vision/train/batches.h"
@@ -22,6 +23,7 @@ struct MadeOptions {
   TrainStepOptions step = {};
   double decay = 0;     ///< of averaged weights; 0: none
   bool scaled = false;  ///< the loss is, so that a step which is not finite is left out
+  hora::NonFinitePolicy policy = hora::NonFinitePolicy::ignore;
 };
 
 /// A network without BatchNorm, on images of which a step takes 8 on each rank.
@@ -38,15 +40,17 @@ class StepTraining {
         optimizer(world, sgd, network->named_parameters(),
                   {.backward_passes_per_step = options.step.accumulate}),
         scaler(optimizer, {.enabled = options.scaled}),
+        finite(world, network->named_parameters(),
+               {.policy = options.policy, .gradients = !options.scaled}),
         step(
             options.step, *network,
             [this](const torch::Tensor& images) { return factor * network->forward(images); },
-            optimizer, scaler,
+            optimizer, scaler, finite,
             options.decay > 0 ? &average.emplace(*network, options.decay) : nullptr) {
     restart();
   }
 
-  void restart() { batches_.start(0, samples_of(sampler_)); }
+  void restart() { batches_.start(0, sampler_.local_order()); }
   DeviceBatch next_batch() { return batches_.next().value(); }
   StepResult run() { return step.run(batches_); }
   std::size_t steps() const { return sampler_.steps(); }
@@ -70,6 +74,7 @@ class StepTraining {
   torch::optim::SGD sgd;
   hora::DistributedOptimizer optimizer;
   hora::GradScaler scaler;
+  hora::FiniteCheck finite;
   double factor = 1;  ///< of the logits
   TrainStep step;
 };
@@ -166,6 +171,51 @@ TEST(TrainStep, AStepThatIsLeftOutChangesNeitherWeightsNorAverage) {
   EXPECT_TRUE(training.run().made);
   EXPECT_FALSE(torch::equal(training.network->parameters().at(0), before));
   EXPECT_EQ(training.average->steps(), 1);
+}
+
+TEST(TrainStep, ANanOfOneRankIsLeftOutByAllAndNamed) {
+  const hora::Context world = hora::init();
+  const int last = world.size() - 1;
+  for (const bool scaled : {false, true}) {
+    const MadeOptions options{.step = {.accumulate = 2, .clip_norm = 1},
+                              .decay = 0.5,
+                              .scaled = scaled,
+                              .policy = hora::NonFinitePolicy::skip};
+    StepTraining training(world, options);
+    StepTraining never(world, options);
+    if (world.rank() == last) training.factor = NAN;
+    const StepResult result = training.run();
+    EXPECT_FALSE(result.made);
+    ASSERT_TRUE(result.non_finite.has_value());
+    EXPECT_EQ(result.non_finite->text(), "NaN in the loss of rank " + std::to_string(last));
+    EXPECT_EQ(training.average->steps(), 0);
+    training.factor = 1;
+    training.restart();
+    for (int step = 0; step < 3; ++step) {
+      EXPECT_FALSE(training.run().non_finite.has_value());
+      never.run();
+    }
+    for (std::size_t i = 0; i < training.network->parameters().size(); ++i) {
+      EXPECT_TRUE(torch::equal(training.network->parameters()[i], never.network->parameters()[i]));
+    }
+  }
+}
+
+TEST(TrainStep, AnInfiniteGradientOfOneRankEndsTheTrainingOfAll) {
+  const hora::Context world = hora::init();
+  const int last = world.size() - 1;
+  StepTraining training(world, {});
+  training.network->named_parameters()["3.bias"].register_hook([&](const torch::Tensor& gradient) {
+    return world.rank() == last ? gradient * INFINITY : gradient;
+  });
+  training.finite = hora::FiniteCheck(world, training.network->named_parameters());
+  try {
+    training.run();
+    ADD_FAILURE() << "the step was made";
+  } catch (const hora::Error& error) {
+    EXPECT_EQ(error.rank(), last);
+    EXPECT_EQ(error.tensor(), "3.bias");
+  }
 }
 
 }  // namespace

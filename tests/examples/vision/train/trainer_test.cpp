@@ -63,7 +63,7 @@ Trained train_with(const hora::Context& world, const TrainingOptions& options, S
 }
 
 Trained train_with(const hora::Context& world, const TrainingOptions& options) {
-  Setup setup = setup_of(world, options);
+  auto setup = setup_of(world, options);
   return train_with(world, options, setup);
 }
 
@@ -104,7 +104,7 @@ TEST(Trainer, OnlyEvaluates) {
   const hora::Context world = hora::init();
   TrainingOptions options = small_training();
   options.validation.only = true;
-  Setup setup = setup_of(world, options);
+  auto setup = setup_of(world, options);
   const torch::Tensor before = setup.model->parameters().at(0).detach().clone();
   const Trained trained = train_with(world, options, setup);
   EXPECT_THAT(trained.text,
@@ -142,7 +142,7 @@ TEST_P(Families, TrainAlikeOnAllRanks) {
   TrainingOptions options = small_training();
   options.epochs = 1;
   GetParam().change(options);
-  Setup setup = setup_of(world, options);
+  auto setup = setup_of(world, options);
   const torch::Tensor before = setup.model->parameters().at(0).detach().clone();
   const Trained trained = train_with(world, options, setup);
   EXPECT_THAT(trained.text, HasSubstr("epoch 1/1: loss "));
@@ -186,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
                              o.distribution.compression = GradientCompression::power_sgd;
                            }},
                     Family{"adasum", [](TrainingOptions& o) { o.distribution.adasum = true; }}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& family) { return family.param.name; });
 
 }  // namespace
 }  // namespace vision

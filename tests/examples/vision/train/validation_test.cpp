@@ -79,7 +79,7 @@ class Weighted : public torch::nn::Module {
  public:
   explicit Weighted(int rank) {
     weight = register_parameter("weight", torch::tensor({1.F, 0.F, 0.F, 0.F, 0.F, 0.F}));
-    buffer = register_buffer("buffer", torch::full({1}, rank));
+    buffer = register_buffer("buffer", torch::full({1}, static_cast<float>(rank)));
   }
   torch::Tensor weight;
   torch::Tensor buffer;

@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -271,6 +272,22 @@ TEST_F(FiniteCheckTest, NorWithCompression) {
 
 TEST_F(FiniteCheckTest, NorWithShardedState) {
   expect_no_trace(world_, {.shard_state = true});
+}
+
+TEST_F(FiniteCheckTest, TheErrorMemoryOfAHookStaysFinite) {
+  for (const std::shared_ptr<GradientHook>& hook :
+       {std::shared_ptr<GradientHook>(std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 0})),
+        std::shared_ptr<GradientHook>(std::make_shared<TopK>(TopKOptions{.share = 0.5}))}) {
+    CheckedTraining training(world_, kSkip, {.hook = hook});
+    if (world_.rank() == last()) training.injection.set("3.weight", kInfinity);
+    EXPECT_TRUE(training.step(batch(0)).has_value());
+    training.injection.clear();
+    EXPECT_TRUE(training.step(batch(1), world_.rank() == 0 ? kNan : 1.0).has_value());
+    for (int step = 2; step < 5; ++step) EXPECT_EQ(training.step(batch(step)), std::nullopt);
+    for (const auto& parameter : training.network->parameters()) {
+      EXPECT_TRUE(parameter.isfinite().all().item<bool>()) << hook->describe();
+    }
+  }
 }
 
 TEST_F(FiniteCheckTest, AScalersInfiniteGradientsAreItsOwnMatter) {

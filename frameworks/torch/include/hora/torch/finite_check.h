@@ -66,11 +66,13 @@ struct NonFinite {
 ///
 /// A found step is discarded by DistributedOptimizer's zero_grad(), with several optimizers each
 /// one's, on every rank; nothing that step() would change has changed then. What forward() and
-/// backward() themselves change stays: running averages of BatchNorm, and the error memory of a
-/// DistributedOptimizerOptions::hook, into which a value that is not finite may have come.
+/// backward() themselves change stays, such as running averages of BatchNorm, and the error memory
+/// of a DistributedOptimizerOptions::hook: so that it stays finite, `skip` puts zeros in the place
+/// of a gradient that is not, on a CPU. On a GPU, where that is known only later, the memory is
+/// lost with the first finding: do not combine these there.
 ///
-/// Not found are sums of several finite gradients that overflow: over the passes of one step, or
-/// over ranks.
+/// Not found are sums of several finite gradients that overflow, over the passes of one step or over
+/// ranks, and what hooks on parameters do that a program has registered later.
 ///
 /// Collective: construct it on every rank of the set, with the same options and names of
 /// parameters, else every rank throws the same Error(mismatch). The context must outlive it and
