@@ -104,7 +104,7 @@ TEST_F(HalfWeightsTest, GradientsAreThoseOfTheConvertedWeights) {
 TEST_F(HalfWeightsTest, GradientsArriveOneByOneLastLayerFirst) {
   std::vector<std::string> arrived;
   for (auto& parameter : network_->named_parameters()) {
-    if (parameter.value().dim() == 1) continue;
+    if (parameter.value().dim() == 1 || parameter.key() == "again.weight") continue;
     parameter.value().register_hook([&arrived, name = parameter.key()](const torch::Tensor& g) {
       EXPECT_EQ(g.scalar_type(), torch::kFloat32);
       arrived.push_back(name);
