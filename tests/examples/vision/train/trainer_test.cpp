@@ -158,33 +158,39 @@ TEST_P(Families, TrainAlikeOnAllRanks) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Families,
-    testing::Values(
-        Family{"lars", [](TrainingOptions& o) { o.optimizer.name = "lars"; }},
-        Family{"lamb", [](TrainingOptions& o) { o.optimizer.name = "lamb"; }},
-        Family{"adam", [](TrainingOptions& o) { o.optimizer.name = "adam"; }},
-        Family{"adamw_zero",
-               [](TrainingOptions& o) {
-                 o.optimizer.name = "adamw";
-                 o.distribution.zero = true;
-                 o.regularisation.clip_norm = 1;
-               }},
-        Family{"average_smoothing_accumulation_sync",
-               [](TrainingOptions& o) {
-                 o.regularisation = {.label_smoothing = 0.1, .ema_decay = 0.9};
-                 o.distribution.accumulate = 2;
-                 o.distribution.sync_batch_norm = true;
-               }},
-        Family{
-            "float16",
-            [](TrainingOptions& o) { o.distribution.compression = GradientCompression::float16; }},
-        Family{"half_model", [](TrainingOptions& o) { o.precision.opt_level = OptLevel::O2; }},
-        Family{"top_k",
-               [](TrainingOptions& o) { o.distribution.compression = GradientCompression::top_k; }},
-        Family{"power_sgd",
-               [](TrainingOptions& o) {
-                 o.distribution.compression = GradientCompression::power_sgd;
-               }},
-        Family{"adasum", [](TrainingOptions& o) { o.distribution.adasum = true; }}),
+    testing::Values(Family{"lars", [](TrainingOptions& o) { o.optimizer.name = "lars"; }},
+                    Family{"lamb", [](TrainingOptions& o) { o.optimizer.name = "lamb"; }},
+                    Family{"adam", [](TrainingOptions& o) { o.optimizer.name = "adam"; }},
+                    Family{"adamw_zero",
+                           [](TrainingOptions& o) {
+                             o.optimizer.name = "adamw";
+                             o.distribution.zero = true;
+                             o.regularisation.clip_norm = 1;
+                           }},
+                    Family{"average_smoothing_accumulation_sync",
+                           [](TrainingOptions& o) {
+                             o.regularisation = {.label_smoothing = 0.1, .ema_decay = 0.9};
+                             o.distribution.accumulate = 2;
+                             o.distribution.sync_batch_norm = true;
+                           }},
+                    Family{"float16",
+                           [](TrainingOptions& o) {
+                             o.distribution.compression = GradientCompression::float16;
+                           }},
+                    Family{"half_model",
+                           [](TrainingOptions& o) {
+                             o.precision.opt_level = OptLevel::O2;
+                             o.network.channels_last = true;
+                           }},
+                    Family{"top_k",
+                           [](TrainingOptions& o) {
+                             o.distribution.compression = GradientCompression::top_k;
+                           }},
+                    Family{"power_sgd",
+                           [](TrainingOptions& o) {
+                             o.distribution.compression = GradientCompression::power_sgd;
+                           }},
+                    Family{"adasum", [](TrainingOptions& o) { o.distribution.adasum = true; }}),
     [](const auto& family) { return family.param.name; });
 
 }  // namespace
