@@ -98,8 +98,4 @@ refused '^--zero: lars needs whole layers' --opt lars --zero
 refused 'absent.safetensors' --weights absent.safetensors
 refused '64 training images in batches of 16 for 2 ranks with --accumulate 17; expected at least 2' \
   --accumulate 17
-"$cifar10" --help > help
-for option in --ema-decay --desired-acc --eval-every --accumulate --zero; do
-  expect_lines 1 "^ *(-[a-z],)?$option" help
-done
 echo "all as expected"
