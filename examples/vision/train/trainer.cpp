@@ -17,6 +17,7 @@
 #include "examples/vision/train/description.h"
 #include "examples/vision/train/distribution.h"
 #include "examples/vision/train/epoch_loop.h"
+#include "examples/vision/train/epoch_steps.h"
 #include "examples/vision/train/output_file.h"
 #include "examples/vision/train/train_step.h"
 #include "examples/vision/train/training_state.h"
@@ -32,12 +33,13 @@ std::unique_ptr<WeightAverage> make_average(const Classifier& model, double deca
 class Trainer {
  public:
   Trainer(const hora::Context& world, const TrainingOptions& options, Setup& setup,
-          Progress& progress)
+          Progress& progress, StopRequest* stop)
       : world_(world),
         options_(options),
         setup_(setup),
         model_(*setup.model),
         progress_(progress),
+        stop_(stop),
         wrapped_(make_optimizer(options.optimizer, model_.named_parameters())),
         distributed_(distributed_options(options.distribution)),
         optimizer_(world, *wrapped_, model_.named_parameters(), distributed_),
@@ -52,8 +54,17 @@ class Trainer {
         epochs_(world, options, setup, loader_options(), optimizer_, step_, progress),
         validation_(world, *setup.data.validation, setup.transforms.validation, loader_options(),
                     setup.device, model_, forward(), average_.get()),
-        state_(world, {options.checkpoint.folder, options.checkpoint.resume}, model_, optimizer_,
-               scaler_, average_.get(), distributed_.hook.get()) {}
+        state_(world,
+               {.folder = options.checkpoint.folder,
+                .resume = options.checkpoint.resume,
+                .per_node = options.checkpoint.per_node,
+                .every_steps = static_cast<std::int64_t>(options.checkpoint.every_steps)},
+               {.model = model_,
+                .optimizer = optimizer_,
+                .scaler = scaler_,
+                .sampler = setup.sampler,
+                .average = average_.get(),
+                .hook = distributed_.hook.get()}) {}
 
   Report run() {
     for (const std::string& line : describe(world_, options_, setup_)) progress_.line(line);
@@ -91,9 +102,10 @@ class Trainer {
   std::optional<ResumePoint> resume() {
     const std::string folder = state_.resume();
     if (folder.empty()) return std::nullopt;
-    epochs_.resume_after(state_.epochs());
-    progress_.line(fmt::format("resumed after epoch {} from {}", state_.epochs(), folder));
-    return ResumePoint{.epochs = state_.epochs()};
+    progress_.line(fmt::format("resumed {} from {}", vision::describe(state_.progress()), folder));
+    hora::DistributedSampler sampler = setup_.sampler;
+    return ResumePoint{.epochs = state_.epochs(),
+                       .steps = EpochSteps(sampler, state_.progress().position).first()};
   }
 
   Report evaluate() {
@@ -105,19 +117,19 @@ class Trainer {
   }
 
   Report train() {
-    const auto start = std::chrono::steady_clock::now();
     const std::optional<double> desired = options_.validation.desired_accuracy;
-    const auto is_reached = [&] { return desired && state_.best_accuracy() >= *desired; };
-    int epoch = state_.epochs();
-    while (epoch < options_.epochs && !is_reached()) run_epoch(epoch++);
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double& best = state_.progress().best_accuracy;
+    const auto is_reached = [&] { return desired && best >= *desired; };
+    while (state_.epochs() < options_.epochs && !is_reached()) {
+      if (!run_epoch(state_.epochs())) return stopped();
+    }
+    const double seconds = state_.seconds();
     state_.wait();
-    Report result = report(state_.best_accuracy());
+    Report result = report(best);
     if (is_reached()) {
       result.seconds_to_accuracy = seconds;
-      progress_.line(fmt::format("reached {:.2f} % (desired: {:g} %) after epoch {}, in {}",
-                                 state_.best_accuracy(), *desired, epoch, to_minutes(seconds)));
+      progress_.line(fmt::format("reached {:.2f} % (desired: {:g} %) after epoch {}, in {}", best,
+                                 *desired, state_.epochs(), to_minutes(seconds)));
     } else if (desired) {
       progress_.line(
           fmt::format("did not reach the desired {:g} % in {} epochs", *desired, options_.epochs));
@@ -131,6 +143,17 @@ class Trainer {
     return result;
   }
 
+  Report stopped() {
+    const bool saved = state_.interrupted();
+    progress_.line(fmt::format(
+        "stopped by {} {}; {}", stop_->signal(), vision::describe(state_.progress()),
+        saved ? "saved to " + options_.checkpoint.folder + ", from which --resume auto goes on"
+              : "nothing was saved, for there is no --model-dir"));
+    Report result = report(state_.progress().best_accuracy);
+    result.stopped = true;
+    return result;
+  }
+
   Report report(double accuracy) {
     return {.best_accuracy = accuracy,
             .images_per_second = epochs_.images_per_second(),
@@ -141,9 +164,11 @@ class Trainer {
             .epochs = state_.epochs()};
   }
 
-  void run_epoch(int epoch) {
-    const TrainedEpoch trained = epochs_.run(epoch);
-    EpochResult logged{.loss = trained.loss};
+  /// False where the training is to stop.
+  bool run_epoch(int epoch) {
+    const std::optional<TrainedEpoch> trained = epochs_.run(state_, stop_);
+    if (!trained) return false;
+    EpochResult logged{.loss = trained->loss};
     std::string validated;
     const bool is_last = epoch + 1 == options_.epochs;
     if (is_last || (epoch + 1) % options_.validation.every == 0) {
@@ -159,8 +184,9 @@ class Trainer {
     state_.epoch_done(logged.top1);
     progress_.line(fmt::format(
         "epoch {}/{}: loss {:.3f},{} {:.0f} images/s, waited for data in {:.1f} % of the time",
-        epoch + 1, options_.epochs, trained.loss, validated, epochs_.images_per_second(),
-        100 * trained.waiting));
+        epoch + 1, options_.epochs, trained->loss, validated, epochs_.images_per_second(),
+        100 * trained->waiting));
+    return true;
   }
 
   double average_over_ranks(double value) const {
@@ -188,6 +214,7 @@ class Trainer {
   Setup& setup_;
   Classifier& model_;
   Progress& progress_;
+  StopRequest* const stop_;  ///< null: nothing stops it
   std::unique_ptr<torch::optim::Optimizer> wrapped_;
   hora::DistributedOptimizerOptions distributed_;
   hora::DistributedOptimizer optimizer_;
@@ -203,8 +230,8 @@ class Trainer {
 }  // namespace
 
 Report train(const hora::Context& world, const TrainingOptions& options, Setup& setup,
-             Progress& progress) {
-  return Trainer(world, options, setup, progress).run();
+             Progress& progress, StopRequest* stop) {
+  return Trainer(world, options, setup, progress, stop).run();
 }
 
 }  // namespace vision
