@@ -216,10 +216,12 @@ void add_precision(CLI::App& app, TrainingOptions& options) {
   group.choice<std::optional<OptLevel>>(
       "--opt-level", precision.opt_level,
       {{"none", std::nullopt}, {"O0", OptLevel::O0}, {"O1", OptLevel::O1}, {"O2", OptLevel::O2}},
-      "as in Apex: O0: float32; O1: --amp fp16; O2: float16 but for BatchNorm, with float32 "
-      "master weights");
+      "as in Apex: O0: float32; O1: autocast; O2: convolutions and linear layers in 16 bits, "
+      "BatchNorm and master weights in float32; O1 and O2 scale the loss, and take fp16, or bf16 "
+      "on "
+      "a CPU without fp16");
   group.number("--loss-scale", precision.loss_scale, positive, "dynamic",
-               "of float16: what the loss is multiplied by");
+               "of fp16, O1 and O2: what the loss is multiplied by");
 }
 
 void add_validation(CLI::App& app, ValidationOptions& validation) {

@@ -62,6 +62,26 @@ expect_lines 1 '^batch: 2 x 8 a rank, 32 in all; 1 epochs of 2 steps; seed 1$' o
 expect_lines 1 '^optimizer: sgd, .* 2 backward passes a step, BatchNorm over all ranks, .* 0.9$' \
   output
 
+# LibTorch 2's CPU kernels have float16.
+trains --opt-level O1
+expect_lines 1 '^device: cpu, O1: b?float16 \(autocast\), dynamic loss scale' output
+trains --opt-level O2 --channels-last --device cpu
+expect_lines 1 '^device: cpu, O2: b?float16 model, BatchNorm and master weights float32, dyn' output
+expect_lines 0 'gradient overflow' output
+echo "=== steps left out for their gradients, the scale halved each time, or fixed"
+train --opt-level O2 --lr 1e38 --non-finite ignore --device cpu || { cat output; fail "--lr 1e38"; }
+expect_lines 1 '^epoch 1/1, step [12]/2: .* all ranks: gradient overflow; loss scale is now 32768' output
+train --opt-level O2 --loss-scale 3e38 --epochs 2 --device cpu || { cat output; fail "--loss-scale"; }
+expect_lines 4 '^epoch ./2, step ./2: .* gradient overflow; loss scale stays 3e\+38$' output
+echo "=== modes of one process"
+! train --mode single || fail "--mode single on 2 ranks"
+expect_lines 1 'cifar10, rank 0: --mode single trains in one process, and this job has 2 ranks' output
+"$cifar10" --data data -a resnet20 --limit 64 --batch 16 --epochs 1 --mode single < /dev/null > output
+expect_lines 1 'best validation accuracy [0-9.]+ %' output
+! "$cifar10" --data data --mode data-parallel --device cpu < /dev/null > output 2>&1 ||
+  fail "--mode data-parallel on the CPU"
+expect_lines 1 '^cifar10, rank 0: --mode data-parallel needs GPUs, and --device is cpu' output
+
 trains --compression bf16 --amp bf16 --channels-last
 expect_lines 1 '^optimizer: sgd, gradients averaged, as bfloat16$' output
 
