@@ -258,8 +258,10 @@ void add_output(CLI::App& app, OutputOptions& output) {
                "of known width, which horarun and mpirun hide");
   group.text("--report", "FILE", output.report, "to write the results to, as JSON");
   group.text("--save", "FILE", output.save, "to save the trained model to");
-  group.text("--log-json", "FILE", output.logs.json,
-             "to write the course of the training to, a JSON object a line; see plot.py");
+  group.text(
+      "--log-json", "FILE", output.logs.json,
+      "to write the course of the training to, a JSON object a line, with --resume behind those "
+      "that are there; see plot.py");
   group.text("--tensorboard", "FOLDER", output.logs.tensorboard,
              "to write TensorBoard's event file of this run to");
   group.whole("--log-every", output.logs.every, counts, "steps that become one entry of the logs");
