@@ -181,6 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
                            [](TrainingOptions& o) {
                              o.precision.opt_level = OptLevel::O2;
                              o.network.channels_last = true;
+                             o.distribution.sync_batch_norm = true;
                            }},
                     Family{"top_k",
                            [](TrainingOptions& o) {
