@@ -63,7 +63,7 @@ expect_lines 1 '^optimizer: sgd, .* 2 backward passes a step, BatchNorm over all
   output
 
 # LibTorch 2's CPU kernels have float16.
-trains --opt-level O1
+trains --opt-level O1 --device cpu
 expect_lines 1 '^device: cpu, O1: b?float16 \(autocast\), dynamic loss scale' output
 trains --opt-level O2 --channels-last --device cpu
 expect_lines 1 '^device: cpu, O2: b?float16 model, BatchNorm and master weights float32, dyn' output
