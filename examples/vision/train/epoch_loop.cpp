@@ -57,10 +57,12 @@ std::optional<TrainedEpoch> EpochLoop::run(TrainingState& state, StopRequest* st
     const StepResult result = step_.run(batches_);
     ++steps_done_;
     training_seconds_ = seconds_before + seconds_since(start);
-    if (result.non_finite) {
+    if (!result.made) {
       progress_.line(fmt::format("epoch {}/{}, step {}/{}: left out on all ranks: {}", epoch + 1,
                                  options_.epochs, step + 1, steps.end(),
-                                 result.non_finite->text()));
+                                 result.non_finite
+                                     ? result.non_finite->text()
+                                     : setup_.precision.describe_overflow(result.loss_scale)));
     }
     TrainingStep shown = measured(epoch, step + 1, steps.end(), result);
     shown.learning_rate = rate;

@@ -13,7 +13,7 @@
 
 #include "examples/vision/optim/optimizers.h"
 #include "examples/vision/optim/weight_average.h"
-#include "examples/vision/train/autocast.h"
+#include "examples/vision/train/data_parallel.h"
 #include "examples/vision/train/description.h"
 #include "examples/vision/train/distribution.h"
 #include "examples/vision/train/epoch_loop.h"
@@ -30,6 +30,12 @@ std::unique_ptr<WeightAverage> make_average(const Classifier& model, double deca
   return decay > 0 ? std::make_unique<WeightAverage>(model, decay) : nullptr;
 }
 
+std::unique_ptr<DataParallel> make_data_parallel(const Setup& setup, Mode mode) {
+  return mode == Mode::data_parallel
+             ? std::make_unique<DataParallel>(setup.model, setup.precision, all_gpus())
+             : nullptr;
+}
+
 class Trainer {
  public:
   Trainer(const hora::Context& world, const TrainingOptions& options, Setup& setup,
@@ -43,10 +49,11 @@ class Trainer {
         wrapped_(make_optimizer(options.optimizer, model_.named_parameters())),
         distributed_(distributed_options(options.distribution)),
         optimizer_(world, *wrapped_, model_.named_parameters(), distributed_),
-        scaler_(optimizer_, {.enabled = options.precision.amp == Amp::float16}),
+        scaler_(optimizer_, setup.precision.scaler()),
         finite_(world, model_.named_parameters(),
-                finite_check_options(options.distribution, options.precision.amp == Amp::float16)),
+                finite_check_options(options.distribution, setup.precision.scaler().enabled)),
         average_(make_average(model_, options.regularisation.ema_decay)),
+        data_parallel_(make_data_parallel(setup, options.distribution.mode)),
         step_({.accumulate = options.distribution.accumulate,
                .label_smoothing = options.regularisation.label_smoothing,
                .clip_norm = options.regularisation.clip_norm},
@@ -94,8 +101,8 @@ class Trainer {
 
   Forward forward() const {
     return [this](const torch::Tensor& images) {
-      const Autocast autocast(setup_.device, options_.precision.amp);
-      return model_.forward(images).to(torch::kFloat32);
+      return data_parallel_ ? data_parallel_->logits(images)
+                            : setup_.precision.logits(model_, images);
     };
   }
 
@@ -227,7 +234,8 @@ class Trainer {
   hora::DistributedOptimizer optimizer_;
   hora::GradScaler scaler_;
   hora::FiniteCheck finite_;
-  std::unique_ptr<WeightAverage> average_;  ///< null: none is asked for
+  std::unique_ptr<WeightAverage> average_;       ///< null: none is asked for
+  std::unique_ptr<DataParallel> data_parallel_;  ///< null in other modes
   TrainStep step_;
   EpochLoop epochs_;
   Validation validation_;

@@ -2,7 +2,7 @@
 # STL-10 on two nodes of one rank, each started by itself, as users of torch.distributed do: they meet
 # at an address, in a file's folder, and by the environment. Node 1 comes later, node 0 says for whom
 # it waits; each epoch's images are divided without overlap, and both nodes end with the same weights.
-# Usage: two_nodes_test.sh MAKE_PHOTOGRAPHS HORARUN STL10 READ_LOG [SECONDS, that node 1 comes later]
+# Usage: two_nodes_test.sh MAKE_PHOTOGRAPHS HORARUN STL10 READ_LOG [SECONDS, by which node 1 comes later]
 set -euo pipefail
 make_photographs=$1 horarun=$2 stl10=$3 read_log=$4 later=${5:-3}
 here=$(dirname "$(realpath "$0")")
@@ -65,6 +65,15 @@ start_node() {
   nodes+=($!)
 }
 
+# await TEXT FILE
+await() {
+  for _ in {1..300}; do
+    ! grep -qF -- "$1" "$2" || return 0
+    sleep 0.1
+  done
+  fail "node 0 does not say '$1'"
+}
+
 # train WHAT FLAG...: FLAG of both nodes; where there are none, by the environment.
 train() {
   local what=$1 node began waited code
@@ -81,7 +90,7 @@ train() {
     fi
     if ((node == 0)); then
       sleep "$later"
-      grep -q 'node 0 (host node0) waits for node 1' node0.log || fail "node 0 does not say for whom it waits"
+      await 'node 0 (host node0) waits for node 1 of 2' node0.log
     fi
   done
   for node in 1 0; do
