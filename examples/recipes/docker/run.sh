@@ -19,6 +19,9 @@
 # --hostname: nodes are told apart by their names.
 # --stop-signal: with `--model-dir /models --resume auto`, `docker stop hora-node0` lets all ranks save
 #   a checkpoint and leave, within --stop-timeout.
+#
+# Tried: two containers on one machine, under Debian 12's docker.io (20.10), which found each other at
+# 127.0.0.1 and trained an epoch. Not tried: two machines, GPUs.
 set -euo pipefail
 if (($# < 3)) || [[ ! $1 =~ ^[01]$ ]]; then
   echo "Usage: run.sh 0|1 ADDRESS_OF_NODE_0 DATA [OPTION OF THE TRAINER...]" >&2
