@@ -221,8 +221,9 @@ std::vector<Measurement> measure_each_step(const hora::Context& world, const Ran
   Timings logged;
   const bool writes = world.rank() == 0;
   const std::string json = folder.path("log.json");
-  vision::TrainingLog log(writes ? vision::LogTargets{json, folder.path("events"), 1}
-                                 : vision::LogTargets{});
+  vision::TrainingLog log(
+      writes ? vision::LogTargets{.json = json, .tensorboard = folder.path("events"), .every = 1}
+             : vision::LogTargets{});
   const auto logged_steps = static_cast<std::size_t>(options.rounds * options.steps);
   log.run({.ranks = world.size(), .steps = logged_steps});
   std::size_t entries = 0;
