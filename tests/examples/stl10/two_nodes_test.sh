@@ -107,7 +107,8 @@ train() {
   grep -qE "epoch $epochs/$epochs: .*\(.* of 10 images\)" node0.log || fail "validation is not of 10"
 
   # One log a rank: the images of an epoch, which are all others than the other rank's.
-  local logs=(read.*)
+  local logs=()
+  mapfile -t logs < <(compgen -G 'read.*')
   ((${#logs[@]} == 2)) || fail "${#logs[@]} processes have read images, expected 2"
   for node in 0 1; do
     (($(wc -l < "${logs[node]}") == epochs * images / 2)) ||
