@@ -10,10 +10,11 @@
 ///                                                  with a save in the background
 ///
 /// `over_plain` is the ratio to plain, or to unsaved, whose neighbours in time are compared;
-/// `cost_percent` the same as a cost, to be at most 1; `call_ms` what the calls for it take, a
-/// step.
+/// `cost_percent` the same as a cost, to be at most 1; `cpu_over_plain` the ratio of the processor
+/// time of all threads; `call_ms` what the calls for it take, a step.
 #include <hora/objects.h>
 #include <hora/torch.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -58,6 +59,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// Of all threads of this process, which other processes change less than they do the time.
+double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
 /// A folder that rank 0 makes, and removes with all that is in it.
 class SharedFolder {
  public:
@@ -88,6 +96,7 @@ class SharedFolder {
 
 /// Times of one kind of step.
 struct Timings {
+  Blocks cpu;          ///< processor seconds of a step, one mean a block
   Blocks wall;         ///< seconds of steps
   double calls = 0.0;  ///< seconds in the calls measured
   int steps = 0;
@@ -141,6 +150,7 @@ void time_steps(const hora::Context& world, Training& training, const Accompanim
                 int count, bool whole, Timings& timings) {
   std::vector<double> seconds;
   hora::barrier(world);
+  const double cpu_begin = cpu_seconds();
   const auto begin = Clock::now();
   for (int i = 0; i < count; ++i) {
     const auto step_begin = Clock::now();
@@ -149,6 +159,7 @@ void time_steps(const hora::Context& world, Training& training, const Accompanim
   }
   if (whole) seconds = {seconds_since(begin) / count};
   timings.wall.push_back(std::move(seconds));
+  timings.cpu.push_back({(cpu_seconds() - cpu_begin) / count});
   timings.steps += count;
 }
 
@@ -162,6 +173,7 @@ Measurement measurement_of(const Ranks& ranks, const Timings& timings, const Tim
   // Each rank is compared with itself: the largest of several noisy values would be too large.
   const double ratio = ranks.max(ratio_of_blocks(timings.wall, plain.wall));
   result.counters = {{"over_plain", ratio},
+                     {"cpu_over_plain", ranks.max(ratio_of_blocks(timings.cpu, plain.cpu))},
                      {"cost_percent", 100 * (ratio - 1)},
                      {"call_ms", ranks.max(timings.calls / timings.steps * 1e3)},
                      {"wrong", ranks.max(wrong ? 1.0 : 0.0)}};
@@ -209,8 +221,9 @@ std::vector<Measurement> measure_each_step(const hora::Context& world, const Ran
   Timings logged;
   const bool writes = world.rank() == 0;
   const std::string json = folder.path("log.json");
-  vision::TrainingLog log(writes ? vision::LogTargets{json, folder.path("events"), 1}
-                                 : vision::LogTargets{});
+  vision::TrainingLog log(
+      writes ? vision::LogTargets{.json = json, .tensorboard = folder.path("events"), .every = 1}
+             : vision::LogTargets{});
   const auto logged_steps = static_cast<std::size_t>(options.rounds * options.steps);
   log.run({.ranks = world.size(), .steps = logged_steps});
   std::size_t entries = 0;

@@ -46,8 +46,8 @@ Setup setup_of(const hora::Context& world, const TrainingOptions& options) {
   hora::broadcast_parameters(world, *model);
   return {std::move(data),    {MadeImages::transform(), MadeImages::transform()},
           std::move(sampler), static_cast<std::size_t>(options.data.batch),
-          torch::kCPU,        std::move(model),
-          TrainingLog({})};
+          torch::kCPU,        Precision(torch::kCPU, options.precision),
+          std::move(model),   TrainingLog({})};
 }
 
 struct Trained {

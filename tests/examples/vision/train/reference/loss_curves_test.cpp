@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 #include <hora/torch.h>
 
+#include <numeric>
 #include <ostream>
+#include <vector>
 
 #include "tests/examples/vision/train/reference/training.h"
 
@@ -34,7 +36,7 @@ Training training_of(const hora::Context& world, const Case& chosen) {
   Training training{.architecture = chosen.architecture,
                     .model = {.base_width = 8},
                     .optimizer = {.momentum = 0.9, .weight_decay = 1e-4},
-                    .schedule = {.rate = 0.02,
+                    .schedule = {.rate = vgg ? 0.02 : 0.1,
                                  .warmup_start = 0.005,
                                  .warmup_epochs = 1,
                                  .decay = hora::LearningRateDecay::cosine,
@@ -60,6 +62,10 @@ std::vector<double> expected_of(Training training, const Dataset& data) {
   return losses_of_one_process(training, data);
 }
 
+double mean(std::vector<double>::const_iterator begin, std::vector<double>::const_iterator end) {
+  return std::accumulate(begin, end, 0.0) / static_cast<double>(end - begin);
+}
+
 class LossCurves : public testing::TestWithParam<Case> {
  protected:
   const hora::Context world_ = hora::init();
@@ -71,11 +77,13 @@ class LossCurves : public testing::TestWithParam<Case> {
 TEST_P(LossCurves, AreThoseOfOneProcessWithTheWholeBatch) {
   const std::vector<double> expected = expected_of(training_, data_);
   ASSERT_EQ(expected.size(), 40U);
-  EXPECT_LT(expected.back(), 0.95 * expected.front()) << "nothing was learned";
+  EXPECT_LT(mean(expected.end() - 10, expected.end()),
+            0.98 * mean(expected.begin(), expected.begin() + 10))
+      << "nothing is learned from the first epoch to the last";
   const double difference = largest_difference(world_, GetParam().name,
                                                losses_of_ranks(world_, training_, data_), expected);
   if (GetParam().norm == Norm::of_rank && world_.size() > 1) {
-    EXPECT_GT(difference, 1e-3) << "BatchNorm's effect of smaller batches is not there";
+    EXPECT_GT(difference, 5e-4) << "BatchNorm's effect of smaller batches is not there";
   } else {
     EXPECT_LE(difference, GetParam().tolerance);
   }
@@ -87,9 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"vgg11_float64", "vgg11", Norm::none, torch::kDouble, 1e-12},
                     Case{"running_statistics", "resnet20", Norm::running, torch::kFloat, 1e-6},
                     Case{"batch_norm", "resnet20", Norm::of_rank, torch::kFloat, 1e-6},
-                    Case{"sync_batch_norm", "resnet20", Norm::of_all_ranks, torch::kFloat, 1e-4},
-                    Case{"sync_batch_norm_float64", "resnet20", Norm::of_all_ranks, torch::kDouble,
-                         1e-10}),
+                    Case{"sync_batch_norm", "resnet20", Norm::of_all_ranks, torch::kFloat, 1e-4}),
     [](const auto& test) { return test.param.name; });
 
 class SamePartsLossCurves : public LossCurves {};

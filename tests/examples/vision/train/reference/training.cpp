@@ -31,12 +31,12 @@ std::shared_ptr<Classifier> begin(const Training& training) {
 
 hora::DistributedSampler make_sampler(const Training& training, const Dataset& data, int rank,
                                       int size) {
-  return {data.size(),
-          {.rank = rank,
-           .size = size,
-           .seed = 3,
-           .shuffle = training.order.empty(),
-           .batch = training.batch / static_cast<std::size_t>(size)}};
+  return hora::DistributedSampler(data.size(),
+                                  {.rank = rank,
+                                   .size = size,
+                                   .seed = 3,
+                                   .shuffle = training.order.empty(),
+                                   .batch = training.batch / static_cast<std::size_t>(size)});
 }
 
 void start_epoch(Batches& batches, const Training& training, hora::DistributedSampler& sampler,
