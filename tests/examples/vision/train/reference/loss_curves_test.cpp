@@ -77,9 +77,11 @@ class LossCurves : public testing::TestWithParam<Case> {
 TEST_P(LossCurves, AreThoseOfOneProcessWithTheWholeBatch) {
   const std::vector<double> expected = expected_of(training_, data_);
   ASSERT_EQ(expected.size(), 40U);
-  EXPECT_LT(mean(expected.end() - 10, expected.end()),
-            0.98 * mean(expected.begin(), expected.begin() + 10))
-      << "nothing is learned from the first epoch to the last";
+  if (GetParam().norm == Norm::none) {
+    EXPECT_LT(mean(expected.end() - 10, expected.end()),
+              0.98 * mean(expected.begin(), expected.begin() + 10))
+        << "nothing is learned from the first epoch to the last";
+  }
   const double difference = largest_difference(world_, GetParam().name,
                                                losses_of_ranks(world_, training_, data_), expected);
   if (GetParam().norm == Norm::of_rank && world_.size() > 1) {
