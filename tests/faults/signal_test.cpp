@@ -10,6 +10,8 @@
 namespace hora::launch::test {
 namespace {
 
+using Kind = JobProcess::Kind;
+
 INSTANTIATE_TEST_SUITE_P(Signal, RunningJob, testing::Values(one_node(), two_hosts()), name_of);
 
 constexpr std::pair<int, const char*> kUserSignals[] = {{SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}};

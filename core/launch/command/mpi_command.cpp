@@ -80,6 +80,10 @@ class Line {
     const bool skip = value.empty() || is_among(input_.extra_arguments, name);
     return skip ? *this : add({kind, name, value});
   }
+  /// What the environment has for it does not hold.
+  Line& without(const std::string& name) {
+    return is_among(input_.extra_arguments, name) ? *this : add({"--mca", name, ""});
+  }
   Line& variable(const std::string& name, const std::string& value) {
     if (!value.empty()) command_.environment.push_back({name, value});
     return *this;
@@ -147,6 +151,7 @@ Command open_mpi_4(const MpiCommandInput& input) {
   line.add({"--noprefix"})
       .parameter("--mca", "plm", "rsh")
       .parameter("--mca", "plm_rsh_agent", joined(input.remote_shell, ' '))
+      .without("plm_rsh_args")  // Kubernetes' MPI operator sets it in the environment, for ssh
       .parameter("--mca", "plm_rsh_no_tree_spawn", "1")
       .parameter("--mca", "orte_leave_session_attached", "1")
       .parameter("--mca", "orte_launch_agent", input.mpi.daemon)

@@ -3,22 +3,23 @@
 
 #include <torch/torch.h>
 
-#include "examples/vision/train/choices.h"
-
 namespace vision {
 
-/// While it lives, this thread's operations on `device` run in the lower precision where that is
-/// safe, as within Python's torch.autocast; nothing happens with Amp::off. float16 needs CUDA.
+/// While it lives, this thread's operations on `device` run in `half` where that is safe, as within
+/// Python's torch.autocast. May be nested, with the same type or another: afterwards all is as
+/// before. Thread rule: destroyed by the thread that made it.
 class Autocast {
  public:
-  Autocast(const torch::Device& device, Amp amp);
+  /// `half`: torch::kHalf or torch::kBFloat16.
+  Autocast(const torch::Device& device, torch::ScalarType half);
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
 
  private:
   torch::DeviceType device_;
-  bool on_;
+  bool was_on_;
+  torch::ScalarType type_before_;
 };
 
 }  // namespace vision

@@ -9,11 +9,12 @@ enum class DeviceChoice { automatic, cpu, cuda };
 /// Of convolutions and matrix products, under autocast; parameters and gradients stay float32.
 enum class Amp { off, float16, bfloat16 };
 
-/// As in NVIDIA's Apex.
+/// As in NVIDIA's Apex; in float16, or bfloat16 where the device has none. O1 and O2 scale the
+/// loss.
 enum class OptLevel {
   O0,  ///< float32
-  O1,  ///< autocast to float16
-  O2,  ///< the model in float16 but for BatchNorm; float32 master weights, which are updated
+  O1,  ///< autocast
+  O2,  ///< convolutions and linear layers in 16 bits; float32 master weights, which are updated
 };
 
 /// Where one process's work is spread to.

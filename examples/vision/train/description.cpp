@@ -3,9 +3,9 @@
 #include <ATen/Parallel.h>
 #include <spdlog/fmt/fmt.h>
 
-#include <array>
 #include <cstddef>
 
+#include "examples/vision/train/data_parallel.h"
 #include "examples/vision/train/distribution.h"
 #include "examples/vision/train/model.h"
 
@@ -22,10 +22,12 @@ std::string ranks_line(const hora::Context& world) {
                      at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s");
 }
 
-std::string device_line(const TrainingOptions& options, const torch::Device& device) {
-  constexpr std::array precisions{"float32", "float16 (autocast)", "bfloat16 (autocast)"};
-  return fmt::format("device: {}, {}{}", device.str(),
-                     precisions[static_cast<std::size_t>(options.precision.amp)],
+std::string device_line(const TrainingOptions& options, const Setup& setup) {
+  std::string devices = setup.device.str();
+  if (options.distribution.mode == Mode::data_parallel) {
+    devices += fmt::format(" and {} more (data-parallel)", all_gpus().size() - 1);
+  }
+  return fmt::format("device: {}, {}{}", devices, setup.precision.describe(),
                      options.network.channels_last ? ", channels last" : "");
 }
 
@@ -65,7 +67,7 @@ std::vector<std::string> describe(const hora::Context& world, const TrainingOpti
                   data.training->size(), data.validation->size(), options.data.path),
       "model: " + describe(*setup.model),
       ranks_line(world),
-      device_line(options, setup.device),
+      device_line(options, setup),
       optimizer_line(options),
       batch_line(world, options, setup)};
 }

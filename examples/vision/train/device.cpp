@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "examples/vision/train/data_parallel.h"
+
 namespace vision {
 
 torch::Device choose_device(const hora::Context& world, const TrainingOptions& options) {
@@ -19,8 +21,11 @@ torch::Device choose_device(const hora::Context& world, const TrainingOptions& o
         "(preset cuda)");
   }
   const torch::Device device = options.device == DeviceChoice::cpu ? torch::kCPU : own;
-  if (options.precision.amp == Amp::float16 && !device.is_cuda()) {
-    throw std::runtime_error("--amp fp16 needs --device cuda; on the CPU, use bf16");
+  if (options.distribution.mode == Mode::data_parallel) {
+    if (options.device == DeviceChoice::cpu) {
+      throw std::runtime_error("--mode data-parallel needs GPUs, and --device is cpu");
+    }
+    return all_gpus().front();
   }
   return device;
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "examples/vision/train/epoch_steps.h"
 #include "examples/vision/train/gpu_memory.h"
 #include "examples/vision/train/schedule.h"
 
@@ -38,70 +39,72 @@ EpochLoop::EpochLoop(const hora::Context& world, const TrainingOptions& options,
       step_(step),
       progress_(progress) {}
 
-void EpochLoop::resume_after(int epochs) {
-  resumed_steps_ = static_cast<std::size_t>(epochs) * sampler_.steps();
-  steps_done_ = resumed_steps_;
-}
-
-TrainedEpoch EpochLoop::run(int epoch) {
+std::optional<TrainedEpoch> EpochLoop::run(TrainingState& state, StopRequest* stop) {
   setup_.model->train();
-  const auto number = static_cast<std::uint64_t>(epoch);
-  sampler_.set_epoch(number);
+  const int epoch = state.epochs();
+  const EpochSteps steps(sampler_, state.progress().position);
+  // Of this run's, which may take more or fewer images than those of the run before.
+  const std::size_t steps_before = static_cast<std::size_t>(epoch) * setup_.sampler.steps();
+  const auto images = static_cast<std::int64_t>(sampler_.options().batch);
   const double seconds_before = training_seconds_;
   const auto start = Clock::now();
-  batches_.start(number, sampler_.local_order());
-  double sum_of_losses = 0;
-  std::size_t losses = 0;
-  for (std::size_t step = 0; step < sampler_.steps(); ++step) {
+  batches_.start(
+      steps.epoch(), steps.samples(),
+      steps.first_of_samples() * static_cast<std::size_t>(options_.distribution.accumulate));
+  for (std::size_t step = steps.first(); step < steps.end(); ++step) {
     const auto step_start = Clock::now();
-    const double rate = schedule_.apply(optimizer_, static_cast<std::int64_t>(steps_done_));
+    const double rate = schedule_.apply(optimizer_, static_cast<std::int64_t>(steps_before + step));
     const StepResult result = step_.run(batches_);
     ++steps_done_;
     training_seconds_ = seconds_before + seconds_since(start);
-    if (result.non_finite) {
+    if (!result.made) {
       progress_.line(fmt::format("epoch {}/{}, step {}/{}: left out on all ranks: {}", epoch + 1,
-                                 options_.epochs, step + 1, sampler_.steps(),
-                                 result.non_finite->text()));
-    } else {
-      sum_of_losses += result.loss;
-      ++losses;
+                                 options_.epochs, step + 1, steps.end(),
+                                 result.non_finite
+                                     ? result.non_finite->text()
+                                     : setup_.precision.describe_overflow(result.loss_scale)));
     }
-    TrainingStep shown = measured(epoch, step, result);
+    TrainingStep shown = measured(epoch, step + 1, steps.end(), result);
     shown.learning_rate = rate;
     shown.seconds = seconds_since(step_start);
     progress_.update(shown, Clock::now());
     setup_.log.step(shown, std::chrono::system_clock::now());
+    const bool counts = !result.non_finite;
+    state.step_done(steps.after(step), counts ? result.loss : 0, counts ? images : 0);
+    if (stop != nullptr && stop->poll()) return std::nullopt;
   }
+  // None where the epoch was interrupted before its validation.
   const double seconds = training_seconds_ - seconds_before;
-  return {.loss = average_over_ranks(sum_of_losses / static_cast<double>(losses)),
-          .waiting = average_over_ranks(batches_.waited() / seconds)};
+  const TrainingProgress& progress = state.progress();
+  return TrainedEpoch{.loss = average_over_ranks(progress.loss / progress.images),
+                      .waiting = average_over_ranks(seconds > 0 ? batches_.waited() / seconds : 0)};
 }
 
 double EpochLoop::images_per_second() const {
-  const std::size_t images =
-      (steps_done_ - resumed_steps_) * static_cast<std::size_t>(images_a_step(sampler_));
+  const std::size_t images = steps_done_ * static_cast<std::size_t>(images_a_step(sampler_));
   return images > 0 ? static_cast<double>(images) / training_seconds_ : 0;
 }
 
-TrainingStep EpochLoop::measured(int epoch, std::size_t step, const StepResult& result) const {
+TrainingStep EpochLoop::measured(int epoch, std::size_t step, std::size_t end,
+                                 const StepResult& result) const {
   return {.epoch = epoch + 1,
           .epochs = options_.epochs,
-          .step = step + 1,
-          .steps = sampler_.steps(),
+          .step = step,
+          .steps = end,
           .loss = result.loss,
           .top1 = result.top1,
           .top5 = result.top5,
           .images_per_second = images_per_second(),
           .data_seconds = result.data_seconds,
           .exposed_seconds = result.exposed_seconds,
-          .seconds_left = seconds_left(epoch),
+          .seconds_left = seconds_left(epoch, end - step),
           .gpu_bytes = gpu_peak_bytes(setup_.device)};
 }
 
-double EpochLoop::seconds_left(int epoch) const {
-  const std::size_t all_steps = sampler_.steps() * static_cast<std::size_t>(options_.epochs);
-  return training_seconds_ / static_cast<double>(steps_done_ - resumed_steps_) *
-             static_cast<double>(all_steps - steps_done_) +
+double EpochLoop::seconds_left(int epoch, std::size_t steps_of_epoch) const {
+  const auto epochs_after = static_cast<std::size_t>(options_.epochs - epoch - 1);
+  return training_seconds_ / static_cast<double>(steps_done_) *
+             static_cast<double>(epochs_after * setup_.sampler.steps() + steps_of_epoch) +
          validation_seconds_ * (options_.epochs - epoch);
 }
 

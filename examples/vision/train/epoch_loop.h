@@ -7,12 +7,15 @@
 #include <hora/torch/learning_rate.h>
 
 #include <cstddef>
+#include <optional>
 
 #include "examples/vision/logs/progress.h"
 #include "examples/vision/train/batches.h"
 #include "examples/vision/train/options.h"
 #include "examples/vision/train/setup.h"
+#include "examples/vision/train/stop_request.h"
 #include "examples/vision/train/train_step.h"
+#include "examples/vision/train/training_state.h"
 
 namespace vision {
 
@@ -28,10 +31,9 @@ class EpochLoop {
             const LoaderOptions& loader, hora::DistributedOptimizer& optimizer, TrainStep& step,
             Progress& progress);
 
-  /// Goes on where an earlier run has made this many epochs.
-  void resume_after(int epochs);
-  /// Trains in epoch `epoch`, from 0. Collective.
-  TrainedEpoch run(int epoch);
+  /// Trains in the state's epoch, from its position to the end, and tells it of each step; nothing
+  /// where `stop`, which may be null, ends it before. Collective.
+  std::optional<TrainedEpoch> run(TrainingState& state, StopRequest* stop);
   /// How long the last validation took, for the time that is left.
   void set_validation_seconds(double seconds) { validation_seconds_ = seconds; }
 
@@ -39,8 +41,10 @@ class EpochLoop {
   double images_per_second() const;
 
  private:
-  TrainingStep measured(int epoch, std::size_t step, const StepResult& result) const;
-  double seconds_left(int epoch) const;
+  /// `step` steps of this epoch's `end` are made.
+  TrainingStep measured(int epoch, std::size_t step, std::size_t end,
+                        const StepResult& result) const;
+  double seconds_left(int epoch, std::size_t steps_of_epoch) const;
   double average_over_ranks(double value) const;
 
   const hora::Context& world_;
@@ -52,8 +56,7 @@ class EpochLoop {
   hora::DistributedOptimizer& optimizer_;
   TrainStep& step_;
   Progress& progress_;
-  std::size_t steps_done_ = 0;
-  std::size_t resumed_steps_ = 0;  ///< of these, by an earlier run
+  std::size_t steps_done_ = 0;     ///< in this run
   double training_seconds_ = 0;    ///< without validation
   double validation_seconds_ = 0;  ///< of the last one
 };

@@ -94,7 +94,7 @@ class Checks {
   void precision() {
     const PrecisionOptions& precision = options_.precision;
     refuse_if(precision.opt_level && given("--amp") && precision.amp != Amp::off, "--opt-level",
-              "does not go with --amp; O1 is --amp fp16");
+              "does not go with --amp; O1 is --amp fp16, or bf16 on a CPU without float16");
     const bool half =
         precision.amp == Amp::float16 || precision.opt_level.value_or(OptLevel::O0) != OptLevel::O0;
     refuse_if(precision.loss_scale && !half, "--loss-scale",

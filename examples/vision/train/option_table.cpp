@@ -216,10 +216,12 @@ void add_precision(CLI::App& app, TrainingOptions& options) {
   group.choice<std::optional<OptLevel>>(
       "--opt-level", precision.opt_level,
       {{"none", std::nullopt}, {"O0", OptLevel::O0}, {"O1", OptLevel::O1}, {"O2", OptLevel::O2}},
-      "as in Apex: O0: float32; O1: --amp fp16; O2: float16 but for BatchNorm, with float32 "
-      "master weights");
+      "as in Apex: O0: float32; O1: autocast; O2: convolutions and linear layers in 16 bits, "
+      "BatchNorm and master weights in float32; O1 and O2 scale the loss, and take fp16, or bf16 "
+      "on "
+      "a CPU without fp16");
   group.number("--loss-scale", precision.loss_scale, positive, "dynamic",
-               "of float16: what the loss is multiplied by");
+               "of fp16, O1 and O2: what the loss is multiplied by");
 }
 
 void add_validation(CLI::App& app, ValidationOptions& validation) {
@@ -256,8 +258,10 @@ void add_output(CLI::App& app, OutputOptions& output) {
                "of known width, which horarun and mpirun hide");
   group.text("--report", "FILE", output.report, "to write the results to, as JSON");
   group.text("--save", "FILE", output.save, "to save the trained model to");
-  group.text("--log-json", "FILE", output.logs.json,
-             "to write the course of the training to, a JSON object a line; see plot.py");
+  group.text(
+      "--log-json", "FILE", output.logs.json,
+      "to write the course of the training to, a JSON object a line, with --resume behind those "
+      "that are there; see plot.py");
   group.text("--tensorboard", "FOLDER", output.logs.tensorboard,
              "to write TensorBoard's event file of this run to");
   group.whole("--log-every", output.logs.every, counts, "steps that become one entry of the logs");

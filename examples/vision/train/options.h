@@ -72,7 +72,7 @@ struct DistributionOptions {
 struct PrecisionOptions {
   Amp amp = Amp::off;
   std::optional<OptLevel> opt_level = {};  ///< never beside an `amp` that is on
-  std::optional<double> loss_scale = {};   ///< fixed, > 0; unset: dynamic. With float16 only
+  std::optional<double> loss_scale = {};   ///< fixed, > 0; unset: dynamic. Not with bf16
 };
 
 struct ValidationOptions {

@@ -27,7 +27,8 @@ struct Program {
 };
 
 /// Reads the command line, prepares on every rank, trains, and writes the report. The exit code: 0;
-/// 2 for a wrong command line; 1 for any other error, which the lowest rank that has it prints.
+/// 2 for a wrong command line; 75 (stopped_exit_code) where SIGTERM or SIGUSR1 has ended the
+/// training before its last epoch; 1 for any other error, which the lowest rank that has it prints.
 int run_program(const Program& program, int argc, char** argv);
 
 }  // namespace vision

@@ -14,8 +14,10 @@ struct Report {
   int nodes = 0;
   std::string data = {};  ///< DataSets::id()
   int epochs = 0;         ///< made, in earlier runs, too
-  /// From the training's begin, or its resumption, to the desired accuracy; unset: not reached.
+  /// From the training's begin, without the time between runs, to the desired accuracy; unset: not
+  /// reached.
   std::optional<double> seconds_to_accuracy = {};
+  bool stopped = false;  ///< by a signal, before the training's end; not for a file
 };
 
 /// A JSON object with the fields' names.

@@ -16,6 +16,7 @@
 
 #include "examples/vision/data/open_data.h"
 #include "examples/vision/train/device.h"
+#include "examples/vision/train/mode.h"
 #include "examples/vision/train/model.h"
 #include "examples/vision/train/output_file.h"
 
@@ -53,7 +54,9 @@ Setup prepare(const hora::Context& world, const Program& program, const Training
       if (!path.empty()) check_writable(path);
     }
   }
+  check_mode(options.distribution.mode, world.size());
   const torch::Device device = choose_device(world, options);
+  const Precision precision(device, options.precision);
   DataSets data = open_data(options.data.path);
   keep_first(data, options.data.limit);
   const Transforms transforms = choose_transforms(program, options, data.kind);
@@ -71,6 +74,7 @@ Setup prepare(const hora::Context& world, const Program& program, const Training
           std::move(sampler),
           batch,
           device,
+          precision,
           std::move(model),
           TrainingLog(world.rank() == 0 ? options.output.logs : LogTargets{})};
 }

@@ -12,6 +12,7 @@
 #include "examples/vision/data/data_sets.h"
 #include "examples/vision/logs/training_log.h"
 #include "examples/vision/models/model.h"
+#include "examples/vision/train/precision.h"
 #include "examples/vision/train/program.h"
 
 namespace vision {
@@ -23,6 +24,7 @@ struct Setup {
   hora::DistributedSampler sampler;
   std::size_t batch;  ///< images of a rank in one backward pass
   torch::Device device;
+  Precision precision;
   std::shared_ptr<Classifier> model;  ///< on the device, equal on all ranks
   TrainingLog log;                    ///< of rank 0; the others write nothing
 };

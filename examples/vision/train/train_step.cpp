@@ -74,6 +74,7 @@ StepResult TrainStep::run(Batches& batches) {
   } else {
     result.made = update();
   }
+  result.loss_scale = scaler_.current_scale();
 
   const std::chrono::duration<double> exposed = optimizer_.statistics().waited - waited_before;
   result.exposed_seconds = exposed.count();

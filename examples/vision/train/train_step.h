@@ -29,6 +29,7 @@ struct StepResult {
   double top1 = 0;  ///< percent
   double top5 = 0;
   bool made = true;            ///< false: left out, for its loss or gradients were not finite
+  double loss_scale = 1;       ///< of the next step
   double data_seconds = 0;     ///< of the step, without data
   double exposed_seconds = 0;  ///< of the step, waiting for averages
   /// For what FiniteCheck has left the step out: the same on all ranks.

@@ -13,10 +13,11 @@
 
 #include "examples/vision/optim/optimizers.h"
 #include "examples/vision/optim/weight_average.h"
-#include "examples/vision/train/autocast.h"
+#include "examples/vision/train/data_parallel.h"
 #include "examples/vision/train/description.h"
 #include "examples/vision/train/distribution.h"
 #include "examples/vision/train/epoch_loop.h"
+#include "examples/vision/train/epoch_steps.h"
 #include "examples/vision/train/output_file.h"
 #include "examples/vision/train/train_step.h"
 #include "examples/vision/train/training_state.h"
@@ -29,22 +30,30 @@ std::unique_ptr<WeightAverage> make_average(const Classifier& model, double deca
   return decay > 0 ? std::make_unique<WeightAverage>(model, decay) : nullptr;
 }
 
+std::unique_ptr<DataParallel> make_data_parallel(const Setup& setup, Mode mode) {
+  return mode == Mode::data_parallel
+             ? std::make_unique<DataParallel>(setup.model, setup.precision, all_gpus())
+             : nullptr;
+}
+
 class Trainer {
  public:
   Trainer(const hora::Context& world, const TrainingOptions& options, Setup& setup,
-          Progress& progress)
+          Progress& progress, StopRequest* stop)
       : world_(world),
         options_(options),
         setup_(setup),
         model_(*setup.model),
         progress_(progress),
+        stop_(stop),
         wrapped_(make_optimizer(options.optimizer, model_.named_parameters())),
         distributed_(distributed_options(options.distribution)),
         optimizer_(world, *wrapped_, model_.named_parameters(), distributed_),
-        scaler_(optimizer_, {.enabled = options.precision.amp == Amp::float16}),
+        scaler_(optimizer_, setup.precision.scaler()),
         finite_(world, model_.named_parameters(),
-                finite_check_options(options.distribution, options.precision.amp == Amp::float16)),
+                finite_check_options(options.distribution, setup.precision.scaler().enabled)),
         average_(make_average(model_, options.regularisation.ema_decay)),
+        data_parallel_(make_data_parallel(setup, options.distribution.mode)),
         step_({.accumulate = options.distribution.accumulate,
                .label_smoothing = options.regularisation.label_smoothing,
                .clip_norm = options.regularisation.clip_norm},
@@ -52,8 +61,17 @@ class Trainer {
         epochs_(world, options, setup, loader_options(), optimizer_, step_, progress),
         validation_(world, *setup.data.validation, setup.transforms.validation, loader_options(),
                     setup.device, model_, forward(), average_.get()),
-        state_(world, {options.checkpoint.folder, options.checkpoint.resume}, model_, optimizer_,
-               scaler_, average_.get(), distributed_.hook.get()) {}
+        state_(world,
+               {.folder = options.checkpoint.folder,
+                .resume = options.checkpoint.resume,
+                .per_node = options.checkpoint.per_node,
+                .every_steps = static_cast<std::int64_t>(options.checkpoint.every_steps)},
+               {.model = model_,
+                .optimizer = optimizer_,
+                .scaler = scaler_,
+                .sampler = setup.sampler,
+                .average = average_.get(),
+                .hook = distributed_.hook.get()}) {}
 
   Report run() {
     for (const std::string& line : describe(world_, options_, setup_)) progress_.line(line);
@@ -83,21 +101,28 @@ class Trainer {
 
   Forward forward() const {
     return [this](const torch::Tensor& images) {
-      const Autocast autocast(setup_.device, options_.precision.amp);
-      return model_.forward(images).to(torch::kFloat32);
+      return data_parallel_ ? data_parallel_->logits(images)
+                            : setup_.precision.logits(model_, images);
     };
   }
 
   std::optional<ResumePoint> resume() {
     const std::string folder = state_.resume();
     if (folder.empty()) return std::nullopt;
-    epochs_.resume_after(state_.epochs());
-    progress_.line(fmt::format("resumed after epoch {} from {}", state_.epochs(), folder));
-    return ResumePoint{.epochs = state_.epochs()};
+    progress_.line(fmt::format("resumed {} from {}", vision::describe(state_.progress()), folder));
+    hora::DistributedSampler sampler = setup_.sampler;
+    return ResumePoint{.epochs = state_.epochs(),
+                       .steps = EpochSteps(sampler, state_.progress().position).first()};
   }
 
   Report evaluate() {
-    const ValidationResult result = validation_.run();
+    const ValidationResult result = validation_.run(stop_);
+    if (result.stopped) {
+      progress_.line("stopped by " + stop_->signal());
+      Report stopped = report(0);
+      stopped.stopped = true;
+      return stopped;
+    }
     progress_.line(fmt::format("validation {:.2f} % ({} of {} images), top-5 {:.2f} %, in {}",
                                result.top1(), result.top1_correct, result.images, result.top5(),
                                to_minutes(result.seconds)));
@@ -105,19 +130,19 @@ class Trainer {
   }
 
   Report train() {
-    const auto start = std::chrono::steady_clock::now();
     const std::optional<double> desired = options_.validation.desired_accuracy;
-    const auto is_reached = [&] { return desired && state_.best_accuracy() >= *desired; };
-    int epoch = state_.epochs();
-    while (epoch < options_.epochs && !is_reached()) run_epoch(epoch++);
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double& best = state_.progress().best_accuracy;
+    const auto is_reached = [&] { return desired && best >= *desired; };
+    while (state_.epochs() < options_.epochs && !is_reached()) {
+      if (!run_epoch(state_.epochs())) return stopped();
+    }
+    const double seconds = state_.seconds();
     state_.wait();
-    Report result = report(state_.best_accuracy());
+    Report result = report(best);
     if (is_reached()) {
       result.seconds_to_accuracy = seconds;
-      progress_.line(fmt::format("reached {:.2f} % (desired: {:g} %) after epoch {}, in {}",
-                                 state_.best_accuracy(), *desired, epoch, to_minutes(seconds)));
+      progress_.line(fmt::format("reached {:.2f} % (desired: {:g} %) after epoch {}, in {}", best,
+                                 *desired, state_.epochs(), to_minutes(seconds)));
     } else if (desired) {
       progress_.line(
           fmt::format("did not reach the desired {:g} % in {} epochs", *desired, options_.epochs));
@@ -131,6 +156,17 @@ class Trainer {
     return result;
   }
 
+  Report stopped() {
+    const bool saved = state_.interrupted();
+    progress_.line(fmt::format(
+        "stopped by {} {}; {}", stop_->signal(), vision::describe(state_.progress()),
+        saved ? "saved to " + options_.checkpoint.folder + ", from which --resume auto goes on"
+              : "nothing was saved, for there is no --model-dir"));
+    Report result = report(state_.progress().best_accuracy);
+    result.stopped = true;
+    return result;
+  }
+
   Report report(double accuracy) {
     return {.best_accuracy = accuracy,
             .images_per_second = epochs_.images_per_second(),
@@ -141,13 +177,16 @@ class Trainer {
             .epochs = state_.epochs()};
   }
 
-  void run_epoch(int epoch) {
-    const TrainedEpoch trained = epochs_.run(epoch);
-    EpochResult logged{.loss = trained.loss};
+  /// False where the training is to stop.
+  bool run_epoch(int epoch) {
+    const std::optional<TrainedEpoch> trained = epochs_.run(state_, stop_);
+    if (!trained) return false;
+    EpochResult logged{.loss = trained->loss};
     std::string validated;
     const bool is_last = epoch + 1 == options_.epochs;
     if (is_last || (epoch + 1) % options_.validation.every == 0) {
-      const ValidationResult result = validation_.run();
+      const ValidationResult result = validation_.run(stop_);
+      if (result.stopped) return false;
       epochs_.set_validation_seconds(result.seconds);
       logged.top1 = result.top1();
       logged.top5 = result.top5();
@@ -159,8 +198,9 @@ class Trainer {
     state_.epoch_done(logged.top1);
     progress_.line(fmt::format(
         "epoch {}/{}: loss {:.3f},{} {:.0f} images/s, waited for data in {:.1f} % of the time",
-        epoch + 1, options_.epochs, trained.loss, validated, epochs_.images_per_second(),
-        100 * trained.waiting));
+        epoch + 1, options_.epochs, trained->loss, validated, epochs_.images_per_second(),
+        100 * trained->waiting));
+    return true;
   }
 
   double average_over_ranks(double value) const {
@@ -188,12 +228,14 @@ class Trainer {
   Setup& setup_;
   Classifier& model_;
   Progress& progress_;
+  StopRequest* const stop_;  ///< null: nothing stops it
   std::unique_ptr<torch::optim::Optimizer> wrapped_;
   hora::DistributedOptimizerOptions distributed_;
   hora::DistributedOptimizer optimizer_;
   hora::GradScaler scaler_;
   hora::FiniteCheck finite_;
-  std::unique_ptr<WeightAverage> average_;  ///< null: none is asked for
+  std::unique_ptr<WeightAverage> average_;       ///< null: none is asked for
+  std::unique_ptr<DataParallel> data_parallel_;  ///< null in other modes
   TrainStep step_;
   EpochLoop epochs_;
   Validation validation_;
@@ -203,8 +245,8 @@ class Trainer {
 }  // namespace
 
 Report train(const hora::Context& world, const TrainingOptions& options, Setup& setup,
-             Progress& progress) {
-  return Trainer(world, options, setup, progress).run();
+             Progress& progress, StopRequest* stop) {
+  return Trainer(world, options, setup, progress, stop).run();
 }
 
 }  // namespace vision

@@ -1,54 +1,157 @@
 #include "examples/vision/train/training_state.h"
 
-#include <stdexcept>
+#include <hora/collectives.h>
+#include <hora/error.h>
+#include <hora/torch_groups.h>
+#include <hora/torch_module.h>
+
+#include <array>
+#include <vector>
+
+#include "examples/vision/train/common_error.h"
+#include "examples/vision/train/epoch_steps.h"
 
 namespace vision {
 
 TrainingState::TrainingState(const hora::Context& world, const TrainingStateOptions& options,
-                             Classifier& model, hora::DistributedOptimizer& optimizer,
-                             hora::GradScaler& scaler, WeightAverage* average,
-                             hora::GradientHook* hook)
-    : options_(options), average_(average) {
+                             const TrainingParts& parts)
+    : world_(world), options_(options), parts_(parts) {
+  progress_.position = {.samples = parts.sampler.samples(),
+                        .seed = parts.sampler.options().seed,
+                        .shuffle = parts.sampler.options().shuffle};
   if (options_.folder.empty() && options_.resume.empty()) return;
-  checkpoint_.emplace(world,
-                      hora::CheckpointOptions{.folder = options_.folder.empty() ? options_.resume
-                                                                                : options_.folder});
-  checkpoint_->add_weights(model);
-  checkpoint_->add_optimizer("optimizer", optimizer);
-  checkpoint_->add_scaler("scaler", scaler);
-  if (average_ != nullptr) {
-    checkpoint_->add_tensors("average", average_->tensors());
-    checkpoint_->add_number("average_steps", average_steps_);
-  }
-  if (hook != nullptr) checkpoint_->add_hook("hook", *hook);
+  checkpoint_.emplace(
+      world,
+      hora::CheckpointOptions{.folder = options_.folder.empty() ? options_.resume : options_.folder,
+                              .per_node = options_.per_node});
+  checkpoint_->add_weights(parts_.model);
+  checkpoint_->add_optimizer("optimizer", parts_.optimizer);
+  checkpoint_->add_scaler("scaler", parts_.scaler);
   checkpoint_->add_random_state();
-  checkpoint_->add_number("best_accuracy", best_accuracy_);
+  checkpoint_->add_text(
+      "progress", [this] { return progress_text_; },
+      [this](const std::string& text) { progress_text_ = text; });
+  if (parts_.average != nullptr) {
+    checkpoint_->add_tensors("average", parts_.average->tensors());
+    checkpoint_->add_text(
+        "average_steps", [this] { return std::to_string(parts_.average->steps()); },
+        [this](const std::string& text) {
+          parts_.average->set_steps(std::stoll(text));
+          average_was_loaded_ = true;
+        });
+  }
+  if (parts_.hook != nullptr) checkpoint_->add_hook("hook", *parts_.hook);
 }
 
 std::string TrainingState::resume() {
   if (options_.resume.empty()) return {};
   const bool is_named = options_.resume != "auto";
   const std::string& folder = is_named ? options_.resume : options_.folder;
-  const auto position = checkpoint_->load({.folder = folder});
+  std::optional<hora::CheckpointPosition> position;
+  try {
+    position = checkpoint_->load({.folder = folder, .allow_missing_parts = true});
+  } catch (const hora::Error& error) {
+    if (error.code() != hora::ErrorCode::invalid_argument) throw;
+    throw CommonError("--resume " + options_.resume + ": " + error.what());
+  }
   if (!position) {
     if (!is_named) return {};
-    throw std::runtime_error("--resume " + folder + ": there is no checkpoint on any rank");
+    throw CommonError("--resume " + folder + ": there is no checkpoint on any rank");
   }
-  if (average_ != nullptr) average_->set_steps(average_steps_);
-  epochs_ = static_cast<int>(position->epoch);
+  if (progress_text_.empty()) {
+    throw CommonError("--resume " + folder +
+                      ": the checkpoint there has no progress of a training; expected one that a "
+                      "trainer has written");
+  }
+  progress_ = progress_from(progress_text_);
+  progress_.loss /= world_.size();
+  progress_.images /= world_.size();
+  seconds_before_ = progress_.seconds;
+  if (folder == options_.folder) saved_steps_ = progress_.steps;
+  check_position(folder);
+  if (parts_.average != nullptr && !average_was_loaded_) begin_average();
   return folder;
 }
 
+void TrainingState::check_position(const std::string& folder) const {
+  hora::DistributedSampler sampler = parts_.sampler;
+  try {
+    const EpochSteps steps(sampler, progress_.position);
+  } catch (const hora::Error& error) {
+    throw CommonError("--resume " + folder + ", " + describe(progress_) + ": " + error.what());
+  }
+}
+
+void TrainingState::begin_average() {
+  const torch::NoGradGuard no_grad;
+  auto current = parts_.model.named_parameters();
+  current.update(parts_.model.named_buffers());
+  for (const auto& average : parts_.average->tensors()) {
+    torch::Tensor into = average.value();
+    into.copy_(current[average.key()]);
+  }
+}
+
+void TrainingState::step_done(const hora::SamplerPosition& reached, double loss,
+                              std::int64_t images) {
+  progress_.position = reached;
+  ++progress_.steps;
+  progress_.loss += loss * static_cast<double>(images);
+  progress_.images += static_cast<double>(images);
+  if (options_.every_steps > 0 && progress_.steps % options_.every_steps == 0) save();
+}
+
 void TrainingState::epoch_done(std::optional<double> accuracy) {
-  ++epochs_;
-  const bool is_best = accuracy.value_or(0) > best_accuracy_;
-  if (is_best) best_accuracy_ = *accuracy;
-  if (average_ != nullptr) average_steps_ = average_->steps();
-  if (!options_.folder.empty()) checkpoint_->save({.epoch = epochs_}, {.best = is_best});
+  ++progress_.position.epoch;
+  progress_.position.consumed = 0;
+  progress_.loss = progress_.images = 0;
+  const bool is_best = accuracy.value_or(0) > progress_.best_accuracy;
+  if (is_best) progress_.best_accuracy = *accuracy;
+  save(is_best);
+}
+
+bool TrainingState::interrupted() {
+  if (options_.folder.empty()) return false;
+  if (saved_steps_ != progress_.steps) save();
+  wait();
+  return true;
 }
 
 void TrainingState::wait() {
   if (checkpoint_) checkpoint_->wait();
+}
+
+double TrainingState::seconds() const {
+  return seconds_before_ + std::chrono::duration<double>(Clock::now() - start_).count();
+}
+
+void TrainingState::save(bool best) {
+  if (options_.folder.empty()) return;
+  std::array sums{progress_.loss, progress_.images};
+  hora::allreduce(world_, hora::view(sums.data(), std::int64_t{sums.size()}),
+                  {.name = "sums of the epoch", .op = hora::ReduceOp::sum});
+  TrainingProgress all = progress_;
+  all.loss = sums[0];
+  all.images = sums[1];
+  all.seconds = seconds();
+  progress_text_ = to_text(all);
+  if (options_.per_node) share_buffers();
+  checkpoint_->save({.step = progress_.steps, .epoch = epochs()}, {.best = best});
+  saved_steps_ = progress_.steps;
+}
+
+/// Each node saves its own, but those of rank 0 are the training's (BatchNorm's running statistics,
+/// which ranks have from their own batches).
+void TrainingState::share_buffers() {
+  hora::broadcast_buffers(world_, parts_.model, /*root=*/0);
+  if (parts_.average == nullptr) return;
+  std::vector<torch::Tensor> averages;
+  for (const auto& buffer : parts_.model.named_buffers()) {
+    averages.push_back(parts_.average->tensors()[buffer.key()]);
+  }
+  if (!averages.empty()) {
+    hora::grouped_broadcast_(world_, averages, {.name = "averaged buffers"});
+  }
 }
 
 }  // namespace vision

@@ -1,54 +1,96 @@
-/// What of a training is saved after each epoch, and resumed.
+/// What of a training is saved, and resumed: by any number of ranks, in the middle of an epoch too.
 #pragma once
 
 #include <hora/context.h>
 #include <hora/torch/checkpoint.h>
+#include <hora/torch/distributed_sampler.h>
+#include <torch/nn/module.h>
 
+#include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
-#include "examples/vision/models/model.h"
 #include "examples/vision/optim/weight_average.h"
+#include "examples/vision/train/training_progress.h"
 
 namespace vision {
 
 struct TrainingStateOptions {
-  std::string folder;  ///< for checkpoints; empty: none are written
-  std::string
-      resume;  ///< empty: from the beginning; "auto": `folder`, where it has one; or a folder
+  std::string folder = {};  ///< for checkpoints; empty: none are written
+  /// Empty: from the beginning; "auto": `folder`, where it has one; or a folder.
+  std::string resume = {};
+  bool per_node = false;         ///< hora::CheckpointOptions::per_node
+  std::int64_t every_steps = 0;  ///< saves after so many steps, besides after each epoch; 0: not
 };
 
-/// Model, optimizer, scale of the loss, averaged weights, a hook's memory, random states, epochs
-/// done and the best accuracy, in a hora::Checkpoint. Without options it does nothing. Thread rule
-/// and errors: as hora::Checkpoint.
+/// What is saved beside the progress and the random states; all must outlive the TrainingState.
+struct TrainingParts {
+  torch::nn::Module& model;
+  hora::DistributedOptimizer& optimizer;
+  hora::GradScaler& scaler;
+  /// The training images'. Says what an epoch consists of; its position is not looked at.
+  const hora::DistributedSampler& sampler;
+  WeightAverage* average = nullptr;    ///< null: there is none
+  hora::GradientHook* hook = nullptr;  ///< the optimizer's; null: it has none
+};
+
+/// The training's progress, kept up to date by the trainer, and its checkpoints. Without folders
+/// progress is kept, and nothing is saved.
+///
+/// A checkpoint is that of a layout of ranks in its random states and its hook's memory; with the
+/// same layout a training on CPUs goes on to the same bits. All else, such as the place in the
+/// epoch, is the training's.
+///
+/// Collective, but for what is const. Thread rule and errors: as hora::Checkpoint.
 class TrainingState {
  public:
-  /// What is given must outlive it; `average` and `hook` may be null. Collective.
-  TrainingState(const hora::Context& world, const TrainingStateOptions& options, Classifier& model,
-                hora::DistributedOptimizer& optimizer, hora::GradScaler& scaler,
-                WeightAverage* average, hora::GradientHook* hook);
+  TrainingState(const hora::Context& world, const TrainingStateOptions& options,
+                const TrainingParts& parts);
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
 
-  /// Loads what the options name; returns the folder, or "" where the training begins anew.
-  /// Collective. Throws std::runtime_error where a named folder has no checkpoint.
+  /// Loads what the options name; returns the folder, or "" where the training begins anew. Before
+  /// the first step. What the checkpoint lacks begins as it does in a new training, with a warning;
+  /// averaged weights begin as the loaded ones. Throws CommonError where a named folder has no
+  /// checkpoint, where none is complete and undamaged, and where the checkpoint's place in its
+  /// epoch is one in other data or of another seed.
   std::string resume();
-  /// After an epoch, of which `accuracy` (percent) is the validation's, if there was one; written
-  /// in the background. Collective.
+
+  /// After a step of `images` images of this rank, whose mean loss is given, and which has led to
+  /// `reached` (EpochSteps::after()). Saves in the background where `every_steps` says so.
+  void step_done(const hora::SamplerPosition& reached, double loss, std::int64_t images);
+  /// After an epoch and its validation, if there was one, which gave this accuracy (percent). Saves
+  /// in the background.
   void epoch_done(std::optional<double> accuracy);
-  /// Returns when the last checkpoint is on the disk. Collective.
+  /// The training ends before its time: saves where that was not just done, and returns when it is
+  /// on the disk; false where there is no folder.
+  bool interrupted();
+  /// Returns when the last checkpoint is on the disk.
   void wait();
 
-  int epochs() const { return epochs_; }                   ///< done
-  double best_accuracy() const { return best_accuracy_; }  ///< percent; 0 before the first epoch
+  const TrainingProgress& progress() const { return progress_; }
+  int epochs() const { return static_cast<int>(progress_.position.epoch); }  ///< done
+  double seconds() const;  ///< of this training, in all its runs
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  void save(bool best = false);
+  void share_buffers();
+  void begin_average();
+  void check_position(const std::string& folder) const;
+
+  const hora::Context& world_;
   const TrainingStateOptions options_;
+  TrainingParts parts_;
   std::optional<hora::Checkpoint> checkpoint_;
-  WeightAverage* const average_;
-  std::int64_t average_steps_ = 0;
-  int epochs_ = 0;
-  double best_accuracy_ = 0;
+  TrainingProgress progress_;
+  std::string progress_text_;  ///< of all ranks together, as it is saved
+  bool average_was_loaded_ = false;
+  std::int64_t saved_steps_ = -1;
+  double seconds_before_ = 0;  ///< in runs before this one
+  Clock::time_point start_ = Clock::now();
 };
 
 }  // namespace vision

@@ -50,7 +50,7 @@ Validation::Validation(const hora::Context& world, const Dataset& data,
       forward_(std::move(forward)),
       average_(average) {}
 
-ValidationResult Validation::run() {
+ValidationResult Validation::run(StopRequest* stop) {
   const auto start = std::chrono::steady_clock::now();
   const torch::NoGradGuard no_grad;
   hora::broadcast_buffers(world_, model_, /*root=*/0);
@@ -59,26 +59,31 @@ ValidationResult Validation::run() {
   if (average_ != nullptr) {
     const auto averaged = average_->apply_to(model_);
     hora::broadcast_buffers(world_, model_, /*root=*/0);
-    result = count();
+    result = count(stop);
   } else {
-    result = count();
+    result = count(stop);
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 
 // The counts are integers, so that the sums are exact and can be checked.
-ValidationResult Validation::count() {
+ValidationResult Validation::count(StopRequest* stop) {
   std::array<std::int64_t, 4> counts{};  // seen, counted, top-1, top-5
   batches_.start(/*epoch=*/0, sampler_.local_order());
-  while (const std::optional<DeviceBatch> batch = batches_.next()) {
-    counts[0] += batch->tensors.labels.size(0);
-    const TensorBatch own = without_replaced(*batch);
-    if (own.labels.size(0) == 0) continue;
-    counts[1] += own.labels.size(0);
-    const torch::Tensor correct = hora::topk_correct(forward_(own.images), own.labels).cpu();
-    counts[2] += correct[0].item<std::int64_t>();
-    counts[3] += correct[1].item<std::int64_t>();
+  for (std::size_t step = 0; step < sampler_.steps(); ++step) {
+    // Ranks that have no sample left in the last step poll as well.
+    if (const std::optional<DeviceBatch> batch = batches_.next()) {
+      const TensorBatch own = without_replaced(*batch);
+      counts[0] += batch->tensors.labels.size(0);
+      counts[1] += own.labels.size(0);
+      if (own.labels.size(0) > 0) {
+        const torch::Tensor correct = hora::topk_correct(forward_(own.images), own.labels).cpu();
+        counts[2] += correct[0].item<std::int64_t>();
+        counts[3] += correct[1].item<std::int64_t>();
+      }
+    }
+    if (stop != nullptr && stop->poll()) return {.stopped = true};
   }
   hora::allreduce(world_, hora::view(counts.data(), std::int64_t{counts.size()}),
                   {.name = "validation counts", .op = hora::ReduceOp::sum});

@@ -10,6 +10,7 @@
 
 #include "examples/vision/optim/weight_average.h"
 #include "examples/vision/train/batches.h"
+#include "examples/vision/train/stop_request.h"
 #include "examples/vision/train/train_step.h"
 
 namespace vision {
@@ -20,6 +21,7 @@ struct ValidationResult {
   std::int64_t top1_correct = 0;  ///< the label's logit is the largest
   std::int64_t top5_correct = 0;  ///< the label's logit is among the five largest
   double seconds = 0;
+  bool stopped = false;  ///< before the end; then nothing is counted
 
   double top1() const;  ///< percent
   double top5() const;  ///< percent
@@ -35,11 +37,12 @@ class Validation {
 
   /// Each rank counts its share of the images with rank 0's buffers (BatchNorm's running
   /// statistics), which all ranks keep; the model is in evaluation mode then. Collective. Throws
-  /// std::logic_error where the shares are not the whole set.
-  ValidationResult run();
+  /// std::logic_error where the shares are not the whole set. `stop`, which may be null, is polled
+  /// after each batch.
+  ValidationResult run(StopRequest* stop = nullptr);
 
  private:
-  ValidationResult count();
+  ValidationResult count(StopRequest* stop);
 
   const hora::Context& world_;
   const hora::DistributedSampler sampler_;

@@ -29,9 +29,9 @@ void check_options(const GradScalerOptions& options) {
   require(options.initial_scale > 0 &&
               options.initial_scale <= static_cast<double>(std::numeric_limits<float>::max()),
           "initial_scale", options.initial_scale, "more than 0, and what float32 can hold");
-  require(options.growth_factor > 1, "growth_factor", options.growth_factor, "more than 1");
-  require(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor",
-          options.backoff_factor, "between 0 and 1");
+  require(options.growth_factor >= 1, "growth_factor", options.growth_factor, "1 or more");
+  require(options.backoff_factor > 0 && options.backoff_factor <= 1, "backoff_factor",
+          options.backoff_factor, "more than 0, and 1 at most");
   require(options.growth_interval >= 1, "growth_interval", options.growth_interval, "1 or more");
 }
 

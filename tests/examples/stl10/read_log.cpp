@@ -33,7 +33,8 @@ void note(off_t record) {
 
 }  // namespace
 
-extern "C" ssize_t pread(int file, void* bytes, size_t count, off_t offset) {
+extern "C" [[gnu::visibility("default")]] ssize_t pread(int file, void* bytes, size_t count,
+                                                        off_t offset) {
   using Pread = ssize_t (*)(int, void*, size_t, off_t);
   static const auto real = reinterpret_cast<Pread>(dlsym(RTLD_NEXT, "pread"));
   if (is_training_part(file)) note(offset / kRecord);

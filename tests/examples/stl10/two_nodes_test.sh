@@ -2,9 +2,10 @@
 # STL-10 on two nodes of one rank, each started by itself, as users of torch.distributed do: they meet
 # at an address, in a file's folder, and by the environment. Node 1 comes later, node 0 says for whom
 # it waits; each epoch's images are divided without overlap, and both nodes end with the same weights.
-# Usage: two_nodes_test.sh MAKE_PHOTOGRAPHS HORARUN STL10 READ_LOG [SECONDS, that node 1 comes later]
+# Usage: two_nodes_test.sh MAKE_PHOTOGRAPHS HORARUN STL10 READ_LOG [SECONDS [ARCHITECTURE]]
+# SECONDS: by which node 1 comes later [default: 3].
 set -euo pipefail
-make_photographs=$1 horarun=$2 stl10=$3 read_log=$4 later=${5:-3}
+make_photographs=$1 horarun=$2 stl10=$3 read_log=$4 later=${5:-3} architecture=${6:-resnet20}
 here=$(dirname "$(realpath "$0")")
 work=$(mktemp -d "${TMPDIR:-/tmp}/stl10_two_nodes.XXXXXX")
 nodes=()
@@ -58,11 +59,21 @@ start_node() {
     status=$?
     cp -r models/. "$(hostname)/"
     exit $status' bash "$node" \
-    env TMPDIR="$work" LD_PRELOAD="$read_log" READ_LOG="$work/read" \
-    timeout --kill-after=10 120 "$horarun" "${@}" --nproc-per-node 1 --start-timeout 100 \
-    "$stl10" --data data --epochs $epochs --batch $batch --seed 3 -a resnet18 \
-    --model-dir models --checkpoint-per-node < /dev/null > "node$node.log" 2>&1 &
+    env TMPDIR="$work" OMP_NUM_THREADS=1 LD_PRELOAD="$read_log" READ_LOG="$work/read" \
+    timeout --kill-after=10 120 "$horarun" "$@" --nproc-per-node 1 --start-timeout 100 \
+    -x LD_PRELOAD -x READ_LOG "$stl10" --data data --epochs $epochs --batch $batch --seed 3 \
+    -a "$architecture" --stem imagenet --lr 0.01 --model-dir models --checkpoint-per-node \
+    < /dev/null > "node$node.log" 2>&1 &
   nodes+=($!)
+}
+
+# await TEXT FILE
+await() {
+  for _ in {1..300}; do
+    ! grep -qF -- "$1" "$2" || return 0
+    sleep 0.1
+  done
+  fail "node 0 does not say '$1'"
 }
 
 # train WHAT FLAG...: FLAG of both nodes; where there are none, by the environment.
@@ -81,7 +92,7 @@ train() {
     fi
     if ((node == 0)); then
       sleep "$later"
-      grep -q 'node 0 (host node0) waits for node 1' node0.log || fail "node 0 does not say for whom it waits"
+      await 'node 0 (host node0) waits for node 1 of 2' node0.log
     fi
   done
   for node in 1 0; do
@@ -96,7 +107,8 @@ train() {
   grep -qE "epoch $epochs/$epochs: .*\(.* of 10 images\)" node0.log || fail "validation is not of 10"
 
   # One log a rank: the images of an epoch, which are all others than the other rank's.
-  local logs=(read.*)
+  local logs=()
+  mapfile -t logs < <(compgen -G 'read.*')
   ((${#logs[@]} == 2)) || fail "${#logs[@]} processes have read images, expected 2"
   for node in 0 1; do
     (($(wc -l < "${logs[node]}") == epochs * images / 2)) ||

@@ -48,8 +48,9 @@ TEST(MpiCommand, OfOpenMpi4) {
             "OMPI_MCA_btl_tcp_if_include=10.0.0.0/24,10.1.0.0/16 "
             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
             "/usr/bin/mpirun --noprefix --mca plm rsh "
-            "--mca plm_rsh_agent '/usr/bin/horarun --remote-shell' --mca plm_rsh_no_tree_spawn 1 "
-            "--mca orte_leave_session_attached 1 --mca orte_launch_agent /usr/bin/orted "
+            "--mca plm_rsh_agent '/usr/bin/horarun --remote-shell' --mca plm_rsh_args '' "
+            "--mca plm_rsh_no_tree_spawn 1 --mca orte_leave_session_attached 1 "
+            "--mca orte_launch_agent /usr/bin/orted "
             "--mca ras '^slurm,tm,gridengine,lsf,loadleveler,alps' --map-by slot --rank-by slot "
             "--bind-to none --host localhost:2,b:3 --mca btl self,tcp -np 5 "
             "/usr/bin/horarun --guard ./train");

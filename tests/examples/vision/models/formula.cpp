@@ -64,6 +64,24 @@ void fill_by_formula(Classifier& model) {
   }
 }
 
+void fill_weights_by_formula(Classifier& model) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& parameter : model.named_parameters()) {
+    if (parameter.value().dim() > 1) {
+      fill(parameter.key(), parameter.value());
+    } else if (parameter.key().ends_with("bias")) {
+      parameter.value().zero_();
+    }
+  }
+}
+
+std::vector<std::uint8_t> formula_bytes(std::string_view name, std::size_t count) {
+  Uniform uniform(name);
+  std::vector<std::uint8_t> bytes(count);
+  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(256 * uniform.next());
+  return bytes;
+}
+
 torch::Tensor formula_images(std::int64_t side) {
   const torch::Tensor images = torch::empty({4, 3, side, side});
   draw("images", -1, 1, images);

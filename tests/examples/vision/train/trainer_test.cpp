@@ -46,8 +46,8 @@ Setup setup_of(const hora::Context& world, const TrainingOptions& options) {
   hora::broadcast_parameters(world, *model);
   return {std::move(data),    {MadeImages::transform(), MadeImages::transform()},
           std::move(sampler), static_cast<std::size_t>(options.data.batch),
-          torch::kCPU,        std::move(model),
-          TrainingLog({})};
+          torch::kCPU,        Precision(torch::kCPU, options.precision),
+          std::move(model),   TrainingLog({})};
 }
 
 struct Trained {
@@ -176,6 +176,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Family{"float16",
                            [](TrainingOptions& o) {
                              o.distribution.compression = GradientCompression::float16;
+                           }},
+                    Family{"half_model",
+                           [](TrainingOptions& o) {
+                             o.precision.opt_level = OptLevel::O2;
+                             o.network.channels_last = true;
+                             o.distribution.sync_batch_norm = true;
                            }},
                     Family{"top_k",
                            [](TrainingOptions& o) {

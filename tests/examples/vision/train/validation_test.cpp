@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <hora/torch.h>
 
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -110,6 +111,18 @@ TEST(Validation, TakesTheAveragedWeightsAndRankZerosBuffers) {
   EXPECT_TRUE(torch::equal(seen, average.tensors()["weight"]));
   EXPECT_FALSE(torch::equal(seen, weight));
   EXPECT_TRUE(torch::equal(model.weight, weight)) << "the weights are not back";
+}
+
+TEST(Validation, IsLeftByAllRanksWhereOneIsToldToStop) {
+  const hora::Context world = hora::init();
+  Nothing model;
+  const MadeImages images(200);
+  Validation validation(world, images, MadeImages::transform(), loader_options(), torch::kCPU,
+                        model, brightest_row, nullptr);
+  StopRequest stop(world);
+  EXPECT_FALSE(validation.run(&stop).stopped);
+  if (world.rank() == world.size() - 1) std::raise(SIGUSR1);
+  EXPECT_TRUE(validation.run(&stop).stopped);
 }
 
 }  // namespace

@@ -24,6 +24,14 @@ TEST(LossScale, BacksOffAtOnceAndForgetsWhatItHasCounted) {
   EXPECT_EQ(next_scale({1024.0, 2}, options, false), (LossScale{256.0, 0}));
 }
 
+TEST(LossScale, StaysWithFactorsOfOne) {
+  const GradScalerOptions options{
+      .growth_factor = 1.0, .backoff_factor = 1.0, .growth_interval = 1};
+  check_options(options);
+  EXPECT_EQ(next_scale({1000.0, 0}, options, true), (LossScale{1000.0, 0}));
+  EXPECT_EQ(next_scale({1000.0, 0}, options, false), (LossScale{1000.0, 0}));
+}
+
 TEST(LossScale, StaysWithinFloat32) {
   const GradScalerOptions options{.growth_interval = 1};
   const double most = std::numeric_limits<float>::max();
@@ -47,8 +55,9 @@ TEST(LossScale, OptionsOutOfRangeAreRefusedByName) {
   };
   EXPECT_EQ(text({}), "");
   EXPECT_TRUE(has(text({.initial_scale = 0.0}), "initial_scale is 0"));
-  EXPECT_TRUE(has(text({.growth_factor = 1.0}), "growth_factor is 1"));
-  EXPECT_TRUE(has(text({.backoff_factor = 1.0}), "backoff_factor is 1"));
+  EXPECT_TRUE(has(text({.growth_factor = 0.9}), "growth_factor is 0.9"));
+  EXPECT_TRUE(has(text({.backoff_factor = 1.1}), "backoff_factor is 1.1"));
+  EXPECT_TRUE(has(text({.backoff_factor = 0.0}), "backoff_factor is 0"));
   EXPECT_TRUE(has(text({.growth_interval = 0}), "growth_interval is 0"));
   EXPECT_TRUE(has(text({.initial_scale = std::numeric_limits<double>::quiet_NaN()}), "nan"));
 }

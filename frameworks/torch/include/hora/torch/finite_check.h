@@ -71,8 +71,8 @@ struct NonFinite {
 /// of a gradient that is not, on a CPU. On a GPU, where that is known only later, the memory is
 /// lost with the first finding: do not combine these there.
 ///
-/// Not found are sums of several finite gradients that overflow, over the passes of one step or
-/// over ranks, and what hooks on parameters do that a program has registered later.
+/// Not found are sums of several finite gradients that overflow: of several passes, or of all
+/// ranks, and what hooks on parameters do that a program has registered later.
 ///
 /// Collective: construct it on every rank of the set, with the same options and names of
 /// parameters, else every rank throws the same Error(mismatch). The context must outlive it and

@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# The CIFAR-10 program under horarun, interrupted at random moments and resumed: by SIGTERM and SIGUSR1 to
+# horarun and to a rank, by SIGKILL while it saves, on other numbers of ranks, with a node's files gone.
+# Usage: interrupted_test.sh PREPARE_DIGITS CIFAR10 HORARUN   (TEST_SEED=N repeats a run's random moments)
+set -euo pipefail
+prepare_digits=$1 cifar10=$2 horarun=$3
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/cifar10_interrupted_test.XXXXXX")
+job=
+finish() {
+  if [[ -n $job ]]; then kill -KILL "$job" 2> /dev/null || true; fi
+  rm -rf "$work"
+}
+trap finish EXIT
+cd "$work"
+RANDOM=${TEST_SEED:=$RANDOM}
+echo "Repeat with TEST_SEED=$TEST_SEED"
+
+fail() {
+  echo "FAILED: $*"
+  if [[ -e output ]]; then cat output; fi
+  exit 1
+}
+
+# Bars of ink, at a height that is the label, and noise.
+awk 'BEGIN {
+  srand(1)
+  for (image = 0; image < 1797; ++image) {
+    label = image % 10
+    for (pixel = 0; pixel < 64; ++pixel) {
+      row = int(pixel / 8)
+      ink = row == label % 8 ? 9 : (label > 7 && row > 5 ? 6 : 0)
+      printf "%d,", ink + int(rand() * 7)
+    }
+    printf "%d\n", label
+  }
+}' > digits.csv
+"$prepare_digits" --output data < digits.csv
+
+# begin HORARUN_OPTION... -- OPTION...: a training in the background. Its options name a file log.json.
+begin() {
+  local launch=()
+  while [[ $1 != -- ]]; do
+    launch+=("$1")
+    shift
+  done
+  shift
+  rm -f log.json
+  "$horarun" --no-prefix-output "${launch[@]}" "${program[@]}" --data "$work/data" -a resnet20 \
+    --stem imagenet --epochs 3 --limit 1000 --batch 2 --seed 5 --log-json log.json "$@" \
+    < /dev/null > output 2>&1 &
+  job=$!
+}
+program=("$cifar10")
+
+# ended STATUS: the training in the background ends with it.
+ended() {
+  local status=0
+  wait "$job" || status=$?
+  job=
+  [[ $status == "$1" ]] || fail "exit status $status, expected $1"
+}
+
+run() {
+  begin "$@"
+  ended 0
+}
+
+# Until some steps of an epoch have been made: log.json has a record of every tenth.
+some_steps() {
+  for ((i = 0; i < 1200; ++i)); do
+    if grep -q '"kind":"step"' log.json 2> /dev/null; then
+      sleep "0.$((RANDOM % 2))$((RANDOM % 10))"
+      return
+    fi
+    kill -0 "$job" 2> /dev/null || fail "it has ended before its tenth step"
+    sleep 0.05
+  done
+  fail "no step within a minute"
+}
+
+# The rank of this number, by the order in which ranks were started on this host.
+a_rank() {
+  pgrep -f "^$cifar10 --data $work/data " | sed -n "$1p"
+}
+
+# expect_lines COUNT PATTERN
+expect_lines() {
+  local found
+  found=$(grep -cE -- "$2" output || true)
+  [[ $found == "$1" ]] || fail "$found lines match '$2', expected $1"
+}
+
+# stop SIGNAL PID: and the training leaves, having saved.
+stop() {
+  kill "-$1" "$2"
+  ended 75
+  expect_lines 1 "^stopped by SIG$1 (in epoch [1-3], after [0-9]+ of 1000 images|after epoch [12]); saved to "
+}
+
+nodes=(-np 2 --ranks-per-node 1)
+echo "=== never interrupted"
+run "${nodes[@]}" -- --save uninterrupted.pt
+grep '^epoch' output
+
+echo "=== interrupted five times by signals"
+interruptions=0
+for signal in TERM USR1 TERM USR1 "$( ((RANDOM % 2)) && echo TERM || echo USR1)"; do
+  begin "${nodes[@]}" -- --model-dir models --resume auto
+  some_steps
+  case $((++interruptions)) in
+    1 | 2) stop "$signal" "$job" ;;
+    *) stop "$signal" "$(a_rank $((1 + RANDOM % 2)))" ;;
+  esac
+  grep '^stopped' output
+  expect_lines "$((interruptions > 1))" '^resumed .* from models$'
+done
+run "${nodes[@]}" -- --model-dir models --resume auto --save resumed.pt
+expect_lines 1 '^resumed (in epoch [1-3], after|after epoch [12])'
+cmp uninterrupted.pt resumed.pt
+
+echo "=== killed while it saves"
+rm -rf models
+for ((kills = 0; kills < 3; ++kills)); do
+  begin "${nodes[@]}" -- --model-dir models --resume auto --checkpoint-every 3
+  some_steps
+  kill -KILL "$(a_rank $((1 + RANDOM % 2)))"
+  ended 137
+  expect_lines "$((kills > 0))" '^resumed .* from models$'
+done
+run "${nodes[@]}" -- --model-dir models --resume auto --checkpoint-every 3 --save killed.pt
+expect_lines 1 '^resumed .* from models$'
+cmp uninterrupted.pt killed.pt
+
+echo "=== a node has lost its files"
+# shellcheck disable=SC2016  # for each rank to expand
+program=(bash -c 'exec "$@" --model-dir "node${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"' -- "$cifar10")
+begin "${nodes[@]}" -- --checkpoint-per-node --resume auto
+some_steps
+stop TERM "$job"
+[[ -e node0/last/manifest.json && -e node1/last/manifest.json ]] || fail "a node has no checkpoint"
+rm -r node0
+run "${nodes[@]}" -- --checkpoint-per-node --resume auto --save per_node.pt
+expect_lines 1 '^resumed (in epoch [1-3], after|after epoch [12])'
+cmp uninterrupted.pt per_node.pt
+[[ -e node0/last/manifest.json ]] || fail "node 0 has no checkpoint again"
+program=("$cifar10")
+
+echo "=== 2, 4, and 2 ranks"
+rm -rf models
+begin -np 2 -- --model-dir models
+some_steps
+stop USR1 "$job"
+place=$(sed -n 's/^stopped by SIGUSR1 \(.*\); saved .*/\1/p' output)
+begin -np 4 -- --model-dir models --resume auto
+some_steps
+stop USR1 "$job"
+expect_lines 1 "^resumed $place from models$"
+run -np 2 -- --model-dir models --resume auto
+grep '^epoch' output
+expect_lines 1 '^epoch 3/3: loss 0\.0'  # what was learnt is kept
+
+echo "=== nothing to save to, nothing to resume"
+begin -np 2 --
+some_steps
+kill -USR1 "$job"
+ended 75
+expect_lines 1 '^stopped by SIGUSR1 in epoch [1-3], .*; nothing was saved, for there is no --model-dir$'
+mkdir empty
+begin -np 2 -- --resume empty
+ended 1
+expect_lines 1 '^cifar10: --resume empty: there is no checkpoint'
+echo "all as expected"

@@ -1,0 +1,272 @@
+// Trainings in each precision on the CPU, alone and on 2 ranks.
+#include "examples/vision/train/precision.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/grad_scaler.h>
+#include <hora/torch.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/support/seed.h"
+
+namespace vision {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+constexpr std::int64_t kClasses = 4;
+constexpr std::int64_t kSide = 12;
+
+struct Batch {
+  torch::Tensor images;
+  torch::Tensor labels;
+};
+
+/// Bars of ink, at a height that is the label.
+Batch make_batch(std::int64_t size) {
+  const torch::Tensor labels = torch::randint(kClasses, {size}, torch::kLong);
+  const torch::Tensor rows = torch::arange(kSide).view({1, 1, kSide, 1}) / 3;
+  const torch::Tensor ink = rows.floor().eq(labels.view({size, 1, 1, 1})).to(torch::kFloat32);
+  return {ink + 0.3 * torch::randn({size, 3, kSide, kSide}), labels};
+}
+
+struct Training {
+  Training(const hora::Context& world, const PrecisionOptions& options)
+      : precision(torch::kCPU, options),
+        model(make()),
+        sgd(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)),
+        optimizer(world, sgd, model->named_parameters()),
+        scaler(optimizer, precision.scaler()) {
+    hora::broadcast_parameters(world, *model);
+  }
+
+  static std::shared_ptr<Classifier> make() {
+    torch::manual_seed(hora::internal::test::seed());
+    return make_model("resnet20", {.classes = kClasses, .base_width = 4});
+  }
+
+  torch::Tensor loss_of(const Batch& batch) {
+    return torch::nn::functional::cross_entropy(precision.logits(*model, batch.images),
+                                                batch.labels);
+  }
+
+  /// True if the optimizer stepped.
+  bool step(const torch::Tensor& loss) {
+    optimizer.zero_grad();
+    scaler.scale(loss).backward();
+    const bool stepped = scaler.step();
+    scaler.update();
+    return stepped;
+  }
+
+  std::vector<torch::Tensor> copy_of_parameters() const {
+    std::vector<torch::Tensor> copies;
+    for (const torch::Tensor& parameter : model->parameters()) {
+      copies.push_back(parameter.detach().clone());
+    }
+    return copies;
+  }
+
+  Precision precision;
+  std::shared_ptr<Classifier> model;
+  torch::optim::SGD sgd;
+  hora::DistributedOptimizer optimizer;
+  hora::GradScaler scaler;
+};
+
+class PrecisionTest : public testing::Test {
+ protected:
+  /// This rank's batch, another one in each step.
+  Batch batch(int step) const {
+    torch::manual_seed(hora::internal::test::seed() +
+                       static_cast<std::uint64_t>(100 * step + world_.rank()));
+    return make_batch(32 / world_.size());
+  }
+
+  bool last() const { return world_.rank() + 1 == world_.size(); }
+
+  void expect_equal_on_all_ranks(const Classifier& model) const {
+    for (const auto& parameter : model.named_parameters()) {
+      EXPECT_EQ(parameter.value().scalar_type(), torch::kFloat32) << parameter.key();
+      const torch::Tensor both =
+          torch::stack({parameter.value().detach(), -parameter.value().detach()});
+      const torch::Tensor most =
+          hora::allreduce(world_, both, {.name = parameter.key(), .op = hora::ReduceOp::max});
+      EXPECT_TRUE(torch::equal(most[0], -most[1])) << parameter.key() << " differs";
+    }
+  }
+
+  double mean_over_ranks(double value) const {
+    hora::allreduce(world_, hora::view(&value, 1), {.name = "mean"});
+    return value;
+  }
+
+  const hora::Context world_ = hora::init();
+};
+
+struct Course {
+  double first;  ///< mean loss of the first three steps, over all ranks
+  double last;   ///< of the last three
+};
+
+class PrecisionLearnsTest : public PrecisionTest,
+                            public testing::WithParamInterface<PrecisionOptions> {
+ protected:
+  Course train(Training& training) const {
+    constexpr int kSteps = 30;
+    Course course{0, 0};
+    for (int step = 0; step < kSteps; ++step) {
+      const torch::Tensor loss = training.loss_of(batch(step));
+      EXPECT_EQ(loss.scalar_type(), torch::kFloat32);
+      EXPECT_TRUE(training.step(loss)) << "step " << step;
+      const double mean = mean_over_ranks(loss.item<double>()) / 3;
+      if (step < 3) course.first += mean;
+      if (step >= kSteps - 3) course.last += mean;
+    }
+    return course;
+  }
+};
+
+TEST_P(PrecisionLearnsTest, LossFallsAsInFloat32) {
+  Training training(world_, GetParam());
+  const Course course = train(training);
+  EXPECT_LT(course.last, course.first / 5);
+  Training reference(world_, {});
+  const Course expected = train(reference);
+  EXPECT_NEAR(course.last, expected.last, 0.05 * expected.first);
+  expect_equal_on_all_ranks(*training.model);
+}
+
+TEST_P(PrecisionLearnsTest, AnythingOutsideForwardSeesFloat32) {
+  Training training(world_, GetParam());
+  training.step(training.loss_of(batch(0)));
+  for (const auto& module : training.model->modules()) {
+    for (const auto& parameter : module->named_parameters(/*recurse=*/false)) {
+      if (auto* const layer = module->as<torch::nn::Conv2d>()) {
+        EXPECT_TRUE(layer->weight.is_same(parameter.value()));
+      }
+      EXPECT_EQ(parameter.value().grad().scalar_type(), torch::kFloat32);
+    }
+  }
+  for (const torch::Tensor& buffer : training.model->buffers()) {
+    EXPECT_TRUE(buffer.scalar_type() == torch::kFloat32 || buffer.scalar_type() == torch::kLong);
+  }
+  const auto copy = std::dynamic_pointer_cast<Classifier>(training.model->clone());
+  for (const torch::Tensor& parameter : copy->parameters()) {
+    EXPECT_EQ(parameter.scalar_type(), torch::kFloat32);
+  }
+}
+
+TEST_P(PrecisionLearnsTest, EvaluationHasTheSamePrecision) {
+  Training training(world_, GetParam());
+  training.model->eval();
+  const torch::NoGradGuard no_grad;
+  const Batch images = batch(0);
+  const torch::Tensor logits = training.precision.logits(*training.model, images.images);
+  EXPECT_EQ(logits.scalar_type(), torch::kFloat32);
+  EXPECT_FALSE(logits.requires_grad());
+  const bool in_16_bits = GetParam().amp != Amp::off || GetParam().opt_level > OptLevel::O0;
+  EXPECT_EQ(torch::equal(logits, logits.to(torch::kBFloat16).to(torch::kFloat32)) ||
+                torch::equal(logits, logits.to(torch::kHalf).to(torch::kFloat32)),
+            in_16_bits);
+  const torch::Tensor expected = training.model->forward(images.images);
+  EXPECT_LT((logits - expected).abs().max().item<double>(),
+            0.05 * expected.abs().max().item<double>());
+}
+
+INSTANTIATE_TEST_SUITE_P(, PrecisionLearnsTest,
+                         testing::Values(PrecisionOptions{.opt_level = OptLevel::O0},
+                                         PrecisionOptions{.amp = Amp::bfloat16},
+                                         PrecisionOptions{.opt_level = OptLevel::O1},
+                                         PrecisionOptions{.opt_level = OptLevel::O2}),
+                         [](const testing::TestParamInfo<PrecisionOptions>& test) {
+                           return std::string(!test.param.opt_level                   ? "amp_bf16"
+                                              : *test.param.opt_level == OptLevel::O0 ? "O0"
+                                              : *test.param.opt_level == OptLevel::O1 ? "O1"
+                                                                                      : "O2");
+                         });
+
+class OverflowTest : public PrecisionTest, public testing::WithParamInterface<OptLevel> {};
+
+TEST_P(OverflowTest, OnOneRankAllSkipAndHalve) {
+  Training training(world_, {.opt_level = GetParam()});
+  ASSERT_TRUE(training.step(training.loss_of(batch(0))));
+  const std::vector<torch::Tensor> before = training.copy_of_parameters();
+  ASSERT_EQ(training.scaler.current_scale(), 65536.0);
+
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_FALSE(training.step(training.loss_of(batch(1)) * (last() ? infinity : 1.0)));
+  EXPECT_EQ(training.scaler.current_scale(), 32768.0);
+  const std::vector<torch::Tensor> after = training.copy_of_parameters();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(torch::equal(before[i], after[i])) << "parameter " << i;
+  }
+  EXPECT_EQ(training.precision.describe_overflow(training.scaler.current_scale()),
+            "gradient overflow; loss scale is now 32768");
+
+  EXPECT_TRUE(training.step(training.loss_of(batch(2))));
+  EXPECT_EQ(training.scaler.current_scale(), 32768.0);
+  expect_equal_on_all_ranks(*training.model);
+}
+
+TEST_P(OverflowTest, AFixedScaleStays) {
+  Training training(world_, {.opt_level = GetParam(), .loss_scale = 128});
+  EXPECT_EQ(training.scaler.current_scale(), 128.0);
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_FALSE(training.step(training.loss_of(batch(0)) * (last() ? infinity : 1.0)));
+  EXPECT_EQ(training.scaler.current_scale(), 128.0);
+  EXPECT_EQ(training.precision.describe_overflow(128.0), "gradient overflow; loss scale stays 128");
+  EXPECT_TRUE(training.step(training.loss_of(batch(1))));
+  expect_equal_on_all_ranks(*training.model);
+}
+
+INSTANTIATE_TEST_SUITE_P(, OverflowTest, testing::Values(OptLevel::O1, OptLevel::O2),
+                         [](const testing::TestParamInfo<OptLevel>& test) {
+                           return std::string(test.param == OptLevel::O1 ? "O1" : "O2");
+                         });
+
+TEST(PrecisionOptions, SayWhatIsComputedAndHowTheLossIsScaled) {
+  const auto describe = [](const torch::Device& device, const PrecisionOptions& options) {
+    return Precision(device, options).describe();
+  };
+  const torch::Device cpu = torch::kCPU;
+  const torch::Device gpu = torch::kCUDA;  // named, not used
+  EXPECT_EQ(describe(cpu, {}), "float32");
+  EXPECT_EQ(describe(cpu, {.opt_level = OptLevel::O0}), "float32");
+  EXPECT_EQ(describe(cpu, {.amp = Amp::bfloat16}), "bfloat16 (autocast)");
+  EXPECT_EQ(describe(gpu, {.amp = Amp::float16}), "float16 (autocast), dynamic loss scale");
+  EXPECT_EQ(describe(gpu, {.opt_level = OptLevel::O1}),
+            "O1: float16 (autocast), dynamic loss scale");
+  EXPECT_EQ(describe(gpu, {.opt_level = OptLevel::O2, .loss_scale = 128}),
+            "O2: float16 model, BatchNorm and master weights float32, loss scale 128");
+
+  EXPECT_FALSE(Precision(cpu, {}).scaler().enabled);
+  EXPECT_FALSE(Precision(cpu, {.opt_level = OptLevel::O0}).scaler().enabled);
+  EXPECT_FALSE(Precision(cpu, {.amp = Amp::bfloat16}).scaler().enabled);
+  EXPECT_TRUE(Precision(gpu, {.amp = Amp::float16}).scaler().enabled);
+}
+
+TEST(PrecisionOptions, WithoutATypeTakeWhatTheCpuHas) {
+  if (TORCH_VERSION_MAJOR >= 2) GTEST_SKIP() << "LibTorch's CPU kernels have float16";
+  for (const OptLevel level : {OptLevel::O1, OptLevel::O2}) {
+    const Precision precision(torch::kCPU, {.opt_level = level});
+    EXPECT_TRUE(precision.scaler().enabled);
+    EXPECT_THAT(precision.describe(), HasSubstr(": bfloat16 "));
+    EXPECT_THAT(precision.describe(), HasSubstr(" has no float16 convolutions on cpu"));
+  }
+  EXPECT_THAT(
+      [] { Precision(torch::kCPU, {.amp = Amp::float16}); },
+      ThrowsMessage<std::runtime_error>(testing::AllOf(HasSubstr("--amp fp16 needs --device cuda"),
+                                                       HasSubstr("on the CPU, use --amp bf16"))));
+}
+
+}  // namespace
+}  // namespace vision

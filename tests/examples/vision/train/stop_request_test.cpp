@@ -1,0 +1,101 @@
+#include "examples/vision/train/stop_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/hora.h>
+
+#include <csignal>
+#include <stdexcept>
+
+#include "tests/support/seed.h"
+
+namespace vision {
+namespace {
+
+using hora::internal::test::generator;
+
+volatile std::sig_atomic_t got = 0;
+void count(int) {
+  got = got + 1;
+}
+
+void (*handler_of(int number))(int) {
+  struct sigaction action {};
+  ::sigaction(number, nullptr, &action);
+  return action.sa_handler;
+}
+
+class StopRequestTest : public testing::Test {
+ protected:
+  bool is_last() const { return world_.rank() == world_.size() - 1; }
+  const hora::Context world_ = hora::init();
+};
+
+TEST_F(StopRequestTest, WithoutASignalTrainingGoesOn) {
+  StopRequest stop(world_);
+  for (int step = 0; step < 100; ++step) ASSERT_FALSE(stop.poll());
+  EXPECT_EQ(stop.signal(), "");
+}
+
+TEST_F(StopRequestTest, AllRanksLearnOfASignalAtOneAfterTheSameStep) {
+  auto random = generator();
+  for (const auto& [number, name] :
+       {std::pair(SIGTERM, "SIGTERM"), std::pair(SIGUSR1, "SIGUSR1")}) {
+    StopRequest stop(world_);
+    const int at = static_cast<int>(random() % 20);
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(world_.size()));
+    int step = 0;
+    for (bool stopped = false; !stopped && step < 100; ++step) {
+      if (step == at && world_.rank() == victim) std::raise(number);
+      stopped = stop.poll();
+    }
+    EXPECT_EQ(step, at + 2) << "the signal came before step " << at << "'s poll";
+    EXPECT_EQ(stop.signal(), name);
+    EXPECT_TRUE(stop.poll()) << "it stays so";
+  }
+}
+
+TEST_F(StopRequestTest, SignalsAreCountedOnce) {
+  StopRequest stop(world_);
+  std::raise(SIGUSR1);
+  std::raise(SIGUSR1);
+  EXPECT_FALSE(stop.poll());
+  EXPECT_TRUE(stop.poll());
+  EXPECT_EQ(stop.signal(), "SIGUSR1");
+}
+
+TEST_F(StopRequestTest, TheTerminationPrevails) {
+  StopRequest stop(world_);
+  if (world_.rank() == 0) std::raise(SIGTERM);
+  if (is_last()) std::raise(SIGUSR1);
+  stop.poll();
+  EXPECT_TRUE(stop.poll());
+  EXPECT_EQ(stop.signal(), world_.size() == 1 ? "SIGUSR1" : "SIGTERM");
+}
+
+TEST_F(StopRequestTest, TheHandlersBeforeAreBackAfterwards) {
+  const auto before = std::signal(SIGUSR1, count);
+  {
+    const StopRequest stop(world_);
+    EXPECT_NE(handler_of(SIGUSR1), count);
+    EXPECT_NE(handler_of(SIGTERM), SIG_DFL);
+    std::raise(SIGUSR1);
+    EXPECT_EQ(got, 0);
+  }
+  EXPECT_EQ(handler_of(SIGTERM), SIG_DFL);
+  std::raise(SIGUSR1);
+  EXPECT_EQ(got, 1);
+  std::signal(SIGUSR1, before);
+  StopRequest next(world_);
+  EXPECT_FALSE(next.poll());
+  EXPECT_FALSE(next.poll()) << "an earlier one's signal is forgotten";
+}
+
+TEST_F(StopRequestTest, ThereIsOneAtATime) {
+  const StopRequest stop(world_);
+  EXPECT_THROW(StopRequest second(world_), std::logic_error);
+  EXPECT_NE(handler_of(SIGTERM), SIG_DFL);
+}
+
+}  // namespace
+}  // namespace vision
