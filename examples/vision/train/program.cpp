@@ -65,7 +65,8 @@ int run_program(const Program& program, int argc, char** argv) {
     world.shutdown();
     return exit_code;
   } catch (const std::exception& error) {
-    std::cerr << program.description.name << ": " << hora::printable(error.what()) << std::endl;
+    // In one piece, for ranks may fail at the same time.
+    std::cerr << program.description.name + ": " + hora::printable(error.what()) + "\n";
     return 1;
   }
 }
