@@ -42,7 +42,7 @@ hora::DistributedSampler make_sampler(const Training& training, const Dataset& d
 void start_epoch(Batches& batches, const Training& training, hora::DistributedSampler& sampler,
                  std::uint64_t epoch) {
   sampler.set_epoch(epoch);
-  std::vector<std::size_t> samples = samples_of(sampler);
+  std::vector<std::size_t> samples = sampler.local_order();
   if (!training.order.empty()) {
     for (std::size_t& sample : samples) sample = training.order.at(sample);
   }
@@ -97,10 +97,11 @@ std::vector<double> losses_of_ranks(const hora::Context& world, const Training& 
   hora::DistributedOptimizer optimizer(world, *wrapped, model->named_parameters());
   hora::broadcast_parameters(world, *model);
   hora::GradScaler scaler(optimizer, {.enabled = false});
+  hora::FiniteCheck finite(world, model->named_parameters());
   TrainStep step(
       {}, *model,
       [&](const torch::Tensor& images) { return model->forward(images.to(training.type)); },
-      optimizer, scaler, /*average=*/nullptr);
+      optimizer, scaler, finite, /*average=*/nullptr);
   hora::DistributedSampler sampler = make_sampler(training, data, world.rank(), world.size());
   const auto batches = make_batches(training, data, sampler);
   const auto steps = static_cast<std::int64_t>(sampler.steps());
