@@ -7,6 +7,7 @@
 
 #include "core/log.h"
 #include "core/process.h"
+#include "core/process_state.h"
 #include "core/tensor_text.h"
 
 namespace hora::internal {
@@ -16,6 +17,22 @@ namespace {
 /// pass on what they are told.
 constexpr auto kTellingRanks = std::chrono::milliseconds(20);
 constexpr auto kTellingNodes = std::chrono::milliseconds(300);
+
+/// For the rank that has told the first cause to end, and for its guard to say so; more where that
+/// process is seen to live on.
+constexpr auto kCulpritsGrace = std::chrono::milliseconds(400);
+constexpr auto kLivingCulpritsGrace = std::chrono::seconds(2);
+
+bool ends_by_itself(std::int64_t process) {
+  switch (process_state(process)) {
+    case ProcessState::stopped:
+    case ProcessState::traced:
+    case ProcessState::gone:
+      return false;
+    default:
+      return true;
+  }
+}
 
 Error named(const Error& error, const Submission& failed) {
   return {error.code(), error.what(), error.rank(), failed.name};
@@ -138,9 +155,24 @@ void Engine::end_all(const Error& error) noexcept {
     if (!threads_.has_thread()) threads_.try_step();
     const bool several = parts_.world.topology.nodes() > 1;
     std::this_thread::sleep_for(several ? kTellingNodes : kTellingRanks);
+    let_culprit_end();
   } catch (const std::exception&) {
     // Memory is exhausted: the others find a cause of their own.
   }
+}
+
+void Engine::let_culprit_end() const {
+  const int culprit = progress_.failed_elsewhere().value_or(parts_.rank);
+  if (culprit == parts_.rank) return;
+  const auto index = static_cast<std::size_t>(culprit);
+  if (index < parts_.processes.size() && parts_.processes[index].host == host_name()) {
+    const auto limit = std::chrono::steady_clock::now() + kLivingCulpritsGrace;
+    while (ends_by_itself(parts_.processes[index].pid) &&
+           std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  std::this_thread::sleep_for(kCulpritsGrace);
 }
 
 void Engine::depart() {

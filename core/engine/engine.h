@@ -116,8 +116,8 @@ class Engine {
   /// Waits for what is in flight, announces that this rank departs, and returns when all have.
   void depart();
   /// Ends the job's engines, on all nodes, with this error, unless there is an earlier cause: from
-  /// the next step of any of them on, this rank's included. Waits for no lock, and some tenths of a
-  /// second for all to hear of it before this process ends.
+  /// the next step of any of them on, this rank's included. Waits for no lock, some tenths of a
+  /// second for all to hear of it before this process ends, and as let_culprit_end().
   void end_all(const Error& error) noexcept;
   /// Whether some rank's log has the first cause, and `text` holds it. Any thread.
   bool is_said(const std::string& text) const { return progress_.is_said(text); }
@@ -131,8 +131,10 @@ class Engine {
   std::string arrivals_text() const;
   Statistics statistics() const { return sets_.statistics(); }
   bool poisoned() const { return sets_.poisoned().load(); }
-  /// poisoned(), by an error of another rank.
-  bool has_failed_elsewhere() const { return progress_.has_failed_elsewhere(); }
+  /// Where the first cause is another rank's, returns when that rank's process has ended, if it is
+  /// of this host, or some tenths of a second later: the first rank that ends is the one whose
+  /// status the job has, and MPI ends all others, with their guards, at once.
+  void let_culprit_end() const;
 
  private:
   void collect(Submission& submission);

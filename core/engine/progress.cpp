@@ -86,9 +86,10 @@ bool Progress::is_said(const std::string& text) const {
   return cause && sets_.poisoned().load() && text.find(cause->what()) != std::string::npos;
 }
 
-bool Progress::has_failed_elsewhere() const {
+std::optional<int> Progress::failed_elsewhere() const {
   const auto cause = first_cause().get();
-  return cause && sets_.poisoned().load() && cause->rank() != parts_.rank;
+  if (!cause || !sets_.poisoned().load() || cause->rank() == parts_.rank) return std::nullopt;
+  return cause->rank();
 }
 
 void Progress::check_timeouts(Duration time) {

@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <exception>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,7 +16,7 @@
 namespace hora::internal {
 namespace {
 
-/// Time for the program to print what it has caught, and for another rank to end before this one.
+/// Time for the program to print what it has caught.
 constexpr auto kGrace = std::chrono::milliseconds(400);
 
 }  // namespace
@@ -114,10 +113,8 @@ void Runtime::shutdown() {
   }
 }
 
-/// MPI's abort ends all ranks: the one whose error it is comes before the others, to end with its
-/// own status.
 void Runtime::end_after_failure() noexcept {
-  if (engine_.has_failed_elsewhere()) std::this_thread::sleep_for(kGrace);
+  engine_.let_culprit_end();
   abort("a transport had failed, or a collective had timed out, before shutdown");
 }
 
