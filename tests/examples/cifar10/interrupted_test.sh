@@ -3,6 +3,8 @@
 # horarun and to a rank, by SIGKILL while it saves, on other numbers of ranks, with a node's files gone.
 # Usage: interrupted_test.sh PREPARE_DIGITS CIFAR10 HORARUN   (TEST_SEED=N repeats a run's random moments)
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=made_digits.sh
+source "$(dirname "$(realpath "$0")")/made_digits.sh"
 prepare_digits=$1 cifar10=$2 horarun=$3
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/cifar10_interrupted_test.XXXXXX")
@@ -16,25 +18,7 @@ cd "$work"
 RANDOM=${TEST_SEED:=$RANDOM}
 echo "Repeat with TEST_SEED=$TEST_SEED"
 
-fail() {
-  echo "FAILED: $*"
-  if [[ -e output ]]; then cat output; fi
-  exit 1
-}
-
-# Bars of ink, at a height that is the label, and noise.
-awk 'BEGIN {
-  srand(1)
-  for (image = 0; image < 1797; ++image) {
-    label = image % 10
-    for (pixel = 0; pixel < 64; ++pixel) {
-      row = int(pixel / 8)
-      ink = row == label % 8 ? 9 : (label > 7 && row > 5 ? 6 : 0)
-      printf "%d,", ink + int(rand() * 7)
-    }
-    printf "%d\n", label
-  }
-}' > digits.csv
+made_digits 9 7 > digits.csv
 "$prepare_digits" --output data < digits.csv
 
 # begin HORARUN_OPTION... -- OPTION...: a training in the background. Its options name a file log.json.

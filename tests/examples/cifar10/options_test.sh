@@ -2,6 +2,8 @@
 # Families of the CIFAR-10 program's options, a short training on 2 ranks with each, and what comes of
 # it. Usage: options_test.sh PREPARE_DIGITS CIFAR10 MPIRUN... (the programs; mpirun with its options)
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=made_digits.sh
+source "$(dirname "$(realpath "$0")")/made_digits.sh"
 prepare_digits=$1 cifar10=$2
 shift 2
 mpirun=("$@")
@@ -10,24 +12,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/cifar10_options_test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 
-fail() {
-  echo "FAILED: $*"
-  exit 1
-}
-
-# Bars of ink, at a height that is the label.
-awk 'BEGIN {
-  srand(1)
-  for (image = 0; image < 1797; ++image) {
-    label = image % 10
-    for (pixel = 0; pixel < 64; ++pixel) {
-      row = int(pixel / 8)
-      ink = row == label % 8 ? 12 : (label > 7 && row > 5 ? 8 : 0)
-      printf "%d,", ink + int(rand() * 4)
-    }
-    printf "%d\n", label
-  }
-}' > digits.csv
+made_digits 12 4 > digits.csv
 "$prepare_digits" --output data < digits.csv
 
 # The variables batch and epochs change what it trains with.
@@ -67,7 +52,8 @@ trains --opt-level O1 --device cpu
 expect_lines 1 '^device: cpu, O1: b?float16 \(autocast\), dynamic loss scale' output
 trains --opt-level O2 --channels-last --device cpu
 expect_lines 1 '^device: cpu, O2: b?float16 model, BatchNorm and master weights float32, dyn' output
-expect_lines 0 'gradient overflow' output
+# The first scale, 65536, may be too high for float16's gradients.
+grep -q ', O2: float16 model' output || expect_lines 0 'gradient overflow' output
 echo "=== steps left out for their gradients, the scale halved each time, or fixed"
 train --opt-level O2 --lr 1e38 --non-finite ignore --device cpu || { cat output; fail "--lr 1e38"; }
 expect_lines 1 '^epoch 1/1, step [12]/2: .* all ranks: gradient overflow; loss scale is now 32768' output

@@ -3,6 +3,8 @@
 # same seed, and how it refuses bad files.
 # Usage: run_test.sh PREPARE_DIGITS CIFAR10 MPIRUN... (the programs; mpirun with its options)
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=made_digits.sh
+source "$(dirname "$(realpath "$0")")/made_digits.sh"
 prepare_digits=$1 cifar10=$2
 shift 2
 mpirun=("$@")
@@ -11,24 +13,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/cifar10_run_test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 
-fail() {
-  echo "FAILED: $*"
-  exit 1
-}
-
-# Bars of ink, at a height that is the label.
-awk 'BEGIN {
-  srand(1)
-  for (image = 0; image < 1797; ++image) {
-    label = image % 10
-    for (pixel = 0; pixel < 64; ++pixel) {
-      row = int(pixel / 8)
-      ink = row == label % 8 ? 12 : (label > 7 && row > 5 ? 8 : 0)
-      printf "%d,", ink + int(rand() * 4)
-    }
-    printf "%d\n", label
-  }
-}' > digits.csv
+made_digits 12 4 > digits.csv
 "$prepare_digits" --output data < digits.csv
 
 train() {
