@@ -43,7 +43,8 @@ TEST_P(ArrivalsOnLayouts, TheRootNamesTheRankThatIsLate) {
   const std::string text = world.engine(0).arrivals_text();
   // The first time negotiates the name.
   EXPECT_THAT(text, HasSubstr("of 19, "));
-  EXPECT_THAT(text, HasSubstr("before:\n  rank " + std::to_string(late) + ": 100 %, median "));
+  // The most frequent one stands first; on busy cores another rank may be late now and then.
+  EXPECT_THAT(text, HasSubstr("before:\n  rank " + std::to_string(late) + ": "));
   EXPECT_THAT(world.engine(late).arrivals_text(), IsEmpty()) << "the root alone knows";
 }
 
