@@ -91,9 +91,11 @@ TEST_P(LossCurves, AreThoseOfOneProcessWithTheWholeBatch) {
   }
 }
 
+// In float32 a sum in another order can make max-pooling choose another of two equal values: 2e-7
+// with LibTorch 1.13, 5e-4 with 2.11. In float64 there are none.
 INSTANTIATE_TEST_SUITE_P(
     All, LossCurves,
-    testing::Values(Case{"vgg11", "vgg11", Norm::none, torch::kFloat, 1e-6},
+    testing::Values(Case{"vgg11", "vgg11", Norm::none, torch::kFloat, 1e-3},
                     Case{"vgg11_float64", "vgg11", Norm::none, torch::kDouble, 1e-12},
                     Case{"running_statistics", "resnet20", Norm::running, torch::kFloat, 1e-6},
                     Case{"batch_norm", "resnet20", Norm::of_rank, torch::kFloat, 1e-6},
