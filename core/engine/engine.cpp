@@ -155,7 +155,6 @@ void Engine::end_all(const Error& error) noexcept {
     if (!threads_.has_thread()) threads_.try_step();
     const bool several = parts_.world.topology.nodes() > 1;
     std::this_thread::sleep_for(several ? kTellingNodes : kTellingRanks);
-    let_culprit_end();
   } catch (const std::exception&) {
     // Memory is exhausted: the others find a cause of their own.
   }

@@ -116,8 +116,8 @@ class Engine {
   /// Waits for what is in flight, announces that this rank departs, and returns when all have.
   void depart();
   /// Ends the job's engines, on all nodes, with this error, unless there is an earlier cause: from
-  /// the next step of any of them on, this rank's included. Waits for no lock, some tenths of a
-  /// second for all to hear of it before this process ends, and as let_culprit_end().
+  /// the next step of any of them on, this rank's included. Waits for no lock, and some tenths of a
+  /// second for all to hear of it before this process ends.
   void end_all(const Error& error) noexcept;
   /// Whether some rank's log has the first cause, and `text` holds it. Any thread.
   bool is_said(const std::string& text) const { return progress_.is_said(text); }

@@ -29,7 +29,11 @@ Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
       engine_(parts_),
       terminate_report_(parts_.rank, parts_.flight,
                         {.is_said = [this](const std::string& why) { return engine_.is_said(why); },
-                         .tell = [this](const std::string& why) { tell_others(why); }}) {
+                         .tell =
+                             [this](const std::string& why) {
+                               tell_others(why);
+                               engine_.let_culprit_end();
+                             }}) {
   note_state(RecordState::initialised);
   if (engine_thread) engine_.start_thread();
 }
