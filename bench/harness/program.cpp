@@ -130,6 +130,18 @@ void Program::register_group(std::size_t index) {
   }
 }
 
+void Program::add_whole(std::vector<std::string> names, benchmark::TimeUnit unit,
+                        std::function<std::vector<Measurement>()> measure) {
+  add({.names = std::move(names),
+       .unit = unit,
+       .measure = [measure = std::move(measure)](const std::vector<std::size_t>& selected) {
+         const auto all = measure();
+         std::vector<Measurement> wanted;
+         for (const std::size_t index : selected) wanted.push_back(all[index]);
+         return wanted;
+       }});
+}
+
 int Program::run(bool columns) {
   if (const auto code = list_or_refuse()) return *code;
   if (ranks_.rank() != 0) {

@@ -53,6 +53,10 @@ class Program {
   /// Shown in the file's "context", and on screen.
   void describe(const std::string& key, const std::string& value) const;
   void add(Group group) { groups_.push_back(std::move(group)); }
+  /// Benchmarks that are measured together, all of them whichever are selected: `measure` gives one
+  /// measurement for each name.
+  void add_whole(std::vector<std::string> names, benchmark::TimeUnit unit,
+                 std::function<std::vector<Measurement>()> measure);
 
   /// Collective. Measures and reports; `columns` asks for nccl-tests' columns on screen. Gives the
   /// exit code: 0 only where something was selected and no result was wrong.

@@ -303,19 +303,6 @@ std::vector<Measurement> measure_intervals(const hora::Context& world, const Ran
           measurement_of(ranks, saved, unsaved, !loaded || loaded->step != saves)};
 }
 
-using Measure = std::function<std::vector<Measurement>()>;
-
-void add(Program& program, const std::vector<std::string>& names, const Measure& measure) {
-  program.add({.names = names,
-               .unit = benchmark::kMillisecond,
-               .measure = [measure](const std::vector<std::size_t>& selected) {
-                 const auto all = measure();
-                 std::vector<Measurement> wanted;
-                 for (const std::size_t index : selected) wanted.push_back(all[index]);
-                 return wanted;
-               }});
-}
-
 void add_options(CLI::App& app, Options& options) {
   const auto positive = [](CLI::Option* option) {
     option->check(CLI::PositiveNumber)->capture_default_str();
@@ -345,9 +332,11 @@ int main(int argc, char** argv) {
   program.describe("ranks", std::to_string(world.size()));
   program.describe("batch", std::to_string(options.batch));
   program.describe("checkpoint every", std::to_string(options.every) + " steps");
-  add(program, {"training_costs/plain", "training_costs/finite_check", "training_costs/logs"},
-      [&] { return measure_each_step(world, ranks, options); });
-  add(program, {"training_costs/unsaved", "training_costs/checkpoint"},
-      [&] { return measure_intervals(world, ranks, options); });
+  program.add_whole({"training_costs/plain", "training_costs/finite_check", "training_costs/logs"},
+                    benchmark::kMillisecond,
+                    [&] { return measure_each_step(world, ranks, options); });
+  program.add_whole({"training_costs/unsaved", "training_costs/checkpoint"},
+                    benchmark::kMillisecond,
+                    [&] { return measure_intervals(world, ranks, options); });
   return program.run();
 }

@@ -299,19 +299,6 @@ std::vector<Measurement> measure_record(hora::Context& world, const Ranks& ranks
   return result;
 }
 
-using Measure = std::function<std::vector<Measurement>()>;
-
-void add(Program& program, const std::vector<std::string>& names, const Measure& measure) {
-  program.add({.names = names,
-               .unit = benchmark::kMillisecond,
-               .measure = [measure](const std::vector<std::size_t>& selected) {
-                 const auto all = measure();
-                 std::vector<Measurement> wanted;
-                 for (const std::size_t index : selected) wanted.push_back(all[index]);
-                 return wanted;
-               }});
-}
-
 void add_options(CLI::App& app, Options& options) {
   app.add_option("--stem", options.stem, "imagenet (7x7, max-pool) or cifar (3x3)")
       ->transform(CLI::CheckedTransformer(std::map<std::string, vision::Stem>{
@@ -344,11 +331,12 @@ int main(int argc, char** argv) {
   program.describe("nodes", std::to_string(world.cross_size()));
   program.describe("stem", options.stem == vision::Stem::cifar ? "cifar" : "imagenet");
   if (options.record) {
-    add(program, {"training_step/record_watched", "training_step/record_off"},
-        [&] { return measure_record(world, ranks, options); });
+    program.add_whole({"training_step/record_watched", "training_step/record_off"},
+                      benchmark::kMillisecond,
+                      [&] { return measure_record(world, ranks, options); });
   } else {
-    add(program, {"training_step/plain", ways[0].name, ways[1].name},
-        [&] { return measure(world, ranks, options); });
+    program.add_whole({"training_step/plain", ways[0].name, ways[1].name}, benchmark::kMillisecond,
+                      [&] { return measure(world, ranks, options); });
   }
   return program.run();
 }

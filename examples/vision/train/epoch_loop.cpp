@@ -85,6 +85,10 @@ double EpochLoop::images_per_second() const {
   return images > 0 ? static_cast<double>(images) / training_seconds_ : 0;
 }
 
+double EpochLoop::hidden_share() const {
+  return average_over_ranks(optimizer_.statistics().hidden_share());
+}
+
 TrainingStep EpochLoop::measured(int epoch, std::size_t step, std::size_t end,
                                  const StepResult& result) const {
   return {.epoch = epoch + 1,

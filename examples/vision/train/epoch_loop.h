@@ -39,6 +39,8 @@ class EpochLoop {
 
   /// Over all ranks, of this run, validation left out.
   double images_per_second() const;
+  /// Of averaging behind backward, 0 .. 1, mean over ranks. Collective.
+  double hidden_share() const;
 
  private:
   /// `step` steps of this epoch's `end` are made.

@@ -170,7 +170,7 @@ class Trainer {
   Report report(double accuracy) {
     return {.best_accuracy = accuracy,
             .images_per_second = epochs_.images_per_second(),
-            .hidden_share = average_over_ranks(optimizer_.statistics().hidden_share()),
+            .hidden_share = epochs_.hidden_share(),
             .ranks = world_.size(),
             .nodes = world_.cross_size(),
             .data = setup_.data.id(),
@@ -203,22 +203,14 @@ class Trainer {
     return true;
   }
 
-  double average_over_ranks(double value) const {
-    hora::allreduce(world_, hora::view(&value, 1), {.name = "average"});
-    return value;
-  }
-
   void save() {
     const std::string& path = options_.output.save;
     if (path.empty() || world_.rank() != 0) return;
     // Through a stream: a file's name would become part of the archive.
     std::ostringstream bytes;
-    if (average_) {
-      const auto averaged = average_->apply_to(model_);
-      torch::save(setup_.model, bytes);
-    } else {
-      torch::save(setup_.model, bytes);
-    }
+    std::optional<WeightAverage::Applied> averaged;
+    if (average_) averaged.emplace(*average_, model_);
+    torch::save(setup_.model, bytes);
     write_file(path, bytes.view());
     progress_.line("saved the model to " + path);
   }

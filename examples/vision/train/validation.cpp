@@ -55,14 +55,13 @@ ValidationResult Validation::run(StopRequest* stop) {
   const torch::NoGradGuard no_grad;
   hora::broadcast_buffers(world_, model_, /*root=*/0);
   model_.eval();
-  ValidationResult result;
+  std::optional<WeightAverage::Applied> averaged;
   if (average_ != nullptr) {
-    const auto averaged = average_->apply_to(model_);
+    averaged.emplace(*average_, model_);
     hora::broadcast_buffers(world_, model_, /*root=*/0);
-    result = count(stop);
-  } else {
-    result = count(stop);
   }
+  ValidationResult result = count(stop);
+  averaged.reset();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
