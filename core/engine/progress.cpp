@@ -83,12 +83,12 @@ void Progress::poison(const Error& found, Origin origin) {
 
 bool Progress::is_said(const std::string& text) const {
   const auto cause = first_cause().get();
-  return cause && sets_.poisoned().load() && text.find(cause->what()) != std::string::npos;
+  return cause && text.find(cause->what()) != std::string::npos;
 }
 
 std::optional<int> Progress::failed_elsewhere() const {
   const auto cause = first_cause().get();
-  if (!cause || !sets_.poisoned().load() || cause->rank() == parts_.rank) return std::nullopt;
+  if (!cause || cause->rank() == parts_.rank) return std::nullopt;
   return cause->rank();
 }
 

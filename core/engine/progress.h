@@ -44,8 +44,8 @@ class Progress {
 
   /// Whether `text` holds the node's first cause, which some rank's log has. Any thread.
   bool is_said(const std::string& text) const;
-  /// The rank that has told the error by which the engines ended; none where that is this one, and
-  /// where they have not ended. -1: no one rank's error. Any thread.
+  /// The rank that has told the first cause; none where that is this one, and where there is no
+  /// cause. -1: no one rank's error. Any thread.
   std::optional<int> failed_elsewhere() const;
 
  private:

@@ -151,5 +151,15 @@ TEST(FirstCauseOfAll, OfARankThatIsNoLeaderReachesAll) {
   EXPECT_THAT(said[3], HasSubstr("tensor \"of 3\" is not complete 200 ms after rank 3"));
 }
 
+TEST(FirstCauseOfAll, IsSaidBeforeTheOtherRanksEnginesHaveEnded) {
+  FailingWorld world({2, 1}, /*threads=*/false, /*can_send=*/true);
+  const Error cause(ErrorCode::transport, "rank 0 has ended the job: odd", 0);
+  EXPECT_FALSE(world.engine(1).is_said(cause.what()));
+  world.engine(0).end_all(cause);
+  EXPECT_FALSE(world.engine(1).poisoned());
+  EXPECT_TRUE(world.engine(1).is_said(std::string("uncaught exception: ") + cause.what()));
+  EXPECT_FALSE(world.engine(1).is_said("an exception of rank 1"));
+}
+
 }  // namespace
 }  // namespace hora::internal
