@@ -121,7 +121,8 @@ void TrainingLog::write_step(const TrainingStep& step, Time now) {
 void TrainingLog::epoch(const EpochResult& result, Time now) {
   steps_before_ += step_;
   if (json_.has_value()) {
-    Json json{{"kind", "epoch"}, {"epoch", epoch_}, {"loss", result.loss}};
+    Json json{{"kind", "epoch"}, {"epoch", epoch_}, {"loss", nullptr}};
+    add_if_known(json, "loss", result.loss);
     add_if_known(json, "top1", result.top1);
     add_if_known(json, "top5", result.top5);
     json.update(
@@ -134,7 +135,9 @@ void TrainingLog::epoch(const EpochResult& result, Time now) {
     write_line(*json_, json);
   }
   if (events_.has_value()) {
-    events_->add("loss/epoch", steps_before_, result.loss, now);
+    if (result.loss.has_value()) {
+      events_->add("loss/epoch", steps_before_, *result.loss, now);
+    }
     if (result.top1.has_value()) {
       events_->add("top1/validation", steps_before_, *result.top1, now);
     }

@@ -9,7 +9,7 @@
 ///     step    "epoch", "step" (the last of those it stands for), and means over these: "loss",
 ///             "top1" and "top5" (percent, where known), "learning_rate", "images_per_second",
 ///             "seconds", "data_seconds", "exposed_seconds"; "gpu_bytes" (the largest) with CUDA
-///     epoch   "epoch", and of the whole epoch: "loss" (mean over ranks), "top1" and "top5" (of
+///     epoch   "epoch", and of the whole epoch: "loss" (mean over ranks; null where no step counted), "top1" and "top5" (of
 ///             validation), "steps", "images_per_second", "seconds", "data_seconds",
 ///             "exposed_seconds" (sums, validation left out), "validation_seconds"
 ///
@@ -47,7 +47,7 @@ struct TrainingRun {
 
 /// What TrainingLog cannot add up from the steps.
 struct EpochResult {
-  double loss = 0;                  ///< of training, mean over ranks
+  std::optional<double> loss = {};  ///< of training, mean over ranks; none: no step counted
   std::optional<double> top1 = {};  ///< of validation, percent
   std::optional<double> top5 = {};
   double validation_seconds = 0;

@@ -76,8 +76,12 @@ std::optional<TrainedEpoch> EpochLoop::run(TrainingState& state, StopRequest* st
   // None where the epoch was interrupted before its validation.
   const double seconds = training_seconds_ - seconds_before;
   const TrainingProgress& progress = state.progress();
-  return TrainedEpoch{.loss = average_over_ranks(progress.loss / progress.images),
-                      .waiting = average_over_ranks(seconds > 0 ? batches_.waited() / seconds : 0)};
+  // Which steps are left out is decided alike on all ranks.
+  return TrainedEpoch{
+      .loss = progress.images > 0
+                  ? std::optional(average_over_ranks(progress.loss / progress.images))
+                  : std::nullopt,
+      .waiting = average_over_ranks(seconds > 0 ? batches_.waited() / seconds : 0)};
 }
 
 double EpochLoop::images_per_second() const {

@@ -20,7 +20,8 @@
 namespace vision {
 
 struct TrainedEpoch {
-  double loss;     ///< mean over all ranks and steps, without those left out by --non-finite
+  /// Mean over all ranks and steps, without those left out by --non-finite; none where all were.
+  std::optional<double> loss;
   double waiting;  ///< share of the time in which a rank had no data, mean over ranks
 };
 

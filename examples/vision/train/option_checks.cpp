@@ -93,12 +93,13 @@ class Checks {
 
   void precision() {
     const PrecisionOptions& precision = options_.precision;
-    refuse_if(precision.opt_level && given("--amp") && precision.amp != Amp::off, "--opt-level",
-              "does not go with --amp; O1 is --amp fp16, or bf16 on a CPU without float16");
+    refuse_if(precision.opt_level == OptLevel::O0 && precision.amp != Amp::off, "--opt-level",
+              "O0 is float32, and --amp names a 16-bit type; take O1 or O2");
     const bool half =
-        precision.amp == Amp::float16 || precision.opt_level.value_or(OptLevel::O0) != OptLevel::O0;
+        precision.amp == Amp::float16 ||
+        (precision.amp == Amp::off && precision.opt_level.value_or(OptLevel::O0) != OptLevel::O0);
     refuse_if(precision.loss_scale && !half, "--loss-scale",
-              "needs float16: --amp fp16, --opt-level O1 or O2");
+              "needs float16: --amp fp16, or --opt-level O1 or O2 without --amp bf16");
   }
 
   void checkpoints() {

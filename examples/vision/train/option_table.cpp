@@ -212,14 +212,14 @@ void add_precision(CLI::App& app, TrainingOptions& options) {
   PrecisionOptions& precision = options.precision;
   group.choice("--amp", precision.amp,
                {{"off", Amp::off}, {"fp16", Amp::float16}, {"bf16", Amp::bfloat16}},
-               "automatic mixed precision: fp16 (on CUDA, with a scaled loss) or bf16");
+               "mixed precision: fp16 (on CUDA, with a scaled loss) or bf16; by autocast unless "
+               "--opt-level says O2");
   group.choice<std::optional<OptLevel>>(
       "--opt-level", precision.opt_level,
       {{"none", std::nullopt}, {"O0", OptLevel::O0}, {"O1", OptLevel::O1}, {"O2", OptLevel::O2}},
       "as in Apex: O0: float32; O1: autocast; O2: convolutions and linear layers in 16 bits, "
-      "BatchNorm and master weights in float32; O1 and O2 scale the loss, and take fp16, or bf16 "
-      "on "
-      "a CPU without fp16");
+      "BatchNorm and master weights in float32; O1 and O2 take the type of --amp, else fp16 with "
+      "a scaled loss (bf16 on a CPU without fp16)");
   group.number("--loss-scale", precision.loss_scale, positive, "dynamic",
                "of fp16, O1 and O2: what the loss is multiplied by");
 }

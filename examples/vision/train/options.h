@@ -71,7 +71,7 @@ struct DistributionOptions {
 
 struct PrecisionOptions {
   Amp amp = Amp::off;
-  std::optional<OptLevel> opt_level = {};  ///< never beside an `amp` that is on
+  std::optional<OptLevel> opt_level = {};  ///< unset: O1 where `amp` is on; never O0 there
   std::optional<double> loss_scale = {};   ///< fixed, > 0; unset: dynamic. Not with bf16
 };
 

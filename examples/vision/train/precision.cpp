@@ -48,7 +48,7 @@ torch::ScalarType half_of(const torch::Device& device, Amp amp) {
 Precision::Precision(const torch::Device& device, const PrecisionOptions& options)
     : device_(device),
       options_(options),
-      level_(options.amp != Amp::off ? OptLevel::O1 : options.opt_level.value_or(OptLevel::O0)),
+      level_(options.opt_level.value_or(options.amp == Amp::off ? OptLevel::O0 : OptLevel::O1)),
       half_(level_ == OptLevel::O0 ? torch::kFloat32 : half_of(device, options.amp)) {}
 
 torch::Tensor Precision::logits(Classifier& model, const torch::Tensor& images) const {
@@ -70,10 +70,9 @@ hora::GradScalerOptions Precision::scaler() const {
 std::string Precision::describe() const {
   if (level_ == OptLevel::O0) return "float32";
   const std::string type = half_ == torch::kHalf ? "float16" : "bfloat16";
-  std::string text = options_.amp != Amp::off ? type + " (autocast)"
-                     : level_ == OptLevel::O1
-                         ? "O1: " + type + " (autocast)"
-                         : "O2: " + type + " model, BatchNorm and master weights float32";
+  std::string text = options_.opt_level ? (level_ == OptLevel::O1 ? "O1: " : "O2: ") : "";
+  text += type;
+  text += level_ == OptLevel::O1 ? " (autocast)" : " model, BatchNorm and master weights float32";
   if (scaler().enabled) {
     text += options_.loss_scale ? fmt::format(", loss scale {:g}", *options_.loss_scale)
                                 : ", dynamic loss scale";

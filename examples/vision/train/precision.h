@@ -21,16 +21,16 @@ namespace vision {
 /// A value: threads may share it, each with a model of its own.
 class Precision {
  public:
-  /// `--amp` names the type of autocast. O1 and O2 take float16, and bfloat16 where LibTorch does
-  /// not compute in float16 on this device. Throws std::runtime_error where amp asks for float16
-  /// and the device does not have it.
+  /// `--amp` names the 16-bit type, and means O1 where no level is given. Without it O1 and O2 take
+  /// float16, and bfloat16 where LibTorch does not compute in float16 on this device. Throws
+  /// std::runtime_error where amp asks for float16 and the device does not have it.
   Precision(const torch::Device& device, const PrecisionOptions& options);
 
   /// Images [N, 3, H, W] on the device to logits [N, classes] in float32. The model's parameters
   /// are float32, and stay so.
   torch::Tensor logits(Classifier& model, const torch::Tensor& images) const;
 
-  /// Enabled for O1, O2 and float16.
+  /// Enabled for float16, and for a level without a type.
   hora::GradScalerOptions scaler() const;
 
   /// "float32", "bfloat16 (autocast)", or "O2: float16 model, BatchNorm and master weights float32,
@@ -44,7 +44,7 @@ class Precision {
  private:
   torch::Device device_;
   PrecisionOptions options_;
-  OptLevel level_;          ///< O1 where amp is on
+  OptLevel level_;
   torch::ScalarType half_;  ///< of O1 and O2
 };
 

@@ -197,9 +197,10 @@ class Trainer {
     setup_.log.epoch(logged, std::chrono::system_clock::now());
     state_.epoch_done(logged.top1);
     progress_.line(fmt::format(
-        "epoch {}/{}: loss {:.3f},{} {:.0f} images/s, waited for data in {:.1f} % of the time",
-        epoch + 1, options_.epochs, trained->loss, validated, epochs_.images_per_second(),
-        100 * trained->waiting));
+        "epoch {}/{}: {},{} {:.0f} images/s, waited for data in {:.1f} % of the time", epoch + 1,
+        options_.epochs,
+        trained->loss ? fmt::format("loss {:.3f}", *trained->loss) : "every step was left out",
+        validated, epochs_.images_per_second(), 100 * trained->waiting));
     return true;
   }
 

@@ -50,6 +50,8 @@ expect_lines 1 '^optimizer: sgd, .* 2 backward passes a step, BatchNorm over all
 # LibTorch 2's CPU kernels have float16.
 trains --opt-level O1 --device cpu
 expect_lines 1 '^device: cpu, O1: b?float16 \(autocast\), dynamic loss scale' output
+trains --opt-level O2 --amp bf16 --device cpu
+expect_lines 1 '^device: cpu, O2: bfloat16 model, BatchNorm and master weights float32$' output
 trains --opt-level O2 --channels-last --device cpu
 expect_lines 1 '^device: cpu, O2: b?float16 model, BatchNorm and master weights float32, dyn' output
 # The first scale, 65536, may be too high for float16's gradients.
@@ -59,6 +61,10 @@ train --opt-level O2 --lr 1e38 --non-finite ignore --device cpu || { cat output;
 expect_lines 1 '^epoch 1/1, step [12]/2: .* all ranks: gradient overflow; loss scale is now 32768' output
 train --opt-level O2 --loss-scale 3e38 --device cpu || { cat output; fail "--loss-scale"; }
 expect_lines 2 '^epoch 1/1, step ./2: .* gradient overflow; loss scale stays 3e\+38$' output
+echo "=== every step of the second epoch left out"
+epochs=2 train --lr 1e38 --non-finite skip || { cat output; fail "--non-finite skip"; }
+expect_lines 1 '^epoch 2/2: every step was left out, validation ' output
+expect_lines 0 '^epoch 2/2: loss' output
 echo "=== modes of one process"
 ! train --mode single || fail "--mode single on 2 ranks"
 expect_lines 1 'cifar10, rank 0: --mode single trains in one process, and this job has 2 ranks' output

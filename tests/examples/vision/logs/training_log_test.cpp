@@ -149,7 +149,7 @@ TEST(TrainingLog, AResumedRunGoesOn) {
           {.epoch = 2, .step = step, .steps = 4, .gpu_bytes = 1024.0 * static_cast<double>(step)},
           {});
     }
-    log.epoch({}, {});
+    log.epoch({.loss = 0.0}, {});
     log.step({.epoch = 3, .step = 1, .steps = 4}, {});
   }
   const auto lines = lines_of(folder.file("log.json"));
@@ -165,6 +165,18 @@ TEST(TrainingLog, AResumedRunGoesOn) {
   EXPECT_EQ(curves.at("gpu_memory/peak_bytes"), (Points{{7, 3072.0F}, {8, 4096.0F}}));
   EXPECT_EQ(curves.at("loss/training"), (Points{{7, 0.0F}, {8, 0.0F}, {9, 0.0F}}));
   EXPECT_EQ(curves.at("loss/epoch"), (Points{{8, 0.0F}}));
+}
+
+TEST(TrainingLog, AnEpochWithoutAStepThatCountsHasNoLoss) {
+  const TemporaryFolder folder;
+  {
+    TrainingLog log({.json = folder.file("log.json"), .tensorboard = folder.file("run")});
+    log.run({.epochs = 1, .steps = 1});
+    log.step({.epoch = 1, .step = 1, .steps = 1}, {});
+    log.epoch({}, {});
+  }
+  EXPECT_TRUE(lines_of(folder.file("log.json")).back()["loss"].is_null());
+  EXPECT_FALSE(curves_in(folder.file("run")).contains("loss/epoch"));
 }
 
 TEST(TrainingLog, LinesAreCompleteWhileTrainingGoesOn) {

@@ -186,12 +186,16 @@ INSTANTIATE_TEST_SUITE_P(, PrecisionLearnsTest,
                          testing::Values(PrecisionOptions{.opt_level = OptLevel::O0},
                                          PrecisionOptions{.amp = Amp::bfloat16},
                                          PrecisionOptions{.opt_level = OptLevel::O1},
-                                         PrecisionOptions{.opt_level = OptLevel::O2}),
+                                         PrecisionOptions{.opt_level = OptLevel::O2},
+                                         PrecisionOptions{.amp = Amp::bfloat16,
+                                                          .opt_level = OptLevel::O2}),
                          [](const testing::TestParamInfo<PrecisionOptions>& test) {
-                           return std::string(!test.param.opt_level                   ? "amp_bf16"
-                                              : *test.param.opt_level == OptLevel::O0 ? "O0"
-                                              : *test.param.opt_level == OptLevel::O1 ? "O1"
-                                                                                      : "O2");
+                           const std::string type = test.param.amp == Amp::off ? "" : "_bf16";
+                           return (!test.param.opt_level                   ? "amp"
+                                   : *test.param.opt_level == OptLevel::O0 ? "O0"
+                                   : *test.param.opt_level == OptLevel::O1 ? "O1"
+                                                                           : "O2") +
+                                  type;
                          });
 
 class OverflowTest : public PrecisionTest, public testing::WithParamInterface<OptLevel> {};
@@ -248,9 +252,15 @@ TEST(PrecisionOptions, SayWhatIsComputedAndHowTheLossIsScaled) {
   EXPECT_EQ(describe(gpu, {.opt_level = OptLevel::O2, .loss_scale = 128}),
             "O2: float16 model, BatchNorm and master weights float32, loss scale 128");
 
+  EXPECT_EQ(describe(gpu, {.amp = Amp::bfloat16, .opt_level = OptLevel::O2}),
+            "O2: bfloat16 model, BatchNorm and master weights float32");
+  EXPECT_EQ(describe(gpu, {.amp = Amp::float16, .opt_level = OptLevel::O1}),
+            "O1: float16 (autocast), dynamic loss scale");
+
   EXPECT_FALSE(Precision(cpu, {}).scaler().enabled);
   EXPECT_FALSE(Precision(cpu, {.opt_level = OptLevel::O0}).scaler().enabled);
   EXPECT_FALSE(Precision(cpu, {.amp = Amp::bfloat16}).scaler().enabled);
+  EXPECT_FALSE(Precision(cpu, {.amp = Amp::bfloat16, .opt_level = OptLevel::O2}).scaler().enabled);
   EXPECT_TRUE(Precision(gpu, {.amp = Amp::float16}).scaler().enabled);
 }
 
