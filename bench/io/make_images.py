@@ -6,6 +6,7 @@ Cuts COUNT (512) parts of 500x375 or 375x500 pixels, scaled by a random factor, 
 TARGET/h, quality 96, which ImageNet's files mostly have. Needs Pillow. Always makes the same files.
 Debian's packages mate-backgrounds and plasma-workspace-wallpapers have photographs.
 """
+import argparse
 import pathlib
 import random
 import sys
@@ -14,19 +15,28 @@ from PIL import Image
 
 
 def main():
-    source, target = map(pathlib.Path, sys.argv[1:3])
-    count = int(sys.argv[3]) if len(sys.argv) > 3 else 512
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=pathlib.Path, metavar="FOLDER_OF_PHOTOGRAPHS")
+    parser.add_argument("target", type=pathlib.Path, metavar="TARGET")
+    parser.add_argument("count", type=int, nargs="?", default=512, metavar="COUNT")
+    options = parser.parse_args()
+    source, target = options.source, options.target
     draw = random.Random(1)
     paths = sorted(p for p in source.rglob("*.jpg") if p.is_file() and not p.is_symlink())
     photographs = []
     for path in paths:
-        image = Image.open(path)
+        try:
+            image = Image.open(path)
+        except OSError as error:
+            print(f"{path} is left out: {error}", file=sys.stderr)
+            continue
         if min(image.size) >= 750:
             image.thumbnail((2000, 2000))
             photographs.append(image.convert("RGB"))
     if not photographs:
         sys.exit(f"{source} has no photographs (.jpg) of at least 750 pixels; found {len(paths)}")
-    for number in range(count):
+    for number in range(options.count):
         image = photographs[number % len(photographs)]
         width, height = (500, 375) if draw.random() < 0.75 else (375, 500)
         scale = draw.uniform(1, min(image.width / width, image.height / height))
