@@ -71,6 +71,7 @@ ImageSize Decoder::open(const EncodedImage& image, std::string where) {
                                std::to_string(most_pixels_) + " in all");
   }
   is_open_ = true;
+  size_ = size;
   return size;
 }
 
@@ -79,6 +80,10 @@ int Decoder::supported(int denominator) const {
 }
 
 void Decoder::decode(int denominator, Image& into) {
+  decode(denominator, whole(scaled_size(size_, supported(denominator))), into);
+}
+
+void Decoder::decode(int denominator, const Box& wanted, Image& into) {
   if (denominator != 1 && denominator != 2 && denominator != 4 && denominator != 8) {
     throw std::invalid_argument("Decoder::decode: denominator " + std::to_string(denominator) +
                                 "; expected 1, 2, 4 or 8");
@@ -86,10 +91,18 @@ void Decoder::decode(int denominator, Image& into) {
   if (!std::exchange(is_open_, false)) {
     throw std::logic_error("Decoder::decode: no image is open; an image is decoded once");
   }
+  const ImageSize decoded = scaled_size(size_, supported(denominator));
+  if (wanted.left < 0 || wanted.top < 0 || wanted.width < 1 || wanted.height < 1 ||
+      wanted.width > decoded.width - wanted.left || wanted.height > decoded.height - wanted.top) {
+    throw std::invalid_argument("Decoder::decode: a part of " +
+                                in_words({wanted.width, wanted.height}) + " pixels at " +
+                                std::to_string(wanted.left) + ", " + std::to_string(wanted.top) +
+                                " does not lie inside the image of " + in_words(decoded));
+  }
   try {
     switch (image_.format) {
       case ImageFormat::jpeg:
-        jpeg_->decode(denominator, into);
+        jpeg_->decode(denominator, wanted, into);
         break;
       case ImageFormat::png:
         png_->decode(into);

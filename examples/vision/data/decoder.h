@@ -41,6 +41,10 @@ class Decoder {
   /// 1, 2, 4 or 8, else std::invalid_argument. std::logic_error where none is open. Throws BadImage
   /// for corrupt or truncated data; `into` then holds nothing of use.
   void decode(int denominator, Image& into);
+  /// The same, but pixels outside of `wanted`, which is not empty and lies inside the decoded
+  /// image, may hold anything: a JPEG's are not computed. Damage outside of it is found all the
+  /// same. std::invalid_argument for another box.
+  void decode(int denominator, const Box& wanted, Image& into);
 
  private:
   std::unique_ptr<JpegDecoder> jpeg_;
@@ -48,6 +52,7 @@ class Decoder {
   std::uint64_t most_pixels_;
   EncodedImage image_;  // the last that was opened
   std::string where_;
+  ImageSize size_;
   bool is_open_ = false;
 };
 

@@ -15,6 +15,20 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
+/// In pixels of the image it belongs to; it may reach beyond that.
+struct Box {
+  int left = 0;
+  int top = 0;
+  int width = 0;
+  int height = 0;
+
+  bool operator==(const Box&) const = default;
+};
+
+constexpr Box whole(ImageSize size) {
+  return {0, 0, size.width, size.height};
+}
+
 inline constexpr std::size_t image_channels = 3;  ///< red, green, blue
 
 /// The number of bytes of an image of this size.

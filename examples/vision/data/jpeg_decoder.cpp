@@ -1,5 +1,6 @@
 #include "examples/vision/data/jpeg_decoder.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>  // jpeglib.h needs FILE
 #include <stdexcept>
@@ -13,12 +14,17 @@
 
 namespace vision {
 
+struct JpegDecoder::Part {
+  unsigned begin;
+  unsigned length;
+};
+
 struct JpegDecoder::State {
   jpeg_decompress_struct jpeg{};
   jpeg_error_mgr errors{};
   jpeg_progress_mgr progress{};
   ErrorExit exit;
-  std::vector<std::uint8_t> row;  // of CMYK
+  std::vector<std::uint8_t> row;  // of CMYK, or one that is not wanted
 
   [[noreturn]] void fail() {
     jpeg_abort_decompress(&jpeg);
@@ -30,6 +36,10 @@ namespace {
 
 // A progressive file may hold any number of scans, each of which costs time over the whole image.
 constexpr int most_scans = 200;
+constexpr int most_components = 4;
+// Chroma is interpolated between neighbours, also those of the next block: at the edges of what is
+// decoded the pixels are not those of the whole image.
+constexpr int margin = 16;
 
 ErrorExit& exit_of(j_common_ptr jpeg) {
   return *static_cast<ErrorExit*>(jpeg->client_data);
@@ -81,6 +91,12 @@ void to_rgb(const std::uint8_t* cmyk, int pixels, std::uint8_t* rgb) {
 
 }  // namespace
 
+JpegDecoder::Part JpegDecoder::with_margin(int begin, int length, int whole) {
+  const int from = std::max(0, begin - margin);
+  const int to = std::min(whole, begin + length + margin);
+  return {static_cast<unsigned>(from), static_cast<unsigned>(to - from)};
+}
+
 JpegDecoder::JpegDecoder() : state_(std::make_unique<State>()) {
   state_->jpeg.err = jpeg_std_error(&state_->errors);
   state_->errors.error_exit = leave;
@@ -111,7 +127,7 @@ ImageSize JpegDecoder::open(std::span<const std::uint8_t> bytes) {
   return {static_cast<int>(jpeg.image_width), static_cast<int>(jpeg.image_height)};
 }
 
-void JpegDecoder::decode(int denominator, Image& into) {
+void JpegDecoder::decode(int denominator, const Box& wanted, Image& into) {
   jpeg_decompress_struct& jpeg = state_->jpeg;
   const bool four = jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK;
   jpeg.out_color_space = four ? JCS_CMYK : JCS_RGB;
@@ -122,20 +138,43 @@ void JpegDecoder::decode(int denominator, Image& into) {
   }
   into.size = {static_cast<int>(jpeg.output_width), static_cast<int>(jpeg.output_height)};
   into.pixels.resize(image_bytes(into.size));
-  state_->row.resize(four ? std::size_t{4} * jpeg.output_width : 0);
-  const std::size_t row_bytes = image_bytes({into.size.width, 1});
-  if (!state_->exit.completes([&] {
-        while (jpeg.output_scanline < jpeg.output_height) {
-          std::uint8_t* out = into.pixels.data() + jpeg.output_scanline * row_bytes;
-          JSAMPROW row = four ? state_->row.data() : out;
-          jpeg_read_scanlines(&jpeg, &row, 1);
-          if (four) {
-            to_rgb(row, into.size.width, out);
-          }
-        }
-        jpeg_finish_decompress(&jpeg);
-      })) {
+  state_->row.resize(std::size_t{most_components} * jpeg.output_width);
+  const Part columns = with_margin(wanted.left, wanted.width, into.size.width);
+  const Part rows = with_margin(wanted.top, wanted.height, into.size.height);
+  if (!state_->exit.completes([&] { read(four, columns, rows, into); })) {
     state_->fail();
+  }
+}
+
+void JpegDecoder::read(bool four, Part columns, Part rows, Image& into) {
+  jpeg_decompress_struct& jpeg = state_->jpeg;
+  const std::size_t row_bytes = image_bytes({into.size.width, 1});
+  if (columns.length < jpeg.output_width) {
+    // Begins where a block begins, and so may be wider.
+    jpeg_crop_scanline(&jpeg, &columns.begin, &columns.length);
+  }
+  skip_to(rows.begin);
+  JSAMPROW spare = state_->row.data();
+  while (jpeg.output_scanline < rows.begin + rows.length) {
+    std::uint8_t* out = into.pixels.data() + jpeg.output_scanline * row_bytes +
+                        image_channels * std::size_t{columns.begin};
+    JSAMPROW row = four ? spare : out;
+    jpeg_read_scanlines(&jpeg, &row, 1);
+    if (four) {
+      to_rgb(row, static_cast<int>(columns.length), out);
+    }
+  }
+  // The last row is read, for what is skipped up to an image's end is not looked at.
+  skip_to(jpeg.output_height - 1);
+  while (jpeg.output_scanline < jpeg.output_height) {
+    jpeg_read_scanlines(&jpeg, &spare, 1);
+  }
+  jpeg_finish_decompress(&jpeg);
+}
+
+void JpegDecoder::skip_to(unsigned row) {
+  if (state_->jpeg.output_scanline < row) {
+    jpeg_skip_scanlines(&state_->jpeg, row - state_->jpeg.output_scanline);
   }
 }
 

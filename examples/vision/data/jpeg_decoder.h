@@ -26,11 +26,18 @@ class JpegDecoder {
 
   /// Reads the header. `bytes` stay until decode() has returned.
   ImageSize open(std::span<const std::uint8_t> bytes);
-  /// The open image, once, each side divided by `denominator` (1, 2, 4 or 8) and rounded up.
-  void decode(int denominator, Image& into);
+  /// The open image, once, each side divided by `denominator` (1, 2, 4 or 8) and rounded up. Of its
+  /// pixels only those of `wanted` are sure to be computed, but all data are read.
+  void decode(int denominator, const Box& wanted, Image& into);
 
  private:
   struct State;  // libjpeg's, which points into itself
+  struct Part;   // of the columns or rows
+  static Part with_margin(int begin, int length, int whole);
+  // Inside of ErrorExit::completes(): nothing that needs a destructor.
+  void read(bool four, Part columns, Part rows, Image& into);
+  void skip_to(unsigned row);
+
   std::unique_ptr<State> state_;
 };
 

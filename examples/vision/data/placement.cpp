@@ -9,10 +9,6 @@
 namespace vision {
 namespace {
 
-Box whole(ImageSize size) {
-  return {0, 0, size.width, size.height};
-}
-
 int uniform_int(Random& random, int bound) {
   return static_cast<int>(random.below(static_cast<std::uint64_t>(bound)));
 }

@@ -20,9 +20,36 @@ void store(FourFloats values, float* to) {
   std::memcpy(to, &values, sizeof values);
 }
 
+// The formula of Pillow's precompute_coeffs (libImaging/Resample.c) for its bilinear filter.
+struct Triangle {
+  explicit Triangle(const Axis& axis, int output)
+      : half_width(std::max(1.0, scale_of(axis))),
+        centre(axis.from + (output + 0.5) * scale_of(axis)),
+        first(std::max(axis.low, static_cast<int>(std::floor(centre - half_width + 0.5)))),
+        end(std::min(axis.high, static_cast<int>(std::floor(centre + half_width + 0.5)))) {}
+
+  static double scale_of(const Axis& axis) { return (axis.to - axis.from) / axis.size; }
+  double weight(int pixel) const {
+    return std::max(0.0, 1.0 - std::abs(pixel - centre + 0.5) / half_width);
+  }
+
+  double half_width;
+  double centre;
+  int first;  // source pixel
+  int end;
+};
+
 }  // namespace
 
-// The formula of Pillow's precompute_coeffs (libImaging/Resample.c) for its bilinear filter.
+Axis narrowed(Axis axis) {
+  if (axis.begin < axis.end) {
+    const int low = Triangle(axis, axis.begin).first;
+    axis.high = Triangle(axis, axis.end - 1).end;
+    axis.low = low;
+  }
+  return axis;
+}
+
 void AxisWeights::prepare(const Axis& axis) {
   if (axis == axis_) {
     return;
@@ -30,23 +57,17 @@ void AxisWeights::prepare(const Axis& axis) {
   axis_ = axis;
   ranges_.clear();
   weights_.clear();
-  const double scale = (axis.to - axis.from) / axis.size;
-  const double half_width = std::max(1.0, scale);
   for (int output = axis.begin; output < axis.end; ++output) {
-    const double centre = axis.from + (output + 0.5) * scale;
-    const int first = std::max(axis.low, static_cast<int>(std::floor(centre - half_width + 0.5)));
-    const int end = std::min(axis.high, static_cast<int>(std::floor(centre + half_width + 0.5)));
-    const auto weight = [&](int pixel) {
-      return std::max(0.0, 1.0 - std::abs(pixel - centre + 0.5) / half_width);
-    };
+    const Triangle triangle(axis, output);
     double sum = 0;
-    for (int pixel = first; pixel < end; ++pixel) {
-      sum += weight(pixel);
+    for (int pixel = triangle.first; pixel < triangle.end; ++pixel) {
+      sum += triangle.weight(pixel);
     }
-    Range range{first, 0, weights_.size()};
-    for (int pixel = first; pixel < end; ++pixel) {
-      if (weight(pixel) > 0) {
-        weights_.push_back(static_cast<float>(weight(pixel) / sum));
+    Range range{triangle.first, 0, weights_.size()};
+    for (int pixel = triangle.first; pixel < triangle.end; ++pixel) {
+      const double weight = triangle.weight(pixel);
+      if (weight > 0) {
+        weights_.push_back(static_cast<float>(weight / sum));
         ++range.count;
       } else if (range.count == 0) {
         ++range.first;

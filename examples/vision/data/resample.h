@@ -9,16 +9,6 @@
 
 namespace vision {
 
-/// In pixels of the image it belongs to; it may reach beyond that.
-struct Box {
-  int left = 0;
-  int top = 0;
-  int width = 0;
-  int height = 0;
-
-  bool operator==(const Box&) const = default;
-};
-
 /// One axis of a resampling: the source's interval [from, to), in source pixels, becomes `size`
 /// output pixels, of which [begin, end) are wanted. Source pixels outside of [low, high) are never
 /// taken.
@@ -33,6 +23,10 @@ struct Axis {
 
   bool operator==(const Axis&) const = default;
 };
+
+/// The same axis, of which no source pixel outside of [low, high) goes into a wanted output pixel
+/// and, but for the ends, every one inside does. Unchanged where no output is wanted.
+Axis narrowed(Axis axis);
 
 /// For each wanted output pixel, which source pixels it is made of, and their weights, which sum
 /// to 1: a triangle of half-width max(1, scale) around the output pixel's centre, which is what

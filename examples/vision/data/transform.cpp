@@ -16,13 +16,34 @@ Axis axis(int crop_start, int crop_length, int denominator, int source_length, i
           int window_start, int window_length) {
   const double from = static_cast<double>(crop_start) / denominator;
   const double to = static_cast<double>(crop_start + crop_length) / denominator;
-  return {.from = from,
-          .to = to,
-          .low = static_cast<int>(std::floor(from)),
-          .high = std::min(source_length, static_cast<int>(std::ceil(to))),
-          .size = resized,
-          .begin = std::clamp(window_start, 0, resized),
-          .end = std::clamp(window_start + window_length, 0, resized)};
+  return narrowed({.from = from,
+                   .to = to,
+                   .low = static_cast<int>(std::floor(from)),
+                   .high = std::min(source_length, static_cast<int>(std::ceil(to))),
+                   .size = resized,
+                   .begin = std::clamp(window_start, 0, resized),
+                   .end = std::clamp(window_start + window_length, 0, resized)});
+}
+
+struct Axes {
+  Axis horizontal;
+  Axis vertical;
+};
+
+// `source`: of the image that is decoded to 1/`denominator`.
+Axes axes(const Placement& placement, int denominator, ImageSize source) {
+  const auto& [crop, resized, window, flip] = placement;
+  return {axis(crop.left, crop.width, denominator, source.width, resized.width, window.left,
+               window.width),
+          axis(crop.top, crop.height, denominator, source.height, resized.height, window.top,
+               window.height)};
+}
+
+// What is read of the image. A window beside the image needs nothing of it.
+Box box(const Axes& axes) {
+  const auto& [horizontal, vertical] = axes;
+  return {horizontal.low, vertical.low, std::max(1, horizontal.high - horizontal.low),
+          std::max(1, vertical.high - vertical.low)};
 }
 
 }  // namespace
@@ -51,17 +72,15 @@ void Transform::apply(const EncodedImage& image, std::string where, Random rando
   }
   const int denominator =
       decoder_.supported(options_.scaled_decoding ? largest_denominator(placement) : 1);
-  decoder_.decode(denominator, decoded_);
+  decoder_.decode(denominator, box(axes(placement, denominator, scaled_size(size, denominator))),
+                  decoded_);
   apply(decoded_, denominator, placement, changes, out);
 }
 
 void Transform::apply(const Image& source, int denominator, const Placement& placement,
                       const ColourChanges& changes, float* out) {
-  const auto [crop, resized, window, flip] = placement;
-  const Axis horizontal = axis(crop.left, crop.width, denominator, source.size.width, resized.width,
-                               window.left, window.width);
-  const Axis vertical = axis(crop.top, crop.height, denominator, source.size.height, resized.height,
-                             window.top, window.height);
+  const auto& [crop, resized, window, flip] = placement;
+  const auto [horizontal, vertical] = axes(placement, denominator, source.size);
   resampler_.start(source, horizontal, vertical);
 
   // Of the window, what lies on the image.
