@@ -72,6 +72,17 @@ constexpr std::string_view choice_name(CudaAwareMpi use) {
   }
   return {};
 }
+constexpr std::string_view choice_name(TensorArenaUse use) {
+  switch (use) {
+    case TensorArenaUse::automatic:
+      return "auto";
+    case TensorArenaUse::on:
+      return "on";
+    case TensorArenaUse::off:
+      return "off";
+  }
+  return {};
+}
 constexpr std::string_view choice_name(LogLevel level) {
   switch (level) {
     case LogLevel::debug:
@@ -237,6 +248,21 @@ inline constexpr Row kRows[] = {
      "Keeps large freed blocks in the process, so that each step's gradients do not cause page "
      "faults anew (glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD).",
      kField<&Settings::malloc_tuning>, kSwitch},
+    {"HORA_TENSOR_ARENA",
+     "Whether LibTorch's CPU tensors from 64KiB up lie in memory that the ranks of a node share, "
+     "so "
+     "that gradients and others are averaged where they lie: auto (where several ranks of a node "
+     "compute on the CPU), on (always), or off (they are copied).",
+     kField<&Settings::tensor_arena>, kChoices<TensorArenaUse>},
+    {"HORA_TENSOR_ARENA_LIMIT",
+     "The most memory that a rank gives its tensors in that way, and no more than the machine has "
+     "left; tensors beyond it lie elsewhere and are copied; 0: half of the machine's memory, "
+     "divided among the ranks of the node.",
+     kField<&Settings::tensor_arena_limit>,
+     {},
+     &kBytes,
+     0,
+     1024 * kGiB},
     {"HORA_CUDA",
      "Whether tensors on GPUs can be averaged, where the build and every rank's machine have CUDA; "
      "off spares each rank the GPU memory that this takes.",

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -92,6 +93,9 @@ const Settings& Context::settings() const {
 }
 std::uint32_t Access::next_instance_number(const Context& context, ProcessSet set) {
   return context.runtime()->next_instance_number(set);
+}
+void Access::at_shutdown(const Context& context, std::function<void()> action) {
+  context.runtime()->at_shutdown(std::move(action));
 }
 Statistics Context::statistics() const {
   return runtime()->remaining_engine().statistics();

@@ -8,6 +8,7 @@
 #include <hora/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -23,6 +24,8 @@ struct Access {
   /// 0, 1, 2, ... in the order of calls for a process set: equal on all its ranks where they call
   /// in one order.
   HORA_EXPORT static std::uint32_t next_instance_number(const Context& context, ProcessSet set);
+  /// See Runtime::at_shutdown().
+  HORA_EXPORT static void at_shutdown(const Context& context, std::function<void()> action);
 
   static Handle handle(std::shared_ptr<Runtime> runtime, std::shared_ptr<Submission> submission) {
     return {std::move(runtime), std::move(submission)};

@@ -92,6 +92,12 @@ std::uint32_t Runtime::next_instance_number(ProcessSet set) {
   return instances_[set]++;
 }
 
+void Runtime::at_shutdown(std::function<void()> action) {
+  check_running();
+  const LockGuard lock(instances_lock_);
+  at_shutdown_.push_back(std::move(action));
+}
+
 void Runtime::shutdown() {
   check_owner();
   if (shut_down_.exchange(true)) return;
@@ -106,6 +112,12 @@ void Runtime::shutdown() {
   if (engine_.poisoned()) end_after_failure();
   engine_.disconnect_sets();
   transport_->disconnect();
+  std::vector<std::function<void()>> actions;
+  {
+    const LockGuard lock(instances_lock_);
+    actions.swap(at_shutdown_);
+  }
+  for (const auto& action : actions) action();
   note_state(RecordState::shut_down);
   if (const auto unreported = engine_.unreported_error()) {
     throw Error(

@@ -6,10 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/diagnostics.h"
 #include "core/engine/engine.h"
@@ -64,6 +66,9 @@ class Runtime {
   /// Distinguishes objects of one kind that every rank of the set constructs in one order.
   std::uint32_t next_instance_number(ProcessSet set);
 
+  /// `action`, which does not throw, is called by shutdown(), when no rank uses this one's memory
+  /// any more. Throws Error(shut_down) after it.
+  void at_shutdown(std::function<void()> action);
   /// Collective. Does nothing the second time. Calls check_owner(). Throws
   /// Engine::unreported_error().
   void shutdown();
@@ -91,6 +96,7 @@ class Runtime {
   TerminateReport terminate_report_;
   Mutex instances_lock_;
   std::map<ProcessSet, std::uint32_t> instances_ HORA_GUARDED_BY(instances_lock_);
+  std::vector<std::function<void()>> at_shutdown_ HORA_GUARDED_BY(instances_lock_);
   std::atomic<bool> shut_down_{false};
 };
 

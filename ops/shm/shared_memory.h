@@ -4,48 +4,18 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
-#include <utility>
 #include <vector>
 
 #include "core/engine/node_memory.h"
 #include "core/thread_safety.h"
 #include "ops/local/kernels.h"
+#include "ops/shm/block_allocator.h"
+#include "ops/shm/fork_shield.h"
 #include "ops/shm/window.h"
 
 namespace hora::internal {
-
-/// Which bytes of a set of segments are in use; it never touches the memory. Best fit with
-/// immediate coalescing; every block is a multiple of 64 bytes. Thread rule: one thread at a time.
-class BlockAllocator {
- public:
-  struct SegmentBlock {
-    std::uint32_t segment = 0;
-    std::uint64_t offset = 0;
-    bool operator==(const SegmentBlock&) const = default;
-  };
-
-  /// Adds [begin, begin + bytes) of a new segment, the next one in number, as free memory.
-  void add_segment(std::uint64_t begin, std::uint64_t bytes);
-  /// Nothing where no free block is long enough.
-  std::optional<SegmentBlock> allocate(std::size_t bytes);
-  /// `block` as allocate() gave it.
-  void release(SegmentBlock block);
-  std::size_t blocks_in_use() const { return used_.size(); }
-
- private:
-  using Place = std::pair<std::uint32_t, std::uint64_t>;  ///< segment, offset
-  void insert_free(Place place, std::uint64_t bytes);
-  void erase_free(std::map<Place, std::uint64_t>::iterator block);
-
-  std::uint32_t segments_ = 0;
-  std::map<Place, std::uint64_t> free_;                ///< place -> bytes
-  std::set<std::pair<std::uint64_t, Place>> by_size_;  ///< the same, smallest first
-  std::map<Place, std::uint64_t> used_;
-};
 
 /// This rank's windows and its peers'. Its first window begins with a directory of its own, so
 /// that peers can open later ones by themselves; a window is never freed before the end.
@@ -85,6 +55,7 @@ class SharedMemory final : public NodeMemory {
 
   mutable SharedMutex mutex_;
   std::vector<Window> windows_ HORA_GUARDED_BY(mutex_);
+  std::vector<ForkShield> shields_ HORA_GUARDED_BY(mutex_);  ///< of windows_
   BlockAllocator allocator_ HORA_GUARDED_BY(mutex_);
   int local_rank_ = 0;
   Mutex peers_mutex_;  ///< held to map a peer's window; what is mapped is read without

@@ -54,6 +54,9 @@ TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_TIMEOUT", "90").timeout, 90s);
   EXPECT_EQ(with("HORA_TIMEOUT", "0").timeout, 0ms);
   EXPECT_EQ(with("HORA_MALLOC_TUNING", "off").malloc_tuning, false);
+  EXPECT_EQ(with("HORA_TENSOR_ARENA", "on").tensor_arena, TensorArenaUse::on);
+  EXPECT_EQ(with("HORA_TENSOR_ARENA", "off").tensor_arena, TensorArenaUse::off);
+  EXPECT_EQ(with("HORA_TENSOR_ARENA_LIMIT", "1G").tensor_arena_limit, std::size_t{1} << 30);
   EXPECT_EQ(with("HORA_REPORT", "on").report, true);
   EXPECT_EQ(with("HORA_TIMELINE", "/tmp/a.%r.json").timeline, "/tmp/a.%r.json");
   EXPECT_EQ(with("HORA_TIMELINE", "off").timeline, "");
@@ -136,6 +139,7 @@ TEST(Settings, RefusesUnknownChoices) {
   EXPECT_THAT(refusal("HORA_CROSS_ALGORITHM", "Ring"),
               AllOf(HasSubstr("\"Ring\""), HasSubstr("automatic, direct or ring")));
   EXPECT_THAT(refusal("HORA_MALLOC_TUNING", "yes"), HasSubstr("off or on"));
+  EXPECT_THAT(refusal("HORA_TENSOR_ARENA", "yes"), HasSubstr("auto, on or off"));
   EXPECT_THAT(refusal("HORA_LOG_LEVEL", "3"), HasSubstr("debug, info, warning, error or off"));
 }
 
@@ -218,6 +222,8 @@ TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
   is("HORA_MALLOC_TUNING", "on");
   is("HORA_CROSS_ALGORITHM", "automatic");
   is("HORA_CUDA_AWARE_MPI", "auto");
+  is("HORA_TENSOR_ARENA", "auto");
+  is("HORA_TENSOR_ARENA_LIMIT", "0");
   is("HORA_ID_CAPACITY", "4096");
   is("HORA_REPORT", "off");
   is("HORA_TIMELINE", "off");
@@ -259,6 +265,8 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
     settings.stall_warning = std::chrono::milliseconds(below(86400001));
     settings.timeout = std::chrono::milliseconds(below(86400001));
     settings.malloc_tuning = below(2) == 1;
+    settings.tensor_arena = static_cast<TensorArenaUse>(below(3));
+    settings.tensor_arena_limit = below(1025) << below(31);
     settings.report = below(2) == 1;
     settings.cuda_aware_mpi = static_cast<CudaAwareMpi>(below(3));
     settings.log_level = static_cast<LogLevel>(below(5));

@@ -19,6 +19,9 @@ namespace HORA_EXPORT hora {
 enum class CrossAlgorithm : std::uint8_t { automatic = 0, direct = 1, ring = 2 };
 /// Whether MPI is given GPU memory; `automatic`: where every rank's MPI says that it takes it.
 enum class CudaAwareMpi : std::uint8_t { automatic = 0, on = 1, off = 2 };
+/// Whether LibTorch's tensors lie where the node's ranks reach them; `automatic`: where several
+/// ranks of a node compute on the CPU.
+enum class TensorArenaUse : std::uint8_t { automatic = 0, on = 1, off = 2 };
 enum class LogLevel : std::uint8_t { debug = 0, info = 1, warning = 2, error = 3, off = 4 };
 
 /// Rank 0's values hold for every rank; a rank that sets another value is an error. Set are those
@@ -76,6 +79,16 @@ struct Settings {
   /// Keeps large freed blocks in the process, so that each step's gradients do not cause page
   /// faults anew (glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD).
   bool malloc_tuning = true;
+
+  /// Whether LibTorch's CPU tensors from 64KiB up lie in memory that the ranks of a node share, so
+  /// that gradients and others are averaged where they lie: auto (where several ranks of a node
+  /// compute on the CPU), on (always), or off (they are copied).
+  TensorArenaUse tensor_arena = TensorArenaUse::automatic;
+
+  /// The most memory that a rank gives its tensors in that way, and no more than the machine has
+  /// left; tensors beyond it lie elsewhere and are copied; 0: half of the machine's memory, divided
+  /// among the ranks of the node.
+  std::size_t tensor_arena_limit = 0;
 
   /// Whether tensors on GPUs can be averaged, where the build and every rank's machine have CUDA;
   /// off spares each rank the GPU memory that this takes.

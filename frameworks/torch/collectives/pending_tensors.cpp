@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 
+#include "frameworks/torch/memory/cpu_allocator.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
@@ -154,6 +155,7 @@ template <class Options>
 std::unique_ptr<PendingTensors> start_collective(const Context& context, const CallTensors& call,
                                                  const Options& options, Place place) {
   check(call, options.name);
+  start_tensor_arena(context);
   const torch::NoGradGuard no_grad;
   using AnyHandle = decltype(submit(context, {}, options));
   auto pending = std::make_unique<PendingGroup<AnyHandle>>(call.tensors.size());

@@ -6,6 +6,7 @@
 
 #include "core/api/internals.h"
 #include "core/collective_names.h"
+#include "frameworks/torch/memory/cpu_allocator.h"
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 
@@ -23,6 +24,7 @@ DistributedOptimizer::DistributedOptimizer(
     const Context& context, torch::optim::Optimizer& optimizer,
     const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
     const DistributedOptimizerOptions& options) {
+  start_tensor_arena(context);
   const Peers peers = peers_of(context, options.process_set);
   check_optimizer(optimizer, options);
   std::vector<Parameter> parameters = select_parameters(context, optimizer, named_parameters);

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/shm/shared_memory.h"
+#include "ops/shm/block_allocator.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {

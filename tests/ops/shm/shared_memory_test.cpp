@@ -71,6 +71,24 @@ TEST(SharedMemory, ABlockLargerThanEverythingGetsAWindowThatHoldsIt) {
   EXPECT_TRUE(holds(ranks.b.address(0, block.location, bytes), 5, bytes));
 }
 
+TEST(SharedMemory, AForkedChildHasACopyOfItsOwn) {
+  Pair ranks;
+  const auto first = ranks.a.allocate(1000);
+  const auto later = ranks.a.allocate(3 * kSmall);
+  fill(first, 1, 1000);
+  fill(later, 2, 3 * kSmall);
+  test::ChildProcess child([&] {
+    if (!holds(first.data, 1, 1000) || !holds(later.data, 2, 3 * kSmall)) return 1;
+    fill(first, 8, 1000);
+    fill(later, 9, 3 * kSmall);
+    return holds(later.data, 9, 3 * kSmall) ? 0 : 2;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_TRUE(holds(first.data, 1, 1000));
+  EXPECT_TRUE(holds(later.data, 2, 3 * kSmall));
+  EXPECT_TRUE(holds(ranks.b.address(0, later.location, 3 * kSmall), 2, 3 * kSmall));
+}
+
 TEST(SharedMemory, FindsWhatLiesInItsWindows) {
   Pair ranks;
   const auto first = ranks.a.allocate(1000);

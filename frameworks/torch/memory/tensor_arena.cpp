@@ -1,0 +1,103 @@
+#include "frameworks/torch/memory/tensor_arena.h"
+
+#include <hora/error.h>
+
+#include <algorithm>
+#include <exception>
+#include <string>
+
+#include "core/api/internals.h"
+#include "core/diagnostics.h"
+
+namespace hora::internal {
+namespace {
+
+constexpr std::size_t kFirstSegment = std::size_t{64} << 20;
+
+std::uintptr_t address(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data);
+}
+
+}  // namespace
+
+TensorArena::TensorArena(const Context& context, std::size_t limit) : limit_(limit) {
+  const LockGuard lock(mutex_);
+  context_ = Access::context(runtime_of(context));
+  add_segment(std::min(kFirstSegment, limit));
+}
+
+void TensorArena::add_segment(std::size_t bytes) {
+  const Buffer& segment = segments_.emplace_back(*context_, bytes);
+  blocks_.add_segment(bytes);
+  bytes_ += bytes;
+  lowest_ = std::min(lowest_.load(), address(segment.data()));
+  highest_ = std::max(highest_.load(), address(segment.data()) + bytes);
+}
+
+bool TensorArena::grow(std::size_t bytes) {
+  const std::size_t wanted = arena_class(bytes);
+  if (full_ || wanted > limit_ - std::min(bytes_, limit_)) return false;
+  // A quarter of what there is: few segments, and little of them unused.
+  const std::size_t length =
+      std::min(std::max({wanted, bytes_ / 4, kFirstSegment}), limit_ - bytes_);
+  try {
+    add_segment(length);
+    return true;
+  } catch (const Error& error) {
+    full_ = true;
+    if (error.code() != ErrorCode::shut_down) {
+      log_warning("tensor arena: it stays at " + std::to_string(bytes_ >> 20) +
+                  " MiB, and further tensors are copied to be averaged (HORA_TENSOR_ARENA_LIMIT "
+                  "is larger than what there is): " +
+                  error.what());
+    }
+  }
+  return false;
+}
+
+std::byte* TensorArena::allocate(std::size_t bytes) {
+  const LockGuard lock(mutex_);
+  if (!context_) return nullptr;
+  auto block = blocks_.allocate(bytes);
+  if (!block && grow(bytes)) block = blocks_.allocate(bytes);
+  if (!block) return nullptr;
+  std::byte* const data = segments_[block->segment].data() + block->offset;
+  uses_.emplace(data, Use{*block, bytes});
+  return data;
+}
+
+bool TensorArena::holds(const void* data) const noexcept {
+  if (!spans(data)) return false;
+  const LockGuard lock(mutex_);
+  return std::any_of(segments_.begin(), segments_.end(), [data](const Buffer& segment) {
+    return address(data) - address(segment.data()) < segment.size();
+  });
+}
+
+bool TensorArena::release(void* data) noexcept {
+  if (!spans(data)) return false;
+  const LockGuard lock(mutex_);
+  const auto use = uses_.find(data);
+  if (use == uses_.end()) return false;
+  // A dropped handle may leave a collective in flight on this memory: then it is not used again.
+  if (std::uncaught_exceptions() > 0) return true;
+  blocks_.release(use->second.block, use->second.bytes);
+  uses_.erase(use);
+  if (!context_ && blocks_.blocks_in_use() == 0) give_up();
+  return true;
+}
+
+void TensorArena::close() noexcept {
+  const LockGuard lock(mutex_);
+  context_.reset();
+  if (blocks_.blocks_in_use() == 0) give_up();
+}
+
+void TensorArena::give_up() {
+  segments_.clear();
+  blocks_ = {};
+  lowest_ = UINTPTR_MAX;
+  highest_ = 0;
+}
+
+}  // namespace hora::internal

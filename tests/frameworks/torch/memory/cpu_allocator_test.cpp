@@ -1,0 +1,194 @@
+// LibTorch's tensors in memory that the ranks of a node share.
+#include "frameworks/torch/memory/cpu_allocator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/torch.h>
+#include <sys/resource.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "tests/ops/shm/child_process.h"
+
+namespace hora::internal::test {
+namespace {
+
+constexpr std::int64_t kLeast = (64 << 10) / 4;  // elements of float32
+
+Context init_with(TensorArenaUse use, std::size_t limit = 0) {
+  Settings settings;
+  settings.tensor_arena = use;
+  settings.tensor_arena_limit = limit;
+  Context world = init({.settings = settings});
+  start_tensor_arena(world);
+  return world;
+}
+
+bool is_shared(const torch::Tensor& tensor) {
+  const auto* const data = static_cast<const std::byte*>(tensor.data_ptr());
+  return in_tensor_arena(data) && in_tensor_arena(data + tensor.nbytes() - 1);
+}
+
+bool is_aligned(const torch::Tensor& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % 64 == 0;
+}
+
+TEST(CpuAllocator, LargeTensorsLieWhereTheNodeReachesThemAndSmallOnesDoNot) {
+  const Context world = init_with(TensorArenaUse::on);
+  EXPECT_TRUE(wants_tensor_arena(world));
+  const auto least = torch::ones({kLeast});
+  EXPECT_TRUE(is_shared(least));
+  EXPECT_TRUE(is_aligned(least));
+  EXPECT_FALSE(is_shared(torch::ones({kLeast - 1})));
+  const auto sum = least + torch::arange(kLeast);
+  EXPECT_TRUE(is_shared(sum));
+  EXPECT_EQ(sum[kLeast - 1].item<float>(), static_cast<float>(kLeast));
+  const auto twice = torch::cat({least, least}).resize_({3 * kLeast});
+  EXPECT_TRUE(is_shared(twice)) << "a storage that grows asks again";
+}
+
+TEST(CpuAllocator, OffLeavesTensorsWhereTheyWere) {
+  const Context world = init_with(TensorArenaUse::off);
+  EXPECT_FALSE(wants_tensor_arena(world));
+  EXPECT_FALSE(is_shared(torch::ones({4 * kLeast})));
+}
+
+TEST(CpuAllocator, AutoStartsWithTheFirstCollectiveWhereANodeHasSeveralRanks) {
+  const Context world = init();
+  hora::broadcast(world, torch::ones({1}));
+  const bool expected = world.settings().tensor_arena == TensorArenaUse::on ||
+                        (world.settings().tensor_arena == TensorArenaUse::automatic &&
+                         world.size() > world.cross_size());
+  EXPECT_EQ(wants_tensor_arena(world), expected);
+  EXPECT_EQ(is_shared(torch::ones({kLeast})), expected);
+}
+
+TEST(CpuAllocator, CollectivesOnItsTensorsGiveTheSameResults) {
+  const Context world = init_with(TensorArenaUse::on);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<torch::Tensor> tensors;
+    for (const std::int64_t size : {kLeast, 3 * kLeast + 1, 20 * kLeast}) {
+      tensors.push_back(torch::full({size}, static_cast<float>(world.rank() + round)));
+    }
+    const auto mean = static_cast<float>((world.size() - 1) / 2.0 + round);
+    auto group = grouped_allreduce_async_(world, tensors, {.name = "group"});
+    group.wait();
+    for (const auto& tensor : tensors) {
+      EXPECT_TRUE(tensor.eq(mean).all().item<bool>());
+    }
+    const auto gathered = allgather(world, torch::full({2, kLeast}, world.rank()));
+    for (int rank = 0; rank < world.size(); ++rank) {
+      EXPECT_TRUE(gathered.narrow(0, 2 * rank, 2).eq(rank).all().item<bool>());
+    }
+  }
+}
+
+TEST(CpuAllocator, MemoryIsUsedAgainWithoutPageFaults) {
+  const Context world = init_with(TensorArenaUse::on);
+  const auto use = [] {
+    std::vector<torch::Tensor> tensors;
+    for (int i = 1; i <= 16; ++i) tensors.push_back(torch::ones({i * kLeast}));
+  };
+  const auto faults = [] {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_minflt;
+  };
+  use();
+  const auto before = faults();
+  for (int round = 0; round < 10; ++round) use();
+  EXPECT_LT(faults() - before, 100) << "one round has " << 136 * 16 << " pages";
+}
+
+TEST(CpuAllocator, BeyondTheLimitTensorsLieElsewhere) {
+  const Context world = init_with(TensorArenaUse::on, 8 << 20);
+  const auto fits = torch::ones({1 << 20});
+  const auto beyond = torch::ones({1 << 21});
+  EXPECT_TRUE(is_shared(fits));
+  EXPECT_FALSE(is_shared(beyond));
+  EXPECT_EQ(beyond.sum().item<float>(), 1 << 21);
+  EXPECT_TRUE(is_shared(torch::ones({kLeast})));
+}
+
+TEST(CpuAllocator, GrowsUpToTheLimit) {
+  const Context world = init_with(TensorArenaUse::on, 160 << 20);
+  const auto first = torch::empty({15 << 20});  // 60 MiB
+  const auto second = torch::empty({15 << 20});
+  EXPECT_TRUE(is_shared(first));
+  EXPECT_TRUE(is_shared(second));
+  EXPECT_FALSE(is_shared(torch::empty({15 << 20})));
+}
+
+TEST(CpuAllocator, TensorsOutliveTheContextAndAreFreedAfterTheNextOne) {
+  std::optional<torch::Tensor> tensor;
+  {
+    const Context world = init_with(TensorArenaUse::on);
+    tensor = torch::arange(5 * kLeast);
+  }
+  EXPECT_EQ(tensor->sum().item<std::int64_t>(), 5 * kLeast * (5 * kLeast - 1) / 2);
+  const auto later = torch::ones({kLeast});
+  {
+    const Context world = init_with(TensorArenaUse::on);
+    EXPECT_TRUE(is_shared(torch::ones({kLeast})));
+    EXPECT_FALSE(is_shared(*tensor));
+    EXPECT_FALSE(is_shared(later));
+    EXPECT_EQ(tensor->max().item<std::int64_t>(), 5 * kLeast - 1);
+    tensor.reset();
+  }
+  EXPECT_EQ(later.sum().item<float>(), static_cast<float>(kLeast));
+}
+
+TEST(CpuAllocator, ThreadsAllocateAndFreeEachOthersTensors) {
+  const Context world = init_with(TensorArenaUse::on);
+  constexpr int kThreads = 4;
+  std::vector<std::vector<torch::Tensor>> made(kThreads);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < 50; ++i) {
+        auto tensor = torch::full({kLeast * (1 + i % 5)}, thread * 100 + i);
+        if (i % 3 == 0) made[static_cast<std::size_t>(thread)].push_back(tensor);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  threads.clear();
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      auto& tensors = made[static_cast<std::size_t>((thread + 1) % kThreads)];
+      for (std::size_t k = 0; k < tensors.size(); ++k) {
+        const auto value = ((thread + 1) % kThreads) * 100 + static_cast<int>(k) * 3;
+        EXPECT_TRUE(tensors[k].eq(value).all().item<bool>());
+      }
+      tensors.clear();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(CpuAllocator, AForkedChildReadsTensorsAndWritesToNone) {
+  const Context world = init_with(TensorArenaUse::on);
+  auto tensor = torch::ones({4 * kLeast});
+  auto* const data = tensor.data_ptr<float>();
+  ChildProcess child([&] {
+    if (data[kLeast] != 1.0F) return 1;
+    for (std::int64_t i = 0; i < tensor.numel(); ++i) data[i] = 7.0F;
+    { const auto own = std::move(tensor); }
+    // Allocated elsewhere: the arena is the parent's.
+    const auto fresh = at::empty({4 * kLeast});
+    return data[3] == 7.0F && fresh.data_ptr<float>() != data ? 0 : 2;
+  });
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_TRUE(tensor.eq(1.0F).all().item<bool>());
+  EXPECT_TRUE(is_shared(tensor));
+  EXPECT_TRUE(is_shared(torch::ones({kLeast})));
+  allreduce_(world, tensor, {.name = "after"});
+  EXPECT_TRUE(tensor.eq(1.0F).all().item<bool>());
+}
+
+}  // namespace
+}  // namespace hora::internal::test
