@@ -15,6 +15,7 @@
 #include <hora/torch/distributed_sampler.h>
 #include <hora/torch/finite_check.h>
 #include <hora/torch/learning_rate.h>
+#include <hora/torch/optim.h>
 #include <hora/torch/safetensors.h>
 #include <hora/torch_collectives.h>
 #include <hora/torch_groups.h>

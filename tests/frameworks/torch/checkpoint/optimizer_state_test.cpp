@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hora/torch/optim.h>
 #include <torch/torch.h>
 
 #include <functional>
@@ -59,6 +60,9 @@ const std::pair<std::string, Make> kKinds[] = {
     {"SgdWithoutState", make_with<SGD>(SGDOptions(0.05))},
     {"Adam", make_with<Adam>(AdamOptions(0.01).amsgrad(true))},
     {"AdamW", make_with<AdamW>(AdamWOptions(0.01))},
+    {"FusedSgd", make_with<hora::optim::SGD>(SGDOptions(0.05).momentum(0.9).weight_decay(1e-3))},
+    {"FusedAdam", make_with<hora::optim::Adam>(AdamOptions(0.01).amsgrad(true))},
+    {"FusedAdamW", make_with<hora::optim::AdamW>(AdamWOptions(0.01))},
     {"RMSprop", make_with<RMSprop>(RMSpropOptions(0.01).momentum(0.5).centered(true))},
     {"Adagrad", make_with<Adagrad>(AdagradOptions(0.05).lr_decay(0.1))},
     {"LBFGS", make_with<LBFGS>(LBFGSOptions(0.1).max_iter(3))},

@@ -1,0 +1,170 @@
+#include "frameworks/torch/optim/parameter_update.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <tuple>
+
+#include "frameworks/torch/optim/libtorch_rounding.h"
+#include "frameworks/torch/optimizer/state_key.h"
+#include "frameworks/torch/tensor_view.h"
+
+namespace hora::internal {
+namespace {
+
+using namespace torch::optim;
+
+/// LibTorch's own for elementwise operations: below, one thread is faster.
+constexpr std::int64_t kGrain = 32768;
+
+std::byte* bytes_of(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data_ptr());
+}
+
+ParameterUpdate update_of(const at::Tensor& parameter) {
+  ParameterUpdate update;
+  update.type = *to_data_type(parameter.scalar_type());
+  update.memory.parameter = bytes_of(parameter);
+  update.count = static_cast<std::size_t>(parameter.numel());
+  return update;
+}
+
+template <class State>
+State* state_of(Optimizer& optimizer, const at::Tensor& parameter) {
+  const auto found = optimizer.state().find(key_of(parameter));
+  return found == optimizer.state().end() ? nullptr : static_cast<State*>(found->second.get());
+}
+
+template <class State>
+State& add_state(Optimizer& optimizer, const at::Tensor& parameter) {
+  auto state = std::make_unique<State>();
+  State& added = *state;
+  optimizer.state()[key_of(parameter)] = std::move(state);
+  return added;
+}
+
+std::optional<ParameterUpdate> begin_sgd(Optimizer& optimizer, const SGDOptions& options,
+                                         const at::Tensor& parameter) {
+  SgdStep step{.rate = options.lr(),
+               .momentum = options.momentum(),
+               .dampening = options.dampening(),
+               .weight_decay = options.weight_decay(),
+               .nesterov = options.nesterov(),
+               .rounding = libtorch_rounding(parameter.scalar_type()).addition};
+  ParameterUpdate update = update_of(parameter);
+  if (step.momentum != 0) {
+    auto* state = state_of<SGDParamState>(optimizer, parameter);
+    step.first = state == nullptr;
+    if (step.first) {
+      state = &add_state<SGDParamState>(optimizer, parameter);
+      state->momentum_buffer(at::empty_like(parameter));
+    }
+    if (!lies_like(state->momentum_buffer(), parameter)) return std::nullopt;
+    update.memory.state[0] = bytes_of(state->momentum_buffer());
+  }
+  update.step = step;
+  return update;
+}
+
+template <class State, class Options>
+std::optional<ParameterUpdate> begin_adam(Optimizer& optimizer, const Options& options,
+                                          const at::Tensor& parameter, bool decoupled) {
+  auto* state = state_of<State>(optimizer, parameter);
+  if (state == nullptr) {
+    state = &add_state<State>(optimizer, parameter);
+    state->exp_avg(at::zeros_like(parameter));
+    state->exp_avg_sq(at::zeros_like(parameter));
+    if (options.amsgrad()) state->max_exp_avg_sq(at::zeros_like(parameter));
+  }
+  if (!lies_like(state->exp_avg(), parameter) || !lies_like(state->exp_avg_sq(), parameter) ||
+      (options.amsgrad() && !lies_like(state->max_exp_avg_sq(), parameter))) {
+    return std::nullopt;
+  }
+  state->step(state->step() + 1);
+  const auto [beta1, beta2] = options.betas();
+  const double correction1 = 1 - std::pow(beta1, state->step());
+  const double correction2 = 1 - std::pow(beta2, state->step());
+  const auto rounding = libtorch_rounding(parameter.scalar_type());
+  ParameterUpdate update = update_of(parameter);
+  const bool decays = options.weight_decay() != 0;
+  update.step = AdamStep{
+      .rate = options.lr() / correction1,
+      .root = std::sqrt(correction2),
+      .beta1 = beta1,
+      .beta2 = beta2,
+      .epsilon = options.eps(),
+      .weight_decay = decoupled ? 0 : options.weight_decay(),
+      .decay = decoupled && decays ? 1 - options.lr() * options.weight_decay() : 1,
+      .amsgrad = options.amsgrad(),
+      .rounding = rounding.addition,
+      .square_rounding = rounding.square,
+  };
+  update.memory.state[0] = bytes_of(state->exp_avg());
+  update.memory.state[1] = bytes_of(state->exp_avg_sq());
+  if (options.amsgrad()) update.memory.state[2] = bytes_of(state->max_exp_avg_sq());
+  return update;
+}
+
+}  // namespace
+
+void ParameterUpdate::run(const std::byte* gradient, std::size_t begin, std::size_t end) const {
+  const std::size_t offset = begin * size_of(type);
+  UpdateMemory part{.parameter = memory.parameter + offset, .gradient = gradient};
+  for (std::size_t i = 0; i < std::size(part.state); ++i) {
+    if (memory.state[i] != nullptr) part.state[i] = memory.state[i] + offset;
+  }
+  std::visit([&](const auto& values) { update(type, values, part, end - begin); }, step);
+}
+
+void ParameterUpdate::run(const std::byte* gradient) const {
+  at::parallel_for(0, static_cast<std::int64_t>(count), kGrain,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     const auto first = static_cast<std::size_t>(begin);
+                     run(gradient + first * size_of(type), first, static_cast<std::size_t>(end));
+                   });
+}
+
+bool takes_one_pass(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided &&
+         (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble) &&
+         tensor.is_non_overlapping_and_dense() && !tensor.is_neg() && !tensor._is_zerotensor();
+}
+
+bool lies_like(const at::Tensor& tensor, const at::Tensor& parameter) {
+  if (!takes_one_pass(tensor) || tensor.scalar_type() != parameter.scalar_type() ||
+      tensor.sizes() != parameter.sizes()) {
+    return false;
+  }
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.size(d) > 1 && tensor.stride(d) != parameter.stride(d)) return false;
+  }
+  return true;
+}
+
+std::optional<ParameterUpdate> begin_update(Optimizer& optimizer, const OptimizerOptions& options,
+                                            const at::Tensor& parameter) {
+  if (!takes_one_pass(parameter)) return std::nullopt;
+  if (const auto* sgd = dynamic_cast<const SGDOptions*>(&options)) {
+    return begin_sgd(optimizer, *sgd, parameter);
+  }
+  if (const auto* adam = dynamic_cast<const AdamOptions*>(&options)) {
+    return begin_adam<AdamParamState>(optimizer, *adam, parameter, /*decoupled=*/false);
+  }
+  if (const auto* adamw = dynamic_cast<const AdamWOptions*>(&options)) {
+    return begin_adam<AdamWParamState>(optimizer, *adamw, parameter, /*decoupled=*/true);
+  }
+  return std::nullopt;
+}
+
+// LibTorch's SGD writes through data(), which autograd does not see.
+void end_update(const ParameterUpdate& update, const at::Tensor& parameter) {
+  if (std::holds_alternative<AdamStep>(update.step)) note_written(parameter);
+}
+
+}  // namespace hora::internal

@@ -1,0 +1,47 @@
+/// One parameter's step as a pass over memory: what LibTorch's options and state say, as the
+/// kernels take it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <hora/types.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+#include "ops/local/update.h"
+
+namespace hora::internal {
+
+/// Values and memory of one step of one parameter; the gradient is given apart.
+struct ParameterUpdate {
+  DataType type = DataType::float32;
+  std::variant<SgdStep, AdamStep> step;
+  UpdateMemory memory;
+  std::size_t count = 0;
+
+  /// Elements [begin, end), with the gradient of element `begin` and the following ones.
+  void run(const std::byte* gradient, std::size_t begin, std::size_t end) const;
+  /// All of them, by LibTorch's threads; `gradient`: of element 0.
+  void run(const std::byte* gradient) const;
+};
+
+/// Whether the tensor is in CPU memory, of float32 or float64, and dense.
+bool takes_one_pass(const at::Tensor& tensor);
+/// Whether that holds for the tensor as well, in the type and memory order of `parameter`, for
+/// which it does.
+bool lies_like(const at::Tensor& tensor, const at::Tensor& parameter);
+
+/// The step that the parameter's next one is: counts it, and makes the state that it has not yet,
+/// as LibTorch's optimizer does. Nothing, and nothing is changed, where one pass cannot do it:
+/// takes_one_pass() is false, the state lies otherwise, or the options are not those of SGD, Adam
+/// or AdamW. Thread rule: one thread at a time for an optimizer.
+std::optional<ParameterUpdate> begin_update(torch::optim::Optimizer& optimizer,
+                                            const torch::optim::OptimizerOptions& options,
+                                            const at::Tensor& parameter);
+/// After run(): tells autograd where LibTorch's optimizer would.
+void end_update(const ParameterUpdate& update, const at::Tensor& parameter);
+
+}  // namespace hora::internal

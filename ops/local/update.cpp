@@ -1,0 +1,59 @@
+#include "ops/local/update.h"
+
+#include <hora/error.h>
+
+#include <string>
+
+#include "ops/local/update_table.h"
+
+namespace hora::internal {
+namespace {
+
+const UpdateTable& updates() noexcept {
+  static const UpdateTable& best = *runnable_updates()[0];
+  return best;
+}
+
+std::size_t number_of(DataType type) {
+  if (type == DataType::float32) return 0;
+  if (type == DataType::float64) return 1;
+  throw Error(ErrorCode::invalid_argument,
+              "hora::update takes float32 and float64; got " + std::string(name_of(type)));
+}
+
+template <class Step, class Kernel>
+void run(Kernel kernel, const Step& step, const UpdateMemory& memory, std::size_t count) {
+  // Gradients are not written to.
+  std::byte* const arrays[] = {memory.parameter, const_cast<std::byte*>(memory.gradient),
+                               memory.state[0], memory.state[1], memory.state[2]};
+  if (count > 0) kernel(step, arrays, count);
+}
+
+}  // namespace
+
+const UpdateTable* const* runnable_updates() noexcept {
+  static const struct Runnable {
+    const UpdateTable* tables[4] = {};
+    Runnable() noexcept {
+      std::size_t count = 0;
+#ifdef HORA_LOCAL_X86
+      if (__builtin_cpu_supports("avx512f")) tables[count++] = &kAvx512Updates;
+      if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        tables[count++] = &kAvx2Updates;
+      }
+#endif
+      tables[count] = &kBaselineUpdates;
+    }
+  } runnable;
+  return runnable.tables;
+}
+
+void update(DataType type, const SgdStep& step, const UpdateMemory& memory, std::size_t count) {
+  run(updates().sgd[number_of(type)], step, memory, count);
+}
+
+void update(DataType type, const AdamStep& step, const UpdateMemory& memory, std::size_t count) {
+  run(updates().adam[number_of(type)], step, memory, count);
+}
+
+}  // namespace hora::internal

@@ -1,0 +1,3 @@
+#define HORA_UPDATE_TABLE kAvx512Updates
+#define HORA_INSTRUCTION_SET "avx512"
+#include "ops/local/update_kernels.h"

@@ -1,0 +1,28 @@
+/// The update kernels as compiled for one instruction set. Internal to ops/local and its tests.
+/// Included by sources with instruction-set flags: no inline functions (see kernel_table.h).
+#pragma once
+
+#include <cstddef>
+
+#include "ops/local/update_values.h"
+
+namespace hora::internal {
+
+/// hora::update, with the memory as {parameter, gradient, state...}.
+using SgdKernel = void (*)(const SgdStep& step, std::byte* const* memory, std::size_t count);
+using AdamKernel = void (*)(const AdamStep& step, std::byte* const* memory, std::size_t count);
+
+struct UpdateTable {
+  const char* instruction_set;
+  SgdKernel sgd[2];    ///< of float32, float64
+  AdamKernel adam[2];  ///< likewise
+};
+
+extern const UpdateTable kBaselineUpdates;
+extern const UpdateTable kAvx2Updates;
+extern const UpdateTable kAvx512Updates;
+
+/// Tables that this CPU can run, the best first, ended by a null pointer.
+const UpdateTable* const* runnable_updates() noexcept;
+
+}  // namespace hora::internal
