@@ -38,6 +38,9 @@ inline void store_vector(void* to, Vector vector) {
   *static_cast<typename Unaligned<Vector>::Type*>(to) = vector;
 }
 
+/// Of every type: E::load gives a vector as it is reduced, E::packed makes of it what is stored (to
+/// several places: once), store_vector stores that, and E::store both.
+///
 /// Types that are reduced as they are. Integers are summed and multiplied as unsigned ones, so that
 /// they wrap, and compared as what they are.
 template <class T, bool kIsScaled>
@@ -49,6 +52,7 @@ struct Plain {
   static constexpr bool kScaled = kIsScaled;
 
   static Vector load(const Stored* from) { return load_vector<Vector>(from); }
+  static Vector packed(Vector vector) { return vector; }
   static void store(Stored* to, Vector vector) { store_vector(to, vector); }
   static Vector scaled(Vector vector, Scalar scale) {
     if constexpr (kScaled) {
@@ -122,6 +126,13 @@ struct Bfloat16Conversion {
     return float_from_bfloat16<Unsigneds, Floats>(extend(halves));
   }
   static Halves narrow(Floats floats) {
+#if defined(__AVX512BF16__)
+    // The instruction takes subnormals for zero; all else it rounds as half.h does.
+    constexpr int kSubnormal = 0x20;
+    if (__builtin_expect(_mm512_fpclass_ps_mask(floats, kSubnormal) == 0, 1)) {
+      return (Halves)_mm512_maskz_cvtneps_pbh(0xffff, floats);
+    }
+#endif
     return truncate(bfloat16_from_float<Unsigneds, Floats>(floats));
   }
 };
@@ -136,7 +147,8 @@ struct Half {
   static constexpr bool kScaled = true;
 
   static Vector load(const Stored* from) { return Conversion::widen(load_vector<Halves>(from)); }
-  static void store(Stored* to, Vector vector) { store_vector(to, Conversion::narrow(vector)); }
+  static Halves packed(Vector vector) { return Conversion::narrow(vector); }
+  static void store(Stored* to, Vector vector) { store_vector(to, packed(vector)); }
   static Vector scaled(Vector vector, Scalar scale) { return vector * scale; }
 };
 

@@ -52,6 +52,7 @@ struct KernelTable {
 extern const KernelTable kBaselineKernels;
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
+extern const KernelTable kAvx512Bf16Kernels;
 
 /// Tables that this CPU can run, the best first, ended by a null pointer.
 const KernelTable* const* runnable_kernels() noexcept;

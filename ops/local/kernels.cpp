@@ -82,12 +82,13 @@ void fill_half(std::byte* out, std::size_t count, ReduceOp op, std::uint16_t one
 
 const KernelTable* const* runnable_kernels() noexcept {
   static const struct Runnable {
-    const KernelTable* tables[4] = {};
+    const KernelTable* tables[5] = {};
     Runnable() noexcept {
       std::size_t count = 0;
 #ifdef HORA_LOCAL_X86
       if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+        if (__builtin_cpu_supports("avx512bf16")) tables[count++] = &kAvx512Bf16Kernels;
         tables[count++] = &kAvx512Kernels;
       }
       if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {

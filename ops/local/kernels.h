@@ -52,7 +52,8 @@ HORA_EXPORT void stream_copy(std::byte* out, const std::byte* in, std::size_t by
 /// their lines are not fetched from those caches before they are written.
 void publish_copy(std::byte* out, const std::byte* in, std::size_t bytes);
 
-/// The instruction set in use: "avx512", "avx2" or "baseline". Chosen once from the CPU.
+/// The instruction set in use: "avx512_bf16", "avx512", "avx2" or "baseline". Chosen once from the
+/// CPU.
 const char* kernel_instruction_set() noexcept;
 
 /// float16/bfloat16 <-> float32, round to nearest even; for tests and tools.

@@ -152,10 +152,13 @@ inline void group_step(const InputGroup<E>& group, std::size_t i, typename E::Ve
     for (std::size_t v = 0; v < kVectors; ++v) partial[v] = total[v];
     return;
   }
-  for (std::size_t v = 0; v < kVectors; ++v) total[v] = E::scaled(total[v], factors.post);
+  decltype(E::packed(total[0])) packed[kVectors];
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    packed[v] = E::packed(E::scaled(total[v], factors.post));
+  }
   for (std::size_t o = 0; o < group.output_count; ++o) {
     Stored* out = reinterpret_cast<Stored*>(group.outputs[o]) + i;
-    for (std::size_t v = 0; v < kVectors; ++v) E::store(out + v * E::kLanes, total[v]);
+    for (std::size_t v = 0; v < kVectors; ++v) store_vector(out + v * E::kLanes, packed[v]);
   }
 }
 

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "ops/local/kernel_table.h"
+#include "ops/local/kernels.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
@@ -244,6 +248,32 @@ TEST(Convert, RefusesIntegers) {
   std::array<std::byte, 8> memory{};
   EXPECT_THROW(convert(int32, memory.data(), float32, memory.data(), 1, {}), Error);
   EXPECT_THROW(convert(float32, memory.data(), int64, memory.data(), 1, {}), Error);
+}
+
+/// Which an instruction for bfloat16 takes for zero, alone or among other values.
+TEST(Convert, SubnormalsRoundToBfloat16OnEveryInstructionSet) {
+  auto random = test::generator();
+  constexpr std::size_t kCount = 4096;
+  std::vector<float> values(kCount);
+  std::vector<std::uint16_t> result(kCount);
+  for (const std::uint64_t among : {1, 16, 200}) {
+    for (float& value : values) {
+      const auto bits = static_cast<std::uint32_t>(random());
+      const bool is_subnormal = random() % among == 0;
+      value = std::bit_cast<float>(is_subnormal ? bits & 0x807fffffU : bits);
+    }
+    for (auto table = runnable_kernels(); *table != nullptr; ++table) {
+      (*table)->convert[static_cast<std::size_t>(float32)][static_cast<std::size_t>(bfloat16)](
+          reinterpret_cast<std::byte*>(result.data()),
+          reinterpret_cast<const std::byte*>(values.data()), kCount, 1.0,
+          std::numeric_limits<float>::max(), false);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        if (std::isnan(values[i])) continue;
+        ASSERT_EQ(result[i], to_bfloat16(values[i]))
+            << (*table)->instruction_set << ", value " << values[i];
+      }
+    }
+  }
 }
 
 }  // namespace
