@@ -21,6 +21,7 @@
 #include "bench/allreduce_perf/workload.h"
 #include "bench/harness/ranks.h"
 #include "bench/harness/sweep.h"
+#include "bench/peers/gloo.h"
 
 namespace bench {
 namespace {
@@ -51,6 +52,8 @@ class AllreduceContenders final : public Contenders {
   Contender mpi(bool in_place);
   /// What Horovod does with a fused buffer: copy in, MPI_Allreduce in place, copy out.
   Contender mpi_copy();
+  /// gloo::allreduce in place, tensor by tensor.
+  Contender gloo();
   /// The memory traffic of one rank of an ideal allreduce, without any other rank: reads a slice of
   /// each rank's tensor, adds, writes the sum into all; the "ranks" are private arrays.
   Contender private_memory();
@@ -66,6 +69,7 @@ class AllreduceContenders final : public Contenders {
   hora::Buffer buffer_;
   std::vector<float> plain_;
   std::vector<float> other_;  ///< results out of place, and the copies
+  std::unique_ptr<GlooRanks> gloo_;
 };
 
 constexpr std::size_t alignment = 64 / sizeof(float);
@@ -103,6 +107,7 @@ Contender AllreduceContenders::contender(const std::string& name) {
   if (name == "mpi") return mpi(/*in_place=*/true);
   if (name == "mpi_out_of_place") return mpi(/*in_place=*/false);
   if (name == "mpi_copy") return mpi_copy();
+  if (name == "gloo") return gloo();
   if (name == "private_memory") return private_memory();
   throw std::invalid_argument("no contender is called " + name);
 }
@@ -173,6 +178,15 @@ Contender AllreduceContenders::mpi_copy() {
   });
 }
 
+Contender AllreduceContenders::gloo() {
+  gloo_ = std::make_unique<GlooRanks>(ranks_);
+  return on(plain_.data(), [this] {
+    for (std::size_t i = 0; i < layout_.counts.size(); ++i) {
+      gloo_->allreduce(plain_.data() + layout_.offsets[i], layout_.counts[i]);
+    }
+  });
+}
+
 Contender AllreduceContenders::private_memory() {
   const auto ranks = static_cast<std::size_t>(ranks_.size());
   const std::size_t slice = (layout_.end + ranks - 1) / ranks;
@@ -240,11 +254,17 @@ int main(int argc, char** argv) {
       return std::make_unique<AllreduceContenders>(world, ranks, layout, operation);
     });
   };
-  for (const std::size_t bytes : options.sizes(sizeof(float))) {
-    add(allreduce, "allreduce", Layout({bytes / sizeof(float)}),
-        {"hora_bucket", "hora", "mpi", "mpi_out_of_place", "mpi_copy", "private_memory"});
+  std::vector<std::string> contenders{"hora_bucket",      "hora",     "mpi",
+                                      "mpi_out_of_place", "mpi_copy", "private_memory"};
+  std::vector<std::string> of_resnet50{"hora", "hora_bucket", "mpi"};
+  if (has_gloo()) {
+    contenders.emplace_back("gloo");
+    of_resnet50.emplace_back("gloo");
   }
-  add(resnet50, "resnet50", Layout(resnet50_gradients()), {"hora", "hora_bucket", "mpi"});
+  for (const std::size_t bytes : options.sizes(sizeof(float))) {
+    add(allreduce, "allreduce", Layout({bytes / sizeof(float)}), contenders);
+  }
+  add(resnet50, "resnet50", Layout(resnet50_gradients()), of_resnet50);
   const int code = program.run(/*columns=*/true);
   if (ranks.rank() == 0) {
     print_comparison(allreduce, resnet50, ranks.size() == 2 && world.cross_size() == 1);
