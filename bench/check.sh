@@ -18,4 +18,4 @@ if "${launcher[0]}" --version 2> /dev/null | grep -q 'Open MPI\|OpenRTE\|PRRTE';
   launcher+=(--bind-to none --oversubscribe --mca mpi_yield_when_idle 1)
   ((EUID != 0)) || launcher+=(--allow-run-as-root)
 fi
-exec python3 "$bench/report/check.py" "$bench/results/bounds.json" "$build" "${launcher[@]}"
+exec python3 -B "$bench/report/check.py" "$bench/results/bounds.json" "$build" "${launcher[@]}"

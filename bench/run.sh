@@ -52,11 +52,11 @@ if [[ -n $make ]]; then
   cmake --build "$build" --target "${targets[@]}" || exit
 fi
 
-name=${name:-$(python3 bench/report/machine.py --name "$build")} || exit
+name=${name:-$(python3 -B bench/report/machine.py --name "$build")} || exit
 [[ $name =~ ^[A-Za-z0-9._-]+$ ]] || { echo "bench/run.sh: $name is no name for a folder" >&2; exit 2; }
 folder=bench/results/$name logs=$build/bench-logs
 mkdir -p "$folder" "$logs"
-python3 bench/report/machine.py "$folder/machine.json" "$build" || exit
+python3 -B bench/report/machine.py "$folder/machine.json" "$build" || exit
 
 cores=$(nproc)
 mpirun=$(sed -n 's/^MPIEXEC_EXECUTABLE:[A-Z]*=//p' "$build/CMakeCache.txt")
@@ -171,7 +171,7 @@ for part in "${parts[@]}"; do
     echo "[$number/${#parts[@]}] $part: there already"
     continue
   fi
-  busy=$(python3 bench/report/machine.py --busy)
+  busy=$(python3 -B bench/report/machine.py --busy)
   printf '[%d/%d] %2d:%02d %s' "$number" "${#parts[@]}" $((SECONDS / 60)) $((SECONDS % 60)) "$part"
   ! awk "BEGIN { exit !($busy > 0.1) }" || printf ' (busy: %s of all cores with something else)' "$busy"
   "run_$part" > "$logs/$part.log" 2>&1
@@ -182,7 +182,7 @@ for part in "${parts[@]}"; do
   esac
 done
 
-report=(python3 bench/report/report.py "$folder")
+report=(python3 -B bench/report/report.py "$folder")
 [[ -z $readme ]] || report+=(--readme README.md)
 "${report[@]}" || exit
 printf '%d:%02d minutes; %s/report.md\n' $((SECONDS / 60)) $((SECONDS % 60)) "$folder"

@@ -96,6 +96,19 @@ TEST_F(Programs, AllreducePerf) {
   }
 }
 
+TEST_F(Programs, AllreducePerfInATypeThatMpiDoesNotHave) {
+  const json file = file_of(
+      "ALLREDUCE_PERF",
+      "--type bfloat16 --min-bytes 4KiB --max-bytes 4KiB --blocks 1 --benchmark_min_time=0.001");
+  EXPECT_EQ(names_of(file),
+            (std::set<std::string>{"allreduce/hora_bucket/4096", "allreduce/hora/4096"}));
+  for (const json& row : file.at("benchmarks")) {
+    EXPECT_EQ(row.at("label"), "bfloat16 sum");
+    EXPECT_EQ(row.at("count"), 2048.0);
+    EXPECT_EQ(row.at("wrong"), 0.0);
+  }
+}
+
 TEST_F(Programs, RepetitionsAreMeasuredAnewAndAggregated) {
   const json file = file_of("ALLREDUCE_PERF",
                             "--min-bytes 4 --max-bytes 4 --blocks 2 --benchmark_min_time=0.001 "
