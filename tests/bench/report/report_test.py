@@ -13,6 +13,7 @@ sys.path.insert(0, os.environ["BENCH_REPORT"])
 sys.dont_write_bytecode = True
 import check  # noqa: E402
 import machine  # noqa: E402
+import nccl_columns  # noqa: E402
 import report  # noqa: E402
 import results  # noqa: E402
 import svg  # noqa: E402
@@ -175,6 +176,27 @@ class Files(unittest.TestCase):
         code, _, errors = self.run_report(f"{report.BEGIN}\n{report.END}\n")
         self.assertEqual(code, 1)
         self.assertIn("allreduce.json", errors)
+
+
+class NcclColumns(unittest.TestCase):
+    def columns(self, operation, *contenders):
+        rows = [{"name": f"{operation}/{name}/4096", "real_time": time, "algbw": 1.5, "busbw": 1.25,
+                 "wrong": 0.0, "label": "float sum", "count": 1024.0}
+                for name, time in contenders]
+        text = nccl_columns.columns(results.parse({"benchmarks": rows}), [])
+        return [line.split() for line in text.split("\n") if line and not line.startswith("#")]
+
+    def test_ways_of_one_contender_share_a_line(self):
+        lines = self.columns("allreduce", ("mpi", 2.0), ("mpi_out_of_place", 3.0))
+        self.assertEqual(lines, [["4096", "1024", "float", "sum", "-1", "3.00", "1.50", "1.25", "0",
+                                  "2.00", "1.50", "1.25", "0"]])
+
+    def test_a_way_that_there_is_not_is_not_available(self):
+        self.assertEqual(self.columns("allreduce", ("hora", 2.0))[0][5:],
+                         ["N/A"] * 4 + ["2.00", "1.50", "1.25", "0"])
+        self.assertEqual(self.columns("alltoall", ("hora", 2.0))[0][5:],
+                         ["2.00", "1.50", "1.25", "0"] + ["N/A"] * 4)
+        self.assertEqual(self.columns("broadcast", ("hora", 2.0))[0][4], "0")
 
 
 class StoredRatios(unittest.TestCase):
