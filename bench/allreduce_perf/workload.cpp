@@ -75,6 +75,7 @@ std::vector<Bar> allreduce_bars() {
       {"hora_bucket", "vs_mpi_copy", {"mpi_copy"}, 7.0, 1 * mib, 16 * mib},
       {"hora_bucket", "vs_private_memory", {"private_memory"}, 0.9, 4 * mib},
       {"hora", "vs_mpi", {"mpi", "mpi_out_of_place"}, 1.5, 1 * mib},
+      {"hora", "vs_gloo", {"gloo"}, 5.0, 0},
   };
 }
 

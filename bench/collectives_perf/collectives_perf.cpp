@@ -17,6 +17,7 @@
 #include "bench/collectives_perf/operation.h"
 #include "bench/harness/ranks.h"
 #include "bench/harness/sweep.h"
+#include "bench/peers/gloo.h"
 
 namespace bench {
 namespace {
@@ -34,10 +35,13 @@ class CollectiveContenders final : public Contenders {
  private:
   Contender hora(float* input, const std::string& name);
   Contender mpi();
+  /// All but reduce_scatter, which gloo has for its older interface alone.
+  Contender gloo();
   /// Reads the result at `*result`, or the input where a broadcast has left it.
   Contender on(float* input, std::function<void()> operate, std::function<const float*()> result);
   hora::Result exchange(const hora::TensorView& view, const std::string& name) const;
   void call_mpi();
+  void call_gloo();
 
   const hora::Context& world_;
   const Ranks& ranks_;
@@ -46,7 +50,8 @@ class CollectiveContenders final : public Contenders {
   Extents extents_;
   hora::Buffer buffer_;
   std::vector<float> input_;
-  std::vector<float> output_;  ///< MPI's
+  std::vector<float> output_;  ///< MPI's and gloo's
+  std::unique_ptr<GlooRanks> gloo_;
   hora::Result result_;
 };
 
@@ -65,6 +70,7 @@ Contender CollectiveContenders::contender(const std::string& name) {
   if (name == "hora_bucket") return hora(reinterpret_cast<float*>(buffer_.data()), name);
   if (name == "hora") return hora(input_.data(), name);
   if (name == "mpi") return mpi();
+  if (name == "gloo") return gloo();
   throw std::invalid_argument("no contender is called " + name);
 }
 
@@ -111,6 +117,21 @@ Contender CollectiveContenders::mpi() {
   return on(
       input_.data(), [this] { call_mpi(); },
       [this, in_place] { return in_place ? input_.data() : output_.data(); });
+}
+
+Contender CollectiveContenders::gloo() {
+  gloo_ = std::make_unique<GlooRanks>(ranks_);
+  const bool in_place = operation_ == Operation::broadcast;
+  return on(
+      input_.data(), [this] { call_gloo(); },
+      [this, in_place] { return in_place ? input_.data() : output_.data(); });
+}
+
+void CollectiveContenders::call_gloo() {
+  const std::size_t part = count_ / static_cast<std::size_t>(ranks_.size());
+  if (operation_ == Operation::broadcast) gloo_->broadcast(input_.data(), count_, root);
+  if (operation_ == Operation::allgather) gloo_->allgather(input_.data(), output_.data(), part);
+  if (operation_ == Operation::alltoall) gloo_->alltoall(input_.data(), output_.data(), part);
 }
 
 void CollectiveContenders::call_mpi() {
@@ -160,7 +181,9 @@ int main(int argc, char** argv) {
           .bytes = bytes,
           .bus_factor = bus_factor(operation, ranks.size()),
           .label = operation == Operation::reduce_scatter ? "float sum" : "float none"};
-      sweep.add(volume, {"hora_bucket", "hora", "mpi"}, [=, &world, &ranks] {
+      std::vector<std::string> contenders{"hora_bucket", "hora", "mpi"};
+      if (has_gloo() && operation != Operation::reduce_scatter) contenders.emplace_back("gloo");
+      sweep.add(volume, contenders, [=, &world, &ranks] {
         return std::make_unique<CollectiveContenders>(world, ranks, operation,
                                                       bytes / sizeof(float));
       });

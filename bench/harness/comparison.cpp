@@ -21,12 +21,34 @@ std::vector<double> flatten(const Blocks& blocks) {
   return values;
 }
 
-double ratio_of_blocks(const Blocks& slow, const Blocks& fast) {
+std::vector<double> ratios_of_blocks(const Blocks& slow, const Blocks& fast) {
   std::vector<double> ratios;
   for (std::size_t block = 0; block < slow.size(); ++block) {
     ratios.push_back(quantile(slow[block], 0.5) / quantile(fast[block], 0.5));
   }
-  return quantile(ratios, 0.5);
+  return ratios;
+}
+
+double ratio_of_blocks(const Blocks& slow, const Blocks& fast) {
+  return quantile(ratios_of_blocks(slow, fast), 0.5);
+}
+
+Interval median_interval(std::vector<double> values) {
+  constexpr double allowed_outside = 0.025;  // on each side
+  std::sort(values.begin(), values.end());
+  const std::size_t count = values.size();
+  // Of `count` values at most `below` lie below the true median with the probability `outside`.
+  std::size_t below = 0;
+  double term = std::pow(0.5, static_cast<double>(count));
+  double outside = term;
+  while (below < count / 2 && outside <= allowed_outside) {
+    term *= static_cast<double>(count - below) / static_cast<double>(below + 1);
+    outside += term;
+    below += 1;
+  }
+  // The smallest and the largest stay where not even they enclose it with 95 %.
+  const std::size_t left_out = below > 0 ? below - 1 : 0;
+  return {values[left_out], quantile(values, 0.5), values[count - 1 - left_out]};
 }
 
 namespace {

@@ -23,6 +23,20 @@ std::vector<double> flatten(const Blocks& blocks);
 /// their medians. Neighbouring blocks ran one after the other, so a machine that slows down for
 /// some seconds disturbs little. Both must have the same number of blocks, none empty.
 double ratio_of_blocks(const Blocks& slow, const Blocks& fast);
+/// One ratio for each pair of blocks.
+std::vector<double> ratios_of_blocks(const Blocks& slow, const Blocks& fast);
+
+struct Interval {
+  double low;
+  double median;
+  double high;
+};
+
+/// The median, and between which of the values the true median lies with a probability of 95 % or
+/// more, whatever the distribution: Le Boudec, Performance Evaluation of Computer and
+/// Communication Systems (2010), theorem 2.1. Below 6 values, which are too few for that, from the
+/// least to the largest. `values` must not be empty.
+Interval median_interval(std::vector<double> values);
 
 inline constexpr std::size_t kib = 1024;
 inline constexpr std::size_t mib = 1024 * kib;

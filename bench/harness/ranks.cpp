@@ -60,4 +60,17 @@ std::vector<std::int64_t> Ranks::broadcast(std::vector<std::int64_t> values) con
   return values;
 }
 
+std::vector<std::vector<std::int64_t>> Ranks::allgather(
+    const std::vector<std::int64_t>& values) const {
+  std::vector<std::vector<std::int64_t>> all;
+  for (int root = 0; root < size_; ++root) {
+    auto count = static_cast<int>(values.size());
+    MPI_Bcast(&count, 1, MPI_INT, root, comm_);
+    auto& its = all.emplace_back(values);
+    its.resize(static_cast<std::size_t>(count));
+    MPI_Bcast(its.data(), count, MPI_INT64_T, root, comm_);
+  }
+  return all;
+}
+
 }  // namespace bench

@@ -35,6 +35,8 @@ class Ranks {
   void max(std::span<double> values) const;
   /// Rank 0's values, on every rank.
   std::vector<std::int64_t> broadcast(std::vector<std::int64_t> values) const;
+  /// Every rank's values, of any length, by rank.
+  std::vector<std::vector<std::int64_t>> allgather(const std::vector<std::int64_t>& values) const;
 
  private:
   MPI_Comm comm_ = MPI_COMM_NULL;

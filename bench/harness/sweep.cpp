@@ -87,7 +87,7 @@ Measurement Sweep::measurement_of(const Timing& timing, const Volume& volume) co
   const auto bytes = static_cast<double>(volume.bytes);
   const double algorithm_bandwidth = bytes / result.seconds / 1e9;
   result.counters = {{"bytes", bytes},
-                     {"count", bytes / sizeof(float)},
+                     {"count", bytes / static_cast<double>(volume.element_bytes)},
                      {"tensors", static_cast<double>(volume.tensors)},
                      {"p99_us", quantile(seconds, 0.99) * 1e6},
                      {"algbw", algorithm_bandwidth},

@@ -30,6 +30,7 @@ struct SweepOptions {
 /// What one operation moves.
 struct Volume {
   std::size_t bytes = 0;
+  std::size_t element_bytes = sizeof(float);
   std::size_t tensors = 1;
   double bus_factor = 1.0;  ///< bus bandwidth over bytes / time, as nccl-tests defines it
   std::string label;        ///< "type redop"

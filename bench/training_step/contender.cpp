@@ -1,0 +1,148 @@
+#include "bench/training_step/contender.h"
+
+#include <hora/torch.h>
+#include <mpi.h>
+
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+
+namespace bench {
+namespace {
+
+/// The bare optimizer.
+class Plain : public Contender {
+ public:
+  explicit Plain(Network& network)
+      : parameters_(network.module->parameters()), sgd_(parameters_, sgd_options()) {}
+
+  void begin() override {
+    for (auto& parameter : parameters_) parameter.mutable_grad().reset();
+  }
+  void step() override { sgd_.step(); }
+
+ protected:
+  std::vector<torch::Tensor> parameters_;
+  torch::optim::SGD sgd_;
+};
+
+/// MPI_Allreduce of each gradient after backward, in place.
+class MpiBlocking final : public Plain {
+ public:
+  MpiBlocking(const Ranks& ranks, Network& network) : Plain(network), ranks_(ranks) {}
+
+  void step() override {
+    for (auto& parameter : parameters_) {
+      auto& gradient = parameter.mutable_grad();
+      MPI_Allreduce(MPI_IN_PLACE, gradient.data_ptr<float>(), static_cast<int>(gradient.numel()),
+                    MPI_FLOAT, MPI_SUM, ranks_.comm());
+      gradient.div_(ranks_.size());
+    }
+    Plain::step();
+  }
+
+ private:
+  const Ranks& ranks_;
+};
+
+/// hora's wrapper around an optimizer.
+class Hora final : public Contender {
+ public:
+  Hora(const Surroundings& surroundings, Network& network,
+       std::unique_ptr<torch::optim::Optimizer> optimizer,
+       hora::DistributedOptimizerOptions options)
+      : optimizer_(std::move(optimizer)) {
+    options.bucket_bytes = surroundings.bucket_bytes;
+    averaged_.emplace(surroundings.world, *optimizer_, network.module->named_parameters(), options);
+  }
+
+  void begin() override { averaged_->zero_grad(); }
+  void step() override { averaged_->step(); }
+  std::map<std::string, double> take_counters() override {
+    const hora::OptimizerStatistics statistics = averaged_->statistics();
+    averaged_->reset_statistics();
+    if (statistics.steps == 0) return {};
+    return {{"hidden_share", statistics.hidden_share()},
+            {"waited_ms", std::chrono::duration<double, std::milli>(statistics.waited).count() /
+                              static_cast<double>(statistics.steps)}};
+  }
+
+ private:
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::optional<hora::DistributedOptimizer> averaged_;
+};
+
+std::unique_ptr<Contender> wrapped_sgd(const Surroundings& surroundings, Network& network,
+                                       const hora::DistributedOptimizerOptions& options) {
+  return std::make_unique<Hora>(
+      surroundings, network,
+      std::make_unique<torch::optim::SGD>(network.module->parameters(), sgd_options()), options);
+}
+
+// Sums of a few floats, rounded once each.
+constexpr double float32_tolerance = 1e-5;
+// Rounded to 8 bits before the sum and after it. (In float16 small gradients would vanish.)
+constexpr double bfloat16_tolerance = 0x1p-7;
+
+}  // namespace
+
+torch::optim::SGDOptions sgd_options() {
+  return torch::optim::SGDOptions(learning_rate).momentum(momentum);
+}
+
+const std::vector<ContenderKind>& contender_kinds() {
+  static const std::vector<ContenderKind> kinds{
+      {.name = "plain",
+       .what = "the bare optimizer, no communication",
+       .tolerance = float32_tolerance,
+       .make = [](const Surroundings&,
+                  Network& network) { return std::make_unique<Plain>(network); },
+       .averages = false},
+      {.name = "hora_copies",
+       .what = "hora; gradients are copied into its buckets",
+       .tolerance = float32_tolerance,
+       .make = [](const Surroundings& surroundings,
+                  Network& network) { return wrapped_sgd(surroundings, network, {}); }},
+      {.name = "hora_bfloat16",
+       .what = "hora; gradients travel as bfloat16",
+       .tolerance = bfloat16_tolerance,
+       .make =
+           [](const Surroundings& surroundings, Network& network) {
+             return wrapped_sgd(surroundings, network,
+                                {.compression = hora::Compression::bfloat16});
+           }},
+      {.name = "c10d_gloo",
+       .what = "LibTorch's own Reducer on gloo, as DistributedDataParallel uses it",
+       .tolerance = float32_tolerance,
+       .make = c10d_gloo(),
+       .absent = "this LibTorch was built without c10d on gloo, is another than 1.13, or gloo's "
+                 "headers (libgloo-dev) were not there"},
+      {.name = "mpi_blocking",
+       .what = "MPI_Allreduce of each gradient after backward",
+       .tolerance = float32_tolerance,
+       .make =
+           [](const Surroundings& surroundings, Network& network) {
+             return std::make_unique<MpiBlocking>(surroundings.ranks, network);
+           }},
+  };
+  return kinds;
+}
+
+const ContenderKind& contender_kind(const std::string& name) {
+  for (const ContenderKind& kind : contender_kinds()) {
+    if (kind.name != name) continue;
+    if (kind.make == nullptr) throw std::invalid_argument("no " + name + " here: " + kind.absent);
+    return kind;
+  }
+  throw std::invalid_argument("no contender is called " + name);
+}
+
+std::vector<std::string> present_contenders() {
+  std::vector<std::string> names;
+  for (const ContenderKind& kind : contender_kinds()) {
+    if (kind.make != nullptr) names.emplace_back(kind.name);
+  }
+  return names;
+}
+
+}  // namespace bench
