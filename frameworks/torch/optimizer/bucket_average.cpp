@@ -43,6 +43,29 @@ class WholeAverage final : public BucketAverage {
   Handle handle_;
 };
 
+/// The gradients that are apart each in a collective of its own, the rest and the lanes in another.
+class AverageInParts final : public BucketAverage {
+ public:
+  AverageInParts(const Peers& peers, const GradientBucket& bucket, AllreduceOptions options)
+      : peers_(peers), bucket_(bucket), options_(std::move(options)) {}
+
+  void begin() override {
+    handle_ = grouped_allreduce_async(peers_.context, bucket_.parts(), options_);
+  }
+  bool proceed() override {
+    handle_.wait();
+    return true;
+  }
+  bool under_way() const override { return handle_.valid(); }
+  bool begun_by_all() const override { return handle_.ready(); }
+
+ private:
+  const Peers peers_;
+  const GradientBucket& bucket_;
+  const AllreduceOptions options_;
+  GroupHandle handle_;
+};
+
 /// The lanes by a sum of their own, beside the gradients' collectives.
 class LanesApart : public BucketAverage {
  public:
@@ -163,8 +186,11 @@ std::unique_ptr<BucketAverage> make_average(const Peers& peers, const AveragingO
   if (options.hook) return std::make_unique<HookedAverage>(peers, bucket, name, options.hook);
   if (options.sharded) return std::make_unique<ShardedAverage>(peers, bucket, name, options);
   if (options.op == ReduceOp::adasum) return std::make_unique<AdasumAverage>(peers, bucket, name);
-  return std::make_unique<WholeAverage>(peers, bucket,
-                                        reduction_options<AllreduceOptions>(peers, options, name));
+  auto reduction = reduction_options<AllreduceOptions>(peers, options, name);
+  if (bucket.layout().apart > 0) {
+    return std::make_unique<AverageInParts>(peers, bucket, std::move(reduction));
+  }
+  return std::make_unique<WholeAverage>(peers, bucket, std::move(reduction));
 }
 
 }  // namespace hora::internal

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "core/alignment.h"
 #include "frameworks/torch/optimizer/step_counters.h"
@@ -14,26 +15,28 @@ constexpr std::size_t max_open_buckets = 2;  // of one type
 struct OpenBucket {
   DataType type;
   std::optional<std::size_t> group;
-  std::vector<GradientPlace> places;
-  std::size_t filled = 0;          // bytes, padded
-  std::size_t gradient_bytes = 0;  // of gradient memory
+  std::vector<GradientPlace> places;  // each one's offset is its padded length until take()
+  std::vector<bool> apart;            // by place
+  std::size_t filled = 0;             // bytes, padded
+  std::size_t gradient_bytes = 0;     // of gradient memory
   bool open = true;
 };
 
 class Assignment {
  public:
-  Assignment(std::size_t bucket_bytes, std::size_t slices)
+  Assignment(std::size_t bucket_bytes, std::size_t slices, std::size_t least_apart)
       : most_(bucket_bytes + bucket_bytes / 4),
         enough_(bucket_bytes - bucket_bytes / 4),
-        slices_(slices) {}
+        slices_(slices),
+        least_apart_(least_apart) {}
 
   void add(std::size_t gradient, GradientSize size) {
     const std::size_t padded = align_up(size.bytes / size_of(size.type) * size_of(size.wire_type));
     OpenBucket& bucket =
         size.group ? of_group(size.wire_type, *size.group) : best_fit(size.wire_type, padded);
     const bool converted = size.type != size.wire_type;
-    bucket.places.push_back(
-        {gradient, bucket.filled, size.type, converted ? bucket.gradient_bytes : 0});
+    bucket.places.push_back({gradient, padded, size.type, converted ? bucket.gradient_bytes : 0});
+    bucket.apart.push_back(!converted && size.bytes >= least_apart_);
     if (converted) bucket.gradient_bytes += align_up(size.bytes);
     bucket.filled += padded;
     bucket.open = !bucket.group && bucket.filled < enough_;
@@ -48,24 +51,48 @@ class Assignment {
                      });
     std::vector<BucketLayout> layouts;
     for (OpenBucket& bucket : buckets_) {
+      const auto [places, apart, joint_offset] = laid_out(bucket);
       const std::size_t element = size_of(bucket.type);
       const std::size_t slice = align_up((bucket.filled + slices_ - 1) / slices_);
       const std::size_t presence = slice * slices_;
-      const std::size_t flag = presence + bucket.places.size() * element;
+      const std::size_t flag = presence + places.size() * element;
       const std::size_t step = flag + element;
-      layouts.push_back({bucket.type, std::move(bucket.places), presence, flag, step,
-                         step + step_lanes * element, bucket.gradient_bytes});
+      layouts.push_back({bucket.type, places, presence, flag, step, step + step_lanes * element,
+                         bucket.gradient_bytes, apart, joint_offset});
     }
     return layouts;
   }
 
  private:
+  struct LaidOut {
+    std::vector<GradientPlace> places;
+    std::size_t apart = 0;
+    std::size_t joint_offset = 0;
+  };
+  static LaidOut laid_out(const OpenBucket& bucket) {
+    LaidOut result;
+    std::size_t offset = 0;
+    const auto take_those = [&](bool apart) {
+      for (std::size_t i = 0; i < bucket.places.size(); ++i) {
+        if (bucket.apart[i] != apart) continue;
+        GradientPlace place = bucket.places[i];
+        offset += std::exchange(place.offset, offset);
+        result.places.push_back(place);
+      }
+    };
+    take_those(true);
+    result.apart = result.places.size();
+    result.joint_offset = offset;
+    take_those(false);
+    return result;
+  }
+
   OpenBucket& of_group(DataType type, std::size_t group) {
     const auto found = std::find_if(
         buckets_.begin(), buckets_.end(),
         [&](const OpenBucket& bucket) { return bucket.group == group && bucket.type == type; });
     if (found != buckets_.end()) return *found;
-    return buckets_.emplace_back(OpenBucket{type, group, {}, 0, 0, false});
+    return buckets_.emplace_back(OpenBucket{type, group, {}, {}, 0, 0, false});
   }
 
   OpenBucket& best_fit(DataType type, std::size_t padded) {
@@ -82,20 +109,22 @@ class Assignment {
     if (best != nullptr) return *best;
     // One that will be closed at once takes no place among the open ones.
     if (open == max_open_buckets && padded < enough_) fullest->open = false;
-    return buckets_.emplace_back(OpenBucket{type, std::nullopt, {}, 0, 0, true});
+    return buckets_.emplace_back(OpenBucket{type, std::nullopt, {}, {}, 0, 0, true});
   }
 
   std::size_t most_;
   std::size_t enough_;
   std::size_t slices_;
+  std::size_t least_apart_;
   std::vector<OpenBucket> buckets_;
 };
 
 }  // namespace
 
 std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients,
-                                         std::size_t bucket_bytes, std::size_t slices) {
-  Assignment assignment(bucket_bytes, slices);
+                                         std::size_t bucket_bytes, std::size_t slices,
+                                         std::size_t least_apart) {
+  Assignment assignment(bucket_bytes, slices, least_apart);
   for (std::size_t index = gradients.size(); index-- > 0;) {
     assignment.add(index, gradients[index]);
   }

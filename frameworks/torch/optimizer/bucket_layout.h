@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "frameworks/torch/optimizer/gradient_way.h"
+
 namespace hora::internal {
 
 /// One parameter's gradient.
@@ -48,6 +50,10 @@ struct BucketLayout {
   std::size_t step_offset = 0;      ///< bytes
   std::size_t bytes = 0;            ///< whole length, lanes and flag included
   std::size_t gradient_bytes = 0;   ///< of gradient memory, a multiple of 64
+  /// So many of the places, the first ones, are averaged each by itself; the rest, from
+  /// joint_offset (bytes) on, in one piece with the lanes.
+  std::size_t apart = 0;
+  std::size_t joint_offset = 0;
   bool operator==(const BucketLayout&) const = default;
 };
 
@@ -60,9 +66,11 @@ struct BucketLayout {
 /// last gradient is expected. `bucket_bytes` must not be 0.
 ///
 /// `slices`: the places' range is padded so that it can be cut into so many of equal length, a
-/// multiple of 64 bytes.
+/// multiple of 64 bytes. `least_apart`: gradients of at least so many bytes, in their own type on
+/// the wire, come first in their bucket, and are averaged each by itself (gradient_way.h).
 std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients,
-                                         std::size_t bucket_bytes, std::size_t slices = 1);
+                                         std::size_t bucket_bytes, std::size_t slices = 1,
+                                         std::size_t least_apart = kNeverApart);
 
 /// Cuts the gradients, in their order, into at most `count` groups of about equal bytes. Gives each
 /// gradient's group. `count` must not be 0.

@@ -107,11 +107,12 @@ void GradientAverager::before_gradient(std::size_t index) {
          "averaged");
 }
 
-void GradientAverager::after_gradient(std::size_t index, bool counted) {
+void GradientAverager::after_gradient(std::size_t index, bool counted,
+                                      const at::Tensor& delivered) {
   const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
   if (order_) order_->note(index);
-  if (passes_.add(index, counted)) naming_step([&] { store(index); });
+  if (passes_.add(index, counted)) naming_step([&] { store(index, delivered); });
 }
 
 void GradientAverager::unscale_by(std::optional<double> factor) {
@@ -236,7 +237,7 @@ void GradientAverager::begin_round() {
   buckets_->begin_round(unscale_, steps_.lane());
 }
 
-void GradientAverager::store(std::size_t index) {
+void GradientAverager::store(std::size_t index, const at::Tensor& delivered) {
   forms_[index].check(parameters_[index]);
   if (!open_) begin_round();
   drop_placeholder(parameters_[index].tensor);
@@ -245,7 +246,7 @@ void GradientAverager::store(std::size_t index) {
     gradient = gradient.to_dense();
   }
   if (presence_ && !gradient.defined()) presence_->note_absent(index);
-  buckets_->store(index);
+  buckets_->store(index, delivered);
 }
 
 void GradientAverager::publish() {

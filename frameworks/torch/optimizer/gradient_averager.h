@@ -62,7 +62,8 @@ class GradientAverager {
   void before_gradient(std::size_t index);
   /// A backward pass has added to `.grad` of parameter `index`. With the last pass of its step, and
   /// where passes are `counted`: into its bucket with it; the last one submits.
-  void after_gradient(std::size_t index, bool counted);
+  /// `delivered`: what autograd has added, see facts_of_memory().
+  void after_gradient(std::size_t index, bool counted, const at::Tensor& delivered);
 
   /// True from the first complete gradient on until finish().
   bool round_open() const;
@@ -111,7 +112,7 @@ class GradientAverager {
  private:
   std::uint64_t fingerprint() const;
   void begin_round();
-  void store(std::size_t index);
+  void store(std::size_t index, const at::Tensor& delivered = {});
   void submit_rest();
   void wait();
   void check_one_step();

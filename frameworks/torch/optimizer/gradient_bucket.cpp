@@ -31,7 +31,7 @@ at::Tensor make_view(const Owner& owner, void* data, DataType type, const at::Te
 
 GradientBucket::GradientBucket(const Context& context, const BucketLayout& layout,
                                const std::vector<Parameter>& parameters)
-    : layout_(layout) {
+    : layout_(layout), lent_(layout.places.size()) {
   const at::Device device = parameters[layout.places.front().gradient].tensor.device();
   memory_ = std::make_shared<Buffer>(context, layout.bytes, to_device(device));
   gradient_memory_ =
@@ -55,8 +55,28 @@ void GradientBucket::begin_round(const GradientPasses& passes, std::size_t step_
   step_lane_ = step_lane;
 }
 
-void GradientBucket::store(std::size_t place, const Parameter& parameter) {
-  put(place, take(place, parameter));
+void GradientBucket::store(std::size_t place, const Parameter& parameter,
+                           const at::Tensor& delivered) {
+  lent_.give_back(place);
+  put(place, lend(place, parameter, delivered) ? lent(place) : take(place, parameter));
+}
+
+void GradientBucket::store_absent(std::size_t place) {
+  lent_.give_back(place);
+  put(place, {});
+}
+
+bool GradientBucket::lend(std::size_t place, const Parameter& parameter,
+                          const at::Tensor& delivered) {
+  const at::Tensor& gradient = parameter.tensor.mutable_grad();
+  const bool apart = place < layout_.apart;
+  if (!apart || !gradient.defined() || gradient.layout() != at::kStrided) return false;
+  GradientFacts facts = facts_of_memory(gradient, wire(place), delivered);
+  facts.apart = apart;
+  facts.plain = passes_.pack.is_plain() && passes_.unpack.is_plain();
+  if (gradient_way(facts) == GradientWay::copied) return false;
+  lent_.lend(place, gradient);
+  return true;
 }
 
 at::Tensor GradientBucket::take(std::size_t place, const Parameter& parameter) const {
@@ -87,10 +107,11 @@ bool GradientBucket::needs_unpacking(std::size_t place) const {
 
 void GradientBucket::publish(std::size_t place, const Parameter& parameter, bool present) const {
   at::Tensor& gradient = parameter.tensor.mutable_grad();
+  const at::Tensor& average = lent(place).defined() ? lent(place) : views_[place].gradient;
   if (!present) {
     gradient.reset();
-  } else if (!gradient.is_same(views_[place].gradient)) {
-    gradient = views_[place].gradient;
+  } else if (!gradient.is_same(average)) {
+    gradient = average;
   }
 }
 
@@ -114,6 +135,7 @@ void GradientBucket::give_up_memory() noexcept {
   // The reference is not counted down again. Without the memory for it there is nothing to be
   // saved.
   static_cast<void>(new (std::nothrow) std::shared_ptr<Buffer>(memory_));
+  lent_.give_up();
 }
 
 TensorView GradientBucket::range(std::size_t begin, std::size_t end) const {
@@ -135,6 +157,18 @@ TensorView GradientBucket::gradients_view() const {
 TensorView GradientBucket::view(std::size_t place) const {
   const std::size_t begin = layout_.places[place].offset;
   return range(begin, begin + wire(place).nbytes());
+}
+
+std::vector<TensorView> GradientBucket::parts() const {
+  std::vector<TensorView> parts;
+  for (std::size_t place = 0; place < layout_.apart; ++place) {
+    parts.push_back(view(place));
+    if (const at::Tensor& gradient = lent(place); gradient.defined()) {
+      parts.back().data = static_cast<std::byte*>(gradient.data_ptr());
+    }
+  }
+  parts.push_back(range(layout_.joint_offset, layout_.bytes));
+  return parts;
 }
 
 TensorView GradientBucket::lanes() const {
@@ -190,8 +224,9 @@ class HostBucket final : public GradientBucket {
   HostBucket(const Context& context, const BucketLayout& layout,
              const std::vector<Parameter>& parameters)
       : GradientBucket(context, layout, parameters), one_(bytes_of_one(layout.type)) {
-    // Padding is summed as well: stale bytes could be NaN or slow denormals.
-    std::memset(data(), 0, layout.bytes);
+    // Padding is summed as well: stale bytes could be NaN or slow denormals. Places apart have
+    // none, and no memory before the first gradient is copied in.
+    std::memset(data() + layout.joint_offset, 0, layout.bytes - layout.joint_offset);
   }
 
   void pack(const std::string&) override {
@@ -222,6 +257,7 @@ class HostBucket final : public GradientBucket {
  private:
   void put(std::size_t place, const at::Tensor& source) override {
     mark(presence(place), source.defined());
+    if (lent(place).defined()) return;
     if (source.defined()) {
       good_ &= move(shown(place, source), on_wire(place), count(place), passes().pack);
     } else {

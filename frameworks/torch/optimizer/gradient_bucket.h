@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "frameworks/torch/optimizer/bucket_layout.h"
+#include "frameworks/torch/optimizer/lent_gradients.h"
 #include "frameworks/torch/optimizer/parameter_form.h"
 #include "frameworks/torch/wire_type.h"
 
@@ -28,13 +29,14 @@ class GradientBucket {
   DataType wire_type() const { return layout_.type; }
   /// Before a round's first store(). `step_lane`: see step_counters.h.
   void begin_round(const GradientPasses& passes, std::size_t step_lane);
-  /// Copies the parameter's `.grad` in, which becomes a view of hora's memory. Copies nothing where
-  /// it is in its place in the bucket already and stays as it is; an undefined `.grad` counts as
-  /// zeros. The parameter has the form that it had when the bucket was made (ParameterForm). Throws
-  /// Error(invalid_argument) for a sparse gradient.
-  void store(std::size_t place, const Parameter& parameter);
+  /// Takes the parameter's `.grad` in the way that gradient_way() chooses: where it is, or copied
+  /// in; then it becomes a view of hora's memory. Copies nothing where it is in its place in the
+  /// bucket already and stays as it is; an undefined `.grad` counts as zeros. `delivered`: see
+  /// facts_of_memory(). The parameter has the form that it had when the bucket was made
+  /// (ParameterForm). Throws Error(invalid_argument) for a sparse gradient.
+  void store(std::size_t place, const Parameter& parameter, const at::Tensor& delivered);
   /// Zeros, whatever `.grad` is.
-  void store_absent(std::size_t place) { put(place, {}); }
+  void store_absent(std::size_t place);
   /// All gradients are stored: after this, and in the order of the current stream on a device,
   /// view() holds them. `name`: for profilers.
   virtual void pack(const std::string& name) = 0;
@@ -51,6 +53,8 @@ class GradientBucket {
   /// After unpack(), and on the bucket's device: bytes of which one is not 0 where a pass of any
   /// rank has noted a bad value; undefined where no pass has checked.
   at::Tensor flag() const;
+  /// Peers are done with what publish() has shown, or have never begun.
+  void end_round() { lent_.give_back_all(); }
   /// Never frees the memory: peers may still write to it.
   void give_up_memory() noexcept;
   /// All of it, as one tensor; its stream is the current one.
@@ -58,6 +62,8 @@ class GradientBucket {
   /// Likewise the places with their padding; the one place; what follows the places.
   TensorView gradients_view() const;
   TensorView view(std::size_t place) const;
+  /// What is averaged under a name each: the gradients apart, wherever they lie, then the rest.
+  std::vector<TensorView> parts() const;
   TensorView lanes() const;
 
   /// Only where gradients are sharded, and until the next round: this rank's slice of the averages,
@@ -86,6 +92,8 @@ class GradientBucket {
   at::Tensor all_bytes() const;
   /// The place in the bucket, with the parameter's strides.
   const at::Tensor& wire(std::size_t place) const { return views_[place].wire; }
+  /// The gradient that is averaged where autograd has put it; undefined: it is in the bucket.
+  const at::Tensor& lent(std::size_t place) const { return lent_.at(place); }
   /// What `.grad` views: wire(place), or a place in gradient memory.
   const at::Tensor& gradient(std::size_t place) const { return views_[place].gradient; }
   /// unpack()'s flag lies after gradient memory, in the type of what is unpacked: room for any.
@@ -101,6 +109,7 @@ class GradientBucket {
   /// gradient(place).
   at::Tensor take(std::size_t place, const Parameter& parameter) const;
   TensorView range(std::size_t begin, std::size_t end) const;
+  bool lend(std::size_t place, const Parameter& parameter, const at::Tensor& delivered);
 
   struct Views {
     at::Tensor wire;
@@ -113,6 +122,7 @@ class GradientBucket {
   at::Tensor gradient_memory_;
   at::Tensor slice_;
   std::vector<Views> views_;
+  LentGradients lent_;
 };
 
 std::unique_ptr<GradientBucket> make_host_bucket(const Context& context, const BucketLayout& layout,

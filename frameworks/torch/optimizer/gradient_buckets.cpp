@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "frameworks/torch/memory/cpu_allocator.h"
 #include "frameworks/torch/tensor_view.h"
 #include "frameworks/torch/wire_type.h"
 
@@ -26,7 +27,13 @@ std::vector<BucketLayout> assign(const Peers& peers, const std::vector<Parameter
                      options.groups.empty() ? std::nullopt : options.groups[index]});
   }
   const auto slices = static_cast<std::size_t>(options.averaging.sharded ? peers.size : 1);
-  auto layouts = assign_buckets(sizes, options.bucket_bytes, slices);
+  const AveragingFacts facts{.arena_wanted = wants_tensor_arena(peers.context),
+                             .on_host = parameters.empty() || parameters.front().tensor.is_cpu(),
+                             .nodes = peers.context.cross_size(),
+                             .sharded = options.averaging.sharded,
+                             .hooked = options.averaging.hook != nullptr,
+                             .adasum = options.averaging.op == ReduceOp::adasum};
+  auto layouts = assign_buckets(sizes, options.bucket_bytes, slices, least_apart(facts));
   for (BucketLayout& layout : layouts) {
     for (GradientPlace& place : layout.places) place.gradient = order[place.gradient];
   }
@@ -76,9 +83,9 @@ void GradientBuckets::begin_round(std::optional<double> unscale, std::size_t ste
   }
 }
 
-void GradientBuckets::store(std::size_t index) {
+void GradientBuckets::store(std::size_t index, const at::Tensor& delivered) {
   const ParameterSlot& slot = slots_[index];
-  buckets_[*slot.bucket].memory->store(slot.place, parameters_[index]);
+  buckets_[*slot.bucket].memory->store(slot.place, parameters_[index], delivered);
   note_stored(index);
 }
 
@@ -159,6 +166,7 @@ void GradientBuckets::publish(std::size_t index, bool present) const {
 void GradientBuckets::end_round() {
   for (ParameterSlot& slot : slots_) slot.stored = false;
   for (Bucket& bucket : buckets_) {
+    bucket.memory->end_round();
     bucket.submitted = false;
     bucket.missing = bucket.slots.size();
   }

@@ -37,7 +37,8 @@ class GradientBuckets {
   bool has_bucket(std::size_t index) const { return slots_[index].bucket.has_value(); }
   bool stored(std::size_t index) const { return slots_[index].stored; }
   /// The parameter's `.grad`, or zeros, into its bucket, which is submitted with its last one.
-  void store(std::size_t index);
+  /// `delivered`: see facts_of_memory().
+  void store(std::size_t index, const at::Tensor& delivered = {});
   /// Zeros, whatever `.grad` is.
   void store_absent(std::size_t index);
   /// Submits what is left once every gradient is stored.

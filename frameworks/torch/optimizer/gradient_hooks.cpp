@@ -15,21 +15,22 @@ using torch::autograd::variable_list;
 
 class AfterAccumulation : public torch::autograd::FunctionPostHook {
  public:
-  AfterAccumulation(const GradientHooks::Hook& hook, std::size_t index)
+  AfterAccumulation(const GradientHooks::HookAfter& hook, std::size_t index)
       : hook_(hook), index_(index) {}
-  variable_list operator()(const variable_list& outputs, const variable_list&) override {
-    hook_(index_);
+  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
+    static const at::Tensor none;
+    hook_(index_, inputs.empty() ? none : inputs.front());
     return outputs;
   }
 
  private:
-  const GradientHooks::Hook& hook_;
+  const GradientHooks::HookAfter& hook_;
   std::size_t index_;
 };
 
 }  // namespace
 
-GradientHooks::GradientHooks(const std::vector<Parameter>& parameters, Hook before, Hook after)
+GradientHooks::GradientHooks(const std::vector<Parameter>& parameters, Hook before, HookAfter after)
     : before_(std::move(before)), after_(std::move(after)) {
   for (const Parameter& parameter : parameters) entries_.push_back({parameter, {}, 0, 0});
   refresh();

@@ -13,16 +13,18 @@
 
 namespace hora::internal {
 
-/// Calls `before(i)` when autograd is about to add to parameter i's `.grad`, and `after(i)` when it
-/// has: once a backward, also for a parameter used twice; never for one that backward does not
-/// reach, nor from autograd::grad(). What they throw comes out of backward(). The destructor takes
-/// the hooks away. A parameter has such hooks once: two would feed one gradient to two averages.
-/// Thread rule: one thread at a time, not during backward().
+/// Calls `before(i)` when autograd is about to add to parameter i's `.grad`, and `after(i, ..)`
+/// when it has, with the gradient that it has added, which it is about to drop: once a backward,
+/// also for a parameter used twice; never for one that backward does not reach, nor from
+/// autograd::grad(). What they throw comes out of backward(). The destructor takes the hooks away.
+/// A parameter has such hooks once: two would feed one gradient to two averages. Thread rule: one
+/// thread at a time, not during backward().
 class GradientHooks {
  public:
   using Hook = std::function<void(std::size_t)>;
+  using HookAfter = std::function<void(std::size_t, const at::Tensor& delivered)>;
   /// Throws as refresh().
-  GradientHooks(const std::vector<Parameter>& parameters, Hook before, Hook after);
+  GradientHooks(const std::vector<Parameter>& parameters, Hook before, HookAfter after);
   ~GradientHooks();
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
@@ -49,7 +51,7 @@ class GradientHooks {
   void remove(HookedParameter& entry) noexcept;
 
   Hook before_;
-  Hook after_;
+  HookAfter after_;
   std::vector<HookedParameter> entries_;
 };
 

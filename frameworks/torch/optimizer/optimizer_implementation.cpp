@@ -23,7 +23,9 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
       averager_(peers, std::move(parameters), averaging),
       hooks_(
           averager_.parameters(), [this](std::size_t index) { averager_.before_gradient(index); },
-          [this](std::size_t index) { averager_.after_gradient(index, !no_sync_.held()); }),
+          [this](std::size_t index, const at::Tensor& delivered) {
+            averager_.after_gradient(index, !no_sync_.held(), delivered);
+          }),
       buffers_(peers, name_ + ".buffers", options.buffers),
       broadcasts_buffers_(!options.buffers.empty()),
       overlaps_gather_(options.overlap_parameter_gather) {

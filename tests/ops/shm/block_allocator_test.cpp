@@ -1,3 +1,5 @@
+#include "ops/shm/block_allocator.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "ops/shm/block_allocator.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {

@@ -95,12 +95,12 @@ struct OptimizerStatistics {
 /// step.
 ///
 /// The wrapped optimizer stays the user's: schedulers and parameter groups go on working. Buckets
-/// are filled in reverse order of registration; a gradient is copied once, into its bucket, and
-/// `.grad` becomes a view of it. With compression the copy converts, and when the bucket is
-/// averaged it is converted back, into memory that `.grad` views from step to step. A parameter
+/// are filled in reverse order of registration; a gradient stays where it is (HORA_TENSOR_ARENA) or
+/// is copied into its bucket, which `.grad` views then. With compression the copy converts; what is
+/// averaged is converted back, into memory that `.grad` views from step to step. A parameter
 /// that got no gradient on this rank counts as zero; where no rank has one, `.grad` stays
 /// undefined. Frozen parameters are such; they may be frozen and unfrozen between steps. A `.grad`
-/// kept by the user holds the next step's values later.
+/// kept by the user may hold the next step's values later.
 ///
 /// Every parameter in the wrapped optimizer's groups must be among named_parameters. Named
 /// parameters that no group holds are neither averaged nor touched. A parameter has one

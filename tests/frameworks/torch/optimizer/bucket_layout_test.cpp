@@ -26,6 +26,26 @@ std::vector<std::size_t> gradients_of(const BucketLayout& layout) {
   return gradients;
 }
 
+TEST(AssignBuckets, LargeGradientsComeFirstAndTheRestInOnePieceWithTheLanes) {
+  const auto type = DataType::float32;
+  const std::vector<GradientSize> gradients{
+      {type, 100000}, {type, 400}, {type, 65536}, {DataType::float64, 400000, type}, {type, 65532}};
+  const auto layouts = assign_buckets(gradients, MiB, 1, 65536);
+  ASSERT_THAT(layouts, SizeIs(1));
+  const BucketLayout& layout = layouts.front();
+  EXPECT_THAT(gradients_of(layout), ElementsAre(2, 0, 4, 3, 1));
+  EXPECT_EQ(layout.apart, 2u);
+  EXPECT_EQ(layout.places[1].offset, 65536u);
+  EXPECT_EQ(layout.joint_offset, 65536u + 100032u);
+  EXPECT_EQ(layout.places[2].offset, layout.joint_offset);
+  EXPECT_EQ(layout.presence_offset, layout.joint_offset + 65536 + 200000 + 448);
+
+  const auto together = assign_buckets(gradients, MiB);
+  EXPECT_EQ(together.front().apart, 0u);
+  EXPECT_EQ(together.front().joint_offset, 0u);
+  EXPECT_EQ(together.front().bytes, layout.bytes);
+}
+
 TEST(AssignBuckets, NothingGivesNoBucket) {
   EXPECT_THAT(assign_buckets({}, MiB), IsEmpty());
 }

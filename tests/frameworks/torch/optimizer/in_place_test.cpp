@@ -1,0 +1,237 @@
+// Gradients that are averaged where autograd has put them, beside those that are copied.
+#include <gtest/gtest.h>
+#include <hora/grad_scaler.h>
+#include <hora/torch.h>
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "frameworks/torch/memory/cpu_allocator.h"
+#include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/seed.h"
+
+namespace hora::internal::test {
+namespace {
+
+Settings with_arena(TensorArenaUse use, std::size_t limit = 0) {
+  Settings settings;
+  settings.tensor_arena = use;
+  settings.tensor_arena_limit = limit;
+  return settings;
+}
+
+/// Weights of 128 KiB, 64 KiB and less, biases far below.
+torch::nn::Sequential wide_network() {
+  torch::manual_seed(seed());
+  return torch::nn::Sequential(torch::nn::Linear(256, 128), torch::nn::ReLU(),
+                               torch::nn::Linear(128, 128), torch::nn::Tanh(),
+                               torch::nn::Linear(128, 10));
+}
+
+struct WideTraining {
+  explicit WideTraining(const Context& its_world, const DistributedOptimizerOptions& options = {})
+      : world(its_world),
+        network(wide_network()),
+        sgd(network->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)),
+        optimizer(world, sgd, network->named_parameters(), options) {}
+
+  torch::Tensor loss(int step) {
+    torch::manual_seed(seed() + static_cast<std::uint64_t>(100 * step + world.rank()));
+    const auto input = torch::randn({4, 256});
+    return network->forward(input).pow(2).mean();
+  }
+  torch::Tensor weight(int layer) { return network->parameters()[2 * layer]; }
+  std::vector<torch::Tensor> weights() {
+    std::vector<torch::Tensor> copies;
+    for (const auto& parameter : network->parameters())
+      copies.push_back(parameter.detach().clone());
+    return copies;
+  }
+
+  const Context& world;
+  torch::nn::Sequential network;
+  torch::optim::SGD sgd;
+  DistributedOptimizer optimizer;
+};
+
+bool in_place(const torch::Tensor& parameter) {
+  return parameter.grad().defined() && in_tensor_arena(parameter.grad().data_ptr());
+}
+
+/// As if without virtual nodes: between nodes gradients travel in buckets.
+bool one_node(const Context& world) {
+  return world.cross_size() == 1;
+}
+
+using Steps = std::function<void(WideTraining&)>;
+
+std::vector<torch::Tensor> weights_after(const Settings& settings,
+                                         const DistributedOptimizerOptions& options,
+                                         const Steps& steps) {
+  const Context world = init({.settings = settings});
+  WideTraining training(world, options);
+  steps(training);
+  return training.weights();
+}
+
+void expect_same_bits_both_ways(const DistributedOptimizerOptions& options, const Steps& steps) {
+  const auto copied = weights_after(with_arena(TensorArenaUse::off), options, steps);
+  expect_same_bits(copied, weights_after(with_arena(TensorArenaUse::on), options, steps));
+  // An arena for some of the gradients.
+  expect_same_bits(copied,
+                   weights_after(with_arena(TensorArenaUse::on, 300 << 10), options, steps));
+}
+
+void plain_steps(WideTraining& training) {
+  for (int step = 0; step < 5; ++step) {
+    training.optimizer.zero_grad();
+    training.loss(step).backward();
+    training.optimizer.step();
+  }
+}
+
+TEST(InPlace, LargeGradientsStayWhereAutogradHasPutThem) {
+  const Context world = init({.settings = with_arena(TensorArenaUse::on)});
+  WideTraining training(world);
+  for (int step = 0; step < 3; ++step) {
+    training.optimizer.zero_grad();
+    training.loss(step).backward();
+    const void* const first = training.weight(0).grad().data_ptr();
+    EXPECT_EQ(in_place(training.weight(0)), one_node(world));
+    training.optimizer.step();
+    EXPECT_EQ(training.weight(0).grad().data_ptr(), first);
+    EXPECT_EQ(in_place(training.weight(1)), one_node(world));
+    EXPECT_FALSE(in_place(training.weight(2))) << "5 KiB";
+  }
+}
+
+TEST(InPlace, OffCopiesThem) {
+  const Context world = init({.settings = with_arena(TensorArenaUse::off)});
+  WideTraining training(world);
+  plain_steps(training);
+  EXPECT_FALSE(in_place(training.weight(0)));
+}
+
+TEST(InPlace, GivesTheSameBitsAsCopying) {
+  expect_same_bits_both_ways({}, plain_steps);
+}
+
+TEST(InPlace, GivesTheSameBitsInManyBuckets) {
+  expect_same_bits_both_ways({.bucket_bytes = 70000}, plain_steps);
+}
+
+TEST(InPlace, GivesTheSameBitsWithCompression) {
+  expect_same_bits_both_ways({.compression = Compression::bfloat16}, plain_steps);
+}
+
+TEST(InPlace, GivesTheSameBitsWithShardedState) {
+  expect_same_bits_both_ways({.shard_state = true}, plain_steps);
+}
+
+TEST(InPlace, GivesTheSameBitsOfSumsThatAreClipped) {
+  expect_same_bits_both_ways({.op = ReduceOp::sum}, [](WideTraining& training) {
+    for (int step = 0; step < 4; ++step) {
+      training.optimizer.zero_grad();
+      training.loss(step).backward();
+      training.optimizer.clip_grad_norm_(0.1);
+      training.optimizer.step();
+    }
+  });
+}
+
+TEST(InPlace, GivesTheSameBitsOfGradientsThatAddUp) {
+  expect_same_bits_both_ways({.backward_passes_per_step = 3}, [](WideTraining& training) {
+    for (int step = 0; step < 3; ++step) {
+      training.optimizer.zero_grad();
+      for (int pass = 0; pass < 3; ++pass) training.loss(3 * step + pass).backward();
+      training.optimizer.step();
+    }
+  });
+}
+
+// LibTorch 1.13's zero_grad() leaves `.grad` defined: autograd adds to what the last step has left.
+TEST(InPlace, GivesTheSameBitsWhereGradientsAreZeroedInPlace) {
+  expect_same_bits_both_ways({}, [](WideTraining& training) {
+    for (int step = 0; step < 4; ++step) {
+      if (step % 2 == 0) {
+        training.optimizer.zero_grad();
+      } else {
+        for (auto& parameter : training.network->parameters()) parameter.mutable_grad().zero_();
+      }
+      training.loss(step).backward();
+      training.optimizer.step();
+    }
+  });
+}
+
+TEST(InPlace, GivesTheSameBitsWhereSomeRanksLackGradients) {
+  expect_same_bits_both_ways({}, [](WideTraining& training) {
+    for (int step = 0; step < 4; ++step) {
+      training.optimizer.zero_grad();
+      if ((step + training.world.rank()) % 2 == 0) training.loss(step).backward();
+      training.optimizer.step();
+    }
+  });
+}
+
+TEST(InPlace, GivesTheSameBitsUnderALossScale) {
+  expect_same_bits_both_ways({}, [](WideTraining& training) {
+    GradScaler scaler(training.optimizer, {.initial_scale = 1024.0});
+    for (int step = 0; step < 4; ++step) {
+      training.optimizer.zero_grad();
+      scaler.scale(training.loss(step)).backward();
+      scaler.step();
+      scaler.update();
+    }
+  });
+}
+
+TEST(InPlace, AGradientThatTheProgramHoldsIsCopied) {
+  const Context world = init({.settings = with_arena(TensorArenaUse::on)});
+  WideTraining training(world);
+  torch::Tensor seen;
+  training.weight(0).register_hook([&](const torch::Tensor& gradient) { seen = gradient; });
+  training.loss(0).backward();
+  const auto own = seen.clone();
+  training.optimizer.step();
+  EXPECT_TRUE(torch::equal(seen, own)) << "not averaged";
+  const auto mean = allreduce(world, own);
+  EXPECT_TRUE(torch::equal(training.weight(0).grad(), mean));
+}
+
+// Autograd gives both parameters the same memory.
+TEST(InPlace, TwoParametersWithOneGradient) {
+  const Context world = init({.settings = with_arena(TensorArenaUse::on)});
+  auto p = torch::ones({128, 256}, torch::requires_grad());
+  auto q = torch::ones({256, 128}, torch::requires_grad());
+  torch::optim::SGD sgd({p, q}, 1.0);
+  torch::OrderedDict<std::string, torch::Tensor> named;
+  named.insert("p", p);
+  named.insert("q", q);
+  DistributedOptimizer optimizer(world, sgd, named);
+  const auto factor = torch::full({128 * 256}, world.rank() + 1.0F);
+  ((p.view(-1) + q.view(-1)) * factor).sum().backward();
+  optimizer.step();
+  const auto mean = static_cast<float>((world.size() + 1) / 2.0);
+  EXPECT_TRUE(p.grad().eq(mean).all().item<bool>());
+  EXPECT_TRUE(q.grad().eq(mean).all().item<bool>());
+}
+
+TEST(InPlace, TheAverageOutlivesTheOptimizerAndTheContext) {
+  torch::Tensor average;
+  float expected = 0;
+  {
+    const Context world = init({.settings = with_arena(TensorArenaUse::on)});
+    WideTraining training(world);
+    training.loss(0).backward();
+    training.optimizer.step();
+    average = training.weight(0).grad();
+    expected = average.sum().item<float>();
+  }
+  EXPECT_EQ(average.sum().item<float>(), expected);
+}
+
+}  // namespace
+}  // namespace hora::internal::test
