@@ -19,9 +19,9 @@
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit
 
-readonly all_parts=(allreduce allreduce_as_installed allreduce_nodes collectives collectives_nodes
-  negotiation negotiation_nodes resnet18 resnet18_cifar resnet50 one_layer tiny_layers ranks
-  two_hosts horovod)
+readonly all_parts=(allreduce allreduce_as_installed allreduce_nodes types many_ranks collectives
+  collectives_nodes negotiation negotiation_nodes resnet18 resnet18_cifar resnet50 one_layer
+  tiny_layers ranks two_hosts horovod)
 quick='' parts=("${all_parts[@]}") go_on='' name='' build=build/release make=yes readme=yes
 while (($# > 0)); do
   case $1 in
@@ -101,12 +101,33 @@ step() {
     --blocks "$its_blocks" --steps "$steps" "$@"
 }
 
+slow_step() {
+  [[ -z $quick ]] || { echo "left out: not in a quick run"; return 77; }
+  step "training_$1" "$1" 6 1 2
+}
+
 run_allreduce() { ranks 2 allreduce allreduce_perf "${sizes[@]}"; }
 run_allreduce_as_installed() {
   HORA_MALLOC_TUNING=off ranks 2 allreduce_as_installed allreduce_perf "${few_sizes[@]}"
 }
 run_allreduce_nodes() {
   HORA_RANKS_PER_NODE=1 ranks 2 allreduce_nodes allreduce_perf "${few_sizes[@]}"
+}
+run_types() {
+  local type types=(double half bfloat16 int8 int32 int64)
+  [[ -z $quick ]] || types=(half)
+  for type in "${types[@]}"; do
+    ranks 2 "allreduce_type_$type" allreduce_perf "${few_sizes[@]}" --type "$type" || return
+  done
+}
+run_many_ranks() {
+  local count
+  [[ -z $quick ]] || { echo "left out: not in a quick run"; return 77; }
+  for count in 4 8; do
+    ranks "$count" "allreduce_ranks_$count" allreduce_perf --min-bytes 4 --max-bytes 16MiB --factor 64 \
+      --benchmark_min_time=0.05 --blocks 4 \
+      --benchmark_filter='allreduce/(hora|hora_bucket|mpi|gloo)/' || return
+  done
 }
 run_collectives() { ranks 2 collectives collectives_perf "${collective_sizes[@]}"; }
 run_collectives_nodes() {
@@ -120,8 +141,8 @@ run_resnet18() {
     step "training_resnet18_$run" resnet18 "$blocks" 4 2 || return
   done
 }
-run_resnet18_cifar() { [[ -n $quick ]] || step training_resnet18_cifar resnet18_cifar 6 1 2; }
-run_resnet50() { [[ -n $quick ]] || step training_resnet50 resnet50 6 1 2; }
+run_resnet18_cifar() { slow_step resnet18_cifar; }
+run_resnet50() { slow_step resnet50; }
 run_one_layer() { step training_one_layer one_layer "$blocks" 3 2; }
 run_tiny_layers() { step training_tiny_layers tiny_layers "$blocks" 5 2; }
 run_ranks() {
@@ -157,6 +178,8 @@ files_of() {
   case $1 in
     resnet18) echo "training_resnet18_$runs.json" ;;
     resnet18_cifar | resnet50 | one_layer | tiny_layers) echo "training_$1.json" ;;
+    types) if [[ -n $quick ]]; then echo allreduce_type_half.json; else echo allreduce_type_int64.json; fi ;;
+    many_ranks) echo allreduce_ranks_8.json ;;
     ranks) echo ranks_1.json ;;
     two_hosts) echo two_hosts_ring.json ;;
     horovod) echo horovod_1.json ;;

@@ -59,7 +59,8 @@ def plots(found):
             suffix = name.split("_", 1)[1] + "_" if "_" in name else ""
             ranks, nodes = part.context.get("ranks", "?"), part.context.get("nodes", "?")
             charts[f"{operation}_{suffix}time.svg"] = svg.line_chart(
-                f"{operation}, float32: {ranks} ranks, {nodes} node(s)", "us", series)
+                f"{operation}, {part.context.get('type', 'float')}: {ranks} ranks, {nodes} node(s)",
+                "us", series)
     for network, parts in training(found).items():
         rows = [(name, *((value - 1) * 100 for value in ratio))
                 for name, ratio in step_ratios(parts).items()]
@@ -82,7 +83,7 @@ def report(found, charts):
         if int(context.get("ranks", 0)) > found.machine["cores"]:
             where += ", oversubscribed: more ranks than cores"
         if name.startswith(("allreduce", "collectives")):
-            text.append(f"## {name}\n{where}; malloc's thresholds: "
+            text.append(f"## {name}\n{part.context.get('type', 'float')}, {where}; malloc's thresholds: "
                         f"{context.get('malloc_thresholds', '?')}. Medians of the slowest rank.\n")
             for operation, by_size in part.by_size().items():
                 text += [f"### {operation}\n", tables.sizes(by_size)]

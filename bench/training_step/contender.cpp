@@ -1,6 +1,7 @@
 #include "bench/training_step/contender.h"
 
 #include <hora/torch.h>
+#include <hora/torch/optim.h>
 #include <mpi.h>
 
 #include <chrono>
@@ -72,11 +73,13 @@ class Hora final : public Contender {
   std::optional<hora::DistributedOptimizer> averaged_;
 };
 
-std::unique_ptr<Contender> wrapped_sgd(const Surroundings& surroundings, Network& network,
-                                       const hora::DistributedOptimizerOptions& options) {
-  return std::make_unique<Hora>(
-      surroundings, network,
-      std::make_unique<torch::optim::SGD>(network.module->parameters(), sgd_options()), options);
+template <class Sgd>
+auto wrapped(const hora::DistributedOptimizerOptions& options = {}) {
+  return [options](const Surroundings& surroundings, Network& network) {
+    return std::make_unique<Hora>(
+        surroundings, network, std::make_unique<Sgd>(network.module->parameters(), sgd_options()),
+        options);
+  };
 }
 
 // Sums of a few floats, rounded once each.
@@ -101,16 +104,26 @@ const std::vector<ContenderKind>& contender_kinds() {
       {.name = "hora_copies",
        .what = "hora; gradients are copied into its buckets",
        .tolerance = float32_tolerance,
-       .make = [](const Surroundings& surroundings,
-                  Network& network) { return wrapped_sgd(surroundings, network, {}); }},
+       .make = wrapped<torch::optim::SGD>(),
+       .of_context = true},
+      {.name = "hora_arena",
+       .what = "hora; gradients are averaged where they lie",
+       .in_arena = true,
+       .tolerance = float32_tolerance,
+       .make = wrapped<torch::optim::SGD>(),
+       .of_context = true},
+      {.name = "hora_fused",
+       .what = "likewise, with hora::optim::SGD",
+       .in_arena = true,
+       .tolerance = float32_tolerance,
+       .make = wrapped<hora::optim::SGD>(),
+       .of_context = true},
       {.name = "hora_bfloat16",
-       .what = "hora; gradients travel as bfloat16",
+       .what = "as hora_arena; gradients travel as bfloat16",
+       .in_arena = true,
        .tolerance = bfloat16_tolerance,
-       .make =
-           [](const Surroundings& surroundings, Network& network) {
-             return wrapped_sgd(surroundings, network,
-                                {.compression = hora::Compression::bfloat16});
-           }},
+       .make = wrapped<torch::optim::SGD>({.compression = hora::Compression::bfloat16}),
+       .of_context = true},
       {.name = "c10d_gloo",
        .what = "LibTorch's own Reducer on gloo, as DistributedDataParallel uses it",
        .tolerance = float32_tolerance,

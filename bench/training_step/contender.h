@@ -44,12 +44,17 @@ struct Surroundings {
 struct ContenderKind {
   const char* name;
   const char* what;
+  /// Whether it is measured while LibTorch's tensors lie in hora's arena (HORA_TENSOR_ARENA). That
+  /// holds for all of a process, so those with it are measured in a context of their own.
+  bool in_arena = false;
   /// Allowed difference of an update by the gradient, as a share of its parameter's largest.
   double tolerance;
   /// Collective; empty where this build has none. `network` outlives the contender.
   std::function<std::unique_ptr<Contender>(const Surroundings& surroundings, Network& network)>
       make;
   bool averages = true;
+  /// It does not outlive the context.
+  bool of_context = false;
   const char* absent = "";  ///< why `make` is empty
 };
 

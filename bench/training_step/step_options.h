@@ -10,6 +10,8 @@ namespace bench {
 
 /// Before any is timed: LibTorch's first steps are slow.
 inline constexpr int warm_up_steps = 4;
+/// Of a contender that was made anew in a warm process.
+inline constexpr int warm_up_steps_again = 2;
 
 struct StepOptions {
   std::string network = "resnet18";

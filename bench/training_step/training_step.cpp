@@ -9,140 +9,19 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <limits>
-#include <list>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "bench/harness/program.h"
 #include "bench/harness/ranks.h"
+#include "bench/training_step/alternation.h"
 #include "bench/training_step/contender.h"
 #include "bench/training_step/network.h"
 #include "bench/training_step/record.h"
 #include "bench/training_step/step_options.h"
-#include "bench/training_step/step_times.h"
 
 namespace bench {
 namespace {
-
-std::vector<torch::Tensor> copy_of_weights(const Network& network) {
-  std::vector<torch::Tensor> copies;
-  for (const auto& weight : network.module->parameters()) copies.push_back(weight.detach().clone());
-  return copies;
-}
-
-void set_weights(Network& network, const std::vector<torch::Tensor>& weights) {
-  const torch::NoGradGuard no_grad;
-  auto parameters = network.module->parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(weights[i]);
-}
-
-/// A contender in the run. All have the same weights at first, and the same batch on one rank.
-struct Entry {
-  Entry(const Surroundings& surroundings, const StepOptions& options, const ContenderKind& its_kind)
-      : kind(its_kind),
-        network(make_network(options.network, options.batch,
-                             1 + static_cast<std::uint64_t>(surroundings.world.rank()))) {
-    hora::broadcast_parameters(surroundings.world, *network.module);
-    contender = kind.make(surroundings, network);
-  }
-  void step() {
-    contender->begin();
-    network.loss().backward();
-    contender->step();
-  }
-
-  const ContenderKind& kind;
-  Network network;
-  std::unique_ptr<Contender> contender;
-  StepTimes times;
-};
-
-/// What a step must be, in double precision.
-struct Expected {
-  std::vector<torch::Tensor> weights;    ///< where it begins
-  std::vector<torch::Tensor> gradients;  ///< averaged over the ranks
-};
-
-/// Collective. Gradients by a network that takes no step.
-Expected expected_of(const hora::Context& world, Entry& plain,
-                     const std::vector<torch::Tensor>& weights) {
-  set_weights(plain.network, weights);
-  plain.contender->begin();
-  plain.network.loss().backward();
-  Expected expected{weights, {}};
-  for (const auto& parameter : plain.network.module->parameters()) {
-    expected.gradients.push_back(hora::allreduce(world, parameter.grad().to(torch::kDouble)));
-  }
-  return expected;
-}
-
-/// The largest difference between what a step from expected.weights makes of the weights and what
-/// SGD with momentum makes of them, as a share of learning rate x the parameter's largest gradient.
-/// The momentum is learned from the step before, so that it does not matter who keeps it, and
-/// where.
-double error_of_step(Entry& entry, const Expected& expected) {
-  const auto before = copy_of_weights(entry.network);
-  entry.step();
-  const auto after = copy_of_weights(entry.network);
-  set_weights(entry.network, expected.weights);
-  entry.step();
-  const auto result = copy_of_weights(entry.network);
-  double worst = 0.0;
-  for (std::size_t i = 0; i < result.size(); ++i) {
-    const auto velocity = after[i].to(torch::kDouble) - before[i].to(torch::kDouble);
-    const auto wanted = expected.weights[i].to(torch::kDouble) + momentum * velocity -
-                        learning_rate * expected.gradients[i];
-    const double error = (result[i].to(torch::kDouble) - wanted).abs().max().item<double>();
-    // Three sums were rounded to float32.
-    const double largest = std::max({before[i].abs().max().item<double>(),
-                                     expected.weights[i].abs().max().item<double>(),
-                                     result[i].abs().max().item<double>()});
-    const double rounding = 3.0 * std::numeric_limits<float>::epsilon() * largest;
-    const double gradient = learning_rate * expected.gradients[i].abs().max().item<double>();
-    worst = std::max(worst, std::max(error - rounding, 0.0) / std::max(gradient, 1e-30));
-  }
-  return worst;
-}
-
-std::vector<Measurement> measure(const hora::Context& world, const Ranks& ranks,
-                                 const StepOptions& options) {
-  const Surroundings surroundings{world, ranks, options.bucket_bytes};
-  std::list<Entry> entries;  // which stay where they are
-  for (const auto& name : options.contenders) {
-    entries.emplace_back(surroundings, options, contender_kind(name));
-  }
-  Entry& plain = entries.front();
-  const auto first_weights = copy_of_weights(plain.network);
-  for (int step = 0; step < warm_up_steps; ++step) {
-    for (Entry& entry : entries) entry.step();
-  }
-  for (Entry& entry : entries) entry.contender->take_counters();
-  for (int block = 0; block < options.blocks; ++block) {
-    for (Entry& entry : entries) {
-      time_block(world, options.steps, options.blocks, entry.times, entry.network,
-                 *entry.contender);
-    }
-  }
-
-  std::vector<Measurement> result;
-  for (Entry& entry : entries) {
-    Measurement& measurement = result.emplace_back(measurement_of(ranks, entry.times));
-    measurement.counters.merge(entry.contender->take_counters());
-  }
-  const Expected expected = expected_of(world, plain, first_weights);
-  auto measurement = result.begin();
-  for (Entry& entry : entries) {
-    Measurement& its = *measurement++;
-    if (!entry.kind.averages) continue;
-    add_ratios(ranks, entry.times, plain.times, "plain", its);
-    its.counters["wrong"] =
-        ranks.max(error_of_step(entry, expected) <= entry.kind.tolerance ? 0.0 : 1.0);
-  }
-  return result;
-}
 
 void add_options(CLI::App& app, StepOptions& options) {
   std::vector<std::string> networks;
@@ -216,6 +95,7 @@ int main(int argc, char** argv) {
   if (ranks.rank() == 0) print_absent();
   std::vector<std::string> names;
   for (const std::string& name : options.contenders) names.push_back("training_step/" + name);
-  program.add_whole(names, benchmark::kMillisecond, [&] { return measure(world, ranks, options); });
+  program.add_whole(names, benchmark::kMillisecond,
+                    [&] { return measure_alternately(world, ranks, options); });
   return program.run();
 }

@@ -189,6 +189,7 @@ TEST_F(Programs, TrainingStep) {
   names.erase("training_step/c10d_gloo");  // where this LibTorch has it
   EXPECT_EQ(names,
             (std::set<std::string>{"training_step/plain", "training_step/hora_copies",
+                                   "training_step/hora_arena", "training_step/hora_fused",
                                    "training_step/hora_bfloat16", "training_step/mpi_blocking"}));
   EXPECT_EQ(file.at("context").at("network"), "tiny_layers");
   for (const json& row : file.at("benchmarks")) {
