@@ -2,7 +2,7 @@
 # Builds hora and runs its tests. On a fresh Debian 12, as root or with sudo, it installs what is
 # missing first; elsewhere it names what is missing and stops.
 #
-# Usage: tests/run.sh [--sanitize | --cuda | --nightly] [--mpi mpich | --mpi PREFIX]
+# Usage: tests/run.sh [--sanitize | --cuda | --arm64 | --nightly] [--mpi mpich | --mpi PREFIX]
 #                     [option of ctest...]
 #   (nothing)    preset release: everything but the label nightly
 #   --sanitize   presets asan (value and thread tiers, MPI tests on 2 ranks) and tsan (value and
@@ -11,6 +11,8 @@
 #                (label torch), against its CUDA build but on the CPU, with 1 and 2 ranks; and the
 #                installed package. Needs nvcc, not a GPU. cmake/cuda_libtorch.sh downloads that
 #                LibTorch, once (1.5 GB)
+#   --arm64      preset arm64: value and thread tiers, cross-compiled and run in QEMU's user mode,
+#                without LibTorch. Needs Debian: cmake/arm64_sysroot.sh downloads the libraries, once
 #   --nightly    preset release: the label nightly, which takes minutes and 8 GiB of memory; preset
 #                fuzz: each of tests/fuzz for a minute under libFuzzer
 #   --mpi        with another MPI than Debian's Open MPI, in a build folder of its own: mpich is
@@ -37,7 +39,7 @@ while (($# > 0)); do
       [[ -n ${1:-} && $1 != -* ]] || stop "--mpi needs mpich or a folder"
       mpi=$1
       shift ;;
-    --sanitize | --cuda | --nightly)
+    --sanitize | --cuda | --arm64 | --nightly)
       [[ -z $kind ]] || stop "$word beside --$kind"
       kind=${word#--} ;;
     -h | --help) sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$0"; exit 0 ;;
@@ -55,6 +57,7 @@ case $kind in
   release | nightly) hora_install_packages build torch examples bench test ;;
   sanitize) hora_install_packages build test ;;
   cuda) hora_install_packages build cuda examples bench test ;;
+  arm64) hora_install_packages build test arm64 ;;
 esac
 [[ $mpi != mpich ]] || hora_install_packages mpich
 
@@ -153,6 +156,10 @@ case $kind in
     configuration=(-DCMAKE_PREFIX_PATH="$prefix")
     run_preset cuda -L '^(fake_gpu|torch|package)$' -E '^(conformance_)?torch_.*_np[3-9](_|$)' \
       "${ctest_options[@]}"
+    ;;
+  arm64)
+    cmake/arm64_sysroot.sh
+    run_preset arm64 -L '^(values|threads)$' "${ctest_options[@]}"
     ;;
 esac
 

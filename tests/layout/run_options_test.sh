@@ -9,6 +9,8 @@ mkdir -p "$work"/{tree/tests,tree/cmake,bin}
 cp "$root/tests/run.sh" "$work/tree/tests/"
 cp "$root/cmake/ccache.sh" "$work/tree/cmake/"
 : > "$work/tree/tests/leftovers.sh"
+printf '#!/bin/bash\n:\n' > "$work/tree/cmake/arm64_sysroot.sh"
+chmod +x "$work/tree/cmake/arm64_sysroot.sh"
 echo 'hora_install_packages() { :; }' > "$work/tree/cmake/debian.sh"
 printf '#!/bin/bash\n:\n' > "$work/bin/cmake"
 # shellcheck disable=SC2016  # for the fake to expand
@@ -52,6 +54,9 @@ calls '-LE ^nightly$ -R allreduce -j 1' -R allreduce -j 1
 calls '-LE ^nightly$ -j4 --rerun-failed' -j4 --rerun-failed
 calls '-L ^nightly$ -R allreduce' -R allreduce --nightly
 calls '-L ^(values|threads)$ -V' --sanitize -V
+calls '--test-dir build/arm64 --output-on-failure --no-tests=error' --arm64
+calls '-L ^(values|threads)$ -R local' --arm64 -R local
+refuses '--arm64 beside --cuda' --cuda --arm64
 refuses '--mpi needs mpich or a folder' --mpi
 refuses '--mpi needs mpich or a folder' --mpi -R x
 refuses 'there is no /no/such/bin/mpicxx' --mpi /no/such
