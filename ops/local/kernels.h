@@ -26,8 +26,8 @@ namespace hora::internal {
 /// outputs aligned to the element size. Reads each input once and writes each output once. Throws
 /// Error(invalid_argument) for no input, for an unknown type and for an op that is unknown or
 /// adasum, which is no reduction of elements.
-void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs,
-            std::span<std::byte* const> outputs, std::size_t count, Scales scales);
+HORA_EXPORT void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> inputs,
+                        std::span<std::byte* const> outputs, std::size_t count, Scales scales);
 
 /// out[i] = the identity element of `op`, i in [0, count): 0 for sums (averages, Adasum; of
 /// floating-point types -0, which changes no sign of a zero), 1 for products, and for min and max
@@ -42,7 +42,8 @@ void fill_identity(DataType type, ReduceOp op, std::byte* out, std::size_t count
 HORA_EXPORT double sum_of_squares(DataType type, const std::byte* values, std::size_t count);
 
 /// memcpy to every output.
-void copy_to_all(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes);
+HORA_EXPORT void copy_to_all(const std::byte* input, std::span<std::byte* const> outputs,
+                             std::size_t bytes);
 
 /// memcpy with non-temporal stores for blocks that are too large to be read again from this core's
 /// cache; complete (fenced) when it returns.

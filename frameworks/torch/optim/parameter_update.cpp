@@ -49,8 +49,14 @@ State& add_state(Optimizer& optimizer, const at::Tensor& parameter) {
   return added;
 }
 
-std::optional<ParameterUpdate> begin_sgd(Optimizer& optimizer, const SGDOptions& options,
-                                         const at::Tensor& parameter) {
+bool can_update_sgd(Optimizer& optimizer, const SGDOptions& options, const at::Tensor& parameter) {
+  const auto* state = state_of<SGDParamState>(optimizer, parameter);
+  return options.momentum() == 0 || state == nullptr ||
+         lies_like(state->momentum_buffer(), parameter);
+}
+
+ParameterUpdate begin_sgd(Optimizer& optimizer, const SGDOptions& options,
+                          const at::Tensor& parameter) {
   SgdStep step{.rate = options.lr(),
                .momentum = options.momentum(),
                .dampening = options.dampening(),
@@ -65,7 +71,6 @@ std::optional<ParameterUpdate> begin_sgd(Optimizer& optimizer, const SGDOptions&
       state = &add_state<SGDParamState>(optimizer, parameter);
       state->momentum_buffer(at::empty_like(parameter));
     }
-    if (!lies_like(state->momentum_buffer(), parameter)) return std::nullopt;
     update.memory.state[0] = bytes_of(state->momentum_buffer());
   }
   update.step = step;
@@ -73,18 +78,22 @@ std::optional<ParameterUpdate> begin_sgd(Optimizer& optimizer, const SGDOptions&
 }
 
 template <class State, class Options>
-std::optional<ParameterUpdate> begin_adam(Optimizer& optimizer, const Options& options,
-                                          const at::Tensor& parameter, bool decoupled) {
+bool can_update_adam(Optimizer& optimizer, const Options& options, const at::Tensor& parameter) {
+  const auto* state = state_of<State>(optimizer, parameter);
+  return state == nullptr ||
+         (lies_like(state->exp_avg(), parameter) && lies_like(state->exp_avg_sq(), parameter) &&
+          (!options.amsgrad() || lies_like(state->max_exp_avg_sq(), parameter)));
+}
+
+template <class State, class Options>
+ParameterUpdate begin_adam(Optimizer& optimizer, const Options& options,
+                           const at::Tensor& parameter, bool decoupled) {
   auto* state = state_of<State>(optimizer, parameter);
   if (state == nullptr) {
     state = &add_state<State>(optimizer, parameter);
     state->exp_avg(at::zeros_like(parameter));
     state->exp_avg_sq(at::zeros_like(parameter));
     if (options.amsgrad()) state->max_exp_avg_sq(at::zeros_like(parameter));
-  }
-  if (!lies_like(state->exp_avg(), parameter) || !lies_like(state->exp_avg_sq(), parameter) ||
-      (options.amsgrad() && !lies_like(state->max_exp_avg_sq(), parameter))) {
-    return std::nullopt;
   }
   state->step(state->step() + 1);
   const auto [beta1, beta2] = options.betas();
@@ -147,19 +156,30 @@ bool lies_like(const at::Tensor& tensor, const at::Tensor& parameter) {
   return true;
 }
 
+bool can_update(Optimizer& optimizer, const OptimizerOptions& options,
+                const at::Tensor& parameter) {
+  if (!takes_one_pass(parameter)) return false;
+  if (const auto* sgd = dynamic_cast<const SGDOptions*>(&options)) {
+    return can_update_sgd(optimizer, *sgd, parameter);
+  }
+  if (const auto* adam = dynamic_cast<const AdamOptions*>(&options)) {
+    return can_update_adam<AdamParamState>(optimizer, *adam, parameter);
+  }
+  const auto* adamw = dynamic_cast<const AdamWOptions*>(&options);
+  return adamw != nullptr && can_update_adam<AdamWParamState>(optimizer, *adamw, parameter);
+}
+
 std::optional<ParameterUpdate> begin_update(Optimizer& optimizer, const OptimizerOptions& options,
                                             const at::Tensor& parameter) {
-  if (!takes_one_pass(parameter)) return std::nullopt;
+  if (!can_update(optimizer, options, parameter)) return std::nullopt;
   if (const auto* sgd = dynamic_cast<const SGDOptions*>(&options)) {
     return begin_sgd(optimizer, *sgd, parameter);
   }
   if (const auto* adam = dynamic_cast<const AdamOptions*>(&options)) {
     return begin_adam<AdamParamState>(optimizer, *adam, parameter, /*decoupled=*/false);
   }
-  if (const auto* adamw = dynamic_cast<const AdamWOptions*>(&options)) {
-    return begin_adam<AdamWParamState>(optimizer, *adamw, parameter, /*decoupled=*/true);
-  }
-  return std::nullopt;
+  return begin_adam<AdamWParamState>(optimizer, static_cast<const AdamWOptions&>(options),
+                                     parameter, /*decoupled=*/true);
 }
 
 // LibTorch's SGD writes through data(), which autograd does not see.

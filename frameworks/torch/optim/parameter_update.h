@@ -34,6 +34,9 @@ bool takes_one_pass(const at::Tensor& tensor);
 /// which it does.
 bool lies_like(const at::Tensor& tensor, const at::Tensor& parameter);
 
+/// Whether begin_update() would give a step. Changes nothing.
+bool can_update(torch::optim::Optimizer& optimizer, const torch::optim::OptimizerOptions& options,
+                const at::Tensor& parameter);
 /// The step that the parameter's next one is: counts it, and makes the state that it has not yet,
 /// as LibTorch's optimizer does. Nothing, and nothing is changed, where one pass cannot do it:
 /// takes_one_pass() is false, the state lies otherwise, or the options are not those of SGD, Adam

@@ -159,22 +159,36 @@ class ShardedAverage final : public LanesApart {
                  const AveragingOptions& options)
       : LanesApart(peers, bucket, name),
         options_(reduction_options<ReduceScatterOptions>(peers, options, name)),
+        fused_(options.fused),
         slice_(bucket.slice()) {}
+
+  void begin_apart() override {
+    if (!gradients_under_way()) reduce();
+  }
 
  private:
   void begin_gradients() override {
     slice_.reset();
+    if (!fused_) reduce();
+  }
+  void reduce() {
     TensorView rows = bucket().gradients_view();
     rows.shape = {peers().size, rows.elements() / peers().size};
     handle_ = reduce_scatter_async(peers().context, rows, options_);
   }
   bool proceed_gradients() override {
+    if (fused_ && fused_->updates()) return true;
+    if (!gradients_under_way()) {  // other ranks have answered no
+      reduce();
+      return false;
+    }
     slice_ = to_tensor(handle_.wait()).flatten();
     return true;
   }
   bool gradients_under_way() const override { return handle_.valid(); }
 
   const ReduceScatterOptions options_;
+  const std::shared_ptr<FusedRounds> fused_;
   ResultHandle handle_;
   at::Tensor& slice_;
 };

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "frameworks/torch/optimizer/fused_rounds.h"
 #include "frameworks/torch/optimizer/gradient_bucket.h"
 #include "frameworks/torch/peers.h"
 
@@ -19,6 +20,8 @@ class BucketAverage {
   /// The bucket is packed: starts its collectives. Its memory is not the caller's until proceed()
   /// is true, or either has thrown.
   virtual void begin() = 0;
+  /// After begin(): what waits for FusedRounds' answer begins, as the answer is no.
+  virtual void begin_apart() {}
   /// Waits for what was started last; true when that was all, false where more has been started.
   virtual bool proceed() = 0;
   /// Whether collectives on the bucket's memory may be under way.
@@ -31,6 +34,8 @@ struct AveragingOptions {
   ReduceOp op = ReduceOp::average;
   double predivide = 1.0;
   bool sharded = false;
+  /// Where gradients are sharded and may be averaged by the pass that updates.
+  std::shared_ptr<FusedRounds> fused = nullptr;
   std::shared_ptr<GradientHook> hook = nullptr;
 };
 

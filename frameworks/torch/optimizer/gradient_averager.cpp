@@ -161,12 +161,17 @@ void GradientAverager::leave_out_missing() {
   }
 }
 
-void GradientAverager::submit(RoundEnd end) {
+void GradientAverager::submit(RoundEnd end, bool updates) {
   const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;
   waiting_since_ = Clock::now();
   if (!open_) begin_round();
-  naming_step([&] { submit_rest(); });
+  const auto& fused = options_.buckets.averaging.fused;
+  naming_step([&] {
+    submit_rest();
+    if (fused) fused->answer(updates);
+    if (fused && !updates) buckets_->begin_apart();
+  });
   if (ends_ && end != RoundEnd::undecided) ends_->send(end);
 }
 
@@ -175,6 +180,8 @@ std::vector<std::string> GradientAverager::awaited() const {
   std::vector<std::string> names;
   if (open_) names = buckets_->awaited();
   if (presence_ && !presence_->ready()) names.push_back(options_.buckets.name + ".presence");
+  const auto& fused = options_.buckets.averaging.fused;
+  if (fused && !fused->ready()) names.push_back(fused->name());
   if (ends_ && !ends_->ready()) names.push_back(options_.buckets.name + ".end");
   return names;
 }
@@ -208,8 +215,20 @@ void GradientAverager::submit_rest() {
 }
 
 void GradientAverager::wait() {
+  std::exception_ptr failure;
+  try {
+    if (options_.buckets.averaging.fused) options_.buckets.averaging.fused->agree();
+  } catch (...) {
+    failure = std::current_exception();
+  }
   buckets_->wait();
+  if (failure) std::rethrow_exception(failure);
   if (presence_) presence_->wait();
+}
+
+bool GradientAverager::updates() const {
+  const LockGuard lock(mutex_);
+  return options_.buckets.averaging.fused && options_.buckets.averaging.fused->updates();
 }
 
 bool GradientAverager::present(std::size_t index) const {

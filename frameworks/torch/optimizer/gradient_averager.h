@@ -77,13 +77,16 @@ class GradientAverager {
   void leave_out_missing();
   /// Takes what no hook has brought (a gradient that is there is stored, others are absent), and
   /// submits the remaining buckets. Not while a round before is unsettled(). `end`: what settle()
-  /// will be called with, if that is known.
-  void submit(RoundEnd end);
+  /// will be called with, if that is known. `updates`: this rank can step by the pass that averages
+  /// (FusedRounds), and will.
+  void submit(RoundEnd end, bool updates = false);
   /// Names of the collectives under way that not all ranks have begun.
   std::vector<std::string> awaited() const;
   /// After submit(): waits for all buckets. Throws the first error; the round is over then, too.
   /// Error(mismatch), the same on every rank, where ranks are in different steps.
   Cost finish();
+  /// After finish(): the gradients are in the buckets, for the pass that averages to step with.
+  bool updates() const;
   /// There has been a sharded round, and no settle() since.
   bool unsettled() const;
   /// Where unsettled(): sends `end` to the others, and does not wait; whether all have sent theirs.

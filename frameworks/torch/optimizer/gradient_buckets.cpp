@@ -107,6 +107,10 @@ void GradientBuckets::submit_all() {
   for (Bucket& bucket : buckets_) submit(bucket);
 }
 
+void GradientBuckets::begin_apart() {
+  for (Bucket& bucket : buckets_) bucket.average->begin_apart();
+}
+
 void GradientBuckets::submit(Bucket& bucket) {
   if (bucket.submitted) return;
   bucket.memory->pack(bucket.name);

@@ -43,6 +43,8 @@ class GradientBuckets {
   void store_absent(std::size_t index);
   /// Submits what is left once every gradient is stored.
   void submit_all();
+  /// After submit_all(): see BucketAverage.
+  void begin_apart();
   /// Of what is submitted: the buckets that not all ranks have.
   std::vector<std::string> awaited() const;
   /// Waits for all buckets. Throws the first error, when none is under way any more.
@@ -63,6 +65,9 @@ class GradientBuckets {
   std::size_t size() const { return buckets_.size(); }
   const BucketLayout& layout(std::size_t bucket) const { return buckets_[bucket].memory->layout(); }
   const std::string& name(std::size_t bucket) const { return buckets_[bucket].name; }
+  TensorView gradients_view(std::size_t bucket) const {
+    return buckets_[bucket].memory->gradients_view();
+  }
   /// After wait(), of sharded gradients: see GradientBucket.
   at::Tensor slice(std::size_t bucket) const { return buckets_[bucket].memory->slice(); }
 

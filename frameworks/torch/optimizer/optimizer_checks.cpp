@@ -144,14 +144,15 @@ Groups groups_of(const std::vector<Parameter>& parameters,
   return equal_groups(sizes, static_cast<std::size_t>(options.number_of_groups));
 }
 
-std::string described(const DistributedOptimizerOptions& options, std::size_t bucket_bytes) {
+std::string described(const DistributedOptimizerOptions& options, const BucketOptions& buckets) {
   std::ostringstream text;
-  text << "buckets of " << bucket_bytes << " bytes, " << name_of(options.op) << ", compression "
-       << name_of(options.compression) << ", backward_passes_per_step "
+  text << "buckets of " << buckets.bucket_bytes << " bytes, " << name_of(options.op)
+       << ", compression " << name_of(options.compression) << ", backward_passes_per_step "
        << options.backward_passes_per_step << ", gradient_predivide_factor "
        << options.gradient_predivide_factor << ", static_graph " << options.static_graph
        << ", shard_state " << options.shard_state << ", overlap_parameter_gather "
-       << options.overlap_parameter_gather << ", compare_ranks " << options.compare_ranks
+       << options.overlap_parameter_gather << ", fused_update "
+       << (buckets.averaging.fused != nullptr) << ", compare_ranks " << options.compare_ranks
        << ", hook " << (options.hook ? options.hook->describe() : "none");
   return text.str();
 }
@@ -244,7 +245,7 @@ void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& paramet
                        const DistributedOptimizerOptions& options,
                        const GradientAverager::Options& averaging) {
   const BucketOptions& buckets = averaging.buckets;
-  std::vector<std::string> lines{described(options, buckets.bucket_bytes)};
+  std::vector<std::string> lines{described(options, buckets)};
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     std::string line = described(parameters[index].name, parameters[index].tensor);
     if (!buckets.groups.empty() && buckets.groups[index]) {

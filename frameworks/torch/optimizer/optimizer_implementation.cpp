@@ -29,8 +29,16 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
       buffers_(peers, name_ + ".buffers", options.buffers),
       broadcasts_buffers_(!options.buffers.empty()),
       overlaps_gather_(options.overlap_parameter_gather) {
+  const bool fuses = averaging.buckets.averaging.fused != nullptr;
+  if (fuses) {
+    check_can_cut(averager_.parameters());
+    windows_.emplace(peers, averager_);
+  }
   if (options.shard_state) {
     shards_ = std::make_unique<OptimizerShards>(peers, averager_, optimizer);
+  }
+  if (fuses) {
+    fused_.emplace(peers, averager_, *shards_, optimizer, averaging.buckets.averaging, *windows_);
   }
   if (options.compare_ranks) {
     comparison_.emplace(peers, name_, averager_.parameters(), optimizer);
@@ -63,25 +71,29 @@ void OptimizerImplementation::drop_gradients() {
   synchronized_ = false;
 }
 
-void OptimizerImplementation::synchronize(RoundEnd end) {
+void OptimizerImplementation::synchronize(RoundEnd end, bool updates) {
   averager_.check_in_step();
   averager_.settle(RoundEnd::discard);  // a round before, whose averages were not used
   had_gradients_ = averager_.has_gradients();
-  submit_round(end);
+  submit_round(end, updates && fused_ && fused_->can_run());
   const GradientAverager::Cost cost = finish_round();
   statistics_.waited += cost.waited;
   statistics_.in_flight += cost.in_flight;
-  if (shards_) shards_->take_gradients();
+  if (averager_.updates()) {
+    shards_->drop_gradients();
+  } else if (shards_) {
+    shards_->take_gradients();
+  }
   hooks_.refresh();
   synchronized_ = true;
 }
 
 // What accompanies the averages belongs to the round, not to step(): ranks that meet in it may have
 // called something else.
-void OptimizerImplementation::submit_round(RoundEnd end) {
+void OptimizerImplementation::submit_round(RoundEnd end, bool updates) {
   buffers_.begin(peers_.first);
   if (comparison_) comparison_->begin(rounds_, steps_);
-  averager_.submit(end);
+  averager_.submit(end, updates);
 }
 
 GradientAverager::Cost OptimizerImplementation::finish_round() {
@@ -97,13 +109,13 @@ GradientAverager::Cost OptimizerImplementation::finish_round() {
   return cost;
 }
 
-void OptimizerImplementation::synchronize_once(RoundEnd end) {
+void OptimizerImplementation::synchronize_once(RoundEnd end, bool updates) {
   averager_.check_in_step();
-  if (!is_synchronized()) synchronize(end);
+  if (!is_synchronized()) synchronize(end, updates);
 }
 
-void OptimizerImplementation::synchronize_to_step() {
-  synchronize_once(RoundEnd::step);
+void OptimizerImplementation::synchronize_to_step(bool updates) {
+  synchronize_once(RoundEnd::step, updates);
   if (shards_) shards_->follow_parameters();
   averager_.settle(RoundEnd::step);
 }
@@ -124,9 +136,13 @@ void OptimizerImplementation::step() {
         "step() under skip_synchronize(), but gradients have not been averaged since the last "
         "backward(); call synchronize() first");
   }
-  synchronize_to_step();
+  synchronize_to_step(/*updates=*/true);
   end_step();
-  optimizer_.step();
+  if (averager_.updates()) {
+    fused_->run();
+  } else {
+    optimizer_.step();
+  }
   finish_step();
 }
 
@@ -168,7 +184,7 @@ torch::Tensor OptimizerImplementation::evaluate(
 }
 
 void OptimizerImplementation::finish_step() {
-  if (shards_) shards_->begin_gather();
+  if (shards_ && !averager_.updates()) shards_->begin_gather();
   if (!overlaps_gather_) complete_parameters();
   statistics_.steps += 1;
   steps_ += 1;

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "frameworks/torch/optimizer/fused_update.h"
 #include "frameworks/torch/optimizer/gradient_averager.h"
 #include "frameworks/torch/optimizer/gradient_hooks.h"
 #include "frameworks/torch/optimizer/joint_broadcast.h"
@@ -68,9 +69,10 @@ class OptimizerImplementation {
 
   void zero_grad();
   /// `end`: what the caller will make of the averages, if it knows.
-  void synchronize(RoundEnd end = RoundEnd::undecided);
+  /// `updates`: the averages are for nothing but the step.
+  void synchronize(RoundEnd end = RoundEnd::undecided, bool updates = false);
   /// Unless that was done since the last backward.
-  void synchronize_once(RoundEnd end = RoundEnd::undecided);
+  void synchronize_once(RoundEnd end = RoundEnd::undecided, bool updates = false);
   void step();
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
   /// A step whose gradients are not used.
@@ -130,10 +132,10 @@ class OptimizerImplementation {
   /// Collective.
   int become_most_trained(int last);
   void take_progress(int root);
-  void submit_round(RoundEnd end);
+  void submit_round(RoundEnd end, bool updates = false);
   GradientAverager::Cost finish_round();
   /// synchronize_once(); then all ranks are to step, and can.
-  void synchronize_to_step();
+  void synchronize_to_step(bool updates = false);
   /// False: collectives are left under way.
   bool discard_open_round() noexcept;
   bool end_open_round(BoundedWait& wait);
@@ -150,7 +152,9 @@ class OptimizerImplementation {
   torch::optim::Optimizer& optimizer_;
   GradientAverager averager_;
   GradientHooks hooks_;                      // after averager_: destroyed first
+  std::optional<ParameterWindows> windows_;  ///< with fused_
   std::unique_ptr<OptimizerShards> shards_;  ///< where the state is sharded
+  std::optional<FusedUpdate> fused_;         ///< where the pass that averages can update
   JointBroadcast buffers_;
   std::optional<RankComparison> comparison_;  ///< where options.compare_ranks
   const bool broadcasts_buffers_;

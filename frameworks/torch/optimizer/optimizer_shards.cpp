@@ -48,18 +48,6 @@ void refuse_shared_memory(const std::vector<Parameter>& parameters) {
   }
 }
 
-/// Checks all of them, also those of which this rank has no piece: ranks refuse alike.
-void check_can_cut(const std::vector<Parameter>& parameters) {
-  for (const Parameter& parameter : parameters) {
-    if (parameter.tensor.is_non_overlapping_and_dense()) continue;
-    throw Error(ErrorCode::invalid_argument,
-                "DistributedOptimizer: parameter '" + parameter.name +
-                    "' is not dense in memory: shard_state cannot cut it; make it contiguous",
-                -1, parameter.name);
-  }
-  refuse_shared_memory(parameters);
-}
-
 /// Consecutive elements of a parameter, which the optimizer steps in its place.
 struct ParameterPiece {
   std::int64_t begin = 0;  ///< element of the parameter, in its memory order
@@ -99,6 +87,18 @@ void cut_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
 }
 
 }  // namespace
+
+// Checks all of them, also those of which this rank has no piece: ranks refuse alike.
+void check_can_cut(const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters) {
+    if (parameter.tensor.is_non_overlapping_and_dense()) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "DistributedOptimizer: parameter '" + parameter.name +
+                    "' is not dense in memory: shard_state cannot cut it; make it contiguous",
+                -1, parameter.name);
+  }
+  refuse_shared_memory(parameters);
+}
 
 OptimizerShards::OptimizerShards(const Peers& peers, const GradientAverager& averager,
                                  torch::optim::Optimizer& optimizer)
@@ -192,6 +192,22 @@ void OptimizerShards::take_gradients() {
       }
     }
   }
+}
+
+void OptimizerShards::drop_gradients() {
+  for (const BucketShare& bucket : buckets_) {
+    for (const ParameterShare& piece : bucket.pieces) piece.values.mutable_grad().reset();
+  }
+}
+
+std::vector<ShardedPiece> OptimizerShards::own_pieces() const {
+  std::vector<ShardedPiece> all;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    for (const ParameterShare& piece : buckets_[b].pieces) {
+      all.push_back({b, piece.where, piece.values});
+    }
+  }
+  return all;
 }
 
 std::vector<at::Tensor> OptimizerShards::gradients() const {

@@ -15,6 +15,17 @@
 
 namespace hora::internal {
 
+/// Throws Error(invalid_argument) for parameters whose memory is not dense or shared by two, on
+/// every rank alike.
+void check_can_cut(const std::vector<Parameter>& parameters);
+
+/// A part of this rank's slice of a bucket.
+struct ShardedPiece {
+  std::size_t bucket = 0;
+  ShardPiece where;
+  at::Tensor values;  ///< view of the parameter
+};
+
 /// Thread rule: one thread at a time.
 class OptimizerShards {
  public:
@@ -30,6 +41,9 @@ class OptimizerShards {
   void follow_parameters();
   /// Gradients have been averaged: those of this rank's pieces become their `.grad`.
   void take_gradients();
+  /// They have not: no piece has a `.grad`.
+  void drop_gradients();
+  std::vector<ShardedPiece> own_pieces() const;
   /// That are defined.
   std::vector<at::Tensor> gradients() const;
   /// What the optimizer steps on this rank.

@@ -69,6 +69,13 @@ struct DistributedOptimizerOptions {
   /// does until zero_grad() or complete_parameters() runs beside that. Until then the parameters
   /// must not be read.
   bool overlap_parameter_gather = false;
+  /// With shard_state, and an optimizer of hora::optim on the CPU among ranks of one node: step()
+  /// averages, updates and hands out the parameters in one pass, where nothing but step() wants the
+  /// averages (no synchronize(), clip_grad_norm_() or GradScaler before it in that step), with the
+  /// same bits. For it the constructor moves the parameters into memory that the ranks share
+  /// (set_data()). Elsewhere, and while a parameter has got other memory later, the three are
+  /// passes of their own.
+  bool fused_update = true;
   /// Such as module->named_buffers(): they become the first rank's while gradients are averaged,
   /// also where the step that follows is left out (GradScaler).
   std::vector<torch::Tensor> buffers = {};

@@ -1,6 +1,7 @@
 // ZeRO stage 1: the same bits as without, in a part of the memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hora/torch/optim.h>
 
 #include <limits>
 #include <memory>
@@ -50,6 +51,17 @@ const Kind kKinds[] = {
      [](auto all) {
        return make_in_groups<torch::optim::AdamW>(all, torch::optim::AdamWOptions(0.01));
      }},
+    {"fused_sgd",
+     [](auto all) {
+       return make_in_groups<optim::SGD>(
+           all, torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-3).nesterov(true));
+     }},
+    {"fused_adam",
+     [](auto all) {
+       return make_in_groups<optim::Adam>(all, torch::optim::AdamOptions(0.01).amsgrad(true));
+     }},
+    {"fused_adamw",
+     [](auto all) { return make_in_groups<optim::AdamW>(all, torch::optim::AdamWOptions(0.01)); }},
     {"rmsprop",
      [](auto all) {
        return make_in_groups<torch::optim::RMSprop>(

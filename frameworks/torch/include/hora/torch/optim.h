@@ -9,7 +9,9 @@
 ///
 /// The bits are LibTorch's: the same operations in the same order, with products and sums rounded
 /// together where LibTorch's own kernels do that on this CPU (found out by one addition at the
-/// first step). Only a NaN's payload may differ.
+/// first step). Only a NaN's payload may differ, and Adam's and AdamW's parameters where LibTorch
+/// takes square roots by MKL, whose last bit may be wrong (2.11's wheels do): there an update,
+/// which is rounded rightly here, differs by some 2 units in its last place; the moments do not.
 ///
 /// That is for parameters of float32 and float64 on the CPU that are dense in memory, channels-last
 /// among them, with a gradient and state in the same memory order. All others, such as bfloat16's,

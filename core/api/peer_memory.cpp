@@ -1,0 +1,47 @@
+#include "core/api/peer_memory.h"
+
+#include <hora/collectives.h>
+#include <hora/error.h>
+#include <hora/process_set.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "core/api/internals.h"
+#include "core/engine/runtime.h"
+
+namespace hora::internal {
+
+bool share_memory(const Context& context, ProcessSet set) {
+  const auto& node = context.ranks_of_node(context.cross_rank());
+  const auto members = ranks_of(context, set);
+  return std::includes(node.begin(), node.end(), members.begin(), members.end());
+}
+
+std::vector<std::byte*> peer_addresses(const Context& context, ProcessSet set,
+                                       const std::string& name, const std::byte* data,
+                                       std::size_t bytes) {
+  Runtime& runtime = *runtime_of(context);
+  const std::optional<Location> own = runtime.memory().find(data, bytes);
+  if (!own || !share_memory(context, set)) {
+    throw Error(ErrorCode::invalid_argument,
+                "peer_addresses: a block outside of hora's buffers, or a set of several nodes",
+                context.rank(), name);
+  }
+  const std::vector<std::int64_t> mine{own->window, static_cast<std::int64_t>(own->offset)};
+  const auto members = ranks_of(context, set);
+  std::vector<std::int64_t> all(mine.size() * members.size());
+  allgather_into(context, view(mine), view(all), {.name = name, .process_set = set});
+  const EngineParts& parts = runtime.parts();
+  std::vector<std::byte*> addresses;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const Location location{.window = static_cast<std::uint32_t>(all[2 * i]),
+                            .offset = static_cast<std::uint64_t>(all[2 * i + 1])};
+    addresses.push_back(
+        runtime.memory().address(parts.world.topology.local_rank_of(members[i]), location, bytes));
+  }
+  return addresses;
+}
+
+}  // namespace hora::internal

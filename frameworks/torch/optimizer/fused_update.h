@@ -1,0 +1,98 @@
+/// The step of sharded optimizers of hora::optim, taken by the pass that averages: each rank reads
+/// all ranks' gradients of its slice, block by block in the cache, updates its parameters and
+/// state by the averages, and writes the parameters to all ranks. One pass in place of
+/// reduce-scatter, step and gather.
+#pragma once
+
+#include <hora/buffer.h>
+#include <hora/hora.h>
+#include <torch/optim/optimizer.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "frameworks/torch/optimizer/gradient_averager.h"
+#include "frameworks/torch/optimizer/optimizer_shards.h"
+#include "frameworks/torch/peers.h"
+#include "ops/local/kernel_values.h"
+
+namespace hora::internal {
+
+struct ParameterUpdate;
+
+/// Whether ranks can: an optimizer of hora::optim, whose parameters are of float32 or float64 on
+/// the CPU, among ranks of one node.
+bool can_fuse_update(const Peers& peers, const torch::optim::Optimizer& optimizer,
+                     const std::vector<Parameter>& parameters);
+
+/// The parameters' memory becomes memory that the node's ranks share, laid out as the buckets are.
+/// Thread rule: one thread at a time.
+class ParameterWindows {
+ public:
+  /// Collective. References outlive it. The parameters are dense in memory, on the CPU.
+  ParameterWindows(const Peers& peers, const GradientAverager& averager);
+
+  /// Whether every parameter still lies there.
+  bool hold() const;
+  /// Of a bucket, by rank in the set.
+  const std::vector<std::byte*>& addresses(std::size_t bucket) const {
+    return blocks_[bucket].addresses;
+  }
+  /// Never frees the memory: peers may still write to it.
+  void give_up() const noexcept;
+
+ private:
+  struct Block {
+    std::shared_ptr<Buffer> memory;
+    std::vector<std::byte*> addresses;
+  };
+  const GradientAverager& averager_;
+  std::vector<Block> blocks_;        ///< by bucket
+  std::vector<const void*> places_;  ///< by parameter
+};
+
+/// Thread rule: one thread at a time.
+class FusedUpdate {
+ public:
+  /// Collective. References outlive it.
+  FusedUpdate(const Peers& peers, const GradientAverager& averager, const OptimizerShards& shards,
+              torch::optim::Optimizer& optimizer, const AveragingOptions& averaging,
+              const ParameterWindows& windows);
+  /// While an exception leaves run(), peers' writes may be under way: their memory stays.
+  ~FusedUpdate();
+  FusedUpdate(const FusedUpdate&) = delete;
+  FusedUpdate& operator=(const FusedUpdate&) = delete;
+
+  /// Whether this rank could step now.
+  bool can_run() const;
+  /// After a round that has left the gradients in the buckets, which all ranks are to step with.
+  /// Collective: no rank accesses another's memory any more when it returns.
+  void run();
+
+ private:
+  struct Source {
+    std::vector<const std::byte*> gradients;  ///< of the piece's first element, by rank
+    std::vector<std::byte*> parameters;       ///< likewise, of the other ranks
+  };
+  void run(const ParameterUpdate& update, const Source& source) const;
+
+  const Peers peers_;
+  const std::string name_;
+  const GradientAverager& averager_;
+  torch::optim::Optimizer& optimizer_;
+  const ReduceOp op_;
+  const Scales scales_;
+  const ParameterWindows& windows_;
+  struct Piece {
+    std::size_t parameter = 0;
+    Source source;
+  };
+  std::unordered_map<const void*, Piece> pieces_;  ///< by the tensor in the optimizer's groups
+  bool running_ = false;
+};
+
+}  // namespace hora::internal

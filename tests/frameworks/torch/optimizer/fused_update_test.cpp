@@ -1,0 +1,142 @@
+// The pass that averages and updates: the same bits as averages and a step apart.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/torch/optim.h>
+
+#include <memory>
+#include <vector>
+
+#include "tests/frameworks/torch/optimizer/training.h"
+
+namespace hora::internal::test {
+namespace {
+
+std::unique_ptr<torch::optim::Optimizer> make_fused(std::vector<torch::Tensor> parameters) {
+  return std::make_unique<optim::SGD>(
+      std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-3));
+}
+
+class FusedUpdateTest : public testing::Test {
+ protected:
+  bool is_one_node() const { return world_.cross_size() == 1; }
+
+  const Context world_ = init();
+  Training apart_{world_, {.bucket_bytes = 1024}, make_sgd};
+  Training fused_{world_, {.bucket_bytes = 1024, .shard_state = true}, make_fused};
+
+  void expect_same() {
+    expect_same_bits(fused_.network->parameters(), apart_.network->parameters());
+  }
+  void step_both(int step) {
+    apart_.step(my_batch(world_, step));
+    fused_.step(my_batch(world_, step));
+    expect_same();
+  }
+};
+
+TEST_F(FusedUpdateTest, NoGradientsGoThroughCollectives) {
+  if (!is_one_node() || world_.size() == 1) GTEST_SKIP() << "for ranks that share memory";
+  fused_.step(my_batch(world_, 0));
+  std::size_t bytes = 0;
+  for (const auto& parameter : fused_.network->parameters()) bytes += parameter.nbytes();
+  const auto before = world_.statistics().bytes;
+  fused_.step(my_batch(world_, 1));
+  EXPECT_LT(world_.statistics().bytes - before, bytes) << "presence, answers and the like alone";
+}
+
+TEST_F(FusedUpdateTest, ItCanBeTurnedOff) {
+  Training off(world_, {.shard_state = true, .fused_update = false}, make_fused);
+  for (int step = 0; step < 3; ++step) {
+    off.step(my_batch(world_, step));
+    apart_.step(my_batch(world_, step));
+  }
+  expect_same_bits(off.network->parameters(), apart_.network->parameters());
+}
+
+TEST_F(FusedUpdateTest, SomeRanksMayWantTheAverages) {
+  for (int step = 0; step < 4; ++step) {
+    apart_.step(my_batch(world_, step));
+    fused_.optimizer.zero_grad();
+    fused_.backward(my_batch(world_, step));
+    if (step % 2 == 1 && world_.rank() == 0) fused_.optimizer.synchronize();
+    fused_.optimizer.step();
+    expect_same();
+  }
+}
+
+TEST_F(FusedUpdateTest, ClippedStepsAreTakenAfterTheAverages) {
+  for (int step = 0; step < 4; ++step) {
+    for (Training* training : {&apart_, &fused_}) {
+      training->optimizer.zero_grad();
+      training->backward(my_batch(world_, step));
+      if (step == 2) training->optimizer.clip_grad_norm_(1e-3);
+      training->optimizer.step();
+    }
+    if (step < 2) expect_same();
+    expect_close(fused_.network->parameters(), apart_.network->parameters(), 1e-6);
+  }
+}
+
+TEST_F(FusedUpdateTest, ScaledAndAccumulatedStepsGiveTheSame) {
+  apart_.optimizer.set_backward_passes_per_step(2);
+  fused_.optimizer.set_backward_passes_per_step(2);
+  GradScaler of_apart(apart_.optimizer, {.initial_scale = 1024.0});
+  GradScaler of_fused(fused_.optimizer, {.initial_scale = 1024.0});
+  const auto train = [&](Training& training, GradScaler& scaler, int step) {
+    training.optimizer.zero_grad();
+    for (int pass = 0; pass < 2; ++pass) {
+      scaler.scale(loss_of(training.network, my_batch(world_, 2 * step + pass))).backward();
+    }
+    scaler.step();
+    scaler.update();
+  };
+  for (int step = 0; step < 3; ++step) {
+    train(apart_, of_apart, step);
+    train(fused_, of_fused, step);
+    expect_same();
+  }
+}
+
+TEST_F(FusedUpdateTest, DiscardedStepsChangeNothing) {
+  step_both(0);
+  fused_.optimizer.zero_grad();
+  fused_.backward(my_batch(world_, 9));
+  fused_.optimizer.zero_grad();
+  step_both(1);
+  step_both(2);
+}
+
+TEST_F(FusedUpdateTest, ParametersWithOtherMemoryAreSteppedThere) {
+  step_both(0);
+  for (auto& parameter : fused_.network->parameters()) {
+    parameter.set_data(parameter.detach().clone());
+    if (world_.rank() == 0) break;  // ranks differ in which, too
+  }
+  step_both(1);
+  step_both(2);
+}
+
+TEST_F(FusedUpdateTest, ParametersOutliveTheOptimizer) {
+  step_both(0);
+  const auto kept = fused_.network->parameters();
+  {
+    torch::nn::Sequential network = small_network(seed());
+    const auto wrapped = make_fused(network->parameters());
+    { DistributedOptimizer(world_, *wrapped, network->named_parameters(), {.shard_state = true}); }
+    EXPECT_TRUE(torch::isfinite(network->parameters()[0]).all().item<bool>());
+  }
+  step_both(1);
+}
+
+TEST_F(FusedUpdateTest, TiedParametersAreRefused) {
+  const auto a = torch::ones({8}).requires_grad_();
+  auto b = torch::ones({8}).requires_grad_();
+  b.set_data(a.detach());
+  optim::SGD sgd(std::vector<torch::Tensor>{a, b}, torch::optim::SGDOptions(0.1));
+  EXPECT_THROW(DistributedOptimizer(world_, sgd, {{"a", a}, {"b", b}}, {.shard_state = true}),
+               Error);
+  EXPECT_EQ(a.data_ptr(), b.data_ptr());
+}
+
+}  // namespace
+}  // namespace hora::internal::test
