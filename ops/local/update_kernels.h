@@ -53,7 +53,7 @@ typename E::Vector fused_multiply_add(typename E::Vector a, typename E::Vector b
 // With a full mask: GCC 12 warns about its own header in the forms without one.
 template <class E>
 typename E::Vector square_root(typename E::Vector value) {
-  constexpr bool kSingle = sizeof(typename E::Scalar) == 4;
+  [[maybe_unused]] constexpr bool kSingle = sizeof(typename E::Scalar) == 4;
 #if defined(__AVX512F__)
   if constexpr (kSingle) {
     return _mm512_maskz_sqrt_ps(0xffff, value);
