@@ -79,14 +79,16 @@ ranks() {
 # Seconds of each benchmark, sizes and blocks: whole, or quick.
 if [[ -z $quick ]]; then
   sizes=(--max-bytes 256MiB --factor 4 --benchmark_min_time=0.2)
-  few_sizes=(--min-bytes 64KiB --max-bytes 256MiB --factor 16 --benchmark_min_time=0.1)
+  few_sizes=(--min-bytes 64KiB --max-bytes 256MiB --factor 16 --benchmark_min_time=0.1
+    --benchmark_filter=allreduce/)
   collective_sizes=(--min-bytes 4 --max-bytes 256MiB --factor 8 --benchmark_min_time=0.1)
   waits=(--benchmark_min_time=1)
   blocks=12 runs=5
 else
-  sizes=(--max-bytes 16MiB --factor 64 --benchmark_min_time=0.05 --blocks 6)
-  few_sizes=(--min-bytes 64KiB --max-bytes 4MiB --factor 64 --benchmark_min_time=0.03 --blocks 6)
-  collective_sizes=(--min-bytes 64KiB --max-bytes 4MiB --factor 64 --benchmark_min_time=0.03 --blocks 6)
+  sizes=(--max-bytes 16MiB --factor 64 --benchmark_min_time=0.03 --blocks 4)
+  few_sizes=(--min-bytes 64KiB --max-bytes 4MiB --factor 64 --benchmark_min_time=0.02 --blocks 4
+    --benchmark_filter=allreduce/)
+  collective_sizes=(--min-bytes 64KiB --max-bytes 4MiB --factor 64 --benchmark_min_time=0.02 --blocks 4)
   waits=(--benchmark_min_time=0.1 --idle-seconds 1 --wait-seconds 1)
   blocks=6 runs=1
 fi
