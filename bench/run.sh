@@ -199,6 +199,7 @@ for part in "${parts[@]}"; do
   busy=$(python3 -B bench/report/machine.py --busy)
   printf '[%d/%d] %2d:%02d %s' "$number" "${#parts[@]}" $((SECONDS / 60)) $((SECONDS % 60)) "$part"
   ! awk "BEGIN { exit !($busy > 0.1) }" || printf ' (busy: %s of all cores with something else)' "$busy"
+  python3 -B bench/report/machine.py --note "$folder/machine.json" "$part" "$busy" || exit
   "run_$part" > "$logs/$part.log" 2>&1
   case $? in
     0) echo ": done" ;;

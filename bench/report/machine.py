@@ -1,5 +1,6 @@
-"""What figures depend on: the machine, versions, the commit. `python3 machine.py FILE BUILD_FOLDER
-[MEASURED_PARTS]` writes it as JSON, and warns on standard error where the machine is busy."""
+"""What figures depend on: the machine, versions, the commit. `python3 machine.py FILE BUILD_FOLDER`
+writes it as JSON, and warns on standard error where the machine is busy; `--note FILE PART SHARE`
+adds what share of the cores was busy before a part."""
 
 import json
 import os
@@ -82,7 +83,6 @@ def facts(build):
         "build_type": _cache(build, "CMAKE_BUILD_TYPE"),
         "mpi": _output(mpirun, "--version").split("\n")[0],
         **{name: version for name, version in packages.items() if version},
-        "busy_share_before": round(busy_now(), 3),
     }
 
 
@@ -93,6 +93,20 @@ def folder_name(machine):
     return f"{words}-{machine['cores']}cores-{machine['date']}"
 
 
+def _read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return {}
+
+
+def _write(path, found):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(found, file, indent=1)
+        file.write("\n")
+
+
 def main(arguments):
     if len(arguments) == 3 and arguments[1] == "--name":
         print(folder_name({"processor": _cpu_model(), "cores": len(os.sched_getaffinity(0)),
@@ -101,15 +115,22 @@ def main(arguments):
     if len(arguments) == 2 and arguments[1] == "--busy":
         print(f"{busy_now():.3f}")
         return 0
+    if len(arguments) == 5 and arguments[1] == "--note":
+        found = _read(arguments[2])
+        found.setdefault("busy_share", {})[arguments[3]] = float(arguments[4])
+        _write(arguments[2], found)
+        return 0
     if len(arguments) != 3:
-        print("usage: machine.py FILE BUILD_FOLDER | --busy | --name BUILD_FOLDER", file=sys.stderr)
+        print("usage: machine.py FILE BUILD_FOLDER | --busy | --name BUILD_FOLDER | "
+              "--note FILE PART SHARE", file=sys.stderr)
         return 2
     found = facts(arguments[2])
-    with open(arguments[1], "w", encoding="utf-8") as file:
-        json.dump(found, file, indent=1)
-        file.write("\n")
-    if found["busy_share_before"] > BUSY_SHARE:
-        print(f"WARNING: {found['busy_share_before']:.0%} of the cores are busy with something else; "
+    # Other parts may have run before.
+    found["busy_share"] = _read(arguments[1]).get("busy_share", {})
+    _write(arguments[1], found)
+    busy = busy_now()
+    if busy > BUSY_SHARE:
+        print(f"WARNING: {busy:.0%} of the cores are busy with something else; "
               "the figures will say little about hora", file=sys.stderr)
     return 0
 

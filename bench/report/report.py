@@ -13,6 +13,7 @@ import sys
 import results
 import svg
 import tables
+from machine import BUSY_SHARE
 
 BEGIN, END = "<!-- performance begin -->", "<!-- performance end -->"
 LINK_RATE = 1e9  # bits a second, as run.sh's part two_hosts sets it
@@ -116,8 +117,10 @@ def readme_section(found, charts, path):
     text = [f"{machine['processor']}, {machine['cores']} cores, {machine['mpi']}, "
             f"{machine['date']}; each row's contenders took turns in one run. "
             f"[All results]({path}/report.md), [how they are measured](bench/README.md).\n"]
-    if machine.get("busy_share_before", 0) > 0.1:
-        text.append("**Something else ran on the machine meanwhile: the figures say little.**\n")
+    busy = [part for part, share in machine.get("busy_share", {}).items() if share > BUSY_SHARE]
+    if busy:
+        text.append(f"**Something else ran on the machine before {', '.join(busy)}: their figures say "
+                    "little.**\n")
     networks = training(found)
     if networks:
         columns = list(dict.fromkeys(

@@ -26,9 +26,10 @@ def percent_over(ratio):
 
 def machine(facts):
     names = {"mpi": "MPI", "memory_gib": "memory, GiB", "build_type": "build",
-             "busy_share_before": "busy with something else before, share of all cores",
              "changed_since_commit": "changed since that commit"}
-    return table(["", ""], [(names.get(key, key), value) for key, value in facts.items()])
+    rows = [(names.get(key, key), value) for key, value in facts.items() if key != "busy_share"]
+    busy = ", ".join(f"{part} {share:.0%}" for part, share in facts.get("busy_share", {}).items())
+    return table(["", ""], rows + ([("cores busy with something else before", busy)] if busy else []))
 
 
 def sizes(by_size, unit_scale=1.0):

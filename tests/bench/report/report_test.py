@@ -42,7 +42,7 @@ def steps_document(over_plain):
 
 
 FACTS = {"date": "2026-01-02", "processor": "AMD EPYC 9004 (R) @ 2.6 GHz", "cores": 2, "mpi": "MPI 1",
-         "busy_share_before": 0.0}
+         "busy_share": {"allreduce": 0.02}}
 
 
 class Charts(unittest.TestCase):
@@ -156,6 +156,14 @@ class Files(unittest.TestCase):
         for name in plots:
             self.assertIn(f"]({name})", text)
             xml.dom.minidom.parse(os.path.join(self.folder, name))
+
+    def test_a_busy_part_is_said(self):
+        path = os.path.join(self.folder, "machine.json")
+        self.assertEqual(machine.main(["", "--note", path, "resnet18", "0.5"]), 0)
+        _, text, _ = self.run_report(f"{report.BEGIN}\n{report.END}\n")
+        self.assertIn("before resnet18:", text)
+        with open(os.path.join(self.folder, "report.md"), encoding="utf-8") as file:
+            self.assertIn("allreduce 2%, resnet18 50%", file.read())
 
     def test_more_ranks_than_cores_and_wrong_results_are_said(self):
         document = sizes_document()
