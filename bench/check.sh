@@ -15,6 +15,7 @@ build=$(realpath "${1:-$bench/../build/release}")
 mpirun=$(sed -n 's/^MPIEXEC_EXECUTABLE:[A-Z]*=//p' "$build/CMakeCache.txt")
 launcher=("${mpirun:-mpirun}")
 if "${launcher[0]}" --version 2> /dev/null | grep -q 'Open MPI\|OpenRTE\|PRRTE'; then
+  # MPI's waiting ranks yield: on a busy machine its contenders would take minutes otherwise.
   launcher+=(--bind-to none --oversubscribe --mca mpi_yield_when_idle 1)
   ((EUID != 0)) || launcher+=(--allow-run-as-root)
 fi
