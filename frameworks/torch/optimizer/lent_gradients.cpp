@@ -9,13 +9,17 @@ namespace hora::internal {
 namespace {
 
 // AccumulateGrad makes `.grad` a detached view of what it gets, where nothing else uses that; the
-// engine holds it for the hooks behind.
+// engine holds it for the hooks behind. It may be a view itself, which alone holds its base then.
 bool has_other_user(const at::Tensor& gradient, const at::Tensor& delivered) {
   std::size_t users = 1;
   if (delivered.defined() && delivered.layout() == at::kStrided &&
       delivered.storage().is_alias_of(gradient.storage()) && !delivered.is_same(gradient)) {
     if (delivered.use_count() > 1) return true;
     users += 1;
+    if (delivered.is_view()) {
+      if (delivered._base().use_count() > 1) return true;
+      users += 1;
+    }
   }
   return gradient.use_count() > 1 ||
          static_cast<std::size_t>(gradient.storage().use_count()) > users;

@@ -211,7 +211,7 @@ TEST(InPlace, TwoParametersWithOneGradient) {
   named.insert("p", p);
   named.insert("q", q);
   DistributedOptimizer optimizer(world, sgd, named);
-  const auto factor = torch::full({128 * 256}, world.rank() + 1.0F);
+  const auto factor = torch::full({128 * 256}, world.rank() + 1.0);
   ((p.view(-1) + q.view(-1)) * factor).sum().backward();
   optimizer.step();
   const auto mean = static_cast<float>((world.size() + 1) / 2.0);
