@@ -9,7 +9,8 @@
 ///     step    "epoch", "step" (the last of those it stands for), and means over these: "loss",
 ///             "top1" and "top5" (percent, where known), "learning_rate", "images_per_second",
 ///             "seconds", "data_seconds", "exposed_seconds"; "gpu_bytes" (the largest) with CUDA
-///     epoch   "epoch", and of the whole epoch: "loss" (mean over ranks; null where no step counted), "top1" and "top5" (of
+///     epoch   "epoch", and of the whole epoch: "loss" (mean over ranks; null where no step
+///     counted), "top1" and "top5" (of
 ///             validation), "steps", "images_per_second", "seconds", "data_seconds",
 ///             "exposed_seconds" (sums, validation left out), "validation_seconds"
 ///
