@@ -35,8 +35,10 @@ bool can_fuse_update(const Peers& peers, const torch::optim::Optimizer& optimize
                        dynamic_cast<const optim::Adam*>(&optimizer) != nullptr ||
                        dynamic_cast<const optim::AdamW*>(&optimizer) != nullptr;
   return is_ours && !parameters.empty() && share_memory(peers.context, peers.set) &&
-         std::all_of(parameters.begin(), parameters.end(),
-                     [](const Parameter& parameter) { return takes_one_pass(parameter.tensor); });
+         std::all_of(parameters.begin(), parameters.end(), [](const Parameter& parameter) {
+           // What else lies in that memory would not move with it.
+           return takes_one_pass(parameter.tensor) && parameter.tensor.storage().use_count() == 1;
+         });
 }
 
 ParameterWindows::ParameterWindows(const Peers& peers, const GradientAverager& averager)

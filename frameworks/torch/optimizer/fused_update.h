@@ -25,7 +25,7 @@ namespace hora::internal {
 struct ParameterUpdate;
 
 /// Whether ranks can: an optimizer of hora::optim, whose parameters are of float32 or float64 on
-/// the CPU, among ranks of one node.
+/// the CPU, each the only tensor in its memory, among ranks of one node.
 bool can_fuse_update(const Peers& peers, const torch::optim::Optimizer& optimizer,
                      const std::vector<Parameter>& parameters);
 

@@ -32,6 +32,7 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
   const bool fuses = averaging.buckets.averaging.fused != nullptr;
   if (fuses) {
     check_can_cut(averager_.parameters());
+    check_can_cut_state(peers, optimizer);
     windows_.emplace(peers, averager_);
   }
   if (options.shard_state) {

@@ -100,16 +100,19 @@ void check_can_cut(const std::vector<Parameter>& parameters) {
   refuse_shared_memory(parameters);
 }
 
+void check_can_cut_state(const Peers& peers, const torch::optim::Optimizer& optimizer) {
+  if (can_cut_state(optimizer)) return;
+  throw Error(ErrorCode::invalid_use,
+              "DistributedOptimizer: shard_state was asked for, but the wrapped optimizer has "
+              "state already, which is not that of Adagrad's constructor; construct "
+              "DistributedOptimizer before its first step",
+              peers.context.rank());
+}
+
 OptimizerShards::OptimizerShards(const Peers& peers, const GradientAverager& averager,
                                  torch::optim::Optimizer& optimizer)
     : peers_(peers), averager_(averager), forms_(forms_of(averager.parameters())) {
-  if (!can_cut_state(optimizer)) {
-    throw Error(ErrorCode::invalid_use,
-                "DistributedOptimizer: shard_state was asked for, but the wrapped optimizer has "
-                "state already, which is not that of Adagrad's constructor; construct "
-                "DistributedOptimizer before its first step",
-                peers.context.rank());
-  }
+  check_can_cut_state(peers, optimizer);
   const at::NoGradGuard no_grad;
   const auto& parameters = averager.parameters();
   check_can_cut(parameters);
@@ -169,6 +172,15 @@ void OptimizerShards::follow_parameters() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     forms_[i].check_with_order(parameters[i]);
     moved |= !memory_of(parameters[i].tensor).lies_as(memories_[i]);
+  }
+  // A step without a gather has noted nothing: the pieces themselves say where they lie.
+  for (const BucketShare& bucket : buckets_) {
+    moved |= std::any_of(bucket.pieces.begin(), bucket.pieces.end(), [&](const auto& piece) {
+      const at::Tensor& whole = parameters[piece.where.gradient].tensor;
+      return piece.values.data_ptr() !=
+             static_cast<const std::byte*>(whole.data_ptr()) +
+                 static_cast<std::size_t>(piece.where.begin) * whole.element_size();
+    });
   }
   if (!moved) return;
   check_can_cut(parameters);

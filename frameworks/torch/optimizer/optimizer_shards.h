@@ -18,6 +18,8 @@ namespace hora::internal {
 /// Throws Error(invalid_argument) for parameters whose memory is not dense or shared by two, on
 /// every rank alike.
 void check_can_cut(const std::vector<Parameter>& parameters);
+/// Throws Error(invalid_use) where the optimizer has state that cannot be cut.
+void check_can_cut_state(const Peers& peers, const torch::optim::Optimizer& optimizer);
 
 /// A part of this rank's slice of a bucket.
 struct ShardedPiece {

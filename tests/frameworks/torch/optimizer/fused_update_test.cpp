@@ -22,7 +22,8 @@ class FusedUpdateTest : public testing::Test {
 
   const Context world_ = init();
   Training apart_{world_, {.bucket_bytes = 1024}, make_sgd};
-  Training fused_{world_, {.bucket_bytes = 1024, .shard_state = true}, make_fused};
+  Training fused_{
+      world_, {.bucket_bytes = 1024, .shard_state = true, .fused_update = true}, make_fused};
 
   void expect_same() {
     expect_same_bits(fused_.network->parameters(), apart_.network->parameters());
@@ -44,8 +45,8 @@ TEST_F(FusedUpdateTest, NoGradientsGoThroughCollectives) {
   EXPECT_LT(world_.statistics().bytes - before, bytes) << "presence, answers and the like alone";
 }
 
-TEST_F(FusedUpdateTest, ItCanBeTurnedOff) {
-  Training off(world_, {.shard_state = true, .fused_update = false}, make_fused);
+TEST_F(FusedUpdateTest, ItIsOffByDefault) {
+  Training off(world_, {.shard_state = true}, make_fused);
   for (int step = 0; step < 3; ++step) {
     off.step(my_batch(world_, step));
     apart_.step(my_batch(world_, step));
@@ -116,13 +117,50 @@ TEST_F(FusedUpdateTest, ParametersWithOtherMemoryAreSteppedThere) {
   step_both(2);
 }
 
+TEST_F(FusedUpdateTest, ParametersMayMoveToAndFro) {
+  const auto parameters = fused_.network->parameters();
+  std::vector<torch::Tensor> shared, own;
+  for (const auto& parameter : parameters) {
+    shared.push_back(parameter.detach());
+    own.push_back(parameter.detach().clone());
+  }
+  const auto move_to = [&](const std::vector<torch::Tensor>& memory) {
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      const torch::NoGradGuard no_grad;
+      memory[i].copy_(parameters[i]);
+      torch::Tensor(parameters[i]).set_data(memory[i]);
+    }
+  };
+  int step = 0;
+  for (const auto* memory : {&own, &shared, &own, &shared}) {
+    move_to(*memory);
+    step_both(step++);
+  }
+}
+
+TEST_F(FusedUpdateTest, ATensorInAParametersMemoryGoesOnShowingIt) {
+  torch::nn::Sequential network = small_network(seed());
+  const auto weight = network->parameters()[0];
+  const torch::Tensor view = weight.detach().view(-1);
+  const auto optimizer = make_fused(network->parameters());
+  DistributedOptimizer wrapped(world_, *optimizer, network->named_parameters(),
+                               {.shard_state = true, .fused_update = true});
+  EXPECT_EQ(weight.data_ptr(), view.data_ptr());
+  loss_of(network, my_batch(world_, 0)).backward();
+  wrapped.step();
+  EXPECT_TRUE(torch::equal(weight.detach().view(-1), view));
+}
+
 TEST_F(FusedUpdateTest, ParametersOutliveTheOptimizer) {
   step_both(0);
   const auto kept = fused_.network->parameters();
   {
     torch::nn::Sequential network = small_network(seed());
     const auto wrapped = make_fused(network->parameters());
-    { DistributedOptimizer(world_, *wrapped, network->named_parameters(), {.shard_state = true}); }
+    {
+      DistributedOptimizer(world_, *wrapped, network->named_parameters(),
+                           {.shard_state = true, .fused_update = true});
+    }
     EXPECT_TRUE(torch::isfinite(network->parameters()[0]).all().item<bool>());
   }
   step_both(1);
@@ -133,7 +171,8 @@ TEST_F(FusedUpdateTest, TiedParametersAreRefused) {
   auto b = torch::ones({8}).requires_grad_();
   b.set_data(a.detach());
   optim::SGD sgd(std::vector<torch::Tensor>{a, b}, torch::optim::SGDOptions(0.1));
-  EXPECT_THROW(DistributedOptimizer(world_, sgd, {{"a", a}, {"b", b}}, {.shard_state = true}),
+  EXPECT_THROW(DistributedOptimizer(world_, sgd, {{"a", a}, {"b", b}},
+                                    {.shard_state = true, .fused_update = true}),
                Error);
   EXPECT_EQ(a.data_ptr(), b.data_ptr());
 }

@@ -83,7 +83,11 @@ class Sharded : public testing::TestWithParam<Kind> {
 
 TEST_P(Sharded, GivesTheBitsOfTheWholeOptimizer) {
   Training whole(world_, {.bucket_bytes = 1024}, GetParam().make);
-  Training sharded(world_, {.bucket_bytes = 1024, .shard_state = true}, GetParam().make);
+  Training sharded(world_,
+                   {.bucket_bytes = 1024,
+                    .shard_state = true,
+                    .fused_update = GetParam().name.starts_with("fused")},
+                   GetParam().make);
   torch::optim::StepLR schedule(*whole.wrapped, 2, 0.5);
   torch::optim::StepLR schedule_of_shards(*sharded.wrapped, 2, 0.5);
   for (int step = 0; step < 6; ++step) {
