@@ -46,7 +46,8 @@ namespace hora::internal {
 //   3. Engine::progress_lock_         a round of the engine (progress_lock.h)
 //   4. ProcessSets::sets_lock_        the list of process sets
 //   5. Submissions::table_lock_       names and submissions of one set
-//   6. leaves, under which nothing is taken: Runtime::instances_lock_, UnreportedError::mutex_,
+//   6. TensorArena::mutex_            a rank's tensors in shared memory
+//   7. leaves, under which nothing is taken: Runtime::instances_lock_, UnreportedError::mutex_,
 //      SharedMemory::mutex_ and peers_mutex_, EventPool's, StreamHeap's
 //
 // Beside these: Trace::control_mutex_, under which start and stop take Trace::mutex_;

@@ -97,6 +97,9 @@ std::uint32_t Access::next_instance_number(const Context& context, ProcessSet se
 void Access::at_shutdown(const Context& context, std::function<void()> action) {
   context.runtime()->at_shutdown(std::move(action));
 }
+bool Access::has_failed(const Context& context) {
+  return context.runtime()->remaining_engine().poisoned();
+}
 Statistics Context::statistics() const {
   return runtime()->remaining_engine().statistics();
 }

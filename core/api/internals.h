@@ -26,6 +26,8 @@ struct Access {
   HORA_EXPORT static std::uint32_t next_instance_number(const Context& context, ProcessSet set);
   /// See Runtime::at_shutdown().
   HORA_EXPORT static void at_shutdown(const Context& context, std::function<void()> action);
+  /// A collective has failed such that peers may write to its memory from now on, at any time.
+  HORA_EXPORT static bool has_failed(const Context& context);
 
   static Handle handle(std::shared_ptr<Runtime> runtime, std::shared_ptr<Submission> submission) {
     return {std::move(runtime), std::move(submission)};

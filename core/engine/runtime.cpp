@@ -110,14 +110,14 @@ void Runtime::shutdown() {
     std::fputs(engine_.arrivals_text().c_str(), stderr);
   }
   if (engine_.poisoned()) end_after_failure();
-  engine_.disconnect_sets();
-  transport_->disconnect();
   std::vector<std::function<void()>> actions;
   {
     const LockGuard lock(instances_lock_);
     actions.swap(at_shutdown_);
   }
   for (const auto& action : actions) action();
+  engine_.disconnect_sets();
+  transport_->disconnect();
   note_state(RecordState::shut_down);
   if (const auto unreported = engine_.unreported_error()) {
     throw Error(

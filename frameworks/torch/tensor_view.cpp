@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include <array>
+#include <new>
 #include <utility>
 
 #include "core/tensor_text.h"
@@ -103,6 +104,11 @@ torch::Tensor to_tensor(const Result& result) {
   if (result.data() == nullptr) return torch::empty(result.shape(), options);
   return torch::from_blob(
       result.data(), result.shape(), [result](void*) {}, options);
+}
+
+void never_free(const c10::Storage& memory) noexcept {
+  // The reference is not counted down again.
+  static_cast<void>(new (std::nothrow) c10::Storage(memory));
 }
 
 void note_written(const torch::Tensor& tensor) {

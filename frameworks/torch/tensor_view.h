@@ -6,6 +6,7 @@
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
+#include <c10/core/Storage.h>
 #include <hora/hora.h>
 #include <hora/types.h>
 #include <torch/types.h>
@@ -43,6 +44,10 @@ torch::Tensor to_tensor(const Result& result);
 /// Marks for autograd that the memory was written without it, so that a backward that saved the
 /// old values fails instead of using the new ones.
 void note_written(const torch::Tensor& tensor);
+
+/// Peers may still write to it, whatever becomes of its tensors.
+/// Where there is no memory for that, there is nothing to be saved.
+void never_free(const c10::Storage& memory) noexcept;
 
 // LibTorch's streams, where it has CUDA: CMake selects cuda/device_stream.cpp or no_cuda.cpp.
 

@@ -1,6 +1,8 @@
 /// One piece of memory that several processes map.
 #pragma once
 
+#include <hora/export.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -49,6 +51,6 @@ class Window {
 /// Bytes that are still available: the smaller of MemAvailable and what the control group has left.
 std::uint64_t available_memory();
 /// All bytes of memory, used or not, swap included: at most 2^48.
-std::uint64_t memory_of_host();
+HORA_EXPORT std::uint64_t memory_of_host();
 
 }  // namespace hora::internal

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <string>
 
@@ -80,10 +81,20 @@ template <class AnyHandle>
 class PendingGroup final : public PendingTensors {
  public:
   explicit PendingGroup(std::size_t size) { members_.reserve(size); }
+  PendingGroup(const PendingGroup&) = delete;
+  PendingGroup& operator=(const PendingGroup&) = delete;
+  ~PendingGroup() override {
+    // A handle that an exception drops does not wait, and the collective goes on.
+    if (std::uncaught_exceptions() == 0) return;
+    for (const auto& each : members_) {
+      if (each.handle.valid()) never_free(each.contiguous.storage());
+    }
+  }
 
+  /// `contiguous`: `target`, or what has its values.
   template <class Options>
-  void add(const Context& context, torch::Tensor target, const Options& options) {
-    torch::Tensor contiguous = target.contiguous();
+  void add(const Context& context, torch::Tensor contiguous, torch::Tensor target,
+           const Options& options) {
     AnyHandle handle = submit(context, view_of(options.name, contiguous), options);
     members_.push_back({std::move(contiguous), std::move(target), std::move(handle)});
   }
@@ -105,8 +116,8 @@ class PendingGroup final : public PendingTensors {
     results.reserve(members_.size());
     std::exception_ptr first_error;
     for (auto& each : members_) {
+      PendingTensor<AnyHandle> own = std::move(each);  // freed as soon as it is done
       try {
-        PendingTensor<AnyHandle> own = std::move(each);  // freed as soon as it is done
         results.push_back(collect(own));
       } catch (...) {
         if (!first_error) first_error = std::current_exception();
@@ -140,6 +151,23 @@ void check(const CallTensors& call, const std::string& name) {
   }
 }
 
+/// Then they cannot all be reduced where they lie, at the same time.
+bool overlap(at::TensorList tensors) {
+  if (tensors.size() < 2) return false;
+  std::vector<std::pair<std::uintptr_t, std::size_t>> ranges;
+  ranges.reserve(tensors.size());
+  for (const at::Tensor& each : tensors) {
+    const bool contiguous = each.is_contiguous();
+    const void* const data = contiguous ? each.data_ptr() : each.storage().data();
+    ranges.emplace_back(reinterpret_cast<std::uintptr_t>(data),
+                        contiguous ? each.nbytes() : each.storage().nbytes());
+  }
+  std::sort(ranges.begin(), ranges.end());
+  return std::adjacent_find(ranges.begin(), ranges.end(), [](const auto& one, const auto& next) {
+           return next.first - one.first < one.second;
+         }) != ranges.end();
+}
+
 template <class Options>
 Options member_options(const CallTensors& call, Options options, std::size_t index) {
   if (call.is_group) options.name = member_name(options.name, index);
@@ -159,8 +187,12 @@ std::unique_ptr<PendingTensors> start_collective(const Context& context, const C
   const torch::NoGradGuard no_grad;
   using AnyHandle = decltype(submit(context, {}, options));
   auto pending = std::make_unique<PendingGroup<AnyHandle>>(call.tensors.size());
+  const bool copied = place == Place::in_place && overlap(call.tensors);
   const auto add = [&](const torch::Tensor& tensor, const Options& own) {
-    pending->add(context, place == Place::in_place ? tensor : operand(context, tensor, own), own);
+    const auto target = place == Place::in_place ? tensor : operand(context, tensor, own);
+    pending->add(context,
+                 copied ? tensor.clone(torch::MemoryFormat::Contiguous) : target.contiguous(),
+                 target, own);
   };
   try {
     if (!call.is_group && call.splits.empty()) {

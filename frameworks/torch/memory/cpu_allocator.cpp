@@ -3,7 +3,6 @@
 #include <c10/core/CPUAllocator.h>
 #include <hora/error.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -15,6 +14,7 @@
 #include "frameworks/torch/memory/arena_use.h"
 #include "frameworks/torch/memory/c10_allocator.h"
 #include "frameworks/torch/memory/tensor_arena.h"
+#include "ops/shm/window.h"
 
 namespace hora::internal {
 namespace {
@@ -96,9 +96,7 @@ ArenaFacts facts_of(const Context& context) {
 }
 
 std::size_t limit_for(const Context& context) {
-  const auto pages = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES));
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return arena_limit(context.settings().tensor_arena_limit, pages * page, context.local_size());
+  return arena_limit(context.settings().tensor_arena_limit, memory_of_host(), context.local_size());
 }
 
 void open_arena(const Context& context) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -25,15 +26,16 @@ class TensorArena {
   static constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
 
   /// `limit`: bytes of all segments. Throws what hora::Buffer throws where the first segment, which
-  /// is at most as long, cannot be had.
+  /// is at most as long, cannot be had; the context goes on.
   TensorArena(const Context& context, std::size_t limit);
   TensorArena(const TensorArena&) = delete;
   TensorArena& operator=(const TensorArena&) = delete;
 
-  /// 64-byte aligned, unspecified; null where there is no room.
+  /// 64-byte aligned, unspecified; null where there is no room, and where a collective has failed:
+  /// peers may still write to what was freed.
   std::byte* allocate(std::size_t bytes);
-  /// False where `data` is not of this arena. While an exception unwinds the stack the block is not
-  /// used again.
+  /// False where `data` is not of this arena. While an exception unwinds the stack before close(),
+  /// the block is not used again, as hora::Buffer's.
   bool release(void* data) noexcept;
   /// Whether the byte at `data` lies in one of the segments.
   bool holds(const void* data) const noexcept;
@@ -42,8 +44,8 @@ class TensorArena {
     const auto address = reinterpret_cast<std::uintptr_t>(data);
     return address >= lowest_ && address < highest_;
   }
-  /// Nothing is allocated from now on; the memory is given up with the last block. Before the
-  /// context's shutdown() ends.
+  /// Nothing is allocated from now on; the memory is given up with the last block. While the
+  /// context's shutdown() runs.
   void close() noexcept;
 
  private:
@@ -53,8 +55,10 @@ class TensorArena {
   };
 
   bool grow(std::size_t bytes) HORA_REQUIRES(mutex_);
-  void add_segment(std::size_t bytes) HORA_REQUIRES(mutex_);
-  void give_up() HORA_REQUIRES(mutex_);
+  bool try_to_add(std::size_t bytes, std::string& why) HORA_REQUIRES(mutex_);
+  void add_segment(const Context& context, std::size_t bytes) HORA_REQUIRES(mutex_);
+  /// The segments, if they are to be given up: by the caller, who has released the lock.
+  std::vector<Buffer> unused_segments() HORA_REQUIRES(mutex_);
 
   const std::size_t limit_;
   mutable Mutex mutex_;

@@ -1,9 +1,8 @@
 #include "frameworks/torch/optimizer/lent_gradients.h"
 
-#include <new>
-
 #include "frameworks/torch/memory/cpu_allocator.h"
 #include "frameworks/torch/optimizer/parameter_form.h"
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
 namespace {
@@ -40,14 +39,12 @@ GradientFacts facts_of_memory(const at::Tensor& gradient, const at::Tensor& plac
 }
 
 void LentGradients::give_back_all() {
-  for (at::Tensor& gradient : gradients_) gradient.reset();
+  for (Lent& lent : lent_) lent = {};
 }
 
 void LentGradients::give_up() noexcept {
-  // The references are not counted down again. Without the memory for that there is nothing to be
-  // saved.
-  for (const at::Tensor& gradient : gradients_) {
-    if (gradient.defined()) static_cast<void>(new (std::nothrow) at::Tensor(gradient));
+  for (const Lent& lent : lent_) {
+    if (lent.memory) never_free(lent.memory);
   }
 }
 

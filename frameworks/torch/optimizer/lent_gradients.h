@@ -20,18 +20,24 @@ GradientFacts facts_of_memory(const at::Tensor& gradient, const at::Tensor& plac
 /// of `.grad`. Thread rule: one thread at a time.
 class LentGradients {
  public:
-  explicit LentGradients(std::size_t places) : gradients_(places) {}
+  explicit LentGradients(std::size_t places) : lent_(places) {}
 
-  void lend(std::size_t place, const at::Tensor& gradient) { gradients_[place] = gradient; }
+  void lend(std::size_t place, const at::Tensor& gradient) {
+    lent_[place] = {gradient, gradient.storage()};
+  }
   /// Undefined: it lies in its place in the bucket.
-  const at::Tensor& at(std::size_t place) const { return gradients_[place]; }
-  void give_back(std::size_t place) { gradients_[place].reset(); }
+  const at::Tensor& at(std::size_t place) const { return lent_[place].gradient; }
+  void give_back(std::size_t place) { lent_[place] = {}; }
   void give_back_all();
   /// Never frees them: peers may still write to them.
   void give_up() noexcept;
 
  private:
-  std::vector<at::Tensor> gradients_;
+  struct Lent {
+    at::Tensor gradient;
+    c10::Storage memory;  ///< its, whatever set_data() makes of the gradient
+  };
+  std::vector<Lent> lent_;
 };
 
 }  // namespace hora::internal

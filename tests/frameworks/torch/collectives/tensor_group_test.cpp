@@ -31,6 +31,20 @@ TEST(TensorGroup, AllreduceOutOfPlaceAndInPlace) {
   expect_equal(tensors, mixed(mean));
 }
 
+// Large enough to be reduced where they lie.
+TEST(TensorGroup, MembersThatOverlapAreEachReducedOnce) {
+  const Context world = init();
+  const double sum = world.size() * (world.size() + 1) / 2.0;
+  const auto all = torch::full({1 << 16, 2}, world.rank() + 1.0);
+  const auto half = all.narrow(0, 0, 1 << 15);
+  const auto expected = torch::full_like(all, sum);
+  for (const auto& other : {all, half, all.t(), all.select(1, 1)}) {
+    all.fill_(world.rank() + 1.0);
+    grouped_allreduce_(world, {all, other, half}, {.op = ReduceOp::sum});
+    expect_equal({all}, {expected});
+  }
+}
+
 TEST(TensorGroup, BroadcastOutOfPlaceAndInPlace) {
   const Context world = init();
   const int root = world.size() - 1;

@@ -6,9 +6,11 @@
 #include <hora/torch.h>
 #include <sys/resource.h>
 
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -32,6 +34,26 @@ bool is_shared(const torch::Tensor& tensor) {
   const auto* const data = static_cast<const std::byte*>(tensor.data_ptr());
   return in_tensor_arena(data) && in_tensor_arena(data + tensor.nbytes() - 1);
 }
+
+/// Files that are made meanwhile, and so the memory that ranks share, have at most a page.
+class NoLargeFiles {
+ public:
+  NoLargeFiles() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit least{4096, limit_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &least);
+  }
+  NoLargeFiles(const NoLargeFiles&) = delete;
+  NoLargeFiles& operator=(const NoLargeFiles&) = delete;
+  ~NoLargeFiles() {
+    ::setrlimit(RLIMIT_FSIZE, &limit_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit limit_{};
+  void (*handler_)(int);
+};
 
 bool is_aligned(const torch::Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % 64 == 0;
@@ -121,6 +143,40 @@ TEST(CpuAllocator, GrowsUpToTheLimit) {
   EXPECT_TRUE(is_shared(first));
   EXPECT_TRUE(is_shared(second));
   EXPECT_FALSE(is_shared(torch::empty({15 << 20})));
+}
+
+TEST(CpuAllocator, WithoutItsFirstSegmentTensorsAreCopied) {
+  Settings settings;
+  settings.tensor_arena = TensorArenaUse::on;
+  const Context world = init({.settings = settings});
+  {
+    const NoLargeFiles no_large_files;
+    start_tensor_arena(world);
+  }
+  auto tensor = torch::ones({kLeast});
+  EXPECT_FALSE(is_shared(tensor));
+  allreduce_(world, tensor, {.name = "copied"});
+  EXPECT_TRUE(tensor.eq(1.0F).all().item<bool>());
+}
+
+TEST(CpuAllocator, MemoryOfADroppedHandleIsNotUsedAgain) {
+  const Context world = init_with(TensorArenaUse::on);
+  const void* data = nullptr;
+  for (const bool in_place : {true, false}) {
+    std::optional<torch::Tensor> tensor = torch::ones({kLeast});
+    data = tensor->data_ptr();
+    try {
+      const TensorHandle handle = in_place
+                                      ? allreduce_async_(world, *tensor, {.name = "in place"})
+                                      : allreduce_async(world, *tensor, {.name = "out of place"});
+      throw std::runtime_error("between submission and wait()");
+    } catch (const std::runtime_error&) {
+      tensor.reset();
+    }
+    const auto later = torch::empty({kLeast});
+    EXPECT_TRUE(is_shared(later));
+    EXPECT_EQ(later.data_ptr() == data, !in_place) << "out of place it was a copy that was in use";
+  }
 }
 
 TEST(CpuAllocator, TensorsOutliveTheContextAndAreFreedAfterTheNextOne) {
