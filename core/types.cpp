@@ -3,15 +3,17 @@
 
 #include <cstdint>
 #include <ostream>
+#include <span>
 #include <string>
 
 #include "core/checked.h"
+#include "core/extents.h"
 
 namespace hora {
 using namespace internal;
 namespace {
 
-std::string text(const Shape& shape) {
+std::string text(std::span<const std::int64_t> shape) {
   std::string result = "[";
   for (std::size_t i = 0; i < shape.size(); ++i) {
     result.append(i == 0 ? "" : ", ").append(std::to_string(shape[i]));
@@ -134,9 +136,9 @@ std::ostream& operator<<(std::ostream& stream, ProcessSet set) {
   return stream << set.number();
 }
 
-namespace {
+namespace internal {
 
-std::int64_t elements_of(DataType type, const Shape& shape) {
+std::int64_t elements_of(DataType type, std::span<const std::int64_t> shape) {
   const std::size_t size = size_of(type);
   if (size == 0) {
     throw Error(ErrorCode::invalid_argument, "the data type number " +
@@ -164,16 +166,16 @@ std::int64_t elements_of(DataType type, const Shape& shape) {
   return empty ? 0 : static_cast<std::int64_t>(bytes.value() / size);
 }
 
-}  // namespace
+}  // namespace internal
 
 std::int64_t ConstTensorView::elements() const {
-  return elements_of(type, shape);
+  return internal::elements_of(type, shape);
 }
 std::size_t ConstTensorView::bytes() const {
   return static_cast<std::size_t>(elements()) * size_of(type);
 }
 std::int64_t TensorView::elements() const {
-  return elements_of(type, shape);
+  return internal::elements_of(type, shape);
 }
 std::size_t TensorView::bytes() const {
   return static_cast<std::size_t>(elements()) * size_of(type);

@@ -1,8 +1,12 @@
 #include "bench/negotiation/measurements.h"
 
+#include <linux/futex.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -73,6 +77,78 @@ Latency last_submission_to_ready(const hora::Context& world, const Ranks& ranks,
   ranks.max(ready);
   for (std::size_t i = 0; i < count; ++i) latency.seconds.push_back(ready[i] - submitted[i]);
   latency.wrong = static_cast<double>(ranks.sum(static_cast<std::int64_t>(latency.wrong)));
+  return latency;
+}
+
+namespace {
+
+/// A thread that answers each wake-up. Thread rule: one thread.
+class Sleeper {
+ public:
+  Sleeper() : thread_([this] { run(); }) {}
+  ~Sleeper() {
+    stopping_.store(true);
+    wake();
+    thread_.join();
+  }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+  void wake() {
+    word_.fetch_add(1);
+    ::syscall(SYS_futex, &word_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  }
+  bool has_answered() const { return answer_.load() == word_.load(); }
+
+ private:
+  void run() {
+    ask_for_short_slices();
+    std::uint32_t seen = 0;
+    while (!stopping_.load()) {
+      // Not FUTEX_PRIVATE: nor is an engine's.
+      ::syscall(SYS_futex, &word_, FUTEX_WAIT, seen, nullptr, nullptr, 0);
+      seen = word_.load();
+      answer_.store(seen);
+    }
+  }
+  /// As the engine does (core/engine/progress_threads.cpp).
+  static void ask_for_short_slices() {
+    struct {
+      std::uint32_t size, policy;
+      std::uint64_t flags;
+      std::int32_t nice;
+      std::uint32_t priority;
+      std::uint64_t runtime, deadline, period;
+    } attributes{};
+    if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0U) != 0) return;
+    attributes.size = sizeof attributes;
+    attributes.runtime = 100'000;
+    ::syscall(SYS_sched_setattr, 0, &attributes, 0U);
+  }
+
+  std::atomic<std::uint32_t> word_{0};
+  std::atomic<std::uint32_t> answer_{0};
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace
+
+Latency futex_wakeup(const Ranks& ranks, int iterations) {
+  std::minstd_rand random(static_cast<unsigned>(ranks.rank() + 1));
+  std::uniform_int_distribution<int> microseconds(900, 1100);
+  Latency latency;
+  Computation computation;
+  Sleeper sleeper;
+  ranks.barrier();
+  for (int i = 0; i < iterations; ++i) {
+    computation.for_duration(std::chrono::microseconds(microseconds(random)));
+    const auto begin = Clock::now();
+    sleeper.wake();
+    while (!sleeper.has_answered()) computation.some();
+    latency.seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  ranks.max(latency.seconds);
   return latency;
 }
 

@@ -22,6 +22,11 @@ struct Latency {
 /// millisecond, by then its engine sleeps. All ranks must be on one host: they compare clocks.
 Latency last_submission_to_ready(const hora::Context& world, const Ranks& ranks, int iterations);
 
+/// Collective. What the one before has in it and cannot be without: each rank's main thread, which
+/// computes as there, wakes a thread of its own process that sleeps on a futex, with the engine's
+/// time slice, and computes until it sees the answer. The slowest rank's times.
+Latency futex_wakeup(const Ranks& ranks, int iterations);
+
 /// Collective. A blocking allreduce after all ranks slept for some milliseconds and called a
 /// barrier; the slowest rank's time.
 Latency four_bytes_from_idle(const hora::Context& world, const Ranks& ranks, int iterations);

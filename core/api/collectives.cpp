@@ -13,11 +13,11 @@ namespace hora {
 using namespace internal;
 namespace {
 
-void run(const Context& context, Request r, ProcessSet set) {
+void run(const Context& context, Request&& r, ProcessSet set) {
   runtime_of(context)->engine().submit_and_wait(std::move(r), set);
 }
 
-Handle start(const Context& context, Request r, ProcessSet set) {
+Handle start(const Context& context, Request&& r, ProcessSet set) {
   const auto& runtime = runtime_of(context);
   return Access::handle(runtime, runtime->engine().submit(std::move(r), set));
 }
@@ -45,7 +45,7 @@ std::shared_ptr<ResultMemory> add_result(const Context& context, Request& r, Pro
                   .output = std::nullopt};
   if (output) {
     check_output(context, r, *output, set);
-    form.name = r.name;
+    form.name = std::string(r.name);
     form.output = {static_cast<std::byte*>(output->data), output->bytes()};
     form.stream = output->stream;
     if (output->stream != r.stream) r.output_stream = output->stream;

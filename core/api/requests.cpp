@@ -20,9 +20,9 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kMaxDimensions = 64;
 
-[[noreturn]] void refuse(const std::string& name, const std::string& why) {
+[[noreturn]] void refuse(std::string_view name, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, tensor_text(name) + ": " + why, -1,
-              name.substr(0, kMaxNameBytes));
+              std::string(name.substr(0, kMaxNameBytes)));
 }
 
 template <class Options>
@@ -130,7 +130,7 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
   }
 }
 
-const std::vector<int>& members(const Context& context, const std::string& name, ProcessSet set) {
+const std::vector<int>& members(const Context& context, std::string_view name, ProcessSet set) {
   const Engine& engine = runtime_of(context)->engine();
   try {
     return engine.ranks_of(set);
@@ -226,7 +226,7 @@ void check_output(const Context& context, const Request& request, const TensorVi
   }
   if (output.device.kind != DeviceKind::cpu) {
     check_device(runtime_of(context)->parts(), output.device,
-                 "the output of " + tensor_text(request.name), request.name);
+                 "the output of " + tensor_text(request.name), std::string(request.name));
   }
   const std::size_t bytes = output.bytes();
   if (bytes > 0 && output.data == nullptr)

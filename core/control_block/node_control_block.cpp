@@ -245,10 +245,16 @@ std::uint64_t NodeControlBlock::close_batch(std::uint64_t ticket, SequenceRingEn
 }
 
 std::optional<LogBatch> NodeControlBlock::next_batch() {
-  SequenceRingEntry* first = log_.find(log_position_);
-  if (!first) return std::nullopt;
-  RankCell& own = rank(local_rank_);
   LogBatch batch;
+  return next_batch(batch) ? std::optional(std::move(batch)) : std::nullopt;
+}
+
+bool NodeControlBlock::next_batch(LogBatch& batch) {
+  SequenceRingEntry* first = log_.find(log_position_);
+  if (!first) return false;
+  RankCell& own = rank(local_rank_);
+  batch.ids.clear();
+  batch.payload.clear();
   const std::uint32_t kind = first->kind;
   batch.kind = static_cast<LogBatch::Kind>(kind);
   if (batch.kind == LogBatch::Kind::control) {
@@ -274,7 +280,7 @@ std::optional<LogBatch> NodeControlBlock::next_batch() {
       batch.ids.push_back(static_cast<Id>(entry->value));
     }
   }
-  return batch;
+  return true;
 }
 
 void NodeControlBlock::push_run(std::span<const Id> ids) {

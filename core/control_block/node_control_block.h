@@ -102,6 +102,8 @@ class NodeControlBlock {
   bool log_has_pending_work() const;
   /// The next batch, the same on every rank of the node, or nothing.
   std::optional<LogBatch> next_batch();
+  /// The same into `batch`, whose memory is used again. False: nothing.
+  bool next_batch(LogBatch& batch);
   /// Leader of several nodes: appends one decided batch.
   void push_run(std::span<const Id> ids);
   /// Leader: appends a control payload. False: no room until slow readers have caught up.

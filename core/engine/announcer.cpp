@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "core/control_block/atomic.h"
+
 namespace hora::internal {
 
 Announcer::Arrival Announcer::arrive(Id id, Location where, Duration time) {
@@ -30,7 +32,10 @@ void Announcer::report(const Submission& submission) {
 
 void Announcer::send(const Mail& mail) {
   auto bytes = encode(mail);
-  if (!outbox_.empty() || !control_block_.push_mail(bytes)) outbox_.push_back(std::move(bytes));
+  if (!outbox_.empty() || !control_block_.push_mail(bytes)) {
+    outbox_.push_back(std::move(bytes));
+    mail_waits_.store(true, kWakeOrder);
+  }
   control_block_.signal(0);
 }
 
@@ -44,6 +49,7 @@ bool Announcer::flush() {
     outbox_.pop_front();
     any = true;
   }
+  if (outbox_.empty()) mail_waits_.store(false, kWakeOrder);
   if (any) control_block_.signal(0);
   return any;
 }

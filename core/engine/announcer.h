@@ -37,12 +37,15 @@ class Announcer {
   void try_send(const Mail& mail);
   /// Sends mail that has found the mailbox full; true if any went.
   bool flush();
+  /// Whether there is mail for flush(); to be read without a lock.
+  const std::atomic<bool>& mail_waits() const { return mail_waits_; }
 
  private:
   NodeControlBlock& control_block_;
   const bool single_node_;
   const Tracer& trace_;
   std::deque<std::vector<std::byte>> outbox_;  ///< mail that found the mailbox full
+  std::atomic<bool> mail_waits_{false};        ///< the outbox is not empty
 };
 
 /// This rank's submissions by proxy while it has joined a set. Thread rule: guarded by the table

@@ -48,12 +48,12 @@ Engine::Engine(EngineParts parts)
       progress_(parts_, sets_, progress_lock_),
       threads_(parts_, sets_, progress_) {}
 
-std::shared_ptr<Submission> Engine::submit(Request request, ProcessSet set) {
+std::shared_ptr<Submission> Engine::submit(Request&& request, ProcessSet set) {
   Submissions& submissions = sets_.engine_of(set, request.name).submissions();
   return submissions.submit(std::move(request), Caller::goes_on);
 }
 
-void Engine::submit_and_wait(Request request, ProcessSet set) {
+void Engine::submit_and_wait(Request&& request, ProcessSet set) {
   Submissions& submissions = sets_.engine_of(set, request.name).submissions();
   ProgressThreads::Turn turn(threads_);
   turn.take();
@@ -77,6 +77,14 @@ void Engine::drop(Submission& submission) {
                error.what());
     unreported_.keep(named(error, submission));
   }
+}
+
+void Engine::orphan(const std::shared_ptr<Submission>& submission) {
+  {
+    const BetweenRounds lock(progress_.lock());
+    if (!submission->finished()) submission->memory.retreat();
+  }
+  submission->owner->orphan(submission);
 }
 
 void Engine::collect(Submission& submission) {

@@ -57,16 +57,16 @@ class Engine {
 
   /// Copies data that peers cannot see to where they can, and announces it at once (on a device as
   /// ready when the stream has reached it). Throws what collectives.h says of submitting calls.
-  std::shared_ptr<Submission> submit(Request request, ProcessSet set = kWorld);
-  std::shared_ptr<Submission> submit(std::string name, Signature signature, std::byte* data,
+  std::shared_ptr<Submission> submit(Request&& request, ProcessSet set = kWorld);
+  std::shared_ptr<Submission> submit(std::string_view name, Signature signature, std::byte* data,
                                      void* stream = nullptr) {
-    return submit({std::move(name), std::move(signature), data, stream});
+    return submit({name, std::move(signature), data, stream});
   }
   /// submit() and wait(), without waking this rank's engine.
-  void submit_and_wait(Request request, ProcessSet set = kWorld);
-  void submit_and_wait(std::string name, Signature signature, std::byte* data,
+  void submit_and_wait(Request&& request, ProcessSet set = kWorld);
+  void submit_and_wait(std::string_view name, Signature signature, std::byte* data,
                        void* stream = nullptr) {
-    submit_and_wait({std::move(name), std::move(signature), data, stream});
+    submit_and_wait({name, std::move(signature), data, stream});
   }
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
@@ -81,10 +81,9 @@ class Engine {
   /// Waits for what this rank has in flight on the set, then for every rank of it to join,
   /// contributing nothing meanwhile. Returns the last rank to join.
   int join(ProcessSet set);
-  /// Releases a submission whose handle an exception has dropped.
-  void orphan(const std::shared_ptr<Submission>& submission) {
-    submission->owner->orphan(submission);
-  }
+  /// Releases a submission whose handle an exception has dropped. Its memory may be freed when this
+  /// returns, which is after a round of the thread that makes progress at most.
+  void orphan(const std::shared_ptr<Submission>& submission);
 
   /// A new process set of these world ranks (ascending). Collective over the world; throws the same
   /// Error(mismatch) on every rank where they differ.

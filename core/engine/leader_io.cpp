@@ -63,9 +63,19 @@ bool LeaderIo::work(Duration now) {
     any |= read_tree(now);
   }
   if (!watched_.empty()) leader_.on_watched_arrivals();
-  any |= hand_out(now);
+  // A leader that waits looks often, and mostly has nothing to say.
+  if (any || has_output(now)) {
+    has_more_ = hand_out(now);
+    any |= has_more_;
+  }
   any |= flush_log();
   return any;
+}
+
+bool LeaderIo::has_output(Duration now) const {
+  if (has_more_ || !watched_.empty() || !leader_.is_idle()) return true;
+  const auto due = leader_.deadline();
+  return due && *due <= now;
 }
 
 bool LeaderIo::unfinished() {

@@ -43,9 +43,15 @@ class LeaderIo {
   /// True while messages to other nodes are on their way, or decisions wait for room in the log.
   bool unfinished();
   /// The root's, since the last call: ids that run, and who came last to them.
-  std::vector<std::pair<Id, LastArrival>> take_arrivals() { return std::exchange(arrivals_, {}); }
+  std::vector<std::pair<Id, LastArrival>> take_arrivals() {
+    if (arrivals_.empty()) return {};
+    return std::exchange(arrivals_, {});
+  }
   /// The root's, likewise: what has run out of time on some rank.
-  std::vector<Expired> take_expired() { return std::exchange(expired_, {}); }
+  std::vector<Expired> take_expired() {
+    if (expired_.empty()) return {};
+    return std::exchange(expired_, {});
+  }
   std::optional<Duration> deadline() const { return leader_.deadline(); }
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
@@ -53,6 +59,7 @@ class LeaderIo {
   bool read_mail(Duration now);
   bool read_arrivals();
   bool read_tree(Duration now);
+  bool has_output(Duration now) const;
   bool hand_out(Duration now);
   void prepare_control_block(const Decision& decision);
   void to_log(const Decision& decision);
@@ -66,6 +73,7 @@ class LeaderIo {
   TreeLink* tree_;
   Leader leader_;
   std::vector<Id> watched_;
+  bool has_more_ = true;  ///< the leader may have more to hand out than it has
   std::deque<Decision> for_log_;
   const std::vector<int> local_ranks_;  ///< world ranks
   std::vector<std::pair<Id, LastArrival>> arrivals_;

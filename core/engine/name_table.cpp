@@ -4,18 +4,38 @@
 
 namespace hora::internal {
 
+std::shared_ptr<Submission> NameTable::enter_again(std::string_view name) {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return nullptr;
+  NameEntry& entry = found->second;
+  if (entry.submission || entry.spare.use_count() != 1) return nullptr;
+  // The table's is the only reference, so nothing else will touch it. Others were dropped by other
+  // threads, each by a decrement that releases; use_count() is relaxed, but the decrement of one
+  // more reference acquires what all of them have done with the submission.
+  { const std::shared_ptr<Submission> acquired = entry.spare; }
+  entry.submission = std::move(entry.spare);
+  entry.submission->renew();
+  entry.submission->entry = &entry;
+  return entry.submission;
+}
+
 bool NameTable::enter(const std::shared_ptr<Submission>& submission) {
   NameEntry& entry = entries_[submission->name];
   if (entry.submission) return false;
   entry.submission = submission;
+  submission->entry = &entry;
   return true;
 }
 
 void NameTable::leave(const Submission& submission) {
-  const auto entry = entries_.find(submission.name);
-  if (entry == entries_.end() || entry->second.submission.get() != &submission) return;
-  entry->second.submission.reset();
-  if (!entry->second.id) entries_.erase(entry);
+  NameEntry* const entry = submission.entry;
+  if (!entry) return;
+  entry->submission->entry = nullptr;
+  if (entry->id) {
+    entry->spare = std::move(entry->submission);
+  } else {
+    entries_.erase(entries_.find(submission.name));
+  }
 }
 
 std::string NameTable::unnamed(std::string_view prefix) const {

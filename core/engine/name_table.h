@@ -13,22 +13,27 @@
 
 namespace hora::internal {
 
+/// What a rank knows of one name.
+struct NameEntry {
+  std::optional<Id> id;
+  Signature signature;                     ///< the id's
+  std::shared_ptr<Submission> submission;  ///< until its handle releases it
+  /// Of a name with an id, the one before: the next call of the name uses it again.
+  std::shared_ptr<Submission> spare;
+};
+
 /// Thread rule: guarded by the engine's table lock.
 class NameTable {
  public:
   explicit NameTable(int id_capacity) : in_flight_(static_cast<std::size_t>(id_capacity)) {}
 
-  struct NameEntry {
-    std::optional<Id> id;
-    Signature signature;                     ///< the id's
-    std::shared_ptr<Submission> submission;  ///< until its handle releases it
-  };
-
+  /// Enters the name's submission before, renewed, where nothing refers to it any more, and where
+  /// none is in flight; else null.
+  std::shared_ptr<Submission> enter_again(std::string_view name);
   /// Reserves the submission's name. False: it is in flight already.
   bool enter(const std::shared_ptr<Submission>& submission);
   /// The name is free again.
   void leave(const Submission& submission);
-  NameEntry& at(const std::string& name) { return entries_.at(name); }
   /// "<prefix>.<k>" with the lowest k that is not in flight.
   std::string unnamed(std::string_view prefix) const;
 

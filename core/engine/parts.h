@@ -28,8 +28,9 @@ class FlightRecorder;
 class DataPath {
  public:
   virtual ~DataPath() = default;
-  /// Starts the unit; units are numbered 1, 2, ... in the order of these calls.
-  virtual void start(BoundUnit unit) = 0;
+  /// Starts the unit; units are numbered 1, 2, ... in the order of these calls. Leaves another one
+  /// in `unit`, whose memory may be used again.
+  virtual void start(BoundUnit&& unit) = 0;
   /// Makes the progress that is possible now; true if there was any.
   virtual bool advance() = 0;
   /// Units 1 .. n are complete: this rank's memory holds their results, and no peer accesses it.

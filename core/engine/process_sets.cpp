@@ -18,7 +18,7 @@ std::vector<int> ranks_in(const Signature& signature) {
 }
 
 Request request_of(OperationKind kind, std::string_view name, Shape numbers) {
-  Request request{.name = std::string(name), .signature = {}};
+  Request request{.name = name, .signature = {}};
   request.signature.kind = kind;
   request.signature.type = DataType::int64;
   request.signature.shape = std::move(numbers);
@@ -52,22 +52,24 @@ ProcessSets::ProcessSets(const EngineParts& parts, ProgressLock& progress_lock)
   engines_.push_back(world_);
 }
 
-const ProcessSets::Set& ProcessSets::known(ProcessSet set, const std::string& tensor) const {
+const ProcessSets::Set& ProcessSets::known(ProcessSet set, std::string_view tensor) const {
   if (set.number() >= sets_.size()) {
     throw Error(ErrorCode::invalid_argument,
                 "process set " + to_string(set) + " does not exist: there are " +
                     std::to_string(sets_.size()) +
                     " (0 is the world), others come from hora::add_process_set()",
-                parts_.rank, tensor);
+                parts_.rank, std::string(tensor));
   }
   if (sets_[set.number()]->removed) {
     throw Error(ErrorCode::invalid_argument, "process set " + to_string(set) + " was removed",
-                parts_.rank, tensor);
+                parts_.rank, std::string(tensor));
   }
   return *sets_[set.number()];
 }
 
-SetEngine& ProcessSets::engine_of(ProcessSet set, const std::string& tensor) const {
+SetEngine& ProcessSets::engine_of(ProcessSet set, std::string_view tensor) const {
+  // The world is there from construction on, and is never removed.
+  if (set == kWorld) return *world_;
   const SharedGuard lock(sets_lock_);
   const Set& found = known(set, tensor);
   if (!found.engine) {
@@ -75,7 +77,7 @@ SetEngine& ProcessSets::engine_of(ProcessSet set, const std::string& tensor) con
                 "rank " + std::to_string(parts_.rank) + " is not in process set " + to_string(set) +
                     ", which has the ranks " + ranks_text(found.ranks) +
                     ": only they may submit to it",
-                parts_.rank, tensor);
+                parts_.rank, std::string(tensor));
   }
   return *found.engine;
 }

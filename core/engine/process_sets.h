@@ -35,7 +35,7 @@ class ProcessSets {
   std::atomic<bool>& poisoned() { return shared_.poisoned; }
   const std::atomic<bool>& poisoned() const { return shared_.poisoned; }
   /// Throws Error(invalid_argument), which names `tensor`, where this rank cannot submit to it.
-  SetEngine& engine_of(ProcessSet set, const std::string& tensor = {}) const;
+  SetEngine& engine_of(ProcessSet set, std::string_view tensor = {}) const;
   /// See Engine.
   const std::vector<int>& ranks_of(ProcessSet set) const;
   ProcessSet add(const std::vector<int>& ranks, const Collective& agree);
@@ -73,7 +73,7 @@ class ProcessSets {
   };
 
   /// Throws Error(invalid_argument), which names `tensor`, where there is none (any more).
-  const Set& known(ProcessSet set, const std::string& tensor = {}) const
+  const Set& known(ProcessSet set, std::string_view tensor = {}) const
       HORA_REQUIRES_SHARED(sets_lock_);
   std::vector<ProcessSet> waits_on(const std::string& name) const HORA_REQUIRES(progress_lock_);
   void on_change(std::shared_ptr<Submission> submission) HORA_REQUIRES(progress_lock_);

@@ -44,11 +44,11 @@ const std::vector<SetEngine*>& Progress::engines() const {
   return sets_.engines();
 }
 
-bool Progress::step() {
+bool Progress::step(Duration time) {
   if (sets_.poisoned().load()) return false;
   try {
     if (first_cause().is_told()) throw EndedElsewhere(first_cause().get().value());
-    return advance();
+    return advance(time);
   } catch (const EndedElsewhere& error) {
     poison(error, Origin::elsewhere);
   } catch (const Error& error) {
@@ -61,10 +61,14 @@ bool Progress::step() {
   return true;
 }
 
-bool Progress::advance() {
+bool Progress::advance(Duration time) {
   bool progress = false;
   // By index: the world's decisions can add to the list.
-  for (std::size_t i = 0; i < engines().size(); ++i) progress |= engines()[i]->make_progress();
+  for (std::size_t i = 0; i < engines().size(); ++i) {
+    // The sets before may have moved much data.
+    if (i > 0) time = now();
+    progress |= engines()[i]->make_progress(time);
+  }
   sets_.progress_lock().assert_held();
   progress |= sets_.advance_changes();
   if (parts_.device) device_busy_ = parts_.device->check();

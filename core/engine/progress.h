@@ -28,7 +28,8 @@ class Progress {
   /// Makes the progress that is possible now; true if there was any. Errors of transports poison
   /// the engine: everything fails, and nothing is done from then on. The first one of the node is
   /// told to all its ranks and to the other nodes, and poisons their engines, too.
-  bool step() HORA_REQUIRES(lock_);
+  /// `time`: the present.
+  bool step(Duration time = now()) HORA_REQUIRES(lock_);
   /// A step would find something to do that was announced to this rank.
   bool has_pending_work() const HORA_REQUIRES(lock_);
   /// Something is under way that needs more steps, announced or not.
@@ -54,7 +55,7 @@ class Progress {
 
  private:
   const std::vector<SetEngine*>& engines() const HORA_REQUIRES(lock_);
-  bool advance() HORA_REQUIRES(lock_);
+  bool advance(Duration time) HORA_REQUIRES(lock_);
   enum class Origin { here, elsewhere };
   void poison(const Error& error, Origin origin) HORA_REQUIRES(lock_);
   FirstCause first_cause() const { return parts_.world.control_block->first_cause(); }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/control_block/futex.h"
 #include "core/log.h"
@@ -230,9 +231,12 @@ void ProgressThreads::await(const Submission& submission) {
 
 void ProgressThreads::await(const Submission& submission, Turn& turn) {
   const TracedWait blocked(submission);
-  Duration begin = now();
-  while (!submission.finished() && now() - begin <= parts_.settings.spin) {
+  std::optional<Duration> begin;  // of another thread's turn
+  while (!submission.finished()) {
     if (!turn.take()) {
+      const Duration time = now();
+      if (time - begin.value_or(time) > parts_.settings.spin) break;
+      if (!begin) begin = time;
       std::this_thread::yield();
       continue;
     }
@@ -290,13 +294,15 @@ void ProgressThreads::step_until_finished_or_asked(const Submission& submission)
   // Yielding may cost a whole time slice of an unrelated process.
   const Duration spinning = parts_.has_core ? Duration(parts_.settings.spin) : kBriefly;
   SeenWait seen(status(), submission);
-  Duration idle_since = now();
+  Duration time = now();
+  Duration idle_since = time;
   while (!submission.finished() && !progress_.lock().is_asked_for()) {
-    if (progress_.step()) {
-      idle_since = now();
+    if (progress_.step(time)) {
+      if (submission.finished()) break;
+      idle_since = time = now();
       continue;
     }
-    const Duration time = now();
+    time = now();
     const Duration idle = time - idle_since;
     if (idle < spinning) {
       spin_pause();
@@ -315,6 +321,7 @@ void ProgressThreads::step_until_finished_or_asked(const Submission& submission)
                progress_.lock().is_asked_for() || progress_.next_timeout() < next_timeout;
       });
       sets_.report_stalls();
+      time = now();
     }
   }
 }

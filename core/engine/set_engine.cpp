@@ -48,36 +48,47 @@ std::optional<Error> refusal_of(const Submission& submission) {
 }  // namespace
 
 void Units::start(const DecidedBatch& batch) {
-  std::vector<const Signature*> signatures;
-  signatures.reserve(batch.submissions.size());
-  for (const auto& submission : batch.submissions) signatures.push_back(&submission->signature);
+  signatures_.clear();
+  for (const auto& submission : batch.submissions) signatures_.push_back(&submission->signature);
   const bool single_node = memory_.single_node();
   const PlanLimits limits{.fusion_bytes = engine_.settings.fusion_threshold,
                           .alone_bytes = single_node ? kAloneBytes : 0,
                           .chunk_bytes = single_node ? 0 : engine_.settings.chunk_size};
-  for (Unit& unit : plan(signatures, limits)) {
+  for (std::size_t next = 0; next < signatures_.size();) {
+    bound_.clear();
+    Unit& unit = bound_.unit;
+    next = plan_unit(signatures_, next, limits, unit);
     // One kind, type and operation: if one of its tensors goes through host memory, all do.
-    if (!memory_.on_device(*signatures[unit.tensors.front().index])) unit.device = DeviceKind::cpu;
-    Started& entry = started_.emplace_back();
+    if (!memory_.on_device(*signatures_[unit.tensors.front().index])) {
+      unit.device = DeviceKind::cpu;
+    }
+    Started& entry = started_.push();
     entry.number = ++number_;
+    entry.submissions.clear();
     for (const UnitTensor& tensor : unit.tensors) {
       entry.submissions.push_back(batch.submissions[tensor.index]);
     }
     trace_unit(trace_, entry.number, unit, entry.submissions);
-    parts_.data_path->start(bind(std::move(unit), batch));
+    bind(batch);
+    parts_.data_path->start(std::move(bound_));
   }
 }
 
-void Units::started(std::uint64_t number) {
+void Units::started(BoundUnit& unit) {
+  const auto& submissions = started_[unit.number - started_.front().number].submissions;
+  if (submissions.size() == 1 && submissions.front()->memory.has_retreated()) {
+    unit.memory[static_cast<std::size_t>(memory_.local_rank)] =
+        submissions.front()->memory.own_data();
+  }
   if (!record_.on()) return;
   const Duration time = now();
-  for (const auto& submission : started_[number - started_.front().number].submissions) {
-    record_.started(*submission, time);
-  }
+  for (const auto& submission : submissions) record_.started(*submission, time);
 }
 
-BoundUnit Units::bind(Unit unit, const DecidedBatch& batch) {
-  BoundUnit bound;
+/// The rest of `bound_`, beside its unit.
+void Units::bind(const DecidedBatch& batch) {
+  BoundUnit& bound = bound_;
+  const Unit& unit = bound.unit;
   bound.number = number_;
   bound.observer = this;
   bound.scale = unit.postscale;
@@ -91,8 +102,10 @@ BoundUnit Units::bind(Unit unit, const DecidedBatch& batch) {
   bound.local_size = memory_.local_size;
   for (const UnitTensor& tensor : unit.tensors) {
     Submission& submission = *batch.submissions[tensor.index];
-    const std::vector<Location>& locations = batch.locations[tensor.index];
-    if (changes_sets(unit.kind)) submission.peer_locations = locations;
+    const std::span<const Location> locations = batch.locations_of(tensor.index);
+    if (changes_sets(unit.kind)) {
+      submission.peer_locations.assign(locations.begin(), locations.end());
+    }
     if (submission.memory.work()) bound.work.push_back(submission.memory.work());
     if (submission.memory.is_lent()) bound.is_lent = true;
     if (submission.is_joined_proxy) bound.is_joined_proxy = true;
@@ -102,12 +115,10 @@ BoundUnit Units::bind(Unit unit, const DecidedBatch& batch) {
       bind_tensor(bound, submission.memory, locations, unit.device == DeviceKind::cpu);
     }
   }
-  bound.unit = std::move(unit);
-  return bound;
 }
 
 void Units::bind_tensor(BoundUnit& bound, const TensorMemory& memory,
-                        const std::vector<Location>& locations, bool on_host) const {
+                        std::span<const Location> locations, bool on_host) const {
   const std::size_t position = bound.memory.size() / static_cast<std::size_t>(bound.local_size);
   if (std::byte* const to = memory.fetches_to()) bound.fetches.push_back({position, to});
   if (const std::byte* const from = memory.published_from()) {
@@ -125,7 +136,7 @@ void Units::bind_tensor(BoundUnit& bound, const TensorMemory& memory,
 }
 
 void Units::bind_exchange(BoundUnit& bound, const Submission& submission,
-                          const std::vector<Location>& locations) const {
+                          std::span<const Location> locations) const {
   BoundExchange& exchange = bound.exchange;
   exchange.row_bytes = submission.signature.row_bytes();
   exchange.result = submission.result;
@@ -156,19 +167,17 @@ void Units::bind_exchange(BoundUnit& bound, const Submission& submission,
 }
 
 std::uint64_t Units::number_of(const Submission& submission) const {
-  for (const Started& unit : started_) {
-    for (const auto& one : unit.submissions) {
-      if (one.get() == &submission) return unit.number;
+  for (std::size_t i = 0; i < started_.size(); ++i) {
+    for (const auto& one : started_[i].submissions) {
+      if (one.get() == &submission) return started_[i].number;
     }
   }
   return 0;
 }
 
-std::vector<std::shared_ptr<Submission>> Units::take_completed() {
-  trace_.completed(started_.front().number);
-  auto submissions = std::move(started_.front().submissions);
-  started_.pop_front();
-  return submissions;
+void Units::pop_completed() {
+  started_.front().submissions.clear();
+  started_.pop();
 }
 
 SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
@@ -195,10 +204,10 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
   }
 }
 
-bool SetEngine::make_progress() {
+bool SetEngine::make_progress(Duration time) {
   bool progress = submissions_.flush_mail();
   if (leader_io_) {
-    progress |= leader_io_->work(now());
+    progress |= leader_io_->work(time);
     for (const auto& [id, last] : leader_io_->take_arrivals()) {
       if (arrivals_) arrivals_->count(id, last);
     }
@@ -206,8 +215,8 @@ bool SetEngine::make_progress() {
       throw timeout_error(stall_watch_.facts_of(expired));
     }
   }
-  while (const auto batch = control_block_.next_batch()) {
-    execute(decision_in(*batch));
+  while (control_block_.next_batch(log_batch_)) {
+    execute(decision_in(log_batch_));
     progress = true;
   }
   progress |= submissions_.submit_proxies();
@@ -217,25 +226,26 @@ bool SetEngine::make_progress() {
 }
 
 /// In what it returns, all ids, ranks and signatures are within the set's limits.
-Decision SetEngine::decision_in(const LogBatch& batch) const {
+const Decision& SetEngine::decision_in(LogBatch& batch) {
   const auto refuse = [&](const std::string& problem) {
     throw Error(ErrorCode::transport,
                 "negotiation: the node's log holds something that is no decision: " + problem +
                     ". Do all ranks run the same build of hora?",
                 shared_.parts.rank);
   };
-  Decision decision;
   if (batch.kind == LogBatch::Kind::run) {
-    decision.run = batch.ids;
-    const std::string problem = problem_in(decision, log_limits_);
+    if (!decision_.only_runs()) decision_ = {};
+    decision_.run.swap(batch.ids);
+    const std::string problem = problem_in(decision_, log_limits_);
     if (!problem.empty()) refuse(problem);
-    return decision;
+    return decision_;
   }
   auto message = decode(batch.payload, log_limits_);
   if (!message) refuse(message.error());
   Decision* const decided = std::get_if<Decision>(&*message);
   if (!decided) refuse("a message of another kind");
-  return std::move(*decided);
+  decision_ = std::move(*decided);
+  return decision_;
 }
 
 /// Of a job of one node, where no leader sees the ids that run.
@@ -271,9 +281,10 @@ void SetEngine::execute(const Decision& decision) {
     arrivals_->note_names(decision);
     if (parts_.topology.nodes() == 1) count_arrivals(decision);
   }
-  const DecidedBatch batch = submissions_.take(decision, last_ranks(decision));
+  submissions_.take(decision, last_ranks(decision), decided_);
   for (const Failed& failed : decision.failed) submissions_.fail(failed);
-  units_.start(batch);
+  units_.start(decided_);
+  decided_.clear();
   if (decision.all_joined) submissions_.end_join(decision.last_joined);
   if (!decision.departed.empty()) {
     submissions_.fail_undecided(Error(
@@ -298,13 +309,16 @@ void SetEngine::answer(const std::string& asked) {
 bool SetEngine::finish_completed() {
   bool any = false;
   while (units_.has_completed()) {
-    for (const auto& submission : units_.take_completed()) {
+    trace_.completed(units_.completed_number());
+    const Duration time = now();
+    for (const auto& submission : units_.completed()) {
       if (changes_sets(submission->signature.kind)) {
         shared_.sets_change(submission);
       } else {
-        submissions_.finish(submission, refusal_of(*submission));
+        submissions_.finish(submission, refusal_of(*submission), time);
       }
     }
+    units_.pop_completed();
     any = true;
   }
   return any;

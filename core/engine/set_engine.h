@@ -3,10 +3,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +18,7 @@
 #include "core/messages/message_limits.h"
 #include "core/negotiation/step_phases.h"
 #include "core/plan/bound_unit.h"
+#include "core/ring_queue.h"
 
 namespace hora::internal {
 
@@ -45,28 +46,35 @@ class Units final : private UnitObserver {
   }
   /// The number of the unit that is under way with this submission in it; 0: none is.
   std::uint64_t number_of(const Submission& submission) const;
-  /// Of the oldest unit, which has_completed(): its submissions.
-  std::vector<std::shared_ptr<Submission>> take_completed();
+  /// Of the oldest unit, which has_completed(): its submissions, until pop_completed().
+  std::span<const std::shared_ptr<Submission>> completed() const {
+    return started_.front().submissions;
+  }
+  std::uint64_t completed_number() const { return started_.front().number; }
+  void pop_completed();
 
  private:
   struct Started {
-    std::uint64_t number;
+    std::uint64_t number = 0;
     std::vector<std::shared_ptr<Submission>> submissions;
   };
 
-  void started(std::uint64_t number) override;
-  BoundUnit bind(Unit unit, const DecidedBatch& batch);
+  void started(BoundUnit& unit) override;
+  void bind(const DecidedBatch& batch);
   void bind_tensor(BoundUnit& bound, const TensorMemory& memory,
-                   const std::vector<Location>& locations, bool on_host) const;
+                   std::span<const Location> locations, bool on_host) const;
   void bind_exchange(BoundUnit& bound, const Submission& submission,
-                     const std::vector<Location>& locations) const;
+                     std::span<const Location> locations) const;
 
   const SetParts& parts_;
   const EngineParts& engine_;
   const SetMemory& memory_;
   const Tracer& trace_;
   const SetRecord& record_;
-  std::deque<Started> started_;
+  RingQueue<Started> started_;
+  // Of start(), which uses their memory again.
+  std::vector<const Signature*> signatures_;
+  BoundUnit bound_;
   std::uint64_t number_ = 0;  ///< of the last one that was started
   bool shares_device_;        ///< from the first other process set on, in the order of units
 };
@@ -100,7 +108,8 @@ class SetEngine {
   /// Every rank of the set has departed.
   bool all_departed() const { return all_departed_.load(); }
 
-  bool make_progress();
+  /// `time`: the present.
+  bool make_progress(Duration time);
   /// Of a collective that has run out of time by now.
   std::optional<Error> timed_out(Duration time);
   /// Logs what waits too long, where this rank is the one to do so.
@@ -126,7 +135,7 @@ class SetEngine {
   }
 
  private:
-  Decision decision_in(const LogBatch& batch) const;
+  const Decision& decision_in(LogBatch& batch);
   void execute(const Decision& decision);
   void answer(const std::string& asked);
   void count_arrivals(const Decision& decision);
@@ -147,6 +156,10 @@ class SetEngine {
   Submissions submissions_;
   Units units_;
   std::atomic<bool> all_departed_{false};
+  // Of make_progress(), which uses their memory again.
+  LogBatch log_batch_;
+  Decision decision_;
+  DecidedBatch decided_;
 };
 
 }  // namespace hora::internal

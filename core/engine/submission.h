@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/control_block/id.h"
@@ -32,7 +33,7 @@ inline Error detached(const Error& error) {
 
 /// An operation that a user asks for.
 struct Request {
-  std::string name;  ///< empty: unnamed (see collectives.h)
+  std::string_view name;  ///< outlives the call; empty: unnamed (see collectives.h)
   Signature signature;
   std::byte* data = nullptr;
   void* stream = nullptr;  ///< on a device: `data` is ready once it has reached this
@@ -52,6 +53,7 @@ struct Request {
 };
 
 class Submissions;
+struct NameEntry;
 
 struct Submission {
   enum State : std::uint32_t { kPending = 0, kDone = 1, kFailed = 2 };
@@ -65,7 +67,8 @@ struct Submission {
   int number = 0;  ///< the result of such a change (the set), and of join (the last rank)
 
   // Guarded by the engine's table lock.
-  std::optional<Id> id;  ///< as which this rank is ready; none: reported by name
+  NameEntry* entry = nullptr;  ///< in the NameTable, while this is the name's submission
+  std::optional<Id> id;        ///< as which this rank is ready; none: reported by name
   bool decided = false;
   bool orphaned = false;         ///< its handle was dropped by an exception
   bool is_joined_proxy = false;  ///< of a rank that has joined; no handle knows it
@@ -81,6 +84,20 @@ struct Submission {
 
   std::atomic<std::uint32_t> state{kPending};
   std::optional<Error> error;  ///< written before `state` becomes kFailed
+
+  /// As a new one, but for its name, its signature and its set: for the next call of that name.
+  void renew() {
+    memory = {};
+    peer_locations.clear();
+    number = 0;
+    id.reset();
+    decided = orphaned = false;
+    submitted = overdue_at = reported_overdue = answered = decided_at = {};
+    out_of_time_at = notice_at = Duration::max();
+    record = kNoTicket;
+    state.store(kPending, std::memory_order_relaxed);
+    error.reset();
+  }
 
   bool announced() const { return submitted != Duration{}; }
   bool finished() const { return state.load(std::memory_order_acquire) != kPending; }

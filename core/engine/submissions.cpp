@@ -27,7 +27,9 @@ Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
       record_(engine.flight, set, parts.topology.size()),
       control_block_(*parts.control_block),
       status_(engine.world.control_block->status(engine.world.control_block->local_rank())),
+      small_blocks_(*parts.memory),
       memory_{.memory = *parts.memory,
+              .small = &small_blocks_,
               .device = engine.device,
               .heap = engine.device_heap,
               .topology = parts.topology,
@@ -37,31 +39,43 @@ Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
       table_(control_block_.id_capacity()),
       times_(rules_of(parts, engine), table_, memory_, next_timeout_),
       announcer_(control_block_, memory_.single_node(), trace_),
-      proxies_(control_block_, table_, announcer_, undecided_) {}
+      proxies_(control_block_, table_, announcer_, undecided_),
+      mail_waits_(announcer_.mail_waits()) {}
 
 void Submissions::check_open() const {
   if (closed_) throw detached(*closed_);
 }
 
-std::shared_ptr<Submission> Submissions::submit(Request request, Caller caller) {
+std::shared_ptr<Submission> Submissions::enter(Request& request) {
+  check_open();
+  if (auto again = request.name.empty() ? nullptr : table_.enter_again(request.name)) {
+    if (again->signature != request.signature) again->signature = std::move(request.signature);
+    again->result = std::move(request.result);
+    return again;
+  }
   auto submission = std::make_shared<Submission>();
   submission->owner = this;
+  submission->name = !request.name.empty()
+                         ? request.name
+                         : table_.unnamed(std::string(kUnnamedPrefix) +
+                                          std::string(name_of(request.signature.kind)));
   submission->signature = std::move(request.signature);
-  submission->result = request.result;
+  submission->result = std::move(request.result);
+  if (!table_.enter(submission)) {
+    throw Error(ErrorCode::duplicate_name,
+                tensor_text(submission->name) + " is in flight already on rank " +
+                    std::to_string(rank_) +
+                    ": wait for its handle first, or give this one a name of its own",
+                rank_, submission->name);
+  }
+  return submission;
+}
+
+std::shared_ptr<Submission> Submissions::submit(Request&& request, Caller caller) {
+  std::shared_ptr<Submission> submission;
   {
     const LockGuard table(table_lock_);
-    check_open();
-    submission->name = !request.name.empty()
-                           ? std::move(request.name)
-                           : table_.unnamed(std::string(kUnnamedPrefix) +
-                                            std::string(name_of(submission->signature.kind)));
-    if (!table_.enter(submission)) {
-      throw Error(ErrorCode::duplicate_name,
-                  tensor_text(submission->name) + " is in flight already on rank " +
-                      std::to_string(rank_) +
-                      ": wait for its handle first, or give this one a name of its own",
-                  rank_, submission->name);
-    }
+    submission = enter(request);
   }
   try {
     submission->memory.copy_in(memory_, submission->signature, request, caller);
@@ -111,7 +125,7 @@ void Submissions::note_answer(const std::string& name) {
 }
 
 void Submissions::announce(const std::shared_ptr<Submission>& submission) {
-  const NameTable::NameEntry& entry = table_.at(submission->name);
+  const NameEntry& entry = *submission->entry;
   if (!entry.id || entry.signature != submission->signature) {
     return announcer_.report(*submission);
   }
@@ -182,28 +196,31 @@ void Submissions::hint_elsewhere(const std::string& name, ProcessSet set) {
 }
 
 bool Submissions::flush_mail() {
-  if (undecided_.load(std::memory_order_relaxed) == 0) return false;
+  if (!mail_waits_.load(kWakeOrder)) return false;
   const LockGuard table(table_lock_);
   return announcer_.flush();
 }
 
-DecidedBatch Submissions::take(const Decision& decision, std::span<const LastRank> last) {
-  DecidedBatch batch;
-  const auto take = [&](std::shared_ptr<Submission> submission, const std::string& what,
+void Submissions::take(const Decision& decision, std::span<const LastRank> last,
+                       DecidedBatch& batch) {
+  batch.clear();
+  batch.local_size = static_cast<std::size_t>(control_block_.local_size());
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::transport,
+                "negotiation: rank " + std::to_string(rank_) + " is told to run " + what +
+                    ", which it has not submitted",
+                rank_);
+  };
+  const auto take = [&](std::shared_ptr<Submission> submission, Duration time,
                         const LastRank& last_rank = {}) {
-    if (!submission) {
-      throw Error(ErrorCode::transport,
-                  "negotiation: rank " + std::to_string(rank_) + " is told to run " + what +
-                      ", which it has not submitted",
-                  rank_);
-    }
     submission->decided = true;
-    submission->decided_at = now();
+    submission->decided_at = time;
     record_.decided(*submission);
     trace_.negotiated(submission->name, submission->submitted, submission->decided_at, last_rank);
     batch.submissions.push_back(std::move(submission));
   };
   const LockGuard table(table_lock_);
+  const Duration time = now();
   for (const Id id : decision.retired) {
     proxies_.drop(id);
     if (const auto submission = table_.retire(id)) announcer_.report(*submission);
@@ -214,26 +231,30 @@ DecidedBatch Submissions::take(const Decision& decision, std::span<const LastRan
       table_.learn(assigned.name, assigned.id, *assigned.signature);
       submission = proxies_.make(assigned.id, *assigned.signature);
     }
-    take(std::move(submission), in_quotes(assigned.name));
-    batch.locations.push_back(assigned.locations);
+    if (!submission) refuse(in_quotes(assigned.name));
+    take(std::move(submission), time);
+    batch.locations.insert(batch.locations.end(), assigned.locations.begin(),
+                           assigned.locations.end());
   }
   for (std::size_t i = 0; i < decision.run.size(); ++i) {
     const Id id = decision.run[i];
     auto submission = table_.waiting_for(id);
-    auto& locations = batch.locations.emplace_back();
-    for (int r = 0; r < control_block_.local_size(); ++r)
-      locations.push_back(control_block_.location(id, r));
-    if (const Signature* known = table_.signature_of(id); !submission && joined_.load() && known) {
+    if (submission) {
+      for (int r = 0; r < control_block_.local_size(); ++r) {
+        batch.locations.push_back(control_block_.location(id, r));
+      }
+    } else {
+      const Signature* const known = joined_.load() ? table_.signature_of(id) : nullptr;
+      if (!known) refuse("id " + std::to_string(id));
       // No rank of this node has submitted it.
       submission = proxies_.make(id, *known);
-      std::fill(locations.begin(), locations.end(), kNowhere);
+      batch.locations.resize(batch.locations.size() + batch.local_size, kNowhere);
     }
-    take(std::move(submission), "id " + std::to_string(id), i < last.size() ? last[i] : LastRank{});
+    take(std::move(submission), time, i < last.size() ? last[i] : LastRank{});
     table_.set_waiting(id, nullptr);
   }
   if (!batch.submissions.empty()) ++statistics_.batches;
   undecided_.fetch_sub(static_cast<int>(batch.submissions.size()));
-  return batch;
 }
 
 void Submissions::fail(const Failed& failed) {
@@ -276,13 +297,12 @@ void Submissions::end_join(int last_joined) {
   finish(submission, std::nullopt);
 }
 
-void Submissions::finish(const std::shared_ptr<Submission>& submission,
-                         std::optional<Error> error) {
+void Submissions::finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error,
+                         Duration time) {
   bool orphaned = false;
   {
     const LockGuard table(table_lock_);
     if (submission->finished()) return;
-    const Duration time = now();
     if (!error) {
       ++statistics_.operations;
       statistics_.bytes += submission->memory.bytes();

@@ -24,7 +24,16 @@ namespace hora::internal {
 /// Decided submissions of this rank, and where each local rank keeps its part.
 struct DecidedBatch {
   std::vector<std::shared_ptr<Submission>> submissions;
-  std::vector<std::vector<Location>> locations;
+  std::vector<Location> locations;  ///< [position in submissions * local_size + local rank]
+  std::size_t local_size = 1;
+
+  std::span<const Location> locations_of(std::size_t position) const {
+    return std::span(locations).subspan(position * local_size, local_size);
+  }
+  void clear() {
+    submissions.clear();
+    locations.clear();
+  }
 };
 
 /// Thread rule, beside each part. The *table* lock guards names and submissions, and is held
@@ -43,7 +52,7 @@ class Submissions {
 
   // Any thread.
   /// Copies data that peers cannot see to where they can, and announces it.
-  std::shared_ptr<Submission> submit(Request request, Caller caller);
+  std::shared_ptr<Submission> submit(Request&& request, Caller caller);
   /// Announces that this rank, which has nothing in flight, has no more data. The submission is
   /// finished when all ranks have joined; its number is the last one.
   std::shared_ptr<Submission> join();
@@ -80,8 +89,8 @@ class Submissions {
   bool flush_mail();
   /// Carries out what a decision says of names and ids; what runs is not undecided any more.
   /// Throws Error(transport) where this rank has not submitted what it is told to run. `last`: for
-  /// the timeline, of each of the ids that run; or none.
-  DecidedBatch take(const Decision& decision, std::span<const LastRank> last);
+  /// the timeline, of each of the ids that run; or none. Into `batch`, whose memory is used again.
+  void take(const Decision& decision, std::span<const LastRank> last, DecidedBatch& batch);
   /// The ranks disagree on this name.
   void fail(const Failed& failed);
   /// Joined, and others wait for this rank's proxies.
@@ -91,13 +100,15 @@ class Submissions {
   /// A hint to the leader: this rank waits under this name on `set`. Left out where the mailbox is
   /// full.
   void hint_elsewhere(const std::string& name, ProcessSet set);
-  void finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error);
+  void finish(const std::shared_ptr<Submission>& submission, std::optional<Error> error,
+              Duration time = now());
   /// Fails what waits for other ranks, and what is submitted from now on.
   void fail_undecided(const Error& error);
   /// Fails everything.
   void fail_all(const Error& error);
 
  private:
+  std::shared_ptr<Submission> enter(Request& request) HORA_REQUIRES(table_lock_);
   void announce(const std::shared_ptr<Submission>& submission) HORA_REQUIRES(table_lock_);
   void check_open() const HORA_REQUIRES(table_lock_);
   void release(Submission& submission);
@@ -108,6 +119,7 @@ class Submissions {
   SetRecord record_;
   NodeControlBlock& control_block_;
   RankStatus& status_;  ///< of this rank
+  SmallBlocks small_blocks_;
   const SetMemory memory_;
   std::atomic<int> undecided_{0};  ///< this rank's submissions that wait for others
   std::atomic<bool> joined_{false};
@@ -118,6 +130,7 @@ class Submissions {
   SubmissionTimes times_ HORA_GUARDED_BY(table_lock_);
   Announcer announcer_ HORA_GUARDED_BY(table_lock_);
   JoinedProxies proxies_ HORA_GUARDED_BY(table_lock_);
+  const std::atomic<bool>& mail_waits_;                       ///< the announcer's
   std::optional<Error> closed_ HORA_GUARDED_BY(table_lock_);  ///< why nothing more can be submitted
   /// Of exchanges under way when all failed: peers may still write there, so it is not freed.
   std::vector<std::shared_ptr<ExchangeResult>> retained_on_failure_ HORA_GUARDED_BY(table_lock_);

@@ -30,6 +30,10 @@ MemoryWay way_of(const MemoryFacts& facts) {
   if (facts.is_on_device) return MemoryWay::through_host;
   if (facts.in_windows) return MemoryWay::windows;
   if (facts.caller == Caller::goes_on) {
+    // Of what peers do not touch, nothing is copied as long as there is a handle.
+    const bool has_slice = facts.kind == OperationKind::allreduce && facts.own.bytes > 0 &&
+                           facts.own.bytes < facts.bytes;
+    if (has_slice) return MemoryWay::around;
     return facts.has_place ? MemoryWay::result : MemoryWay::block;
   }
   if (facts.own.bytes == facts.bytes) return MemoryWay::in_place;
@@ -60,6 +64,27 @@ std::optional<NodeMemory::MemoryBlock> expect_result(const SetMemory& set,
 }
 
 }  // namespace
+
+SmallBlocks::~SmallBlocks() {
+  for (const NodeMemory::MemoryBlock& block : free_) memory_.release(block.data);
+}
+
+NodeMemory::MemoryBlock SmallBlocks::take() {
+  {
+    const LockGuard lock(mutex_);
+    if (!free_.empty()) {
+      const NodeMemory::MemoryBlock block = free_.back();
+      free_.pop_back();
+      return block;
+    }
+  }
+  return memory_.allocate(kBytes);
+}
+
+void SmallBlocks::put_back(const NodeMemory::MemoryBlock& block) {
+  const LockGuard lock(mutex_);
+  free_.push_back(block);
+}
 
 MemoryPlan plan_memory(const MemoryFacts& facts) {
   MemoryPlan plan{.way = way_of(facts)};
@@ -124,7 +149,8 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
   if (bytes_ > 0 && !facts.runs_on_device && !facts.is_on_device) {
     found = set.memory.find(request.data, bytes_);
     facts.in_windows = found.has_value();
-    if (caller == Caller::waits && !found) {
+    const bool may_stay = caller == Caller::waits || signature.kind == OperationKind::allreduce;
+    if (may_stay && !found) {
       facts.own = own_part(set, signature, bytes_, request.rows);
     }
   }
@@ -164,9 +190,10 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
 }
 
 void TensorMemory::take_block(const SetMemory& set) {
-  const NodeMemory::MemoryBlock block = set.memory.allocate(bytes_);
+  is_small_ = set.small && bytes_ <= SmallBlocks::kBytes;
+  const NodeMemory::MemoryBlock block = is_small_ ? set.small->take() : set.memory.allocate(bytes_);
   block_ = block.data;
-  location_ = block.location;
+  location_ = block_location_ = block.location;
 }
 
 void TensorMemory::copy_to_block(const SetMemory& set, OperationKind kind) {
@@ -207,9 +234,17 @@ void TensorMemory::copy_out(const SetMemory& set) {
 }
 
 void TensorMemory::release(const SetMemory& set) {
+  if (block_ && is_small_) set.small->put_back({std::exchange(block_, nullptr), block_location_});
   for (std::byte** const owned : {&block_, &header_}) {
     if (*owned) set.memory.release(std::exchange(*owned, nullptr));
   }
+}
+
+void TensorMemory::retreat() {
+  if (plan_.way != MemoryWay::around) return;
+  std::memcpy(block_ + plan_.own.begin, data_ + plan_.own.begin, plan_.own.bytes);
+  plan_ = {.way = MemoryWay::block};
+  has_retreated_ = true;
 }
 
 std::byte* TensorMemory::own_data() const {

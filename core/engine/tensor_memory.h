@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "core/control_block/location.h"
 #include "core/engine/device.h"
@@ -14,13 +15,15 @@
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/plan.h"
+#include "core/thread_safety.h"
 
 namespace hora::internal {
 
 struct Request;
 
 /// `waits`: the caller blocks, so its data stay alive and unchanged until completion. `goes_on`: an
-/// exception may drop the handle and free the memory while peers still use it.
+/// exception may drop the handle while the collective goes on, and the memory may be freed then. So
+/// peers touch none of it; this rank's engine may, until retreat().
 enum class Caller { goes_on, waits };
 
 /// The ways in which a tensor's memory is reached. Peers: the other ranks of the node.
@@ -49,7 +52,7 @@ struct MemoryFacts {
   bool in_windows = false;
   bool has_place = false;    ///< in an allgather's result
   bool single_node = false;  ///< of the set
-  Range own;                 ///< own_part(): of a caller that waits
+  Range own;                 ///< own_part(): of a caller that waits, and of allreduces
 };
 
 struct MemoryPlan {
@@ -62,11 +65,34 @@ struct MemoryPlan {
 
 MemoryPlan plan_memory(const MemoryFacts& facts);
 
+/// Blocks for small tensors, which are used again without asking the node's memory for them. Thread
+/// rule: any thread; its lock is a leaf, held for a few instructions.
+class SmallBlocks {
+ public:
+  static constexpr std::size_t kBytes = 1024;  ///< of each
+
+  /// `memory` outlives it.
+  explicit SmallBlocks(NodeMemory& memory) : memory_(memory) {}
+  ~SmallBlocks();
+  SmallBlocks(const SmallBlocks&) = delete;
+  SmallBlocks& operator=(const SmallBlocks&) = delete;
+
+  /// Throws Error(out_of_memory).
+  NodeMemory::MemoryBlock take();
+  void put_back(const NodeMemory::MemoryBlock& block);
+
+ private:
+  NodeMemory& memory_;
+  Mutex mutex_;
+  std::vector<NodeMemory::MemoryBlock> free_ HORA_GUARDED_BY(mutex_);
+};
+
 /// The memory of one set, and this rank's position in it. References outlive it.
 struct SetMemory {
   NodeMemory& memory;
-  DevicePort* device;  ///< where this process has one
-  DeviceHeap* heap;    ///< likewise
+  SmallBlocks* small = nullptr;  ///< null: small tensors have blocks of the memory itself
+  DevicePort* device;            ///< where this process has one
+  DeviceHeap* heap;              ///< likewise
   const Topology& topology;
   int rank;  ///< world rank
   int local_rank;
@@ -107,8 +133,16 @@ class TensorMemory {
   /// The result goes to where the caller has the tensor, on a device in the order of the streams.
   void copy_out(const SetMemory& set);
   void release(const SetMemory& set);
+  /// The caller's memory is not touched any more: what the engine has yet to read there is copied
+  /// to the block, and nothing is copied out. With the progress lock held, before it is finished;
+  /// own_data() is another from then on.
+  void retreat();
+  bool has_retreated() const { return has_retreated_; }
   /// Peers may still touch what would be released: it stays.
-  void leave_in_place() { block_ = header_ = nullptr; }
+  void leave_in_place() {
+    block_ = header_ = nullptr;
+    is_small_ = false;
+  }
 
   /// On a device: the stream that the result is ordered before, in place of the request's.
   void set_stream(void* stream) {
@@ -145,8 +179,11 @@ class TensorMemory {
   void write_header(const SetMemory& set, const Request& request, Location expected);
 
   MemoryPlan plan_;
+  bool has_retreated_ = false;
   std::byte* data_ = nullptr;   ///< the caller's; of `result` its copy
   std::byte* block_ = nullptr;  ///< what represents it
+  Location block_location_;
+  bool is_small_ = false;  ///< of SetMemory::small
   std::byte* header_ = nullptr;
   Location location_;
   std::size_t bytes_ = 0;

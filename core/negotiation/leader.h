@@ -54,6 +54,8 @@ class Leader {
 
   /// What there is to do now. More may be left as long as there are decisions.
   LeaderOutput take(Duration now);
+  /// Of what has happened before the last take() nothing is left to be decided.
+  bool is_idle() const { return !root_ || root_->empty(); }
   /// When take() wants to be called even if nothing happens.
   std::optional<Duration> deadline() const;
   /// Who has submitted the name, and who has not, as far as this leader knows: of its own node and

@@ -80,6 +80,8 @@ class RootDecisions {
  public:
   RootDecisions(int id_capacity, std::size_t ranks) : clock_(id_capacity), ranks_(ranks) {}
 
+  /// There is nothing to decide, not even for lack of an id.
+  bool empty() const { return next_.empty() && waiting_for_id_.empty() && disagreed_.empty(); }
   /// All ranks are ready for the id.
   void run(Id id) { next_.run.push_back(id); }
   /// These ranks have called shutdown.

@@ -2,6 +2,9 @@
 
 #include <array>
 #include <charconv>
+#include <span>
+
+#include "core/extents.h"
 
 namespace hora::internal {
 namespace {
@@ -41,12 +44,12 @@ std::string_view name_of(OperationKind kind) noexcept {
 
 std::size_t Signature::bytes() const {
   if (kind == OperationKind::barrier || changes_sets(kind) || is_exchange(kind)) return 0;
-  return TensorView{nullptr, type, shape, {}}.bytes();
+  return static_cast<std::size_t>(elements_of(type, shape)) * size_of(type);
 }
 
 std::size_t Signature::row_bytes() const {
-  const Shape row(shape.begin() + (shape.empty() ? 0 : 1), shape.end());
-  return TensorView{nullptr, type, row, {}}.bytes();
+  const auto row = std::span(shape).subspan(shape.empty() ? 0 : 1);
+  return static_cast<std::size_t>(elements_of(type, row)) * size_of(type);
 }
 
 std::string to_string(const Signature& signature) {

@@ -60,12 +60,15 @@ struct BoundExchange {
   std::vector<Location> expected = {};
 };
 
+struct BoundUnit;
+
 /// What is told of a unit on its way. Thread rule: the thread that makes progress.
 class UnitObserver {
  public:
   virtual ~UnitObserver() = default;
-  /// This rank's data of the unit, which is under way, begins to move. At most once each.
-  virtual void started(std::uint64_t number) = 0;
+  /// This rank's data of the unit, which is under way, begins to move: the last moment at which
+  /// addresses of this rank's own memory in it can be changed. At most once each.
+  virtual void started(BoundUnit& unit) = 0;
 };
 
 struct BoundUnit {
@@ -102,6 +105,23 @@ struct BoundUnit {
   /// ranks.
   bool takes_turns = false;
   BoundExchange exchange;  ///< of exchanges: one tensor, this rank's input
+
+  /// As a new one, but for the memory that its lists own, which is used again.
+  void clear() {
+    number = 0;
+    observer = nullptr;
+    unit.tensors.clear();
+    unit = {.tensors = std::move(unit.tensors)};
+    scale = 1.0;
+    root_node = root_local = 0;
+    local_size = 1;
+    memory.clear();
+    work.clear();
+    is_lent = is_joined_proxy = takes_turns = false;
+    fetches.clear();
+    publishes.clear();
+    if (!exchange.rows.empty()) exchange = {};
+  }
 
   std::byte* tensor(std::size_t position, int local_rank) const {
     return memory[position * static_cast<std::size_t>(local_size) +

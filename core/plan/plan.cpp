@@ -22,35 +22,43 @@ std::size_t chunk_length(std::size_t unit_bytes, std::size_t limit) {
 
 std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimits& limits) {
   std::vector<Unit> units;
-  for (std::size_t i = 0; i < decided.size(); ++i) {
-    const Signature& signature = *decided[i];
-    const std::size_t bytes = signature.bytes();
-    const auto alone = [&](std::size_t size) {
-      return limits.alone_bytes > 0 && size >= limits.alone_bytes;
-    };
-    const bool joins = !units.empty() && fuses(*decided[i - 1], signature) && !alone(bytes) &&
-                       !alone(decided[i - 1]->bytes()) &&
-                       units.back().bytes + align_up(bytes) <= limits.fusion_bytes;
-    if (!joins) {
-      Unit& fresh = units.emplace_back();
-      fresh.kind = signature.kind;
-      fresh.type = signature.type;
-      fresh.op = signature.op;
-      fresh.device = signature.device;
-      fresh.root = signature.root;
-      fresh.prescale = signature.prescale;
-      fresh.postscale = signature.postscale;
-    }
-    Unit& unit = units.back();
-    unit.tensors.push_back({i, {unit.bytes, bytes}});
-    unit.bytes += align_up(bytes);
-  }
-  for (Unit& unit : units) {
-    // Adasum takes whole tensors together.
-    const std::size_t limit = unit.op == ReduceOp::adasum ? 0 : limits.chunk_bytes;
-    unit.chunk_bytes = chunk_length(unit.bytes, limit);
+  for (std::size_t next = 0; next < decided.size();) {
+    next = plan_unit(decided, next, limits, units.emplace_back());
   }
   return units;
+}
+
+std::size_t plan_unit(std::span<const Signature* const> decided, std::size_t first,
+                      const PlanLimits& limits, Unit& unit) {
+  const Signature& leading = *decided[first];
+  unit.kind = leading.kind;
+  unit.type = leading.type;
+  unit.op = leading.op;
+  unit.device = leading.device;
+  unit.root = leading.root;
+  unit.prescale = leading.prescale;
+  unit.postscale = leading.postscale;
+  unit.tensors.clear();
+  unit.bytes = 0;
+  const auto alone = [&](std::size_t size) {
+    return limits.alone_bytes > 0 && size >= limits.alone_bytes;
+  };
+  std::size_t next = first;
+  for (; next < decided.size(); ++next) {
+    const std::size_t bytes = decided[next]->bytes();
+    if (next > first) {
+      const bool joins = fuses(*decided[next - 1], *decided[next]) && !alone(bytes) &&
+                         !alone(unit.tensors.back().range.bytes) &&
+                         unit.bytes + align_up(bytes) <= limits.fusion_bytes;
+      if (!joins) break;
+    }
+    unit.tensors.push_back({next, {unit.bytes, bytes}});
+    unit.bytes += align_up(bytes);
+  }
+  // Adasum takes whole tensors together.
+  const std::size_t limit = unit.op == ReduceOp::adasum ? 0 : limits.chunk_bytes;
+  unit.chunk_bytes = chunk_length(unit.bytes, limit);
+  return next;
 }
 
 bool is_followed(const Unit& unit) {
@@ -73,18 +81,7 @@ Range slice_range(Range chunk, int slice, int slices) {
 
 std::vector<Run> runs(const Unit& unit, Range range) {
   std::vector<Run> result;
-  const std::size_t end = range.begin + range.bytes;
-  const auto first = std::partition_point(
-      unit.tensors.begin(), unit.tensors.end(),
-      [&](const UnitTensor& t) { return t.range.begin + t.range.bytes <= range.begin; });
-  for (auto tensor = first; tensor != unit.tensors.end() && tensor->range.begin < end; ++tensor) {
-    const std::size_t from = std::max(range.begin, tensor->range.begin);
-    const std::size_t to = std::min(end, tensor->range.begin + tensor->range.bytes);
-    if (from >= to) continue;
-    result.push_back({static_cast<std::size_t>(tensor - unit.tensors.begin()),
-                      {from - tensor->range.begin, to - from},
-                      from - range.begin});
-  }
+  for_each_run(unit, range, [&](const Run& run) { result.push_back(run); });
   return result;
 }
 

@@ -11,6 +11,7 @@
 
 #include <hora/types.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -80,6 +81,10 @@ struct Unit {
 /// that, or of alone_bytes, is a unit of its own. A unit of zero bytes (barriers, empty tensors)
 /// has no chunk.
 std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimits& limits);
+/// The unit that begins with tensor `first` of the batch, into `unit`, whose memory is used again.
+/// Returns the first tensor of the next one.
+std::size_t plan_unit(std::span<const Signature* const> decided, std::size_t first,
+                      const PlanLimits& limits, Unit& unit);
 
 /// A broadcast with such a tensor: ranks read the unit as far as its root says (BroadcastProgress).
 bool is_followed(const Unit& unit);
@@ -95,7 +100,23 @@ struct Run {
   std::size_t offset = 0;  ///< of the run's first byte from the range's first byte
   bool operator==(const Run&) const = default;
 };
-/// The tensors' bytes in `range`, padding left out, in order.
+/// The tensors' bytes in `range`, padding left out, in order: calls body(const Run&) for each.
+template <class Body>
+void for_each_run(const Unit& unit, Range range, Body&& body) {
+  const std::size_t end = range.begin + range.bytes;
+  const auto first = std::partition_point(
+      unit.tensors.begin(), unit.tensors.end(),
+      [&](const UnitTensor& t) { return t.range.begin + t.range.bytes <= range.begin; });
+  for (auto tensor = first; tensor != unit.tensors.end() && tensor->range.begin < end; ++tensor) {
+    const std::size_t from = std::max(range.begin, tensor->range.begin);
+    const std::size_t to = std::min(end, tensor->range.begin + tensor->range.bytes);
+    if (from >= to) continue;
+    body(Run{static_cast<std::size_t>(tensor - unit.tensors.begin()),
+             {from - tensor->range.begin, to - from},
+             from - range.begin});
+  }
+}
+/// The same as a list.
 std::vector<Run> runs(const Unit& unit, Range range);
 
 }  // namespace hora::internal

@@ -73,7 +73,7 @@ std::byte* MemoryGroup::in_slot(std::size_t slot, std::size_t bytes) {
 
 Completion MemoryGroup::run(const BoundUnit& unit) {
   const Range own = slice_range({0, unit.unit.bytes}, local_rank_, local_size_);
-  for (const Run& run : runs(unit.unit, own)) {
+  for_each_run(unit.unit, own, [&](const Run& run) {
     const Addresses memory(unit, run);
     if (unit.unit.kind == OperationKind::broadcast) {
       spread_to_others(memory.of(unit.root_local), memory.outputs(), run.range.bytes);
@@ -81,7 +81,7 @@ Completion MemoryGroup::run(const BoundUnit& unit) {
       reduce(unit.unit.type, op_in_node(unit.unit), memory.inputs(), memory.outputs(),
              elements(unit, run), {.pre = unit.unit.prescale, .post = unit.scale});
     }
-  }
+  });
   return {};
 }
 

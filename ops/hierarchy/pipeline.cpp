@@ -48,16 +48,19 @@ Pipeline::Pipeline(const PipelineOptions& options, NodeControlBlock& control_blo
   if (!crosses_.device) crosses_.device = crosses_.memory;
 }
 
-void Pipeline::start(BoundUnit unit) {
+void Pipeline::start(BoundUnit&& unit) {
   if (lacks_group(unit)) {
     throw Error(ErrorCode::invalid_argument, std::string(name_of(unit.unit.kind)) +
                                                  " of a tensor on " +
                                                  std::string(name_of(unit.unit.device)) +
                                                  " is not possible here: give it a tensor on cpu");
   }
-  units_.push_back(std::make_unique<ActiveUnit>());
-  ActiveUnit& entry = *units_.back();
-  entry.unit = std::move(unit);
+  std::unique_ptr<ActiveUnit>& place = units_.push();
+  if (!place) place = std::make_unique<ActiveUnit>();
+  ActiveUnit& entry = *place;
+  std::swap(entry.unit, unit);
+  entry.next_chunk = entry.complete_chunks = 0;
+  entry.running = entry.exchanged = false;
   const bool on_cpu = entry.unit.unit.device == DeviceKind::cpu;
   entry.local = on_cpu ? locals_.memory : locals_.device;
   entry.cross = on_cpu ? crosses_.memory : crosses_.device;
@@ -99,7 +102,7 @@ bool Pipeline::run_in_node() {
       entry.running = true;
     }
     if (!entry.in_node.poll()) return any;
-    units_.pop_front();
+    pop_unit();
     control_block_.set_done(++done_);
     any = true;
   }
@@ -148,7 +151,7 @@ bool Pipeline::feed() {
       if (chunks_.size() == options_.slots) return any;
       if (!may_start(entry, StartOrder::Step::reduce_scatter)) return any;
       const BoundUnit& unit = entry.unit;
-      if (entry.next_chunk == 0) note_begin(unit);
+      if (entry.next_chunk == 0) note_begin(entry.unit);
       const Range chunk = chunk_range(unit.unit, entry.next_chunk++);
       const Range slice =
           entry.cross ? slice_range(chunk, options_.local_rank, slices_of(unit.unit)) : Range{};
@@ -238,10 +241,16 @@ bool Pipeline::is_complete(const ActiveUnit& entry) const {
                                            : entry.complete_chunks == chunks_of(entry);
 }
 
+/// What the unit holds of its submissions is let go.
+void Pipeline::pop_unit() {
+  units_.front()->unit.clear();
+  units_.pop();
+}
+
 bool Pipeline::retire_units() {
   bool any = false;
   while (!units_.empty() && is_complete(*units_.front())) {
-    units_.pop_front();
+    pop_unit();
     if (feeding_ > 0) --feeding_;
     ++done_;
     any = true;
@@ -250,8 +259,8 @@ bool Pipeline::retire_units() {
   return any;
 }
 
-void Pipeline::note_begin(const BoundUnit& unit) const {
-  if (unit.observer) unit.observer->started(unit.number);
+void Pipeline::note_begin(BoundUnit& unit) const {
+  if (unit.observer) unit.observer->started(unit);
 }
 
 void Pipeline::trace(const ChunkPart& part, ChunkStage stage) const {

@@ -10,6 +10,7 @@
 #include "core/control_block/start_order.h"
 #include "core/engine/parts.h"
 #include "core/negotiation/topology.h"
+#include "core/ring_queue.h"
 #include "core/trace/trace.h"
 #include "ops/hierarchy/exchange_run.h"
 #include "ops/hierarchy/groups.h"
@@ -64,7 +65,7 @@ class Pipeline final : public DataPath {
            LocalGroups locals, CrossGroups crosses);
 
   /// Throws Error(invalid_argument) for tensors on a device where there is no group for them.
-  void start(BoundUnit unit) override;
+  void start(BoundUnit&& unit) override;
   bool advance() override;
   std::uint64_t completed() const override { return control_block_.done_by_all(); }
   std::uint64_t awaited() const override;
@@ -102,9 +103,10 @@ class Pipeline final : public DataPath {
   void start_cross(Chunk& chunk);
   bool may_start(const ActiveUnit& entry, StartOrder::Step step) const;
   void note_start(const ActiveUnit& entry, StartOrder::Step step);
+  void pop_unit();
   bool retire_units();
   bool is_complete(const ActiveUnit& entry) const;
-  void note_begin(const BoundUnit& unit) const;
+  void note_begin(BoundUnit& unit) const;
   void trace(const ChunkPart& part, ChunkStage stage) const;
   std::size_t chunks_of(const ActiveUnit& entry) const;
   int slices_of(const Unit& unit) const;
@@ -116,8 +118,8 @@ class Pipeline final : public DataPath {
   CrossGroups crosses_;
   ExchangeContext context_;
 
-  std::deque<std::unique_ptr<ActiveUnit>> units_;  ///< started, not completed by this rank
-  std::size_t feeding_ = 0;                        ///< first unit in units_ with chunks to start
+  RingQueue<std::unique_ptr<ActiveUnit>> units_;  ///< started, not completed by this rank
+  std::size_t feeding_ = 0;                       ///< first unit in units_ with chunks to start
   std::deque<Chunk> chunks_;
   std::uint64_t next_sequence_ = 0;
   std::uint64_t next_cross_ = 0;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <thread>
 
 #include "tests/core/engine/engine_fixture.h"
@@ -144,6 +145,32 @@ TEST(Engine, AnOrphanedSubmissionFreesItsNameWhenItEnds) {
     }
     EXPECT_EQ(values[0], 2.0F);
   });
+}
+
+/// Of a large tensor the engine reads this rank's slice where the caller has it, until the handle
+/// is dropped.
+TEST(Engine, AnOrphanedSubmissionLeavesTheCallersMemoryAlone) {
+  ThreadWorld world({.node_sizes = {2}, .settings = {}, .engine_threads = true});
+  constexpr std::int64_t kCount = 1 << 19;
+  std::vector<float> b(kCount);
+  for (const bool is_known : {false, true}) {
+    auto a = std::make_unique<std::vector<float>>(kCount, 1.0F);
+    std::fill(b.begin(), b.end(), 2.0F);
+    std::shared_ptr<Submission> orphan;
+    while (!orphan) {  // the name of the round before becomes free a moment after its end
+      try {
+        orphan = world.engine(0).submit("x", floats(kCount), bytes(*a));
+      } catch (const Error& error) {
+        ASSERT_EQ(error.code(), ErrorCode::duplicate_name);
+      }
+    }
+    world.engine(0).orphan(orphan);
+    std::fill(a->begin(), a->end(), 100.0F);
+    world.engine(1).submit_and_wait("x", floats(kCount), bytes(b));
+    EXPECT_EQ(b, std::vector<float>(kCount, 3.0F)) << is_known;
+    while (!orphan->finished()) std::this_thread::yield();
+    EXPECT_EQ(*a, std::vector<float>(kCount, 100.0F)) << is_known;
+  }
 }
 
 }  // namespace

@@ -49,6 +49,16 @@ TEST(PlanOfMemory, WhatLiesInTheWindowsStaysThere) {
   }
 }
 
+TEST(PlanOfMemory, TheSliceThatPeersDoNotTouchStaysAlsoWhereTheCallerGoesOn) {
+  MemoryFacts facts = of(OperationKind::allreduce, Caller::goes_on);
+  facts.own = {1024, 512};
+  const MemoryPlan around{
+      .way = MemoryWay::around, .own = {1024, 512}, .copies_in = true, .copies_out = true};
+  EXPECT_EQ(plan_memory(facts), around);
+  facts.own = {0, facts.bytes};
+  EXPECT_EQ(plan_memory(facts).way, MemoryWay::block) << "of one rank, a handle promises no more";
+}
+
 TEST(PlanOfMemory, OfACallerThatGoesOnABlockStandsForTheTensor) {
   MemoryFacts facts = of(OperationKind::broadcast, Caller::goes_on, kFollowedBytes);
   EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::block, .copies_in = true}));
@@ -192,6 +202,37 @@ TEST_F(MemoryOfOneRank, OfALargeTensorItsOwnSliceIsNeverCopied) {
                          before.begin() + static_cast<std::ptrdiff_t>(own.begin)));
   EXPECT_EQ(data[own.begin + own.bytes], std::byte{0});
   release();
+}
+
+TEST_F(MemoryOfOneRank, AfterARetreatTheBlockStandsForAllOfIt) {
+  Bytes data = counted(kAloneBytes + 13);
+  const Bytes before = data;
+  copy_in(OperationKind::allreduce, data, Caller::goes_on);
+  ASSERT_EQ(memory_.own_data(), data.data());
+  EXPECT_FALSE(memory_.has_retreated());
+  memory_.retreat();
+  EXPECT_TRUE(memory_.has_retreated());
+  std::byte* const block = seen(memory_.location(), data.size());
+  EXPECT_EQ(memory_.own_data(), block);
+  EXPECT_FALSE(memory_.is_lent());
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), block));
+  std::fill(block, block + data.size(), std::byte{0});
+  memory_.copy_out(set_);
+  EXPECT_EQ(data, before);
+  release();
+}
+
+TEST_F(MemoryOfOneRank, SmallBlocksAreUsedAgain) {
+  SmallBlocks small(heap_);
+  const NodeMemory::MemoryBlock first = small.take();
+  const NodeMemory::MemoryBlock second = small.take();
+  EXPECT_NE(first.data, second.data);
+  EXPECT_EQ(seen(first.location, SmallBlocks::kBytes), first.data);
+  small.put_back(first);
+  EXPECT_EQ(small.take().data, first.data);
+  small.put_back(first);
+  small.put_back(second);
+  EXPECT_EQ(node_.blocks_in_use(), 2U);
 }
 
 TEST_F(MemoryOfOneRank, ABroadcastIsFetchedWhereNoPeerWrites) {

@@ -1,0 +1,193 @@
+// What a step pays for once names are known: no allocation on any thread, and no call of the system
+// but to sleep, to wake and to yield.
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <barrier>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "tests/core/engine/engine_fixture.h"
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<long> allocations{0};
+
+void* counted(std::size_t bytes) {
+  if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1);
+  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  return counted(bytes);
+}
+void* operator new[](std::size_t bytes) {
+  return counted(bytes);
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace hora::internal {
+namespace {
+
+using test::bytes;
+using test::floats;
+using test::ThreadWorld;
+
+constexpr int kRounds = 200;
+
+/// A step's requests of one rank: `names` of them, each of `count` elements.
+class Step {
+ public:
+  Step(int names, std::int64_t count) {
+    for (int n = 0; n < names; ++n) {
+      names_.push_back("gradient.of.a.layer.with.a.long.name." + std::to_string(n));
+      values_.emplace_back(static_cast<std::size_t>(count), 1.0F);
+      signatures_.push_back(floats(count));
+    }
+    submissions_.reserve(names_.size());
+  }
+  /// A call's own arguments are its caller's: made before anything is counted.
+  void prepare(int rounds) {
+    requests_.clear();
+    for (int r = 0; r < rounds; ++r) {
+      for (std::size_t n = 0; n < names_.size(); ++n) {
+        requests_.push_back(
+            {.name = names_[n], .signature = signatures_[n], .data = bytes(values_[n])});
+      }
+    }
+    next_ = 0;
+  }
+  void one_by_one(Engine& engine) {
+    for (std::size_t n = 0; n < names_.size(); ++n) {
+      engine.submit_and_wait(std::move(requests_[next_++]));
+    }
+  }
+  void all_at_once(Engine& engine) {
+    for (std::size_t n = 0; n < names_.size(); ++n) {
+      submissions_.push_back(engine.submit(std::move(requests_[next_++])));
+    }
+    for (const auto& submission : submissions_) engine.wait(*submission);
+    submissions_.clear();
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<std::vector<float>> values_;
+  std::vector<Signature> signatures_;
+  std::vector<Request> requests_;
+  std::size_t next_ = 0;
+  std::vector<std::shared_ptr<Submission>> submissions_;
+};
+
+/// Allocations of all threads of two ranks of one node, their engines' included, in kRounds steps.
+template <class Round>
+long allocations_of(int names, std::int64_t count, Round&& round) {
+  ThreadWorld world({.node_sizes = {2}, .settings = {}, .engine_threads = true});
+  std::barrier together(2);
+  test::on_all_ranks(world, [&](int rank) {
+    Step step(names, count);
+    for (const bool counts : {false, true}) {
+      step.prepare(kRounds);
+      together.arrive_and_wait();
+      if (rank == 0) allocations.store(0);
+      if (rank == 0) counting.store(counts);
+      together.arrive_and_wait();
+      for (int r = 0; r < kRounds; ++r) round(step, world.engine(rank));
+      together.arrive_and_wait();
+      if (rank == 0) counting.store(false);
+      together.arrive_and_wait();
+    }
+  });
+  return allocations.load();
+}
+
+TEST(SteadyState, OfBlockingCallsAllocatesNothing) {
+  const auto round = [](Step& step, Engine& engine) { step.one_by_one(engine); };
+  EXPECT_EQ(allocations_of(1, 1, round), 0);
+  EXPECT_EQ(allocations_of(3, 200, round), 0);
+}
+
+// A name's submission before cannot be used again where the engine's thread has told its end, but
+// holds it still: a call in twenty may allocate. How many are decided together differs, too, so
+// that lists may still grow.
+TEST(SteadyState, OfHandlesAllocatesNextToNothing) {
+  const auto round = [](Step& step, Engine& engine) { step.all_at_once(engine); };
+  constexpr int kNames = 8;
+  EXPECT_LE(allocations_of(kNames, 200, round), 2 * kNames * kRounds / 20);
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+
+/// From here on any call of the system but these ends this process, whichever of its threads makes
+/// it: seccomp(2).
+void allow_only(const std::vector<long>& calls) {
+  std::vector<sock_filter> filter{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<unsigned>(offsetof(seccomp_data, nr)))};
+  for (const long call : calls) {
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1));
+    filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  }
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0) {
+    std::_Exit(2);
+  }
+}
+
+// futex: to sleep and to wake; sched_yield: while another thread computes; prctl: the timer's slack
+// around a sleep of a thread that is not the engine's.
+TEST(SteadyState, CallsTheSystemOnlyToSleepAndToWake) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto steps = [] {
+    ThreadWorld world({.node_sizes = {2}, .settings = {}, .engine_threads = true});
+    std::barrier together(2);
+    test::on_all_ranks(world, [&](int rank) {
+      Step step(3, 200);
+      for (const bool filtered : {false, true}) {
+        step.prepare(2 * kRounds);
+        together.arrive_and_wait();
+        if (filtered && rank == 0) {
+          allow_only({SYS_futex, SYS_sched_yield, SYS_prctl, SYS_exit_group});
+        }
+        together.arrive_and_wait();
+        for (int r = 0; r < kRounds; ++r) {
+          step.one_by_one(world.engine(rank));
+          step.all_at_once(world.engine(rank));
+        }
+        together.arrive_and_wait();
+      }
+      if (rank == 0) std::_Exit(0);
+      together.arrive_and_wait();
+    });
+  };
+  EXPECT_EXIT(steps(), testing::ExitedWithCode(0), "");
+}
+
+#endif
+
+}  // namespace
+}  // namespace hora::internal
