@@ -38,12 +38,12 @@ endif()
 # -Wno-restrict: GCC 12 warns of an overlap in std::string's operator+ where there is none (GCC bug
 # 105651, fixed in 13).
 add_library(hora_build_options INTERFACE)
-set(_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off
+set(_compile_options -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
   $<$<BOOL:${HORA_WERROR}>:-Werror>)
-target_compile_options(hora_build_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${_warnings}>")
+target_compile_options(hora_build_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${_compile_options}>")
 # No -Wpedantic, -Wconversion: nvcc's own code between the lines has what they warn of.
 target_compile_options(hora_build_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow$<$<BOOL:${HORA_WERROR}>:;-Werror=all-warnings>>")
-unset(_warnings)
+unset(_compile_options)
 target_include_directories(hora_build_options INTERFACE ${PROJECT_SOURCE_DIR})

@@ -108,6 +108,7 @@ struct BoundUnit {
 
   /// As a new one, but for the memory that its lists own, which is used again.
   void clear() {
+    if (is_exchange(unit.kind)) exchange = {};
     number = 0;
     observer = nullptr;
     unit.tensors.clear();
@@ -120,7 +121,6 @@ struct BoundUnit {
     is_lent = is_joined_proxy = takes_turns = false;
     fetches.clear();
     publishes.clear();
-    if (!exchange.rows.empty()) exchange = {};
   }
 
   std::byte* tensor(std::size_t position, int local_rank) const {

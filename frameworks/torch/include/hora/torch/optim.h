@@ -8,7 +8,7 @@
 /// and written once, by instructions that are chosen for the CPU, on LibTorch's intra-op threads.
 ///
 /// The bits are LibTorch's: the same operations in the same order, with products and sums rounded
-/// together where LibTorch's own kernels do that on this CPU (found out by one addition at the
+/// together where LibTorch's own kernels do that on this CPU (found out by four operations at the
 /// first step). Only a NaN's payload may differ, and Adam's and AdamW's parameters where LibTorch
 /// takes square roots by MKL, whose last bit may be wrong (2.11's wheels do): there an update,
 /// which is rounded rightly here, differs by some 2 units in its last place; the moments do not.
