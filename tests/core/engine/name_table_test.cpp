@@ -72,9 +72,33 @@ TEST(NameTable, UnnamedIsTheLowestFreeSlot) {
 }
 
 TEST_F(NameTableOfOneName, KeepsIdAndSignatureWhenTheNameIsFree) {
-  ASSERT_TRUE(table_.enter(submission("g", 9)));
-  EXPECT_EQ(table_.at("g").id, kId);
-  EXPECT_EQ(table_.at("g").signature.shape, Shape{8});
+  const auto changed = submission("g", 9);
+  ASSERT_TRUE(table_.enter(changed));
+  EXPECT_EQ(changed->entry->id, kId);
+  EXPECT_EQ(changed->entry->signature.shape, Shape{8});
+}
+
+TEST_F(NameTableOfOneName, ASubmissionIsUsedAgainOnceNothingRefersToIt) {
+  auto own = ready();
+  Submission* const same = own.get();
+  own->decided = own->orphaned = true;
+  own->number = 3;
+  own->state.store(Submission::kFailed);
+  own->error.emplace(ErrorCode::mismatch, "of the call before");
+  EXPECT_EQ(table_.enter_again("g"), nullptr) << "in flight";
+  table_.set_waiting(kId, nullptr);
+  table_.leave(*own);
+  EXPECT_EQ(own->entry, nullptr);
+  EXPECT_EQ(table_.enter_again("g"), nullptr) << "a handle refers to it";
+  own.reset();
+  const auto again = table_.enter_again("g");
+  ASSERT_EQ(again.get(), same);
+  EXPECT_EQ(again->entry->id, kId);
+  EXPECT_EQ(again->id, std::nullopt);
+  EXPECT_FALSE(again->decided || again->orphaned || again->finished() || again->error);
+  EXPECT_EQ(again->number, 0);
+  EXPECT_EQ(table_.enter_again("g"), nullptr);
+  EXPECT_EQ(table_.enter_again("unknown"), nullptr);
 }
 
 TEST_F(NameTableOfOneName, WaitingIsFoundByTheWholeIdOnly) {
@@ -99,20 +123,23 @@ TEST_F(NameTableOfOneName, RetiringGivesBackWhoMustReport) {
   EXPECT_EQ(table_.retire(kId), own);
   EXPECT_EQ(own->id, std::nullopt);
   EXPECT_EQ(table_.waiting_for(kId), nullptr);
-  EXPECT_EQ(table_.at("g").id, std::nullopt);
+  EXPECT_EQ(own->entry->id, std::nullopt);
   EXPECT_EQ(table_.retire(kId), nullptr) << "the second time it names nothing";
 }
 
 TEST_F(NameTableOfOneName, RetiringForgetsANameThatIsNotInFlight) {
   EXPECT_EQ(table_.retire(kId), nullptr);
-  EXPECT_THROW(table_.at("g"), std::out_of_range);
+  EXPECT_EQ(table_.enter_again("g"), nullptr);
+  const auto fresh = submission("g");
+  ASSERT_TRUE(table_.enter(fresh));
+  EXPECT_EQ(fresh->entry->id, std::nullopt);
 }
 
 TEST_F(NameTableOfOneName, RetiringLeavesWhoHasReportedOrRuns) {
   const auto changed = submission("g", 9);
   ASSERT_TRUE(table_.enter(changed));  // reported by name, without the id
   EXPECT_EQ(table_.retire(kId), nullptr);
-  EXPECT_EQ(table_.at("g").id, std::nullopt);
+  EXPECT_EQ(changed->entry->id, std::nullopt);
 
   const Id next = make_id(3, 0);
   ASSERT_EQ(table_.assign("g", next), changed);
@@ -126,14 +153,14 @@ TEST_F(NameTableOfOneName, ARetiredIdsNextNameIsLeftAlone) {
   ASSERT_TRUE(table_.enter(other));
   ASSERT_EQ(table_.assign("h", make_id(2, 6)), other);
   EXPECT_EQ(table_.retire(kId), nullptr);
-  EXPECT_EQ(table_.at("h").id, make_id(2, 6));
+  EXPECT_EQ(other->entry->id, make_id(2, 6));
 }
 
 TEST_F(NameTableOfOneName, TakingAFailedOneStopsItsWaiting) {
   const auto own = ready();
   EXPECT_EQ(table_.take_undecided("g"), own);
   EXPECT_EQ(table_.waiting_for(kId), nullptr);
-  EXPECT_EQ(table_.at("g").id, kId) << "the name keeps its id";
+  EXPECT_EQ(own->entry->id, kId) << "the name keeps its id";
   own->state.store(Submission::kFailed);
   EXPECT_EQ(table_.take_undecided("g"), nullptr);
   EXPECT_EQ(table_.take_undecided("unknown"), nullptr);

@@ -119,7 +119,7 @@ struct Simulation::Rank {
   }
 
   void announce(const std::shared_ptr<Submission>& submission) {
-    const NameTable::NameEntry& entry = table.at(submission->name);
+    const NameEntry& entry = *submission->entry;
     if (!entry.id || entry.signature != submission->signature) return report(*submission);
     const Id id = *entry.id;
     submission->id = id;

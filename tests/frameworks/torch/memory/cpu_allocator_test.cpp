@@ -149,6 +149,7 @@ TEST(CpuAllocator, WithoutItsFirstSegmentTensorsAreCopied) {
   Settings settings;
   settings.tensor_arena = TensorArenaUse::on;
   const Context world = init({.settings = settings});
+  const Buffer taken(world, 32 << 20);  // of what the context has made for all purposes
   {
     const NoLargeFiles no_large_files;
     start_tensor_arena(world);
