@@ -177,6 +177,7 @@ TEST(CpuAllocator, MemoryOfADroppedHandleIsNotUsedAgain) {
     const auto later = torch::empty({kLeast});
     EXPECT_TRUE(is_shared(later));
     EXPECT_EQ(later.data_ptr() == data, !in_place) << "out of place it was a copy that was in use";
+    barrier(world);  // none shuts down before all have submitted
   }
 }
 
