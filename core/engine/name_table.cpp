@@ -1,5 +1,6 @@
 #include "core/engine/name_table.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hora::internal {
@@ -8,12 +9,14 @@ std::shared_ptr<Submission> NameTable::enter_again(std::string_view name) {
   const auto found = entries_.find(name);
   if (found == entries_.end()) return nullptr;
   NameEntry& entry = found->second;
-  if (entry.submission || entry.spare.use_count() != 1) return nullptr;
+  const auto spare = std::find_if(entry.spares.begin(), entry.spares.end(),
+                                  [](const auto& each) { return each.use_count() == 1; });
+  if (entry.submission || spare == entry.spares.end()) return nullptr;
   // The table's is the only reference, so nothing else will touch it. Others were dropped by other
   // threads, each by a decrement that releases; use_count() is relaxed, but the decrement of one
   // more reference acquires what all of them have done with the submission.
-  { const std::shared_ptr<Submission> acquired = entry.spare; }
-  entry.submission = std::move(entry.spare);
+  { const std::shared_ptr<Submission> acquired = *spare; }
+  entry.submission = std::move(*spare);
   entry.submission->renew();
   entry.submission->entry = &entry;
   return entry.submission;
@@ -31,11 +34,13 @@ void NameTable::leave(const Submission& submission) {
   NameEntry* const entry = submission.entry;
   if (!entry) return;
   entry->submission->entry = nullptr;
-  if (entry->id) {
-    entry->spare = std::move(entry->submission);
-  } else {
+  if (!entry->id) {
     entries_.erase(entries_.find(submission.name));
+    return;
   }
+  const auto place = std::find(entry->spares.begin(), entry->spares.end(), nullptr);
+  const std::shared_ptr<Submission> ended = std::move(entry->submission);
+  if (place != entry->spares.end()) *place = ended;
 }
 
 std::string NameTable::unnamed(std::string_view prefix) const {

@@ -1,6 +1,7 @@
 /// This rank's view of names: their ids and what is in flight.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,8 +19,9 @@ struct NameEntry {
   std::optional<Id> id;
   Signature signature;                     ///< the id's
   std::shared_ptr<Submission> submission;  ///< until its handle releases it
-  /// Of a name with an id, the one before: the next call of the name uses it again.
-  std::shared_ptr<Submission> spare;
+  /// Of a name with an id, ended ones that the next calls of the name use again: two, for the
+  /// thread that has told the end of one may hold it for a while.
+  std::array<std::shared_ptr<Submission>, 2> spares;
 };
 
 /// Thread rule: guarded by the engine's table lock.
@@ -27,8 +29,8 @@ class NameTable {
  public:
   explicit NameTable(int id_capacity) : in_flight_(static_cast<std::size_t>(id_capacity)) {}
 
-  /// Enters the name's submission before, renewed, where nothing refers to it any more, and where
-  /// none is in flight; else null.
+  /// Enters one of the name's submissions before, renewed, where nothing refers to it any more, and
+  /// where none is in flight; else null.
   std::shared_ptr<Submission> enter_again(std::string_view name);
   /// Reserves the submission's name. False: it is in flight already.
   bool enter(const std::shared_ptr<Submission>& submission);

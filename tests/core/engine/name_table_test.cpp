@@ -79,14 +79,14 @@ TEST_F(NameTableOfOneName, KeepsIdAndSignatureWhenTheNameIsFree) {
 }
 
 TEST_F(NameTableOfOneName, ASubmissionIsUsedAgainOnceNothingRefersToIt) {
-  auto own = ready();
+  auto own = table_.enter_again("g");
+  ASSERT_NE(own, nullptr);
   Submission* const same = own.get();
   own->decided = own->orphaned = true;
   own->number = 3;
   own->state.store(Submission::kFailed);
   own->error.emplace(ErrorCode::mismatch, "of the call before");
   EXPECT_EQ(table_.enter_again("g"), nullptr) << "in flight";
-  table_.set_waiting(kId, nullptr);
   table_.leave(*own);
   EXPECT_EQ(own->entry, nullptr);
   EXPECT_EQ(table_.enter_again("g"), nullptr) << "a handle refers to it";
@@ -99,6 +99,26 @@ TEST_F(NameTableOfOneName, ASubmissionIsUsedAgainOnceNothingRefersToIt) {
   EXPECT_EQ(again->number, 0);
   EXPECT_EQ(table_.enter_again("g"), nullptr);
   EXPECT_EQ(table_.enter_again("unknown"), nullptr);
+}
+
+TEST_F(NameTableOfOneName, AnotherSubmissionIsUsedAgainWhileOneIsHeld) {
+  const auto held = table_.enter_again("g");
+  ASSERT_NE(held, nullptr);
+  table_.leave(*held);
+  auto own = submission("g");
+  ASSERT_TRUE(table_.enter(own));
+  table_.leave(*own);
+  Submission* const same = own.get();
+  own.reset();
+  for (int call = 0; call < 3; ++call) {
+    auto again = table_.enter_again("g");
+    ASSERT_EQ(again.get(), same);
+    table_.leave(*again);
+  }
+  auto third = submission("g");
+  ASSERT_TRUE(table_.enter(third));
+  table_.leave(*third);
+  EXPECT_EQ(third.use_count(), 1) << "two are enough";
 }
 
 TEST_F(NameTableOfOneName, WaitingIsFoundByTheWholeIdOnly) {

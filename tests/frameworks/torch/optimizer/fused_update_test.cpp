@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/frameworks/torch/process_sets.h"
 
 namespace hora::internal::test {
 namespace {
@@ -96,6 +97,44 @@ TEST_F(FusedUpdateTest, ScaledAndAccumulatedStepsGiveTheSame) {
     train(fused_, of_fused, step);
     expect_same();
   }
+}
+
+TEST_F(FusedUpdateTest, OtherTypesSumsAndSetsGiveTheSame) {
+  const ParitySet parity(world_);
+  const auto expect_same_with = [&](const DistributedOptimizerOptions& options,
+                                    torch::ScalarType type = torch::kFloat) {
+    Training apart(world_, options, make_sgd, type);
+    DistributedOptimizerOptions with_update = options;
+    with_update.shard_state = with_update.fused_update = true;
+    Training fused(world_, with_update, make_fused, type);
+    with_update.overlap_parameter_gather = true;
+    Training late(world_, with_update, make_fused, type);
+    for (int step = 0; step < 3; ++step) {
+      for (Training* training : {&apart, &fused, &late}) {
+        training->step(my_batch(world_, step, 2, type));
+      }
+      expect_same_bits(fused.network->parameters(), apart.network->parameters());
+      late.optimizer.complete_parameters();
+      expect_same_bits(late.network->parameters(), apart.network->parameters());
+    }
+  };
+  {
+    SCOPED_TRACE("float64");
+    expect_same_with({}, torch::kDouble);
+  }
+  {
+    SCOPED_TRACE("a sum");
+    expect_same_with({.op = ReduceOp::sum, .bucket_bytes = 1024});
+  }
+  {
+    SCOPED_TRACE("a predivide factor");
+    expect_same_with({.bucket_bytes = 1024, .gradient_predivide_factor = 3.0});
+  }
+  {
+    SCOPED_TRACE("a process set");
+    expect_same_with({.bucket_bytes = 1024, .process_set = parity.id});
+  }
+  barrier(world_);
 }
 
 TEST_F(FusedUpdateTest, DiscardedStepsChangeNothing) {

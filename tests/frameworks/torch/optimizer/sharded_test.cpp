@@ -105,7 +105,9 @@ TEST_P(Sharded, AbsentGradientsChangeNothing) {
     const auto a = torch::randn({37}).requires_grad_();
     const auto b = torch::randn({5, 7}).requires_grad_();
     const auto wrapped = GetParam().make({a, b});
-    DistributedOptimizer optimizer(world_, *wrapped, {{"a", a}, {"b", b}}, {.shard_state = shard});
+    const bool fused = shard && GetParam().name.starts_with("fused");
+    DistributedOptimizer optimizer(world_, *wrapped, {{"a", a}, {"b", b}},
+                                   {.shard_state = shard, .fused_update = fused});
     for (int step = 0; step < 4; ++step) {
       optimizer.zero_grad();
       auto loss = a.pow(2).sum() * (world_.rank() + 1);
