@@ -141,7 +141,8 @@ TEST(FirstCauseOfAll, OfARankThatIsNoLeaderReachesAll) {
   std::vector<std::string> said(6);
   test::on_all_ranks(world, [&](int rank) {
     std::vector<float> values(8, 1.0F);
-    Request request{"of " + std::to_string(rank), floats(8), bytes(values)};
+    const std::string name = "of " + std::to_string(rank);
+    Request request{name, floats(8), bytes(values)};
     if (rank == 3) request.timeout = 200ms;
     said[static_cast<std::size_t>(rank)] = expect_error(ErrorCode::timeout, [&] {
                                              world.engine(rank).submit_and_wait(std::move(request));

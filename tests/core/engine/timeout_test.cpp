@@ -32,7 +32,7 @@ ThreadWorldOptions with_timeout(std::vector<int> node_sizes, std::chrono::millis
   return options;
 }
 
-Request sum_of(std::vector<float>& values, const std::string& name,
+Request sum_of(std::vector<float>& values, std::string_view name,
                std::chrono::milliseconds timeout = 0ms) {
   Request request{name, floats(static_cast<std::int64_t>(values.size())), bytes(values)};
   request.timeout = timeout;

@@ -37,7 +37,7 @@ std::string Exchange::text() const {
   return text + " of " + std::to_string(columns);
 }
 
-Request Exchange::request(int rank, const std::string& name) const {
+Request Exchange::request(int rank, std::string_view name) const {
   const auto own = static_cast<std::size_t>(rank);
   Request request{name, {}};
   request.rows = extents[own];

@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/api/result.h"
@@ -24,7 +25,7 @@ struct Exchange {
   std::vector<std::vector<std::byte>> values = {};      ///< by rank
 
   std::string text() const;
-  Request request(int rank, const std::string& name) const;
+  Request request(int rank, std::string_view name) const;
 };
 
 /// Values are whole numbers; every second exchange is even.
