@@ -156,6 +156,8 @@ Command open_mpi_4(const MpiCommandInput& input) {
       .parameter("--mca", "orte_leave_session_attached", "1")
       .parameter("--mca", "orte_launch_agent", input.mpi.daemon)
       .parameter("--mca", "ras", "^slurm,tm,gridengine,lsf,loadleveler,alps")
+      // Two daemons on one machine may crash where they share hwloc's topology in memory.
+      .parameter("--mca", "rtc_hwloc_vmhole", "none")
       .variable("OMPI_MCA_opal_signal", kSignalsWithStack)
       .option("--map-by", "slot")
       .option("--rank-by", "slot")

@@ -51,7 +51,8 @@ TEST(MpiCommand, OfOpenMpi4) {
             "--mca plm_rsh_agent '/usr/bin/horarun --remote-shell' --mca plm_rsh_args '' "
             "--mca plm_rsh_no_tree_spawn 1 --mca orte_leave_session_attached 1 "
             "--mca orte_launch_agent /usr/bin/orted "
-            "--mca ras '^slurm,tm,gridengine,lsf,loadleveler,alps' --map-by slot --rank-by slot "
+            "--mca ras '^slurm,tm,gridengine,lsf,loadleveler,alps' --mca rtc_hwloc_vmhole none "
+            "--map-by slot --rank-by slot "
             "--bind-to none --host localhost:2,b:3 --mca btl self,tcp -np 5 "
             "/usr/bin/horarun --guard ./train");
 }
