@@ -30,6 +30,26 @@ void Announcer::report(const Submission& submission) {
         .location = submission.memory.location()});
 }
 
+void Announcer::report_overdue(const Submission& submission) {
+  trace_.marked(submission.name, "overdue");
+  send({.kind = MailKind::overdue, .name = submission.name, .signature = {}, .location = {}});
+}
+
+void Announcer::report_expiring(const Submission& submission, Duration time) {
+  Mail mail{.kind = MailKind::expiring, .name = submission.name, .signature = {}, .location = {}};
+  mail.expiry = submission.limit.expiry(submission.submitted, time);
+  send(mail);
+}
+
+void Announcer::hint_elsewhere(const std::string& name, ProcessSet set) {
+  const Mail mail{.kind = MailKind::elsewhere,
+                  .name = name,
+                  .signature = {},
+                  .location = {},
+                  .process_set = set};
+  if (outbox_.empty() && control_block_.push_mail(encode(mail))) control_block_.signal(0);
+}
+
 void Announcer::send(const Mail& mail) {
   auto bytes = encode(mail);
   if (!outbox_.empty() || !control_block_.push_mail(bytes)) {
@@ -37,10 +57,6 @@ void Announcer::send(const Mail& mail) {
     mail_waits_.store(true, kWakeOrder);
   }
   control_block_.signal(0);
-}
-
-void Announcer::try_send(const Mail& mail) {
-  if (outbox_.empty() && control_block_.push_mail(encode(mail))) control_block_.signal(0);
 }
 
 bool Announcer::flush() {

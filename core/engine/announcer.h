@@ -32,9 +32,14 @@ class Announcer {
   Arrival arrive(Id id, Location where, Duration time = {});
   /// Reports the submission to the leader by name.
   void report(const Submission& submission);
+  /// Tells the leader that the submission has waited too long.
+  void report_overdue(const Submission& submission);
+  /// Tells the leader that the submission runs out of time soon.
+  void report_expiring(const Submission& submission, Duration time);
+  /// A hint to the leader: this rank waits under this name on `set`. Left out where there is no
+  /// room.
+  void hint_elsewhere(const std::string& name, ProcessSet set);
   void send(const Mail& mail);
-  /// Does nothing where there is no room.
-  void try_send(const Mail& mail);
   /// Sends mail that has found the mailbox full; true if any went.
   bool flush();
   /// Whether there is mail for flush(); to be read without a lock.

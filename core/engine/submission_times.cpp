@@ -13,6 +13,14 @@ bool root_is_silent(const Submission& submission, Duration time) {
          time - submission.reported_overdue >= kSilence;
 }
 
+SubmissionTimes::Rules SubmissionTimes::Rules::of(const SetParts& parts,
+                                                  const EngineParts& engine) {
+  const bool is_root = parts.topology.ranks_of_node.front().front() == engine.rank;
+  return {.stall_warning = engine.settings.stall_warning,
+          .timeout = engine.settings.timeout,
+          .knows_less = internal::knows_less(is_root, parts.control_block->local_rank() == 0)};
+}
+
 bool SubmissionTimes::begin(Submission& submission, std::chrono::milliseconds timeout,
                             Duration time) {
   submission.submitted = time;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/engine/name_table.h"
+#include "core/engine/parts.h"
 #include "core/engine/submission.h"
 #include "core/engine/time_limit.h"
 
@@ -28,6 +29,8 @@ class SubmissionTimes {
     Duration stall_warning;  ///< zero: nothing is overdue
     std::chrono::milliseconds timeout;
     int knows_less;  ///< TimeLimit::end
+
+    static Rules of(const SetParts& parts, const EngineParts& engine);
   };
 
   /// All outlive it. `next_timeout`: nothing is due before; nanoseconds, to be read without a lock.

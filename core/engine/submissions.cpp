@@ -8,16 +8,6 @@
 #include "core/tensor_text.h"
 
 namespace hora::internal {
-namespace {
-
-SubmissionTimes::Rules rules_of(const SetParts& parts, const EngineParts& engine) {
-  const bool is_root = parts.topology.ranks_of_node.front().front() == engine.rank;
-  return {.stall_warning = engine.settings.stall_warning,
-          .timeout = engine.settings.timeout,
-          .knows_less = knows_less(is_root, parts.control_block->local_rank() == 0)};
-}
-
-}  // namespace
 
 Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
                          const std::atomic<bool>& poisoned, const Tracer& trace, ProcessSet set)
@@ -37,7 +27,7 @@ Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
               .local_rank = control_block_.local_rank(),
               .local_size = control_block_.local_size()},
       table_(control_block_.id_capacity()),
-      times_(rules_of(parts, engine), table_, memory_, next_timeout_),
+      times_(SubmissionTimes::Rules::of(parts, engine), table_, memory_, next_timeout_),
       announcer_(control_block_, memory_.single_node(), trace_),
       proxies_(control_block_, table_, announcer_, undecided_),
       mail_waits_(announcer_.mail_waits()) {}
@@ -100,12 +90,7 @@ std::shared_ptr<Submission> Submissions::timed_out(Duration time) {
   if (next_timeout() > time) return nullptr;
   const LockGuard table(table_lock_);
   SubmissionTimes::Due due = times_.take_due(time);
-  for (const auto& submission : due.expiring) {
-    Mail mail{
-        .kind = MailKind::expiring, .name = submission->name, .signature = {}, .location = {}};
-    mail.expiry = submission->limit.expiry(submission->submitted, time);
-    announcer_.send(mail);
-  }
+  for (const auto& submission : due.expiring) announcer_.report_expiring(*submission, time);
   return std::move(due.timed_out);
 }
 
@@ -173,11 +158,7 @@ void Submissions::announce_departure() {
 void Submissions::report_stalls() {
   if (!wait_for_peers()) return;
   const LockGuard table(table_lock_);
-  for (const auto& submission : times_.take_overdue(now())) {
-    trace_.marked(submission->name, "overdue");
-    announcer_.send(
-        {.kind = MailKind::overdue, .name = submission->name, .signature = {}, .location = {}});
-  }
+  for (const auto& submission : times_.take_overdue(now())) announcer_.report_overdue(*submission);
 }
 
 bool Submissions::wait_for_peers(const std::string& name) const {
@@ -188,11 +169,7 @@ bool Submissions::wait_for_peers(const std::string& name) const {
 
 void Submissions::hint_elsewhere(const std::string& name, ProcessSet set) {
   const LockGuard table(table_lock_);
-  announcer_.try_send({.kind = MailKind::elsewhere,
-                       .name = name,
-                       .signature = {},
-                       .location = {},
-                       .process_set = set});
+  announcer_.hint_elsewhere(name, set);
 }
 
 bool Submissions::flush_mail() {
