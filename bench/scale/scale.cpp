@@ -41,8 +41,7 @@ Options parse(int argc, char** argv, int ranks) {
   app.add_option("--sizes", options.sizes, "bytes of the allreduces")->delimiter(',');
   app.add_option("--ring-sizes", options.ring_sizes,
                  "so many of these as a flat ring as well, whose messages grow as ranks squared");
-  app.add_option("--algorithm", options.algorithm, "between nodes")
-      ->check(CLI::IsMember({"direct", "ring"}));
+  app.add_option("--algorithm", options.algorithm, "HORA_CROSS_ALGORITHM");
   app.add_option("--chunk", options.chunk, "HORA_CHUNK_SIZE");
   app.add_option("--memory-bandwidth", options.memory_bandwidth, "of a node, bytes a second");
   app.add_flag("--no-linear", options.no_linear, "without the linear coordinators");
@@ -61,10 +60,10 @@ Job job_of(const Options& options) {
   job.shape.ranks_per_node = options.ranks_per_node;
   job.shape.memory_bandwidth = options.memory_bandwidth;
   hora::Settings& settings = job.shape.settings;
+  const hora::SettingAssignment algorithm{"HORA_CROSS_ALGORITHM", options.algorithm};
+  settings = hora::parse_settings({&algorithm, 1});
   settings.id_capacity = 64;
   settings.chunk_size = options.chunk;
-  settings.cross_algorithm =
-      options.algorithm == "ring" ? hora::CrossAlgorithm::ring : hora::CrossAlgorithm::direct;
   // Simulated and host's time have nothing in common.
   settings.stall_warning = {};
   settings.timeout = {};

@@ -34,6 +34,7 @@ constexpr std::array kTypes{
     TypeName{DataType::float64, "F64"},   TypeName{DataType::int64, "I64"},
     TypeName{DataType::uint64, "U64"},
 };
+static_assert(kTypes.size() == static_cast<std::size_t>(last_of<DataType>) + 1);
 
 std::size_t place_of(DataType type) {
   return static_cast<std::size_t>(std::ranges::find(kTypes, type, &TypeName::type) -
