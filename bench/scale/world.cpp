@@ -144,7 +144,7 @@ void SimulatedRank::pause() {
   control_block_.await_done(pipeline_->awaited());
   node_.flags(local_rank_).sleep(WakeupFlags::Sleeper::engine, std::nullopt, [&] {
     node_.sleeps(local_rank_);
-    // What was stored before the announcement has signalled nobody.
+    // What was stored before the announcement has signalled no rank.
     const bool progress = engine_->progress();
     wake_signalled();
     if (!progress) requests_.await();

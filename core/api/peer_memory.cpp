@@ -29,10 +29,10 @@ std::vector<std::byte*> peer_addresses(const Context& context, ProcessSet set,
                 "peer_addresses: a block outside of hora's buffers, or a set of several nodes",
                 context.rank(), name);
   }
-  const std::vector<std::int64_t> mine{own->window, static_cast<std::int64_t>(own->offset)};
+  const std::vector<std::int64_t> sent{own->window, static_cast<std::int64_t>(own->offset)};
   const auto members = ranks_of(context, set);
-  std::vector<std::int64_t> all(mine.size() * members.size());
-  allgather_into(context, view(mine), view(all), {.name = name, .process_set = set});
+  std::vector<std::int64_t> all(sent.size() * members.size());
+  allgather_into(context, view(sent), view(all), {.name = name, .process_set = set});
   const EngineParts& parts = runtime.parts();
   std::vector<std::byte*> addresses;
   for (std::size_t i = 0; i < members.size(); ++i) {

@@ -130,20 +130,11 @@ void ProcessSets::remove(ProcessSet set, const Collective& agree) {
                    {static_cast<std::int64_t>(set.number())}));
 }
 
-std::vector<SetEngine*> ProcessSets::all() const {
+std::vector<SetEngine*> ProcessSets::engines_in(bool removed_too) const {
   std::vector<SetEngine*> engines;
   const SharedGuard lock(sets_lock_);
   for (const auto& set : sets_) {
-    if (set->engine) engines.push_back(set->engine.get());
-  }
-  return engines;
-}
-
-std::vector<SetEngine*> ProcessSets::not_removed() const {
-  std::vector<SetEngine*> engines;
-  const SharedGuard lock(sets_lock_);
-  for (const auto& set : sets_) {
-    if (set->engine && !set->removed) engines.push_back(set->engine.get());
+    if (set->engine && (removed_too || !set->removed)) engines.push_back(set->engine.get());
   }
   return engines;
 }

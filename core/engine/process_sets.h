@@ -41,8 +41,8 @@ class ProcessSets {
   ProcessSet add(const std::vector<int>& ranks, const Collective& agree);
   void remove(ProcessSet set, const Collective& agree);
   /// Those of which this rank is a member, removed ones included.
-  std::vector<SetEngine*> all() const;
-  std::vector<SetEngine*> not_removed() const;
+  std::vector<SetEngine*> all() const { return engines_in(true); }
+  std::vector<SetEngine*> not_removed() const { return engines_in(false); }
   void report_stalls();
   /// Summed over all sets, removed ones included.
   Statistics statistics() const;
@@ -75,6 +75,7 @@ class ProcessSets {
   /// Throws Error(invalid_argument), which names `tensor`, where there is none (any more).
   const Set& known(ProcessSet set, std::string_view tensor = {}) const
       HORA_REQUIRES_SHARED(sets_lock_);
+  std::vector<SetEngine*> engines_in(bool removed_too) const;
   std::vector<ProcessSet> waits_on(const std::string& name) const HORA_REQUIRES(progress_lock_);
   void on_change(std::shared_ptr<Submission> submission) HORA_REQUIRES(progress_lock_);
   bool advance_addition(Change& change) HORA_REQUIRES(progress_lock_);

@@ -144,7 +144,7 @@ std::optional<std::string> StallWatch::look(Duration time, const Submission* lon
     waits_since_ = {};
     return std::nullopt;
   }
-  // Whoever waits, too, says so until the next look.
+  // Other ranks that wait, too, set their flags until the next look.
   if (waits_since_ == Duration{}) {
     waits_since_ = time;
     return std::nullopt;

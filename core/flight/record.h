@@ -6,8 +6,8 @@
 /// otherwise it is the rank's own. Both are processes of one host, and their times are of
 /// CLOCK_MONOTONIC in nanoseconds where nothing else is said; 0: has not happened.
 ///
-/// Nothing in it is trusted by its reader (record_reader.h): whoever writes may be killed between
-/// two stores, or be broken.
+/// Nothing in it is trusted by its reader (record_reader.h): the writer may be killed between two
+/// stores, or be broken.
 #pragma once
 
 #include <array>
@@ -86,12 +86,12 @@ struct alignas(64) RecordEntry {
 static_assert(sizeof(RecordEntry) == 128);
 
 struct RecordHeader {
-  // By whoever has made the memory, before anything else.
+  // Written by the process that makes the memory, before anything else.
   std::atomic<std::uint64_t> magic;
   std::atomic<std::uint32_t> version;
   std::atomic<std::int64_t> guard;  ///< its process; 0: none
 
-  // By the rank, from hora::init on.
+  // Written by the rank, from hora::init on.
   std::atomic<std::uint32_t> state;  ///< RecordState
   std::atomic<std::int64_t> pid;     ///< 0: no rank has come yet
   std::atomic<std::int32_t> rank;    ///< -1: not known yet, and so the following

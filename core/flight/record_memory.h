@@ -12,8 +12,8 @@ namespace hora::internal {
 /// Move-only. Thread rule: one thread; layout() from any.
 class RecordMemory {
  public:
-  /// The guard's: a memfd, which nobody can make shorter. Its descriptor closes on exec; a rank
-  /// opens path() while the guard lives.
+  /// The guard's: a sealed memfd, which cannot be made shorter. Its descriptor closes on exec; a
+  /// rank opens path() while the guard lives.
   static tl::expected<RecordMemory, std::string> create();
   /// The rank's, of memory that create() has made. Refused, with the reason: what is missing, of
   /// another size or layout, or in use by another process that lives. Writes nothing.

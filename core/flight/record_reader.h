@@ -1,4 +1,4 @@
-/// A flight record as values: what a rank did last, for whoever reads it after its end.
+/// A flight record as values: what a rank did last, to be read after its end.
 #pragma once
 
 #include <chrono>
@@ -78,7 +78,7 @@ struct FlightRecord {
   std::uint64_t unreadable = 0;  ///< of them, for their entries were half-written or damaged
   std::vector<RecordedCollective> collectives = {};  ///< in the order of submission
 
-  // Of whoever has watched the process; the memory does not have them.
+  // Known to the process that watches the rank, not from the memory.
   std::optional<RecordedEnd> ended = {};
   bool stopped = false;  ///< by a signal, when this was read
   bool operator==(const FlightRecord&) const = default;

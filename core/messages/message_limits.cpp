@@ -27,7 +27,7 @@ class Check {
   void message(const Up& up) {
     ids(up.ready);
     for (const Report& report : up.reports) {
-      for (const Value& value : report.values) {
+      for (const ReportedSignature& value : report.values) {
         signature(value.signature);
         ranks(value.ranks);
       }

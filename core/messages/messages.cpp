@@ -47,10 +47,10 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Mail& mail) {
 flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
   std::vector<flatbuffers::Offset<wire::Report>> reports;
   for (const Report& report : up.reports) {
-    std::vector<flatbuffers::Offset<wire::Value>> values;
-    for (const Value& value : report.values) {
+    std::vector<flatbuffers::Offset<wire::ReportedSignature>> values;
+    for (const ReportedSignature& value : report.values) {
       const auto signature = encode_signature(builder, value.signature);
-      values.push_back(wire::CreateValueDirect(builder, signature, &value.ranks));
+      values.push_back(wire::CreateReportedSignatureDirect(builder, signature, &value.ranks));
     }
     reports.push_back(wire::CreateReportDirect(builder, report.name.c_str(), &values,
                                                report.counted.has_value(),
@@ -188,7 +188,7 @@ class Decoder {
     for (const wire::Report* r : items(u.reports())) {
       Report report{.name = to_text(r->name()), .values = {}, .counted = std::nullopt};
       if (r->counts_id()) report.counted = r->id();
-      for (const wire::Value* v : items(r->values())) {
+      for (const wire::ReportedSignature* v : items(r->values())) {
         report.values.push_back({signature(v->signature()), to_vector(v->ranks())});
       }
       if (report.values.empty()) fail("report of " + in_quotes(report.name) + " holds no value");

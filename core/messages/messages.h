@@ -22,16 +22,16 @@ namespace hora::internal {
 
 /// One signature of a tensor, and the world ranks (ascending) that have it. No ranks: all of the
 /// sender's subtree.
-struct Value {
+struct ReportedSignature {
   Signature signature;
   std::vector<int> ranks;
-  bool operator==(const Value&) const = default;
+  bool operator==(const ReportedSignature&) const = default;
 };
 
 /// All signatures of one named tensor in a subtree.
 struct Report {
   std::string name;
-  std::vector<Value> values;
+  std::vector<ReportedSignature> values;
   /// Set where some of the ranks have not reported by name but were ready for this id: the report
   /// is void once the id is given up, for then they report by name.
   std::optional<Id> counted = std::nullopt;

@@ -14,9 +14,10 @@ constexpr std::size_t kValuesShown = 8;
 
 template <class Field>
 bool differs(const Report& report, Field&& field) {
-  return std::any_of(report.values.begin(), report.values.end(), [&](const Value& value) {
-    return field(value.signature) != field(report.values.front().signature);
-  });
+  return std::any_of(report.values.begin(), report.values.end(),
+                     [&](const ReportedSignature& value) {
+                       return field(value.signature) != field(report.values.front().signature);
+                     });
 }
 
 std::string what_differs(const Report& report) {
@@ -39,9 +40,9 @@ std::string what_differs(const Report& report) {
 }  // namespace
 
 std::string mismatch_text(const Report& report) {
-  const auto joined = std::find_if(report.values.begin(), report.values.end(), [](const Value& v) {
-    return v.signature.kind == OperationKind::join;
-  });
+  const auto joined = std::find_if(
+      report.values.begin(), report.values.end(),
+      [](const ReportedSignature& v) { return v.signature.kind == OperationKind::join; });
   if (joined != report.values.end()) {
     const auto other = joined == report.values.begin() ? joined + 1 : report.values.begin();
     return tensor_text(report.name) + ": " + ranks_have(joined->ranks) +
@@ -52,7 +53,7 @@ std::string mismatch_text(const Report& report) {
       tensor_text(report.name) + ": ranks disagree about its " + what_differs(report) + ": ";
   const std::size_t shown = std::min(report.values.size(), kValuesShown);
   for (std::size_t i = 0; i < shown; ++i) {
-    const Value& value = report.values[i];
+    const ReportedSignature& value = report.values[i];
     text += (i == 0 ? "" : "; ") + named_ranks(value.ranks) + ": " + to_string(value.signature);
   }
   if (shown < report.values.size()) {

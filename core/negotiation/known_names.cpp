@@ -9,8 +9,9 @@ namespace hora::internal {
 namespace {
 
 void add_value(Report& report, const Signature& signature, const std::vector<int>& ranks) {
-  auto same = std::find_if(report.values.begin(), report.values.end(),
-                           [&](const Value& value) { return value.signature == signature; });
+  auto same =
+      std::find_if(report.values.begin(), report.values.end(),
+                   [&](const ReportedSignature& value) { return value.signature == signature; });
   if (same == report.values.end()) same = report.values.insert(same, {signature, {}});
   same->ranks.insert(same->ranks.end(), ranks.begin(), ranks.end());
   std::sort(same->ranks.begin(), same->ranks.end());
@@ -18,9 +19,9 @@ void add_value(Report& report, const Signature& signature, const std::vector<int
 
 /// A rank that has joined can add nothing to a sum, but cannot take part in other operations.
 void add_joined(Report& report, const std::vector<int>& ranks) {
-  const bool allowed =
-      std::all_of(report.values.begin(), report.values.end(),
-                  [](const Value& value) { return allows_joined(value.signature.kind); });
+  const bool allowed = std::all_of(
+      report.values.begin(), report.values.end(),
+      [](const ReportedSignature& value) { return allows_joined(value.signature.kind); });
   if (ranks.empty() || allowed) return;
   Signature signature;
   signature.kind = OperationKind::join;
@@ -154,7 +155,7 @@ Report merged_report(const std::string& name, const ReportedName& reported, cons
       }
       continue;
     }
-    for (const Value& value : from_child->second.values) {
+    for (const ReportedSignature& value : from_child->second.values) {
       add_value(report, value.signature,
                 value.ranks.empty() ? position.ranks_in_subtree(child) : value.ranks);
     }
@@ -163,7 +164,9 @@ Report merged_report(const std::string& name, const ReportedName& reported, cons
   add_joined(report, joined);
   // The text of an error depends on which rank reported what, not on the order.
   std::sort(report.values.begin(), report.values.end(),
-            [](const Value& a, const Value& b) { return a.ranks.front() < b.ranks.front(); });
+            [](const ReportedSignature& a, const ReportedSignature& b) {
+              return a.ranks.front() < b.ranks.front();
+            });
   return report;
 }
 

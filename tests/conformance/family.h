@@ -16,7 +16,7 @@ using AnyHandle = std::variant<Handle, ResultHandle>;
 
 struct Family {
   std::string name;
-  /// Of 12 ones: the right tensor whoever submits it.
+  /// Of 12 ones: the right tensor whichever rank submits it.
   std::function<AnyHandle(const Member&, const Placed& tensor, const std::string& name,
                           ProcessSet set)>
       start;

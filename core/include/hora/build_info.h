@@ -1,4 +1,6 @@
 /// What this build of hora consists of.
+///
+///     std::cout << "hora " << hora::build_info().version << '\n';
 #pragma once
 
 #include <hora/export.h>
@@ -15,7 +17,8 @@ struct BuildInfo {
   std::string nccl;     ///< likewise: "2.21.5"
 };
 
-/// Before init(), too. Any thread. Throws Error(transport) where MPI does not say what it is.
+/// Can be called before init(), too. Thread rule: any thread. Throws Error(transport) where MPI
+/// does not say what it is.
 BuildInfo build_info();
 
 }  // namespace hora

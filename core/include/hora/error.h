@@ -6,6 +6,8 @@
 ///       if (error.code() != hora::ErrorCode::mismatch) throw;
 ///       std::fprintf(stderr, "%s\n", error.what());           // the same on every rank
 ///     }
+///
+/// Thread rule: any thread; a copy shares its texts with the original, which may be read at once.
 #pragma once
 
 #include <hora/export.h>

@@ -66,9 +66,9 @@ class BasicGroupHandle {
   std::vector<Single> handles_;
   bool valid_ = false;
 };
-/// Of allreduces, broadcasts and barriers.
+/// The handle of several allreduces, broadcasts or barriers, which leave no result behind.
 using GroupHandle = BasicGroupHandle<Handle>;
-/// Of allgathers, alltoalls and reduce-scatters.
+/// The handle of several allgathers, alltoalls or reduce-scatters: it gives a result each.
 using ResultGroupHandle = BasicGroupHandle<ResultHandle>;
 
 /// Each tensor as by the function of collectives.h without `grouped_`.

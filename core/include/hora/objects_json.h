@@ -8,6 +8,7 @@
 /// Errors: besides those of objects.h, Error(invalid_argument) on the rank that gives a value with
 /// more than kJsonDepth arrays and objects within one another, and Error(transport) where what a
 /// peer sent is no CBOR, or goes deeper.
+/// Thread rule: any thread; one value, one thread at a time.
 #pragma once
 
 #include <hora/error.h>

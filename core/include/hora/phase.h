@@ -1,4 +1,6 @@
 /// What a rank is doing, in the words of its program.
+///
+///     hora::note_phase(world, "epoch " + std::to_string(epoch) + ", validation");
 #pragma once
 
 #include <hora/context.h>

@@ -1,4 +1,8 @@
 /// Texts of unknown origin in messages.
+///
+///     std::cerr << "cannot read " << hora::in_quotes(path) << '\n';
+///
+/// Thread rule: any thread.
 #pragma once
 
 #include <hora/export.h>

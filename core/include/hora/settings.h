@@ -1,4 +1,10 @@
 /// All settings of hora, in one struct. Each field is one HORA_* environment variable.
+///
+///     hora::Settings settings;
+///     settings.bucket_size = std::size_t{8} << 20;
+///     hora::Context world = hora::init(argc, argv, {.settings = settings});
+///
+/// Thread rule: any thread.
 #pragma once
 
 #include <hora/export.h>

@@ -1,4 +1,5 @@
-/// Element types, shapes, devices and views: the values that name a piece of memory.
+/// Element types, shapes, devices and views: the values that name a piece of memory; view() below
+/// has an example. Thread rule: any thread; a value, one thread at a time.
 #pragma once
 
 #include <hora/export.h>

@@ -82,7 +82,7 @@ bool ends_a_process(int number) {
 
 class Guard {
  public:
-  /// `watch_interval`: between two looks at the rank for `horarun --watch`; 0: nobody watches.
+  /// `watch_interval`: between two looks at the rank for `horarun --watch`; 0: there is no watch.
   Guard(int rank, UniqueFd agent_pipe, pid_t agent, std::chrono::seconds watch_interval)
       : rank_(rank),
         watch_interval_(watch_interval),

@@ -14,7 +14,7 @@ void write_all(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // whoever read it is gone
+    if (count <= 0) return;  // the reader is gone
     bytes.remove_prefix(static_cast<std::size_t>(count));
   }
 }

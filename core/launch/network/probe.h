@@ -3,7 +3,7 @@
 ///
 /// Each host binds a short-lived UDP socket to each of its candidate addresses and tells the
 /// launcher the ports, over the connection that both have anyway. Then each asks all addresses of
-/// its partners (probe_partners); whoever is asked answers. A question and its answer hold the
+/// its partners (probe_partners); a host that is asked answers. A question and its answer hold the
 /// job's nonce and both ends' host and candidate, and must come from exactly the address and port
 /// that the launcher has told: an address that exists on several hosts (docker0's) answers for no
 /// other host than its own.

@@ -18,7 +18,7 @@ constexpr std::size_t kMostStrangers = 16;
 constexpr auto kOldStranger = 1000ms;
 /// Of a message to a node, which reads nothing else meanwhile.
 constexpr auto kSendLimit = 5000ms;
-/// Later refusals are not printed: whoever can connect could fill a disk.
+/// Later refusals are not printed: any process that can connect could fill a disk.
 constexpr int kMostRefusalsShown = 20;
 
 /// Of a connection on which nothing may come: whether it has ended, or brought something.

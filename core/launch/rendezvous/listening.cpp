@@ -13,7 +13,7 @@ tl::unexpected<NotListening> failed(Why why, std::string text) {
   return tl::unexpected(NotListening{why, std::move(text)});
 }
 
-/// A name that means loopback to whoever resolves it, on every host.
+/// A name that resolves to loopback on every host.
 bool means_loopback(const std::string& host) {
   return host == "localhost" || parse_address(host).has_value();
 }

@@ -24,7 +24,7 @@ struct NotListening {
 /// At tcp://HOST:PORT. HOST need not be this host's own name: where it does not resolve, is no
 /// address of this host (a service's address before a container), or, being a name, resolves to
 /// loopback (as a host's own name does on Debian), the socket is bound to own_address(). With
-/// `only_named`, that is left out but for loopback: whoever has the address is node 0.
+/// `only_named`, that is left out but for loopback: the host that has the address is node 0.
 tl::expected<Listening, NotListening> listen_for(const RendezvousOptions& options, bool only_named);
 
 /// At any port of own_address().

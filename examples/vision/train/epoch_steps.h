@@ -16,9 +16,9 @@
 
 namespace vision {
 
-/// Steps are counted from the epoch's begin, in steps of this run's ranks and batch, whoever made
-/// those before `first()`: where another number of ranks made them, as many whole steps as their
-/// samples are enough for.
+/// Steps are counted from the epoch's begin, in steps of this run's ranks and batch, whichever
+/// ranks made those before `first()`: where another number of ranks made them, as many whole steps
+/// as their samples are enough for.
 ///
 /// Thread rule: one thread; the sampler stays as the constructor leaves it while this is used.
 class EpochSteps {

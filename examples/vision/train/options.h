@@ -1,7 +1,7 @@
 /// What the command line of a trainer sets: values with their defaults, without LibTorch.
 ///
 /// A program changes defaults, then parse_options() (option_table.h) fills in and checks what the
-/// user has given; whoever gets TrainingOptions from there need not check them again.
+/// user has given; TrainingOptions from there need not be checked again.
 #pragma once
 
 #include <cstddef>

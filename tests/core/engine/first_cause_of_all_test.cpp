@@ -1,4 +1,4 @@
-// Whoever learns of the job's end frees all ranks: with one cause, whatever they wait for.
+// A rank that learns of the job's end frees all ranks: with one cause, whatever they wait for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

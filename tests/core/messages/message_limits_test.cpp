@@ -44,7 +44,7 @@ Decision good_decision() {
 }
 
 Up good_up() {
-  const Value value{signature_of(OperationKind::broadcast, {}, 7), {2, 7}};
+  const ReportedSignature value{signature_of(OperationKind::broadcast, {}, 7), {2, 7}};
   return {.ready = {31},
           .reports = {{.name = "r", .values = {value}, .counted = 5}},
           .presence = {{.name = "p", .ready = {2}, .missing = {3, 7}}},

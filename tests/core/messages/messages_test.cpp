@@ -127,7 +127,7 @@ TEST(Messages, UnknownEnumeratorsAreRefusedByName) {
 
 TEST(Messages, ReportsWithoutAValueAndTornLocationsAreRefused) {
   flatbuffers::FlatBufferBuilder builder;
-  const std::vector<flatbuffers::Offset<wire::Value>> none;
+  const std::vector<flatbuffers::Offset<wire::ReportedSignature>> none;
   const std::vector<flatbuffers::Offset<wire::Report>> reports = {
       wire::CreateReportDirect(builder, "g", &none)};
   const auto up =
@@ -161,7 +161,8 @@ Bytes sharing(std::size_t reports, std::size_t values, std::size_t ranks) {
   flatbuffers::FlatBufferBuilder builder;
   const auto signature = wire::CreateSignature(builder);
   const auto shared_ranks = builder.CreateVector(std::vector<int>(ranks, 1));
-  const std::vector same_value(values, wire::CreateValue(builder, signature, shared_ranks));
+  const std::vector same_value(values,
+                               wire::CreateReportedSignature(builder, signature, shared_ranks));
   const std::vector same_report(reports, wire::CreateReportDirect(builder, "g", &same_value));
   return finish(builder, wire::Body::Up,
                 wire::CreateUpDirect(builder, 0, nullptr, &same_report).Union());

@@ -102,7 +102,7 @@ TEST(LeaderReadiness, ALeaderReportsAgainWhenAnIdThatItCountedIsGivenUp) {
   const auto first = leader.leader.take(0s).up.reports;
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].counted, id);
-  EXPECT_EQ(first[0].values, (std::vector<Value>{{shaped(8), {1}}, {shaped(7), {2}}}));
+  EXPECT_EQ(first[0].values, (std::vector<ReportedSignature>{{shaped(8), {1}}, {shaped(7), {2}}}));
 
   leader.mask = 0;
   leader.leader.on_decision({.number = 1, .retired = {id}});

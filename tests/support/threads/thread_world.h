@@ -27,7 +27,7 @@ struct RankDevice {
 struct ThreadWorldOptions {
   std::vector<int> node_sizes = {1};  ///< ranks of each node
   Settings settings;
-  bool engines = true;         ///< false: whoever takes parts() has engines of its own
+  bool engines = true;         ///< false: the caller makes engines of parts()
   bool engine_threads = true;  ///< false: the test steps the engines
   /// By (rank, node, local rank); empty: no devices.
   std::function<RankDevice(int, int, int)> device = {};

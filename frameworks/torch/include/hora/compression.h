@@ -1,4 +1,9 @@
 /// In which type gradients and other tensors travel; no LibTorch needed.
+///
+///     hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters(),
+///         {.compression = hora::Compression::bfloat16});
+///
+/// Thread rule: any thread.
 #pragma once
 
 #include <hora/export.h>

@@ -30,6 +30,7 @@ struct PowerSgdOptions {
 /// with the same bits where their LibTorch computes alike: each orthogonalises P by itself.
 ///
 /// Constructor: Error(invalid_argument) for options out of range.
+/// Thread rule: as GradientHook.
 class PowerSgd final : public GradientHook {
  public:
   explicit PowerSgd(const PowerSgdOptions& options = {});

@@ -25,6 +25,7 @@ struct TopKOptions {
 /// to all others. Worth it up to a share of about 1 / (2 ranks).
 ///
 /// Constructor: Error(invalid_argument) for options out of range.
+/// Thread rule: as GradientHook.
 class TopK final : public GradientHook {
  public:
   explicit TopK(const TopKOptions& options = {});

@@ -110,9 +110,9 @@ class CollectiveHandle {
 
   std::unique_ptr<internal::PendingTensors> pending_;
 };
-/// Of one tensor.
+/// The handle of one tensor's collective: it gives one tensor.
 using TensorHandle = CollectiveHandle<torch::Tensor>;
-/// Of one tensor's alltoall.
+/// The handle of one tensor's alltoall.
 using AlltoallHandle = CollectiveHandle<AlltoallResult>;
 
 [[nodiscard]] TensorHandle allreduce_async(const Context& context, const torch::Tensor& tensor,

@@ -20,9 +20,9 @@
 
 namespace HORA_EXPORT hora {
 
-/// Of several tensors: gives the results in their order.
+/// The handle of several tensors' collectives: it gives the results in the tensors' order.
 using TensorGroupHandle = CollectiveHandle<std::vector<torch::Tensor>>;
-/// Of several tensors' alltoalls.
+/// The same of alltoalls, whose results include the rows received.
 using AlltoallGroupHandle = CollectiveHandle<std::vector<AlltoallResult>>;
 
 std::vector<torch::Tensor> grouped_allreduce(const Context& context,

@@ -24,7 +24,7 @@ Context init_on(MPI_Comm communicator, const InitOptions& options);
 /// communicator stays the application's, which may free it at any time. In everything else, its
 /// errors included, as init() of context.h, whose MPI_COMM_WORLD it takes the place of. Besides,
 /// Error(invalid_argument) for MPI_COMM_NULL, for an intercommunicator, and where
-/// InitOptions::ranks are given, too.
+/// InitOptions::ranks are given, too. Thread rule: as init() of context.h.
 ///
 /// A template, so that nothing but an MPI_Comm is taken for one where that is a plain int (MPICH).
 template <std::same_as<MPI_Comm> Communicator>

@@ -343,7 +343,7 @@ TEST(Rendezvous, SilentConnectionsAreClosedInTime) {
   node0.met(), node1.met();
 }
 
-/// The connection's next bytes belong to whoever takes it over.
+/// The connection's next bytes belong to the code that takes it over.
 TEST(Rendezvous, ReadsNothingBeyondItsLastMessage) {
   const std::string place = loopback_place();
   MeetingNode node0(node_options(place, 0, 2)), node1(node_options(place, 1, 2));

@@ -21,6 +21,7 @@ namespace HORA_EXPORT hora {
 /// is right then. Among equal outputs LibTorch's topk() chooses.
 ///
 /// Errors: Error(invalid_argument) for other shapes or types, and a k below 1.
+/// Thread rule: any thread.
 torch::Tensor topk_correct(const torch::Tensor& output, const torch::Tensor& target,
                            const std::vector<std::int64_t>& ks = {1, 5});
 

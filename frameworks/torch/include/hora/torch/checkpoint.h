@@ -126,9 +126,9 @@ class Checkpoint {
   /// One module. Buffers are rank 0's.
   void add_weights(torch::nn::Module& module);
   /// State and options (learning rates, ...) of the wrapped optimizer, by the names of parameters.
-  /// Of LibTorch's optimizers, and others that use their state classes.
+  /// It may be one of LibTorch's, or another that uses their state classes.
   void add_optimizer(const std::string& name, DistributedOptimizer& optimizer);
-  /// Of an optimizer that is not wrapped, and equal on all ranks.
+  /// The same for an optimizer that is not wrapped, and equal on all ranks.
   void add_optimizer(const std::string& name, torch::optim::Optimizer& optimizer,
                      const Tensors& named_parameters);
   void add_scaler(const std::string& name, GradScaler& scaler);
