@@ -12,11 +12,11 @@ namespace hora::internal {
 
 /// In memory that the node shares, all zero at first: one for each process set.
 struct LaunchTicketLockMemory {
-  // Of the node: all sets use the world's.
+  // The node's: all sets use those of the world.
   alignas(64) Atomic<std::uint64_t> tickets;  ///< taken by leaders
   Atomic<std::uint64_t> served;
 
-  // Of the set.
+  // The set's own.
   alignas(64) Atomic<std::uint64_t> arrived;  ///< launches, added up over the members
   Atomic<std::uint64_t> granted;              ///< launches
   Atomic<std::uint64_t> enqueued;             ///< launches, added up over the members

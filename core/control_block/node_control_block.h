@@ -54,8 +54,8 @@ class NodeControlBlock {
  public:
   static std::size_t bytes(const ControlBlockShape& shape);
   NodeControlBlock(std::byte* memory, const ControlBlockShape& shape, int local_rank);
-  /// Of a process set, whose ranks are woken by the wakeup_flags of the world's control block
-  /// (WakeupFlags::among).
+  /// The control block of a process set, whose ranks are woken by the wakeup_flags of the world's
+  /// control block (WakeupFlags::among).
   NodeControlBlock(std::byte* memory, const ControlBlockShape& shape, int local_rank,
                    WakeupFlags wakeup_flags);
 
@@ -69,8 +69,8 @@ class NodeControlBlock {
   /// to the log in a job of one node, else to the leader's arrivals. `stale`: the id was given up
   /// meanwhile. `time`: of the host's monotonic clock, for last_arrival(); zero: not to be counted.
   Arrival arrive(Id id, Location where, std::chrono::nanoseconds time = {});
-  /// Of an id that all ranks of the node are ready for, until one of them can be ready again: until
-  /// this rank has completed its run.
+  /// Who was the last to become ready for an id. Valid while all ranks of the node are ready for it
+  /// and none can be ready again: until this rank has completed its run.
   struct Last {
     int local_rank = -1;  ///< -1: none has told a time
     std::chrono::nanoseconds at{};

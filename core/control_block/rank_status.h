@@ -69,8 +69,9 @@ class SharedNote {
   std::array<std::atomic<std::uint64_t>, kMostBytes / 8> words_;
 };
 
-/// Of one rank, whatever process sets it is in, on the world's control block. Times are of the
-/// host's monotonic clock. Thread rule: any thread of that rank writes, any of the node reads.
+/// What one rank is doing, whatever process sets it is in, on the world's control block. Times are
+/// those of the host's monotonic clock. Thread rule: any thread of that rank writes, any of the
+/// node reads.
 struct alignas(64) RankStatus {
   SharedNote submitted;  ///< the last name that it has submitted
   SharedNote waits_for;  ///< where a thread of it sleeps until this is complete

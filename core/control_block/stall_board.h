@@ -7,8 +7,9 @@
 
 namespace hora::internal {
 
-/// Of one process set, on its control block; all zero at first. Times are of the host's monotonic
-/// clock. Thread rule: any thread of any rank.
+/// Which ranks of a node wait for a stalled collective of one process set, and when one of them has
+/// last logged it; on the set's control block, all zero at first. Times are those of the host's
+/// monotonic clock. Thread rule: any thread of any rank.
 class StallBoard {
  public:
   /// This local rank has something to say of a stall, or has not.

@@ -42,7 +42,7 @@ class ArrivalWatch {
   std::vector<LastArrival> last_of_;  ///< by slot
   RecordWriter record_;               ///< off where nothing is to be left there
   LastArrival::Time recorded_at_{};
-  // Of record(), which does not allocate.
+  // Used again by record(), which does not allocate.
   std::vector<RankArrivals> rows_;
   std::vector<RecordedArrivalsRow> recorded_rows_;
 };

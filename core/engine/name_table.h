@@ -19,8 +19,8 @@ struct NameEntry {
   std::optional<Id> id;
   Signature signature;                     ///< the id's
   std::shared_ptr<Submission> submission;  ///< until its handle releases it
-  /// Of a name with an id, ended ones that the next calls of the name use again: two, for the
-  /// thread that has told the end of one may hold it for a while.
+  /// Where the name has an id: ended submissions that its next calls use again. Two, because the
+  /// thread that has reported the end of one may hold it for a while.
   std::array<std::shared_ptr<Submission>, 2> spares;
 };
 

@@ -59,7 +59,7 @@ class TreeLink {
   virtual bool flushed() = 0;
 };
 
-/// Of one process set.
+/// The parts that one process set has on this rank.
 struct SetParts {
   Topology topology;  ///< its members, by world rank
   NodeControlBlock* control_block = nullptr;
@@ -100,7 +100,7 @@ class SetFactory {
   virtual std::unique_ptr<SetTransport> begin(const SetPlan& plan) = 0;
 };
 
-/// Of one rank.
+/// The parts that one rank has.
 struct EngineParts {
   SetParts world;
   int rank = 0;  ///< world rank

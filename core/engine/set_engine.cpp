@@ -248,7 +248,7 @@ const Decision& SetEngine::decision_in(LogBatch& batch) {
   return decision_;
 }
 
-/// Of a job of one node, where no leader sees the ids that run.
+/// Counts who came last in a job of one node, where no leader sees the ids that run.
 void SetEngine::count_arrivals(const Decision& decision) {
   for (const Id id : decision.run) {
     const LastArrival last = last_of_node(id);

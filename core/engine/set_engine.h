@@ -46,7 +46,7 @@ class Units final : private UnitObserver {
   }
   /// The number of the unit that is under way with this submission in it; 0: none is.
   std::uint64_t number_of(const Submission& submission) const;
-  /// Of the oldest unit, which has_completed(): its submissions, until pop_completed().
+  /// The submissions of the oldest unit, where has_completed(); valid until pop_completed().
   std::span<const std::shared_ptr<Submission>> completed() const {
     return started_.front().submissions;
   }
@@ -72,7 +72,7 @@ class Units final : private UnitObserver {
   const Tracer& trace_;
   const SetRecord& record_;
   RingQueue<Started> started_;
-  // Of start(), which uses their memory again.
+  // Members so that start() uses their memory again.
   std::vector<const Signature*> signatures_;
   BoundUnit bound_;
   std::uint64_t number_ = 0;  ///< of the last one that was started
@@ -110,7 +110,7 @@ class SetEngine {
 
   /// `time`: the present.
   bool make_progress(Duration time);
-  /// Of a collective that has run out of time by now.
+  /// The error of a collective that has run out of time by now, if any has.
   std::optional<Error> timed_out(Duration time);
   /// Logs what waits too long, where this rank is the one to do so.
   void watch_stalls(Duration time);
@@ -156,7 +156,7 @@ class SetEngine {
   Submissions submissions_;
   Units units_;
   std::atomic<bool> all_departed_{false};
-  // Of make_progress(), which uses their memory again.
+  // Members so that make_progress() uses their memory again.
   LogBatch log_batch_;
   Decision decision_;
   DecidedBatch decided_;

@@ -9,13 +9,13 @@
 namespace hora::internal {
 namespace {
 
-/// Of a node's ranks that wait, the lowest one speaks; if it stops meanwhile, another one after
-/// this time.
+/// The lowest of a node's ranks that wait logs for all of them; if it stops meanwhile, another one
+/// does after this time.
 constexpr Duration kTurn = std::chrono::seconds(1);
 /// A process that ends is noticed this late, where nothing else tells.
 constexpr Duration kProcessCheck = std::chrono::seconds(1);
 
-/// Of other nodes, and of this one what no look of its own has added.
+/// Adds what other nodes have reported, and what of this node no look of its own has added.
 void add_heard(TimedOut& facts, const Presence& presence) {
   for (const std::string& remark : presence.remarks) {
     if (!remark.empty()) facts.remarks.push_back(remark);
@@ -97,7 +97,7 @@ TimedOut StallWatch::known_of(const std::string& name, const TimeLimit& limit, i
           .has_other_nodes = topology.nodes() > 1};
 }
 
-/// Of those that are on this node.
+/// Adds a remark on each of `ranks` that is on this node.
 void StallWatch::add_remarks(TimedOut& facts, const std::vector<int>& ranks) const {
   for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
     const int rank = ranks_of_node()[r];

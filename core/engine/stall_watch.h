@@ -15,10 +15,10 @@
 
 namespace hora::internal {
 
-/// Of a set on this rank. While the root answers it speaks for all ranks of what they have not all
-/// submitted (OverdueNames). Of what has been decided and does not end, and where the root is
-/// silent, the lowest local rank that waits speaks for its node, at growing intervals: from the
-/// control block it sees the other ranks of its node even if they are stopped.
+/// Watches the stalls of one set on this rank. While the root answers it logs for all ranks what
+/// they have not all submitted (OverdueNames). What has been decided and does not end, and what
+/// waits while the root is silent, the lowest local rank that waits logs for its node, at growing
+/// intervals: from the control block it sees the other ranks of its node even if they are stopped.
 /// Thread rule: the thread that holds the engine's progress lock, but for remark(): any thread.
 class StallWatch {
  public:

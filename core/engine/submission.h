@@ -39,12 +39,13 @@ struct Request {
   void* stream = nullptr;  ///< on a device: `data` is ready once it has reached this
   /// Likewise the caller's memory of an exchange's result, where that is on another stream.
   std::optional<void*> output_stream = std::nullopt;
-  /// Of exchanges: the length of `data` (which is host memory where they do not run on the device),
-  /// the extents that this rank brings (BoundExchange::rows), and where the result goes.
+  /// For exchanges: the length of `data` (which is host memory where they do not run on the
+  /// device), the extents that this rank brings (BoundExchange::rows), and where the result goes.
   std::size_t bytes = 0;
   std::vector<std::int64_t> rows = {};
   std::shared_ptr<ExchangeResult> result = nullptr;
-  /// Of `result`, which lives as long, where it will lie in this rank's windows; else null.
+  /// The place of `result`, which lives as long, where it will lie in this rank's windows; else
+  /// null.
   ResultPlace* result_place = nullptr;
   /// What is published to the node's ranks instead of where `data` lies.
   std::optional<Location> location = std::nullopt;

@@ -21,8 +21,8 @@ inline constexpr Duration kSilence = std::chrono::seconds(1);
 /// The root has not answered that it is overdue.
 bool root_is_silent(const Submission& submission, Duration time);
 
-/// Of one rank's submissions to one process set. Thread rule: guarded by the table lock of
-/// Submissions.
+/// The deadlines of one rank's submissions to one process set. Thread rule: guarded by the table
+/// lock of Submissions.
 class SubmissionTimes {
  public:
   struct Rules {

@@ -56,7 +56,7 @@ class Submissions {
   /// Announces that this rank, which has nothing in flight, has no more data. The submission is
   /// finished when all ranks have joined; its number is the last one.
   std::shared_ptr<Submission> join();
-  /// Of a finished submission: copies results out, or throws its error. Frees the name.
+  /// Copies the results of a finished submission out, or throws its error. Frees the name.
   void collect(Submission& submission);
   /// Releases a submission whose handle an exception has dropped.
   void orphan(const std::shared_ptr<Submission>& submission);
@@ -132,7 +132,8 @@ class Submissions {
   JoinedProxies proxies_ HORA_GUARDED_BY(table_lock_);
   const std::atomic<bool>& mail_waits_;                       ///< the announcer's
   std::optional<Error> closed_ HORA_GUARDED_BY(table_lock_);  ///< why nothing more can be submitted
-  /// Of exchanges under way when all failed: peers may still write there, so it is not freed.
+  /// Results of exchanges that were under way when all failed: peers may still write there, so they
+  /// are not freed.
   std::vector<std::shared_ptr<ExchangeResult>> retained_on_failure_ HORA_GUARDED_BY(table_lock_);
   Statistics statistics_ HORA_GUARDED_BY(table_lock_);
 };

@@ -30,7 +30,7 @@ MemoryWay way_of(const MemoryFacts& facts) {
   if (facts.is_on_device) return MemoryWay::through_host;
   if (facts.in_windows) return MemoryWay::windows;
   if (facts.caller == Caller::goes_on) {
-    // Of what peers do not touch, nothing is copied as long as there is a handle.
+    // What peers do not touch is not copied as long as there is a handle.
     const bool has_slice = facts.kind == OperationKind::allreduce && facts.own.bytes > 0 &&
                            facts.own.bytes < facts.bytes;
     if (has_slice) return MemoryWay::around;

@@ -120,7 +120,7 @@ class TensorMemory {
  public:
   /// No data, but a place that is published (Request::location).
   void set_location(Location location) { location_ = location; }
-  /// Of a rank that has joined, and so contributes nothing to a tensor of `bytes` bytes.
+  /// For a rank that has joined, and so contributes nothing to a tensor of `bytes` bytes.
   void contribute_nothing(std::size_t bytes) {
     bytes_ = bytes;
     location_ = kNowhere;
@@ -155,7 +155,7 @@ class TensorMemory {
   /// What is published to the node's ranks: where the tensor lies, or an exchange's header.
   Location location() const { return location_; }
   std::size_t bytes() const { return bytes_; }
-  /// Of exchanges: an ExchangeHeader in this rank's window.
+  /// An ExchangeHeader in this rank's window; null where it is no exchange.
   const std::byte* header() const { return header_; }
   /// The data as this rank's engine reads and writes it. A caller that waits leaves the input of an
   /// exchange, which is not written to, as it is.

@@ -9,13 +9,13 @@
 namespace hora::internal {
 namespace {
 
-/// Of a limit, for one who knows more to notice its end first, and for what it says to arrive; and
-/// the least and the most that is.
+/// The share of a limit that a rank that knows more has to notice its end first, and for its
+/// message to arrive; and the least and the most that is.
 constexpr int kGraceShare = 16;
 constexpr auto kLeastGrace = std::chrono::milliseconds(100);
 constexpr Duration kLongestGrace = std::chrono::seconds(1);
-/// Of a limit, for the root to ask all leaders, each of which may look only every 100 ms; and the
-/// most that is.
+/// The share of a limit that the root has to ask all leaders, each of which may look only every
+/// 100 ms; and the most that is.
 constexpr int kNoticeShare = 4;
 constexpr Duration kLongestNotice = std::chrono::seconds(2);
 static_assert(kLongestNotice <= Expiry::kMostLeft);

@@ -19,8 +19,9 @@ struct TimeLimit {
 
   /// `of_call`: 0: HORA_TIMEOUT holds; milliseconds::max(): no limit.
   static TimeLimit of(std::chrono::milliseconds of_call, std::chrono::milliseconds setting);
-  /// Of what was submitted at this time; Duration::max() where there is no end. The first rank to
-  /// notice speaks for the whole job: ranks that know less give those before them a little time.
+  /// The end of what was submitted at this time; Duration::max() where there is none. The first
+  /// rank to notice speaks for the whole job: ranks that know less give those before them a little
+  /// time.
   Duration end(Duration submitted, int knows_less = 0) const;
   /// When the root is told of that end, so that it has heard of all ranks by then; Duration::max()
   /// where there is none.
@@ -41,20 +42,20 @@ struct TimedOut {
   int root = 0;     ///< the rank that decides, and warns of HORA_STALL_WARNING
   int speaker = 0;  ///< the rank that knows this: the root, or `rank`
   bool decided = false;
-  // Of one that is not decided.
+  // Where it is not decided:
   std::vector<int> missing = {};  ///< have not submitted it
   std::vector<int> unknown = {};  ///< may have
-  // Of one that is under way.
+  // Where it is under way:
   std::vector<int> unfinished = {};  ///< of this rank's node: have not finished it
   bool has_other_nodes = false;
-  // Of either.
+  // In either case:
   std::vector<std::string> remarks = {};  ///< on ranks that it waits for (remark_text)
   bool root_is_silent = false;            ///< it has not answered a report
   /// Where the root is silent: since the node has heard from the leader above it.
   std::optional<Duration> unheard = std::nullopt;
 };
 
-/// Of one that is not complete after `waited`, and may be some time: likewise, a warning.
+/// A warning of a collective that is not complete after `waited`, and may be some time.
 std::string stall_text(const TimedOut& facts, Duration waited);
 
 /// Two or three sentences: the tensor, the time, whom it waits for, and what to do.

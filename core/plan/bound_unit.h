@@ -36,7 +36,7 @@ class ExchangeResult {
   std::optional<Error> refusal_;
 };
 
-/// Of an ExchangeResult that will lie in this rank's windows: its place, before sizes are known.
+/// The place of an ExchangeResult that will lie in this rank's windows, before sizes are known.
 class ResultPlace {
  public:
   virtual ~ResultPlace() = default;

@@ -185,7 +185,7 @@ ByteLayout ExchangeMap::gathered_layout(int from_node) const {
 }
 
 ByteLayout ExchangeMap::alltoall_layout(int from_node, int to_node) const {
-  // Of each destination: where the part of each source begins in its result.
+  // Where the part of each source begins in the result of each destination.
   std::vector<std::vector<std::size_t>> begin_in_result;
   for (const int to : ranks_of(to_node)) {
     auto& begin = begin_in_result.emplace_back();

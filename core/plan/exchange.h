@@ -32,8 +32,8 @@ struct ExchangeExtents {
 /// How many extents a rank has: alltoall: one for each rank, else one.
 std::size_t extents_of_rank(OperationKind kind, int ranks);
 
-/// Of a reduce-scatter of `rows` rows: every rank gets rows / ranks of them, the first rows % ranks
-/// ranks one more; rank r's begin where those of rank r - 1 end.
+/// The rows that a rank gets of a reduce-scatter of `rows` rows: rows / ranks, the first rows %
+/// ranks ranks one more; rank r's begin where those of rank r - 1 end.
 std::int64_t scattered_rows(std::int64_t rows, int ranks, int rank);
 std::int64_t first_scattered_row(std::int64_t rows, int ranks, int rank);
 
@@ -89,7 +89,7 @@ class ExchangeMap {
 
   /// alltoall: from rank to rank, sources first. reduce-scatter: the part of each destination.
   ByteLayout layout(int from_node, int to_node) const;
-  /// Of all streams between two different nodes.
+  /// Bytes of the longest of all streams between two different nodes.
   std::size_t longest_stream() const;
 
   /// What ExchangeResult::allocate gets on that rank.
