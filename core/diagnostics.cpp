@@ -115,12 +115,12 @@ bool is_own_of_library(std::terminate_handler handler) {
 void report(int rank) {
   const std::string why = reason();
   const TerminateReport::Calls* const calls = reporting_calls.exchange(nullptr);
-  const bool is_said = calls && calls->is_said && calls->is_said(why);
+  const bool is_logged = calls && calls->is_logged && calls->is_logged(why);
   if (FlightRecorder* const flight = reporting_flight.exchange(nullptr)) flight->failed(why);
-  log().log(is_said ? spdlog::level::info : spdlog::level::critical, "{} ends the job: {}",
+  log().log(is_logged ? spdlog::level::info : spdlog::level::critical, "{} ends the job: {}",
             to_string(identity_of_process(rank)), why);
   log().flush();
-  if (calls && calls->tell) calls->tell(why);
+  if (calls && calls->notify_peers) calls->notify_peers(why);
 }
 
 [[noreturn]] void report_and_terminate() {

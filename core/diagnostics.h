@@ -20,11 +20,11 @@ class TerminateReport {
  public:
   /// Neither throws, and both return soon.
   struct Calls {
-    /// Whether this rank's log, or that of the rank which has told it, has the text of the
+    /// Whether this rank's log, or that of the rank which failed first, has the text of the
     /// exception: it is not repeated then, below the level "info". Unset: never.
-    std::function<bool(const std::string& why)> is_said;
-    /// Is given the exception's type and text, to tell other ranks. May be unset.
-    std::function<void(const std::string& why)> tell;
+    std::function<bool(const std::string& why)> is_logged;
+    /// Sends the exception's type and text to other ranks. May be unset.
+    std::function<void(const std::string& why)> notify_peers;
   };
 
   /// `flight` outlives it; null: there is no record.

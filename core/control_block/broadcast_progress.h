@@ -28,10 +28,10 @@ class BroadcastProgress {
 
   /// Root: the first `bytes` of unit `unit` (1, 2, ...) may be read.
   void leave(std::uint64_t unit, std::size_t bytes) {
-    tell(unit << kStepBits | std::min<std::uint64_t>(bytes / kStep, kMostSteps));
+    publish(unit << kStepBits | std::min<std::uint64_t>(bytes / kStep, kMostSteps));
   }
   /// Root: all of unit `unit` may be read.
-  void leave_all(std::uint64_t unit) { tell((unit + 1) << kStepBits); }
+  void leave_all(std::uint64_t unit) { publish((unit + 1) << kStepBits); }
   /// Bytes of unit `unit` of that root that this rank may read.
   std::size_t readable(int root, std::uint64_t unit) const {
     const std::uint64_t position = cells_[root].position.load(std::memory_order_acquire);
@@ -43,7 +43,7 @@ class BroadcastProgress {
  private:
   static constexpr int kStepBits = 24;
   static constexpr std::uint64_t kMostSteps = (std::uint64_t{1} << kStepBits) - 1;
-  void tell(std::uint64_t position) {
+  void publish(std::uint64_t position) {
     cells_[local_rank_].position.store(position, std::memory_order_release);
   }
 

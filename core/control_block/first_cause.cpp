@@ -14,7 +14,7 @@
 namespace hora::internal {
 namespace {
 
-/// Telling takes less than a microsecond, unless the teller is preempted, or dies.
+/// Publishing takes less than a microsecond, unless the writer is preempted, or dies.
 constexpr auto kPatience = std::chrono::milliseconds(10);
 
 std::uint32_t write(std::string_view text, std::span<char> place) {
@@ -29,26 +29,26 @@ std::string read(std::span<const char> place, std::uint32_t bytes) {
 
 }  // namespace
 
-bool FirstCause::tell(const Error& error) {
+bool FirstCause::publish(const Error& error) {
   std::uint32_t none = FirstCauseMemory::kNone;
-  if (!memory_.state.compare_exchange_strong(none, FirstCauseMemory::kBeingTold, kWakeOrder)) {
+  if (!memory_.state.compare_exchange_strong(none, FirstCauseMemory::kPublishing, kWakeOrder)) {
     return false;
   }
   memory_.code = static_cast<std::uint32_t>(error.code());
   memory_.rank = error.rank();
   memory_.text_bytes = write(printable(error.what(), memory_.text.size()), memory_.text);
   memory_.tensor_bytes = write(error.tensor(), memory_.tensor);
-  memory_.state.store(FirstCauseMemory::kTold, kWakeOrder);
+  memory_.state.store(FirstCauseMemory::kPublished, kWakeOrder);
   return true;
 }
 
 std::optional<Error> FirstCause::get() const {
   const auto begin = std::chrono::steady_clock::now();
-  while (memory_.state.load(kWakeOrder) == FirstCauseMemory::kBeingTold &&
+  while (memory_.state.load(kWakeOrder) == FirstCauseMemory::kPublishing &&
          std::chrono::steady_clock::now() - begin < kPatience) {
     std::this_thread::yield();
   }
-  if (!is_told()) return std::nullopt;
+  if (!is_published()) return std::nullopt;
   const auto code = static_cast<ErrorCode>(static_cast<std::uint8_t>(memory_.code));
   return Error(is_enumerator(code) ? code : ErrorCode::transport,
                read(memory_.text, memory_.text_bytes), memory_.rank,

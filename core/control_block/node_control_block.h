@@ -72,7 +72,7 @@ class NodeControlBlock {
   /// Who was the last to become ready for an id. Valid while all ranks of the node are ready for it
   /// and none can be ready again: until this rank has completed its run.
   struct Last {
-    int local_rank = -1;  ///< -1: none has told a time
+    int local_rank = -1;  ///< -1: no rank has given a time
     std::chrono::nanoseconds at{};
     std::chrono::nanoseconds late = std::chrono::nanoseconds::max();  ///< after the one before it
   };
@@ -145,7 +145,7 @@ class NodeControlBlock {
 
   /// What a rank did last; of the world's control block.
   RankStatus& status(int local_rank) const { return statuses_[local_rank]; }
-  /// Who speaks of a stall of this set.
+  /// Which rank logs a stall of this set.
   StallBoard& stall_board() const { return *stall_board_; }
 
   // Sleeping and waking.

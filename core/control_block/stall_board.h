@@ -1,4 +1,4 @@
-/// Who of a node's ranks speaks of a stall, and when.
+/// Which of a node's ranks logs a stall, and when.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace hora::internal {
 /// monotonic clock. Thread rule: any thread of any rank.
 class StallBoard {
  public:
-  /// This local rank has something to say of a stall, or has not.
+  /// This local rank has a stall to log, or has none.
   void set_waiting(int local_rank, bool on) {
     const std::uint64_t bit = std::uint64_t{1} << local_rank;
     if (on) {
@@ -25,12 +25,12 @@ class StallBoard {
   bool is_lowest(int local_rank) const {
     return (waiting_.load() & ((std::uint64_t{1} << local_rank) - 1)) == 0;
   }
-  /// True for one rank at a time: it speaks, and no rank of the node does for `interval`. With
-  /// `deference` it leaves this much time to another rank.
+  /// True for one rank at a time: it logs, and no rank of the node does for `interval`. Another
+  /// rank has `head_start` to do so first.
   bool claim(std::chrono::nanoseconds time, std::chrono::nanoseconds interval,
-             std::chrono::nanoseconds deference = {}) {
+             std::chrono::nanoseconds head_start = {}) {
     std::int64_t next = next_report_.load();
-    return (time - deference).count() >= next &&
+    return (time - head_start).count() >= next &&
            next_report_.compare_exchange_strong(next, (time + interval).count());
   }
 

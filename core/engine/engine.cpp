@@ -14,14 +14,14 @@ namespace hora::internal {
 namespace {
 
 /// For the ranks of a node to wake, and for leaders, which may look only ten times a second, to
-/// pass on what they are told.
-constexpr auto kTellingRanks = std::chrono::milliseconds(20);
-constexpr auto kTellingNodes = std::chrono::milliseconds(300);
+/// pass a message on.
+constexpr auto kRanksNoticeTime = std::chrono::milliseconds(20);
+constexpr auto kNodesNoticeTime = std::chrono::milliseconds(300);
 
-/// For the rank that has told the first cause to end, and for its guard to say so; more where that
-/// process is seen to live on.
-constexpr auto kCulpritsGrace = std::chrono::milliseconds(400);
-constexpr auto kLivingCulpritsGrace = std::chrono::seconds(2);
+/// For the rank that has published the first cause to end, and for its guard to report that; more
+/// where that process is seen to live on.
+constexpr auto kFailedRankGrace = std::chrono::milliseconds(400);
+constexpr auto kLivingRankGrace = std::chrono::seconds(2);
 
 bool ends_by_itself(std::int64_t process) {
   switch (process_state(process)) {
@@ -154,32 +154,32 @@ void Engine::wait_until(const std::function<bool()>& reached, const char* what) 
 void Engine::end_all(const Error& error) noexcept {
   try {
     const NodeControlBlock& node = *parts_.world.control_block;
-    // Where another cause was told, what told it may be on its way still.
-    if (node.first_cause().tell(error)) {
+    // Another cause that was published before may still be on its way to other nodes.
+    if (node.first_cause().publish(error)) {
       for (int r = 0; r < node.local_size(); ++r) node.wakeup_flags().signal(r);
       threads_.wake_thread();
     }
     // The leader may be this rank.
     if (!threads_.has_thread()) threads_.try_step();
     const bool several = parts_.world.topology.nodes() > 1;
-    std::this_thread::sleep_for(several ? kTellingNodes : kTellingRanks);
+    std::this_thread::sleep_for(several ? kNodesNoticeTime : kRanksNoticeTime);
   } catch (const std::exception&) {
     // Memory is exhausted: the others find a cause of their own.
   }
 }
 
-void Engine::let_culprit_end() const {
-  const int culprit = progress_.failed_elsewhere().value_or(parts_.rank);
-  if (culprit == parts_.rank) return;
-  const auto index = static_cast<std::size_t>(culprit);
+void Engine::await_failed_rank() const {
+  const int failed = progress_.failed_elsewhere().value_or(parts_.rank);
+  if (failed == parts_.rank) return;
+  const auto index = static_cast<std::size_t>(failed);
   if (index < parts_.processes.size() && parts_.processes[index].host == host_name()) {
-    const auto limit = std::chrono::steady_clock::now() + kLivingCulpritsGrace;
+    const auto limit = std::chrono::steady_clock::now() + kLivingRankGrace;
     while (ends_by_itself(parts_.processes[index].pid) &&
            std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
-  std::this_thread::sleep_for(kCulpritsGrace);
+  std::this_thread::sleep_for(kFailedRankGrace);
 }
 
 void Engine::depart() {

@@ -119,7 +119,7 @@ class Engine {
   /// second for all to hear of it before this process ends.
   void end_all(const Error& error) noexcept;
   /// Whether some rank's log has the first cause, and `text` holds it. Any thread.
-  bool is_said(const std::string& text) const { return progress_.is_said(text); }
+  bool is_logged(const std::string& text) const { return progress_.is_logged(text); }
   /// Ends the thread.
   void stop() { threads_.stop(); }
   /// After stop(): frees the process sets' communicators.
@@ -133,7 +133,7 @@ class Engine {
   /// Where the first cause is another rank's, returns when that rank's process has ended, if it is
   /// of this host, or some tenths of a second later: the first rank that ends is the one whose
   /// status the job has, and MPI ends all others, with their guards, at once.
-  void let_culprit_end() const;
+  void await_failed_rank() const;
 
  private:
   void collect(Submission& submission);

@@ -21,7 +21,7 @@ namespace {
 }
 
 /// For a message of one cause to leave; peers that are gone take none.
-constexpr auto kTellingTime = std::chrono::milliseconds(10);
+constexpr auto kSendTime = std::chrono::milliseconds(10);
 
 /// The message, of a kind that `from` sends.
 template <class Expected>
@@ -82,13 +82,13 @@ bool LeaderIo::unfinished() {
   return !for_log_.empty() || (tree_ && !tree_->flushed());
 }
 
-void LeaderIo::tell_end(const Error& error) noexcept {
+void LeaderIo::send_end(const Error& error) noexcept {
   if (!tree_) return;
   try {
     const auto bytes = encode(JobEnd{error.code(), error.rank(), error.what(), error.tensor()});
     if (parent_ >= 0) tree_->send(parent_, bytes);
     for (const int child : children_) tree_->send(child, bytes);
-    const auto end = std::chrono::steady_clock::now() + kTellingTime;
+    const auto end = std::chrono::steady_clock::now() + kSendTime;
     while (!tree_->flushed() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   } catch (const std::exception&) {
     // The transport has failed, or memory: neighbours find a cause of their own.

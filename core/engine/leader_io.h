@@ -18,7 +18,7 @@
 
 namespace hora::internal {
 
-/// A neighbour in the tree of leaders has told why its node has ended.
+/// A neighbour in the tree of leaders has sent why its node has ended.
 class EndedElsewhere final : public Error {
  public:
   using Error::Error;
@@ -39,7 +39,7 @@ class LeaderIo {
   bool work(Duration now);
   /// Tells the neighbours in the tree why this node ends, as far as they can be reached within some
   /// milliseconds.
-  void tell_end(const Error& error) noexcept;
+  void send_end(const Error& error) noexcept;
   /// True while messages to other nodes are on their way, or decisions wait for room in the log.
   bool unfinished();
   /// The root's, since the last call: ids that run, and who came last to them.

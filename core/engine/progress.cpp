@@ -47,7 +47,7 @@ const std::vector<SetEngine*>& Progress::engines() const {
 bool Progress::step(Duration time) {
   if (sets_.poisoned().load()) return false;
   try {
-    if (first_cause().is_told()) throw EndedElsewhere(first_cause().get().value());
+    if (first_cause().is_published()) throw EndedElsewhere(first_cause().get().value());
     return advance(time);
   } catch (const EndedElsewhere& error) {
     poison(error, Origin::elsewhere);
@@ -77,7 +77,7 @@ bool Progress::advance(Duration time) {
 
 /// `found`: by this rank; what another one has found first holds instead.
 void Progress::poison(const Error& found, Origin origin) {
-  const bool is_first = first_cause().tell(found);
+  const bool is_first = first_cause().publish(found);
   const Error error = is_first ? detached(found) : first_cause().get().value_or(detached(found));
   if (is_first && origin == Origin::here) {
     log().error("{}: {}", to_string(identity_of_process(parts_.rank)), error.what());
@@ -86,16 +86,17 @@ void Progress::poison(const Error& found, Origin origin) {
   sets_.poisoned().store(true);
   // Before handles fail: what was waited for is still to be seen.
   if (parts_.flight) {
-    is_first&& origin == Origin::here ? parts_.flight->failed(error) : parts_.flight->told(error);
+    is_first&& origin == Origin::here ? parts_.flight->failed(error)
+                                      : parts_.flight->failed_elsewhere(error);
   }
   parts_.world.control_block->signal_others();
-  sets_.world().tell_end(error);
+  sets_.world().send_end(error);
   // Before handles fail: a caller that gets the error may free memory that a device uses.
   if (parts_.device) parts_.device->abort();
   for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
 }
 
-bool Progress::is_said(const std::string& text) const {
+bool Progress::is_logged(const std::string& text) const {
   const auto cause = first_cause().get();
   return cause && text.find(cause->what()) != std::string::npos;
 }
@@ -125,8 +126,8 @@ Duration Progress::next_timeout() const {
 
 bool Progress::has_pending_work() const {
   if (sets_.poisoned().load()) return false;
-  return first_cause().is_told() || std::any_of(engines().begin(), engines().end(),
-                                                [](auto* e) { return e->has_pending_work(); });
+  return first_cause().is_published() || std::any_of(engines().begin(), engines().end(),
+                                                     [](auto* e) { return e->has_pending_work(); });
 }
 
 bool Progress::is_running() const {

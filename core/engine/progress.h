@@ -27,7 +27,7 @@ class Progress {
 
   /// Makes the progress that is possible now; true if there was any. Errors of transports poison
   /// the engine: everything fails, and nothing is done from then on. The first one of the node is
-  /// told to all its ranks and to the other nodes, and poisons their engines, too.
+  /// published to all its ranks and sent to the other nodes, and poisons their engines, too.
   /// `time`: the present.
   bool step(Duration time = now()) HORA_REQUIRES(lock_);
   /// A step would find something to do that was announced to this rank.
@@ -48,9 +48,9 @@ class Progress {
       HORA_REQUIRES(lock_);
 
   /// Whether `text` holds the node's first cause, which some rank's log has. Any thread.
-  bool is_said(const std::string& text) const;
-  /// The rank that has told the first cause; none where that is this one, and where there is no
-  /// cause. -1: no one rank's error. Any thread.
+  bool is_logged(const std::string& text) const;
+  /// The rank that has published the first cause; none where that is this one, and where there is
+  /// no cause. -1: not the error of one rank. Any thread.
   std::optional<int> failed_elsewhere() const;
 
  private:

@@ -31,7 +31,7 @@ std::string seconds_text(std::chrono::nanoseconds length) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
 
-std::string remark_text(const RankFacts& facts, std::chrono::nanoseconds now) {
+std::string rank_state_text(const RankFacts& facts, std::chrono::nanoseconds now) {
   std::string text = to_string(facts.process);
   if (facts.state == ProcessState::gone) {
     text += " has ended";

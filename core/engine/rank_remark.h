@@ -20,7 +20,7 @@ struct RankFacts {
 
 /// "rank 3 (host b, pid 4711) is stopped (SIGSTOP), and has last submitted tensor "f", 12.0 s ago".
 /// Tells apart a rank that is stopped, gone, in its own code, and in hora. Pure.
-std::string remark_text(const RankFacts& facts, std::chrono::nanoseconds now);
+std::string rank_state_text(const RankFacts& facts, std::chrono::nanoseconds now);
 
 /// "12.3 s". Pure.
 std::string seconds_text(std::chrono::nanoseconds length);

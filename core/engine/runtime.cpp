@@ -27,13 +27,14 @@ Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
       node_(parts_.world.topology.node_of(parts_.rank)),
       local_rank_(parts_.world.topology.local_rank_of(parts_.rank)),
       engine_(parts_),
-      terminate_report_(parts_.rank, parts_.flight,
-                        {.is_said = [this](const std::string& why) { return engine_.is_said(why); },
-                         .tell =
-                             [this](const std::string& why) {
-                               tell_others(why);
-                               engine_.let_culprit_end();
-                             }}) {
+      terminate_report_(
+          parts_.rank, parts_.flight,
+          {.is_logged = [this](const std::string& why) { return engine_.is_logged(why); },
+           .notify_peers =
+               [this](const std::string& why) {
+                 notify_peers(why);
+                 engine_.await_failed_rank();
+               }}) {
   note_state(RecordState::initialised);
   if (engine_thread) engine_.start_thread();
 }
@@ -130,12 +131,12 @@ void Runtime::shutdown() {
 }
 
 void Runtime::end_after_failure() noexcept {
-  engine_.let_culprit_end();
+  engine_.await_failed_rank();
   abort("a transport had failed, or a collective had timed out, before shutdown");
 }
 
 void Runtime::abort(const std::string& why) noexcept {
-  say_end(why);
+  log_end(why);
   if (parts_.flight) parts_.flight->failed(why);
   transport_->abort();
   std::terminate();
@@ -144,15 +145,15 @@ void Runtime::abort(const std::string& why) noexcept {
 void Runtime::abandon(std::shared_ptr<Runtime> runtime) noexcept {
   try {
     const std::string known = error_in_flight();
-    if (known.empty() || !runtime->engine_.is_said(known)) {
-      runtime->say_end("an exception is leaving the scope of hora's context" +
+    if (known.empty() || !runtime->engine_.is_logged(known)) {
+      runtime->log_end("an exception is leaving the scope of hora's context" +
                        (known.empty() ? "; a catch clause can print it" : ": " + known));
     }
     if (runtime->parts_.flight) {
       runtime->parts_.flight->failed(known.empty() ? "an exception left the scope of hora's context"
                                                    : known);
     }
-    runtime->tell_others(known.empty() ? "an exception left the scope of hora's context" : known);
+    runtime->notify_peers(known.empty() ? "an exception left the scope of hora's context" : known);
     static auto& abandoned = *new std::vector<std::shared_ptr<Runtime>>;  // never destroyed
     abandoned.push_back(runtime);
     runtime->transport_->abort_at_exit(kGrace);
@@ -172,7 +173,7 @@ void Runtime::note_phase(std::string_view phase) {
 }
 
 /// An exception ends this rank, and with it the job: the others end with its text.
-void Runtime::tell_others(const std::string& why) noexcept {
+void Runtime::notify_peers(const std::string& why) noexcept {
   try {
     engine_.end_all(Error(
         ErrorCode::transport,
@@ -182,7 +183,7 @@ void Runtime::tell_others(const std::string& why) noexcept {
   }
 }
 
-void Runtime::say_end(const std::string& why) const noexcept {
+void Runtime::log_end(const std::string& why) const noexcept {
   try {
     log().critical("{} ends the job: {}", to_string(identity_of_process(parts_.rank)), why);
     log().flush();

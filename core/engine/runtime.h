@@ -83,8 +83,8 @@ class Runtime {
  private:
   Runtime(std::unique_ptr<Transport> transport, bool engine_thread);
   [[noreturn]] void end_after_failure() noexcept;
-  void say_end(const std::string& why) const noexcept;
-  void tell_others(const std::string& why) noexcept;
+  void log_end(const std::string& why) const noexcept;
+  void notify_peers(const std::string& why) noexcept;
   void note_state(RecordState state) const noexcept;
 
   const ProcessOwner owner_;

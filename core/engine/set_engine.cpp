@@ -195,7 +195,7 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
     leader_io_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
                        control_block_.id_capacity(), control_block_, parts_.tree, id_,
                        shared_.parts.settings.stall_warning,
-                       [this](int local_rank) { return stall_watch_.remark(local_rank); });
+                       [this](int local_rank) { return stall_watch_.state_of(local_rank); });
     const FlightRecorder* const flight = shared_.parts.flight;
     const bool counts = !flight || flight->counts_arrivals();
     if (parts_.topology.node_of(shared_.parts.rank) == 0 && counts) {

@@ -124,8 +124,8 @@ class SetEngine {
   bool polls() const { return parts_.data_path->polls(); }
   bool leads_several() const { return leader_io_ && parts_.topology.nodes() > 1; }
   /// Tells the other nodes why this one ends.
-  void tell_end(const Error& error) noexcept {
-    if (leader_io_) leader_io_->tell_end(error);
+  void send_end(const Error& error) noexcept {
+    if (leader_io_) leader_io_->send_end(error);
   }
   bool messages_left() { return leader_io_ && leader_io_->unfinished(); }
   /// The unit whose completion depends on local peers alone, 0 where there is none.

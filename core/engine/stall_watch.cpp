@@ -12,7 +12,7 @@ namespace {
 /// The lowest of a node's ranks that wait logs for all of them; if it stops meanwhile, another one
 /// does after this time.
 constexpr Duration kTurn = std::chrono::seconds(1);
-/// A process that ends is noticed this late, where nothing else tells.
+/// A process that ends is noticed this late, where nothing else shows it.
 constexpr Duration kProcessCheck = std::chrono::seconds(1);
 
 /// Adds what other nodes have reported, and what of this node no look of its own has added.
@@ -37,7 +37,7 @@ ProcessIdentity StallWatch::identity_of(int rank) const {
   return r < engine_.processes.size() ? engine_.processes[r] : ProcessIdentity{.rank = rank};
 }
 
-std::string StallWatch::remark(int local_rank) const {
+std::string StallWatch::state_of(int local_rank) const {
   const int rank = ranks_of_node()[static_cast<std::size_t>(local_rank)];
   RankFacts facts{.process = identity_of(rank)};
   facts.state = process_state(facts.process.pid);
@@ -45,7 +45,7 @@ std::string StallWatch::remark(int local_rank) const {
   const RankStatus& status = of_world.status(engine_.world.topology.local_rank_of(rank));
   facts.submitted = status.submitted.read();
   facts.waits_for = status.waits_for.read();
-  return remark_text(facts, now());
+  return rank_state_text(facts, now());
 }
 
 TimedOut StallWatch::facts_of(const Submission& submission, std::uint64_t unit,
@@ -93,7 +93,7 @@ TimedOut StallWatch::known_of(const std::string& name, const TimeLimit& limit, i
           .limit = limit,
           .rank = rank,
           .root = topology.ranks_of_node.front().front(),
-          .speaker = engine_.rank,
+          .reporter = engine_.rank,
           .has_other_nodes = topology.nodes() > 1};
 }
 
@@ -102,7 +102,7 @@ void StallWatch::add_remarks(TimedOut& facts, const std::vector<int>& ranks) con
   for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
     const int rank = ranks_of_node()[r];
     if (rank == facts.rank || std::ranges::find(ranks, rank) == ranks.end()) continue;
-    facts.remarks.push_back(remark(static_cast<int>(r)));
+    facts.remarks.push_back(state_of(static_cast<int>(r)));
   }
 }
 
@@ -149,10 +149,10 @@ std::optional<std::string> StallWatch::look(Duration time, const Submission* lon
     waits_since_ = time;
     return std::nullopt;
   }
-  const Duration deference = board.is_lowest(local_rank) ? Duration{} : kTurn;
-  if (time - waits_since_ < deference) return std::nullopt;
+  const Duration head_start = board.is_lowest(local_rank) ? Duration{} : kTurn;
+  if (time - waits_since_ < head_start) return std::nullopt;
   const Duration age = time - longest->submitted;
-  if (!board.claim(time, std::max<Duration>(warning_, age), deference)) return std::nullopt;
+  if (!board.claim(time, std::max<Duration>(warning_, age), head_start)) return std::nullopt;
   return stall_text(facts(), age);
 }
 
@@ -165,7 +165,7 @@ std::optional<Error> StallWatch::gone_rank(Duration time, bool any_waits) {
       continue;
     }
     return Error(ErrorCode::transport,
-                 remark(static_cast<int>(r)) +
+                 state_of(static_cast<int>(r)) +
                      ". It has not called shutdown(): was it killed (by the kernel where memory "
                      "ran out: see dmesg), or has it left by exit()?",
                  rank);

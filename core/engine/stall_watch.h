@@ -1,4 +1,4 @@
-/// Looks at what waits too long, decided or not: who lacks it, and who says so.
+/// Looks at what waits too long, decided or not: which ranks lack it, and which one logs that.
 #pragma once
 
 #include <hora/error.h>
@@ -19,7 +19,7 @@ namespace hora::internal {
 /// they have not all submitted (OverdueNames). What has been decided and does not end, and what
 /// waits while the root is silent, the lowest local rank that waits logs for its node, at growing
 /// intervals: from the control block it sees the other ranks of its node even if they are stopped.
-/// Thread rule: the thread that holds the engine's progress lock, but for remark(): any thread.
+/// Thread rule: the thread that holds the engine's progress lock, but for state_of(): any thread.
 class StallWatch {
  public:
   /// Both outlive it.
@@ -46,7 +46,7 @@ class StallWatch {
   std::optional<Error> gone_rank(Duration time, bool any_waits);
 
   /// What is to be said of a rank of this node, by its local rank in the set.
-  std::string remark(int local_rank) const;
+  std::string state_of(int local_rank) const;
 
  private:
   Presence presence_of(const Submission& submission, const LeaderIo* leader_io) const;

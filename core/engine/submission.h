@@ -79,7 +79,7 @@ struct Submission {
   Duration answered{};          ///< the root has asked all ranks about it, the last time
   TimeLimit limit;
   Duration out_of_time_at = Duration::max();
-  Duration notice_at = Duration::max();  ///< the root is told of that; max(): it has been
+  Duration notice_at = Duration::max();  ///< when it is reported to the leader; max(): it has been
   Duration decided_at{};
   RecordTicket record = kNoTicket;  ///< constant once it is announced
 

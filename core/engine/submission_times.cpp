@@ -10,7 +10,7 @@ namespace hora::internal {
 bool root_is_silent(const Submission& submission, Duration time) {
   return submission.reported_overdue != Duration{} &&
          submission.answered < submission.reported_overdue &&
-         time - submission.reported_overdue >= kSilence;
+         time - submission.reported_overdue >= kAnswerTime;
 }
 
 SubmissionTimes::Rules SubmissionTimes::Rules::of(const SetParts& parts,
@@ -18,7 +18,7 @@ SubmissionTimes::Rules SubmissionTimes::Rules::of(const SetParts& parts,
   const bool is_root = parts.topology.ranks_of_node.front().front() == engine.rank;
   return {.stall_warning = engine.settings.stall_warning,
           .timeout = engine.settings.timeout,
-          .knows_less = internal::knows_less(is_root, parts.control_block->local_rank() == 0)};
+          .report_order = internal::report_order(is_root, parts.control_block->local_rank() == 0)};
 }
 
 bool SubmissionTimes::begin(Submission& submission, std::chrono::milliseconds timeout,
@@ -26,7 +26,7 @@ bool SubmissionTimes::begin(Submission& submission, std::chrono::milliseconds ti
   submission.submitted = time;
   submission.overdue_at = time + rules_.stall_warning;
   submission.limit = TimeLimit::of(timeout, rules_.timeout);
-  submission.out_of_time_at = submission.limit.end(time, rules_.knows_less);
+  submission.out_of_time_at = submission.limit.end(time, rules_.report_order);
   submission.notice_at = submission.limit.notice(time);
   const Duration next = next_of(submission);
   if (next.count() >= next_timeout_.load(kWakeOrder)) return false;

@@ -16,7 +16,7 @@
 namespace hora::internal {
 
 /// A root that runs answers a report of an overdue name within this time.
-inline constexpr Duration kSilence = std::chrono::seconds(1);
+inline constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
 /// The root has not answered that it is overdue.
 bool root_is_silent(const Submission& submission, Duration time);
@@ -28,7 +28,7 @@ class SubmissionTimes {
   struct Rules {
     Duration stall_warning;  ///< zero: nothing is overdue
     std::chrono::milliseconds timeout;
-    int knows_less;  ///< TimeLimit::end
+    int report_order;  ///< TimeLimit::end
 
     static Rules of(const SetParts& parts, const EngineParts& engine);
   };
@@ -43,11 +43,11 @@ class SubmissionTimes {
   bool begin(Submission& submission, std::chrono::milliseconds timeout, Duration time);
   struct Due {
     std::shared_ptr<Submission> timed_out;              ///< the first one that is, or null
-    std::vector<std::shared_ptr<Submission>> expiring;  ///< wait for others; to be told once each
+    std::vector<std::shared_ptr<Submission>> expiring;  ///< wait for others; reported once each
   };
   /// What has run out of time by now, and what will soon.
   Due take_due(Duration time);
-  /// What waits longest of what a rank must speak of itself: decided and under way on the host for
+  /// What waits longest of what a rank must log itself: decided and under way on the host for
   /// longer than HORA_STALL_WARNING, or overdue while the root is silent; or null.
   std::shared_ptr<Submission> stalled(Duration time) const;
   /// Something has waited for other ranks for this long.

@@ -184,7 +184,7 @@ void Submissions::take(const Decision& decision, std::span<const LastRank> last,
   batch.local_size = static_cast<std::size_t>(control_block_.local_size());
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorCode::transport,
-                "negotiation: rank " + std::to_string(rank_) + " is told to run " + what +
+                "negotiation: rank " + std::to_string(rank_) + " is to run " + what +
                     ", which it has not submitted",
                 rank_);
   };

@@ -78,8 +78,8 @@ class Submissions {
   Duration next_timeout() const { return Duration(next_timeout_.load(kWakeOrder)); }
 
   // The thread that makes progress.
-  /// The submission that has run out of time first by now, or null; tells the leader of those that
-  /// will soon.
+  /// The submission that has run out of time first by now, or null; reports those that
+  /// will soon to the leader.
   std::shared_ptr<Submission> timed_out(Duration time);
   // These three as SubmissionTimes has them.
   std::shared_ptr<Submission> stalled(Duration time) const;
@@ -88,7 +88,7 @@ class Submissions {
   /// Sends mail that has found the mailbox full; true if any went.
   bool flush_mail();
   /// Carries out what a decision says of names and ids; what runs is not undecided any more.
-  /// Throws Error(transport) where this rank has not submitted what it is told to run. `last`: for
+  /// Throws Error(transport) where this rank has not submitted what it is to run. `last`: for
   /// the timeline, of each of the ids that run; or none. Into `batch`, whose memory is used again.
   void take(const Decision& decision, std::span<const LastRank> last, DecidedBatch& batch);
   /// The ranks disagree on this name.

@@ -35,7 +35,7 @@ std::string lacking_text(const TimedOut& timed_out) {
   if (!timed_out.unknown.empty()) {
     text += (text.empty() ? "" : ", and ") + ("whether " + ranks_have(timed_out.unknown)) +
             " is not known on this one";
-    if (timed_out.speaker == timed_out.root) {
+    if (timed_out.reporter == timed_out.root) {
       text += ": nothing has come from their nodes";
     } else if (timed_out.root_is_silent) {
       text += ": rank " + std::to_string(timed_out.root) + ", which would know, does not answer";
@@ -71,12 +71,12 @@ TimeLimit TimeLimit::of(std::chrono::milliseconds of_call, std::chrono::millisec
   return {of_call, true};
 }
 
-Duration TimeLimit::end(Duration submitted, int knows_less) const {
+Duration TimeLimit::end(Duration submitted, int report_order) const {
   // The least of both in the unit of the longer one: nanoseconds do not hold every length.
   const Duration grace =
-      knows_less * Duration(std::clamp<std::chrono::milliseconds>(
-                       length / kGraceShare, kLeastGrace,
-                       std::chrono::ceil<std::chrono::milliseconds>(kLongestGrace)));
+      report_order * Duration(std::clamp<std::chrono::milliseconds>(
+                         length / kGraceShare, kLeastGrace,
+                         std::chrono::ceil<std::chrono::milliseconds>(kLongestGrace)));
   const auto longest =
       std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max() - submitted - grace);
   return length.count() == 0 || length >= longest ? Duration::max() : submitted + length + grace;
@@ -93,7 +93,7 @@ Expiry TimeLimit::expiry(Duration submitted, Duration now) const {
   return {length, std::clamp(left, std::chrono::milliseconds(0), Expiry::kMostLeft), is_of_call};
 }
 
-int knows_less(bool is_root, bool is_leader) {
+int report_order(bool is_root, bool is_leader) {
   return is_root ? 0 : is_leader ? 1 : 2;
 }
 

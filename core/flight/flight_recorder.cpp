@@ -59,8 +59,8 @@ void FlightRecorder::failed(const Error& error) noexcept {
   write_once();
 }
 
-void FlightRecorder::told(const Error& error) noexcept {
-  writer_.fail(error.what(), error.code(), /*is_told=*/true);
+void FlightRecorder::failed_elsewhere(const Error& error) noexcept {
+  writer_.fail(error.what(), error.code(), /*failed_elsewhere=*/true);
   write_once();
 }
 

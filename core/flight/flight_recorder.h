@@ -37,8 +37,8 @@ class FlightRecorder {
   ///@{
   void failed(const Error& error) noexcept;
   void failed(const std::string& cause) noexcept;
-  /// Another rank has told it.
-  void told(const Error& error) noexcept;
+  /// The cause is of another rank.
+  void failed_elsewhere(const Error& error) noexcept;
   ///@}
 
  private:

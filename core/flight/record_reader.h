@@ -39,10 +39,10 @@ struct RecordedCollective {
 /// The first error of a rank.
 struct RecordedCause {
   std::string text = {};
-  /// ErrorCode + 1, with kToldByPeer where another rank has told it; 0: an exception that is no
+  /// ErrorCode + 1, with kFailedElsewhere where it is of another rank; 0: an exception that is no
   /// hora::Error.
   std::uint32_t code = 0;
-  bool is_told() const { return (code & kToldByPeer) != 0; }
+  bool is_told() const { return (code & kFailedElsewhere) != 0; }
   RecordTime time{};
   bool operator==(const RecordedCause&) const = default;
 };

@@ -46,8 +46,8 @@ class RecordWriter {
   /// The first cause is kept; the state is `failed` from then on.
   ///@{
   void fail(std::string_view cause) const noexcept { fail(cause, 0); }
-  void fail(std::string_view cause, ErrorCode code, bool is_told = false) const noexcept {
-    fail(cause, static_cast<std::uint32_t>(code) + 1 + (is_told ? kToldByPeer : 0));
+  void fail(std::string_view cause, ErrorCode code, bool failed_elsewhere = false) const noexcept {
+    fail(cause, static_cast<std::uint32_t>(code) + 1 + (failed_elsewhere ? kFailedElsewhere : 0));
   }
   ///@}
   /// What the program is doing. Of two threads at the same moment one prevails.

@@ -9,8 +9,8 @@
 namespace hora::internal {
 
 /// While it lives, the program's own handlers of these signals are preceded by one that sends the
-/// signal to the guard (unless it came from there), which tells all other ranks. A signal without a
-/// handler of the program keeps its effect, and is not watched. One at a time. Thread rule: one
+/// signal to the guard (unless it came from there), which signals all other ranks. A signal without
+/// a handler of the program keeps its effect, and is not watched. One at a time. Thread rule: one
 /// thread; signals on any.
 class SignalRelay {
  public:

@@ -49,7 +49,7 @@ class Check {
       fail(std::to_string(up.last.size()) + " last ranks of " + std::to_string(up.ready.size()) +
            " ids");
     }
-    for (const LastTold& last : up.last) {
+    for (const LastReady& last : up.last) {
       if (last.rank != -1) rank(last.rank);
     }
   }
@@ -114,7 +114,7 @@ class Check {
     const bool differs =
         signature.kind == OperationKind::allgather || signature.kind == OperationKind::alltoall;
     if (differs && (shape.empty() || shape.front() != kAnyExtent)) {
-      return fail("an exchange whose first extent is told");
+      return fail("an exchange whose first extent is given");
     }
     if (signature.kind == OperationKind::reduce_scatter && shape.empty()) {
       return fail("a scalar to scatter");

@@ -75,7 +75,7 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
   }
   std::vector<std::int32_t> last_ranks;
   std::vector<std::uint32_t> last_late;
-  for (const LastTold& last : up.last) {
+  for (const LastReady& last : up.last) {
     last_ranks.push_back(last.rank);
     last_late.push_back(last.late);
   }

@@ -99,11 +99,11 @@ struct Expiring {
 };
 
 /// Which rank of a subtree was the last to become ready for an id.
-struct LastTold {
+struct LastReady {
   static constexpr std::uint32_t kAlone = UINT32_MAX;
   int rank = -1;                ///< -1: not known
   std::uint32_t late = kAlone;  ///< microseconds after the one before it; kAlone: there is none
-  bool operator==(const LastTold&) const = default;
+  bool operator==(const LastReady&) const = default;
 };
 
 /// A leader to its parent in the tree of leaders.
@@ -115,7 +115,7 @@ struct Up {
   std::vector<int> departed = {};
   std::vector<int> joined = {};  ///< read first: reports may count them as present
   std::vector<Elsewhere> elsewhere = {};
-  std::vector<LastTold> last = {};  ///< for each of `ready`; or empty
+  std::vector<LastReady> last = {};  ///< for each of `ready`; or empty
   std::vector<Expiring> expiring = {};
   bool operator==(const Up&) const = default;
 
@@ -174,7 +174,7 @@ struct Decision {
   }
 };
 
-/// The sender's node ends, and with it the job: to its parent and children, which tell theirs.
+/// The sender's node ends, and with it the job: to its parent and children, which pass it on.
 struct JobEnd {
   ErrorCode code = ErrorCode::transport;
   int rank = -1;  ///< Error::rank

@@ -146,11 +146,11 @@ std::optional<SlowRank> ArrivalLedger::end_window(nanoseconds time) {
                       .phase = phase,
                       .phase_share = share_of(held_up_there, held_up)};
   const bool is_slow = slow.share > kLastShare && slow.held_up > kHeldUpShare;
-  bool speaks = false;
+  bool warns = false;
   if (is_slow && slowest->quiet > 0) {
     --slowest->quiet;
   } else if (is_slow) {
-    speaks = true;
+    warns = true;
     slowest->quiet = slowest->interval;
     slowest->interval = std::min(slowest->interval * 2, kLongestInterval);
   }
@@ -162,7 +162,7 @@ std::optional<SlowRank> ArrivalLedger::end_window(nanoseconds time) {
   begin_ = time;
   window_step_ = step_;
   window_decisions_ = 0;
-  return speaks ? std::optional(slow) : std::nullopt;
+  return warns ? std::optional(slow) : std::nullopt;
 }
 
 std::uint64_t ArrivalLedger::count_of(const Row& row) {

@@ -24,7 +24,7 @@ struct LastArrival {
   static constexpr Time kAlone = Time::max();
 
   int rank = -1;       ///< world rank; -1: none of them has submitted it
-  Time at{};           ///< when it became ready, by the clock of the leader that says so
+  Time at{};           ///< when it became ready, by the clock of the leader that reports it
   Time late = kAlone;  ///< after the one before it; kAlone: there is none
   bool operator==(const LastArrival&) const = default;
 };

@@ -17,11 +17,11 @@ struct Expired {
   Presence presence;
 };
 
-/// The root's: ranks tell it of their limits a little before these end, so that the answers of all
-/// nodes are there when it speaks for the whole job. Pure. Thread rule: one thread at a time.
+/// The root's: ranks report their limits to it a little before these end, so that the answers of
+/// all nodes are there when it reports for the whole job. Pure. Thread rule: one thread at a time.
 class ExpiringNames {
  public:
-  /// The rank that runs out of time first speaks for a name. True for a name that is new here: all
+  /// The rank that runs out of time first stands for a name. True for a name that is new here: all
   /// leaders are to be asked about it.
   bool note(const Expiring& expiring, Duration now);
   /// What a leader says of its node; the last word holds. Ignored for other names.

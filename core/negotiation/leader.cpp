@@ -8,17 +8,17 @@
 namespace hora::internal {
 namespace {
 
-/// By the clock of the leader that is told of it now.
-LastArrival arrival_of(const LastTold& told, Duration now) {
-  const bool alone = told.late == LastTold::kAlone;
-  return {told.rank, now, alone ? LastArrival::kAlone : std::chrono::microseconds(told.late)};
+/// By the clock of the leader that gets the message now.
+LastArrival arrival_of(const LastReady& last, Duration now) {
+  const bool alone = last.late == LastReady::kAlone;
+  return {last.rank, now, alone ? LastArrival::kAlone : std::chrono::microseconds(last.late)};
 }
 
-LastTold told_of(const LastArrival& last) {
-  if (last.late == LastArrival::kAlone) return {last.rank, LastTold::kAlone};
+LastReady message_of(const LastArrival& last) {
+  if (last.late == LastArrival::kAlone) return {last.rank, LastReady::kAlone};
   const auto late = std::chrono::duration_cast<std::chrono::microseconds>(last.late).count();
   return {last.rank,
-          static_cast<std::uint32_t>(std::clamp<std::int64_t>(late, 0, LastTold::kAlone - 1))};
+          static_cast<std::uint32_t>(std::clamp<std::int64_t>(late, 0, LastReady::kAlone - 1))};
 }
 
 }  // namespace
@@ -180,7 +180,7 @@ void Leader::advance_id(Id id) {
     output_.arrivals.emplace_back(id, known.last);
   } else {
     output_.up.ready.push_back(id);
-    output_.up.last.push_back(told_of(known.last));
+    output_.up.last.push_back(message_of(known.last));
   }
 }
 

@@ -61,7 +61,7 @@ std::optional<Id> RootDecisions::allocate_id(KnownNames& names, const IdUse& use
   return id;
 }
 
-void RootDecisions::tell_disagreed() {
+void RootDecisions::add_disagreements() {
   for (std::size_t bytes = 0; !disagreed_.empty() && bytes < kDecisionBytes;) {
     bytes += disagreed_.front().name.size() + disagreed_.front().text.size() + kEntryBytes;
     next_.failed.push_back(std::move(disagreed_.front()));
@@ -103,7 +103,7 @@ void RootDecisions::assign_ids(KnownNames& names, const IdUse& use, bool with_si
 }
 
 std::optional<Decision> RootDecisions::take() {
-  tell_disagreed();
+  add_disagreements();
   std::sort(next_.departed.begin(), next_.departed.end());
   departed_.insert(next_.departed.begin(), next_.departed.end());
   next_.finished = !next_.departed.empty() && departed_.size() == ranks_;

@@ -102,7 +102,7 @@ class RootDecisions {
  private:
   std::optional<Id> allocate_id(KnownNames& names, const IdUse& use);
   bool give_up_for_another(Id id, bool only_idle, KnownNames& names, const IdUse& use);
-  void tell_disagreed();
+  void add_disagreements();
 
   IdClock clock_;
   std::size_t ranks_;

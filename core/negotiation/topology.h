@@ -38,7 +38,7 @@ std::vector<int> tree_children(int node, int nodes);
 /// `node` and everything below it, ascending.
 std::vector<int> tree_subtree(int node, int nodes);
 
-/// A leader's place in the tree: for which ranks it speaks, and through which children.
+/// A leader's place in the tree: which ranks it represents, and through which children.
 ///
 /// The node whose leader it is, and what lies below it: its *subtree*. Local ranks are numbers of
 /// ranks within the node, masks have bit r for local rank r. Pure. Thread rule: immutable.

@@ -62,7 +62,7 @@ struct BoundExchange {
 
 struct BoundUnit;
 
-/// What is told of a unit on its way. Thread rule: the thread that makes progress.
+/// Called as a unit moves on. Thread rule: the thread that makes progress.
 class UnitObserver {
  public:
   virtual ~UnitObserver() = default;

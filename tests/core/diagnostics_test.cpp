@@ -36,16 +36,16 @@ TEST(TerminateReportDeathTest, NamesRankAndError) {
 }
 
 TEST(TerminateReportDeathTest, DoesNotRepeatWhatIsSaidButTellsIt) {
-  const auto end = [](bool is_said) {
+  const auto end = [](bool is_logged) {
     std::set_terminate([] { std::_Exit(3); });
     const TerminateReport report(
         5, nullptr,
-        {.is_said = [=](const std::string& why) { return is_said && why.ends_with("odd"); },
-         .tell = [](const std::string& why) { std::cerr << "told: " << why << '\n'; }});
+        {.is_logged = [=](const std::string& why) { return is_logged && why.ends_with("odd"); },
+         .notify_peers = [](const std::string& why) { std::cerr << "sent: " << why << '\n'; }});
     throw_nowhere([] { throw Error(ErrorCode::mismatch, "odd"); });
   };
   EXPECT_EXIT(end(true), testing::ExitedWithCode(3),
-              "^told: uncaught exception of type hora::Error: odd\n$");
+              "^sent: uncaught exception of type hora::Error: odd\n$");
   EXPECT_EXIT(end(false), testing::ExitedWithCode(3), "ends the job: .*odd\ntold: ");
 }
 

@@ -23,10 +23,10 @@ class FirstCauseTest : public testing::Test {
 };
 
 TEST_F(FirstCauseTest, HoldsAllThatTheErrorSays) {
-  EXPECT_FALSE(cause_.is_told());
+  EXPECT_FALSE(cause_.is_published());
   EXPECT_FALSE(cause_.get());
-  EXPECT_TRUE(cause_.tell(Error(ErrorCode::timeout, "too late", 3, "g")));
-  EXPECT_TRUE(cause_.is_told());
+  EXPECT_TRUE(cause_.publish(Error(ErrorCode::timeout, "too late", 3, "g")));
+  EXPECT_TRUE(cause_.is_published());
   const Error error = FirstCause(*memory_).get().value();
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_STREQ(error.what(), "too late");
@@ -35,8 +35,8 @@ TEST_F(FirstCauseTest, HoldsAllThatTheErrorSays) {
 }
 
 TEST_F(FirstCauseTest, LaterCausesChangeNothing) {
-  EXPECT_TRUE(cause_.tell(Error(ErrorCode::transport, "first")));
-  EXPECT_FALSE(cause_.tell(Error(ErrorCode::timeout, "second", 1, "g")));
+  EXPECT_TRUE(cause_.publish(Error(ErrorCode::transport, "first")));
+  EXPECT_FALSE(cause_.publish(Error(ErrorCode::timeout, "second", 1, "g")));
   EXPECT_STREQ(cause_.get()->what(), "first");
   EXPECT_EQ(cause_.get()->rank(), -1);
 }
@@ -50,7 +50,7 @@ TEST_F(FirstCauseTest, OfManyThatTellAtOnceOneIsFirstAndWhole) {
       threads.emplace_back([&, r] {
         FirstCause own(*memory_);
         const std::string text(100 + static_cast<std::size_t>(r), static_cast<char>('a' + r));
-        if (own.tell(Error(ErrorCode::transport, text, r))) first.fetch_add(1);
+        if (own.publish(Error(ErrorCode::transport, text, r))) first.fetch_add(1);
         const Error seen = own.get().value();
         EXPECT_THAT(std::string(seen.what()), SizeIs(100 + static_cast<std::size_t>(seen.rank())));
         EXPECT_EQ(seen.what()[0], 'a' + seen.rank());
@@ -62,7 +62,7 @@ TEST_F(FirstCauseTest, OfManyThatTellAtOnceOneIsFirstAndWhole) {
 }
 
 TEST_F(FirstCauseTest, LongTextsAreCut) {
-  EXPECT_TRUE(cause_.tell(
+  EXPECT_TRUE(cause_.publish(
       Error(ErrorCode::transport, "begin" + std::string(9000, 'x'), -1, std::string(3000, 't'))));
   const Error error = cause_.get().value();
   EXPECT_THAT(error.what(), StartsWith("begin"));
@@ -71,7 +71,7 @@ TEST_F(FirstCauseTest, LongTextsAreCut) {
 }
 
 TEST_F(FirstCauseTest, ADamagedPageIsReadWithinItsBounds) {
-  EXPECT_TRUE(cause_.tell(Error(ErrorCode::timeout, "text", 1, "g")));
+  EXPECT_TRUE(cause_.publish(Error(ErrorCode::timeout, "text", 1, "g")));
   memory_->code = 77;
   memory_->text_bytes = 0xffffffffU;
   memory_->tensor_bytes = 1U << 20;
@@ -82,10 +82,10 @@ TEST_F(FirstCauseTest, ADamagedPageIsReadWithinItsBounds) {
 }
 
 TEST_F(FirstCauseTest, OneWhoDiesWhileTellingLeavesNothing) {
-  memory_->state.store(FirstCauseMemory::kBeingTold);
-  EXPECT_FALSE(cause_.tell(Error(ErrorCode::transport, "own")));
+  memory_->state.store(FirstCauseMemory::kPublishing);
+  EXPECT_FALSE(cause_.publish(Error(ErrorCode::transport, "own")));
   EXPECT_FALSE(cause_.get());
-  EXPECT_FALSE(cause_.is_told());
+  EXPECT_FALSE(cause_.is_published());
 }
 
 }  // namespace

@@ -155,11 +155,11 @@ TEST(FirstCauseOfAll, OfARankThatIsNoLeaderReachesAll) {
 TEST(FirstCauseOfAll, IsSaidBeforeTheOtherRanksEnginesHaveEnded) {
   FailingWorld world({2, 1}, /*threads=*/false, /*can_send=*/true);
   const Error cause(ErrorCode::transport, "rank 0 has ended the job: odd", 0);
-  EXPECT_FALSE(world.engine(1).is_said(cause.what()));
+  EXPECT_FALSE(world.engine(1).is_logged(cause.what()));
   world.engine(0).end_all(cause);
   EXPECT_FALSE(world.engine(1).poisoned());
-  EXPECT_TRUE(world.engine(1).is_said(std::string("uncaught exception: ") + cause.what()));
-  EXPECT_FALSE(world.engine(1).is_said("an exception of rank 1"));
+  EXPECT_TRUE(world.engine(1).is_logged(std::string("uncaught exception: ") + cause.what()));
+  EXPECT_FALSE(world.engine(1).is_logged("an exception of rank 1"));
 }
 
 }  // namespace

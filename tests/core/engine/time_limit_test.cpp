@@ -28,9 +28,9 @@ TEST(TimeLimit, EndsAfterItsLengthOrNever) {
 }
 
 TEST(TimeLimit, ThoseWhoKnowLessLeaveALittleTimeToTheOthers) {
-  EXPECT_EQ(knows_less(true, true), 0);
-  EXPECT_EQ(knows_less(false, true), 1);
-  EXPECT_EQ(knows_less(false, false), 2);
+  EXPECT_EQ(report_order(true, true), 0);
+  EXPECT_EQ(report_order(false, true), 1);
+  EXPECT_EQ(report_order(false, false), 2);
   EXPECT_EQ(TimeLimit::of(0ms, 60s).end(7s, 2), 69s);
   EXPECT_EQ(TimeLimit::of(0ms, 160ms).end(7s, 1), 7s + 260ms);
   EXPECT_EQ(TimeLimit::of(0ms, 0ms).end(7s, 2), Duration::max());
@@ -45,7 +45,7 @@ TEST(TimeLimit, TheRootIsToldALittleBeforeItsEnd) {
 }
 
 TimedOut one() {
-  return {.name = "g", .set = kWorld, .limit = {600s, false}, .rank = 1, .root = 0, .speaker = 1};
+  return {.name = "g", .set = kWorld, .limit = {600s, false}, .rank = 1, .root = 0, .reporter = 1};
 }
 
 TEST(TimeoutText, NamesWhoLacksIt) {
@@ -71,7 +71,7 @@ TEST(TimeoutText, SaysWhatIsNotKnownAndWhoKnows) {
               HasSubstr("it: whether rank 0 has is not known on this one: see the warnings of rank "
                         "0 (HORA_STALL_WARNING). Do all"));
   timed_out.missing = {3};
-  timed_out.speaker = 0;
+  timed_out.reporter = 0;
   timed_out.unknown = {2};
   EXPECT_THAT(timeout_text(timed_out),
               HasSubstr("rank 3 has not submitted it, and whether rank 2 has is not known on this "

@@ -196,7 +196,7 @@ TEST(LeaderReadiness, TellsUpWhoCameLastAndTheRootSaysOfAll) {
   leader.leader.on_node_ready(own, {2, 7ms, 3ms});
   const Up up = leader.leader.take(0s).up;
   EXPECT_EQ(up.ready, std::vector<Id>{own});
-  EXPECT_EQ(up.last, (std::vector<LastTold>{{2, 3000}}));
+  EXPECT_EQ(up.last, (std::vector<LastReady>{{2, 3000}}));
 
   LeaderUnderTest root(two_nodes_of_two, 0);
   const Id id = root.assign("g", 2, {1});
