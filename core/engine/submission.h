@@ -16,8 +16,8 @@
 
 #include "core/control_block/id.h"
 #include "core/control_block/location.h"
+#include "core/engine/submission_times.h"
 #include "core/engine/tensor_memory.h"
-#include "core/engine/time_limit.h"
 #include "core/flight/record_writer.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"
