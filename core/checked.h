@@ -48,6 +48,10 @@ class Checked {
   bool valid_;
 };
 
+/// The product of the extents. Throws Error(invalid_argument) for a type that is none of hora's, a
+/// negative extent, or more than 2^48 bytes.
+std::int64_t elements_of(DataType type, std::span<const std::int64_t> shape);
+
 /// The last enumerator of an enumeration that counts from 0 without a gap.
 template <class E>
 inline constexpr E last_of = [] {

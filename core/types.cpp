@@ -7,7 +7,6 @@
 #include <string>
 
 #include "core/checked.h"
-#include "core/extents.h"
 
 namespace hora {
 using namespace internal;

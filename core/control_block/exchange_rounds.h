@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "core/control_block/atomic.h"
-#include "core/control_block/location.h"
+#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 

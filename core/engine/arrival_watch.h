@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/control_block/id.h"
+#include "core/control_block/tensor_id.h"
 #include "core/engine/parts.h"
 #include "core/flight/record_arrivals.h"
 #include "core/flight/record_writer.h"

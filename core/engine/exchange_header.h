@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/checked.h"
-#include "core/control_block/location.h"
+#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 

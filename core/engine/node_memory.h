@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/control_block/location.h"
+#include "core/control_block/tensor_id.h"
 
 namespace hora::internal {
 

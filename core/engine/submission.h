@@ -14,8 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/control_block/id.h"
-#include "core/control_block/location.h"
+#include "core/control_block/tensor_id.h"
 #include "core/engine/submission_times.h"
 #include "core/engine/tensor_memory.h"
 #include "core/flight/record_writer.h"

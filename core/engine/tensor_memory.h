@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/control_block/location.h"
+#include "core/control_block/tensor_id.h"
 #include "core/engine/device.h"
 #include "core/engine/node_memory.h"
 #include "core/negotiation/signature.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/flight/record_text.h"
-
 namespace hora::internal {
 namespace {
 

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "core/flight/record_text.h"
-
 namespace hora::internal {
 namespace {
 

@@ -14,8 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/control_block/id.h"
-#include "core/control_block/location.h"
+#include "core/control_block/tensor_id.h"
 #include "core/negotiation/signature.h"
 
 namespace hora::internal {

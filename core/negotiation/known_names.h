@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/control_block/id.h"
+#include "core/control_block/tensor_id.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
 #include "core/negotiation/joined_ranks.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/control_block/id.h"
+#include "core/control_block/tensor_id.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/known_names.h"
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <span>
 
-#include "core/extents.h"
+#include "core/checked.h"
 
 namespace hora::internal {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/control_block/location.h"
+#include "core/control_block/tensor_id.h"
 #include "core/plan/plan.h"
 
 namespace hora::internal {

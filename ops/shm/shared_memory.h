@@ -12,7 +12,6 @@
 #include "core/thread_safety.h"
 #include "ops/local/kernels.h"
 #include "ops/shm/block_allocator.h"
-#include "ops/shm/fork_shield.h"
 #include "ops/shm/window.h"
 
 namespace hora::internal {

@@ -1,4 +1,5 @@
-/// The numbers of negotiated tensors.
+/// What stands for a negotiated tensor in memory that a node's ranks share: its number, and the
+/// place of its data.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +21,16 @@ constexpr Id make_id(int slot, std::uint32_t generation) {
 
 /// Slots of a set at most.
 inline constexpr int kMaxIdCapacity = 65536;
+
+/// Where a rank's tensor lies: one of its windows, and the byte offset in it.
+struct Location {
+  std::uint32_t window = 0;
+  std::uint32_t reserved = 0;
+  std::uint64_t offset = 0;
+  bool operator==(const Location&) const = default;
+};
+
+/// The location of a rank that has joined and contributes nothing.
+inline constexpr Location kNowhere{.window = UINT32_MAX, .reserved = 0, .offset = 0};
 
 }  // namespace hora::internal
