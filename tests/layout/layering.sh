@@ -31,6 +31,27 @@ torch='[<"](torch|ATen|c10|caffe2)/|[<"]hora/torch\.h[">]'
 if [[ -d core ]]; then
   forbid core "core knows no other folder" '"(ops|frameworks|examples|bench|tests)/'
   forbid core "core knows no MPI, CUDA, NCCL or LibTorch" "($mpi|$gpu|$torch)"
+  # Of core's folders each includes itself and those after it here (core/README.md).
+  while read -r folder allowed; do
+    [[ -d core/$folder ]] || continue
+    others=''
+    for other in core/*/; do
+      other=${other#core/} && other=${other%/}
+      [[ " include $folder $allowed " == *" $other "* ]] || others+=${others:+|}$other
+    done
+    forbid "core/$folder" "core/$folder includes of core's folders only: ${allowed:-none}" \
+      "\"core/($others)/"
+  done << 'END'
+api engine plan trace
+launch flight
+engine negotiation messages plan flight trace control_block
+negotiation messages control_block
+messages negotiation control_block
+plan negotiation control_block
+flight negotiation
+trace
+control_block
+END
 fi
 if [[ -d ops ]]; then
   forbid ops "ops knows only core" '"(frameworks|examples|bench|tests)/'

@@ -7,8 +7,9 @@ trap 'rm -rf "$work"' EXIT
 
 fresh_tree() {
   rm -rf "${work:?}/tree"
-  mkdir -p "$work"/tree/{core/include/hora,core/plan,ops/{cross,mpi},frameworks/torch/include/hora,examples,bench}
+  mkdir -p "$work"/tree/{core/include/hora,core/{plan,engine,messages,negotiation},ops/{cross,mpi},frameworks/torch/include/hora,examples,bench}
   echo '#include <vector>' > "$work/tree/core/include/hora/hora.h"
+  echo '#include "core/negotiation/topology.h"' > "$work/tree/core/plan/plan.h"
   echo '#include <torch/torch.h>' > "$work/tree/frameworks/torch/include/hora/torch.h"
   printf 'set(HORA_HEADERS_FOR_FRAMEWORKS\n  core/diagnostics.h\n  ops/local/kernels.h\n)\n' \
     > "$work/tree/frameworks/torch/CMakeLists.txt"
@@ -38,6 +39,8 @@ must_find core/plan/a.cpp '  #  include <cuda_runtime.h>'
 must_find core/plan/a.cpp '#include <nccl.h>'
 must_find core/plan/a.cpp '#include <torch/torch.h>'
 must_find core/plan/a.cpp '#include <hora/torch.h>'
+must_find core/plan/a.h '#include "core/engine/engine.h"'
+must_find core/plan/a.cpp '#include "core/messages/messages.h"'
 must_find ops/cross/a.h '#include "ops/mpi/communicator.h"'
 must_find ops/cross/a.cpp '#include <mpi.h>'
 must_find ops/mpi/a.cpp '#include <ATen/ATen.h>'
