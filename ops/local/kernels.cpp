@@ -20,7 +20,7 @@ constexpr std::size_t kStreamBytes = std::size_t{128} << 10;
 constexpr std::size_t kPublishedBytes = std::size_t{32} << 10;
 
 /// Of copy_to_all(): the input is read from memory once and from the first-level cache after that.
-constexpr std::size_t kSpreadBlock = std::size_t{16} << 10;
+constexpr std::size_t kCopyBlock = std::size_t{16} << 10;
 
 const KernelTable& kernels() noexcept {
   static const KernelTable& best = *runnable_kernels()[0];
@@ -160,8 +160,8 @@ double sum_of_squares(DataType type, const std::byte* values, std::size_t count)
 }
 
 void copy_to_all(const std::byte* input, std::span<std::byte* const> outputs, std::size_t bytes) {
-  for (std::size_t begin = 0; begin < bytes; begin += kSpreadBlock) {
-    const std::size_t block = std::min(kSpreadBlock, bytes - begin);
+  for (std::size_t begin = 0; begin < bytes; begin += kCopyBlock) {
+    const std::size_t block = std::min(kCopyBlock, bytes - begin);
     for (std::byte* const output : outputs) {
       if (output != input) std::memcpy(output + begin, input + begin, block);
     }
