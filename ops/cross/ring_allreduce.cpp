@@ -15,7 +15,7 @@ namespace {
 
 // Both neighbours start the messages of a phase in the order of the segments.
 constexpr int kReduce = 0;
-constexpr int kSpread = 1;
+constexpr int kGather = 1;
 
 /// A segment's time on the wire is some times the latency of a message, and there are enough of
 /// them to keep a chain of nodes busy.
@@ -77,7 +77,7 @@ class RingAllreduce : public CrossWork {
   bool sum_next();
   bool sum_all();
   void post_result_receives();
-  bool spread();
+  bool gather();
 
   Reduction reduction_;
   DataType sum_type_;
@@ -94,7 +94,7 @@ class RingAllreduce : public CrossWork {
   Completion work_;
   int summed_ = 0;            // segments that this member has passed on, or completed
   int results_expected_ = 0;  // receives of results that are posted
-  int spread_ = 0;            // results that have arrived
+  int gathered_ = 0;          // results that have arrived
 };
 
 RingAllreduce::RingAllreduce(CrossResources& resources, const Reduction& reduction,
@@ -183,7 +183,7 @@ bool RingAllreduce::sum_next() {
         break;
       case Step::narrow:
         step_ = Step::arrive;
-        send(workspace().sends, right_, is_last() ? kSpread : kReduce, outgoing(summed_));
+        send(workspace().sends, right_, is_last() ? kGather : kReduce, outgoing(summed_));
         ++summed_;
         return true;
     }
@@ -205,19 +205,19 @@ void RingAllreduce::post_result_receives() {
   Workspace& work = workspace();
   while (results_expected_ < summed_) {
     if (is_first() && !work.sends.next_completed(link())) return;
-    receive(work.gather_receives, left_, kSpread, staged(results_expected_));
+    receive(work.gather_receives, left_, kGather, staged(results_expected_));
     ++results_expected_;
   }
 }
 
-bool RingAllreduce::spread() {
+bool RingAllreduce::gather() {
   if (is_last()) return true;
-  while (spread_ < segments_) {
+  while (gathered_ < segments_) {
     if (!workspace().gather_receives.next_completed(link())) return false;
     if (right_ != members_ - 1) {
-      send(workspace().gather_sends, right_, kSpread, staged(spread_));
+      send(workspace().gather_sends, right_, kGather, staged(gathered_));
     }
-    ++spread_;
+    ++gathered_;
   }
   return true;
 }
@@ -225,9 +225,9 @@ bool RingAllreduce::spread() {
 bool RingAllreduce::poll() {
   const bool all_summed = sum_all();
   post_result_receives();
-  const bool all_spread = spread();
+  const bool all_gathered = gather();
   Workspace& work = workspace();
-  return all_summed && all_spread && work.sends.drained(link()) &&
+  return all_summed && all_gathered && work.sends.drained(link()) &&
          work.gather_sends.drained(link()) && finish();
 }
 
