@@ -266,7 +266,7 @@ void OptimizerShards::end_gather() {
     if (!buckets_[b].gather) continue;
     const at::Tensor all = buckets_[b].gather->wait();
     buckets_[b].gather.reset();
-    if (const Parameter* in_bucket = spread(b, all)) written = in_bucket;
+    if (const Parameter* in_bucket = copy_to_parameters(b, all)) written = in_bucket;
   }
   if (!written) return;
   throw Error(ErrorCode::invalid_use,
@@ -276,7 +276,8 @@ void OptimizerShards::end_gather() {
               peers_.context.rank(), written->name);
 }
 
-const Parameter* OptimizerShards::spread(std::size_t bucket, const at::Tensor& all) const {
+const Parameter* OptimizerShards::copy_to_parameters(std::size_t bucket,
+                                                     const at::Tensor& all) const {
   const Parameter* written = nullptr;
   const BucketLayout& layout = averager_.buckets().layout(bucket);
   for (const GradientPlace& place : layout.places) {

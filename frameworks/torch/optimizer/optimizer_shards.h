@@ -83,7 +83,7 @@ class OptimizerShards {
   static Memory memory_of(const at::Tensor& parameter);
   void note_memory();
   /// Returns a parameter that the program has written to meanwhile; null: none.
-  const Parameter* spread(std::size_t bucket, const at::Tensor& all) const;
+  const Parameter* copy_to_parameters(std::size_t bucket, const at::Tensor& all) const;
 
   const Peers peers_;
   const GradientAverager& averager_;
