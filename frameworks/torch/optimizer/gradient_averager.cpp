@@ -11,10 +11,19 @@
 #include <string>
 #include <utility>
 
+#include "core/collective_names.h"
+
 namespace hora::internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// Shards and a hook's memory belong to buckets as they are, and so do the user's groups.
+bool learns_order(const GradientAverager::Options& options) {
+  const AveragingOptions& averaging = options.buckets.averaging;
+  return options.static_graph ||
+         (!averaging.sharded && !averaging.hook && options.buckets.groups.empty());
+}
 
 std::vector<std::size_t> as_registered(const std::vector<Parameter>& parameters) {
   std::vector<std::size_t> order(parameters.size());
@@ -73,7 +82,9 @@ GradientAverager::GradientAverager(const Peers& peers, std::vector<Parameter> pa
     presence_.emplace(peers_, options.buckets.name + ".presence", parameters_.size());
   }
   if (options.buckets.averaging.sharded) ends_.emplace(peers_, options.buckets.name + ".end");
-  if (options.static_graph) order_.emplace(parameters_.size());
+  if (learns_order(options)) {
+    arrangement_.emplace(peers_, options.buckets.name, parameters_.size(), options.static_graph);
+  }
 }
 
 GradientAverager::~GradientAverager() {
@@ -89,8 +100,7 @@ void GradientAverager::before_gradient(std::size_t index) {
     throw Error(ErrorCode::invalid_use, "backward() reached parameter '" + name + "' " + what,
                 peers_.context.rank(), name);
   };
-  const bool left_out = lays_out_anew_ ? !present_[index] : !buckets_->has_bucket(index);
-  if (left_out) {
+  if (arrangement_ && arrangement_->leaves_out(index)) {
     refuse(
         "of which no rank had a gradient in the first step: leave out static_graph where steps "
         "use differing parameters");
@@ -111,7 +121,7 @@ void GradientAverager::after_gradient(std::size_t index, bool counted,
                                       const at::Tensor& delivered) {
   const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
-  if (order_) order_->note(index);
+  if (arrangement_) arrangement_->note(index);
   if (passes_.add(index, counted)) naming_step([&] { store(index, delivered); });
 }
 
@@ -182,6 +192,7 @@ std::vector<std::string> GradientAverager::awaited() const {
   if (presence_ && !presence_->ready()) names.push_back(options_.buckets.name + ".presence");
   const auto& fused = options_.buckets.averaging.fused;
   if (fused && !fused->ready()) names.push_back(fused->name());
+  if (arrangement_ && !arrangement_->ready()) names.push_back(arrangement_->name());
   if (ends_ && !ends_->ready()) names.push_back(options_.buckets.name + ".end");
   return names;
 }
@@ -212,6 +223,7 @@ void GradientAverager::submit_rest() {
   }
   buckets_->submit_all();
   if (presence_) presence_->begin(steps_.lane());
+  if (arrangement_) arrangement_->begin();
 }
 
 void GradientAverager::wait() {
@@ -224,6 +236,7 @@ void GradientAverager::wait() {
   buckets_->wait();
   if (failure) std::rethrow_exception(failure);
   if (presence_) presence_->wait();
+  if (arrangement_) arrangement_->wait();
 }
 
 bool GradientAverager::updates() const {
@@ -241,14 +254,26 @@ std::uint64_t GradientAverager::fingerprint() const {
   return fingerprint_of(parameters_, options_.buckets.averaging.sharded ? 8 : 1);
 }
 
-void GradientAverager::begin_round() {
-  if (lays_out_anew_) {
+void GradientAverager::lay_out_anew() {
+  const auto same_order = [&] {
+    for (std::size_t i = 0; i < forms_.size(); ++i) {
+      if (!forms_[i].has_order(parameters_[i])) return false;
+    }
+    return true;
+  };
+  if (arrangement_->fixed()) {
     for (std::size_t i = 0; i < forms_.size(); ++i) forms_[i].check_with_order(parameters_[i]);
-    BucketOptions options = options_.buckets;
-    options.name += ".static";
-    buckets_.emplace(peers_, parameters_, options, learned_order_);
-    lays_out_anew_ = false;
+  } else if (!same_order() || buckets_->laid_out_as(arrangement_->order(), options_.buckets)) {
+    return;
   }
+  BucketOptions options = options_.buckets;
+  options.name += "." + std::string(kLayoutName) + "1";
+  GradientBuckets anew(peers_, parameters_, options, arrangement_->order());
+  buckets_.emplace(std::move(anew));
+}
+
+void GradientAverager::begin_round() {
+  if (std::exchange(lays_out_anew_, false)) lay_out_anew();
   open_ = true;
   fingerprint_before_ = fingerprint();
   in_flight_before_ = peers_.context.statistics().in_flight;
@@ -278,30 +303,15 @@ void GradientAverager::publish() {
     buckets_->publish(index, present_[index] && !sharded);
     if (present_[index] && sharded) put_placeholder(parameters_[index].tensor);
   }
-  if (order_) {
-    learned_order_ = order_->agree(peers_, options_.buckets.name + ".order", present_);
+  if (arrangement_ && !arrangement_->learned()) {
+    arrangement_->learn(present_);
     lays_out_anew_ = true;
-    order_.reset();
   }
 }
 
 void GradientAverager::take_order(int root) {
-  if (!options_.static_graph) return;
   const LockGuard lock(mutex_);
-  std::vector<std::int64_t> message(parameters_.size() + 1, -1);  // a length, or -1: none yet
-  if (!order_) {
-    message.front() = static_cast<std::int64_t>(learned_order_.size());
-    std::copy(learned_order_.begin(), learned_order_.end(), message.begin() + 1);
-  }
-  broadcast(
-      peers_.context, view(message.data(), static_cast<std::int64_t>(message.size())),
-      {.name = options_.buckets.name + ".learned_order", .root = root, .process_set = peers_.set});
-  if (!order_ || message.front() < 0) return;
-  learned_order_.assign(message.begin() + 1, message.begin() + 1 + message.front());
-  present_.assign(parameters_.size(), false);
-  for (const std::size_t index : learned_order_) present_[index] = true;
-  lays_out_anew_ = true;
-  order_.reset();
+  if (arrangement_ && arrangement_->take(root)) lays_out_anew_ = true;
 }
 
 void GradientAverager::end_round() {
