@@ -63,7 +63,7 @@ void BucketArrangement::adopt(std::vector<std::size_t> order) {
   message_ = {};
 }
 
-bool BucketArrangement::take(int root) {
+void BucketArrangement::take(int root) {
   std::vector<std::int64_t> message(left_out_.size() + 1, -1);  // a length, or -1: not learned
   if (learned_) {
     message.front() = static_cast<std::int64_t>(order_.size());
@@ -71,9 +71,8 @@ bool BucketArrangement::take(int root) {
   }
   broadcast(peers_.context, view(message.data(), static_cast<std::int64_t>(message.size())),
             {.name = name_ + ".learned", .root = root, .process_set = peers_.set});
-  if (learned_ || message.front() < 0) return false;
+  if (learned_ || message.front() < 0) return;
   adopt({message.begin() + 1, message.begin() + 1 + message.front()});
-  return true;
 }
 
 }  // namespace hora::internal

@@ -45,9 +45,8 @@ class BucketArrangement {
   /// Learned, and without a bucket.
   bool leaves_out(std::size_t gradient) const { return left_out_[gradient]; }
 
-  /// After ranks have joined: the order of `root`, where this rank has not learned it. True where
-  /// it is new to this rank. Collective.
-  bool take(int root);
+  /// After ranks have joined: the order of `root`, where this rank has not learned it. Collective.
+  void take(int root);
 
  private:
   void adopt(std::vector<std::size_t> order);

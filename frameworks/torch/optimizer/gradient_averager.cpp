@@ -11,19 +11,10 @@
 #include <string>
 #include <utility>
 
-#include "core/collective_names.h"
-
 namespace hora::internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// Shards and a hook's memory belong to buckets as they are, and so do the user's groups.
-bool learns_order(const GradientAverager::Options& options) {
-  const AveragingOptions& averaging = options.buckets.averaging;
-  return options.static_graph ||
-         (!averaging.sharded && !averaging.hook && options.buckets.groups.empty());
-}
 
 std::vector<std::size_t> as_registered(const std::vector<Parameter>& parameters) {
   std::vector<std::size_t> order(parameters.size());
@@ -76,15 +67,13 @@ GradientAverager::GradientAverager(const Peers& peers, std::vector<Parameter> pa
       passes_(parameters_.size(), options.backward_passes_per_step),
       steps_exchange_(peers, options.buckets.name),
       present_(parameters_.size(), false),
-      buckets_(std::in_place, peers, parameters_, options.buckets, as_registered(parameters_)) {
+      changes_(peers, options_.buckets, parameters_.size(), options.static_graph, options.tuning),
+      buckets_(std::in_place, peers, parameters_, changes_.first(), as_registered(parameters_)) {
   const bool on_host = parameters_.empty() || parameters_.front().tensor.device().is_cpu();
   if (!on_host) {
     presence_.emplace(peers_, options.buckets.name + ".presence", parameters_.size());
   }
   if (options.buckets.averaging.sharded) ends_.emplace(peers_, options.buckets.name + ".end");
-  if (learns_order(options)) {
-    arrangement_.emplace(peers_, options.buckets.name, parameters_.size(), options.static_graph);
-  }
 }
 
 GradientAverager::~GradientAverager() {
@@ -100,7 +89,7 @@ void GradientAverager::before_gradient(std::size_t index) {
     throw Error(ErrorCode::invalid_use, "backward() reached parameter '" + name + "' " + what,
                 peers_.context.rank(), name);
   };
-  if (arrangement_ && arrangement_->leaves_out(index)) {
+  if (changes_.leaves_out(index)) {
     refuse(
         "of which no rank had a gradient in the first step: leave out static_graph where steps "
         "use differing parameters");
@@ -121,7 +110,7 @@ void GradientAverager::after_gradient(std::size_t index, bool counted,
                                       const at::Tensor& delivered) {
   const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
-  if (arrangement_) arrangement_->note(index);
+  changes_.note(index);
   if (passes_.add(index, counted)) naming_step([&] { store(index, delivered); });
 }
 
@@ -192,7 +181,7 @@ std::vector<std::string> GradientAverager::awaited() const {
   if (presence_ && !presence_->ready()) names.push_back(options_.buckets.name + ".presence");
   const auto& fused = options_.buckets.averaging.fused;
   if (fused && !fused->ready()) names.push_back(fused->name());
-  if (arrangement_ && !arrangement_->ready()) names.push_back(arrangement_->name());
+  for (std::string& name : changes_.awaited()) names.push_back(std::move(name));
   if (ends_ && !ends_->ready()) names.push_back(options_.buckets.name + ".end");
   return names;
 }
@@ -223,7 +212,7 @@ void GradientAverager::submit_rest() {
   }
   buckets_->submit_all();
   if (presence_) presence_->begin(steps_.lane());
-  if (arrangement_) arrangement_->begin();
+  changes_.begin(waiting_since_);
 }
 
 void GradientAverager::wait() {
@@ -236,7 +225,7 @@ void GradientAverager::wait() {
   buckets_->wait();
   if (failure) std::rethrow_exception(failure);
   if (presence_) presence_->wait();
-  if (arrangement_) arrangement_->wait();
+  changes_.wait();
 }
 
 bool GradientAverager::updates() const {
@@ -255,25 +244,20 @@ std::uint64_t GradientAverager::fingerprint() const {
 }
 
 void GradientAverager::lay_out_anew() {
-  const auto same_order = [&] {
-    for (std::size_t i = 0; i < forms_.size(); ++i) {
-      if (!forms_[i].has_order(parameters_[i])) return false;
-    }
-    return true;
-  };
-  if (arrangement_->fixed()) {
-    for (std::size_t i = 0; i < forms_.size(); ++i) forms_[i].check_with_order(parameters_[i]);
-  } else if (!same_order() || buckets_->laid_out_as(arrangement_->order(), options_.buckets)) {
-    return;
+  if (!changes_.pending()) return;
+  bool same_order = true;
+  for (std::size_t i = 0; i < forms_.size(); ++i) {
+    if (changes_.fixed()) forms_[i].check_with_order(parameters_[i]);
+    same_order = same_order && forms_[i].has_order(parameters_[i]);
   }
-  BucketOptions options = options_.buckets;
-  options.name += "." + std::string(kLayoutName) + "1";
-  GradientBuckets anew(peers_, parameters_, options, arrangement_->order());
+  const auto layout = changes_.next(*buckets_);
+  if (!layout || !same_order) return;
+  GradientBuckets anew(peers_, parameters_, layout->options, layout->order);
   buckets_.emplace(std::move(anew));
 }
 
 void GradientAverager::begin_round() {
-  if (std::exchange(lays_out_anew_, false)) lay_out_anew();
+  lay_out_anew();
   open_ = true;
   fingerprint_before_ = fingerprint();
   in_flight_before_ = peers_.context.statistics().in_flight;
@@ -303,15 +287,12 @@ void GradientAverager::publish() {
     buckets_->publish(index, present_[index] && !sharded);
     if (present_[index] && sharded) put_placeholder(parameters_[index].tensor);
   }
-  if (arrangement_ && !arrangement_->learned()) {
-    arrangement_->learn(present_);
-    lays_out_anew_ = true;
-  }
+  changes_.end_round(present_);
 }
 
-void GradientAverager::take_order(int root) {
+void GradientAverager::take_layout(int root) {
   const LockGuard lock(mutex_);
-  if (arrangement_ && arrangement_->take(root)) lays_out_anew_ = true;
+  changes_.take(root);
 }
 
 void GradientAverager::end_round() {

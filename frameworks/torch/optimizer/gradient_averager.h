@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "core/thread_safety.h"
-#include "frameworks/torch/optimizer/bucket_arrangement.h"
+#include "frameworks/torch/optimizer/bucket_tuning.h"
 #include "frameworks/torch/optimizer/gradient_buckets.h"
+#include "frameworks/torch/optimizer/layout_changes.h"
 #include "frameworks/torch/optimizer/round_exchanges.h"
 #include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/peers.h"
@@ -32,6 +33,8 @@ class GradientAverager {
     int backward_passes_per_step = 1;
     bool sparse_as_dense = false;
     bool static_graph = false;
+    /// Nothing: the size of buckets stays.
+    std::optional<BucketTuning::Options> tuning = {};
   };
   /// What a round has cost.
   struct Cost {
@@ -105,9 +108,9 @@ class GradientAverager {
   void note_zero_grad();
   void restart_steps();
 
-  /// After ranks have joined: the order of buckets that `root` has learned, where this rank was not
-  /// there. Collective.
-  void take_order(int root);
+  /// After ranks have joined: the order and the size of buckets that `root` has found, where this
+  /// rank was not there. Collective.
+  void take_layout(int root);
 
   /// After finish(): whether any rank had the gradient.
   bool present(std::size_t index) const;
@@ -140,14 +143,13 @@ class GradientAverager {
   std::optional<Error> different_steps_;
   std::uint64_t fingerprint_before_ = 0;  ///< of the parameters, when the round began
   std::vector<bool> present_;             ///< by parameter, after finish()
+  LayoutChanges changes_;
   std::chrono::nanoseconds in_flight_before_{0};
   std::chrono::steady_clock::time_point waiting_since_;
-  std::optional<GradientBuckets> buckets_;    ///< always there; made anew in the learned order
+  std::optional<GradientBuckets> buckets_;    ///< always there
   std::optional<PresenceExchange> presence_;  ///< where the buckets cannot say
   std::optional<RoundEndExchange> ends_;      ///< where gradients are sharded
   bool unsettled_ = false;
-  std::optional<BucketArrangement> arrangement_;  ///< where buckets may change
-  bool lays_out_anew_ = false;                    ///< with the next round, in the learned order
 };
 
 }  // namespace hora::internal
