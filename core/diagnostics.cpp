@@ -166,4 +166,8 @@ void log_warning(const std::string& text) {
   log().warn("{}", text);
 }
 
+void log_info(const std::string& text) {
+  log().info("{}", text);
+}
+
 }  // namespace hora::internal

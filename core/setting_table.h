@@ -155,6 +155,12 @@ struct Row {
   Text text = {};  ///< its field is set where the setting is no number
 };
 
+inline std::string wrong_with_tuning(std::string_view text) {
+  if (text == "on") return {};
+  if (text.find('%') != text.npos) return "% means nothing here: rank 0 alone has the file";
+  return wrong_with_timeline_path(text);
+}
+
 inline constexpr std::int64_t kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
 
 inline constexpr Row kRows[] = {
@@ -181,6 +187,15 @@ inline constexpr Row kRows[] = {
      &kBytes,
      0,
      64 * kGiB},
+    {.variable = "HORA_TUNING",
+     .documentation =
+         "Where HORA_BUCKET_SIZE is 0: whether an optimizer's first 30 steps try other sizes of "
+         "buckets and keep one that makes steps clearly shorter: on, or the path of a file, from "
+         "which rank 0 takes what was found before for the same model and ranks, and to which it "
+         "adds what it finds.",
+     .field = {},
+     .choices = {},
+     .text = {&Settings::tuning, "on, or the path of a file", wrong_with_tuning}},
     {"HORA_CHUNK_SIZE",
      "Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps "
      "with the transfers between them.",

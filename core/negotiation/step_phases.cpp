@@ -9,9 +9,6 @@ namespace {
 
 /// Behind all that have names of their own.
 constexpr PhaseIndex kOtherPhases = kStepPhases - 1;
-/// Before the bucket's number where the graph is static.
-constexpr std::string_view kStaticGraph = "static.";
-
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -54,7 +51,8 @@ std::optional<PhaseIndex> phase_of(std::string_view collective) {
   const auto optimizer_end = rest.find('.');
   if (optimizer_end == rest.npos) return kOptimizerPhase;
   std::string_view part = rest.substr(optimizer_end + 1);
-  if (part.starts_with(kStaticGraph)) part.remove_prefix(kStaticGraph.size());
+  if (part.starts_with(kLayoutName))
+    part.remove_prefix(std::min(part.find('.'), part.size() - 1) + 1);
   // Of what averages a bucket in several collectives the bucket's number comes first.
   const std::string_view bucket = part.substr(0, part.find('.'));
   if (!is_number(bucket)) return kOptimizerPhase;

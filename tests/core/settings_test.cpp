@@ -53,6 +53,9 @@ TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_STALL_WARNING", "0").stall_warning, 0ms);
   EXPECT_EQ(with("HORA_TIMEOUT", "90").timeout, 90s);
   EXPECT_EQ(with("HORA_TIMEOUT", "0").timeout, 0ms);
+  EXPECT_EQ(with("HORA_TUNING", "on").tuning, "on");
+  EXPECT_EQ(with("HORA_TUNING", "/tmp/a.json").tuning, "/tmp/a.json");
+  EXPECT_EQ(with("HORA_TUNING", "off").tuning, "");
   EXPECT_EQ(with("HORA_MALLOC_TUNING", "off").malloc_tuning, false);
   EXPECT_EQ(with("HORA_TENSOR_ARENA", "on").tensor_arena, TensorArenaUse::on);
   EXPECT_EQ(with("HORA_TENSOR_ARENA", "off").tensor_arena, TensorArenaUse::off);
@@ -155,6 +158,12 @@ TEST(Settings, RefusesPathsThatCannotNameFoldersOfRecords) {
   }
 }
 
+TEST(Settings, RefusesPathsThatCannotNameFilesOfSizesFound) {
+  for (const char* path : {"a%r.json", "a\nb", "/tmp/", ""}) {
+    EXPECT_THAT(refusal("HORA_TUNING", path), HasSubstr("off, or on, or the path of a file"));
+  }
+}
+
 TEST(Settings, UnknownVariableIsToldTheNearestName) {
   EXPECT_THAT(refusal("HORA_FUSSION_TRESHOLD", "64M"),
               AllOf(HasSubstr("HORA_FUSSION_TRESHOLD=\"64M\""),
@@ -220,6 +229,7 @@ TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
   is("HORA_SPIN", "50us");
   is("HORA_STALL_WARNING", "10s");
   is("HORA_MALLOC_TUNING", "on");
+  is("HORA_TUNING", "off");
   is("HORA_CROSS_ALGORITHM", "automatic");
   is("HORA_CUDA_AWARE_MPI", "auto");
   is("HORA_TENSOR_ARENA", "auto");
@@ -257,6 +267,7 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
     settings.ranks_per_node = static_cast<int>(below(65537));
     settings.fusion_threshold = below(64) << below(31);
     settings.bucket_size = below(std::uint64_t{64} << 30);
+    settings.tuning = below(2) == 1 ? "" : below(2) == 1 ? "on" : "a b/c.json";
     settings.chunk_size = 4096 + (below(1000) << below(20));
     settings.small_message = below(65) * (below(2) == 0 ? 1000 : 1024);
     settings.cross_algorithm = static_cast<CrossAlgorithm>(below(3));

@@ -47,6 +47,13 @@ struct Settings {
   /// 0: chosen automatically (4MiB in one node on CPU, 25MiB with a network or a GPU).
   std::size_t bucket_size = 0;
 
+  /// Where HORA_BUCKET_SIZE is 0: whether an optimizer's first 30 steps try other sizes of buckets
+  /// and keep one that makes steps clearly shorter: on, or the path of a file, from which rank 0
+  /// takes what was found before for the same model and ranks, and to which it adds what it finds.
+  ///
+  /// Empty: off.
+  std::string tuning = {};
+
   /// Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps
   /// with the transfers between them.
   std::size_t chunk_size = std::size_t{1} << 20;

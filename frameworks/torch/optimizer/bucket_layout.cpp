@@ -131,6 +131,19 @@ std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients
   return assignment.take();
 }
 
+bool hold_the_same(std::span<const BucketLayout> a, std::span<const BucketLayout> b) {
+  const auto gradients = [](const BucketLayout& layout) {
+    std::vector<std::size_t> indices;
+    for (const GradientPlace& place : layout.places) indices.push_back(place.gradient);
+    std::sort(indices.begin(), indices.end());
+    return indices;
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](const BucketLayout& one, const BucketLayout& other) {
+                      return gradients(one) == gradients(other);
+                    });
+}
+
 std::vector<std::optional<std::size_t>> equal_groups(std::span<const GradientSize> gradients,
                                                      std::size_t count) {
   std::size_t all = 0;

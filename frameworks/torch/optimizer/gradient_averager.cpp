@@ -67,13 +67,13 @@ GradientAverager::GradientAverager(const Peers& peers, std::vector<Parameter> pa
       passes_(parameters_.size(), options.backward_passes_per_step),
       steps_exchange_(peers, options.buckets.name),
       present_(parameters_.size(), false),
-      buckets_(std::in_place, peers, parameters_, options.buckets, as_registered(parameters_)) {
+      changes_(peers, options_.buckets, parameters_.size(), options.static_graph, options.tuning),
+      buckets_(std::in_place, peers, parameters_, changes_.first(), as_registered(parameters_)) {
   const bool on_host = parameters_.empty() || parameters_.front().tensor.device().is_cpu();
   if (!on_host) {
     presence_.emplace(peers_, options.buckets.name + ".presence", parameters_.size());
   }
   if (options.buckets.averaging.sharded) ends_.emplace(peers_, options.buckets.name + ".end");
-  if (options.static_graph) order_.emplace(parameters_.size());
 }
 
 GradientAverager::~GradientAverager() {
@@ -89,8 +89,7 @@ void GradientAverager::before_gradient(std::size_t index) {
     throw Error(ErrorCode::invalid_use, "backward() reached parameter '" + name + "' " + what,
                 peers_.context.rank(), name);
   };
-  const bool left_out = lays_out_anew_ ? !present_[index] : !buckets_->has_bucket(index);
-  if (left_out) {
+  if (changes_.leaves_out(index)) {
     refuse(
         "of which no rank had a gradient in the first step: leave out static_graph where steps "
         "use differing parameters");
@@ -111,7 +110,7 @@ void GradientAverager::after_gradient(std::size_t index, bool counted,
                                       const at::Tensor& delivered) {
   const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
-  if (order_) order_->note(index);
+  changes_.note(index);
   if (passes_.add(index, counted)) naming_step([&] { store(index, delivered); });
 }
 
@@ -182,6 +181,7 @@ std::vector<std::string> GradientAverager::awaited() const {
   if (presence_ && !presence_->ready()) names.push_back(options_.buckets.name + ".presence");
   const auto& fused = options_.buckets.averaging.fused;
   if (fused && !fused->ready()) names.push_back(fused->name());
+  for (std::string& name : changes_.awaited()) names.push_back(std::move(name));
   if (ends_ && !ends_->ready()) names.push_back(options_.buckets.name + ".end");
   return names;
 }
@@ -212,6 +212,7 @@ void GradientAverager::submit_rest() {
   }
   buckets_->submit_all();
   if (presence_) presence_->begin(steps_.lane());
+  changes_.begin(waiting_since_);
 }
 
 void GradientAverager::wait() {
@@ -224,6 +225,7 @@ void GradientAverager::wait() {
   buckets_->wait();
   if (failure) std::rethrow_exception(failure);
   if (presence_) presence_->wait();
+  changes_.wait();
 }
 
 bool GradientAverager::updates() const {
@@ -241,14 +243,21 @@ std::uint64_t GradientAverager::fingerprint() const {
   return fingerprint_of(parameters_, options_.buckets.averaging.sharded ? 8 : 1);
 }
 
-void GradientAverager::begin_round() {
-  if (lays_out_anew_) {
-    for (std::size_t i = 0; i < forms_.size(); ++i) forms_[i].check_with_order(parameters_[i]);
-    BucketOptions options = options_.buckets;
-    options.name += ".static";
-    buckets_.emplace(peers_, parameters_, options, learned_order_);
-    lays_out_anew_ = false;
+void GradientAverager::lay_out_anew() {
+  if (!changes_.pending()) return;
+  bool same_order = true;
+  for (std::size_t i = 0; i < forms_.size(); ++i) {
+    if (changes_.fixed()) forms_[i].check_with_order(parameters_[i]);
+    same_order = same_order && forms_[i].has_order(parameters_[i]);
   }
+  const auto layout = changes_.next(*buckets_);
+  if (!layout || !same_order) return;
+  GradientBuckets anew(peers_, parameters_, layout->options, layout->order);
+  buckets_.emplace(std::move(anew));
+}
+
+void GradientAverager::begin_round() {
+  lay_out_anew();
   open_ = true;
   fingerprint_before_ = fingerprint();
   in_flight_before_ = peers_.context.statistics().in_flight;
@@ -278,30 +287,12 @@ void GradientAverager::publish() {
     buckets_->publish(index, present_[index] && !sharded);
     if (present_[index] && sharded) put_placeholder(parameters_[index].tensor);
   }
-  if (order_) {
-    learned_order_ = order_->agree(peers_, options_.buckets.name + ".order", present_);
-    lays_out_anew_ = true;
-    order_.reset();
-  }
+  changes_.end_round(present_);
 }
 
-void GradientAverager::take_order(int root) {
-  if (!options_.static_graph) return;
+void GradientAverager::take_layout(int root) {
   const LockGuard lock(mutex_);
-  std::vector<std::int64_t> message(parameters_.size() + 1, -1);  // a length, or -1: none yet
-  if (!order_) {
-    message.front() = static_cast<std::int64_t>(learned_order_.size());
-    std::copy(learned_order_.begin(), learned_order_.end(), message.begin() + 1);
-  }
-  broadcast(
-      peers_.context, view(message.data(), static_cast<std::int64_t>(message.size())),
-      {.name = options_.buckets.name + ".learned_order", .root = root, .process_set = peers_.set});
-  if (!order_ || message.front() < 0) return;
-  learned_order_.assign(message.begin() + 1, message.begin() + 1 + message.front());
-  present_.assign(parameters_.size(), false);
-  for (const std::size_t index : learned_order_) present_[index] = true;
-  lays_out_anew_ = true;
-  order_.reset();
+  changes_.take(root);
 }
 
 void GradientAverager::end_round() {

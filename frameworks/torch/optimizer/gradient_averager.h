@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "core/thread_safety.h"
+#include "frameworks/torch/optimizer/bucket_tuning.h"
 #include "frameworks/torch/optimizer/gradient_buckets.h"
+#include "frameworks/torch/optimizer/layout_changes.h"
 #include "frameworks/torch/optimizer/round_exchanges.h"
 #include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/peers.h"
@@ -31,6 +33,8 @@ class GradientAverager {
     int backward_passes_per_step = 1;
     bool sparse_as_dense = false;
     bool static_graph = false;
+    /// Nothing: the size of buckets stays.
+    std::optional<BucketTuning::Options> tuning = {};
   };
   /// What a round has cost.
   struct Cost {
@@ -95,7 +99,7 @@ class GradientAverager {
   /// some step and some discard. Before step() and zero_grad() are noted. Collective.
   void settle(RoundEnd end);
   /// After submit(), in place of finish(): this rank does not take part in the rest of the round.
-  /// Peers that end it later lack only what hooks and static_graph exchange after the averages.
+  /// Peers that end it later lack only what hooks exchange after the averages.
   void leave();
   /// Throws the error of the last round, once ranks have turned out to be in different steps.
   void check_in_step() const;
@@ -104,9 +108,9 @@ class GradientAverager {
   void note_zero_grad();
   void restart_steps();
 
-  /// With static_graph, after ranks have joined: the order that `root` has learned, where this rank
-  /// was not there. Collective.
-  void take_order(int root);
+  /// After ranks have joined: the order and the size of buckets that `root` has found, where this
+  /// rank was not there. Collective.
+  void take_layout(int root);
 
   /// After finish(): whether any rank had the gradient.
   bool present(std::size_t index) const;
@@ -115,6 +119,7 @@ class GradientAverager {
  private:
   std::uint64_t fingerprint() const;
   void begin_round();
+  void lay_out_anew();
   void store(std::size_t index, const at::Tensor& delivered = {});
   void submit_rest();
   void wait();
@@ -138,15 +143,13 @@ class GradientAverager {
   std::optional<Error> different_steps_;
   std::uint64_t fingerprint_before_ = 0;  ///< of the parameters, when the round began
   std::vector<bool> present_;             ///< by parameter, after finish()
+  LayoutChanges changes_;
   std::chrono::nanoseconds in_flight_before_{0};
   std::chrono::steady_clock::time_point waiting_since_;
-  std::optional<GradientBuckets> buckets_;    ///< always there; made anew by static_graph
+  std::optional<GradientBuckets> buckets_;    ///< always there
   std::optional<PresenceExchange> presence_;  ///< where the buckets cannot say
   std::optional<RoundEndExchange> ends_;      ///< where gradients are sharded
   bool unsettled_ = false;
-  std::optional<GradientOrder> order_;  ///< while it is being learned
-  std::vector<std::size_t> learned_order_;
-  bool lays_out_anew_ = false;  ///< with the next round, in the learned order
 };
 
 }  // namespace hora::internal

@@ -59,6 +59,13 @@ GradientBuckets::GradientBuckets(const Peers& peers, const std::vector<Parameter
   }
 }
 
+bool GradientBuckets::laid_out_as(const std::vector<std::size_t>& order,
+                                  const BucketOptions& options) const {
+  std::vector<BucketLayout> present;
+  for (const Bucket& bucket : buckets_) present.push_back(bucket.memory->layout());
+  return hold_the_same(present, assign(peers_, parameters_, options, order));
+}
+
 void GradientBuckets::add(const BucketLayout& layout, const std::string& name,
                           const BucketOptions& options) {
   const bool on_host = parameters_.front().tensor.device().is_cpu();

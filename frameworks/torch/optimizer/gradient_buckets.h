@@ -32,6 +32,10 @@ class GradientBuckets {
   GradientBuckets(const Peers& peers, const std::vector<Parameter>& parameters,
                   const BucketOptions& options, const std::vector<std::size_t>& order);
 
+  /// Whether another order would put the same gradients into the same buckets. `options` are those
+  /// of construction.
+  bool laid_out_as(const std::vector<std::size_t>& order, const BucketOptions& options) const;
+
   /// `step_lane`: see step_counters.h.
   void begin_round(std::optional<double> unscale, std::size_t step_lane);
   bool has_bucket(std::size_t index) const { return slots_[index].bucket.has_value(); }

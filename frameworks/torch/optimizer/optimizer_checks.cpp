@@ -59,6 +59,34 @@ std::size_t bucket_bytes(const Context& context, const DistributedOptimizerOptio
   return std::size_t{host && context.cross_size() == 1 ? 4U : 25U} << 20U;
 }
 
+/// What the size that suits best depends on.
+std::string tuning_key(const Peers& peers, const std::vector<Parameter>& parameters,
+                       const DistributedOptimizerOptions& options) {
+  std::size_t bytes = 0;
+  for (const Parameter& parameter : parameters) {
+    bytes += static_cast<std::size_t>(parameter.tensor.nbytes());
+  }
+  std::ostringstream text;
+  text << parameters.size() << " parameters of " << bytes << " bytes on "
+       << (on_host(parameters) ? "cpu" : "cuda") << ", " << peers.size << " ranks, "
+       << peers.context.cross_size() << " nodes, compression " << name_of(options.compression);
+  return text.str();
+}
+
+/// Not where the program or the user has chosen a size, or where gradients must keep their buckets.
+std::optional<BucketTuning::Options> tuning_options(const Peers& peers,
+                                                    const std::vector<Parameter>& parameters,
+                                                    const DistributedOptimizerOptions& options,
+                                                    const std::string& name) {
+  const Settings& settings = peers.context.settings();
+  const bool chosen = options.bucket_bytes != 0 || settings.bucket_size != 0;
+  if (settings.tuning.empty() || chosen) return std::nullopt;
+  return BucketTuning::Options{.name = name,
+                               .usual = bucket_bytes(peers.context, options, on_host(parameters)),
+                               .file = settings.tuning == "on" ? "" : settings.tuning,
+                               .holds_for = tuning_key(peers, parameters, options)};
+}
+
 void check_ranges(const DistributedOptimizerOptions& options) {
   if (options.op != ReduceOp::average && options.op != ReduceOp::sum &&
       options.op != ReduceOp::adasum) {
@@ -238,7 +266,8 @@ GradientAverager::Options averaging_options(const Peers& peers,
                       .groups = groups_of(parameters, options)},
           .backward_passes_per_step = options.backward_passes_per_step,
           .sparse_as_dense = options.sparse_as_dense,
-          .static_graph = options.static_graph};
+          .static_graph = options.static_graph,
+          .tuning = tuning_options(peers, parameters, options, name)};
 }
 
 void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& parameters,

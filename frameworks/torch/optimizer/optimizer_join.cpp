@@ -96,7 +96,7 @@ int OptimizerImplementation::become_most_trained(int last) {
   parameters.begin(root);
   parameters.end();
   broadcast_optimizer_state(context, optimizer_, root, peers_.set);
-  averager_.take_order(root);
+  averager_.take_layout(root);
   averager_.restart_steps();
   rounds_ = steps_;
   return root;

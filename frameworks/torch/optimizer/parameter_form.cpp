@@ -62,8 +62,13 @@ void ParameterForm::check(const Parameter& parameter) const {
 void ParameterForm::check_with_order(const Parameter& parameter) const {
   check(parameter);
   const auto now = strides_of_place(parameter.tensor);
-  require(parameter, same_order(shape_, strides_, now), "strides", at::IntArrayRef(strides_),
+  require(parameter, has_order(parameter), "strides", at::IntArrayRef(strides_),
           at::IntArrayRef(now));
+}
+
+bool ParameterForm::has_order(const Parameter& parameter) const {
+  return parameter.tensor.sizes() == shape_ &&
+         same_order(shape_, strides_, strides_of_place(parameter.tensor));
 }
 
 std::vector<ParameterForm> forms_of(const std::vector<Parameter>& parameters) {

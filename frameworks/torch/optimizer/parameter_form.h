@@ -36,6 +36,8 @@ class ParameterForm {
   /// Likewise, and where its elements lie in another order: that of a gradient's place in its
   /// bucket, row-major where the parameter is not dense.
   void check_with_order(const Parameter& parameter) const;
+  /// Whether they lie in the same order.
+  bool has_order(const Parameter& parameter) const;
 
  private:
   template <class T>

@@ -1,6 +1,5 @@
-/// What ranks exchange once a round beside its gradients: which gradients exist, the order of their
-/// arrival, the step of each rank, and how the round ends. Over the host: reading it from a GPU
-/// would wait for the GPU.
+/// What ranks exchange once a round beside its gradients: which gradients exist, the step of each
+/// rank, and how the round ends. Over the host: reading it from a GPU would wait for the GPU.
 #pragma once
 
 #include <hora/hora.h>
@@ -43,24 +42,6 @@ class PresenceExchange {
   std::vector<std::int32_t> present_;  ///< this rank's
   std::vector<std::int32_t> counts_;   ///< over all ranks; the step lanes after the gradients
   Handle handle_;
-};
-
-/// Thread rule: one thread at a time.
-class GradientOrder {
- public:
-  explicit GradientOrder(std::size_t gradients) : came_(gradients, false) {}
-
-  /// Notes the first time only.
-  void note(std::size_t gradient);
-  /// Gradients that any rank has, in the order of the first rank that has not joined, last first;
-  /// those it has not itself count as the latest. `present`: of each gradient, the same on all
-  /// ranks. Collective.
-  std::vector<std::size_t> agree(const Peers& peers, const std::string& name,
-                                 const std::vector<bool>& present) const;
-
- private:
-  std::vector<std::size_t> order_;
-  std::vector<bool> came_;
 };
 
 /// What a rank sends; one that has joined sends nothing, and is all zeros.

@@ -12,8 +12,10 @@ TEST(PhaseOf, BucketsOfOptimizers) {
   EXPECT_EQ(phase_of("hora.gradients.12.0.presence"), kForwardPhase);
   EXPECT_EQ(phase_of("hora.gradients.0.1"), kBackwardPhase);
   EXPECT_EQ(phase_of("hora.gradients.0.10"), kBackwardPhase);
-  EXPECT_EQ(phase_of("hora.gradients.0.static.0"), kForwardPhase);
-  EXPECT_EQ(phase_of("hora.gradients.0.static.3"), kBackwardPhase);
+  EXPECT_EQ(phase_of("hora.gradients.0.layout1.0"), kForwardPhase);
+  EXPECT_EQ(phase_of("hora.gradients.0.layout12.3"), kBackwardPhase);
+  EXPECT_EQ(phase_of("hora.gradients.0.layout1"), kOptimizerPhase);
+  EXPECT_EQ(phase_of("hora.gradients.0.layout1.order"), kOptimizerPhase);
   EXPECT_EQ(phase_of("hora.gradients.0.norm"), kOptimizerPhase);
   EXPECT_EQ(phase_of("hora.gradients.0.end"), kOptimizerPhase);
   EXPECT_EQ(phase_of("hora.gradients.0"), kOptimizerPhase);

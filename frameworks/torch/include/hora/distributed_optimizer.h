@@ -58,8 +58,8 @@ struct DistributedOptimizerOptions {
   /// Sparse gradients are made dense; false: they are an error.
   bool sparse_as_dense = false;
   /// Promises that each step's backward uses the parameters that the first one uses. From the 2nd
-  /// step on buckets are laid out in the order in which the first rank's gradients came, without
-  /// those that no rank had; a gradient for one of these is an Error(invalid_use) then.
+  /// step on those that no rank had have no bucket: none waits for them; a gradient for one of
+  /// these is an Error(invalid_use) then.
   bool static_graph = false;
   /// ZeRO stage 1: Rajbhandari et al., arXiv 1910.02054, section 5.1. Each rank keeps the wrapped
   /// optimizer's state for its share of every bucket's elements, steps these, and gathers the
@@ -104,12 +104,14 @@ struct OptimizerStatistics {
 /// step.
 ///
 /// The wrapped optimizer stays the user's: schedulers and parameter groups go on working. Buckets
-/// are filled in reverse order of registration; a gradient stays where it is (HORA_TENSOR_ARENA) or
-/// is copied into its bucket, which `.grad` views then. With compression the copy converts; what is
-/// averaged is converted back, into memory that `.grad` views from step to step. A parameter
-/// that got no gradient on this rank counts as zero; where no rank has one, `.grad` stays
-/// undefined. Frozen parameters are such; they may be frozen and unfrozen between steps. A `.grad`
-/// kept by the user may hold the next step's values later.
+/// are filled in reverse order of registration, from the 2nd step on in the order in which the
+/// first rank's gradients came (not with shard_state, a hook or groups); the averages have the same
+/// bits in either. A gradient stays where it is (HORA_TENSOR_ARENA) or is copied into its bucket,
+/// which `.grad` views then. With compression the copy converts; what is averaged is converted
+/// back, into memory that `.grad` views from step to step. A parameter that got no gradient on this
+/// rank counts as zero; where no rank has one, `.grad` stays undefined. Frozen parameters are such;
+/// they may be frozen and unfrozen between steps. A `.grad` kept by the user may hold the next
+/// step's values later.
 ///
 /// Every parameter in the wrapped optimizer's groups must be among named_parameters. Named
 /// parameters that no group holds are neither averaged nor touched. A parameter has one
@@ -144,10 +146,9 @@ struct OptimizerStatistics {
 /// to step(), to zero_grad(), or to destroy theirs, says so where that takes longer than
 /// HORA_STALL_WARNING, and after as long again abandons the averages, with a warning that
 /// names them: what peers may still write to stays allocated, and a rank that steps later is
-/// averaged with this one's gradients. (A hook, and static_graph in its first step, synchronise
-/// the ranks again after that: there it may wait longer, and a later rank waits until this rank's
-/// shutdown().) While an exception unwinds the stack, and after an error of the context, it waits
-/// for nothing.
+/// averaged with this one's gradients. (A hook synchronises the ranks again after that: there it
+/// may wait longer, and a later rank waits until this rank's shutdown().) While an exception
+/// unwinds the stack, and after an error of the context, it waits for nothing.
 ///
 /// Thread rule: one thread at a time (backward() included).
 ///

@@ -46,6 +46,23 @@ TEST(AssignBuckets, LargeGradientsComeFirstAndTheRestInOnePieceWithTheLanes) {
   EXPECT_EQ(together.front().bytes, layout.bytes);
 }
 
+TEST(HoldTheSame, ComparesTheGradientsOfEachBucket) {
+  const std::vector<GradientSize> gradients(4, {DataType::float32, 256});
+  const auto layouts = assign_buckets(gradients, 512);
+  ASSERT_THAT(layouts, SizeIs(2));
+  EXPECT_TRUE(hold_the_same(layouts, layouts));
+  auto others = layouts;
+  std::swap(others[0].places[0].gradient, others[0].places[1].gradient);
+  EXPECT_TRUE(hold_the_same(layouts, others));
+  std::swap(others[0].places[0].gradient, others[1].places[0].gradient);
+  EXPECT_FALSE(hold_the_same(layouts, others));
+  others = layouts;
+  std::swap(others[0], others[1]);
+  EXPECT_FALSE(hold_the_same(layouts, others));
+  others.pop_back();
+  EXPECT_FALSE(hold_the_same(layouts, others));
+}
+
 TEST(AssignBuckets, NothingGivesNoBucket) {
   EXPECT_THAT(assign_buckets({}, MiB), IsEmpty());
 }

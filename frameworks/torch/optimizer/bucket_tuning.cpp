@@ -1,0 +1,127 @@
+#include "frameworks/torch/optimizer/bucket_tuning.h"
+
+#include <hora/objects.h>
+#include <hora/printable.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "core/diagnostics.h"
+#include "frameworks/torch/checkpoint/durable_file.h"
+#include "frameworks/torch/optimizer/tuning_file.h"
+
+namespace hora::internal {
+namespace {
+
+/// Empty where there is no such file.
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void write(const std::string& path, const std::string& text) {
+  const std::string part = path + ".part";
+  std::remove(part.c_str());
+  write_durably(part, std::as_bytes(std::span(text)));
+  if (std::rename(part.c_str(), path.c_str()) == 0) return;
+  throw Error(ErrorCode::invalid_argument, in_quotes(path) + " cannot be replaced");
+}
+
+/// What the first rank's file says, on every rank; nothing where it says nothing.
+std::optional<std::size_t> size_in_file(const Peers& peers, const BucketTuning::Options& options) {
+  if (options.file.empty()) return std::nullopt;
+  std::string answer;  // a size, nothing, or what is wrong
+  if (peers.rank_in_set == 0) {
+    const std::string text = text_of(options.file);
+    const auto found = tuned_size(text, options.holds_for);
+    if (!text.empty() && !found) answer = found.error();
+    if (!text.empty() && found && *found) answer = std::to_string(**found);
+  }
+  answer = broadcast_object(
+      peers.context, answer,
+      {.name = options.name + ".file", .root = peers.first, .process_set = peers.set});
+  if (answer.empty()) return std::nullopt;
+  if (std::all_of(answer.begin(), answer.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    return std::stoull(answer);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "HORA_TUNING=" + in_quotes(options.file) + ": " + answer +
+                  "; expected a file that hora has written, or none of that name",
+              peers.first);
+}
+
+std::vector<std::size_t> sizes_to_try(const Peers& peers, const BucketTuning::Options& options) {
+  const auto found = size_in_file(peers, options);
+  return found ? std::vector<std::size_t>{*found} : bucket_sizes_to_try(options.usual);
+}
+
+}  // namespace
+
+BucketTuning::BucketTuning(const Peers& peers, Options options)
+    : peers_(peers),
+      options_(std::move(options)),
+      name_(options_.name + ".step_time"),
+      tuner_(sizes_to_try(peers_, options_)) {}
+
+void BucketTuning::begin(std::chrono::steady_clock::time_point now) {
+  if (tuner_.done()) return;
+  // The former round's, where that has failed: the name must be free.
+  if (handle_.valid()) handle_.wait();
+  const bool is_step = std::exchange(begun_, true);
+  seconds_ = {is_step ? std::chrono::duration<double>(now - before_).count() : 0.0, 1.0};
+  before_ = now;
+  if (peers_.size == 1) return;
+  handle_ = allreduce_async(peers_.context, view(seconds_.data(), std::ssize(seconds_)),
+                            {.name = name_, .op = ReduceOp::sum, .process_set = peers_.set});
+}
+
+void BucketTuning::wait() {
+  if (handle_.valid()) handle_.wait();
+}
+
+void BucketTuning::count_step() {
+  if (tuner_.done()) return;
+  if (seconds_[1] < peers_.size) {
+    tuner_.give_up();
+    return;
+  }
+  tuner_.note(seconds_[0] / seconds_[1]);
+  if (tuner_.done() && peers_.rank_in_set == 0) report();
+}
+
+void BucketTuning::end(int root) {
+  std::int64_t bytes = tuner_.done() ? static_cast<std::int64_t>(tuner_.size())
+                                     : static_cast<std::int64_t>(options_.usual);
+  broadcast(peers_.context, view(&bytes, 1),
+            {.name = name_ + ".end", .root = root, .process_set = peers_.set});
+  tuner_ = BucketTuner({static_cast<std::size_t>(bytes)});
+}
+
+void BucketTuning::report() const {
+  std::ostringstream text;
+  text << "HORA_TUNING: " << options_.name << ": buckets of " << tuner_.size() << " bytes";
+  if (tuner_.gain() > 0) {
+    text << ": steps are " << 100 * tuner_.gain() << " % shorter than with the usual "
+         << options_.usual;
+  } else {
+    text << ", as usual: no other size made steps clearly shorter";
+  }
+  text << " (" << tuner_.steps() << " steps)";
+  log_info(text.str());
+  if (options_.file.empty()) return;
+  try {
+    write(options_.file,
+          with_tuned_size(text_of(options_.file), options_.holds_for, tuner_.size()));
+  } catch (const Error& error) {
+    log_warning("HORA_TUNING: what was found is not stored: " + std::string(error.what()));
+  }
+}
+
+}  // namespace hora::internal

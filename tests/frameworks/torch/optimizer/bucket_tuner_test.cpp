@@ -1,0 +1,130 @@
+#include "frameworks/torch/optimizer/bucket_tuner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "tests/support/seed.h"
+
+namespace hora::internal {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr std::size_t kMost = 30;  // steps
+
+/// The sizes that were tried, step by step.
+std::vector<std::size_t> tune(BucketTuner& tuner,
+                              const std::function<double(std::size_t size)>& seconds) {
+  std::vector<std::size_t> tried;
+  while (!tuner.done()) {
+    tried.push_back(tuner.size());
+    tuner.note(seconds(tuner.size()));
+    EXPECT_LE(tried.size(), kMost);
+    if (tried.size() > kMost) break;
+  }
+  return tried;
+}
+
+TEST(BucketTuner, TriesSizesInBlocksThatGoToAndFro) {
+  BucketTuner tuner({4, 1, 16});
+  // Both others are faster throughout, so none is out.
+  const auto tried = tune(tuner, [](std::size_t size) { return size == 4 ? 2.0 : 1.0; });
+  EXPECT_THAT(tried, ElementsAre(4, 4, 4,                       // warm-up
+                                 4, 4, 4, 1, 1, 1, 16, 16, 16,  //
+                                 16, 16, 16, 1, 1, 1, 4, 4, 4,  //
+                                 4, 4, 4, 1, 1, 1, 16, 16, 16));
+  EXPECT_EQ(tuner.steps(), kMost);
+  EXPECT_EQ(tuner.size(), 1U);
+  EXPECT_DOUBLE_EQ(tuner.gain(), 0.5);
+}
+
+TEST(BucketTuner, WhatIsNoFasterIsOutAtOnce) {
+  BucketTuner tuner({4, 1, 16});
+  const auto tried = tune(tuner, [](std::size_t size) { return size == 1 ? 0.9 : 1.0; });
+  EXPECT_EQ(tried.size(), 3U + 9 + 6 + 6);
+  EXPECT_EQ(tuner.size(), 1U);
+
+  BucketTuner none({4, 1, 16});
+  EXPECT_EQ(tune(none, [](std::size_t) { return 1.0; }).size(), 3U + 9);
+  EXPECT_EQ(none.size(), 4U);
+  EXPECT_EQ(none.gain(), 0.0);
+}
+
+TEST(BucketTuner, TheFirstStepOfABlockDoesNotCount) {
+  BucketTuner tuner({4, 1});
+  std::size_t before = 4;
+  tune(tuner, [&](std::size_t size) {
+    const bool first = std::exchange(before, size) != size;
+    return first ? 100.0 : size == 1 ? 0.9 : 1.0;
+  });
+  EXPECT_EQ(tuner.size(), 1U);
+}
+
+TEST(BucketTuner, ASmallGainIsNotWorthIt) {
+  BucketTuner tuner({4, 1});
+  tune(tuner, [](std::size_t size) { return size == 1 ? 0.995 : 1.0; });
+  EXPECT_EQ(tuner.size(), 4U);
+}
+
+TEST(BucketTuner, OneSizeAloneIsTheChoice) {
+  const BucketTuner tuner({4});
+  EXPECT_TRUE(tuner.done());
+  EXPECT_EQ(tuner.size(), 4U);
+}
+
+TEST(BucketTuner, GivenUpTheDefaultStays) {
+  BucketTuner tuner({4, 1});
+  for (int i = 0; i < 8; ++i) tuner.note(tuner.size() == 1 ? 0.1 : 1.0);
+  tuner.give_up();
+  EXPECT_TRUE(tuner.done());
+  EXPECT_EQ(tuner.size(), 4U);
+}
+
+class Noise : public testing::Test {
+ protected:
+  /// Of 2,000 tunings under noise of this standard deviation, the share that ends with `size`.
+  double share_of(std::size_t size, double deviation,
+                  const std::function<double(std::size_t size)>& seconds) {
+    std::normal_distribution<double> noise(0, deviation);
+    constexpr int tunings = 2000;
+    int found = 0;
+    for (int i = 0; i < tunings; ++i) {
+      BucketTuner tuner({4, 1, 16});
+      tune(tuner,
+           [&](std::size_t tried) { return seconds(tried) * std::max(1 + noise(engine_), 0.1); });
+      if (tuner.size() == size) found += 1;
+    }
+    return static_cast<double>(found) / tunings;
+  }
+
+  std::mt19937_64 engine_{test::seed()};
+};
+
+TEST_F(Noise, HidesNoGainThatIsClear) {
+  const auto quarter_is_best = [](std::size_t size) { return size == 1 ? 0.85 : 1.0; };
+  EXPECT_GT(share_of(1, 0.01, quarter_is_best), 0.99);
+}
+
+TEST_F(Noise, MakesNoGainOfItsOwn) {
+  const auto alike = [](std::size_t) { return 1.0; };
+  EXPECT_GT(share_of(4, 0.02, alike), 0.9);
+  EXPECT_GT(share_of(4, 0.08, alike), 0.9);
+}
+
+TEST_F(Noise, HardlyEverTakesASlowerOne) {
+  const auto others_are_slower = [](std::size_t size) { return size == 4 ? 1.0 : 1.05; };
+  EXPECT_GT(share_of(4, 0.02, others_are_slower), 0.999);
+  EXPECT_GT(share_of(4, 0.08, others_are_slower), 0.97);
+}
+
+TEST(BucketSizesToTry, AreAQuarterAndFourTimesTheUsualOne) {
+  EXPECT_THAT(bucket_sizes_to_try(4 << 20), ElementsAre(4 << 20, 1 << 20, 16 << 20));
+  EXPECT_THAT(bucket_sizes_to_try(2), ElementsAre(2, 1, 8));
+}
+
+}  // namespace
+}  // namespace hora::internal

@@ -1,0 +1,148 @@
+// Sizes of buckets that are tried in the first steps of a training.
+#include "frameworks/torch/optimizer/bucket_tuning.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/expect_error.h"
+
+namespace hora::internal::test {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+constexpr int kSteps = 33;  // 30 are tried, at most
+
+Context init_with(const std::string& tuning) {
+  Settings settings;
+  settings.tuning = tuning;
+  return init({.settings = settings});
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// Parameters after `steps` steps, and the collectives of the last one.
+struct Trained {
+  std::vector<torch::Tensor> parameters;
+  std::uint64_t operations = 0;
+};
+Trained train(const Context& world, int steps = kSteps) {
+  Training training(world);
+  std::uint64_t before = 0;
+  for (int step = 0; step < steps; ++step) {
+    before = world.statistics().operations;
+    training.step(my_batch(world, step));
+  }
+  barrier(world);
+  Trained result{{}, world.statistics().operations - before};
+  for (const auto& parameter : training.network->parameters()) {
+    result.parameters.push_back(parameter.detach().clone());
+  }
+  return result;
+}
+
+class Tuning : public testing::Test {
+ protected:
+  ~Tuning() override { std::filesystem::remove(file_); }
+
+  /// The same on all ranks: one process has started them.
+  const std::string file_ =
+      testing::TempDir() + "/hora-tuning-" + std::to_string(getppid()) + ".json";
+};
+
+TEST_F(Tuning, HasTheBitsOfATrainingWithoutIt) {
+  Trained plain;
+  {
+    const Context world = init();
+    plain = train(world);
+  }
+  const Context world = init_with("on");
+  const Trained tuned = train(world);
+  expect_same_bits(tuned.parameters, plain.parameters);
+  // Nothing is exchanged any more beside the averages.
+  EXPECT_LE(tuned.operations,
+            plain.operations + 3);  // a quarter of the size: four times the buckets
+}
+
+TEST_F(Tuning, StoresWhatItFindsAndTakesItNextTime) {
+  std::uint64_t operations = 0;
+  {
+    const Context world = init_with(file_);
+    operations = train(world).operations;
+    if (world.rank() == 0) {
+      auto file = nlohmann::json::parse(text_of(file_));
+      auto& sizes = file["bucket_sizes"];
+      EXPECT_EQ(sizes.size(), 1U);
+      for (auto& [key, size] : sizes.items()) {
+        EXPECT_THAT(key, AllOf(HasSubstr("parameters of"),
+                               HasSubstr(std::to_string(world.size()) + " ranks")));
+        EXPECT_THAT(size.get<std::size_t>() >> 20U, AnyOf(1, 4, 16, 6, 25, 100));
+        size = 256;
+      }
+      std::ofstream(file_) << file;
+    }
+    barrier(world);
+  }
+  const Context world = init_with(file_);
+  const Trained found = train(world, 2);
+  if (world.size() > 1) {
+    EXPECT_GT(found.operations, operations);
+  }
+  barrier(world);  // before a rank removes the file
+}
+
+TEST_F(Tuning, AFileOfSomebodyElseIsRefusedByEveryRank) {
+  Context world = init_with(file_);
+  if (world.rank() == 0) std::ofstream(file_) << "precious";
+  barrier(world);
+  expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr(file_), HasSubstr("no JSON object")),
+               [&] { Training training(world); });
+  barrier(world);
+  if (world.rank() == 0) {
+    EXPECT_EQ(text_of(file_), "precious");
+  }
+  barrier(world);
+}
+
+TEST_F(Tuning, AFileThatCannotBeWrittenIsAWarning) {
+  const Context world = init_with(testing::TempDir() + "/no such folder/sizes.json");
+  EXPECT_FALSE(train(world).parameters.empty());
+}
+
+TEST_F(Tuning, EndsWhereARankJoins) {
+  const Context world = init_with("on");
+  const bool is_first = world.rank() == 0;
+  for (const int steps : {2, 7, 40}) {
+    Training training(world);
+    const Batch batch = my_batch(world, 0);
+    for (int step = 0; step < (is_first ? steps / 2 : steps); ++step) training.step(batch);
+    training.optimizer.join();
+    for (int step = 0; step < 3; ++step) training.step(batch);
+    for (const auto& parameter : training.network->parameters()) {
+      EXPECT_TRUE(equals_root(world, parameter));
+    }
+  }
+}
+
+TEST_F(Tuning, LeavesSizesThatTheProgramHasChosen) {
+  const Context world = init_with(file_);
+  Training training(world, {.bucket_bytes = 512});
+  for (int step = 0; step < kSteps; ++step) training.step(my_batch(world, step));
+  EXPECT_FALSE(std::filesystem::exists(file_));
+}
+
+}  // namespace
+}  // namespace hora::internal::test
