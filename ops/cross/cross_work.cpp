@@ -57,6 +57,17 @@ CrossWork::CrossWork(CrossResources& resources, std::uint64_t sequence, CrossRes
       half_(half),
       workspace_(&resources.begin(sequence, half)) {}
 
+MemoryUse CrossWork::withdraw() {
+  const bool received = workspace_->receives.withdrawn(link());
+  if (!workspace_->gather_receives.withdrawn(link()) || !received) return MemoryUse::writes;
+  try {
+    const bool sent = workspace_->sends.drained(link());
+    return workspace_->gather_sends.drained(link()) && sent ? MemoryUse::none : MemoryUse::reads;
+  } catch (const Error&) {
+    return MemoryUse::none;  // another failure: nobody can be helped
+  }
+}
+
 int CrossWork::tag(int phase) const {
   return static_cast<int>(sequence_ % CrossResources::kWindow) * CrossResources::kPhases + phase;
 }

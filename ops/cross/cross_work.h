@@ -73,6 +73,7 @@ class CrossWork : public PendingWork {
  public:
   CrossWork(CrossResources& resources, std::uint64_t sequence,
             CrossResources::Half half = CrossResources::Half::first);
+  MemoryUse withdraw() final;
 
  protected:
   Workspace& workspace() noexcept { return *workspace_; }

@@ -21,6 +21,10 @@ class PendingWork {
  public:
   virtual ~PendingWork() = default;
   virtual bool poll() = 0;
+  /// In place of poll() from now on, after a failure: stops what can be stopped, makes progress
+  /// with the rest, and returns what may be done to the work's memory between these calls. Nothing,
+  /// where poll() alone moves data. Does not throw.
+  virtual MemoryUse withdraw() { return MemoryUse::none; }
 };
 
 /// Owner of pending work; default-constructed: complete already. Thread rule: one thread at a time.
@@ -33,6 +37,7 @@ class Completion {
     if (work_ && work_->poll()) work_.reset();
     return work_ == nullptr;
   }
+  MemoryUse withdraw() { return work_ ? work_->withdraw() : MemoryUse::none; }
 
  private:
   std::unique_ptr<PendingWork> work_;

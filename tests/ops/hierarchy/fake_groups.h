@@ -33,6 +33,7 @@ class Slow final : public PendingWork {
     done_();
     return true;
   }
+  MemoryUse withdraw() override { return complete_ ? MemoryUse::none : MemoryUse::writes; }
 
  private:
   std::uint64_t polls_;
