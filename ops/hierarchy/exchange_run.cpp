@@ -23,8 +23,11 @@ ExchangeRun::ExchangeRun(const BoundUnit& unit, ExchangeContext& context,
       nodes_(context.topology.ranks_of_node.size()),
       stream_chunk_(round_bytes(context.chunk_bytes, context.topology.nodes())),
       rounds_(rounds_of_sizes()) {
-  if (!sizes_.must_be_exchanged()) return prepare();
-  if (context_.cross) prepare_sends(ExchangeMap(context_.topology, sizes_.own_extents()));
+  if (!sizes_.must_be_exchanged()) {
+    prepare();
+  } else if (context_.cross) {
+    prepare_sends(ExchangeMap(context_.topology, sizes_.own_extents()));
+  }
 }
 
 void ExchangeRun::prepare() {
