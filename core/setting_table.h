@@ -152,6 +152,7 @@ struct Row {
   const Unit* unit = nullptr;
   std::int64_t least = 0;
   std::int64_t most = 0;
+  bool or_zero = false;  ///< below `least`
   Text text = {};  ///< its field is set where the setting is no number
 };
 
@@ -198,12 +199,14 @@ inline constexpr Row kRows[] = {
      .text = {&Settings::tuning, "on, or the path of a file", wrong_with_tuning}},
     {"HORA_CHUNK_SIZE",
      "Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps "
-     "with the transfers between them.",
+     "with the transfers between them; 0: chosen automatically (1MiB up to 32 nodes, above that "
+     "32KiB for each node, at most 32MiB).",
      kField<&Settings::chunk_size>,
      {},
      &kBytes,
      4 * kKiB,
-     kGiB},
+     kGiB,
+     true},
     {"HORA_SMALL_MESSAGE",
      "Up to this size each node sends its part to all others in the fewest steps (dissemination), "
      "and all of them sum it in node order; above it HORA_CROSS_ALGORITHM holds; 0: never.",

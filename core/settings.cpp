@@ -46,8 +46,8 @@ std::string allowed(const Row& row) {
   if (row.text.field) return "off, or " + std::string(row.text.allowed);
   if (row.choices.empty()) {
     const auto bound = [&](std::int64_t value) { return format_number(value, row.unit->suffixes); };
-    return std::string(row.unit->name) + " from " + bound(row.least) + " to " + bound(row.most) +
-           std::string(row.unit->note);
+    return std::string(row.unit->name) + (row.or_zero ? ", 0 or" : "") + " from " +
+           bound(row.least) + " to " + bound(row.most) + std::string(row.unit->note);
   }
   std::string text(row.choices.front());
   for (std::size_t i = 1; i < row.choices.size(); ++i) {
@@ -76,7 +76,8 @@ std::int64_t parse_number(const Row& row, std::string_view text) {
     refuse(row, text, "the value is too large");
   }
   number *= suffix->factor;
-  if (number < row.least) refuse(row, text, "the value is too small");
+  const bool is_zero = row.or_zero && number == 0;
+  if (number < row.least && !is_zero) refuse(row, text, "the value is too small");
   return number;
 }
 

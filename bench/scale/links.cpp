@@ -119,7 +119,10 @@ bool SmpiTreeLink::flushed() {
 
 SmpiPointToPoint::SmpiPointToPoint(OpenRequests& requests, MessageCount& count, int index,
                                    std::vector<int> members)
-    : requests_(requests), count_(count), index_(index), members_(std::move(members)) {}
+    : PointToPoint(index, static_cast<int>(members.size())),
+      requests_(requests),
+      count_(count),
+      members_(std::move(members)) {}
 
 SmpiPointToPoint::Request SmpiPointToPoint::send(int to, int tag,
                                                  std::span<const std::byte> bytes) {

@@ -99,16 +99,15 @@ class SmpiPointToPoint final : public hora::internal::PointToPoint {
  public:
   SmpiPointToPoint(OpenRequests& requests, MessageCount& count, int index,
                    std::vector<int> members);
-  int index() const override { return index_; }
-  int size() const override { return static_cast<int>(members_.size()); }
   Request send(int to, int tag, std::span<const std::byte> bytes) override;
   Request receive(int from, int tag, std::span<std::byte> bytes) override;
   bool test(Request request) override { return requests_.take(request); }
+  /// A simulation that fails ends.
+  bool withdraw(Request receive) override { return requests_.take(receive); }
 
  private:
   OpenRequests& requests_;
   MessageCount& count_;
-  int index_;
   std::vector<int> members_;
 };
 

@@ -27,7 +27,7 @@ struct Options {
   int ranks = 0;
   int ranks_per_node = 8;
   double memory_bandwidth = 1e11;
-  std::size_t chunk = std::size_t{1} << 20;
+  std::size_t chunk = 0;
   std::size_t ring_sizes = 2;
   bool no_linear = false;
 };

@@ -96,12 +96,14 @@ SimulatedRank::SimulatedRank(const Topology& topology, const WorldShape& shape, 
       space_(time_),
       local_(local_rank_, shape.ranks_per_node, time_) {
   const int own_node = rank / shape.ranks_per_node;
+  const std::size_t chunk_bytes =
+      hora::internal::chunk_limit(shape.settings.chunk_size, topology.nodes());
   const hora::internal::PipelineOptions options{.node = own_node,
                                                 .nodes = topology.nodes(),
                                                 .local_rank = local_rank_,
                                                 .slices = shape.ranks_per_node,
                                                 .topology = topology,
-                                                .chunk_bytes = shape.settings.chunk_size};
+                                                .chunk_bytes = chunk_bytes};
   if (topology.nodes() > 1) {
     link_.emplace(requests_, count_, own_node, members_of_slice(topology, local_rank_));
     cross_.emplace(*link_, hora::internal::cross_options(shape.settings), space_);

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,8 +25,9 @@ namespace hora::internal {
 
 class FlightRecorder;
 
-/// Runs units in the order in which they are started, without ever blocking.
-/// Thread rule: the thread that holds the engine's lock.
+/// Runs units in the order in which they are started, without ever blocking. What is complete is
+/// counted in the control block (NodeControlBlock::set_done). Thread rule: the thread that holds
+/// the engine's lock.
 class DataPath {
  public:
   virtual ~DataPath() = default;
@@ -33,12 +36,14 @@ class DataPath {
   virtual void start(BoundUnit&& unit) = 0;
   /// Makes the progress that is possible now; true if there was any.
   virtual bool advance() = 0;
-  /// Units 1 .. n are complete: this rank's memory holds their results, and no peer accesses it.
-  virtual std::uint64_t completed() const = 0;
   /// The unit whose completion depends on local peers alone, 0 where there is none.
   virtual std::uint64_t awaited() const = 0;
   /// True while something is under way that only polling completes (the network).
   virtual bool polls() const = 0;
+  /// In place of advance(), after a failure: what arrives from other nodes for the memory of
+  /// callers (BoundUnit::is_lent) is cancelled where it can be, and goes on where it cannot.
+  /// Returns what is still done to such memory.
+  virtual MemoryUse withdraw() = 0;
 };
 
 /// Whole messages between node leaders, in order between each pair. Failures throw
@@ -115,6 +120,8 @@ struct EngineParts {
   FlightRecorder* flight = nullptr;  ///< where there is a record
   /// By world rank, for messages; empty where they are not known.
   std::vector<ProcessIdentity> processes = {};
+  /// Ends every rank of the job without waiting for anything.
+  std::function<void()> abort = [] { std::abort(); };
 };
 
 /// The identity of this rank in a timeline.

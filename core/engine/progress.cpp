@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 
 #include "core/flight/flight_recorder.h"
 #include "core/log.h"
@@ -30,6 +31,10 @@ constexpr Duration kDevicePoll = milliseconds(10);
 /// The first pause while no thread is blocked in wait(): polling hot beside a computing main thread
 /// would use up this thread's share of the core, and delay it later by a whole time slice.
 constexpr Duration kFirstPause = microseconds(10);
+/// After a failure: how long this rank helps others to receive what it has begun to send, and how
+/// long it waits itself for what arrives in callers' memory.
+constexpr Duration kLongestHelp = milliseconds(100);
+constexpr Duration kLongestArrival = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -93,7 +98,29 @@ void Progress::poison(const Error& found, Origin origin) {
   sets_.world().send_end(error);
   // Before handles fail: a caller that gets the error may free memory that a device uses.
   if (parts_.device) parts_.device->abort();
+  // Before handles fail: likewise memory into which messages arrive.
+  withdraw();
   for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
+}
+
+/// Returns when nothing arrives any more in memory that callers get back; where that cannot be
+/// reached, the job ends before any caller has its error.
+void Progress::withdraw() {
+  const Duration begin = now();
+  while (true) {
+    MemoryUse use = MemoryUse::none;
+    for (SetEngine* engine : engines()) use = std::max(use, engine->withdraw());
+    const Duration waited = now() - begin;
+    if (use == MemoryUse::none || (use == MemoryUse::reads && waited > kLongestHelp)) return;
+    if (waited > kLongestArrival) break;
+    std::this_thread::yield();
+  }
+  log().critical(
+      "{} ends the job: a message from another node is on its way into the memory of a call that "
+      "has failed, and does not arrive; it might be written after the call has returned",
+      to_string(identity_of_process(parts_.rank)));
+  log().flush();
+  parts_.abort();
 }
 
 bool Progress::is_logged(const std::string& text) const {

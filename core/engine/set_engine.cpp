@@ -51,9 +51,11 @@ void Units::start(const DecidedBatch& batch) {
   signatures_.clear();
   for (const auto& submission : batch.submissions) signatures_.push_back(&submission->signature);
   const bool single_node = memory_.single_node();
+  const std::size_t chunk_bytes =
+      single_node ? 0 : chunk_limit(engine_.settings.chunk_size, memory_.topology.nodes());
   const PlanLimits limits{.fusion_bytes = engine_.settings.fusion_threshold,
                           .alone_bytes = single_node ? kAloneBytes : 0,
-                          .chunk_bytes = single_node ? 0 : engine_.settings.chunk_size};
+                          .chunk_bytes = chunk_bytes};
   for (std::size_t next = 0; next < signatures_.size();) {
     bound_.clear();
     Unit& unit = bound_.unit;

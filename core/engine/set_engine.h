@@ -42,7 +42,7 @@ class Units final : private UnitObserver {
   void start(const DecidedBatch& batch);
   bool is_running() const { return !started_.empty(); }
   bool has_completed() const {
-    return !started_.empty() && started_.front().number <= parts_.data_path->completed();
+    return !started_.empty() && started_.front().number <= parts_.control_block->done_by_all();
   }
   /// The number of the unit that is under way with this submission in it; 0: none is.
   std::uint64_t number_of(const Submission& submission) const;
@@ -122,6 +122,7 @@ class SetEngine {
   bool is_running() const { return units_.is_running(); }
   /// True while something is under way that only polling moves.
   bool polls() const { return parts_.data_path->polls(); }
+  MemoryUse withdraw() { return parts_.data_path->withdraw(); }
   bool leads_several() const { return leader_io_ && parts_.topology.nodes() > 1; }
   /// Tells the other nodes why this one ends.
   void send_end(const Error& error) noexcept {

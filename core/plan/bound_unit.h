@@ -71,6 +71,9 @@ class UnitObserver {
   virtual void started(BoundUnit& unit) = 0;
 };
 
+/// What is still done to memory, from the least on.
+enum class MemoryUse : std::uint8_t { none, reads, writes };
+
 struct BoundUnit {
   /// 1, 2, ... in the order of start; 0: not known.
   std::uint64_t number = 0;
@@ -83,8 +86,8 @@ struct BoundUnit {
   /// [position in unit.tensors * local_size + local rank]; on a device this rank's alone are set.
   std::vector<std::byte*> memory;
   std::vector<std::shared_ptr<DeviceWork>> work;  ///< by position; on a device only
-  /// Some of this rank's memory is a caller's: the network may read it, but what comes from there
-  /// goes to hora's memory first, since MPI may write to it even after a call has failed.
+  /// Some of this rank's memory is a caller's, who has it back when the unit has completed or
+  /// failed: before that, what comes from the network must have ended (DataPath::withdraw).
   bool is_lent = false;
   /// Tensors of a broadcast in one node that this rank fetches whole into `target`, where no peer
   /// can write. `memory` has none of this rank's for them.

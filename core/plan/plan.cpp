@@ -20,6 +20,14 @@ std::size_t chunk_length(std::size_t unit_bytes, std::size_t limit) {
 
 }  // namespace
 
+std::size_t chunk_limit(std::size_t setting, int nodes) {
+  constexpr std::size_t kOfEachNode = std::size_t{32} << 10;
+  constexpr std::size_t kLeast = std::size_t{1} << 20;
+  constexpr std::size_t kMost = std::size_t{32} << 20;
+  if (setting > 0) return setting;
+  return std::clamp(static_cast<std::size_t>(nodes) * kOfEachNode, kLeast, kMost);
+}
+
 std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimits& limits) {
   std::vector<Unit> units;
   for (std::size_t next = 0; next < decided.size();) {

@@ -161,7 +161,8 @@ class MpiTransport final : public Transport {
             .sets = &*sets_,
             .trace = Tracer(&trace_),
             .flight = flight_.get(),
-            .processes = processes_};
+            .processes = processes_,
+            .abort = [] { abort_job(1); }};
   }
 
   void disconnect() override {

@@ -28,7 +28,7 @@ PipelineOptions pipeline_options(const Topology& topology, const SetContext& con
           .slices = topology.smallest_node(),
           .trace = context.trace.of_set(set),
           .topology = renumbered(topology),
-          .chunk_bytes = context.settings->chunk_size,
+          .chunk_bytes = chunk_limit(context.settings->chunk_size, topology.nodes()),
           .job_memory = context.node_memory * static_cast<std::uint64_t>(topology.nodes())};
 }
 

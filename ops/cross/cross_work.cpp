@@ -25,21 +25,24 @@ void CrossResources::reserve(std::size_t operations, std::size_t bytes) {
   free_.insert(free_.end(), taken.begin(), taken.end());
 }
 
-Workspace& CrossResources::begin(std::uint64_t sequence) {
-  const auto slot = static_cast<std::size_t>(sequence % kWindow);
-  if (under_way_.test(slot)) {
+std::size_t CrossResources::place(std::uint64_t sequence, Half half) {
+  return static_cast<std::size_t>(sequence % kWindow) * 2 + static_cast<std::size_t>(half);
+}
+
+Workspace& CrossResources::begin(std::uint64_t sequence, Half half) {
+  if (under_way_.test(place(sequence, half))) {
     throw Error(ErrorCode::invalid_use,
                 "operation " + std::to_string(sequence) + " of a cross group started while one " +
                     "that is " + std::to_string(kWindow) +
                     " or a multiple of it earlier is under way: start fewer at once");
   }
   Workspace& workspace = take_workspace();
-  under_way_.set(slot);
+  under_way_.set(place(sequence, half));
   return workspace;
 }
 
-void CrossResources::end(std::uint64_t sequence, Workspace& workspace) {
-  under_way_.reset(static_cast<std::size_t>(sequence % kWindow));
+void CrossResources::end(std::uint64_t sequence, Workspace& workspace, Half half) {
+  under_way_.reset(place(sequence, half));
   workspace.sends.clear();
   workspace.receives.clear();
   workspace.gather_sends.clear();
@@ -48,8 +51,22 @@ void CrossResources::end(std::uint64_t sequence, Workspace& workspace) {
   free_.push_back(&workspace);
 }
 
-CrossWork::CrossWork(CrossResources& resources, std::uint64_t sequence)
-    : resources_(resources), sequence_(sequence), workspace_(&resources.begin(sequence)) {}
+CrossWork::CrossWork(CrossResources& resources, std::uint64_t sequence, CrossResources::Half half)
+    : resources_(resources),
+      sequence_(sequence),
+      half_(half),
+      workspace_(&resources.begin(sequence, half)) {}
+
+MemoryUse CrossWork::withdraw() {
+  const bool received = workspace_->receives.withdrawn(link());
+  if (!workspace_->gather_receives.withdrawn(link()) || !received) return MemoryUse::writes;
+  try {
+    const bool sent = workspace_->sends.drained(link());
+    return workspace_->gather_sends.drained(link()) && sent ? MemoryUse::none : MemoryUse::reads;
+  } catch (const Error&) {
+    return MemoryUse::none;  // another failure: nobody can be helped
+  }
+}
 
 int CrossWork::tag(int phase) const {
   return static_cast<int>(sequence_ % CrossResources::kWindow) * CrossResources::kPhases + phase;
@@ -64,7 +81,7 @@ void CrossWork::receive(RequestQueue& queue, int from, int phase, std::span<std:
 }
 
 bool CrossWork::finish() {
-  resources_.end(sequence_, *workspace_);
+  resources_.end(sequence_, *workspace_, half_);
   return true;
 }
 

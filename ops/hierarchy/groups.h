@@ -21,6 +21,10 @@ class PendingWork {
  public:
   virtual ~PendingWork() = default;
   virtual bool poll() = 0;
+  /// In place of poll() from now on, after a failure: stops what can be stopped, makes progress
+  /// with the rest, and returns what may be done to the work's memory between these calls. Nothing,
+  /// where poll() alone moves data. Does not throw.
+  virtual MemoryUse withdraw() { return MemoryUse::none; }
 };
 
 /// Owner of pending work; default-constructed: complete already. Thread rule: one thread at a time.
@@ -33,6 +37,7 @@ class Completion {
     if (work_ && work_->poll()) work_.reset();
     return work_ == nullptr;
   }
+  MemoryUse withdraw() { return work_ ? work_->withdraw() : MemoryUse::none; }
 
  private:
   std::unique_ptr<PendingWork> work_;
@@ -92,11 +97,15 @@ class CrossGroup {
                             std::uint64_t sequence) = 0;
   /// staging of all nodes = staging of node `root`, which is only read.
   virtual Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) = 0;
-  /// sends[n] goes to node n, receives[n] is filled by node n: by node, the own one unused. Lengths
-  /// match pair by pair; memory stays until completion and may have any alignment.
-  virtual Completion exchange(std::span<const std::span<const std::byte>> sends,
-                              std::span<const std::span<std::byte>> receives,
-                              std::uint64_t sequence) = 0;
+  // An exchange is one operation in two halves, each complete by itself: what a node sends may be
+  // known before what it receives. By node, the own part unused; lengths match pair by pair; memory
+  // stays until completion and may have any alignment.
+  /// parts[n] goes to node n.
+  virtual Completion send(std::span<const std::span<const std::byte>> parts,
+                          std::uint64_t sequence) = 0;
+  /// parts[n] is filled by node n's send of this sequence.
+  virtual Completion receive(std::span<const std::span<std::byte>> parts,
+                             std::uint64_t sequence) = 0;
 };
 
 }  // namespace hora::internal

@@ -53,7 +53,7 @@ void spread_to_others(const std::byte* input, std::span<std::byte* const> output
 
 std::byte* MemoryGroup::staging(const ChunkPart& part) {
   const BoundUnit& unit = part.unit;
-  if (unit.unit.kind == OperationKind::broadcast && (part.has_input || !unit.is_lent)) {
+  if (unit.unit.kind == OperationKind::broadcast) {
     const std::vector<Run> pieces = runs(unit.unit, part.slice);
     // Without padding, which belongs to no tensor.
     if (pieces.size() == 1 && pieces[0].range.bytes == part.slice.bytes) {

@@ -19,8 +19,8 @@ class MemoryGroup final : public LocalGroup {
   MemoryGroup(int local_rank, int local_size) : local_rank_(local_rank), local_size_(local_size) {}
 
   bool is_collective() const override { return false; }
-  /// Of a broadcast of one tensor: where the root's bytes lie, or where this rank's belong, unless
-  /// that is lent memory. Else one of its own.
+  /// Of a broadcast of one tensor: where the root's bytes lie, or where this rank's belong. Else
+  /// one of its own.
   std::byte* staging(const ChunkPart& part) override;
   Completion run(const BoundUnit& unit) override;
   Completion reduce_scatter(const ChunkPart& part) override;

@@ -2,6 +2,7 @@
 
 #include <hora/error.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -234,6 +235,17 @@ void Pipeline::start_cross(Chunk& chunk) {
     chunk.completion =
         cross.allreduce({unit.unit.type, unit.unit.op, unit.scale}, staging, chunk.sequence);
   }
+}
+
+/// Only a broadcast's chunks cross from and to where the tensor lies.
+MemoryUse Pipeline::withdraw() {
+  MemoryUse use = MemoryUse::none;
+  for (Chunk& chunk : chunks_) {
+    const BoundUnit& unit = chunk.part.unit;
+    if (!unit.is_lent || unit.unit.kind != OperationKind::broadcast) continue;
+    if (chunk.stage == Stage::cross) use = std::max(use, chunk.completion.withdraw());
+  }
+  return use;
 }
 
 bool Pipeline::is_complete(const ActiveUnit& entry) const {

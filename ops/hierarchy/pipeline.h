@@ -67,11 +67,13 @@ class Pipeline final : public DataPath {
   /// Throws Error(invalid_argument) for tensors on a device where there is no group for them.
   void start(BoundUnit&& unit) override;
   bool advance() override;
-  std::uint64_t completed() const override { return control_block_.done_by_all(); }
+  /// Units 1 .. n are complete: this rank's memory holds their results, and no peer accesses it.
+  std::uint64_t completed() const { return control_block_.done_by_all(); }
   std::uint64_t awaited() const override;
   bool polls() const override {
     return !chunks_.empty() || feeding_ < units_.size() || (options_.nodes == 1 && !units_.empty());
   }
+  MemoryUse withdraw() override;
 
  private:
   enum class Stage { local_in, between, cross, crossed, local_out };

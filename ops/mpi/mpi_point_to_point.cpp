@@ -12,8 +12,8 @@ namespace hora::internal {
 
 MpiPointToPoint::MpiPointToPoint(const Communicator& communicator, int index,
                                  std::vector<int> ranks, std::size_t part_bytes)
-    : communicator_(communicator),
-      index_(index),
+    : PointToPoint(index, static_cast<int>(ranks.size())),
+      communicator_(communicator),
       ranks_(std::move(ranks)),
       part_bytes_(part_bytes) {
   mpi_count(part_bytes_, "a part of a message");
@@ -49,6 +49,7 @@ PointToPoint::Request MpiPointToPoint::take_slot(int member, std::size_t bytes, 
   slot.bytes = bytes;
   slot.peer = ranks_.at(static_cast<std::size_t>(member));
   slot.is_receive = is_receive;
+  slot.is_withdrawn = false;
   // An empty message is one empty part.
   const std::size_t parts = std::max<std::size_t>(1, (bytes + part_bytes_ - 1) / part_bytes_);
   slot.parts.assign(parts, MPI_REQUEST_NULL);
@@ -98,6 +99,25 @@ bool MpiPointToPoint::test(Request request) {
     }
   }
   free_.push_back(request);
+  return true;
+}
+
+bool MpiPointToPoint::withdraw(Request receive) {
+  RequestSlot& slot = slots_[static_cast<std::size_t>(receive)];
+  if (!slot.is_withdrawn) {
+    for (std::size_t part = slot.next; part < slot.parts.size(); ++part) {
+      // Without effect on one that a message has met; then the rest of it is still to come.
+      if (slot.parts[part] != MPI_REQUEST_NULL) MPI_Cancel(&slot.parts[part]);
+    }
+    slot.is_withdrawn = true;
+  }
+  for (; slot.next < slot.parts.size(); ++slot.next) {
+    int done = 0;
+    const int result = MPI_Test(&slot.parts[slot.next], &done, MPI_STATUS_IGNORE);
+    const bool has_failed = result != MPI_SUCCESS && slot.parts[slot.next] == MPI_REQUEST_NULL;
+    if (done == 0 && !has_failed) return false;
+  }
+  free_.push_back(receive);
   return true;
 }
 

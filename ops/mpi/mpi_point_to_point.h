@@ -30,11 +30,10 @@ class MpiPointToPoint : public PointToPoint {
   MpiPointToPoint& operator=(const MpiPointToPoint&) = delete;
   ~MpiPointToPoint() override;
 
-  int index() const override { return index_; }
-  int size() const override { return static_cast<int>(ranks_.size()); }
   Request send(int to, int tag, std::span<const std::byte> bytes) override;
   Request receive(int from, int tag, std::span<std::byte> bytes) override;
   bool test(Request request) override;
+  bool withdraw(Request receive) override;
 
  private:
   struct RequestSlot {
@@ -43,6 +42,7 @@ class MpiPointToPoint : public PointToPoint {
     std::size_t bytes = 0;  // of the whole message
     int peer = -1;          // rank in the communicator
     bool is_receive = false;
+    bool is_withdrawn = false;
   };
 
   Request take_slot(int member, std::size_t bytes, bool is_receive);
@@ -50,7 +50,6 @@ class MpiPointToPoint : public PointToPoint {
   void check_length(const RequestSlot& slot, const MPI_Status& status) const;
 
   const Communicator& communicator_;
-  int index_;
   std::vector<int> ranks_;
   std::size_t part_bytes_;
   std::vector<RequestSlot> slots_;

@@ -102,4 +102,8 @@ bool DeviceLink::test(Request request) {
   return link_.test(request);
 }
 
+bool DeviceLink::withdraw(Request receive) {
+  return link_.withdraw(receive);
+}
+
 }  // namespace hora::internal

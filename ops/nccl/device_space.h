@@ -49,13 +49,12 @@ class DeviceLink final : public PointToPoint {
  public:
   /// References outlive it.
   DeviceLink(const CudaFunctions& cuda, int device, PointToPoint& link)
-      : cuda_(cuda), device_(device), link_(link) {}
+      : PointToPoint(link.index(), link.size()), cuda_(cuda), device_(device), link_(link) {}
 
-  int index() const override { return link_.index(); }
-  int size() const override { return link_.size(); }
   Request send(int to, int tag, std::span<const std::byte> bytes) override;
   Request receive(int from, int tag, std::span<std::byte> bytes) override;
   bool test(Request request) override;
+  bool withdraw(Request receive) override;
 
  private:
   void make_current() const;

@@ -43,6 +43,7 @@ TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_FUSION_THRESHOLD", "123").fusion_threshold, 123u);
   EXPECT_EQ(with("HORA_BUCKET_SIZE", "25MiB").bucket_size, 25u << 20);
   EXPECT_EQ(with("HORA_CHUNK_SIZE", "4K").chunk_size, 4096u);
+  EXPECT_EQ(with("HORA_CHUNK_SIZE", "0").chunk_size, 0u);
   EXPECT_EQ(with("HORA_SMALL_MESSAGE", "0").small_message, 0u);
   EXPECT_EQ(with("HORA_CROSS_ALGORITHM", "ring").cross_algorithm, CrossAlgorithm::ring);
   EXPECT_EQ(with("HORA_CROSS_ALGORITHM", "direct").cross_algorithm, CrossAlgorithm::direct);
@@ -125,7 +126,8 @@ TEST(Settings, RefusesNegativeNumbers) {
 TEST(Settings, RefusesWhatIsOutOfRange) {
   EXPECT_THAT(refusal("HORA_ID_CAPACITY", "15"), HasSubstr("too small"));
   EXPECT_THAT(refusal("HORA_ID_CAPACITY", "65537"), HasSubstr("from 16 to 65536"));
-  EXPECT_THAT(refusal("HORA_CHUNK_SIZE", "4095"), HasSubstr("too small"));
+  EXPECT_THAT(refusal("HORA_CHUNK_SIZE", "4095"),
+              AllOf(HasSubstr("too small"), HasSubstr("bytes, 0 or from 4KiB to 1GiB")));
   EXPECT_THAT(refusal("HORA_CHUNK_SIZE", "2GiB"), HasSubstr("too large"));
   EXPECT_THAT(refusal("HORA_SPIN", "1000001"), HasSubstr("from 0 to 1s"));
   EXPECT_THAT(refusal("HORA_TIMEOUT", "86401"), HasSubstr("from 0 to 86400s"));
@@ -268,7 +270,7 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
     settings.fusion_threshold = below(64) << below(31);
     settings.bucket_size = below(std::uint64_t{64} << 30);
     settings.tuning = below(2) == 1 ? "" : below(2) == 1 ? "on" : "a b/c.json";
-    settings.chunk_size = 4096 + (below(1000) << below(20));
+    settings.chunk_size = below(4) == 0 ? 0 : 4096 + (below(1000) << below(20));
     settings.small_message = below(65) * (below(2) == 0 ? 1000 : 1024);
     settings.cross_algorithm = static_cast<CrossAlgorithm>(below(3));
     settings.id_capacity = static_cast<int>(16 + below(65521));

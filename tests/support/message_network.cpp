@@ -23,10 +23,8 @@ bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 class MessageNetwork::Member final : public PointToPoint {
  public:
-  Member(MessageNetwork& network, int index) : network_(network), index_(index) {}
-
-  int index() const override { return index_; }
-  int size() const override { return static_cast<int>(network_.members_.size()); }
+  Member(MessageNetwork& network, int own_index, int members)
+      : PointToPoint(own_index, members), network_(network), index_(own_index) {}
 
   Request send(int to, int tag, std::span<const std::byte> bytes) override {
     check(to, tag);
@@ -77,6 +75,15 @@ class MessageNetwork::Member final : public PointToPoint {
     return true;
   }
 
+  bool withdraw(Request request) override {
+    const std::lock_guard lock(network_.mutex_);
+    OpenRequest& own = requests_.at(static_cast<std::size_t>(request));
+    require(own.state != State::free, "a receive that is not open is withdrawn");
+    if (own.state == State::open && !network_.withdraw(own.receives_from, request)) return false;
+    own.state = State::free;
+    return true;
+  }
+
   void complete(Request request) {
     requests_[static_cast<std::size_t>(request)].state = State::complete;
   }
@@ -113,7 +120,7 @@ class MessageNetwork::Member final : public PointToPoint {
 MessageNetwork::MessageNetwork(int members, std::uint64_t seed, Delivery delivery, Inspect inspect)
     : random_(seed), delivery_(delivery), inspect_(std::move(inspect)) {
   for (int index = 0; index < members; ++index) {
-    members_.push_back(std::make_unique<Member>(*this, index));
+    members_.push_back(std::make_unique<Member>(*this, index, members));
   }
 }
 
@@ -141,6 +148,17 @@ void MessageNetwork::deliver_if_tested_enough(const Channel& channel,
   Queues& queues = found->second;
   if (queues.receives.front().request != receive || queues.sends.front().tests-- > 0) return;
   deliver(found);
+}
+
+bool MessageNetwork::withdraw(const Channel& channel, PointToPoint::Request receive) {
+  const auto found = channels_.find(channel);
+  require(found != channels_.end(), "a send is withdrawn");
+  auto& receives = found->second.receives;
+  const auto transfer = std::ranges::find(receives, receive, &Transfer::request);
+  const auto position = static_cast<std::size_t>(transfer - receives.begin());
+  if (position < found->second.sends.size()) return false;
+  receives.erase(transfer);
+  return true;
 }
 
 void MessageNetwork::deliver(decltype(channels_)::iterator channel) {

@@ -14,7 +14,10 @@ runs on the cores that compute, not beside them)}.
 """
 import math
 
-CHUNK_BYTES = 1 << 20  # HORA_CHUNK_SIZE's default
+
+def chunk_bytes(nodes):
+    """Of HORA_CHUNK_SIZE=0: chunk_limit of core/plan."""
+    return min(max(nodes * (32 << 10), 1 << 20), 32 << 20)
 
 
 def hops(nodes):
@@ -43,14 +46,15 @@ def link_ms(size, network):
     if nodes == 1:
         return 0.0
     wire = 2 * (nodes - 1) / nodes * size / (network["link_gbit"] / 8 * 1e6)
-    messages = 2 * (nodes - 1) * math.ceil(size / CHUNK_BYTES) * 2 * network["message_us"] / 1e3
+    chunks = math.ceil(size / chunk_bytes(nodes))
+    messages = 2 * (nodes - 1) * chunks * 2 * network["message_us"] / 1e3
     return max(wire, messages) + 2 * network["latency_us"] / 1e3
 
 
 def bucket_ms(size, network):
     """One bucket: chunks overlap the node's pass with the link, but for the first."""
     in_node, between = node_pass_ms(size, network), link_ms(size, network)
-    first = min(in_node, between) / max(1, math.ceil(size / CHUNK_BYTES))
+    first = min(in_node, between) / max(1, math.ceil(size / chunk_bytes(network["nodes"])))
     return negotiation_ms(network) + max(in_node, between) + first
 
 

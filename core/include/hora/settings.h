@@ -55,8 +55,9 @@ struct Settings {
   std::string tuning = {};
 
   /// Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps
-  /// with the transfers between them.
-  std::size_t chunk_size = std::size_t{1} << 20;
+  /// with the transfers between them; 0: chosen automatically (1MiB up to 32 nodes, above that
+  /// 32KiB for each node, at most 32MiB).
+  std::size_t chunk_size = 0;
 
   /// Up to this size each node sends its part to all others in the fewest steps (dissemination),
   /// and all of them sum it in node order; above it HORA_CROSS_ALGORITHM holds; 0: never.

@@ -65,6 +65,13 @@ class Forecast(unittest.TestCase):
     def test_many_small_messages_bound_the_link(self):
         slow = at(nodes=1001, message_us=1.0, latency_us=0.0)
         self.assertAlmostEqual(model.link_ms(MIB, slow), 2 * 1000 * 2 / 1e3)
+        self.assertAlmostEqual(model.link_ms(40 * MIB, dict(slow, link_gbit=1e6)), 2 * 2 * 1000 * 2 / 1e3)
+
+    def test_chunks_grow_with_the_nodes(self):
+        # The same values as in tests/core/plan/plan_test.cpp.
+        for nodes, size in ((2, MIB), (32, MIB), (33, 33 * MIB // 32), (256, 8 * MIB),
+                            (1024, 32 * MIB), (1025, 32 * MIB)):
+            self.assertEqual(model.chunk_bytes(nodes), size)
 
     def test_negotiation_grows_as_the_logarithm(self):
         costs = [model.negotiation_ms(at(nodes=n)) for n in (1, 2, 4, 1024)]

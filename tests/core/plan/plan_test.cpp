@@ -53,6 +53,22 @@ TEST(Plan, TensorsOfThatSizeTravelAlone) {
   EXPECT_EQ(units[2].tensors.size(), 2u) << "what follows may travel together again";
 }
 
+TEST(Plan, ChunksFitTheNumberOfNodes) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  for (const int nodes : {1, 2, 31, 32}) EXPECT_EQ(chunk_limit(0, nodes), kMiB) << nodes;
+  EXPECT_EQ(chunk_limit(0, 33), 33 * kMiB / 32);
+  EXPECT_EQ(chunk_limit(0, 256), 8 * kMiB);
+  EXPECT_EQ(chunk_limit(0, 1024), 32 * kMiB);
+  EXPECT_EQ(chunk_limit(0, 1025), 32 * kMiB) << "staging has its bounds";
+  EXPECT_EQ(chunk_limit(0, 2147483647), 32 * kMiB);
+  EXPECT_EQ(chunk_limit(4096, 2), 4096u) << "what is set holds";
+  EXPECT_EQ(chunk_limit(std::size_t{1} << 30, 1024), std::size_t{1} << 30);
+  for (int nodes = 33; nodes <= 1024; ++nodes) {
+    const Range chunk{0, chunk_limit(0, nodes)};
+    EXPECT_EQ(slice_range(chunk, nodes - 1, nodes).bytes, std::size_t{32} << 10) << nodes;
+  }
+}
+
 TEST(Plan, EmptyTensorsAndBarriersHaveNoChunk) {
   const auto units = plan_of({tensor(0)}, {.fusion_bytes = 128, .chunk_bytes = 64});
   ASSERT_EQ(units.size(), 1u);

@@ -179,5 +179,25 @@ TEST(Pipeline, CollectiveStepsStartInOneOrderOnEveryRankOfTheNode) {
   }
 }
 
+// An allreduce arrives in staging, and what is not lent is hora's.
+TEST(Pipeline, WithdrawsWhatArrivesInCallersMemory) {
+  auto random = test::generator();
+  for (const bool is_lent : {true, false}) {
+    for (const OperationKind kind : {OperationKind::broadcast, OperationKind::allreduce}) {
+      OneRank rank({.node = 0, .nodes = 2, .local_rank = 0, .slices = 1}, random, 0);
+      rank.trace.slowest = UINT64_MAX - 1;  // nothing completes
+      BoundUnit unit = unit_of(64 * 3, 64, OperationKind::broadcast);
+      EXPECT_EQ(rank.pipeline.withdraw(), MemoryUse::none);
+      unit.unit.kind = kind;
+      unit.is_lent = is_lent;
+      rank.pipeline.start(std::move(unit));
+      rank.trace.slowest = kind == OperationKind::broadcast ? rank.trace.slowest : 0;
+      rank.pipeline.advance();
+      const bool arrives = is_lent && kind == OperationKind::broadcast;
+      EXPECT_EQ(rank.pipeline.withdraw(), arrives ? MemoryUse::writes : MemoryUse::none);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hora::internal

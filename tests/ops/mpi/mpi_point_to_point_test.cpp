@@ -116,6 +116,60 @@ TEST_F(MpiPointToPointTest, AnotherLengthIsAnError) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
+TEST_F(MpiPointToPointTest, NothingIsWrittenToWhatIsWithdrawn) {
+  constexpr std::size_t bytes = 3000000;
+  auto random = test::generator();
+  const auto out = random_bytes(bytes, random);
+  for (const std::size_t part : {std::size_t{1000000}, MpiPointToPoint::kPartBytes}) {
+    MpiPointToPoint link(world_, world_.rank(), all_ranks(), part);
+    const auto withdraw = [&](PointToPoint::Request receive) {
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (!link.withdraw(receive)) {
+        ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "request " << receive;
+      }
+    };
+    std::vector<std::byte> early(bytes), next(bytes);
+    ASSERT_NO_FATAL_FAILURE(withdraw(link.receive(left_, 0, early)));
+    MPI_Barrier(world_.get());
+    const auto send = link.send(right_, 0, out);
+    ASSERT_NO_FATAL_FAILURE(wait(link, link.receive(left_, 0, next)));
+    ASSERT_NO_FATAL_FAILURE(wait(link, send));
+    EXPECT_TRUE(next == out) << "the message was not for the receive that was withdrawn";
+    EXPECT_TRUE(early == std::vector<std::byte>(bytes));
+  }
+}
+
+// The message is there, or on its way: it comes as a whole or not at all.
+TEST_F(MpiPointToPointTest, WhatAMessageHasMetIsWithdrawnOnceItHasCome) {
+  constexpr std::size_t bytes = 3000000;
+  auto random = test::generator();
+  MpiPointToPoint link(world_, world_.rank(), all_ranks());
+  for (int round = 0; round < 20; ++round) {
+    const auto out = random_bytes(bytes, random);
+    std::vector<std::byte> met(bytes);
+    const auto send = link.send(right_, 1, out);
+    const auto receive = link.receive(left_, 1, met);
+    bool is_sent = false;
+    for (std::uint64_t steps = random() % 30; steps > 0 && !is_sent; --steps) {
+      is_sent = link.test(send);
+    }
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!link.withdraw(receive)) {
+      is_sent = is_sent || link.test(send);  // its receiver waits for it
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    }
+    if (met != out) {
+      EXPECT_TRUE(met == std::vector<std::byte>(bytes)) << "cancelled, though a part has come";
+      std::vector<std::byte> again(bytes);
+      ASSERT_NO_FATAL_FAILURE(wait(link, link.receive(left_, 1, again)));
+      EXPECT_TRUE(again == out);
+      EXPECT_TRUE(met == std::vector<std::byte>(bytes));
+    }
+    if (!is_sent) ASSERT_NO_FATAL_FAILURE(wait(link, send));
+    MPI_Barrier(world_.get());
+  }
+}
+
 TEST_F(MpiPointToPointTest, PartsMustFitMpisCounts) {
   EXPECT_THROW(MpiPointToPoint(world_, world_.rank(), all_ranks(), std::size_t{1} << 31), Error);
 }

@@ -114,11 +114,11 @@ TEST_F(DeviceSpaceTest, FailuresAreNamed) {
 
 /// Counts what reaches it.
 struct CountingLink final : PointToPoint {
-  int index() const override { return 1; }
-  int size() const override { return 3; }
+  CountingLink() : PointToPoint(1, 3) {}
   Request send(int, int, std::span<const std::byte>) override { return calls++; }
   Request receive(int, int, std::span<std::byte>) override { return calls++; }
   bool test(Request) override { return ++calls > 0; }
+  bool withdraw(Request) override { return ++calls > 0; }
   int calls = 0;
 };
 

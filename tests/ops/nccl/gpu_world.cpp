@@ -38,6 +38,8 @@ struct GpuWorld::Rank {
 GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
   const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
   const PipelineOptions pipeline;
+  const std::size_t chunk_bytes =
+      chunk_limit(options.settings.chunk_size, static_cast<int>(options.node_sizes.size()));
   for (const int size : options.node_sizes) {
     ticket_lock_.push_back(std::make_unique<LaunchTicketLockMemory>());
     ncclUniqueId id{};
@@ -52,7 +54,7 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
                                    .local_size = size,
                                    .slices = slices,
                                    .slots = options.node_sizes.size() > 1 ? pipeline.slots : 0,
-                                   .chunk_bytes = options.settings.chunk_size,
+                                   .chunk_bytes = chunk_bytes,
                                    .device_staging = options.device_staging,
                                    .trace = trace};
       ranks_.push_back(
@@ -86,11 +88,13 @@ RankDevice GpuWorld::join_set(int rank, const SetPlan& plan,
                               const NodeControlBlock& control_block) {
   Rank& own = *ranks_[static_cast<std::size_t>(rank)];
   const bool single_node = plan.topology.nodes() == 1;
+  const std::size_t chunk_bytes =
+      chunk_limit(options_.settings.chunk_size, plan.topology.nodes());
   const NcclGroupOptions group{.local_rank = control_block.local_rank(),
                                .local_size = control_block.local_size(),
                                .slices = plan.topology.smallest_node(),
                                .slots = single_node ? 0 : PipelineOptions{}.slots,
-                               .chunk_bytes = options_.settings.chunk_size,
+                               .chunk_bytes = chunk_bytes,
                                .trace = options_.trace ? options_.trace(rank) : Tracer()};
   NcclSet& set = own.others.emplace_back(
       own.context, group,
@@ -106,7 +110,9 @@ void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
   const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
   const NcclGroupOptions group{.slices = slices,
                                .slots = PipelineOptions{}.slots,
-                               .chunk_bytes = options.settings.chunk_size};
+                               .chunk_bytes = chunk_limit(
+                                   options.settings.chunk_size,
+                                   static_cast<int>(options.node_sizes.size()))};
   for (int slice = 0; slice < slices; ++slice) {
     std::vector<std::size_t> members;
     std::size_t first = 0;

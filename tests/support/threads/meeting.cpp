@@ -21,8 +21,9 @@ void Meeting::bring(int node, std::uint64_t sequence, Parts parts) {
 
 const std::vector<Meeting::Parts>* Meeting::complete(std::uint64_t sequence) {
   const std::lock_guard lock(mutex_);
-  const Operation& operation = operations_.at(sequence);
-  return operation.brought == nodes_ ? &operation.of_node : nullptr;
+  const auto found = operations_.find(sequence);  // none where a receive comes before all sends
+  if (found == operations_.end() || found->second.brought < nodes_) return nullptr;
+  return &found->second.of_node;
 }
 
 void Meeting::leave(std::uint64_t sequence) {
@@ -80,14 +81,18 @@ Completion MeetingCrossGroup::broadcast(std::span<std::byte> staging, int root,
       }));
 }
 
-Completion MeetingCrossGroup::exchange(std::span<const std::span<const std::byte>> sends,
-                                       std::span<const std::span<std::byte>> receives,
-                                       std::uint64_t sequence) {
-  Meeting::Parts parts;
-  for (const auto& bytes : sends) parts.push_back(copy_of(bytes));
-  meeting_.bring(node_, sequence, std::move(parts));
+Completion MeetingCrossGroup::send(std::span<const std::span<const std::byte>> parts,
+                                   std::uint64_t sequence) {
+  Meeting::Parts copies;
+  for (const auto& bytes : parts) copies.push_back(copy_of(bytes));
+  meeting_.bring(node_, sequence, std::move(copies));
+  return {};
+}
+
+Completion MeetingCrossGroup::receive(std::span<const std::span<std::byte>> parts,
+                                      std::uint64_t sequence) {
   const auto own_node = static_cast<std::size_t>(node_);
-  const std::vector<std::span<std::byte>> targets(receives.begin(), receives.end());
+  const std::vector<std::span<std::byte>> targets(parts.begin(), parts.end());
   return Completion(std::make_unique<Attendance>(
       meeting_, sequence, [=](const std::vector<Meeting::Parts>& of_node) {
         for (std::size_t node = 0; node < of_node.size(); ++node) {

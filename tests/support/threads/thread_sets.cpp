@@ -53,7 +53,7 @@ ThreadPath::ThreadPath(const Topology& topology, int rank, NodeControlBlock cont
                                 .slices = topology.smallest_node(),
                                 .trace = trace,
                                 .topology = renumbered(topology),
-                                .chunk_bytes = settings.chunk_size};
+                                .chunk_bytes = chunk_limit(settings.chunk_size, topology.nodes())};
   if (options.nodes > 1 && options.local_rank < options.slices) {
     cross_.emplace(*wires.meetings[static_cast<std::size_t>(options.local_rank)], options.node);
   }

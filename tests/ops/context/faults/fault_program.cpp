@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tests/ops/context/faults/caught_inside.h"
+#include "tests/ops/context/faults/cut_broadcast.h"
 
 namespace {
 
@@ -359,6 +360,7 @@ int main(int argc, char** argv) {
   if (mode == "stops-submitting") return stops_submitting(std::chrono::milliseconds(number));
   if (mode == "stopped-before") return stopped(number, false);
   if (mode == "stopped-after") return stopped(number, true);
+  if (mode == "cut-broadcast") return hora::test::cut_broadcast();
   if (mode == "exit") return ends([&] { std::exit(number); });
   if (mode == "fork") return forks();
   if (mode == "killed") return ends([] { std::raise(SIGKILL); });

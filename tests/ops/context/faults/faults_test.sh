@@ -2,7 +2,7 @@
 # Exit codes, messages and times of fault_program under mpirun.
 # Usage: faults_test.sh GROUP PROGRAM MPIEXEC [ARGUMENTS OF MPIEXEC...]
 #   GROUP  overdue_new, overdue_known, overdue_many, crossed, exceptions, settings, init, leaving,
-#          forking, timeout or stopped
+#          forking, timeout, stopped or cut_broadcast
 set -uo pipefail
 group=$1 program=$2
 shift 2
@@ -306,6 +306,22 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
           ((count == 1 || per_node == 2)) || failed "$name: $count causes"
         done
       done
+    done
+    ;;
+  cut_broadcast)
+    # What a stopped root has begun to send: Open MPI's shared memory is read without its help, over
+    # TCP the rest of a message cannot come. Either way no call has failed while it may still come.
+    for transport in '' self,tcp; do
+      name="a root is stopped during its broadcast, transport ${transport:-as installed}"
+      # shellcheck disable=SC2086
+      run env HORA_TIMEOUT=1s HORA_RANKS_PER_NODE=1 OMPI_MCA_btl_tcp_if_include=lo \
+        ${transport:+OMPI_MCA_btl=$transport} "${mpi[@]}" 2 "$program" cut-broadcast
+      expect "$name" nonzero
+      never "$name" "no error"
+      never "$name" "the memory is written to"
+      [[ $output == *"the memory is left alone"* || $output == *"after the call has returned"* ]] ||
+        failed "$name: neither an error nor the end of the job"
+      within "$name" 10
     done
     ;;
   *)
