@@ -158,9 +158,9 @@ class ShardedAverage final : public LanesApart {
   ShardedAverage(const Peers& peers, GradientBucket& bucket, const std::string& name,
                  const AveragingOptions& options)
       : LanesApart(peers, bucket, name),
+        memory_(bucket),
         options_(reduction_options<ReduceScatterOptions>(peers, options, name)),
-        fused_(options.fused),
-        slice_(bucket.slice()) {}
+        fused_(options.fused) {}
 
   void begin_apart() override {
     if (!gradients_under_way()) reduce();
@@ -168,10 +168,15 @@ class ShardedAverage final : public LanesApart {
 
  private:
   void begin_gradients() override {
-    slice_.reset();
-    if (!fused_) reduce();
+    memory_.slice().reset();
+    if (fused_) {
+      memory_.publish_locations(peers().context);  // before the lanes, which order it
+    } else {
+      reduce();
+    }
   }
   void reduce() {
+    memory_.collect();
     TensorView rows = bucket().gradients_view();
     rows.shape = {peers().size, rows.elements() / peers().size};
     handle_ = reduce_scatter_async(peers().context, rows, options_);
@@ -182,15 +187,15 @@ class ShardedAverage final : public LanesApart {
       reduce();
       return false;
     }
-    slice_ = to_tensor(handle_.wait()).flatten();
+    memory_.slice() = to_tensor(handle_.wait()).flatten();
     return true;
   }
   bool gradients_under_way() const override { return handle_.valid(); }
 
+  GradientBucket& memory_;
   const ReduceScatterOptions options_;
   const std::shared_ptr<FusedRounds> fused_;
   ResultHandle handle_;
-  at::Tensor& slice_;
 };
 
 }  // namespace

@@ -121,6 +121,14 @@ class Assignment {
 
 }  // namespace
 
+std::size_t locations_offset(const BucketLayout& layout) {
+  return align_up(layout.bytes);
+}
+
+std::size_t memory_bytes(const BucketLayout& layout) {
+  return locations_offset(layout) + layout.apart * sizeof(Location);
+}
+
 std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients,
                                          std::size_t bucket_bytes, std::size_t slices,
                                          std::size_t least_apart) {

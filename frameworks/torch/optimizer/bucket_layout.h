@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "core/control_block/tensor_id.h"
 #include "frameworks/torch/optimizer/gradient_way.h"
 
 namespace hora::internal {
@@ -51,11 +52,18 @@ struct BucketLayout {
   std::size_t bytes = 0;            ///< whole length, lanes and flag included
   std::size_t gradient_bytes = 0;   ///< of gradient memory, a multiple of 64
   /// So many of the places, the first ones, are averaged each by itself; the rest, from
-  /// joint_offset (bytes) on, in one piece with the lanes.
+  /// joint_offset (bytes) on, in one piece with the lanes. Where gradients are sharded the pass
+  /// that updates averages all of them.
   std::size_t apart = 0;
   std::size_t joint_offset = 0;
   bool operator==(const BucketLayout&) const = default;
 };
+
+/// Behind the bucket's elements, in bytes from its begin, and not on the wire: a Location for each
+/// place apart, where peers find that gradient; kNowhere: in its place.
+std::size_t locations_offset(const BucketLayout& layout);
+/// Of the bucket, with its locations.
+std::size_t memory_bytes(const BucketLayout& layout);
 
 /// Takes the gradients (in registration order) from last to first, for that is about the order in
 /// which backward finishes them. Each goes where it fits best among the open buckets of its wire

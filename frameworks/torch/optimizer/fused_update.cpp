@@ -90,27 +90,25 @@ FusedUpdate::FusedUpdate(const Peers& peers, const GradientAverager& averager,
       scales_{.pre = 1.0 / averaging.predivide,
               .post = averaging.op == ReduceOp::average ? averaging.predivide / peers.size
                                                         : averaging.predivide},
-      windows_(windows) {
-  std::vector<std::vector<std::byte*>> gradients;
-  for (std::size_t b = 0; b < bucket_count(averager); ++b) {
-    const TensorView own = averager.buckets().gradients_view(b);
-    gradients.push_back(peer_addresses(peers.context, peers.set,
-                                       averager.buckets().name(b) + ".places",
-                                       static_cast<const std::byte*>(own.data), own.bytes()));
-  }
+      windows_(windows),
+      gradients_(peers, averager.buckets()) {
   for (const ShardedPiece& piece : shards.own_pieces()) {
     const BucketLayout& layout = averager.buckets().layout(piece.bucket);
-    const std::int64_t first =
-        peers.rank_in_set * slice_elements(layout, peers.size) + piece.where.offset;
-    const std::size_t offset = static_cast<std::size_t>(first) * size_of(layout.type);
-    Source source;
+    const auto place = std::find_if(
+        layout.places.begin(), layout.places.end(),
+        [&](const GradientPlace& candidate) { return candidate.gradient == piece.where.gradient; });
+    const std::size_t element = size_of(layout.type);
+    const std::size_t begin = static_cast<std::size_t>(piece.where.begin) * element;
+    Piece own{piece.where.gradient,
+              {piece.bucket, static_cast<std::size_t>(place - layout.places.begin()), begin,
+               static_cast<std::size_t>(piece.where.count) * element},
+              {}};
     for (int rank = 0; rank < peers.size; ++rank) {
-      const auto r = static_cast<std::size_t>(rank);
-      source.gradients.push_back(gradients[piece.bucket][r] + offset);
       if (rank == peers.rank_in_set) continue;
-      source.parameters.push_back(windows.addresses(piece.bucket)[r] + offset);
+      own.parameters.push_back(windows.addresses(piece.bucket)[static_cast<std::size_t>(rank)] +
+                               place->offset + begin);
     }
-    pieces_[piece.values.unsafeGetTensorImpl()] = {piece.where.gradient, std::move(source)};
+    pieces_[piece.values.unsafeGetTensorImpl()] = std::move(own);
   }
 }
 
@@ -135,7 +133,7 @@ void FusedUpdate::run() {
     for (const at::Tensor& tensor : group.params()) {
       const Piece& piece = pieces_.at(tensor.unsafeGetTensorImpl());
       if (!averager_.present(piece.parameter)) continue;
-      run(begin_update(optimizer_, group.options(), tensor).value(), piece.source);
+      run(begin_update(optimizer_, group.options(), tensor).value(), piece);
     }
   }
   std::int32_t done = 0;
@@ -147,19 +145,20 @@ void FusedUpdate::run() {
   }
 }
 
-void FusedUpdate::run(const ParameterUpdate& update, const Source& source) const {
+void FusedUpdate::run(const ParameterUpdate& update, const Piece& piece) const {
   const std::size_t element = size_of(update.type);
+  const std::vector<const std::byte*> gradients = gradients_.find(piece.gradient);
   const auto run_range = [&](std::size_t begin, std::size_t end) {
     alignas(64) std::array<std::byte, kBlockBytes> average;
     std::byte* const averages[] = {average.data()};
-    std::vector<const std::byte*> inputs(source.gradients.size());
-    std::vector<std::byte*> outputs(source.parameters.size());
+    std::vector<const std::byte*> inputs(gradients.size());
+    std::vector<std::byte*> outputs(piece.parameters.size());
     const std::size_t block = kBlockBytes / element;
     for (std::size_t i = begin; i < end; i += block) {
       const std::size_t count = std::min(block, end - i);
       const std::size_t offset = i * element;
-      for (std::size_t r = 0; r < inputs.size(); ++r) inputs[r] = source.gradients[r] + offset;
-      for (std::size_t r = 0; r < outputs.size(); ++r) outputs[r] = source.parameters[r] + offset;
+      for (std::size_t r = 0; r < inputs.size(); ++r) inputs[r] = gradients[r] + offset;
+      for (std::size_t r = 0; r < outputs.size(); ++r) outputs[r] = piece.parameters[r] + offset;
       reduce(update.type, op_, inputs, averages, count, scales_);
       update.run(average.data(), i, i + count);
       copy_to_all(update.memory.parameter + offset, outputs, count * element);

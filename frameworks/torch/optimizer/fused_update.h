@@ -9,6 +9,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@
 
 #include "frameworks/torch/optimizer/gradient_averager.h"
 #include "frameworks/torch/optimizer/optimizer_shards.h"
+#include "frameworks/torch/optimizer/peer_gradients.h"
 #include "frameworks/torch/peers.h"
 #include "ops/local/kernel_values.h"
 
@@ -69,16 +71,17 @@ class FusedUpdate {
 
   /// Whether this rank could step now.
   bool can_run() const;
-  /// After a round that has left the gradients in the buckets, which all ranks are to step with.
-  /// Collective: no rank accesses another's memory any more when it returns.
+  /// After a round that has left the gradients to it (GradientAverager::updates()), which all ranks
+  /// are to step with. Collective: no rank accesses another's memory any more when it returns.
   void run();
 
  private:
-  struct Source {
-    std::vector<const std::byte*> gradients;  ///< of the piece's first element, by rank
-    std::vector<std::byte*> parameters;       ///< likewise, of the other ranks
+  struct Piece {
+    std::size_t parameter = 0;
+    GradientPiece gradient;
+    std::vector<std::byte*> parameters;  ///< of its first element, in the other ranks' memory
   };
-  void run(const ParameterUpdate& update, const Source& source) const;
+  void run(const ParameterUpdate& update, const Piece& piece) const;
 
   const Peers peers_;
   const std::string name_;
@@ -87,10 +90,7 @@ class FusedUpdate {
   const ReduceOp op_;
   const Scales scales_;
   const ParameterWindows& windows_;
-  struct Piece {
-    std::size_t parameter = 0;
-    Source source;
-  };
+  const PeerGradients gradients_;
   std::unordered_map<const void*, Piece> pieces_;  ///< by the tensor in the optimizer's groups
   bool running_ = false;
 };

@@ -202,6 +202,8 @@ GradientAverager::Cost GradientAverager::finish() {
     failure = std::current_exception();
   }
   end_round();
+  const auto& fused = options_.buckets.averaging.fused;
+  if (failure || !fused || !fused->updates()) buckets_->give_back_gradients();
   if (failure) std::rethrow_exception(failure);
   return cost;
 }
@@ -231,6 +233,11 @@ void GradientAverager::wait() {
 bool GradientAverager::updates() const {
   const LockGuard lock(mutex_);
   return options_.buckets.averaging.fused && options_.buckets.averaging.fused->updates();
+}
+
+void GradientAverager::end_update() {
+  const LockGuard lock(mutex_);
+  buckets_->give_back_gradients();
 }
 
 bool GradientAverager::present(std::size_t index) const {

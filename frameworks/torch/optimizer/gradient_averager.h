@@ -89,8 +89,10 @@ class GradientAverager {
   /// After submit(): waits for all buckets. Throws the first error; the round is over then, too.
   /// Error(mismatch), the same on every rank, where ranks are in different steps.
   Cost finish();
-  /// After finish(): the gradients are in the buckets, for the pass that averages to step with.
+  /// After finish(): the gradients are where peers find them, for the pass that averages to step
+  /// with. They stay there until end_update().
   bool updates() const;
+  void end_update();
   /// There has been a sharded round, and no settle() since.
   bool unsettled() const;
   /// Where unsettled(): sends `end` to the others, and does not wait; whether all have sent theirs.

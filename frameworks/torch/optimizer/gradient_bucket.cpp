@@ -7,6 +7,8 @@
 #include <cstring>
 #include <new>
 
+#include "core/alignment.h"
+#include "core/api/peer_memory.h"
 #include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/tensor_view.h"
 #include "ops/local/convert.h"
@@ -33,7 +35,7 @@ GradientBucket::GradientBucket(const Context& context, const BucketLayout& layou
                                const std::vector<Parameter>& parameters)
     : layout_(layout), lent_(layout.places.size()) {
   const at::Device device = parameters[layout.places.front().gradient].tensor.device();
-  memory_ = std::make_shared<Buffer>(context, layout.bytes, to_device(device));
+  memory_ = std::make_shared<Buffer>(context, memory_bytes(layout), to_device(device));
   gradient_memory_ =
       at::zeros({static_cast<std::int64_t>(layout.gradient_bytes + unpack_flag_bytes)},
                 at::TensorOptions(at::kByte).device(device));
@@ -99,6 +101,33 @@ at::Tensor GradientBucket::take(std::size_t place, const Parameter& parameter) c
   }
   gradient = own;
   return source;
+}
+
+void GradientBucket::publish_locations(const Context& context) {
+  auto* const locations = reinterpret_cast<Location*>(data() + locations_offset(layout_));
+  for (std::size_t place = 0; place < layout_.apart; ++place) {
+    locations[place] = kNowhere;
+    if (!lent(place).defined()) continue;
+    const auto location = location_of(
+        context, static_cast<const std::byte*>(lent(place).data_ptr()), wire(place).nbytes());
+    if (location) {
+      locations[place] = *location;
+    } else {
+      collect(place);
+    }
+  }
+}
+
+void GradientBucket::collect() {
+  for (std::size_t place = 0; place < layout_.apart; ++place) {
+    if (lent(place).defined()) collect(place);
+  }
+}
+
+void GradientBucket::collect(std::size_t place) {
+  stream_copy(data() + layout_.places[place].offset,
+              static_cast<const std::byte*>(lent(place).data_ptr()), wire(place).nbytes());
+  lent_.give_back(place);
 }
 
 bool GradientBucket::needs_unpacking(std::size_t place) const {
@@ -224,8 +253,12 @@ class HostBucket final : public GradientBucket {
   HostBucket(const Context& context, const BucketLayout& layout,
              const std::vector<Parameter>& parameters)
       : GradientBucket(context, layout, parameters), one_(bytes_of_one(layout.type)) {
-    // Padding is summed as well: stale bytes could be NaN or slow denormals. Places apart have
-    // none, and no memory before the first gradient is copied in.
+    // Padding is summed as well: stale bytes could be NaN or slow denormals. Places apart
+    // themselves have no memory before the first gradient is copied in.
+    for (std::size_t place = 0; place < layout.apart; ++place) {
+      const std::size_t end = layout.places[place].offset + wire(place).nbytes();
+      std::memset(data() + end, 0, align_up(end) - end);
+    }
     std::memset(data() + layout.joint_offset, 0, layout.bytes - layout.joint_offset);
   }
 

@@ -42,6 +42,12 @@ class GradientBucket {
   virtual void pack(const std::string& name) = 0;
   /// After the sum over ranks, in the order of the current stream: what `.grad` views holds it.
   virtual void unpack(const std::string& name) = 0;
+  /// All gradients are stored: tells peers, who read it once they know of this in another way,
+  /// where each gradient apart lies (locations_offset()). One whose memory they do not reach goes
+  /// into its place.
+  void publish_locations(const Context& context);
+  /// What lies where autograd has put it goes into its place in the bucket.
+  void collect();
   /// After the sum over ranks: whether any rank had this gradient. Nothing where the memory cannot
   /// be read without waiting for a device.
   virtual std::optional<bool> present_anywhere(std::size_t place) const = 0;
@@ -53,8 +59,8 @@ class GradientBucket {
   /// After unpack(), and on the bucket's device: bytes of which one is not 0 where a pass of any
   /// rank has noted a bad value; undefined where no pass has checked.
   at::Tensor flag() const;
-  /// Peers are done with what publish() has shown, or have never begun.
-  void end_round() { lent_.give_back_all(); }
+  /// Peers are done with what lies where autograd has put it, or have never begun.
+  void give_back_gradients() { lent_.give_back_all(); }
   /// Never frees the memory: peers may still write to it.
   void give_up_memory() noexcept;
   /// All of it, as one tensor; its stream is the current one.
@@ -72,6 +78,7 @@ class GradientBucket {
   at::Tensor& slice() { return slice_; }
 
   const BucketLayout& layout() const { return layout_; }
+  std::byte* data() const { return memory_->data(); }
   std::size_t places() const { return views_.size(); }
   /// The places, in the wire type, with the parameters' strides.
   std::vector<at::Tensor> wires() const;
@@ -88,7 +95,6 @@ class GradientBucket {
 
   const GradientPasses& passes() const { return passes_; }
   std::size_t step_lane() const { return step_lane_; }
-  std::byte* data() const { return memory_->data(); }
   at::Tensor all_bytes() const;
   /// The place in the bucket, with the parameter's strides.
   const at::Tensor& wire(std::size_t place) const { return views_[place].wire; }
@@ -110,6 +116,7 @@ class GradientBucket {
   at::Tensor take(std::size_t place, const Parameter& parameter) const;
   TensorView range(std::size_t begin, std::size_t end) const;
   bool lend(std::size_t place, const Parameter& parameter, const at::Tensor& delivered);
+  void collect(std::size_t place);
 
   struct Views {
     at::Tensor wire;

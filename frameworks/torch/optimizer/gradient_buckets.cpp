@@ -31,6 +31,7 @@ std::vector<BucketLayout> assign(const Peers& peers, const std::vector<Parameter
                              .on_host = parameters.empty() || parameters.front().tensor.is_cpu(),
                              .nodes = peers.context.cross_size(),
                              .sharded = options.averaging.sharded,
+                             .fused = options.averaging.fused != nullptr,
                              .hooked = options.averaging.hook != nullptr,
                              .adasum = options.averaging.op == ReduceOp::adasum};
   auto layouts = assign_buckets(sizes, options.bucket_bytes, slices, least_apart(facts));
@@ -177,10 +178,13 @@ void GradientBuckets::publish(std::size_t index, bool present) const {
 void GradientBuckets::end_round() {
   for (ParameterSlot& slot : slots_) slot.stored = false;
   for (Bucket& bucket : buckets_) {
-    bucket.memory->end_round();
     bucket.submitted = false;
     bucket.missing = bucket.slots.size();
   }
+}
+
+void GradientBuckets::give_back_gradients() {
+  for (Bucket& bucket : buckets_) bucket.memory->give_back_gradients();
 }
 
 std::vector<at::Tensor> GradientBuckets::flags() const {

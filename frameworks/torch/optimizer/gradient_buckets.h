@@ -60,6 +60,8 @@ class GradientBuckets {
   /// After wait(): `.grad` is the average, or undefined.
   void publish(std::size_t index, bool present) const;
   void end_round();
+  /// Peers are done with the gradients that lie where autograd has put them, or have never begun.
+  void give_back_gradients();
 
   /// After wait(): see GradientBucket; one each where there is any.
   std::vector<at::Tensor> flags() const;
@@ -69,9 +71,8 @@ class GradientBuckets {
   std::size_t size() const { return buckets_.size(); }
   const BucketLayout& layout(std::size_t bucket) const { return buckets_[bucket].memory->layout(); }
   const std::string& name(std::size_t bucket) const { return buckets_[bucket].name; }
-  TensorView gradients_view(std::size_t bucket) const {
-    return buckets_[bucket].memory->gradients_view();
-  }
+  /// memory_bytes() of it.
+  const std::byte* data(std::size_t bucket) const { return buckets_[bucket].memory->data(); }
   /// After wait(), of sharded gradients: see GradientBucket.
   at::Tensor slice(std::size_t bucket) const { return buckets_[bucket].memory->slice(); }
 

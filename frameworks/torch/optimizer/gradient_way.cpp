@@ -3,8 +3,8 @@
 namespace hora::internal {
 
 std::size_t least_apart(const AveragingFacts& facts) {
-  const bool apart = facts.arena_wanted && facts.on_host && facts.nodes == 1 && !facts.sharded &&
-                     !facts.hooked && !facts.adasum;
+  const bool apart = facts.arena_wanted && facts.on_host && facts.nodes == 1 &&
+                     (!facts.sharded || facts.fused) && !facts.hooked && !facts.adasum;
   // As small as arenas have them: below, copying costs less than a collective.
   return apart ? std::size_t{64} << 10 : kNeverApart;
 }

@@ -13,15 +13,16 @@ struct AveragingFacts {
   bool on_host = true;
   int nodes = 1;
   bool sharded = false;
+  bool fused = false;   ///< sharded, and averaged by the pass that updates
   bool hooked = false;  ///< a user's hook averages
   bool adasum = false;
 };
 
 inline constexpr std::size_t kNeverApart = std::numeric_limits<std::size_t>::max();
 
-/// Gradients of this many bytes or more are averaged by themselves, each under a name of its own,
-/// so that every rank may have it anywhere in the node's memory. Between nodes a bucket is one
-/// message, and what else looks at a bucket wants it in one piece.
+/// Gradients of this many bytes or more are averaged by themselves, each under a name of its own or
+/// by the pass that updates, so that every rank may have it anywhere in the node's memory. Between
+/// nodes a bucket is one message, and what else looks at a bucket wants it in one piece.
 std::size_t least_apart(const AveragingFacts& facts);
 
 enum class GradientWay {

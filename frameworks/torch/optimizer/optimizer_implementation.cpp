@@ -141,6 +141,7 @@ void OptimizerImplementation::step() {
   end_step();
   if (averager_.updates()) {
     fused_->run();
+    averager_.end_update();
   } else {
     optimizer_.step();
   }

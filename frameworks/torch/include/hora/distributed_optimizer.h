@@ -72,10 +72,11 @@ struct DistributedOptimizerOptions {
   /// With shard_state, and an optimizer of hora::optim on the CPU among ranks of one node: step()
   /// averages, updates and hands out the parameters in one pass, where nothing but step() wants the
   /// averages (no synchronize(), clip_grad_norm_() or GradScaler before it in that step), with the
-  /// same bits. For it the constructor moves the parameters into memory that the ranks share
-  /// (set_data()), which a forked child sees as it is then, not as it was at the fork. Elsewhere,
-  /// where other tensors lie in a parameter's memory, and while a parameter has got other memory
-  /// later, the three are passes of their own. Nothing is averaged before step(): for programs
+  /// same bits. Gradients are read where autograd has put them (HORA_TENSOR_ARENA). For it the
+  /// constructor moves the parameters into memory that the ranks share (set_data()), which a forked
+  /// child sees as it is then, not as it was at the fork. Elsewhere, where other tensors lie in a
+  /// parameter's memory, and while a parameter has got other memory later, the three are passes of
+  /// their own. Nothing is averaged before step(): for programs
   /// that clip, scale the loss or step by a closure it does nothing but harm.
   bool fused_update = false;
   /// Such as module->named_buffers(): they become the first rank's while gradients are averaged,

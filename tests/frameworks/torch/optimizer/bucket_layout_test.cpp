@@ -40,6 +40,10 @@ TEST(AssignBuckets, LargeGradientsComeFirstAndTheRestInOnePieceWithTheLanes) {
   EXPECT_EQ(layout.places[2].offset, layout.joint_offset);
   EXPECT_EQ(layout.presence_offset, layout.joint_offset + 65536 + 200000 + 448);
 
+  EXPECT_GE(locations_offset(layout), layout.bytes);
+  EXPECT_EQ(locations_offset(layout) % 64, 0u);
+  EXPECT_EQ(memory_bytes(layout), locations_offset(layout) + 2 * sizeof(Location));
+
   const auto together = assign_buckets(gradients, MiB);
   EXPECT_EQ(together.front().apart, 0u);
   EXPECT_EQ(together.front().joint_offset, 0u);

@@ -42,6 +42,7 @@ TEST(GradientWay, GradientsAreApartInOneNodeOnTheCpuWhereAnArenaIsWanted) {
     reasons[i](facts);
     EXPECT_EQ(least_apart(facts), kNeverApart) << "reason " << i;
   }
+  EXPECT_EQ(least_apart({.arena_wanted = true, .sharded = true, .fused = true}), 65536u);
 }
 
 }  // namespace

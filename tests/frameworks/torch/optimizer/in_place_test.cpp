@@ -3,69 +3,12 @@
 #include <hora/grad_scaler.h>
 #include <hora/torch.h>
 
-#include <cstdint>
-#include <functional>
-#include <utility>
 #include <vector>
 
-#include "frameworks/torch/memory/cpu_allocator.h"
-#include "tests/frameworks/torch/optimizer/training.h"
-#include "tests/support/seed.h"
+#include "tests/frameworks/torch/optimizer/wide_training.h"
 
 namespace hora::internal::test {
 namespace {
-
-Settings with_arena(TensorArenaUse use, std::size_t limit = 0) {
-  Settings settings;
-  settings.tensor_arena = use;
-  settings.tensor_arena_limit = limit;
-  return settings;
-}
-
-/// Weights of 128 KiB, 64 KiB and less, biases far below.
-torch::nn::Sequential wide_network() {
-  torch::manual_seed(seed());
-  return torch::nn::Sequential(torch::nn::Linear(256, 128), torch::nn::ReLU(),
-                               torch::nn::Linear(128, 128), torch::nn::Tanh(),
-                               torch::nn::Linear(128, 10));
-}
-
-struct WideTraining {
-  explicit WideTraining(const Context& its_world, const DistributedOptimizerOptions& options = {})
-      : world(its_world),
-        network(wide_network()),
-        sgd(network->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)),
-        optimizer(world, sgd, network->named_parameters(), options) {}
-
-  torch::Tensor loss(int step) {
-    torch::manual_seed(seed() + static_cast<std::uint64_t>(100 * step + world.rank()));
-    const auto input = torch::randn({4, 256});
-    return network->forward(input).pow(2).mean();
-  }
-  torch::Tensor weight(int layer) { return network->parameters()[2 * layer]; }
-  std::vector<torch::Tensor> weights() {
-    std::vector<torch::Tensor> copies;
-    for (const auto& parameter : network->parameters())
-      copies.push_back(parameter.detach().clone());
-    return copies;
-  }
-
-  const Context& world;
-  torch::nn::Sequential network;
-  torch::optim::SGD sgd;
-  DistributedOptimizer optimizer;
-};
-
-bool in_place(const torch::Tensor& parameter) {
-  return parameter.grad().defined() && in_tensor_arena(parameter.grad().data_ptr());
-}
-
-/// As if without virtual nodes: between nodes gradients travel in buckets.
-bool one_node(const Context& world) {
-  return world.cross_size() == 1;
-}
-
-using Steps = std::function<void(WideTraining&)>;
 
 std::vector<torch::Tensor> weights_after(const Settings& settings,
                                          const DistributedOptimizerOptions& options,
@@ -82,14 +25,6 @@ void expect_same_bits_both_ways(const DistributedOptimizerOptions& options, cons
   // An arena for some of the gradients.
   expect_same_bits(copied,
                    weights_after(with_arena(TensorArenaUse::on, 300 << 10), options, steps));
-}
-
-void plain_steps(WideTraining& training) {
-  for (int step = 0; step < 5; ++step) {
-    training.optimizer.zero_grad();
-    training.loss(step).backward();
-    training.optimizer.step();
-  }
 }
 
 TEST(InPlace, LargeGradientsStayWhereAutogradHasPutThem) {
