@@ -4,6 +4,8 @@
 # it, so that a busy machine passes and a lost optimisation does not.
 #
 # Usage: bench/check.sh [BUILD_FOLDER]     (build/release by default; its programs must be built)
+# Exit code: 0 only where every bound was kept. A program that is not built is a failure, unless the
+# build was configured without what it needs.
 set -euo pipefail
 case ${1:-} in
   -h | --help) sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$0"; exit ;;

@@ -20,7 +20,7 @@ set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit
 
 readonly all_parts=(allreduce allreduce_as_installed allreduce_nodes types many_ranks collectives
-  collectives_nodes negotiation negotiation_nodes resnet18 resnet18_cifar resnet50 one_layer
+  collectives_nodes negotiation negotiation_nodes record resnet18 resnet18_cifar resnet50 one_layer
   tiny_layers ranks two_hosts horovod)
 quick='' parts=("${all_parts[@]}") go_on='' name='' build=build/release make=yes readme=yes
 while (($# > 0)); do
@@ -135,8 +135,19 @@ run_collectives() { ranks 2 collectives collectives_perf "${collective_sizes[@]}
 run_collectives_nodes() {
   HORA_RANKS_PER_NODE=1 ranks 2 collectives_nodes collectives_perf "${collective_sizes[@]}"
 }
-run_negotiation() { ranks 2 negotiation negotiation "${waits[@]}"; }
-run_negotiation_nodes() { HORA_RANKS_PER_NODE=1 ranks 2 negotiation_nodes negotiation "${waits[@]}"; }
+run_negotiation() {
+  ranks 2 negotiation negotiation "${waits[@]}" --benchmark_filter=-flight_record
+}
+run_negotiation_nodes() {
+  HORA_RANKS_PER_NODE=1 ranks 2 negotiation_nodes negotiation "${waits[@]}" \
+    --benchmark_filter=-flight_record
+}
+run_record() {
+  local filter=(--benchmark_filter=flight_record)
+  ranks 2 record negotiation "${waits[@]}" "${filter[@]}" || return
+  HORA_RANKS_PER_NODE=1 ranks 2 record_nodes negotiation "${waits[@]}" "${filter[@]}" || return
+  step record_step resnet18 "$blocks" 4 2 --record
+}
 run_resnet18() {
   local run
   for ((run = 1; run <= runs; ++run)); do
@@ -150,7 +161,7 @@ run_tiny_layers() { step training_tiny_layers tiny_layers "$blocks" 5 2; }
 run_ranks() {
   local count
   for ((count = 1; count <= cores; count *= 2)); do
-    step "ranks_$count" resnet18 6 3 "$count" --contenders hora_copies,c10d_gloo || return
+    step "ranks_$count" resnet18 6 3 "$count" --contenders hora_copies,hora_one_pass,c10d_gloo || return
   done
 }
 run_two_hosts() {
@@ -182,6 +193,7 @@ files_of() {
     resnet18_cifar | resnet50 | one_layer | tiny_layers) echo "training_$1.json" ;;
     types) if [[ -n $quick ]]; then echo allreduce_type_half.json; else echo allreduce_type_int64.json; fi ;;
     many_ranks) echo allreduce_ranks_8.json ;;
+    record) echo record_step.json ;;
     ranks) echo ranks_1.json ;;
     two_hosts) echo two_hosts_ring.json ;;
     horovod) echo horovod_1.json ;;

@@ -110,7 +110,7 @@ void add_processor_times(Program& program, const hora::Context& world, const Ran
   }
   if (world.cross_size() > 1) {
     add(program, "cpu_waiting_on_another_node", [&world, &ranks, &options] {
-      return measurement_of(waiting_for_sleeper(world, ranks, options.wait_seconds, true), 3.0);
+      return measurement_of(waiting_for_sleeper(world, ranks, options.wait_seconds, true), 1.0);
     });
   }
 }

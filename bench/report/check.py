@@ -12,8 +12,10 @@ import subprocess
 import sys
 import tempfile
 
+import machine
+
 TRIES = 3
-SECONDS = 60  # of one try of one program
+SECONDS = 180  # of one try of one program: far more than it takes
 
 
 def value_of(bound, rows):
@@ -76,7 +78,10 @@ def main(arguments):
     for one in programs:
         path = os.path.join(arguments[1], "bench", one["program"])
         if not os.path.exists(path):
-            print(f"{one['program']}: left out, not built")
+            needed = machine.cached(arguments[1], one.get("needs", "")) != "OFF"
+            print(f"{one['program']}: " + ("FAILED: not built" if needed else
+                                           f"left out: this build has {one['needs']} off"))
+            status = 1 if needed else status
             continue
         command = [*arguments[2:], "-np", str(one["ranks"]), path, *one["arguments"]]
         try:

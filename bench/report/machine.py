@@ -46,7 +46,8 @@ def _cpu_model():
     return found.group(1) if found else platform.machine()
 
 
-def _cache(build, key):
+def cached(build, key):
+    """A value of CMake's cache, or nothing."""
     try:
         with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as file:
             found = re.search(rf"^{key}:\w+=(.*)$", file.read(), re.M)
@@ -63,11 +64,11 @@ def _system():
 
 
 def facts(build):
-    mpirun = _cache(build, "MPIEXEC_EXECUTABLE") or "mpirun"
+    mpirun = cached(build, "MPIEXEC_EXECUTABLE") or "mpirun"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = {name: _output("dpkg-query", "-W", "-f=${Version}", package)
                 for name, package in (("LibTorch", "libtorch-dev"), ("gloo", "libgloo-dev"))}
-    libtorch = _cache(build, "LibTorch_INCLUDE_DIR")
+    libtorch = cached(build, "LibTorch_INCLUDE_DIR")
     if libtorch and not libtorch.startswith("/usr/include"):
         packages["LibTorch"] = ""  # another than Debian's
     return {
@@ -79,8 +80,8 @@ def facts(build):
         "kernel": platform.release(),
         "commit": _output("git", "rev-parse", "--short=12", "HEAD"),
         "changed_since_commit": bool(_output("git", "status", "--porcelain", "-uno")),
-        "compiler": _output(_cache(build, "CMAKE_CXX_COMPILER") or "c++", "--version").split("\n")[0],
-        "build_type": _cache(build, "CMAKE_BUILD_TYPE"),
+        "compiler": _output(cached(build, "CMAKE_CXX_COMPILER") or "c++", "--version").split("\n")[0],
+        "build_type": cached(build, "CMAKE_BUILD_TYPE"),
         "mpi": _output(mpirun, "--version").split("\n")[0],
         **{name: version for name, version in packages.items() if version},
     }

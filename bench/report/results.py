@@ -7,6 +7,15 @@ import statistics
 from dataclasses import dataclass, field
 
 
+NETWORKS = {
+    "resnet18": "ResNet-18 (7x7 stem), 32x32, batch 32",
+    "resnet18_cifar": "ResNet-18 (3x3 stem), 32x32, batch 32",
+    "resnet50": "ResNet-50, 224x224",
+    "one_layer": "one layer of 52 MB",
+    "tiny_layers": "500 layers of 16x16",
+}
+
+
 @dataclass
 class Part:
     """One file of Google Benchmark."""
@@ -99,3 +108,17 @@ def over_plain(parts, contender):
     if len(rows) == 1:
         return rows[0]["over_plain"], rows[0]["over_plain_low"], rows[0]["over_plain_high"]
     return mean_interval([row["over_plain"] for row in rows])
+
+
+def training(found):
+    """{network: [parts]} of the training parts of 2 ranks, repeats together."""
+    networks = {}
+    for part in found.with_prefix("training_").values():
+        networks.setdefault(part.context.get("network", ""), []).append(part)
+    return {name: networks[name] for name in NETWORKS if name in networks}
+
+
+def step_ratios(parts):
+    contenders = dict.fromkeys(name for part in parts for name in part.by_contender())
+    ratios = {name: over_plain(parts, name) for name in contenders}
+    return {name: ratio for name, ratio in ratios.items() if ratio}

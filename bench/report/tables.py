@@ -84,6 +84,29 @@ def negotiation(part):
     return table(["", "measured", "bar", "kept"], rows)
 
 
+def record_of_calls(part):
+    """What the flight record takes of a blocking allreduce of 4 bytes."""
+    rows = []
+    for name, row in part.by_contender().items():
+        if "cost_ns" in row:
+            kept = "yes" if row.get("pass", 0) == 1 else "no"
+            rows.append([name, *(f"{row[key]:.0f}" for key in
+                                 ("off_ns", "cost_ns", "spread_ns", "bar_ns")), kept])
+    return table(["", "without, ns", "cost, ns", "spread without, ns", "bar, ns", "kept"], rows)
+
+
+def record_of_step(part):
+    rows = part.by_contender()
+    watched, off = rows.get("record_watched"), rows.get("record_off")
+    if not watched or not off:
+        return ""
+    return table(["step without, ms", "with, ms", "over without", "95 % interval"],
+                 [[digits(off["real_time"]), digits(watched["real_time"]),
+                   percent_over(watched["over_off"]),
+                   f"{percent_over(watched['over_off_low'])} to "
+                   f"{percent_over(watched['over_off_high'])}"]])
+
+
 def two_hosts(parts, rate):
     """allreduce over a link of `rate` bits a second between 2 hosts: the link carries 2(m-1)/m = 1
     times the tensor in each direction."""

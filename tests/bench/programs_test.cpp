@@ -190,7 +190,8 @@ TEST_F(Programs, TrainingStep) {
   EXPECT_EQ(names,
             (std::set<std::string>{"training_step/plain", "training_step/hora_copies",
                                    "training_step/hora_arena", "training_step/hora_fused",
-                                   "training_step/hora_bfloat16", "training_step/mpi_blocking"}));
+                                   "training_step/hora_one_pass", "training_step/hora_bfloat16",
+                                   "training_step/mpi_blocking"}));
   EXPECT_EQ(file.at("context").at("network"), "tiny_layers");
   for (const json& row : file.at("benchmarks")) {
     SCOPED_TRACE(row.dump());
@@ -227,6 +228,22 @@ TEST_F(Programs, TrainingStepOfOneContenderOnResNet18) {
     if (row.contains("wrong")) {
       EXPECT_EQ(row.at("wrong"), 0.0) << row.dump();
     }
+  }
+}
+
+TEST_F(Programs, TrainingStepWithRecordAndWithout) {
+  const json file =
+      file_of("TRAINING_STEP", "--record --network tiny_layers --batch 2 --blocks 2 --steps 1");
+  EXPECT_EQ(names_of(file),
+            (std::set<std::string>{"training_step/record_watched", "training_step/record_off"}));
+  for (const json& row : file.at("benchmarks")) {
+    EXPECT_GT(row.at("real_time").get<double>(), 0.0);
+    const bool is_ratio = row.at("name") == "training_step/record_watched";
+    EXPECT_EQ(row.contains("over_off"), is_ratio);
+    if (!is_ratio) continue;
+    EXPECT_GT(row.at("over_off_low").get<double>(), 0.0);
+    EXPECT_LE(row.at("over_off_low"), row.at("over_off"));
+    EXPECT_LE(row.at("over_off"), row.at("over_off_high"));
   }
 }
 

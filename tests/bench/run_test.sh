@@ -5,8 +5,9 @@ set -euo pipefail
 root=$1
 work=$(mktemp -d "${TMPDIR:-/tmp}/bench_run_test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"/{tree/bench/results,tree/build/bench/training_step,bin}
+mkdir -p "$work"/{tree/bench/{results,scale},tree/build/bench/training_step,bin}
 cp -r "$root/bench/run.sh" "$root/bench/report" "$work/tree/bench/"
+cp -r "$root/bench/scale/forecast" "$work/tree/bench/scale/"
 printf '# hora\n<!-- performance begin -->\n<!-- performance end -->\n' > "$work/tree/README.md"
 cat > "$work/bin/mpirun" << 'FAKE'
 #!/bin/bash
@@ -45,6 +46,14 @@ grep -q '^HORA_RANKS_PER_NODE= .*--bind-to none.*negotiation' "$CALLS" || fail "
 grep -q '^HORA_RANKS_PER_NODE=1 .*allreduce_perf' "$CALLS" || fail "virtual nodes"
 grep -q '1/2\].* negotiation.*: done' "$work/output" || fail "a line says how far it is"
 grep -q 'All results' "$work/tree/README.md" || fail "the README's section is written"
+
+run --only record
+((code == 0)) || fail "the part record ends with $code"
+[[ -e $results/record.json && -e $results/record_nodes.json && -e $results/record_step.json ]] ||
+  fail "the record's costs: of a call on one node and on two, and of a step"
+(($(grep -c 'negotiation.*--benchmark_filter=flight_record' "$CALLS") == 2)) ||
+  fail "the part record runs negotiation twice"
+grep -q 'training_step --network resnet18 .*--record ' "$CALLS" || fail "and training_step --record"
 
 run --only negotiation,tiny_layers --continue --quick
 [[ $(< "$CALLS") == *training_step*tiny_layers* && $(wc -l < "$CALLS") == 1 ]] ||

@@ -43,13 +43,16 @@ def buckets_of(events, backward_end_ms):
 
 
 def run_of(result, contender):
-    """{"ranks", "plain", "step", ...}: times in ms."""
+    """{"what", "ranks", "plain", "step_ms"}: times in ms."""
     by_name = {one["name"].rsplit("/", 1)[-1]: one for one in result["benchmarks"]}
     for name in ("plain", contender):
         if name not in by_name:
             raise ValueError(f"a run has no contender {name}, but {sorted(by_name)}")
+    context = result["context"]
     return {
-        "ranks": int(result["context"]["ranks"]),
+        "what": f"{context.get('network', 'a network')}, {context.get('batch', '?')} samples a rank, "
+        f"{contender}",
+        "ranks": int(context["ranks"]),
         "plain": by_name["plain"],
         "step_ms": by_name[contender]["real_time"],
     }
@@ -63,6 +66,7 @@ def trace_of(events, runs, cores):
     begin = plain["forward_ms"]
     end = begin + plain["backward_ms"]
     return {
+        "what": alone["what"],
         "backward_begin_ms": begin,
         "backward_end_ms": end,
         "step_ms": plain["real_time"],

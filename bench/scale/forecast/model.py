@@ -1,7 +1,7 @@
 """Step time of data-parallel training on nodes that are not at hand. Pure: values in, values out.
 
 A *trace* is what one rank does in a step, measured on a single rank:
-  {"backward_begin_ms", "backward_end_ms", "step_ms", "wrapper_ms",
+  {"what", "backward_begin_ms", "backward_end_ms", "step_ms", "wrapper_ms",
    "buckets": [{"bytes", "ready_ms"}, ...], "contention": {"RANKS_A_NODE": factor}}
 with times from the step's begin, buckets in the order in which they become ready. `wrapper_ms` is
 what the wrapper adds with one rank. `contention`: how many times longer the plain step takes with so

@@ -1,8 +1,6 @@
 #include "examples/vision/optim/optimizers.h"
 
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/sgd.h>
+#include <hora/torch/optim.h>
 
 #include <map>
 #include <string_view>
@@ -46,11 +44,11 @@ std::unique_ptr<torch::optim::Optimizer> in_groups(const OptimizerSettings& sett
 
 std::unique_ptr<torch::optim::Optimizer> make_sgd(const OptimizerSettings& settings,
                                                   const NamedParameters& parameters) {
-  return in_groups<torch::optim::SGD>(settings, parameters,
-                                      torch::optim::SGDOptions(settings.learning_rate)
-                                          .momentum(settings.momentum)
-                                          .weight_decay(settings.weight_decay)
-                                          .nesterov(settings.nesterov));
+  return in_groups<hora::optim::SGD>(settings, parameters,
+                                     torch::optim::SGDOptions(settings.learning_rate)
+                                         .momentum(settings.momentum)
+                                         .weight_decay(settings.weight_decay)
+                                         .nesterov(settings.nesterov));
 }
 
 template <class Optimizer, class Options>
@@ -84,8 +82,8 @@ const std::map<std::string_view, Make> makers{
     {"sgd", make_sgd},
     {"lars", make_lars},
     {"lamb", make_lamb},
-    {"adam", make_adam<torch::optim::Adam, torch::optim::AdamOptions>},
-    {"adamw", make_adam<torch::optim::AdamW, torch::optim::AdamWOptions>},
+    {"adam", make_adam<hora::optim::Adam, torch::optim::AdamOptions>},
+    {"adamw", make_adam<hora::optim::AdamW, torch::optim::AdamWOptions>},
 };
 
 }  // namespace

@@ -13,7 +13,8 @@ hora::DistributedOptimizerOptions distributed_options(const DistributionOptions&
       .op = options.adasum ? hora::ReduceOp::adasum : hora::ReduceOp::average,
       .backward_passes_per_step = options.accumulate,
       .gradient_predivide_factor = options.predivide,
-      .shard_state = options.zero};
+      .shard_state = options.zero,
+      .fused_update = options.fused_update};
   switch (options.compression) {
     case GradientCompression::none:
       break;
@@ -71,6 +72,7 @@ std::string describe(const DistributionOptions& options) {
   if (options.accumulate > 1)
     text += fmt::format(", {} backward passes a step", options.accumulate);
   if (options.zero) text += ", optimizer's state in shares (ZeRO)";
+  if (options.fused_update) text += ", updated by the pass that averages";
   return text;
 }
 

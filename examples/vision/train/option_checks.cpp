@@ -74,6 +74,7 @@ class Checks {
     refuse_if(distribution.zero && compressed, "--zero",
               "averages uncompressed; leave out "
               "--compression");
+    fused_update();
     refuse_if(distribution.adasum && distribution.zero, "--adasum",
               "does not go with --zero; leave one of them out");
     refuse_if(distribution.adasum && distribution.predivide != 1, "--adasum",
@@ -91,14 +92,34 @@ class Checks {
               "averages over processes, and --mode data-parallel has one; take --mode distributed");
   }
 
+  /// The averages are never there as such: nothing but the update can have them.
+  void fused_update() {
+    if (!options_.distribution.fused_update) return;
+    const char* const option = "--fused-update";
+    refuse_if(!options_.distribution.zero, option, "needs --zero");
+    refuse_if(options_.regularisation.clip_norm > 0, option,
+              "does not go with --clip-norm, which needs the averages before the update; leave one "
+              "of them out");
+    refuse_if(scales_loss(), option,
+              "does not go with a scaled loss (float16), whose gradients are looked at before the "
+              "update; take --amp bf16, or leave it out");
+    refuse_if(options_.device == DeviceChoice::cuda, option,
+              "is for the CPU, and --device is cuda; leave it out");
+  }
+
+  /// Gradients of float16, or of what O1 and O2 take by themselves.
+  bool scales_loss() const {
+    const PrecisionOptions& precision = options_.precision;
+    return precision.amp == Amp::float16 ||
+           (precision.amp == Amp::off &&
+            precision.opt_level.value_or(OptLevel::O0) != OptLevel::O0);
+  }
+
   void precision() {
     const PrecisionOptions& precision = options_.precision;
     refuse_if(precision.opt_level == OptLevel::O0 && precision.amp != Amp::off, "--opt-level",
               "O0 is float32, and --amp names a 16-bit type; take O1 or O2");
-    const bool half =
-        precision.amp == Amp::float16 ||
-        (precision.amp == Amp::off && precision.opt_level.value_or(OptLevel::O0) != OptLevel::O0);
-    refuse_if(precision.loss_scale && !half, "--loss-scale",
+    refuse_if(precision.loss_scale && !scales_loss(), "--loss-scale",
               "needs float16: --amp fp16, or --opt-level O1 or O2 without --amp bf16");
   }
 

@@ -179,6 +179,9 @@ void add_distribution(CLI::App& app, DistributionOptions& distribution) {
              "BatchNorm's statistics are those of all ranks' batches");
   group.flag("--zero", distribution.zero,
              "each rank keeps its share of the optimizer's state (ZeRO, stage 1)");
+  group.flag("--fused-update", distribution.fused_update,
+             "with --zero, on the CPU of one node: averages, update and the parameters' way to all "
+             "ranks are one pass");
   group.flag("--adasum,--use-adasum", distribution.adasum,
              "gradients are combined by Adasum in place of their average");
   using Form = GradientCompression;

@@ -61,6 +61,7 @@ struct DistributionOptions {
   int accumulate = 1;  ///< backward passes of one step
   bool sync_batch_norm = false;
   bool zero = false;  ///< each rank keeps its share of the optimizer's state (ZeRO, stage 1)
+  bool fused_update = false;  ///< with `zero`: the pass that averages also updates
   bool adasum = false;
   GradientCompression compression = GradientCompression::none;
   double top_k_share = 0.01;  ///< of GradientCompression::top_k, within (0, 1]

@@ -123,7 +123,8 @@ void GradScaler::unscale_() {
 
 bool GradScaler::step() {
   State& state = *state_;
-  if (state.phase == Phase::scaled) unscale_();
+  // Each averages by itself, where nothing else wants the averages in the pass that updates.
+  if (state.options.enabled && state.phase == Phase::scaled) unscale_();
   if (state.phase == Phase::stepped) {
     state.refuse("step() was called a second time; call update() after each step");
   }

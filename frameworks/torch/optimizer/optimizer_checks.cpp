@@ -117,9 +117,13 @@ void check_combinations(const DistributedOptimizerOptions& options) {
   exclude(hooked && !plain, "hook", "an op other than average");
   exclude(hooked && predivides, "hook", "gradient_predivide_factor");
   exclude(hooked && options.shard_state, "hook", "shard_state");
-  if (options.overlap_parameter_gather && !options.shard_state) {
-    refuse("overlap_parameter_gather is for shard_state, which was not asked for");
-  }
+  const auto needs_shards = [&options](bool chosen, const char* option) {
+    if (chosen && !options.shard_state) {
+      refuse(std::string(option) + " is for shard_state, which was not asked for");
+    }
+  };
+  needs_shards(options.overlap_parameter_gather, "overlap_parameter_gather");
+  needs_shards(options.fused_update, "fused_update");
   exclude(options.shard_state && options.op == ReduceOp::adasum, "shard_state", "adasum");
   exclude(options.shard_state && options.static_graph, "shard_state", "static_graph");
   exclude(options.shard_state && options.compression != Compression::none, "shard_state",

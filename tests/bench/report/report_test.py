@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import sys
 import tempfile
 import unittest
@@ -14,6 +15,7 @@ sys.dont_write_bytecode = True
 import check  # noqa: E402
 import machine  # noqa: E402
 import nccl_columns  # noqa: E402
+import readme  # noqa: E402
 import report  # noqa: E402
 import results  # noqa: E402
 import svg  # noqa: E402
@@ -39,6 +41,20 @@ def steps_document(over_plain):
                            {"name": "training_step/hora_copies", **common, "over_plain": over_plain,
                             "over_plain_low": over_plain - 0.01, "over_plain_high": over_plain + 0.01,
                             "hidden_share": 0.5, "wrong": 0.0}]}
+
+
+def record_document():
+    rows = [{"name": f"negotiation/{name}", "off_ns": 1100.0, "cost_ns": cost, "spread_ns": 30.0,
+             "bar_ns": 300.0, "pass": float(cost <= 300.0), "real_time": 1.2, "wrong": 0.0}
+            for name, cost in (("flight_record", 123.4), ("flight_record_watched", 456.7))]
+    return {"context": {"ranks": "2", "nodes": "1"}, "benchmarks": rows}
+
+
+def record_step_document():
+    return {"context": {"ranks": "2", "nodes": "1", "network": "resnet18"}, "benchmarks": [
+        {"name": "training_step/record_watched", "real_time": 101.0, "over_off": 1.005,
+         "over_off_low": 0.99, "over_off_high": 1.02},
+        {"name": "training_step/record_off", "real_time": 100.5}]}
 
 
 FACTS = {"date": "2026-01-02", "processor": "AMD EPYC 9004 (R) @ 2.6 GHz", "cores": 2, "mpi": "MPI 1",
@@ -137,18 +153,18 @@ class Files(unittest.TestCase):
             return code, file.read(), errors.getvalue()
 
     def test_the_readme_changes_between_its_markers_alone_and_only_once(self):
-        before = f"# hora\n\n{report.BEGIN}\nold\n{report.END}\n\n## Limits\n"
+        before = f"# hora\n\n{readme.BEGIN}\nold\n{readme.END}\n\n## Limits\n"
         code, first, _ = self.run_report(before)
         self.assertEqual(code, 0)
-        self.assertTrue(first.startswith(f"# hora\n\n{report.BEGIN}\n"))
-        self.assertTrue(first.endswith(f"\n{report.END}\n\n## Limits\n"))
+        self.assertTrue(first.startswith(f"# hora\n\n{readme.BEGIN}\n"))
+        self.assertTrue(first.endswith(f"\n{readme.END}\n\n## Limits\n"))
         self.assertNotIn("old", first)
         self.assertIn("+9.0 %", first)  # the mean of both runs
         self.assertIn("bench/results/here/training_resnet18.svg", first)
         self.assertEqual(self.run_report(first)[1], first)
 
     def test_every_plot_that_the_report_names_is_written(self):
-        self.run_report(f"{report.BEGIN}\n{report.END}\n")
+        self.run_report(f"{readme.BEGIN}\n{readme.END}\n")
         with open(os.path.join(self.folder, "report.md"), encoding="utf-8") as file:
             text = file.read()
         plots = sorted(name for name in os.listdir(self.folder) if name.endswith(".svg"))
@@ -157,10 +173,51 @@ class Files(unittest.TestCase):
             self.assertIn(f"]({name})", text)
             xml.dom.minidom.parse(os.path.join(self.folder, name))
 
+    def test_contenders_are_rows_and_networks_columns(self):
+        self.write("training_one_layer.json",
+                   dict(steps_document(0.95), context={"ranks": "2", "network": "one_layer"}))
+        _, text, _ = self.run_report(f"{readme.BEGIN}\n{readme.END}\n")
+        lines = text.split("\n")
+        self.assertIn("|  | ResNet-18 (7x7 stem), 32x32, batch 32 | one layer of 52 MB |", lines)
+        self.assertIn("| plain | 100 ms | 100 ms |", lines)
+        row = next(line for line in lines if line.startswith("| hora_copies |"))
+        self.assertIn("+9.0 % (", row)
+        self.assertTrue(row.endswith("| -5.0 % (-6.0 to -4.0) |"), row)
+
+    def test_costs_of_the_record_stand_in_report_and_readme(self):
+        _, text, _ = self.run_report(f"{readme.BEGIN}\n{readme.END}\n")
+        self.assertNotIn("flight record", text)
+        self.write("record.json", record_document())
+        self.write("record_step.json", record_step_document())
+        _, text, _ = self.run_report(f"{readme.BEGIN}\n{readme.END}\n")
+        self.assertIn("123 ns of a blocking allreduce of 4 bytes, 457 ns of a blocking allreduce of 4 "
+                      "bytes under `horarun --watch`, +0.5 % (-1.0 to +2.0) of a ResNet-18 step", text)
+        with open(os.path.join(self.folder, "report.md"), encoding="utf-8") as file:
+            written = file.read()
+        self.assertIn("| flight_record | 1100 | 123 | 30 | 300 | yes |", written)
+        self.assertIn("| flight_record_watched | 1100 | 457 | 30 | 300 | no |", written)
+        self.assertIn("| 100 | 101 | +0.5 % | -1.0 % to +2.0 % |", written)
+
+    def test_the_stored_forecast_stands_in_the_readme_with_its_assumptions(self):
+        empty = f"{readme.BEGIN}\n{readme.END}\n"
+        self.assertNotIn("forecast", self.run_report(empty)[1])
+        stored = os.path.join(os.environ["BENCH_REPORT"], "..", "results")
+        for name in ("forecast-trace.json", "forecast-measured.json"):
+            shutil.copy(os.path.join(stored, name), os.path.dirname(self.folder))
+        code, text, _ = self.run_report(empty)
+        self.assertEqual(code, 0)
+        for expected in ("**a forecast and no measurement**: resnet18, 32 samples a rank", "Assumed:",
+                         "10, 25, 100 Gbit/s", "never blocks", "(2 ranks)"):
+            self.assertIn(expected, text)
+        rows = [line.split(" | ")[0] for line in text.split("\n") if line.startswith("| ")]
+        for nodes in (16, 64, 1024):
+            self.assertIn(f"| {nodes}", rows)
+        self.assertNotIn("| 4", rows)
+
     def test_a_busy_part_is_said(self):
         path = os.path.join(self.folder, "machine.json")
         self.assertEqual(machine.main(["", "--note", path, "resnet18", "0.5"]), 0)
-        _, text, _ = self.run_report(f"{report.BEGIN}\n{report.END}\n")
+        _, text, _ = self.run_report(f"{readme.BEGIN}\n{readme.END}\n")
         self.assertIn("before resnet18:", text)
         with open(os.path.join(self.folder, "report.md"), encoding="utf-8") as file:
             self.assertIn("allreduce 2%, resnet18 50%", file.read())
@@ -170,7 +227,7 @@ class Files(unittest.TestCase):
         document["context"]["ranks"] = "4"
         document["benchmarks"][0]["wrong"] = 2.0
         self.write("allreduce.json", document)
-        self.run_report(f"{report.BEGIN}\n{report.END}\n")
+        self.run_report(f"{readme.BEGIN}\n{readme.END}\n")
         with open(os.path.join(self.folder, "report.md"), encoding="utf-8") as file:
             text = file.read()
         self.assertIn("oversubscribed", text)
@@ -179,9 +236,9 @@ class Files(unittest.TestCase):
     def test_a_readme_without_markers_and_a_broken_file_are_errors(self):
         code, text, errors = self.run_report("# hora\n")
         self.assertEqual((code, text), (1, "# hora\n"))
-        self.assertIn(report.BEGIN, errors)
+        self.assertIn(readme.BEGIN, errors)
         self.write("allreduce.json", {"no": "benchmarks"})
-        code, _, errors = self.run_report(f"{report.BEGIN}\n{report.END}\n")
+        code, _, errors = self.run_report(f"{readme.BEGIN}\n{readme.END}\n")
         self.assertEqual(code, 1)
         self.assertIn("allreduce.json", errors)
 
@@ -236,6 +293,26 @@ class StoredRatios(unittest.TestCase):
             check.run([sys.executable, "-c", "import sys; print('no memory'); sys.exit(3)"])
         self.assertIn("exit code 3", str(raised.exception))
         self.assertIn("no memory", str(raised.exception))
+
+    def run_main(self, cache, **program):
+        """(exit code, what is said) with bounds of one program, which the build has not."""
+        with tempfile.TemporaryDirectory() as folder:
+            bounds = os.path.join(folder, "bounds.json")
+            with open(bounds, "w", encoding="utf-8") as file:
+                json.dump({"programs": [dict(program, program="step", ranks=2)]}, file)
+            with open(os.path.join(folder, "CMakeCache.txt"), "w", encoding="utf-8") as file:
+                file.write(cache)
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                code = check.main([bounds, folder, "mpirun"])
+            return code, said.getvalue()
+
+    def test_a_program_that_is_missing_fails_unless_the_build_is_without_it(self):
+        code, said = self.run_main("HORA_TORCH:BOOL=ON\n", needs="HORA_TORCH")
+        self.assertEqual((code, said), (1, "step: FAILED: not built\n"))
+        self.assertEqual(self.run_main("HORA_TORCH:BOOL=OFF\n")[0], 1)
+        code, said = self.run_main("HORA_TORCH:BOOL=OFF\n", needs="HORA_TORCH")
+        self.assertEqual((code, said), (0, "step: left out: this build has HORA_TORCH off\n"))
 
     def test_stored_bounds_have_a_figure_and_a_limit(self):
         path = os.path.join(os.environ["BENCH_REPORT"], "..", "results", "bounds.json")

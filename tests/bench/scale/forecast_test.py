@@ -9,11 +9,13 @@ import unittest
 FOLDER = os.path.join(os.path.dirname(__file__), "../../../bench/scale/forecast")
 sys.path.insert(0, FOLDER)
 sys.dont_write_bytecode = True
+import forecast  # noqa: E402
 import measured_step  # noqa: E402
 import model  # noqa: E402
 
 MIB = 1 << 20
 TRACE = {
+    "what": "a network, some contender",
     "backward_begin_ms": 30.0,
     "backward_end_ms": 90.0,
     "step_ms": 100.0,
@@ -124,7 +126,32 @@ def run(ranks, plain_ms, step_ms):
              "backward_ms": 60.0}
     other = {"name": "training_step/hora_copies", "real_time": step_ms}
     return measured_step.run_of(
-        {"context": {"ranks": str(ranks)}, "benchmarks": [plain, other]}, "hora_copies")
+        {"context": {"ranks": str(ranks), "network": "n", "batch": "8"},
+         "benchmarks": [plain, other]}, "hora_copies")
+
+
+class Words(unittest.TestCase):
+    NETWORKS = {"networks": [at(name="slow"), at(name="fast", link_gbit=80.0)]}
+
+    def test_the_summary_has_a_row_for_each_number_of_nodes_from_16_on(self):
+        lines = forecast.summary(TRACE, self.NETWORKS).split("\n")
+        self.assertEqual(lines[0], "| nodes | slow: step, ms (efficiency) "
+                                   "| fast: step, ms (efficiency) |")
+        self.assertEqual([line.split(" | ")[0] for line in lines[2:]],
+                         [f"| {nodes}" for nodes in (16, 32, 64, 128, 256, 512, 1024)])
+        step = model.forecast(TRACE, at(nodes=16))
+        self.assertIn(f"| 16 | {step['step_ms']:.0f} ({100 * step['efficiency']:.0f} %) |", lines[2])
+
+    def test_assumptions_name_what_was_measured_and_each_value_once(self):
+        text = forecast.assumptions(TRACE, self.NETWORKS)
+        for expected in ("a network, some contender", "100 ms", "8, 80 Gbit/s", "10 us one way",
+                         "nodes of 8 cores"):
+            self.assertIn(expected, text)
+
+    def test_deviations_are_named_by_ranks(self):
+        measured = {"network": NETWORK, "runs": [{"ranks": 1, "step_ms": 125.0},
+                                                 {"ranks": 2, "step_ms": 100.0}]}
+        self.assertTrue(forecast.deviations(TRACE, measured).startswith("-20.0 % (1 rank), +"))
 
 
 class MeasuredStep(unittest.TestCase):
@@ -137,6 +164,7 @@ class MeasuredStep(unittest.TestCase):
     def test_contention_is_that_of_ranks_with_a_core_each(self):
         runs = [run(1, 100.0, 103.0), run(2, 120.0, 130.0), run(4, 250.0, 300.0)]
         found = measured_step.trace_of(events_of([(0.0, 1e4)]), runs, cores=2)
+        self.assertEqual(found["what"], "n, 8 samples a rank, hora_copies")
         self.assertEqual(found["contention"], {"2": 1.2})
         self.assertEqual(found["wrapper_ms"], 3.0)
         self.assertEqual(found["backward_end_ms"], 90.0)

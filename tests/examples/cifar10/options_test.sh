@@ -42,6 +42,10 @@ expect_lines 1 '^optimizer: lars, gradients averaged, labels smoothed by 0.1$' o
 trains --opt adamw --lr .001 --zero --clip-norm 1
 expect_lines 1 "^optimizer: adamw, .* optimizer's state in shares \\(ZeRO\\), clipped to 1$" output
 
+trains --zero --fused-update
+expect_lines 1 \
+  "^optimizer: sgd, .* in shares \\(ZeRO\\), updated by the pass that averages$" output
+
 batch=8 trains --accumulate 2 --sync-bn --ema-decay .9 --lr-schedule step --scale-lr
 expect_lines 1 '^batch: 2 x 8 a rank, 32 in all; 1 epochs of 2 steps; seed 1$' output
 expect_lines 1 '^optimizer: sgd, .* 2 backward passes a step, BatchNorm over all ranks, .* 0.9$' \
@@ -107,6 +111,7 @@ refused() {
   expect_lines 0 '^(data|epoch)' output
 }
 refused '^--zero: lars needs whole layers' --opt lars --zero
+refused '^--fused-update: does not go with --clip-norm' --zero --fused-update --clip-norm 1
 refused 'absent.safetensors' --weights absent.safetensors
 refused '64 training images in batches of 16 for 2 ranks with --accumulate 17; expected at least 2' \
   --accumulate 17

@@ -12,7 +12,7 @@ struct GradScalerOptions {
   double growth_factor = 2.0;      ///< >= 1: after `growth_interval` steps with finite gradients
   double backoff_factor = 0.5;     ///< within (0, 1]: after a step with a gradient that is not
   int growth_interval = 2000;      ///< steps, >= 1
-  bool enabled = true;             ///< false: scale 1, nothing is checked
+  bool enabled = true;  ///< false: scale 1, nothing is checked, step() is the optimizers' own
 };
 
 }  // namespace hora

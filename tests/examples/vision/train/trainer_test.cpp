@@ -126,6 +126,24 @@ TEST(Trainer, PrintsEverySoManySteps) {
   EXPECT_THAT(text, Not(HasSubstr("Epoch: [1][3/4]")));
 }
 
+TEST(Trainer, TheFusedUpdateGivesTheWeightsOfAveragesAndUpdateApart) {
+  const hora::Context world = hora::init();
+  TrainingOptions options = small_training();
+  options.epochs = 1;
+  options.optimizer.name = "adamw";
+  options.distribution.zero = true;
+  auto apart = setup_of(world, options);
+  train_with(world, options, apart);
+  options.distribution.fused_update = true;
+  auto fused = setup_of(world, options);
+  const std::string text = train_with(world, options, fused).text;
+  EXPECT_THAT(text, HasSubstr("in shares (ZeRO), updated by the pass that averages"));
+  const auto expected = apart.model->named_parameters();
+  for (const auto& parameter : fused.model->named_parameters()) {
+    EXPECT_TRUE(torch::equal(parameter.value(), expected[parameter.key()])) << parameter.key();
+  }
+}
+
 /// Options that change how gradients are put together or weights are updated.
 struct Family {
   const char* name;
@@ -166,6 +184,12 @@ INSTANTIATE_TEST_SUITE_P(
                              o.optimizer.name = "adamw";
                              o.distribution.zero = true;
                              o.regularisation.clip_norm = 1;
+                           }},
+                    Family{"sgd_fused_update_half_model",
+                           [](TrainingOptions& o) {
+                             o.distribution.zero = o.distribution.fused_update = true;
+                             o.precision = {.amp = Amp::bfloat16, .opt_level = OptLevel::O2};
+                             o.regularisation.ema_decay = 0.9;
                            }},
                     Family{"average_smoothing_accumulation_sync",
                            [](TrainingOptions& o) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -105,6 +106,68 @@ TEST(CpuAllocator, CollectivesOnItsTensorsGiveTheSameResults) {
     const auto gathered = allgather(world, torch::full({2, kLeast}, world.rank()));
     for (int rank = 0; rank < world.size(); ++rank) {
       EXPECT_TRUE(gathered.narrow(0, 2 * rank, 2).eq(rank).all().item<bool>());
+    }
+  }
+}
+
+/// [rows, kLeast]: large enough for the arena, each element another number.
+torch::Tensor numbered_rows(std::int64_t rows) {
+  return torch::arange(rows * kLeast).to(torch::kFloat).view({rows, kLeast});
+}
+
+TEST(CpuAllocator, AlltoallOfItsTensorsByNameGivesTheSameResults) {
+  const Context world = init_with(TensorArenaUse::on);
+  // Rank r sends 1 + i rows to rank i, so all that comes here has as many.
+  std::vector<std::int64_t> splits;
+  std::int64_t rows = 0, first = 0;
+  for (int to = 0; to < world.size(); ++to) {
+    if (to == world.rank()) first = rows;
+    splits.push_back(1 + to);
+    rows += splits.back();
+  }
+  const std::int64_t mine = 1 + world.rank();
+  for (int round = 0; round < 3; ++round) {
+    const auto own = numbered_rows(rows) + (1000 * world.rank() + round);
+    ASSERT_TRUE(is_shared(own));
+    const auto received = alltoall(world, own, {.name = "rows", .splits = splits});
+    for (int from = 0; from < world.size(); ++from) {
+      const auto expected = numbered_rows(rows).narrow(0, first, mine) + (1000 * from + round);
+      EXPECT_EQ(received.received_splits[static_cast<std::size_t>(from)], mine);
+      EXPECT_TRUE(torch::equal(received.tensor.narrow(0, from * mine, mine), expected))
+          << "round " << round << ", from rank " << from;
+    }
+    EXPECT_TRUE(torch::equal(own, numbered_rows(rows) + (1000 * world.rank() + round)));
+  }
+}
+
+TEST(CpuAllocator, ReduceScatterOfItsTensorsByNameGivesTheSameResults) {
+  const Context world = init_with(TensorArenaUse::on);
+  const std::int64_t size = world.size();
+  // Uneven: the first rank gets two rows, the others one.
+  const auto same = numbered_rows(size + 1);
+  const std::int64_t first = world.rank() == 0 ? 0 : world.rank() + 1;
+  const auto expected = same.narrow(0, first, world.rank() == 0 ? 2 : 1) * (size * (size + 1) / 2);
+  for (int round = 0; round < 3; ++round) {
+    const auto own = same * (1 + world.rank());
+    ASSERT_TRUE(is_shared(own));
+    const auto sum = reduce_scatter(world, own, {.name = "sum", .op = ReduceOp::sum});
+    EXPECT_TRUE(torch::equal(sum, expected)) << "round " << round;
+    EXPECT_TRUE(torch::equal(own, same * (1 + world.rank())));
+  }
+}
+
+TEST(CpuAllocator, BroadcastOfItsTensorsByNameGivesTheSameResults) {
+  const Context world = init_with(TensorArenaUse::on);
+  const auto of = [](int rank) { return numbered_rows(3) + 1000 * rank; };
+  for (int root = 0; root < world.size(); ++root) {
+    for (int round = 0; round < 2; ++round) {
+      const std::string name = "root " + std::to_string(root);
+      auto own = of(world.rank());
+      ASSERT_TRUE(is_shared(own));
+      EXPECT_TRUE(torch::equal(broadcast(world, own, {.name = name, .root = root}), of(root)));
+      EXPECT_TRUE(torch::equal(own, of(world.rank()))) << "out of place it stays as it is";
+      broadcast_(world, own, {.name = name + ", in place", .root = root});
+      EXPECT_TRUE(torch::equal(own, of(root)));
     }
   }
 }

@@ -46,6 +46,25 @@ TEST_F(FusedUpdateTest, NoGradientsGoThroughCollectives) {
   EXPECT_LT(world_.statistics().bytes - before, bytes) << "presence, answers and the like alone";
 }
 
+TEST_F(FusedUpdateTest, ASwitchedOffGradScalerLeavesThemThere) {
+  if (!is_one_node() || world_.size() == 1) GTEST_SKIP() << "for ranks that share memory";
+  GradScaler scaler(fused_.optimizer, {.enabled = false});
+  std::size_t bytes = 0;
+  for (const auto& parameter : fused_.network->parameters()) bytes += parameter.nbytes();
+  for (int step = 0; step < 3; ++step) {
+    apart_.step(my_batch(world_, step));
+    const auto before = world_.statistics().bytes;
+    fused_.optimizer.zero_grad();
+    scaler.scale(loss_of(fused_.network, my_batch(world_, step))).backward();
+    EXPECT_TRUE(scaler.step());
+    scaler.update();
+    if (step > 0) {
+      EXPECT_LT(world_.statistics().bytes - before, bytes);
+    }
+    expect_same();
+  }
+}
+
 TEST_F(FusedUpdateTest, ItIsOffByDefault) {
   Training off(world_, {.shard_state = true}, make_fused);
   for (int step = 0; step < 3; ++step) {

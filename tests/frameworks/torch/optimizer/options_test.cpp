@@ -168,6 +168,7 @@ TEST_F(OptimizerOptions, NumbersOutOfRangeAreRefused) {
   refused({.static_graph = true, .shard_state = true},
           "shard_state and static_graph do not go together");
   refused({.overlap_parameter_gather = true}, "overlap_parameter_gather is for shard_state");
+  refused({.fused_update = true}, "fused_update is for shard_state, which was not asked for");
   refused({.buffers = {torch::Tensor()}}, "buffer 0 is undefined");
 }
 
