@@ -8,17 +8,14 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <functional>
-#include <memory>
 #include <numeric>
 #include <optional>
-#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "examples/vision/train/common_error.h"
 #include "examples/vision/train/epoch_steps.h"
+#include "tests/examples/vision/train/trial_run.h"
 #include "tests/frameworks/torch/checkpoint/trained.h"
 #include "tests/support/seed.h"
 #include "tests/support/temporary_folder.h"
@@ -28,128 +25,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using hora::internal::test::generator;
-using hora::internal::test::seed;
 using hora::internal::test::SharedFolder;
 using hora::internal::test::TemporaryFolder;
-using testing::AllOf;
+using test::kEpochs;
+using test::kSamples;
+using test::TrialRun;
+using test::Variant;
 using testing::Gt;
-using testing::HasSubstr;
-
-constexpr std::size_t kSamples = 103;
-constexpr int kEpochs = 2;
-
-struct Variant {
-  std::string name;
-  bool per_node = false;
-  bool averaged = false;
-  bool hook = false;
-};
-std::ostream& operator<<(std::ostream& stream, const Variant& variant) {
-  return stream << variant.name;
-}
-
-/// A training on made-up samples, with BatchNorm and dropout, which draws from the rank's random
-/// state.
-struct TrialRun {
-  TrialRun(const hora::Context& given, const TrainingStateOptions& options,
-           const Variant& variant = {}, std::uint64_t seed_of_order = seed())
-      : world(given),
-        model(network()),
-        sgd(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)),
-        hook(variant.hook ? std::make_shared<hora::PowerSgd>(
-                                hora::PowerSgdOptions{.rank = 1, .start_step = 2})
-                          : nullptr),
-        optimizer(world, sgd, model->named_parameters(), {.bucket_bytes = 256, .hook = hook}),
-        scaler(optimizer, {.initial_scale = 1024.0, .growth_interval = 3}),
-        sampler(kSamples,
-                {.rank = world.rank(), .size = world.size(), .seed = seed_of_order, .batch = 3}) {
-    if (variant.averaged) average.emplace(*model, 0.9);
-    state.emplace(world, options,
-                  TrainingParts{.model = *model,
-                                .optimizer = optimizer,
-                                .scaler = scaler,
-                                .sampler = sampler,
-                                .average = average ? &*average : nullptr,
-                                .hook = hook.get()});
-    torch::manual_seed(seed() + 10 + static_cast<std::uint64_t>(world.rank()));
-  }
-
-  static torch::nn::Sequential network() {
-    torch::manual_seed(seed());
-    return torch::nn::Sequential(torch::nn::Linear(6, 8), torch::nn::BatchNorm1d(8),
-                                 torch::nn::Tanh(), torch::nn::Dropout(0.2),
-                                 torch::nn::Linear(8, 3));
-  }
-  /// Of a sample: the same in each run.
-  static torch::Tensor image(std::size_t sample) {
-    const auto from = static_cast<double>(sample);
-    return torch::arange(from, from + 6, torch::kFloat).sin();
-  }
-
-  /// True where the last step asked for was made before the training's end.
-  bool train(std::int64_t until_step) {
-    hora::DistributedSampler own = sampler;
-    while (state->epochs() < kEpochs) {
-      const EpochSteps steps(own, state->progress().position);
-      const std::vector<std::size_t> samples = steps.samples();
-      for (std::size_t step = steps.first(); step < steps.end(); ++step) {
-        const std::size_t place = 3 * (steps.first_of_samples() + step - steps.first());
-        const double loss = make_step({samples.begin() + static_cast<std::ptrdiff_t>(place),
-                                       samples.begin() + static_cast<std::ptrdiff_t>(place + 3)});
-        state->step_done(steps.after(step), loss, 3);
-        if (state->progress().steps == until_step) return true;
-      }
-      hora::broadcast_buffers(world, *model);
-      state->epoch_done(/*accuracy=*/10.0 * (1 + state->epochs()));
-    }
-    return false;
-  }
-
-  double make_step(const std::vector<std::size_t>& samples) {
-    std::vector<torch::Tensor> images;
-    std::vector<std::int64_t> labels;
-    for (const std::size_t sample : samples) {
-      taken.push_back(static_cast<std::int64_t>(sample));
-      images.push_back(image(sample));
-      labels.push_back(static_cast<std::int64_t>(sample % 3));
-    }
-    optimizer.zero_grad();
-    const torch::Tensor loss =
-        torch::cross_entropy_loss(model->forward(torch::stack(images)), torch::tensor(labels));
-    scaler.scale(loss).backward();
-    scaler.step();
-    scaler.update();
-    if (average) average->update(*model);
-    sum_of_losses += 3 * loss.item<double>();
-    return loss.item<double>();
-  }
-
-  /// All that the training has changed, on rank 0's side where ranks differ.
-  std::vector<torch::Tensor> values() {
-    hora::broadcast_buffers(world, *model);
-    std::vector<torch::Tensor> all;
-    for (const auto& tensor : hora::weights_of(*model)) all.push_back(tensor.value().clone());
-    if (average && world.rank() == 0) {
-      for (const auto& tensor : average->tensors()) all.push_back(tensor.value().clone());
-      all.push_back(torch::tensor(average->steps()));
-    }
-    all.push_back(torch::tensor(scaler.current_scale(), torch::kDouble));
-    all.push_back(torch::rand({4}));
-    return all;
-  }
-
-  const hora::Context& world;
-  torch::nn::Sequential model;
-  torch::optim::SGD sgd;
-  std::shared_ptr<hora::PowerSgd> hook;
-  hora::DistributedOptimizer optimizer;
-  hora::GradScaler scaler;
-  hora::DistributedSampler sampler;
-  std::optional<WeightAverage> average;
-  std::optional<TrainingState> state;
-  std::vector<std::int64_t> taken;
-  double sum_of_losses = 0;
-};
 
 void expect_equal_bits(const std::vector<torch::Tensor>& actual,
                        const std::vector<torch::Tensor>& expected) {
@@ -157,15 +39,6 @@ void expect_equal_bits(const std::vector<torch::Tensor>& actual,
   for (std::size_t i = 0; i < actual.size(); ++i) {
     EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i << '\n' << actual[i] << expected[i];
   }
-}
-
-std::string message_of_common_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const CommonError& error) {
-    return error.what();
-  }
-  return "no CommonError";
 }
 
 class TrainingStateTest : public testing::Test {
@@ -262,73 +135,6 @@ TEST_F(TrainingStateTest, WithoutAFolderNothingIsSaved) {
   EXPECT_TRUE(run.train(3));
   EXPECT_FALSE(run.state->interrupted());
   EXPECT_EQ(run.state->progress().steps, 3);
-}
-
-TEST_F(TrainingStateTest, WhereThereIsNothingToResumeOnlyAutoBeginsAnew) {
-  const SharedFolder folder(world_);
-  TrialRun automatic(world_, {.folder = folder.file("empty"), .resume = "auto"});
-  EXPECT_EQ(automatic.state->resume(), "");
-  TrialRun named(world_, {.resume = folder.file("none")});
-  EXPECT_THAT(message_of_common_error([&] { named.state->resume(); }),
-              HasSubstr("there is no checkpoint on any rank"));
-}
-
-TEST_F(TrainingStateTest, APlaceInAnotherOrderIsRefused) {
-  const SharedFolder folder(world_);
-  const TrainingStateOptions options{.folder = folder.file("a"), .resume = "auto"};
-  {
-    TrialRun run(world_, options);
-    run.train(3);
-    run.state->interrupted();
-  }
-  TrialRun other(world_, options, {}, seed() + 1);
-  EXPECT_THAT(message_of_common_error([&] { other.state->resume(); }),
-              AllOf(HasSubstr("in epoch 1, after"), HasSubstr("shuffled by seed")));
-}
-
-TEST_F(TrainingStateTest, ADamagedCheckpointIsRefusedByAllRanksAlike) {
-  const SharedFolder folder(world_);
-  const TrainingStateOptions options{.folder = folder.file("a"), .resume = "auto"};
-  {
-    TrialRun run(world_, options);
-    run.train(3);
-    run.state->interrupted();
-  }
-  if (world_.rank() == 0) fs::resize_file(folder.file("a/last/state.safetensors"), 100);
-  hora::barrier(world_);
-  TrialRun other(world_, options);
-  EXPECT_THAT(message_of_common_error([&] { other.state->resume(); }),
-              AllOf(HasSubstr("--resume auto"), HasSubstr("state.safetensors")));
-}
-
-TEST_F(TrainingStateTest, ACheckpointOfAnotherProgramIsRefused) {
-  const SharedFolder folder(world_);
-  {
-    auto model = TrialRun::network();
-    hora::Checkpoint other(world_, {.folder = folder.file("a")});
-    other.add_weights(*model);
-    other.save({.step = 1});
-    other.wait();
-  }
-  TrialRun run(world_, {.resume = folder.file("a")});
-  EXPECT_THAT(message_of_common_error([&] { run.state->resume(); }),
-              HasSubstr("no progress of a training"));
-}
-
-TEST_F(TrainingStateTest, AnAverageThatWasNotSavedBeginsAsTheLoadedWeights) {
-  const SharedFolder folder(world_);
-  const TrainingStateOptions options{.folder = folder.file("a"), .resume = "auto"};
-  {
-    TrialRun run(world_, options);
-    run.train(3);
-    run.state->interrupted();
-  }
-  TrialRun averaged(world_, options, {.name = "averaged", .averaged = true});
-  averaged.state->resume();
-  for (const auto& weight : averaged.model->named_parameters()) {
-    EXPECT_TRUE(torch::equal(averaged.average->tensors()[weight.key()], weight.value()));
-  }
-  EXPECT_EQ(averaged.average->steps(), 0);
 }
 
 /// Of the runs.
