@@ -21,7 +21,7 @@ cd "$(dirname "$(realpath "$0")")/.." || exit
 
 readonly all_parts=(allreduce allreduce_as_installed allreduce_nodes types many_ranks collectives
   collectives_nodes negotiation negotiation_nodes record resnet18 resnet18_cifar resnet50 one_layer
-  tiny_layers ranks two_hosts horovod)
+  tiny_layers ranks costs two_hosts horovod)
 quick='' parts=("${all_parts[@]}") go_on='' name='' build=build/release make=yes readme=yes
 while (($# > 0)); do
   case $1 in
@@ -48,7 +48,7 @@ done
 if [[ -n $make ]]; then
   [[ -e $build/CMakeCache.txt ]] || cmake --preset release -B "$build" || exit
   targets=(allreduce_perf collectives_perf negotiation)
-  ! grep -q '^HORA_TORCH:BOOL=ON' "$build/CMakeCache.txt" || targets+=(training_step)
+  ! grep -q '^HORA_TORCH:BOOL=ON' "$build/CMakeCache.txt" || targets+=(training_step training_costs)
   cmake --build "$build" --target "${targets[@]}" || exit
 fi
 
@@ -163,6 +163,13 @@ run_ranks() {
   for ((count = 1; count <= cores; count *= 2)); do
     step "ranks_$count" resnet18 6 3 "$count" --contenders hora_copies,hora_one_pass,c10d_gloo || return
   done
+}
+run_costs() {
+  local arguments=()
+  [[ -x $build/bench/training_costs/training_costs ]] ||
+    { echo "left out: this build has no LibTorch, or no examples"; return 77; }
+  [[ -z $quick ]] || arguments=(--batch 8 --rounds 6 --intervals 1 --every 10)
+  ranks 2 costs training_costs/training_costs "${arguments[@]}"
 }
 run_two_hosts() {
   local algorithm size=16MiB

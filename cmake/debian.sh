@@ -4,7 +4,8 @@
 
 hora_packages_file=$(dirname "${BASH_SOURCE[0]}")/debian-packages.txt
 
-# True where the environment's CMAKE_PREFIX_PATH brings a LibTorch, which then needs no package.
+# True where the environment's CMAKE_PREFIX_PATH brings a LibTorch: Debian's is not needed then, nor what
+# would bring it.
 _hora_own_libtorch() {
   local prefixes prefix
   IFS=':;' read -ra prefixes <<< "${CMAKE_PREFIX_PATH:-}"
@@ -16,7 +17,7 @@ _hora_own_libtorch() {
 
 # _hora_is_there PACKAGE KIND NAME
 _hora_is_there() {
-  if [[ $1 == libtorch-dev ]] && _hora_own_libtorch; then
+  if [[ $1 == libtorch-dev || $1 == python3-torchvision ]] && _hora_own_libtorch; then
     return 0
   fi
   if [[ $2 == command ]] && command -v "$3" > /dev/null; then

@@ -19,7 +19,8 @@
 #                Debian's, PREFIX an installation of any (bin/mpicxx, bin/mpirun). Without the tests
 #                that emulate two hosts, which are written for Open MPI 4's mpirun
 #   option       goes to ctest: -R allreduce, -L values, -j 1, --rerun-failed
-# TEST_SEED=<number> repeats a run's random choices; CI=1 makes warnings errors.
+# TEST_SEED=<number> repeats a run's random choices; CI=1 makes warnings errors; TEST_PYTHON=<python>
+# is one with PyPI's safetensors and tensorboard, else preset release takes cmake/python_readers.sh's.
 # Exit code: 0 only where tests ran, none failed and nothing was left behind.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
@@ -141,7 +142,13 @@ run_preset() {
 
 mkdir -p build
 case $kind in
-  release) run_preset release -LE '^nightly$' "${ctest_options[@]}" ;;
+  release)
+    # Where these cannot be had, as without network, the tests that need them are not run.
+    if [[ -z ${TEST_PYTHON:-} ]] && (hora_install_packages python >&2) &&
+      python=$(cmake/python_readers.sh); then
+      export TEST_PYTHON=$python
+    fi
+    run_preset release -LE '^nightly$' "${ctest_options[@]}" ;;
   nightly)
     run_preset release -L '^nightly$' "${ctest_options[@]}"
     run_preset fuzz -L '^fuzz$' "${ctest_options[@]}"

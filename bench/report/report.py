@@ -82,6 +82,11 @@ def report(found, charts):
         for part in ranks.values():
             text += [f"### {part.context['ranks']} rank(s)\n",
                      tables.steps(part, results.step_ratios([part]))]
+    costs = found.parts.get("costs")
+    if costs:
+        text += [f"## What accompanies a training step: {costs.context.get('ranks', '?')} ranks, batch "
+                 f"{costs.context.get('batch', '?')}, a checkpoint every "
+                 f"{costs.context.get('checkpoint every', '?')}\n", tables.costs(costs)]
     hosts = found.with_prefix("two_hosts")
     if hosts:
         text += ["## Two emulated hosts, 1 Gbit/s between them\n", tables.two_hosts(hosts, LINK_RATE)]

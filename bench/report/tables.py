@@ -107,6 +107,19 @@ def record_of_step(part):
                    f"{percent_over(watched['over_off_high'])}"]])
 
 
+def costs(part, bar=1.0):
+    """training_costs: each beside the steps without it that it took turns with; `bar` in percent."""
+    rows = []
+    for name, row in part.by_contender().items():
+        cells = [name, digits(row["real_time"])]
+        if "over_plain" in row:
+            cells += [percent_over(row["over_plain"]), "yes" if row["cost_percent"] <= bar else "no",
+                      percent_over(row["cpu_over_plain"]), digits(row["call_ms"])]
+        rows.append(cells + [""] * (6 - len(cells)))
+    return table(["", "step, ms", "over without", f"at most {bar:g} %", "processor time over",
+                  "calls, ms a step"], rows)
+
+
 def two_hosts(parts, rate):
     """allreduce over a link of `rate` bits a second between 2 hosts: the link carries 2(m-1)/m = 1
     times the tensor in each direction."""

@@ -36,7 +36,8 @@ int main(int argc, char** argv) {
                        .summary = "Trains a network on STL-10 with hora, one process a rank, under "
                                   "horarun.",
                        .data = "folder with STL-10's binary version, or the one above it",
-                       .image_side = side},
+                       .image_side = side,
+                       .source = "examples/stl10/fetch.sh FOLDER downloads STL-10 into FOLDER"},
        .defaults = defaults(),
        .transforms = transforms},
       argc, argv);

@@ -5,7 +5,7 @@ set -euo pipefail
 root=$1
 work=$(mktemp -d "${TMPDIR:-/tmp}/bench_run_test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work"/{tree/bench/{results,scale},tree/build/bench/training_step,bin}
+mkdir -p "$work"/{tree/bench/{results,scale},tree/build/bench/training_{step,costs},bin}
 cp -r "$root/bench/run.sh" "$root/bench/report" "$work/tree/bench/"
 cp -r "$root/bench/scale/forecast" "$work/tree/bench/scale/"
 printf '# hora\n<!-- performance begin -->\n<!-- performance end -->\n' > "$work/tree/README.md"
@@ -19,8 +19,10 @@ for argument; do
 done
 echo '{"context": {"ranks": "2", "nodes": "1", "network": "tiny_layers"}, "benchmarks": []}' > "$out"
 FAKE
-touch "$work/tree/build/bench/training_step/training_step"
-chmod +x "$work/bin/mpirun" "$work/tree/build/bench/training_step/training_step"
+for program in step costs; do
+  touch "$work/tree/build/bench/training_$program/training_$program"
+done
+chmod +x "$work/bin/mpirun" "$work"/tree/build/bench/training_*/training_*
 echo "MPIEXEC_EXECUTABLE:FILEPATH=$work/bin/mpirun" > "$work/tree/build/CMakeCache.txt"
 export CALLS=$work/calls
 
@@ -58,6 +60,10 @@ grep -q 'training_step --network resnet18 .*--record ' "$CALLS" || fail "and tra
 run --only negotiation,tiny_layers --continue --quick
 [[ $(< "$CALLS") == *training_step*tiny_layers* && $(wc -l < "$CALLS") == 1 ]] ||
   fail "--continue leaves out what is there"
+
+run --only costs --quick
+[[ $(< "$CALLS") == *training_costs*--intervals\ 1* && -e $results/costs.json ]] || fail "costs are measured"
+grep -q 'What accompanies a training step: 2 ranks' "$results/report.md" || fail "costs are reported"
 
 FAIL=negotiation run --only negotiation,one_layer
 ((code == 1)) || fail "a part that fails gives exit code $code"

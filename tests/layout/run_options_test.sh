@@ -11,13 +11,16 @@ cp "$root/cmake/ccache.sh" "$work/tree/cmake/"
 : > "$work/tree/tests/leftovers.sh"
 printf '#!/bin/bash\n:\n' > "$work/tree/cmake/arm64_sysroot.sh"
 chmod +x "$work/tree/cmake/arm64_sysroot.sh"
+printf '#!/bin/bash\necho /made/python\n' > "$work/tree/cmake/python_readers.sh"
+chmod +x "$work/tree/cmake/python_readers.sh"
 echo 'hora_install_packages() { :; }' > "$work/tree/cmake/debian.sh"
 printf '#!/bin/bash\n:\n' > "$work/bin/cmake"
 # shellcheck disable=SC2016  # for the fake to expand
-printf '#!/bin/bash\n[[ $1 != --help ]] || exec %q --help\necho "$*" >> %q\n' \
+printf '#!/bin/bash\n[[ $1 != --help ]] || exec %q --help\necho "$* by $TEST_PYTHON" >> %q\n' \
   "$(command -v ctest)" "$work/calls" > "$work/bin/ctest"
 chmod +x "$work"/bin/*
 
+unset TEST_PYTHON
 fail() {
   cat "$work/output" "$work/calls"
   echo "FAILED: $*"
@@ -50,7 +53,8 @@ refuses "unknown option '-Z'" -Z
 refuses "'allreduce' belongs to no option" allreduce
 refuses "'allreduce' belongs to no option" --nightly allreduce
 refuses '--sanitize beside --nightly' --nightly --sanitize
-calls '-LE ^nightly$ -R allreduce -j 1' -R allreduce -j 1
+calls '-LE ^nightly$ -R allreduce -j 1 by /made/python' -R allreduce -j 1
+TEST_PYTHON=own calls '-LE ^nightly$ by own'
 calls '-LE ^nightly$ -j4 --rerun-failed' -j4 --rerun-failed
 calls '-L ^nightly$ -R allreduce' -R allreduce --nightly
 calls '-L ^(values|threads)$ -V' --sanitize -V

@@ -1,7 +1,6 @@
 #include "examples/vision/data/open_data.h"
 
 #include <array>
-#include <stdexcept>
 #include <string>
 
 #include "examples/vision/data/cifar.h"
@@ -45,7 +44,7 @@ DataSets open_data(const fs::path& path) {
     return open_cifar10_python(path);
   }
   if (!fs::exists(path)) {
-    throw std::runtime_error("Data folder " + path.string() + " does not exist");
+    throw NoData("Data folder " + path.string() + " does not exist");
   }
   std::string looked_for;
   for (const Sign& sign : signs) {
@@ -54,8 +53,8 @@ DataSets open_data(const fs::path& path) {
     }
     looked_for += std::string(looked_for.empty() ? "" : ", ") + sign.name;
   }
-  throw std::runtime_error("Data folder " + path.string() + " holds no data set; expected one of " +
-                           looked_for);
+  throw NoData("Data folder " + path.string() + " holds no data set; expected one of " +
+               looked_for);
 }
 
 }  // namespace vision

@@ -2,10 +2,17 @@
 #pragma once
 
 #include <filesystem>
+#include <stdexcept>
 
 #include "examples/vision/data/data_sets.h"
 
 namespace vision {
+
+/// There is no data set, not even a damaged one.
+class NoData : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 /// Opens what `path` holds, itself or in the folder that the published archive unpacks to:
 ///
@@ -18,8 +25,8 @@ namespace vision {
 /// | train_X.bin, stl10_binary/ | STL-10 |
 /// | train/ and val/ | folders of classes: ImageNet |
 ///
-/// Throws std::runtime_error where it holds none of these, with what it looked for, and as their
-/// own functions do.
+/// Throws NoData where it holds none of these, with what it looked for, and as their own functions
+/// do.
 DataSets open_data(const std::filesystem::path& path);
 
 }  // namespace vision

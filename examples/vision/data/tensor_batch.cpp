@@ -1,5 +1,7 @@
 #include "examples/vision/data/tensor_batch.h"
 
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include <array>
@@ -23,7 +25,8 @@ BatchAllocator allocator_for(const torch::Device& device) {
   };
 }
 
-TensorBatch to_tensors(Batch batch, ImageSize size, Layout layout, const torch::Device& device) {
+TensorBatch to_tensors(Batch batch, ImageSize size, Layout layout, const torch::Device& device,
+                       CopiedBatches& copies) {
   const std::shared_ptr<BatchData> shared = std::move(batch);
   const auto keep = [shared](void*) {};
   constexpr auto channels = static_cast<std::int64_t>(image_channels);
@@ -39,7 +42,18 @@ TensorBatch to_tensors(Batch batch, ImageSize size, Layout layout, const torch::
       torch::from_blob(shared->images().data(), sizes, strides, keep, torch::kFloat32);
   const torch::Tensor labels =
       torch::from_blob(shared->labels().data(), {samples}, keep, torch::kInt64);
-  return {images.to(device), labels.to(device)};
+  if (device.is_cpu()) return {images, labels};
+  try {
+    TensorBatch copied{images.to(device, /*non_blocking=*/true),
+                       labels.to(device, /*non_blocking=*/true)};
+    const auto event = std::make_shared<c10::Event>(device.type());
+    event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    copies.keep(shared, [event] { return event->query(); });
+    return copied;
+  } catch (...) {
+    CopiedBatches::abandon(shared);  // the first of the copies may be under way
+    throw;
+  }
 }
 
 }  // namespace vision

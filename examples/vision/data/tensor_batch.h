@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include "examples/vision/data/batch.h"
+#include "examples/vision/data/copied_batches.h"
 #include "examples/vision/data/image.h"
 #include "examples/vision/data/transform.h"
 
@@ -19,8 +20,10 @@ struct TensorBatch {
 BatchAllocator allocator_for(const torch::Device& device);
 
 /// On the CPU the tensors lie in the batch's memory, which goes back to the loader with the last
-/// tensor that uses it. For a GPU they are copied; the copy is complete on return. `size` and
-/// `layout` are the transform's.
-TensorBatch to_tensors(Batch batch, ImageSize size, Layout layout, const torch::Device& device);
+/// tensor that uses it. To a GPU they are copied, in the order of its current stream; the copy may
+/// go on after the return, and `copies` keeps the batch until it has ended. `size` and `layout` are
+/// the transform's.
+TensorBatch to_tensors(Batch batch, ImageSize size, Layout layout, const torch::Device& device,
+                       CopiedBatches& copies);
 
 }  // namespace vision

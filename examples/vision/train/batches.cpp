@@ -23,10 +23,11 @@ void Batches::start(std::uint64_t epoch, std::vector<std::size_t> samples, std::
 }
 
 std::optional<DeviceBatch> Batches::next() {
+  copies_.release();
   Batch batch = loader_.next();
   if (!batch) return std::nullopt;
   std::vector<std::size_t> replaced = batch->replaced();
-  return DeviceBatch{to_tensors(std::move(batch), loader_.image_size(), layout_, device_),
+  return DeviceBatch{to_tensors(std::move(batch), loader_.image_size(), layout_, device_, copies_),
                      std::move(replaced)};
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "examples/vision/data/copied_batches.h"
 #include "examples/vision/data/dataset.h"
 #include "examples/vision/data/loader.h"
 #include "examples/vision/data/tensor_batch.h"
@@ -16,7 +17,7 @@
 namespace vision {
 
 struct DeviceBatch {
-  TensorBatch tensors;  ///< on the device
+  TensorBatch tensors;  ///< on the device, for its current stream
   /// The samples, ascending, that hold another image, because theirs was bad.
   std::vector<std::size_t> replaced;
 };
@@ -39,6 +40,7 @@ class Batches {
   Layout layout_;
   torch::Device device_;
   Loader loader_;
+  CopiedBatches copies_;
 };
 
 }  // namespace vision

@@ -29,6 +29,7 @@ std::shared_ptr<Classifier> make_classifier(const hora::Context& world,
   torch::manual_seed(options.seed);
   ModelOptions shape{.classes = static_cast<std::int64_t>(classes),
                      .stem = options.network.stem,
+                     .base_width = options.network.width,
                      .zero_init_residual = options.network.zero_init_residual,
                      .channels_last = options.network.channels_last};
   if (options.distribution.sync_batch_norm) {
@@ -52,7 +53,9 @@ std::string describe(const Classifier& model) {
     values += parameter.numel();
   }
   const std::optional<Stem>& stem = model.options().stem;
-  return fmt::format("{}{}, {} values", model.architecture().name,
+  const std::int64_t width = model.options().base_width;
+  return fmt::format("{}{}{}, {} values", model.architecture().name,
+                     width > 0 ? fmt::format(" of width {}", width) : "",
                      !stem                  ? ""
                      : *stem == Stem::cifar ? " with the CIFAR stem"
                                             : " with torchvision's stem",

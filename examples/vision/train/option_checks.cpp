@@ -35,6 +35,8 @@ class Checks {
         std::holds_alternative<ResNetShape>(find_architecture(network.architecture).shape);
     refuse_if(given("--stem") && !resnet, "--stem",
               network.architecture + " has none; only ResNets have");
+    refuse_if(network.width > 0 && !resnet, "--width",
+              network.architecture + " has a fixed one; only ResNets have a choice");
     refuse_if(network.zero_init_residual && !resnet, "--zero-init-residual",
               network.architecture + " has no residual blocks; only ResNets have");
     if (!resnet) network.stem.reset();

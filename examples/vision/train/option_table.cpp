@@ -4,11 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "examples/vision/command_line.h"
 #include "examples/vision/train/option_checks.h"
@@ -101,6 +104,9 @@ void add_network(CLI::App& app, const ProgramDescription& program, NetworkOption
   group.choice<std::optional<Stem>>(
       "--stem", network.stem, {{"cifar", Stem::cifar}, {"imagenet", Stem::imagenet}},
       "of a ResNet; cifar: 3x3 convolution of stride 1; imagenet: torchvision's");
+  group.whole("--width", network.width, {.high = 4096},
+              "of a ResNet: channels of the first convolution, with which all other layers widen; "
+              "0: the architecture's own");
   group.flag("--zero-init-residual", network.zero_init_residual,
              "the last BatchNorm of each of a ResNet's blocks begins with weight 0");
   group.text("--weights,--pretrained", "FILE", network.weights,
@@ -134,7 +140,11 @@ void add_training(CLI::App& app, TrainingOptions& options) {
               "draws weights, order of images and augmentation; where it is given, cuDNN computes "
               "the same in every run");
   group.choice("--lr-schedule,--lr-scheduler", schedule.decay,
-               {{"step", Decay::step}, {"cosine", Decay::cosine}, {"constant", Decay::constant}},
+               {{"step", Decay::step},
+                {"cosine", Decay::cosine},
+                {"constant", Decay::constant},
+                {"steplr", Decay::step},
+                {"cosineannealinglr", Decay::cosine}},
                "how the learning rate falls: by steps, along half a cosine to 0, not at all");
   group.number("--lr-step-epochs,--lr-step-size", schedule.step_epochs, positive,
                "of step: epochs after which the rate falls, each time");
@@ -240,9 +250,10 @@ void add_checkpoints(CLI::App& app, CheckpointOptions& checkpoint) {
   const OptionGroup group(app, "Checkpoints");
   group.text("--model-dir", "FOLDER", checkpoint.folder,
              "for checkpoints, one after each epoch: the last two and the best");
-  group.text("--resume", "auto|FOLDER", checkpoint.resume,
-             "go on after a checkpoint; auto: the newest in --model-dir, if there is one; or the "
-             "folder of checkpoints");
+  group.text("--resume", "[auto|FOLDER]", checkpoint.resume,
+             "go on after a checkpoint; auto, or no value: the newest in --model-dir, if there is "
+             "one; or the newest in a folder of checkpoints; or FOLDER/best, FOLDER/last, "
+             "FOLDER/previous: that one");
   group.flag("--checkpoint-per-node", checkpoint.per_node,
              "the first rank of each node writes, for nodes that share no files");
   group.whole("--checkpoint-every", checkpoint.every_steps, {},
@@ -270,6 +281,16 @@ void add_output(CLI::App& app, OutputOptions& output) {
   group.whole("--log-every", output.logs.every, counts, "steps that become one entry of the logs");
 }
 
+// --resume without a value, as the last word or in front of another option, is --resume=auto.
+std::vector<const char*> with_value_of_resume(int argc, const char* const* argv) {
+  std::vector<const char*> words(argv, argv + argc);
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const bool alone = i + 1 == words.size() || words[i + 1][0] == '-';
+    if (alone && std::string_view(words[i]) == "--resume") words[i] = "--resume=auto";
+  }
+  return words;
+}
+
 }  // namespace
 
 ParsedOptions parse_options(const ProgramDescription& program, const TrainingOptions& defaults,
@@ -287,13 +308,16 @@ ParsedOptions parse_options(const ProgramDescription& program, const TrainingOpt
   add_checkpoints(app, options.checkpoint);
   add_output(app, options.output);
   try {
-    parse_words(app, argc, argv);
+    parse_words(app, argc, with_value_of_resume(argc, argv).data());
     options.deterministic = options.deterministic || app.count("--seed") > 0;
     check_combinations(app, options);
     return {options, {}, 0};
   } catch (const CLI::ParseError& error) {
     std::ostringstream text;
     const int exit_code = app.exit(error, text, text);
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !program.source.empty()) {
+      text << program.source << '\n';
+    }
     return {std::nullopt, text.str(), exit_code == 0 ? 0 : 2};
   }
 }

@@ -14,6 +14,8 @@ struct ProgramDescription {
   std::string summary;  ///< first line of --help
   std::string data;     ///< what --data takes
   int image_side;       ///< pixels of an image's sides: architectures that need more are refused
+  /// Where the data can be had: a sentence for those who come without. Empty: nothing is said.
+  std::string source = {};
 };
 
 /// Options, or where there are none (an error, or --help) what to print and the exit code: 0 for

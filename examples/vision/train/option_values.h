@@ -82,7 +82,7 @@ class OptionGroup {
   }
   template <class T>
   using Choices = std::vector<std::pair<const char*, T>>;
-  /// One of the names; shows them as its type.
+  /// One of the names; shows them as its type. Of several names of a value the first is its own.
   template <class T>
   CLI::Option* choice(const std::string& names, T& value, const Choices<T>& choices,
                       const std::string& description) const {
@@ -92,7 +92,7 @@ class OptionGroup {
     for (const auto& [name, chosen] : choices) {
       shown += (shown.empty() ? "" : "|") + std::string(name);
       listed += (listed.empty() ? "one of " : ", ") + std::string(name);
-      if (value == chosen) current = name;
+      if (value == chosen && current.empty()) current = name;
     }
     return add(names, shown, current, listed, description,
                [&value, choices](const std::string& text) {

@@ -31,6 +31,7 @@ struct DataOptions {
 struct NetworkOptions {
   std::string architecture = "resnet18";
   std::optional<Stem> stem = {};    ///< of a ResNet, and only there; unset: the architecture's own
+  int width = 0;                    ///< ModelOptions::base_width, of a ResNet; 0: its own
   bool zero_init_residual = false;  ///< of a ResNet: ModelOptions::zero_init_residual
   std::string weights = {};         ///< safetensors file to begin with; empty: drawn from the seed
   bool channels_last = false;       ///< images and weights, in memory
@@ -84,7 +85,8 @@ struct ValidationOptions {
 
 struct CheckpointOptions {
   std::string folder = {};  ///< empty: none are written
-  /// Empty: from the beginning; "auto": `folder`, where it has one; or a folder of checkpoints.
+  /// Empty: from the beginning; "auto": `folder`, where it has one; a folder of checkpoints, or one
+  /// checkpoint in it: FOLDER/last, FOLDER/previous or FOLDER/best.
   std::string resume = {};
   bool per_node = false;        ///< each node's local rank 0 writes, to a folder of its own
   std::size_t every_steps = 0;  ///< a checkpoint after so many steps, too; 0: after epochs only

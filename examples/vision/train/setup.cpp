@@ -48,6 +48,15 @@ Transforms choose_transforms(const Program& program, const TrainingOptions& opti
   return transforms;
 }
 
+DataSets open(const Program& program, const std::string& path) {
+  try {
+    return open_data(path);
+  } catch (const NoData& error) {
+    const std::string& source = program.description.source;
+    throw std::runtime_error(source.empty() ? error.what() : error.what() + ("; " + source));
+  }
+}
+
 Setup prepare(const hora::Context& world, const Program& program, const TrainingOptions& options) {
   if (world.rank() == 0) {
     for (const std::string& path : {options.output.report, options.output.save}) {
@@ -57,7 +66,7 @@ Setup prepare(const hora::Context& world, const Program& program, const Training
   check_mode(options.distribution.mode, world.size());
   const torch::Device device = choose_device(world, options);
   const Precision precision(device, options.precision);
-  DataSets data = open_data(options.data.path);
+  DataSets data = open(program, options.data.path);
   keep_first(data, options.data.limit);
   const Transforms transforms = choose_transforms(program, options, data.kind);
   const std::size_t batch = choose_batch(world, options, data.training->size());

@@ -6,12 +6,43 @@
 #include <hora/torch_module.h>
 
 #include <array>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "examples/vision/train/common_error.h"
 #include "examples/vision/train/epoch_steps.h"
 
 namespace vision {
+namespace {
+
+/// A folder of checkpoints, and which of them is meant; an empty slot: the newest.
+struct Place {
+  std::string folder;
+  std::string slot;
+};
+
+/// Collective: a folder that is a checkpoint on any rank is one on all, for nodes may have lost
+/// theirs.
+Place place_of(const hora::Context& world, const std::string& named) {
+  std::filesystem::path path = std::filesystem::path(named).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // a/best/
+  std::error_code ignored;
+  auto is_checkpoint =
+      static_cast<std::int64_t>(std::filesystem::exists(path / "manifest.json", ignored));
+  hora::allreduce(world, hora::view(&is_checkpoint, 1),
+                  {.name = "resume", .op = hora::ReduceOp::max});
+  if (is_checkpoint == 0) return {named, {}};
+  const std::string slot = path.filename();
+  if (slot != "last" && slot != "previous" && slot != "best") {
+    throw CommonError("--resume " + named + ": it is a checkpoint without its name; expected " +
+                      "last, previous or best; rename it");
+  }
+  const std::filesystem::path above = path.parent_path();
+  return {above.empty() ? "." : above.string(), slot};
+}
+
+}  // namespace
 
 TrainingState::TrainingState(const hora::Context& world, const TrainingStateOptions& options,
                              const TrainingParts& parts)
@@ -46,20 +77,22 @@ TrainingState::TrainingState(const hora::Context& world, const TrainingStateOpti
 std::string TrainingState::resume() {
   if (options_.resume.empty()) return {};
   const bool is_named = options_.resume != "auto";
-  const std::string& folder = is_named ? options_.resume : options_.folder;
+  const std::string& named = is_named ? options_.resume : options_.folder;
+  const Place place = is_named ? place_of(world_, named) : Place{named, {}};
   std::optional<hora::CheckpointPosition> position;
   try {
-    position = checkpoint_->load({.folder = folder, .allow_missing_parts = true});
+    position = checkpoint_->load(
+        {.folder = place.folder, .slot = place.slot, .allow_missing_parts = true});
   } catch (const hora::Error& error) {
     if (error.code() != hora::ErrorCode::invalid_argument) throw;
     throw CommonError("--resume " + options_.resume + ": " + error.what());
   }
   if (!position) {
     if (!is_named) return {};
-    throw CommonError("--resume " + folder + ": there is no checkpoint on any rank");
+    throw CommonError("--resume " + named + ": there is no checkpoint on any rank");
   }
   if (progress_text_.empty()) {
-    throw CommonError("--resume " + folder +
+    throw CommonError("--resume " + named +
                       ": the checkpoint there has no progress of a training; expected one that a "
                       "trainer has written");
   }
@@ -67,10 +100,10 @@ std::string TrainingState::resume() {
   progress_.loss /= world_.size();
   progress_.images /= world_.size();
   seconds_before_ = progress_.seconds;
-  if (folder == options_.folder) saved_steps_ = progress_.steps;
-  check_position(folder);
+  if (named == options_.folder) saved_steps_ = progress_.steps;
+  check_position(named);
   if (parts_.average != nullptr && !average_was_loaded_) begin_average();
-  return folder;
+  return named;
 }
 
 void TrainingState::check_position(const std::string& folder) const {

@@ -18,7 +18,8 @@ namespace vision {
 
 struct TrainingStateOptions {
   std::string folder = {};  ///< for checkpoints; empty: none are written
-  /// Empty: from the beginning; "auto": `folder`, where it has one; or a folder.
+  /// Empty: from the beginning; "auto": `folder`, where it has one; a folder; or FOLDER/last,
+  /// FOLDER/previous, FOLDER/best, where one with this name is a checkpoint: it alone.
   std::string resume = {};
   bool per_node = false;         ///< hora::CheckpointOptions::per_node
   std::int64_t every_steps = 0;  ///< saves after so many steps, besides after each epoch; 0: not
@@ -50,11 +51,11 @@ class TrainingState {
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
 
-  /// Loads what the options name; returns the folder, or "" where the training begins anew. Before
-  /// the first step. What the checkpoint lacks begins as it does in a new training, with a warning;
-  /// averaged weights begin as the loaded ones. Throws CommonError where a named folder has no
-  /// checkpoint, where none is complete and undamaged, and where the checkpoint's place in its
-  /// epoch is one in other data or of another seed.
+  /// Loads what the options name; returns where it lies, or "" where the training begins anew.
+  /// Before the first step. What the checkpoint lacks begins as it does in a new training, with a
+  /// warning; averaged weights begin as the loaded ones. Throws CommonError where a named folder
+  /// has no checkpoint, where none is complete and undamaged, and where the checkpoint's place in
+  /// its epoch is one in other data or of another seed.
   std::string resume();
 
   /// After a step of `images` images of this rank, whose mean loss is given, and which has led to

@@ -57,6 +57,17 @@ def record_step_document():
         {"name": "training_step/record_off", "real_time": 100.5}]}
 
 
+def costs_document():
+    return {"context": {"ranks": "2", "nodes": "1", "batch": "16", "checkpoint every": "50 steps"},
+            "benchmarks": [{"name": "training_costs/plain", "run_type": "iteration", "real_time": 100.0},
+                           {"name": "training_costs/logs", "run_type": "iteration", "real_time": 100.4,
+                            "over_plain": 1.004, "cpu_over_plain": 1.002, "cost_percent": 0.4,
+                            "call_ms": 0.0567, "wrong": 0.0},
+                           {"name": "training_costs/checkpoint", "run_type": "iteration",
+                            "real_time": 102.0, "over_plain": 1.02, "cpu_over_plain": 1.01,
+                            "cost_percent": 2.0, "call_ms": 1.5, "wrong": 0.0}]}
+
+
 FACTS = {"date": "2026-01-02", "processor": "AMD EPYC 9004 (R) @ 2.6 GHz", "cores": 2, "mpi": "MPI 1",
          "busy_share": {"allreduce": 0.02}}
 
@@ -117,6 +128,12 @@ class Figures(unittest.TestCase):
         row = next(line for line in text.split("\n") if line.startswith("| 64K"))
         self.assertEqual([cell.strip() for cell in row.split("|")[1:-1]],
                          ["64K", "0.50", "1.00", "2.00", "10.0", "4.00", "20.00", "2.00", "10.00"])
+
+    def test_costs_stand_beside_their_bar(self):
+        text = tables.costs(results.parse(costs_document()))
+        self.assertIn("| plain | 100 |  |  |  |  |", text)
+        self.assertIn("| logs | 100 | +0.4 % | yes | +0.2 % | 0.06 |", text)
+        self.assertIn("| checkpoint | 102 | +2.0 % | no | +1.0 % | 1.50 |", text)
 
     def test_idle_and_waiting_for_disks_are_not_busy(self):
         before = "cpu 100 0 100 800 0 0 0 0 0 0\n"

@@ -81,6 +81,9 @@ expect_lines 1 '^cifar10, rank 0: --mode data-parallel needs GPUs, and --device 
 trains --compression bf16 --amp bf16 --channels-last
 expect_lines 1 '^optimizer: sgd, gradients averaged, as bfloat16$' output
 
+trains --width 8 --lr-scheduler cosineannealinglr
+expect_lines 1 "^model: resnet20 of width 8 with torchvision's stem, 69010 values$" output
+
 trains --adasum
 expect_lines 1 '^optimizer: sgd, gradients combined by Adasum$' output
 

@@ -72,6 +72,12 @@ expect_lines 11 '^\{"kind":"step","epoch":1,.*"learning_rate":0.01,' log.json
 expect_lines 11 '^\{"kind":"step","epoch":2,.*"learning_rate":0.001,' log.json
 expect_lines 2 '^\{"kind":"epoch"' log.json
 
+echo "=== no data"
+! "$stl10" > output 2>&1 || fail "trained without data"
+expect_lines 1 '^examples/stl10/fetch.sh FOLDER downloads STL-10 into FOLDER$' output
+! "${mpirun[@]}" "$stl10" absent < /dev/null > output 2>&1 || fail "took a folder that is not there"
+expect_lines 1 'Data folder absent does not exist; examples/stl10/fetch.sh FOLDER downloads' output
+
 echo "=== other data"
 mkdir -p folder/train/a folder/val/a
 touch folder/train/a/1.jpg folder/val/a/1.jpg

@@ -26,8 +26,9 @@ Batch counting(BatchPool& pool) {
 
 TEST(ToTensors, HasEachPixelWhereItsLayoutSays) {
   const auto pool = std::make_shared<BatchPool>(3, floats, allocate_pageable);
+  CopiedBatches copies;
   for (const Layout layout : {Layout::channels_first, Layout::channels_last}) {
-    const TensorBatch tensors = to_tensors(counting(*pool), size, layout, torch::kCPU);
+    const TensorBatch tensors = to_tensors(counting(*pool), size, layout, torch::kCPU, copies);
     EXPECT_EQ(tensors.images.sizes(), (torch::IntArrayRef{2, 3, 2, 4}));
     const bool last = layout == Layout::channels_last;
     EXPECT_EQ(tensors.images.is_contiguous(torch::MemoryFormat::ChannelsLast), last);
@@ -43,7 +44,9 @@ TEST(ToTensors, HasEachPixelWhereItsLayoutSays) {
 
 TEST(ToTensors, GivesTheMemoryBackWithItsLastTensor) {
   const auto pool = std::make_shared<BatchPool>(3, floats, allocate_pageable);
-  TensorBatch tensors = to_tensors(counting(*pool), size, Layout::channels_first, torch::kCPU);
+  CopiedBatches copies;
+  TensorBatch tensors =
+      to_tensors(counting(*pool), size, Layout::channels_first, torch::kCPU, copies);
   const void* memory = tensors.images.data_ptr();
   torch::Tensor part = tensors.images[1];
   tensors = {};

@@ -4,28 +4,21 @@
 
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "tests/examples/vision/train/small_program.h"
 
 namespace vision {
 namespace {
 
+using test::expect_refused;
+using test::parse;
+using test::parse_beside_data;
+using test::program;
+using test::Words;
+using testing::AllOf;
 using testing::HasSubstr;
-using Words = std::vector<const char*>;
-
-// Images of 32x32, for which AlexNet is too large.
-const ProgramDescription program{
-    .name = "small", .summary = "Trains.", .data = "a folder", .image_side = 32};
-
-ParsedOptions parse(Words words, const TrainingOptions& defaults = {}) {
-  words.insert(words.begin(), "small");
-  return parse_options(program, defaults, static_cast<int>(words.size()), words.data());
-}
-
-ParsedOptions parse_beside_data(Words words, const TrainingOptions& defaults = {}) {
-  words.insert(words.begin(), {"--data", "d"});
-  return parse(std::move(words), defaults);
-}
+using testing::Not;
 
 TEST(OptionTable, DefaultsAreTheProgramsOwn) {
   TrainingOptions defaults;
@@ -67,6 +60,7 @@ const std::vector<Row> rows{
     {{"--arch", "vgg11_bn"}, SETS(o.network.architecture == "vgg11_bn")},
     {{"--stem", "cifar"}, SETS(o.network.stem == Stem::cifar)},
     {{"--stem", "imagenet"}, SETS(o.network.stem == Stem::imagenet)},
+    {{"--width", "32"}, SETS(o.network.width == 32)},
     {{"--zero-init-residual"}, SETS(o.network.zero_init_residual)},
     {{"--weights", "w"}, SETS(o.network.weights == "w")},
     {{"--pretrained", "w"}, SETS(o.network.weights == "w")},
@@ -83,6 +77,7 @@ const std::vector<Row> rows{
     {{"--epochs", "7"}, SETS(o.epochs == 7)},
     {{"--lr-schedule", "cosine"}, SETS(o.schedule.decay == Decay::cosine)},
     {{"--lr-scheduler", "constant"}, SETS(o.schedule.decay == Decay::constant)},
+    {{"--lr-scheduler", "cosineannealinglr"}, SETS(o.schedule.decay == Decay::cosine)},
     {{"--lr-step-epochs", "2.5"}, SETS(o.schedule.step_epochs == 2.5)},
     {{"--lr-step-size", "10"}, SETS(o.schedule.step_epochs == 10)},
     {{"--lr-gamma", "1"}, SETS(o.schedule.factor == 1)},
@@ -204,23 +199,10 @@ TEST(OptionTable, HelpShowsTheProgramsDefaults) {
         "--lr,--learning-rate X=1e-05", "--momentum X=0.9", "--device auto|cpu|cuda=auto",
         "--warmup-epochs,--lr-warmup-epochs X=auto", "12.5 %", "--report FILE=none",
         "--progress auto|live|plain=live", "--loss-scale X=dynamic", "--desired-acc X=none",
+        "--lr-schedule,--lr-scheduler step|cosine|constant|steplr|cosineannealinglr=step",
         "--color-jitter,--colour-jitter B,C,S,H=0,0,0,0", "--opt,--optimizer NAME=sgd",
         "-a,--arch NAME=resnet18", "--opt-level none|O0|O1|O2=none", "--seed N=1"}) {
     EXPECT_THAT(parsed.text, HasSubstr(text));
-  }
-}
-
-struct Wrong {
-  Words words;        ///< beside --data d
-  const char* named;  ///< what the message must say
-};
-
-void expect_refused(const std::vector<Wrong>& all) {
-  for (const Wrong& wrong : all) {
-    const auto parsed = parse_beside_data(wrong.words);
-    EXPECT_FALSE(parsed.options.has_value()) << testing::PrintToString(wrong.words);
-    EXPECT_EQ(parsed.exit_code, 2);
-    EXPECT_THAT(parsed.text, HasSubstr(wrong.named));
   }
 }
 
@@ -247,6 +229,7 @@ TEST(OptionTable, RefusesValuesWithWhatWasExpected) {
       {{"--color-jitter", "1,1,1,0.1,2"}, "four numbers"},
       {{"--color-jitter", "1,nan,1,0.1"}, "four numbers"},
       {{"--bad-images", "drop"}, "'drop' is not one of raise, skip"},
+      {{"--width", "4097"}, "'4097' is not a whole number from 0 to 4096"},
       {{"--stem", "resnet"}, "'resnet' is not one of cifar, imagenet"},
       {{"-a", "resnet19"}, "one of resnet18, resnet34"},
       {{"-a", "alexnet"}, "alexnet needs images of 63x63 pixels and more, and gets 32x32"},
@@ -286,50 +269,6 @@ TEST(OptionTable, RefusesValuesWithWhatWasExpected) {
   });
 }
 
-TEST(OptionTable, RefusesWhatDoesNotGoTogether) {
-  expect_refused({
-      {{"-a", "vgg11", "--stem", "cifar"}, "--stem: vgg11 has none"},
-      {{"-a", "vgg11", "--zero-init-residual"}, "--zero-init-residual: vgg11 has no"},
-      {{"--weights", "w", "--resume", "f"}, "--weights: --resume f loads weights, too"},
-      {{"--nesterov", "--opt", "adam"}, "--nesterov: adam has no"},
-      {{"--nesterov", "--momentum", "0"}, "--nesterov: needs --momentum"},
-      {{"--lr-step-epochs", "3", "--lr-schedule", "cosine"},
-       "--lr-step-epochs: needs --lr-schedule step"},
-      {{"--lr-gamma", ".5", "--lr-schedule", "constant"}, "--lr-gamma: needs --lr-schedule step"},
-      {{"--base-batch", "256"}, "--base-batch: needs --scale-lr"},
-      {{"--warmup-epochs", "5", "--epochs", "5"}, "expected fewer than --epochs 5"},
-      {{"--zero", "--opt", "lars"}, "--zero: lars needs whole layers"},
-      {{"--zero", "--opt", "lamb"}, "--zero: lamb needs whole layers"},
-      {{"--zero", "--compression", "bf16"}, "--zero: averages uncompressed"},
-      {{"--zero", "--compression", "top-k"}, "--zero: averages uncompressed"},
-      {{"--adasum", "--zero"}, "--adasum: does not go with --zero"},
-      {{"--fused-update"}, "--fused-update: needs --zero"},
-      {{"--fused-update", "--zero", "--clip-norm", "1"},
-       "--fused-update: does not go with --clip-norm"},
-      {{"--fused-update", "--zero", "--amp", "fp16"}, "--fused-update: does not go with a scaled"},
-      {{"--fused-update", "--zero", "--opt-level", "O2"},
-       "--fused-update: does not go with a scaled"},
-      {{"--fused-update", "--zero", "--device", "cuda"}, "--fused-update: is for the CPU"},
-      {{"--adasum", "--gradient-predivide-factor", "2"}, "--adasum: does not average"},
-      {{"--adasum", "--compression", "powersgd"}, "--adasum: goes with --compression none"},
-      {{"--gradient-predivide-factor", "2", "--compression", "top-k"},
-       "--gradient-predivide-factor: goes with --compression none"},
-      {{"--top-k-share", ".1"}, "--top-k-share: needs --compression top-k"},
-      {{"--powersgd-rank", "1"}, "--powersgd-rank: needs --compression powersgd"},
-      {{"--sync-bn", "--mode", "data-parallel"}, "--sync-bn: averages over processes"},
-      {{"--opt-level", "O0", "--amp", "bf16"}, "--opt-level: O0 is float32, and --amp names"},
-      {{"--loss-scale", "128", "--opt-level", "O2", "--amp", "bf16"},
-       "--loss-scale: needs float16"},
-      {{"--loss-scale", "128"}, "--loss-scale: needs float16"},
-      {{"--loss-scale", "128", "--amp", "bf16"}, "--loss-scale: needs float16"},
-      {{"--loss-scale", "128", "--opt-level", "O0"}, "--loss-scale: needs float16"},
-      {{"--resume", "auto"}, "--resume: auto needs --model-dir"},
-      {{"--checkpoint-per-node"}, "--checkpoint-per-node: needs --model-dir"},
-      {{"--checkpoint-every", "5"}, "--checkpoint-every: needs --model-dir"},
-      {{"--evaluate"}, "--evaluate: needs weights"},
-  });
-}
-
 TEST(OptionTable, AValueThatIsMissingIsNotTheNextOption) {
   expect_refused({
       {{"--report"}, "--report: a value is missing"},
@@ -345,6 +284,38 @@ TEST(OptionTable, AValueThatIsMissingIsNotTheNextOption) {
   EXPECT_THAT(parse({}).text, HasSubstr("--data is required"));
 }
 
+TEST(OptionTable, SchedulesHaveTorchsNames) {
+  TrainingOptions defaults;
+  defaults.schedule.decay = Decay::constant;
+  const auto parsed = parse_beside_data({"--lr-scheduler", "steplr", "--lr-gamma", "1"}, defaults);
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.options->schedule.decay, Decay::step);
+}
+
+TEST(OptionTable, ResumeWithoutAValueIsAuto) {
+  for (const Words& words :
+       {Words{"--model-dir", "m", "--resume"}, Words{"--resume", "--model-dir", "m"},
+        Words{"--resume", "-b", "8", "--model-dir=m"}}) {
+    const auto parsed = parse_beside_data(words);
+    ASSERT_TRUE(parsed.options.has_value()) << testing::PrintToString(words) << parsed.text;
+    EXPECT_EQ(parsed.options->checkpoint.resume, "auto");
+    EXPECT_EQ(parsed.options->checkpoint.folder, "m");
+  }
+  expect_refused({{{"--resume"}, "--resume: auto needs --model-dir"},
+                  {{"--resume=", "f"}, "--resume: a value is missing"}});
+}
+
+TEST(OptionTable, WithoutDataItSaysWhereThereIsSome) {
+  ProgramDescription described = program;
+  described.source = "fetch.sh downloads it";
+  const char* const words[] = {"small", "--epochs", "3"};
+  const auto parsed = parse_options(described, {}, 3, words);
+  EXPECT_EQ(parsed.exit_code, 2);
+  EXPECT_THAT(parsed.text, AllOf(HasSubstr("--data is required"), HasSubstr("fetch.sh downloads")));
+  const char* const others[] = {"small", "--data", "d", "--epochs", "0"};
+  EXPECT_THAT(parse_options(described, {}, 5, others).text, Not(HasSubstr("fetch.sh")));
+}
+
 TEST(OptionTable, AValueAfterAnEqualsSignMayBeginAsAnOptionDoes) {
   const auto parsed = parse({"--data=--d", "--lr", "0.5"});
   ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
@@ -355,16 +326,6 @@ TEST(OptionTable, TheDataMayStandByItselfAsInTheImageNetExample) {
   const auto parsed = parse({"-a", "resnet50", "-b", "64", "folder"});
   ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
   EXPECT_EQ(parsed.options->data.path, "folder");
-}
-
-TEST(OptionTable, ADefaultStemIsOfResNetsOnly) {
-  TrainingOptions defaults;
-  defaults.network.stem = Stem::cifar;
-  const auto resnet = parse_beside_data({"-a", "resnet50"}, defaults);
-  const auto vgg = parse_beside_data({"-a", "vgg11_bn"}, defaults);
-  ASSERT_TRUE(resnet.options && vgg.options) << vgg.text;
-  EXPECT_EQ(resnet.options->network.stem, Stem::cifar);
-  EXPECT_FALSE(vgg.options->network.stem.has_value());
 }
 
 }  // namespace

@@ -8,15 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <functional>
-#include <memory>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "examples/vision/train/common_error.h"
 #include "examples/vision/train/epoch_steps.h"
 #include "tests/examples/vision/train/trial_run.h"
 #include "tests/frameworks/torch/checkpoint/trained.h"
@@ -28,12 +25,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using hora::internal::test::generator;
-using hora::internal::test::seed;
 using hora::internal::test::SharedFolder;
 using hora::internal::test::TemporaryFolder;
-using testing::AllOf;
+using test::kEpochs;
+using test::kSamples;
+using test::TrialRun;
+using test::Variant;
 using testing::Gt;
-using testing::HasSubstr;
 
 void expect_equal_bits(const std::vector<torch::Tensor>& actual,
                        const std::vector<torch::Tensor>& expected) {
@@ -41,15 +39,6 @@ void expect_equal_bits(const std::vector<torch::Tensor>& actual,
   for (std::size_t i = 0; i < actual.size(); ++i) {
     EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i << '\n' << actual[i] << expected[i];
   }
-}
-
-std::string message_of_common_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const CommonError& error) {
-    return error.what();
-  }
-  return "no CommonError";
 }
 
 class TrainingStateTest : public testing::Test {
@@ -146,73 +135,6 @@ TEST_F(TrainingStateTest, WithoutAFolderNothingIsSaved) {
   EXPECT_TRUE(run.train(3));
   EXPECT_FALSE(run.state->interrupted());
   EXPECT_EQ(run.state->progress().steps, 3);
-}
-
-TEST_F(TrainingStateTest, WhereThereIsNothingToResumeOnlyAutoBeginsAnew) {
-  const SharedFolder folder(world_);
-  TrialRun automatic(world_, {.folder = folder.file("empty"), .resume = "auto"});
-  EXPECT_EQ(automatic.state->resume(), "");
-  TrialRun named(world_, {.resume = folder.file("none")});
-  EXPECT_THAT(message_of_common_error([&] { named.state->resume(); }),
-              HasSubstr("there is no checkpoint on any rank"));
-}
-
-TEST_F(TrainingStateTest, APlaceInAnotherOrderIsRefused) {
-  const SharedFolder folder(world_);
-  const TrainingStateOptions options{.folder = folder.file("a"), .resume = "auto"};
-  {
-    TrialRun run(world_, options);
-    run.train(3);
-    run.state->interrupted();
-  }
-  TrialRun other(world_, options, {}, seed() + 1);
-  EXPECT_THAT(message_of_common_error([&] { other.state->resume(); }),
-              AllOf(HasSubstr("in epoch 1, after"), HasSubstr("shuffled by seed")));
-}
-
-TEST_F(TrainingStateTest, ADamagedCheckpointIsRefusedByAllRanksAlike) {
-  const SharedFolder folder(world_);
-  const TrainingStateOptions options{.folder = folder.file("a"), .resume = "auto"};
-  {
-    TrialRun run(world_, options);
-    run.train(3);
-    run.state->interrupted();
-  }
-  if (world_.rank() == 0) fs::resize_file(folder.file("a/last/state.safetensors"), 100);
-  hora::barrier(world_);
-  TrialRun other(world_, options);
-  EXPECT_THAT(message_of_common_error([&] { other.state->resume(); }),
-              AllOf(HasSubstr("--resume auto"), HasSubstr("state.safetensors")));
-}
-
-TEST_F(TrainingStateTest, ACheckpointOfAnotherProgramIsRefused) {
-  const SharedFolder folder(world_);
-  {
-    auto model = TrialRun::network();
-    hora::Checkpoint other(world_, {.folder = folder.file("a")});
-    other.add_weights(*model);
-    other.save({.step = 1});
-    other.wait();
-  }
-  TrialRun run(world_, {.resume = folder.file("a")});
-  EXPECT_THAT(message_of_common_error([&] { run.state->resume(); }),
-              HasSubstr("no progress of a training"));
-}
-
-TEST_F(TrainingStateTest, AnAverageThatWasNotSavedBeginsAsTheLoadedWeights) {
-  const SharedFolder folder(world_);
-  const TrainingStateOptions options{.folder = folder.file("a"), .resume = "auto"};
-  {
-    TrialRun run(world_, options);
-    run.train(3);
-    run.state->interrupted();
-  }
-  TrialRun averaged(world_, options, {.name = "averaged", .averaged = true});
-  averaged.state->resume();
-  for (const auto& weight : averaged.model->named_parameters()) {
-    EXPECT_TRUE(torch::equal(averaged.average->tensors()[weight.key()], weight.value()));
-  }
-  EXPECT_EQ(averaged.average->steps(), 0);
 }
 
 /// Of the runs.

@@ -1,21 +1,23 @@
-/// A short training with all parts that a TrainingState saves, for its tests.
+/// A small training whose progress is saved and resumed.
 #pragma once
 
 #include <hora/torch.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "examples/vision/train/common_error.h"
 #include "examples/vision/train/epoch_steps.h"
 #include "examples/vision/train/training_state.h"
 #include "tests/support/seed.h"
 
-namespace vision {
+namespace vision::test {
 
 inline constexpr std::size_t kSamples = 103;
 inline constexpr int kEpochs = 2;
@@ -134,4 +136,13 @@ struct TrialRun {
   double sum_of_losses = 0;
 };
 
-}  // namespace vision
+inline std::string message_of_common_error(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const CommonError& error) {
+    return error.what();
+  }
+  return "no CommonError";
+}
+
+}  // namespace vision::test

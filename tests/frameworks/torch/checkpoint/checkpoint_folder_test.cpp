@@ -1,4 +1,5 @@
-// What happens to the folders of a checkpoint when a save is killed, and to damaged ones.
+// What happens to the folders of a checkpoint when a save is killed. checkpoint_test.cpp damages
+// them.
 #include "frameworks/torch/checkpoint/checkpoint_folder.h"
 
 #include <gmock/gmock.h>
@@ -141,45 +142,6 @@ TEST(CheckpointFolder, LinksAreNotFollowed) {
   EXPECT_THAT(contents.found, IsEmpty());
   ASSERT_EQ(contents.refused.size(), 1u);
   EXPECT_THAT(contents.refused[0], HasSubstr("last/state\": it is no regular file"));
-}
-
-/// Flips one bit of the file, or cuts it.
-std::string damage(const fs::path& path, std::mt19937_64& random) {
-  const std::uint64_t size = fs::file_size(path);
-  const std::uint64_t byte = random() % size;
-  if (random() % 3 == 0) {
-    fs::resize_file(path, byte);
-    return "cut to " + std::to_string(byte);
-  }
-  const auto bit = static_cast<int>(random() % 8);
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(byte));
-  const int value = file.get() ^ (1 << bit);
-  file.seekp(static_cast<std::streamoff>(byte));
-  file.put(static_cast<char>(value));
-  return "bit " + std::to_string(bit) + " of byte " + std::to_string(byte);
-}
-
-TEST(CheckpointFolder, EveryFlippedBitAndTruncationIsFound) {
-  const TemporaryFolder temporary;
-  const std::string path = temporary.file("intact");
-  CheckpointFolder folder(path);
-  Save(1).write(folder);
-  Save(2).write(folder);
-  auto random = generator();
-  const char* const files[] = {"manifest.json", "weights", "state"};
-  for (int i = 0; i < 40; ++i) {
-    const std::string copy = temporary.file("damaged");
-    fs::copy(path, copy, fs::copy_options::recursive);
-    const std::string file = files[i % 3];
-    SCOPED_TRACE(file + ": " + damage(copy + "/last/" + file, random));
-    const auto found = newest(copy);
-    ASSERT_TRUE(found);
-    EXPECT_EQ(found->slot, "previous");
-    EXPECT_EQ(found->manifest.step, 1);
-    fs::remove_all(copy);
-  }
-  EXPECT_EQ(newest(path)->manifest.step, 2);
 }
 
 /// Saves in another process until it is killed, and tells each save that is done.

@@ -3,12 +3,17 @@
 #include <gtest/gtest.h>
 #include <hora/torch.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <random>
+#include <string>
 
 #include "tests/frameworks/torch/checkpoint/trained.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/logged_lines.h"
+#include "tests/support/seed.h"
 
 namespace hora::internal::test {
 namespace {
@@ -97,6 +102,62 @@ TEST_F(CheckpointTest, ADamagedOneIsRefusedByNameAndTheOneBeforeTaken) {
                [&] { checkpoint.load(); });
   save(checkpoint, 3);
   expect_loaded(checkpoint, 3);
+}
+
+/// Flips one bit of the file, or cuts it.
+std::string flip_or_cut(const fs::path& path, std::mt19937_64& random) {
+  const std::uint64_t byte = random() % fs::file_size(path);
+  if (random() % 3 == 0) {
+    fs::resize_file(path, byte);
+    return "cut to " + std::to_string(byte);
+  }
+  const auto bit = static_cast<int>(random() % 8);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(byte));
+  const int value = file.get() ^ (1 << bit);
+  file.seekp(static_cast<std::streamoff>(byte));
+  file.put(static_cast<char>(value));
+  return "bit " + std::to_string(bit) + " of byte " + std::to_string(byte);
+}
+
+TEST_F(CheckpointTest, EveryFlippedBitAndTruncationIsFoundAndTheOneBeforeTaken) {
+  torch::nn::Linear module(20, 30);
+  Checkpoint checkpoint = checkpoint_in(folder_.file("intact"));
+  checkpoint.add_weights(*module);
+  const auto fill = [&](double value) {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : module->parameters()) parameter.fill_(value);
+  };
+  const auto expect_weights = [&](double value) {
+    for (const auto& parameter : module->parameters()) {
+      EXPECT_TRUE(parameter.eq(value).all().item<bool>()) << parameter;
+    }
+  };
+  for (const int step : {1, 2}) {
+    fill(step);
+    save(checkpoint, step);
+  }
+  checkpoint.wait();
+  auto random = generator();
+  const char* const files[] = {"manifest.json", "weights.safetensors", "state.safetensors"};
+  for (int i = 0; i < 40; ++i) {
+    const std::string copy = folder_.file("damaged");
+    const std::string file = "last/" + std::string(files[i % 3]);
+    std::string what = file;
+    on_rank_0([&] {
+      fs::copy(folder_.file("intact"), copy, fs::copy_options::recursive);
+      what += ": " + flip_or_cut(copy + "/" + file, random);
+    });
+    SCOPED_TRACE(what);
+    fill(-1);
+    const LoggedLines log;
+    expect_loaded(checkpoint, 1, {.folder = copy});
+    expect_weights(1);
+    EXPECT_EQ(log.have(file + "\": "), world_.rank() == 0);
+    on_rank_0([&] { fs::remove_all(copy); });
+  }
+  expect_loaded(checkpoint, 2);
+  expect_weights(2);
 }
 
 TEST_F(CheckpointTest, ShardsAreWrittenByTheirRanksAndReadByAll) {

@@ -52,7 +52,7 @@ int exit_code_of(const std::string& command) {
 class WeightsExchange : public testing::TestWithParam<const char*> {};
 
 // exchange_weights.py loads what hora::Checkpoint has written, compares the logits, and writes
-// weights of its own. TEST_PYTHON names another Python, such as that of a virtual environment.
+// weights of its own. TEST_PYTHON names another Python, such as cmake/python_readers.sh's.
 TEST_P(WeightsExchange, WithTorchvisionKeepsTheLogits) {
   constexpr int without_modules = 77;
   const char* const python = std::getenv("TEST_PYTHON");
@@ -60,7 +60,7 @@ TEST_P(WeightsExchange, WithTorchvisionKeepsTheLogits) {
       std::string(python != nullptr ? python : PYTHON3) + " -B " REFERENCE "/exchange_weights.py ";
   if (exit_code_of(program + "--check") == without_modules) {
     GTEST_SKIP() << "NOT RUN: this Python lacks torchvision or PyPI's safetensors; "
-                    "TEST_PYTHON=<python> names one that has them";
+                    "TEST_PYTHON=<python> names one that has them (cmake/python_readers.sh)";
   }
   constexpr std::int64_t side = 64;
   const hora::Context world = hora::init();
