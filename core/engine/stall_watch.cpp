@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "core/negotiation/diagnosis.h"
-#include "core/tensor_text.h"
+#include "core/engine/rank_remark.h"
+#include "core/engine/submission_times.h"
 
 namespace hora::internal {
 namespace {
@@ -22,119 +22,7 @@ void add_heard(TimedOut& facts, const Presence& presence) {
   }
 }
 
-/// What a rank does whose threads do not wait in hora.
-std::string_view own_code_text(ProcessState state) {
-  switch (state) {
-    case ProcessState::running:
-      return " runs its own code";
-    case ProcessState::sleeping:
-      return " is in its own code, asleep (it waits for a lock, a file, input or a process)";
-    case ProcessState::blocked:
-    case ProcessState::stopped:
-    case ProcessState::traced:
-    case ProcessState::gone:
-    case ProcessState::unknown:
-      break;
-  }
-  return " is in its own code";
-}
-
-constexpr std::size_t kRemarksShown = 8;
-
-std::string duration_text(std::chrono::milliseconds length) {
-  if (length.count() % 1000 != 0) return std::to_string(length.count()) + " ms";
-  return std::to_string(length.count() / 1000) + " s";
-}
-
-std::string lacking_text(const TimedOut& timed_out) {
-  std::string text;
-  if (!timed_out.missing.empty()) {
-    text = ranks_have(timed_out.missing) + " not submitted it";
-  }
-  if (!timed_out.unknown.empty()) {
-    text += (text.empty() ? "" : ", and ") + ("whether " + ranks_have(timed_out.unknown)) +
-            " is not known on this one";
-    if (timed_out.reporter == timed_out.root) {
-      text += ": nothing has come from their nodes";
-    } else if (timed_out.root_is_silent) {
-      text += ": rank " + std::to_string(timed_out.root) + ", which would know, does not answer";
-      if (timed_out.unheard) {
-        text +=
-            ", and nothing has come from the nodes above for " + seconds_text(*timed_out.unheard);
-      }
-    } else {
-      text +=
-          ": see the warnings of rank " + std::to_string(timed_out.root) + " (HORA_STALL_WARNING)";
-    }
-  }
-  if (text.empty()) {
-    text = "every rank has submitted it, and rank " + std::to_string(timed_out.root) +
-           " has not decided it";
-  }
-  return text;
-}
-
-std::string unfinished_text(const TimedOut& timed_out) {
-  std::string text = "every rank has submitted it, and it is under way: ";
-  if (timed_out.unfinished.empty()) return text + "its result is about to be taken over";
-  text += "of this node " + ranks_have(timed_out.unfinished) + " not finished it";
-  if (timed_out.has_other_nodes) text += ", and data of other nodes may be missing";
-  return text;
-}
-
-/// `waited`: how long it is not complete.
-std::string incomplete_text(const TimedOut& facts, const std::string& waited) {
-  std::string text = tensor_text(facts.name);
-  if (facts.set != kWorld) text += " of process set " + to_string(facts.set);
-  text += " is not complete " + waited + " after rank " + std::to_string(facts.rank) +
-          " has submitted it: " + (facts.decided ? unfinished_text(facts) : lacking_text(facts));
-  const std::size_t shown = std::min(facts.remarks.size(), kRemarksShown);
-  for (std::size_t i = 0; i < shown; ++i) text += "; " + facts.remarks[i];
-  if (shown < facts.remarks.size()) {
-    text += "; and " + std::to_string(facts.remarks.size() - shown) + " more ranks";
-  }
-  return text + (facts.decided ? "." : ". Do all ranks call the same collectives?") +
-         " Is one of them slow, stopped or gone?";
-}
-
 }  // namespace
-
-std::string seconds_text(std::chrono::nanoseconds length) {
-  const auto tenths = std::max<std::int64_t>(length / std::chrono::milliseconds(100), 0);
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
-
-std::string rank_state_text(const RankFacts& facts, std::chrono::nanoseconds now) {
-  std::string text = to_string(facts.process);
-  if (facts.state == ProcessState::gone) {
-    text += " has ended";
-  } else if (facts.state == ProcessState::stopped) {
-    text += " is stopped (SIGSTOP)";
-  } else if (facts.state == ProcessState::traced) {
-    text += " is stopped by a debugger";
-  } else if (facts.state == ProcessState::blocked) {
-    text += " is blocked inside the kernel (a disk, or a network file system)";
-  } else if (facts.waits_for) {
-    text += " waits in hora for " + tensor_text(facts.waits_for->text) + ", for " +
-            seconds_text(now - facts.waits_for->time);
-  } else {
-    text += own_code_text(facts.state);
-  }
-  if (!facts.submitted) return text + ", and has submitted nothing yet";
-  return text + ", and has last submitted " + tensor_text(facts.submitted->text) + ", " +
-         seconds_text(now - facts.submitted->time) + " ago";
-}
-
-std::string stall_text(const TimedOut& facts, Duration waited) {
-  return incomplete_text(facts, seconds_text(waited));
-}
-
-std::string timeout_text(const TimedOut& timed_out) {
-  return incomplete_text(timed_out, duration_text(timed_out.limit.length)) +
-         " Where a rank may work alone for longer (a validation, a checkpoint), raise " +
-         (timed_out.limit.is_of_call ? "the timeout of this call (0: HORA_TIMEOUT)"
-                                     : "HORA_TIMEOUT (0: never), or give the call a timeout");
-}
 
 StallWatch::StallWatch(const SetParts& parts, const EngineParts& engine, ProcessSet id)
     : parts_(parts), engine_(engine), id_(id), warning_(engine.settings.stall_warning) {}

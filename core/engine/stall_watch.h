@@ -1,66 +1,19 @@
-/// Looks at what waits too long, decided or not: which ranks lack it, what each of them does, and
-/// which rank logs that.
+/// Looks at what waits too long, decided or not: which ranks lack it, and which one logs that.
 #pragma once
 
 #include <hora/error.h>
 
-#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/control_block/rank_status.h"
 #include "core/engine/leader_io.h"
 #include "core/engine/parts.h"
 #include "core/engine/submission.h"
-#include "core/process.h"
-#include "core/process_state.h"
+#include "core/engine/time_limit.h"
 
 namespace hora::internal {
-
-/// As far as this rank can see it.
-struct RankFacts {
-  ProcessIdentity process;  ///< without a pid: the rank alone is known
-  ProcessState state = ProcessState::unknown;
-  std::optional<SharedNote::Note> submitted = std::nullopt;
-  std::optional<SharedNote::Note> waits_for = std::nullopt;
-};
-
-/// "rank 3 (host b, pid 4711) is stopped (SIGSTOP), and has last submitted tensor "f", 12.0 s ago".
-/// Tells apart a rank that is stopped, gone, in its own code, and in hora. Pure.
-std::string rank_state_text(const RankFacts& facts, std::chrono::nanoseconds now);
-
-/// "12.3 s". Pure.
-std::string seconds_text(std::chrono::nanoseconds length);
-
-/// What is known of a collective that has run out of time. Ranks are world ranks, ascending.
-struct TimedOut {
-  std::string name;
-  ProcessSet set;
-  TimeLimit limit;
-  int rank = 0;      ///< that has submitted it
-  int root = 0;      ///< the rank that decides, and warns of HORA_STALL_WARNING
-  int reporter = 0;  ///< the rank that knows this: the root, or `rank`
-  bool decided = false;
-  // Where it is not decided:
-  std::vector<int> missing = {};  ///< have not submitted it
-  std::vector<int> unknown = {};  ///< may have
-  // Where it is under way:
-  std::vector<int> unfinished = {};  ///< of this rank's node: have not finished it
-  bool has_other_nodes = false;
-  // In either case:
-  std::vector<std::string> remarks = {};  ///< on ranks that it waits for (rank_state_text)
-  bool root_is_silent = false;            ///< it has not answered a report
-  /// Where the root is silent: since the node has heard from the leader above it.
-  std::optional<Duration> unheard = std::nullopt;
-};
-
-/// A warning of a collective that is not complete after `waited`, and may be some time.
-std::string stall_text(const TimedOut& facts, Duration waited);
-
-/// Two or three sentences: the tensor, the time, whom it waits for, and what to do.
-std::string timeout_text(const TimedOut& timed_out);
 
 /// Watches the stalls of one set on this rank. While the root answers it logs for all ranks what
 /// they have not all submitted (OverdueNames). What has been decided and does not end, and what

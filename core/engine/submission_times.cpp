@@ -4,61 +4,8 @@
 #include <utility>
 
 #include "core/control_block/atomic.h"
-#include "core/engine/name_table.h"
-#include "core/engine/parts.h"
-#include "core/engine/submission.h"
 
 namespace hora::internal {
-namespace {
-
-/// The share of a limit that a rank that knows more has to notice its end first, and for its
-/// message to arrive; and the least and the most that is.
-constexpr int kGraceShare = 16;
-constexpr auto kLeastGrace = std::chrono::milliseconds(100);
-constexpr Duration kLongestGrace = std::chrono::seconds(1);
-/// The share of a limit that the root has to ask all leaders, each of which may look only every
-/// 100 ms; and the most that is.
-constexpr int kNoticeShare = 4;
-constexpr Duration kLongestNotice = std::chrono::seconds(2);
-static_assert(kLongestNotice <= Expiry::kMostLeft);
-
-Duration next_of(const Submission& submission) {
-  return std::min(submission.notice_at, submission.out_of_time_at);
-}
-
-}  // namespace
-
-TimeLimit TimeLimit::of(std::chrono::milliseconds of_call, std::chrono::milliseconds setting) {
-  if (of_call.count() == 0) return {setting, false};
-  if (of_call == std::chrono::milliseconds::max()) return {};
-  return {of_call, true};
-}
-
-Duration TimeLimit::end(Duration submitted, int report_order) const {
-  // The least of both in the unit of the longer one: nanoseconds do not hold every length.
-  const Duration grace =
-      report_order * Duration(std::clamp<std::chrono::milliseconds>(
-                         length / kGraceShare, kLeastGrace,
-                         std::chrono::ceil<std::chrono::milliseconds>(kLongestGrace)));
-  const auto longest =
-      std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max() - submitted - grace);
-  return length.count() == 0 || length >= longest ? Duration::max() : submitted + length + grace;
-}
-
-Duration TimeLimit::notice(Duration submitted) const {
-  const Duration last = end(submitted);
-  if (last == Duration::max()) return last;
-  return last - std::min<Duration>(length / kNoticeShare, kLongestNotice);
-}
-
-Expiry TimeLimit::expiry(Duration submitted, Duration now) const {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end(submitted) - now);
-  return {length, std::clamp(left, std::chrono::milliseconds(0), Expiry::kMostLeft), is_of_call};
-}
-
-int report_order(bool is_root, bool is_leader) {
-  return is_root ? 0 : is_leader ? 1 : 2;
-}
 
 bool root_is_silent(const Submission& submission, Duration time) {
   return submission.reported_overdue != Duration{} &&

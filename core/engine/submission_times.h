@@ -1,45 +1,19 @@
-/// How long a collective may take on this rank, and which of a rank's submissions have run out of
-/// time, are overdue, or do not go on.
+/// What of a rank's submissions has run out of time, is overdue, or does not go on.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/messages/messages.h"
-#include "core/negotiation/overdue_names.h"
+#include "core/engine/name_table.h"
+#include "core/engine/parts.h"
+#include "core/engine/submission.h"
+#include "core/engine/time_limit.h"
 
 namespace hora::internal {
-
-struct EngineParts;
-class NameTable;
-struct SetMemory;
-struct SetParts;
-struct Submission;
-
-/// From the submission to the end. Pure.
-struct TimeLimit {
-  std::chrono::milliseconds length{0};  ///< 0: none
-  bool is_of_call = false;              ///< else that of HORA_TIMEOUT
-
-  /// `of_call`: 0: HORA_TIMEOUT holds; milliseconds::max(): no limit.
-  static TimeLimit of(std::chrono::milliseconds of_call, std::chrono::milliseconds setting);
-  /// The end of what was submitted at this time; Duration::max() where there is none. The first
-  /// rank to notice reports it for the whole job: ranks that know less, which are later in
-  /// `report_order`, give those before them a little time.
-  Duration end(Duration submitted, int report_order = 0) const;
-  /// When that end is reported to the root, so that it knows of all ranks by then; Duration::max()
-  /// where there is none.
-  Duration notice(Duration submitted) const;
-  /// What is reported to it then.
-  Expiry expiry(Duration submitted, Duration now) const;
-};
-
-/// The order in which ranks report the end of a limit (TimeLimit::end): 0 on the rank that decides,
-/// 1 on other leaders, 2 on the ranks of their nodes.
-int report_order(bool is_root, bool is_leader);
 
 /// A root that runs answers a report of an overdue name within this time.
 inline constexpr Duration kAnswerTime = std::chrono::seconds(1);
@@ -84,6 +58,10 @@ class SubmissionTimes {
   void note_answer(const std::string& name, Duration time);
 
  private:
+  static Duration next_of(const Submission& submission) {
+    return std::min(submission.notice_at, submission.out_of_time_at);
+  }
+
   const Rules rules_;
   const NameTable& table_;
   const SetMemory& memory_;

@@ -1,4 +1,4 @@
-#include "core/engine/stall_watch.h"
+#include "core/engine/time_limit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,47 +11,37 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-RankFacts facts(ProcessState state) {
-  return {.process = {.rank = 3, .host = "b", .pid = 4711},
-          .state = state,
-          .submitted = SharedNote::Note{"f", 100s}};
+TEST(TimeLimit, IsTheCallsOrTheSettings) {
+  EXPECT_EQ(TimeLimit::of(0ms, 600s).length, 600s);
+  EXPECT_FALSE(TimeLimit::of(0ms, 600s).is_of_call);
+  EXPECT_EQ(TimeLimit::of(5ms, 600s).length, 5ms);
+  EXPECT_TRUE(TimeLimit::of(5ms, 0ms).is_of_call);
+  EXPECT_EQ(TimeLimit::of(std::chrono::milliseconds::max(), 600s).length, 0ms);
 }
 
-TEST(RankStateText, TellsApartStoppedGoneBusyAndWaiting) {
-  EXPECT_EQ(rank_state_text(facts(ProcessState::stopped), 112s),
-            "rank 3 (host b, pid 4711) is stopped (SIGSTOP), and has last submitted tensor \"f\", "
-            "12.0 s ago");
-  EXPECT_THAT(rank_state_text(facts(ProcessState::traced), 112s), HasSubstr("by a debugger, and"));
-  EXPECT_THAT(rank_state_text(facts(ProcessState::gone), 112s), HasSubstr("4711) has ended, and"));
-  EXPECT_THAT(rank_state_text(facts(ProcessState::running), 112s),
-              HasSubstr("runs its own code, and"));
-  EXPECT_THAT(rank_state_text(facts(ProcessState::sleeping), 112s),
-              HasSubstr("own code, asleep (it"));
-  EXPECT_THAT(rank_state_text(facts(ProcessState::blocked), 112s), HasSubstr("inside the kernel"));
-  EXPECT_THAT(rank_state_text(facts(ProcessState::unknown), 112s),
-              HasSubstr("is in its own code, and"));
+TEST(TimeLimit, EndsAfterItsLengthOrNever) {
+  EXPECT_EQ(TimeLimit::of(5ms, 600s).end(7s), 7s + 5ms);
+  EXPECT_EQ(TimeLimit::of(0ms, 0ms).end(7s), Duration::max());
+  const auto longest = std::chrono::milliseconds::max() - 1ms;
+  EXPECT_EQ(TimeLimit::of(longest, 600s).end(7s), Duration::max()) << "beyond the clock";
+  EXPECT_LT(TimeLimit::of(24h, 600s).end(Duration(300LL * 24h)), Duration::max());
 }
 
-TEST(RankStateText, ARankThatWaitsInHoraSaysForWhat) {
-  RankFacts waits = facts(ProcessState::sleeping);
-  waits.waits_for = SharedNote::Note{"f", 101s};
-  EXPECT_THAT(rank_state_text(waits, 112s),
-              HasSubstr(" waits in hora for tensor \"f\", for 11.0 s,"));
-  waits.state = ProcessState::stopped;
-  EXPECT_THAT(rank_state_text(waits, 112s), HasSubstr(" is stopped (SIGSTOP)"));
+TEST(TimeLimit, ThoseWhoKnowLessLeaveALittleTimeToTheOthers) {
+  EXPECT_EQ(report_order(true, true), 0);
+  EXPECT_EQ(report_order(false, true), 1);
+  EXPECT_EQ(report_order(false, false), 2);
+  EXPECT_EQ(TimeLimit::of(0ms, 60s).end(7s, 2), 69s);
+  EXPECT_EQ(TimeLimit::of(0ms, 160ms).end(7s, 1), 7s + 260ms);
+  EXPECT_EQ(TimeLimit::of(0ms, 0ms).end(7s, 2), Duration::max());
 }
 
-TEST(RankStateText, LeavesOutWhatIsNotKnown) {
-  EXPECT_EQ(rank_state_text({.process = {.rank = 3}}, 112s),
-            "rank 3 is in its own code, and has submitted nothing yet");
-  EXPECT_THAT(rank_state_text({.process = {.rank = 3, .host = "b"}}, 1s),
-              HasSubstr("rank 3 (host b)"));
-}
-
-TEST(SecondsText, HasTenths) {
-  EXPECT_EQ(seconds_text(12s + 349ms), "12.3 s");
-  EXPECT_EQ(seconds_text(40ms), "0.0 s");
-  EXPECT_EQ(seconds_text(-1s), "0.0 s");
+TEST(TimeLimit, TheRootIsToldALittleBeforeItsEnd) {
+  EXPECT_EQ(TimeLimit::of(0ms, 60s).notice(7s), 65s);
+  EXPECT_EQ(TimeLimit::of(0ms, 160ms).notice(7s), 7s + 120ms);
+  EXPECT_EQ(TimeLimit::of(0ms, 0ms).notice(7s), Duration::max());
+  EXPECT_EQ(TimeLimit::of(0ms, 60s).expiry(7s, 65s + 100us), (Expiry{60s, 2s, false}));
+  EXPECT_EQ(TimeLimit::of(160ms, 60s).expiry(7s, 8s), (Expiry{160ms, 0ms, true})) << "late";
 }
 
 TimedOut one() {
