@@ -131,7 +131,7 @@ void Runtime::shutdown() {
 
 void Runtime::end_after_failure() noexcept {
   engine_.let_culprit_end();
-  abort("a transport had failed, or a collective had timed out, before shutdown");
+  abort("a transport had failed, or something had timed out, before the end of shutdown()");
 }
 
 void Runtime::abort(const std::string& why) noexcept {
