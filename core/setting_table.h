@@ -237,7 +237,8 @@ inline constexpr Row kRows[] = {
     {"HORA_STALL_WARNING",
      "A tensor that some ranks have submitted and others have not for this long is reported, with "
      "the ranks that lack it and what is known of them; likewise one that all have submitted and "
-     "some do not finish, and ranks that have not called hora::init; 0: never.",
+     "some do not finish, and ranks that have not called hora::init, join() or shutdown() while "
+     "others wait there; 0: never.",
      kField<&Settings::stall_warning>,
      {},
      &kSeconds,
@@ -248,7 +249,9 @@ inline constexpr Row kRows[] = {
      "lacks it or does not go on, fails on every rank, naming those ranks, and so does everything "
      "after it, which ends the job; to be raised where one rank works alone for longer (a "
      "validation, a checkpoint); a call can have a limit of its own (hora/collectives.h), join() "
-     "and shutdown() have none; 0: never.",
+     "and shutdown() have none, but a rank that is stopped (SIGSTOP) this long while others wait "
+     "in "
+     "shutdown() ends the job; 0: never.",
      kField<&Settings::timeout>,
      {},
      &kSeconds,

@@ -73,8 +73,9 @@ class SharedNote {
 /// those of the host's monotonic clock. Thread rule: any thread of that rank writes, any of the
 /// node reads.
 struct alignas(64) RankStatus {
-  SharedNote submitted;  ///< the last name that it has submitted
-  SharedNote waits_for;  ///< where a thread of it sleeps until this is complete
+  SharedNote submitted;                ///< the last name that it has submitted
+  SharedNote waits_for;                ///< where a thread of it sleeps until this is complete
+  std::atomic<std::int64_t> departed;  ///< when it has announced its shutdown(), in ns; 0: has not
 };
 
 }  // namespace hora::internal

@@ -137,17 +137,12 @@ std::string Engine::arrivals_text() const {
   return arrivals ? arrivals->text() : std::string();
 }
 
-/// For shutdown(), which goes on where a transport has failed.
-void Engine::wait_until(const std::function<bool()>& reached, const char* what) {
-  const Duration interval = parts_.settings.stall_warning;
-  Duration warn_at = now() + interval;
+/// For shutdown(), which goes on where a transport has failed. What it waits for is said by the
+/// watches of what makes progress (StallWatch, DepartureWatch).
+void Engine::wait_until(const std::function<bool()>& reached) {
   while (!reached() && !poisoned()) {
     if (!threads_.has_thread() && progress()) continue;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-    if (interval.count() == 0 || now() < warn_at) continue;
-    log().warn("{} is in shutdown and waits for {}", to_string(identity_of_process(parts_.rank)),
-               what);
-    warn_at += interval;
   }
 }
 
@@ -185,8 +180,7 @@ void Engine::await_failed_rank() const {
 void Engine::depart() {
   const auto open = uncollected();
   wait_until(
-      [&] { return std::all_of(open.begin(), open.end(), [](auto& s) { return s->finished(); }); },
-      "its own unfinished collectives");
+      [&] { return std::all_of(open.begin(), open.end(), [](auto& s) { return s->finished(); }); });
   for (const auto& submission : open) {
     if (submission->state.load(std::memory_order_acquire) != Submission::kFailed) continue;
     unreported_.keep(named(*submission->error, *submission));
@@ -202,18 +196,16 @@ void Engine::depart() {
     // From here on a leader polls for the others as if a tensor of its own were waiting.
     set->submissions().announce_departure();
   }
+  const NodeControlBlock& node = *parts_.world.control_block;
+  node.status(node.local_rank()).departed.store(now().count());
   threads_.wake_thread();
-  wait_until(
-      [&] {
-        return std::all_of(sets.begin(), sets.end(), [](auto* s) { return s->all_departed(); });
-      },
-      "ranks that have not called it yet");
-  wait_until(
-      [&] {
-        const BetweenRounds lock(progress_.lock());
-        return !progress_.messages_left();
-      },
-      "its last messages to leave");
+  wait_until([&] {
+    return std::all_of(sets.begin(), sets.end(), [](auto* s) { return s->all_departed(); });
+  });
+  wait_until([&] {
+    const BetweenRounds lock(progress_.lock());
+    return !progress_.messages_left();
+  });
 }
 
 }  // namespace hora::internal

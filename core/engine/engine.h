@@ -139,7 +139,7 @@ class Engine {
   void collect(Submission& submission);
   /// Throws what collect() does.
   int carry_out(Request request);
-  void wait_until(const std::function<bool()>& reached, const char* what);
+  void wait_until(const std::function<bool()>& reached);
   std::vector<std::shared_ptr<Submission>> uncollected() const;
 
   EngineParts parts_;

@@ -139,6 +139,7 @@ void Progress::check_timeouts(Duration time) {
   for (SetEngine* engine : engines()) {
     if (const auto error = engine->timed_out(time)) return poison(*error, Origin::here);
     if (const auto error = engine->gone_rank(time)) return poison(*error, Origin::here);
+    if (const auto error = engine->stopped_rank(time)) return poison(*error, Origin::here);
     engine->watch_stalls(time);
   }
 }

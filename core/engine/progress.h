@@ -38,7 +38,7 @@ class Progress {
   /// Before a thread sleeps: peers wake it when they have finished what it waits for.
   void await_done() HORA_REQUIRES(lock_);
   /// Poisons the engine, as errors of transports do, where a collective has run out of time, or a
-  /// rank that it waits for has ended; logs what waits too long.
+  /// rank that it waits for has ended or is stopped; logs what waits too long.
   void check_timeouts(Duration time) HORA_REQUIRES(lock_);
   /// Nothing runs out of time before; Duration::max() where nothing does.
   Duration next_timeout() const HORA_REQUIRES(lock_);

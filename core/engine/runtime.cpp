@@ -132,7 +132,7 @@ void Runtime::shutdown() {
 
 void Runtime::end_after_failure() noexcept {
   engine_.await_failed_rank();
-  abort("a transport had failed, or a collective had timed out, before shutdown");
+  abort("a transport had failed, or something had timed out, before the end of shutdown()");
 }
 
 void Runtime::abort(const std::string& why) noexcept {

@@ -193,6 +193,7 @@ SetEngine::SetEngine(const SetParts& parts, EngineShared& shared, ProcessSet id)
       stall_watch_(parts_, shared_.parts, id_),
       submissions_(parts_, shared_.parts, shared_.poisoned, trace_, id_),
       units_(parts_, shared_.parts, submissions_, id_) {
+  if (id_ == kWorld) departures_.emplace(shared_.parts, stall_watch_);
   if (control_block_.local_rank() == 0) {
     leader_io_.emplace(parts_.topology, parts_.topology.node_of(shared_.parts.rank),
                        control_block_.id_capacity(), control_block_, parts_.tree, id_,
@@ -219,6 +220,7 @@ bool SetEngine::make_progress(Duration time) {
   }
   while (control_block_.next_batch(log_batch_)) {
     execute(decision_in(log_batch_));
+    decided_at_ = time;
     progress = true;
   }
   progress |= submissions_.submit_proxies();
@@ -289,6 +291,7 @@ void SetEngine::execute(const Decision& decision) {
   decided_.clear();
   if (decision.all_joined) submissions_.end_join(decision.last_joined);
   if (!decision.departed.empty()) {
+    if (departures_) departures_->note(decision.departed);
     submissions_.fail_undecided(Error(
         ErrorCode::shut_down,
         ranks_have(decision.departed) + " called shutdown(): no collective can complete any more",
@@ -340,9 +343,19 @@ std::optional<Error> SetEngine::timed_out(Duration time) {
 
 void SetEngine::watch_stalls(Duration time) {
   if (!stall_watch_.is_due(time)) return;
-  const auto longest = submissions_.stalled(time);
-  const auto text = stall_watch_.look(time, longest.get(), [&] { return facts_of(*longest); });
-  if (text) log().warn("{}", *text);
+  if (const auto text = stall_watch_.look(time, stall(time))) log().warn("{}", *text);
+}
+
+std::optional<StallWatch::Stall> SetEngine::stall(Duration time) const {
+  if (auto longest = submissions_.stalled(time)) {
+    const Duration age = time - longest->submitted;
+    return StallWatch::Stall{age,
+                             [this, age, longest] { return stall_text(facts_of(*longest), age); }};
+  }
+  if (const auto joined = submissions_.joined_since()) {
+    return stall_watch_.join_stall(time - std::max(*joined, decided_at_));
+  }
+  return departures_ ? departures_->stall(time) : std::nullopt;
 }
 
 std::optional<Error> SetEngine::gone_rank(Duration time) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/engine/arrival_watch.h"
+#include "core/engine/departure_watch.h"
 #include "core/engine/leader_io.h"
 #include "core/engine/parts.h"
 #include "core/engine/stall_watch.h"
@@ -118,6 +119,11 @@ class SetEngine {
   const ArrivalWatch* arrivals() const { return arrivals_ ? &*arrivals_ : nullptr; }
   /// Where something waits: a rank of this node has ended.
   std::optional<Error> gone_rank(Duration time);
+  /// Of the world, where this rank waits in shutdown(): a rank of this host is stopped for too
+  /// long.
+  std::optional<Error> stopped_rank(Duration time) {
+    return departures_ ? departures_->stopped_rank(time) : std::nullopt;
+  }
   bool has_pending_work() const;
   bool is_running() const { return units_.is_running(); }
   /// True while something is under way that only polling moves.
@@ -143,6 +149,7 @@ class SetEngine {
   LastArrival last_of_node(Id id) const;
   std::vector<LastRank> last_ranks(const Decision& decision) const;
   TimedOut facts_of(const Submission& submission) const;
+  std::optional<StallWatch::Stall> stall(Duration time) const;
   bool finish_completed();
 
   const SetParts parts_;
@@ -152,11 +159,13 @@ class SetEngine {
   NodeControlBlock& control_block_;
   const MessageLimits log_limits_;  ///< of what the node's log says
   StallWatch stall_watch_;
-  std::optional<LeaderIo> leader_io_;     ///< of node leaders
-  std::optional<ArrivalWatch> arrivals_;  ///< the root's
+  std::optional<DepartureWatch> departures_;  ///< the world's
+  std::optional<LeaderIo> leader_io_;         ///< of node leaders
+  std::optional<ArrivalWatch> arrivals_;      ///< the root's
   Submissions submissions_;
   Units units_;
   std::atomic<bool> all_departed_{false};
+  Duration decided_at_{};  ///< the last decision that this rank has read
   // Members so that make_progress() uses their memory again.
   LogBatch log_batch_;
   Decision decision_;

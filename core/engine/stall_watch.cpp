@@ -134,13 +134,12 @@ Presence StallWatch::presence_of(const Submission& submission, const LeaderIo* l
   return presence;
 }
 
-std::optional<std::string> StallWatch::look(Duration time, const Submission* longest,
-                                            const std::function<TimedOut()>& facts) {
+std::optional<std::string> StallWatch::look(Duration time, const std::optional<Stall>& stall) {
   next_look_ = time + std::min<Duration>(kOverdueTick, warning_ / 4);
   StallBoard& board = parts_.control_block->stall_board();
   const int local_rank = parts_.control_block->local_rank();
-  board.set_waiting(local_rank, longest != nullptr);
-  if (!longest) {
+  board.set_waiting(local_rank, stall.has_value());
+  if (!stall) {
     waits_since_ = {};
     return std::nullopt;
   }
@@ -151,9 +150,27 @@ std::optional<std::string> StallWatch::look(Duration time, const Submission* lon
   }
   const Duration head_start = board.is_lowest(local_rank) ? Duration{} : kTurn;
   if (time - waits_since_ < head_start) return std::nullopt;
-  const Duration age = time - longest->submitted;
-  if (!board.claim(time, std::max<Duration>(warning_, age), head_start)) return std::nullopt;
-  return stall_text(facts(), age);
+  const Duration interval = std::max<Duration>(warning_, stall->age);
+  if (!board.claim(time, interval, head_start)) return std::nullopt;
+  return stall->text();
+}
+
+std::optional<StallWatch::Stall> StallWatch::join_stall(Duration age) const {
+  if (age < warning_) return std::nullopt;
+  const std::uint64_t joined = parts_.control_block->joined_mask();
+  std::vector<int> missing;
+  for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
+    if ((joined >> r & 1) == 0) missing.push_back(static_cast<int>(r));
+  }
+  if (missing.empty()) return std::nullopt;
+  return Stall{age, [=, this] {
+                 std::vector<std::string> remarks;
+                 for (const int r : missing) remarks.push_back(state_of(r));
+                 return waiting_text({.process = identity_of(engine_.rank),
+                                      .call = "join()",
+                                      .waited = age,
+                                      .remarks = remarks});
+               }};
 }
 
 std::optional<Error> StallWatch::gone_rank(Duration time, bool any_waits) {

@@ -149,6 +149,13 @@ std::shared_ptr<Submission> Submissions::join() {
   return submission;
 }
 
+std::optional<Duration> Submissions::joined_since() const {
+  if (!joined_.load()) return std::nullopt;
+  const LockGuard table(table_lock_);
+  const auto join = table_.undecided(std::string(kJoinName));
+  return join ? std::optional(join->submitted) : std::nullopt;
+}
+
 void Submissions::announce_departure() {
   undecided_.fetch_add(1);
   const LockGuard table(table_lock_);

@@ -108,6 +108,8 @@ class Submissions {
   void close(const Error& error);
   /// This rank has called shutdown(), and waits for peers though nothing is submitted.
   void announce_departure();
+  /// Since when this rank waits in join() for others; none where it does not.
+  std::optional<Duration> joined_since() const;
   bool wait_for_peers() const { return undecided_.load() > 0; }
   /// This rank's submission of this name waits for others.
   bool wait_for_peers(const std::string& name) const;

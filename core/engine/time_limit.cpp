@@ -20,8 +20,6 @@ constexpr int kNoticeShare = 4;
 constexpr Duration kLongestNotice = std::chrono::seconds(2);
 static_assert(kLongestNotice <= Expiry::kMostLeft);
 
-constexpr std::size_t kRemarksShown = 8;
-
 std::string duration_text(std::chrono::milliseconds length) {
   if (length.count() % 1000 != 0) return std::to_string(length.count()) + " ms";
   return std::to_string(length.count() / 1000) + " s";
@@ -105,11 +103,7 @@ std::string incomplete_text(const TimedOut& facts, const std::string& waited) {
   if (facts.set != kWorld) text += " of process set " + to_string(facts.set);
   text += " is not complete " + waited + " after rank " + std::to_string(facts.rank) +
           " has submitted it: " + (facts.decided ? unfinished_text(facts) : lacking_text(facts));
-  const std::size_t shown = std::min(facts.remarks.size(), kRemarksShown);
-  for (std::size_t i = 0; i < shown; ++i) text += "; " + facts.remarks[i];
-  if (shown < facts.remarks.size()) {
-    text += "; and " + std::to_string(facts.remarks.size() - shown) + " more ranks";
-  }
+  if (!facts.remarks.empty()) text += "; " + remarks_text(facts.remarks);
   return text + (facts.decided ? "." : ". Do all ranks call the same collectives?") +
          " Is one of them slow, stopped or gone?";
 }

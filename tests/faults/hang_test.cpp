@@ -3,7 +3,9 @@
 
 #include <string>
 #include <tuple>
+#include <vector>
 
+#include "core/launch/options/text.h"
 #include "tests/faults/fault_test.h"
 
 namespace hora::launch::test {
@@ -70,6 +72,54 @@ TEST_P(Hang, WhoDoesNotCallInitIsNamedAndTheJobEnds) {
   EXPECT_THAT(job.error_lines(late).front(), HasSubstr("has not called hora::init"));
   EXPECT_EQ(job.wait(Seconds(15)), 1) << transcript(job);
   EXPECT_THAT(job.error_lines(late).back(), HasSubstr("longer than HORA_INIT_TIMEOUT allows, 3 s"));
+}
+
+TEST_P(Hang, ARankThatIsStoppedInPlaceOfShutdownIsNamedAndTheJobEnds) {
+  LaunchedJob& job = hang("stop", "shutdown", {"--timeout", "3s"});
+  EXPECT_EQ(job.wait(Seconds(15)), 1) << transcript(job);
+  const auto lines = job.error_lines("horarun: rank " + number() + " (host ");
+  ASSERT_EQ(lines.size(), 2U) << transcript(job);
+  EXPECT_THAT(lines[0], HasSubstr("is stopped (SIGSTOP or SIGTSTP); the others wait"));
+  EXPECT_THAT(lines[1], HasSubstr("other ranks wait in shutdown(): "));
+  EXPECT_THAT(lines[1], HasSubstr("longer than HORA_TIMEOUT allows, 3 s"));
+}
+
+TEST_P(Hang, ARankThatRunsOnWhileOthersAreInShutdownIsNamedAndLeftAlone) {
+  LaunchedJob& job = hang("spin", "shutdown", {"--stall-warning", "1s", "--timeout", "2s"});
+  const std::string known = " runs its own code, and has last submitted tensor \"step19\"";
+  ASSERT_TRUE(job.wait_for(known, 1, Seconds(15))) << transcript(job);
+  const std::string line = job.error_lines(known).front();
+  EXPECT_THAT(line, HasSubstr("s in shutdown() for ranks that have not called it"));
+  EXPECT_THAT(line, HasSubstr(": rank " + number() + " (host ")) << "and no other";
+  EXPECT_FALSE(job.wait(Seconds(5))) << "longer than HORA_TIMEOUT\n" << transcript(job);
+  ::kill(job.launcher(), SIGINT);
+  EXPECT_EQ(job.wait(Seconds(5)), 130) << transcript(job);
+}
+
+class HangUnderMpirun : public FaultTest {
+ protected:
+  /// mpirun leaves those of ranks that it kills.
+  internal::test::TemporaryFolder segments_;
+};
+
+TEST_F(HangUnderMpirun, ARankThatIsStoppedInPlaceOfShutdownIsNamedAndTheJobEnds) {
+  std::vector<std::string> arguments = split_words(HORA_MPIRUN_FLAGS).value();
+  arguments.insert(arguments.end(), {"-n", "3", FAULT_RANK, "stop", "shutdown", "1"});
+  const std::string folder = segments_.path().string();
+  LaunchedJob& job =
+      start({.arguments = arguments,
+             .environment = {"HORA_TIMEOUT=1s", "HORA_RANKS_PER_NODE=2", "PRTE_ALLOW_RUN_AS_ROOT=1",
+                             "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                             "OMPI_MCA_btl_vader_backing_directory=" + folder,
+                             "OMPI_MCA_btl_sm_backing_directory=" + folder},
+             .launcher = HORA_MPIRUN});
+  const auto status = job.wait(Seconds(20));
+  ASSERT_TRUE(status) << transcript(job);
+  EXPECT_NE(*status, 0);
+  const auto lines = job.error_lines("while other ranks wait for it in shutdown()");
+  ASSERT_FALSE(lines.empty()) << transcript(job);
+  EXPECT_THAT(lines.front(), HasSubstr("rank 1 (host "));
+  EXPECT_THAT(lines.front(), HasSubstr("is stopped (SIGSTOP), and has been for "));
 }
 
 TEST_P(Hang, AWarningComesFirst) {

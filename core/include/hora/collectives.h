@@ -188,7 +188,8 @@ Result reduce_scatter_into(const Context& context, const ConstTensorView& tensor
 /// ranks' values, and an average divides by the size of the set all the same. Any other collective
 /// is an Error(mismatch) on the ranks that submit it, naming this rank.
 /// What this rank has in flight is waited for first; other threads must not submit to the set.
-/// No timeout: the others may have data for hours.
+/// No timeout: the others may have data for hours. Where nothing happens for HORA_STALL_WARNING,
+/// those that have not called it are named in a warning.
 int join(const Context& context, ProcessSet set = kWorld);
 
 }  // namespace hora

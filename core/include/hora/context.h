@@ -91,7 +91,8 @@ class Context {
 
   /// Collective: returns when all ranks have called it; then throws an error of this rank's handles
   /// if none was ever thrown. Later calls, and ranks that wait for its tensors, get shut_down. No
-  /// timeout.
+  /// timeout: a rank may work alone while others wait here, and is named after HORA_STALL_WARNING;
+  /// one that is stopped (SIGSTOP) for HORA_TIMEOUT meanwhile ends the job.
   void shutdown();
   bool is_shut_down() const noexcept;
 

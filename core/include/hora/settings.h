@@ -76,14 +76,16 @@ struct Settings {
 
   /// A tensor that some ranks have submitted and others have not for this long is reported, with
   /// the ranks that lack it and what is known of them; likewise one that all have submitted and
-  /// some do not finish, and ranks that have not called hora::init; 0: never.
+  /// some do not finish, and ranks that have not called hora::init, join() or shutdown() while
+  /// others wait there; 0: never.
   std::chrono::milliseconds stall_warning{10000};
 
   /// A collective that is not complete this long after a rank has submitted it, because some rank
   /// lacks it or does not go on, fails on every rank, naming those ranks, and so does everything
   /// after it, which ends the job; to be raised where one rank works alone for longer (a
   /// validation, a checkpoint); a call can have a limit of its own (hora/collectives.h), join() and
-  /// shutdown() have none; 0: never.
+  /// shutdown() have none, but a rank that is stopped (SIGSTOP) this long while others wait in
+  /// shutdown() ends the job; 0: never.
   std::chrono::milliseconds timeout{60000};
 
   /// hora::init fails where some ranks have not called it for this long, or have left it; 0: it

@@ -28,7 +28,7 @@ using RankStarted = wire::RankStartedT;
 using RankOutput = wire::RankOutputT;
 using RankStopped = wire::RankStoppedT;
 using RankSignalled = wire::RankSignalledT;
-using RankInitializing = wire::RankInitializingT;
+using RankWaits = wire::RankWaitsT;
 using RankEnded = wire::RankEndedT;
 using RankSeen = wire::RankSeenT;
 using ArrivalsSeen = wire::ArrivalsSeenT;
@@ -41,7 +41,7 @@ using Message =
     std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared, ProcessEnded,
                  ProcessOutput, StartRemote, ProcessStopped, RankStarted, RankOutput, RankStopped,
                  RankSignalled, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
-                 RankInitializing, RankSeen, ArrivalsSeen>;
+                 RankWaits, RankSeen, ArrivalsSeen>;
 
 /// Longest message, in bytes. Those from guards are at most PIPE_BUF with their frame, so that the
 /// kernel writes each as one (pipe(7)).

@@ -110,7 +110,7 @@ class Guard {
   void report(const Message& message);
 
   void add_record(RankEnded& ended) const;
-  void report_init();
+  void report_waits();
   void report_seen();
 
   int rank_;
@@ -124,6 +124,7 @@ class Guard {
   pid_t child_ = 0;
   bool asked_to_end_ = false;
   bool initializing_ = false;
+  bool in_shutdown_ = false;
   bool stopped_ = false;
   Clock::time_point started_;
   int exit_status_ = 128 + SIGKILL;
@@ -283,15 +284,20 @@ void Guard::on_ended(int status, const std::string& failure) {
   loop_.stop();
 }
 
-void Guard::report_init() {
+void Guard::report_waits() {
   if (!record_) return;
   const internal::RecordLayout& memory = record_->layout();
+  const internal::RecordState state = internal::state_of(memory);
   const bool initializing = memory.header.pid.load(std::memory_order_relaxed) != 0 &&
-                            internal::state_of(memory) == internal::RecordState::starting;
-  if (std::exchange(initializing_, initializing) == initializing) return;
-  RankInitializing message;
+                            state == internal::RecordState::starting;
+  const bool in_shutdown = state == internal::RecordState::in_shutdown;
+  if (initializing == initializing_ && in_shutdown == in_shutdown_) return;
+  initializing_ = initializing;
+  in_shutdown_ = in_shutdown;
+  RankWaits message;
   message.rank = rank_;
   message.initializing = initializing;
+  message.in_shutdown = in_shutdown;
   report(message);
 }
 
@@ -350,7 +356,7 @@ int Guard::run(const std::vector<std::string>& program) {
     loop_.watch(parent_.get(), POLLIN,
                 [this, parent = ::getppid()](short) { on_parent_ended(parent); });
   }
-  loop_.each(kRecordInterval, [this] { report_init(); });
+  loop_.each(kRecordInterval, [this] { report_waits(); });
   if (watch_interval_.count() > 0) loop_.each(watch_interval_, [this] { report_seen(); });
   loop_.run();
   return exit_status_;

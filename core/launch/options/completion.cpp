@@ -50,7 +50,7 @@ std::string choices() {
 constexpr std::string_view kBegin =
     R"(# bash completion for horarun: source <(horarun --completion bash)
 _horarun() {
-  local word=${COMP_WORDS[COMP_CWORD]} flag='' argument='' words='' i=0 values=0
+  local word=${COMP_WORDS[COMP_CWORD]} flag='' argument='' words='' i=0 values=0 toggle=0
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; ++i)); do
     argument=${COMP_WORDS[i]}
@@ -58,6 +58,9 @@ _horarun() {
       continue
     elif ((values > 0)); then
       values=$((values - 1))
+      continue
+    elif ((toggle > 0)) && [[ $argument == on || $argument == off || $argument == auto ]]; then
+      toggle=0
       continue
     elif [[ $argument != -* || $argument == -- ]]; then
       [[ $argument == -- ]] && i=$((i + 1))
@@ -71,6 +74,7 @@ _horarun() {
     argument=${argument//_/-}
     [[ $argument == --* ]] && argument=${argument#-}
     flag=$argument
+    toggle=0
     case $argument in
 )";
 
@@ -106,6 +110,9 @@ std::string bash_completion() {
   text += "      " +
           patterns_where([](const OptionRow& row) { return row.kind == OptionKind::pair; }) +
           ") values=2 ;;\n";
+  text += "      " +
+          patterns_where([](const OptionRow& row) { return row.kind == OptionKind::toggle; }) +
+          ") toggle=1 ;;\n";
   text += kAfterArities;
   text += "      " +
           patterns_where([](const OptionRow& row) { return row.completes == Completes::files; }) +

@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::string_view kAboutSettings =
     "Each is a variable, too, over which the flag wins: --fusion-threshold is "
-    "HORA_FUSION_THRESHOLD. Sizes may end in KiB, MiB or GiB, times in us, ms or s.";
+    "HORA_FUSION_THRESHOLD. Sizes may end in KiB, MiB or GiB, times in us, ms or s. Of those that "
+    "are on or off, --report is --report=on, and --no-report is --report=off.";
 
 /// Lines of at most kHelpWidth columns, each with `indent` spaces before it.
 std::string wrapped(std::string_view text, std::size_t indent) {

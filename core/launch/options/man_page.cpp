@@ -6,7 +6,7 @@
 namespace hora::launch {
 namespace {
 
-constexpr std::string_view kDate = "2026-11-23";  // of the last change to the page
+constexpr std::string_view kDate = "2026-11-24";  // of the last change to the page
 
 /// Text as roff prints it: no escapes, no requests, and a `-` that is a minus in any font.
 std::string escaped(std::string_view text) {
@@ -117,8 +117,10 @@ std::string man_page(std::string_view version) {
              "value of one is the program; what follows it belongs to it.") +
          ".PP\n" +
          paragraph(
-             "Values stand behind their flag or after \"=\".\nLong flags are taken after one "
-             "dash, too, and with \"_\" for \"-\".\nOf a flag with one value that is given "
+             "Values stand behind their flag or after \"=\".\nA flag that can be on or off needs "
+             "none: --report is --report=on, and --no-report is --report=off.\nLong flags are "
+             "taken after one dash, too, and with \"_\" for \"-\".\nOf a flag with one value that "
+             "is given "
              "several times the last holds.") +
          options() + section("CONFIG FILE") +
          paragraph(

@@ -19,8 +19,8 @@
 
 namespace hora::launch {
 
-/// What follows a flag: nothing; optionally on, off or auto (--no-NAME is off); a value;
-/// a name and a value as two arguments.
+/// What follows a flag: nothing; optionally one of on, off and auto, after `=` or as the next
+/// argument (--NAME alone is on, --no-NAME off); a value; a name and a value as two arguments.
 enum class OptionKind { flag, toggle, value, pair };
 
 enum class OptionGroup {

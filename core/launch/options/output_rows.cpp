@@ -183,9 +183,11 @@ std::vector<OptionRow> setting_rows() {
   std::vector<OptionRow> rows;
   for (const SettingDescription& setting : setting_descriptions()) {
     const std::string variable(setting.variable);
-    OptionRow row{.name = flag_of(variable), .kind = OptionKind::value};
+    const bool is_switch = std::ranges::count(setting.choices, "on") > 0;
+    OptionRow row{.name = flag_of(variable),
+                  .kind = is_switch ? OptionKind::toggle : OptionKind::value};
     row.spellings = spellings_elsewhere(variable);
-    row.value = value_name(setting);
+    if (!is_switch) row.value = value_name(setting);
     row.help = setting.documentation;
     row.group = OptionGroup::settings;
     row.apply = into_setting(variable, variable == "HORA_LOG_LEVEL" ? Convert(level) : Convert());

@@ -16,8 +16,8 @@
 #include "core/launch/command/network_variables.h"
 #include "core/launch/command/program.h"
 #include "core/launch/guard/guard.h"
-#include "core/launch/program/init_limits.h"
 #include "core/launch/program/placement.h"
+#include "core/launch/program/wait_limits.h"
 
 namespace hora::launch {
 namespace {
@@ -208,7 +208,7 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
   plan.needs = kRankNeeds;
   plan.start_timeout = std::chrono::duration_cast<Moment>(options.start_timeout);
   plan.network_interfaces = options.network_interfaces;
-  plan.ending.init = init_limits(options.settings, setting_assignments(environment_of_process()));
+  plan.ending.waits = wait_limits(options.settings, setting_assignments(environment_of_process()));
   std::random_device random;
   for (std::byte& byte : plan.nonce) byte = static_cast<std::byte>(random());
   plan.daemon_environment = [variables = *variables](std::size_t host,

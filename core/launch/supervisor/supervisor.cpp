@@ -168,9 +168,9 @@ void Supervisor::on(std::size_t host, const RankStarted& started, Moment) {
 
 void Supervisor::on(std::size_t, const RankStopped& stopped, Moment now) {
   if (!is_rank(stopped.rank)) return;
-  Rank& rank = ranks_[stopped.rank];
-  rank.stopped_since = stopped.stopped ? std::optional(now) : std::nullopt;
-  if (!stopped.stopped && std::exchange(rank.stop_was_said, false) && !end_limit_) {
+  ending_.on_rank_stopped(stopped.rank, stopped.stopped, now);
+  bool& was_said = ranks_[stopped.rank].stop_was_said;
+  if (!stopped.stopped && std::exchange(was_said, false) && !end_limit_) {
     actions_.push_back(Say{"rank " + std::to_string(stopped.rank) + " runs again"});
   }
 }
@@ -182,16 +182,13 @@ void Supervisor::on(std::size_t, const RankSignalled& signalled, Moment) {
   send_all(request);
 }
 
-void Supervisor::on(std::size_t, const RankInitializing& message, Moment now) {
-  if (!is_rank(message.rank)) return;
-  ending_.on_rank_initializing(message.rank, message.initializing, now);
+void Supervisor::on(std::size_t, const RankWaits& waits, Moment now) {
+  if (is_rank(waits.rank)) ending_.on_rank_waits(waits, now);
 }
 
 void Supervisor::on(std::size_t host, const RankEnded& ended, Moment now) {
   if (!is_rank(ended.rank)) return;
-  Rank& rank = ranks_[ended.rank];
-  rank.host = host;
-  rank.stopped_since.reset();
+  ranks_[ended.rank].host = host;
   ending_.on_rank_ended(ended, plan_.hosts[host].name, now);
 }
 
@@ -284,9 +281,8 @@ void Supervisor::check_silence(Moment now) {
 void Supervisor::check_stopped(Moment now) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
-    if (!rank.stopped_since || rank.stop_was_said || now - *rank.stopped_since < kStoppedWarning) {
-      continue;
-    }
+    const auto since = ending_.stopped_since(static_cast<int>(i));
+    if (!since || rank.stop_was_said || now - *since < kStoppedWarning) continue;
     rank.stop_was_said = true;
     actions_.push_back(Say{"rank " + std::to_string(i) + " (host " + plan_.hosts[rank.host].name +
                            ") is stopped (SIGSTOP or SIGTSTP); the others wait for it"});

@@ -86,7 +86,6 @@ class Supervisor {
   };
   struct Rank {
     std::size_t host = 0;
-    std::optional<Moment> stopped_since = {};
     bool stop_was_said = false;
   };
 
@@ -99,7 +98,7 @@ class Supervisor {
   void on(std::size_t host, const RankStarted& started, Moment now);
   void on(std::size_t host, const RankStopped& stopped, Moment now);
   void on(std::size_t host, const RankSignalled& signalled, Moment now);
-  void on(std::size_t host, const RankInitializing& rank, Moment now);
+  void on(std::size_t host, const RankWaits& waits, Moment now);
   void on(std::size_t host, const NetworkTold& told, Moment now);
   void on(std::size_t host, const NetworkTried& tried, Moment now);
   void on(std::size_t host, const RankEnded& ended, Moment now);

@@ -12,7 +12,14 @@ namespace hora::launch {
 namespace {
 
 constexpr std::size_t kMostOutputKept = 8000;
-constexpr int kMostNamed = 4;
+constexpr std::size_t kMostNamed = 4;
+
+/// "0, 1, 2".
+std::string list_of(const std::vector<std::size_t>& ranks) {
+  std::string text;
+  for (const std::size_t rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
 
 }  // namespace
 
@@ -25,8 +32,17 @@ void JobEnding::on_rank_started(const RankStarted& started, const std::string& h
   rank.host = host;
 }
 
-void JobEnding::on_rank_initializing(int rank, bool initializing, Moment now) {
-  at(rank).initializing_since = initializing ? std::optional(now) : std::nullopt;
+void JobEnding::on_rank_waits(const RankWaits& waits, Moment now) {
+  const auto since = [now](bool inside) { return inside ? std::optional(now) : std::nullopt; };
+  at(waits.rank).initializing_since = since(waits.initializing);
+  at(waits.rank).in_shutdown_since = since(waits.in_shutdown);
+}
+
+void JobEnding::on_rank_stopped(int number, bool stopped, Moment now) {
+  Rank& rank = at(number);
+  rank.stopped_since = stopped ? std::optional(now) : std::nullopt;
+  // Where all ranks were stopped, it has waited for none meanwhile.
+  if (!stopped && rank.in_shutdown_since) rank.in_shutdown_since = now;
 }
 
 void JobEnding::on_rank_ended(const RankEnded& ended, const std::string& host, Moment now) {
@@ -100,6 +116,7 @@ std::optional<EndCause> JobEnding::cause(Moment now) const {
   if (auto found = cause_in_init(now)) return found;
   if (!was_killed()) {
     if (auto found = cause_in_ranks(now)) return found;
+    if (auto found = cause_in_shutdown(now)) return found;
   } else if (now - killed_->time >= limits_.gather) {
     return EndCause{killed_->text, shell_status(killed_->status)};
   }
@@ -108,33 +125,42 @@ std::optional<EndCause> JobEnding::cause(Moment now) const {
 
 std::optional<std::string> JobEnding::late_for_init(Moment now) const {
   if (left_without_init() != nullptr) return std::nullopt;  // the others wait for that one
-  return late_for_init(now, limits_.init.warning);
+  return late_for_init(now, limits_.waits.init_warning);
 }
 
 std::optional<std::string> JobEnding::late_for_init(Moment now, Moment limit) const {
-  std::string late, waiting;
-  int late_ranks = 0, waiting_ranks = 0;
+  std::vector<std::size_t> late, waiting;
   bool is_overdue = false;
   for (std::size_t number = 0; number < ranks_.size(); ++number) {
     const Rank& rank = ranks_[number];
     if (!rank.started || rank.ended_at) continue;
     if (rank.initializing_since) {
-      waiting += (waiting_ranks++ == 0 ? "" : ", ") + std::to_string(number);
+      waiting.push_back(number);
       is_overdue = is_overdue || now - *rank.initializing_since >= limit;
-    } else if (late_ranks++ < kMostNamed) {
-      late += (late.empty() ? "rank " : ", rank ") + std::to_string(number) + " (host " +
-              rank.host + ", pid " + std::to_string(rank.pid) + ")";
+    } else {
+      late.push_back(number);
     }
   }
   if (!is_overdue || limit.count() == 0) return std::nullopt;
-  if (late_ranks == 0) {
+  if (late.empty()) {
     return "every rank that runs is still inside hora::init: is one of them stopped, or the "
            "network between "
            "their hosts blocked? --network-interfaces names the one to use";
   }
-  if (late_ranks > kMostNamed) late += " and " + std::to_string(late_ranks - kMostNamed) + " more";
-  return late + (late_ranks == 1 ? " has" : " have") +
-         " not called hora::init, in which other ranks wait: " + waiting;
+  return named(late) + (late.size() == 1 ? " has" : " have") +
+         " not called hora::init, in which other ranks wait: " + list_of(waiting);
+}
+
+/// "rank 3 (host b, pid 4711), rank 5 (host c, pid 4712)"; of many the first ones.
+std::string JobEnding::named(const std::vector<std::size_t>& ranks) const {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
+    const Rank& rank = ranks_[ranks[i]];
+    text += (i == 0 ? "rank " : ", rank ") + std::to_string(ranks[i]) + " (host " + rank.host +
+            ", pid " + std::to_string(rank.pid) + ")";
+  }
+  if (ranks.size() <= kMostNamed) return text;
+  return text + " and " + std::to_string(ranks.size() - kMostNamed) + " more";
 }
 
 std::optional<EndCause> JobEnding::cause_in_init(Moment now) const {
@@ -147,7 +173,7 @@ std::optional<EndCause> JobEnding::cause_in_init(Moment now) const {
     if (std::ranges::none_of(ranks_, waits)) return std::nullopt;
     return left_before_init(*left);
   }
-  const Moment timeout = limits_.init.timeout;
+  const Moment timeout = limits_.waits.init;
   // hora's own error at that time, where it can tell, comes first.
   const Moment limit = timeout.count() == 0 ? timeout : timeout + limits_.gather_consequences;
   const auto late = late_for_init(now, limit);
@@ -155,6 +181,29 @@ std::optional<EndCause> JobEnding::cause_in_init(Moment now) const {
   return EndCause{*late + "; longer than HORA_INIT_TIMEOUT allows, " +
                       std::to_string(timeout.count() / 1000) + " s",
                   1};
+}
+
+/// A rank that computes may take as long as it likes while others wait there.
+std::optional<EndCause> JobEnding::cause_in_shutdown(Moment now) const {
+  const Moment limit = limits_.waits.stopped;
+  if (limit.count() == 0 || first_failure_) return std::nullopt;
+  std::vector<std::size_t> stopped, waiting;
+  bool is_overdue = false;
+  for (std::size_t number = 0; number < ranks_.size(); ++number) {
+    const Rank& rank = ranks_[number];
+    if (rank.stopped_since) {
+      if (now - *rank.stopped_since >= limit) stopped.push_back(number);
+    } else if (rank.in_shutdown_since) {
+      waiting.push_back(number);
+      is_overdue = is_overdue || now - *rank.in_shutdown_since >= limit;
+    }
+  }
+  if (stopped.empty() || !is_overdue) return std::nullopt;
+  return EndCause{
+      named(stopped) + (stopped.size() == 1 ? " is" : " are") +
+          " stopped (SIGSTOP or SIGTSTP), and other ranks wait in shutdown(): " + list_of(waiting) +
+          "; longer than HORA_TIMEOUT allows, " + std::to_string(limit.count() / 1000) + " s",
+      1};
 }
 
 /// Null where no rank has ended so.

@@ -17,10 +17,11 @@ namespace hora::launch {
 /// Since any fixed time.
 using Moment = std::chrono::milliseconds;
 
-/// Of ranks that wait in hora::init for others; 0: none.
-struct InitLimits {
-  Moment warning{10000};
-  Moment timeout{300000};
+/// Of ranks that wait for others; 0: none.
+struct WaitLimits {
+  Moment init_warning{10000};  ///< in hora::init
+  Moment init{300000};         ///< likewise
+  Moment stopped{60000};       ///< in shutdown(), for one that is stopped
 };
 
 struct EndingLimits {
@@ -28,7 +29,7 @@ struct EndingLimits {
   Moment gather_consequences{2000};  ///< the same where all that ended did as if another had failed
   Moment init_alone{5000};   ///< others are inside hora::init, which a rank has left for good
   Moment mpirun_exit{5000};  ///< from the last rank's end to mpirun's
-  InitLimits init = {};
+  WaitLimits waits = {};
 };
 
 struct EndCause {
@@ -42,7 +43,8 @@ class JobEnding {
 
   // Events. A rank is one of the job's.
   void on_rank_started(const RankStarted& started, const std::string& host);
-  void on_rank_initializing(int rank, bool initializing, Moment now);
+  void on_rank_waits(const RankWaits& waits, Moment now);
+  void on_rank_stopped(int rank, bool stopped, Moment now);
   void on_rank_ended(const RankEnded& ended, const std::string& host, Moment now);
   void on_output(std::string_view text);  ///< of mpirun and MPI's daemons
   void on_mpirun_ended(int status, Moment now);
@@ -63,6 +65,7 @@ class JobEnding {
 
   bool has_started(int rank) const { return at(rank).started; }
   bool has_ended(int rank) const { return at(rank).ended_at.has_value(); }
+  std::optional<Moment> stopped_since(int rank) const { return at(rank).stopped_since; }
   const std::string& output() const noexcept { return output_; }  ///< its end
 
  private:
@@ -70,6 +73,9 @@ class JobEnding {
     bool started = false;
     std::int64_t pid = 0;
     std::optional<Moment> initializing_since = {};
+    /// It runs, and waits in shutdown().
+    std::optional<Moment> in_shutdown_since = {};
+    std::optional<Moment> stopped_since = {};
     std::optional<Moment> ended_at = {};
     std::string host = {};
   };
@@ -87,8 +93,10 @@ class JobEnding {
   EndCause cause_of(const RankEnded& ended) const;
   EndCause left_before_init(const RankEnded& left) const;
   std::optional<std::string> late_for_init(Moment now, Moment limit) const;
+  std::string named(const std::vector<std::size_t>& ranks) const;
   const RankEnded* left_without_init() const;
   std::optional<EndCause> cause_in_init(Moment now) const;
+  std::optional<EndCause> cause_in_shutdown(Moment now) const;
   std::optional<EndCause> cause_in_ranks(Moment now) const;
   std::optional<EndCause> cause_in_mpirun(Moment now) const;
 

@@ -46,6 +46,26 @@ TEST(RankStateText, LeavesOutWhatIsNotKnown) {
               HasSubstr("rank 3 (host b)"));
 }
 
+TEST(RemarksText, NamesTheFirstOfMany) {
+  EXPECT_EQ(remarks_text({}), "");
+  const std::vector<std::string> nine(9, "r");
+  EXPECT_EQ(remarks_text(std::span(nine).first(2)), "r; r");
+  EXPECT_EQ(remarks_text(std::span(nine).first(8)), "r; r; r; r; r; r; r; r");
+  EXPECT_EQ(remarks_text(nine), "r; r; r; r; r; r; r; r; and 1 more ranks");
+}
+
+TEST(WaitingText, SaysWhoWaitsInWhatForWhom) {
+  CallWait wait{.process = {.rank = 0, .host = "a", .pid = 1},
+                .call = "shutdown()",
+                .waited = 10s,
+                .remarks = {"rank 3 is stopped (SIGSTOP)"}};
+  EXPECT_EQ(waiting_text(wait),
+            "rank 0 (host a, pid 1) has waited 10.0 s in shutdown() for ranks that have not called "
+            "it: rank 3 is stopped (SIGSTOP). Is one of them slow, stopped or gone?");
+  wait.is_hearsay = true;
+  EXPECT_THAT(waiting_text(wait), HasSubstr("called it, as far as this node knows: rank 3"));
+}
+
 TEST(SecondsText, HasTenths) {
   EXPECT_EQ(seconds_text(12s + 349ms), "12.3 s");
   EXPECT_EQ(seconds_text(40ms), "0.0 s");

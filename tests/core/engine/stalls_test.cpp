@@ -137,6 +137,34 @@ TEST(Stalls, WithNothingToSayNothingIsSaid) {
   EXPECT_FALSE(lines.have("is waited for by"));
 }
 
+TEST(Stalls, WhoHasNotJoinedIsNamedOnceNothingHappensAnyMore) {
+  const LoggedLines lines;
+  PartlyStoppedWorld world({3}, {});
+  std::vector<std::jthread> threads;
+  for (const int rank : {0, 1})
+    threads.emplace_back([&, rank] { world.engine(rank).join(kWorld); });
+  EXPECT_TRUE(is_logged(lines,
+                        "s in join() for ranks that have not called it: rank 2 is in its own code, "
+                        "and has submitted nothing yet. Is one of them"));
+  EXPECT_FALSE(lines.have("rank 1 has waited")) << "one of a node is enough";
+  world.engine(2).join(kWorld);
+}
+
+TEST(Stalls, WhileOneGoesOnTheOthersWaitInJoinInSilence) {
+  const LoggedLines lines;
+  PartlyStoppedWorld world({3}, {}, 1s);
+  std::vector<std::jthread> threads;
+  for (const int rank : {0, 1})
+    threads.emplace_back([&, rank] { world.engine(rank).join(kWorld); });
+  std::vector<float> values(8, 1.0F);
+  for (int i = 0; i < 30; ++i) {
+    world.engine(2).submit_and_wait("g", floats(8), bytes(values));
+    std::this_thread::sleep_for(50ms);
+  }
+  EXPECT_FALSE(lines.have("in join() for ranks"));
+  world.engine(2).join(kWorld);
+}
+
 TEST(Stalls, ATimeoutSaysWhatIsKnownOfThem) {
   PartlyStoppedWorld world({2}, {});
   world.submit(1, "f");

@@ -106,6 +106,31 @@ TEST(CommandLine, TogglesAreOnOffOrAutomatic) {
   EXPECT_THAT(refusal({"--prefix-output=maybe", "t"}), HasSubstr("on, off or auto"));
 }
 
+TEST(CommandLine, SettingsThatAreOnOrOffNeedNoValue) {
+  const auto setting = [](test::Line line, const std::string& variable) {
+    line.insert(line.end(), {"./train", "on"});
+    const LaunchOptions options = parsed(line);
+    EXPECT_THAT(options.program, ElementsAre("./train", "on"));
+    EXPECT_THAT(options.settings, testing::SizeIs(1));
+    EXPECT_EQ(options.settings.front().variable, variable);
+    return options.settings.front().value;
+  };
+  EXPECT_EQ(setting({"--report"}, "HORA_REPORT"), "on");
+  EXPECT_EQ(setting({"--report", "on"}, "HORA_REPORT"), "on");
+  EXPECT_EQ(setting({"--report", "off"}, "HORA_REPORT"), "off");
+  EXPECT_EQ(setting({"--report=off"}, "HORA_REPORT"), "off");
+  EXPECT_EQ(setting({"--no-report"}, "HORA_REPORT"), "off");
+  EXPECT_EQ(setting({"--no-cuda"}, "HORA_CUDA"), "off");
+  EXPECT_EQ(setting({"--no-malloc-tuning"}, "HORA_MALLOC_TUNING"), "off");
+  EXPECT_EQ(setting({"--tensor-arena"}, "HORA_TENSOR_ARENA"), "on");
+  EXPECT_EQ(setting({"--tensor-arena", "auto"}, "HORA_TENSOR_ARENA"), "auto");
+  EXPECT_EQ(setting({"--log-level", "off"}, "HORA_LOG_LEVEL"), "off");
+  EXPECT_THAT(parsed({"--report", "./on"}).program, ElementsAre("./on"));
+  EXPECT_THAT(parsed({"--report", "--", "on"}).program, ElementsAre("on"));
+  EXPECT_THAT(refusal({"--report=maybe", "t"}), HasSubstr("allowed: off or on"));
+  EXPECT_THAT(refusal({"--report=auto", "t"}), HasSubstr("allowed: off or on"));
+}
+
 TEST(CommandLine, TheRestOfTheOptions) {
   const LaunchOptions options =
       parsed({"-i", "key", "--binding", "numa", "--start-timeout", "5s", "--token-file", "token",

@@ -52,12 +52,14 @@ TEST(ConfigFile, HasTheNamesOfFlags) {
       "x: [PATH, NCCL_DEBUG=INFO]\n"
       "mpi-args: --mca btl 'self,tcp'\n"
       "ranks: [0, 3]\n"
+      "report: on\n"
       "cuda: false\n");
   EXPECT_EQ(options.np, 4);
   EXPECT_THAT(options.hosts, ElementsAre(HostSlots{"a", 2}, HostSlots{"b", 2}));
   EXPECT_EQ(options.ssh_port, 2222);
   EXPECT_THAT(options.settings, ElementsAre(SettingAssignment{"HORA_FUSION_THRESHOLD", "32MiB"},
                                             SettingAssignment{"HORA_STALL_WARNING", "5"},
+                                            SettingAssignment{"HORA_REPORT", "on"},
                                             SettingAssignment{"HORA_CUDA", "off"}));
   EXPECT_EQ(options.prefix_output, Switch::off);
   EXPECT_TRUE(options.verbose);

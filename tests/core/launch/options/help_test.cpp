@@ -47,6 +47,12 @@ TEST(Help, NamesEachFlag) {
   }
 }
 
+TEST(Help, SaysWhatIsOnOrOff) {
+  EXPECT_THAT(help_text(), HasSubstr("\n  --report[=off|on], --no-report\n"));
+  EXPECT_THAT(help_text(), HasSubstr("\n  --fusion-threshold BYTES\n"));
+  EXPECT_THAT(man_page("0.1.0"), HasSubstr("[=off|on], \\fB\\-\\-no\\-report\\fR"));
+}
+
 TEST(Help, FitsIntoItsWidth) {
   const std::string text = help_text();
   for (const std::string_view line : split(text, '\n')) {
@@ -117,6 +123,12 @@ TEST_F(Completion, OffersFlagsBeforeTheProgram) {
   EXPECT_THAT(offers("horarun -np 4 -H a:2 --verb"), testing::ElementsAre("--verbose"));
   EXPECT_THAT(offers("horarun --np = 4 --mca btl tcp --verb"), testing::ElementsAre("--verbose"));
   EXPECT_THAT(offers("horarun --no-prefix"), testing::ElementsAre("--no-prefix-output"));
+  EXPECT_THAT(offers("horarun --no-rep"), testing::ElementsAre("--no-report"));
+  for (const char* toggle : {"--report", "--report on", "--report = off", "--no-report"}) {
+    EXPECT_THAT(offers("horarun " + std::string(toggle) + " --verb"),
+                testing::ElementsAre("--verbose"))
+        << toggle;
+  }
   EXPECT_THAT(offers("horarun --min-n"), Not(Contains("--min-np"))) << "a flag that is refused";
 }
 
@@ -131,6 +143,8 @@ TEST_F(Completion, OffersValuesAfterAFlag) {
 
 TEST_F(Completion, LeavesTheProgramsArgumentsAlone) {
   EXPECT_THAT(offers("horarun -np 4 ./train --verb"), testing::ElementsAre("compopt -o default"));
+  EXPECT_THAT(offers("horarun --report ./train --verb"),
+              testing::ElementsAre("compopt -o default"));
   EXPECT_THAT(offers("horarun -np 4 -- ./train --verb"),
               testing::ElementsAre("compopt -o default"));
   EXPECT_THAT(offers("horarun -np 4 bas"), Contains("bash"));

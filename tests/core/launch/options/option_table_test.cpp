@@ -73,6 +73,16 @@ TEST(OptionTable, EachSettingHasAFlagOfItsName) {
   }
 }
 
+TEST(OptionTable, SettingsThatCanBeOnAreToggles) {
+  for (const SettingDescription& setting : setting_descriptions()) {
+    const auto is_toggle = [](const OptionRow& row) { return row.kind == OptionKind::toggle; };
+    const auto row = std::ranges::find(option_table(), setting.variable, &OptionRow::sets);
+    ASSERT_NE(row, option_table().end()) << setting.variable;
+    EXPECT_EQ(is_toggle(*row), std::ranges::count(setting.choices, "on") == 1) << setting.variable;
+  }
+  EXPECT_EQ(shown_value(*find_option("report")), "[=off|on]");
+}
+
 TEST(OptionTable, SettingsAreCheckedByTheLibrary) {
   EXPECT_EQ(test::refusal({"--fusion-threshold", "12XB", "t"}).substr(0, 46),
             "--fusion-threshold \"12XB\": unknown suffix \"XB\"");

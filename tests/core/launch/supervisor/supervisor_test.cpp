@@ -16,7 +16,7 @@ class SupervisorTest : public test::SupervisedJob {};
 
 TEST_F(SupervisorTest, WhoLeftForGoodWhileOthersAreInsideInitIsNamed) {
   start();
-  RankInitializing inside;
+  RankWaits inside;
   inside.initializing = true;
   inside.rank = 0;
   message(0, inside);
@@ -34,7 +34,7 @@ TEST_F(SupervisorTest, WhoLeftForGoodWhileOthersAreInsideInitIsNamed) {
 
 TEST_F(SupervisorTest, RanksMayEndWithoutInitWhereNoneIsInside) {
   start();
-  RankInitializing inside;
+  RankWaits inside;
   inside.initializing = true;
   inside.rank = 0;
   message(0, inside);
@@ -260,6 +260,26 @@ TEST_F(SupervisorTest, AStoppedRankIsNamedOnce) {
   stopped.stopped = false;
   message(0, stopped);
   EXPECT_THAT(said_.back(), HasSubstr("rank 1 runs again"));
+}
+
+TEST_F(SupervisorTest, AStoppedRankForWhichOthersWaitInShutdownIsTheCause) {
+  start();
+  RankWaits waits;
+  waits.in_shutdown = true;
+  waits.rank = 3;
+  message(1, waits);
+  RankStopped stopped;
+  stopped.rank = 1;
+  stopped.stopped = true;
+  message(0, stopped);
+  heartbeats(Moment(55000));
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("rank 1 (host a) is stopped")));
+  heartbeats(Moment(10000));
+  ASSERT_EQ(said_.size(), 2U);
+  EXPECT_THAT(said_[1], HasSubstr("rank 1 (host a, pid 101) is stopped"));
+  EXPECT_THAT(said_[1], HasSubstr("other ranks wait in shutdown(): 3;"));
+  for (std::size_t host = 0; host < 2; ++host) lost(host);
+  EXPECT_EQ(finished_, 1);
 }
 
 TEST_F(SupervisorTest, RanksOutOfRangeAreIgnored) {

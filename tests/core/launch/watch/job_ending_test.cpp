@@ -14,6 +14,24 @@ constexpr int exited(int status) {
   return status << 8;
 }
 
+RankWaits nowhere(int rank) {
+  RankWaits waits;
+  waits.rank = rank;
+  return waits;
+}
+
+RankWaits in_init(int rank) {
+  RankWaits waits = nowhere(rank);
+  waits.initializing = true;
+  return waits;
+}
+
+RankWaits in_shutdown(int rank) {
+  RankWaits waits = nowhere(rank);
+  waits.in_shutdown = true;
+  return waits;
+}
+
 /// A job of two ranks on hosts a and b, which have been started.
 class JobEndingTest : public testing::Test {
  protected:
@@ -137,7 +155,7 @@ TEST_F(JobEndingTest, AnMpirunThatEndsBeforeItsRanksHasFailed) {
 }
 
 TEST_F(JobEndingTest, WhoLeftBeforeInitIsNamedWhereOthersStayInside) {
-  ending_.on_rank_initializing(0, true, Moment(50));
+  ending_.on_rank_waits(in_init(0), Moment(50));
   end(1, exited(0), Moment(100));
   EXPECT_FALSE(ending_.cause(Moment(99) + limits_.init_alone));
   const auto cause = ending_.cause(Moment(100) + limits_.init_alone);
@@ -145,16 +163,16 @@ TEST_F(JobEndingTest, WhoLeftBeforeInitIsNamedWhereOthersStayInside) {
   EXPECT_THAT(cause->text, HasSubstr("rank 1 (host b, pid 101) ended with exit status 0"));
   EXPECT_THAT(cause->text, HasSubstr("before it called hora::init"));
   EXPECT_EQ(cause->status, 1);
-  ending_.on_rank_initializing(0, false, Moment(150));
+  ending_.on_rank_waits(nowhere(0), Moment(150));
   EXPECT_FALSE(ending_.cause(Moment(60000)));
 }
 
 TEST_F(JobEndingTest, WhoIsLateForInitIsNamedAndEndsTheJobAtLast) {
-  ending_.on_rank_initializing(0, true, Moment(100));
-  EXPECT_FALSE(ending_.late_for_init(Moment(99) + limits_.init.warning));
-  EXPECT_EQ(ending_.late_for_init(Moment(100) + limits_.init.warning),
+  ending_.on_rank_waits(in_init(0), Moment(100));
+  EXPECT_FALSE(ending_.late_for_init(Moment(99) + limits_.waits.init_warning));
+  EXPECT_EQ(ending_.late_for_init(Moment(100) + limits_.waits.init_warning),
             "rank 1 (host b, pid 101) has not called hora::init, in which other ranks wait: 0");
-  const Moment end = Moment(100) + limits_.init.timeout + limits_.gather_consequences;
+  const Moment end = Moment(100) + limits_.waits.init + limits_.gather_consequences;
   EXPECT_FALSE(ending_.cause(end - Moment(1)));
   const auto cause = ending_.cause(end);
   ASSERT_TRUE(cause);
@@ -164,11 +182,11 @@ TEST_F(JobEndingTest, WhoIsLateForInitIsNamedAndEndsTheJobAtLast) {
 
 TEST_F(JobEndingTest, WhoHasEndedIsNotLateForInit) {
   EndingLimits limits;
-  limits.init.timeout = Moment(1000);
+  limits.waits.init = Moment(1000);
   JobEnding ending(2, limits);
   RankStarted started;
   ending.on_rank_started(started, "a");
-  ending.on_rank_initializing(0, true, Moment(100));
+  ending.on_rank_waits(in_init(0), Moment(100));
   RankEnded ended;
   ended.rank = 1;
   ending.on_rank_ended(ended, "b", Moment(200));
@@ -178,20 +196,70 @@ TEST_F(JobEndingTest, WhoHasEndedIsNotLateForInit) {
 }
 
 TEST_F(JobEndingTest, AnInitOfAllThatDoesNotEndIsSaid) {
-  for (int rank = 0; rank < 2; ++rank) ending_.on_rank_initializing(rank, true, Moment(100));
-  const auto text = ending_.late_for_init(Moment(100) + limits_.init.warning);
+  for (int rank = 0; rank < 2; ++rank) ending_.on_rank_waits(in_init(rank), Moment(100));
+  const auto text = ending_.late_for_init(Moment(100) + limits_.waits.init_warning);
   ASSERT_TRUE(text);
   EXPECT_THAT(*text, HasSubstr("every rank that runs is still inside hora::init"));
 }
 
 TEST_F(JobEndingTest, InitWithoutLimitsMayTakeAnyTime) {
   EndingLimits limits;
-  limits.init = {.warning = Moment(0), .timeout = Moment(0)};
+  limits.waits = {.init_warning = Moment(0), .init = Moment(0), .stopped = Moment(0)};
   JobEnding ending(1, limits);
   RankStarted started;
   ending.on_rank_started(started, "a");
-  ending.on_rank_initializing(0, true, Moment(100));
+  ending.on_rank_waits(in_init(0), Moment(100));
   EXPECT_FALSE(ending.late_for_init(Moment(10000000)));
+  EXPECT_FALSE(ending.cause(Moment(10000000)));
+}
+
+TEST_F(JobEndingTest, WhoIsStoppedWhileOthersAreInShutdownEndsTheJob) {
+  ending_.on_rank_stopped(1, true, Moment(100));
+  EXPECT_FALSE(ending_.cause(Moment(500000))) << "nobody waits there";
+  ending_.on_rank_waits(in_shutdown(0), Moment(500000));
+  EXPECT_FALSE(ending_.cause(Moment(499999) + limits_.waits.stopped));
+  const auto cause = ending_.cause(Moment(500000) + limits_.waits.stopped);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->text,
+            "rank 1 (host b, pid 101) is stopped (SIGSTOP or SIGTSTP), and other ranks wait in "
+            "shutdown(): 0; longer than HORA_TIMEOUT allows, 60 s");
+  EXPECT_EQ(cause->status, 1);
+}
+
+TEST_F(JobEndingTest, WhoIsStoppedInShutdownItselfEndsTheJob) {
+  for (int rank = 0; rank < 2; ++rank) ending_.on_rank_waits(in_shutdown(rank), Moment(100));
+  ending_.on_rank_stopped(0, true, Moment(200));
+  EXPECT_FALSE(ending_.cause(Moment(199) + limits_.waits.stopped));
+  const auto cause = ending_.cause(Moment(200) + limits_.waits.stopped);
+  ASSERT_TRUE(cause);
+  EXPECT_THAT(cause->text, HasSubstr("rank 0 (host a, pid 100) is stopped"));
+  EXPECT_THAT(cause->text, HasSubstr("wait in shutdown(): 1;"));
+}
+
+TEST_F(JobEndingTest, WhoRunsOnWhileOthersAreInShutdownMayTakeAnyTime) {
+  ending_.on_rank_waits(in_shutdown(0), Moment(100));
+  EXPECT_FALSE(ending_.cause(Moment(10000000)));
+  ending_.on_rank_stopped(1, true, Moment(10000000));
+  ending_.on_rank_stopped(1, false, Moment(10000100));
+  EXPECT_FALSE(ending_.cause(Moment(20000000))) << "it runs again";
+}
+
+TEST_F(JobEndingTest, AJobThatWasStoppedAsAWholeGoesOn) {
+  ending_.on_rank_waits(in_shutdown(0), Moment(100));
+  for (int rank = 0; rank < 2; ++rank) ending_.on_rank_stopped(rank, true, Moment(200));
+  EXPECT_FALSE(ending_.cause(Moment(10000000)));
+  ending_.on_rank_stopped(0, false, Moment(10000000));
+  EXPECT_FALSE(ending_.cause(Moment(10000001))) << "the other one may run again in a moment";
+  ending_.on_rank_stopped(1, false, Moment(10000002));
+  EXPECT_FALSE(ending_.cause(Moment(20000000)));
+}
+
+TEST_F(JobEndingTest, ShutdownWithoutALimitMayTakeAnyTime) {
+  EndingLimits limits;
+  limits.waits.stopped = Moment(0);
+  JobEnding ending(2, limits);
+  ending.on_rank_waits(in_shutdown(0), Moment(100));
+  ending.on_rank_stopped(1, true, Moment(100));
   EXPECT_FALSE(ending.cause(Moment(10000000)));
 }
 

@@ -1,4 +1,4 @@
-#include "core/launch/program/init_limits.h"
+#include "core/launch/program/wait_limits.h"
 
 #include <hora/error.h>
 
@@ -18,9 +18,10 @@ const SettingAssignment* find(std::span<const SettingAssignment> assignments,
 
 }  // namespace
 
-InitLimits init_limits(std::span<const SettingAssignment> flags,
+WaitLimits wait_limits(std::span<const SettingAssignment> flags,
                        std::span<const SettingAssignment> environment) {
-  constexpr std::array<std::string_view, 2> kNeeded = {"HORA_STALL_WARNING", "HORA_INIT_TIMEOUT"};
+  constexpr std::array<std::string_view, 3> kNeeded = {"HORA_STALL_WARNING", "HORA_INIT_TIMEOUT",
+                                                       "HORA_TIMEOUT"};
   Settings settings;
   for (const std::string_view variable : kNeeded) {
     const SettingAssignment* assignment = find(flags, variable);
@@ -30,10 +31,11 @@ InitLimits init_limits(std::span<const SettingAssignment> flags,
       const Settings read = parse_settings(std::span(assignment, 1));
       if (variable == kNeeded[0]) settings.stall_warning = read.stall_warning;
       if (variable == kNeeded[1]) settings.init_timeout = read.init_timeout;
+      if (variable == kNeeded[2]) settings.timeout = read.timeout;
     } catch (const Error&) {  // hora::init says what is wrong
     }
   }
-  return {settings.stall_warning, settings.init_timeout};
+  return {settings.stall_warning, settings.init_timeout, settings.timeout};
 }
 
 }  // namespace hora::launch
