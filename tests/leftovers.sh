@@ -6,8 +6,9 @@
 #              every process that inherited it (mpirun, its daemons, what holds an emulated host);
 #              but for Open MPI's session folders: its mpirun can crash where a rank aborts while
 #              another is in MPI_Finalize
-# And in /dev/shm: what hora, horarun or Open MPI made and no process maps or (a folder of horarun's)
-# has in its environment or its arguments.
+# And in /dev/shm: semaphores, and what hora, horarun, Open MPI or MPICH made, where no process maps
+# it or (a folder of horarun's) has it in its environment or its arguments. And System V's segments
+# that no process has attached, and its semaphores.
 set -euo pipefail
 build=$(realpath "$1") temporary=$2
 
@@ -25,10 +26,17 @@ if [[ -d $temporary ]]; then
   find "$temporary" -mindepth 1 -maxdepth 1 -not -name 'ompi.*' -printf 'temporary file %p\n'
 fi
 
-for file in /dev/shm/*hora* /dev/shm/vader_segment.* /dev/shm/osc_rdma.*; do
+for file in /dev/shm/{*hora*,vader_segment.*,sm_segment.*,osc_*,mpich_shar_tmp*,sem.*}; do
   [[ -e $file ]] || continue
+  kind='shared memory'
+  [[ $file != /dev/shm/sem.* ]] || kind=semaphore
   # A process of another user's job may still use it.
   if ! cat /proc/[0-9]*/{maps,environ,cmdline} 2> /dev/null | grep -qaF "$file"; then
-    echo "shared memory $file"
+    echo "$kind $file"
   fi
 done
+# key shmid perms size cpid lpid nattch...; key semid perms nsems... A kernel may have neither.
+if [[ -d /proc/sysvipc ]]; then
+  awk 'FNR > 1 && $7 == 0 { print "System V segment " $2 }' /proc/sysvipc/shm
+  awk 'FNR > 1 { print "System V semaphores " $2 }' /proc/sysvipc/sem
+fi

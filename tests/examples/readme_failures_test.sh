@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The failures that README.md shows ("When something goes wrong") are what horarun really prints, as
 # a whole: its commands are run, and their output is compared, but for spaces, times, process
-# numbers, this host's cores, and the names of this host and of the folder.
+# numbers, this host's cores, and the names of this host, of the folder and of horarun's.
 # Usage: readme_failures_test.sh README HORARUN TRAIN
 # At the end it prints what was found, as it can stand in README.md.
 set -euo pipefail
@@ -41,7 +41,8 @@ for i in "${!commands[@]}"; do
   read -ra words <<< "${command%%#*}"
   [[ ${words[0]} == horarun ]] || { echo "not a command of horarun: $command"; exit 1; }
   TRAIN_FAULT=${faults[i]} env -u OMP_NUM_THREADS timeout --foreground --kill-after=10 60 "${words[@]}" \
-    2>&1 < /dev/null | sed "s|$PWD|/home/me|g; s/host $HOSTNAME\\b/host nodeA/g" > "$work/output" ||
+    2>&1 < /dev/null |
+    sed "s|$(realpath "$horarun")|/usr/local/bin/horarun|g; s|$PWD|/home/me|g; s/host $HOSTNAME\\b/host nodeA/g" > "$work/output" ||
     code=$?
   { echo "\$ $command"; fold -s -w 110 "$work/output" | sed 's/ *$//'; echo; } >> "$work/real"
   ((code == statuses[i])) || { echo "exit status $code, expected ${statuses[i]}: $command"; differ=1; }

@@ -88,6 +88,15 @@ class FaultTest : public testing::Test {
     }
   }
 
+  /// expect_cause() of a fault that a rank carries out, after which horarun and all ranks have
+  /// ended within the limit.
+  void expect_cause_soon(int status, const std::vector<std::string>& texts, Seconds limit) {
+    expect_cause(status, texts);
+    if (HasFatalFailure()) return;
+    EXPECT_LE(job_->since_fault().value_or(kHang), limit) << transcript(*job_);
+    EXPECT_EQ(job_->find(JobProcess::Kind::rank), 0) << transcript(*job_);
+  }
+
   /// Whatever happened: nothing is left.
   void TearDown() override {
     if (!job_) return;
@@ -112,6 +121,8 @@ class TwoHosts : public FaultTest {
 
 class OnLayouts : public FaultTest, public testing::WithParamInterface<Layout> {
  protected:
+  /// From a rank's death to the job's end.
+  Seconds limit() const { return Seconds(GetParam().limit); }
   void SetUp() override {
     if (!is_possible(GetParam())) GTEST_SKIP() << kNoHosts;
   }

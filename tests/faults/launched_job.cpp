@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,8 +21,10 @@
 #include <thread>
 
 #include "core/launch/control/child_process.h"
-#include "core/launch/guard/hydra.h"
+#include "core/launch/guard/stand_in.h"
 #include "core/process_state.h"
+#include "tests/faults/process_files.h"
+#include "tests/faults/shared_objects.h"
 
 namespace hora::launch::test {
 namespace {
@@ -31,14 +34,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kMarkVariable[] = "FAULTS_JOB";
 constexpr char kHostVariable[] = "FAULTS_HOST";
-
-/// Empty where it cannot be read, as where the process has ended.
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 /// Of a process's environment; none where it is not set.
 std::optional<std::string> variable(const std::string& environment, const std::string& name) {
@@ -53,7 +48,7 @@ std::optional<std::string> variable(const std::string& environment, const std::s
 }
 
 std::vector<std::string> arguments_of(const fs::path& process) {
-  const std::string text = content(process / "cmdline");
+  const std::string text = file_text(process / "cmdline");
   std::vector<std::string> result;
   for (std::size_t position = 0; position < text.size();) {
     result.emplace_back(text.c_str() + position);
@@ -81,41 +76,6 @@ JobProcess::Kind kind_of(const std::vector<std::string>& arguments) {
   return Kind::other;
 }
 
-bool is_of_jobs(const std::string& name) {
-  return name.starts_with("horarun-") || name.starts_with("vader_segment") ||
-         name.starts_with("sm_segment") || name.find("hora") != std::string::npos;
-}
-
-std::set<std::string> shared_memory() {
-  std::set<std::string> names;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/dev/shm", error)) {
-    const std::string name = entry.path().filename();
-    if (is_of_jobs(name)) names.insert(name);
-  }
-  return names;
-}
-
-std::vector<fs::path> all_processes() {
-  std::vector<fs::path> result;
-  std::error_code error;
-  for (fs::directory_iterator entry("/proc", error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    if (name.find_first_not_of("0123456789") == name.npos) result.push_back(entry->path());
-  }
-  return result;
-}
-
-/// Whether a process (of another test, say) has it mapped or knows its name.
-bool is_used(const std::string& name) {
-  return std::ranges::any_of(all_processes(), [&](const fs::path& process) {
-    return std::ranges::any_of(std::array{"environ", "maps", "cmdline"}, [&](const char* file) {
-      return content(process / file).find(name) != std::string::npos;
-    });
-  });
-}
-
 std::string mark() {
   static std::atomic<int> number = 0;
   return std::to_string(::getpid()) + "-" + std::to_string(++number);
@@ -123,8 +83,7 @@ std::string mark() {
 
 }  // namespace
 
-LaunchedJob::LaunchedJob(JobOptions options)
-    : mark_(mark()), shared_memory_before_(shared_memory()) {
+LaunchedJob::LaunchedJob(JobOptions options) : mark_(mark()), shared_before_(shared_objects()) {
   const std::string temporary = folder_.file("tmp");
   fs::create_directory(temporary);
   ChildOptions child;
@@ -137,7 +96,7 @@ LaunchedJob::LaunchedJob(JobOptions options)
   child.environment = std::move(options.environment);
   for (const std::string& variable :
        {std::string(kMarkVariable) + "=" + mark_, "TMPDIR=" + temporary,
-        "HORARUN_SSH=" + write_remote_shell(options.hidden),
+        "HORARUN_SSH=" + write_remote_shell(options.hidden), "FAULTS_TIME=" + fault_file(),
         // Emulated hosts and other tests share this machine's cores.
         std::string("OMPI_MCA_mpi_yield_when_idle=1")}) {
     child.environment.push_back(variable);
@@ -230,6 +189,7 @@ std::optional<int> LaunchedJob::wait(Seconds limit) {
     int status = 0;
     if (::waitpid(launcher_, &status, WNOHANG) == launcher_) {
       status_ = shell_status(status);
+      ended_ = std::chrono::system_clock::now();
     } else if (Clock::now() >= end) {
       return std::nullopt;
     }
@@ -268,6 +228,13 @@ std::optional<Seconds> LaunchedJob::wait_for_no_process(Seconds limit) {
   return Clock::now() - begin;
 }
 
+std::optional<Seconds> LaunchedJob::since_fault() const {
+  std::int64_t nanoseconds = 0;
+  if (!(std::ifstream(fault_file()) >> nanoseconds)) return std::nullopt;
+  const auto end = status_ ? ended_ : std::chrono::system_clock::now();
+  return end.time_since_epoch() - std::chrono::nanoseconds(nanoseconds);
+}
+
 std::string LaunchedJob::complaints() const {
   std::istringstream lines(error_);
   std::string text;
@@ -290,10 +257,10 @@ std::vector<std::string> LaunchedJob::error_lines(const std::string& text) const
 
 std::vector<JobProcess> LaunchedJob::processes() const {
   std::vector<JobProcess> result;
-  for (const fs::path& path : all_processes()) {
+  for (const fs::path& path : process_folders()) {
     const auto stat = internal::process_stat(std::stoll(path.filename()));
     if (!stat || stat->state == internal::ProcessState::gone) continue;
-    const std::string environment = content(path / "environ");
+    const std::string environment = file_text(path / "environ");
     if (variable(environment, kMarkVariable) != mark_) continue;
     JobProcess process;
     process.pid = static_cast<pid_t>(stat->pid);
@@ -330,9 +297,8 @@ std::string LaunchedJob::leftovers_now() const {
   for (const auto& entry : fs::directory_iterator(folder_.path() / "tmp", error)) {
     left += "temporary file " + entry.path().string() + "\n";
   }
-  for (const std::string& name : shared_memory()) {
-    if (shared_memory_before_.contains(name) || is_used(name)) continue;
-    left += "shared memory /dev/shm/" + name + "\n";
+  for (const std::string& object : shared_objects()) {
+    if (!shared_before_.contains(object) && !is_used(object)) left += object + "\n";
   }
   return left;
 }

@@ -63,6 +63,9 @@ class LaunchedJob {
   /// Until no process of the job is left; how long that took, none where it is longer.
   std::optional<Seconds> wait_for_no_process(Seconds limit);
   void read_for(Seconds time);
+  /// Since the first rank has carried out its fault: until the job's end, where wait() has seen it,
+  /// else until now. None where no rank has.
+  std::optional<Seconds> since_fault() const;
 
   const std::string& output() const { return output_; }  ///< standard output so far
   const std::string& error() const { return error_; }    ///< standard error so far
@@ -76,21 +79,23 @@ class LaunchedJob {
   pid_t find(Kind kind, int rank = -1, const std::string& host = {}) const;
   pid_t rank(int number) const { return find(Kind::rank, number); }
 
-  /// After the end: processes, files in TMPDIR and shared memory, one a line; empty where all is
-  /// well. Waits a moment for what is just ending.
+  /// After the end: processes, files in TMPDIR, shared memory and semaphores, one a line; empty
+  /// where all is well. Waits a moment for what is just ending.
   std::string leftovers() const;
   std::string folder() const { return folder_.path(); }
 
  private:
   bool read_once(Seconds limit);
   std::string write_remote_shell(const std::string& hidden) const;
+  std::string fault_file() const { return folder_.file("fault"); }
   std::string leftovers_now() const;
 
   internal::test::TemporaryFolder folder_;
   std::string mark_;  ///< a variable in the environment of every process of the job
-  std::set<std::string> shared_memory_before_;
+  std::set<std::string> shared_before_;
   pid_t launcher_ = 0;
   std::optional<int> status_;
+  std::chrono::system_clock::time_point ended_;
   UniqueFd output_end_, error_end_;
   std::string output_, error_;
 };

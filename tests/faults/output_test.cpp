@@ -52,6 +52,21 @@ TEST_F(Output, PrefixesNameHostAndRank) {
                                                                     "127.0.0.2:1: rank 1: ready"));
 }
 
+/// script(1) gives horarun a terminal; elsewhere here it writes into a pipe.
+TEST_F(Output, PrefixesAreThereByThemselvesForMoreThanOneRankOnATerminal) {
+  for (const int ranks : {2, 1}) {
+    const std::string command =
+        std::string(HORARUN) + " -np " + std::to_string(ranks) + " " + FAULT_RANK + " none - - 1";
+    LaunchedJob& job =
+        start({.arguments = {"--quiet", "--return", "--command", command, "/dev/null"},
+               .launcher = "script"});
+    ASSERT_EQ(job.wait(), 0) << transcript(job);
+    const bool is_marked = job.output().find("localhost:0: rank 0: ready") != std::string::npos;
+    EXPECT_EQ(is_marked, ranks > 1) << transcript(job);
+    EXPECT_THAT(job.output(), HasSubstr("rank 0: ready"));
+  }
+}
+
 TEST_F(Output, ShowsTheRanksThatAreAskedFor) {
   LaunchedJob& job = launch({"-np", "3", "--ranks", "0,2"}, {"none", "-", "-", "1"});
   ASSERT_EQ(job.wait(), 0) << transcript(job);

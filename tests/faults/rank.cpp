@@ -2,12 +2,12 @@
 //
 // Usage: fault_rank FAULT PHASE RANKS [STEPS]
 //   FAULT  none, kill, segv, abort (MPI_Abort), exit0, exit3, throw, stop, spin, skip (a tensor),
-//          lines (100 of output), input (echoes standard input), variable (prints FAULTS_VALUE),
-//          cores (prints how many it may use), leave (by agreement of all ranks, after the step in
-//          which one of them has got SIGTERM), finish (shuts hora down after five steps, as if it
-//          had no more work), again (100 times hora::init and shutdown, and how much that has
-//          taken), late (20 ms behind the others in each step, whose collectives then have one
-//          name)
+//          omit (a tensor, too, where all ranks submit the next one before they wait for it), lines
+//          (100 of output), input (echoes standard input), variable (prints FAULTS_VALUE), cores
+//          (prints how many it may use), leave (by agreement of all ranks, after the step in which
+//          one of them has got SIGTERM), finish (shuts hora down after five steps, as if it had no
+//          more work), again (100 times hora::init and shutdown, and how much that has taken), late
+//          (20 ms behind the others in each step, whose collectives then have one name)
 //   PHASE  init (before hora::init), negotiation (before it submits a new tensor), data (while a
 //          large tensor travels), shutdown (in place of it), end (after it)
 //   RANKS  that have the fault: "1", "0,3", "all"
@@ -109,14 +109,21 @@ void step(const hora::Context& world, const Fault& fault, std::int64_t number) {
   const bool is_late = fault.kind == "late";
   if (is_late && fault.is_here) std::this_thread::sleep_for(20ms);
   const std::string name = is_late ? "step" : "step" + std::to_string(number);
-  if (!(is_it && fault.is_here && fault.kind == "skip")) {
-    hora::allreduce_async(world, hora::view(values.data(), 100), {.name = name}).wait();
+  const bool waits_later = is_it && fault.kind == "omit";
+  const bool is_absent = is_it && fault.is_here && (fault.kind == "skip" || fault.kind == "omit");
+  hora::Handle small;
+  if (!is_absent) {
+    small = hora::allreduce_async(world, hora::view(values.data(), 100), {.name = name});
+    if (!waits_later) small.wait();
+  } else if (waits_later) {
+    std::this_thread::sleep_for(50ms);  // so that its next tensor comes after the others' first
   }
   if (!is_it) return;
   hora::Handle handle = hora::allreduce_async(
       world, hora::view(large.data(), static_cast<std::int64_t>(large.size())), {.name = "large"});
   reach(fault, "data");
   handle.wait();
+  if (waits_later && !is_absent) small.wait();
 }
 
 void say_signals() {

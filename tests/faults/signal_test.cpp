@@ -87,7 +87,7 @@ TEST_P(RunningJob, ARankThatATerminationKillsIsNamed) {
   ASSERT_GT(rank, 0) << transcript(job);
   ::kill(rank, SIGTERM);
   expect_cause(143, {rank_text(2, GetParam().host_of_last, rank), "by signal 15 (SIGTERM)"},
-               Seconds(GetParam().limit));
+               limit());
 }
 
 /// A program whose ranks agree in each step on whether one of them was told to end.

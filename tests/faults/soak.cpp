@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <random>
 #include <thread>
@@ -149,9 +148,7 @@ double now() {
 }
 
 Outcome run(const Case& each) {
-  const internal::test::TemporaryFolder folder;
-  const std::string time_file = folder.file("time");
-  LaunchedJob job({arguments_of(each), {"FAULTS_TIME=" + time_file}, ""});
+  LaunchedJob job({.arguments = arguments_of(each)});
   Outcome result;
   double begin = now();
   pid_t process = 0;
@@ -162,13 +159,8 @@ Outcome run(const Case& each) {
   }
   const auto status = job.wait(Seconds(kHangLimit));
   result.hang = !status || (each.fault == "kill launcher" && !job.wait_for_no_process(Seconds(10)));
-  const double end = now();
-  if (each.inside) {
-    std::ifstream file(time_file);
-    double nanoseconds = 0;
-    if (file >> nanoseconds) begin = nanoseconds / 1e9;
-  }
-  result.seconds = end - begin;
+  result.seconds = now() - begin;
+  if (each.inside) result.seconds = job.since_fault().value_or(Seconds(result.seconds)).count();
   result.right = status && is_right(each, job, *status, process);
   if (!result.hang) result.leftovers = job.leftovers();
   result.text =

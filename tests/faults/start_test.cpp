@@ -1,5 +1,6 @@
 // A start that cannot work says why before it starts.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,9 @@ namespace {
 
 using testing::HasSubstr;
 
+/// From horarun's start to the end of its checks of two hosts.
+constexpr Seconds kChecks{2};
+
 class Start : public FaultTest {};
 
 TEST_F(Start, AMissingProgramIsNamed) {
@@ -20,7 +24,7 @@ TEST_F(Start, AMissingProgramIsNamed) {
 
 TEST_F(Start, AMissingProgramIsNamedWithTheHost) {
   start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", "./no_such_program"}});
-  ASSERT_EQ(job_->wait(Seconds(10)), 69) << transcript(*job_);
+  ASSERT_EQ(job_->wait(kChecks), 69) << transcript(*job_);
   EXPECT_THAT(job_->error(), HasSubstr("host 127.0.0.2: the program "));
 }
 
@@ -32,15 +36,14 @@ TEST_F(Start, AProgramThatOnlyTheFirstHostHasIsNamedWithTheOther) {
   start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", program, "none", "-", "-"},
          .hidden = folder.path()});
   expect_cause(69, {"host 127.0.0.2: the program \"" + program + "\" cannot be run: No such file"},
-               Seconds(10));
+               kChecks);
   EXPECT_THAT(job_->error(), testing::Not(HasSubstr("host 127.0.0.1"))) << transcript(*job_);
 }
 
 TEST_F(Start, AnInterfaceThatAHostLacksIsNamedWithinTwoSeconds) {
   start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", "--network-interfaces", "none7", FAULT_RANK,
                        "none", "-", "-"}});
-  expect_cause(69, {"--network-interfaces none7: host 127.0.0.1 has no such interface"},
-               Seconds(2));
+  expect_cause(69, {"--network-interfaces none7: host 127.0.0.1 has no such interface"}, kChecks);
 }
 
 TEST_F(Start, AFileThatIsNoProgramIsNamed) {
@@ -63,9 +66,42 @@ TEST_F(Start, AProgramOfTheWrongTypeIsNamed) {
   expect_cause(69, {path, "cannot be run: "}, Seconds(10));
 }
 
-TEST_F(Start, AnUnreachableHostIsNamedWithSshsWords) {
+TEST_F(Start, AnUnreachableHostIsNamedWithSshsWordsWhatWasTriedAndWhatToDo) {
   launch({"-H", "127.0.0.1:1,unreachable:1"}, {"none", "-", "-"});
-  expect_cause(69, {"host unreachable: ", "No route to host"}, Seconds(10));
+  const std::string horarun = std::filesystem::canonical(HORARUN);
+  expect_cause(
+      69,
+      {"host unreachable: no agent could be started there (", "exit status 255", "No route to host",
+       "; its ranks: 1; tried: ",
+       "/ssh -o BatchMode=yes -o ConnectTimeout=30 unreachable -- " + horarun + " --agent;",
+       "ssh must log in there without a question", "--ssh-port"},
+      kChecks);
+}
+
+TEST_F(Start, AHostWithoutHorarunIsNamedWithWhatWasTriedAndWhatToDo) {
+  if (!hosts_can_have_names()) GTEST_SKIP() << kNoHosts;
+  internal::test::TemporaryFolder folder;
+  const std::string horarun = std::filesystem::canonical(folder.path()) / "horarun";
+  std::filesystem::copy_file(HORARUN, horarun);
+  start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", FAULT_RANK, "none", "-", "-"},
+         .hidden = folder.path(),
+         .launcher = horarun});
+  expect_cause(69,
+               {"host 127.0.0.2: no agent could be started there (", "exit status 127", "not found",
+                "tried: ", "127.0.0.2 -- " + horarun + " --agent; horarun must be there",
+                "install hora on that host"},
+               kChecks);
+}
+
+TEST_F(Start, RootIsRefusedUnlessAFlagAllowsIt) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  const std::vector<std::string> variable{"OMPI_ALLOW_RUN_AS_ROOT=0"};
+  launch({"-np", "2"}, {"none", "-", "-", "1"}, variable);
+  expect_cause(2, {"it is run as root", "--allow-run-as-root"}, kChecks);
+  EXPECT_EQ(job_->output(), "");
+  launch({"-np", "2", "--allow-run-as-root"}, {"none", "-", "-", "1"}, variable);
+  EXPECT_EQ(job_->wait(), 0) << transcript(*job_);
+  EXPECT_TRUE(job_->wait_for(": ready", 2, Seconds(0))) << transcript(*job_);
 }
 
 TEST_F(Start, ABadHostFileIsNamedWithTheLine) {
@@ -94,7 +130,10 @@ TEST_F(Start, WhatLacksWordsEndsAtTheTimeLimit) {
   ::chmod(path.c_str(), 0700);
   launch({"-H", "127.0.0.1:1,127.0.0.2:1", "--start-timeout", "2"}, {"none", "-", "-"},
          {"HORARUN_SSH=" + path});
-  expect_cause(69, {"127.0.0.2", "no answer within 2 s", "--start-timeout"}, Seconds(15));
+  expect_cause(69,
+               {"no answer within 2 s from 127.0.0.2; tried: " + path + " ", " --agent; ",
+                "--start-timeout"},
+               Seconds(15));
 }
 
 }  // namespace

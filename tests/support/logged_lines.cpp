@@ -2,7 +2,7 @@
 
 #include <spdlog/sinks/ringbuffer_sink.h>
 
-#include <algorithm>
+#include <vector>
 
 #include "core/log.h"
 
@@ -23,10 +23,11 @@ LoggedLines::~LoggedLines() {
   std::erase(log().sinks(), sink_->lines);
 }
 
-bool LoggedLines::have(const std::string& text) const {
-  const auto lines = sink_->lines->last_formatted();
-  return std::ranges::any_of(
-      lines, [&](const std::string& line) { return line.find(text) != std::string::npos; });
+std::vector<std::string> LoggedLines::with(const std::string& text) const {
+  std::vector<std::string> lines = sink_->lines->last_formatted();
+  std::erase_if(lines,
+                [&](const std::string& line) { return line.find(text) == std::string::npos; });
+  return lines;
 }
 
 }  // namespace hora::internal::test

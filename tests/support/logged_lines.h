@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace hora::internal::test {
 
@@ -16,8 +17,10 @@ class LoggedLines {
   LoggedLines(const LoggedLines&) = delete;
   LoggedLines& operator=(const LoggedLines&) = delete;
 
+  /// Those that have `text` in them.
+  std::vector<std::string> with(const std::string& text) const;
   /// One of them has `text` in it.
-  bool have(const std::string& text) const;
+  bool have(const std::string& text) const { return !with(text).empty(); }
 
  private:
   struct Sink;

@@ -17,7 +17,8 @@ fail() {
 }
 
 # begin_hosts ARGUMENT...: the script's own, with which it begins again where it needs a user
-# namespace. They end with the script, however that ends.
+# namespace. They end with the script, however that ends; where it ends well, nothing may be left on
+# them.
 begin_hosts() {
   export PATH=$PATH:/usr/sbin:/sbin
   local tool
@@ -35,7 +36,7 @@ begin_hosts() {
   # shellcheck disable=SC2034  # hosts.sh reads it
   rate=''
   work=$(mktemp -d "${TMPDIR:-/tmp}/two_hosts.XXXXXX")
-  trap stop_hosts EXIT
+  trap end_hosts EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
   start_hosts
@@ -75,6 +76,14 @@ add_decoys() {
   on_host "$host_a_pid" ip link set private1 up
 }
 
+# The link's end on the second host is called ens3 from here on.
+rename_link() {
+  on_host "$host_b_pid" ip link set link0 down
+  on_host "$host_b_pid" ip link set link0 name ens3
+  on_host "$host_b_pid" ip link set ens3 up
+  await_carrier "$host_b_pid" ens3
+}
+
 # add_link NAME: a second link between the hosts, 10.78.0.1 and 10.78.0.2.
 add_link() {
   local pid number=0
@@ -88,13 +97,42 @@ add_link() {
   await_carrier "$host_b_pid" "$1"
 }
 
+# "<host>/<interface> <bytes sent and received>" of all interfaces of both hosts.
+counters() {
+  local pid
+  for pid in "$host_a_pid" "$host_b_pid"; do
+    on_host "$pid" cat /proc/net/dev |
+      awk -v host="$pid" 'NR > 2 { sub(":", "", $1); print host "/" $1, $2 + $10 }'
+  done
+}
+
+# expect_carried BYTES BEFORE INTERFACE...: since the counters were BEFORE, both ends of a link have
+# carried so much, and no other interface more than neighbour discovery of IPv6.
+expect_carried() {
+  local least=$1 before=$2 after interface bytes grown ends=0
+  shift 2
+  after=$(counters)
+  while read -r interface bytes; do
+    grown=$((bytes - $(awk -v name="$interface" '$1 == name { print $2 }' <<< "$before")))
+    interface=${interface#*/}
+    echo "$interface: $grown bytes"
+    if [[ " $* " == *" $interface "* ]]; then
+      ((grown >= least)) || fail "$interface carried $grown bytes"
+      ends=$((ends + 1))
+    elif [[ $interface != lo ]]; then
+      ((grown <= 20000)) || fail "$interface carried $grown bytes"
+    fi
+  done <<< "$after"
+  ((ends == 2)) || fail "$ends interfaces are named $*"
+}
+
 # exec_on NAME COMMAND...: in all namespaces of host-a or host-b, in place of the calling shell.
 exec_on() {
   local name=$1 pid=$host_a_pid more=()
   shift
   [[ $name == host-a ]] || { pid=$host_b_pid; more=(--pid); }
   exec setpriv --pdeathsig KILL nsenter --net --uts --ipc --mount "${more[@]}" --root --wd \
-    --target "$pid" env TMPDIR="$work/$name" OMPI_ALLOW_RUN_AS_ROOT=1 \
+    --target "$pid" env TMPDIR="$work/$name/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 \
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$@" < /dev/null
 }
 
@@ -110,7 +148,7 @@ done
 shift
 [[ \$1 != -- ]] || shift
 exec nsenter --net --uts --ipc --mount --pid --root --wd --target $host_b_pid \\
-  env TMPDIR="$work/host-b" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 /bin/sh -c "\$*"
+  env TMPDIR="$work/host-b/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 /bin/sh -c "\$*"
 SSH
   chmod +x "$work/ssh"
 }

@@ -9,7 +9,7 @@ host_a_pid='' host_b_pid='' mpirun_pid=''
 start_host() {
   local name=$1
   shift
-  mkdir -p "$work/$name"
+  mkdir -p "$work/$name/tmp"
   setpriv --pdeathsig KILL unshare --net --uts --ipc --mount "$@" bash -c '
     set -e
     hostname "$1"
@@ -62,7 +62,7 @@ while [[ \$1 == -* ]]; do shift; done
 [[ \$1 == $host_b_address ]] || { echo "unknown host \$1" >&2; exit 1; }
 shift
 exec nsenter --net --uts --ipc --mount --pid --root --wd --target $host_b_pid \\
-  env TMPDIR="$work/host-b" /bin/sh -c "\$*"
+  env TMPDIR="$work/host-b/tmp" /bin/sh -c "\$*"
 AGENT
   chmod +x "$work/remote_shell"
 }
@@ -77,7 +77,7 @@ run_on_hosts() {
   done < <(env)
   setpriv --pdeathsig TERM \
     nsenter --net --uts --ipc --mount --root --wd --target "$host_a_pid" \
-    env TMPDIR="$work/host-a" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    env TMPDIR="$work/host-a/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
     mpirun -np $((2 * ranks)) --host "$host_a_address:$ranks,$host_b_address:$ranks" \
     --oversubscribe --bind-to none \
     --mca plm_rsh_agent "$work/remote_shell" --mca mpi_yield_when_idle 1 \
@@ -94,6 +94,52 @@ run_on_hosts() {
 link_bytes() {
   nsenter --net --target "$host_a_pid" cat /proc/net/dev |
     awk '$1 == "link0:" { print $10, $2 }'
+}
+
+# processes_on PID: "<number> <name>" of those in the host's network, but for what holds it.
+processes_on() {
+  local space process name
+  space=$(readlink "/proc/$1/ns/net")
+  for process in /proc/[0-9]*; do
+    [[ $(readlink "$process/ns/net" 2> /dev/null) == "$space" ]] || continue
+    read -r name 2> /dev/null < "$process/comm" || continue
+    [[ $name =~ ^(sleep|unshare)$ ]] || echo "${process#/proc/} $name"
+  done
+}
+
+# What is left on each host, one a line: processes, its own /dev/shm and TMPDIR, System V objects.
+left_on_hosts() {
+  local name pid
+  for name in host-a host-b; do
+    pid=$host_a_pid
+    [[ $name == host-a ]] || pid=$host_b_pid
+    processes_on "$pid" | sed "s/^/$name: process /"
+    nsenter --mount --target "$pid" find /dev/shm -mindepth 1 -printf "$name: %p\n"
+    find "$work/$name/tmp" -mindepth 1 -maxdepth 1 -printf "$name: %p\n"
+    nsenter --ipc --target "$pid" awk -v name="$name" 'FNR > 1 {
+      print name ": System V " (FILENAME ~ /shm$/ ? "segment " : "semaphores ") $2
+    }' /proc/sysvipc/shm /proc/sysvipc/sem
+  done
+}
+
+# At the script's end, however that comes. Where all went well, nothing may be left on the hosts.
+end_hosts() {
+  local status=$? left=''
+  if ((status == 0)) && [[ -n $host_b_pid ]]; then
+    # mpirun's daemons need a moment to go.
+    for _ in {1..50}; do
+      left=$(left_on_hosts) || left="they cannot be looked at"
+      [[ -n $left ]] || break
+      sleep 0.1
+    done
+    if [[ -n $left ]]; then
+      echo "Left behind on the hosts:"
+      echo "$left"
+      status=1
+    fi
+  fi
+  stop_hosts
+  exit "$status"
 }
 
 stop_hosts() {

@@ -12,10 +12,7 @@ source "$(dirname "$(realpath "$0")")/horarun_hosts.sh"
 begin_hosts "$@"
 
 add_decoys
-on_host "$host_b_pid" ip link set link0 down
-on_host "$host_b_pid" ip link set link0 name ens3
-on_host "$host_b_pid" ip link set ens3 up
-await_carrier "$host_b_pid" ens3
+rename_link
 
 # expect TEXT: in what the program prints.
 expect() {

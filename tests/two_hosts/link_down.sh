@@ -35,23 +35,13 @@ on_host "$host_a_pid" ip link set link0 down
 begin=${EPOCHREALTIME/./}
 passed() { echo $((${EPOCHREALTIME/./} - begin)); }
 
-# Of either host's network: what is not the host itself.
-left_on() {
-  local space process name
-  space=$(readlink "/proc/$1/ns/net")
-  for process in /proc/[0-9]*; do
-    [[ $(readlink "$process/ns/net" 2> /dev/null) == "$space" ]] || continue
-    read -r name 2> /dev/null < "$process/comm" || continue
-    [[ ! $name =~ ^(horarun|mpirun|orted|fault_rank)$ ]] || echo "${process#/proc/} $name"
-  done
-}
 for pid in "$node0" "$node1"; do
   while kill -0 "$pid" 2> /dev/null; do
     (($(passed) <= limit)) || fail "a node's horarun goes on after $limit us"
     sleep 0.2
   done
 done
-while left=$(left_on "$host_a_pid"; left_on "$host_b_pid") && [[ -n $left ]]; do
+while left=$(processes_on "$host_a_pid"; processes_on "$host_b_pid") && [[ -n $left ]]; do
   (($(passed) <= limit)) || fail "after $limit us there are still: $left"
   sleep 0.2
 done

@@ -9,8 +9,8 @@
 #   --rate RATE         of the link, as tc writes it: 1gbit (unlimited by default)
 #   --min-bytes N       fail where fewer bytes crossed the link, in either direction
 #   --max-bytes N       fail where more did
-# HORA_* variables reach every rank. Exit code: the program's; 1 where the bytes are out of bounds;
-# 77 where this machine allows no emulated hosts.
+# HORA_* variables reach every rank. Exit code: the program's; 1 where the bytes are out of bounds or
+# something is left on a host (processes, files in /dev/shm or TMPDIR, System V objects); 77 where this machine allows no emulated hosts.
 # Leaves nothing behind: everything lives in unnamed namespaces, which end with their processes.
 set -euo pipefail
 
@@ -55,7 +55,7 @@ unshare --net --uts --ipc --mount --pid --fork true 2> /dev/null ||
 # shellcheck source-path=SCRIPTDIR source=hosts.sh
 source "$(dirname "$(realpath "$0")")/hosts.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/two_hosts.XXXXXX")
-trap stop_hosts EXIT
+trap end_hosts EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 start_hosts

@@ -29,6 +29,7 @@
 #include "core/launch/control/report_pipe.h"
 #include "core/launch/guard/hydra.h"
 #include "core/launch/guard/last_words.h"
+#include "core/launch/guard/stand_in.h"
 #include "core/launch/live/seen.h"
 #include "core/launch/options/text.h"
 #include "core/launch/watch/ending.h"
@@ -109,7 +110,7 @@ class Guard {
   void kill_rank();
   void report(const Message& message);
 
-  void add_record(RankEnded& ended) const;
+  void add_record(RankEnded& ended, internal::RecordTime ended_at) const;
   void report_waits();
   void report_seen();
 
@@ -123,6 +124,7 @@ class Guard {
   Stream output_, error_;
   pid_t child_ = 0;
   bool asked_to_end_ = false;
+  bool has_ended_ = false;
   bool initializing_ = false;
   bool in_shutdown_ = false;
   bool stopped_ = false;
@@ -212,6 +214,9 @@ void Guard::on_signals() {
       message.number = number;
       report(message);
     } else if (child_ > 0) {
+      // What has ended before it was asked has ended by itself.
+      on_child();
+      if (has_ended_) return;
       asked_to_end_ = asked_to_end_ || ends_a_process(number);
       ::kill(child_, number);
     }
@@ -238,6 +243,7 @@ void Guard::on_child() {
 
 void Guard::on_parent_ended(pid_t parent) {
   loop_.forget(parent_.get());
+  if (has_ended_) return;
   const UniqueFd rank = open_process(child_);
   pollfd entry{rank.get(), POLLIN, 0};
   const bool has_ended = rank && ::poll(&entry, 1, static_cast<int>(kAbortTime.count())) > 0;
@@ -262,13 +268,17 @@ void Guard::drain() {
 }
 
 void Guard::on_ended(int status, const std::string& failure) {
+  has_ended_ = true;
+  const auto ended_at = internal::record_now();
   drain();
   RankEnded ended;
   ended.rank = rank_;
   ended.pid = child_;
   ended.status = status;
   ended.failure = failure;
-  ended.asked = asked_to_end_;
+  // What asks never kills: that came from elsewhere.
+  const bool was_killed = failure.empty() && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  ended.asked = asked_to_end_ && !was_killed;
   ended.lived_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());
   ended.ended_ns = wall_clock_ns();
@@ -277,7 +287,7 @@ void Guard::on_ended(int status, const std::string& failure) {
   if (ended.last_words.size() > kMostLastWords) {
     ended.last_words.erase(0, ended.last_words.size() - kMostLastWords);
   }
-  add_record(ended);
+  add_record(ended, ended_at);
   report(ended);
   kill_rank();  // what is left of its process group
   exit_status_ = shell_status(status);
@@ -308,7 +318,7 @@ void Guard::report_seen() {
   if (const auto arrivals = arrivals_seen(memory, arrivals_seen_at_)) report(*arrivals);
 }
 
-void Guard::add_record(RankEnded& ended) const {
+void Guard::add_record(RankEnded& ended, internal::RecordTime ended_at) const {
   if (!record_) return;
   auto record = internal::read_record(record_->layout(), internal::record_now());
   if (!record || record->pid == 0) return;
@@ -324,7 +334,7 @@ void Guard::add_record(RankEnded& ended) const {
   if (folder == nullptr || std::string_view(folder) == "off" || ended_well(ended)) return;
   record->ended.emplace();
   record->ended->by_launcher = ended.asked || !ended.failure.empty();
-  record->ended->time = internal::record_now();
+  record->ended->time = ended_at;
   if (WIFSIGNALED(ended.status)) {
     record->ended->signal = WTERMSIG(ended.status);
   } else {
@@ -375,7 +385,7 @@ int run_guard(std::span<const std::string> arguments) {
   if (!address || !binding || !program || !interval) {
     return refuse("it is started by horarun alone, which sets " + std::string(kAgentVariable));
   }
-  leave_stand_in_to_hydra();
+  leave_stand_in();
   auto pipe = open_report_pipe(*address);
   if (!pipe) return refuse(pipe.error());
   const auto place = rank_of_environment(variable_of_process);

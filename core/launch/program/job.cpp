@@ -48,6 +48,13 @@ std::vector<Variable> variables_of_flags(const LaunchOptions& options) {
   for (const ForwardedVariable& each : options.variables) {
     if (each.value) result.push_back({each.name, *each.value});
   }
+  // Also where a variable says otherwise.
+  if (options.allow_run_as_root) {
+    for (const char* mpi : {"OMPI", "PRTE"}) {
+      result.push_back({std::string(mpi) + "_ALLOW_RUN_AS_ROOT", "1"});
+      result.push_back({std::string(mpi) + "_ALLOW_RUN_AS_ROOT_CONFIRM", "1"});
+    }
+  }
   return result;
 }
 
@@ -176,8 +183,10 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
   MpiCommandInput& input = mpirun.input;
   input.mpi = *mpi;
   for (std::size_t host = 0; host < plan.hosts.size(); ++host) {
-    const auto& [name, ranks] = plan.hosts[host];
-    if (ranks > 0) input.hosts.push_back({name, ranks, host == plan.launcher_host});
+    const JobHost& each = plan.hosts[host];
+    if (each.ranks > 0) {
+      input.hosts.push_back({each.name, each.ranks, host == plan.launcher_host});
+    }
   }
   input.remote_shell = {self, "--remote-shell"};
   input.rank_command = {self, "--guard", std::string(name_of(options.binding))};
@@ -245,8 +254,8 @@ std::string cores_of_this_host(const Job& job) {
 
 std::string dry_run_text(const Job& job) {
   std::string text;
-  for (std::size_t host = 0; host < job.launcher.agents.size(); ++host) {
-    text += as_shell_line({job.launcher.agents[host].command, {}}) + "\n";
+  for (const JobHost& host : job.launcher.plan.hosts) {
+    if (!host.agent_command.empty()) text += as_shell_line({host.agent_command, {}}) + "\n";
   }
   return text + as_shell_line(job.mpirun) + "\n";
 }

@@ -79,9 +79,8 @@ tl::expected<void, std::string> place_on_hosts(const LaunchOptions& options,
   const auto local = std::ranges::find_if(hosts, is_this_host, &JobHost::name);
   launcher.plan.launcher_host = static_cast<std::size_t>(local - hosts.begin());
   if (local == hosts.end()) hosts.push_back({"localhost", 0});
-  for (const JobHost& host : hosts) {
-    launcher.agents.push_back({.command = agent_command(host.name, options, self)});
-  }
+  for (JobHost& host : hosts) host.agent_command = agent_command(host.name, options, self);
+  launcher.agents.resize(hosts.size());
   return {};
 }
 
@@ -93,7 +92,8 @@ void place_on_nodes(NodesMet met, const std::string& self, LauncherOptions& laun
     hosts.push_back({is_only ? name : name + "-" + std::to_string(node), met.nodes[node].ranks});
   }
   launcher.plan.launcher_host = 0;
-  launcher.agents.push_back({.command = {self, "--agent"}});
+  hosts.front().agent_command = {self, "--agent"};
+  launcher.agents.emplace_back();
   for (JoinedNode& node : met.joined) {
     launcher.agents.push_back(
         {.connection = std::move(node.connection),

@@ -1,6 +1,7 @@
 #include "core/launch/supervisor/launcher.h"
 
 #include <fcntl.h>
+#include <hora/printable.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -138,7 +139,7 @@ void Launcher::start_agent(std::size_t host) {
   UniqueFd here(ends[0]), there(ends[1]);
   Pipe error = make_pipe();
   Agent& agent = agents_[host];
-  const auto process = start_child({.arguments = options_.agents[host].command,
+  const auto process = start_child({.arguments = options_.plan.hosts[host].agent_command,
                                     .input = there.get(),
                                     .output = there.get(),
                                     .error = error.write.get(),
@@ -184,7 +185,7 @@ void Launcher::on_error_output(std::size_t host) {
 void Launcher::on_lost(std::size_t host, const std::string& reason) {
   Agent& agent = agents_[host];
   if (std::exchange(agent.lost, true)) return;
-  std::string text = reason;
+  LostAgent lost{.how = reason};
   if (agent.process > 0) {
     // The connection ends just before its process does.
     int status = 0;
@@ -192,16 +193,17 @@ void Launcher::on_lost(std::size_t host, const std::string& reason) {
       const pid_t ended = ::waitpid(agent.process, &status, WNOHANG);
       if (ended == agent.process) {
         agent.process = 0;
-        text = options_.agents[host].command.front() + " " + status_text(status);
+        lost.how = options_.plan.hosts[host].agent_command.front() + " " + status_text(status);
+        lost.status = status;
         break;
       }
       ::usleep(10000);
     }
     on_error_output(host);
     while (agent.error_text.ends_with('\n')) agent.error_text.pop_back();
-    if (!agent.error_text.empty()) text += ": " + agent.error_text;
+    if (!agent.error_text.empty()) lost.how += ": " + printable(agent.error_text);
   }
-  carry_out(supervisor_.on_lost(host, text, now()));
+  carry_out(supervisor_.on_lost(host, lost, now()));
 }
 
 void Launcher::on_signals() {

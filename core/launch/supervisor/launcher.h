@@ -13,10 +13,8 @@
 
 namespace hora::launch {
 
-/// How a host's agent is reached: by a command that starts it and carries its bytes, or by a
-/// connection with one that has been started there.
+/// The connection with an agent that has been started; none: the plan has a command for it.
 struct AgentSource {
-  std::vector<std::string> command = {};
   UniqueFd connection = {};
   std::optional<SealPair> seals = {};
 };

@@ -192,15 +192,15 @@ void Supervisor::on(std::size_t host, const RankEnded& ended, Moment now) {
   ending_.on_rank_ended(ended, plan_.hosts[host].name, now);
 }
 
-std::vector<Instruction> Supervisor::on_lost(std::size_t host, const std::string& reason,
-                                             Moment now) {
+std::vector<Instruction> Supervisor::on_lost(std::size_t host, const LostAgent& lost, Moment now) {
   if (hosts_[host].state == HostState::gone) return {};
   const bool connected =
       std::exchange(hosts_[host].state, HostState::gone) != HostState::connecting;
   if (!end_limit_) {
     fail("host " + plan_.hosts[host].name + ": " +
              (connected ? "its agent has ended" : "no agent could be started there") +
-             (reason.empty() ? "" : " (" + reason + ")") + ranks_of(host),
+             (lost.how.empty() ? "" : " (" + lost.how + ")") + ranks_of(host) +
+             (connected ? "" : start_advice(lost, plan_.hosts[host].agent_command)),
          kUnavailable, now);
   }
   check_end(now);
@@ -245,15 +245,18 @@ std::vector<Instruction> Supervisor::on_time(Moment now) {
 
 void Supervisor::check_start(Moment now) {
   if (now - start_ < plan_.start_timeout || end_limit_) return;
-  std::string missing;
+  std::string missing, tried;
   for (std::size_t host = 0; host < hosts_.size(); ++host) {
     if (hosts_[host].state == HostState::ready) continue;
     missing += (missing.empty() ? "" : ", ") + plan_.hosts[host].name;
+    const bool is_first = tried.empty() && hosts_[host].state == HostState::connecting;
+    if (is_first) tried = tried_text(plan_.hosts[host].agent_command);
   }
   const std::string limit = std::to_string(plan_.start_timeout.count() / 1000) + " s";
   const std::string advice = "; --start-timeout gives them more time";
   if (!missing.empty()) {
-    return fail("no answer within " + limit + " from " + missing + advice, kUnavailable, now);
+    return fail("no answer within " + limit + " from " + missing + tried + advice, kUnavailable,
+                now);
   }
   std::string ranks;
   for (int rank = 0; is_rank(rank); ++rank) {

@@ -11,6 +11,7 @@
 
 #include "core/launch/control/messages.h"
 #include "core/launch/network/network_trial.h"
+#include "core/launch/supervisor/missing_agent.h"
 #include "core/launch/supervisor/prepared_hosts.h"
 #include "core/launch/watch/job_ending.h"
 
@@ -19,6 +20,8 @@ namespace hora::launch {
 struct JobHost {
   std::string name;
   int ranks = 0;
+  /// What starts its agent there, and carries its bytes; empty: it has been started, and connects.
+  std::vector<std::string> agent_command = {};
 };
 
 struct JobPlan {
@@ -70,8 +73,8 @@ class Supervisor {
 
   /// A message from a host's agent.
   std::vector<Instruction> on_message(std::size_t host, const Message& message, Moment now);
-  /// A host's agent is gone; `reason` says why as far as known.
-  std::vector<Instruction> on_lost(std::size_t host, const std::string& reason, Moment now);
+  /// A host's agent is gone.
+  std::vector<Instruction> on_lost(std::size_t host, const LostAgent& lost, Moment now);
   /// horarun itself was sent a signal.
   std::vector<Instruction> on_signal(int number, Moment now);
   /// Called at least ten times a second.

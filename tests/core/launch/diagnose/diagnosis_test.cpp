@@ -68,6 +68,22 @@ TEST(Diagnosis, OfRanksThatDiedAtOnce) {
             "after the start, so the reason lies outside of them");
 }
 
+// The same mistake in each of them.
+TEST(Diagnosis, OfRanksThatCrashedTogether) {
+  ConstructedJob job = trained({2});
+  for (int rank = 0; rank < 2; ++rank) job.ended(rank, 11, 0, 1004.0 + 0.1 * rank);
+  EXPECT_EQ(headline(job),
+            "all 2 ranks ended at once, within 0.1 s: each was killed by signal 11 (SIGSEGV) 4.0 s "
+            "after the start");
+}
+
+TEST(Diagnosis, OfRanksThatDiedOneAfterTheOther) {
+  ConstructedJob job = trained({2});
+  for (int rank = 0; rank < 2; ++rank) job.ended(rank, 9, 0, 1004.0 + 0.5 * rank);
+  EXPECT_THAT(headline(job), HasSubstr("rank 0 (host a, pid 100) was killed by signal 9 (SIGKILL) "
+                                       "4.0 s after the start, as the first of all"));
+}
+
 TEST(Diagnosis, OfAnExceptionThatNobodyCaught) {
   ConstructedJob job = trained({2});
   job.rank(1).cause = internal::RecordedCause{

@@ -77,7 +77,7 @@ TEST_F(MakeJob, RunsRanksOnThisHost) {
   EXPECT_THAT(made.mpirun.arguments, IsSupersetOf({"--host", "localhost:3", "-np", "3"}));
   EXPECT_EQ(start_of(made).arguments, made.mpirun.arguments);
   ASSERT_EQ(made.launcher.agents.size(), 1U);
-  EXPECT_THAT(made.launcher.agents.front().command, ElementsAre(kSelf, "--agent"));
+  EXPECT_THAT(plan_of(made).hosts.front().agent_command, ElementsAre(kSelf, "--agent"));
   const Prepare& request = plan_of(made).preparation;
   EXPECT_EQ(request.program, "train");
   EXPECT_EQ(request.folder, std::filesystem::current_path());
@@ -97,7 +97,7 @@ TEST_F(MakeJob, ReachesHostsBySsh) {
   const Job made = job({"-H", "localhost:1,b:2", "--ssh-port", "22022", "--ssh-identity-file",
                         "/key", "--start-timeout", "7"});
   EXPECT_THAT(plan_of(made).hosts, ElementsAre(HostIs("localhost", 1), HostIs("b", 2)));
-  EXPECT_THAT(made.launcher.agents[1].command,
+  EXPECT_THAT(plan_of(made).hosts[1].agent_command,
               ElementsAre("ssh", "-p", "22022", "-i", "/key", "-o", "BatchMode=yes", "-o",
                           "ConnectTimeout=7", "b", "--", kSelf, "--agent"));
   EXPECT_EQ(plan_of(made).start_timeout, Moment(7000));

@@ -25,7 +25,8 @@ class SupervisedJob : public testing::Test {
  protected:
   SupervisedJob() {
     JobPlan plan;
-    plan.hosts = {{"a", 2}, {"b", 2}};
+    plan.hosts = {{"a", 2, {"horarun", "--agent"}},
+                  {"b", 2, {"ssh", "b", "--", "horarun", "--agent"}}};
     plan.preparation.program = "./train";
     plan.mpirun = [this](const NetworkChoice* network) {
       if (network != nullptr) networks_.push_back(network->line);
@@ -53,8 +54,8 @@ class SupervisedJob : public testing::Test {
   void message(std::size_t host, const Message& message) {
     gather(supervisor_->on_message(host, message, now_));
   }
-  void lost(std::size_t host, const std::string& reason = {}) {
-    gather(supervisor_->on_lost(host, reason, now_));
+  void lost(std::size_t host, const LostAgent& agent = {}) {
+    gather(supervisor_->on_lost(host, agent, now_));
   }
   void signal(int number) { gather(supervisor_->on_signal(number, now_)); }
   void pass(Moment time) {

@@ -8,6 +8,7 @@ using test::exited;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 class SupervisorStart : public test::SupervisedJob {};
 
@@ -130,9 +131,21 @@ TEST_F(SupervisorStart, AnMpirunThatStartsNothingIsShown) {
               ElementsAre("mpirun ended with exit status 1 before it started any rank:\n" + text));
 }
 
-TEST_F(SupervisorStart, AHostThatCannotBeReachedIsNamed) {
-  lost(1, "ssh ended with exit status 255: Could not resolve hostname b");
-  EXPECT_THAT(said_, ElementsAre(HasSubstr("host b: no agent could be started there (ssh ended")));
+TEST_F(SupervisorStart, AHostThatCannotBeReachedIsNamedWithWhatWasTriedAndWhatToDo) {
+  lost(1, {.how = "ssh ended with exit status 255: No route", .status = exited(255)});
+  ASSERT_EQ(said_.size(), 1U);
+  EXPECT_THAT(
+      said_[0],
+      StartsWith("host b: no agent could be started there (ssh ended with exit status 255: "
+                 "No route); its ranks: 2, 3; tried: ssh b -- horarun --agent; ssh must log "
+                 "in there without a question"));
+}
+
+TEST_F(SupervisorStart, OfAnAgentThatHadBegunNothingIsTried) {
+  prepare();
+  lost(1, {.how = "ssh ended with exit status 255: Connection reset", .status = exited(255)});
+  EXPECT_THAT(said_, ElementsAre("host b: its agent has ended (ssh ended with exit status 255: "
+                                 "Connection reset); its ranks: 2, 3"));
 }
 
 TEST_F(SupervisorStart, WhatDoesNotStartInTimeIsNamed) {
@@ -145,7 +158,8 @@ TEST_F(SupervisorStart, WhatDoesNotStartInTimeIsNamed) {
     message(0, Heartbeat{});
   }
   ASSERT_FALSE(said_.empty());
-  EXPECT_THAT(said_[0], HasSubstr("no answer within 30 s from b; --start-timeout"));
+  EXPECT_THAT(said_[0], HasSubstr("no answer within 30 s from b; tried: ssh b -- horarun --agent; "
+                                  "--start-timeout"));
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ TEST_F(SupervisorTest, TheCulpritIsNamedOnceAndItsStatusReturned) {
   end(0, exited(1));
   end(1, exited(1));
   end_mpirun(exited(137));
-  lost(0, "it has closed the connection");
+  lost(0, {.how = "it has closed the connection"});
   lost(1);
   EXPECT_EQ(said_.size(), 1U);
   EXPECT_EQ(finished_, 137);
@@ -144,7 +144,7 @@ TEST_F(SupervisorTest, AnMpirunThatCrashesAfterARankHasFailedIsNotTheCause) {
 
 TEST_F(SupervisorTest, ALostHostIsNamedWithItsRanks) {
   start();
-  lost(1, "ssh ended with exit status 255: Connection reset");
+  lost(1, {.how = "ssh ended with exit status 255: Connection reset"});
   EXPECT_THAT(said_, ElementsAre("host b: its agent has ended (ssh ended with exit status 255: "
                                  "Connection reset); its ranks: 2, 3"));
   lost(0);

@@ -1,0 +1,33 @@
+/// What /proc says of the processes of this machine.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace hora::launch::test {
+
+/// Empty where it cannot be read, as where the process has ended.
+inline std::string file_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// Their folders in /proc.
+inline std::vector<std::filesystem::path> process_folders() {
+  std::vector<std::filesystem::path> result;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.find_first_not_of("0123456789") == name.npos) result.push_back(entry->path());
+  }
+  return result;
+}
+
+}  // namespace hora::launch::test

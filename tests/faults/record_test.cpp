@@ -1,0 +1,144 @@
+// Promise 12: what ranks did last outlives them, and `horarun --diagnose` says from that what
+// happened.
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/flight/record_json.h"
+#include "tests/faults/fault_test.h"
+#include "tests/faults/process_files.h"
+
+namespace hora::launch::test {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::Each;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::StartsWith;
+
+constexpr int kRanks = 4;
+
+unsigned mode_of(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 ? status.st_mode : 0;
+}
+
+class Record : public OnLayouts {
+ protected:
+  LaunchedJob& launch_recorded(const std::vector<std::string>& program,
+                               const std::vector<std::string>& limits = {}) {
+    std::vector<std::string> arguments = GetParam().arguments;
+    arguments.insert(arguments.end(), {"--record-directory", records()});
+    arguments.insert(arguments.end(), limits.begin(), limits.end());
+    return launch(arguments, program);
+  }
+  /// Whose ranks give up after 3 s.
+  LaunchedJob& launch_hang(const std::string& fault, const std::string& ranks) {
+    return launch_recorded({fault, "negotiation", ranks},
+                           {"--stall-warning", "1s", "--timeout", "3s"});
+  }
+  std::string records() const { return folder_.file("records"); }
+
+  /// Each rank has left its record, for nobody else to read, and nothing else is there.
+  void expect_records() const {
+    EXPECT_EQ(mode_of(records()), S_IFDIR | 0700U);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const std::string path = internal::record_file(records(), rank);
+      EXPECT_EQ(mode_of(path), S_IFREG | 0600U) << path;
+      const std::string text = file_text(path);
+      const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+      ASSERT_TRUE(json.is_object()) << path << ": " << text;
+      EXPECT_EQ(json.value("rank", -1), rank) << text;
+      EXPECT_TRUE(json.contains("collectives") && !json["collectives"].empty()) << text;
+    }
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(records()), {}), kRanks);
+  }
+
+  /// The lines of `horarun --diagnose`: what happened, an empty one, and a table.
+  std::vector<std::string> diagnosis() const {
+    LaunchedJob horarun({.arguments = {"--diagnose", records()}});
+    EXPECT_EQ(horarun.wait(), 0) << horarun.error();
+    std::istringstream text(horarun.output());
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    EXPECT_GE(lines.size(), 3U + kRanks) << horarun.output();
+    lines.resize(std::max(lines.size(), std::size_t{1}));
+    return lines;
+  }
+
+  internal::test::TemporaryFolder folder_;
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, Record, testing::Values(one_node(), two_hosts()), name_of);
+
+TEST_P(Record, NamesTheRankThatDiedFirstAndWhoMerelyWaited) {
+  launch_recorded({"kill", "negotiation", "3"});
+  expect_cause_soon(137, {"rank 3 (host ", "was killed by signal 9 (SIGKILL)"}, limit());
+  expect_records();
+  const auto lines = diagnosis();
+  EXPECT_THAT(lines.front(),
+              AllOf(StartsWith("rank 3 (host "), HasSubstr(") was killed by signal 9 (SIGKILL) "),
+                    HasSubstr(" after the start, as the first of all")));
+  EXPECT_THAT(lines, Contains(HasSubstr("was killed by signal 9 (SIGKILL) at ")).Times(1));
+}
+
+TEST_P(Record, SaysThatAllRanksWereKilledAtOnce) {
+  LaunchedJob& job = launch_recorded({"none", "-", "-", "0"});
+  ASSERT_TRUE(job.wait_for(": ready", kRanks)) << transcript(job);
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) ranks.push_back(job.rank(rank));
+  ASSERT_THAT(ranks, Each(testing::Gt(0))) << transcript(job);
+  for (const pid_t rank : ranks) ::kill(rank, SIGKILL);
+  expect_cause(137, {"rank ", "was killed by signal 9 (SIGKILL)"}, limit());
+  expect_records();
+  EXPECT_THAT(diagnosis().front(), AllOf(StartsWith("all 4 ranks ended at once, within "),
+                                         HasSubstr(": each was killed by signal 9 (SIGKILL) ")));
+}
+
+TEST_P(Record, NamesTheRankThatNeverCameToATensor) {
+  LaunchedJob& job = launch_hang("omit", "1");
+  EXPECT_NE(job.wait().value_or(0), 0) << transcript(job);
+  expect_records();
+  EXPECT_THAT(
+      diagnosis().front(),
+      AllOf(StartsWith("rank 1 (host "),
+            HasSubstr(") never came to allreduce \"step5\", for which ranks 0, 2, 3 waited 3."),
+            HasSubstr(": it went on to allreduce \"large\"")));
+}
+
+TEST_P(Record, NamesTheTensorsAtWhichRanksWaitForEachOther) {
+  LaunchedJob& job = launch_hang("skip", "1");
+  EXPECT_NE(job.wait().value_or(0), 0) << transcript(job);
+  expect_records();
+  EXPECT_THAT(diagnosis().front(),
+              AllOf(StartsWith("ranks wait for each other at different collectives: "),
+                    MatchesRegex(".*rank 1 \\(host .*\\) at allreduce \"large\".*"),
+                    HasSubstr("ranks 0, 2, 3 at allreduce \"step5\"")));
+}
+
+TEST_P(Record, NamesTheRankThatWasStopped) {
+  LaunchedJob& job = launch_hang("stop", "2");
+  EXPECT_NE(job.wait().value_or(0), 0) << transcript(job);
+  expect_records();
+  const auto lines = diagnosis();
+  EXPECT_THAT(
+      lines.front(),
+      AllOf(StartsWith("rank 2 (host "),
+            HasSubstr(") never came to allreduce \"step5\", for which ranks 0, 1, 3 waited 3."),
+            HasSubstr(": it was stopped")));
+  // The table's rows of those who merely waited.
+  EXPECT_THAT(lines, Contains(HasSubstr("  waits for allreduce \"step5\" 3.")).Times(kRanks - 1));
+}
+
+TEST_P(Record, AJobWithoutFaultLeavesNone) {
+  LaunchedJob& job = launch_recorded({"none", "-", "-"});
+  EXPECT_EQ(job.wait(), 0) << transcript(job);
+  EXPECT_FALSE(std::filesystem::exists(records()));
+}
+
+}  // namespace
+}  // namespace hora::launch::test
