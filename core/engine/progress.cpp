@@ -95,6 +95,10 @@ void Progress::poison(const Error& found, Origin origin) {
   for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
 }
 
+std::optional<Error> Progress::failure() const {
+  return sets_.poisoned().load() ? first_cause().get() : std::nullopt;
+}
+
 bool Progress::is_said(const std::string& text) const {
   const auto cause = first_cause().get();
   return cause && text.find(cause->what()) != std::string::npos;

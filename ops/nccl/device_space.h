@@ -58,8 +58,6 @@ class DeviceLink final : public PointToPoint {
   bool test(Request request) override;
 
  private:
-  void make_current() const;
-
   const CudaFunctions& cuda_;
   int device_;
   PointToPoint& link_;

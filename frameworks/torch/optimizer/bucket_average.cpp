@@ -182,7 +182,7 @@ class ShardedAverage final : public LanesApart {
       reduce();
       return false;
     }
-    slice_ = to_tensor(handle_.wait()).flatten();
+    slice_ = to_tensor(handle_.wait(bucket().view().stream)).flatten();
     return true;
   }
   bool gradients_under_way() const override { return handle_.valid(); }
