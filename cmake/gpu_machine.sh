@@ -4,7 +4,7 @@
 #
 #   hora_gpu_pack FOLDER PROGRAM...  builds and collects what must be carried there
 #   hora_gpu_build PROGRAM..., hora_gpu_link FOLDER PROGRAM...  for a run on this machine
-#   hora_gpu_use FOLDER              sets LD_LIBRARY_PATH and `mpirun` for what lies there; `mpirun_gpu`
+#   hora_gpu_use FOLDER              extends LD_LIBRARY_PATH and sets `mpirun` for what lies there; `mpirun_gpu`
 #                                    for messages from GPU memory: with the transports MPI chooses
 #   hora_gpu_show_libraries FOLDER   ldd of each program; fails where a library is missing
 #   hora_gpu_choose FOLDER NAME PROGRAM...  sets `folder` to what is to be run
@@ -122,7 +122,13 @@ hora_gpu_use() {
   for part in "$torch"/../nvidia/*/lib "${CUDA_HOME:-/usr/local/cuda}"/{lib64,lib}; do
     [[ ! -d $part ]] || path+=:$(realpath "$part")
   done
-  export LD_LIBRARY_PATH=$path:$folder/lib
+  path+=:$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  # Where containers and WSL put the driver's, which no package and no list of the loader's names.
+  for part in ${GPU_DRIVER_FOLDERS:-/usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib64-nvidia \
+    /usr/lib/wsl/lib}; do
+    [[ ! -d $part ]] || path+=:$part
+  done
+  export LD_LIBRARY_PATH=$path
   part=$(ldd "$folder"/bin/* 2>&1) || true
   if [[ $part =~ (GLIBCXX|CXXABI|GCC)_[0-9.]*\'\ not\ found ]]; then
     echo "The C++ library of this machine is too old: using the one brought along"

@@ -182,7 +182,7 @@ bool Handle::wait_for(std::chrono::nanoseconds timeout) const {
   return ready() || runtime_->remaining_engine().wait_for(*submission_, timeout);
 }
 
-std::shared_ptr<Submission> Handle::finish(std::optional<void*> stream) {
+void Handle::finish(std::optional<void*> stream, Until until) {
   if (!valid()) {
     throw Error(ErrorCode::invalid_use,
                 "there is nothing to wait for: this handle was waited for already, or moved from");
@@ -190,19 +190,18 @@ std::shared_ptr<Submission> Handle::finish(std::optional<void*> stream) {
   auto submission = std::exchange(submission_, nullptr);
   const auto runtime = std::exchange(runtime_, nullptr);
   if (stream) submission->memory.set_stream(*stream);
-  runtime->remaining_engine().wait(*submission);
-  return submission;
+  Engine& engine = runtime->remaining_engine();
+  until == Until::there ? engine.synchronize(*submission) : engine.wait(*submission);
 }
 
 void Handle::wait() {
-  finish(std::nullopt);
+  finish(std::nullopt, Until::ordered);
 }
 void Handle::wait(void* stream) {
-  finish(stream);
+  finish(stream, Until::ordered);
 }
 void Handle::synchronize() {
-  const auto submission = finish(std::nullopt);
-  if (submission->memory.work()) submission->memory.work()->synchronize();
+  finish(std::nullopt, Until::there);
 }
 
 }  // namespace hora

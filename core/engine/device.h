@@ -4,6 +4,7 @@
 #include <hora/types.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -40,6 +41,9 @@ class DeviceHeap {
   virtual void to_host(std::byte* host, const std::byte* data, std::size_t bytes, void* stream) = 0;
   virtual void to_device(std::byte* data, const std::byte* host, std::size_t bytes,
                          void* stream) = 0;
+  /// Called where memory is lacking, before allocate() tries once more: gives back to the device
+  /// what the framework keeps for later. Null: nobody does. By any thread.
+  virtual void set_cache_release(void (*give_back)()) noexcept = 0;
 };
 
 /// Memory that frees itself, in the order of the device's own stream. The heap outlives it.
@@ -49,8 +53,11 @@ inline std::shared_ptr<std::byte> allocate_owned(DeviceHeap& heap, std::size_t b
           [&heap](std::byte* data) { heap.release(data, std::nullopt); }};
 }
 
-/// This process's device. Thread rule: begin() by any thread, the others by the one that holds the
-/// engine's lock.
+/// Runs a step with the engine's lock held; false, and it is not run, where the engine has failed.
+using WithEngineLock = std::function<bool(const std::function<void()>&)>;
+
+/// This process's device. Thread rule: begin() and release() by any thread, the others by the one
+/// that holds the engine's lock.
 class DevicePort {
  public:
   virtual ~DevicePort() = default;
@@ -59,7 +66,10 @@ class DevicePort {
   virtual std::shared_ptr<DeviceWork> begin(void* stream, std::optional<void*> output_stream) = 0;
   /// For buffers, 256-byte aligned. Throws Error(out_of_memory).
   virtual std::byte* allocate(std::size_t bytes) = 0;
-  virtual void release(std::byte* data) noexcept = 0;
+  /// Waits for all that the device holds, as cudaFree() does, without the engine's lock: what is
+  /// waited for may need progress. Where the engine or the device has failed the memory is not
+  /// freed: peers may still write to it.
+  virtual void release(std::byte* data, const WithEngineLock& locked) noexcept = 0;
   /// True while collectives are under way on the device. Throws Error(transport) where they have
   /// failed, or make no progress for too long.
   virtual bool check() = 0;

@@ -120,8 +120,19 @@ std::byte* Engine::allocate_on_device(std::size_t bytes) {
 }
 
 void Engine::release_on_device(std::byte* data) noexcept {
-  const BetweenRounds lock(progress_.lock());
-  parts_.device->release(data);
+  parts_.device->release(data, [this](const std::function<void()>& step) {
+    const BetweenRounds lock(progress_.lock());
+    if (poisoned()) return false;
+    step();
+    return true;
+  });
+}
+
+void Engine::synchronize(Submission& submission) {
+  wait(submission);
+  if (!submission.memory.work()) return;
+  submission.memory.work()->synchronize();
+  if (const auto cause = progress_.failure()) throw detached(*cause);
 }
 
 std::vector<std::shared_ptr<Submission>> Engine::uncollected() const {

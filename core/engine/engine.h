@@ -70,6 +70,9 @@ class Engine {
   }
   /// Returns when finished; copies results out; throws the submission's error. Frees the name.
   void wait(Submission& submission);
+  /// wait(), and until the result is there: of a device, blocks the host for it. Throws, too, where
+  /// the engine has failed meanwhile: the collective was aborted, and its result is undefined.
+  void synchronize(Submission& submission);
   /// Returns after `timeout` at the latest: whether it is finished. Frees nothing.
   bool wait_for(const Submission& submission, Duration timeout) {
     return threads_.await_for(submission, timeout);
@@ -103,6 +106,7 @@ class Engine {
   bool runs_on_device(const Request& request, ProcessSet set) const;
   /// Memory for buffers on the device. Throws Error(out_of_memory).
   std::byte* allocate_on_device(std::size_t bytes);
+  /// Waits for the device. Any thread without the progress lock.
   void release_on_device(std::byte* data) noexcept;
 
   /// Makes the progress that is possible; for engines without a thread. Does nothing where another

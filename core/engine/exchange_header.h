@@ -20,14 +20,20 @@ struct ExchangeHeader {
   Location expected;  ///< where the result will be if it is even, or kNowhere
   std::uint64_t bytes = 0;  ///< of the input
   std::uint64_t count = 0;
+  std::uint32_t room = 0;  ///< of ResultRoom
+  std::uint32_t unused = 0;
 
   static std::size_t bytes_for(std::size_t extents) {
     return sizeof(ExchangeHeader) + extents * sizeof(std::int64_t);
   }
   static void write(std::byte* memory, Location payload, Location expected, std::size_t bytes,
                     std::span<const std::int64_t> extents) {
-    new (memory) ExchangeHeader{payload, expected, bytes, extents.size()};
+    new (memory) ExchangeHeader{payload, expected, bytes, extents.size(), 0, 0};
     std::memcpy(memory + sizeof(ExchangeHeader), extents.data(), extents.size_bytes());
+  }
+  /// In a header that ExchangePart has found valid.
+  static std::uint32_t& room_of(std::byte* memory) {
+    return reinterpret_cast<ExchangeHeader*>(memory)->room;
   }
 };
 

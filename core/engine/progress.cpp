@@ -123,6 +123,10 @@ void Progress::withdraw() {
   parts_.abort();
 }
 
+std::optional<Error> Progress::failure() const {
+  return sets_.poisoned().load() ? first_cause().get() : std::nullopt;
+}
+
 bool Progress::is_logged(const std::string& text) const {
   const auto cause = first_cause().get();
   return cause && text.find(cause->what()) != std::string::npos;

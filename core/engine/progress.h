@@ -47,6 +47,8 @@ class Progress {
   std::optional<std::chrono::nanoseconds> pause_length(Duration time, Duration idle, bool awaited)
       HORA_REQUIRES(lock_);
 
+  /// Why this rank's engine has failed; nothing where it has not. Any thread.
+  std::optional<Error> failure() const;
   /// Whether `text` holds the node's first cause, which some rank's log has. Any thread.
   bool is_logged(const std::string& text) const;
   /// The rank that has published the first cause; none where that is this one, and where there is

@@ -149,11 +149,12 @@ void Units::bind_exchange(BoundUnit& bound, const Submission& submission,
   for (int r = 0; r < bound.local_size; ++r) {
     const auto local = static_cast<std::size_t>(r);
     const bool is_own = r == memory_.local_rank;
-    const std::byte* header =
+    std::byte* const header =
         is_own ? submission.memory.header()
                : memory_.memory.address(r, locations[local], ExchangeHeader::bytes_for(count));
     const ExchangePart part(header, count, exchange.row_bytes, ranks[local]);
     exchange.rows.push_back(part.extents);
+    if (submission.memory.work()) exchange.room.emplace_back(ExchangeHeader::room_of(header));
     const bool pushes = part.header.payload == kNowhere;
     if (memory_.single_node() && may_push(submission.signature.kind)) {
       exchange.pushes.push_back(pushes);

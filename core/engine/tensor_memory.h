@@ -156,7 +156,7 @@ class TensorMemory {
   Location location() const { return location_; }
   std::size_t bytes() const { return bytes_; }
   /// An ExchangeHeader in this rank's window; null where it is no exchange.
-  const std::byte* header() const { return header_; }
+  std::byte* header() const { return header_; }
   /// The data as this rank's engine reads and writes it. A caller that waits leaves the input of an
   /// exchange, which is not written to, as it is.
   std::byte* own_data() const;

@@ -3,6 +3,7 @@
 
 #include <hora/error.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,6 +46,23 @@ class ResultPlace {
   virtual std::byte* expect(std::size_t bytes) = 0;
 };
 
+/// Of an exchange on a device: whether a rank has memory for its result, which it tells the ranks
+/// of its node before any of them begins. A word in its shared memory, 0 at first.
+class ResultRoom {
+ public:
+  enum class Answer : std::uint32_t { none_yet, enough, lacking };
+  explicit ResultRoom(std::uint32_t& word) : word_(&word) {}
+  void tell(Answer answer) const {
+    std::atomic_ref(*word_).store(static_cast<std::uint32_t>(answer), std::memory_order_release);
+  }
+  Answer answer() const {
+    return static_cast<Answer>(std::atomic_ref(*word_).load(std::memory_order_acquire));
+  }
+
+ private:
+  std::uint32_t* word_;
+};
+
 /// What a unit of one of the exchange operations (is_exchange) has besides.
 struct BoundExchange {
   std::size_t row_bytes = 0;  ///< of one row: all dimensions but the first
@@ -58,6 +76,7 @@ struct BoundExchange {
   std::vector<bool> pushes = {};
   /// Beside `pushes`: where the result will be if it is_even(), or kNowhere.
   std::vector<Location> expected = {};
+  std::vector<ResultRoom> room = {};  ///< on a device: by local rank
 };
 
 struct BoundUnit;

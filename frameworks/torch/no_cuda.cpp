@@ -10,6 +10,8 @@ void* current_stream(const at::Device&) {
   return nullptr;
 }
 
+void share_device_memory(const Context&) {}
+
 void keep_for_stream(const at::Tensor&, void*) {}
 
 std::unique_ptr<GradientBucket> make_cuda_bucket(const Context&, const BucketLayout&,

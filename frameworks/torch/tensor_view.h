@@ -54,6 +54,9 @@ void never_free(const c10::Storage& memory) noexcept;
 /// The stream that this thread gives work for `device` to; null for the CPU.
 void* current_stream(const at::Device& device);
 
+/// Where the context's GPU lacks memory for a result, LibTorch gives back what it caches there.
+void share_device_memory(const Context& context);
+
 /// The tensor's memory is not used again before `stream` has done what it holds by the time the
 /// tensor is freed. Nothing to be done for the CPU.
 void keep_for_stream(const at::Tensor& tensor, void* stream);

@@ -61,7 +61,7 @@ class CudaGpuSet final : public GpuSet {
   /// Aborts before the world's memory is freed: freeing waits for collectives of any set, which may
   /// never complete.
   ~CudaGpuSet() override {
-    if (is_world_) context_.communicators.abort();
+    if (is_world_) context_.port.abort();
   }
 
   /// Slices stay in GPU memory between nodes.
@@ -96,7 +96,7 @@ class CudaGpu final : public Gpu {
         context_(cuda_runtime(), nccl_library(), device, kEvents, settings.device_timeout) {}
 
   /// Nothing after disconnect().
-  ~CudaGpu() override { context_.communicators.abort(); }
+  ~CudaGpu() override { context_.port.abort(); }
 
   int index() const override { return context_.device; }
   DevicePort& port() override { return context_.port; }
@@ -118,6 +118,7 @@ class CudaGpu final : public Gpu {
     return made;
   }
   void disconnect() override {
+    const DeviceGuard device(context_.cuda, context_.device);
     context_.communicators.close(std::chrono::steady_clock::now() + kCloseLimit);
   }
 

@@ -6,6 +6,7 @@
 /// Move-only ownership of one of CUDA's handles.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <hora/export.h>
 #include <hora/types.h>
@@ -65,14 +66,19 @@ struct DeviceReduction {
   double scale = 1.0;
 };
 
-/// Members are named after the CUDA runtime's functions without their prefix, with the same
-/// arguments, results and thread rules. Never empty where hora uses them.
+/// Members are named after the CUDA runtime's functions (ctx_get_current: the driver's) without
+/// their prefix, with the same arguments, results and thread rules. Never empty where hora uses
+/// them.
 struct CudaFunctions {
   std::function<const char*(cudaError_t)> get_error_string;
   std::function<cudaError_t()> get_last_error;  ///< clears it
   std::function<cudaError_t(int*)> get_device_count;
   std::function<cudaError_t(int*)> get_device;
-  std::function<cudaError_t(int)> set_device;
+  std::function<cudaError_t(int)> set_device;  ///< makes the device's primary context
+  /// Null where the thread has no current context: it has chosen no device, and no call of it has
+  /// made the first one current.
+  std::function<CUresult(CUcontext*)> ctx_get_current;
+  std::function<cudaError_t()> device_synchronize;
   std::function<cudaError_t(cudaDeviceProp*, int device)> get_device_properties;
   std::function<cudaError_t(char* id, int length, int device)> device_get_pci_bus_id;
   std::function<cudaError_t(int* device, const char* id)> device_get_by_pci_bus_id;
@@ -84,6 +90,8 @@ struct CudaFunctions {
   std::function<cudaError_t(cudaStream_t)> stream_destroy;
   std::function<cudaError_t(cudaStream_t)> stream_synchronize;
   std::function<cudaError_t(cudaStream_t, cudaEvent_t, unsigned flags)> stream_wait_event;
+  std::function<cudaError_t(cudaStream_t, cudaStreamCaptureStatus*)> stream_is_capturing;
+  std::function<cudaError_t(cudaStreamCaptureMode*)> thread_exchange_stream_capture_mode;
 
   std::function<cudaError_t(cudaEvent_t*, unsigned flags)> event_create;
   std::function<cudaError_t(cudaEvent_t)> event_destroy;

@@ -51,8 +51,16 @@ std::byte* StreamHeap::allocate(std::size_t bytes, std::optional<void*> stream) 
   if (bytes == 0) return nullptr;
   const DeviceGuard device(cuda_, device_);
   void* data = nullptr;
-  const cudaError_t error = cuda_.malloc_async(&data, bytes, or_own(stream));
+  cudaError_t error = cuda_.malloc_async(&data, bytes, or_own(stream));
   if (error == cudaErrorMemoryAllocation) {
+    cuda_.get_last_error();
+    if (const auto release = cache_release_.load()) {
+      release();
+      error = cuda_.malloc_async(&data, bytes, or_own(stream));
+    }
+  }
+  if (error == cudaErrorMemoryAllocation) {
+    cuda_.get_last_error();
     throw Error(ErrorCode::out_of_memory,
                 "cudaMallocAsync of " + std::to_string(bytes) +
                     " bytes for a result failed: " + cuda_.get_error_string(error));
@@ -88,6 +96,7 @@ void StreamHeap::copy(std::byte* target, const std::byte* source, std::size_t by
 void StreamHeap::to_host(std::byte* host, const std::byte* data, std::size_t bytes, void* stream) {
   const LockGuard lock(copying_);
   const DeviceGuard device(cuda_, device_);
+  refuse_capture(cuda_, static_cast<cudaStream_t>(stream), "a collective over host memory");
   for (std::size_t done = 0; done < bytes; done += kBounceBytes) {
     const std::size_t step = std::min(kBounceBytes, bytes - done);
     copy(bounce(), data + done, step, cudaMemcpyDeviceToHost, static_cast<cudaStream_t>(stream));
@@ -99,6 +108,7 @@ void StreamHeap::to_device(std::byte* data, const std::byte* host, std::size_t b
                            void* stream) {
   const LockGuard lock(copying_);
   const DeviceGuard device(cuda_, device_);
+  refuse_capture(cuda_, static_cast<cudaStream_t>(stream), "wait() for a result in host memory");
   for (std::size_t done = 0; done < bytes; done += kBounceBytes) {
     const std::size_t step = std::min(kBounceBytes, bytes - done);
     std::memcpy(bounce(), host + done, step);

@@ -2,6 +2,7 @@
 /// from.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 
 #include "core/engine/device.h"
@@ -69,6 +70,7 @@ class StreamHeap final : public DeviceHeap {
   void release(std::byte* data, std::optional<void*> stream) noexcept override;
   void to_host(std::byte* host, const std::byte* data, std::size_t bytes, void* stream) override;
   void to_device(std::byte* data, const std::byte* host, std::size_t bytes, void* stream) override;
+  void set_cache_release(void (*give_back)()) noexcept override { cache_release_.store(give_back); }
 
  private:
   cudaStream_t or_own(std::optional<void*> stream) const {
@@ -82,6 +84,7 @@ class StreamHeap final : public DeviceHeap {
   int device_;
   EventPool& events_;
   cudaStream_t own_;
+  std::atomic<void (*)()> cache_release_{nullptr};
   Mutex copying_;
   PinnedMemory bounce_ HORA_GUARDED_BY(copying_);
 };

@@ -5,6 +5,26 @@
 #include "ops/cuda/reduce.h"
 
 namespace hora::internal {
+namespace {
+
+/// By the runtime's way to the driver: a program linked with libcuda would not start on a machine
+/// without one.
+CUresult ctx_get_current(CUcontext* context) {
+  using Function = CUresult (*)(CUcontext*);
+  static const auto function = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+#if CUDART_VERSION >= 12050
+    cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &found, 4000, cudaEnableDefault, &result);
+#else
+    cudaGetDriverEntryPoint("cuCtxGetCurrent", &found, cudaEnableDefault, &result);
+#endif
+    return reinterpret_cast<Function>(found);
+  }();
+  return function ? function(context) : CUDA_ERROR_NOT_FOUND;
+}
+
+}  // namespace
 
 const CudaFunctions& cuda_runtime() {
   static const CudaFunctions functions{
@@ -13,6 +33,8 @@ const CudaFunctions& cuda_runtime() {
       .get_device_count = cudaGetDeviceCount,
       .get_device = cudaGetDevice,
       .set_device = cudaSetDevice,
+      .ctx_get_current = ctx_get_current,
+      .device_synchronize = cudaDeviceSynchronize,
       // A macro in CUDA 12.
       .get_device_properties =
           [](cudaDeviceProp* properties, int device) {
@@ -26,6 +48,8 @@ const CudaFunctions& cuda_runtime() {
       .stream_destroy = cudaStreamDestroy,
       .stream_synchronize = cudaStreamSynchronize,
       .stream_wait_event = cudaStreamWaitEvent,
+      .stream_is_capturing = cudaStreamIsCapturing,
+      .thread_exchange_stream_capture_mode = cudaThreadExchangeStreamCaptureMode,
       .event_create = cudaEventCreateWithFlags,
       .event_destroy = cudaEventDestroy,
       .event_record = cudaEventRecord,

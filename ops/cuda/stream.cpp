@@ -1,12 +1,60 @@
 #include "ops/cuda/stream.h"
 
+#include <hora/error.h>
+
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/thread_safety.h"
 
 namespace hora::internal {
+
+std::optional<int> make_current(const CudaFunctions& functions, int device) {
+  CUcontext context = nullptr;
+  // The driver's results are numbered as the runtime's.
+  cuda_check(functions, static_cast<cudaError_t>(functions.ctx_get_current(&context)),
+             "cuCtxGetCurrent");
+  std::optional<int> before;
+  if (context) {
+    int current = 0;
+    cuda_check(functions, functions.get_device(&current), "cudaGetDevice");
+    if (current == device) return std::nullopt;
+    before = current;
+  }
+  cuda_check(functions, functions.set_device(device), "cudaSetDevice");
+  return before;
+}
+
+DeviceGuard::Current::~Current() {
+  if (before) cuda_check_release(functions, functions.set_device(*before), "cudaSetDevice");
+}
+
+DeviceGuard::Relaxed::Relaxed(const CudaFunctions& table) : functions(table) {
+  cuda_check(functions, functions.thread_exchange_stream_capture_mode(&before),
+             "cudaThreadExchangeStreamCaptureMode");
+}
+
+DeviceGuard::Relaxed::~Relaxed() {
+  cuda_check_release(functions, functions.thread_exchange_stream_capture_mode(&before),
+                     "cudaThreadExchangeStreamCaptureMode");
+}
+
+void refuse_capture(const CudaFunctions& functions, cudaStream_t stream, std::string_view what) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t result = functions.stream_is_capturing(stream, &status);
+  // The default stream, while another one that synchronises with it is being captured.
+  const bool implicit = result == cudaErrorStreamCaptureImplicit;
+  if (implicit) functions.get_last_error();
+  if (!implicit) cuda_check(functions, result, "cudaStreamIsCapturing");
+  if (!implicit && status == cudaStreamCaptureStatusNone) return;
+  throw Error(ErrorCode::invalid_use,
+              std::string(what) +
+                  " was given a stream from which a CUDA graph is being captured; ranks agree on "
+                  "collectives while they run, so they are no part of a graph: end the capture "
+                  "before, or leave the collective out of it");
+}
 
 CudaStream::CudaStream(const CudaFunctions& functions, int priority) {
   cudaStream_t stream = nullptr;
@@ -97,12 +145,22 @@ std::shared_ptr<Event> EventPool::take() {
           }};
 }
 
-StreamOrder::StreamOrder(EventPool& events, void* stream, std::optional<void*> output_stream)
-    : events_(events), ready_(events.take()) {
-  ready_->record(static_cast<cudaStream_t>(stream));
-  if (!output_stream) return;
-  output_ready_ = events.take();
-  output_ready_->record(static_cast<cudaStream_t>(*output_stream));
+const CudaFunctions& EventPool::functions() const {
+  return state_->functions;
+}
+
+StreamOrder::StreamOrder(EventPool& events, int device, void* stream,
+                         std::optional<void*> output_stream)
+    : events_(events), device_(device) {
+  const DeviceGuard guard(events_.functions(), device_);
+  const auto recorded = [&](void* own) {
+    refuse_capture(events_.functions(), static_cast<cudaStream_t>(own), "a collective");
+    auto event = events_.take();
+    event->record(static_cast<cudaStream_t>(own));
+    return event;
+  };
+  ready_ = recorded(stream);
+  if (output_stream) output_ready_ = recorded(*output_stream);
 }
 
 void StreamOrder::wait_ready(void* stream) {
@@ -116,11 +174,16 @@ void StreamOrder::record_done(void* stream) {
 }
 
 void StreamOrder::wait_done(void* stream) {
-  if (done_) wait(static_cast<cudaStream_t>(stream), *done_);
+  if (!done_) return;
+  const DeviceGuard guard(events_.functions(), device_);
+  refuse_capture(events_.functions(), static_cast<cudaStream_t>(stream), "wait()");
+  wait(static_cast<cudaStream_t>(stream), *done_);
 }
 
 void StreamOrder::synchronize() {
-  if (done_) done_->synchronize();
+  if (!done_) return;
+  const DeviceGuard guard(events_.functions(), device_);
+  done_->synchronize();
 }
 
 }  // namespace hora::internal

@@ -5,34 +5,49 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "core/engine/device.h"
 #include "ops/cuda/functions.h"
 
 namespace hora::internal {
 
-/// Makes `device` this thread's current one; the destructor restores the former one.
+/// Makes `device` this thread's current one. Returns the one that was current, if it was another; a
+/// thread that has chosen none keeps `device`: going back to the first GPU would make a context
+/// there, of some 500 MB.
+std::optional<int> make_current(const CudaFunctions& functions, int device);
+
+/// While it lives `device` is this thread's current one, and what the thread does to it leaves the
+/// application's captures of other streams as they are: cudaEventQuery, on whatever thread, ends a
+/// capture of cudaStreamCaptureModeGlobal with an error unless that thread's mode is relaxed.
 class DeviceGuard {
  public:
-  DeviceGuard(const CudaFunctions& functions, int device) : functions_(functions), device_(device) {
-    cuda_check(functions_, functions_.get_device(&before_), "cudaGetDevice");
-    if (before_ != device_) set(device_);
-  }
-  ~DeviceGuard() {
-    if (before_ != device_) {
-      cuda_check_release(functions_, functions_.set_device(before_), "cudaSetDevice");
-    }
-  }
+  DeviceGuard(const CudaFunctions& functions, int device)
+      : current_(functions, device), relaxed_(functions) {}
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
-  void set(int device) { cuda_check(functions_, functions_.set_device(device), "cudaSetDevice"); }
-
-  const CudaFunctions& functions_;
-  int device_;
-  int before_ = 0;
+  struct Current {
+    Current(const CudaFunctions& table, int device)
+        : functions(table), before(make_current(table, device)) {}
+    ~Current();
+    const CudaFunctions& functions;
+    std::optional<int> before;
+  };
+  struct Relaxed {
+    explicit Relaxed(const CudaFunctions& table);
+    ~Relaxed();
+    const CudaFunctions& functions;
+    cudaStreamCaptureMode before = cudaStreamCaptureModeRelaxed;
+  };
+  Current current_;
+  Relaxed relaxed_;
 };
+
+/// Throws Error(invalid_use) where a CUDA graph is being captured from `stream`. `what` begins the
+/// text, as in "a collective".
+void refuse_capture(const CudaFunctions& functions, cudaStream_t stream, std::string_view what);
 
 /// Before the application's kernels that wait for a place on the device.
 inline constexpr int kUrgentPriority = -1;
@@ -107,17 +122,22 @@ class EventPool {
 
   /// Returns to the pool with its last owner; may outlive this object.
   std::shared_ptr<Event> take();
+  const CudaFunctions& functions() const;
 
  private:
   struct State;
   std::shared_ptr<State> state_;
 };
 
+/// A null stream is the default one of the device, whatever device the calling thread has; the
+/// streams of wait_ready() and record_done() are the device's own.
 /// Thread rule: as DeviceWork.
 class StreamOrder final : public DeviceWork {
  public:
-  /// Records the caller's events on both streams.
-  StreamOrder(EventPool& events, void* stream, std::optional<void*> output_stream = std::nullopt);
+  /// Records the caller's events on both streams. Throws Error(invalid_use) where one is being
+  /// captured, as wait_done() does.
+  StreamOrder(EventPool& events, int device, void* stream,
+              std::optional<void*> output_stream = std::nullopt);
 
   void wait_ready(void* stream) override;
   void record_done(void* stream) override;
@@ -126,6 +146,7 @@ class StreamOrder final : public DeviceWork {
 
  private:
   EventPool& events_;
+  int device_;
   std::shared_ptr<Event> ready_;
   std::shared_ptr<Event> output_ready_;  ///< null: no stream of its own
   std::shared_ptr<Event> done_;          ///< null: nothing was done, such as for an empty tensor

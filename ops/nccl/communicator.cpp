@@ -149,16 +149,19 @@ RegisteredMemory::~RegisteredMemory() {
   release();
 }
 
+void RegisteredMemory::deregister() noexcept {
+  // A communicator that is gone has dropped its registrations.
+  void* handle = std::exchange(handle_, nullptr);
+  if (handle == nullptr || *comm_ == nullptr) return;
+  nccl_check_release(*functions_, functions_->comm_deregister(*comm_, handle),
+                     "ncclCommDeregister");
+}
+
 void RegisteredMemory::release() noexcept {
   if (data_ == nullptr) {
     return;
   }
-  // A communicator that is gone has dropped its registrations.
-  void* handle = std::exchange(handle_, nullptr);
-  if (handle != nullptr && *comm_ != nullptr) {
-    nccl_check_release(*functions_, functions_->comm_deregister(*comm_, handle),
-                       "ncclCommDeregister");
-  }
+  deregister();
   nccl_check_release(*functions_, functions_->mem_free(std::exchange(data_, nullptr)),
                      "ncclMemFree");
 }

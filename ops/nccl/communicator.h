@@ -77,8 +77,9 @@ class NcclCommunicator {
 
 /// Move-only owner of memory from ncclMemAlloc, registered with a communicator that is ready. NCCL
 /// works without the registration as well, only slower: where it fails, that is logged at debug
-/// level. May outlive the communicator. Nothing is allocated for 0 bytes.
-/// Thread rule: as NcclCommunicator.
+/// level. May outlive the communicator. Nothing is allocated for 0 bytes. Freeing waits for
+/// nothing: no work that was enqueued may still use the memory. Thread rule: as NcclCommunicator;
+/// once deregister() has been called, and the destructor after that, any one thread.
 class RegisteredMemory {
  public:
   RegisteredMemory() noexcept = default;
@@ -92,6 +93,11 @@ class RegisteredMemory {
   std::byte* data() const noexcept { return data_; }
   std::size_t bytes() const noexcept { return bytes_; }
   bool registered() const noexcept { return handle_ != nullptr; }
+
+  /// The communicator must be ready, or gone; the destructor does it as well.
+  void deregister() noexcept;
+  /// It is never freed.
+  void leave_in_place() noexcept { data_ = nullptr; }
 
  private:
   void release() noexcept;
@@ -116,6 +122,8 @@ class NcclCommunicators {
   /// Ends all collectives of this rank.
   void abort() noexcept;
 
+  /// True while retired ones may be left.
+  bool closes() const { return !closing_.empty(); }
   /// Frees one, whose launches have all begun, when its collectives are done: collective over
   /// its members, continued by advance(). Throws Error(transport).
   void retire(NcclCommunicator& communicator);

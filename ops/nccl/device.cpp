@@ -2,10 +2,12 @@
 
 #include <hora/error.h>
 
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "core/log.h"
 #include "ops/cuda/stream.h"
 
 namespace hora::internal {
@@ -19,6 +21,10 @@ constexpr auto kRegistrationLimit = std::chrono::seconds(60);
 std::string milliseconds(DeviceWatch::Time time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
          " ms";
+}
+
+[[noreturn]] void throw_failed() {
+  throw Error(ErrorCode::transport, "the engine has failed, and peers may still write to it");
 }
 
 }  // namespace
@@ -56,14 +62,31 @@ void DeviceWatch::check_wait(Time since) const {
                   ": another rank of this node is gone, or stuck (HORA_DEVICE_TIMEOUT)");
 }
 
+NcclDevice::~NcclDevice() {
+  for (auto& [data, memory] : buffers_) memory.leave_in_place();
+}
+
 bool NcclDevice::check() {
-  const bool closes = communicators_.advance();
+  bool closes = communicators_.closes();
+  if (closes) {
+    const DeviceGuard device(cuda_, index_);
+    closes = communicators_.advance();
+  }
   return watch_.check() || closes;
 }
 
+void NcclDevice::abort() noexcept {
+  std::optional<DeviceGuard> device;
+  try {
+    device.emplace(cuda_, index_);
+  } catch (const Error&) {
+    // CUDA has failed; NCCL is to end its part all the same.
+  }
+  communicators_.abort();
+}
+
 std::shared_ptr<DeviceWork> NcclDevice::begin(void* stream, std::optional<void*> output_stream) {
-  const DeviceGuard device(cuda_, index_);
-  return std::make_shared<StreamOrder>(events_, stream, output_stream);
+  return std::make_shared<StreamOrder>(events_, index_, stream, output_stream);
 }
 
 std::byte* NcclDevice::allocate(std::size_t bytes) {
@@ -75,14 +98,51 @@ std::byte* NcclDevice::allocate(std::size_t bytes) {
   return data;
 }
 
-void NcclDevice::release(std::byte* data) noexcept {
-  std::optional<DeviceGuard> device;
+void NcclDevice::release(std::byte* data, const WithEngineLock& locked) noexcept {
+  if (!data) return;
   try {
-    device.emplace(cuda_, index_);
-  } catch (const Error&) {
-    // CUDA has failed; its memory cannot be freed.
+    const DeviceGuard device(cuda_, index_);
+    wait_for_device(locked);
+    take(data, locked);  // and frees it
+  } catch (const std::exception& error) {
+    log().debug("a buffer on the GPU is not freed: {}", error.what());
   }
-  buffers_.erase(data);
+}
+
+/// ncclMemFree unmaps at once, whatever still reads the memory, on whichever stream.
+void NcclDevice::wait_for_device(const WithEngineLock& locked) {
+  // First the collectives, by polling: where a peer is gone they end only once the watch says so.
+  const auto reached = events_.take();
+  reached->record(stream_);
+  wait_until(
+      [&] {
+        if (reached->query()) return true;
+        if (!locked([this] { watch_.check(); })) throw_failed();
+        return false;
+      },
+      std::chrono::steady_clock::time_point::max());
+  cuda_check(cuda_, cuda_.device_synchronize(), "cudaDeviceSynchronize");
+}
+
+/// Deregistered: NCCL's launching threads read its list of registrations, without a lock, until a
+/// call has been taken in.
+RegisteredMemory NcclDevice::take(std::byte* data, const WithEngineLock& locked) {
+  RegisteredMemory memory;
+  const auto taken = [&] {
+    const NcclCommunicator& world = communicators_.world();
+    if (world.get() && !world.ready()) return;
+    const auto found = buffers_.find(data);
+    memory = std::move(found->second);
+    buffers_.erase(found);
+    memory.deregister();
+  };
+  wait_until(
+      [&] {
+        if (!locked(taken)) throw_failed();
+        return memory.data() != nullptr;
+      },
+      std::chrono::steady_clock::now() + kRegistrationLimit);
+  return memory;
 }
 
 }  // namespace hora::internal

@@ -60,25 +60,35 @@ class DeviceWatch {
 class NcclDevice final : public DevicePort {
  public:
   /// References outlive it.
-  NcclDevice(const CudaFunctions& cuda, const NcclFunctions& nccl, int index,
+  NcclDevice(const CudaFunctions& cuda, const NcclFunctions& nccl, int index, cudaStream_t stream,
              NcclCommunicators& communicators, EventPool& events, DeviceWatch& watch)
       : cuda_(cuda),
         nccl_(nccl),
         index_(index),
+        stream_(stream),
         communicators_(communicators),
         events_(events),
         watch_(watch) {}
 
+  /// Buffers that were not released stay: peers may still write to them.
+  ~NcclDevice() override;
+  NcclDevice(const NcclDevice&) = delete;
+  NcclDevice& operator=(const NcclDevice&) = delete;
+
   std::shared_ptr<DeviceWork> begin(void* stream, std::optional<void*> output_stream) override;
   std::byte* allocate(std::size_t bytes) override;
-  void release(std::byte* data) noexcept override;
+  void release(std::byte* data, const WithEngineLock& locked) noexcept override;
   bool check() override;
-  void abort() noexcept override { communicators_.abort(); }
+  void abort() noexcept override;
 
  private:
+  void wait_for_device(const WithEngineLock& locked);
+  RegisteredMemory take(std::byte* data, const WithEngineLock& locked);
+
   const CudaFunctions& cuda_;
   const NcclFunctions& nccl_;
   int index_;
+  cudaStream_t stream_;  ///< of collectives
   NcclCommunicators& communicators_;
   EventPool& events_;
   DeviceWatch& watch_;

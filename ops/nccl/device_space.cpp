@@ -81,24 +81,18 @@ Completion DeviceSpace::reached() {
   return Completion(std::make_unique<Reached>(cuda_, device_, std::move(event)));
 }
 
-void DeviceLink::make_current() const {
-  int current = 0;
-  cuda_check(cuda_, cuda_.get_device(&current), "cudaGetDevice");
-  if (current != device_) cuda_check(cuda_, cuda_.set_device(device_), "cudaSetDevice");
-}
-
 PointToPoint::Request DeviceLink::send(int to, int tag, std::span<const std::byte> bytes) {
-  make_current();
+  make_current(cuda_, device_);
   return link_.send(to, tag, bytes);
 }
 
 PointToPoint::Request DeviceLink::receive(int from, int tag, std::span<std::byte> bytes) {
-  make_current();
+  make_current(cuda_, device_);
   return link_.receive(from, tag, bytes);
 }
 
 bool DeviceLink::test(Request request) {
-  make_current();
+  make_current(cuda_, device_);
   return link_.test(request);
 }
 

@@ -57,8 +57,6 @@ class DeviceLink final : public PointToPoint {
   bool withdraw(Request receive) override;
 
  private:
-  void make_current() const;
-
   const CudaFunctions& cuda_;
   int device_;
   PointToPoint& link_;

@@ -80,16 +80,27 @@ void nccl_check_release(const NcclFunctions& functions, ncclResult_t result,
                         std::string_view call) noexcept;
 
 /// Everything between construction and end() is one call of NCCL. Without end(), after an
-/// exception, the group stays open: the communicator cannot be used any more then.
+/// exception, the destructor ends the group, for in one that stays open NCCL only queues what the
+/// thread does from then on, an abort included. NCCL drops the calls where one of them has failed,
+/// and else starts them: the communicator is to be aborted then.
 class NcclCallGroup {
  public:
   explicit NcclCallGroup(const NcclFunctions& nccl) : nccl_(nccl) {
     nccl_check(nccl_, nccl_.group_start(), "ncclGroupStart");
   }
-  void end() { nccl_check(nccl_, nccl_.group_end(), "ncclGroupEnd"); }
+  ~NcclCallGroup() {
+    if (open_) nccl_check_release(nccl_, nccl_.group_end(), "ncclGroupEnd");
+  }
+  NcclCallGroup(const NcclCallGroup&) = delete;
+  NcclCallGroup& operator=(const NcclCallGroup&) = delete;
+  void end() {
+    open_ = false;
+    nccl_check(nccl_, nccl_.group_end(), "ncclGroupEnd");
+  }
 
  private:
   const NcclFunctions& nccl_;
+  bool open_ = true;
 };
 
 }  // namespace hora::internal

@@ -30,7 +30,7 @@ struct NcclContext {
         events(cuda, event_count),
         stream(cuda, kUrgentPriority),
         watch(cuda, device, communicators, events, timeout, now),
-        port(cuda, nccl, device, communicators, events, watch),
+        port(cuda, nccl, device, stream.get(), communicators, events, watch),
         heap(cuda, device, events, stream.get()),
         identity(cuda, stream, heap) {}
 

@@ -1,9 +1,13 @@
 #include "ops/nccl/nccl_exchange.h"
 
+#include <hora/error.h>
+
 #include <algorithm>
 #include <array>
 #include <numeric>
 #include <nvtx3/nvtx3.hpp>
+#include <optional>
+#include <string>
 
 #include "ops/cuda/functions.h"
 #include "ops/nccl/functions.h"
@@ -43,8 +47,80 @@ NcclExchange::NcclExchange(int local_rank, int local_size, NcclLaunches& launche
   std::iota(ranks.begin(), ranks.end(), 0);
 }
 
+/// Memory on every rank, then the launch.
+class NcclExchange::Run final : public PendingWork {
+ public:
+  Run(NcclExchange& exchange, const BoundUnit& unit)
+      : exchange_(exchange), work_(std::make_shared<Work>(unit)) {}
+
+  bool poll() override {
+    const DeviceWatch& watch = exchange_.launches_.context().watch;
+    if (!asked_since_) {
+      asked_since_ = watch.start();
+      exchange_.take_memory(*work_);
+    }
+    if (!launched_) {
+      const auto answered = [](const ResultRoom& room) {
+        return room.answer() != ResultRoom::Answer::none_yet;
+      };
+      if (!std::ranges::all_of(work_->unit.exchange.room, answered)) {
+        watch.check_wait(*asked_since_);
+        return false;
+      }
+      if (!exchange_.all_have_memory(*work_)) return true;
+      launched_ = exchange_.launch(work_);
+    }
+    return launched_->poll();
+  }
+
+ private:
+  NcclExchange& exchange_;
+  std::shared_ptr<Work> work_;
+  std::optional<DeviceWatch::Time> asked_since_;
+  std::optional<Completion> launched_;
+};
+
 Completion NcclExchange::run(const BoundUnit& unit) {
-  const auto work = std::make_shared<Work>(unit);
+  return Completion(std::make_unique<Run>(*this, unit));
+}
+
+void NcclExchange::take_memory(Work& work) {
+  const BoundUnit& unit = work.unit;
+  const ExchangeMap map(topology_, {unit.unit.kind, unit.exchange.row_bytes, unit.exchange.rows});
+  work.transfers = map.layout(0, 0);
+  work.input = unit.tensor(0, local_rank_);
+  work.result_bytes = map.result_bytes(local_rank_);
+  const ResultRoom& own = unit.exchange.room[static_cast<std::size_t>(local_rank_)];
+  try {
+    work.result = unit.exchange.result->allocate(map.result_rows(local_rank_), work.result_bytes);
+    if (needs_preparation(unit.unit)) {
+      work.prepared = allocate_owned(heap_, length_of(work.transfers));  // of the whole input
+    }
+    own.tell(ResultRoom::Answer::enough);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::out_of_memory) throw;
+    own.tell(ResultRoom::Answer::lacking);
+  }
+}
+
+/// Where one lacks it, all refuse.
+bool NcclExchange::all_have_memory(const Work& work) const {
+  const BoundExchange& exchange = work.unit.exchange;
+  const auto lacking = std::ranges::find(exchange.room, ResultRoom::Answer::lacking,
+                                         [](const ResultRoom& room) { return room.answer(); });
+  if (lacking == exchange.room.end()) return true;
+  const auto rank = static_cast<int>(lacking - exchange.room.begin());
+  const ExchangeMap map(topology_, {work.unit.unit.kind, exchange.row_bytes, exchange.rows});
+  exchange.result->refuse(Error(
+      ErrorCode::out_of_memory,
+      "the GPU of rank " + std::to_string(rank) + " of the set has no memory for its result of " +
+          std::to_string(map.result_bytes(rank)) +
+          " bytes: free some there, or exchange less at a time; nothing was exchanged, and "
+          "collectives go on"));
+  return false;
+}
+
+Completion NcclExchange::launch(const std::shared_ptr<Work>& work) {
   const auto enqueued = [this, work]() -> const Event* {
     if (work->unit.unit.postscale != 1.0) scale(*work);
     work->prepared.reset();
@@ -53,23 +129,21 @@ Completion NcclExchange::run(const BoundUnit& unit) {
     return nullptr;
   };
   return launches_.launch(
-      unit.takes_turns, [this, work] { enqueue(*work); }, enqueued);
+      work->unit.takes_turns, [this, work] { enqueue(*work); }, enqueued);
 }
 
 void NcclExchange::enqueue(Work& work) {
   const BoundUnit& unit = work.unit;
-  const ExchangeMap map(topology_, {unit.unit.kind, unit.exchange.row_bytes, unit.exchange.rows});
-  work.transfers = map.layout(0, 0);
-  work.input = unit.tensor(0, local_rank_);
-  work.result_bytes = map.result_bytes(local_rank_);
   const nvtx3::scoped_range range("hora exchange", nvtx3::payload{work.result_bytes});
-  work.result = unit.exchange.result->allocate(map.result_rows(local_rank_), work.result_bytes);
   for (const auto& submission : unit.work) submission->wait_ready(launches_.stream());
   switch (unit.unit.kind) {
     case OperationKind::alltoall:
       return send_and_receive(work);
     case OperationKind::reduce_scatter:
-      if (needs_preparation(unit.unit)) prepare(work);
+      if (work.prepared) {
+        prepare(work);
+        work.input = work.prepared.get();
+      }
       return reduce(work);
     default:
       return gather(work);
@@ -122,12 +196,8 @@ void NcclExchange::send_and_receive(const Work& work) {
   calls.end();
 }
 
-void NcclExchange::prepare(Work& work) {
-  const std::size_t bytes = length_of(work.transfers);  // of a reduce-scatter: the whole input
-  if (bytes == 0) return;
-  work.prepared = allocate_owned(heap_, bytes);
-  copy(preparation(work.unit.unit), work.input, work.prepared.get(), bytes);
-  work.input = work.prepared.get();
+void NcclExchange::prepare(const Work& work) {
+  copy(preparation(work.unit.unit), work.input, work.prepared.get(), length_of(work.transfers));
 }
 
 void NcclExchange::reduce(const Work& work) {

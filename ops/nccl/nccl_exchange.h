@@ -20,16 +20,22 @@ class NcclExchange final : public ExchangeGroup {
   /// it.
   NcclExchange(int local_rank, int local_size, NcclLaunches& launches, DeviceHeap& heap);
 
-  /// Extents are read, and memory for the result is taken, when the launch begins.
+  /// Extents are read, and memory for the result is taken, at the first poll. Nothing is launched
+  /// before every rank has said whether it has that memory: where one lacks it, this exchange alone
+  /// fails, on every rank with the same Error(out_of_memory).
   Completion run(const BoundUnit& unit) override;
 
  private:
   struct Work;
+  class Run;
 
+  void take_memory(Work& work);
+  bool all_have_memory(const Work& work) const;
+  Completion launch(const std::shared_ptr<Work>& work);
   void enqueue(Work& work);
   void gather(const Work& work);
   void send_and_receive(const Work& work);
-  void prepare(Work& work);
+  void prepare(const Work& work);
   void reduce(const Work& work);
   void scale(const Work& work);
   void copy(const BatchedCopy& kind, const std::byte* source, std::byte* target, std::size_t bytes);

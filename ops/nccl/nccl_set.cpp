@@ -1,6 +1,9 @@
 #include "ops/nccl/nccl_set.h"
 
+#include <hora/error.h>
+
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "ops/nccl/functions.h"
@@ -25,6 +28,22 @@ NcclSet::NcclSet(NcclContext& context, NcclGroupOptions options, LaunchTicketLoc
           connects == Connects::when_used ? connection(ticket_lock) : NcclLaunches::Connection()),
       group_(allocating(options_, connects == Connects::at_start), launches_),
       exchange_(options_.local_rank, options_.local_size, launches_, context.heap) {}
+
+NcclSet::~NcclSet() {
+  // The thread keeps the device where it has none: what the members free is there.
+  std::optional<DeviceGuard> device;
+  try {
+    device.emplace(context_.cuda, context_.device);
+  } catch (const Error&) {
+    // CUDA has failed; NCCL is to end its part all the same.
+  }
+  communicator_.abort();
+}
+
+void NcclSet::disconnect() {
+  const DeviceGuard device(context_.cuda, context_.device);
+  context_.communicators.retire(communicator_);
+}
 
 void NcclSet::connect(const ncclUniqueId& id) {
   communicator_ = NcclCommunicator(context_.nccl, id, options_.local_size, options_.local_rank);

@@ -22,7 +22,7 @@ class NcclSet {
   NcclSet(NcclContext& context, NcclGroupOptions options, LaunchTicketLock ticket_lock,
           Connects connects);
   /// Aborts before memory is freed: freeing waits for collectives that may never complete.
-  ~NcclSet() { communicator_.abort(); }
+  ~NcclSet();
   NcclSet(const NcclSet&) = delete;
   NcclSet& operator=(const NcclSet&) = delete;
 
@@ -32,7 +32,7 @@ class NcclSet {
   LocalGroup& group() { return group_; }
   ExchangeGroup& exchange() { return exchange_; }
   /// The set is removed: see NcclCommunicators::retire.
-  void disconnect() { context_.communicators.retire(communicator_); }
+  void disconnect();
 
  private:
   NcclLaunches::Connection connection(LaunchTicketLock ticket_lock);

@@ -81,11 +81,13 @@ class FakeCopy final : public DeviceCopy {
 /// With streams that outlive all results, which are ready in the order of their inputs' streams.
 class FakeDevice final : public DeviceOfRank {
  public:
-  FakeDevice(FakeGpu& gpu, DeviceHeap& heap) : cuda_(gpu.cuda()), heap_(heap) {
+  FakeDevice(FakeGpu& gpu, DeviceHeap& heap) : gpu_(gpu), cuda_(gpu.cuda()), heap_(heap) {
+    gpu.choose();
     for (CudaStream& stream : streams_) stream = CudaStream(cuda_, 0);
   }
   std::unique_ptr<DeviceCopy> copy_of(const std::byte* values, std::size_t bytes) override {
     void* const stream = streams_[next_++ % streams_.size()].get();
+    gpu_.choose();
     return std::make_unique<FakeCopy>(cuda_, stream, values, bytes);
   }
   void write(std::byte* to, const std::byte* from, std::size_t bytes, void* stream) override {
@@ -96,6 +98,7 @@ class FakeDevice final : public DeviceOfRank {
   }
 
  private:
+  FakeGpu& gpu_;
   const CudaFunctions& cuda_;
   DeviceHeap& heap_;
   std::array<CudaStream, 5> streams_;

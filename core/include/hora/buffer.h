@@ -18,9 +18,10 @@ namespace HORA_EXPORT hora {
 /// allocated first and unspecified when reused; on CUDA memory that is registered with NCCL (the
 /// allocation may wait for the device), unspecified. A collective on a view that lies inside works
 /// in place, straight from and into it. Move-only; must not be destroyed while a handle on it is
-/// open. Throws Error(out_of_memory), and Error(invalid_argument) for a device that is not this
-/// rank's and for more than 2^48 bytes. Thread rule: as a plain pointer; construction and
-/// destruction from any thread.
+/// open. On CUDA destruction waits for all work of the device, as cudaFree does, and has no place
+/// inside a graph's capture. Throws Error(out_of_memory), and Error(invalid_argument) for a device
+/// that is not this rank's and for more than 2^48 bytes. Thread rule: as a plain pointer;
+/// construction and destruction from any thread.
 class Buffer {
  public:
   Buffer() noexcept = default;

@@ -41,7 +41,9 @@ class Handle {
   /// (or `stream`) after it: what that stream is given later finds the result.
   void wait();
   void wait(void* stream);
-  /// wait(), and blocks until the device has done the work, too.
+  /// wait(), and blocks until the device has done the work, too. Throws as well where the job fails
+  /// meanwhile: the device's work was aborted then, and the result is undefined. After wait() alone
+  /// it is the next call of hora that throws.
   void synchronize();
   /// Blocks until done, but not longer than this; true where it is done. The handle stays open:
   /// then wait() does not block, and gives the result or throws the error. Slower to notice the end
@@ -55,7 +57,8 @@ class Handle {
   friend struct internal::Access;
   Handle(std::shared_ptr<internal::Runtime> runtime,
          std::shared_ptr<internal::Submission> submission) noexcept;
-  std::shared_ptr<internal::Submission> finish(std::optional<void*> stream);
+  enum class Until { ordered, there };
+  void finish(std::optional<void*> stream, Until until);
 
   std::shared_ptr<internal::Runtime> runtime_;
   std::shared_ptr<internal::Submission> submission_;

@@ -72,8 +72,9 @@ AlltoallResult collect(PendingTensor<Handle>& pending) {
 }
 
 AlltoallResult collect(PendingTensor<ResultHandle>& pending) {
-  const Result result = pending.handle.wait();
-  keep_for_stream(pending.contiguous, current_stream(pending.contiguous.device()));
+  void* const stream = current_stream(pending.contiguous.device());
+  const Result result = pending.handle.wait(stream);
+  keep_for_stream(pending.contiguous, stream);
   return {to_tensor(result), result.rows()};
 }
 
@@ -184,6 +185,7 @@ std::unique_ptr<PendingTensors> start_collective(const Context& context, const C
                                                  const Options& options, Place place) {
   check(call, options.name);
   start_tensor_arena(context);
+  share_device_memory(context);
   const torch::NoGradGuard no_grad;
   using AnyHandle = decltype(submit(context, {}, options));
   auto pending = std::make_unique<PendingGroup<AnyHandle>>(call.tensors.size());

@@ -1,6 +1,7 @@
 /// A bucket on a GPU: gradients stay where autograd has put them until the last one has arrived;
 /// then one kernel copies them all.
 #include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
@@ -42,7 +43,8 @@ class CudaBucket final : public GradientBucket {
 
   void pack(const std::string& name) override {
     const nvtx3::scoped_range range("pack " + name);
-    const auto stream = c10::cuda::getCurrentCUDAStream();
+    const c10::cuda::CUDAGuard device(gradient_memory().device());
+    const auto stream = current();
     for (const auto& other : streams_) {
       if (other == stream) continue;
       at::cuda::CUDAEvent event;
@@ -63,7 +65,8 @@ class CudaBucket final : public GradientBucket {
 
   void unpack(const std::string& name) override {
     const nvtx3::scoped_range range("unpack " + name);
-    const auto stream = c10::cuda::getCurrentCUDAStream();
+    const c10::cuda::CUDAGuard device(gradient_memory().device());
+    const auto stream = current();
     const Flag flag{unpack_flag(), unpack_flag_bytes};
     if (passes().unpack.checked) clear(flag, stream);
     for (const TypedPieces& list : places_) {
@@ -111,9 +114,14 @@ class CudaBucket final : public GradientBucket {
 
   DataType type_of(std::size_t place) const { return layout().places[place].type; }
 
+  /// Of the bucket's device, which need not be the calling thread's current one.
+  c10::cuda::CUDAStream current() const {
+    return c10::cuda::getCurrentCUDAStream(gradient_memory().device().index());
+  }
+
   /// A bucket's gradients may come from several streams.
   void note_stream() {
-    const auto stream = c10::cuda::getCurrentCUDAStream();
+    const auto stream = current();
     if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
       streams_.push_back(stream);
     }

@@ -1,12 +1,29 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <exception>
+
+#include "core/api/internals.h"
+#include "core/engine/device.h"
+#include "core/engine/runtime.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
 
 void* current_stream(const at::Device& device) {
   return device.is_cuda() ? c10::cuda::getCurrentCUDAStream(device.index()).stream() : nullptr;
+}
+
+void share_device_memory(const Context& context) {
+  DeviceHeap* const heap = runtime_of(context)->parts().device_heap;
+  if (!heap) return;
+  heap->set_cache_release([] {
+    try {
+      c10::cuda::CUDACachingAllocator::emptyCache();
+    } catch (const std::exception&) {
+      // As during a capture; then there is no more memory than there is.
+    }
+  });
 }
 
 void keep_for_stream(const at::Tensor& tensor, void* stream) {

@@ -187,7 +187,7 @@ class ShardedAverage final : public LanesApart {
       reduce();
       return false;
     }
-    memory_.slice() = to_tensor(handle_.wait()).flatten();
+    memory_.slice() = to_tensor(handle_.wait(bucket().view().stream)).flatten();
     return true;
   }
   bool gradients_under_way() const override { return handle_.valid(); }

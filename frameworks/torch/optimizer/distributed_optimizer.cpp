@@ -25,6 +25,7 @@ DistributedOptimizer::DistributedOptimizer(
     const torch::OrderedDict<std::string, torch::Tensor>& named_parameters,
     const DistributedOptimizerOptions& options) {
   start_tensor_arena(context);
+  share_device_memory(context);
   const Peers peers = peers_of(context, options.process_set);
   check_optimizer(optimizer, options);
   std::vector<Parameter> parameters = select_parameters(context, optimizer, named_parameters);

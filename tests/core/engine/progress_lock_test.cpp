@@ -36,9 +36,11 @@ class FakePort final : public DevicePort {
     const Alone alone(*this);
     return new std::byte[bytes];
   }
-  void release(std::byte* data) noexcept override {
-    const Alone alone(*this);
-    delete[] data;
+  void release(std::byte* data, const WithEngineLock& locked) noexcept override {
+    locked([&] {
+      const Alone alone(*this);
+      delete[] data;
+    });
   }
   bool check() override {
     const Alone alone(*this);

@@ -63,7 +63,7 @@ TEST_F(EventTest, MemoryIsReadyWhenTheStreamsOfInputAndOutputAre) {
     written.record(slow.get());
     gpu_.delay("event_record", std::chrono::microseconds(0));
     wait(late->get(), written);
-    StreamOrder order(events, input.get(), output.get());
+    StreamOrder order(events, gpu_.index(), input.get(), output.get());
     order.wait_ready(own.get());
     Event after(gpu_.cuda());
     after.record(own.get());

@@ -57,6 +57,22 @@ TEST_F(StreamHeapTest, NothingForNothing) {
   EXPECT_EQ(gpu_.count("malloc_async") + gpu_.count("free_async") + gpu_.count("host_alloc"), 0);
 }
 
+TEST_F(StreamHeapTest, WhereMemoryIsLackingTheFrameworkGivesBackItsOwn) {
+  static int released = 0;
+  released = 0;
+  heap_.set_cache_release([] { ++released; });
+  gpu_.fail("malloc_async", 1, cudaErrorMemoryAllocation);
+  std::byte* const data = heap_.allocate(64, std::nullopt);
+  EXPECT_NE(data, nullptr);
+  EXPECT_EQ(released, 1);
+  EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess);
+  heap_.release(data, std::nullopt);
+  gpu_.fail("malloc_async", 0, cudaErrorMemoryAllocation);
+  test::expect_error(ErrorCode::out_of_memory, [&] { heap_.allocate(64, std::nullopt); });
+  EXPECT_EQ(released, 2);
+  EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess);
+}
+
 TEST_F(StreamHeapTest, FailuresAreNamed) {
   gpu_.fail("malloc_async", 1, cudaErrorMemoryAllocation);
   test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("12345 bytes"),

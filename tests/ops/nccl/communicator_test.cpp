@@ -122,7 +122,7 @@ TEST(NcclCommunicatorTest, FailuresOfCloseLeaveNothing) {
 }
 
 TEST(NcclCommunicatorTest, AbortFreesAStreamThatWaitsForAPeer) {
-  Ranks ranks(2, {.first_collective_polls = 0});
+  Ranks ranks(2);
   ranks.run([&](int rank) {
     test::FakeGpu& gpu = ranks.gpu(rank);
     const CudaStream stream(gpu.cuda(), 0);
@@ -133,7 +133,8 @@ TEST(NcclCommunicatorTest, AbortFreesAStreamThatWaitsForAPeer) {
       // Rank 1 never comes.
       EXPECT_EQ(gpu.nccl().all_reduce(memory.data(), memory.data(), 10, ncclFloat32, ncclSum,
                                       communicator.get(), stream.get()),
-                ncclSuccess);
+                ncclInProgress);
+      communicator.wait_ready(far_away());
       EXPECT_THROW(communicator.close(in_milliseconds(20)), Error);
       EXPECT_EQ(gpu.cuda().stream_synchronize(stream.get()), cudaSuccess);
     }

@@ -23,7 +23,7 @@ struct GpuWorld::Rank {
         world(context, options, ticket_lock(memory, options.local_rank, options.local_size),
               NcclSet::Connects::at_start) {}
   /// As the owner in ops/context: freeing memory waits for collectives that may never complete.
-  ~Rank() { context.communicators.abort(); }
+  ~Rank() { context.port.abort(); }
   LaunchTicketLock ticket_lock(LaunchTicketLockMemory& of_set, int local_rank,
                                int local_size) const {
     return {node_ticket_lock, of_set, local_rank == 0, local_size};
@@ -50,7 +50,9 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
       if (local == 0) gpus_.back()->nccl().get_unique_id(&id);
       const Tracer trace =
           options.trace ? options.trace(static_cast<int>(ranks_.size())) : Tracer();
-      const NcclGroupOptions group{.local_rank = local,
+      const DeviceGuard device(gpus_.back()->cuda(), gpus_.back()->index());
+      const NcclGroupOptions group{.device = gpus_.back()->index(),
+                                   .local_rank = local,
                                    .local_size = size,
                                    .slices = slices,
                                    .slots = options.node_sizes.size() > 1 ? pipeline.slots : 0,
@@ -90,7 +92,8 @@ RankDevice GpuWorld::join_set(int rank, const SetPlan& plan,
   const bool single_node = plan.topology.nodes() == 1;
   const std::size_t chunk_bytes =
       chunk_limit(options_.settings.chunk_size, plan.topology.nodes());
-  const NcclGroupOptions group{.local_rank = control_block.local_rank(),
+  const NcclGroupOptions group{.device = gpu(rank).index(),
+                               .local_rank = control_block.local_rank(),
                                .local_size = control_block.local_size(),
                                .slices = plan.topology.smallest_node(),
                                .slots = single_node ? 0 : PipelineOptions{}.slots,
@@ -108,7 +111,7 @@ RankDevice GpuWorld::join_set(int rank, const SetPlan& plan,
 
 void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
   const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
-  const NcclGroupOptions group{.slices = slices,
+  NcclGroupOptions group{.slices = slices,
                                .slots = PipelineOptions{}.slots,
                                .chunk_bytes = chunk_limit(
                                    options.settings.chunk_size,
@@ -130,6 +133,8 @@ void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
         MessageNetwork::Delivery::by_tests, inspect));
     for (std::size_t node = 0; node < members.size(); ++node) {
       Rank& rank = *ranks_[members[node]];
+      group.device = gpus_[members[node]]->index();
+      const DeviceGuard device(gpus_[members[node]]->cuda(), group.device);
       rank.cross.emplace(gpus_[members[node]]->cuda(), rank.context.events, group,
                          networks_.back()->member(static_cast<int>(node)),
                          cross_options(options.settings));
@@ -146,6 +151,11 @@ std::vector<std::string> GpuWorld::complaints() const {
   for (const auto& gpu : gpus_) {
     const auto violations = gpu->violations();
     complaints.insert(complaints.end(), violations.begin(), violations.end());
+    for (const int index : gpu->contexts()) {
+      if (index == gpu->index()) continue;
+      complaints.push_back("rank " + std::to_string(gpu->index()) + " has made a context on GPU " +
+                           std::to_string(index));
+    }
   }
   return complaints;
 }
@@ -185,6 +195,7 @@ void GpuWorld::on_all_ranks(const std::function<void(int)>& body) {
 DeviceTensor::DeviceTensor(FakeGpu& gpu, DataType type, std::vector<std::byte> bytes)
     : gpu_(gpu),
       type_(type),
+      chosen_(gpu),
       stream_(gpu.cuda(), 0),
       device_(gpu.cuda(), bytes.size()),
       host_(gpu.cuda(), bytes.size()) {
@@ -193,6 +204,7 @@ DeviceTensor::DeviceTensor(FakeGpu& gpu, DataType type, std::vector<std::byte> b
 
 void DeviceTensor::fill(const std::vector<std::byte>& bytes) {
   if (bytes.empty()) return;
+  const DeviceGuard device(gpu_.cuda(), gpu_.index());
   std::memcpy(host_.data(), bytes.data(), bytes.size());
   cuda_check(gpu_.cuda(),
              gpu_.cuda().memcpy_async(device_.data(), host_.data(), bytes.size(),
@@ -215,6 +227,7 @@ std::vector<std::byte> DeviceTensor::read() {
   std::vector<std::byte> bytes(device_.bytes());
   if (bytes.empty()) return bytes;
   const CudaFunctions& cuda = gpu_.cuda();
+  const DeviceGuard device(cuda, gpu_.index());
   cuda_check(cuda,
              cuda.memcpy_async(host_.data(), device_.data(), bytes.size(), cudaMemcpyDeviceToHost,
                                stream_.get()),

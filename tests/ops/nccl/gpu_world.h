@@ -45,8 +45,8 @@ class GpuWorld {
   DevicePort& port(int rank);
   DeviceHeap& heap(int rank);
   NodeMemory& memory(int rank) { return world_->memory(rank); }
-  /// Of NCCL's world, and of the GPUs, whether the ranks have ended or not; none after a right
-  /// program.
+  /// Of NCCL's world, and of the GPUs, contexts on other ranks' GPUs among them, whether the ranks
+  /// have ended or not; none after a right program.
   std::vector<std::string> complaints() const;
   /// Messages from or to memory that is not the sender's or receiver's GPU's.
   int misplaced_messages() const { return misplaced_.load(); }
@@ -89,8 +89,13 @@ class DeviceTensor {
   std::vector<std::byte> read();
 
  private:
+  /// As a program does before anything else on its thread.
+  struct Chosen {
+    explicit Chosen(FakeGpu& gpu) { gpu.choose(); }
+  };
   FakeGpu& gpu_;
   DataType type_;
+  Chosen chosen_;
   CudaStream stream_;
   DeviceMemory device_;
   PinnedMemory host_;

@@ -23,6 +23,10 @@ cudaError_t release(FakeDevice& device, MemoryKind kind, void* data) {
     return cudaSuccess;
   }
   device.synchronize_all();
+  if (device.memory().in_use(data)) {
+    device.fault("freeing memory that work not yet on its stream will use");
+    return cudaErrorIllegalAddress;
+  }
   if (device.memory().release(kind, data)) {
     return cudaSuccess;
   }
@@ -33,7 +37,9 @@ cudaError_t release(FakeDevice& device, MemoryKind kind, void* data) {
 /// Memory is there at once; it goes in the stream's order.
 cudaError_t release_in_order(FakeDevice& device, void* data, cudaStream_t stream) {
   return device.enqueue(stream, {}, [&device, data] {
-    if (!device.memory().release(MemoryKind::ordered, data)) {
+    if (device.memory().in_use(data)) {
+      device.fault("cudaFreeAsync of memory that other work still uses");
+    } else if (!device.memory().release(MemoryKind::ordered, data)) {
       device.fault("cudaFreeAsync of what cudaMallocAsync did not give");
     }
   });
@@ -67,13 +73,16 @@ cudaError_t copy_bytes(FakeDevice& device, void* target, const void* source, std
     device.violation(text);
     return cudaErrorInvalidValue;
   }
-  return device.enqueue(stream, device.script().delay_of("memcpy_async"), [=, &device] {
-    if (const char* text = wrong(device.memory(), target, source, bytes, kind)) {
-      device.fault(text);
-    } else if (bytes > 0) {
-      std::memcpy(target, source, bytes);
-    }
-  });
+  return device.enqueue(
+      stream, device.script().delay_of("memcpy_async"),
+      [=, &device] {
+        if (const char* text = wrong(device.memory(), target, source, bytes, kind)) {
+          device.fault(text);
+        } else if (bytes > 0) {
+          std::memcpy(target, source, bytes);
+        }
+      },
+      device.memory().use({{target, bytes}, {source, bytes}}));
 }
 
 cudaError_t set_bytes(FakeDevice& device, void* target, int value, std::size_t bytes,
@@ -83,13 +92,16 @@ cudaError_t set_bytes(FakeDevice& device, void* target, int value, std::size_t b
     device.violation(kOutside);
     return cudaErrorInvalidValue;
   }
-  return device.enqueue(stream, device.script().delay_of("memset_async"), [=, &device] {
-    if (!device.memory().on_device(target, bytes)) {
-      device.fault(kOutside);
-    } else if (bytes > 0) {
-      std::memset(target, value, bytes);
-    }
-  });
+  return device.enqueue(
+      stream, device.script().delay_of("memset_async"),
+      [=, &device] {
+        if (!device.memory().on_device(target, bytes)) {
+          device.fault(kOutside);
+        } else if (bytes > 0) {
+          std::memset(target, value, bytes);
+        }
+      },
+      device.memory().use({{target, bytes}}));
 }
 
 const char* text_of(cudaError_t error) {
@@ -118,8 +130,10 @@ void add_memory(CudaFunctions& table, FakeDevice& device) {
     return released(device, "free_host", [&] { return release(device, MemoryKind::pinned, data); });
   };
   table.malloc = [&device](void** data, std::size_t bytes) {
-    return made(device, "malloc",
-                [&] { return allocate(device, MemoryKind::device, data, bytes); });
+    return made(device, "malloc", [&] {
+      return !device.is_current("cudaMalloc") ? cudaErrorInvalidDevice
+                                              : allocate(device, MemoryKind::device, data, bytes);
+    });
   };
   table.free = [&device](void* data) {
     return released(device, "free", [&] { return release(device, MemoryKind::device, data); });
@@ -157,6 +171,15 @@ void add_streams(CudaFunctions& table, FakeDevice& device) {
   table.stream_wait_event = [&device](cudaStream_t stream, cudaEvent_t event, unsigned) {
     return made(device, "stream_wait_event", [&] { return device.wait_event(stream, event); });
   };
+  table.stream_is_capturing = [&device](cudaStream_t stream, cudaStreamCaptureStatus* status) {
+    return made(device, "stream_is_capturing", [&] { return device.is_capturing(stream, status); });
+  };
+  table.thread_exchange_stream_capture_mode = [&device](cudaStreamCaptureMode* mode) {
+    return made(device, "thread_exchange_stream_capture_mode", [&] {
+      device.exchange_capture_mode(mode);
+      return cudaSuccess;
+    });
+  };
   table.event_create = [&device](cudaEvent_t* event, unsigned flags) {
     const bool timing = (flags & cudaEventDisableTiming) == 0;
     return made(device, "event_create", [&] { return device.create_event(event, timing); });
@@ -189,12 +212,20 @@ CudaFunctions cuda_functions(FakeDevice& device) {
     return device.take_last_error();
   };
   table.get_device = [&device](int* index) {
-    *index = 0;
+    *index = device.current();
     return made(device, "get_device", [] { return cudaSuccess; });
   };
+  table.ctx_get_current = [&device](CUcontext* context) {
+    const cudaError_t error = device.begin("ctx_get_current");
+    static int any = 0;
+    *context = device.has_current() ? reinterpret_cast<CUcontext>(&any) : nullptr;
+    return static_cast<CUresult>(error);
+  };
+  table.device_synchronize = [&device] {
+    return made(device, "device_synchronize", [&] { return device.synchronize_device(); });
+  };
   table.set_device = [&device](int index) {
-    return made(device, "set_device",
-                [&] { return index == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+    return made(device, "set_device", [&] { return device.choose(index); });
   };
   add_peers(table, device);
   add_streams(table, device);

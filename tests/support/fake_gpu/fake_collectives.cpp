@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "tests/support/fake_gpu/fake_nccl.h"
@@ -7,12 +8,12 @@ namespace hora::internal::test {
 
 void FakeNccl::start_group() {
   const std::scoped_lock lock(world_->mutex);
-  ++groups_[std::this_thread::get_id()].depth;
+  ++groups_[thread_number()].depth;
 }
 
 ncclResult_t FakeNccl::end_group(ncclResult_t scripted) {
   const std::scoped_lock lock(world_->mutex);
-  const auto found = groups_.find(std::this_thread::get_id());
+  const auto found = groups_.find(thread_number());
   if (found == groups_.end()) {
     wrong(nullptr, "ncclGroupEnd without ncclGroupStart");
     return ncclInvalidUsage;
@@ -24,16 +25,17 @@ ncclResult_t FakeNccl::end_group(ncclResult_t scripted) {
   if (--group.depth > 0) {
     return group.error;
   }
-  const Group ended = std::move(group);
+  Group ended = std::move(group);
   groups_.erase(found);
+  for (ncclComm_t const comm : ended.aborted) comms_.erase(comm);
   // An error within the group drops all of it.
-  return ended.error != ncclSuccess ? ended.error : launch(ended.operations);
+  return ended.error != ncclSuccess ? ended.error : launch(std::move(ended.operations));
 }
 
 ncclResult_t FakeNccl::collective(ncclComm_t handle, Collective part, ncclDataType_t type,
                                   ncclRedOp_t op, cudaStream_t stream, ncclResult_t scripted) {
   const std::scoped_lock lock(world_->mutex);
-  const auto found = groups_.find(std::this_thread::get_id());
+  const auto found = groups_.find(thread_number());
   Group* group = found == groups_.end() ? nullptr : &found->second;
   const Comm comm = find(handle);
   const ncclResult_t result =
@@ -44,11 +46,18 @@ ncclResult_t FakeNccl::collective(ncclComm_t handle, Collective part, ncclDataTy
     }
     return result;
   }
-  if (group != nullptr) {
-    group->operations.push_back({comm, part, stream});
+  Operation operation{
+      comm, part, stream,
+      device_.memory().use({{part.send, part.send_bytes()}, {part.receive, part.receive_bytes()}})};
+  if (part.ranks == 1 && !part.is_transfer()) {
+    // A kernel of its own, also in a group; what is sent waits for the group's end.
+    enqueue(std::move(operation));
     return ncclSuccess;
   }
-  return launch({{comm, part, stream}});
+  std::vector<Operation> alone;
+  std::vector<Operation>& operations = group != nullptr ? group->operations : alone;
+  operations.push_back(std::move(operation));
+  return group != nullptr ? ncclSuccess : launch(std::move(alone));
 }
 
 ncclResult_t FakeNccl::validate(const Comm& comm, Collective& part, ncclDataType_t type,
@@ -98,59 +107,86 @@ std::string FakeNccl::memory_fault(const Collective& part) {
 }
 
 ncclResult_t FakeNccl::launch(std::vector<Operation> operations) {
-  int polls = 0;
+  bool at_once = true;
   for (const Operation& operation : operations) {
     // Again, for a group may have been open while a communicator changed.
     if (const ncclResult_t error = unusable(*operation.comm); error != ncclSuccess) {
       return error;
     }
-    polls = std::max(polls, std::exchange(operation.comm->first_collective_polls, 0));
+    at_once = at_once && operation.comm->blocking;
   }
-  if (polls == 0) {
-    enqueue(operations);
+  if (at_once) {
+    enqueue(std::move(operations));
     return ncclSuccess;
   }
   const auto job = std::make_shared<NcclJob>();
   for (const Operation& operation : operations) {
     operation.comm->job = job;
   }
-  job->polls = polls;
-  job->launch = [this, operations = std::move(operations)] {
+  job->launch = [this, operations = std::move(operations)]() mutable {
     for (const Operation& operation : operations) {
       operation.comm->job.reset();
     }
-    auto live = operations;
-    std::erase_if(live, [](const Operation& operation) { return operation.comm->aborted; });
-    enqueue(live);
+    std::erase_if(operations, [](const Operation& operation) { return operation.comm->aborted; });
+    enqueue(std::move(operations));
   };
+  jobs_.push_back(job);
+  world_->changed.notify_all();
   return ncclInProgress;
 }
 
-void FakeNccl::enqueue(const std::vector<Operation>& operations) {
+/// NCCL makes a thread for each group: those of different communicators end in any order.
+void FakeNccl::run_launches() {
+  device_.choose(device_.index());
+  std::unique_lock lock(world_->mutex);
+  while (true) {
+    world_->changed.wait(lock, [&] { return stopping_ || (!jobs_.empty() && !launches_held_); });
+    if (stopping_) return;
+    lock.unlock();
+    std::this_thread::sleep_for(device_.random_delay());
+    lock.lock();
+    if (stopping_ || jobs_.empty() || launches_held_) continue;
+    const std::shared_ptr<NcclJob> job = jobs_.back();
+    jobs_.pop_back();
+    job->launch();
+    world_->changed.notify_all();
+  }
+}
+
+void FakeNccl::hold_launches(bool held) {
+  const std::scoped_lock lock(world_->mutex);
+  launches_held_ = held;
+  world_->changed.notify_all();
+}
+
+void FakeNccl::enqueue(std::vector<Operation> operations) {
   std::vector<Operation> transfers;
-  for (const Operation& operation : operations) {
+  for (Operation& operation : operations) {
     if (operation.part.is_transfer()) {
-      transfers.push_back(operation);
+      transfers.push_back(std::move(operation));
     } else {
-      enqueue(operation);
+      enqueue(std::move(operation));
     }
   }
   if (!transfers.empty()) {
-    enqueue_transfers(transfers);
+    enqueue_transfers(std::move(transfers));
   }
 }
 
 /// Those of one group, all of one communicator and on one stream, as hora's are.
-void FakeNccl::enqueue_transfers(const std::vector<Operation>& operations) {
+void FakeNccl::enqueue_transfers(std::vector<Operation> operations) {
   const Operation& any = operations.front();
   std::vector<Collective> parts;
-  for (const Operation& operation : operations) {
+  MemoryUse use;
+  for (Operation& operation : operations) {
     if (operation.comm != any.comm || operation.stream != any.stream) {
       any.comm->error = ncclInvalidUsage;
       any.comm->last_error = "sends and receives of one group are on several streams";
       return;
     }
     parts.push_back(operation.part);
+    std::ranges::move(operation.use, std::back_inserter(use));
+    operation.use.clear();
   }
   const std::uint64_t number = any.comm->transfers_enqueued++;
   const auto work = [this, comm = any.comm, parts, number] {
@@ -165,25 +201,25 @@ void FakeNccl::enqueue_transfers(const std::vector<Operation>& operations) {
       return std::string();
     });
   };
-  if (device_.enqueue(any.stream, script_.delay_of("send"), work) != cudaSuccess) {
+  if (device_.enqueue(any.stream, script_.delay_of("send"), work, std::move(use)) != cudaSuccess) {
     any.comm->error = ncclUnhandledCudaError;
     any.comm->last_error = "the stream of a transfer is gone";
   }
 }
 
-void FakeNccl::enqueue(const Operation& operation) {
+void FakeNccl::enqueue(Operation operation) {
   const auto delay = script_.delay_of(name_of(operation.part.kind));
   const std::uint64_t number = operation.comm->enqueued++;
-  const auto work = [this, operation, number] {
-    world_->run(*operation.comm, number, operation.part, [&] {
-      std::string fault = memory_fault(operation.part);
+  const auto work = [this, comm = operation.comm, part = operation.part, number] {
+    world_->run(*comm, number, part, [&] {
+      std::string fault = memory_fault(part);
       if (!fault.empty()) {
         device_.fault(fault);
       }
       return fault;
     });
   };
-  if (device_.enqueue(operation.stream, delay, work) != cudaSuccess) {
+  if (device_.enqueue(operation.stream, delay, work, std::move(operation.use)) != cudaSuccess) {
     operation.comm->error = ncclUnhandledCudaError;
     operation.comm->last_error = "the stream of a collective is gone";
   }

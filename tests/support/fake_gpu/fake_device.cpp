@@ -1,6 +1,7 @@
 #include "tests/support/fake_gpu/fake_device.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <utility>
 
@@ -13,6 +14,8 @@ FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
                "get_device_count",
                "get_device",
                "set_device",
+               "ctx_get_current",
+               "device_synchronize",
                "get_device_properties",
                "device_get_pci_bus_id",
                "device_get_by_pci_bus_id",
@@ -22,6 +25,8 @@ FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
                "stream_destroy",
                "stream_synchronize",
                "stream_wait_event",
+               "stream_is_capturing",
+               "thread_exchange_stream_capture_mode",
                "event_create",
                "event_destroy",
                "event_record",
@@ -82,25 +87,36 @@ std::vector<std::string> FakeDevice::violations() const {
 
 cudaError_t FakeDevice::begin(std::string_view call) {
   const int scripted = script_.begin(call);
-  const std::scoped_lock lock(state_.mutex);
+  static constexpr std::array<std::string_view, 10> kWithoutContext{"get_last_error",
+                                                                    "get_device_count",
+                                                                    "get_device",
+                                                                    "set_device",
+                                                                    "ctx_get_current",
+                                                                    "get_device_properties",
+                                                                    "device_get_pci_bus_id",
+                                                                    "device_get_by_pci_bus_id",
+                                                                    "device_can_access_peer",
+                                                                    "device_get_p2p_attribute"};
+  if (std::ranges::find(kWithoutContext, call) == kWithoutContext.end()) touch();
   if (scripted != 0) {
     return static_cast<cudaError_t>(scripted);
   }
-  return faulted_ ? cudaErrorIllegalAddress : cudaSuccess;
+  const cudaError_t capture = wait_while_capturing(call);
+  const std::scoped_lock lock(state_.mutex);
+  return faulted_ ? cudaErrorIllegalAddress : capture;
 }
 
 cudaError_t FakeDevice::end(cudaError_t result) {
   if (result != cudaSuccess) {
     const std::scoped_lock lock(state_.mutex);
-    last_errors_[std::this_thread::get_id()] = result;
+    own_thread().last_error = result;
   }
   return result;
 }
 
 cudaError_t FakeDevice::take_last_error() {
   const std::scoped_lock lock(state_.mutex);
-  const auto found = last_errors_.find(std::this_thread::get_id());
-  return found == last_errors_.end() ? cudaSuccess : std::exchange(found->second, cudaSuccess);
+  return std::exchange(own_thread().last_error, cudaSuccess);
 }
 
 std::uintptr_t FakeDevice::next_handle() {
@@ -113,6 +129,7 @@ std::shared_ptr<FakeStream> FakeDevice::find(cudaStream_t stream) {
   if (stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
     stream = nullptr;
   }
+  if (stream == nullptr && !is_current("the null stream")) return nullptr;
   {
     const std::scoped_lock lock(state_.mutex);
     const auto found = streams_.find(stream);
@@ -129,6 +146,7 @@ bool FakeDevice::knows(cudaStream_t stream) {
 }
 
 cudaError_t FakeDevice::create_stream(cudaStream_t* stream) {
+  if (!is_current("a stream was made")) return cudaErrorInvalidDevice;
   *stream = reinterpret_cast<cudaStream_t>(next_handle());
   auto made = std::make_shared<FakeStream>(state_);
   const std::scoped_lock lock(state_.mutex);
@@ -153,7 +171,28 @@ cudaError_t FakeDevice::synchronize_stream(cudaStream_t stream) {
   if (!found) {
     return cudaErrorInvalidResourceHandle;
   }
+  {
+    const std::scoped_lock lock(state_.mutex);
+    if (const auto capture = capture_of(stream)) {
+      capture->is_valid = false;
+      return cudaErrorStreamCaptureUnsupported;
+    }
+  }
   found->synchronize();
+  const std::scoped_lock lock(state_.mutex);
+  return faulted_ ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+cudaError_t FakeDevice::synchronize_device() {
+  if (!is_current("the device was synchronised")) return cudaErrorInvalidDevice;
+  {
+    const std::scoped_lock lock(state_.mutex);
+    if (!captures_.empty()) {
+      invalidate_all();
+      return cudaErrorStreamCaptureUnsupported;
+    }
+  }
+  synchronize_all();
   const std::scoped_lock lock(state_.mutex);
   return faulted_ ? cudaErrorIllegalAddress : cudaSuccess;
 }
@@ -173,24 +212,32 @@ void FakeDevice::synchronize_all() {
 }
 
 cudaError_t FakeDevice::enqueue(cudaStream_t stream, std::chrono::microseconds delay,
-                                std::function<void()> work) {
+                                std::function<void()> work, MemoryUse use) {
   const std::shared_ptr<FakeStream> found = find(stream);
   if (!found) {
     return cudaErrorInvalidResourceHandle;
   }
-  found->enqueue([this, delay, work = std::move(work)] {
+  {
+    const std::scoped_lock lock(state_.mutex);
+    if (capture_of(stream)) return cudaSuccess;  // it becomes a part of the graph, and does not run
+  }
+  found->enqueue([this, delay, work = std::move(work), use = std::move(use)]() mutable {
     pause(delay);
     work();
+    use.clear();  // before the stream is seen to have done it
   });
   return cudaSuccess;
 }
 
+std::chrono::microseconds FakeDevice::random_delay() {
+  const std::scoped_lock lock(state_.mutex);
+  using Distribution = std::uniform_int_distribution<std::chrono::microseconds::rep>;
+  return std::chrono::microseconds(Distribution(0, options_.longest_delay.count())(generator_));
+}
+
 void FakeDevice::pause(std::chrono::microseconds delay) {
+  if (options_.longest_delay.count() > 0) delay += random_delay();
   std::unique_lock lock(state_.mutex);
-  if (options_.longest_delay.count() > 0) {
-    using Distribution = std::uniform_int_distribution<std::chrono::microseconds::rep>;
-    delay += std::chrono::microseconds(Distribution(0, options_.longest_delay.count())(generator_));
-  }
   if (delay.count() > 0) {
     // Other streams' changes wake it, too: the time counts, not the first wake-up.
     const auto end = std::chrono::steady_clock::now() + delay;

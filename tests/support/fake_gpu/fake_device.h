@@ -3,7 +3,9 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,12 +41,39 @@ class FakeDevice {
   void fault(std::string text);
   std::vector<std::string> violations() const;
 
-  /// Counts the call; what the script, or an earlier fault, makes of it.
+  /// Counts the call; what the script, an earlier fault, or a capture makes of it.
   cudaError_t begin(std::string_view call);
   /// Remembers the calling thread's last error.
   cudaError_t end(cudaError_t result);
   cudaError_t take_last_error();
 
+  // fake_threads.cpp: what each thread has as its current GPU.
+
+  /// GPU k of a world has index k.
+  int index() const { return number_; }
+  /// The calling thread's current GPU: the first one where it has none.
+  int current();
+  /// Whether it has one.
+  bool has_current();
+  cudaError_t choose(int index);
+  /// As nearly every call of CUDA: the first GPU becomes the thread's current one where it has
+  /// none, for which a context is made there.
+  void touch();
+  /// False, and a violation, where another GPU is the thread's current one.
+  bool is_current(std::string_view what);
+  /// Indices of the GPUs on which this process has made a context.
+  std::vector<int> contexts() const;
+
+  // fake_captures.cpp: of streams that are captured, nothing runs.
+
+  cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode);
+  cudaError_t end_capture(cudaStream_t stream);
+  cudaError_t is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+  void exchange_capture_mode(cudaStreamCaptureMode* mode);
+  /// What a call that may wait makes of the captures of this process.
+  cudaError_t wait_while_capturing(std::string_view call);
+
+  cudaError_t synchronize_device();
   cudaError_t create_stream(cudaStream_t* stream);
   cudaError_t destroy_stream(cudaStream_t stream);
   cudaError_t synchronize_stream(cudaStream_t stream);
@@ -58,9 +87,10 @@ class FakeDevice {
   /// Waits for all streams, as cudaFree and cudaFreeHost do.
   void synchronize_all();
 
-  /// `delay`: at least so long, and the random delay of the options.
+  /// `delay`: at least so long, and the random delay of the options. `use`: what it works on.
   cudaError_t enqueue(cudaStream_t stream, std::chrono::microseconds delay,
-                      std::function<void()> work);
+                      std::function<void()> work, MemoryUse use = {});
+  std::chrono::microseconds random_delay();
   bool knows(cudaStream_t stream);
 
   int streams() const;
@@ -75,10 +105,27 @@ class FakeDevice {
     bool done = false;
     std::chrono::steady_clock::time_point time;
   };
+  struct Capture {
+    cudaStreamCaptureMode mode;
+    std::uint64_t thread;
+    int streams = 1;
+    bool is_valid = true;
+  };
   struct FakeEvent {
     bool timing = false;
-    std::shared_ptr<Record> latest;  ///< null where nothing was recorded
+    std::shared_ptr<Record> latest = nullptr;    ///< null where nothing was recorded
+    std::shared_ptr<Capture> capture = nullptr;  ///< where the last record is part of one
   };
+  struct ThreadState {
+    std::optional<int> current;
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    cudaError_t last_error = cudaSuccess;
+  };
+  // With the mutex held.
+  ThreadState& own_thread();
+  std::shared_ptr<Capture> capture_of(cudaStream_t stream) const;
+  void invalidate_all();
+  bool is_captured(cudaEvent_t event);
   std::shared_ptr<FakeStream> find(cudaStream_t stream);
   /// Null where nothing was recorded. False: not an event of this device.
   bool latest(cudaEvent_t event, std::shared_ptr<Record>& record);
@@ -96,10 +143,15 @@ class FakeDevice {
   std::vector<std::shared_ptr<FakeStream>> retired_;
   std::map<cudaEvent_t, FakeEvent> events_;
   int timing_events_ = 0;
-  std::map<std::thread::id, cudaError_t> last_errors_;
+  std::map<std::uint64_t, ThreadState> threads_;
+  std::set<int> contexts_;
+  std::map<cudaStream_t, std::shared_ptr<Capture>> captures_;
   std::vector<std::string> violations_;
   bool faulted_ = false;
 };
+
+/// Of the calling thread; the system gives a thread's id to another one once it has ended.
+std::uint64_t thread_number();
 
 /// The table whose calls go to `device`.
 CudaFunctions cuda_functions(FakeDevice& device);

@@ -23,9 +23,10 @@ void FakeDevice::wait(const std::shared_ptr<Record>& record) {
 }
 
 cudaError_t FakeDevice::create_event(cudaEvent_t* event, bool timing) {
+  if (!is_current("an event was made")) return cudaErrorInvalidDevice;
   *event = reinterpret_cast<cudaEvent_t>(next_handle());
   const std::scoped_lock lock(state_.mutex);
-  events_.emplace(*event, FakeEvent{timing, nullptr});
+  events_.emplace(*event, FakeEvent{timing});
   if (timing) ++timing_events_;
   return cudaSuccess;
 }
@@ -48,7 +49,10 @@ cudaError_t FakeDevice::record_event(cudaEvent_t event, cudaStream_t stream) {
   const auto record = std::make_shared<Record>();
   {
     const std::scoped_lock lock(state_.mutex);
-    events_.at(event).latest = record;
+    FakeEvent& own = events_.at(event);
+    own.capture = capture_of(stream);
+    if (own.capture) return cudaSuccess;
+    own.latest = record;
   }
   return enqueue(stream, script_.delay_of("event_record"), [this, record] {
     const std::scoped_lock lock(state_.mutex);
@@ -63,6 +67,22 @@ cudaError_t FakeDevice::wait_event(cudaStream_t stream, cudaEvent_t event) {
   if (!latest(event, record) || !knows(stream)) {
     return cudaErrorInvalidResourceHandle;
   }
+  {
+    const std::scoped_lock lock(state_.mutex);
+    const auto of_event = events_.at(event).capture;
+    const auto of_stream = capture_of(stream);
+    if (of_event && !of_stream && stream != nullptr) {
+      captures_[stream] = of_event;  // the stream joins the capture
+      ++of_event->streams;
+      return cudaSuccess;
+    }
+    if (of_stream != of_event) {
+      for (const auto& capture : {of_stream, of_event}) {
+        if (capture) capture->is_valid = false;
+      }
+      return cudaErrorStreamCaptureIsolation;
+    }
+  }
   if (!record) {
     return cudaSuccess;
   }
@@ -74,6 +94,7 @@ cudaError_t FakeDevice::query_event(cudaEvent_t event) {
   if (!latest(event, record)) {
     return cudaErrorInvalidResourceHandle;
   }
+  if (is_captured(event)) return cudaErrorCapturedEvent;
   const std::scoped_lock lock(state_.mutex);
   return !record || record->done ? cudaSuccess : cudaErrorNotReady;
 }
@@ -83,6 +104,7 @@ cudaError_t FakeDevice::synchronize_event(cudaEvent_t event) {
   if (!latest(event, record)) {
     return cudaErrorInvalidResourceHandle;
   }
+  if (is_captured(event)) return cudaErrorCapturedEvent;
   if (record) {
     wait(record);
   }

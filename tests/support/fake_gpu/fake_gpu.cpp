@@ -60,6 +60,34 @@ void FakeGpu::resume() {
   parts_->device.hold(false);
 }
 
+void FakeGpu::hold_launches() {
+  parts_->nccl.hold_launches(true);
+}
+
+void FakeGpu::resume_launches() {
+  parts_->nccl.hold_launches(false);
+}
+
+cudaError_t FakeGpu::begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return parts_->device.begin_capture(stream, mode);
+}
+
+cudaError_t FakeGpu::end_capture(cudaStream_t stream) {
+  return parts_->device.end_capture(stream);
+}
+
+int FakeGpu::index() const {
+  return parts_->device.index();
+}
+
+void FakeGpu::choose() {
+  parts_->device.choose(index());
+}
+
+std::vector<int> FakeGpu::contexts() const {
+  return parts_->device.contexts();
+}
+
 void FakeGpu::async_error(ncclComm_t comm, ncclResult_t error) {
   parts_->nccl.async_error(comm, error);
 }

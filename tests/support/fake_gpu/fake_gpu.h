@@ -1,9 +1,16 @@
 /// A GPU and an NCCL that need neither: "device memory" is host memory, and every stream is a
-/// thread that runs its work in order.
+/// thread that runs its work in order. GPU k of a world has index k in every process, of which each
+/// FakeGpu is one; each thread has a current GPU in each of them.
 ///
-/// What it is strict about, where the real ones are not, so that tests see mistakes: see
-/// violations(). What it leaves out: the null stream does not wait for other streams; collectives
-/// of different communicators never disturb each other.
+/// What it is strict about, so that tests see mistakes: see violations() and contexts(). Where
+/// nothing is said, as the documentation of CUDA and the source of NCCL 2.28.9 have it:
+/// * Collectives of a non-blocking communicator with several ranks get onto their streams by
+///   another thread, after ncclGroupEnd has returned ncclInProgress; those of one rank at once.
+/// * ncclCommAbort in an open group frees nothing before the group's end.
+/// * A captured stream runs nothing; what waits on another thread, cudaEventQuery included, ends
+///   captures of the global mode, unless that thread's mode is relaxed.
+/// What it leaves out: the null stream does not wait for other streams; collectives of different
+/// communicators never disturb each other; the pool of cudaMallocAsync returns no memory.
 #pragma once
 
 #include <chrono>
@@ -49,9 +56,6 @@ struct FakeGpuOptions {
   std::chrono::microseconds longest_delay{0};
   /// A communicator is ready at this poll after all ranks have come.
   int initialisation_polls = 3;
-  /// The first collectives of a non-blocking communicator return ncclInProgress, and get onto their
-  /// streams at this poll only, as NCCL connects the ranks in the background; 0: at once.
-  int first_collective_polls = 2;
   std::vector<FakePeer> peers = {};
 };
 
@@ -74,6 +78,11 @@ class FakeGpu {
   FakeGpu(const FakeGpu&) = delete;
   FakeGpu& operator=(const FakeGpu&) = delete;
 
+  /// CUDA's, and makes it the calling thread's current one.
+  int index() const;
+  void choose();
+  /// Indices of the GPUs on which this rank has made contexts: its own, after a right program.
+  std::vector<int> contexts() const;
   const CudaFunctions& cuda() const;
   const NcclFunctions& nccl() const;
 
@@ -87,6 +96,13 @@ class FakeGpu {
   /// Streams begin no further work until resume().
   void hold();
   void resume();
+  /// NCCL puts nothing on streams that it has not yet put there, until resume_launches().
+  void hold_launches();
+  void resume_launches();
+  /// As cudaStreamBeginCapture and cudaStreamEndCapture, which hora never calls.
+  cudaError_t begin_capture(cudaStream_t stream,
+                            cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal);
+  cudaError_t end_capture(cudaStream_t stream);
   /// What ncclCommGetAsyncError says from now on, of one communicator or of all.
   void async_error(ncclComm_t comm, ncclResult_t error);
   void async_error(ncclResult_t error);
@@ -100,9 +116,11 @@ class FakeGpu {
   /// Whether all of [data, data + bytes) is memory of this GPU, in one block.
   bool owns(const void* data, std::size_t bytes) const;
   /// Handles that are not this GPU's, memory outside of any allocation (also when the work runs),
-  /// copies from and to pageable host memory (which synchronise), misaligned elements, freed memory
-  /// that is still registered. Such a call fails; where work has already begun, so do all later
-  /// ones.
+  /// copies from and to pageable host memory (which synchronise), misaligned elements; what is
+  /// made, launched, or put on the null stream while another GPU is the thread's current one;
+  /// memory freed while it is registered, or while work may still touch it that was asked for;
+  /// registrations changed while NCCL's thread may read them. Such a call fails; where work has
+  /// already begun, so do all later ones.
   std::vector<std::string> violations() const;
 
  private:

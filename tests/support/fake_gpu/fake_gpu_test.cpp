@@ -147,6 +147,7 @@ TEST_F(FakeGpuTest, FindsMemoryThatIsNotItsOwn) {
 
 TEST_F(FakeGpuTest, FindsHandlesThatAreNotItsOwn) {
   FakeGpu other(world_);
+  other.choose();
   const CudaStream foreign(other.cuda(), 0);
   cudaEvent_t stale = Event(gpu_.cuda()).get();
   EXPECT_EQ(gpu_.cuda().stream_synchronize(foreign.get()), cudaErrorInvalidResourceHandle);
@@ -174,6 +175,7 @@ TEST_F(FakeGpuTest, FailsTheNthCallOrAll) {
 
 TEST_F(FakeGpuTest, EndsWithWorkThatCannotFinish) {
   const auto gpu = std::make_unique<FakeGpu>(world_);
+  gpu->choose();
   cudaStream_t first = nullptr;
   cudaStream_t second = nullptr;
   cudaEvent_t event = nullptr;

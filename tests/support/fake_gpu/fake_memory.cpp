@@ -48,6 +48,22 @@ const FakeMemory::Block* FakeMemory::find(const void* data, std::size_t bytes) c
                                                                                 : nullptr;
 }
 
+MemoryUse FakeMemory::use(const std::vector<MemoryRange>& ranges) const {
+  const std::scoped_lock lock(mutex_);
+  MemoryUse users;
+  for (const auto& [data, bytes] : ranges) {
+    const Block* const block = bytes == 0 ? nullptr : find(data, bytes);
+    if (block != nullptr) users.push_back(block->users);
+  }
+  return users;
+}
+
+bool FakeMemory::in_use(const void* data) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = blocks_.find(static_cast<const std::byte*>(data));
+  return found != blocks_.end() && found->second.users.use_count() > 1;
+}
+
 bool FakeMemory::on_device(const void* data, std::size_t bytes) const {
   const std::scoped_lock lock(mutex_);
   const Block* block = find(data, bytes);

@@ -3,11 +3,18 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 namespace hora::internal::test {
 
 enum class MemoryKind { pinned, device, ordered, nccl };
+
+/// Memory that work, from the call on until it is done, may touch.
+using MemoryUse = std::vector<std::shared_ptr<void>>;
+using MemoryRange = std::pair<const void*, std::size_t>;
 
 /// Thread rule: any thread.
 class FakeMemory {
@@ -26,11 +33,16 @@ class FakeMemory {
   bool on_device(const void* data, std::size_t bytes) const;
   bool pinned(const void* data, std::size_t bytes) const;
   int blocks(MemoryKind kind) const;
+  /// Of the blocks that the ranges lie in.
+  MemoryUse use(const std::vector<MemoryRange>& ranges) const;
+  /// Some work may still touch the block that begins there.
+  bool in_use(const void* data) const;
 
  private:
   struct Block {
     MemoryKind kind;
     std::size_t bytes;
+    std::shared_ptr<void> users = std::make_shared<int>();  ///< held by each, and here
   };
   const Block* find(const void* data, std::size_t bytes) const;
 

@@ -30,7 +30,8 @@ FakeNccl::FakeNccl(std::shared_ptr<NcclWorld> world, FakeDevice& device,
                "broadcast",
                "reduce",
                "send",
-               "recv"}) {}
+               "recv"}),
+      launching_([this] { run_launches(); }) {}
 
 void FakeNccl::stop() {
   std::map<ncclComm_t, Comm> comms;
@@ -38,7 +39,10 @@ void FakeNccl::stop() {
     const std::scoped_lock lock(world_->mutex);
     comms = std::exchange(comms_, {});
     groups_.clear();
+    stopping_ = true;
+    world_->changed.notify_all();
   }
+  if (launching_.joinable()) launching_.join();
   for (const auto& [handle, comm] : comms) {
     world_->abort(*comm);
   }
@@ -90,7 +94,6 @@ ncclResult_t FakeNccl::initialise(ncclComm_t* comm, int ranks, const ncclUniqueI
   made->rank = rank;
   made->blocking = config == nullptr || config->blocking != 0;
   made->initialisation_polls = options_.initialisation_polls;
-  made->first_collective_polls = made->blocking ? 0 : options_.first_collective_polls;
   made->initialisation_error = static_cast<ncclResult_t>(script_.begin("initialisation"));
   member = made;
   ++clique->joined;
@@ -112,11 +115,6 @@ void FakeNccl::advance(NcclCommunicatorState& comm) {
     if (all && --comm.initialisation_polls <= 0) {
       comm.initialised = comm.initialisation_error == ncclSuccess;
       comm.error = comm.initialisation_error;
-    }
-  } else if (comm.job) {
-    const std::shared_ptr<NcclJob> job = comm.job;
-    if (--job->polls <= 0) {
-      job->launch();
     }
   } else if (comm.finalizing) {
     comm.finalized = !comm.in_flight() && clique.finalizing == clique.size();
@@ -171,8 +169,14 @@ ncclResult_t FakeNccl::release(ncclComm_t handle, bool abort) {
     if (!comm) {
       return wrong(comm, "not a communicator of this GPU, or one that is gone");
     }
-    comms_.erase(handle);
     in_flight = comm->in_flight();
+    std::erase(jobs_, comm->job);
+    const auto group = groups_.find(thread_number());
+    if (abort && group != groups_.end()) {
+      group->second.aborted.push_back(handle);
+    } else {
+      comms_.erase(handle);
+    }
   }
   if (!abort && in_flight) {
     world_->error("a communicator was destroyed while it had collectives in flight");
@@ -199,6 +203,9 @@ ncclResult_t FakeNccl::add_registration(ncclComm_t handle, void* data, std::size
 ncclResult_t FakeNccl::remove_registration(ncclComm_t handle, void* registration) {
   const std::scoped_lock lock(world_->mutex);
   const Comm comm = find(handle);
+  if (comm && comm->job) {
+    device_.violation("a registration was changed while NCCL's launching thread reads them");
+  }
   if (!comm || comm->registrations.erase(registration) == 0) {
     return wrong(comm, "deregistering what is not registered with this communicator");
   }
@@ -220,6 +227,10 @@ ncclResult_t FakeNccl::free(void* data) {
   }
   if (registered) {
     device_.violation("freeing memory that is registered with a communicator");
+  }
+  if (device_.memory().in_use(data)) {
+    device_.fault("ncclMemFree unmaps memory that work uses, or will");
+    return ncclUnhandledCudaError;
   }
   if (device_.memory().release(MemoryKind::nccl, data)) {
     return ncclSuccess;

@@ -19,7 +19,10 @@ namespace hora::internal::test {
 class FakeNccl {
  public:
   FakeNccl(std::shared_ptr<NcclWorld> world, FakeDevice& device, const FakeGpuOptions& options);
-  /// Ends all collectives of this GPU.
+  ~FakeNccl() { stop(); }
+  FakeNccl(const FakeNccl&) = delete;
+  FakeNccl& operator=(const FakeNccl&) = delete;
+  /// Ends all collectives of this GPU, and its thread.
   void stop();
 
   CallScript& script() { return script_; }
@@ -36,7 +39,8 @@ class FakeNccl {
                           const ncclConfig_t* config);
   ncclResult_t poll(ncclComm_t comm, ncclResult_t* state);
   ncclResult_t finalize(ncclComm_t comm);
-  /// Destroys or aborts.
+  /// Destroys or aborts. In a group of the calling thread that is open an abort ends the
+  /// collectives, but frees nothing before the group ends.
   ncclResult_t release(ncclComm_t comm, bool abort);
   ncclResult_t add_registration(ncclComm_t comm, void* data, std::size_t bytes, void** handle);
   ncclResult_t remove_registration(ncclComm_t comm, void* handle);
@@ -49,6 +53,8 @@ class FakeNccl {
                           cudaStream_t stream, ncclResult_t scripted);
 
   void async_error(ncclComm_t comm, ncclResult_t error);  ///< null: all communicators
+  /// Groups that have ended are put on no stream until it is false again.
+  void hold_launches(bool held);
   int communicators() const;
   int registrations() const;
 
@@ -58,10 +64,12 @@ class FakeNccl {
     Comm comm;
     Collective part;
     cudaStream_t stream;
+    MemoryUse use;
   };
   struct Group {
     int depth = 0;
     std::vector<Operation> operations;
+    std::vector<ncclComm_t> aborted;
     ncclResult_t error = ncclSuccess;
   };
   // All with the world's mutex held.
@@ -71,9 +79,10 @@ class FakeNccl {
   ncclResult_t validate(const Comm& comm, Collective& part, ncclDataType_t type, ncclRedOp_t op,
                         cudaStream_t stream);
   ncclResult_t launch(std::vector<Operation> operations);
-  void enqueue(const std::vector<Operation>& operations);
-  void enqueue(const Operation& operation);
-  void enqueue_transfers(const std::vector<Operation>& operations);
+  void enqueue(std::vector<Operation> operations);
+  void enqueue(Operation operation);
+  void enqueue_transfers(std::vector<Operation> operations);
+  void run_launches();
   void advance(NcclCommunicatorState& comm);
   std::string memory_fault(const Collective& part);
 
@@ -83,8 +92,12 @@ class FakeNccl {
   CallScript script_;
   std::atomic<int> inside_{0};
   std::map<ncclComm_t, Comm> comms_;
-  std::map<std::thread::id, Group> groups_;
+  std::map<std::uint64_t, Group> groups_;  ///< by thread
+  std::vector<std::shared_ptr<NcclJob>> jobs_;
+  bool launches_held_ = false;
+  bool stopping_ = false;
   std::string last_error_;
+  std::thread launching_;
 };
 
 /// The table whose calls go to `nccl`.

@@ -67,13 +67,18 @@ TEST(FakeTransfers, EveryRankSendsToEveryRankAndToItself) {
 }
 
 TEST(FakeTransfers, LengthsThatDifferAreSeen) {
-  Ranks ranks(2, {.first_collective_polls = 0});
+  Ranks ranks(2);
   ranks.run([&](int number) {
     Rank rank(ranks, number);
     if (number == 0) {
       rank.send(0, 4, 1);
     } else {
       rank.recv(0, 5, 0);
+    }
+    try {
+      rank.communicator.wait_ready(far_away());
+    } catch (const std::exception&) {
+      // The other rank was first to see it.
     }
     EXPECT_EQ(rank.gpu.cuda().stream_synchronize(rank.stream.get()), cudaSuccess);
     EXPECT_THROW(rank.communicator.check_async(), std::exception);
@@ -82,12 +87,14 @@ TEST(FakeTransfers, LengthsThatDifferAreSeen) {
 }
 
 TEST(FakeTransfers, WhoWaitsForAPeerThatNeverComesHangsUntilItAborts) {
-  Ranks ranks(2, {.first_collective_polls = 0});
+  Ranks ranks(2);
   ranks.run([&](int number) {
     Rank rank(ranks, number);
     if (number == 0) return;
     rank.recv(0, 4, 0);
+    rank.communicator.wait_ready(far_away());
     rank.send(0, 4, 0);
+    rank.communicator.wait_ready(far_away());
     rank.communicator.abort();
     EXPECT_EQ(rank.gpu.cuda().stream_synchronize(rank.stream.get()), cudaSuccess);
   });

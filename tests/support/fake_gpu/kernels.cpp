@@ -23,6 +23,7 @@ bool on_device(FakeMemory& memory, const BatchedCopy& copy) {
 
 cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_t stream) {
   constexpr auto kOutside = "a batched copy's piece is not in any block of device memory";
+  if (!device.is_current("a kernel was launched")) return cudaErrorInvalidResourceHandle;
   if (!valid(copy)) {
     device.violation("a batched copy of types or addresses that it does not take");
     return cudaErrorInvalidValue;
@@ -32,6 +33,12 @@ cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_
     return cudaErrorInvalidValue;
   }
   std::vector<CopyPiece> pieces(copy.pieces.begin(), copy.pieces.end());
+  std::vector<MemoryRange> ranges = {{copy.flag, copy.flag ? size_of(copy.target_type) : 0}};
+  for (const CopyPiece& piece : pieces) {
+    const auto elements = static_cast<std::size_t>(piece.elements);
+    ranges.emplace_back(piece.target, elements * size_of(copy.target_type));
+    if (piece.source) ranges.emplace_back(piece.source, elements * size_of(copy.source_type));
+  }
   const auto work = [&device, copy, pieces = std::move(pieces)] {
     BatchedCopy own = copy;
     own.pieces = pieces;
@@ -41,7 +48,8 @@ cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_
       device.fault(kOutside);
     }
   };
-  return device.enqueue(stream, device.script().delay_of("batched_copy"), work);
+  return device.enqueue(stream, device.script().delay_of("batched_copy"), work,
+                        device.memory().use(ranges));
 }
 
 bool on_device(FakeMemory& memory, const DeviceReduction& reduction) {
@@ -55,6 +63,7 @@ bool on_device(FakeMemory& memory, const DeviceReduction& reduction) {
 cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
                           cudaStream_t stream) {
   constexpr auto kOutside = "a reduction's memory is not in any block of device memory";
+  if (!device.is_current("a kernel was launched")) return cudaErrorInvalidResourceHandle;
   if (!valid(reduction)) {
     device.violation("a reduction of inputs or addresses that it does not take");
     return cudaErrorInvalidValue;
@@ -64,6 +73,9 @@ cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
     return cudaErrorInvalidValue;
   }
   std::vector<const std::byte*> inputs(reduction.inputs.begin(), reduction.inputs.end());
+  const std::size_t bytes = static_cast<std::size_t>(reduction.count) * size_of(reduction.type);
+  std::vector<MemoryRange> ranges = {{reduction.output, bytes}};
+  for (const std::byte* const input : inputs) ranges.emplace_back(input, bytes);
   const auto work = [&device, reduction, inputs = std::move(inputs)] {
     DeviceReduction own = reduction;
     own.inputs = inputs;
@@ -73,7 +85,8 @@ cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
       device.fault(kOutside);
     }
   };
-  return device.enqueue(stream, device.script().delay_of("device_reduce"), work);
+  return device.enqueue(stream, device.script().delay_of("device_reduce"), work,
+                        device.memory().use(ranges));
 }
 
 }  // namespace

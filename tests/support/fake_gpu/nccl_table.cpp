@@ -12,6 +12,8 @@ ncclResult_t alone(FakeNccl& nccl, std::string_view call, Body body) {
   if (!nccl.enter()) {
     return ncclInvalidUsage;
   }
+  // To the device's context and back to the thread's own, as NCCL sees it.
+  if (call != "comm_get_async_error" && call != "group_start") nccl.device().touch();
   const ncclResult_t result = body(scripted);
   nccl.leave();
   return result;
@@ -51,8 +53,11 @@ void add_communicators(NcclFunctions& table, FakeNccl& nccl) {
   table.comm_init_rank_config = [&nccl](ncclComm_t* comm, int ranks, const ncclUniqueId& id,
                                         int rank, ncclConfig_t* config) {
     *comm = nullptr;
-    return made(nccl, "comm_init_rank_config",
-                [&] { return nccl.initialise(comm, ranks, id, rank, config); });
+    return made(nccl, "comm_init_rank_config", [&] {
+      return nccl.device().is_current("a communicator was made")
+                 ? nccl.initialise(comm, ranks, id, rank, config)
+                 : ncclInvalidUsage;
+    });
   };
   table.comm_get_async_error = [&nccl](ncclComm_t comm, ncclResult_t* state) {
     return made(nccl, "comm_get_async_error", [&] { return nccl.poll(comm, state); });
@@ -147,13 +152,16 @@ NcclFunctions nccl_functions(FakeNccl& nccl) {
   };
   // Memory belongs to no communicator: any thread may allocate while another is inside.
   table.mem_alloc = [&nccl](void** data, std::size_t bytes) {
-    const ncclResult_t scripted = nccl.begin("mem_alloc");
-    *data = scripted != ncclSuccess ? nullptr
-                                    : nccl.device().memory().allocate(MemoryKind::nccl, bytes);
-    return scripted;
+    ncclResult_t result = nccl.begin("mem_alloc");
+    nccl.device().touch();
+    if (!nccl.device().is_current("ncclMemAlloc")) result = ncclInvalidUsage;
+    *data =
+        result != ncclSuccess ? nullptr : nccl.device().memory().allocate(MemoryKind::nccl, bytes);
+    return result;
   };
   table.mem_free = [&nccl](void* data) {
     const ncclResult_t scripted = nccl.begin("mem_free");
+    nccl.device().touch();
     const ncclResult_t result = nccl.free(data);
     return scripted != ncclSuccess ? scripted : result;
   };

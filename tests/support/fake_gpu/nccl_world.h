@@ -46,9 +46,8 @@ struct NcclClique {
   int size() const { return static_cast<int>(members.size()); }
 };
 
-/// Collectives that are not on their streams yet.
+/// Collectives that are not on their streams yet: another thread puts them there.
 struct NcclJob {
-  int polls = 0;
   std::function<void()> launch;
 };
 
@@ -59,7 +58,6 @@ struct NcclCommunicatorState {
   bool blocking = false;
   bool initialised = false;
   int initialisation_polls = 0;
-  int first_collective_polls = 0;
   ncclResult_t initialisation_error = ncclSuccess;
   ncclResult_t error = ncclSuccess;
   std::string last_error;

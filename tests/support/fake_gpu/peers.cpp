@@ -6,21 +6,22 @@
 namespace hora::internal::test {
 namespace {
 
-/// Devices of one process: this one, then the options' peers.
+/// Devices of one process: the world's GPUs before this one, this one, then the options' peers.
 const FakePeer* peer_at(const FakeDevice& device, int index) {
-  const auto peers = static_cast<int>(device.peers().size());
-  return index >= 1 && index <= peers ? &device.peers()[static_cast<std::size_t>(index - 1)]
-                                      : nullptr;
+  const int peer = index - device.index() - 1;
+  return peer >= 0 && peer < static_cast<int>(device.peers().size())
+             ? &device.peers()[static_cast<std::size_t>(peer)]
+             : nullptr;
 }
 
 cudaError_t find_by_bus_id(const FakeDevice& device, const std::string& bus_id, int& index) {
   if (bus_id == device.bus_id()) {
-    index = 0;
+    index = device.index();
     return cudaSuccess;
   }
   for (std::size_t i = 0; i < device.peers().size(); ++i) {
     if (device.peers()[i].bus_id == bus_id) {
-      index = static_cast<int>(i) + 1;
+      index = device.index() + static_cast<int>(i) + 1;
       return cudaSuccess;
     }
   }
@@ -48,13 +49,13 @@ cudaError_t p2p_attribute(const FakeDevice& device, cudaDeviceP2PAttr attribute,
 void add_peers(CudaFunctions& table, FakeDevice& device) {
   table.get_device_count = [&device](int* count) {
     return made(device, "get_device_count", [&] {
-      *count = 1 + static_cast<int>(device.peers().size());
+      *count = device.index() + 1 + static_cast<int>(device.peers().size());
       return cudaSuccess;
     });
   };
   table.get_device_properties = [&device](cudaDeviceProp* properties, int index) {
     return made(device, "get_device_properties", [&] {
-      if (index != 0) return cudaErrorInvalidDevice;
+      if (index != device.index()) return cudaErrorInvalidDevice;
       *properties = {};
       properties->uuid.bytes[0] = static_cast<char>(device.number() + 1);
       return cudaSuccess;
@@ -73,7 +74,7 @@ void add_peers(CudaFunctions& table, FakeDevice& device) {
   table.device_can_access_peer = [&device](int* can, int from, int to) {
     return made(device, "device_can_access_peer", [&] {
       const FakePeer* peer = peer_at(device, to);
-      if (from != 0 || !peer) return cudaErrorInvalidDevice;
+      if (from != device.index() || !peer) return cudaErrorInvalidDevice;
       *can = peer->access ? 1 : 0;
       return cudaSuccess;
     });
@@ -81,7 +82,8 @@ void add_peers(CudaFunctions& table, FakeDevice& device) {
   table.device_get_p2p_attribute = [&device](int* value, cudaDeviceP2PAttr attribute, int from,
                                              int to) {
     return made(device, "device_get_p2p_attribute", [&] {
-      return from == 0 ? p2p_attribute(device, attribute, to, *value) : cudaErrorInvalidDevice;
+      return from == device.index() ? p2p_attribute(device, attribute, to, *value)
+                                    : cudaErrorInvalidDevice;
     });
   };
 }

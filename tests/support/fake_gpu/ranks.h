@@ -41,6 +41,7 @@ class Ranks {
     for (int rank = 0; rank < size(); ++rank) {
       threads.emplace_back([&, rank] {
         try {
+          gpu(rank).choose();
           body(rank);
         } catch (...) {
           failures[static_cast<std::size_t>(rank)] = std::current_exception();
