@@ -153,7 +153,7 @@ struct Row {
   std::int64_t least = 0;
   std::int64_t most = 0;
   bool or_zero = false;  ///< below `least`
-  Text text = {};  ///< its field is set where the setting is no number
+  Text text = {};        ///< its field is set where the setting is no number
 };
 
 inline std::string wrong_with_tuning(std::string_view text) {

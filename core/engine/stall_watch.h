@@ -17,10 +17,10 @@ namespace hora::internal {
 
 /// Watches the stalls of one set on this rank. While the root answers it logs for all ranks what
 /// they have not all submitted (OverdueNames). What has been decided and does not end, join() and
-/// shutdown(), and what waits while the root is silent, the lowest local rank that waits logs for its
-/// node, at growing intervals: from the control block it sees the other ranks of its node even if they
-/// are stopped. Thread rule: the thread that holds the engine's progress lock, but for state_of(): any
-/// thread.
+/// shutdown(), and what waits while the root is silent, the lowest local rank that waits logs for
+/// its node, at growing intervals: from the control block it sees the other ranks of its node even
+/// if they are stopped. Thread rule: the thread that holds the engine's progress lock, but for
+/// state_of(): any thread.
 class StallWatch {
  public:
   /// Both outlive it.

@@ -47,10 +47,10 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// The upper bound of a chunk between `nodes` nodes: `setting` (HORA_CHUNK_SIZE), or where that is 0
-/// so much that what a node sends to each other one at a time is not below 32 KiB (a message costs
-/// its sender and its receiver about 1 us each; 100 Gbit/s take 2.6 us for so much), but no less
-/// than 1 MiB and, since staging takes several chunks, no more than 32 MiB.
+/// The upper bound of a chunk between `nodes` nodes: `setting` (HORA_CHUNK_SIZE), or where that is
+/// 0 so much that what a node sends to each other one at a time is not below 32 KiB (a message
+/// costs its sender and its receiver about 1 us each; 100 Gbit/s take 2.6 us for so much), but no
+/// less than 1 MiB and, since staging takes several chunks, no more than 32 MiB.
 std::size_t chunk_limit(std::size_t setting, int nodes);
 
 struct PlanLimits {

@@ -90,8 +90,7 @@ RankDevice GpuWorld::join_set(int rank, const SetPlan& plan,
                               const NodeControlBlock& control_block) {
   Rank& own = *ranks_[static_cast<std::size_t>(rank)];
   const bool single_node = plan.topology.nodes() == 1;
-  const std::size_t chunk_bytes =
-      chunk_limit(options_.settings.chunk_size, plan.topology.nodes());
+  const std::size_t chunk_bytes = chunk_limit(options_.settings.chunk_size, plan.topology.nodes());
   const NcclGroupOptions group{.device = gpu(rank).index(),
                                .local_rank = control_block.local_rank(),
                                .local_size = control_block.local_size(),
@@ -112,10 +111,9 @@ RankDevice GpuWorld::join_set(int rank, const SetPlan& plan,
 void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
   const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
   NcclGroupOptions group{.slices = slices,
-                               .slots = PipelineOptions{}.slots,
-                               .chunk_bytes = chunk_limit(
-                                   options.settings.chunk_size,
-                                   static_cast<int>(options.node_sizes.size()))};
+                         .slots = PipelineOptions{}.slots,
+                         .chunk_bytes = chunk_limit(options.settings.chunk_size,
+                                                    static_cast<int>(options.node_sizes.size()))};
   for (int slice = 0; slice < slices; ++slice) {
     std::vector<std::size_t> members;
     std::size_t first = 0;
