@@ -19,7 +19,7 @@ using torch::optim::AdamOptions;
 using torch::optim::AdamWOptions;
 using torch::optim::SGDOptions;
 
-struct Kind {
+struct OptimizerKind {
   std::string name;
   MakeOptimizer make;
 };
@@ -45,7 +45,7 @@ MakeOptimizer in_two_groups(const Options& of_weights, const Options& of_biases)
   };
 }
 
-const Kind kKinds[] = {
+const OptimizerKind kOptimizerKinds[] = {
     {"Sgd", in_one_group<optim::SGD>(SGDOptions(0.05))},
     {"SgdDampening",
      in_one_group<optim::SGD>(SGDOptions(0.05).momentum(0.9).dampening(0.3).weight_decay(1e-3))},
@@ -63,9 +63,9 @@ const Kind kKinds[] = {
 };
 
 /// A weight of 96 KiB, which can lie in the arena, and smaller ones, which cannot.
-struct WideTraining {
-  WideTraining(const Context& its_world, const MakeOptimizer& make,
-               const DistributedOptimizerOptions& options)
+struct TrainingBy {
+  TrainingBy(const Context& its_world, const MakeOptimizer& make,
+             const DistributedOptimizerOptions& options)
       : world(its_world),
         network(make_network()),
         wrapped(make(network->parameters())),
@@ -100,7 +100,7 @@ struct WideTraining {
   DistributedOptimizer optimizer;
 };
 
-using Case = std::tuple<Kind, TensorArenaUse>;
+using Case = std::tuple<OptimizerKind, TensorArenaUse>;
 class FusedUpdateOptimizers : public testing::TestWithParam<Case> {};
 
 // What the same optimizer gives without shards; that it gives LibTorch's bits is optim_test's.
@@ -109,9 +109,9 @@ TEST_P(FusedUpdateOptimizers, GiveTheBitsOfAveragesAndAStepApart) {
   Settings settings;
   settings.tensor_arena = arena;
   const Context world = init({.settings = settings});
-  WideTraining apart(world, kind.make, {});
-  WideTraining fused(world, kind.make,
-                     {.bucket_bytes = 70000, .shard_state = true, .fused_update = true});
+  TrainingBy apart(world, kind.make, {});
+  TrainingBy fused(world, kind.make,
+                   {.bucket_bytes = 70000, .shard_state = true, .fused_update = true});
   const bool shares_memory = world.cross_size() == 1 && world.size() > 1;
   for (int step = 0; step < 6; ++step) {
     if (step == 3) {
@@ -130,11 +130,11 @@ TEST_P(FusedUpdateOptimizers, GiveTheBitsOfAveragesAndAStepApart) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Arena, FusedUpdateOptimizers,
-                         testing::Combine(testing::ValuesIn(kKinds),
+                         testing::Combine(testing::ValuesIn(kOptimizerKinds),
                                           testing::Values(TensorArenaUse::off, TensorArenaUse::on)),
-                         [](const auto& info) {
-                           const bool is_on = std::get<1>(info.param) == TensorArenaUse::on;
-                           return std::get<0>(info.param).name + (is_on ? "On" : "Off");
+                         [](const auto& tested) {
+                           const bool is_on = std::get<1>(tested.param) == TensorArenaUse::on;
+                           return std::get<0>(tested.param).name + (is_on ? "On" : "Off");
                          });
 
 }  // namespace
