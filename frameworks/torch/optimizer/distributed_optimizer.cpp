@@ -9,6 +9,7 @@
 #include "frameworks/torch/memory/cpu_allocator.h"
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
+#include "frameworks/torch/tensor_view.h"
 
 namespace hora {
 using namespace internal;
