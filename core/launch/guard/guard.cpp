@@ -215,8 +215,8 @@ void Guard::on_signals() {
       report(message);
     } else if (child_ > 0) {
       // What has ended before it was asked has ended by itself.
-      on_child();
-      if (has_ended_) return;
+      int status = 0;
+      if (::waitpid(child_, &status, WNOHANG) == child_) return on_ended(status);
       asked_to_end_ = asked_to_end_ || ends_a_process(number);
       ::kill(child_, number);
     }

@@ -16,15 +16,14 @@ namespace {
 
 constexpr int kTemporaryFailure = 75;  // sysexits.h
 
-/// 0 is the likeliest first cause. MPI ends ranks by SIGTERM, and where a guard takes too long by
-/// SIGKILL to the guard, of which its rank's peers may know before its agent. SIGPIPE comes from
-/// writing to a peer that has gone.
+/// 0 is the likeliest first cause. MPI ends ranks by SIGTERM, or by the end of what has started
+/// their guards, but no guard. SIGPIPE comes from writing to a peer that has gone.
 int order_of(const RankEnded& ended) {
-  if (ended.asked) return 4;
-  if (ended.guard_killed) return 2;
-  if (ended.peer_failed) return 3;
-  if (!ended.failure.empty()) return ended.pid == 0 ? 0 : 3;
-  if (WIFSIGNALED(ended.status)) return WTERMSIG(ended.status) == SIGPIPE ? 3 : 0;
+  if (ended.asked) return 3;
+  if (ended.guard_killed) return 0;
+  if (ended.peer_failed) return 2;
+  if (!ended.failure.empty()) return ended.pid == 0 ? 0 : 2;
+  if (WIFSIGNALED(ended.status)) return WTERMSIG(ended.status) == SIGPIPE ? 2 : 0;
   return 1;
 }
 

@@ -100,11 +100,12 @@ TEST(FirstCause, WhoseExceptionItWasComesBeforeThoseThatWereTold) {
 }
 
 TEST(FirstCause, AKilledGuardComesBeforeThoseThatMissItsRank) {
-  std::vector<RankEnded> all{ended(0, exited(1), 1), ended(1, SIGKILL, 2), ended(2, SIGKILL, 1)};
+  std::vector<RankEnded> all{ended(0, exited(1), 1), ended(1, SIGKILL, 2), ended(2, SIGKILL, 1),
+                             ended(3, SIGABRT, 3)};
   all[0].peer_failed = all[1].guard_killed = true;
   all[1].failure = "its guard was killed";
   all[2].failure = "MPI's process that started it has ended";
-  EXPECT_TRUE(is_likely_consequence(all[1]));
+  EXPECT_FALSE(is_likely_consequence(all[1]));
   EXPECT_EQ(first_cause(all), 1U);
 }
 

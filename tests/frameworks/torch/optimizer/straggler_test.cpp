@@ -76,10 +76,9 @@ TEST_F(Straggler, IsNamedWithItsPhase) {
     EXPECT_THAT(warnings(), IsEmpty());
     return;
   }
-  EXPECT_THAT(warnings(),
-              ElementsAre(AllOf(HasSubstr("rank 1 (host "), HasSubstr(", 20"),
-                                HasSubstr("lost in phase \"backward\": without that the job would "
-                                          "take about 9"))));
+  EXPECT_THAT(warnings(), ElementsAre(AllOf(HasSubstr("rank 1 (host "),
+                                            HasSubstr(" ms a step after all others"),
+                                            HasSubstr(" of it lost in phase \"backward\": "))));
 }
 
 TEST_F(Straggler, AnEvenTwinStaysSilent) {
