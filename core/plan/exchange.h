@@ -83,18 +83,14 @@ class ExchangeMap {
  public:
   ExchangeMap(const Topology& topology, ExchangeExtents extents);
 
-  /// Length of the layout from one node to another.
-  std::size_t stream_bytes(int from_node, int to_node) const;
-  /// Of all streams between two different nodes.
-  std::size_t longest_stream() const;
-
   /// Error(out_of_memory), the same on every rank, where the results of all ranks are more than the
   /// `memory` bytes that their nodes have together: nothing below is to be called then.
   std::optional<Error> refusal(std::uint64_t memory) const;
 
   /// alltoall: from rank to rank, sources first. reduce-scatter: the part of each destination.
-  /// Sources are those of the ranks of `from_node`, whatever the others' extents are.
   ByteLayout layout(int from_node, int to_node) const;
+  /// Of all streams between two different nodes.
+  std::size_t longest_stream() const;
 
   /// What ExchangeResult::allocate gets on that rank.
   std::vector<std::int64_t> result_rows(int rank) const;
@@ -104,6 +100,7 @@ class ExchangeMap {
   ByteLayout gathered_layout(int from_node) const;
   ByteLayout alltoall_layout(int from_node, int to_node) const;
   ByteLayout scattered_layout(int to_node) const;
+  std::size_t stream_bytes(int from_node, int to_node) const;
   const std::vector<int>& ranks_of(int node) const;
   std::int64_t rows(int from_rank, int to_rank) const;
   std::size_t bytes(std::int64_t rows) const;

@@ -75,24 +75,20 @@ Completion MessageCrossGroup::broadcast(std::span<std::byte> staging, int root,
   return start_broadcast(resources_, staging, root, sequence);
 }
 
-Completion MessageCrossGroup::send(std::span<const std::span<const std::byte>> parts,
-                                   std::uint64_t sequence) {
-  check_parts(parts.size());
-  return parts.size() == 1 ? Completion() : start_send(resources_, parts, sequence);
-}
-
-Completion MessageCrossGroup::receive(std::span<const std::span<std::byte>> parts,
-                                      std::uint64_t sequence) {
-  check_parts(parts.size());
-  return parts.size() == 1 ? Completion() : start_receive(resources_, parts, sequence);
-}
-
-void MessageCrossGroup::check_parts(std::size_t parts) {
+Completion MessageCrossGroup::exchange(std::span<const std::span<const std::byte>> sends,
+                                       std::span<const std::span<std::byte>> receives,
+                                       std::uint64_t sequence) {
   const auto members = static_cast<std::size_t>(resources_.link().size());
-  if (parts == members) return;
-  throw Error(ErrorCode::invalid_argument, "an exchange among " + std::to_string(members) +
-                                               " nodes got " + std::to_string(parts) +
-                                               " parts: give one for each node");
+  if (sends.size() != members || receives.size() != members) {
+    throw Error(ErrorCode::invalid_argument, "an exchange among " + std::to_string(members) +
+                                                 " nodes got " + std::to_string(sends.size()) +
+                                                 " sends and " + std::to_string(receives.size()) +
+                                                 " receives: give one of each for each node");
+  }
+  if (members == 1) {
+    return Completion();
+  }
+  return start_exchange(resources_, sends, receives, sequence);
 }
 
 }  // namespace hora::internal

@@ -52,14 +52,12 @@ class MessageCrossGroup : public CrossGroup {
                     std::uint64_t sequence) override;
   /// Throws Error(invalid_argument) for a root that is no member.
   Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
-  /// Both throw Error(invalid_argument) where there is not one part for each member.
-  Completion send(std::span<const std::span<const std::byte>> parts,
-                  std::uint64_t sequence) override;
-  Completion receive(std::span<const std::span<std::byte>> parts, std::uint64_t sequence) override;
+  /// Throws Error(invalid_argument) where there is not one send and one receive for each member.
+  Completion exchange(std::span<const std::span<const std::byte>> sends,
+                      std::span<const std::span<std::byte>> receives,
+                      std::uint64_t sequence) override;
 
  private:
-  void check_parts(std::size_t parts);
-
   CrossResources resources_;
   std::size_t small_message_;
   const AllreduceAlgorithm& algorithm_;

@@ -25,24 +25,21 @@ void CrossResources::reserve(std::size_t operations, std::size_t bytes) {
   free_.insert(free_.end(), taken.begin(), taken.end());
 }
 
-std::size_t CrossResources::place(std::uint64_t sequence, Half half) {
-  return static_cast<std::size_t>(sequence % kWindow) * 2 + static_cast<std::size_t>(half);
-}
-
-Workspace& CrossResources::begin(std::uint64_t sequence, Half half) {
-  if (under_way_.test(place(sequence, half))) {
+Workspace& CrossResources::begin(std::uint64_t sequence) {
+  const auto slot = static_cast<std::size_t>(sequence % kWindow);
+  if (under_way_.test(slot)) {
     throw Error(ErrorCode::invalid_use,
                 "operation " + std::to_string(sequence) + " of a cross group started while one " +
                     "that is " + std::to_string(kWindow) +
                     " or a multiple of it earlier is under way: start fewer at once");
   }
   Workspace& workspace = take_workspace();
-  under_way_.set(place(sequence, half));
+  under_way_.set(slot);
   return workspace;
 }
 
-void CrossResources::end(std::uint64_t sequence, Workspace& workspace, Half half) {
-  under_way_.reset(place(sequence, half));
+void CrossResources::end(std::uint64_t sequence, Workspace& workspace) {
+  under_way_.reset(static_cast<std::size_t>(sequence % kWindow));
   workspace.sends.clear();
   workspace.receives.clear();
   workspace.gather_sends.clear();
@@ -51,11 +48,8 @@ void CrossResources::end(std::uint64_t sequence, Workspace& workspace, Half half
   free_.push_back(&workspace);
 }
 
-CrossWork::CrossWork(CrossResources& resources, std::uint64_t sequence, CrossResources::Half half)
-    : resources_(resources),
-      sequence_(sequence),
-      half_(half),
-      workspace_(&resources.begin(sequence, half)) {}
+CrossWork::CrossWork(CrossResources& resources, std::uint64_t sequence)
+    : resources_(resources), sequence_(sequence), workspace_(&resources.begin(sequence)) {}
 
 MemoryUse CrossWork::withdraw() {
   const bool received = workspace_->receives.withdrawn(link());
@@ -81,7 +75,7 @@ void CrossWork::receive(RequestQueue& queue, int from, int phase, std::span<std:
 }
 
 bool CrossWork::finish() {
-  resources_.end(sequence_, *workspace_, half_);
+  resources_.end(sequence_, *workspace_);
   return true;
 }
 

@@ -35,15 +35,11 @@ struct Workspace {
 /// before the earlier one is complete on that member (begin() sees to it). So on every member all
 /// sends and all receives of the earlier one are started before any of the later one, and because
 /// messages of one pair and tag match in the order in which they were started, none is taken for
-/// another, however far ahead the other member is. That holds of the two halves of an exchange as
-/// well, each by itself, for one has sends alone and the other receives alone.
+/// another, however far ahead the other member is.
 class CrossResources {
  public:
   static constexpr std::uint64_t kWindow = 4096;
   static constexpr int kPhases = 8;
-  /// What has one sequence number: an operation (or an exchange's sends), and the receives of an
-  /// exchange.
-  enum class Half : std::uint8_t { first = 0, receives = 1 };
 
   /// Both outlive it.
   CrossResources(PointToPoint& link, StagingSpace& space) : link_(link), space_(space) {}
@@ -53,16 +49,15 @@ class CrossResources {
   /// Workspaces for `operations` at once, with `bytes` of memory each.
   void reserve(std::size_t operations, std::size_t bytes);
   /// Throws Error(invalid_use) where operation `sequence - kWindow` (or a multiple) is under way.
-  Workspace& begin(std::uint64_t sequence, Half half = Half::first);
-  void end(std::uint64_t sequence, Workspace& workspace, Half half = Half::first);
+  Workspace& begin(std::uint64_t sequence);
+  void end(std::uint64_t sequence, Workspace& workspace);
 
  private:
-  static std::size_t place(std::uint64_t sequence, Half half);
   Workspace& take_workspace();
 
   PointToPoint& link_;
   StagingSpace& space_;
-  std::bitset<2 * kWindow> under_way_;
+  std::bitset<kWindow> under_way_;
   std::vector<std::unique_ptr<Workspace>> workspaces_;
   std::vector<Workspace*> free_;
 };
@@ -71,8 +66,7 @@ class CrossResources {
 /// under way and keeps its workspace: only before the job is aborted.
 class CrossWork : public PendingWork {
  public:
-  CrossWork(CrossResources& resources, std::uint64_t sequence,
-            CrossResources::Half half = CrossResources::Half::first);
+  CrossWork(CrossResources& resources, std::uint64_t sequence);
   MemoryUse withdraw() final;
 
  protected:
@@ -90,7 +84,6 @@ class CrossWork : public PendingWork {
 
   CrossResources& resources_;
   std::uint64_t sequence_;
-  CrossResources::Half half_;
   Workspace* workspace_;
 };
 
@@ -118,11 +111,10 @@ Completion start_allreduce(CrossResources& resources, const Reduction& reduction
 Completion start_broadcast(CrossResources& resources, std::span<std::byte> staging, int root,
                            std::uint64_t sequence);
 
-/// Each member's own bytes to each other member, in two halves (direct_exchange.cpp). `parts`: by
-/// member; the own one is ignored.
-Completion start_send(CrossResources& resources, std::span<const std::span<const std::byte>> parts,
-                      std::uint64_t sequence);
-Completion start_receive(CrossResources& resources, std::span<const std::span<std::byte>> parts,
-                         std::uint64_t sequence);
+/// Each member's own bytes to each other member (direct_exchange.cpp). `sends`, `receives`: by
+/// member; the own ones are ignored.
+Completion start_exchange(CrossResources& resources,
+                          std::span<const std::span<const std::byte>> sends,
+                          std::span<const std::span<std::byte>> receives, std::uint64_t sequence);
 
 }  // namespace hora::internal

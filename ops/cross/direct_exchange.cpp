@@ -13,47 +13,43 @@ constexpr int kExchange = 0;
 
 /// One message for each pair of members that have something for each other, at most n - 1 out of
 /// and n - 1 into a member, all at once and each member beginning with another peer. Both ends know
-/// the lengths, and nothing is sent for an empty part. Thread rule: as CrossGroup.
-class DirectSend : public CrossWork {
+/// the lengths, and nothing is sent for an empty span. Thread rule: as CrossGroup.
+class DirectExchange : public CrossWork {
  public:
-  DirectSend(CrossResources& resources, std::span<const std::span<const std::byte>> parts,
-             std::uint64_t sequence)
-      : CrossWork(resources, sequence) {
-    const int members = link().size();
-    for (int k = 1; k < members; ++k) {
-      const int to = (link().index() + k) % members;
-      send(workspace().sends, to, kExchange, parts[static_cast<std::size_t>(to)]);
-    }
-  }
-  bool poll() override { return workspace().sends.drained(link()) && finish(); }
+  /// `sends`, `receives`: by member; the own ones are ignored.
+  DirectExchange(CrossResources& resources, std::span<const std::span<const std::byte>> sends,
+                 std::span<const std::span<std::byte>> receives, std::uint64_t sequence);
+  bool poll() override;
 };
 
-/// Likewise the other half.
-class DirectReceive : public CrossWork {
- public:
-  DirectReceive(CrossResources& resources, std::span<const std::span<std::byte>> parts,
-                std::uint64_t sequence)
-      : CrossWork(resources, sequence, CrossResources::Half::receives) {
-    const int members = link().size();
-    for (int k = 1; k < members; ++k) {
-      // The peer that begins with this member comes first.
-      const int from = (link().index() + members - k) % members;
-      receive(workspace().receives, from, kExchange, parts[static_cast<std::size_t>(from)]);
-    }
+DirectExchange::DirectExchange(CrossResources& resources,
+                               std::span<const std::span<const std::byte>> sends,
+                               std::span<const std::span<std::byte>> receives,
+                               std::uint64_t sequence)
+    : CrossWork(resources, sequence) {
+  const int own_index = link().index();
+  const int members = link().size();
+  for (int k = 1; k < members; ++k) {
+    const int from =
+        (own_index + members - k) % members;  // the peer that begins with this member comes first
+    receive(workspace().receives, from, kExchange, receives[static_cast<std::size_t>(from)]);
   }
-  bool poll() override { return workspace().receives.drained(link()) && finish(); }
-};
+  for (int k = 1; k < members; ++k) {
+    const int to = (own_index + k) % members;
+    send(workspace().sends, to, kExchange, sends[static_cast<std::size_t>(to)]);
+  }
+}
+
+bool DirectExchange::poll() {
+  return workspace().receives.drained(link()) && workspace().sends.drained(link()) && finish();
+}
 
 }  // namespace
 
-Completion start_send(CrossResources& resources, std::span<const std::span<const std::byte>> parts,
-                      std::uint64_t sequence) {
-  return Completion(std::make_unique<DirectSend>(resources, parts, sequence));
-}
-
-Completion start_receive(CrossResources& resources, std::span<const std::span<std::byte>> parts,
-                         std::uint64_t sequence) {
-  return Completion(std::make_unique<DirectReceive>(resources, parts, sequence));
+Completion start_exchange(CrossResources& resources,
+                          std::span<const std::span<const std::byte>> sends,
+                          std::span<const std::span<std::byte>> receives, std::uint64_t sequence) {
+  return Completion(std::make_unique<DirectExchange>(resources, sends, receives, sequence));
 }
 
 }  // namespace hora::internal

@@ -1,11 +1,75 @@
 #include "ops/hierarchy/exchange_run.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "ops/local/kernels.h"
 
 namespace hora::internal {
+
+ExchangeSizes::ExchangeSizes(const BoundUnit& unit, const Topology& topology, int node)
+    : unit_(unit),
+      topology_(topology),
+      node_(node),
+      each_(extents_of_rank(unit.unit.kind, topology.size())),
+      of_node_(topology.ranks_of_node.size()) {}
+
+const std::vector<int>& ExchangeSizes::ranks_of(int node) const {
+  return topology_.ranks_of_node[static_cast<std::size_t>(node)];
+}
+
+bool ExchangeSizes::must_be_exchanged() const {
+  return unit_.unit.kind != OperationKind::reduce_scatter && topology_.nodes() > 1;
+}
+
+std::size_t ExchangeSizes::bytes_of(int node) const {
+  return ranks_of(node).size() * each_ * sizeof(std::int64_t);
+}
+
+std::size_t ExchangeSizes::stride() const {
+  std::size_t longest = 0;
+  for (int node = 0; node < topology_.nodes(); ++node) {
+    longest = std::max(longest, bytes_of(node));
+  }
+  return align_up(longest);
+}
+
+void ExchangeSizes::write(std::byte* out) const {
+  for (const auto& own : unit_.exchange.rows) {
+    std::memcpy(out, own.data(), own.size_bytes());
+    out += own.size_bytes();
+  }
+}
+
+void ExchangeSizes::read(const std::byte* in) {
+  for (int node = 0; node < topology_.nodes(); ++node) {
+    if (!is_exchanged(node)) continue;
+    auto& extents = of_node_[static_cast<std::size_t>(node)];
+    extents.resize(ranks_of(node).size() * each_);
+    std::memcpy(extents.data(), in + static_cast<std::size_t>(node) * stride(), bytes_of(node));
+  }
+}
+
+ExchangeExtents ExchangeSizes::extents() const {
+  ExchangeExtents result{unit_.unit.kind, unit_.exchange.row_bytes, {}};
+  result.rows.resize(static_cast<std::size_t>(topology_.size()));
+  for (int node = 0; node < topology_.nodes(); ++node) {
+    std::size_t local = 0;
+    for (const int rank : ranks_of(node)) {
+      auto& rows = result.rows[static_cast<std::size_t>(rank)];
+      if (is_exchanged(node)) {
+        const std::span<const std::int64_t> all = of_node_[static_cast<std::size_t>(node)];
+        rows = all.subspan(local * each_, each_);
+      } else {
+        // A reduce-scatter's whole is equal everywhere.
+        rows = unit_.exchange.rows[node == node_ ? local : 0];
+      }
+      ++local;
+    }
+  }
+  return result;
+}
 
 namespace {
 
@@ -21,73 +85,39 @@ ExchangeRun::ExchangeRun(const BoundUnit& unit, ExchangeContext& context,
       first_sequence_(first_sequence),
       sizes_(unit, context.topology, context.node),
       nodes_(context.topology.ranks_of_node.size()),
-      stream_chunk_(round_bytes(context.chunk_bytes, context.topology.nodes())),
-      rounds_(rounds_of_sizes()) {
-  if (!sizes_.must_be_exchanged()) {
-    prepare();
-  } else if (context_.cross) {
-    prepare_sends(ExchangeMap(context_.topology, sizes_.own_extents()));
-  }
+      rounds_(sizes_.must_be_exchanged() ? 1 : 0) {
+  if (!sizes_.must_be_exchanged()) prepare();
 }
 
 void ExchangeRun::prepare() {
   const ExchangeMap map(context_.topology, sizes_.extents());
   prepared_ = true;
-  const std::uint64_t rounds = rounds_of(map.longest_stream());
   if (auto refusal = map.refusal(context_.job_memory)) {
     unit_.exchange.result->refuse(std::move(*refusal));
-    if (!sizes_.must_be_exchanged() || rounds == 0) return;
-    // Some nodes have sent what is theirs in the first round.
-    rounds_ = sendable_ = rounds_of_sizes() + 1;
-    prepare_receives(map);
     return;
   }
-  prepare_result(map);
-  if (!sizes_.must_be_exchanged() && context_.cross) prepare_sends(map);
-  prepare_receives(map);
-  for (int node = 0; node < context_.topology.nodes(); ++node) {
-    incoming_.push_back(map.layout(node, context_.node));
-  }
-  // A reduce-scatter's own part is summed with that of the other nodes.
-  if (!sums() || nodes_ == 1) {
-    own_ = moved_by(context_.local_rank, unit_.exchange.pushes,
-                    incoming_[static_cast<std::size_t>(context_.node)]);
-  }
-  rounds_ += rounds;
-  sendable_ = rounds_;
-}
-
-/// What this node sends: by a map in which the extents of its own ranks are known.
-void ExchangeRun::prepare_sends(const ExchangeMap& map) {
-  std::size_t longest = 0;
-  for (int node = 0; node < context_.topology.nodes(); ++node) {
-    outgoing_.push_back(node == context_.node ? ByteLayout{} : map.layout(context_.node, node));
-    longest = std::max(longest, length_of(outgoing_.back()));
-  }
-  sent_stride_ = stride_of(longest);
-  sendable_ = rounds_of_sizes() + rounds_of(longest);
-}
-
-void ExchangeRun::prepare_receives(const ExchangeMap& map) {
-  stride_ = stride_of(map.longest_stream());
-  for (int node = 0; node < context_.topology.nodes(); ++node) {
-    stream_bytes_.push_back(map.stream_bytes(node, context_.node));
-  }
-}
-
-void ExchangeRun::prepare_result(const ExchangeMap& map) {
+  const int nodes = context_.topology.nodes();
   const int rank = context_.rank_of(context_.local_rank);
   const std::size_t bytes = map.result_bytes(rank);
   result_ = {unit_.exchange.result->allocate(map.result_rows(rank), bytes), bytes};
+  for (int node = 0; node < nodes; ++node) {
+    outgoing_.push_back(map.layout(context_.node, node));
+    incoming_.push_back(map.layout(node, context_.node));
+  }
+  // A reduce-scatter's own part is summed with that of the other nodes.
+  if (!sums() || nodes == 1) {
+    own_ = moved_by(context_.local_rank, unit_.exchange.pushes,
+                    incoming_[static_cast<std::size_t>(context_.node)]);
+  }
   if (ExchangePush::is_needed(unit_)) {
     push_.emplace(unit_, context_, map, result_.at(0), bytes);
     rounds_ = next_copy_ = push_->rounds();
   }
-}
-
-std::size_t ExchangeRun::stride_of(std::size_t longest_stream) const {
-  const std::size_t chunk = std::min(stream_chunk_, align_up(longest_stream));
-  return slice_range({0, chunk}, 0, context_.slices).bytes;
+  if (const std::size_t longest = map.longest_stream(); longest > 0) {
+    stream_chunk_ = std::min(round_bytes(context_.chunk_bytes, nodes), align_up(longest));
+    stride_ = slice_range({0, stream_chunk_}, 0, context_.slices).bytes;
+    rounds_ += (longest + stream_chunk_ - 1) / stream_chunk_;
+  }
 }
 
 // What this rank has copied was published, by this rank as well: none of its crossings is open.
@@ -102,67 +132,45 @@ bool ExchangeRun::advance() {
     any |= start_rounds();
     any |= finish_crossings();
   }
-  const bool was_prepared = prepared_;
   any |= copy_rounds();
-  if (context_.cross && prepared_ != was_prepared) any |= start_rounds();
   if (push_ && !push_->poll()) return any;
   return any || copy_own();
 }
 
 bool ExchangeRun::start_rounds() {
   bool any = false;
-  for (Crossing& crossing : crossings_) {
-    if (crossing.received || !prepared_) continue;
-    receive(crossing);
-    any = true;
-  }
-  for (; next_start_ < std::max(sendable_, rounds_) &&
-         context_.rounds.may_fill(exchange_round_of(next_start_));
+  for (; next_start_ < rounds_ && context_.rounds.may_fill(exchange_round_of(next_start_));
        ++next_start_) {
     Crossing& crossing = crossings_.emplace_back();
     crossing.round = next_start_;
-    if (is_sizes(next_start_) || prepared_) receive(crossing);
-    send(crossing);
+    crossing.work = is_sizes(next_start_) ? start_sizes(next_start_)
+                                          : start_data(next_start_, crossing.summands);
     any = true;
   }
   return any;
 }
 
-void ExchangeRun::send(Crossing& crossing) {
-  crossing.sent = is_sizes(crossing.round) ? send_sizes(crossing.round) : send_data(crossing.round);
-}
-
-void ExchangeRun::receive(Crossing& crossing) {
-  crossing.received =
-      is_sizes(crossing.round) ? receive_sizes(crossing.round) : receive_data(crossing);
-}
-
-Completion ExchangeRun::send_sizes(std::uint64_t round) {
+Completion ExchangeRun::start_sizes(std::uint64_t round) {
   if (context_.local_rank != 0) return {};
-  const std::size_t bytes = sizes_.bytes_of(context_.node);
-  std::byte* const own = context_.memory.scratch(exchange_round_of(round)).reserve(bytes);
-  sizes_.write(own);
-  const std::vector<std::span<const std::byte>> parts(nodes_, {own, bytes});
-  return context_.cross->send(parts, first_sequence_ + round);
-}
-
-Completion ExchangeRun::receive_sizes(std::uint64_t round) {
-  if (context_.local_rank != 0) return {};
+  const std::uint64_t exchange_round = exchange_round_of(round);
+  const std::size_t own_bytes = sizes_.bytes_of(context_.node);
+  std::byte* const published = context_.memory.scratch(exchange_round).reserve(own_bytes);
+  sizes_.write(published);
   const std::size_t stride = sizes_.stride();
-  std::byte* const staging =
-      context_.memory.staging(exchange_round_of(round)).reserve(nodes_ * stride);
-  std::vector<std::span<std::byte>> parts;
+  std::byte* const staging = context_.memory.staging(exchange_round).reserve(nodes_ * stride);
+  const std::vector<std::span<const std::byte>> sends(nodes_, {published, own_bytes});
+  std::vector<std::span<std::byte>> receives;
   for (std::size_t node = 0; node < nodes_; ++node) {
-    parts.emplace_back(staging + node * stride, sizes_.bytes_of(static_cast<int>(node)));
+    receives.emplace_back(staging + node * stride, sizes_.bytes_of(static_cast<int>(node)));
   }
-  return context_.cross->receive(parts, first_sequence_ + round);
+  return context_.cross->exchange(sends, receives, first_sequence_ + round);
 }
 
-Range ExchangeRun::slice(std::size_t stream_bytes, std::uint64_t round, int owner) const {
-  const auto chunk = static_cast<std::size_t>(round - rounds_of_sizes());
-  const std::size_t begin = std::min(chunk * stream_chunk_, stream_bytes);
-  return slice_range({begin, std::min(stream_chunk_, stream_bytes - begin)}, owner,
-                     context_.slices);
+Range ExchangeRun::slice(const ByteLayout& layout, std::uint64_t round, int owner) const {
+  const std::size_t length = length_of(layout);
+  const std::size_t chunk = static_cast<std::size_t>(round - (sizes_.must_be_exchanged() ? 1 : 0));
+  const std::size_t begin = std::min(chunk * stream_chunk_, length);
+  return slice_range({begin, std::min(stream_chunk_, length - begin)}, owner, context_.slices);
 }
 
 /// A range of what this node gives: where it lies, or gathered into `scratch`.
@@ -192,57 +200,43 @@ std::byte* ExchangeRun::landing(const ByteLayout& transfers) const {
   return result_.at(transfers.front().destination_offset);
 }
 
-/// A slice for each node that is sent to; of a reduce-scatter one from each node besides, all known
-/// from the start.
-std::byte* ExchangeRun::scratch(std::uint64_t exchange_round) {
-  const std::size_t received = sums() ? stride_ : 0;
-  return context_.memory.scratch(exchange_round).reserve(nodes_ * (sent_stride_ + received));
-}
-
-Completion ExchangeRun::send_data(std::uint64_t round) {
-  const bool is_gather = unit_.unit.kind == OperationKind::allgather;
-  std::byte* const gathered = scratch(exchange_round_of(round));
-  std::vector<std::span<const std::byte>> parts(nodes_);
-  std::span<const std::byte> to_all;
-  for (std::size_t node = 0; node < nodes_; ++node) {
-    if (node == static_cast<std::size_t>(context_.node)) continue;
-    const ByteLayout& layout = outgoing_[node];
-    const Range range = slice(length_of(layout), round, context_.local_rank);
-    parts[node] = is_gather && !to_all.empty()
-                      ? to_all
-                      : outgoing(layout, range, gathered + node * sent_stride_);
-    if (is_gather) to_all = parts[node];
-  }
-  return context_.cross->send(parts, first_sequence_ + round);
-}
-
-Completion ExchangeRun::receive_data(Crossing& crossing) {
-  const std::uint64_t exchange_round = exchange_round_of(crossing.round);
+Completion ExchangeRun::start_data(std::uint64_t round, std::vector<const std::byte*>& summands) {
+  const std::uint64_t exchange_round = exchange_round_of(round);
   const auto own_node = static_cast<std::size_t>(context_.node);
+  const bool is_gather = unit_.unit.kind == OperationKind::allgather;
+  std::byte* const scratch =
+      context_.memory.scratch(exchange_round).reserve((sums() ? 2 : 1) * nodes_ * stride_);
   std::byte* const staging =
       context_.memory.staging(exchange_round).reserve((sums() ? 1 : nodes_) * stride_);
-  std::byte* const incoming = sums() ? scratch(exchange_round) + nodes_ * sent_stride_ : staging;
-  std::vector<std::span<std::byte>> parts(nodes_);
+  std::byte* const incoming = sums() ? scratch + nodes_ * stride_ : staging;
+
+  std::vector<std::span<const std::byte>> sends(nodes_);
+  std::vector<std::span<std::byte>> receives(nodes_);
+  std::span<const std::byte> to_all;
   for (std::size_t node = 0; node < nodes_; ++node) {
-    const Range in = slice(stream_bytes_[node], crossing.round, context_.local_rank);
-    const bool may_land = !sums() && !incoming_.empty();
-    std::byte* const target = may_land ? landing(cut(incoming_[node], in)) : nullptr;
-    parts[node] = {target ? target : incoming + node * stride_, in.bytes};
+    const Range in = slice(incoming_[node], round, context_.local_rank);
+    std::byte* const target = sums() ? nullptr : landing(cut(incoming_[node], in));
+    receives[node] = {target ? target : incoming + node * stride_, in.bytes};
+    if (node == own_node) continue;
+    const Range out = slice(outgoing_[node], round, context_.local_rank);
+    sends[node] = is_gather && !to_all.empty()
+                      ? to_all
+                      : outgoing(outgoing_[node], out, scratch + node * stride_);
+    if (is_gather) to_all = sends[node];
   }
-  Completion received = context_.cross->receive(parts, first_sequence_ + crossing.round);
+  Completion work = context_.cross->exchange(sends, receives, first_sequence_ + round);
   if (sums()) {
-    for (const auto& part : parts) crossing.summands.push_back(part.data());
-    const Range own = slice(stream_bytes_[own_node], crossing.round, context_.local_rank);
-    crossing.summands[own_node] = outgoing(incoming_[own_node], own, parts[own_node].data()).data();
+    for (const auto& part : receives) summands.push_back(part.data());
+    const Range own = slice(incoming_[own_node], round, context_.local_rank);
+    summands[own_node] = outgoing(incoming_[own_node], own, receives[own_node].data()).data();
   }
-  return received;
+  return work;
 }
 
 bool ExchangeRun::finish_crossings() {
   bool any = false;
-  while (!crossings_.empty()) {
-    Crossing& crossing = crossings_.front();
-    if (!crossing.received || !crossing.received->poll() || !crossing.sent.poll()) break;
+  while (!crossings_.empty() && crossings_.front().work.poll()) {
+    const Crossing& crossing = crossings_.front();
     const std::uint64_t exchange_round = exchange_round_of(crossing.round);
     if (!crossing.summands.empty()) sum(crossing);
     context_.rounds.publish(exchange_round, context_.memory.staging(exchange_round).location());
@@ -254,7 +248,7 @@ bool ExchangeRun::finish_crossings() {
 
 void ExchangeRun::sum(const Crossing& crossing) {
   const auto own_node = static_cast<std::size_t>(context_.node);
-  const Range range = slice(stream_bytes_[own_node], crossing.round, context_.local_rank);
+  const Range range = slice(incoming_[own_node], crossing.round, context_.local_rank);
   std::byte* out = landing(cut(incoming_[own_node], range));
   if (!out) out = context_.memory.staging(exchange_round_of(crossing.round)).reserve(range.bytes);
   const DataType type = unit_.unit.type;
@@ -282,7 +276,6 @@ bool ExchangeRun::copy_rounds() {
 }
 
 void ExchangeRun::copy_data(std::uint64_t round) {
-  if (incoming_.empty()) return;  // refused
   for (int owner = 0; owner < context_.slices; ++owner) {
     const std::byte* const staging =
         context_.memory.at(owner, context_.rounds.staging(owner, exchange_round_of(round)),
@@ -291,7 +284,7 @@ void ExchangeRun::copy_data(std::uint64_t round) {
       // Of a reduce-scatter all nodes' streams to this one are alike, and staging holds their sum.
       const bool is_own = node == static_cast<std::size_t>(context_.node);
       if (is_own != sums()) continue;
-      const ByteLayout transfers = cut(incoming_[node], slice(stream_bytes_[node], round, owner));
+      const ByteLayout transfers = cut(incoming_[node], slice(incoming_[node], round, owner));
       if (owner == context_.local_rank && landing(transfers)) continue;
       scatter(transfers, context_.local_rank, staging + (sums() ? 0 : node * stride_), result_);
     }

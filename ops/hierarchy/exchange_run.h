@@ -12,10 +12,40 @@
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
 #include "ops/hierarchy/exchange_memory.h"
-#include "ops/hierarchy/exchange_sizes.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal {
+
+/// The first round of an allgather or alltoall: the nodes send one another their ranks' extents.
+/// They travel as they are in memory: rank after rank, in the order of local ranks.
+/// References outlive it. Thread rule: one thread at a time.
+class ExchangeSizes {
+ public:
+  ExchangeSizes(const BoundUnit& unit, const Topology& topology, int node);
+
+  /// False: a reduce-scatter, or all ranks are in this node.
+  bool must_be_exchanged() const;
+  /// Length of what a node sends; what comes from node n belongs at n * stride().
+  std::size_t bytes_of(int node) const;
+  std::size_t stride() const;
+  /// What this node sends.
+  void write(std::byte* out) const;
+  /// Takes in what all other nodes have sent.
+  void read(const std::byte* in);
+
+  /// Of all ranks, once read or where nothing has to be sent. Valid as long as this.
+  ExchangeExtents extents() const;
+
+ private:
+  const std::vector<int>& ranks_of(int node) const;
+  bool is_exchanged(int node) const { return node != node_ && must_be_exchanged(); }
+
+  const BoundUnit& unit_;
+  const Topology& topology_;
+  int node_;
+  std::size_t each_;                                ///< extents of one rank
+  std::vector<std::vector<std::int64_t>> of_node_;  ///< of those that are sent
+};
 
 /// In the node every rank copies its own part straight from its peers' inputs, or gets it from
 /// peers whose input it cannot read (ExchangePush): one pass. Between
@@ -25,10 +55,6 @@ namespace hora::internal {
 /// publishes what it got, or, of a reduce-scatter, the sum over nodes in node order with the scale:
 /// the bits of allreduce. Every rank copies its own part out of all owners' staging; what an owner
 /// gets for itself alone, in one transfer, comes straight into its result.
-///
-/// What a node sends depends on its own ranks' extents alone: what it sends first leaves right
-/// behind its sizes, and only receives wait for those of the others. Where the sizes show that the
-/// exchange must be refused, what was sent is received and dropped.
 ///
 /// Always makes progress: a round waits for earlier rounds alone (exchange_rounds.h), its crossing
 /// for the same round of the peers on other nodes, and rounds are the same on all ranks, since all
@@ -49,22 +75,14 @@ class ExchangeRun {
  private:
   struct Crossing {
     std::uint64_t round;
-    Completion sent;
-    std::optional<Completion> received;      ///< none: what comes is not known yet
+    Completion work;
     std::vector<const std::byte*> summands;  ///< of a reduce-scatter: this rank's slice, by node
   };
 
   void prepare();
-  void prepare_sends(const ExchangeMap& map);
-  void prepare_receives(const ExchangeMap& map);
-  void prepare_result(const ExchangeMap& map);
   bool start_rounds();
-  void send(Crossing& crossing);
-  void receive(Crossing& crossing);
-  Completion send_sizes(std::uint64_t round);
-  Completion receive_sizes(std::uint64_t round);
-  Completion send_data(std::uint64_t round);
-  Completion receive_data(Crossing& crossing);
+  Completion start_sizes(std::uint64_t round);
+  Completion start_data(std::uint64_t round, std::vector<const std::byte*>& summands);
   bool finish_crossings();
   void sum(const Crossing& crossing);
   bool copy_rounds();
@@ -72,18 +90,12 @@ class ExchangeRun {
   bool copy_own();
 
   bool sums() const { return unit_.unit.kind == OperationKind::reduce_scatter; }
-  std::uint64_t rounds_of_sizes() const { return sizes_.must_be_exchanged() ? 1 : 0; }
-  bool is_sizes(std::uint64_t round) const { return round < rounds_of_sizes(); }
-  std::uint64_t rounds_of(std::size_t stream_bytes) const {
-    return (stream_bytes + stream_chunk_ - 1) / stream_chunk_;
-  }
-  std::size_t stride_of(std::size_t longest_stream) const;
-  std::byte* scratch(std::uint64_t exchange_round);
+  bool is_sizes(std::uint64_t round) const { return round == 0 && sizes_.must_be_exchanged(); }
   std::uint64_t exchange_round_of(std::uint64_t round) const {
     return context_.rounds_done + round;
   }
-  /// Owner's slice of the chunk of such a stream that travels in `round`.
-  Range slice(std::size_t stream_bytes, std::uint64_t round, int owner) const;
+  /// Owner's slice of the chunk that travels in `round`.
+  Range slice(const ByteLayout& layout, std::uint64_t round, int owner) const;
   std::span<const std::byte> outgoing(const ByteLayout& layout, Range range,
                                       std::byte* scratch) const;
   std::byte* landing(const ByteLayout& transfers) const;
@@ -93,21 +105,15 @@ class ExchangeRun {
   std::uint64_t first_sequence_;
   ExchangeSizes sizes_;
   std::size_t nodes_;
-  std::size_t stream_chunk_;  ///< bytes of each layout in one round
-
-  // From the start; by node, none of the own one.
-  std::vector<ByteLayout> outgoing_;
-  std::size_t sent_stride_ = 0;  ///< of an owner's slices in memory
-  std::uint64_t sendable_ = 0;   ///< rounds whose sends are known
+  std::uint64_t rounds_;  ///< known so far
 
   // Once the sizes are known.
   bool prepared_ = false;
-  std::uint64_t rounds_ = 0;               ///< known so far
-  std::vector<std::size_t> stream_bytes_;  ///< to this node, by node
-  std::vector<ByteLayout> incoming_;       ///< likewise; empty: what comes is dropped
-  std::size_t stride_ = 0;                 ///< likewise
   ExchangeTarget result_;
-  ByteLayout own_;  ///< inside this node, moved by this rank
+  std::vector<ByteLayout> outgoing_, incoming_;  ///< by node
+  std::size_t stream_chunk_ = 0;                 ///< bytes of each layout in one round
+  std::size_t stride_ = 0;                       ///< of an owner's slices in memory
+  ByteLayout own_;                               ///< inside this node, moved by this rank
   std::size_t own_done_ = 0;
   std::optional<ExchangePush> push_;  ///< where a rank pushes; its round is counted by itself
 

@@ -97,15 +97,11 @@ class CrossGroup {
                             std::uint64_t sequence) = 0;
   /// staging of all nodes = staging of node `root`, which is only read.
   virtual Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) = 0;
-  // An exchange is one operation in two halves, each complete by itself: what a node sends may be
-  // known before what it receives. By node, the own part unused; lengths match pair by pair; memory
-  // stays until completion and may have any alignment.
-  /// parts[n] goes to node n.
-  virtual Completion send(std::span<const std::span<const std::byte>> parts,
-                          std::uint64_t sequence) = 0;
-  /// parts[n] is filled by node n's send of this sequence.
-  virtual Completion receive(std::span<const std::span<std::byte>> parts,
-                             std::uint64_t sequence) = 0;
+  /// sends[n] goes to node n, receives[n] is filled by node n: by node, the own one unused. Lengths
+  /// match pair by pair; memory stays until completion and may have any alignment.
+  virtual Completion exchange(std::span<const std::span<const std::byte>> sends,
+                              std::span<const std::span<std::byte>> receives,
+                              std::uint64_t sequence) = 0;
 };
 
 }  // namespace hora::internal

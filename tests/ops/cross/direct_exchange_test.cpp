@@ -40,7 +40,7 @@ class DirectExchangeOf : public testing::TestWithParam<int> {};
 // Each member at its own pace, with several exchanges open.
 TEST_P(DirectExchangeOf, BringsEveryPartToItsMember) {
   constexpr std::size_t kExchanges = 40;
-  constexpr std::size_t kAtOnce = 6;  // halves
+  constexpr std::size_t kAtOnce = 3;
   const int count = GetParam();
   const auto members_count = static_cast<std::size_t>(count);
   auto random = test::generator();
@@ -65,11 +65,8 @@ TEST_P(DirectExchangeOf, BringsEveryPartToItsMember) {
       receives.emplace_back(target);
     }
     // Tags wrap on the way.
-    const std::uint64_t sequence = CrossResources::kWindow - 20 + number;
-    const bool sends_first = random() % 2 == 0;
-    if (sends_first) member.open.push_back(member.group.send(sends, sequence));
-    member.open.push_back(member.group.receive(receives, sequence));
-    if (!sends_first) member.open.push_back(member.group.send(sends, sequence));
+    member.open.push_back(
+        member.group.exchange(sends, receives, CrossResources::kWindow - 20 + number));
   };
   const auto complete = [&] {
     return std::all_of(members.begin(), members.end(), [&](const auto& member) {
@@ -110,8 +107,9 @@ TEST(DirectExchange, RefusesOtherNumbersOfPartsThanMembers) {
   MessageCrossGroup group(network.member(0));
   const std::vector<std::span<const std::byte>> sends(2);
   const std::vector<std::span<std::byte>> receives(3);
-  EXPECT_THROW(group.receive(receives, 0), Error);
-  EXPECT_THROW(group.send({sends.data(), 1}, 0), Error);
+  EXPECT_THROW(group.exchange(sends, receives, 0), Error);
+  const std::vector<std::span<const std::byte>> one_send(1);
+  EXPECT_THROW(group.exchange(one_send, {receives.data(), 2}, 0), Error);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 
 using test::Bytes;
 
-enum class Operation { broadcast, short_allreduce, allreduce, receive };
+enum class Operation { broadcast, short_allreduce, allreduce, exchange };
 
 struct Member {
   Member(PointToPoint& link, std::size_t bytes, std::mt19937_64& random)
@@ -31,15 +31,14 @@ struct Member {
       case Operation::allreduce:
         open.push_back(group.allreduce({.type = DataType::uint8}, memory, 0));
         break;
-      case Operation::receive: {
+      case Operation::exchange: {
         const std::size_t part = memory.size() / static_cast<std::size_t>(members);
         std::vector<std::span<std::byte>> parts;
         std::vector<std::span<const std::byte>> sends(static_cast<std::size_t>(members), given);
         for (int from = 0; from < members; ++from) {
           parts.push_back(std::span(memory).subspan(static_cast<std::size_t>(from) * part, 1));
         }
-        open.push_back(group.receive(parts, 0));
-        open.push_back(group.send(sends, 0));
+        open.push_back(group.exchange(sends, parts, 0));
         break;
       }
     }

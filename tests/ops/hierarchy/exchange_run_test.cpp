@@ -134,42 +134,6 @@ TEST_P(ExchangeOn, GrowsItsMemoryFromOneExchangeToTheNext) {
   }
 }
 
-// Some nodes have sent data by the time at which all know that there is no room for the results.
-TEST_P(ExchangeOn, WhatIsRefusedLeavesNothingBehind) {
-  constexpr std::uint64_t kMemory = 20000;
-  for (int round = 0; round < 40; ++round) {
-    ExchangeWorld world(topology_, random_chunk(), kMemory);
-    auto operations = random_operations(8);
-    std::vector<bool> is_refused;
-    for (ExchangeOperation& operation : operations) {
-      is_refused.push_back(random_() % 2 == 0);
-      operation.row_bytes = 8;
-      operation.type = DataType::int64;
-      operation.scale = operation.prescale = 1.0;
-      if (operation.kind == OperationKind::allreduce) operation.kind = OperationKind::allgather;
-      const bool scatters = operation.kind == OperationKind::reduce_scatter;
-      const std::int64_t rows = is_refused.back() ? 3000 : 4;
-      for (std::size_t rank = 0; rank < operation.rows.size(); ++rank) {
-        auto& own = operation.rows[rank];
-        const std::size_t extents = extents_of_rank(operation.kind, topology_.size());
-        own.assign(extents, scatters || rank == 0 ? rows : 1);
-        const auto all = static_cast<std::size_t>(own[0]) * extents;
-        operation.inputs[rank] = test::random_values(DataType::int64, all * 8, random_);
-      }
-    }
-    const Outcomes outcomes = world.run_in_steps(operations, random_);
-    for (std::size_t i = 0; i < operations.size(); ++i) {
-      for (int rank = 0; rank < topology_.size(); ++rank) {
-        const ExchangeOutcome& outcome = outcomes[i][static_cast<std::size_t>(rank)];
-        ASSERT_EQ(outcome.is_refused, is_refused[i]) << "operation " << i << ", rank " << rank;
-        if (outcome.is_refused) continue;
-        ASSERT_TRUE(outcome.bytes == operations[i].expected(topology_, rank).bytes);
-      }
-    }
-    EXPECT_FALSE(world.polls());
-  }
-}
-
 TEST_P(ExchangeOn, OneRankAloneGives) {
   for (int giver = 0; giver < topology_.size(); ++giver) {
     ExchangeWorld world(topology_, 128);

@@ -1,9 +1,8 @@
-#include "ops/hierarchy/exchange_sizes.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "ops/hierarchy/exchange_run.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {

@@ -48,10 +48,6 @@ class GuardedResult final : public ExchangeResult, public ResultPlace {
     return bytes == 0 ? nullptr : block_ + kGuard;
   }
   ExchangeOutcome outcome() const {
-    if (refusal()) {
-      require(!allocated_, "what is refused has a result");
-      return {.rows = {}, .bytes = {}, .is_refused = true};
-    }
     require(allocated_, "allocate() is never called");
     for (std::size_t i = 0; i < kGuard; ++i) {
       require(block_[i] == kGuardValue && block_[kGuard + bytes_ + i] == kGuardValue,
@@ -119,8 +115,7 @@ struct ExchangeWorld::Bound {
   OperationKind kind;
 };
 
-ExchangeWorld::ExchangeWorld(const Topology& topology, std::size_t chunk_bytes,
-                             std::uint64_t job_memory)
+ExchangeWorld::ExchangeWorld(const Topology& topology, std::size_t chunk_bytes)
     : topology_(topology), chunk_bytes_(chunk_bytes), wires_(std::make_unique<Wires>(topology)) {
   ranks_.resize(at(topology.size()));
   for (int n = 0; n < topology.nodes(); ++n) {
@@ -134,8 +129,7 @@ ExchangeWorld::ExchangeWorld(const Topology& topology, std::size_t chunk_bytes,
                                     .local_rank = local,
                                     .slices = topology.smallest_node(),
                                     .topology = topology,
-                                    .chunk_bytes = chunk_bytes,
-                                    .job_memory = job_memory};
+                                    .chunk_bytes = chunk_bytes};
       ranks_[at(ranks[at(local)])] =
           std::make_unique<Rank>(*nodes_.back(), options, local_size,
                                  crosses ? wires_->meetings[at(local)].get() : nullptr);

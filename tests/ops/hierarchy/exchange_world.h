@@ -16,16 +16,13 @@ namespace hora::internal::test {
 struct ExchangeOutcome {
   std::vector<std::int64_t> rows;
   Bytes bytes;
-  bool is_refused = false;
 };
 
 /// Inputs and extents are overwritten as soon as their rank is told that its unit is complete.
 /// Failures of checks during the run throw std::logic_error. Thread rule: one thread.
 class ExchangeWorld {
  public:
-  /// `job_memory`: as PipelineOptions has it.
-  ExchangeWorld(const Topology& topology, std::size_t chunk_bytes,
-                std::uint64_t job_memory = UINT64_MAX);
+  ExchangeWorld(const Topology& topology, std::size_t chunk_bytes);
   ~ExchangeWorld();
 
   /// [operation][rank]: the ranks in one thread, which goes on with any of them at random.

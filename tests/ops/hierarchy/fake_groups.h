@@ -136,21 +136,15 @@ struct FakeCross final : CrossGroup {
     EXPECT_EQ(root, 1);
     return start(staging, sequence);
   }
-  Completion send(std::span<const std::span<const std::byte>> parts,
-                  std::uint64_t sequence) override {
-    EXPECT_EQ(parts.size(), 2u);
+  Completion exchange(std::span<const std::span<const std::byte>> sends,
+                      std::span<const std::span<std::byte>> receives,
+                      std::uint64_t sequence) override {
+    EXPECT_EQ(sends.size(), 2u);
+    EXPECT_EQ(receives.size(), 2u);
     trace.sequences.push_back(sequence);
     trace.exchanging.insert(sequence);
     return trace.slow([this, sequence] { trace.exchanging.erase(sequence); });
   }
-  Completion receive(std::span<const std::span<std::byte>> parts, std::uint64_t sequence) override {
-    EXPECT_EQ(parts.size(), 2u);
-    const std::uint64_t number = sequence + kOtherHalf;
-    trace.exchanging.insert(number);
-    return trace.slow([this, number] { trace.exchanging.erase(number); });
-  }
-
-  static constexpr std::uint64_t kOtherHalf = std::uint64_t{1} << 32;
 
   Trace& trace;
 };

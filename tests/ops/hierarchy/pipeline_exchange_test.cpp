@@ -85,24 +85,5 @@ TEST(Pipeline, AnExchangeHasThePipelineToItself) {
   }
 }
 
-// What a node sends first does not wait for the sizes of the others.
-TEST(Pipeline, AnExchangesFirstBytesFollowItsSizes) {
-  auto random = test::generator();
-  for (const OperationKind kind : {OperationKind::allgather, OperationKind::alltoall}) {
-    PipelineOptions options{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1};
-    options.topology.ranks_of_node = {{0}, {1}};
-    options.chunk_bytes = 64;
-    OneRank rank(options, random, UINT64_MAX - 1);  // nothing arrives
-    std::vector<double> values(64, 1.0);
-    const std::vector<std::int64_t> rows(kind == OperationKind::alltoall ? 2 : 1, 32);
-    BoundUnit unit = reduce_scatter_of(values, rows, std::make_shared<HeapResult>());
-    unit.unit.kind = kind;
-    rank.pipeline.start(std::move(unit));
-    for (int i = 0; i < 3; ++i) rank.pipeline.advance();
-    EXPECT_EQ(rank.trace.sequences, (std::vector<std::uint64_t>{0, 1}));
-    EXPECT_FALSE(rank.trace.exchanging.contains(1 + test::FakeCross::kOtherHalf));
-  }
-}
-
 }  // namespace
 }  // namespace hora::internal

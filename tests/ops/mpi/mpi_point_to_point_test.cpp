@@ -165,7 +165,9 @@ TEST_F(MpiPointToPointTest, WhatAMessageHasMetIsWithdrawnOnceItHasCome) {
       EXPECT_TRUE(again == out);
       EXPECT_TRUE(met == std::vector<std::byte>(bytes));
     }
-    if (!is_sent) ASSERT_NO_FATAL_FAILURE(wait(link, send));
+    if (!is_sent) {
+      ASSERT_NO_FATAL_FAILURE(wait(link, send));
+    }
     MPI_Barrier(world_.get());
   }
 }

@@ -21,9 +21,8 @@ void Meeting::bring(int node, std::uint64_t sequence, Parts parts) {
 
 const std::vector<Meeting::Parts>* Meeting::complete(std::uint64_t sequence) {
   const std::lock_guard lock(mutex_);
-  const auto found = operations_.find(sequence);  // none where a receive comes before all sends
-  if (found == operations_.end() || found->second.brought < nodes_) return nullptr;
-  return &found->second.of_node;
+  const Operation& operation = operations_.at(sequence);
+  return operation.brought == nodes_ ? &operation.of_node : nullptr;
 }
 
 void Meeting::leave(std::uint64_t sequence) {
@@ -81,18 +80,14 @@ Completion MeetingCrossGroup::broadcast(std::span<std::byte> staging, int root,
       }));
 }
 
-Completion MeetingCrossGroup::send(std::span<const std::span<const std::byte>> parts,
-                                   std::uint64_t sequence) {
-  Meeting::Parts copies;
-  for (const auto& bytes : parts) copies.push_back(copy_of(bytes));
-  meeting_.bring(node_, sequence, std::move(copies));
-  return {};
-}
-
-Completion MeetingCrossGroup::receive(std::span<const std::span<std::byte>> parts,
-                                      std::uint64_t sequence) {
+Completion MeetingCrossGroup::exchange(std::span<const std::span<const std::byte>> sends,
+                                       std::span<const std::span<std::byte>> receives,
+                                       std::uint64_t sequence) {
+  Meeting::Parts parts;
+  for (const auto& bytes : sends) parts.push_back(copy_of(bytes));
+  meeting_.bring(node_, sequence, std::move(parts));
   const auto own_node = static_cast<std::size_t>(node_);
-  const std::vector<std::span<std::byte>> targets(parts.begin(), parts.end());
+  const std::vector<std::span<std::byte>> targets(receives.begin(), receives.end());
   return Completion(std::make_unique<Attendance>(
       meeting_, sequence, [=](const std::vector<Meeting::Parts>& of_node) {
         for (std::size_t node = 0; node < of_node.size(); ++node) {

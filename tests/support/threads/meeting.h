@@ -44,10 +44,10 @@ class MeetingCrossGroup final : public CrossGroup {
     throw std::logic_error("a Meeting knows no Adasum");
   }
   Completion broadcast(std::span<std::byte> staging, int root, std::uint64_t sequence) override;
-  Completion send(std::span<const std::span<const std::byte>> parts,
-                  std::uint64_t sequence) override;
   /// Completes with std::logic_error where the lengths of a pair differ.
-  Completion receive(std::span<const std::span<std::byte>> parts, std::uint64_t sequence) override;
+  Completion exchange(std::span<const std::span<const std::byte>> sends,
+                      std::span<const std::span<std::byte>> receives,
+                      std::uint64_t sequence) override;
 
  private:
   Meeting& meeting_;
