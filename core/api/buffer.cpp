@@ -13,6 +13,12 @@
 namespace hora {
 using namespace internal;
 
+void Access::set_device_cache_release(const Context& context, void (*give_back)()) {
+  if (DeviceHeap* const heap = runtime_of(context)->parts().device_heap) {
+    heap->set_cache_release(give_back);
+  }
+}
+
 Buffer::Buffer(const Context& context, std::size_t bytes, const Device& device)
     : runtime_(runtime_of(context)), size_(bytes), device_(device) {
   if (bytes > kMaxBytes) {

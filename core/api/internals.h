@@ -28,6 +28,8 @@ struct Access {
   HORA_EXPORT static void at_shutdown(const Context& context, std::function<void()> action);
   /// A collective has failed such that peers may write to its memory from now on, at any time.
   HORA_EXPORT static bool has_failed(const Context& context);
+  /// As DeviceHeap::set_cache_release(); nothing without a device.
+  HORA_EXPORT static void set_device_cache_release(const Context& context, void (*give_back)());
 
   static Handle handle(std::shared_ptr<Runtime> runtime, std::shared_ptr<Submission> submission) {
     return {std::move(runtime), std::move(submission)};

@@ -4,8 +4,6 @@
 #include <exception>
 
 #include "core/api/internals.h"
-#include "core/engine/device.h"
-#include "core/engine/runtime.h"
 #include "frameworks/torch/tensor_view.h"
 
 namespace hora::internal {
@@ -15,9 +13,7 @@ void* current_stream(const at::Device& device) {
 }
 
 void share_device_memory(const Context& context) {
-  DeviceHeap* const heap = runtime_of(context)->parts().device_heap;
-  if (!heap) return;
-  heap->set_cache_release([] {
+  Access::set_device_cache_release(context, [] {
     try {
       c10::cuda::CUDACachingAllocator::emptyCache();
     } catch (const std::exception&) {

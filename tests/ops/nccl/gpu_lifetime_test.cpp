@@ -71,15 +71,16 @@ TEST_F(GpuLifetime, ABufferIsFreedWhenNoStreamUsesItAnyMore) {
 TEST_F(GpuLifetime, NothingIsDeregisteredWhileACallIsTakenIn) {
   std::byte* const buffer = world_.engine(0).allocate_on_device(kBytes);
   world_.gpu(0).hold_launches();
-  const auto first = submit(0);
-  const auto second = submit(1);
-  world_.engine(1).wait(*second);
+  auto first = submit(0);
+  auto second = submit(1);
   while (world_.gpu(0).nccl_count("all_reduce") == 0) std::this_thread::sleep_for(1ms);
   std::jthread releasing([&] { world_.engine(0).release_on_device(buffer); });
   std::this_thread::sleep_for(30ms);
   EXPECT_EQ(world_.gpu(0).nccl_count("comm_deregister"), 0);
   world_.gpu(0).resume_launches();
   world_.engine(0).wait(*first);
+  world_.engine(1).wait(*second);
+  first = second = nullptr;
   releasing.join();
   EXPECT_EQ(world_.gpu(0).nccl_count("comm_deregister"), 1);
   expect_freed();
@@ -88,18 +89,19 @@ TEST_F(GpuLifetime, NothingIsDeregisteredWhileACallIsTakenIn) {
 TEST_F(GpuLifetime, ProgressGoesOnWhileABufferWaits) {
   std::byte* const buffer = world_.engine(0).allocate_on_device(kBytes);
   world_.gpu(1).hold();  // rank 0's collective waits for rank 1's GPU
-  const auto first = submit(0);
-  const auto second = submit(1);
+  auto first = submit(0);
+  auto second = submit(1);
   world_.engine(0).wait(*first);
   std::jthread releasing([&] { world_.engine(0).release_on_device(buffer); });
   std::this_thread::sleep_for(20ms);
   EXPECT_EQ(world_.gpu(0).nccl_count("mem_free"), 0);
-  const auto third = submit(0, "y");  // and takes part in others meanwhile
-  const auto fourth = submit(1, "y");
+  auto third = submit(0, "y");  // and takes part in others meanwhile
+  auto fourth = submit(1, "y");
   world_.engine(0).wait(*third);
   world_.gpu(1).resume();
   world_.engine(1).wait(*second);
   world_.engine(1).wait(*fourth);
+  first = second = third = fourth = nullptr;
   releasing.join();
   EXPECT_EQ(world_.gpu(0).nccl_count("mem_free"), 1);
   expect_freed();
@@ -108,7 +110,8 @@ TEST_F(GpuLifetime, ProgressGoesOnWhileABufferWaits) {
 TEST_F(GpuLifetime, AfterAFailureABufferStaysAsPeersMayWriteToIt) {
   std::byte* const buffer = world_.engine(0).allocate_on_device(kBytes);
   world_.gpu(0).async_error(ncclRemoteError);
-  const auto submission = submit(0);
+  const auto first = submit(0);
+  const auto second = submit(1);
   while (!world_.engine(0).poisoned()) std::this_thread::sleep_for(1ms);
   world_.engine(0).release_on_device(buffer);
   tensors_.clear();

@@ -25,7 +25,7 @@ TEST(GpuIdentity, TellsDevicesApart) {
   const test::FakeGpu first(world);
   const test::FakeGpu second(world);
   const GpuIdentity one = gpu_identity(first.cuda(), 0);
-  const GpuIdentity other = gpu_identity(second.cuda(), 0);
+  const GpuIdentity other = gpu_identity(second.cuda(), 1);
   EXPECT_EQ(one.bus_id, "0000:01:00.0");
   EXPECT_EQ(one.uuid, "01000000-0000-0000-0000-000000000000");
   EXPECT_NE(one.uuid, other.uuid);
