@@ -35,7 +35,7 @@ TEST(TerminateReportDeathTest, NamesRankAndError) {
   EXPECT_EXIT(end([] { std::terminate(); }), testing::ExitedWithCode(3), "without an exception");
 }
 
-TEST(TerminateReportDeathTest, DoesNotRepeatWhatIsSaidButTellsIt) {
+TEST(TerminateReportDeathTest, DoesNotRepeatWhatIsLoggedAndNotifiesPeers) {
   const auto end = [](bool is_logged) {
     std::set_terminate([] { std::_Exit(3); });
     const TerminateReport report(
@@ -46,7 +46,7 @@ TEST(TerminateReportDeathTest, DoesNotRepeatWhatIsSaidButTellsIt) {
   };
   EXPECT_EXIT(end(true), testing::ExitedWithCode(3),
               "^sent: uncaught exception of type hora::Error: odd\n$");
-  EXPECT_EXIT(end(false), testing::ExitedWithCode(3), "ends the job: .*odd\ntold: ");
+  EXPECT_EXIT(end(false), testing::ExitedWithCode(3), "ends the job: .*odd\nsent: ");
 }
 
 TEST(TerminateReportDeathTest, TheLibrarysHandlerRepeatsNothing) {
