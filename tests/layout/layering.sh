@@ -42,7 +42,7 @@ if [[ -d core ]]; then
     forbid "core/$folder" "core/$folder includes of core's folders only: ${allowed:-none}" \
       "\"core/($others)/"
   done << 'END'
-api engine plan trace
+api engine plan trace control_block
 launch flight
 engine negotiation messages plan flight trace control_block
 negotiation messages control_block
