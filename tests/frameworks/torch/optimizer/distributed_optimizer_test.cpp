@@ -11,7 +11,7 @@ namespace hora::internal::test {
 namespace {
 
 constexpr std::int64_t batch_per_rank = 8;
-constexpr int steps = 10;
+constexpr int kStepsOfTraining = 10;
 
 double largest_difference(const torch::nn::Sequential& a, const torch::nn::Sequential& b) {
   double largest = 0.0;
@@ -36,7 +36,7 @@ void equals_one_rank(torch::ScalarType type, double tolerance) {
   torch::optim::SGD sgd(together->parameters(), options);
   DistributedOptimizer optimizer(world, sgd, together->named_parameters());
   const auto before = copies_of(alone->parameters());
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < kStepsOfTraining; ++step) {
     const Batch batch = whole_batch(seed() + step, batch_per_rank * world.size(), type);
     sgd_alone.zero_grad();
     loss_of(alone, batch).backward();
@@ -47,7 +47,7 @@ void equals_one_rank(torch::ScalarType type, double tolerance) {
   }
   EXPECT_LE(largest_difference(alone, together), tolerance);
   EXPECT_FALSE(torch::allclose(before[0], alone->parameters()[0])) << "the network did not learn";
-  EXPECT_EQ(optimizer.statistics().steps, std::uint64_t{steps});
+  EXPECT_EQ(optimizer.statistics().steps, std::uint64_t{kStepsOfTraining});
 }
 
 TEST(DistributedOptimizer, EqualsOneRankWithTheWholeBatchInDoublePrecision) {
@@ -71,7 +71,7 @@ Trained train(const Context& world, const DistributedOptimizerOptions& options =
   torch::optim::Adam adam(network->parameters(), torch::optim::AdamOptions(0.01));
   DistributedOptimizer optimizer(world, adam, network->named_parameters(), options);
   broadcast_parameters(world, *network);
-  for (int step = 0; step < steps; ++step) {
+  for (int step = 0; step < kStepsOfTraining; ++step) {
     const Batch batch = whole_batch(seed() + step, batch_per_rank * world.size());
     optimizer.zero_grad();
     loss_of(network, part_of(batch, world.rank(), batch_per_rank)).backward();
