@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from model import CHUNK_BYTES, forecast
+from model import chunk_bytes, forecast
 
 NODES = [1, 2, 4, 16, 32, 64, 128, 256, 512, 1024]
 BOUND = 0.15
@@ -70,8 +70,8 @@ def assumptions(trace, networks):
         f"{of_all('ranks_per_node')} ranks and {of_all('memory_gb_s')} GB/s of memory traffic; "
         f"{of_all('link_gbit')} Gbit/s a node and direction, {of_all('latency_us')} us one way, "
         f"{of_all('message_us')} us a message of its sender and of its receiver; a switch that never "
-        f"blocks; the `direct` algorithm in chunks of {CHUNK_BYTES >> 20} MiB; no rank slower than "
-        "another, no other traffic. Efficiency is the throughput of a rank over that of one rank "
+        f"blocks; the `direct` algorithm in chunks of {chunk_bytes(1) >> 20} MiB, at {NODES[-1]} nodes of "
+        f"{chunk_bytes(NODES[-1]) >> 20} MiB; no rank slower than another, no other traffic. Efficiency is the throughput of a rank over that of one rank "
         "without communication that has a node to itself."
     )
 
