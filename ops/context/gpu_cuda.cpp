@@ -61,7 +61,7 @@ class CudaGpuSet final : public GpuSet {
   /// Aborts before the world's memory is freed: freeing waits for collectives of any set, which may
   /// never complete.
   ~CudaGpuSet() override {
-    if (is_world_) context_.port.abort();
+    if (is_world_) context_.port.end();
   }
 
   /// Slices stay in GPU memory between nodes.
@@ -96,7 +96,7 @@ class CudaGpu final : public Gpu {
         context_(cuda_runtime(), nccl_library(), device, kEvents, settings.device_timeout) {}
 
   /// Nothing after disconnect().
-  ~CudaGpu() override { context_.port.abort(); }
+  ~CudaGpu() override { context_.port.end(); }
 
   int index() const override { return context_.device; }
   DevicePort& port() override { return context_.port; }

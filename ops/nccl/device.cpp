@@ -63,6 +63,15 @@ void DeviceWatch::check_wait(Time since) const {
 }
 
 NcclDevice::~NcclDevice() {
+  try {
+    const DeviceGuard device(cuda_, index_);
+    if (!failed_ && !buffers_.empty()) {
+      cuda_check(cuda_, cuda_.device_synchronize(), "cudaDeviceSynchronize");
+      buffers_.clear();
+    }
+  } catch (const Error&) {
+    // CUDA has failed; its memory cannot be freed.
+  }
   for (auto& [data, memory] : buffers_) memory.leave_in_place();
 }
 
@@ -76,6 +85,11 @@ bool NcclDevice::check() {
 }
 
 void NcclDevice::abort() noexcept {
+  failed_ = true;
+  end();
+}
+
+void NcclDevice::end() noexcept {
   std::optional<DeviceGuard> device;
   try {
     device.emplace(cuda_, index_);

@@ -70,7 +70,8 @@ class NcclDevice final : public DevicePort {
         events_(events),
         watch_(watch) {}
 
-  /// Buffers that were not released stay: peers may still write to them.
+  /// After end(). Frees buffers that were not released, as an exception leaves them; after a failure
+  /// they stay: peers may still write to them.
   ~NcclDevice() override;
   NcclDevice(const NcclDevice&) = delete;
   NcclDevice& operator=(const NcclDevice&) = delete;
@@ -80,6 +81,8 @@ class NcclDevice final : public DevicePort {
   void release(std::byte* data, const WithEngineLock& locked) noexcept override;
   bool check() override;
   void abort() noexcept override;
+  /// What NCCL has under way ends, whether or not peers come: no collective is waited for any more.
+  void end() noexcept;
 
  private:
   void wait_for_device(const WithEngineLock& locked);
@@ -93,6 +96,7 @@ class NcclDevice final : public DevicePort {
   EventPool& events_;
   DeviceWatch& watch_;
   std::map<std::byte*, RegisteredMemory> buffers_;
+  bool failed_ = false;
 };
 
 }  // namespace hora::internal

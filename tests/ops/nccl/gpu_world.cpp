@@ -23,7 +23,7 @@ struct GpuWorld::Rank {
         world(context, options, ticket_lock(memory, options.local_rank, options.local_size),
               NcclSet::Connects::at_start) {}
   /// As the owner in ops/context: freeing memory waits for collectives that may never complete.
-  ~Rank() { context.port.abort(); }
+  ~Rank() { context.port.end(); }
   LaunchTicketLock ticket_lock(LaunchTicketLockMemory& of_set, int local_rank,
                                int local_size) const {
     return {node_ticket_lock, of_set, local_rank == 0, local_size};
