@@ -70,8 +70,8 @@ class NcclDevice final : public DevicePort {
         events_(events),
         watch_(watch) {}
 
-  /// After end(). Frees buffers that were not released, as an exception leaves them; after a failure
-  /// they stay: peers may still write to them.
+  /// After end(). Frees buffers that were not released, as an exception leaves them; after a
+  /// failure they stay: peers may still write to them.
   ~NcclDevice() override;
   NcclDevice(const NcclDevice&) = delete;
   NcclDevice& operator=(const NcclDevice&) = delete;
