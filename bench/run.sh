@@ -105,7 +105,8 @@ step() {
 
 slow_step() {
   [[ -z $quick ]] || { echo "left out: not in a quick run"; return 77; }
-  step "training_$1" "$1" 6 1 2
+  step "training_$1" "$1" 4 1 2 \
+    --contenders plain,hora_copies,hora_arena,hora_one_pass,c10d_gloo,mpi_blocking
 }
 
 run_allreduce() { ranks 2 allreduce allreduce_perf "${sizes[@]}"; }
