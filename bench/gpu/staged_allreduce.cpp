@@ -5,6 +5,7 @@
 /// -np 2. 77: no GPU.
 ///
 /// `GB/s` are a tensor's bytes over the slowest rank's time, each operation begun on an idle GPU.
+/// A line of JSON follows each.
 #include <cuda_runtime_api.h>
 #include <hora/hora.h>
 
@@ -118,12 +119,17 @@ std::int64_t measure(const hora::Context& world, const char* way,
     const auto rate = [&](const bench::Timing& timing) {
       return static_cast<double>(bytes) / 1e9 / bench::quantile(bench::flatten(timing.blocks), 0.5);
     };
+    const double share = 1.0 / bench::ratio_of_blocks(timings[0].blocks, timings[1].blocks);
     std::printf(
         "%lld MiB over %s: allreduce %.2f GB/s, pinned copies down and up %.2f GB/s, share "
         "%.3f%s\n",
-        static_cast<long long>(size), way, rate(timings[0]), rate(timings[1]),
-        1.0 / bench::ratio_of_blocks(timings[0].blocks, timings[1].blocks),
+        static_cast<long long>(size), way, rate(timings[0]), rate(timings[1]), share,
         timings[0].wrong > 0 ? ", WRONG" : "");
+    std::printf(
+        R"({"over": "%s", "mebibytes": %lld, "gb_per_s": %.3f, "copies_gb_per_s": %.3f, "share": %.4f, "wrong": %lld})"
+        "\n",
+        way, static_cast<long long>(size), rate(timings[0]), rate(timings[1]), share,
+        static_cast<long long>(timings[0].wrong));
     std::fflush(stdout);
   }
   return wrong;

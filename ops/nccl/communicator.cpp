@@ -2,12 +2,27 @@
 
 #include <hora/error.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "ops/nccl/functions.h"
 
 namespace hora::internal {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr std::chrono::nanoseconds kSpin = microseconds(100);
+constexpr std::chrono::nanoseconds kLongestPause = microseconds(1000);
+constexpr int kShare = 8;
+
+}  // namespace
+
+std::chrono::nanoseconds pause_between_looks(std::chrono::nanoseconds waited) {
+  if (waited < kSpin) return std::chrono::nanoseconds(0);
+  return std::min(waited / kShare, kLongestPause);
+}
 
 NcclCommunicator::NcclCommunicator(const NcclFunctions& functions, const ncclUniqueId& id,
                                    int ranks, int rank)

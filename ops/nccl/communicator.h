@@ -4,7 +4,6 @@
 
 #include <hora/error.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <list>
@@ -15,19 +14,37 @@
 
 namespace hora::internal {
 
+/// How long to pause between two looks at what NCCL does in the background, `waited` after its
+/// begin. Not at all in the first 100 us, in which NCCL should have taken in a call of a
+/// communicator that is connected: a sleep would let the rest begin late. Then an eighth of the
+/// wait, 1 ms at most.
+std::chrono::nanoseconds pause_between_looks(std::chrono::nanoseconds waited);
+
 /// Polls `condition`, ever less often; Error(transport) where it is not true by the deadline.
 template <class Condition>
 void wait_until(Condition condition, std::chrono::steady_clock::time_point deadline) {
-  using std::chrono::microseconds;
-  microseconds pause(10);
+  const auto begin = std::chrono::steady_clock::now();
   while (!condition()) {
-    if (std::chrono::steady_clock::now() >= deadline) {
+    const auto time = std::chrono::steady_clock::now();
+    if (time >= deadline) {
       throw Error(ErrorCode::transport,
                   "NCCL was not ready by the deadline; has another rank failed, or not come?");
     }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, microseconds(1000));
+    const auto pause = pause_between_looks(time - begin);
+    pause.count() > 0 ? std::this_thread::sleep_for(pause) : std::this_thread::yield();
   }
+}
+
+/// Polls `condition` as long as no pause is due, at least once; whether it was true. `clock` gives
+/// the time since any fixed one.
+template <class Condition, class Clock>
+bool spin_until(Condition condition, Clock clock) {
+  const std::chrono::nanoseconds begin = clock();
+  while (!condition()) {
+    if (pause_between_looks(clock() - begin).count() > 0) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 /// A non-blocking communicator: no member waits for other ranks, but for wait_ready() and close(),

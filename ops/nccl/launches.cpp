@@ -16,12 +16,16 @@ class NcclLaunches::Launch final : public PendingWork {
         enqueue_(std::move(enqueue)),
         enqueued_(std::move(enqueued)) {}
 
+  /// Blocks for up to 100 us when NCCL has been called.
   bool poll() override {
     if (stage_ == Stage::queued && !may_begin()) return false;
     const DeviceGuard device(launches_.context_.cuda, launches_.context_.device);
     if (stage_ == Stage::queued) {
       enqueue_();
       stage_ = Stage::taken_in;
+      // Once: where the communicator has to connect first, NCCL takes milliseconds.
+      spin_until([this] { return launches_.communicator_.ready(); },
+                 [this] { return launches_.context_.watch.start(); });
     }
     if (stage_ == Stage::taken_in) {
       if (!launches_.communicator_.ready()) return keep_waiting();

@@ -6,7 +6,7 @@
 ///   flat       the same bytes as one cudaMemcpyAsync, which is what the others are shares of
 ///
 /// Blocks of the contenders alternate; a time is that of 20 operations between two events, and
-/// bandwidth counts bytes read and bytes written. 77: no GPU.
+/// bandwidth counts bytes read and bytes written. A line of JSON follows each. 77: no GPU.
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <torch/torch.h>
@@ -140,10 +140,14 @@ bool measure(const char* what, const std::vector<at::Tensor>& targets,
   }
   for (const Contender& contender : contenders) {
     const double seconds = bench::quantile(bench::flatten(contender.seconds), 0.5);
+    const double share = 1.0 / bench::ratio_of_blocks(contender.seconds, contenders[0].seconds);
+    const double rate = bytes / seconds * 1e-9;
     std::printf("%-28s %-8s %8.1f us %8.1f GB/s, share of flat %.3f%s\n", what, contender.name,
-                seconds * 1e6, bytes / seconds * 1e-9,
-                1.0 / bench::ratio_of_blocks(contender.seconds, contenders[0].seconds),
-                right ? "" : "  WRONG");
+                seconds * 1e6, rate, share, right ? "" : "  WRONG");
+    std::printf(
+        R"({"what": "%s", "contender": "%s", "time_us": %.3f, "gb_per_s": %.1f, "share_of_flat": %.4f})"
+        "\n",
+        what, contender.name, seconds * 1e6, rate, share);
   }
   std::fflush(stdout);
   return right;

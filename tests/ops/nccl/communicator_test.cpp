@@ -23,6 +23,42 @@ static_assert(!std::is_copy_constructible_v<NcclCommunicator>);
 static_assert(std::is_nothrow_move_constructible_v<NcclCommunicator>);
 static_assert(std::is_nothrow_move_assignable_v<NcclCommunicator>);
 
+TEST(NcclWait, SpinsBeforeItSleeps) {
+  using std::chrono::microseconds;
+  EXPECT_EQ(pause_between_looks(microseconds(0)), microseconds(0));
+  EXPECT_EQ(pause_between_looks(microseconds(99)), microseconds(0));
+  EXPECT_EQ(pause_between_looks(microseconds(160)), microseconds(20));
+  EXPECT_EQ(pause_between_looks(microseconds(8000)), microseconds(1000));
+  EXPECT_EQ(pause_between_looks(std::chrono::seconds(60)), microseconds(1000));
+}
+
+/// Looks that spin_until() takes where each costs 30 us and the condition holds at the `true_at`th.
+struct Spin {
+  explicit Spin(int true_at) {
+    std::chrono::nanoseconds time = std::chrono::hours(5);
+    found = spin_until(
+        [&] {
+          time += std::chrono::microseconds(30);
+          return ++looks == true_at;
+        },
+        [&] { return time; });
+  }
+  bool found = false;
+  int looks = 0;
+};
+
+TEST(NcclWait, SpinEndsWithTheConditionOrWhenAPauseIsDue) {
+  const Spin at_once(1);
+  EXPECT_TRUE(at_once.found);
+  EXPECT_EQ(at_once.looks, 1);
+  const Spin soon(3);
+  EXPECT_TRUE(soon.found);
+  EXPECT_EQ(soon.looks, 3);
+  const Spin never(0);
+  EXPECT_FALSE(never.found);
+  EXPECT_EQ(never.looks, 4);  // 120 us have gone
+}
+
 TEST(NcclCommunicatorTest, IsReadyWhenAllHaveCome) {
   for (int size = 1; size <= 4; ++size) {
     Ranks ranks(size);
