@@ -16,7 +16,8 @@
 
 #include "core/launch/agent/agent.h"
 #include "core/launch/agent/session_folders.h"
-#include "core/launch/command/forwarded.h"
+#include "core/launch/command/environment.h"
+#include "core/launch/command/remote_shell.h"
 #include "core/launch/control/event_loop.h"
 #include "core/launch/control/token.h"
 #include "core/launch/diagnose/diagnosis.h"
@@ -26,7 +27,6 @@
 #include "core/launch/program/check_build.h"
 #include "core/launch/program/job.h"
 #include "core/launch/program/library_query.h"
-#include "core/launch/program/remote_shell.h"
 #include "core/launch/rendezvous/rendezvous.h"
 #include "core/launch/supervisor/launcher.h"
 #include "core/process.h"

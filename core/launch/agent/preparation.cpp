@@ -8,10 +8,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "core/launch/command/available_memory.h"
 #include "core/launch/command/cores.h"
-#include "core/launch/command/granted_cores.h"
 #include "core/launch/command/program.h"
+#include "core/launch/command/resource_limits.h"
 #include "core/launch/control/event_loop.h"
 
 namespace hora::launch {

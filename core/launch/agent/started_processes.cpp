@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "core/launch/command/remote_command.h"
+#include "core/launch/command/remote_shell.h"
 #include "core/launch/control/child_process.h"
 
 namespace hora::launch {

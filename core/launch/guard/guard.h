@@ -12,7 +12,7 @@ namespace hora::launch {
 inline constexpr char kInputVariable[] = "HORARUN_INPUT";
 
 /// `arguments`: the way of binding (Binding), and the program with its arguments in one word
-/// (encoded_words.h).
+/// (encode_words()).
 /// Until the program has ended; the exit status for this process: the program's, or 128 and the
 /// signal that killed it. The rank ends with SIGKILL where its guard, the agent, or the process
 /// that started the guard ends.

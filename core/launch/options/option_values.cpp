@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/launch/command/variable_name.h"
+#include "core/launch/command/command.h"
 #include "core/launch/options/text.h"
 
 namespace hora::launch {

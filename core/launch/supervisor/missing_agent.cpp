@@ -2,7 +2,7 @@
 
 #include <sys/wait.h>
 
-#include "core/launch/command/dry_run.h"
+#include "core/launch/command/command.h"
 
 namespace hora::launch {
 namespace {

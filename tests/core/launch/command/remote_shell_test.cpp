@@ -1,4 +1,4 @@
-#include "core/launch/command/remote_command.h"
+#include "core/launch/command/remote_shell.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,10 @@
-#include "core/launch/command/cgroup.h"
+#include "core/launch/command/resource_limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "core/launch/command/available_memory.h"
-#include "core/launch/command/granted_cores.h"
 
 namespace hora::launch {
 namespace {
