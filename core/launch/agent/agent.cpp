@@ -18,7 +18,6 @@
 #include "core/launch/control/channel.h"
 #include "core/launch/control/child_process.h"
 #include "core/launch/control/process_tree.h"
-#include "core/launch/control/report_pipe.h"
 #include "core/launch/network/agent_network.h"
 
 namespace hora::launch {

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "core/launch/command/command.h"
-#include "core/launch/control/report_pipe.h"
+#include "core/launch/control/channel.h"
 
 namespace hora::launch {
 namespace {

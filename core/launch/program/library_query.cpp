@@ -8,7 +8,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "core/launch/command/captured_output.h"
+#include "core/launch/control/child_process.h"
 
 namespace hora::launch {
 namespace {

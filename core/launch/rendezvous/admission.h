@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/launch/control/handshake.h"
-#include "core/launch/control/sealed_frames.h"
+#include "core/launch/control/seal.h"
 #include "core/launch/rendezvous/messages.h"
 
 namespace hora::launch {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/launch/command/captured_output.h"
+#include "core/launch/control/child_process.h"
 #include "tests/support/seed.h"
 
 namespace hora::launch {

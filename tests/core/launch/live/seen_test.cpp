@@ -9,7 +9,7 @@
 #include "core/flight/record_arrivals.h"
 #include "core/flight/record_memory.h"
 #include "core/flight/record_writer.h"
-#include "core/launch/control/frames.h"
+#include "core/launch/control/messages.h"
 
 namespace hora::launch {
 namespace {

@@ -1,3 +1,5 @@
+#include "core/launch/control/child_process.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -5,14 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/launch/control/child_process.h"
-#include "core/launch/control/frames.h"
 #include "core/launch/control/process_tree.h"
-#include "core/launch/control/report_pipe.h"
 
 namespace hora::launch {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::Field;
 using testing::HasSubstr;
@@ -140,50 +140,39 @@ TEST(KillDescendants, EndsThoseThatAreStoppedAndTheirChildren) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
-TEST(ReportPipe, AddressesComeBackAsTheyWere) {
-  const auto address = parse_pipe_address(to_string(PipeAddress{12, 7, 3456}));
-  ASSERT_TRUE(address);
-  EXPECT_EQ(address->process, 12);
-  EXPECT_EQ(address->descriptor, 7);
-  EXPECT_EQ(address->inode, 3456U);
-  for (const char* text : {"", "1", "1:2", "1:2:", "1:2:3:", "a:2:3", "1:-2:3", "1:2:3 "}) {
-    EXPECT_FALSE(parse_pipe_address(text)) << text;
-  }
+tl::expected<CapturedOutput, std::string> shell(const std::string& text,
+                                                std::chrono::milliseconds limit = 20s) {
+  return captured_output({"/bin/sh", "-c", text}, limit);
 }
 
-TEST(ReportPipe, IsOpenedByItsAddress) {
-  const Pipe pipe = make_pipe();
-  const auto opened = open_report_pipe(address_of(pipe.write));
-  ASSERT_TRUE(opened) << opened.error();
-  EXPECT_TRUE(send_report(*opened, Heartbeat{}));
-  std::byte bytes[200];
-  FrameReader reader;
-  const ssize_t count = ::read(pipe.read.get(), bytes, sizeof bytes);
-  ASSERT_GT(count, 0);
-  reader.append(std::span(bytes).first(static_cast<std::size_t>(count)));
-  const auto message = reader.next();
-  ASSERT_TRUE(message && *message);
-  EXPECT_TRUE(std::holds_alternative<Heartbeat>(**message));
+TEST(CapturedOutput, IsBothStreamsAndTheStatus) {
+  const auto output = shell("echo a; echo b >&2; exit 3");
+  ASSERT_TRUE(output) << output.error();
+  EXPECT_EQ(output->text, "a\nb\n");
+  EXPECT_EQ(output->status, 3);
+  EXPECT_EQ(shell("kill -9 $$")->status, 137);
+  EXPECT_EQ(shell("cat")->text, "");
 }
 
-TEST(ReportPipe, AnotherPipeOfThatNumberIsRefused) {
-  const Pipe pipe = make_pipe();
-  PipeAddress address = address_of(pipe.write);
-  ++address.inode;
-  const auto opened = open_report_pipe(address);
-  ASSERT_FALSE(opened);
-  EXPECT_THAT(opened.error(), HasSubstr("is not the agent"));
-  address.descriptor = 1000000;
-  const auto none = open_report_pipe(address);
-  ASSERT_FALSE(none);
-  EXPECT_THAT(none.error(), HasSubstr("cannot be reached"));
+TEST(CapturedOutput, IsBounded) {
+  const auto output = shell("head -c 1000000 /dev/zero");
+  ASSERT_TRUE(output) << output.error();
+  EXPECT_EQ(output->text.size(), kMostCaptured);
+  EXPECT_EQ(output->status, 0);
 }
 
-TEST(ReportPipe, ALongerReportIsRefused) {
-  const Pipe pipe = make_pipe();
-  RankOutput message;
-  message.bytes.assign(5000, 1);
-  EXPECT_THROW(send_report(pipe.write, message), std::length_error);
+TEST(CapturedOutput, EndsAProgramThatTakesTooLongWithItsChildren) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto output = shell("sleep 60 & sleep 60", 100ms);
+  ASSERT_FALSE(output);
+  EXPECT_THAT(output.error(), HasSubstr("it has not ended after 100 ms"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+}
+
+TEST(CapturedOutput, SaysWhyAProgramDoesNotStart) {
+  const auto output = captured_output({"/no/such/program"}, 1s);
+  ASSERT_FALSE(output);
+  EXPECT_EQ(output.error(), "\"/no/such/program\" cannot be run: No such file or directory");
 }
 
 }  // namespace

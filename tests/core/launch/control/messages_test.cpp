@@ -1,4 +1,4 @@
-#include "core/launch/control/frames.h"
+#include "core/launch/control/messages.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
