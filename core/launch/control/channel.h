@@ -14,7 +14,6 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "core/launch/control/child_process.h"
 #include "core/launch/control/event_loop.h"
 #include "core/launch/control/messages.h"
 #include "core/launch/control/seal.h"

@@ -25,10 +25,7 @@
 #include "core/launch/control/channel.h"
 #include "core/launch/control/child_process.h"
 #include "core/launch/control/event_loop.h"
-#include "core/launch/guard/hydra.h"
-#include "core/launch/guard/last_words.h"
-#include "core/launch/guard/stand_in.h"
-#include "core/launch/live/seen.h"
+#include "core/launch/guard/rank_evidence.h"
 #include "core/launch/options/text.h"
 #include "core/launch/watch/ending.h"
 

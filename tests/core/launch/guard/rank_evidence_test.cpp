@@ -1,4 +1,4 @@
-#include "core/launch/live/seen.h"
+#include "core/launch/guard/rank_evidence.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,6 +19,64 @@ using internal::RecordMemory;
 using internal::RecordTime;
 using internal::RecordWriter;
 using testing::SizeIs;
+
+TEST(LastWords, AreTheLastLines) {
+  LastWords words;
+  words.append("one\ntwo\nth");
+  words.append("ree\nfour\n\n  \n");
+  EXPECT_EQ(words.lines(2), "three\nfour");
+  EXPECT_EQ(words.lines(10), "one\ntwo\nthree\nfour");
+}
+
+TEST(LastWords, OfNothingAreEmpty) {
+  LastWords words;
+  EXPECT_EQ(words.lines(3), "");
+  words.append("\n\n");
+  EXPECT_EQ(words.lines(3), "");
+}
+
+TEST(LastWords, KeepTheEndOfMuch) {
+  LastWords words(10);
+  words.append("a very long line\nend");
+  EXPECT_EQ(words.lines(1), "end");
+}
+
+TEST(LastWords, ABacktraceOfOpenMpiDoesNotHideWhatTheProgramSaid) {
+  LastWords words;
+  words.append(
+      "about to die\n[vm:17412] *** Process received signal ***\n"
+      "[vm:17412] [10] ./p(+0x126b)[0x55fe6cc2126b]\n[vm:17412] *** End of error message ***\n");
+  EXPECT_EQ(words.lines(2), "about to die");
+  LastWords alone;
+  alone.append("[vm:17412] *** Process received signal ***\n");
+  EXPECT_EQ(alone.lines(2), "[vm:17412] *** Process received signal ***");
+}
+
+TEST(LastWords, AProgressLineIsALine) {
+  LastWords words;
+  words.append("10 %\r20 %\r30 %");
+  EXPECT_EQ(words.lines(1), "30 %");
+}
+
+TEST(StatusOfAbort, IsInMpichsWords) {
+  EXPECT_EQ(status_of_abort("step 3\nAbort(7) on node 2 (rank 2 in comm 0): application called "
+                            "MPI_Abort(MPI_COMM_WORLD, 7) - process 2\n[cli_2]: readline failed"),
+            7);
+  EXPECT_EQ(
+      status_of_abort("Abort(-1) on node 0 (rank 0 in comm 0): application called MPI_Abort("),
+      255);
+  EXPECT_EQ(
+      status_of_abort("Abort(256) on node 0 (rank 0 in comm 0): application called MPI_Abort("), 1);
+}
+
+TEST(StatusOfAbort, IsInNoOthers) {
+  for (const char* const words :
+       {"", "Abort(7)", "Abort(7) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Send",
+        "Abort(x) on node 0 (rank 0 in comm 0): application called MPI_Abort(",
+        "on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7)"}) {
+    EXPECT_EQ(status_of_abort(words), std::nullopt) << words;
+  }
+}
 
 TEST(RankSeen, IsWhatTheRecordSays) {
   const RecordMemory memory = RecordMemory::anonymous().value();
