@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/launch/agent/agent.h"
-#include "core/launch/agent/session_folders.h"
+#include "core/launch/agent/preparation.h"
 #include "core/launch/command/environment.h"
 #include "core/launch/command/remote_shell.h"
 #include "core/launch/control/event_loop.h"

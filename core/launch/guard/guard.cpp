@@ -18,7 +18,7 @@
 #include "core/flight/record_json.h"
 #include "core/flight/record_memory.h"
 #include "core/flight/record_reader.h"
-#include "core/launch/agent/session_folders.h"
+#include "core/launch/agent/preparation.h"
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
 #include "core/launch/command/environment.h"
