@@ -15,7 +15,7 @@
 #include "core/launch/agent/preparation.h"
 #include "core/launch/control/channel.h"
 #include "core/launch/control/child_process.h"
-#include "core/launch/network/agent_network.h"
+#include "core/launch/network/network_trial.h"
 
 namespace hora::launch {
 namespace {
