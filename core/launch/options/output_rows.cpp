@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/launch/guard/rank_evidence.h"
-#include "core/launch/options/option_values.h"
+#include "core/launch/options/option_table.h"
 #include "core/launch/options/text.h"
 
 namespace hora::launch {
