@@ -26,7 +26,6 @@
 #include "core/launch/options/launch_options.h"
 #include "core/launch/program/check_build.h"
 #include "core/launch/program/job.h"
-#include "core/launch/program/library_query.h"
 #include "core/launch/rendezvous/rendezvous.h"
 #include "core/launch/supervisor/launcher.h"
 #include "core/process.h"

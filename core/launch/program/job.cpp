@@ -14,7 +14,7 @@
 #include "core/launch/command/program.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/program/placement.h"
-#include "core/launch/program/wait_limits.h"
+#include "core/launch/watch/job_ending.h"
 
 namespace hora::launch {
 namespace {
