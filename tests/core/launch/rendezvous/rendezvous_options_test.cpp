@@ -1,4 +1,4 @@
-#include "core/launch/rendezvous/options.h"
+#include "core/launch/rendezvous/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
