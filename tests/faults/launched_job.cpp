@@ -21,7 +21,7 @@
 #include <thread>
 
 #include "core/launch/control/child_process.h"
-#include "core/launch/guard/stand_in.h"
+#include "core/launch/guard/guard.h"
 #include "core/process_state.h"
 #include "tests/faults/process_files.h"
 #include "tests/faults/shared_objects.h"

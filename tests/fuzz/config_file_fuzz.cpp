@@ -1,7 +1,7 @@
 // Any config file: refused with a line, or options that are applied or refused with a reason. Files
 // that it names are not read.
-#include "core/launch/options/complete.h"
 #include "core/launch/options/config_file.h"
+#include "core/launch/options/launch_options.h"
 #include "tests/fuzz/require.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

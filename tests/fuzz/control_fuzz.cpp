@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/launch/control/frames.h"
-#include "core/launch/control/sealed_frames.h"
+#include "core/launch/control/messages.h"
+#include "core/launch/control/seal.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/require.h"
 

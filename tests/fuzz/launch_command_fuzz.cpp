@@ -4,15 +4,12 @@
 #include <cstring>
 #include <string>
 
-#include "core/launch/command/dry_run.h"
-#include "core/launch/command/elf_libraries.h"
-#include "core/launch/command/encoded_words.h"
-#include "core/launch/command/granted_cores.h"
-#include "core/launch/command/host_name.h"
+#include "core/launch/command/command.h"
 #include "core/launch/command/mpi_installation.h"
-#include "core/launch/command/remote_command.h"
+#include "core/launch/command/program.h"
+#include "core/launch/command/remote_shell.h"
+#include "core/launch/command/resource_limits.h"
 #include "core/launch/command/slurm.h"
-#include "core/launch/command/variable_name.h"
 #include "tests/fuzz/require.h"
 
 namespace {

@@ -11,15 +11,11 @@
 #include <optional>
 #include <set>
 
+#include "core/launch/agent/host_processes.h"
 #include "core/launch/agent/preparation.h"
-#include "core/launch/agent/running_ranks.h"
-#include "core/launch/agent/session_folders.h"
-#include "core/launch/agent/started_processes.h"
 #include "core/launch/control/channel.h"
 #include "core/launch/control/child_process.h"
-#include "core/launch/control/process_tree.h"
-#include "core/launch/control/report_pipe.h"
-#include "core/launch/network/agent_network.h"
+#include "core/launch/network/network_trial.h"
 
 namespace hora::launch {
 namespace {

@@ -1,18 +1,28 @@
 #include "core/launch/agent/preparation.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <stdexcept>
+#include <system_error>
 
-#include "core/launch/command/available_memory.h"
 #include "core/launch/command/cores.h"
-#include "core/launch/command/granted_cores.h"
 #include "core/launch/command/program.h"
+#include "core/launch/command/resource_limits.h"
+#include "core/launch/control/child_process.h"
 #include "core/launch/control/event_loop.h"
+#include "core/launch/control/unique_fd.h"
 
 namespace hora::launch {
 namespace {
@@ -75,6 +85,114 @@ Hello this_host() {
   utsname machine{};
   if (::uname(&machine) == 0) hello.architecture = machine.machine;
   return hello;
+}
+
+namespace {
+
+constexpr char kPrefix[] = "horarun-";
+constexpr char kTmpdirVariable[] = "HORARUN_TMPDIR";  ///< the TMPDIR that ranks are to have
+
+std::string make_folder(const std::string& parent) {
+  std::string path = parent + "/" + kPrefix + "XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) {
+    throw std::system_error(errno, std::generic_category(), "a folder in " + parent);
+  }
+  return path;
+}
+
+std::string temporary_folder() {
+  const char* folder = std::getenv("TMPDIR");
+  return folder != nullptr && *folder == '/' ? folder : "/tmp";
+}
+
+}  // namespace
+
+SessionFolders::SessionFolders() {
+  paths_.push_back(make_folder(temporary_folder()));
+  try {
+    paths_.push_back(make_folder("/dev/shm"));
+  } catch (...) {
+    remove_session_folders(paths_);
+    throw;
+  }
+}
+
+SessionFolders::~SessionFolders() {
+  remove_session_folders(paths_);
+}
+
+std::vector<std::string> SessionFolders::environment() const {
+  const char* own = std::getenv("TMPDIR");
+  return {std::string(kFoldersVariable) + "=" + paths_[0] + ":" + paths_[1],
+          std::string(kTmpdirVariable) + "=" + (own == nullptr ? "" : own), "TMPDIR=" + paths_[0]};
+}
+
+std::vector<std::string> rank_environment_of_session() {
+  const auto folders = session_folders_of_environment();
+  if (folders.size() != 2) return {};
+  std::vector<std::string> result;
+  for (const char* name :
+       {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"}) {
+    if (std::getenv(name) == nullptr) result.push_back(std::string(name) + "=" + folders[1]);
+  }
+  const char* own = std::getenv(kTmpdirVariable);
+  if (own != nullptr) result.push_back("TMPDIR=" + std::string(*own == '\0' ? "/tmp" : own));
+  return result;
+}
+
+void start_keeper(const SessionFolders& folders) {
+  ChildOptions options;
+  options.arguments = {"/proc/self/exe", "--keeper", std::to_string(::getpid())};
+  options.arguments.insert(options.arguments.end(), folders.paths().begin(), folders.paths().end());
+  // Streams of its own: the agent's are its connection with the launcher.
+  const UniqueFd nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  options.output = options.error = nowhere.get();
+  options.own_session = true;
+  const auto started = start_child(options);
+  if (!started) throw std::runtime_error(started.error());
+}
+
+int run_keeper(std::span<const std::string> arguments) {
+  if (arguments.empty()) return 2;
+  ::signal(SIGTERM, SIG_IGN);
+  const pid_t agent = std::atoi(arguments[0].c_str());
+  const UniqueFd process = open_process(agent);
+  pollfd entry{process.get(), POLLIN, 0};
+  while (process && ::getppid() == agent && ::poll(&entry, 1, -1) < 0 && errno == EINTR) {
+  }
+  // Processes that are ending may still add files.
+  const std::vector<std::string> folders(arguments.begin() + 1, arguments.end());
+  const auto end = Clock::now() + std::chrono::seconds(1);
+  while (Clock::now() < end) {
+    remove_session_folders(folders);
+    ::usleep(50000);
+  }
+  return 0;
+}
+
+void remove_session_folders(const std::vector<std::string>& paths) noexcept {
+  for (const std::string& path : paths) {
+    const std::filesystem::path folder(path);
+    if (!folder.is_absolute() || !folder.filename().native().starts_with(kPrefix)) continue;
+    std::error_code error;
+    // A process that is ending may still add a file.
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      std::filesystem::remove_all(folder, error);
+      if (!error) break;
+    }
+  }
+}
+
+std::vector<std::string> session_folders_of_environment() {
+  const char* text = std::getenv(kFoldersVariable);
+  std::string rest = text == nullptr ? "" : text;
+  std::vector<std::string> result;
+  while (!rest.empty()) {
+    const auto end = rest.find(':');
+    result.push_back(rest.substr(0, end));
+    rest = end == rest.npos ? "" : rest.substr(end + 1);
+  }
+  return result;
 }
 
 }  // namespace hora::launch

@@ -1,10 +1,36 @@
-/// A program to start, as values: what a dry run prints and what the agent executes.
+/// A program to start, as values: what a dry run prints and what the agent executes; which names
+/// may stand in it, and how it is written as text. Pure.
 #pragma once
 
+#include <algorithm>
 #include <string>
+#include <string_view>
+#include <tl/expected.hpp>
 #include <vector>
 
 namespace hora::launch {
+
+/// Names of environment variables: [A-Z_a-z][A-Za-z0-9_]*, as POSIX has it (XBD 8.1) and shells
+/// accept it.
+inline bool is_variable_name(std::string_view name) noexcept {
+  const auto is_letter = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+  };
+  return !name.empty() && is_letter(name.front()) &&
+         std::ranges::all_of(name, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+}
+
+/// What may stand on a command line as a host: a name or an address of [A-Za-z0-9._:-] that is no
+/// option.
+inline bool is_host_name(std::string_view name) noexcept {
+  constexpr std::size_t kLongest = 255;  // RFC 1035, 2.3.4
+  const auto is_allowed = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == ':' || c == '-';
+  };
+  return !name.empty() && name.size() <= kLongest && name.front() != '-' &&
+         std::ranges::all_of(name, is_allowed);
+}
 
 struct Variable {
   std::string name;
@@ -21,5 +47,24 @@ struct Command {
 
   bool operator==(const Command&) const = default;
 };
+
+/// One word as a POSIX shell reads it back: as it is where that is safe, else in single quotes.
+/// No value holds a zero byte.
+std::string as_shell_word(std::string_view word);
+
+/// `NAME=value... program argument...` in one line, which a POSIX shell reads back as the same
+/// command. A line feed within a word stays one, within quotes.
+std::string as_shell_line(const Command& command);
+
+/// A list of words as one word, for command lines that others read on the way.
+///
+/// `./train --epochs 3` is `./train,--epochs,3`. mpirun, which looks for its own options among a
+/// program's arguments, and takes `:` for the start of another program, finds none in it. Bytes
+/// other than [A-Za-z0-9._/=+-] are written as %XX (RFC 3986, 2.1), a dash at the beginning, too.
+/// At least one word.
+std::string encode_words(const std::vector<std::string>& words);
+
+/// The error says at which byte the text is none of encode_words().
+tl::expected<std::vector<std::string>, std::string> decode_words(std::string_view text);
 
 }  // namespace hora::launch

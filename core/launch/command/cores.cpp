@@ -1,12 +1,21 @@
 #include "core/launch/command/cores.h"
 
 #include <hora/printable.h>
+#include <hwloc.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <map>
+#include <memory>
 #include <set>
 #include <tuple>
+#include <utility>
+
+#include "core/launch/command/resource_limits.h"
 
 namespace hora::launch {
 namespace {
@@ -146,6 +155,70 @@ std::vector<Variable> rank_variables(const CoreShare& share) {
   std::vector<Variable> variables = {{"OMP_NUM_THREADS", std::to_string(share.threads)}};
   if (share.is_shared) variables.push_back({"OMPI_MCA_mpi_yield_when_idle", "1"});
   return variables;
+}
+
+namespace {
+
+std::vector<int> allowed_cpus() {
+  // More CPUs than fit are an EINVAL of the kernel.
+  for (int count = CPU_SETSIZE; count <= 1 << 20; count *= 2) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(count),
+                                                               [](cpu_set_t* s) { CPU_FREE(s); });
+    const std::size_t bytes = CPU_ALLOC_SIZE(count);
+    if (::sched_getaffinity(0, bytes, set.get()) != 0) continue;
+    std::vector<int> cpus;
+    for (int cpu = 0; cpu < count; ++cpu) {
+      if (CPU_ISSET_S(cpu, bytes, set.get())) cpus.push_back(cpu);
+    }
+    return cpus;
+  }
+  return {};
+}
+
+using Topology = std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)>;
+
+Topology load_topology() {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) return {nullptr, hwloc_topology_destroy};
+  Topology owner(topology, hwloc_topology_destroy);
+  // CPUs outside of this process's cpuset do not matter, nor do caches and devices.
+  hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
+  hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  if (hwloc_topology_load(topology) != 0) owner.reset();
+  return owner;
+}
+
+}  // namespace
+
+GrantedCores granted_cores() {
+  GrantedCores granted;
+  for (const int cpu : allowed_cpus()) granted.cpus.push_back({cpu, cpu, 0});
+  if (const Topology topology = load_topology()) {
+    std::map<int, std::pair<int, int>> places;  // of a CPU: core, NUMA node
+    hwloc_obj_t core = nullptr;
+    while ((core = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_CORE, core)) != nullptr) {
+      const int numa =
+          core->nodeset == nullptr ? 0 : std::max(0, hwloc_bitmap_first(core->nodeset));
+      for (int cpu = hwloc_bitmap_first(core->cpuset); cpu >= 0;
+           cpu = hwloc_bitmap_next(core->cpuset, cpu)) {
+        places[cpu] = {static_cast<int>(core->logical_index), numa};
+      }
+    }
+    const bool complete = std::ranges::all_of(
+        granted.cpus, [&](const LogicalCpu& cpu) { return places.contains(cpu.cpu); });
+    for (LogicalCpu& cpu : granted.cpus) {
+      if (complete) std::tie(cpu.core, cpu.numa) = places[cpu.cpu];
+    }
+  }
+  granted.limit = cgroup_cpu_limit(read_small_file);
+  if (granted.limit > 0) granted.limited_by = "the cgroup's quota";
+  const char* const slurm = std::getenv("SLURM_CPUS_ON_NODE");
+  const double cpus = slurm == nullptr ? 0 : positive_number(slurm);
+  if (cpus > 0 && (granted.limit <= 0 || cpus < granted.limit)) {
+    granted.limit = cpus;
+    granted.limited_by = "Slurm's allocation";
+  }
+  return granted;
 }
 
 }  // namespace hora::launch

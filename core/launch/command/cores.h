@@ -1,4 +1,5 @@
-/// A job's cores on one host, and each rank's share of them. Pure.
+/// A job's cores on one host: which this process was granted, and each rank's share of them. Pure,
+/// but for granted_cores().
 #pragma once
 
 #include <optional>
@@ -68,5 +69,11 @@ std::string describe_cores(const GrantedCores& granted, int local_size, Binding 
 /// OpenBLAS follow; and where cores are shared Open MPI's mpi_yield_when_idle, without which ranks
 /// that wait in MPI keep the others from what they wait for.
 std::vector<Variable> rank_variables(const CoreShare& share);
+
+/// The affinity mask, its cores and NUMA nodes as hwloc finds them, and the lesser of the cgroup's
+/// quota and Slurm's SLURM_CPUS_ON_NODE (which a Slurm without an affinity plugin leaves
+/// unenforced). Where hwloc finds nothing each CPU counts as a core. Some milliseconds. Any thread;
+/// the mask is the calling thread's.
+GrantedCores granted_cores();
 
 }  // namespace hora::launch

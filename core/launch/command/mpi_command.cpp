@@ -8,7 +8,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "core/launch/command/host_name.h"
+#include "core/launch/command/command.h"
 
 namespace hora::launch {
 namespace {

@@ -7,7 +7,7 @@
 ///
 /// Found by experiment with Open MPI 4.1.4 and 5.0.11 and MPICH 4.0.2;
 /// tests/core/launch/command/mpirun_test.cpp repeats much of it with the mpirun at hand.
-/// - `remote_shell` is called with [options] host word..., and remote_command.h reads the words.
+/// - `remote_shell` is called with [options] host word..., and remote_shell.h reads the words.
 ///   It may exit with 0 at once, before the daemon has connected. After another status Open MPI
 ///   ends; hydra waits for longer than a minute, as does every flavour for a daemon that never
 ///   connects. prterun ignores SIGTERM meanwhile.
@@ -18,7 +18,7 @@
 /// - A guard may start the MPI program as its child: MPI_Init works there, for all three.
 /// - Both Open MPI read the program's arguments, too: 4 takes `--mca a b` among them for its own,
 ///   5 refuses a second `--bind-to` and changes `--map-by` into `--mapby`; `:` ends a program for
-///   all. The user's arguments do not belong into `rank_command` as they are: see encoded_words.h.
+///   all. The user's arguments do not belong into `rank_command` as they are: see encode_words().
 /// - The same option twice is an error for some, and the command line wins over a variable. What a
 ///   user may want to change is therefore left out where the user gives it, or is a variable.
 /// - With `host:ranks` for every host no flavour needs permission for more ranks than cores. Open

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "core/launch/command/captured_output.h"
+#include "core/launch/control/child_process.h"
 
 namespace hora::launch {
 namespace {

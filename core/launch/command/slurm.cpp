@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "core/launch/command/forwarded.h"
-#include "core/launch/command/host_name.h"
+#include "core/launch/command/command.h"
+#include "core/launch/command/environment.h"
 
 namespace hora::launch {
 namespace {

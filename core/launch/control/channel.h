@@ -1,20 +1,27 @@
-/// Messages in both directions over descriptors, without blocking.
-/// Thread rule: one thread, that of the loop.
+/// The ways of messages, over descriptors: between the launcher and an agent, in both directions
+/// and without blocking (Channel); from guards and other processes below an agent to it, through
+/// its pipe, which they open through /proc to write whole messages into it. No socket, no file; the
+/// pipe is gone with the agent. Thread rule: one thread; of a channel that of its loop.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <tl/expected.hpp>
 #include <vector>
 
 #include "core/launch/control/event_loop.h"
-#include "core/launch/control/frames.h"
+#include "core/launch/control/messages.h"
 #include "core/launch/control/seal.h"
 #include "core/launch/control/unique_fd.h"
 
 namespace hora::launch {
 
+/// Messages in both directions.
 class Channel {
  public:
   using OnMessage = std::function<void(Message&&)>;
@@ -55,5 +62,26 @@ class Channel {
   std::size_t sent_ = 0;  ///< of outgoing_
   bool open_ = true;
 };
+
+/// The variable by which an agent's descendants know its pipe: "PID:DESCRIPTOR:INODE".
+inline constexpr char kAgentVariable[] = "HORARUN_AGENT";
+
+struct PipeAddress {
+  pid_t process = 0;
+  int descriptor = -1;
+  unsigned long inode = 0;  ///< of the pipe: tells another process of that number apart
+};
+std::string to_string(const PipeAddress& address);
+std::optional<PipeAddress> parse_pipe_address(std::string_view text);
+
+/// The address of a pipe's writing end in this process.
+PipeAddress address_of(const UniqueFd& write_end);
+
+/// The agent's pipe, to write into. An error says why the agent cannot be reached.
+tl::expected<UniqueFd, std::string> open_report_pipe(const PipeAddress& address);
+
+/// Waits while the pipe is full; false where the agent is gone. The message is at most PIPE_BUF
+/// with its frame (throws std::length_error), so that those of several processes do not mix.
+bool send_report(const UniqueFd& pipe, const Message& message);
 
 }  // namespace hora::launch

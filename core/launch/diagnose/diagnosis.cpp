@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/launch/diagnose/diagnosis_text.h"
 #include "core/launch/diagnose/meetings.h"
-#include "core/launch/diagnose/rank_words.h"
 #include "core/tensor_text.h"
 
 namespace hora::launch {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/flight/record_json.h"
-#include "core/launch/options/read_file.h"
+#include "core/launch/options/text.h"
 
 namespace hora::launch {
 namespace {

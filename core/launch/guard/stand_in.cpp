@@ -1,5 +1,3 @@
-#include "core/launch/guard/stand_in.h"
-
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -11,6 +9,7 @@
 
 #include "core/launch/control/child_process.h"
 #include "core/launch/control/event_loop.h"
+#include "core/launch/guard/guard.h"
 
 namespace hora::launch {
 namespace {

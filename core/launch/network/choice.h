@@ -1,14 +1,16 @@
-/// Which interfaces the ranks of a job use, from what each host has and what reaches what. Names
-/// may differ between hosts. Bridges of containers and of virtual machines (docker0, virbr0) drop
-/// out by themselves: their addresses exist on several hosts, and do not reach the others.
+/// Which interfaces the ranks of a job use: from what each host has and what reaches what, or as
+/// the user names them. Names may differ between hosts. Bridges of containers and of virtual
+/// machines (docker0, virbr0) drop out by themselves: their addresses exist on several hosts, and
+/// do not reach the others.
 #pragma once
 
 #include <optional>
 #include <span>
 #include <string>
+#include <tl/expected.hpp>
 #include <vector>
 
-#include "core/launch/network/reachability.h"
+#include "core/launch/network/interfaces.h"
 
 namespace hora::launch {
 
@@ -35,5 +37,13 @@ NetworkChoice choose_network(std::span<const HostNetwork> hosts, const Reachabil
 /// empty.
 NetworkChoice make_choice(std::span<const HostNetwork> hosts,
                           std::span<const std::vector<Candidate>> used);
+
+/// `named`: the user's --network-interfaces, "eth0", "ens3", or subnets, "10.77.0.0/24". Each host
+/// uses those of its interfaces that are named. An error where a host has none of them
+/// that is up and has an address, or where no host has what is named; it names the host and its
+/// interfaces. `hosts` and `named` are not empty. Pure: known as soon as the hosts have told their
+/// interfaces.
+tl::expected<NetworkChoice, std::string> choose_named(std::span<const HostNetwork> hosts,
+                                                      std::span<const std::string> named);
 
 }  // namespace hora::launch

@@ -1,9 +1,9 @@
-#include "core/launch/network/named_interfaces.h"
-
 #include <hora/printable.h>
 
 #include <algorithm>
 #include <string_view>
+
+#include "core/launch/network/choice.h"
 
 namespace hora::launch {
 namespace {

@@ -1,21 +1,44 @@
-/// The launcher's part in the choice of interfaces: asks all agents for theirs, has them tried
-/// where that is needed, and chooses. Values in, values out.
+/// How launcher and agents find out which networks join a job's hosts: the launcher asks all agents
+/// for their interfaces, has them tried where that is needed, and chooses (NetworkTrial, values in,
+/// values out); an agent tells its host's, and tries them (AgentNetwork); a host's network and the
+/// trial of it as messages between the two.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
 #include <vector>
 
+#include "core/launch/control/event_loop.h"
 #include "core/launch/control/messages.h"
 #include "core/launch/network/choice.h"
-#include "core/launch/network/told_network.h"
+#include "core/launch/network/interfaces.h"
+#include "core/launch/network/probe.h"
 
 namespace hora::launch {
 
-/// Thread rule: one thread.
+/// `ports`: where each of candidates_of(network) is asked.
+NetworkTold to_message(const HostNetwork& network, const std::vector<ProbeEndpoint>& endpoints);
+TryNetwork to_message(const std::vector<ProbePeer>& peers);
+NetworkTried to_message(const std::vector<ProbePair>& pairs);
+
+struct ToldNetwork {
+  HostNetwork network;
+  std::vector<ProbeEndpoint> endpoints;  ///< of candidates_of(network)
+};
+
+/// Of messages from another process; an error says what is wrong with them.
+tl::expected<ToldNetwork, std::string> from_message(const NetworkTold& told,
+                                                    const std::string& host);
+tl::expected<std::vector<ProbePeer>, std::string> from_message(const TryNetwork& request);
+tl::expected<std::vector<ProbePair>, std::string> from_message(const NetworkTried& tried);
+/// 16 bytes.
+tl::expected<ProbeNonce, std::string> nonce_of(const TellNetwork& request);
+
+/// The launcher's part. Thread rule: one thread.
 class NetworkTrial {
  public:
   /// Messages, each with the host to which it goes.
@@ -47,6 +70,31 @@ class NetworkTrial {
   std::vector<std::optional<std::vector<ProbePair>>> tried_;
   std::vector<HostNetwork> hosts_;  ///< when all have told theirs
   std::optional<tl::expected<NetworkChoice, std::string>> result_;
+};
+
+/// An agent's part. Thread rule: one thread, that of the loop.
+class AgentNetwork {
+ public:
+  /// `send` takes the answers. The loop outlives it.
+  AgentNetwork(EventLoop& loop, std::function<void(const Message&)> send);
+  ~AgentNetwork();
+  AgentNetwork(const AgentNetwork&) = delete;
+  AgentNetwork& operator=(const AgentNetwork&) = delete;
+
+  /// Messages that are none of a launcher are ignored.
+  void on(const TellNetwork& request);
+  void on(const TryNetwork& request);
+  /// Called at least ten times a second.
+  void on_time(Clock::time_point now);
+
+ private:
+  void forget();
+  void answer_if_done();
+
+  EventLoop& loop_;
+  std::function<void(const Message&)> send_;
+  std::optional<Probe> probe_;
+  bool answered_ = false;
 };
 
 }  // namespace hora::launch

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "core/launch/control/unique_fd.h"
-#include "core/launch/network/reachability.h"
+#include "core/launch/network/interfaces.h"
 
 namespace hora::launch {
 

@@ -6,8 +6,8 @@
 #include <tl/expected.hpp>
 #include <vector>
 
+#include "core/launch/options/launch_options.h"
 #include "core/launch/options/option_table.h"
-#include "core/launch/options/usage_error.h"
 
 namespace hora::launch {
 

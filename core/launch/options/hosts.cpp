@@ -8,7 +8,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "core/launch/command/host_name.h"
+#include "core/launch/command/command.h"
 #include "core/launch/options/text.h"
 
 namespace hora::launch {

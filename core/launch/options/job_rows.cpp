@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include "core/launch/options/option_values.h"
-#include "core/launch/options/read_file.h"
+#include "core/launch/options/option_table.h"
 #include "core/launch/options/text.h"
 
 namespace hora::launch {

@@ -1,12 +1,14 @@
-/// Everything that the command line, the config file and the environment say about a job, checked.
-/// Made by parse_command_line() (command_line.h); each field is set by rows of option_table.h.
+/// Everything that the command line, the config file and the environment say about a job, checked:
+/// each field is set by rows of option_table.h.
 #pragma once
 
 #include <hora/settings.h>
 
 #include <chrono>
 #include <optional>
+#include <span>
 #include <string>
+#include <tl/expected.hpp>
 #include <vector>
 
 #include "core/launch/command/cores.h"
@@ -29,6 +31,7 @@ struct ForwardedVariable {
   bool operator==(const ForwardedVariable&) const = default;
 };
 
+/// Made by parse_command_line().
 struct LaunchOptions {
   Action action = Action::run;
   std::vector<std::string> program;  ///< with its arguments; not empty where action is `run`
@@ -72,5 +75,36 @@ struct LaunchOptions {
   /// One line for each flag that was accepted and changes nothing, or means something else here.
   std::vector<std::string> notices;
 };
+
+/// What is wrong with a command line, a config file, or a variable, as far as it concerns options.
+struct UsageError {
+  std::string place;     ///< "--np", "job.yaml:3: np", "HORA_TIMEOUT in the environment"; or empty
+  std::string value;     ///< as the user wrote it; empty: none, or one that is not to be printed
+  std::string problem;   ///< "expected a whole number from 1 to 65536"
+  std::string advice{};  ///< "did you mean --np?"; or empty
+};
+
+/// In one line: place "value": problem; advice.
+std::string to_text(const UsageError& error);
+
+/// From horarun's arguments, config file and environment to checked options. `arguments` without
+/// the program's own name; `environment` has entries "NAME=VALUE", as `environ`.
+///
+/// The command line wins over the config file, that over the environment. An option of one value
+/// that is given several times has the last one. Reads the hostfile and the config file, nothing
+/// else; has no side effects. With --help, --version, --man, --completion or --check-build the rest
+/// but --mpirun is not looked at.
+tl::expected<LaunchOptions, UsageError> parse_command_line(
+    std::span<const std::string> arguments, std::span<const char* const> environment);
+
+/// What options say together: checks them against each other, and fills in what follows from
+/// several: np from hosts, nodes and ranks per host; the rendezvous from the environment. Pure.
+/// Afterwards:
+/// - with hosts, np is set and lay_out_ranks() succeeds;
+/// - nnodes is above 1 exactly where a rendezvous is set, then np and ranks_per_host are, too, and
+///   there are no hosts;
+/// - settings of the options together with the environment's are valid.
+tl::expected<void, UsageError> complete(LaunchOptions& options,
+                                        std::span<const char* const> environment);
 
 }  // namespace hora::launch

@@ -1,6 +1,6 @@
 // Rows of the option table: flags of mpirun (Open MPI 4.1 and 5, MPICH) beyond those whose spelling
 // hora shares.
-#include "core/launch/options/option_values.h"
+#include "core/launch/options/option_table.h"
 #include "core/launch/options/text.h"
 
 namespace hora::launch {

@@ -1,6 +1,6 @@
 /// The table of horarun's options: one row is all that is known about one flag. From it come the
-/// parser (command_line.h), the keys of config files (config_file.h), --help, the completion, and
-/// the man page. Built once, then constant: any thread.
+/// parser (arguments.h), the keys of config files (config_file.h), --help, the completion, and the
+/// man page. Built once, then constant: any thread.
 ///
 /// Where horovodrun, mpirun or torchrun has a flag of the same meaning, the row has its spelling,
 /// so that their users' lines run. Their flags that mean nothing here have rows, too: `ignored`
@@ -101,5 +101,38 @@ std::vector<OptionRow> setting_rows();
 std::vector<OptionRow> horovod_rows();
 std::vector<OptionRow> mpi_rows();
 std::vector<OptionRow> torch_rows();
+
+// How rows put values into LaunchOptions. All are pure; files that a row names are read by the rows
+// themselves.
+
+using Applied = tl::expected<void, std::string>;
+using Apply = decltype(OptionRow::apply);
+
+Apply into_integer(std::optional<int> LaunchOptions::*field, int least, int most);
+/// Any text that is not empty and has no NUL.
+Apply into_text(std::string LaunchOptions::*field);
+Apply into_bool(bool LaunchOptions::*field);
+/// "on", "off" or "auto".
+Apply into_switch(Switch LaunchOptions::*field);
+Apply as_action(Action action);
+
+/// A setting of the library, checked by its own parser; `convert` makes its text from the flag's.
+using Convert = std::function<tl::expected<std::string, std::string>(std::string_view)>;
+Apply into_setting(std::string variable, Convert convert = {});
+
+/// `-x`: NAME, or NAME=VALUE. The error never holds the value.
+Applied forward_variable(LaunchOptions& options, std::string_view assignment);
+
+/// Sets the library's setting. Replaces what was set before.
+Applied set_setting(LaunchOptions& options, const std::string& variable, std::string_view value);
+
+/// Rows of other launchers' flags.
+OptionRow ignored(std::string name, std::vector<std::string> spellings, std::string value,
+                  std::string notice);
+OptionRow refused(std::string name, std::vector<std::string> spellings, std::string value,
+                  std::string advice);
+/// Another spelling of something that hora has, with a meaning of its own.
+OptionRow translated(std::string name, std::vector<std::string> spellings, std::string value,
+                     std::string help, std::string sets, Apply apply);
 
 }  // namespace hora::launch

@@ -2,8 +2,8 @@
 // one row for each setting of the library.
 #include <algorithm>
 
-#include "core/launch/live/seen.h"
-#include "core/launch/options/option_values.h"
+#include "core/launch/guard/rank_evidence.h"
+#include "core/launch/options/option_table.h"
 #include "core/launch/options/text.h"
 
 namespace hora::launch {

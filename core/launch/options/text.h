@@ -1,7 +1,8 @@
-/// Small parts of texts that options consist of. Pure; nothing is expanded, nothing goes through a
-/// shell.
+/// Texts that a user gives: the small parts of which options consist, and small files that options
+/// name. Nothing is expanded, nothing goes through a shell. Pure, but for read_input_file().
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
@@ -27,5 +28,12 @@ tl::expected<int, std::string> parse_integer(std::string_view text, int least, i
 /// Words as a POSIX shell splits them, where quotes and backslashes protect: 'a b' "c d" e\ f.
 /// Variables, wildcards and commands are not expanded. The error says which quote is not closed.
 tl::expected<std::vector<std::string>, std::string> split_words(std::string_view text);
+
+inline constexpr std::size_t kLargestInputFile = std::size_t{1} << 20;
+
+/// A hostfile, a config file: the whole of a file, or of a pipe such as bash's <(command). Never
+/// waits longer than 10 s for more. The error says what is wrong with it, without the path.
+tl::expected<std::string, std::string> read_input_file(const std::string& path,
+                                                       std::size_t largest = kLargestInputFile);
 
 }  // namespace hora::launch

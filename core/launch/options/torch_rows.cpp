@@ -1,5 +1,5 @@
 // Rows of the option table: flags of torchrun (2.x) beyond those whose spelling hora shares.
-#include "core/launch/options/option_values.h"
+#include "core/launch/options/option_table.h"
 #include "core/launch/options/text.h"
 
 namespace hora::launch {

@@ -7,17 +7,14 @@
 #include <iterator>
 #include <random>
 
+#include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
-#include "core/launch/command/dry_run.h"
-#include "core/launch/command/encoded_words.h"
-#include "core/launch/command/forwarded.h"
-#include "core/launch/command/granted_cores.h"
+#include "core/launch/command/environment.h"
 #include "core/launch/command/mpi_command.h"
-#include "core/launch/command/network_variables.h"
 #include "core/launch/command/program.h"
 #include "core/launch/guard/guard.h"
 #include "core/launch/program/placement.h"
-#include "core/launch/program/wait_limits.h"
+#include "core/launch/watch/job_ending.h"
 
 namespace hora::launch {
 namespace {

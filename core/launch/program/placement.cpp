@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/launch/command/dry_run.h"
-#include "core/launch/command/forwarded.h"
+#include "core/launch/command/command.h"
+#include "core/launch/command/environment.h"
 #include "core/launch/command/mpi_installation.h"
 #include "core/launch/command/slurm.h"
 #include "core/process.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <tl/expected.hpp>
 
-#include "core/launch/rendezvous/options.h"
+#include "core/launch/rendezvous/rendezvous.h"
 #include "core/launch/rendezvous/sockets.h"
 
 namespace hora::launch {

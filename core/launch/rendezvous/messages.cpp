@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
-#include "core/launch/rendezvous/options.h"
+#include "core/launch/rendezvous/rendezvous.h"
 
 namespace hora::launch {
 namespace {

@@ -1,5 +1,5 @@
 /// What the nodes' horaruns tell each other at a rendezvous: JSON within sealed frames
-/// (sealed_frames.h).
+/// (seal.h).
 #pragma once
 
 #include <cstddef>

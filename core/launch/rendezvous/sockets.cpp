@@ -12,7 +12,7 @@
 #include <system_error>
 #include <tuple>
 
-#include "core/launch/network/named_interfaces.h"
+#include "core/launch/network/choice.h"
 
 namespace hora::launch {
 namespace {

@@ -1,4 +1,5 @@
-/// What the hosts of a job have answered before its start, and what follows from it. Pure.
+/// The hosts of a job before its start: what they have answered, and what follows from it; and what
+/// a user is told of one on which no agent could be started. Pure.
 #pragma once
 
 #include <chrono>
@@ -42,5 +43,19 @@ std::optional<std::string> clock_warning(std::span<const PreparedHost> hosts);
 
 /// One line: which cores the ranks get, hosts of which the same is to be said together.
 std::string cores_line(std::span<const PreparedHost> hosts);
+
+/// How an agent was lost, as far as that is known.
+struct LostAgent {
+  std::string how = {};            ///< "ssh ended with exit status 255: Permission denied"
+  std::optional<int> status = {};  ///< of the command that was to start it, as waitpid() gives it
+};
+
+/// "; tried: " and the command that was to start it, as a shell reads it; nothing where it was not
+/// started by one.
+std::string tried_text(std::span<const std::string> command);
+
+/// tried_text(), and what to do: by how the command ended, as ssh tells its own failure (255) from
+/// the remote shell's (126, 127; POSIX, Exit Status for Commands).
+std::string start_advice(const LostAgent& lost, std::span<const std::string> command);
 
 }  // namespace hora::launch

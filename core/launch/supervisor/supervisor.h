@@ -11,7 +11,6 @@
 
 #include "core/launch/control/messages.h"
 #include "core/launch/network/network_trial.h"
-#include "core/launch/supervisor/missing_agent.h"
 #include "core/launch/supervisor/prepared_hosts.h"
 #include "core/launch/watch/job_ending.h"
 

@@ -2,10 +2,13 @@
 /// come with their time. Thread rule: pure.
 #pragma once
 
+#include <hora/settings.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +26,11 @@ struct WaitLimits {
   Moment init{300000};         ///< likewise
   Moment stopped{60000};       ///< in shutdown(), for one that is stopped
 };
+
+/// As the ranks' settings have it (HORA_STALL_WARNING, HORA_INIT_TIMEOUT, HORA_TIMEOUT): the flags'
+/// come before the environment's. What is wrong in them is the ranks' error. Pure.
+WaitLimits wait_limits(std::span<const SettingAssignment> flags,
+                       std::span<const SettingAssignment> environment);
 
 struct EndingLimits {
   Moment gather{500};  ///< time for other ranks to say that they were the first to end

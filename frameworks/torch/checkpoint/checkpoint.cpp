@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "core/diagnostics.h"
+#include "frameworks/torch/checkpoint/checkpoint_folder.h"
 #include "frameworks/torch/checkpoint/checkpoint_loader.h"
 #include "frameworks/torch/checkpoint/checkpoint_parts.h"
 #include "frameworks/torch/checkpoint/checkpoint_writer.h"
-#include "frameworks/torch/checkpoint/rotation.h"
-#include "frameworks/torch/checkpoint/text_tensor.h"
+#include "frameworks/torch/checkpoint/tensor_image.h"
 
 namespace hora {
 using namespace internal;

@@ -1,8 +1,9 @@
 /// The files of one part of a checkpoint: FOLDER/last, FOLDER/previous and FOLDER/best, each with
-/// its files and their manifest.json.
+/// its files and their manifest.json; and in which order these folders are renamed, so that a
+/// complete one is there at every moment.
 ///
 /// A save is written into FOLDER/.new: each file in the order that is given, then the manifest,
-/// each with fsync, then fsync of the folder. Only then folders are renamed (rotation.h). So
+/// each with fsync, then fsync of the folder. Only then folders are renamed (rotation_plan()). So
 /// whenever the process is killed, or the machine loses power, a folder with a manifest is
 /// complete.
 #pragma once
@@ -20,6 +21,42 @@
 #include "frameworks/torch/checkpoint/manifest.h"
 
 namespace hora::internal {
+
+/// Folders of a checkpoint. A save is written into kStaged (and kStagedBest) completely; then it is
+/// renamed.
+inline constexpr std::string_view kLast = "last";
+inline constexpr std::string_view kPrevious = "previous";
+inline constexpr std::string_view kBest = "best";
+inline constexpr std::string_view kStaged = ".new";
+inline constexpr std::string_view kStagedBest = ".new-best";
+inline constexpr std::string_view kDiscarded = ".old";
+inline constexpr std::string_view kDiscardedBest = ".old-best";
+
+/// All of them, in the order in which they are looked at.
+std::vector<std::string_view> slots();
+
+/// Which of them are there; the staged ones count where they are complete.
+struct SlotsThere {
+  bool last = false;
+  bool previous = false;
+  bool best = false;
+  bool staged = false;
+  bool staged_best = false;
+  /// The previous one, not the last one, is the newest that all ranks have completely.
+  bool previous_is_kept = false;
+};
+
+struct Move {
+  std::string from;
+  std::string to;  ///< empty: `from` is removed
+  bool operator==(const Move&) const = default;
+};
+
+/// What is staged, where it is complete, takes its place: the last one becomes the previous one, or
+/// is discarded where the previous one is kept. At each moment the last, the previous or the staged
+/// one is complete. What is not complete is removed. After a save, and before the next for what a
+/// killed one has left. Pure.
+std::vector<Move> rotation_plan(const SlotsThere& there);
 
 struct FileImage {
   std::string name;

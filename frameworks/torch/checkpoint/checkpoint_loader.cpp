@@ -17,7 +17,7 @@
 #include "core/tensor_text.h"
 #include "frameworks/torch/checkpoint/checkpoint_folder.h"
 #include "frameworks/torch/checkpoint/checkpoint_writer.h"
-#include "frameworks/torch/checkpoint/newest_set.h"
+#include "frameworks/torch/checkpoint/manifest.h"
 
 namespace hora::internal {
 namespace {

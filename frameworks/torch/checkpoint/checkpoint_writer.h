@@ -5,17 +5,42 @@
 #include <hora/torch/checkpoint.h>
 
 #include <cstdint>
+#include <functional>
+#include <future>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "frameworks/torch/checkpoint/background_task.h"
 #include "frameworks/torch/checkpoint/checkpoint_folder.h"
 #include "frameworks/torch/checkpoint/checkpoint_parts.h"
 #include "frameworks/torch/checkpoint/manifest.h"
 #include "frameworks/torch/checkpoint/tensor_image.h"
 
 namespace hora::internal {
+
+/// One task at a time on a thread of its own. The destructor waits. Thread rule: one thread at a
+/// time.
+class BackgroundTask {
+ public:
+  /// Not before wait() has returned.
+  void start(std::function<void()> task) {
+    pending_ = std::async(std::launch::async, std::move(task));
+  }
+
+  /// Waits for the task; what it has thrown, as text. Empty: nothing, or no task was started.
+  std::string wait() {
+    if (!pending_.valid()) return "";
+    try {
+      pending_.get();
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+ private:
+  std::future<void> pending_;
+};
 
 inline constexpr const char* kWeightsFile = "weights.safetensors";
 inline constexpr const char* kStateFile = "state.safetensors";

@@ -1,13 +1,28 @@
 #include "frameworks/torch/checkpoint/manifest.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
-
-#include "frameworks/torch/checkpoint/checksum.h"
+#include <tuple>
 
 namespace hora::internal {
+
+std::string checksum_of(std::span<const std::byte> bytes) {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const unsigned char byte : canonical.digest) {
+    text.push_back(kDigits[byte >> 4]);
+    text.push_back(kDigits[byte & 15]);
+  }
+  return text;
+}
+
 namespace {
 
 constexpr const char* kFormat = "hora checkpoint";
@@ -118,6 +133,55 @@ tl::expected<Manifest, std::string> parse_manifest(std::string_view text) {
   } catch (const nlohmann::json::exception& error) {
     return tl::unexpected(std::string("its JSON is none of a checkpoint: ") + error.what());
   }
+}
+
+namespace {
+
+/// The lowest rank's.
+const FoundPart* find_shard(const Manifest& main, int shard, std::span<const FoundPart> found) {
+  const FoundPart* first = nullptr;
+  for (const FoundPart& part : found) {
+    if (part.manifest.save != main.save || part.manifest.shard != shard) continue;
+    if (first == nullptr || part.rank < first->rank) first = &part;
+  }
+  return first;
+}
+
+std::optional<CompleteSet> complete(const FoundPart& main, std::span<const FoundPart> found) {
+  CompleteSet set{main};
+  for (int shard = 0; shard < main.manifest.shards; ++shard) {
+    const FoundPart* const part = find_shard(main.manifest, shard, found);
+    if (part == nullptr) return std::nullopt;
+    set.push_back(*part);
+  }
+  return set;
+}
+
+}  // namespace
+
+std::optional<CompleteSet> newest_complete(std::span<const FoundPart> found,
+                                           std::string_view slot) {
+  std::vector<const FoundPart*> mains;
+  for (const FoundPart& part : found) {
+    if (part.manifest.shard < 0 && (slot.empty() || part.folder == slot)) mains.push_back(&part);
+  }
+  std::ranges::stable_sort(mains, [](const FoundPart* a, const FoundPart* b) {
+    const auto age = [](const Manifest& m) { return std::tie(m.time, m.step, m.save); };
+    if (age(a->manifest) != age(b->manifest)) return age(a->manifest) > age(b->manifest);
+    return a->rank < b->rank;
+  });
+  for (const FoundPart* main : mains) {
+    if (auto set = complete(*main, found)) return set;
+  }
+  return std::nullopt;
+}
+
+std::vector<int> missing_shards(const Manifest& main, std::span<const FoundPart> found) {
+  std::vector<int> missing;
+  for (int shard = 0; shard < main.shards; ++shard) {
+    if (find_shard(main, shard, found) == nullptr) missing.push_back(shard);
+  }
+  return missing;
 }
 
 }  // namespace hora::internal

@@ -1,4 +1,6 @@
-/// `manifest.json` of a checkpoint: which save it is of, and which files it consists of. Pure.
+/// `manifest.json` of a checkpoint: which save it is of, and which files it consists of, with their
+/// checksums; and which of the checkpoints that ranks have is loaded. Pure, and so the same on
+/// every rank.
 ///
 /// JSON whose last member, "checksum", is that of the text itself with zeros in place of its 32
 /// digits: so a flipped bit anywhere in the text is found as well.
@@ -6,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +16,12 @@
 #include <vector>
 
 namespace hora::internal {
+
+/// Checksum of a file: XXH3 with 128 bits, as 32 hexadecimal digits (libxxhash's
+/// XXH128_canonicalFromHash, and what `xxh128sum` prints). It finds every flip and truncation but
+/// one in 2^128, at several times the speed of CRC-32, which with its 32 bits would miss one in
+/// 2^32 of longer damage. It is no protection against forgery.
+std::string checksum_of(std::span<const std::byte> bytes);
 
 inline constexpr std::string_view kManifestName = "manifest.json";
 /// A longer one is refused.
@@ -46,5 +55,25 @@ tl::expected<Manifest, std::string> parse_manifest(std::string_view text);
 
 /// The number of ranks that have saved.
 int number_of_ranks(const Manifest& manifest);
+
+/// A part of a checkpoint that a rank has.
+struct FoundPart {
+  int rank = 0;
+  std::string folder;  ///< on that rank: "last", "rank-3/last"
+  Manifest manifest;
+  bool operator==(const FoundPart&) const = default;
+};
+
+/// All parts of one save: the main one, then the shards in their order. Of each the lowest rank
+/// that has it.
+using CompleteSet = std::vector<FoundPart>;
+
+/// The complete set that was saved last; of several with one time, that of most steps. `slot`,
+/// where it is not empty: its main part lies in the folder of this name.
+std::optional<CompleteSet> newest_complete(std::span<const FoundPart> found,
+                                           std::string_view slot = "");
+
+/// Shards of this main part that no rank has.
+std::vector<int> missing_shards(const Manifest& main, std::span<const FoundPart> found);
 
 }  // namespace hora::internal

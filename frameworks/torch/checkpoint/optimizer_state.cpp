@@ -21,7 +21,7 @@
 #include <optional>
 #include <utility>
 
-#include "frameworks/torch/checkpoint/text_tensor.h"
+#include "frameworks/torch/checkpoint/tensor_image.h"
 #include "frameworks/torch/collectives/value_bytes.h"
 #include "frameworks/torch/optimizer/state_key.h"
 #include "frameworks/torch/tensor_view.h"

@@ -1,18 +1,33 @@
-/// Named tensors as the bytes of a safetensors file, and back.
+/// Named tensors as the bytes of a safetensors file, and back; texts as tensors.
 #pragma once
 
+#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <torch/ordered_dict.h>
 
 #include <cstddef>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <vector>
 
 namespace hora::internal {
+
+/// Its bytes as uint8.
+inline at::Tensor text_tensor(std::string_view text) {
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  if (!text.empty()) std::memcpy(tensor.data_ptr(), text.data(), text.size());
+  return tensor;
+}
+
+/// The bytes of a contiguous tensor on the CPU.
+inline std::string text_of(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()};
+}
 
 using NamedTensors = torch::OrderedDict<std::string, at::Tensor>;
 using Bytes = std::vector<std::byte>;

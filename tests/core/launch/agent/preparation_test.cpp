@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/launch/agent/session_folders.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch {

@@ -7,7 +7,6 @@
 #include <map>
 #include <set>
 
-#include "core/launch/command/granted_cores.h"
 #include "tests/support/seed.h"
 
 namespace hora::launch {

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/launch/command/dry_run.h"
-#include "core/launch/command/network_variables.h"
+#include "core/launch/command/command.h"
+#include "core/launch/command/environment.h"
 
 namespace hora::launch {
 namespace {

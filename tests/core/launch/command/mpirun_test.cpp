@@ -11,12 +11,11 @@
 #include <iterator>
 #include <optional>
 
-#include "core/launch/command/dry_run.h"
-#include "core/launch/command/encoded_words.h"
+#include "core/launch/command/command.h"
+#include "core/launch/command/environment.h"
 #include "core/launch/command/mpi_command.h"
 #include "core/launch/command/mpi_installation.h"
-#include "core/launch/command/rank_environment.h"
-#include "core/launch/command/remote_command.h"
+#include "core/launch/command/remote_shell.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch {

@@ -11,8 +11,12 @@
 #include <memory>
 #include <utility>
 
+#include "core/launch/control/child_process.h"
+
 namespace hora::launch {
 namespace {
+
+using testing::HasSubstr;
 
 class ChannelTest : public testing::Test {
  protected:
@@ -163,6 +167,52 @@ TEST_F(ChannelTest, APausedReceiverIsGivenNothing) {
   there_->pause(false);
   turn_until([this] { return !received_there_.empty(); });
   EXPECT_EQ(received_there_.size(), 1U);
+}
+
+TEST(ReportPipe, AddressesComeBackAsTheyWere) {
+  const auto address = parse_pipe_address(to_string(PipeAddress{12, 7, 3456}));
+  ASSERT_TRUE(address);
+  EXPECT_EQ(address->process, 12);
+  EXPECT_EQ(address->descriptor, 7);
+  EXPECT_EQ(address->inode, 3456U);
+  for (const char* text : {"", "1", "1:2", "1:2:", "1:2:3:", "a:2:3", "1:-2:3", "1:2:3 "}) {
+    EXPECT_FALSE(parse_pipe_address(text)) << text;
+  }
+}
+
+TEST(ReportPipe, IsOpenedByItsAddress) {
+  const Pipe pipe = make_pipe();
+  const auto opened = open_report_pipe(address_of(pipe.write));
+  ASSERT_TRUE(opened) << opened.error();
+  EXPECT_TRUE(send_report(*opened, Heartbeat{}));
+  std::byte bytes[200];
+  FrameReader reader;
+  const ssize_t count = ::read(pipe.read.get(), bytes, sizeof bytes);
+  ASSERT_GT(count, 0);
+  reader.append(std::span(bytes).first(static_cast<std::size_t>(count)));
+  const auto message = reader.next();
+  ASSERT_TRUE(message && *message);
+  EXPECT_TRUE(std::holds_alternative<Heartbeat>(**message));
+}
+
+TEST(ReportPipe, AnotherPipeOfThatNumberIsRefused) {
+  const Pipe pipe = make_pipe();
+  PipeAddress address = address_of(pipe.write);
+  ++address.inode;
+  const auto opened = open_report_pipe(address);
+  ASSERT_FALSE(opened);
+  EXPECT_THAT(opened.error(), HasSubstr("is not the agent"));
+  address.descriptor = 1000000;
+  const auto none = open_report_pipe(address);
+  ASSERT_FALSE(none);
+  EXPECT_THAT(none.error(), HasSubstr("cannot be reached"));
+}
+
+TEST(ReportPipe, ALongerReportIsRefused) {
+  const Pipe pipe = make_pipe();
+  RankOutput message;
+  message.bytes.assign(5000, 1);
+  EXPECT_THROW(send_report(pipe.write, message), std::length_error);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/network/reachability.h"
+#include "core/launch/network/interfaces.h"
 
 namespace hora::launch::test {
 

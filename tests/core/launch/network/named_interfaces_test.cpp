@@ -1,8 +1,7 @@
-#include "core/launch/network/named_interfaces.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/launch/network/choice.h"
 #include "tests/core/launch/network/hosts_under_test.h"
 
 namespace hora::launch {

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/launch/network/agent_network.h"
 #include "tests/core/launch/network/hosts_under_test.h"
 
 namespace hora::launch {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/options/command_line.h"
+#include "core/launch/options/launch_options.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch::test {

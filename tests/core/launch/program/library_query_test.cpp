@@ -1,5 +1,3 @@
-#include "core/launch/program/library_query.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

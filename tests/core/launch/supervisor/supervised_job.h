@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/network/told_network.h"
+#include "core/launch/network/network_trial.h"
 #include "core/launch/supervisor/supervisor.h"
 #include "tests/core/launch/network/hosts_under_test.h"
 

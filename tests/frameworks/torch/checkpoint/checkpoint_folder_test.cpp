@@ -17,8 +17,7 @@
 #include <iterator>
 #include <thread>
 
-#include "frameworks/torch/checkpoint/newest_set.h"
-#include "frameworks/torch/checkpoint/rotation.h"
+#include "frameworks/torch/checkpoint/manifest.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
 #include "tests/support/temporary_folder.h"

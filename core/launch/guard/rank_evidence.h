@@ -1,0 +1,49 @@
+/// What a guard knows of its rank: from the end of what it has printed, and from its flight record.
+/// Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/flight/record_reader.h"
+#include "core/launch/control/messages.h"
+
+namespace hora::launch {
+
+/// The end of what a rank has printed.
+class LastWords {
+ public:
+  explicit LastWords(std::size_t most_bytes = 1000) : most_(most_bytes) {}
+  void append(std::string_view bytes);
+  /// The last lines, without those that are empty at the end, and without those that Open MPI's
+  /// handler of signals prints ("[host:4711] ..."), where there are others.
+  std::string lines(std::size_t count) const;
+
+ private:
+  std::size_t most_;
+  std::string text_;
+};
+
+/// The exit status that a rank has given MPICH's MPI_Abort, which returns with MPICH 4.0.2, so that
+/// the rank goes on until it is killed like the others. From the last that it has written:
+/// "Abort(7) on node 2 (rank 2 in comm 0): application called MPI_Abort(...". Empty where it has
+/// called no such.
+std::optional<int> status_of_abort(std::string_view last_words);
+
+/// Of --watch-interval, in seconds.
+inline constexpr int kMostWatchInterval = 3600;
+
+/// In place of a state: hora::init has not been called yet.
+inline constexpr std::uint8_t kNotBegun = 255;
+
+/// What `horarun --watch` is told of the rank. `now`: of the host's CLOCK_MONOTONIC.
+RankSeen rank_seen(const internal::RecordLayout& memory, int rank, internal::RecordTime now);
+
+/// Of the rank that counts arrivals, once there is something newer than `after`; its time replaces
+/// that. Fits into a message from a guard.
+std::optional<ArrivalsSeen> arrivals_seen(const internal::RecordLayout& memory,
+                                          internal::RecordTime& after);
+
+}  // namespace hora::launch

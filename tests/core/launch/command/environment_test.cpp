@@ -1,0 +1,114 @@
+#include "core/launch/command/environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace hora::launch {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Forwarded, AreSettingsAndSearchPaths) {
+  for (const char* const name :
+       {"HORA_LOG_LEVEL", "NCCL_DEBUG", "UCX_TLS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PATH",
+        "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "OMPI_MCA_btl", "PRTE_MCA_plm"}) {
+    EXPECT_TRUE(is_forwarded(name)) << name;
+  }
+  for (const char* const name :
+       {"HORARUN_TOKEN", "HORARUN_", "SSH_AUTH_SOCK", "SLURM_JOB_ID", "DISPLAY", "HOME", "TMPDIR",
+        "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "OMPI_MCA_orte_hnp_uri",
+        "OMPI_MCA_ess_base_vpid", "LD_PRELOAD", "AWS_SECRET_ACCESS_KEY", "path", "PATHS", "HORA",
+        ""}) {
+    EXPECT_FALSE(is_forwarded(name)) << name;
+  }
+}
+
+TEST(Forwarded, VariablesOfAnEnvironment) {
+  const char* const entries[] = {
+      "A=1", "B=x=y", "C=", "noequals", "=d", "1A=2", "BASH_FUNC_f%%=()", nullptr};
+  EXPECT_THAT(variables_of(entries),
+              ElementsAre(Variable{"A", "1"}, Variable{"B", "x=y"}, Variable{"C", ""}));
+}
+
+const std::vector<Variable> kEnvironment = {
+    {"PATH", "/bin"}, {"HOME", "/home"}, {"HORA_SPIN", "0"}, {"MINE", "a b"}, {"HORARUN_X", "t"}};
+
+TEST(Forwarded, AreThoseOfTheListAndTheUsers) {
+  EXPECT_THAT(*forwarded_variables(kEnvironment, {}),
+              ElementsAre(Variable{"HORA_SPIN", "0"}, Variable{"PATH", "/bin"}));
+  EXPECT_THAT(*forwarded_variables(kEnvironment, {"MINE", "HOME", "PATH=/x", "NEW=", "MINE"}),
+              ElementsAre(Variable{"HOME", "/home"}, Variable{"HORA_SPIN", "0"},
+                          Variable{"MINE", "a b"}, Variable{"NEW", ""}, Variable{"PATH", "/x"}));
+}
+
+TEST(Forwarded, RefuseWhatCannotBeGiven) {
+  EXPECT_THAT(forwarded_variables(kEnvironment, {"NONE"}).error(),
+              AllOf(HasSubstr("-x NONE"), HasSubstr("not set")));
+  EXPECT_THAT(forwarded_variables(kEnvironment, {"HORARUN_X"}).error(), HasSubstr("horarun's own"));
+  for (const char* const name : {"", "=1", "1A", "A,B", "A B", "-A", "A;B=1", "\n"}) {
+    EXPECT_THAT(forwarded_variables(kEnvironment, {name}).error(), HasSubstr("letters, digits"));
+  }
+}
+
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+tl::expected<RankPlace, std::string> place(const Variables& variables) {
+  return rank_of_environment([&](std::string_view name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
+const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "2"},
+                            {"OMPI_COMM_WORLD_SIZE", "6"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}};
+const Variables kSlurm = {{"SLURM_PROCID", "4"},
+                          {"SLURM_NTASKS", "5"},
+                          {"SLURM_LOCALID", "1"},
+                          {"SLURM_NODEID", "1"},
+                          {"SLURM_STEP_TASKS_PER_NODE", "3,2"}};
+
+TEST(RankOfEnvironment, OfEachLauncher) {
+  EXPECT_EQ(place(kOpenMpi), (RankPlace{2, 6, 1, 3}));
+  EXPECT_EQ(place({{"PMI_RANK", "0"},
+                   {"PMI_SIZE", "4"},
+                   {"MPI_LOCALRANKID", "0"},
+                   {"MPI_LOCALNRANKS", "2"}}),
+            (RankPlace{0, 4, 0, 2}));
+  EXPECT_EQ(place(kSlurm), (RankPlace{4, 5, 1, 2}));
+}
+
+TEST(RankOfEnvironment, OfMpirunWithinSlurmIsMpiruns) {
+  Variables both = kSlurm;
+  both.insert(kOpenMpi.begin(), kOpenMpi.end());
+  EXPECT_EQ(place(both), (RankPlace{2, 6, 1, 3}));
+}
+
+TEST(RankOfEnvironment, SaysWhatIsMissingOrWrong) {
+  EXPECT_THAT(place({}).error(), HasSubstr("no mpirun has started"));
+  for (const auto& [name, value] : kOpenMpi) {
+    if (name == "OMPI_COMM_WORLD_RANK") continue;
+    Variables less = kOpenMpi;
+    less.erase(name);
+    EXPECT_THAT(place(less).error(), HasSubstr("but not " + name));
+  }
+  for (const char* const text : {"", "-1", "x", "1x", "99999999999999999999", " 1"}) {
+    Variables wrong = kOpenMpi;
+    wrong["OMPI_COMM_WORLD_LOCAL_RANK"] = text;
+    EXPECT_THAT(place(wrong).error(), HasSubstr("no number of a rank")) << text;
+  }
+  Variables beyond = kOpenMpi;
+  beyond["OMPI_COMM_WORLD_RANK"] = "6";
+  EXPECT_THAT(place(beyond).error(), HasSubstr("rank 6 of 6"));
+  Variables node = kSlurm;
+  node["SLURM_NODEID"] = "2";
+  EXPECT_THAT(place(node).error(), HasSubstr("no node 2"));
+}
+
+}  // namespace
+}  // namespace hora::launch
