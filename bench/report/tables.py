@@ -61,9 +61,11 @@ def steps(part, ratios):
                        ("forward_ms", "backward_ms", "update_ms", "p99_ms")),
                      *(f"{row.get(key, 0):.0f}" for key in
                        ("page_faults", "switches", "switches_by_force")),
-                     f"{row['hidden_share']:.0%}" if "hidden_share" in row else ""])
+                     f"{row['hidden_share']:.0%}" if "hidden_share" in row else "",
+                     f"{row['gradients_mib']:.1f}" if "gradients_mib" in row else ""])
     return table(["contender", "step, ms", "over plain", "95 % interval", "forward", "backward",
-                  "update", "p99, ms", "page faults", "switches", "by force", "hidden"], rows)
+                  "update", "p99, ms", "page faults", "switches", "by force", "hidden",
+                  "gradients, MiB"], rows)
 
 
 def ratios(by_contender):

@@ -65,7 +65,8 @@ class Hora final : public Contender {
     if (statistics.steps == 0) return {};
     return {{"hidden_share", statistics.hidden_share()},
             {"waited_ms", std::chrono::duration<double, std::milli>(statistics.waited).count() /
-                              static_cast<double>(statistics.steps)}};
+                              static_cast<double>(statistics.steps)},
+            {"gradients_mib", static_cast<double>(statistics.gradient_bytes) * 0x1p-20}};
   }
 
  private:
@@ -123,6 +124,13 @@ const std::vector<ContenderKind>& contender_kinds() {
        .in_arena = true,
        .tolerance = float32_tolerance,
        .make = wrapped<hora::optim::SGD>({.shard_state = true, .fused_update = true}),
+       .of_context = true},
+      {.name = "hora_fused_backward",
+       .what = "likewise, each bucket while backward goes on",
+       .in_arena = true,
+       .tolerance = float32_tolerance,
+       .make = wrapped<hora::optim::SGD>(
+           {.shard_state = true, .fused_update = true, .update_in_backward = true}),
        .of_context = true},
       {.name = "hora_bfloat16",
        .what = "as hora_arena; gradients travel as bfloat16",

@@ -187,11 +187,11 @@ TEST_F(Programs, TrainingStep) {
       file_of("TRAINING_STEP", "--network tiny_layers --batch 2 --blocks 2 --steps 1");
   auto names = names_of(file);
   names.erase("training_step/c10d_gloo");  // where this LibTorch has it
-  EXPECT_EQ(names,
-            (std::set<std::string>{"training_step/plain", "training_step/hora_copies",
-                                   "training_step/hora_arena", "training_step/hora_fused",
-                                   "training_step/hora_one_pass", "training_step/hora_bfloat16",
-                                   "training_step/mpi_blocking"}));
+  EXPECT_EQ(names, (std::set<std::string>{
+                       "training_step/plain", "training_step/hora_copies",
+                       "training_step/hora_arena", "training_step/hora_fused",
+                       "training_step/hora_one_pass", "training_step/hora_fused_backward",
+                       "training_step/hora_bfloat16", "training_step/mpi_blocking"}));
   EXPECT_EQ(file.at("context").at("network"), "tiny_layers");
   for (const json& row : file.at("benchmarks")) {
     SCOPED_TRACE(row.dump());
@@ -215,6 +215,7 @@ TEST_F(Programs, TrainingStep) {
     if (!row.contains("hidden_share")) continue;
     EXPECT_GE(row.at("hidden_share").get<double>(), 0.0);
     EXPECT_LE(row.at("hidden_share").get<double>(), 1.0);
+    EXPECT_GT(row.at("gradients_mib").get<double>(), 0.0);
   }
 }
 

@@ -91,7 +91,8 @@ FusedUpdate::FusedUpdate(const Peers& peers, const GradientAverager& averager,
               .post = averaging.op == ReduceOp::average ? averaging.predivide / peers.size
                                                         : averaging.predivide},
       windows_(windows),
-      gradients_(peers, averager.buckets()) {
+      gradients_(peers, averager.buckets()),
+      updated_(bucket_count(averager), false) {
   for (const ShardedPiece& piece : shards.own_pieces()) {
     const BucketLayout& layout = averager.buckets().layout(piece.bucket);
     const auto place = std::find_if(
@@ -126,23 +127,35 @@ bool FusedUpdate::can_run() const {
   return true;
 }
 
-void FusedUpdate::run() {
+void FusedUpdate::run(std::size_t bucket) {
   const at::NoGradGuard no_grad;
-  running_ = true;
+  updated_[bucket] = true;
   for (auto& group : optimizer_.param_groups()) {
     for (const at::Tensor& tensor : group.params()) {
       const Piece& piece = pieces_.at(tensor.unsafeGetTensorImpl());
-      if (!averager_.present(piece.parameter)) continue;
+      if (piece.gradient.bucket != bucket || !averager_.present(piece.parameter)) continue;
       run(begin_update(optimizer_, group.options(), tensor).value(), piece);
     }
+  }
+}
+
+void FusedUpdate::run() {
+  running_ = true;
+  for (std::size_t bucket = 0; bucket < updated_.size(); ++bucket) {
+    if (!updated_[bucket]) run(bucket);
   }
   std::int32_t done = 0;
   allreduce(peers_.context, view(&done, 1),
             {.name = name_, .op = ReduceOp::sum, .process_set = peers_.set});
-  running_ = false;
+  end();
   for (std::size_t i = 0; i < averager_.parameters().size(); ++i) {
     if (averager_.present(i)) note_written(averager_.parameters()[i].tensor);
   }
+}
+
+void FusedUpdate::end() {
+  running_ = false;
+  updated_.assign(updated_.size(), false);
 }
 
 void FusedUpdate::run(const ParameterUpdate& update, const Piece& piece) const {

@@ -64,16 +64,28 @@ class FusedUpdate {
   FusedUpdate(const Peers& peers, const GradientAverager& averager, const OptimizerShards& shards,
               torch::optim::Optimizer& optimizer, const AveragingOptions& averaging,
               const ParameterWindows& windows);
-  /// While an exception leaves run(), peers' writes may be under way: their memory stays.
+  /// Between begin() and the end of run(), as while an exception unwinds the stack, peers' writes
+  /// may be under way: their memory stays.
   ~FusedUpdate();
   FusedUpdate(const FusedUpdate&) = delete;
   FusedUpdate& operator=(const FusedUpdate&) = delete;
 
   /// Whether this rank could step now.
   bool can_run() const;
+  bool parameters_hold() const { return windows_.hold(); }
+  /// Peers may write to the parameters of submitted buckets from now on, until run() or end().
+  void begin() { running_ = true; }
+  /// This rank's part of one bucket, whose gradients are where peers find them and where present()
+  /// holds for them (GradientAverager). Once a round.
+  void run(std::size_t bucket);
+  /// In this round.
+  bool has_run(std::size_t bucket) const { return updated_[bucket]; }
   /// After a round that has left the gradients to it (GradientAverager::updates()), which all ranks
-  /// are to step with. Collective: no rank accesses another's memory any more when it returns.
+  /// are to step with: the buckets that have not been run. Collective: no rank accesses another's
+  /// memory any more when it returns.
   void run();
+  /// No rank writes to another's parameters, nor will for this round.
+  void end();
 
  private:
   struct Piece {
@@ -92,6 +104,7 @@ class FusedUpdate {
   const ParameterWindows& windows_;
   const PeerGradients gradients_;
   std::unordered_map<const void*, Piece> pieces_;  ///< by the tensor in the optimizer's groups
+  std::vector<bool> updated_;                      ///< by bucket, in this round
   bool running_ = false;
 };
 

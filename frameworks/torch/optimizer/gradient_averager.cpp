@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <numeric>
 #include <string>
 #include <utility>
+
+#include "frameworks/torch/optimizer/gradient_placeholder.h"
+#include "frameworks/torch/optimizer/parameter_fingerprint.h"
 
 namespace hora::internal {
 namespace {
@@ -20,40 +22,6 @@ std::vector<std::size_t> as_registered(const std::vector<Parameter>& parameters)
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   return order;
-}
-
-// Of versions and of some values of each on the CPU: LibTorch's SGD writes through data(), which no
-// version shows.
-std::uint64_t fingerprint_of(const std::vector<Parameter>& parameters, std::int64_t samples) {
-  std::uint64_t sum = 0;
-  for (const Parameter& parameter : parameters) {
-    const at::Tensor& tensor = parameter.tensor;
-    const auto& version = tensor.unsafeGetTensorImpl()->version_counter();
-    if (version.enabled()) sum += version.current_version();
-    if (!tensor.is_cpu() || tensor.numel() == 0 || !tensor.is_non_overlapping_and_dense()) continue;
-    const auto* values = static_cast<const std::byte*>(tensor.data_ptr());
-    const auto bytes = static_cast<std::size_t>(tensor.element_size());
-    for (std::int64_t sample = 0; sample < samples; ++sample) {
-      const std::int64_t index =
-          sample * (tensor.numel() - 1) / std::max<std::int64_t>(samples - 1, 1);
-      std::uint64_t bits = 0;
-      std::memcpy(&bits, values + static_cast<std::size_t>(index) * bytes, bytes);
-      sum = sum * 31 + bits;
-    }
-  }
-  return sum;
-}
-
-// A gradient that cannot be read: LibTorch throws where a value is wanted, as by its
-// clip_grad_norm_(), which skips undefined gradients silently.
-void put_placeholder(const at::Tensor& parameter) {
-  parameter.mutable_grad() =
-      at::empty(parameter.sizes(), parameter.options().device(at::kMeta).requires_grad(false));
-}
-
-void drop_placeholder(const at::Tensor& parameter) {
-  at::Tensor& gradient = parameter.mutable_grad();
-  if (gradient.defined() && gradient.is_meta()) gradient.reset();
 }
 
 }  // namespace
@@ -168,8 +136,7 @@ void GradientAverager::submit(RoundEnd end, bool updates) {
   const auto& fused = options_.buckets.averaging.fused;
   naming_step([&] {
     submit_rest();
-    if (fused) fused->answer(updates);
-    if (fused && !updates) buckets_->begin_apart();
+    if (fused && !answer_once(updates)) buckets_->begin_apart();
   });
   if (ends_ && end != RoundEnd::undecided) ends_->send(end);
 }
@@ -194,7 +161,7 @@ GradientAverager::Cost GradientAverager::finish() {
   try {
     naming_step([&] { wait(); });
     cost = {Clock::now() - waiting_since_,
-            peers_.context.statistics().in_flight - in_flight_before_};
+            peers_.context.statistics().in_flight - in_flight_before_, most_held_bytes_};
     check_one_step();
     publish();
     unsettled_ = ends_.has_value();
@@ -230,16 +197,6 @@ void GradientAverager::wait() {
   changes_.wait();
 }
 
-bool GradientAverager::updates() const {
-  const LockGuard lock(mutex_);
-  return options_.buckets.averaging.fused && options_.buckets.averaging.fused->updates();
-}
-
-void GradientAverager::end_update() {
-  const LockGuard lock(mutex_);
-  buckets_->give_back_gradients();
-}
-
 bool GradientAverager::present(std::size_t index) const {
   const LockGuard lock(mutex_);
   return present_[index];
@@ -266,6 +223,8 @@ void GradientAverager::lay_out_anew() {
 void GradientAverager::begin_round() {
   lay_out_anew();
   open_ = true;
+  answer_.reset();
+  held_bytes_ = most_held_bytes_ = 0;
   fingerprint_before_ = fingerprint();
   in_flight_before_ = peers_.context.statistics().in_flight;
   steps_.begin_round();
@@ -282,6 +241,8 @@ void GradientAverager::store(std::size_t index, const at::Tensor& delivered) {
   }
   if (presence_ && !gradient.defined()) presence_->note_absent(index);
   buckets_->store(index, delivered);
+  if (gradient.defined()) held_bytes_ += gradient.nbytes();
+  most_held_bytes_ = std::max(most_held_bytes_, held_bytes_);
 }
 
 void GradientAverager::publish() {
@@ -350,12 +311,12 @@ void GradientAverager::check_one_step() {
     ends_->send(RoundEnd::discard);
     ends_->agree();
   }
-  refuse_steps(steps_.calls_before());
+  refuse_steps(steps_.calls_before(), /*updated=*/false);
 }
 
-void GradientAverager::refuse_steps(const StepCalls& calls) {
+void GradientAverager::refuse_steps(const StepCalls& calls, bool updated) {
   steps_exchange_.send(calls);
-  different_steps_ = steps_exchange_.error();
+  different_steps_ = steps_exchange_.error(updated);
   throw *different_steps_;
 }
 
@@ -385,7 +346,8 @@ void GradientAverager::settle(RoundEnd end) {
   if (agreed) return;
   StepCalls calls = steps_.calls();
   if (end == RoundEnd::step) calls.steps += 1;
-  refuse_steps(calls);
+  const auto& fused = options_.buckets.averaging.fused;
+  refuse_steps(calls, options_.update_in_backward && fused && fused->updates());
 }
 
 }  // namespace hora::internal

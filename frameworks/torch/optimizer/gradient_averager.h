@@ -33,6 +33,8 @@ class GradientAverager {
     int backward_passes_per_step = 1;
     bool sparse_as_dense = false;
     bool static_graph = false;
+    /// The pass that averages may update before backward() has returned.
+    bool update_in_backward = false;
     /// Nothing: the size of buckets stays.
     std::optional<BucketTuning::Options> tuning = {};
   };
@@ -40,6 +42,7 @@ class GradientAverager {
   struct Cost {
     std::chrono::nanoseconds waited{0};
     std::chrono::nanoseconds in_flight{0};
+    std::size_t gradient_bytes = 0;  ///< of stored gradients that were held at once, the most
   };
 
   /// The context must outlive it and stay where it is. The parameters are all on one device.
@@ -84,6 +87,18 @@ class GradientAverager {
   /// will be called with, if that is known. `updates`: this rank can step by the pass that averages
   /// (FusedRounds), and will.
   void submit(RoundEnd end, bool updates = false);
+  /// In an open round, where the pass that averages may update (FusedRounds): tells the others now,
+  /// once a round, in place of submit(), whether this rank will step by it. Does not wait.
+  void answer(bool updates);
+  bool answered() const;
+  /// Whether this rank has given all gradients of the bucket in this round.
+  bool submitted(std::size_t bucket) const;
+  /// After answer(): whether all ranks step by the pass, and have given the bucket in one step. Its
+  /// gradients are where peers find them then, and present() holds for them. Does not wait.
+  bool ready(std::size_t bucket);
+  /// After ready(), once no rank reads them any more: gives the memory of the bucket's gradients
+  /// back.
+  void release(std::size_t bucket);
   /// Names of the collectives under way that not all ranks have begun.
   std::vector<std::string> awaited() const;
   /// After submit(): waits for all buckets. Throws the first error; the round is over then, too.
@@ -125,8 +140,10 @@ class GradientAverager {
   void store(std::size_t index, const at::Tensor& delivered = {});
   void submit_rest();
   void wait();
+  /// What this rank has answered in this round.
+  bool answer_once(bool updates);
   void check_one_step();
-  [[noreturn]] void refuse_steps(const StepCalls& calls);
+  [[noreturn]] void refuse_steps(const StepCalls& calls, bool updated);
   void publish();
   void end_round();
   /// Where a rank has left, the action's error says in which step this one is.
@@ -138,6 +155,9 @@ class GradientAverager {
   const Options options_;
   mutable Mutex mutex_;
   bool open_ = false;
+  std::optional<bool> answer_;  ///< in this round, see FusedRounds
+  std::size_t held_bytes_ = 0;  ///< of this round's gradients
+  std::size_t most_held_bytes_ = 0;
   std::optional<double> unscale_;  ///< of rounds to come
   PassCounter passes_;
   StepCounter steps_;

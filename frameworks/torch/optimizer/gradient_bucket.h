@@ -61,6 +61,8 @@ class GradientBucket {
   at::Tensor flag() const;
   /// Peers are done with what lies where autograd has put it, or have never begun.
   void give_back_gradients() { lent_.give_back_all(); }
+  /// Of the gradients that lie where autograd has put them.
+  std::size_t lent_bytes() const { return lent_.bytes(); }
   /// Never frees the memory: peers may still write to it.
   void give_up_memory() noexcept;
   /// All of it, as one tensor; its stream is the current one.

@@ -132,6 +132,19 @@ bool GradientBuckets::proceed(Bucket& bucket) {
   return true;
 }
 
+bool GradientBuckets::has_come(std::size_t bucket) {
+  Bucket& one = buckets_[bucket];
+  return one.submitted && one.average->begun_by_all() && proceed(one) &&
+         one.memory->in_one_step().value();
+}
+
+std::size_t GradientBuckets::release(std::size_t bucket) {
+  GradientBucket& memory = *buckets_[bucket].memory;
+  const std::size_t bytes = memory.lent_bytes();
+  memory.give_back_gradients();
+  return bytes;
+}
+
 std::vector<std::string> GradientBuckets::awaited() const {
   std::vector<std::string> names;
   for (const Bucket& bucket : buckets_) {
@@ -198,7 +211,8 @@ std::vector<at::Tensor> GradientBuckets::flags() const {
 
 void GradientBuckets::give_up_memory() noexcept {
   for (Bucket& bucket : buckets_) {
-    if (bucket.average->under_way()) bucket.memory->give_up_memory();
+    // What is submitted may be read by the pass that updates, too, which no handle knows of.
+    if (bucket.submitted || bucket.average->under_way()) bucket.memory->give_up_memory();
   }
 }
 

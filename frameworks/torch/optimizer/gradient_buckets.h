@@ -49,6 +49,13 @@ class GradientBuckets {
   void submit_all();
   /// After submit_all(): see BucketAverage.
   void begin_apart();
+  bool submitted(std::size_t bucket) const { return buckets_[bucket].submitted; }
+  /// Whether all ranks have submitted the bucket, in one step: it is as after wait() then. Does not
+  /// wait where FusedRounds::updates(). Throws the bucket's error.
+  bool has_come(std::size_t bucket);
+  /// Peers are done with the bucket's gradients. Gives the bytes of those that lay where autograd
+  /// has put them.
+  std::size_t release(std::size_t bucket);
   /// Of what is submitted: the buckets that not all ranks have.
   std::vector<std::string> awaited() const;
   /// Waits for all buckets. Throws the first error, when none is under way any more.

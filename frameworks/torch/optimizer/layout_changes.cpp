@@ -77,7 +77,7 @@ std::optional<LayoutChanges::Layout> LayoutChanges::next(const GradientBuckets& 
   const bool joined = std::exchange(joined_, false);
   Layout layout{options(), arrangement_->order()};
   if (!joined && buckets.laid_out_as(layout.order, layout.options)) return std::nullopt;
-  layout.options.name += "." + std::string(kLayoutName) + std::to_string(layouts_++);
+  layout.options.name.append(".").append(kLayoutName).append(std::to_string(layouts_++));
   return layout;
 }
 

@@ -38,6 +38,12 @@ GradientFacts facts_of_memory(const at::Tensor& gradient, const at::Tensor& plac
   return facts;
 }
 
+std::size_t LentGradients::bytes() const {
+  std::size_t sum = 0;
+  for (const Lent& lent : lent_) sum += lent.gradient.defined() ? lent.gradient.nbytes() : 0;
+  return sum;
+}
+
 void LentGradients::give_back_all() {
   for (Lent& lent : lent_) lent = {};
 }

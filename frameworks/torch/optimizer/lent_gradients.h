@@ -28,6 +28,7 @@ class LentGradients {
   /// Undefined: it lies in its place in the bucket.
   const at::Tensor& at(std::size_t place) const { return lent_[place].gradient; }
   void give_back(std::size_t place) { lent_[place] = {}; }
+  std::size_t bytes() const;
   void give_back_all();
   /// Never frees them: peers may still write to them.
   void give_up() noexcept;

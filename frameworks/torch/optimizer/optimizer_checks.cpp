@@ -124,6 +124,9 @@ void check_combinations(const DistributedOptimizerOptions& options) {
   };
   needs_shards(options.overlap_parameter_gather, "overlap_parameter_gather");
   needs_shards(options.fused_update, "fused_update");
+  if (options.update_in_backward && !options.fused_update) {
+    refuse("update_in_backward is for fused_update, which was not asked for");
+  }
   exclude(options.shard_state && options.op == ReduceOp::adasum, "shard_state", "adasum");
   exclude(options.shard_state && options.static_graph, "shard_state", "static_graph");
   exclude(options.shard_state && options.compression != Compression::none, "shard_state",
@@ -184,8 +187,9 @@ std::string described(const DistributedOptimizerOptions& options, const BucketOp
        << options.gradient_predivide_factor << ", static_graph " << options.static_graph
        << ", shard_state " << options.shard_state << ", overlap_parameter_gather "
        << options.overlap_parameter_gather << ", fused_update "
-       << (buckets.averaging.fused != nullptr) << ", compare_ranks " << options.compare_ranks
-       << ", hook " << (options.hook ? options.hook->describe() : "none");
+       << (buckets.averaging.fused != nullptr) << ", update_in_backward "
+       << options.update_in_backward << ", compare_ranks " << options.compare_ranks << ", hook "
+       << (options.hook ? options.hook->describe() : "none");
   return text.str();
 }
 
@@ -271,6 +275,7 @@ GradientAverager::Options averaging_options(const Peers& peers,
           .backward_passes_per_step = options.backward_passes_per_step,
           .sparse_as_dense = options.sparse_as_dense,
           .static_graph = options.static_graph,
+          .update_in_backward = options.update_in_backward,
           .tuning = tuning_options(peers, parameters, options, name)};
 }
 

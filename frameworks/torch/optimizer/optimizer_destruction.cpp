@@ -115,7 +115,10 @@ std::string OptimizerImplementation::destroyed_text(const std::string& what) con
 bool OptimizerImplementation::discard_open_round(BoundedWait& wait) {
   if (!wait.until([&] { return averager_.tell_end(RoundEnd::discard); })) return false;
   averager_.settle(RoundEnd::discard);
-  if (!averager_.round_open()) return true;
+  if (!averager_.round_open()) {
+    if (fused_) fused_->end();
+    return true;
+  }
   averager_.leave_out_missing();
   submit_round(RoundEnd::discard);
   const auto others_have_come = [&] {
@@ -125,6 +128,12 @@ bool OptimizerImplementation::discard_open_round(BoundedWait& wait) {
   if (!wait.until(others_have_come)) return false;
   finish_round();
   averager_.settle(RoundEnd::discard);
+  if (fused_) fused_->end();
+  if (backward_ && averager_.updates()) {
+    log_warning(destroyed_text(
+        "may leave that step's update in some of the parameters, the same on all ranks "
+        "(update_in_backward)"));
+  }
   return true;
 }
 

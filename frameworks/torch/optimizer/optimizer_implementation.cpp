@@ -2,6 +2,7 @@
 
 #include <hora/torch_collectives.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "frameworks/torch/optimizer/gradient_norm.h"
@@ -25,10 +26,12 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
           averager_.parameters(), [this](std::size_t index) { averager_.before_gradient(index); },
           [this](std::size_t index, const at::Tensor& delivered) {
             averager_.after_gradient(index, !no_sync_.held(), delivered);
+            if (backward_) update_in_backward();
           }),
       buffers_(peers, name_ + ".buffers", options.buffers),
       broadcasts_buffers_(!options.buffers.empty()),
-      overlaps_gather_(options.overlap_parameter_gather) {
+      overlaps_gather_(options.overlap_parameter_gather),
+      updates_in_backward_(options.update_in_backward) {
   const bool fuses = averaging.buckets.averaging.fused != nullptr;
   if (fuses) {
     check_can_cut(averager_.parameters());
@@ -40,6 +43,7 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
   }
   if (fuses) {
     fused_.emplace(peers, averager_, *shards_, optimizer, averaging.buckets.averaging, *windows_);
+    if (updates_in_backward_) backward_.emplace(peers, averager_, *fused_);
   }
   if (options.compare_ranks) {
     comparison_.emplace(peers, name_, averager_.parameters(), optimizer);
@@ -49,10 +53,29 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
   }
 }
 
+void OptimizerImplementation::update_in_backward() {
+  if (!averager_.round_open()) return;  // passes add up
+  if (!averager_.answered()) {
+    refuse_new_parameters();
+    if (comparison_) comparison_->begin(rounds_, steps_);  // of parameters as they still are
+    shards_->follow_parameters();
+    backward_->begin();
+  }
+  backward_->proceed(!comparison_ || comparison_->agreed());
+}
+
+void OptimizerImplementation::refuse_with_update_in_backward(const std::string& what) const {
+  if (!updates_in_backward_) return;
+  refuse_use(what +
+             " with update_in_backward, by which parameters are updated while backward() runs: "
+             "call step() after it, or leave out update_in_backward");
+}
+
 void OptimizerImplementation::zero_grad() {
   averager_.check_in_step();
   // Gradients given up before a step: peers may wait for the rest of this round.
   const bool open = averager_.round_open();
+  if (open) refuse_with_update_in_backward("zero_grad() after backward() without step()");
   const bool unused = open || (shards_ && synchronized_);
   const bool stepped_apart = unused && averager_.parameters_changed();
   if (open) synchronize(RoundEnd::discard);
@@ -74,12 +97,16 @@ void OptimizerImplementation::drop_gradients() {
 
 void OptimizerImplementation::synchronize(RoundEnd end, bool updates) {
   averager_.check_in_step();
+  if (end == RoundEnd::undecided) {
+    refuse_with_update_in_backward("averages before step() (synchronize(), clip_grad_norm_())");
+  }
   averager_.settle(RoundEnd::discard);  // a round before, whose averages were not used
   had_gradients_ = averager_.has_gradients();
   submit_round(end, updates && fused_ && fused_->can_run());
   const GradientAverager::Cost cost = finish_round();
   statistics_.waited += cost.waited;
   statistics_.in_flight += cost.in_flight;
+  statistics_.gradient_bytes = std::max(statistics_.gradient_bytes, cost.gradient_bytes);
   if (averager_.updates()) {
     shards_->drop_gradients();
   } else if (shards_) {
@@ -140,6 +167,12 @@ void OptimizerImplementation::step() {
   synchronize_to_step(/*updates=*/true);
   end_step();
   if (averager_.updates()) {
+    if (!fused_->parameters_hold()) {
+      refuse_use(
+          "a parameter has got other memory (set_data(), to(), load()) between backward() and "
+          "step(), but with update_in_backward the memory that it had is updated; do that after "
+          "step()");
+    }
     fused_->run();
     averager_.end_update();
   } else {
@@ -150,6 +183,7 @@ void OptimizerImplementation::step() {
 
 torch::Tensor OptimizerImplementation::step(const torch::optim::Optimizer::LossClosure& closure) {
   refuse_new_parameters();
+  refuse_with_update_in_backward("step(closure)");
   if (skip_synchronize_.held()) {
     refuse_use(
         "step(closure) under skip_synchronize(), but what the closure gives must be averaged; call "
@@ -188,6 +222,7 @@ torch::Tensor OptimizerImplementation::evaluate(
 void OptimizerImplementation::finish_step() {
   if (shards_ && !averager_.updates()) shards_->begin_gather();
   if (!overlaps_gather_) complete_parameters();
+  if (backward_) backward_->end();
   statistics_.steps += 1;
   steps_ += 1;
 }
@@ -266,6 +301,7 @@ void OptimizerImplementation::begin_unscaling(double factor, Scaler& scaler) {
                 "float32, or leave out shard_state",
                 peers_.context.rank());
   }
+  refuse_with_update_in_backward("a GradScaler, which may leave out steps,");
   check_unscaling_may_change();
   change_unscaling(factor);
   scaler_ = &scaler;

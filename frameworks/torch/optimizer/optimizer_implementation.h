@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "frameworks/torch/optimizer/backward_update.h"
 #include "frameworks/torch/optimizer/fused_update.h"
 #include "frameworks/torch/optimizer/gradient_averager.h"
 #include "frameworks/torch/optimizer/gradient_hooks.h"
@@ -115,6 +116,10 @@ class OptimizerImplementation {
   OptimizerStatistics& statistics() { return statistics_; }
 
  private:
+  /// Behind each hook: what update_in_backward does there.
+  void update_in_backward();
+  /// Throws Error(invalid_use) where backward() is the step itself: `what` does not go with that.
+  void refuse_with_update_in_backward(const std::string& what) const;
   /// Gradients have been averaged, and none has come since.
   bool is_synchronized() const;
   void refuse_new_parameters() const;
@@ -155,10 +160,12 @@ class OptimizerImplementation {
   std::optional<ParameterWindows> windows_;  ///< with fused_
   std::unique_ptr<OptimizerShards> shards_;  ///< where the state is sharded
   std::optional<FusedUpdate> fused_;         ///< where the pass that averages can update
+  std::optional<BackwardUpdate> backward_;   ///< where it can do so while backward goes on
   JointBroadcast buffers_;
   std::optional<RankComparison> comparison_;  ///< where options.compare_ranks
   const bool broadcasts_buffers_;
   const bool overlaps_gather_;
+  const bool updates_in_backward_;
   std::unordered_set<const void*> known_;  ///< in the optimizer's groups
   bool synchronized_ = false;
   bool had_gradients_ = false;

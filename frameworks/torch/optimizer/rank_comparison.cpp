@@ -77,7 +77,8 @@ RankComparison::RankComparison(const Peers& peers, std::string name,
     : peers_(peers), name_(std::move(name)), parameters_(parameters), optimizer_(optimizer) {}
 
 void RankComparison::begin(std::int64_t round, std::int64_t step) {
-  if (peers_.size == 1 || round % rounds_between != 0) return;
+  if (peers_.size == 1 || round % rounds_between != 0 || round == round_) return;
+  round_ = round;
   if (handle_.valid()) handle_.wait();  // of a round that has failed
   step_ = step;
   values_.clear();
@@ -92,10 +93,20 @@ void RankComparison::begin(std::int64_t round, std::int64_t step) {
       {.name = name_ + ".comparison", .op = ReduceOp::min, .process_set = peers_.set});
 }
 
+bool RankComparison::agreed() {
+  if (!handle_.ready()) return false;
+  if (handle_.valid()) handle_.wait();
+  return round_ < 0 || is_the_same();
+}
+
 void RankComparison::end() {
-  if (!handle_.valid()) return;
-  handle_.wait();
-  if (!is_equal(extremes_, 0) || !is_equal(extremes_, 1)) refuse();
+  if (std::exchange(round_, -1) < 0) return;
+  if (handle_.valid()) handle_.wait();
+  if (!is_the_same()) refuse();
+}
+
+bool RankComparison::is_the_same() const {
+  return is_equal(extremes_, 0) && is_equal(extremes_, 1);
 }
 
 void RankComparison::add_parameters() {

@@ -25,8 +25,10 @@ class RankComparison {
 
   /// With round `round` of averaging, of step `step`, both from 0 on and the same on every rank: in
   /// the first round parameters, options and learning rates are compared, in every 16th learning
-  /// rates. Collective.
+  /// rates. A second call in one round does nothing. Collective.
   void begin(std::int64_t round, std::int64_t step);
+  /// After begin(): whether all ranks have begun, and nothing differs. Does not wait.
+  bool agreed();
   /// end() would not block, but where anything differs.
   bool ready() const { return handle_.ready(); }
   /// Waits. Where anything differs every rank throws the same Error(mismatch), which names the
@@ -45,6 +47,8 @@ class RankComparison {
   void add_parameters();
   void add_options();
   void add_learning_rates();
+  /// After the exchange.
+  bool is_the_same() const;
   [[noreturn]] void refuse() const;
   /// The indices of values that differ between ranks.
   std::vector<std::size_t> differing() const;
@@ -61,6 +65,7 @@ class RankComparison {
   const std::string name_;
   const std::vector<Parameter>& parameters_;
   const torch::optim::Optimizer& optimizer_;
+  std::int64_t round_ = -1;  ///< that has been begun and not ended
   std::int64_t step_ = 0;
   std::vector<ComparedValue> values_;
   std::vector<std::int64_t> extremes_;

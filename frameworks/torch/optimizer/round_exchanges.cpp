@@ -58,14 +58,15 @@ void StepsExchange::send(const StepCalls& calls) {
                       {.name = name_ + ".steps", .op = ReduceOp::sum, .process_set = peers_.set});
 }
 
-Error StepsExchange::error() {
+Error StepsExchange::error(bool updated) {
   handle_.wait();
   std::map<StepCalls, std::vector<int>> ranks;
   for (const RankSteps& one : all_) {
     if (one.reported == 0) continue;
     ranks[{one.steps, one.zero_grads}].push_back(static_cast<int>(one.rank));
   }
-  return {ErrorCode::mismatch, "DistributedOptimizer: " + different_steps_text(ranks), -1, name_};
+  return {ErrorCode::mismatch, "DistributedOptimizer: " + different_steps_text(ranks, updated), -1,
+          name_};
 }
 
 RoundEndExchange::RoundEndExchange(const Peers& peers, std::string name)

@@ -61,8 +61,8 @@ class StepsExchange {
   /// Collective, does not wait.
   void send(const StepCalls& calls);
   /// After send(): waits. Gives the same Error(mismatch) on every rank, which names all ranks and
-  /// their steps.
-  Error error();
+  /// their steps. `updated`: see different_steps_text().
+  Error error(bool updated);
 
  private:
   const Peers peers_;

@@ -24,7 +24,7 @@ void StepCounter::restart() {
   *this = {};
 }
 
-std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ranks) {
+std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ranks, bool updated) {
   std::string text = "the ranks are in different steps: ";
   const char* separator = "";
   for (const auto& [calls, those] : ranks) {
@@ -33,8 +33,10 @@ std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ra
             " calls of zero_grad()";
     separator = ", ";
   }
+  text += updated ? ". Some parameters have been updated by these gradients, while backward() ran"
+                  : ". No rank has been updated by these gradients";
   return text +
-         ". No rank has been updated by these gradients. Every rank must call zero_grad(), "
+         ". Every rank must call zero_grad(), "
          "backward() and step() equally often: one that has nothing to contribute still calls "
          "step(), and a step is given up, by zero_grad(), on all ranks or on none. To go on: make "
          "a new DistributedOptimizer on every rank, and call broadcast_parameters()";

@@ -76,7 +76,8 @@ class StepCounter {
   std::size_t lane_ = 0;
 };
 
-/// Of an error: which ranks are in which step, and what to do. World ranks, ascending.
-std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ranks);
+/// Of an error: which ranks are in which step, and what to do. World ranks, ascending. `updated`:
+/// some parameters may hold this step's update already, on all ranks alike.
+std::string different_steps_text(const std::map<StepCalls, std::vector<int>>& ranks, bool updated);
 
 }  // namespace hora::internal

@@ -79,6 +79,31 @@ struct DistributedOptimizerOptions {
   /// their own. Nothing is averaged before step(): for programs
   /// that clip, scale the loss or step by a closure it does nothing but harm.
   bool fused_update = false;
+  /// With fused_update: where that takes one pass, a bucket is averaged and updated as soon as all
+  /// ranks have its gradients, in the hooks of backward(), while backward() of earlier layers goes
+  /// on; step() does the rest. The same bits, and its gradients' memory is free again then, for the
+  /// gradients of earlier layers (`.grad` has no values any more). Everywhere it makes backward()
+  /// a part of step():
+  /// - From the completion of a parameter's gradient until step() returns nothing may read or write
+  ///   the parameter. What one backward() asks of LibTorch is safe: a layer's backward runs before
+  ///   its parameters' gradients are complete, also of one that is used several times. A value
+  ///   that was saved for a backward that comes later (of detach(), or by retain_graph) makes
+  ///   LibTorch throw, for it has been modified in place; a segment that is computed again in
+  ///   backward() (checkpointing) must have its parameters for itself: a gradient that is completed
+  ///   twice is an Error(invalid_use) as ever. Other reads, as by data(), are not noticed.
+  /// - Learning rates and other options of the groups are read when a bucket is updated: change
+  /// them
+  ///   between step() and backward().
+  /// - With several backward passes a step, the one that completes a gradient updates.
+  /// - What decides after backward() whether, or with which gradients, to step is an
+  ///   Error(invalid_use): synchronize(), clip_grad_norm_(), step(closure), GradScaler, and
+  ///   zero_grad() between backward() and step(). FiniteCheck::check() reports, but comes too late
+  ///   to keep values that are not finite out of the parameters.
+  /// - A step that ends early, by an exception out of backward() or by destruction before step(),
+  ///   leaves parameters some of whose elements have been updated. After an exception that all
+  ///   ranks catch, step() ends the step (parameters without a gradient stay as they are), or a new
+  ///   DistributedOptimizer goes on, after broadcast_parameters() as ever.
+  bool update_in_backward = false;
   /// Such as module->named_buffers(): they become the first rank's while gradients are averaged,
   /// also where the step that follows is left out (GradScaler).
   std::vector<torch::Tensor> buffers = {};
@@ -97,6 +122,9 @@ struct OptimizerStatistics {
   std::uint64_t steps = 0;
   std::chrono::nanoseconds waited{0};     ///< time in synchronize() until all buckets were averaged
   std::chrono::nanoseconds in_flight{0};  ///< sum over buckets of (fulfilled - decided)
+  /// Of gradients that were held at once, the most of any step: from their completion on until
+  /// step(), or until update_in_backward has given them back.
+  std::size_t gradient_bytes = 0;
   /// 1 - waited / in_flight, within [0, 1]: the share of averaging that backward hid.
   double hidden_share() const;
 };

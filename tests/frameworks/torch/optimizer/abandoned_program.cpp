@@ -1,5 +1,6 @@
 /// An exception leaves the scope of what ranks train with while collectives are under way.
-/// Arguments: where it is thrown, who catches it.
+/// Arguments: where it is thrown, who catches it; and, if wanted, `update_in_backward`, with which
+/// buckets are updated meanwhile.
 ///   part     after backward() of some parameters: peers wait for the others
 ///   step     between backward() and step()
 ///   closure  by the closure of step(), after its backward()
@@ -12,6 +13,7 @@
 ///   goes_on  every rank throws, catches within the context's scope, and trains on
 #include <hora/power_sgd.h>
 #include <hora/torch.h>
+#include <hora/torch/optim.h>
 
 #include <chrono>
 #include <cstdio>
@@ -117,7 +119,7 @@ Way way_of(const std::string& name) {
 void train(const hora::Context& world, Model& model, const Way& way,
            hora::DistributedOptimizerOptions options = {}) {
   options.bucket_bytes = 4096;
-  torch::optim::SGD sgd(model.parameters, 1.0);
+  hora::optim::SGD sgd(model.parameters, 1.0);
   hora::DistributedOptimizer optimizer(world, sgd, model.named, options);
   const auto scale = static_cast<double>(world.rank() + 1);
   for (int step = 0; step < 3; ++step) {
@@ -184,6 +186,10 @@ void expect_progress(const hora::Context& world, Model& model,
 
 using Options = hora::DistributedOptimizerOptions;
 
+Options update_in_backward() {
+  return {.shard_state = true, .fused_update = true, .update_in_backward = true};
+}
+
 /// Ways to average; a hook for one optimizer only.
 std::vector<std::function<Options()>> kinds_of_options() {
   return {[] { return Options{}; },
@@ -196,18 +202,22 @@ std::vector<std::function<Options()>> kinds_of_options() {
 
 void go_on(const hora::Context& world, const std::string& where) {
   Model model;
-  for (const auto& options : kinds_of_options()) {
+  auto kinds = kinds_of_options();
+  if (where != "closure") kinds.emplace_back(update_in_backward);
+  for (const auto& options : kinds) {
     recover([&] {
       if (where == "handles") leave_handles_open(world, true);
       // With "part" rank 0 leaves buckets out, which the others' averages then wait for for good.
       const bool is_whole = where == "part" && world.rank() != 0;
       train(world, model, way_of(is_whole ? "step" : where), options());
     });
+    // Until all have left, peers may still write to the parameters.
+    if (options().update_in_backward) hora::barrier(world, {.name = "left"});
     expect_progress(world, model, options());
   }
 }
 
-int run(const std::string& where, const std::string& who, int& rank) {
+int run(const std::string& where, const std::string& who, const Options& options, int& rank) {
   hora::Context world = hora::init();
   rank = world.rank();
   if (who == "goes_on") {
@@ -225,7 +235,7 @@ int run(const std::string& where, const std::string& who, int& rank) {
       hora::barrier(world, {.name = "elsewhere"});
     };
     const Way of_other = where == "step" ? elsewhere : Way();
-    train(world, model, rank == 0 ? way_of(where) : of_other);
+    train(world, model, rank == 0 ? way_of(where) : of_other, options);
   }
   std::fputs("not reached on either rank\n", stderr);
   return 0;
@@ -234,16 +244,18 @@ int run(const std::string& where, const std::string& who, int& rank) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
+  if (argc < 3 || argc > 4) {
     std::fputs(
-        "usage: abandoned_program part|step|closure|hook|loss|handles leaves|uncaught|goes_on\n",
+        "usage: abandoned_program part|step|closure|hook|loss|handles leaves|uncaught|goes_on "
+        "[update_in_backward]\n",
         stderr);
     return 2;
   }
+  const Options options = argc == 4 ? update_in_backward() : Options{};
   int rank = -1;
-  if (std::string(argv[2]) == "uncaught") return run(argv[1], argv[2], rank);
+  if (std::string(argv[2]) == "uncaught") return run(argv[1], argv[2], options, rank);
   try {
-    return run(argv[1], argv[2], rank);
+    return run(argv[1], argv[2], options, rank);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d caught: %s\n", rank, error.what());
     std::this_thread::sleep_for(300ms);  // for the other rank to say its own

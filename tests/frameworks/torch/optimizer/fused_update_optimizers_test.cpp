@@ -112,13 +112,18 @@ TEST_P(FusedUpdateOptimizers, GiveTheBitsOfAveragesAndAStepApart) {
   TrainingBy apart(world, kind.make, {});
   TrainingBy fused(world, kind.make,
                    {.bucket_bytes = 70000, .shard_state = true, .fused_update = true});
+  TrainingBy in_backward(world, kind.make,
+                         {.bucket_bytes = 70000,
+                          .shard_state = true,
+                          .fused_update = true,
+                          .update_in_backward = true});
   const bool shares_memory = world.cross_size() == 1 && world.size() > 1;
   for (int step = 0; step < 6; ++step) {
     if (step == 3) {
-      apart.scale_rates(0.5);
-      fused.scale_rates(0.5);
+      for (TrainingBy* training : {&apart, &fused, &in_backward}) training->scale_rates(0.5);
     }
     apart.step(step);
+    in_backward.step(step);
     const auto before = world.statistics().bytes;
     fused.step(step);
     if (shares_memory && step > 0) {
@@ -126,6 +131,7 @@ TEST_P(FusedUpdateOptimizers, GiveTheBitsOfAveragesAndAStepApart) {
           << "the gradients went through collectives";
     }
     expect_same_bits(fused.network->parameters(), apart.network->parameters());
+    expect_same_bits(in_backward.network->parameters(), apart.network->parameters());
   }
 }
 

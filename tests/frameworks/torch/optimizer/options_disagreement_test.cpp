@@ -21,6 +21,8 @@ TEST(OptionsDisagreement, IsTheSameErrorEverywhere) {
   differ({.gradient_predivide_factor = 2.0}, "gradient_predivide_factor 2");
   differ({.number_of_groups = 2}, "in group ");
   differ({.static_graph = true}, "static_graph 1");
+  differ({.shard_state = true, .fused_update = true, .update_in_backward = true},
+         "update_in_backward 1");
   differ({.buffers = {torch::zeros({2})}}, "'buffer 0' float32 [2]");
   Training(world).step(my_batch(world, 0));
 }

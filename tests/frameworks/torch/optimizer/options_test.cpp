@@ -169,6 +169,8 @@ TEST_F(OptimizerOptions, NumbersOutOfRangeAreRefused) {
           "shard_state and static_graph do not go together");
   refused({.overlap_parameter_gather = true}, "overlap_parameter_gather is for shard_state");
   refused({.fused_update = true}, "fused_update is for shard_state, which was not asked for");
+  refused({.shard_state = true, .update_in_backward = true},
+          "update_in_backward is for fused_update, which was not asked for");
   refused({.buffers = {torch::Tensor()}}, "buffer 0 is undefined");
 }
 

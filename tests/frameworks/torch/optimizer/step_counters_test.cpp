@@ -62,9 +62,17 @@ TEST(StepCounter, RestartsFromNothing) {
 }
 
 TEST(DifferentStepsText, NamesRanksAndTheirSteps) {
-  const std::string text = different_steps_text({{{6, 7}, {1}}, {{7, 8}, {0, 2, 3, 4}}});
+  const std::map<StepCalls, std::vector<int>> ranks{{{6, 7}, {1}}, {{7, 8}, {0, 2, 3, 4}}};
+  const std::string text = different_steps_text(ranks, /*updated=*/false);
   EXPECT_THAT(text, HasSubstr("rank 1 is in step 7 after 7 calls of zero_grad(), "
                               "ranks 0, 2-4 are in step 8 after 8 calls of zero_grad()"));
+  EXPECT_THAT(text, HasSubstr("No rank has been updated"));
+}
+
+TEST(DifferentStepsText, SaysWhereParametersHaveBeenUpdated) {
+  const std::string text = different_steps_text({{{1, 1}, {0}}, {{2, 1}, {1}}}, /*updated=*/true);
+  EXPECT_THAT(text, HasSubstr("Some parameters have been updated"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("No rank has been updated")));
 }
 
 TEST(PassCounter, TheLastPassCompletes) {

@@ -1,0 +1,37 @@
+/// Trainings whose buckets are updated while backward goes on.
+#pragma once
+
+#include <hora/torch.h>
+#include <hora/torch/optim.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "tests/frameworks/torch/optimizer/wide_training.h"
+
+namespace hora::internal::test {
+
+/// Buckets of about one weight each.
+inline DistributedOptimizerOptions updates_in_backward(std::size_t bucket_bytes = 70000) {
+  return {.bucket_bytes = bucket_bytes,
+          .shard_state = true,
+          .fused_update = true,
+          .update_in_backward = true};
+}
+inline DistributedOptimizerOptions updates_in_step(std::size_t bucket_bytes = 70000) {
+  return {.bucket_bytes = bucket_bytes, .shard_state = true, .fused_update = true};
+}
+
+inline WideTraining training_of(const Context& world, const DistributedOptimizerOptions& options) {
+  return WideTraining(world, options, make_momentum<optim::SGD>);
+}
+
+inline std::vector<torch::Tensor> weights_after(const Steps& steps, const Settings& settings,
+                                                const DistributedOptimizerOptions& options) {
+  const Context world = init({.settings = settings});
+  WideTraining training = training_of(world, options);
+  steps(training);
+  return training.weights();
+}
+
+}  // namespace hora::internal::test
