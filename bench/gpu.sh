@@ -34,10 +34,11 @@ run() {
       "${mpirun[@]}" -np 1 "$bin/gpu_training_step" --batch "$batch" --precision "$precision"
   done
   hora_gpu_step "averages over pinned memory" 120 \
-    env HORA_RANKS_PER_NODE=1 "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
+    env HORA_RANKS_PER_NODE=1 HORA_GPU_NETWORK=mpi "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
   # Longer chunks: fewer, larger copies.
   hora_gpu_step "averages over pinned memory, 4 MiB chunks" 120 \
-    env HORA_RANKS_PER_NODE=1 HORA_CHUNK_SIZE=4MiB "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
+    env HORA_RANKS_PER_NODE=1 HORA_GPU_NETWORK=mpi HORA_CHUNK_SIZE=4MiB \
+    "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
   # Over pinned memory again, then from GPU memory straight into MPI, where that takes it.
   hora_gpu_step "averages from GPU memory" 150 bash "$script" device_staging "$1"
   hora_gpu_results
@@ -56,7 +57,7 @@ case ${1:-run} in
     ;;
   device_staging) # one step, as a command of its own
     hora_gpu_use "$folder"
-    HORA_RANKS_PER_NODE=1 hora_gpu_cuda_aware "$folder" \
+    HORA_RANKS_PER_NODE=1 HORA_GPU_NETWORK=mpi hora_gpu_cuda_aware "$folder" \
       "${mpirun_gpu[@]}" -np 2 "$folder/bin/staged_allreduce"
     ;;
   *) hora_gpu_stop "unknown mode $1; see --help" ;;

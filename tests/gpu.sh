@@ -57,12 +57,14 @@ mpi_tests() {
   hora_gpu_step "$program, 4 nodes" "$seconds" \
     env HORA_RANKS_PER_NODE=1 "${mpirun[@]}" -np 4 "$bin/$program"
   hora_gpu_step "$program, 2 nodes of 2" "$seconds" \
-    env HORA_RANKS_PER_NODE=2 "${mpirun[@]}" -np 4 "$apart" "$bin/$program"
+    env HORA_RANKS_PER_NODE=2 HORA_GPU_NETWORK=mpi "${mpirun[@]}" -np 4 "$apart" "$bin/$program"
+  hora_gpu_step "$program, 2 nodes of 2 by NCCL" "$seconds" env HORA_LOG_LEVEL=info \
+    HORA_RANKS_PER_NODE=2 HORA_GPU_NETWORK=nccl "${mpirun[@]}" -np 4 "$apart" "$bin/$program"
 }
 
 # device_staging FOLDER NODES: the collectives, from GPU memory straight into MPI.
 device_staging() {
-  HORA_RANKS_PER_NODE=1 hora_gpu_cuda_aware "$1" \
+  HORA_RANKS_PER_NODE=1 HORA_GPU_NETWORK=mpi hora_gpu_cuda_aware "$1" \
     "${mpirun_gpu[@]}" -np "$2" "$1/bin/gpu_collectives_test"
 }
 
@@ -113,6 +115,10 @@ run() {
       hora_gpu_step "a rank killed ($way), $ranks a node" 90 env HORA_RANKS_PER_NODE="$ranks" \
         bash tests/gpu/kill_test.sh "$way" "$folder/bin/kill_peer" "${mpirun[@]}"
     done
+  done
+  for way in mpirun rank; do
+    hora_gpu_step "a rank killed ($way), 2 nodes by NCCL" 90 env HORA_RANKS_PER_NODE=1 \
+      HORA_GPU_NETWORK=nccl bash tests/gpu/kill_test.sh "$way" "$folder/bin/kill_peer" "${mpirun[@]}"
   done
   unset HORA_DEVICE_TIMEOUT
   hora_gpu_step "training on digits, 95 %" 240 bash "$script" train "$folder"
