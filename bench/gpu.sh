@@ -28,7 +28,7 @@ readonly programs=(copy_perf device_allreduce gpu_training_step mpi_cuda_support
 
 # From GPU memory straight into MPI, as a command of its own.
 cuda_aware() {
-  HORA_RANKS_PER_NODE=1 hora_gpu_cuda_aware "$folder" \
+  HORA_RANKS_PER_NODE=1 HORA_GPU_NETWORK=mpi hora_gpu_cuda_aware "$folder" \
     "${mpirun_gpu[@]}" -np 2 "$folder/bin/staged_allreduce"
 }
 
@@ -53,10 +53,11 @@ steps() {
 
   hora_gpu_part 2 "between nodes over pinned memory, other training steps"
   hora_gpu_step "averages over pinned memory" 120 \
-    env HORA_RANKS_PER_NODE=1 "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
+    env HORA_RANKS_PER_NODE=1 HORA_GPU_NETWORK=mpi "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
   # Longer chunks: fewer, larger copies.
   hora_gpu_step "averages over pinned memory, 4 MiB chunks" 120 \
-    env HORA_RANKS_PER_NODE=1 HORA_CHUNK_SIZE=4MiB "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
+    env HORA_RANKS_PER_NODE=1 HORA_GPU_NETWORK=mpi HORA_CHUNK_SIZE=4MiB \
+    "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
   training "fp16, beside c10d" --precision fp16
   training "bf16, not channels-last" --precision bf16 --channels-last 0
   training "fp32, not channels-last" --precision fp32 --channels-last 0

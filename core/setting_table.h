@@ -72,6 +72,17 @@ constexpr std::string_view choice_name(CudaAwareMpi use) {
   }
   return {};
 }
+constexpr std::string_view choice_name(GpuNetwork network) {
+  switch (network) {
+    case GpuNetwork::automatic:
+      return "auto";
+    case GpuNetwork::mpi:
+      return "mpi";
+    case GpuNetwork::nccl:
+      return "nccl";
+  }
+  return {};
+}
 constexpr std::string_view choice_name(TensorArenaUse use) {
   switch (use) {
     case TensorArenaUse::automatic:
@@ -288,6 +299,12 @@ inline constexpr Row kRows[] = {
      "Whether tensors on GPUs can be averaged, where the build and every rank's machine have CUDA; "
      "off spares each rank the GPU memory that this takes.",
      kField<&Settings::cuda>, kSwitch},
+    {"HORA_GPU_NETWORK",
+     "What carries collectives on GPUs between nodes: mpi (NCCL in the node, MPI and the CPU's "
+     "sums "
+     "between nodes), nccl (one NCCL communicator over all ranks, whose sums depend on NCCL), or "
+     "auto (nccl where NCCL finds a network better than sockets on every rank, else mpi).",
+     kField<&Settings::gpu_network>, kChoices<GpuNetwork>},
     {"HORA_CUDA_AWARE_MPI",
      "Whether what travels between nodes goes from GPU memory straight into MPI, or through pinned "
      "host memory: auto (straight where every rank's MPI says that it takes GPU memory), on (also "

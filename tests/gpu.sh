@@ -59,7 +59,7 @@ ranks_of() {
 
 # From GPU memory straight into MPI.
 cuda_aware() {
-  HORA_RANKS_PER_NODE=1 hora_gpu_cuda_aware "$folder" \
+  HORA_RANKS_PER_NODE=1 HORA_GPU_NETWORK=mpi hora_gpu_cuda_aware "$folder" \
     "${mpirun_gpu[@]}" -np "$1" "$folder/bin/gpu_collectives_test"
 }
 
@@ -89,9 +89,11 @@ sanitize() {
   "${mpirun[@]}" -np 1 "$sanitizer" --error-exitcode 9 "${options[@]}" "$@"
 }
 
-# program PROGRAM RANKS RANKS_PER_NODE SECONDS
+# program PROGRAM RANKS RANKS_PER_NODE SECONDS [NETWORK between nodes: mpi or nccl]
 program() {
-  local name=${1%_test} nodes=$(($2 / $3)) environment=(HORA_RANKS_PER_NODE="$3")
+  local network=${5:-mpi}
+  local name=${1%_test} nodes=$(($2 / $3))
+  local environment=(HORA_RANKS_PER_NODE="$3" HORA_GPU_NETWORK="$network")
   name=${name#gpu_}
   if (($2 == 1)); then
     name+=', 1 rank'
@@ -103,19 +105,24 @@ program() {
   else
     name+=", $nodes nodes of $3 ranks that share the GPU"
   fi
+  if [[ $network == nccl ]]; then
+    name+=", by NCCL"
+    environment+=(HORA_LOG_LEVEL=info)  # says what lies between the nodes
+  fi
   ranks_of "$3"
   hora_gpu_step "$name" "$4" env "${environment[@]}" \
     "${mpirun[@]}" -np "$2" "${apart[@]}" "$folder/bin/$1"
 }
 
-# killed mpirun|rank RANKS_PER_NODE: mpirun ends the job; or, where mpirun lets it, the other rank
-# gets an error of hora's.
+# killed mpirun|rank RANKS_PER_NODE [NETWORK]: mpirun ends the job; or, where mpirun lets it, the other
+# rank gets an error of hora's.
 killed() {
-  local nodes="1 node of 2" what="mpirun ends the job"
+  local nodes="1 node of 2" what="mpirun ends the job" network=${3:-mpi}
   (($2 == 2)) || nodes="2 nodes"
+  [[ $network == mpi ]] || nodes+=" by NCCL"
   [[ $1 == mpirun ]] || what="the other gets an error"
   hora_gpu_step "a killed rank, $nodes: $what within 10 s" 90 \
-    env HORA_DEVICE_TIMEOUT=5s HORA_RANKS_PER_NODE="$2" \
+    env HORA_DEVICE_TIMEOUT=5s HORA_RANKS_PER_NODE="$2" HORA_GPU_NETWORK="$network" \
     bash tests/gpu/kill_test.sh "$1" "$folder/bin/kill_peer" "${mpirun[@]}"
 }
 
@@ -154,6 +161,10 @@ steps() {
   killed mpirun 2
   killed mpirun 1
   hora_gpu_step "digits to 95 % in float32, 2 nodes" 150 bash "$script" run "$folder" own train 1
+  program gpu_collectives_test 4 2 120 nccl
+  program gpu_torch_test 4 2 150 nccl
+  killed rank 1 nccl
+  killed mpirun 1 nccl
   program gpu_collectives_test 4 2 120
   program gpu_torch_test 4 2 150
   for nodes in 2 3; do

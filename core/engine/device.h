@@ -1,6 +1,7 @@
 /// The engine's interface to a device: how its work is ordered with the callers' streams.
 #pragma once
 
+#include <hora/error.h>
 #include <hora/types.h>
 
 #include <cstddef>
@@ -9,6 +10,13 @@
 #include <optional>
 
 namespace hora::internal {
+
+/// What a device's library says of a collective may follow from what has happened on a peer, which
+/// hora hears of on its own ways a little later: its cause then holds instead. Error(transport).
+class PeerFailure final : public Error {
+ public:
+  using Error::Error;
+};
 
 /// One submission's memory on a device. Streams are the device's own (cudaStream_t), passed as
 /// plain pointers. Nothing but synchronize() blocks the host for the device's work.

@@ -71,6 +71,8 @@ struct SetParts {
   NodeMemory* memory = nullptr;  ///< peers by their local rank in the set
   DataPath* data_path = nullptr;
   TreeLink* tree = nullptr;  ///< of its node leaders, where it has several nodes
+  /// Collectives on devices run whole among all its ranks, whatever their nodes. The same on all.
+  bool device_spans_nodes = false;
 };
 
 /// The transports of a process set in the making, and then their owner.

@@ -35,6 +35,12 @@ constexpr Duration kFirstPause = microseconds(10);
 /// long it waits itself for what arrives in callers' memory.
 constexpr Duration kLongestHelp = milliseconds(100);
 constexpr Duration kLongestArrival = std::chrono::seconds(1);
+/// For the cause of a PeerFailure to be found (a rank that is gone: within a second) and to come
+/// from another node; and how much later other nodes than the first give up waiting for it, so that
+/// of several that have found the same one alone says so.
+constexpr Duration kLongestNews = std::chrono::seconds(2);
+constexpr Duration kFirstNodeLead = milliseconds(500);
+constexpr auto kNewsPoll = milliseconds(1);
 
 }  // namespace
 
@@ -56,6 +62,8 @@ bool Progress::step(Duration time) {
     return advance(time);
   } catch (const EndedElsewhere& error) {
     poison(error, Origin::elsewhere);
+  } catch (const PeerFailure& failure) {
+    poison_for(failure);
   } catch (const Error& error) {
     poison(error, Origin::here);
   } catch (const std::exception& error) {
@@ -101,6 +109,38 @@ void Progress::poison(const Error& found, Origin origin) {
   // Before handles fail: likewise memory into which messages arrive.
   withdraw();
   for (SetEngine* engine : engines()) engine->submissions().fail_all(error);
+}
+
+void Progress::poison_for(const PeerFailure& failure) {
+  Error cause = failure;
+  Origin origin = Origin::here;
+  try {
+    if (const auto gone = await_cause()) cause = *gone;
+  } catch (const EndedElsewhere& elsewhere) {
+    cause = elsewhere;
+    origin = Origin::elsewhere;
+  } catch (const Error&) {
+    // Messages fail as well: what was found first holds.
+  }
+  poison(cause, origin);
+}
+
+/// Only where devices are connected over nodes: in a node, causes are published faster than they
+/// have consequences. Gives that of a rank of this node that is gone; throws EndedElsewhere for
+/// others.
+std::optional<Error> Progress::await_cause() {
+  if (!parts_.world.device_spans_nodes) return std::nullopt;
+  const bool is_first = parts_.world.topology.node_of(parts_.rank) == 0;
+  const Duration end = now() + kLongestNews + (is_first ? Duration{} : kFirstNodeLead);
+  for (Duration time = now(); time < end; time = now()) {
+    if (first_cause().is_published()) throw EndedElsewhere(first_cause().get().value());
+    sets_.world().hear(time);
+    for (SetEngine* engine : engines()) {
+      if (auto gone = engine->gone_rank(time)) return gone;
+    }
+    std::this_thread::sleep_for(kNewsPoll);
+  }
+  return std::nullopt;
 }
 
 /// Returns when nothing arrives any more in memory that callers get back; where that cannot be

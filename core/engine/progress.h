@@ -60,6 +60,8 @@ class Progress {
   bool advance(Duration time) HORA_REQUIRES(lock_);
   enum class Origin { here, elsewhere };
   void poison(const Error& error, Origin origin) HORA_REQUIRES(lock_);
+  void poison_for(const PeerFailure& failure) HORA_REQUIRES(lock_);
+  std::optional<Error> await_cause() HORA_REQUIRES(lock_);
   void withdraw() HORA_REQUIRES(lock_);
   FirstCause first_cause() const { return parts_.world.control_block->first_cause(); }
   bool is_running() const HORA_REQUIRES(lock_);

@@ -64,6 +64,7 @@ void Units::start(const DecidedBatch& batch) {
     if (!memory_.on_device(*signatures_[unit.tensors.front().index])) {
       unit.device = DeviceKind::cpu;
     }
+    if (unit.device != DeviceKind::cpu && parts_.device_spans_nodes) unit.make_one_chunk();
     Started& entry = started_.push();
     entry.number = ++number_;
     entry.submissions.clear();
@@ -100,6 +101,7 @@ void Units::bind(const DecidedBatch& batch) {
   if (unit.kind == OperationKind::broadcast) {
     bound.root_node = parts_.topology.node_of(unit.root);
     bound.root_local = parts_.topology.local_rank_of(unit.root);
+    bound.root_index = parts_.topology.index_of(unit.root);
   }
   bound.local_size = memory_.local_size;
   for (const UnitTensor& tensor : unit.tensors) {

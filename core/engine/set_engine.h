@@ -130,6 +130,11 @@ class SetEngine {
   bool polls() const { return parts_.data_path->polls(); }
   MemoryUse withdraw() { return parts_.data_path->withdraw(); }
   bool leads_several() const { return leader_io_ && parts_.topology.nodes() > 1; }
+  /// What has come for a leader is handled, and nothing else. Throws as make_progress(), that is
+  /// EndedElsewhere where another node has ended.
+  void hear(Duration time) {
+    if (leader_io_) leader_io_->work(time);
+  }
   /// Tells the other nodes why this one ends.
   void send_end(const Error& error) noexcept {
     if (leader_io_) leader_io_->send_end(error);

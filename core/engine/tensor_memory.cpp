@@ -100,7 +100,7 @@ MemoryPlan plan_memory(const MemoryFacts& facts) {
 }
 
 bool SetMemory::on_device(const Signature& signature) const {
-  return runs_on_device(signature, topology.nodes());
+  return runs_on_device(signature, single_node() || device_spans_nodes);
 }
 
 Range own_part(const SetMemory& set, const Signature& signature, std::size_t bytes,

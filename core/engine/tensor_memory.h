@@ -97,6 +97,7 @@ struct SetMemory {
   int rank;  ///< world rank
   int local_rank;
   int local_size;
+  bool device_spans_nodes = false;  ///< see SetParts
 
   bool single_node() const { return topology.nodes() == 1; }
   /// False for broadcasts whose root is another rank.

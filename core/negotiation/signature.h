@@ -68,15 +68,16 @@ struct Signature {
 /// "allreduce float32 [3, 4] average on cpu", for errors and logs.
 std::string to_string(const Signature& signature);
 
-/// False: through host memory, for NCCL has no 16-bit integers, no Adasum and no exchanges between
-/// nodes. `nodes`: of the process set.
-constexpr bool runs_on_device(const Signature& signature, int nodes) {
+/// False: through host memory, for NCCL has no 16-bit integers and no Adasum, and exchanges need
+/// one communicator of all ranks (`one_group`): those of the process set are in one node, or
+/// devices are connected whatever their nodes (SetParts::device_spans_nodes).
+constexpr bool runs_on_device(const Signature& signature, bool one_group) {
   if (signature.device == DeviceKind::cpu) return false;
   const bool reduces =
       signature.kind == OperationKind::allreduce || signature.kind == OperationKind::reduce_scatter;
   const bool of_16_bits = signature.type == DataType::int16 || signature.type == DataType::uint16;
   if (reduces && (of_16_bits || signature.op == ReduceOp::adasum)) return false;
-  return !is_exchange(signature.kind) || nodes == 1;
+  return !is_exchange(signature.kind) || one_group;
 }
 
 }  // namespace hora::internal

@@ -101,6 +101,7 @@ struct BoundUnit {
   double scale = 1.0;  ///< applied once to the complete sum
   int root_node = 0;   ///< of broadcasts
   int root_local = 0;  ///< of broadcasts: the root's local rank in its node
+  int root_index = 0;  ///< of broadcasts: the root's place among the ranks of the set
   int local_size = 1;
   /// [position in unit.tensors * local_size + local rank]; on a device this rank's alone are set.
   std::vector<std::byte*> memory;
@@ -136,7 +137,7 @@ struct BoundUnit {
     unit.tensors.clear();
     unit = {.tensors = std::move(unit.tensors)};
     scale = 1.0;
-    root_node = root_local = 0;
+    root_node = root_local = root_index = 0;
     local_size = 1;
     memory.clear();
     work.clear();

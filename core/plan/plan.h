@@ -80,6 +80,8 @@ struct Unit {
   bool operator==(const Unit&) const = default;
 
   std::size_t chunks() const { return bytes == 0 ? 0 : (bytes + chunk_bytes - 1) / chunk_bytes; }
+  /// It runs whole.
+  void make_one_chunk() { chunk_bytes = std::max(bytes, kAlignment); }
 };
 
 /// Cuts a decided batch into units, in its order: neighbours of equal kind, type, op, root, scale

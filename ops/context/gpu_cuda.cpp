@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "ops/context/gpu.h"
 #include "ops/context/gpu/device_staging.h"
+#include "ops/context/gpu/gpu_network.h"
 #include "ops/context/gpu/node_gpus.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/loaded_libraries.h"
@@ -18,34 +19,48 @@
 namespace hora::internal {
 namespace {
 
-/// Ranks of a node start within this time of one another, and NCCL finds its links.
+/// Ranks of a communicator start within this time of one another, and NCCL finds its links.
 constexpr auto kConnectLimit = std::chrono::minutes(2);
 /// Two for each collective under way.
 constexpr std::size_t kEvents = 128;
 constexpr auto kCloseLimit = std::chrono::seconds(30);
 
-/// The same on all ranks of the node.
-ncclUniqueId agreed_id(const NcclFunctions& nccl, Bootstrap& world,
-                       const std::vector<int>& ranks_of_node) {
+/// Of the communicator that `first` is the first rank of: the same on all its ranks. Collective
+/// over the world.
+ncclUniqueId agreed_id(const NcclFunctions& nccl, Bootstrap& world, int first) {
   ncclUniqueId id{};
-  if (world.rank() == ranks_of_node.front()) {
+  if (world.rank() == first) {
     nccl_check(nccl, nccl.get_unique_id(&id), "ncclGetUniqueId");
   }
   const auto ids = world.all_gather(std::as_bytes(std::span(&id, 1)));
-  const int first = ranks_of_node.front();
   return BoundedReader(ids[static_cast<std::size_t>(first)], {.what = "NCCL's id", .rank = first})
       .take<ncclUniqueId>();
 }
 
-NcclGroupOptions group_options(const PipelineOptions& pipeline, int device, int local_size) {
-  return {.device = device,
-          .local_rank = pipeline.local_rank,
-          .local_size = local_size,
-          .slices = pipeline.slices,
-          .slots = pipeline.nodes > 1 ? pipeline.slots : 0,
-          .chunk_bytes = pipeline.chunk_bytes,
-          .trace = pipeline.trace};
+/// `spans_nodes`: of all ranks of the set.
+NcclGroupOptions group_options(const PipelineOptions& pipeline, int device, int local_size,
+                               bool spans_nodes) {
+  NcclGroupOptions options{.device = device,
+                           .local_rank = pipeline.local_rank,
+                           .local_size = local_size,
+                           .slices = pipeline.slices,
+                           .slots = pipeline.nodes > 1 && !spans_nodes ? pipeline.slots : 0,
+                           .chunk_bytes = pipeline.chunk_bytes,
+                           .trace = pipeline.trace};
+  if (spans_nodes) {
+    const Topology& set = pipeline.topology;
+    const auto& of_node = set.ranks_of_node[static_cast<std::size_t>(pipeline.node)];
+    options.over_nodes = {.rank = of_node[static_cast<std::size_t>(pipeline.local_rank)],
+                          .ranks = set.size()};
+  }
+  return options;
 }
+
+/// How the world's GPUs are connected between nodes.
+struct NodeLinks {
+  bool spans_nodes = false;     ///< by one communicator
+  bool device_staging = false;  ///< by MPI, from GPU memory
+};
 
 class CudaGpuSet final : public GpuSet {
  public:
@@ -56,6 +71,7 @@ class CudaGpuSet final : public GpuSet {
         is_world_(connects == NcclSet::Connects::at_start),
         set_(context, options, ticket_lock, connects) {
     groups_.local = &set_.group();
+    groups_.spans_nodes = options.over_nodes.has_value();
     if (exchanges) groups_.exchange = &set_.exchange();
   }
   /// Aborts before the world's memory is freed: freeing waits for collectives of any set, which may
@@ -88,10 +104,10 @@ class CudaGpuSet final : public GpuSet {
 
 class CudaGpu final : public Gpu {
  public:
-  /// `id`: of the node's communicator in the world.
-  CudaGpu(int device, const ncclUniqueId& id, bool device_staging, const Settings& settings)
+  /// `id`: of this rank's communicator in the world.
+  CudaGpu(int device, const ncclUniqueId& id, NodeLinks links, const Settings& settings)
       : id_(id),
-        device_staging_(device_staging),
+        links_(links),
         settings_(settings),
         context_(cuda_runtime(), nccl_library(), device, kEvents, settings.device_timeout) {}
 
@@ -108,10 +124,12 @@ class CudaGpu final : public Gpu {
     if (is_world) node_ticket_lock_ = &control_block.launch_ticket_lock();
     const LaunchTicketLock ticket_lock(*node_ticket_lock_, control_block.launch_ticket_lock(),
                                        control_block.local_rank() == 0, control_block.local_size());
-    NcclGroupOptions options = group_options(pipeline, context_.device, control_block.local_size());
-    options.device_staging = is_world && device_staging_;
+    const bool spans_nodes = is_world && links_.spans_nodes;
+    NcclGroupOptions options =
+        group_options(pipeline, context_.device, control_block.local_size(), spans_nodes);
+    options.device_staging = is_world && links_.device_staging;
     auto made = std::make_unique<CudaGpuSet>(
-        context_, options, pipeline.nodes == 1, ticket_lock,
+        context_, options, pipeline.nodes == 1 || spans_nodes, ticket_lock,
         is_world ? NcclSet::Connects::at_start : NcclSet::Connects::when_used);
     if (options.device_staging && messages) made->stage_on_device(*messages, settings_);
     if (is_world) made->connect(id_);
@@ -124,7 +142,7 @@ class CudaGpu final : public Gpu {
 
  private:
   ncclUniqueId id_;
-  bool device_staging_;
+  NodeLinks links_;
   const Settings& settings_;
   LaunchTicketLockMemory* node_ticket_lock_ = nullptr;  ///< the world's, whose turns all sets take
   NcclContext context_;
@@ -189,14 +207,18 @@ std::unique_ptr<Gpu> make_gpu(Bootstrap& world, const NodeDiscovery& node,
   cuda_check(cuda_runtime(), cuda_runtime().set_device(index), "cudaSetDevice");
   report(world.rank(), index);
   const Topology& topology = node.topology;
-  report_links(cuda_runtime(), world, topology, index,
-               check_gpus(cuda_runtime(), world, topology, index));
-  const bool device_staging =
-      agree_on_device_staging(world, mpi_cuda_support(), settings, topology.nodes());
-  const int own_node = topology.node_of(world.rank());
-  const auto& ranks = topology.ranks_of_node[static_cast<std::size_t>(own_node)];
-  return std::make_unique<CudaGpu>(index, agreed_id(nccl_library(), world, ranks), device_staging,
-                                   settings);
+  const auto gpus = check_gpus(cuda_runtime(), world, topology, index);
+  report_links(cuda_runtime(), world, topology, index, gpus);
+  NodeLinks links;
+  links.spans_nodes = agree_on_gpu_network(world, network_of(network_facts()), settings.gpu_network,
+                                           topology.nodes(), gpus);
+  if (!links.spans_nodes) {
+    links.device_staging =
+        agree_on_device_staging(world, mpi_cuda_support(), settings, topology.nodes());
+  }
+  const auto own_node = static_cast<std::size_t>(topology.node_of(world.rank()));
+  const int first = links.spans_nodes ? 0 : topology.ranks_of_node[own_node].front();
+  return std::make_unique<CudaGpu>(index, agreed_id(nccl_library(), world, first), links, settings);
 }
 
 }  // namespace hora::internal

@@ -57,8 +57,11 @@ class SetPath {
                                    messages_ ? &*messages_ : nullptr);
       gpu = gpu_->groups();
     }
-    const LocalGroups locals{
-        .memory = &local_, .device = gpu.local, .device_exchange = gpu.exchange};
+    device_spans_nodes_ = gpu.spans_nodes;
+    const LocalGroups locals{.memory = &local_,
+                             .device = gpu.local,
+                             .device_exchange = gpu.exchange,
+                             .device_spans_nodes = gpu.spans_nodes};
     const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = gpu.cross};
     pipeline_.emplace(options, control_block_, memory_, locals, crosses);
   }
@@ -68,7 +71,8 @@ class SetPath {
             .control_block = &control_block_,
             .memory = &memory_,
             .data_path = &*pipeline_,
-            .tree = tree_ ? &*tree_ : nullptr};
+            .tree = tree_ ? &*tree_ : nullptr,
+            .device_spans_nodes = device_spans_nodes_};
   }
 
   /// Before the communicators are freed.
@@ -94,6 +98,7 @@ class SetPath {
   std::optional<MessageCrossGroup> cross_;
   std::optional<MpiTreeLink> tree_;
   std::unique_ptr<GpuSet> gpu_;  ///< null where there is none; uses the messages
+  bool device_spans_nodes_ = false;
   std::optional<Pipeline> pipeline_;
 };
 

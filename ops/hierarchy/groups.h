@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "core/plan/bound_unit.h"
+#include "core/plan/exchange.h"
 #include "core/plan/plan.h"
 
 namespace hora::internal {
@@ -53,7 +55,8 @@ struct ChunkPart {
   bool has_input = true;  ///< false: a broadcast, and the root is on another node
 };
 
-/// Ranks that share a node. By shared windows, by NCCL, or by threads in tests.
+/// Ranks that share a node, or all of a set (LocalGroups::device_spans_nodes), of which run() alone
+/// is called. By shared windows, by NCCL, or by threads in tests.
 class LocalGroup {
  public:
   virtual ~LocalGroup() = default;
@@ -62,8 +65,8 @@ class LocalGroup {
   /// Memory of this rank's slice between reduce_scatter and all_gather, where the cross group works
   /// that it is used with: 64-byte aligned, but for a broadcast, where it may be the tensor itself.
   virtual std::byte* staging(const ChunkPart& part) = 0;
-  /// The whole operation inside the node, for a job of one node: the unit summed over (or taken
-  /// from the root among) all local ranks, in all of them.
+  /// The whole operation, for a job of one node, or a group of all ranks whatever their nodes: the
+  /// unit summed over (or taken from the root among) all ranks of the group, in all of them.
   virtual Completion run(const BoundUnit& unit) = 0;
   /// This rank's slice, summed over the node without scale (a broadcast: the root's bytes), into
   /// staging; without input: staging may be written to.
@@ -72,13 +75,28 @@ class LocalGroup {
   virtual Completion all_gather(const ChunkPart& part) = 0;
 };
 
-/// Exchanges of tensors on the devices of one node, which all its ranks start in the same order.
+/// What the ranks of a set tell one another, over the host, before an exchange on devices begins.
+/// Polled, never waited for. Thread rule: the thread that holds the engine's lock.
+class ExchangeAgreement {
+ public:
+  virtual ~ExchangeAgreement() = default;
+  /// Of all ranks, by their place in the set; null: not known yet. Valid as long as this.
+  virtual const ExchangeExtents* extents() = 0;
+  /// Once, when they are known: whether this rank has the memory that it needs.
+  virtual void tell(bool has_memory) = 0;
+  static constexpr int kNoRank = -1;
+  /// After tell(), until it has a value: the first rank, by its place in the set, that lacks
+  /// memory, the same on every rank; kNoRank: none does.
+  virtual std::optional<int> lacking() = 0;
+};
+
+/// Exchanges of tensors on devices, which all ranks start in the same order.
 class ExchangeGroup {
  public:
   virtual ~ExchangeGroup() = default;
-  /// This rank's part of the exchange; unit.exchange.result allocates the result. The unit stays
-  /// until completion, which may come before the device has done it (DeviceWork).
-  virtual Completion run(const BoundUnit& unit) = 0;
+  /// This rank's part of the exchange; unit.exchange.result allocates the result. Unit and
+  /// agreement stay until completion, which may come before the device has done it (DeviceWork).
+  virtual Completion run(const BoundUnit& unit, ExchangeAgreement& agreement) = 0;
 };
 
 /// The ranks of one local rank, one in each node: index in the group = node index. By MPI.

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/hierarchy/exchange_agreement.h"
 #include "ops/hierarchy/memory_group.h"
 
 namespace hora::internal {
@@ -61,13 +62,13 @@ void Pipeline::start(BoundUnit&& unit) {
   ActiveUnit& entry = *place;
   std::swap(entry.unit, unit);
   entry.next_chunk = entry.complete_chunks = 0;
-  entry.running = entry.exchanged = false;
+  entry.running = entry.done = false;
   const bool on_cpu = entry.unit.unit.device == DeviceKind::cpu;
+  entry.whole = is_exchange(entry.unit.unit.kind) || (!on_cpu && locals_.device_spans_nodes);
   entry.local = on_cpu ? locals_.memory : locals_.device;
   entry.cross = on_cpu ? crosses_.memory : crosses_.device;
 }
 
-/// A staged exchange has no work on the device: it is one of host memory.
 bool Pipeline::lacks_group(const BoundUnit& unit) const {
   if (is_exchange(unit.unit.kind)) return !unit.work.empty() && !locals_.device_exchange;
   return unit.unit.device != DeviceKind::cpu && !locals_.device;
@@ -81,6 +82,7 @@ std::uint64_t Pipeline::awaited() const {
 bool Pipeline::advance() {
   if (options_.nodes == 1) return run_in_node();
   bool progress = feed();
+  progress |= run_whole();
   for (Chunk& chunk : chunks_) progress |= step(chunk);
   while (!chunks_.empty() && chunks_.front().stage == Stage::local_out &&
          chunks_.front().completion.poll()) {
@@ -95,14 +97,7 @@ bool Pipeline::advance() {
 bool Pipeline::run_in_node() {
   bool any = false;
   while (!units_.empty()) {
-    ActiveUnit& entry = *units_.front();
-    if (!entry.running) {
-      options_.trace.started(entry.unit.number);
-      note_begin(entry.unit);
-      entry.in_node = start_in_node(entry.unit, *entry.local);
-      entry.running = true;
-    }
-    if (!entry.in_node.poll()) return any;
+    if (!advance_whole(*units_.front())) return any;
     pop_unit();
     control_block_.set_done(++done_);
     any = true;
@@ -110,18 +105,52 @@ bool Pipeline::run_in_node() {
   return any;
 }
 
-Completion Pipeline::start_in_node(const BoundUnit& unit, LocalGroup& local) {
+bool Pipeline::run_whole() {
+  bool any = false;
+  while (!whole_.empty()) {
+    if (!advance_whole(*whole_.front())) return any;
+    whole_.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+/// True when it is complete.
+bool Pipeline::advance_whole(ActiveUnit& entry) {
+  if (!entry.running) {
+    options_.trace.started(entry.unit.number);
+    note_begin(entry.unit);
+    entry.completion = start_whole(entry);
+    entry.running = true;
+  }
+  entry.done = entry.completion.poll();
+  return entry.done;
+}
+
+Completion Pipeline::start_whole(ActiveUnit& entry) {
+  const BoundUnit& unit = entry.unit;
   if (unit.unit.kind == OperationKind::broadcast && unit.unit.device == DeviceKind::cpu) {
     return Completion(std::make_unique<BroadcastInNode>(unit, control_block_.broadcast_progress(),
-                                                        local, options_.local_rank));
+                                                        *entry.local, options_.local_rank));
   }
-  if (!is_exchange(unit.unit.kind)) return local.run(unit);
-  if (!unit.work.empty()) return locals_.device_exchange->run(unit);
-  return Completion(std::make_unique<ExchangeInNode>(unit, context_));
+  if (!is_exchange(unit.unit.kind)) return entry.local->run(unit);
+  if (!is_on_device(entry)) return Completion(std::make_unique<ExchangeInNode>(unit, context_));
+  if (options_.nodes == 1) {
+    entry.agreement = std::make_unique<AgreementInNode>(unit, options_.local_rank);
+  } else {
+    entry.agreement = std::make_unique<AgreementOverNodes>(unit, context_, next_sequence_);
+  }
+  return locals_.device_exchange->run(unit, *entry.agreement);
+}
+
+/// A staged exchange has no work on the device: it is one of host memory.
+bool Pipeline::is_on_device(const ActiveUnit& entry) const {
+  return is_exchange(entry.unit.unit.kind) ? !entry.unit.work.empty()
+                                           : entry.unit.unit.device != DeviceKind::cpu;
 }
 
 std::size_t Pipeline::chunks_of(const ActiveUnit& entry) const {
-  if (is_exchange(entry.unit.unit.kind)) return 0;
+  if (entry.whole) return 0;
   return entry.cross || entry.local->is_collective() ? entry.unit.unit.chunks() : 0;
 }
 
@@ -143,10 +172,12 @@ bool Pipeline::feed() {
   for (; feeding_ < units_.size(); ++feeding_) {
     ActiveUnit& entry = *units_[feeding_];
     if (is_exchange(entry.unit.unit.kind)) {
-      // Not at the front: earlier chunks are under way.
+      // Not at the front: earlier units are under way.
       if (feeding_ > 0) return any;
       any |= advance_exchange(entry);
-      if (!entry.exchanged) return any;
+      if (!entry.done) return any;
+    } else if (entry.whole) {
+      whole_.push_back(&entry);
     }
     while (entry.next_chunk < chunks_of(entry)) {
       if (chunks_.size() == options_.slots) return any;
@@ -172,6 +203,11 @@ bool Pipeline::feed() {
 }
 
 bool Pipeline::advance_exchange(ActiveUnit& entry) {
+  if (is_on_device(entry)) {
+    if (!advance_whole(entry)) return false;
+    end_exchange(entry, AgreementOverNodes::rounds(entry.unit.unit.kind));
+    return true;
+  }
   if (!entry.exchange) {
     options_.trace.started(entry.unit.number);
     note_begin(entry.unit);
@@ -179,13 +215,17 @@ bool Pipeline::advance_exchange(ActiveUnit& entry) {
   }
   const bool any = entry.exchange->advance();
   if (!entry.exchange->complete()) return any;
-  // Nothing else is under way, so the three counters are equal.
-  next_sequence_ += entry.exchange->rounds();
-  next_cross_ = next_out_ = next_sequence_;
-  context_.rounds_done += entry.exchange->rounds();
-  entry.exchange.reset();
-  entry.exchanged = true;
+  end_exchange(entry, entry.exchange->rounds());
+  entry.done = true;
   return true;
+}
+
+/// Nothing else of host memory is under way, so the three counters are equal.
+void Pipeline::end_exchange(ActiveUnit& entry, std::uint64_t rounds) {
+  next_sequence_ += rounds;
+  next_cross_ = next_out_ = next_sequence_;
+  context_.rounds_done += rounds;
+  entry.exchange.reset();
 }
 
 bool Pipeline::step(Chunk& chunk) {
@@ -249,12 +289,12 @@ MemoryUse Pipeline::withdraw() {
 }
 
 bool Pipeline::is_complete(const ActiveUnit& entry) const {
-  return is_exchange(entry.unit.unit.kind) ? entry.exchanged
-                                           : entry.complete_chunks == chunks_of(entry);
+  return entry.whole ? entry.done : entry.complete_chunks == chunks_of(entry);
 }
 
 /// What the unit holds of its submissions is let go.
 void Pipeline::pop_unit() {
+  units_.front()->agreement.reset();
   units_.front()->unit.clear();
   units_.pop();
 }

@@ -33,11 +33,13 @@ struct PipelineOptions {
 };
 
 /// The local groups of a node, by where a unit's memory lies. `device` is null where there is none,
-/// and `device_exchange` also in jobs of several nodes.
+/// and `device_exchange` also in jobs of several nodes, but where the groups of devices are of all
+/// ranks (`device_spans_nodes`).
 struct LocalGroups {
   LocalGroup* memory = nullptr;
   LocalGroup* device = nullptr;
   ExchangeGroup* device_exchange = nullptr;
+  bool device_spans_nodes = false;
 };
 
 /// The cross groups of a rank, likewise; `device` null: as `memory`, which is null in jobs of one
@@ -56,8 +58,12 @@ struct CrossGroups {
 /// c + slots waits for the slot of chunk c. Steps of collective groups start in the order that the
 /// node's leader gives (start_order.h). Chunks number the cross group's operations, over all units.
 ///
-/// An exchange (ExchangeRun) has the pipeline to itself: it begins when all chunks of earlier units
-/// are complete on this rank, and later units are fed when it has finished.
+/// An exchange (ExchangeRun) has the pipeline to itself: it begins when all earlier units are
+/// complete on this rank, and later units are fed when it has finished.
+///
+/// Where the groups of devices span nodes, their units run whole, one after the other in the order
+/// of the plan, beside the chunks of host memory. Of an exchange on devices only what ranks tell
+/// one another goes through the cross group (AgreementOverNodes), numbered as its rounds.
 /// Thread rule: the thread that holds the engine's lock.
 class Pipeline final : public DataPath {
  public:
@@ -71,7 +77,8 @@ class Pipeline final : public DataPath {
   std::uint64_t completed() const { return control_block_.done_by_all(); }
   std::uint64_t awaited() const override;
   bool polls() const override {
-    return !chunks_.empty() || feeding_ < units_.size() || (options_.nodes == 1 && !units_.empty());
+    return !chunks_.empty() || !whole_.empty() || feeding_ < units_.size() ||
+           (options_.nodes == 1 && !units_.empty());
   }
   MemoryUse withdraw() override;
 
@@ -83,10 +90,13 @@ class Pipeline final : public DataPath {
     CrossGroup* cross = nullptr;
     std::size_t next_chunk = 0;       ///< to be started
     std::size_t complete_chunks = 0;  ///< chunks that are complete
-    bool running = false;             ///< in a job of one node
-    Completion in_node;
-    std::unique_ptr<ExchangeRun> exchange;  ///< while it has the pipeline
-    bool exchanged = false;
+    // Of what has no chunks: an exchange, or what runs whole.
+    bool whole = false;
+    bool running = false;
+    bool done = false;
+    std::unique_ptr<ExchangeAgreement> agreement;  ///< of an exchange on devices
+    Completion completion;
+    std::unique_ptr<ExchangeRun> exchange;  ///< of one of host memory, while it has the pipeline
   };
   struct Chunk {
     ActiveUnit* entry;
@@ -98,9 +108,12 @@ class Pipeline final : public DataPath {
 
   bool lacks_group(const BoundUnit& unit) const;
   bool run_in_node();
-  Completion start_in_node(const BoundUnit& unit, LocalGroup& local);
+  bool run_whole();
+  bool advance_whole(ActiveUnit& entry);
+  Completion start_whole(ActiveUnit& entry);
   bool feed();
   bool advance_exchange(ActiveUnit& entry);
+  void end_exchange(ActiveUnit& entry, std::uint64_t rounds);
   bool step(Chunk& chunk);
   void start_cross(Chunk& chunk);
   bool may_start(const ActiveUnit& entry, StartOrder::Step step) const;
@@ -109,6 +122,7 @@ class Pipeline final : public DataPath {
   bool retire_units();
   bool is_complete(const ActiveUnit& entry) const;
   void note_begin(BoundUnit& unit) const;
+  bool is_on_device(const ActiveUnit& entry) const;
   void trace(const ChunkPart& part, ChunkStage stage) const;
   std::size_t chunks_of(const ActiveUnit& entry) const;
   int slices_of(const Unit& unit) const;
@@ -123,6 +137,7 @@ class Pipeline final : public DataPath {
   RingQueue<std::unique_ptr<ActiveUnit>> units_;  ///< started, not completed by this rank
   std::size_t feeding_ = 0;                       ///< first unit in units_ with chunks to start
   std::deque<Chunk> chunks_;
+  std::deque<ActiveUnit*> whole_;  ///< fed, not complete; the first one runs
   std::uint64_t next_sequence_ = 0;
   std::uint64_t next_cross_ = 0;
   std::uint64_t next_out_ = 0;

@@ -47,9 +47,10 @@ bool DeviceWatch::check() {
   if (pending_.empty()) return false;
   const Time waited = time - pending_.front().since;
   if (is_too_long(waited)) {
-    throw Error(ErrorCode::transport,
-                "a collective on the GPU has made no progress for " + milliseconds(waited) +
-                    ": a peer is gone, or its GPU is stuck; it is aborted (HORA_DEVICE_TIMEOUT)");
+    throw PeerFailure(ErrorCode::transport, "a collective on the GPU has made no progress for " +
+                                                milliseconds(waited) +
+                                                ": a peer is gone, or its GPU is stuck; it is "
+                                                "aborted (HORA_DEVICE_TIMEOUT)");
   }
   return true;
 }
@@ -57,9 +58,9 @@ bool DeviceWatch::check() {
 void DeviceWatch::check_wait(Time since) const {
   const Time waited = clock_() - since;
   if (!is_too_long(waited)) return;
-  throw Error(ErrorCode::transport,
-              "a collective on the GPU has made no progress for " + milliseconds(waited) +
-                  ": another rank of this node is gone, or stuck (HORA_DEVICE_TIMEOUT)");
+  throw PeerFailure(ErrorCode::transport,
+                    "a collective on the GPU has made no progress for " + milliseconds(waited) +
+                        ": another rank that takes part is gone, or stuck (HORA_DEVICE_TIMEOUT)");
 }
 
 NcclDevice::~NcclDevice() {

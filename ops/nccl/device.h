@@ -31,11 +31,11 @@ class DeviceWatch {
 
   /// `stream`, always the same one, has been given a collective.
   void add(cudaStream_t stream);
-  /// True while anything is under way. Throws Error(transport).
+  /// True while anything is under way. Throws Error(transport); a PeerFailure where it is late.
   bool check();
-  /// Time at which something begins to wait for other ranks of the node.
+  /// Time at which something begins to wait for other ranks.
   Time start() const { return clock_(); }
-  /// Throws Error(transport) where what began to wait at `since` has waited for too long.
+  /// Throws PeerFailure where what began to wait at `since` has waited for too long.
   void check_wait(Time since) const;
 
  private:

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "core/engine/device.h"
 #include "core/log.h"
 
 namespace hora::internal {
@@ -27,7 +28,9 @@ std::string describe(const NcclFunctions& functions, ncclResult_t result, std::s
 
 void throw_nccl_error(const NcclFunctions& functions, ncclResult_t result, std::string_view call,
                       ncclComm_t comm) {
-  throw Error(ErrorCode::transport, describe(functions, result, call, comm));
+  const std::string text = describe(functions, result, call, comm);
+  if (result == ncclRemoteError) throw PeerFailure(ErrorCode::transport, text);
+  throw Error(ErrorCode::transport, text);
 }
 
 void nccl_check_release(const NcclFunctions& functions, ncclResult_t result,

@@ -62,7 +62,8 @@ struct NcclFunctions {
 const NcclFunctions& nccl_library();
 
 /// Throws Error(transport) "<call> failed: <NCCL's text> (error N)", followed by the last error
-/// that NCCL reported for `comm`, where one is given. `call` as in "ncclAllReduce".
+/// that NCCL reported for `comm`, where one is given; as a PeerFailure where that is
+/// ncclRemoteError. `call` as in "ncclAllReduce".
 [[noreturn]] void throw_nccl_error(const NcclFunctions& functions, ncclResult_t result,
                                    std::string_view call, ncclComm_t comm);
 

@@ -8,6 +8,7 @@
 #include <nvtx3/nvtx3.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "ops/cuda/functions.h"
 #include "ops/nccl/functions.h"
@@ -41,83 +42,84 @@ struct NcclExchange::Work {
   std::size_t result_bytes = 0;
 };
 
-NcclExchange::NcclExchange(int local_rank, int local_size, NcclLaunches& launches, DeviceHeap& heap)
-    : local_rank_(local_rank), launches_(launches), heap_(heap) {
-  auto& ranks = topology_.ranks_of_node.emplace_back(static_cast<std::size_t>(local_size));
+NcclExchange::NcclExchange(int local_rank, PlaceInSet place, NcclLaunches& launches,
+                           DeviceHeap& heap)
+    : local_rank_(local_rank), rank_(place.rank), launches_(launches), heap_(heap) {
+  auto& ranks = topology_.ranks_of_node.emplace_back(static_cast<std::size_t>(place.ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
 }
 
-/// Memory on every rank, then the launch.
+/// Extents, memory on every rank, then the launch.
 class NcclExchange::Run final : public PendingWork {
  public:
-  Run(NcclExchange& exchange, const BoundUnit& unit)
-      : exchange_(exchange), work_(std::make_shared<Work>(unit)) {}
+  Run(NcclExchange& exchange, const BoundUnit& unit, ExchangeAgreement& agreement)
+      : exchange_(exchange), agreement_(agreement), work_(std::make_shared<Work>(unit)) {}
 
   bool poll() override {
-    const DeviceWatch& watch = exchange_.launches_.context().watch;
-    if (!asked_since_) {
-      asked_since_ = watch.start();
-      exchange_.take_memory(*work_);
-    }
     if (!launched_) {
-      const auto answered = [](const ResultRoom& room) {
-        return room.answer() != ResultRoom::Answer::none_yet;
-      };
-      if (!std::ranges::all_of(work_->unit.exchange.room, answered)) {
-        watch.check_wait(*asked_since_);
-        return false;
+      const ExchangeExtents* const extents = agreement_.extents();
+      if (!extents) return keep_waiting();
+      if (!std::exchange(told_, true)) agreement_.tell(exchange_.take_memory(*work_, *extents));
+      const auto lacking = agreement_.lacking();
+      if (!lacking) return keep_waiting();
+      if (*lacking != ExchangeAgreement::kNoRank) {
+        exchange_.refuse(*work_, *extents, *lacking);
+        return true;
       }
-      if (!exchange_.all_have_memory(*work_)) return true;
       launched_ = exchange_.launch(work_);
     }
     return launched_->poll();
   }
 
  private:
+  /// Polls the watch; returns false.
+  bool keep_waiting() {
+    const DeviceWatch& watch = exchange_.launches_.context().watch;
+    if (!waits_since_) waits_since_ = watch.start();
+    watch.check_wait(*waits_since_);
+    return false;
+  }
+
   NcclExchange& exchange_;
+  ExchangeAgreement& agreement_;
   std::shared_ptr<Work> work_;
-  std::optional<DeviceWatch::Time> asked_since_;
+  bool told_ = false;
+  std::optional<DeviceWatch::Time> waits_since_;
   std::optional<Completion> launched_;
 };
 
-Completion NcclExchange::run(const BoundUnit& unit) {
-  return Completion(std::make_unique<Run>(*this, unit));
+Completion NcclExchange::run(const BoundUnit& unit, ExchangeAgreement& agreement) {
+  return Completion(std::make_unique<Run>(*this, unit, agreement));
 }
 
-void NcclExchange::take_memory(Work& work) {
+/// False where this rank lacks it.
+bool NcclExchange::take_memory(Work& work, const ExchangeExtents& extents) {
   const BoundUnit& unit = work.unit;
-  const ExchangeMap map(topology_, {unit.unit.kind, unit.exchange.row_bytes, unit.exchange.rows});
+  const ExchangeMap map(topology_, extents);
   work.transfers = map.layout(0, 0);
   work.input = unit.tensor(0, local_rank_);
-  work.result_bytes = map.result_bytes(local_rank_);
-  const ResultRoom& own = unit.exchange.room[static_cast<std::size_t>(local_rank_)];
+  work.result_bytes = map.result_bytes(rank_);
   try {
-    work.result = unit.exchange.result->allocate(map.result_rows(local_rank_), work.result_bytes);
+    work.result = unit.exchange.result->allocate(map.result_rows(rank_), work.result_bytes);
     if (needs_preparation(unit.unit)) {
       work.prepared = allocate_owned(heap_, length_of(work.transfers));  // of the whole input
     }
-    own.tell(ResultRoom::Answer::enough);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::out_of_memory) throw;
-    own.tell(ResultRoom::Answer::lacking);
+    return false;
   }
+  return true;
 }
 
-/// Where one lacks it, all refuse.
-bool NcclExchange::all_have_memory(const Work& work) const {
-  const BoundExchange& exchange = work.unit.exchange;
-  const auto lacking = std::ranges::find(exchange.room, ResultRoom::Answer::lacking,
-                                         [](const ResultRoom& room) { return room.answer(); });
-  if (lacking == exchange.room.end()) return true;
-  const auto rank = static_cast<int>(lacking - exchange.room.begin());
-  const ExchangeMap map(topology_, {work.unit.unit.kind, exchange.row_bytes, exchange.rows});
-  exchange.result->refuse(Error(
-      ErrorCode::out_of_memory,
-      "the GPU of rank " + std::to_string(rank) + " of the set has no memory for its result of " +
-          std::to_string(map.result_bytes(rank)) +
-          " bytes: free some there, or exchange less at a time; nothing was exchanged, and "
-          "collectives go on"));
-  return false;
+void NcclExchange::refuse(const Work& work, const ExchangeExtents& extents, int lacking) const {
+  const ExchangeMap map(topology_, extents);
+  work.unit.exchange.result->refuse(
+      Error(ErrorCode::out_of_memory,
+            "the GPU of rank " + std::to_string(lacking) +
+                " of the set has no memory for its result of " +
+                std::to_string(map.result_bytes(lacking)) +
+                " bytes: free some there, or exchange less at a time; nothing was exchanged, and "
+                "collectives go on"));
 }
 
 Completion NcclExchange::launch(const std::shared_ptr<Work>& work) {
@@ -165,7 +167,7 @@ void NcclExchange::gather(const Work& work) {
   for (const Transfer& transfer : work.transfers) {
     std::byte* const target = work.result + transfer.destination_offset;
     const std::byte* const source =
-        transfer.source == local_rank_ ? work.input + transfer.source_offset : target;
+        transfer.source == rank_ ? work.input + transfer.source_offset : target;
     nccl_check(
         nccl,
         nccl.broadcast(source, target, transfer.range.bytes, kBytes, transfer.source, comm, stream),
@@ -180,13 +182,13 @@ void NcclExchange::send_and_receive(const Work& work) {
   cudaStream_t const stream = launches_.stream();
   NcclCallGroup calls(nccl);
   for (const Transfer& transfer : work.transfers) {
-    if (transfer.source == local_rank_) {
+    if (transfer.source == rank_) {
       nccl_check(nccl,
                  nccl.send(work.input + transfer.source_offset, transfer.range.bytes, kBytes,
                            transfer.destination, comm, stream),
                  "ncclSend");
     }
-    if (transfer.destination == local_rank_) {
+    if (transfer.destination == rank_) {
       nccl_check(nccl,
                  nccl.recv(work.result + transfer.destination_offset, transfer.range.bytes, kBytes,
                            transfer.source, comm, stream),
@@ -217,7 +219,7 @@ void NcclExchange::reduce(const Work& work) {
   for (const Transfer& transfer : work.transfers) {
     const std::size_t count = transfer.range.bytes / size_of(unit.type);
     // Only the root uses it.
-    std::byte* const target = transfer.destination == local_rank_ ? work.result : nullptr;
+    std::byte* const target = transfer.destination == rank_ ? work.result : nullptr;
     nccl_check(nccl,
                nccl.reduce(work.input + transfer.source_offset, target, count, type, op,
                            transfer.destination, comm, stream),

@@ -1,4 +1,4 @@
-/// ExchangeGroup on the GPUs of a node, by NCCL.
+/// ExchangeGroup on the GPUs of a communicator's ranks, by NCCL.
 #pragma once
 
 #include <memory>
@@ -6,6 +6,7 @@
 #include "core/plan/exchange.h"
 #include "ops/hierarchy/groups.h"
 #include "ops/nccl/launches.h"
+#include "ops/nccl/nccl_group.h"
 
 namespace hora::internal {
 
@@ -16,21 +17,21 @@ namespace hora::internal {
 /// Thread rule: the thread that holds the engine's lock.
 class NcclExchange final : public ExchangeGroup {
  public:
-  /// For a job of one node, whose ranks are those of the launches' communicator. References outlive
-  /// it.
-  NcclExchange(int local_rank, int local_size, NcclLaunches& launches, DeviceHeap& heap);
+  /// `place`: among the ranks of the launches' communicator, which are those of the set. References
+  /// outlive it.
+  NcclExchange(int local_rank, PlaceInSet place, NcclLaunches& launches, DeviceHeap& heap);
 
-  /// Extents are read, and memory for the result is taken, at the first poll. Nothing is launched
-  /// before every rank has said whether it has that memory: where one lacks it, this exchange alone
-  /// fails, on every rank with the same Error(out_of_memory).
-  Completion run(const BoundUnit& unit) override;
+  /// Memory for the result is taken as soon as extents are known. Nothing is launched before every
+  /// rank has said whether it has that memory: where one lacks it, this exchange alone fails, on
+  /// every rank with the same Error(out_of_memory).
+  Completion run(const BoundUnit& unit, ExchangeAgreement& agreement) override;
 
  private:
   struct Work;
   class Run;
 
-  void take_memory(Work& work);
-  bool all_have_memory(const Work& work) const;
+  bool take_memory(Work& work, const ExchangeExtents& extents);
+  void refuse(const Work& work, const ExchangeExtents& extents, int lacking) const;
   Completion launch(const std::shared_ptr<Work>& work);
   void enqueue(Work& work);
   void gather(const Work& work);
@@ -41,7 +42,8 @@ class NcclExchange final : public ExchangeGroup {
   void copy(const BatchedCopy& kind, const std::byte* source, std::byte* target, std::size_t bytes);
 
   int local_rank_;
-  Topology topology_;
+  int rank_;           ///< of the communicator
+  Topology topology_;  ///< its ranks, as of one node
   NcclLaunches& launches_;
   DeviceHeap& heap_;
 };

@@ -84,7 +84,7 @@ StagedSlice NcclGroup::own_slice(const ChunkPart& part) {
 
 Completion NcclGroup::run(const BoundUnit& unit) {
   const auto enqueue = [this, &unit] {
-    const nvtx3::scoped_range range("hora collective in the node", nvtx3::payload{unit.unit.bytes});
+    const nvtx3::scoped_range range("hora collective", nvtx3::payload{unit.unit.bytes});
     for (const auto& work : unit.work) work->wait_ready(launches_.stream());
     trace_.begin(launches_.stream(), {kCollectivesRow, name_of(unit.unit.kind),
                                       options_.trace.unit(unit.number), unit.unit.bytes});
@@ -145,7 +145,7 @@ void NcclGroup::call_in_place(const BoundUnit& unit, std::byte* joined_proxy) {
     const std::size_t count = range.bytes / size_of(unit.unit.type);
     if (count == 0) continue;
     if (unit.unit.kind == OperationKind::broadcast) {
-      nccl_check(nccl, nccl.broadcast(data, data, count, type, unit.root_local, comm, stream),
+      nccl_check(nccl, nccl.broadcast(data, data, count, type, unit.root_index, comm, stream),
                  "ncclBroadcast");
     } else {
       nccl_check(nccl,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ops/cuda/device_trace.h"
@@ -12,12 +13,20 @@
 
 namespace hora::internal {
 
+/// Of a communicator of all ranks of a set, whatever their nodes.
+struct PlaceInSet {
+  int rank = 0;  ///< this one's place among them
+  int ranks = 1;
+};
+
 struct NcclGroupOptions {
   int device = 0;
   int local_rank = 0;
   int local_size = 1;
+  /// The communicator spans nodes, and units run whole; none: its ranks are the local ones.
+  std::optional<PlaceInSet> over_nodes = {};
   int slices = 1;               ///< as the pipeline cuts a chunk
-  std::size_t slots = 0;        ///< likewise; 0 in jobs of one node
+  std::size_t slots = 0;        ///< likewise; 0 where units run whole
   std::size_t chunk_bytes = 0;  ///< of the longest chunk
   /// The cross group takes the GPU's memory.
   bool device_staging = false;
@@ -26,9 +35,12 @@ struct NcclGroupOptions {
 
   /// Bytes of the longest slice.
   std::size_t slice_bytes() const;
+  /// Of the communicator.
+  PlaceInSet place() const { return over_nodes.value_or(PlaceInSet{local_rank, local_size}); }
 };
 
-/// One node: one all-reduce in place for each tensor of a unit. Several nodes, for each chunk:
+/// One node, or a communicator that spans nodes: one all-reduce in place for each tensor of a unit,
+/// by run(). Several nodes else, for each chunk:
 ///
 ///   collectives' stream:  pack -> reduce-scatter                     all-gather -> unpack
 ///   slice_staging.h:                          slice out ..  .. in
@@ -41,7 +53,7 @@ struct NcclGroupOptions {
 /// holds the engine's lock.
 class NcclGroup final : public LocalGroup {
  public:
-  /// The launches, whose communicator's ranks are the node's local ranks, outlive it. Throws
+  /// The launches, whose communicator's ranks are those of the options' place(), outlive it. Throws
   /// Error(out_of_memory).
   NcclGroup(const NcclGroupOptions& options, NcclLaunches& launches);
 

@@ -27,7 +27,7 @@ NcclSet::NcclSet(NcclContext& context, NcclGroupOptions options, LaunchTicketLoc
           context, communicator_, ticket_lock,
           connects == Connects::when_used ? connection(ticket_lock) : NcclLaunches::Connection()),
       group_(allocating(options_, connects == Connects::at_start), launches_),
-      exchange_(options_.local_rank, options_.local_size, launches_, context.heap) {}
+      exchange_(options_.local_rank, options_.place(), launches_, context.heap) {}
 
 NcclSet::~NcclSet() {
   // The thread keeps the device where it has none: what the members free is there.
@@ -46,7 +46,8 @@ void NcclSet::disconnect() {
 }
 
 void NcclSet::connect(const ncclUniqueId& id) {
-  communicator_ = NcclCommunicator(context_.nccl, id, options_.local_size, options_.local_rank);
+  const PlaceInSet place = options_.place();
+  communicator_ = NcclCommunicator(context_.nccl, id, place.ranks, place.rank);
 }
 
 NcclLaunches::Connection NcclSet::connection(LaunchTicketLock ticket_lock) {

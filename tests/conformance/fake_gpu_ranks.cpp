@@ -1,6 +1,7 @@
 // Ranks as threads of this process, each with a fake GPU that tensors lie on. The environment says
-// how they lie: TEST_NODES=2_1, the ranks of each node (2 without it), and TEST_STAGING=device for
-// messages between nodes straight from GPU memory.
+// how they lie: TEST_NODES=2_1, the ranks of each node (2 without it), and between nodes
+// TEST_STAGING=device for messages straight from GPU memory, or nccl for one communicator over all
+// ranks.
 #include <hora/settings.h>
 
 #include <array>
@@ -35,11 +36,13 @@ std::vector<int> node_sizes() {
 GpuWorldOptions world_options(const Ranks::Variables& variables) {
   std::vector<SettingAssignment> assignments;
   for (const auto& [variable, value] : variables) assignments.push_back({variable, value});
-  const char* const staging = std::getenv("TEST_STAGING");
+  const char* const variable = std::getenv("TEST_STAGING");
+  const std::string_view staging = variable ? variable : "";
   GpuWorldOptions options{.node_sizes = node_sizes(),
                           .settings = parse_settings(assignments),
                           .engines = false,
-                          .device_staging = staging && std::string_view(staging) == "device"};
+                          .device_staging = staging == "device",
+                          .by_nccl = staging == "nccl"};
   if (variables.empty()) options.settings.chunk_size = 8192;
   options.settings.device_timeout = std::chrono::seconds(60);
   options.gpu.seed = seed();

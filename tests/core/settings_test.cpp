@@ -47,6 +47,8 @@ TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_SMALL_MESSAGE", "0").small_message, 0u);
   EXPECT_EQ(with("HORA_CROSS_ALGORITHM", "ring").cross_algorithm, CrossAlgorithm::ring);
   EXPECT_EQ(with("HORA_CROSS_ALGORITHM", "direct").cross_algorithm, CrossAlgorithm::direct);
+  EXPECT_EQ(with("HORA_GPU_NETWORK", "mpi").gpu_network, GpuNetwork::mpi);
+  EXPECT_EQ(with("HORA_GPU_NETWORK", "nccl").gpu_network, GpuNetwork::nccl);
   EXPECT_EQ(with("HORA_CUDA_AWARE_MPI", "on").cuda_aware_mpi, CudaAwareMpi::on);
   EXPECT_EQ(with("HORA_CUDA_AWARE_MPI", "off").cuda_aware_mpi, CudaAwareMpi::off);
   EXPECT_EQ(with("HORA_ID_CAPACITY", "16").id_capacity, 16);
@@ -145,6 +147,7 @@ TEST(Settings, RefusesUnknownChoices) {
               AllOf(HasSubstr("\"Ring\""), HasSubstr("automatic, direct or ring")));
   EXPECT_THAT(refusal("HORA_MALLOC_TUNING", "yes"), HasSubstr("off or on"));
   EXPECT_THAT(refusal("HORA_TENSOR_ARENA", "yes"), HasSubstr("auto, on or off"));
+  EXPECT_THAT(refusal("HORA_GPU_NETWORK", "ib"), HasSubstr("auto, mpi or nccl"));
   EXPECT_THAT(refusal("HORA_LOG_LEVEL", "3"), HasSubstr("debug, info, warning, error or off"));
 }
 
@@ -234,6 +237,7 @@ TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
   is("HORA_TUNING", "off");
   is("HORA_CROSS_ALGORITHM", "automatic");
   is("HORA_CUDA_AWARE_MPI", "auto");
+  is("HORA_GPU_NETWORK", "auto");
   is("HORA_TENSOR_ARENA", "auto");
   is("HORA_TENSOR_ARENA_LIMIT", "0");
   is("HORA_ID_CAPACITY", "4096");
@@ -282,6 +286,7 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
     settings.tensor_arena_limit = below(1025) << below(31);
     settings.report = below(2) == 1;
     settings.cuda_aware_mpi = static_cast<CudaAwareMpi>(below(3));
+    settings.gpu_network = static_cast<GpuNetwork>(below(3));
     settings.log_level = static_cast<LogLevel>(below(5));
     settings.allow_unknown = below(2) == 1 ? "" : "HORA_A,HORA_" + std::to_string(below(100));
     settings.timeline = below(2) == 1 ? "" : "a b/%r=" + std::to_string(below(100)) + ".json";

@@ -35,10 +35,11 @@
 /// whatever was fused and whichever rank came first; float16 and bfloat16 are summed in float32
 /// within a node and between nodes, rounded once each.
 ///
-/// On GPUs NCCL reduces within a node: in the type itself and in an order of its own, and its
-/// minima and maxima leave NaN out. What NCCL does not have goes through host memory: Adasum,
-/// reductions of int16 and uint16, and, in process sets of several nodes, allgather, alltoall and
-/// reduce_scatter. There the submitting call blocks until the input's
+/// On GPUs NCCL reduces within a node, and the world's tensors over all nodes where
+/// HORA_GPU_NETWORK has it so: in the type itself and in an order of its own, and its minima and
+/// maxima leave NaN out. What NCCL does not have goes through host memory: Adasum, reductions of
+/// int16 and uint16, and, in process sets of several nodes that it does not connect, allgather,
+/// alltoall and reduce_scatter. There the submitting call blocks until the input's
 /// stream has reached this point, and wait() until the result is on the GPU.
 ///
 /// Thread rule: any thread.

@@ -25,6 +25,9 @@ namespace HORA_EXPORT hora {
 enum class CrossAlgorithm : std::uint8_t { automatic = 0, direct = 1, ring = 2 };
 /// Whether MPI is given GPU memory; `automatic`: where every rank's MPI says that it takes it.
 enum class CudaAwareMpi : std::uint8_t { automatic = 0, on = 1, off = 2 };
+/// What carries collectives on GPUs between nodes; `automatic`: NCCL where it finds a network
+/// better than sockets on every rank, else MPI.
+enum class GpuNetwork : std::uint8_t { automatic = 0, mpi = 1, nccl = 2 };
 /// Whether LibTorch's tensors lie where the node's ranks reach them; `automatic`: where several
 /// ranks of a node compute on the CPU.
 enum class TensorArenaUse : std::uint8_t { automatic = 0, on = 1, off = 2 };
@@ -109,6 +112,11 @@ struct Settings {
   /// Whether tensors on GPUs can be averaged, where the build and every rank's machine have CUDA;
   /// off spares each rank the GPU memory that this takes.
   bool cuda = true;
+
+  /// What carries collectives on GPUs between nodes: mpi (NCCL in the node, MPI and the CPU's sums
+  /// between nodes), nccl (one NCCL communicator over all ranks, whose sums depend on NCCL), or
+  /// auto (nccl where NCCL finds a network better than sockets on every rank, else mpi).
+  GpuNetwork gpu_network = GpuNetwork::automatic;
 
   /// Whether what travels between nodes goes from GPU memory straight into MPI, or through pinned
   /// host memory: auto (straight where every rank's MPI says that it takes GPU memory), on (also

@@ -110,6 +110,23 @@ std::string shared_gpu(const std::vector<GpuIdentity>& by_rank, const Topology& 
   return {};
 }
 
+std::string shared_over_nodes(const std::vector<GpuIdentity>& by_rank) {
+  for (const GpuIdentity& gpu : by_rank) {
+    std::vector<int> ranks;
+    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+      const GpuIdentity& other = by_rank[rank];
+      if (other.uuid == gpu.uuid && other.nccl_host == gpu.nccl_host && !other.shares) {
+        ranks.push_back(static_cast<int>(rank));
+      }
+    }
+    if (ranks.size() > 1) {
+      return "ranks " + names(ranks) + " on host " + gpu.host + " share the GPU " + gpu.bus_id +
+             " (" + gpu.uuid + "), and NCCL takes one rank of a communicator on each GPU";
+    }
+  }
+  return {};
+}
+
 std::vector<GpuIdentity> check_gpus(const CudaFunctions& cuda, Bootstrap& world,
                                     const Topology& topology, int device) {
   std::vector<GpuIdentity> by_rank;

@@ -113,6 +113,77 @@ TEST(Pipeline, OneNodeRunsUnitsWholeOneAfterTheOther) {
   EXPECT_FALSE(rank.pipeline.polls());
 }
 
+/// A rank of several nodes whose devices are one group.
+struct RankWithDevice {
+  RankWithDevice(test::Random& random, std::uint64_t slowest)
+      : trace(random, 8), device_trace(random, slowest) {}
+
+  test::SharedControlBlock control_block{{.local_size = 1, .id_capacity = 8, .single_node = false}};
+  test::HeapNode node{1};
+  test::HeapMemory memory{node, 0};
+  Trace trace;
+  Trace device_trace;
+  FakeLocal local{trace};
+  FakeLocal device{device_trace};
+  FakeCross cross{trace};
+  Pipeline pipeline{{.node = 0, .nodes = 2, .local_rank = 0, .slices = 1},
+                    control_block[0],
+                    memory,
+                    {.memory = &local, .device = &device, .device_spans_nodes = true},
+                    {.memory = &cross}};
+};
+
+BoundUnit on_device(BoundUnit unit) {
+  unit.unit.device = DeviceKind::cuda;
+  return unit;
+}
+
+TEST(Pipeline, UnitsOfDevicesThatSpanNodesRunWholeOneAfterTheOther) {
+  auto random = test::generator();
+  for (int round = 0; round < 200; ++round) {
+    RankWithDevice rank(random, random() % 8);
+    const std::uint64_t units = 1 + random() % 12;
+    std::uint64_t started = 0;
+    std::size_t on_devices = 0;
+    std::size_t chunks = 0;
+    std::size_t advances = 0;
+    while (rank.pipeline.completed() < units) {
+      if (started < units && random() % 3 == 0) {
+        BoundUnit unit = unit_of(64 * (1 + random() % 20), 64 * (1 + random() % 9));
+        const bool is_on_device = random() % 2 == 0;
+        ++started;
+        if (is_on_device) {
+          ++on_devices;
+          unit = on_device(std::move(unit));
+        } else {
+          chunks += unit.unit.chunks();
+        }
+        rank.pipeline.start(std::move(unit));
+      }
+      rank.pipeline.advance();
+      ASSERT_LT(++advances, kMostAdvances) << "no end";
+    }
+    EXPECT_EQ(rank.device_trace.runs_complete, on_devices);
+    EXPECT_TRUE(rank.device_trace.steps.empty()) << "they are cut into no chunks";
+    EXPECT_EQ(rank.trace.gathers_complete, chunks);
+    EXPECT_FALSE(rank.pipeline.polls());
+  }
+}
+
+TEST(Pipeline, ChunksGoOnBesideADeviceThatIsSlow) {
+  auto random = test::generator();
+  RankWithDevice rank(random, 0);
+  rank.device_trace.slowest = UINT64_MAX - 1;  // nothing completes
+  rank.pipeline.start(on_device(unit_of(64, 64)));
+  rank.pipeline.start(unit_of(64 * 10, 64));
+  for (std::size_t i = 0; i < kMostAdvances && rank.trace.gathers_complete < 10; ++i) {
+    rank.pipeline.advance();
+  }
+  EXPECT_EQ(rank.trace.gathers_complete, 10u);
+  EXPECT_EQ(rank.pipeline.completed(), 0u) << "units are complete in their order";
+  EXPECT_TRUE(rank.pipeline.polls());
+}
+
 TEST(Pipeline, ARankWithoutASliceIsDoneAtOnceAndWaitsForItsPeers) {
   auto random = test::generator();
   test::SharedControlBlock control_block({.local_size = 2, .id_capacity = 8, .single_node = false});

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
+#include "core/engine/device.h"
 #include "ops/nccl/functions.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_gpu/ranks.h"
@@ -20,6 +21,21 @@ TEST(NcclCheckTest, NamesCallReasonAndNumber) {
   test::Ranks ranks(1);
   test::expect_error(ErrorCode::transport, "ncclAllReduce failed: remote process exited (error 6)",
                      [&] { nccl_check(ranks.gpu(0).nccl(), ncclRemoteError, "ncclAllReduce"); });
+}
+
+TEST(NcclCheckTest, OnlyWhatNcclSaysOfAPeerIsAPeerFailure) {
+  test::Ranks ranks(1);
+  const NcclFunctions& nccl = ranks.gpu(0).nccl();
+  EXPECT_THROW(nccl_check(nccl, ncclRemoteError, "ncclAllReduce"), PeerFailure);
+  for (const ncclResult_t result : {ncclSystemError, ncclInternalError, ncclUnhandledCudaError}) {
+    try {
+      nccl_check(nccl, result, "ncclAllReduce");
+      FAIL() << "nothing was thrown";
+    } catch (const PeerFailure&) {
+      FAIL() << "error " << result;
+    } catch (const Error&) {
+    }
+  }
 }
 
 TEST(NcclCheckTest, AddsTheLastErrorOfTheCommunicator) {

@@ -26,12 +26,14 @@ struct Layout {
   bool device_staging = false;
   CrossAlgorithm algorithm = CrossAlgorithm::direct;
   std::size_t small_message = 0;
+  bool by_nccl = false;
 };
 
 std::string layout_name(const testing::TestParamInfo<Layout>& info) {
   const Layout& layout = info.param;
   std::string name = "nodes";
   for (const int size : layout.nodes) name += "_" + std::to_string(size);
+  if (layout.by_nccl) return name + "_nccl";
   if (!layout.device_staging) return name;
   return name + (layout.small_message > 0                     ? "_gpu_dissemination"
                  : layout.algorithm == CrossAlgorithm::direct ? "_gpu_direct"
@@ -42,7 +44,8 @@ class GpuEngine : public testing::TestWithParam<Layout> {
  protected:
   GpuWorldOptions options() const {
     GpuWorldOptions result{.node_sizes = GetParam().nodes,
-                           .device_staging = GetParam().device_staging};
+                           .device_staging = GetParam().device_staging,
+                           .by_nccl = GetParam().by_nccl};
     result.settings.chunk_size = 4096;
     result.settings.cross_algorithm = GetParam().algorithm;
     result.settings.small_message = GetParam().small_message;
@@ -144,6 +147,14 @@ INSTANTIATE_TEST_SUITE_P(DeviceStaging, GpuEngine,
                                          Layout{{2, 1, 1}, true, kRing},
                                          Layout{{1, 1}, true, kDirect, kAllSmall},
                                          Layout{{1, 2, 1}, true, kDirect, kAllSmall}),
+                         layout_name);
+
+Layout by_nccl(std::vector<int> nodes) {
+  return {.nodes = std::move(nodes), .by_nccl = true};
+}
+INSTANTIATE_TEST_SUITE_P(ByNccl, GpuEngine,
+                         testing::Values(by_nccl({1, 1}), by_nccl({2, 1}), by_nccl({2, 2}),
+                                         by_nccl({1, 3}), by_nccl({1, 1, 1, 1})),
                          layout_name);
 
 TEST(GpuEngineOrder, WaitDoesNotWaitForTheGpu) {

@@ -82,7 +82,7 @@ Exchange random_gpu_exchange(OperationKind kind, int ranks, std::mt19937_64& ran
     Exchange exchange = random_exchange(kind, ranks, random);
     Signature signature = exchange.request(0, "").signature;
     signature.device = DeviceKind::cuda;
-    if (runs_on_device(signature, 1)) return exchange;
+    if (runs_on_device(signature, true)) return exchange;
   }
 }
 

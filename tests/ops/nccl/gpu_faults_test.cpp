@@ -27,20 +27,23 @@ struct Fault {
   std::vector<int> nodes;
   OperationKind kind = OperationKind::allreduce;
   bool device_staging = false;
+  bool by_nccl = false;
 };
 
 std::string fault_name(const testing::TestParamInfo<Fault>& info) {
   std::string name = std::string(info.param.nccl ? "nccl_" : "cuda_") + info.param.call;
   for (const int size : info.param.nodes) name += "_" + std::to_string(size);
   return name + (info.param.kind == OperationKind::broadcast ? "_broadcast" : "") +
-         (info.param.device_staging ? "_device_staging" : "");
+         (info.param.device_staging ? "_device_staging" : "") +
+         (info.param.by_nccl ? "_by_nccl" : "");
 }
 
 class GpuFault : public testing::TestWithParam<Fault> {
  protected:
   static test::GpuWorldOptions options() {
     test::GpuWorldOptions result{.node_sizes = GetParam().nodes,
-                                 .device_staging = GetParam().device_staging};
+                                 .device_staging = GetParam().device_staging,
+                                 .by_nccl = GetParam().by_nccl};
     result.settings.small_message = 0;
     result.settings.chunk_size = 4096;
     result.settings.device_timeout = std::chrono::milliseconds(400);
@@ -153,6 +156,17 @@ INSTANTIATE_TEST_SUITE_P(
                     device_staged("all_gather", true),
                     device_staged("all_gather", true, OperationKind::broadcast)),
     fault_name);
+
+Fault by_nccl(const char* call, bool nccl = true, OperationKind kind = OperationKind::allreduce) {
+  return {call, nccl, {2, 2}, kind, false, true};
+}
+INSTANTIATE_TEST_SUITE_P(ByNccl, GpuFault,
+                         testing::Values(by_nccl("all_reduce"), by_nccl("group_start"),
+                                         by_nccl("group_end"), by_nccl("comm_get_async_error"),
+                                         by_nccl("event_record", false),
+                                         by_nccl("stream_wait_event", false),
+                                         by_nccl("broadcast", true, OperationKind::broadcast)),
+                         fault_name);
 
 TEST(GpuFaults, APeerThatNeverComesEndsInAnErrorWithinTheTimeout) {
   Settings settings;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -40,25 +41,31 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
   const PipelineOptions pipeline;
   const std::size_t chunk_bytes =
       chunk_limit(options.settings.chunk_size, static_cast<int>(options.node_sizes.size()));
+  const bool several = options.node_sizes.size() > 1;
+  const int ranks = std::accumulate(options.node_sizes.begin(), options.node_sizes.end(), 0);
+  ncclUniqueId id{};
   for (const int size : options.node_sizes) {
     ticket_lock_.push_back(std::make_unique<LaunchTicketLockMemory>());
-    ncclUniqueId id{};
     for (int local = 0; local < size; ++local) {
       FakeGpuOptions gpu = options.gpu;
       gpu.seed += gpus_.size();
       gpus_.push_back(std::make_unique<FakeGpu>(nccl_, gpu));
-      if (local == 0) gpus_.back()->nccl().get_unique_id(&id);
+      const bool begins = local == 0 && (ranks_.empty() || !options.by_nccl);
+      if (begins) gpus_.back()->nccl().get_unique_id(&id);
       const Tracer trace =
           options.trace ? options.trace(static_cast<int>(ranks_.size())) : Tracer();
       const DeviceGuard device(gpus_.back()->cuda(), gpus_.back()->index());
-      const NcclGroupOptions group{.device = gpus_.back()->index(),
-                                   .local_rank = local,
-                                   .local_size = size,
-                                   .slices = slices,
-                                   .slots = options.node_sizes.size() > 1 ? pipeline.slots : 0,
-                                   .chunk_bytes = chunk_bytes,
-                                   .device_staging = options.device_staging,
-                                   .trace = trace};
+      NcclGroupOptions group{.device = gpus_.back()->index(),
+                             .local_rank = local,
+                             .local_size = size,
+                             .slices = slices,
+                             .slots = several && !options.by_nccl ? pipeline.slots : 0,
+                             .chunk_bytes = chunk_bytes,
+                             .device_staging = options.device_staging,
+                             .trace = trace};
+      if (several && options.by_nccl) {
+        group.over_nodes = {.rank = static_cast<int>(ranks_.size()), .ranks = ranks};
+      }
       ranks_.push_back(
           std::make_unique<Rank>(*gpus_.back(), group, *ticket_lock_.back(), options.settings));
       ranks_.back()->world.connect(id);
@@ -73,11 +80,15 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
       .engines = options.engines,
       .engine_threads = options.engine_threads,
       .device =
-          [this, single_node = options.node_sizes.size() == 1](int rank, int, int) {
+          [this](int rank, int, int) {
             Rank& own = *ranks_[static_cast<std::size_t>(rank)];
-            return RankDevice{&own.context.port, &own.context.heap, &own.world.group(),
-                              single_node ? &own.world.exchange() : nullptr,
-                              own.cross ? &own.cross->group() : nullptr};
+            const bool exchanges = nodes() == 1 || spans_nodes();
+            return RankDevice{.port = &own.context.port,
+                              .heap = &own.context.heap,
+                              .group = &own.world.group(),
+                              .exchange = exchanges ? &own.world.exchange() : nullptr,
+                              .cross = own.cross ? &own.cross->group() : nullptr,
+                              .spans_nodes = spans_nodes()};
           },
       .set_device =
           [this](int rank, const SetPlan& plan, const NodeControlBlock& control_block) {

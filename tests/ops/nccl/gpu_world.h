@@ -27,6 +27,8 @@ struct GpuWorldOptions {
   /// Between nodes: from GPU memory, by the real algorithms of the cross group; else over pinned
   /// memory, by the thread world's own.
   bool device_staging = false;
+  /// Between nodes: one communicator over all ranks, as HORA_GPU_NETWORK=nccl.
+  bool by_nccl = false;
   /// By rank; empty: no timelines. They outlive the world.
   std::function<Tracer(int)> trace = {};
 };
@@ -39,6 +41,8 @@ class GpuWorld {
 
   int size() const { return world_->size(); }
   int nodes() const { return static_cast<int>(ticket_lock_.size()); }
+  /// The world's communicator is of several nodes.
+  bool spans_nodes() const { return options_.by_nccl && nodes() > 1; }
   Engine& engine(int rank) { return world_->engine(rank); }
   EngineParts parts(int rank) { return world_->parts(rank); }
   FakeGpu& gpu(int rank) { return *gpus_[static_cast<std::size_t>(rank)]; }

@@ -57,6 +57,9 @@ struct FakeGpuOptions {
   /// A communicator is ready at this poll after all ranks have come.
   int initialisation_polls = 3;
   std::vector<FakePeer> peers = {};
+  /// An abort by this rank makes its peers' communicators report ncclRemoteError, as it does where
+  /// a network connects them; in a node they are told nothing.
+  bool peers_notice_aborts = false;
 };
 
 /// What was made and not given back.

@@ -182,6 +182,7 @@ ncclResult_t FakeNccl::release(ncclComm_t handle, bool abort) {
     world_->error("a communicator was destroyed while it had collectives in flight");
   }
   world_->abort(*comm);
+  if (abort && options_.peers_notice_aborts) world_->tell_peers(*comm);
   return ncclSuccess;
 }
 

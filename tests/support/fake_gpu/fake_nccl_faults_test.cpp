@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <thread>
 
+#include "core/engine/device.h"
 #include "ops/cuda/stream.h"
 #include "tests/support/fake_gpu/nccl_rank.h"
 
@@ -72,6 +74,23 @@ TEST(FakeNcclFaultTest, PeersHangUntilTheyAbortToo) {
     event.synchronize();
   });
   EXPECT_THAT(ranks.world.errors(), IsEmpty());
+}
+
+TEST(FakeNcclFaultTest, PeersOverANetworkNoticeAnAbort) {
+  Ranks ranks(3, {.peers_notice_aborts = true});
+  std::latch ready(3);
+  std::latch aborted(1);
+  ranks.run([&](int number) {
+    NcclRank rank(ranks, number);
+    ready.arrive_and_wait();
+    if (number == 0) {
+      rank.communicator.abort();
+      aborted.count_down();
+      return;
+    }
+    aborted.wait();
+    EXPECT_THROW(rank.communicator.check_async(), PeerFailure);
+  });
 }
 
 TEST(FakeNcclFaultTest, ScriptedFailuresDropTheGroup) {

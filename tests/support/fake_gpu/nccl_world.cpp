@@ -119,4 +119,14 @@ void NcclWorld::abort(NcclCommunicatorState& comm) {
   changed.wait(lock, [&] { return comm.inside == 0; });
 }
 
+void NcclWorld::tell_peers(const NcclCommunicatorState& comm) {
+  const std::scoped_lock lock(mutex);
+  for (const auto& member : comm.clique->members) {
+    const auto peer = member.lock();
+    if (!peer || peer.get() == &comm || peer->error != ncclSuccess) continue;
+    peer->error = ncclRemoteError;
+    peer->last_error = "rank " + std::to_string(comm.rank) + " has closed its connections";
+  }
+}
+
 }  // namespace hora::internal::test

@@ -91,6 +91,8 @@ class NcclWorld {
                 const std::vector<Collective>& parts, const std::function<std::string()>& check);
   /// Waits until this rank's streams are out of all collectives.
   void abort(NcclCommunicatorState& comm);
+  /// The other ranks' communicators report that this one has gone.
+  void tell_peers(const NcclCommunicatorState& comm);
 
   mutable std::mutex mutex;
   std::condition_variable changed;

@@ -58,8 +58,10 @@ ThreadPath::ThreadPath(const Topology& topology, int rank, NodeControlBlock cont
     cross_.emplace(*wires.meetings[static_cast<std::size_t>(options.local_rank)], options.node);
   }
   if (options.nodes > 1 && options.local_rank == 0) link_.emplace(wires.leaders, options.node);
-  const LocalGroups locals{
-      .memory = &group_, .device = device.group, .device_exchange = device.exchange};
+  const LocalGroups locals{.memory = &group_,
+                           .device = device.group,
+                           .device_exchange = device.exchange,
+                           .device_spans_nodes = device.spans_nodes};
   const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device.cross};
   pipeline_.emplace(options, control_block_, memory, locals, crosses);
 }

@@ -21,6 +21,7 @@ struct RankDevice {
   LocalGroup* group = nullptr;
   ExchangeGroup* exchange = nullptr;
   CrossGroup* cross = nullptr;            ///< null: that of plain memory
+  bool spans_nodes = false;               ///< groups of all ranks, whatever their nodes
   std::function<void()> disconnect = {};  ///< of a process set that is removed
 };
 

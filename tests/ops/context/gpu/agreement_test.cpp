@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ops/context/gpu/device_staging.h"
+#include "ops/context/gpu/gpu_network.h"
 #include "ops/context/gpu/node_gpus.h"
 #include "ops/mpi/implementation.h"
 #include "tests/support/expect_error.h"
@@ -68,6 +69,42 @@ TEST_P(GpuAgreement, AllRanksDecideAlikeWhereDataLies) {
     EXPECT_TRUE(agree_on_device_staging(world, CudaSupport::yes, settings, 2));
     const auto own = world.rank() == world.size() - 1 ? CudaSupport::no : CudaSupport::yes;
     EXPECT_FALSE(agree_on_device_staging(world, own, settings, 2)) << "one says no";
+  });
+}
+
+std::vector<GpuIdentity> gpus_apart(int ranks) {
+  std::vector<GpuIdentity> gpus;
+  for (int rank = 0; rank < ranks; ++rank) {
+    gpus.push_back({.host = "alpha", .nccl_host = {}, .bus_id = "1", .uuid = std::to_string(rank)});
+  }
+  return gpus;
+}
+
+TEST_P(GpuAgreement, AllRanksDecideAlikeByWhichNetwork) {
+  test::run_ranks(hosts(), [&](Bootstrap& world) {
+    using enum GpuNetwork;
+    const auto gpus = gpus_apart(ranks_);
+    const NcclNetwork sockets{.name = {}, .reason = "NCCL_IB_DISABLE=1"};
+    const NcclNetwork fast{.name = "InfiniBand or RoCE", .reason = "mlx5_0 port 1 is active"};
+    EXPECT_FALSE(agree_on_gpu_network(world, fast, mpi, 2, gpus));
+    EXPECT_TRUE(agree_on_gpu_network(world, sockets, nccl, 2, gpus));
+    EXPECT_FALSE(agree_on_gpu_network(world, fast, nccl, 1, gpus)) << "nothing is between nodes";
+    EXPECT_TRUE(agree_on_gpu_network(world, fast, automatic, 2, gpus));
+    const NcclNetwork& own = world.rank() == world.size() - 1 ? sockets : fast;
+    EXPECT_FALSE(agree_on_gpu_network(world, own, automatic, 2, gpus)) << "one has sockets";
+  });
+}
+
+TEST_P(GpuAgreement, OneCommunicatorOverNodesTakesOneRankAGpu) {
+  test::run_ranks(hosts(), [&](Bootstrap& world) {
+    auto gpus = gpus_apart(ranks_);
+    gpus.back().uuid = gpus.front().uuid;
+    const NcclNetwork fast{.name = "InfiniBand or RoCE", .reason = "mlx5_0 port 1 is active"};
+    EXPECT_FALSE(agree_on_gpu_network(world, fast, GpuNetwork::automatic, 2, gpus));
+    test::expect_error(ErrorCode::invalid_use,
+                       testing::AllOf(testing::HasSubstr("HORA_GPU_NETWORK=nccl: ranks 0 and"),
+                                      testing::HasSubstr("share the GPU 1 (0)")),
+                       [&] { agree_on_gpu_network(world, fast, GpuNetwork::nccl, 2, gpus); });
   });
 }
 

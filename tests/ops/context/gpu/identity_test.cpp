@@ -85,5 +85,16 @@ TEST(SharedGpu, ANewerNcclMayBeToldToTakeThem) {
   EXPECT_EQ(shared_gpu({sharing, sharing, sharing}, kOneNode), "");
 }
 
+TEST(SharedOverNodes, IsTheSameDeviceOnOneHostOfNccls) {
+  EXPECT_EQ(shared_over_nodes({gpu("1", "a"), gpu("1", "b"), gpu("2", "c")}), "")
+      << "the GPUs of two hosts may have one bus id";
+  EXPECT_THAT(shared_over_nodes({gpu("1", "b"), gpu("1", "a"), gpu("1", "a")}),
+              AllOf(HasSubstr("ranks 1 and 2 on host alpha"), HasSubstr("share the GPU 1 (a)")));
+  EXPECT_EQ(shared_over_nodes({gpu("1", "a", "h0"), gpu("1", "a", "h1")}), "");
+  GpuIdentity sharing = gpu("1", "a");
+  sharing.shares = true;
+  EXPECT_EQ(shared_over_nodes({sharing, sharing}), "");
+}
+
 }  // namespace
 }  // namespace hora::internal
