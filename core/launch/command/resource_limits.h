@@ -1,5 +1,5 @@
-/// How much of a host's time and memory this process, and so the ranks that it starts, may take: what
-/// cgroups (version 1 or 2) leave.
+/// How much of a host's time and memory this process, and so the ranks that it starts, may take:
+/// what cgroups (version 1 or 2) leave.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ std::vector<CgroupFolder> cgroup_folders(const FileReader& read, std::string_vie
 /// The least quota of the folders of "cpu", in CPUs' worth of time; 0: none. Pure but for `read`.
 double cgroup_cpu_limit(const FileReader& read);
 
-/// Bytes: the least of MemAvailable (/proc/meminfo) and of what the memory cgroups leave, whose page
-/// cache counts as available; 0: unknown. Pure but for `read`.
+/// Bytes: the least of MemAvailable (/proc/meminfo) and of what the memory cgroups leave, whose
+/// page cache counts as available; 0: unknown. Pure but for `read`.
 std::uint64_t available_memory(const FileReader& read);
 
 }  // namespace hora::launch
