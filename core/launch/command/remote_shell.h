@@ -1,5 +1,5 @@
-/// What mpirun starts in the place of ssh: a process that asks the launcher, through this host's agent,
-/// to start a daemon on another host.
+/// What mpirun starts in the place of ssh: a process that asks the launcher, through this host's
+/// agent, to start a daemon on another host.
 ///
 /// mpirun calls its remote shell as it would call ssh: [options] host word... The words, joined by
 /// blanks, are text for a shell on that host. Flavours use little of a shell's language:
@@ -7,8 +7,8 @@
 ///   Open MPI 5   `PRTE_PREFIX=/x;export PRTE_PREFIX;LD_LIBRARY_PATH=/x/lib:$LD_LIBRARY_PATH;
 ///                export LD_LIBRARY_PATH;/x/bin/prted --prtemca ess "env" ...`
 ///   hydra        `"/usr/bin/hydra_pmi_proxy" --control-port a:4711 ...`
-/// That much is read here, as POSIX defines it (Shell Command Language, 2.2 Quoting), and everything
-/// else refused, so that the daemon can be started without a shell.
+/// That much is read here, as POSIX defines it (Shell Command Language, 2.2 Quoting), and
+/// everything else refused, so that the daemon can be started without a shell.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-/// How a diagnosis speaks: of ranks, collectives and times; to_text(Diagnosis) of diagnosis.h lays it out
-/// as a table. Pure.
+/// How a diagnosis speaks: of ranks, collectives and times; to_text(Diagnosis) of diagnosis.h lays
+/// it out as a table. Pure.
 #pragma once
 
 #include <span>

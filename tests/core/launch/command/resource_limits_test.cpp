@@ -5,7 +5,6 @@
 
 #include <map>
 
-
 namespace hora::launch {
 namespace {
 

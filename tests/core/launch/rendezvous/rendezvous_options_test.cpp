@@ -1,7 +1,7 @@
-#include "core/launch/rendezvous/rendezvous.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "core/launch/rendezvous/rendezvous.h"
 
 namespace hora::launch {
 namespace {
