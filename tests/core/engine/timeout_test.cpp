@@ -141,6 +141,26 @@ TEST(Timeout, IsNoticedWhileAnotherThreadMakesProgress) {
   EXPECT_EQ(error.tensor(), "g");
 }
 
+// The engine's thread, asleep since before the call, is to wake as well.
+TEST(Timeout, IsNoticedInTimeWhenThatThreadHasLeft) {
+  auto shortest = 10s + 0ns;
+  for (int attempt = 0; attempt < 10 && shortest > 200ms; ++attempt) {
+    ThreadWorld world(with_timeout({2}, 600s));
+    std::vector<float> a(8, 1.0F), b(8, 1.0F), c(8, 1.0F);
+    std::jthread leaves([&] { world.engine(1).submit_and_wait(sum_of(a, "first")); });
+    std::this_thread::sleep_for(30ms);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto submission = world.engine(1).submit(sum_of(b, "g", 50ms));
+    world.engine(0).submit_and_wait(sum_of(c, "first"));
+    leaves.join();
+    while (!submission->finished()) std::this_thread::sleep_for(1ms);
+    expect_error(ErrorCode::timeout, [&] { world.engine(1).wait(*submission); });
+    shortest =
+        std::min<std::chrono::nanoseconds>(shortest, std::chrono::steady_clock::now() - begin);
+  }
+  EXPECT_LE(shortest, 200ms);
+}
+
 TEST(Timeout, WithoutAnEngineThreadAHandleIsReadyOnceSomeoneMakesProgress) {
   ThreadWorld world(with_timeout({2}, 50ms, false));
   std::vector<float> values(8, 1.0F);
