@@ -5,7 +5,9 @@
 
 #include <cstring>
 #include <random>
+#include <string_view>
 
+#include "ops/cross/cross_group.h"
 #include "tests/ops/nccl/gpu_world.h"
 #include "tests/support/reference/reference.h"
 #include "tests/support/seed.h"
@@ -35,9 +37,10 @@ std::string layout_name(const testing::TestParamInfo<Layout>& info) {
   for (const int size : layout.nodes) name += "_" + std::to_string(size);
   if (layout.by_nccl) return name + "_nccl";
   if (!layout.device_staging) return name;
-  return name + (layout.small_message > 0                     ? "_gpu_dissemination"
-                 : layout.algorithm == CrossAlgorithm::direct ? "_gpu_direct"
-                                                              : "_gpu_ring");
+  const std::string_view algorithm = layout.small_message > 0
+                                         ? kDisseminationAllreduce.name
+                                         : allreduce_algorithm(layout.algorithm).name;
+  return name + "_gpu_" + std::string(algorithm);
 }
 
 class GpuEngine : public testing::TestWithParam<Layout> {

@@ -136,7 +136,7 @@ TEST_F(Completion, OffersValuesAfterAFlag) {
   EXPECT_THAT(offers("horarun --binding ''"),
               testing::UnorderedElementsAre("auto", "none", "core", "numa"));
   EXPECT_THAT(offers("horarun --cross_algorithm = ''"),
-              testing::UnorderedElementsAre("automatic", "direct", "ring"));
+              testing::IsSupersetOf({"automatic", "direct", "ring"}));
   EXPECT_THAT(offers("horarun -hostfile horarun.b"),
               testing::ElementsAre("compopt -o filenames", "horarun.bash"));
 }
