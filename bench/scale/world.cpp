@@ -144,7 +144,7 @@ void SimulatedRank::wake_signalled() {
 
 void SimulatedRank::pause() {
   control_block_.await_done(pipeline_->awaited());
-  node_.flags(local_rank_).sleep(WakeupFlags::Sleeper::engine, std::nullopt, [&] {
+  node_.flags(local_rank_).sleep(WakeupFlags::Sleeper::engine, [&] {
     node_.sleeps(local_rank_);
     // What was stored before the announcement has signalled no rank.
     const bool progress = engine_->progress();
@@ -153,7 +153,7 @@ void SimulatedRank::pause() {
     while (wake_.take()) {
     }
     node_.wakes(local_rank_);
-    return true;  // it has slept already
+    return WakeupFlags::kNoSleep;  // it has slept already
   });
 }
 

@@ -54,10 +54,9 @@ std::uint32_t WakeupFlags::announce(Sleeper who) const {
   return before;
 }
 
-void WakeupFlags::wait(Sleeper who, std::uint32_t before,
-                       std::optional<std::chrono::nanoseconds> timeout) const {
+void WakeupFlags::wait(Sleeper who, std::uint32_t before, SleepLength length) const {
   futex_wait(who == Sleeper::caller ? own_cell_->caller_wake : own_cell_->engine_wake, before,
-             timeout);
+             length);
 }
 
 void WakeupFlags::end(Sleeper who) const {

@@ -15,8 +15,10 @@ namespace hora::internal {
 /// of the ranks. A rank has two sleepers: its engine thread, and a thread that makes progress in
 /// its place.
 ///
-/// A sleeper announces itself before it checks for pending work a last time, so no wake-up is
-/// lost, where work is stored and checked for as atomic.h says.
+/// A sleeper announces itself before it decides whether to sleep, and how long, so no wake-up is
+/// lost, where work is stored and checked for as atomic.h says. What it has seen before may be
+/// outdated: another thread of this rank may have made progress meanwhile, and signalled a rank
+/// that was not asleep.
 /// Thread rule: signal and sleeps: any thread of any rank; the others: this rank's.
 class WakeupFlags {
  public:
@@ -27,6 +29,9 @@ class WakeupFlags {
     Atomic<std::uint32_t> caller;       ///< a CallerState
   };
   enum class Sleeper { engine, caller };
+  /// Zero: not at all; nothing: until signalled.
+  using SleepLength = std::optional<std::chrono::nanoseconds>;
+  static constexpr SleepLength kNoSleep = std::chrono::nanoseconds(0);
 
   /// Rank r's cell is cells[r].
   WakeupFlags(Cell* cells, int ranks, int own_rank);
@@ -40,13 +45,13 @@ class WakeupFlags {
   void wake_engine() const;
   /// A caller of this rank begins or ends.
   void set_caller(bool on) const;
-  /// Sleeps until signalled, until `timeout`, or not at all where `has_pending_work()` (work is
-  /// pending), called after the announcement, is true.
-  template <class HasNews>
-  void sleep(Sleeper who, std::optional<std::chrono::nanoseconds> timeout,
-             HasNews&& has_pending_work) const {
+  /// Sleeps until signalled, at most as long as `decide()` says, which is called after the
+  /// announcement.
+  template <class Decide>
+  void sleep(Sleeper who, Decide&& decide) const {
     const std::uint32_t before = announce(who);
-    if (!has_pending_work()) wait(who, before, timeout);
+    const SleepLength length = decide();
+    if (length != kNoSleep) wait(who, before, length);
     end(who);
   }
 
@@ -56,8 +61,7 @@ class WakeupFlags {
   WakeupFlags(std::vector<Cell*> cells, Cell* own_cell)
       : cells_(std::move(cells)), own_cell_(own_cell) {}
   std::uint32_t announce(Sleeper who) const;
-  void wait(Sleeper who, std::uint32_t before,
-            std::optional<std::chrono::nanoseconds> timeout) const;
+  void wait(Sleeper who, std::uint32_t before, SleepLength length) const;
   void end(Sleeper who) const;
 
   std::vector<Cell*> cells_;  ///< by rank

@@ -55,6 +55,8 @@ void Announcer::send(const Mail& mail) {
   if (!outbox_.empty() || !control_block_.push_mail(bytes)) {
     outbox_.push_back(std::move(bytes));
     mail_waits_.store(true, kWakeOrder);
+    // It polls from now on: no rank says that there is room.
+    control_block_.signal(control_block_.local_rank());
   }
   control_block_.signal(0);
 }

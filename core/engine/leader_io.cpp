@@ -62,7 +62,7 @@ bool LeaderIo::work(Duration now) {
     any |= read_arrivals();
     any |= read_tree(now);
   }
-  if (!watched_.empty()) leader_.on_watched_arrivals();
+  if (!watched_.empty()) look_at_watched();
   // A leader that waits looks often, and mostly has nothing to say.
   if (any || has_output(now)) {
     has_more_ = hand_out(now);
@@ -80,6 +80,13 @@ bool LeaderIo::has_output(Duration now) const {
 
 bool LeaderIo::unfinished() {
   return !for_log_.empty() || (tree_ && !tree_->flushed());
+}
+
+bool LeaderIo::has_pending_work() const {
+  return control_block_.leader_has_pending_work() ||
+         std::ranges::any_of(watched_, [&](const WatchedId& watched) {
+           return control_block_.ready_mask(watched.id) != watched.seen;
+         });
 }
 
 void LeaderIo::send_end(const Error& error) noexcept {
@@ -142,11 +149,22 @@ void LeaderIo::read(const TreeLink::Received& received, Duration now) {
   }
 }
 
+void LeaderIo::look_at_watched() {
+  // Before the leader looks: whoever arrives meanwhile is pending work.
+  for (WatchedId& watched : watched_) watched.seen = control_block_.ready_mask(watched.id);
+  leader_.on_watched_arrivals();
+}
+
 bool LeaderIo::hand_out(Duration now) {
   bool any = false;
   // Arrivals may have come before watching began: check once more after each round.
   for (;;) {
     LeaderOutput output = leader_.take(now);
+    // First: a decision of the same output may end it.
+    for (const Id id : output.watch) {
+      control_block_.watch(id, true);
+      watched_.push_back({id, 0});
+    }
     if (!output.up.empty()) tree_->send(parent_, encode(output.up));
     for (const Decision& decision : output.decisions) {
       if (!children_.empty()) {
@@ -162,17 +180,14 @@ bool LeaderIo::hand_out(Duration now) {
     std::ranges::move(output.expired, std::back_inserter(expired_));
     any |= !output.up.empty() || !output.decisions.empty();
     if (output.watch.empty()) return any;
-    for (const Id id : output.watch) {
-      control_block_.watch(id, true);
-      watched_.push_back(id);
-    }
-    leader_.on_watched_arrivals();
+    look_at_watched();
   }
 }
 
 void LeaderIo::prepare_control_block(const Decision& decision) {
   const auto unwatch = [&](Id id) {
-    if (std::erase(watched_, id) > 0) control_block_.watch(id, false);
+    const auto is_it = [id](const WatchedId& watched) { return watched.id == id; };
+    if (std::erase_if(watched_, is_it) > 0) control_block_.watch(id, false);
   };
   for (const Id id : decision.retired) {
     unwatch(id);

@@ -42,6 +42,8 @@ class LeaderIo {
   void send_end(const Error& error) noexcept;
   /// True while messages to other nodes are on their way, or decisions wait for room in the log.
   bool unfinished();
+  /// work() would find what a rank of this node has announced.
+  bool has_pending_work() const;
   /// The root's, since the last call: ids that run, and who came last to them.
   std::vector<std::pair<Id, LastArrival>> take_arrivals() {
     if (arrivals_.empty()) return {};
@@ -56,9 +58,16 @@ class LeaderIo {
   Presence presence_of(const std::string& name) const { return leader_.presence_of(name); }
 
  private:
+  /// An id that some ranks of the node are ready for while others report its name.
+  struct WatchedId {
+    Id id;
+    std::uint64_t seen;  ///< its ready mask when the leader has looked last
+  };
+
   bool read_mail(Duration now);
   bool read_arrivals();
   bool read_tree(Duration now);
+  void look_at_watched();
   bool has_output(Duration now) const;
   bool hand_out(Duration now);
   void prepare_control_block(const Decision& decision);
@@ -72,7 +81,7 @@ class LeaderIo {
   NodeControlBlock& control_block_;
   TreeLink* tree_;
   Leader leader_;
-  std::vector<Id> watched_;
+  std::vector<WatchedId> watched_;
   bool has_more_ = true;  ///< the leader may have more to hand out than it has
   std::deque<Decision> for_log_;
   const std::vector<int> local_ranks_;  ///< world ranks

@@ -148,14 +148,6 @@ void Progress::check_timeouts(Duration time) {
   }
 }
 
-Duration Progress::next_timeout() const {
-  Duration next = Duration::max();
-  for (const SetEngine* engine : engines()) {
-    next = std::min(next, engine->submissions().next_timeout());
-  }
-  return next;
-}
-
 bool Progress::has_pending_work() const {
   if (sets_.poisoned().load()) return false;
   return first_cause().is_published() || std::any_of(engines().begin(), engines().end(),
@@ -177,12 +169,13 @@ bool Progress::messages_left() const {
                      [](auto* e) { return e->messages_left(); });
 }
 
-/// True while messages are to be sent or received for which no signal arrives.
+/// True while messages and mail are to be sent or received for which no signal arrives.
 bool Progress::must_poll() {
   if (sets_.poisoned().load()) return false;
   try {
     return data_travels() || std::any_of(engines().begin(), engines().end(), [](auto* e) {
-             return e->messages_left() || (e->leads_several() && e->submissions().wait_for_peers());
+             return e->messages_left() || e->submissions().mail_waits() ||
+                    (e->leads_several() && e->submissions().wait_for_peers());
            });
   } catch (const Error& error) {
     poison(error, Origin::here);
@@ -191,30 +184,38 @@ bool Progress::must_poll() {
 }
 
 bool Progress::is_unfinished() {
-  return has_pending_work() || is_running() || must_poll();
+  return has_pending_work() || is_running() || must_poll() ||
+         // What waits too long: the sleep that the engine has chosen may end later.
+         std::any_of(engines().begin(), engines().end(),
+                     [](auto* e) { return e->deadline().has_value(); });
 }
 
 void Progress::await_done() {
   for (SetEngine* engine : engines()) engine->control_block().await_done(engine->awaited());
 }
 
-std::optional<std::chrono::nanoseconds> Progress::pause_length(Duration time, Duration idle,
-                                                               bool awaited) {
+bool Progress::spins(Duration idle, bool awaited) {
+  if (must_poll()) return awaited && idle < parts_.settings.spin;
+  // Peers finish the unit that this rank has finished at about the same time.
+  return is_running() && idle < parts_.settings.spin / 10;
+}
+
+WakeupFlags::SleepLength Progress::sleep_length(Duration time, Duration idle, bool awaited) {
   if (sets_.poisoned().load()) return std::nullopt;
+  await_done();
+  if (has_pending_work()) return WakeupFlags::kNoSleep;
   const bool leads_several =
       std::any_of(engines().begin(), engines().end(), [](auto* e) { return e->leads_several(); });
   if (must_poll()) {
-    if (awaited && idle < parts_.settings.spin) return std::chrono::nanoseconds(0);
     const Duration longest = data_travels() ? kLongestDataPoll : kLongestPoll;
     const Duration pause = std::min(pause_between_polls(idle), longest);
     return awaited ? pause : std::max<Duration>(pause, kFirstPause);
   }
-  // Peers finish the unit that this rank has finished at about the same time.
-  if (is_running() && idle < parts_.settings.spin / 10) return std::chrono::nanoseconds(0);
   Duration pause = leads_several ? kIdlePoll : kOverdueTick;
   if (device_busy_) pause = kDevicePoll;
-  Duration until = next_timeout();
+  Duration until = Duration::max();
   for (const SetEngine* engine : engines()) {
+    until = std::min(until, engine->submissions().next_timeout());
     if (const auto deadline = engine->deadline()) until = std::min(until, *deadline);
   }
   return std::clamp<Duration>(until - time, microseconds(100), pause);

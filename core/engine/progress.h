@@ -35,16 +35,15 @@ class Progress {
   /// Something is under way that needs more steps, announced or not.
   bool is_unfinished() HORA_REQUIRES(lock_);
   bool messages_left() const HORA_REQUIRES(lock_);
-  /// Before a thread sleeps: peers wake it when they have finished what it waits for.
-  void await_done() HORA_REQUIRES(lock_);
   /// Poisons the engine, as errors of transports do, where a collective has run out of time, or a
   /// rank that it waits for has ended or is stopped; logs what waits too long.
   void check_timeouts(Duration time) HORA_REQUIRES(lock_);
-  /// Nothing runs out of time before; Duration::max() where nothing does.
-  Duration next_timeout() const HORA_REQUIRES(lock_);
-  /// How long to pause after `idle` without progress: 0: not at all; nothing: until woken.
-  /// `awaited`: a thread is blocked until there is a result.
-  std::optional<std::chrono::nanoseconds> pause_length(Duration time, Duration idle, bool awaited)
+  /// After `idle` without progress, the next step comes without a pause. `awaited`: a thread is
+  /// blocked until there is a result.
+  bool spins(Duration idle, bool awaited) HORA_REQUIRES(lock_);
+  /// How long to sleep else. Called by a thread that has announced that it sleeps; from then on
+  /// peers wake it when they have finished what it waits for.
+  WakeupFlags::SleepLength sleep_length(Duration time, Duration idle, bool awaited)
       HORA_REQUIRES(lock_);
 
   /// Why this rank's engine has failed; nothing where it has not. Any thread.
@@ -65,6 +64,7 @@ class Progress {
   bool is_running() const HORA_REQUIRES(lock_);
   bool data_travels() const HORA_REQUIRES(lock_);
   bool must_poll() HORA_REQUIRES(lock_);
+  void await_done() HORA_REQUIRES(lock_);
 
   const EngineParts& parts_;
   ProcessSets& sets_;

@@ -203,24 +203,23 @@ void ProgressThreads::run() {
 }
 
 void ProgressThreads::pause(Duration idle_since) {
-  const Duration time = now();
-  Duration next_timeout{};
-  std::optional<std::chrono::nanoseconds> length;
+  bool spins = false;
   {
     const LockGuard lock(progress_.lock());
+    const Duration time = now();
     progress_.check_timeouts(time);
-    next_timeout = progress_.next_timeout();
-    length = progress_.pause_length(time, time - idle_since, waiters_.load() > 0);
-    progress_.await_done();
+    spins = progress_.spins(time - idle_since, waiters_.load() > 0);
   }
-  if (length && length->count() == 0) {
+  if (spins) {
     std::this_thread::yield();
     return;
   }
-  wakeup_flags_.sleep(WakeupFlags::Sleeper::engine, length, [&] {
+  wakeup_flags_.sleep(WakeupFlags::Sleeper::engine, [&] {
+    // A caller may have made progress since.
     const LockGuard lock(progress_.lock());
-    return progress_.has_pending_work() || stopping_.load() ||
-           progress_.next_timeout() < next_timeout;
+    const Duration time = now();
+    const auto length = progress_.sleep_length(time, time - idle_since, waiters_.load() > 0);
+    return stopping_.load() ? WakeupFlags::kNoSleep : length;
   });
 }
 
@@ -310,15 +309,13 @@ void ProgressThreads::step_until_finished_or_asked(const Submission& submission)
       std::this_thread::yield();
     } else {
       progress_.check_timeouts(time);
-      const Duration next_timeout = progress_.next_timeout();
-      const auto length = progress_.pause_length(time, idle, /*awaited=*/true);
-      progress_.await_done();
       seen.begin();
       const PreciseSleep precise;
-      wakeup_flags_.sleep(WakeupFlags::Sleeper::caller, length, [&] {
+      wakeup_flags_.sleep(WakeupFlags::Sleeper::caller, [&] {
         progress_.lock().assert_held();
-        return progress_.has_pending_work() || submission.finished() ||
-               progress_.lock().is_asked_for() || progress_.next_timeout() < next_timeout;
+        const auto length = progress_.sleep_length(time, idle, /*awaited=*/true);
+        const bool leaves = submission.finished() || progress_.lock().is_asked_for();
+        return leaves ? WakeupFlags::kNoSleep : length;
       });
       sets_.report_stalls();
       time = now();

@@ -366,9 +366,8 @@ std::optional<Error> SetEngine::gone_rank(Duration time) {
 }
 
 bool SetEngine::has_pending_work() const {
-  return control_block_.log_has_pending_work() ||
-         (leader_io_ && control_block_.leader_has_pending_work()) || units_.has_completed() ||
-         submissions_.proxies_are_wanted();
+  return control_block_.log_has_pending_work() || (leader_io_ && leader_io_->has_pending_work()) ||
+         units_.has_completed() || submissions_.proxies_are_wanted();
 }
 
 }  // namespace hora::internal

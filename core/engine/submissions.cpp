@@ -72,7 +72,9 @@ std::shared_ptr<Submission> Submissions::submit(Request&& request, Caller caller
     const LockGuard table(table_lock_);
     check_open();
     if (times_.begin(*submission, request.timeout, now())) {
+      // A caller that sleeps, and the engine, which may outlast its turn.
       control_block_.signal(memory_.local_rank);
+      control_block_.wakeup_flags().wake_engine();
     }
     record_.submitted(*submission);
     undecided_.fetch_add(1);
@@ -180,7 +182,7 @@ void Submissions::hint_elsewhere(const std::string& name, ProcessSet set) {
 }
 
 bool Submissions::flush_mail() {
-  if (!mail_waits_.load(kWakeOrder)) return false;
+  if (!mail_waits()) return false;
   const LockGuard table(table_lock_);
   return announcer_.flush();
 }

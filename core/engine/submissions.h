@@ -127,6 +127,8 @@ class Submissions {
   void note_answer(const std::string& name);
   /// Sends mail that has found the mailbox full; true if any went.
   bool flush_mail();
+  /// There is such mail. Any thread.
+  bool mail_waits() const { return mail_waits_.load(kWakeOrder); }
   /// Carries out what a decision says of names and ids; what runs is not undecided any more.
   /// Throws Error(transport) where this rank has not submitted what it is to run. `last`: for
   /// the timeline, of each of the ids that run; or none. Into `batch`, whose memory is used again.

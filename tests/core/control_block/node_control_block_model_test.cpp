@@ -1,12 +1,9 @@
-// The control block's protocols in every order of every access: wake-up words, ready words, the log
-// and tickets of launches. And each word that must have its order without it: then the explorer has
-// to find what goes wrong.
+// The control block's protocols in every order of every access: ready words, the log and tickets of
+// launches. Sleeping and waking: wakeup_flags_model_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstring>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -15,187 +12,16 @@
 #include <vector>
 
 #include "core/control_block/node_control_block.h"
+#include "tests/core/control_block/model_control_blocks.h"
 #include "tests/support/model/explorer.h"
 
 namespace hora::internal {
 namespace {
 
-using model::Options;
 using model::Program;
-
-constexpr ControlBlockShape kShape{.local_size = 2,
-                                   .id_capacity = 2,
-                                   .single_node = true,
-                                   .mailbox_bytes = 64,
-                                   .control_bytes = 64};
-
-/// At the same addresses in all executions.
-struct Memory {
-  static std::byte* fresh() {
-    static Memory memory;
-    std::memset(memory.bytes, 0, sizeof memory.bytes);
-    return memory.bytes;
-  }
-  static constexpr std::size_t kBytes = std::size_t{1} << 18;
-  alignas(64) std::byte bytes[kBytes];
-};
-
-/// Two ranks' views of one control block.
-struct ControlBlocks {
-  explicit ControlBlocks(const ControlBlockShape& shape = kShape) : of_rank(views(shape)) {}
-  NodeControlBlock& operator[](int rank) { return of_rank[static_cast<std::size_t>(rank)]; }
-  std::vector<NodeControlBlock> of_rank;
-
- private:
-  static std::vector<NodeControlBlock> views(const ControlBlockShape& shape) {
-    EXPECT_LE(NodeControlBlock::bytes(shape), Memory::kBytes);
-    std::byte* const memory = Memory::fresh();
-    std::vector<NodeControlBlock> views;
-    for (int rank = 0; rank < shape.local_size; ++rank) views.emplace_back(memory, shape, rank);
-    return views;
-  }
-};
-
-/// As an engine, or a caller in its place: sleeps until there is pending work.
-template <class HasNews>
-void sleep_until(NodeControlBlock& control_block, HasNews&& has_pending_work,
-                 NodeControlBlock::Sleeper who = NodeControlBlock::Sleeper::engine) {
-  if (who == NodeControlBlock::Sleeper::caller) control_block.wakeup_flags().set_caller(true);
-  while (!has_pending_work())
-    control_block.wakeup_flags().sleep(who, std::nullopt, has_pending_work);
-  if (who == NodeControlBlock::Sleeper::caller) control_block.wakeup_flags().set_caller(false);
-}
-
-/// Every word that an access of the program went to, without its place in the total order, one
-/// after the other: how many of them the program fails without.
-struct Needed {
-  std::optional<std::string> failure;  ///< as it is
-  std::size_t words = 0;
-  std::vector<std::string> failures;
-};
-Needed needed_words(const std::function<Program()>& program) {
-  Needed needed;
-  const auto outcome = model::explore(program);
-  needed.failure = outcome.failure;
-  needed.words = outcome.words.size();
-  for (const void* word : outcome.words) {
-    const auto without = model::explore(program, {.without_total_order = {word}});
-    if (without.failure) needed.failures.push_back(*without.failure);
-  }
-  return needed;
-}
-
-class EverySleeper : public testing::TestWithParam<NodeControlBlock::Sleeper> {};
-INSTANTIATE_TEST_SUITE_P(
-    Who, EverySleeper,
-    testing::Values(NodeControlBlock::Sleeper::engine, NodeControlBlock::Sleeper::caller),
-    [](const auto& who) {
-      return std::string(who.param == NodeControlBlock::Sleeper::engine ? "Engine" : "Driver");
-    });
-
-Program finished_unit(NodeControlBlock::Sleeper who) {
-  auto control_blocks = std::make_shared<ControlBlocks>();
-  return {.threads = {[=] {
-                        NodeControlBlock& own = (*control_blocks)[0];
-                        own.set_done(1);
-                        own.await_done(1);
-                        sleep_until(
-                            own, [&] { return own.done_by_all() >= 1; }, who);
-                      },
-                      [=] { (*control_blocks)[1].set_done(1); }}};
-}
-
-// RankCell::done of the peer, and the word that says who sleeps.
-TEST_P(EverySleeper, IsWokenByTheUnitThatItAwaits) {
-  const Needed needed = needed_words([] { return finished_unit(GetParam()); });
-  EXPECT_EQ(needed.failure, std::nullopt);
-  EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
-  for (const std::string& failure : needed.failures) {
-    EXPECT_EQ(failure, "no thread can proceed: thread 0 sleeps, thread 1 has ended");
-  }
-}
-
-Program new_entry(NodeControlBlock::Sleeper who) {
-  auto control_blocks = std::make_shared<ControlBlocks>();
-  return {.threads = {[=] {
-                        NodeControlBlock& own = (*control_blocks)[0];
-                        sleep_until(
-                            own, [&] { return own.log_has_pending_work(); }, who);
-                      },
-                      [=] {
-                        NodeControlBlock& own = (*control_blocks)[1];
-                        const Id ids[] = {0};
-                        own.push_run(ids);
-                        own.signal_others();
-                      }}};
-}
-
-// SequenceRingEntry::sequence, and the word that says who sleeps.
-TEST_P(EverySleeper, IsWokenByAnEntryOfTheLog) {
-  const Needed needed = needed_words([] { return new_entry(GetParam()); });
-  EXPECT_EQ(needed.failure, std::nullopt);
-  EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
-}
-
-TEST_P(EverySleeper, IsWokenByMail) {
-  const Needed needed = needed_words([] {
-    auto control_blocks = std::make_shared<ControlBlocks>();
-    return Program{.threads = {[=] {
-                                 NodeControlBlock& own = (*control_blocks)[0];
-                                 sleep_until(
-                                     own, [&] { return own.leader_has_pending_work(); },
-                                     GetParam());
-                                 if (!own.pop_mail(1)) model::fail("the mail is not there");
-                               },
-                               [=] {
-                                 NodeControlBlock& own = (*control_blocks)[1];
-                                 const std::byte letter[3] = {};
-                                 own.push_mail(letter);
-                                 own.signal(0);
-                               }}};
-  });
-  EXPECT_EQ(needed.failure, std::nullopt);
-  EXPECT_GE(needed.failures.size(), 2u) << "of " << needed.words << " words";
-}
-
-// The leader asks to be woken, and then checks; an arriver marks itself ready, and then checks whom
-// to wake.
-TEST_P(EverySleeper, IsWokenByAnArrivalThatItWatches) {
-  const Needed needed = needed_words([] {
-    auto control_blocks = std::make_shared<ControlBlocks>();
-    return Program{.threads = {[=] {
-                                 NodeControlBlock& own = (*control_blocks)[0];
-                                 own.watch(0, true);
-                                 sleep_until(
-                                     own, [&] { return own.ready_mask(0) != 0; }, GetParam());
-                               },
-                               [=] {
-                                 NodeControlBlock& own = (*control_blocks)[1];
-                                 own.arrive(0, {});
-                                 if (own.watched(0)) own.signal(0);
-                               }}};
-  });
-  EXPECT_EQ(needed.failure, std::nullopt);
-  EXPECT_GE(needed.failures.size(), 3u) << "of " << needed.words << " words";
-}
-
-// The explorer finds a thread that checks before it announces that it sleeps.
-TEST(ControlBlockModel, WhoLooksBeforeItAnnouncesItselfIsLost) {
-  const auto outcome = model::explore([] {
-    auto control_blocks = std::make_shared<ControlBlocks>();
-    return Program{.threads = {[=] {
-                                 NodeControlBlock& own = (*control_blocks)[0];
-                                 own.set_done(1);
-                                 own.await_done(1);
-                                 while (own.done_by_all() < 1) {
-                                   own.wakeup_flags().sleep(NodeControlBlock::Sleeper::engine,
-                                                            std::nullopt, [] { return false; });
-                                 }
-                               },
-                               [=] { (*control_blocks)[1].set_done(1); }}};
-  });
-  EXPECT_EQ(outcome.failure, "no thread can proceed: thread 0 sleeps, thread 1 has ended");
-}
+using test::ControlBlocks;
+using test::kShape;
+using test::Memory;
 
 // A leader gives an id up while its ranks arrive: it runs on both ranks, or on none.
 TEST(ControlBlockModel, AnIdThatIsGivenUpHasRunOrIsStale) {

@@ -124,8 +124,9 @@ class Racer {
   void sleep(HasNews&& has_pending_work, std::uint64_t awaited) {
     const auto begin = Clock::now();
     control_block_.await_done(awaited);
-    control_block_.wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, kLostWakeUp,
-                                        has_pending_work);
+    control_block_.wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, [&] {
+      return has_pending_work() ? WakeupFlags::kNoSleep : kLostWakeUp;
+    });
     reading_.slept_through |= Clock::now() - begin > kLostWakeUp / 2;
   }
 
@@ -224,7 +225,7 @@ TEST(ControlBlockSleep, ASignalWakesTheEngineAndACallerBeforeIt) {
     std::atomic<bool> awake{false};
     if (who == NodeControlBlock::Sleeper::caller) control_block[1].wakeup_flags().set_caller(true);
     const std::jthread sleeper([&] {
-      control_block[1].wakeup_flags().sleep(who, kLostWakeUp, [] { return false; });
+      control_block[1].wakeup_flags().sleep(who, [] { return kLostWakeUp; });
       awake.store(true);
     });
     const auto begin = Clock::now();
@@ -243,9 +244,9 @@ TEST(ControlBlockSleep, TheAwaitedUnitWakes) {
   const auto begin = Clock::now();
   std::jthread sleeper([&] {
     control_block[1].await_done(5);
-    control_block[1].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, kLostWakeUp, [&] {
+    control_block[1].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, [&] {
       asleep.store(true);
-      return control_block[1].done_by_all() >= 5;
+      return control_block[1].done_by_all() >= 5 ? WakeupFlags::kNoSleep : kLostWakeUp;
     });
   });
   while (!asleep.load()) std::this_thread::yield();
@@ -254,15 +255,14 @@ TEST(ControlBlockSleep, TheAwaitedUnitWakes) {
   EXPECT_LT(Clock::now() - begin, kLostWakeUp / 2);
 }
 
-TEST(ControlBlockSleep, EndsAtItsTimeoutAndIsSkippedWhereThereIsNews) {
+TEST(ControlBlockSleep, EndsAtItsLengthAndIsSkippedWhereThatIsZero) {
   SharedControlBlock control_block(shape(true));
   const auto begin = Clock::now();
-  control_block[0].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, kLostWakeUp,
-                                        [] { return true; });
+  control_block[0].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine,
+                                        [] { return WakeupFlags::kNoSleep; });
   EXPECT_LT(Clock::now() - begin, kLostWakeUp / 2);
   const auto second = Clock::now();
-  control_block[0].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, 20ms,
-                                        [] { return false; });
+  control_block[0].wakeup_flags().sleep(NodeControlBlock::Sleeper::engine, [] { return 20ms; });
   EXPECT_GE(Clock::now() - second, 19ms);
   EXPECT_LT(Clock::now() - second, kLostWakeUp / 2);
 }
