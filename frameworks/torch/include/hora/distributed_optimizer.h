@@ -91,9 +91,8 @@ struct DistributedOptimizerOptions {
   ///   LibTorch throw, for it has been modified in place; a segment that is computed again in
   ///   backward() (checkpointing) must have its parameters for itself: a gradient that is completed
   ///   twice is an Error(invalid_use) as ever. Other reads, as by data(), are not noticed.
-  /// - Learning rates and other options of the groups are read when a bucket is updated: change
-  /// them
-  ///   between step() and backward().
+  /// - Learning rates and other options of the groups are read when a bucket is updated: they are
+  ///   changed between step() and backward().
   /// - With several backward passes a step, the one that completes a gradient updates.
   /// - What decides after backward() whether, or with which gradients, to step is an
   ///   Error(invalid_use): synchronize(), clip_grad_norm_(), step(closure), GradScaler, and
