@@ -23,28 +23,24 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu/cuda_calls.h"
 #include "bench/harness/comparison.h"
 #include "bench/harness/ranks.h"
 #include "bench/harness/timed_loop.h"
 
 namespace {
 
+using bench::cuda;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kOperations = 20;  // of a block
 constexpr int kBlocks = 10;
 
-void cuda(cudaError_t result) {
-  if (result != cudaSuccess) throw std::runtime_error(cudaGetErrorString(result));
-}
 void nccl(ncclResult_t result) {
   if (result != ncclSuccess) throw std::runtime_error(ncclGetErrorString(result));
 }
 
-struct FreeDevice {
-  void operator()(float* data) const noexcept { static_cast<void>(cudaFree(data)); }
-};
-using DeviceMemory = std::unique_ptr<float, FreeDevice>;
+using DeviceMemory = std::unique_ptr<float, bench::FreeDevice>;
 
 DeviceMemory allocate(std::size_t count) {
   void* data = nullptr;
@@ -179,11 +175,7 @@ std::int64_t measure(const hora::Context& world, const bench::Ranks& ranks, cons
 }  // namespace
 
 int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("no GPU here\n");
-    return 77;
-  }
+  if (!bench::has_gpu()) return bench::kNoGpu;
   std::vector<std::int64_t> megabytes = {1, 4, 25, 100, 256};
   CLI::App app("Times sums on GPUs beside NCCL's own");
   app.add_option("--megabytes", megabytes, "sizes, MiB")->capture_default_str();

@@ -14,22 +14,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <stdexcept>
 #include <string_view>
 #include <vector>
 
+#include "bench/gpu/cuda_calls.h"
 #include "bench/harness/ranks.h"
 #include "bench/harness/timed_loop.h"
 
 namespace {
 
-void cuda(cudaError_t result) {
-  if (result != cudaSuccess) throw std::runtime_error(cudaGetErrorString(result));
-}
+using bench::cuda;
 
-struct FreeDevice {
-  void operator()(void* data) const noexcept { static_cast<void>(cudaFree(data)); }
-};
 struct FreePinned {
   void operator()(void* data) const noexcept { static_cast<void>(cudaFreeHost(data)); }
 };
@@ -63,7 +58,7 @@ class PinnedCopies {
 
  private:
   std::size_t bytes_;
-  std::unique_ptr<void, FreeDevice> device_[2];
+  std::unique_ptr<void, bench::FreeDevice> device_[2];
   std::unique_ptr<void, FreePinned> host_[2];
   cudaStream_t stream_[2] = {};
 };
@@ -148,11 +143,7 @@ std::int64_t measure_with(const char* cuda_aware_mpi, const char* way,
 }  // namespace
 
 int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("no GPU here\n");
-    return 77;
-  }
+  if (!bench::has_gpu()) return bench::kNoGpu;
   std::vector<std::int64_t> megabytes = {4, 25, 100, 256};
   double seconds = 2.0;
   CLI::App app("Times averages of GPU memory between nodes");

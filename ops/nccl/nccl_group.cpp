@@ -133,6 +133,7 @@ std::shared_ptr<std::byte> NcclGroup::joined_proxy(const BoundUnit& unit) {
 
 /// `joined_proxy`: instead of this rank's tensors, one after the other; null: there are tensors.
 void NcclGroup::call_in_place(const BoundUnit& unit, std::byte* joined_proxy) {
+  if (is_alone()) return;
   const NcclFunctions& nccl = launches_.nccl();
   ncclComm_t const comm = launches_.communicator();
   cudaStream_t const stream = launches_.stream();
@@ -246,6 +247,7 @@ void NcclGroup::launch_copy(std::span<const CopyPiece> pieces, BatchedCopy copy)
 }
 
 void NcclGroup::scatter(const ChunkPart& part) {
+  if (is_alone()) return;
   const Slices slices(part, chunks_[part.slot].data());
   ncclComm_t const comm = launches_.communicator();
   cudaStream_t const stream = launches_.stream();
@@ -274,6 +276,7 @@ void NcclGroup::scatter(const ChunkPart& part) {
 }
 
 void NcclGroup::gather(const ChunkPart& part) {
+  if (is_alone()) return;
   const Slices slices(part, chunks_[part.slot].data());
   ncclComm_t const comm = launches_.communicator();
   cudaStream_t const stream = launches_.stream();

@@ -47,10 +47,11 @@ struct NcclGroupOptions {
 ///   engine:                                           the cross group
 ///
 /// Before NCCL values are prepared (reduction.h), in place or as they are packed; the final scale
-/// is applied in place, or by the cross group. A rank that has joined has identity elements in the
-/// place of tensors. The streams are ordered by events; the host waits,
-/// by polling, for the one alone that lets the cross group begin. Thread rule: the thread that
-/// holds the engine's lock.
+/// is applied in place, or by the cross group. NCCL is not called for a rank that is alone in its
+/// communicator: in place, what it would give is there. A rank that has joined has identity
+/// elements in the place of tensors. The streams are ordered by events; the host waits, by polling,
+/// for the one alone that lets the cross group begin. Thread rule: the thread that holds the
+/// engine's lock.
 class NcclGroup final : public LocalGroup {
  public:
   /// The launches, whose communicator's ranks are those of the options' place(), outlive it. Throws
@@ -64,6 +65,7 @@ class NcclGroup final : public LocalGroup {
   Completion all_gather(const ChunkPart& part) override;
 
  private:
+  bool is_alone() const { return options_.place().ranks == 1; }
   void allocate();
   void trace_begin(const ChunkPart& part, std::string_view phase);
   StagedSlice own_slice(const ChunkPart& part);

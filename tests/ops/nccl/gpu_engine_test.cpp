@@ -141,6 +141,28 @@ INSTANTIATE_TEST_SUITE_P(Layouts, GpuEngine,
                                          Layout{{1, 3}}, Layout{{1, 1, 1, 1}}),
                          layout_name);
 
+/// Of a rank that is alone in its communicator; values are checked by the conformance tests.
+TEST(GpuEngineAlone, CallsNoCollectiveOfNccl) {
+  for (const std::vector<int>& nodes : {std::vector<int>{1}, std::vector<int>{1, 1}}) {
+    GpuWorld world({.node_sizes = nodes});
+    world.on_all_ranks([&](int rank) {
+      const Bytes zeros(5000 * sizeof(float));
+      DeviceTensor tensor(world.gpu(rank), DataType::float32, zeros);
+      Engine& engine = world.engine(rank);
+      engine.submit_and_wait("sum", tensor.signature(OperationKind::allreduce, ReduceOp::sum),
+                             tensor.data(), tensor.stream());
+      engine.submit_and_wait("root", tensor.signature(OperationKind::broadcast, ReduceOp::sum),
+                             tensor.data(), tensor.stream());
+      EXPECT_EQ(tensor.read(), zeros);
+      for (const char* call :
+           {"all_reduce", "broadcast", "reduce_scatter", "all_gather", "reduce", "group_start"}) {
+        EXPECT_EQ(world.gpu(rank).nccl_count(call), 0) << call << ", " << nodes.size() << " nodes";
+      }
+    });
+    EXPECT_THAT(world.complaints(), testing::IsEmpty());
+  }
+}
+
 constexpr auto kDirect = CrossAlgorithm::direct;
 constexpr auto kRing = CrossAlgorithm::ring;
 constexpr std::size_t kAllSmall = std::size_t{1} << 20;

@@ -1,11 +1,16 @@
 #include "tests/ops/nccl/gpu_exchange.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/error.h>
+
 #include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <thread>
 
 #include "core/negotiation/signature.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/reference/reference.h"
 
@@ -105,6 +110,39 @@ Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const
   request.result = pending.result;
   pending.submission = world.engine(rank).submit(std::move(request), set);
   return pending;
+}
+
+void expect_to_fail_alone_without_memory(GpuWorld& world, OperationKind kind, int culprit) {
+  const int ranks = world.size();
+  Exchange exchange{.kind = kind, .columns = 10};
+  std::vector<std::unique_ptr<DeviceTensor>> inputs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::size_t splits =
+        kind == OperationKind::alltoall ? static_cast<std::size_t>(ranks) : 1;
+    const std::int64_t rows = kind == OperationKind::alltoall ? 2 : 2 * ranks;
+    exchange.extents.emplace_back(splits, rows);
+    inputs.push_back(std::make_unique<DeviceTensor>(
+        world.gpu(rank), exchange.type,
+        exchange.values.emplace_back(static_cast<std::size_t>(2 * ranks) * 40)));
+  }
+  const int row_blocks = kind == OperationKind::allgather  ? ranks * ranks
+                         : kind == OperationKind::alltoall ? ranks
+                                                           : 1;
+  world.gpu(culprit).fail("malloc_async", 1, cudaErrorMemoryAllocation);
+  world.on_all_ranks([&](int rank) {
+    const DeviceTensor& input = *inputs[static_cast<std::size_t>(rank)];
+    expect_error(ErrorCode::out_of_memory,
+                 testing::HasSubstr("the GPU of rank " + std::to_string(culprit) +
+                                    " of the set has no memory for its result of " +
+                                    std::to_string(row_blocks * 80) + " bytes"),
+                 [&] {
+                   const Pending pending = submit_on_gpu(world, rank, exchange, "x", input);
+                   world.engine(rank).wait(*pending.submission);
+                 });
+    const Pending next = submit_on_gpu(world, rank, exchange, "x", input);
+    EXPECT_NO_THROW(world.engine(rank).wait(*next.submission));
+    next.result->collect();
+  });
 }
 
 std::vector<std::byte> bytes_of(GpuWorld& world, int rank, const ResultMemory& result) {

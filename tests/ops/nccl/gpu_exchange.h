@@ -44,6 +44,10 @@ struct Pending {
 Pending submit_on_gpu(GpuWorld& world, int rank, const Exchange& exchange, const std::string& name,
                       const DeviceTensor& input, ProcessSet set = kWorld);
 
+/// An even exchange for whose result rank `culprit` has no memory fails on every rank, and the next
+/// one does not.
+void expect_to_fail_alone_without_memory(GpuWorld& world, OperationKind kind, int culprit);
+
 /// What the stream of a result on a GPU finds in it, and what is in one of host memory.
 std::vector<std::byte> bytes_of(GpuWorld& world, int rank, const ResultMemory& result);
 

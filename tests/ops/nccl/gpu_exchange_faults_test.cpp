@@ -119,31 +119,7 @@ TEST(GpuExchangeMemory, AResultThatDoesNotFitFailsThatCallAloneOnEveryRank) {
     test::GpuWorldOptions options{.node_sizes = {3}};
     options.settings.log_level = LogLevel::off;
     GpuWorld world(options);
-    Exchange exchange{.kind = kind, .columns = 10};
-    std::vector<std::unique_ptr<DeviceTensor>> inputs;
-    for (int rank = 0; rank < 3; ++rank) {
-      exchange.extents.push_back(kind == alltoall ? std::vector<std::int64_t>{2, 2, 2}
-                                                  : std::vector<std::int64_t>{6});
-      inputs.push_back(std::make_unique<DeviceTensor>(
-          world.gpu(rank), exchange.type, exchange.values.emplace_back(std::size_t{6} * 40)));
-    }
-    world.gpu(1).fail("malloc_async", 1, cudaErrorMemoryAllocation);
-    world.on_all_ranks([&](int rank) {
-      const DeviceTensor& input = *inputs[static_cast<std::size_t>(rank)];
-      const std::string bytes = kind == allgather ? "720" : kind == alltoall ? "240" : "80";
-      test::expect_error(
-          ErrorCode::out_of_memory,
-          testing::HasSubstr("the GPU of rank 1 of the set has no memory for its result of " +
-                             bytes + " bytes"),
-          [&] {
-            const Pending pending = submit_on_gpu(world, rank, exchange, "x", input);
-            world.engine(rank).wait(*pending.submission);
-          });
-      const Pending next = submit_on_gpu(world, rank, exchange, "x", input);
-      EXPECT_NO_THROW(world.engine(rank).wait(*next.submission));
-      next.result->collect();
-    });
-    inputs.clear();
+    test::expect_to_fail_alone_without_memory(world, kind, 1);
     EXPECT_THAT(world.complaints(), testing::IsEmpty());
     world.end();
     EXPECT_THAT(world.ranks_with_leftovers(), testing::IsEmpty());

@@ -143,33 +143,7 @@ TEST_P(GpuNodes, AResultThatDoesNotFitFailsThatCallAloneOnEveryRank) {
     auto lacking = options();
     lacking.settings.log_level = LogLevel::off;
     GpuWorld world(lacking);
-    const int ranks = world.size();
-    const int culprit = ranks - 1;
-    Exchange exchange{.kind = kind, .columns = 10};
-    std::vector<std::unique_ptr<DeviceTensor>> inputs;
-    for (int rank = 0; rank < ranks; ++rank) {
-      const std::size_t splits = kind == alltoall ? static_cast<std::size_t>(ranks) : 1;
-      const std::int64_t rows = kind == alltoall ? 2 : 2 * ranks;
-      exchange.extents.emplace_back(splits, rows);
-      inputs.push_back(std::make_unique<DeviceTensor>(
-          world.gpu(rank), exchange.type,
-          exchange.values.emplace_back(static_cast<std::size_t>(2 * ranks) * 40)));
-    }
-    world.gpu(culprit).fail("malloc_async", 1, cudaErrorMemoryAllocation);
-    world.on_all_ranks([&](int rank) {
-      const DeviceTensor& input = *inputs[static_cast<std::size_t>(rank)];
-      test::expect_error(ErrorCode::out_of_memory,
-                         testing::HasSubstr("the GPU of rank " + std::to_string(culprit) +
-                                            " of the set has no memory for its result"),
-                         [&] {
-                           const Pending pending = submit_on_gpu(world, rank, exchange, "x", input);
-                           world.engine(rank).wait(*pending.submission);
-                         });
-      const Pending next = submit_on_gpu(world, rank, exchange, "x", input);
-      EXPECT_NO_THROW(world.engine(rank).wait(*next.submission));
-      next.result->collect();
-    });
-    inputs.clear();
+    expect_to_fail_alone_without_memory(world, kind, world.size() - 1);
     expect_no_complaints(world);
   }
 }

@@ -26,12 +26,16 @@ inline WideTraining training_of(const Context& world, const DistributedOptimizer
   return WideTraining(world, options, make_momentum<optim::SGD>);
 }
 
-inline std::vector<torch::Tensor> weights_after(const Steps& steps, const Settings& settings,
+inline std::vector<torch::Tensor> weights_after(const Steps& steps, const InitOptions& init_options,
                                                 const DistributedOptimizerOptions& options) {
-  const Context world = init({.settings = settings});
+  const Context world = init(init_options);
   WideTraining training = training_of(world, options);
   steps(training);
   return training.weights();
+}
+inline std::vector<torch::Tensor> weights_after(const Steps& steps, const Settings& settings,
+                                                const DistributedOptimizerOptions& options) {
+  return weights_after(steps, InitOptions{.settings = settings}, options);
 }
 
 }  // namespace hora::internal::test

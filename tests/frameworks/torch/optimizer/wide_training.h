@@ -69,6 +69,15 @@ inline void plain_steps(WideTraining& training) {
   }
 }
 
+/// In each step every second rank has no gradient.
+inline void steps_where_some_ranks_lack_gradients(WideTraining& training) {
+  for (int step = 0; step < 4; ++step) {
+    training.optimizer.zero_grad();
+    if ((step + training.world.rank()) % 2 == 0) training.loss(step).backward();
+    training.optimizer.step();
+  }
+}
+
 inline bool in_place(const torch::Tensor& parameter) {
   return parameter.grad().defined() && in_tensor_arena(parameter.grad().data_ptr());
 }
