@@ -9,10 +9,10 @@ namespace {
 
 constexpr std::int64_t kRows = 12;  ///< divisible by 1, 2, 3 and 4 ranks
 
-using Values = std::vector<float>;
+using Floats = std::vector<float>;
 
-Values ones() {
-  return Values(kRows, 1.0F);
+Floats ones() {
+  return Floats(kRows, 1.0F);
 }
 
 /// The set's ranks have brought ones.
@@ -29,10 +29,10 @@ Family allreduce_family() {
                                    {.name = name, .op = ReduceOp::sum, .process_set = set});
           },
           [](const Member& member, const std::string& name, ProcessSet set) {
-            Values values = ones();
+            Floats values = ones();
             allreduce(member.context, member.placed(values),
                       {.name = name, .op = ReduceOp::sum, .process_set = set});
-            EXPECT_EQ(values, Values(kRows, static_cast<float>(size_of(member.context, set))));
+            EXPECT_EQ(values, Floats(kRows, static_cast<float>(size_of(member.context, set))));
           }};
 }
 
@@ -49,9 +49,9 @@ Family broadcast_family() {
           },
           [=](const Member& member, const std::string& name, ProcessSet set) {
             const BroadcastOptions chosen = options(member.context, name, set);
-            Values values(kRows, static_cast<float>(member.context.rank()));
+            Floats values(kRows, static_cast<float>(member.context.rank()));
             broadcast(member.context, member.placed(values), chosen);
-            EXPECT_EQ(values, Values(kRows, static_cast<float>(chosen.root)));
+            EXPECT_EQ(values, Floats(kRows, static_cast<float>(chosen.root)));
           }};
 }
 
@@ -73,7 +73,7 @@ Family allgather_family() {
             return allgather_async(member.context, tensor, {.name = name, .process_set = set});
           },
           [](const Member& member, const std::string& name, ProcessSet set) {
-            Values values = ones();
+            Floats values = ones();
             expect_all(member,
                        allgather(member.context, member.placed(values),
                                  {.name = name, .process_set = set}),
@@ -88,7 +88,7 @@ Family alltoall_family() {
             return alltoall_async(member.context, tensor, {.name = name, .process_set = set});
           },
           [](const Member& member, const std::string& name, ProcessSet set) {
-            Values values = ones();
+            Floats values = ones();
             expect_all(
                 member,
                 alltoall(member.context, member.placed(values), {.name = name, .process_set = set}),
@@ -106,7 +106,7 @@ Family reduce_scatter_family() {
             return reduce_scatter_async(member.context, tensor, options(name, set));
           },
           [=](const Member& member, const std::string& name, ProcessSet set) {
-            Values values = ones();
+            Floats values = ones();
             const Result result =
                 reduce_scatter(member.context, member.placed(values), options(name, set));
             const int size = size_of(member.context, set);

@@ -8,7 +8,7 @@
 namespace hora::internal::test {
 namespace {
 
-using Values = std::vector<std::int32_t>;
+using Integers = std::vector<std::int32_t>;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -21,15 +21,15 @@ class Into : public Conformance {
   };
 
   /// Blocking and not, into plain memory and into a Buffer, new and known names.
-  void expect_arrives(const Calls& calls, const std::string& name, const Values& expected,
+  void expect_arrives(const Calls& calls, const std::string& name, const Integers& expected,
                       const std::vector<std::int64_t>& rows) {
     SCOPED_TRACE(name);
     const Buffer buffer(context(), std::max<std::size_t>(64, expected.size() * 4), where());
     const auto count = static_cast<std::int64_t>(expected.size());
     const TensorView shared{buffer.data(), DataType::int32, {count}, where()};
-    Values values(expected.size());
+    Integers values(expected.size());
     const Placed plain = placed(values);
-    const Values none(expected.size(), -1);
+    const Integers none(expected.size(), -1);
     for (int round = 0; round < 2; ++round) {
       for (const TensorView& output : {TensorView(plain), shared}) {
         here().write(output, none);
@@ -42,7 +42,7 @@ class Into : public Conformance {
   }
 
  private:
-  void expect_is(const Result& result, const TensorView& output, const Values& expected,
+  void expect_is(const Result& result, const TensorView& output, const Integers& expected,
                  const std::vector<std::int64_t>& rows) {
     EXPECT_EQ(elements_of<std::int32_t>(result), expected);
     EXPECT_EQ(result.rows(), rows);
@@ -56,13 +56,13 @@ class Into : public Conformance {
 
 TEST_F(Into, AllgatherOfRowsThatMayDiffer) {
   const auto expect = [&](const std::string& name, const std::function<int(int)>& rows_of) {
-    Values expected;
+    Integers expected;
     std::vector<std::int64_t> rows;
     for (int r = 0; r < size(); ++r) {
       rows.push_back(rows_of(r));
       expected.insert(expected.end(), static_cast<std::size_t>(rows_of(r)), r);
     }
-    const Values own(static_cast<std::size_t>(rows_of(rank())), rank());
+    const Integers own(static_cast<std::size_t>(rows_of(rank())), rank());
     const Placed input = placed(own);
     const AllgatherOptions options{.name = name};
     expect_arrives(
@@ -84,7 +84,7 @@ TEST_F(Into, AllgatherOfRowsThatMayDiffer) {
 TEST_F(Into, AlltoallWithAndWithoutSplits) {
   const auto expect = [&](const std::string& name, bool with_splits,
                           const std::function<int(int, int)>& rows_of) {
-    Values own, expected;
+    Integers own, expected;
     AlltoallOptions options{.name = name};
     std::vector<std::int64_t> rows;
     for (int r = 0; r < size(); ++r) {
@@ -108,10 +108,10 @@ TEST_F(Into, AlltoallWithAndWithoutSplits) {
 
 TEST_F(Into, ReduceScatterOfAnyNumberOfRows) {
   for (int rows = 0; rows <= 2 * size() + 1; ++rows) {
-    const Values own(static_cast<std::size_t>(rows), rank() + 1);
+    const Integers own(static_cast<std::size_t>(rows), rank() + 1);
     const Placed input = placed(own);
     const int own_rows = rows / size() + (rank() < rows % size() ? 1 : 0);
-    const Values expected(static_cast<std::size_t>(own_rows), size() * (size() + 1) / 2);
+    const Integers expected(static_cast<std::size_t>(own_rows), size() * (size() + 1) / 2);
     const ReduceScatterOptions options{.name = std::to_string(rows), .op = ReduceOp::sum};
     expect_arrives({[&](const TensorView& output) {
                       return reduce_scatter_into(world(), input, output, options);
@@ -127,19 +127,19 @@ TEST_F(Into, OnEvenAndOddRanks) {
   const auto set = add_even_and_odd();
   const std::vector<int> ranks = ranks_of(context(), set);
   const std::int32_t own = rank();
-  Values all(ranks.size());
+  Integers all(ranks.size());
   allgather_into(world(), placed(own), placed(all), {.name = "x", .process_set = set});
-  EXPECT_EQ(all, Values(ranks.begin(), ranks.end()));
+  EXPECT_EQ(all, Integers(ranks.begin(), ranks.end()));
   barrier(world());
 }
 
 TEST_F(Into, AnOutputOfAnotherLengthIsAnErrorAndTheNextCollectiveIsRight) {
-  const Values own(3, rank());
+  const Integers own(3, rank());
   const auto n = static_cast<std::size_t>(size());
   for (const std::size_t wrong : {3 * n + 1, 3 * n - 1}) {
     for (int round = 0; round < 2; ++round) {
       // Of the first rank alone.
-      Values output(rank() == 0 ? wrong : 3 * n, -1);
+      Integers output(rank() == 0 ? wrong : 3 * n, -1);
       const auto submit = [&] {
         allgather_into(world(), placed(own), placed(output), {.name = "x"});
       };
@@ -150,25 +150,25 @@ TEST_F(Into, AnOutputOfAnotherLengthIsAnErrorAndTheNextCollectiveIsRight) {
                                HasSubstr("the result " + std::to_string(3 * n))),
                          submit);
         EXPECT_EQ(error.tensor(), "x");
-        EXPECT_EQ(output, Values(wrong, -1));
+        EXPECT_EQ(output, Integers(wrong, -1));
       } else {
         submit();
         EXPECT_EQ(output.back(), size() - 1);
       }
-      Values right(3 * n);
+      Integers right(3 * n);
       allgather_into(world(), placed(own), placed(right), {.name = "x"});
       EXPECT_EQ(right.back(), size() - 1);
     }
   }
   // Every rank knows the length of its part of a reduce-scatter.
-  Values part(static_cast<std::size_t>(rank() < 3 % size() ? 3 / size() + 2 : 3 / size() + 1));
+  Integers part(static_cast<std::size_t>(rank() < 3 % size() ? 3 / size() + 2 : 3 / size() + 1));
   expect_error(ErrorCode::invalid_argument, HasSubstr("they must be as many"), [&] {
     reduce_scatter_into(world(), placed(own), placed(part), {.name = "y", .op = ReduceOp::sum});
   });
 }
 
 TEST_F(Into, WhatCanNeverBeRightIsRefusedAtOnce) {
-  Values values(static_cast<std::size_t>(2 * size()), rank());
+  Integers values(static_cast<std::size_t>(2 * size()), rank());
   std::vector<float> floats(static_cast<std::size_t>(size()));
   std::vector<std::int32_t> host(static_cast<std::size_t>(size()));
   const Placed all = placed(values), of_floats = placed(floats);

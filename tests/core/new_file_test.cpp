@@ -8,9 +8,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::internal {
@@ -19,13 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string content(const std::string& path) {
-  std::ifstream stream(path);
-  std::stringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
 
 /// The message with which making `path` is refused.
 std::string refusal(const std::string& path) {
@@ -42,7 +35,7 @@ TEST(NewFile, IsForItsUserAloneWhateverTheMask) {
   ::umask(mask);
   ASSERT_EQ(::write(file.descriptor(), "some ", 5), 5);
   std::ofstream(file.descriptor_path(), std::ios::app) << "bytes";
-  EXPECT_EQ(content(folder.file("f")), "some bytes");
+  EXPECT_EQ(test::read_file(folder.file("f")), "some bytes");
   EXPECT_EQ(fs::status(folder.file("f")).permissions(),
             fs::perms::owner_read | fs::perms::owner_write);
 }
@@ -54,8 +47,8 @@ TEST(NewFile, TakesThePlaceOfARegularFileAndNothingElse) {
   fs::permissions(folder.file("kept"), fs::perms::all);
   fs::create_hard_link(folder.file("kept"), path);
   { const NewFile file(path); }
-  EXPECT_EQ(content(path), "");
-  EXPECT_EQ(content(folder.file("kept")), "kept") << "another name of the old file";
+  EXPECT_EQ(test::read_file(path), "");
+  EXPECT_EQ(test::read_file(folder.file("kept")), "kept") << "another name of the old file";
   EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
@@ -64,7 +57,7 @@ TEST(NewFile, LinksAreNotFollowed) {
   std::ofstream(folder.file("kept")) << "kept";
   fs::create_symlink(folder.file("kept"), folder.file("link"));
   EXPECT_THAT(refusal(folder.file("link")), HasSubstr("a link, which is not followed,"));
-  EXPECT_EQ(content(folder.file("kept")), "kept");
+  EXPECT_EQ(test::read_file(folder.file("kept")), "kept");
   fs::create_symlink(folder.file("nothing"), folder.file("dangling"));
   EXPECT_THAT(refusal(folder.file("dangling")), HasSubstr("a link"));
   EXPECT_FALSE(fs::exists(folder.file("nothing")));

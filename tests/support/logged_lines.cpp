@@ -2,6 +2,7 @@
 
 #include <spdlog/sinks/ringbuffer_sink.h>
 
+#include <thread>
 #include <vector>
 
 #include "core/log.h"
@@ -28,6 +29,14 @@ std::vector<std::string> LoggedLines::with(const std::string& text) const {
   std::erase_if(lines,
                 [&](const std::string& line) { return line.find(text) == std::string::npos; });
   return lines;
+}
+
+bool LoggedLines::await(const std::string& text, std::chrono::seconds patience) const {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (!have(text) && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return have(text);
 }
 
 }  // namespace hora::internal::test

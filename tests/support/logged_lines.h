@@ -2,6 +2,7 @@
 /// LibTorch's.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ class LoggedLines {
   std::vector<std::string> with(const std::string& text) const;
   /// One of them has `text` in it.
   bool have(const std::string& text) const { return !with(text).empty(); }
+  /// The same, now or within `patience`.
+  bool await(const std::string& text,
+             std::chrono::seconds patience = std::chrono::seconds(10)) const;
 
  private:
   struct Sink;

@@ -61,20 +61,12 @@ class PartlyDepartedWorld {
   std::vector<std::jthread> threads_;
 };
 
-bool is_logged(const LoggedLines& lines, const std::string& text) {
-  const auto end = std::chrono::steady_clock::now() + 10s;
-  while (!lines.have(text) && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(10ms);
-  }
-  return lines.have(text);
-}
-
 TEST(DepartureWatch, WhoHasNotCalledShutdownIsNamedByTheLowestThatHas) {
   const LoggedLines lines;
   PartlyDepartedWorld world({3}, 0);
-  EXPECT_TRUE(is_logged(lines,
-                        "s in shutdown() for ranks that have not called it: rank 0 is in its own "
-                        "code, and has submitted nothing yet. Is one"));
+  EXPECT_TRUE(
+      lines.await("s in shutdown() for ranks that have not called it: rank 0 is in its own "
+                  "code, and has submitted nothing yet. Is one"));
   EXPECT_TRUE(lines.have("rank 1 has waited"));
   EXPECT_FALSE(lines.have("rank 2 has waited"));
   world.depart_at_last();
@@ -83,12 +75,12 @@ TEST(DepartureWatch, WhoHasNotCalledShutdownIsNamedByTheLowestThatHas) {
 TEST(DepartureWatch, ItsOwnNodeAndTheLowestNodeSpeakOfARank) {
   const LoggedLines lines;
   PartlyDepartedWorld world({1, 1, 2}, 3);
-  EXPECT_TRUE(is_logged(lines,
-                        "s in shutdown() for ranks that have not called it: rank 3 is in its own "
-                        "code, and has submitted nothing yet. Is one"));
-  EXPECT_TRUE(is_logged(lines,
-                        "s in shutdown() for ranks that have not called it, as far as this node "
-                        "knows: rank 3. Is one"));
+  EXPECT_TRUE(
+      lines.await("s in shutdown() for ranks that have not called it: rank 3 is in its own "
+                  "code, and has submitted nothing yet. Is one"));
+  EXPECT_TRUE(
+      lines.await("s in shutdown() for ranks that have not called it, as far as this node "
+                  "knows: rank 3. Is one"));
   EXPECT_TRUE(lines.have("rank 0 has waited"));
   EXPECT_TRUE(lines.have("rank 2 has waited"));
   EXPECT_FALSE(lines.have("rank 1 has waited"));
@@ -98,10 +90,10 @@ TEST(DepartureWatch, ItsOwnNodeAndTheLowestNodeSpeakOfARank) {
 TEST(DepartureWatch, WhereTheRootIsSilentEachNodeSaysWhatItKnows) {
   const LoggedLines lines;
   PartlyDepartedWorld world({2, 2}, 0, /*has_engine=*/false);
-  EXPECT_TRUE(is_logged(lines,
-                        "as far as this node knows: rank 0 is in its own code, and has "
-                        "submitted nothing yet; rank 2; rank 3. Is one"));
-  EXPECT_TRUE(is_logged(lines, "as far as this node knows: rank 0; rank 1. Is one"));
+  EXPECT_TRUE(
+      lines.await("as far as this node knows: rank 0 is in its own code, and has "
+                  "submitted nothing yet; rank 2; rank 3. Is one"));
+  EXPECT_TRUE(lines.await("as far as this node knows: rank 0; rank 1. Is one"));
   world.end();
 }
 

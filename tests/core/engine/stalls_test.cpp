@@ -63,24 +63,15 @@ class PartlyStoppedWorld {
   std::vector<std::shared_ptr<Submission>> open_;
 };
 
-bool is_logged(const LoggedLines& lines, const std::string& text,
-               std::chrono::seconds patience = 10s) {
-  const auto end = std::chrono::steady_clock::now() + patience;
-  while (!lines.have(text) && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(10ms);
-  }
-  return lines.have(text);
-}
-
 TEST(Stalls, TheRootSaysWhatIsKnownOfThoseThatLackIt) {
   const LoggedLines lines;
   PartlyStoppedWorld world({2, 2}, {});
   world.submit(3, "f");
   for (const int rank : {0, 1, 2}) world.submit(rank, "g");
-  EXPECT_TRUE(is_logged(lines,
-                        "tensor \"g\" is waited for by ranks 0-2 and has not been submitted "
-                        "by ranks 3"));
-  EXPECT_TRUE(is_logged(lines, "rank 3 is in its own code, and has last submitted tensor \"f\", "))
+  EXPECT_TRUE(
+      lines.await("tensor \"g\" is waited for by ranks 0-2 and has not been submitted "
+                  "by ranks 3"));
+  EXPECT_TRUE(lines.await("rank 3 is in its own code, and has last submitted tensor \"f\", "))
       << "on another node than the root";
 }
 
@@ -88,13 +79,13 @@ TEST(Stalls, WhereTheRootIsSilentEachNodeSpeaksForItself) {
   const LoggedLines lines;
   PartlyStoppedWorld world({2, 2}, {0});
   for (const int rank : {1, 2, 3}) world.submit(rank, "g");
-  EXPECT_TRUE(is_logged(lines,
-                        "s after rank 1 has submitted it: whether ranks 0, 2, 3 have is not "
-                        "known on this one: rank 0, which would know, does not answer; rank "
-                        "0 is in its own code, and has submitted nothing yet"));
-  EXPECT_TRUE(is_logged(lines,
-                        "s after rank 2 has submitted it: whether ranks 0, 1 have is not "
-                        "known on this one: rank 0, which would know, does not answer"));
+  EXPECT_TRUE(
+      lines.await("s after rank 1 has submitted it: whether ranks 0, 2, 3 have is not "
+                  "known on this one: rank 0, which would know, does not answer; rank "
+                  "0 is in its own code, and has submitted nothing yet"));
+  EXPECT_TRUE(
+      lines.await("s after rank 2 has submitted it: whether ranks 0, 1 have is not "
+                  "known on this one: rank 0, which would know, does not answer"));
   EXPECT_FALSE(lines.have("s after rank 3 has submitted it")) << "one of a node is enough";
 }
 
@@ -102,10 +93,10 @@ TEST(Stalls, OfWhatIsDecidedTheLowestRankThatWaitsNamesWhoDoesNotGoOn) {
   const LoggedLines lines;
   PartlyStoppedWorld world({4}, {2});
   for (const int rank : {0, 1, 2, 3}) world.submit(rank, "g");
-  EXPECT_TRUE(is_logged(lines,
-                        "s after rank 0 has submitted it: every rank has submitted it, and "
-                        "it is under way: of this node rank 2 has not finished it; rank 2 "
-                        "is in its own code, and has last submitted tensor \"g\""));
+  EXPECT_TRUE(
+      lines.await("s after rank 0 has submitted it: every rank has submitted it, and "
+                  "it is under way: of this node rank 2 has not finished it; rank 2 "
+                  "is in its own code, and has last submitted tensor \"g\""));
   std::this_thread::sleep_for(1s);
   EXPECT_FALSE(lines.have("s after rank 1 has submitted it"));
   EXPECT_FALSE(lines.have("s after rank 3 has submitted it"));
@@ -115,7 +106,7 @@ TEST(Stalls, OfASleeperThatIsDecidedElsewhereOtherNodesAreBlamed) {
   const LoggedLines lines;
   PartlyStoppedWorld world({1, 2}, {2});
   for (const int rank : {0, 1, 2}) world.submit(rank, "g");
-  EXPECT_TRUE(is_logged(lines, "of this node rank 2 has not finished it"));
+  EXPECT_TRUE(lines.await("of this node rank 2 has not finished it"));
 }
 
 TEST(Stalls, WithNothingToSayNothingIsSaid) {
@@ -143,9 +134,9 @@ TEST(Stalls, WhoHasNotJoinedIsNamedOnceNothingHappensAnyMore) {
   std::vector<std::jthread> threads;
   for (const int rank : {0, 1})
     threads.emplace_back([&, rank] { world.engine(rank).join(kWorld); });
-  EXPECT_TRUE(is_logged(lines,
-                        "s in join() for ranks that have not called it: rank 2 is in its own code, "
-                        "and has submitted nothing yet. Is one of them"));
+  EXPECT_TRUE(
+      lines.await("s in join() for ranks that have not called it: rank 2 is in its own code, "
+                  "and has submitted nothing yet. Is one of them"));
   EXPECT_FALSE(lines.have("rank 1 has waited")) << "one of a node is enough";
   world.engine(2).join(kWorld);
 }

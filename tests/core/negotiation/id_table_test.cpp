@@ -10,7 +10,7 @@ namespace {
 using test::shaped;
 using testing::UnorderedElementsAre;
 
-const TreePosition root(test::two_nodes_of_two, 0);
+const TreePosition root_of_two_nodes(test::two_nodes_of_two, 0);
 
 IdUse use_with(std::uint64_t mask) {
   return {.retire = {}, .last_run = {}, .ready_mask = [mask](Id) { return mask; }};
@@ -50,24 +50,24 @@ TEST(IdTable, ReadyIdsAreThoseOfANodeOrAChildUntilTheyHaveRun) {
 TEST(IdTable, AFullMaskCountsOnlyOnceItIsAnnounced) {
   IdTable table;
   table.assign(3, "g", shaped(8));
-  EXPECT_EQ(table.ready_by(3, use_with(0b10), root).local, 0b10u);
-  EXPECT_EQ(table.ready_by(3, use_with(0b11), root).local, 0u);
+  EXPECT_EQ(table.ready_by(3, use_with(0b10), root_of_two_nodes).local, 0b10u);
+  EXPECT_EQ(table.ready_by(3, use_with(0b11), root_of_two_nodes).local, 0u);
   table.find(3)->node_ready = true;
-  EXPECT_EQ(table.ready_by(3, use_with(0), root).local, 0b11u);
+  EXPECT_EQ(table.ready_by(3, use_with(0), root_of_two_nodes).local, 0b11u);
 }
 
 TEST(KnownId, IsCompleteOnceItsNodeAndEveryChildIsReadyOrHasJoined) {
   JoinedRanks joined;
   KnownId known{.name = "g", .signature = shaped(8)};
   known.node_ready = true;
-  EXPECT_FALSE(known.complete(joined, root));
+  EXPECT_FALSE(known.complete(joined, root_of_two_nodes));
   joined.add({2});
-  EXPECT_FALSE(known.complete(joined, root));
+  EXPECT_FALSE(known.complete(joined, root_of_two_nodes));
   joined.add({3});
-  EXPECT_TRUE(known.complete(joined, root));
-  EXPECT_FALSE(known.all_came(root));
+  EXPECT_TRUE(known.complete(joined, root_of_two_nodes));
+  EXPECT_FALSE(known.all_came(root_of_two_nodes));
   known.ready_below.insert(1);
-  EXPECT_TRUE(known.all_came(root));
+  EXPECT_TRUE(known.all_came(root_of_two_nodes));
 }
 
 }  // namespace

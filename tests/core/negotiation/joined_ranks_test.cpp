@@ -6,26 +6,26 @@ namespace hora::internal {
 namespace {
 
 // Node 0 has the children 1, 2; 3 is below 2.
-const TreePosition root({{{0, 5}, {1}, {2}, {3, 4}}}, 0);
+const TreePosition root_of_four_nodes({{{0, 5}, {1}, {2}, {3, 4}}}, 0);
 
 TEST(JoinedRanks, ALocalRankIsABitOfTheMask) {
   JoinedRanks joined;
-  EXPECT_EQ(joined.local_mask(root), 0u);
+  EXPECT_EQ(joined.local_mask(root_of_four_nodes), 0u);
   joined.add({5});
   joined.add({1});
-  EXPECT_EQ(joined.local_mask(root), 0b10u);
+  EXPECT_EQ(joined.local_mask(root_of_four_nodes), 0b10u);
   joined.add({0});
-  EXPECT_EQ(joined.local_mask(root), root.local_mask());
+  EXPECT_EQ(joined.local_mask(root_of_four_nodes), root_of_four_nodes.local_mask());
 }
 
 TEST(JoinedRanks, AChildIsPresentOnceItsWholeSubtreeHasJoined) {
   JoinedRanks joined;
-  EXPECT_FALSE(joined.all_below(1, root));
+  EXPECT_FALSE(joined.all_below(1, root_of_four_nodes));
   joined.add({2, 3});
-  EXPECT_FALSE(joined.all_below(2, root)) << "rank 4 is below node 2, too";
+  EXPECT_FALSE(joined.all_below(2, root_of_four_nodes)) << "rank 4 is below node 2, too";
   joined.add({4});
-  EXPECT_TRUE(joined.all_below(2, root));
-  EXPECT_FALSE(joined.all_below(1, root));
+  EXPECT_TRUE(joined.all_below(2, root_of_four_nodes));
+  EXPECT_FALSE(joined.all_below(1, root_of_four_nodes));
 }
 
 TEST(JoinedRanks, KnowsTheLastUntilAllHaveJoinedAndBeyond) {

@@ -8,7 +8,7 @@ namespace {
 
 using test::shaped;
 
-const TreePosition root(test::two_nodes_of_two, 0);
+const TreePosition reporting_root(test::two_nodes_of_two, 0);
 
 ReportedName nothing_yet() {
   return {.local = std::vector<std::optional<Signature>>(2), .locations = {}};
@@ -19,10 +19,10 @@ TEST(ReportedName, IsCompleteOnceEveryLocalRankAndChildHasReportedIt) {
   reported.local[1] = shaped(8);
   EXPECT_EQ(reported.local_mask(), 0b10u);
   reported.below[1] = {"g", {{shaped(8), {}}}};
-  EXPECT_FALSE(reported.complete(nullptr, {}, root));
+  EXPECT_FALSE(reported.complete(nullptr, {}, reporting_root));
   reported.local[0] = shaped(8);
-  EXPECT_TRUE(reported.complete(nullptr, {}, root));
-  EXPECT_EQ(merged_report("g", reported, nullptr, root),
+  EXPECT_TRUE(reported.complete(nullptr, {}, reporting_root));
+  EXPECT_EQ(merged_report("g", reported, nullptr, reporting_root),
             (Report{"g", {{shaped(8), {0, 1, 2, 3}}}}));
 }
 
@@ -32,9 +32,9 @@ TEST(ReportedName, WhoIsReadyForItsIdCountsAsAReportOfTheIdsSignature) {
   ReportedName reported = nothing_yet();
   reported.local[1] = shaped(7);
   reported.id = 5;
-  EXPECT_FALSE(reported.complete(nullptr, {}, root));
-  EXPECT_TRUE(reported.complete(&by_id, {}, root));
-  EXPECT_EQ(merged_report("g", reported, &by_id, root),
+  EXPECT_FALSE(reported.complete(nullptr, {}, reporting_root));
+  EXPECT_TRUE(reported.complete(&by_id, {}, reporting_root));
+  EXPECT_EQ(merged_report("g", reported, &by_id, reporting_root),
             (Report{"g", {{shaped(8), {0, 2, 3}}, {shaped(7), {1}}}, Id{5}}));
 }
 
@@ -48,10 +48,10 @@ TEST(ReportedName, WhoHasJoinedIsNamedOnlyWhereTheOperationNeedsAll) {
   for (const Signature& signature : {shaped(8), gathered}) {
     ReportedName reported = nothing_yet();
     for (auto& local : reported.local) local = signature;
-    EXPECT_TRUE(reported.complete(nullptr, joined, root));
+    EXPECT_TRUE(reported.complete(nullptr, joined, reporting_root));
     Report expected{"g", {{signature, {0, 1}}}};
     if (signature == gathered) expected.values.push_back({join, {2, 3}});
-    EXPECT_EQ(merged_report("g", reported, nullptr, root), expected);
+    EXPECT_EQ(merged_report("g", reported, nullptr, reporting_root), expected);
   }
 }
 

@@ -21,13 +21,13 @@ using testing::Contains;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr int kRounds = 4;
+constexpr int kRoundsOfSets = 4;
 constexpr std::int64_t kCount = 3000;  // several chunks between nodes
 
 /// Every collective of the row: negotiated, queued and run, one behind the other.
 void expect_runs(const Timeline& timeline, const std::string& row, const std::string& operation) {
   const auto spans = timeline.spans(row);
-  ASSERT_THAT(spans, SizeIs(3 * kRounds)) << row;
+  ASSERT_THAT(spans, SizeIs(3 * kRoundsOfSets)) << row;
   EXPECT_FALSE(test::overlap(spans)) << row;
   for (std::size_t i = 0; i < spans.size(); i += 3) {
     EXPECT_EQ(spans[i].name, "negotiate");
@@ -50,7 +50,7 @@ TEST_P(SetTrace, ATensorOfASetHasItsRowBesideThatOfTheWorlds) {
   world.on_all_ranks([&](int rank) {
     Engine& engine = world.engine(rank);
     const bool member = std::count(members.begin(), members.end(), rank) > 0;
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kRoundsOfSets; ++round) {
       std::vector<float> of_world(kCount, 1.0F);
       std::vector<float> of_set(kCount, 1.0F);
       const auto first = engine.submit({"x", floats(kCount), bytes(of_world)});
@@ -87,7 +87,7 @@ TEST_P(SetTrace, AnExchangeIsNegotiatedThenQueuedThenRun) {
   TracedWorld world(GetParam());
   world.start();
   world.on_all_ranks([&](int rank) {
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kRoundsOfSets; ++round) {
       std::vector<float> values(kCount, 1.0F);
       Request request{"x", floats(kAnyExtent), bytes(values)};
       request.signature.kind = OperationKind::allgather;

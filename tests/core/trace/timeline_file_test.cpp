@@ -8,9 +8,9 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timeline.h"
 
@@ -22,7 +22,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const TraceIdentity kIdentity{.rank = 1, .size = 2, .node = 0, .host = "h"};
+const TraceIdentity kSecondRank{.rank = 1, .size = 2, .node = 0, .host = "h"};
 
 EventBatch batch_of(std::size_t events, std::uint64_t dropped = 0) {
   EventBatch batch;
@@ -37,16 +37,9 @@ EventBatch batch_of(std::size_t events, std::uint64_t dropped = 0) {
   return batch;
 }
 
-std::string content(const std::string& file) {
-  std::ifstream stream(file);
-  std::stringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
-
 TEST(TimelineFile, IsAnArrayOnceItHasEnded) {
   const test::TemporaryFolder folder;
-  TimelineFile file(folder.file("t.json"), kIdentity, {});
+  TimelineFile file(folder.file("t.json"), kSecondRank, {});
   file.write(batch_of(3), 1ns);
   EventBatch more = batch_of(2);
   more.rows.clear();
@@ -61,15 +54,15 @@ TEST(TimelineFile, IsAnArrayOnceItHasEnded) {
 
 TEST(TimelineFile, OnlyTheBracketIsMissingBeforeTheEnd) {
   const test::TemporaryFolder folder;
-  TimelineFile file(folder.file("t.json"), kIdentity, {});
+  TimelineFile file(folder.file("t.json"), kSecondRank, {});
   file.write(batch_of(3), 1ns);
-  const auto json = nlohmann::json::parse(content(file.path()) + "]");
+  const auto json = nlohmann::json::parse(test::read_file(file.path()) + "]");
   EXPECT_EQ(json.size(), 3 + 2 + 3u) << "header, a row, events";
 }
 
 TEST(TimelineFile, SaysWhereAndHowManyEventsWereDropped) {
   const test::TemporaryFolder folder;
-  TimelineFile file(folder.file("t.json"), kIdentity, {});
+  TimelineFile file(folder.file("t.json"), kSecondRank, {});
   file.write(batch_of(1, 5), 1000ns);
   file.write({{}, {}, 5}, 2000ns);
   file.end(5, 3000ns);
@@ -86,7 +79,7 @@ TEST(TimelineFile, AFileThatCannotBeWrittenIsAnErrorAtOnce) {
        {folder.file("no/such/folder.json"), folder.path().string(), std::string("/dev/full")}) {
     const Error error =
         test::expect_error(ErrorCode::invalid_argument, AllOf(HasSubstr("rank 1"), HasSubstr(path)),
-                           [&] { const TimelineFile file(path, kIdentity, {}); });
+                           [&] { const TimelineFile file(path, kSecondRank, {}); });
     EXPECT_EQ(error.rank(), 1);
   }
 }
@@ -95,12 +88,12 @@ TEST(TimelineFile, IsForItsUserAloneAndFollowsNoLink) {
   const test::TemporaryFolder folder;
   std::ofstream(folder.file("t.json")) << "old";
   std::filesystem::permissions(folder.file("t.json"), std::filesystem::perms::all);
-  { const TimelineFile file(folder.file("t.json"), kIdentity, {}); }
+  { const TimelineFile file(folder.file("t.json"), kSecondRank, {}); }
   EXPECT_EQ(std::filesystem::status(folder.file("t.json")).permissions(),
             std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
-  EXPECT_THAT(content(folder.file("t.json")), testing::StartsWith("["));
+  EXPECT_THAT(test::read_file(folder.file("t.json")), testing::StartsWith("["));
   std::filesystem::create_symlink(folder.file("t.json"), folder.file("link"));
-  EXPECT_THROW(TimelineFile(folder.file("link"), kIdentity, {}), Error);
+  EXPECT_THROW(TimelineFile(folder.file("link"), kSecondRank, {}), Error);
 }
 
 /// Files of this process grow no further than `bytes`.
@@ -124,7 +117,7 @@ class FileSizeLimit {
 
 TEST(TimelineFile, AFullDiskIsRememberedAndNothingElseHappens) {
   const test::TemporaryFolder folder;
-  TimelineFile file(folder.file("t.json"), kIdentity, {});
+  TimelineFile file(folder.file("t.json"), kSecondRank, {});
   {
     const FileSizeLimit limit(std::filesystem::file_size(file.path()));
     file.write(batch_of(1000), 1ns);

@@ -4,9 +4,8 @@
 #include <gtest/gtest.h>
 #include <hora/error.h>
 
-#include <fstream>
-
 #include "tests/support/expect_error.h"
+#include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/timeline.h"
 
@@ -17,7 +16,7 @@ using namespace std::chrono_literals;
 using test::Timeline;
 using testing::HasSubstr;
 
-const TraceIdentity kIdentity{.rank = 0, .size = 1, .node = 0, .host = "h"};
+const TraceIdentity kOnlyRank{.rank = 0, .size = 1, .node = 0, .host = "h"};
 
 TEST(Trace, OffNothingIsRecorded) {
   Trace trace;
@@ -34,13 +33,13 @@ TEST(Trace, WritesFromStartToStopAndAgain) {
   Trace trace;
   const Tracer tracer(&trace);
   tracer.marked("a", "before");
-  trace.start(folder.file("1"), kIdentity);
+  trace.start(folder.file("1"), kOnlyRank);
   EXPECT_TRUE(trace.on());
   tracer.marked("a", "first");
   trace.stop();
   EXPECT_FALSE(trace.on());
   tracer.marked("a", "between");
-  trace.start(folder.file("2"), kIdentity);
+  trace.start(folder.file("2"), kOnlyRank);
   tracer.marked("b", "second");
   trace.stop();
   const Timeline first(folder.file("1"));
@@ -49,7 +48,7 @@ TEST(Trace, WritesFromStartToStopAndAgain) {
   EXPECT_EQ(first.marks("a", "first").size(), 1u);
   EXPECT_EQ(second.marks("").size(), 1u);
   EXPECT_EQ(second.marks("b", "second").size(), 1u);
-  trace.start(folder.file("1"), kIdentity);
+  trace.start(folder.file("1"), kOnlyRank);
   trace.stop();
   EXPECT_TRUE(Timeline(folder.file("1")).marks("").empty()) << "the file is replaced";
 }
@@ -57,9 +56,9 @@ TEST(Trace, WritesFromStartToStopAndAgain) {
 TEST(Trace, IsStartedOnceAtATime) {
   const test::TemporaryFolder folder;
   Trace trace;
-  trace.start(folder.file("1"), kIdentity);
+  trace.start(folder.file("1"), kOnlyRank);
   test::expect_error(ErrorCode::invalid_use, HasSubstr(folder.file("1")),
-                     [&] { trace.start(folder.file("2"), kIdentity); });
+                     [&] { trace.start(folder.file("2"), kOnlyRank); });
   trace.stop();
   EXPECT_FALSE(std::filesystem::exists(folder.file("2")));
 }
@@ -67,9 +66,9 @@ TEST(Trace, IsStartedOnceAtATime) {
 TEST(Trace, StaysOffWhereTheFileCannotBeWritten) {
   const test::TemporaryFolder folder;
   Trace trace;
-  EXPECT_THROW(trace.start(folder.file("no/file"), kIdentity), Error);
+  EXPECT_THROW(trace.start(folder.file("no/file"), kOnlyRank), Error);
   EXPECT_FALSE(trace.on());
-  trace.start(folder.file("file"), kIdentity);
+  trace.start(folder.file("file"), kOnlyRank);
   trace.stop();
 }
 
@@ -77,7 +76,7 @@ TEST(Trace, ItsEndCompletesTheFile) {
   const test::TemporaryFolder folder;
   {
     Trace trace;
-    trace.start(folder.file("1"), kIdentity);
+    trace.start(folder.file("1"), kOnlyRank);
     Tracer(&trace).marked("a", "x");
   }
   EXPECT_EQ(Timeline(folder.file("1")).marks("a").size(), 1u);
@@ -86,7 +85,7 @@ TEST(Trace, ItsEndCompletesTheFile) {
 TEST(Trace, WhatDoesNotFitIsDroppedAndTheFileSaysSo) {
   const test::TemporaryFolder folder;
   Trace trace({.events = 64});
-  trace.start(folder.file("1"), kIdentity);
+  trace.start(folder.file("1"), kOnlyRank);
   // Under one lock: the writer cannot make room.
   trace.record([](Recording& recording) {
     for (int i = 0; i < 200; ++i) recording.marked({"a"}, "x", trace_now());
@@ -98,18 +97,13 @@ TEST(Trace, WhatDoesNotFitIsDroppedAndTheFileSaysSo) {
   EXPECT_EQ(timeline.marks("", "events dropped").size(), 1u);
 }
 
-std::string content(const std::string& file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 TEST(Trace, ACrashLeavesWhatIsOlderThanTheInterval) {
   const test::TemporaryFolder folder;
   Trace trace({.write_interval = 1ms});
-  trace.start(folder.file("1"), kIdentity);
+  trace.start(folder.file("1"), kOnlyRank);
   Tracer(&trace).marked("a", "x");
   std::string text;
-  while (text.find("\"x\"") == text.npos) text = content(folder.file("1"));
+  while (text.find("\"x\"") == text.npos) text = test::read_file(folder.file("1"));
   EXPECT_TRUE(nlohmann::json::accept(text + "]"));
 }
 
@@ -127,7 +121,7 @@ TEST(Trace, ThreadsRecordWhileItIsStartedAndStopped) {
     });
   }
   for (int round = 0; round < 20; ++round) {
-    trace.start(folder.file("1"), kIdentity);
+    trace.start(folder.file("1"), kOnlyRank);
     Tracer(&trace).marked("main", "x");
     trace.stop();
     const Timeline timeline(folder.file("1"));
@@ -161,7 +155,7 @@ TEST(Trace, StopWaitsForSources) {
   const test::TemporaryFolder folder;
   Trace trace;
   const LateSource source(trace, 5);
-  trace.start(folder.file("1"), kIdentity);
+  trace.start(folder.file("1"), kOnlyRank);
   trace.stop();
   EXPECT_EQ(Timeline(folder.file("1")).spans("GPU", "late").size(), 1u);
 }
@@ -170,7 +164,7 @@ TEST(Trace, StopDoesNotWaitForEver) {
   const test::TemporaryFolder folder;
   Trace trace({.source_limit = 3ms});
   const LateSource source(trace, 1'000'000'000);
-  trace.start(folder.file("1"), kIdentity);
+  trace.start(folder.file("1"), kOnlyRank);
   trace.stop();
   EXPECT_GT(Timeline(folder.file("1")).dropped(), 0u);
 }

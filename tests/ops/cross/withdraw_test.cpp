@@ -18,8 +18,8 @@ using test::Bytes;
 
 enum class Operation { broadcast, short_allreduce, allreduce, exchange };
 
-struct Member {
-  Member(PointToPoint& link, std::size_t bytes, std::mt19937_64& random)
+struct WithdrawingMember {
+  WithdrawingMember(PointToPoint& link, std::size_t bytes, std::mt19937_64& random)
       : group(link), memory(test::random_values(DataType::uint8, bytes, random)) {}
 
   void start(Operation operation, int root, int members) {
@@ -70,9 +70,9 @@ TEST_P(WithdrawnAmong, NothingArrivesAnyMore) {
     const auto operation = static_cast<Operation>(round % 4);
     const std::size_t bytes = operation == Operation::allreduce ? 8192 : 640;
     test::MessageNetwork network(count, random());
-    std::vector<std::unique_ptr<Member>> members;
+    std::vector<std::unique_ptr<WithdrawingMember>> members;
     for (int i = 0; i < count; ++i) {
-      members.push_back(std::make_unique<Member>(network.member(i), bytes, random));
+      members.push_back(std::make_unique<WithdrawingMember>(network.member(i), bytes, random));
     }
     const int root = static_cast<int>(random() % static_cast<std::uint64_t>(count));
     for (auto& member : members) {

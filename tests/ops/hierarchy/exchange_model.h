@@ -12,6 +12,11 @@
 
 namespace hora::internal::test {
 
+/// A rank, node or member as an index.
+inline std::size_t at(int number) {
+  return static_cast<std::size_t>(number);
+}
+
 /// An exchange, or an allreduce beside it, of all ranks.
 struct ExchangeOperation {
   OperationKind kind = OperationKind::allgather;

@@ -23,10 +23,6 @@ constexpr std::size_t kGuard = 64;
 constexpr std::byte kGuardValue{0x5a};
 constexpr std::size_t kMostIdleSteps = 1000000;
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
 void require(bool condition, const char* what) {
   if (!condition) throw std::logic_error(what);
 }

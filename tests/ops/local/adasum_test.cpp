@@ -50,16 +50,16 @@ class AdasumTest : public testing::Test {
   }
 };
 
-using Types = testing::Types<test::Float16, test::Bfloat16, float, double>;
-struct TypeName {
+using AdasumTypes = testing::Types<test::Float16, test::Bfloat16, float, double>;
+struct AdasumTypeName {
   template <class T>
   static std::string GetName(int) {
     return std::string(name_of(data_type_of<T>));
   }
 };
-TYPED_TEST_SUITE(AdasumTest, Types, TypeName);
+TYPED_TEST_SUITE(AdasumTest, AdasumTypes, AdasumTypeName);
 
-constexpr std::array<std::size_t, 9> kCounts = {0, 1, 2, 15, 16, 17, 63, 1000, 4097};
+constexpr std::array<std::size_t, 9> kAdasumCounts = {0, 1, 2, 15, 16, 17, 63, 1000, 4097};
 
 /// As adasum_kernels.h says, one element after the other.
 template <class T>
@@ -76,7 +76,7 @@ double serial_dot(const std::vector<T>& a, const std::vector<T>& b) {
 
 TYPED_TEST(AdasumTest, DotsAreTheSameOnEveryInstructionSetAndAtAnyAddress) {
   std::mt19937_64 random = test::generator();
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : kAdasumCounts) {
     const auto a = this->numbers(count, random);
     const auto b = this->numbers(count, random);
     for (auto table = runnable_kernels(); *table != nullptr; ++table) {
@@ -98,7 +98,7 @@ TYPED_TEST(AdasumTest, DotsAreTheSameOnEveryInstructionSetAndAtAnyAddress) {
 
 TYPED_TEST(AdasumTest, SumsOfSquaresAreTheSameOnEveryInstructionSetAndAtAnyAddress) {
   std::mt19937_64 random = test::generator();
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : kAdasumCounts) {
     const auto values = this->numbers(count, random);
     EXPECT_EQ(sum_of_squares(data_type_of<TypeParam>, this->bytes(values.data()), count),
               serial_dot<TypeParam>(values, values));
@@ -119,7 +119,7 @@ TYPED_TEST(AdasumTest, SumsOfSquaresAreTheSameOnEveryInstructionSetAndAtAnyAddre
 TYPED_TEST(AdasumTest, CombinesLikeTheSerialModelOnEveryInstructionSet) {
   std::mt19937_64 random = test::generator();
   const AdasumFactors factors{.a = 0.3, .b = -1.7};
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : kAdasumCounts) {
     const auto a = this->numbers(count, random);
     const auto b = this->numbers(count, random);
     std::vector<TypeParam> expected(count);
@@ -150,7 +150,7 @@ TYPED_TEST(AdasumTest, CombinesLikeTheSerialModelOnEveryInstructionSet) {
 
 TYPED_TEST(AdasumTest, OfAVectorAndItselfIsThatVector) {
   std::mt19937_64 random = test::generator();
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : kAdasumCounts) {
     const auto a = this->numbers(count, random);
     EXPECT_EQ(this->adasum(a, a), a) << count;
   }

@@ -110,14 +110,15 @@ void check(const Case& what, const std::vector<double>& special, std::mt19937_64
       << "wrote past the end";
 }
 
-constexpr std::array<std::size_t, 11> kCounts = {0, 1, 7, 15, 16, 17, 63, 64, 65, 1000, 4097};
+constexpr std::array<std::size_t, 11> kConvertedCounts = {0,  1,  7,  15,   16,  17,
+                                                          63, 64, 65, 1000, 4097};
 constexpr std::array kScales = {1.0, 0.25, 1.0 / 3, 65536.0};
 
 TEST(Convert, EqualsTheModelForAllTypesLengthsAndPlaces) {
   auto random = test::generator();
   for (const DataType source : test::kFloatTypes) {
     for (const DataType target : test::kFloatTypes) {
-      for (const std::size_t count : kCounts) {
+      for (const std::size_t count : kConvertedCounts) {
         for (const double scale : kScales) {
           const Case what{source, target, count, random() % 4, random() % 4, {.scale = scale}};
           SCOPED_TRACE(testing::Message() << name_of(source) << " to " << name_of(target) << ", "
@@ -141,7 +142,7 @@ TEST(Convert, EveryInstructionSetAndWayOfWriting) {
             (*kernels)->convert[static_cast<std::size_t>(source)][static_cast<std::size_t>(target)];
         if (kernel == nullptr) continue;
         for (const bool past_caches : {false, true}) {
-          for (const std::size_t count : kCounts) {
+          for (const std::size_t count : kConvertedCounts) {
             const std::size_t shift = past_caches ? 0 : random() % 4;
             const Case what{source, target, count, random() % 4, shift, {.scale = 0.3}};
             SCOPED_TRACE(testing::Message()

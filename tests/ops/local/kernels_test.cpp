@@ -146,18 +146,18 @@ class ReduceTest : public testing::Test {
   }
 };
 
-using Types =
+using ReducedTypes =
     testing::Types<Float16, Bfloat16, float, double, std::int32_t, std::int64_t, std::uint8_t,
                    std::int8_t, std::int16_t, bool, std::uint16_t, std::uint32_t, std::uint64_t>;
-struct TypeName {
+struct ReducedTypeName {
   template <class T>
   static std::string GetName(int) {
     return std::string(name_of(data_type_of<T>));
   }
 };
-TYPED_TEST_SUITE(ReduceTest, Types, TypeName);
+TYPED_TEST_SUITE(ReduceTest, ReducedTypes, ReducedTypeName);
 
-constexpr std::array<std::size_t, 10> kCounts = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4097};
+constexpr std::array<std::size_t, 10> kReducedCounts = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4097};
 
 const ReduceKernels& kernels_of(const KernelTable& table, DataType type) {
   return table.reduce[static_cast<std::size_t>(type)];
@@ -165,7 +165,7 @@ const ReduceKernels& kernels_of(const KernelTable& table, DataType type) {
 
 TYPED_TEST(ReduceTest, PlainSumsEqualTheSerialModelOnEveryInstructionSet) {
   std::mt19937_64 random = test::generator();
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : kReducedCounts) {
     for (std::size_t inputs = 1; inputs <= 9; ++inputs) {
       const auto values = this->random_inputs(inputs, count, random);
       const Scales scales{.post = inputs % 2 == 0 ? 1.0 / static_cast<double>(inputs) : 1.0};
@@ -188,7 +188,7 @@ TYPED_TEST(ReduceTest, PlainSumsEqualTheSerialModelOnEveryInstructionSet) {
 
 TYPED_TEST(ReduceTest, EveryOperationEqualsTheSerialModelOnEveryInstructionSet) {
   std::mt19937_64 random = test::generator();
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : kReducedCounts) {
     for (const std::size_t inputs : {1, 2, 3, 8, 9, 17}) {
       const auto values = this->random_inputs(inputs, count, random);
       for (const ReduceOp op : kElementOps) {

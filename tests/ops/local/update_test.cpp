@@ -105,8 +105,8 @@ void check(const Step& step, std::size_t arrays) {
 
 template <class T>
 class Update : public testing::Test {};
-using Types = testing::Types<float, double>;
-TYPED_TEST_SUITE(Update, Types);
+using UpdatedTypes = testing::Types<float, double>;
+TYPED_TEST_SUITE(Update, UpdatedTypes);
 
 constexpr Rounding kRoundings[] = {Rounding::separate, Rounding::fused};
 

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/support/read_file.h"
 #include "tests/support/seed.h"
 #include "tests/support/temporary_folder.h"
 
@@ -21,12 +22,7 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-tl::expected<ElfLibraries, std::string> read(const std::string& file) {
+tl::expected<ElfLibraries, std::string> libraries_in(const std::string& file) {
   return read_elf_libraries([&](std::uint64_t offset, std::span<std::byte> target) {
     if (offset > file.size() || target.size() > file.size() - offset) return false;
     std::memcpy(target.data(), file.data() + offset, target.size());
@@ -35,7 +31,7 @@ tl::expected<ElfLibraries, std::string> read(const std::string& file) {
 }
 
 TEST(ElfLibraries, OfThisTest) {
-  const auto libraries = read(contents("/proc/self/exe"));
+  const auto libraries = libraries_in(hora::internal::test::read_file("/proc/self/exe"));
   ASSERT_TRUE(libraries) << libraries.error();
   EXPECT_THAT(libraries->needed, Contains(StartsWith("libc.so")));
   EXPECT_THAT(libraries->needed, Contains(StartsWith("libstdc++.so")));
@@ -43,19 +39,19 @@ TEST(ElfLibraries, OfThisTest) {
 }
 
 TEST(ElfLibraries, SaysWhatAFileIsInstead) {
-  std::string file = contents("/proc/self/exe");
-  EXPECT_EQ(read("").error(), "it is no ELF file");
-  EXPECT_EQ(read("#!/bin/sh").error(), "it is no ELF file");
+  std::string file = hora::internal::test::read_file("/proc/self/exe");
+  EXPECT_EQ(libraries_in("").error(), "it is no ELF file");
+  EXPECT_EQ(libraries_in("#!/bin/sh").error(), "it is no ELF file");
   std::string changed = file;
   changed[EI_CLASS] = ELFCLASS32;
-  EXPECT_EQ(read(changed).error(), "it is a program of 32 bits");
+  EXPECT_EQ(libraries_in(changed).error(), "it is a program of 32 bits");
   changed = file;
   changed[EI_DATA] = ELFDATA2MSB;
-  EXPECT_EQ(read(changed).error(), "it is a big-endian program");
+  EXPECT_EQ(libraries_in(changed).error(), "it is a big-endian program");
   changed = file;
   changed[offsetof(Elf64_Ehdr, e_type)] = ET_REL;
-  EXPECT_THAT(read(changed).error(), HasSubstr("an object file"));
-  EXPECT_EQ(read(file.substr(0, 100)).error(), "it ends within its program headers");
+  EXPECT_THAT(libraries_in(changed).error(), HasSubstr("an object file"));
+  EXPECT_EQ(libraries_in(file.substr(0, 100)).error(), "it ends within its program headers");
 }
 
 /// A file of a header, two program headers, a dynamic section, and its texts.
@@ -91,7 +87,7 @@ struct SmallElf {
   tl::expected<ElfLibraries, std::string> libraries() const {
     std::string file(sizeof *this, '\0');
     std::memcpy(file.data(), this, sizeof *this);
-    return read(file);
+    return libraries_in(file);
   }
 };
 
@@ -127,7 +123,7 @@ TEST(ElfLibraries, AreRefusedBeyondTheirBounds) {
 }
 
 TEST(ElfLibraries, SurvivesDamage) {
-  const std::string file = contents("/bin/sh");
+  const std::string file = hora::internal::test::read_file("/bin/sh");
   auto random = internal::test::generator();
   const auto draw = [&](std::size_t below) {
     return std::uniform_int_distribution<std::size_t>(0, below - 1)(random);
@@ -138,7 +134,7 @@ TEST(ElfLibraries, SurvivesDamage) {
       damaged[draw(std::min<std::size_t>(damaged.size(), draw(2) ? 64 : 1024))] =
           static_cast<char>(draw(256));
     }
-    const auto libraries = read(damaged);
+    const auto libraries = libraries_in(damaged);
     EXPECT_TRUE(!libraries || libraries->needed.size() <= kMostDynamicEntries);
   }
 }
@@ -187,7 +183,7 @@ TEST_F(InspectProgram, SaysWhyItCannotRun) {
   EXPECT_THAT(refusal(file("empty", "")), HasSubstr("it is empty"));
   EXPECT_THAT(refusal(file("text", "echo hello")), HasSubstr("begins with #!"));
   EXPECT_THAT(refusal("/dev/null"), HasSubstr("no regular file"));
-  std::string other = contents("/proc/self/exe");
+  std::string other = hora::internal::test::read_file("/proc/self/exe");
   other[offsetof(Elf64_Ehdr, e_machine)] = static_cast<char>(EM_S390);
   EXPECT_THAT(refusal(file("other", other)), HasSubstr("it is for machine 22"));
 }

@@ -16,7 +16,7 @@ std::string lookup(std::string_view name) {
   return {};
 }
 
-Command read(const std::string& text) {
+Command command_in(const std::string& text) {
   auto command = parse_remote_command(text, lookup);
   EXPECT_TRUE(command) << text << ": " << (command ? "" : command.error());
   return command.value_or(Command{});
@@ -47,7 +47,7 @@ TEST(RemoteShellCall, NeedsBoth) {
 }
 
 TEST(RemoteCommand, OfOpenMpi4) {
-  const Command command = read(
+  const Command command = command_in(
       R"x( /usr/bin/orted -mca orte_leave_session_attached "1" -mca ess "env" -mca )x"
       R"x(orte_node_regex "vm,[3:127].0.0.2@0(2)" -mca orte_hnp_uri "1.0;tcp://192.0.2.2:58009")x");
   EXPECT_THAT(command.arguments,
@@ -58,7 +58,7 @@ TEST(RemoteCommand, OfOpenMpi4) {
 }
 
 TEST(RemoteCommand, OfOpenMpi4WithAPrefix) {
-  const Command command = read(
+  const Command command = command_in(
       R"(          PATH=/opt/bin:$PATH ; export PATH ; LD_LIBRARY_PATH=/opt/lib:${LD_LIBRARY_PATH:-} ; )"
       R"(export LD_LIBRARY_PATH ; DYLD_LIBRARY_PATH=/opt/lib:${DYLD_LIBRARY_PATH:-} ; )"
       R"(export DYLD_LIBRARY_PATH ;   /opt/bin/orted -mca ess "env")");
@@ -69,7 +69,7 @@ TEST(RemoteCommand, OfOpenMpi4WithAPrefix) {
 }
 
 TEST(RemoteCommand, OfOpenMpi5) {
-  const Command command = read(
+  const Command command = command_in(
       R"(PRTE_PREFIX=/x;export PRTE_PREFIX;PMIX_PREFIX=/x;export PMIX_PREFIX;)"
       R"(LD_LIBRARY_PATH=/x/lib:/x/lib:$LD_LIBRARY_PATH;export LD_LIBRARY_PATH;/x/bin/prted )"
       R"(--leave-session-attached --prtemca prte_hnp_uri "prterun-vm-1@0.0;tcp://192.0.2.2:1:64,24" )"
@@ -85,20 +85,20 @@ TEST(RemoteCommand, OfOpenMpi5) {
 
 TEST(RemoteCommand, OfHydra) {
   const Command command =
-      read(R"("/usr/bin/hydra_pmi_proxy" --control-port vm:36421 --rmk user --usize -2)");
+      command_in(R"("/usr/bin/hydra_pmi_proxy" --control-port vm:36421 --rmk user --usize -2)");
   EXPECT_THAT(command.arguments, ElementsAre("/usr/bin/hydra_pmi_proxy", "--control-port",
                                              "vm:36421", "--rmk", "user", "--usize", "-2"));
 }
 
 TEST(RemoteCommand, QuotesMeanWhatTheyMeanInAShell) {
-  EXPECT_THAT(read(R"(p 'a $PATH "b"' "c'd" "\$e\"\\\f" g\ h "" '' i"j"'k')").arguments,
+  EXPECT_THAT(command_in(R"(p 'a $PATH "b"' "c'd" "\$e\"\\\f" g\ h "" '' i"j"'k')").arguments,
               ElementsAre("p", "a $PATH \"b\"", "c'd", "$e\"\\\\f", "g h", "", "", "ijk"));
-  EXPECT_THAT(read("p \"$PATH\" ${PATH}x $NONE-").arguments,
+  EXPECT_THAT(command_in("p \"$PATH\" ${PATH}x $NONE-").arguments,
               ElementsAre("p", "/bin", "/binx", "-"));
 }
 
 TEST(RemoteCommand, LaterAssignmentsSeeEarlierOnes) {
-  EXPECT_THAT(read("A=1;A=$A$A;B=$A;p").environment,
+  EXPECT_THAT(command_in("A=1;A=$A$A;B=$A;p").environment,
               ElementsAre(Variable{"A", "11"}, Variable{"B", "11"}));
 }
 

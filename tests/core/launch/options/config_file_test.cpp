@@ -26,7 +26,7 @@ LaunchOptions configured(std::string_view text, test::Line more = {}) {
 }
 
 /// The message of the error, without the folder.
-std::string refusal(std::string_view text) {
+std::string config_refusal(std::string_view text) {
   const auto occurrences = parse_config(text, "job.yaml");
   if (!occurrences) return to_text(occurrences.error());
   const TemporaryFolder folder;
@@ -105,59 +105,62 @@ TEST(ConfigFile, GivesWayToTheCommandLineWhereverThatSaysIt) {
 }
 
 TEST(ConfigFile, UnknownKeysAreErrorsWithTheNearest) {
-  EXPECT_EQ(refusal("np: 4\nfusion-treshold: 1\n"),
+  EXPECT_EQ(config_refusal("np: 4\nfusion-treshold: 1\n"),
             "job.yaml:2: fusion-treshold: there is no flag of this name; did you mean "
             "fusion-threshold?");
-  EXPECT_THAT(refusal("zzzzzzzzzzzz: 1"), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(config_refusal("zzzzzzzzzzzz: 1"), Not(HasSubstr("did you mean")));
 }
 
 TEST(ConfigFile, KeysThatAreGivenTwiceAreErrors) {
-  EXPECT_EQ(refusal("np: 4\nverbose: true\nnp: 2\n"), "job.yaml:3: np: line 1 sets the same by np");
-  EXPECT_THAT(refusal("ssh-port: 4\nssh_port: 4\n"), StartsWith("job.yaml:2: ssh_port: line 1"));
-  EXPECT_THAT(refusal("np: 4\nnum-proc: 4\n"), StartsWith("job.yaml:2: num-proc: line 1"));
-  EXPECT_THAT(refusal("fusion-threshold: 1\nfusion-threshold-mb: 1\n"), HasSubstr("line 1"));
-  EXPECT_THAT(refusal("hosts: a\nhostfile: b\n"), HasSubstr("exclude each other"));
+  EXPECT_EQ(config_refusal("np: 4\nverbose: true\nnp: 2\n"),
+            "job.yaml:3: np: line 1 sets the same by np");
+  EXPECT_THAT(config_refusal("ssh-port: 4\nssh_port: 4\n"),
+              StartsWith("job.yaml:2: ssh_port: line 1"));
+  EXPECT_THAT(config_refusal("np: 4\nnum-proc: 4\n"), StartsWith("job.yaml:2: num-proc: line 1"));
+  EXPECT_THAT(config_refusal("fusion-threshold: 1\nfusion-threshold-mb: 1\n"), HasSubstr("line 1"));
+  EXPECT_THAT(config_refusal("hosts: a\nhostfile: b\n"), HasSubstr("exclude each other"));
 }
 
 TEST(ConfigFile, ValuesAreCheckedAsOnTheCommandLine) {
-  EXPECT_EQ(refusal("\nnp: four\n"),
+  EXPECT_EQ(config_refusal("\nnp: four\n"),
             "job.yaml:2: np \"four\": expected a whole number from 1 to 65536");
-  EXPECT_THAT(refusal("verbose: loud"), HasSubstr("expected true or false"));
-  EXPECT_THAT(refusal("np: [1, 2]"), HasSubstr("expected one value"));
-  EXPECT_THAT(refusal("np:\n"), HasSubstr("the value of \"np\" is missing"));
-  EXPECT_THAT(refusal("np: null\n"), HasSubstr("the value of \"np\" is missing"));
-  EXPECT_THAT(refusal("mca: btl"), HasSubstr("with a space between them"));
-  EXPECT_THAT(refusal("x: ['1a=secret']"), Not(HasSubstr("secret")));
-  EXPECT_THAT(refusal("np: \"4\\0\""), HasSubstr("NUL"));
-  EXPECT_THAT(refusal("min-np: 2"), AllOf(StartsWith("job.yaml:1: min-np: not supported")));
+  EXPECT_THAT(config_refusal("verbose: loud"), HasSubstr("expected true or false"));
+  EXPECT_THAT(config_refusal("np: [1, 2]"), HasSubstr("expected one value"));
+  EXPECT_THAT(config_refusal("np:\n"), HasSubstr("the value of \"np\" is missing"));
+  EXPECT_THAT(config_refusal("np: null\n"), HasSubstr("the value of \"np\" is missing"));
+  EXPECT_THAT(config_refusal("mca: btl"), HasSubstr("with a space between them"));
+  EXPECT_THAT(config_refusal("x: ['1a=secret']"), Not(HasSubstr("secret")));
+  EXPECT_THAT(config_refusal("np: \"4\\0\""), HasSubstr("NUL"));
+  EXPECT_THAT(config_refusal("min-np: 2"), AllOf(StartsWith("job.yaml:1: min-np: not supported")));
   for (const char* key : {"config-file", "help", "version", "check-build", "diagnose"}) {
-    EXPECT_THAT(refusal(std::string(key) + ": x"), HasSubstr("belongs on the command line"));
+    EXPECT_THAT(config_refusal(std::string(key) + ": x"), HasSubstr("belongs on the command line"));
   }
 }
 
 TEST(ConfigFile, OtherShapesAreErrors) {
-  EXPECT_THAT(refusal("params:\n  fusion_threshold_mb: 32\n"),
+  EXPECT_THAT(config_refusal("params:\n  fusion_threshold_mb: 32\n"),
               AllOf(StartsWith("job.yaml:2: "), HasSubstr("no sections")));
-  EXPECT_THAT(refusal("- np\n"), HasSubstr("does not belong here"));
-  EXPECT_THAT(refusal("np 4\n"), HasSubstr("expected a map"));
-  EXPECT_THAT(refusal("hosts: [[a]]"), HasSubstr("a list does not belong here"));
-  EXPECT_THAT(refusal("? [np]\n: 4\n"), HasSubstr("does not belong here"));
-  EXPECT_THAT(refusal("np: 4\n---\nnp: 4\n"), HasSubstr("second document"));
-  EXPECT_THAT(refusal("np: !!int 4\n"), HasSubstr("tags"));
-  EXPECT_THAT(refusal("np: ]\n"), HasSubstr("neither YAML nor JSON"));
-  EXPECT_THAT(refusal("np: a: b\n"), HasSubstr("neither YAML nor JSON"));
+  EXPECT_THAT(config_refusal("- np\n"), HasSubstr("does not belong here"));
+  EXPECT_THAT(config_refusal("np 4\n"), HasSubstr("expected a map"));
+  EXPECT_THAT(config_refusal("hosts: [[a]]"), HasSubstr("a list does not belong here"));
+  EXPECT_THAT(config_refusal("? [np]\n: 4\n"), HasSubstr("does not belong here"));
+  EXPECT_THAT(config_refusal("np: 4\n---\nnp: 4\n"), HasSubstr("second document"));
+  EXPECT_THAT(config_refusal("np: !!int 4\n"), HasSubstr("tags"));
+  EXPECT_THAT(config_refusal("np: ]\n"), HasSubstr("neither YAML nor JSON"));
+  EXPECT_THAT(config_refusal("np: a: b\n"), HasSubstr("neither YAML nor JSON"));
 }
 
 TEST(ConfigFile, BombsAreRefused) {
-  EXPECT_THAT(refusal("a: &a [x, x]\nb: &b [*a, *a]\n"), HasSubstr("anchors and aliases"));
-  EXPECT_THAT(refusal("np: &a 4\n"), HasSubstr("anchors and aliases"));
-  EXPECT_THAT(refusal("np: *a\n"), Not(IsEmpty()));
-  EXPECT_THAT(refusal(std::string(60000, '[')), Not(IsEmpty()));
-  EXPECT_THAT(refusal("np: " + std::string(60000, '{')), Not(IsEmpty()));
+  EXPECT_THAT(config_refusal("a: &a [x, x]\nb: &b [*a, *a]\n"), HasSubstr("anchors and aliases"));
+  EXPECT_THAT(config_refusal("np: &a 4\n"), HasSubstr("anchors and aliases"));
+  EXPECT_THAT(config_refusal("np: *a\n"), Not(IsEmpty()));
+  EXPECT_THAT(config_refusal(std::string(60000, '[')), Not(IsEmpty()));
+  EXPECT_THAT(config_refusal("np: " + std::string(60000, '{')), Not(IsEmpty()));
   std::string deep;
   for (int i = 0; i < 250; ++i) deep += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
-  EXPECT_THAT(refusal(deep), Not(IsEmpty()));
-  EXPECT_THAT(refusal("# " + std::string(kLargestConfigFile, 'x')), HasSubstr("larger than 65536"));
+  EXPECT_THAT(config_refusal(deep), Not(IsEmpty()));
+  EXPECT_THAT(config_refusal("# " + std::string(kLargestConfigFile, 'x')),
+              HasSubstr("larger than 65536"));
 }
 
 TEST(ConfigFile, MustBeThere) {

@@ -23,7 +23,7 @@ HostSlots bare(const std::string& name) {
   return {.name = name, .slots = 1, .counted = false};
 }
 
-std::string refusal(std::string_view list) {
+std::string list_refusal(std::string_view list) {
   const auto hosts = parse_host_list(list);
   EXPECT_FALSE(hosts) << list;
   return hosts ? "" : hosts.error();
@@ -44,10 +44,10 @@ TEST(HostList, NamesWithAndWithoutSlots) {
 
 TEST(HostList, Ipv6StandsInBrackets) {
   EXPECT_THAT(*parse_host_list("[fe80::1]:2,[::1]"), ElementsAre(given("fe80::1", 2), bare("::1")));
-  EXPECT_THAT(refusal("fe80::1:2"), HasSubstr("in brackets, as in [fe80::1]:2"));
-  EXPECT_THAT(refusal("[fe80::1"), HasSubstr("not closed"));
-  EXPECT_THAT(refusal("[localhost]:2"), HasSubstr("no IPv6 address"));
-  EXPECT_THAT(refusal("[::1]2"), HasSubstr("after the bracket"));
+  EXPECT_THAT(list_refusal("fe80::1:2"), HasSubstr("in brackets, as in [fe80::1]:2"));
+  EXPECT_THAT(list_refusal("[fe80::1"), HasSubstr("not closed"));
+  EXPECT_THAT(list_refusal("[localhost]:2"), HasSubstr("no IPv6 address"));
+  EXPECT_THAT(list_refusal("[::1]2"), HasSubstr("after the bracket"));
 }
 
 TEST(HostList, SlotsOfAHostThatIsNamedTwiceAreAddedUp) {
@@ -58,23 +58,23 @@ TEST(HostList, SlotsOfAHostThatIsNamedTwiceAreAddedUp) {
 TEST(HostList, RefusesNamesThatCouldBeSomethingElse) {
   for (const char* wrong : {"-oProxyCommand=x", "-o", "a b", "user@host", "a;b", "$(id)", "a/b",
                             "a\nb", "`id`", "h\xc3\xb6st", "a%eth0", "a'b"}) {
-    EXPECT_THAT(refusal(wrong), HasSubstr("a name ")) << wrong;
+    EXPECT_THAT(list_refusal(wrong), HasSubstr("a name ")) << wrong;
   }
-  EXPECT_THAT(refusal(""), HasSubstr("empty"));
-  EXPECT_THAT(refusal("a,"), HasSubstr("empty"));
-  EXPECT_THAT(refusal(":2"), HasSubstr("empty"));
-  EXPECT_THAT(refusal(std::string(254, 'a')), HasSubstr("253"));
+  EXPECT_THAT(list_refusal(""), HasSubstr("empty"));
+  EXPECT_THAT(list_refusal("a,"), HasSubstr("empty"));
+  EXPECT_THAT(list_refusal(":2"), HasSubstr("empty"));
+  EXPECT_THAT(list_refusal(std::string(254, 'a')), HasSubstr("253"));
   EXPECT_TRUE(parse_host_list(std::string(253, 'a')));
 }
 
 TEST(HostList, SlotsAreNumbersWithinTheLimit) {
   for (const char* wrong :
        {"a:", "a:0", "a:-1", "a:x", "a:2x", "a:65537", "a:99999999999999999999", "a: 2"}) {
-    EXPECT_THAT(refusal(wrong), HasSubstr("a whole number from 1 to 65536")) << wrong;
+    EXPECT_THAT(list_refusal(wrong), HasSubstr("a whole number from 1 to 65536")) << wrong;
   }
   EXPECT_TRUE(parse_host_list("a:65536"));
-  EXPECT_THAT(refusal("a:65536,b"), HasSubstr("more than 65536 slots"));
-  EXPECT_THAT(refusal("a:40000,a:40000"), HasSubstr("more than 65536 slots"));
+  EXPECT_THAT(list_refusal("a:65536,b"), HasSubstr("more than 65536 slots"));
+  EXPECT_THAT(list_refusal("a:40000,a:40000"), HasSubstr("more than 65536 slots"));
 }
 
 TEST(Hostfile, OpenMpisAndHorovodsForm) {

@@ -13,16 +13,16 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-std::span<const std::byte> bytes(std::string_view text) {
+std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-const JoinRequest kRequest{"0.1.0", "job", "b", 4, 2, 8};
+const JoinRequest kFirstRequest{"0.1.0", "job", "b", 4, 2, 8};
 const JoinReply kGo{JoinReply::Kind::go, "", 1, {{"a", "10.0.0.1", 4}, {"b", "10.0.0.2", 8}}};
 
 TEST(RendezvousMessages, AreReadAsTheyWereWritten) {
-  EXPECT_EQ(decode_request(encode(kRequest)), kRequest);
-  JoinRequest without_rank = kRequest;
+  EXPECT_EQ(decode_request(encode(kFirstRequest)), kFirstRequest);
+  JoinRequest without_rank = kFirstRequest;
   without_rank.node_rank.reset();
   EXPECT_EQ(decode_request(encode(without_rank)), without_rank);
   EXPECT_EQ(decode_reply(encode(kGo)), kGo);
@@ -34,23 +34,25 @@ TEST(RendezvousMessages, AreReadAsTheyWereWritten) {
 
 TEST(RendezvousMessages, WhatIsMissingOrOutOfRangeIsNamed) {
   for (const char* text : {"", "[]", "null", "{", "{}", "\"a\"", "{\"version\":1}"}) {
-    EXPECT_FALSE(decode_request(bytes(text))) << text;
-    EXPECT_FALSE(decode_reply(bytes(text))) << text;
+    EXPECT_FALSE(decode_request(bytes_of(text))) << text;
+    EXPECT_FALSE(decode_reply(bytes_of(text))) << text;
   }
   EXPECT_THAT(
-      decode_request(bytes(R"({"version":"1","job":"j","host":"h","nodes":0,"ranks":1})")).error(),
-      HasSubstr("member nodes"));
-  EXPECT_THAT(
-      decode_request(
-          bytes(R"({"version":"1","job":"j","host":"h","nodes":18446744073709551615,"ranks":1})"))
+      decode_request(bytes_of(R"({"version":"1","job":"j","host":"h","nodes":0,"ranks":1})"))
           .error(),
       HasSubstr("member nodes"));
   EXPECT_THAT(
       decode_request(
-          bytes(R"({"version":"1","job":"j","host":"h","nodes":2,"ranks":1,"node_rank":-1})"))
+          bytes_of(
+              R"({"version":"1","job":"j","host":"h","nodes":18446744073709551615,"ranks":1})"))
+          .error(),
+      HasSubstr("member nodes"));
+  EXPECT_THAT(
+      decode_request(
+          bytes_of(R"({"version":"1","job":"j","host":"h","nodes":2,"ranks":1,"node_rank":-1})"))
           .error(),
       HasSubstr("member node_rank"));
-  EXPECT_THAT(decode_reply(bytes(R"({"kind":"stop"})")).error(), HasSubstr("member kind"));
+  EXPECT_THAT(decode_reply(bytes_of(R"({"kind":"stop"})")).error(), HasSubstr("member kind"));
 }
 
 TEST(RendezvousMessages, ANodesRankIsAmongTheNodes) {
@@ -64,7 +66,7 @@ TEST(RendezvousMessages, ANodesRankIsAmongTheNodes) {
 }
 
 TEST(RendezvousMessages, LongOnesAreRefusedAndTextsArePrintable) {
-  JoinRequest request = kRequest;
+  JoinRequest request = kFirstRequest;
   request.host = std::string(5000, 'h');
   EXPECT_FALSE(decode_request(encode(request)));
   request.host = "evil\x1b[2J\nhost";
@@ -78,7 +80,7 @@ TEST(RendezvousMessages, LongOnesAreRefusedAndTextsArePrintable) {
 TEST(RendezvousMessages, ChangedBytesNeverCrash) {
   auto random = internal::test::generator();
   for (int i = 0; i < 20'000; ++i) {
-    auto changed = i % 2 == 0 ? encode(kRequest) : encode(kGo);
+    auto changed = i % 2 == 0 ? encode(kFirstRequest) : encode(kGo);
     for (int j = 0; j < 3; ++j)
       changed[random() % changed.size()] = static_cast<std::byte>(random());
     changed.resize(random() % 4 == 0 ? random() % changed.size() : changed.size());
