@@ -1,13 +1,14 @@
 // One rank of a job that has a fault: a loop of named allreduces, and what goes wrong in it.
 //
 // Usage: fault_rank FAULT PHASE RANKS [STEPS]
-//   FAULT  none, kill, segv, abort (MPI_Abort), exit0, exit3, throw, stop, spin, skip (a tensor),
-//          omit (a tensor, too, where all ranks submit the next one before they wait for it), lines
-//          (100 of output), input (echoes standard input), variable (prints FAULTS_VALUE), cores
-//          (prints how many it may use), leave (by agreement of all ranks, after the step in which
-//          one of them has got SIGTERM), finish (shuts hora down after five steps, as if it had no
-//          more work), again (100 times hora::init and shutdown, and how much that has taken), late
-//          (20 ms behind the others in each step, whose collectives then have one name)
+//   FAULT  none, kill, segv, abort (MPI_Abort), exit0, exit3, throw, stop, spin, deaf (spins, and
+//          ignores SIGTERM), skip (a tensor), omit (a tensor, too, where all ranks submit the next
+//          one before they wait for it), lines (100 of output), input (echoes standard input),
+//          variable (prints FAULTS_VALUE), cores (prints how many it may use), leave (by agreement
+//          of all ranks, after the step in which one of them has got SIGTERM), finish (shuts hora
+//          down after five steps, as if it had no more work), again (100 times hora::init and
+//          shutdown, and how much that has taken), late (20 ms behind the others in each step,
+//          whose collectives then have one name)
 //   PHASE  init (before hora::init), negotiation (before it submits a new tensor), data (while a
 //          large tensor travels), shutdown (in place of it), end (after it)
 //   RANKS  that have the fault: "1", "0,3", "all"
@@ -92,7 +93,8 @@ void carry_out(const std::string& kind) {
   if (kind == "exit3") std::exit(3);
   if (kind == "throw") throw std::runtime_error("the application's own error");
   if (kind == "stop") std::raise(SIGSTOP);
-  while (kind == "spin") {
+  if (kind == "deaf") std::signal(SIGTERM, SIG_IGN);
+  while (kind == "spin" || kind == "deaf") {
   }
 }
 

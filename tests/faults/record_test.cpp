@@ -134,6 +134,18 @@ TEST_P(Record, NamesTheRankThatWasStopped) {
   EXPECT_THAT(lines, Contains(HasSubstr("  waits for allreduce \"step5\" 3.")).Times(kRanks - 1));
 }
 
+TEST_P(Record, IsThereOfRanksThatHadToBeKilled) {
+  LaunchedJob& job = launch_recorded({"deaf", "negotiation", "all"});
+  ASSERT_TRUE(job.wait_for(": ready", kRanks)) << transcript(job);
+  job.read_for(Seconds(0.5));
+  ::kill(job.launcher(), SIGTERM);
+  job.read_for(Seconds(0.2));
+  ::kill(job.launcher(), SIGTERM);
+  EXPECT_EQ(job.wait(limit()), 143) << transcript(job);
+  expect_records();
+  EXPECT_THAT(diagnosis(), Contains(HasSubstr("was ended by horarun (signal 9")).Times(kRanks));
+}
+
 TEST_P(Record, AJobWithoutFaultLeavesNone) {
   LaunchedJob& job = launch_recorded({"none", "-", "-"});
   EXPECT_EQ(job.wait(), 0) << transcript(job);

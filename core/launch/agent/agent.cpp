@@ -29,6 +29,8 @@ constexpr int kLauncherIsGone = 69;  // sysexits.h, EX_UNAVAILABLE
 constexpr milliseconds kStopScan{2000};
 constexpr milliseconds kLastFlush{2000};
 constexpr milliseconds kKillLimit{5000};
+/// From a rank's SIGKILL until its guard has said so, and has written its flight record.
+constexpr milliseconds kReportTime{1000};
 
 class Agent {
  public:
@@ -129,12 +131,15 @@ void Agent::end_all(milliseconds grace, int signal) {
 void Agent::on_time() {
   const auto now = Clock::now();
   network_.on_time(now);
-  if (kill_time_ && (now >= *kill_time_ || ranks_.empty())) return finish();
+  if (now - last_heard_ > options_.silence) end_all(milliseconds(0));
+  if (kill_time_) {
+    if (now >= *kill_time_) ranks_.kill();
+    if (ranks_.empty() || now >= *kill_time_ + kReportTime) return finish();
+  }
   if (now >= next_heartbeat_) {
     channel_.send(Heartbeat{});
     next_heartbeat_ = now + options_.heartbeat;
   }
-  if (now - last_heard_ > options_.silence) return finish();
   if (now >= next_stop_scan_) {
     report_stopped();
     next_stop_scan_ = now + kStopScan;

@@ -18,6 +18,7 @@
 #include <system_error>
 
 #include "core/launch/command/remote_shell.h"
+#include "core/launch/control/channel.h"
 #include "core/launch/control/child_process.h"
 
 namespace hora::launch {
@@ -196,6 +197,10 @@ void RunningRanks::signal(int number, int except) const {
 
 void RunningRanks::resume() const {
   for (const auto& [number, rank] : ranks_) ::kill(rank.process, SIGCONT);
+}
+
+void RunningRanks::kill() const {
+  signal(kill_rank_signal(), -1);
 }
 
 namespace {

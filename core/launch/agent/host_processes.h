@@ -72,6 +72,8 @@ class RunningRanks {
   void signal(int number, int except) const;
   /// Lets ranks that are stopped go on.
   void resume() const;
+  /// SIGKILL to all, by their guards, which then report and record how they have ended.
+  void kill() const;
 
  private:
   struct Rank {

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <csignal>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -65,6 +66,10 @@ class Channel {
 
 /// The variable by which an agent's descendants know its pipe: "PID:DESCRIPTOR:INODE".
 inline constexpr char kAgentVariable[] = "HORARUN_AGENT";
+/// What the agent sends to a guard whose rank has not ended in its time: the guard kills it.
+inline int kill_rank_signal() {
+  return SIGRTMIN;
+}
 
 struct PipeAddress {
   pid_t process = 0;

@@ -73,7 +73,8 @@ UniqueFd open_input(int rank) {
 }
 
 bool ends_a_process(int number) {
-  return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
+  return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT ||
+         number == kill_rank_signal();
 }
 
 class Guard {
@@ -119,6 +120,7 @@ class Guard {
   Stream output_, error_;
   pid_t child_ = 0;
   bool asked_to_end_ = false;
+  bool killed_by_agent_ = false;
   bool has_ended_ = false;
   bool initializing_ = false;
   bool in_shutdown_ = false;
@@ -213,7 +215,12 @@ void Guard::on_signals() {
       int status = 0;
       if (::waitpid(child_, &status, WNOHANG) == child_) return on_ended(status);
       asked_to_end_ = asked_to_end_ || ends_a_process(number);
-      ::kill(child_, number);
+      if (number != kill_rank_signal()) {
+        ::kill(child_, number);
+      } else {
+        killed_by_agent_ = true;
+        kill_rank();
+      }
     }
   }
 }
@@ -271,9 +278,9 @@ void Guard::on_ended(int status, const std::string& failure) {
   ended.pid = child_;
   ended.status = status;
   ended.failure = failure;
-  // What asks never kills: that came from elsewhere.
+  // Without the agent's kill_rank_signal(), SIGKILL came from elsewhere.
   const bool was_killed = failure.empty() && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-  ended.asked = asked_to_end_ && !was_killed;
+  ended.asked = asked_to_end_ && (killed_by_agent_ || !was_killed);
   ended.lived_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());
   ended.ended_ns = wall_clock_ns();
@@ -345,8 +352,8 @@ void Guard::add_record(RankEnded& ended, internal::RecordTime ended_at) const {
 
 int Guard::run(const std::vector<std::string>& program) {
   // Before the rank starts, so that none is lost.
-  signals_ = signals_as_descriptor(
-      {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGWINCH});
+  signals_ = signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
+                                    SIGCONT, SIGTSTP, SIGWINCH, kill_rank_signal()});
   if (!start(program)) return kCannotStart;
   loop_.watch(signals_.get(), POLLIN, [this](short) { on_signals(); });
   loop_.watch(output_.descriptor.get(), POLLIN, [this](short) { on_output(output_); });
