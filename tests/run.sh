@@ -8,9 +8,9 @@
 #   --sanitize   presets asan (value and thread tiers, MPI tests on 2 ranks) and tsan (value and
 #                thread tiers), both without LibTorch
 #   --cuda       preset cuda: the GPU data path on a fake GPU (label fake_gpu); what uses LibTorch
-#                (label torch), against its CUDA build but on the CPU, with 1 and 2 ranks; and the
-#                installed package. Needs nvcc, not a GPU. cmake/cuda_libtorch.sh downloads that
-#                LibTorch, once (1.5 GB)
+#                (label torch), against its CUDA build but on the CPU, with 1 and 2 ranks, without
+#                trainings of half a minute and more (label long); and the installed package. Needs
+#                nvcc, not a GPU. cmake/cuda_libtorch.sh downloads that LibTorch, once (1.5 GB)
 #   --arm64      preset arm64: value and thread tiers, cross-compiled and run in QEMU's user mode,
 #                without LibTorch. Needs Debian: cmake/arm64_sysroot.sh downloads the libraries, once
 #   --nightly    preset release: the label nightly, which takes minutes and 8 GiB of memory; preset
@@ -161,8 +161,8 @@ case $kind in
   cuda)
     prefix=$(cmake/cuda_libtorch.sh)
     configuration=(-DCMAKE_PREFIX_PATH="$prefix")
-    run_preset cuda -L '^(fake_gpu|torch|package)$' -E '^(conformance_)?torch_.*_np[3-9](_|$)' \
-      "${ctest_options[@]}"
+    run_preset cuda -L '^(fake_gpu|torch|package)$' -LE '^(long|nightly)$' \
+      -E '^(conformance_)?torch_.*_np[3-9](_|$)' "${ctest_options[@]}"
     ;;
   arm64)
     cmake/arm64_sysroot.sh
