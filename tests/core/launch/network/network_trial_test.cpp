@@ -13,9 +13,9 @@ using test::host;
 using test::interface;
 using testing::HasSubstr;
 
-constexpr ProbeNonce kNonce{std::byte{5}};
+constexpr ProbeNonce kTrialNonce{std::byte{5}};
 
-std::vector<HostNetwork> two_hosts() {
+std::vector<HostNetwork> two_networks() {
   return {host("a", {docker0(), interface("eth0", "10.77.0.1/24")}),
           host("b", {docker0(), interface("ens3", "10.77.0.2/24")})};
 }
@@ -29,11 +29,11 @@ NetworkTold told(const HostNetwork& network) {
 }
 
 NetworkTrial trial(std::vector<std::string> named = {}) {
-  return {{"a", "b"}, named, kNonce};
+  return {{"a", "b"}, named, kTrialNonce};
 }
 
 TEST(NetworkTrial, AsksTriesAndChooses) {
-  const auto hosts = two_hosts();
+  const auto hosts = two_networks();
   NetworkTrial both = trial();
   EXPECT_EQ(both.start().size(), 2U);
   EXPECT_TRUE(both.on(0, told(hosts[0])).empty());
@@ -52,7 +52,7 @@ TEST(NetworkTrial, AsksTriesAndChooses) {
 }
 
 TEST(NetworkTrial, NamedInterfacesAreNotTried) {
-  const auto hosts = two_hosts();
+  const auto hosts = two_networks();
   NetworkTrial right = trial({"eth0", "ens3"});
   right.on(0, told(hosts[0])), right.on(1, told(hosts[1]));
   ASSERT_TRUE(right.result());
@@ -64,7 +64,7 @@ TEST(NetworkTrial, NamedInterfacesAreNotTried) {
 }
 
 TEST(NetworkTrial, OneMachineIsNotTried) {
-  auto hosts = two_hosts();
+  auto hosts = two_networks();
   hosts[1] = hosts[0];
   NetworkTrial one = trial();
   one.on(0, told(hosts[0])), one.on(1, told(hosts[1]));
@@ -73,7 +73,7 @@ TEST(NetworkTrial, OneMachineIsNotTried) {
 }
 
 TEST(NetworkTrial, IsGivenUpWithWhatThereIs) {
-  const auto hosts = two_hosts();
+  const auto hosts = two_networks();
   NetworkTrial silent = trial();
   silent.on(0, told(hosts[0]));
   silent.give_up();
@@ -86,7 +86,7 @@ TEST(NetworkTrial, IsGivenUpWithWhatThereIs) {
 }
 
 TEST(ToldNetwork, IsReadAsItWasTold) {
-  const HostNetwork network = two_hosts()[1];
+  const HostNetwork network = two_networks()[1];
   const auto bytes = encode(told(network));
   const auto message = decode(bytes);
   ASSERT_TRUE(message);
@@ -96,13 +96,13 @@ TEST(ToldNetwork, IsReadAsItWasTold) {
 }
 
 TEST(ToldNetwork, WrongMessagesAreErrors) {
-  NetworkTold message = told(two_hosts()[0]);
+  NetworkTold message = told(two_networks()[0]);
   message.ports.pop_back();
   EXPECT_FALSE(from_message(message, "a"));
-  message = told(two_hosts()[0]);
+  message = told(two_networks()[0]);
   message.interfaces[1]->addresses[0] = "172.17.0.1/16";
   EXPECT_FALSE(from_message(message, "a"));
-  message = told(two_hosts()[0]);
+  message = told(two_networks()[0]);
   message.interfaces[1]->prefixes[0] = 33;
   EXPECT_FALSE(from_message(message, "a"));
   message.interfaces[1]->prefixes.clear();
