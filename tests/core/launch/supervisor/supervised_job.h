@@ -12,14 +12,11 @@
 #include "core/launch/network/network_trial.h"
 #include "core/launch/supervisor/supervisor.h"
 #include "tests/core/launch/network/hosts_under_test.h"
+#include "tests/core/launch/watch/wait_status.h"
 
 namespace hora::launch::test {
 
 /// As waitpid() says it.
-constexpr int exited(int status) {
-  return status << 8;
-}
-
 /// Two hosts, a and b, with two ranks each.
 class SupervisedJob : public testing::Test {
  protected:

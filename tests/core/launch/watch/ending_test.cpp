@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "tests/core/launch/watch/wait_status.h"
+
 namespace hora::launch {
 namespace {
 
@@ -18,10 +20,6 @@ RankEnded ended(int rank, int status, std::int64_t time = 0) {
   result.lived_ms = 12345;
   return result;
 }
-constexpr int exited(int status) {
-  return status << 8;
-}
-
 TEST(EndingText, OfASignal) {
   RankEnded rank = ended(3, SIGKILL);
   rank.phase = "epoch 2, step 7";

@@ -6,15 +6,13 @@
 
 #include <vector>
 
+#include "tests/core/launch/watch/wait_status.h"
+
 namespace hora::launch {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-constexpr int exited(int status) {
-  return status << 8;
-}
 
 RankWaits nowhere(int rank) {
   RankWaits waits;
