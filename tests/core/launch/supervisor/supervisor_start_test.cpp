@@ -4,7 +4,6 @@
 namespace hora::launch {
 namespace {
 
-using test::exited;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;

@@ -7,7 +7,6 @@
 namespace hora::launch {
 namespace {
 
-using test::exited;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
