@@ -22,7 +22,7 @@ using test::content_of;
 using test::events_of;
 using testing::HasSubstr;
 
-const EventWriter::Time start{seconds(1'700'000'000)};
+const EventWriter::Time kStart{seconds(1'700'000'000)};
 
 struct Scalar {
   const char* tag;
@@ -44,7 +44,7 @@ TEST(EventWriter, TensorBoardsOwnFileHasTheScalars) {
   EXPECT_EQ(events[0].wall_time(), 1'700'000'000.0);
   for (std::size_t i = 0; i < scalars.size(); ++i) {
     const logs::Event& event = events[i + 1];
-    EXPECT_EQ(event.wall_time(), seconds_of(start + scalars[i].after_start));
+    EXPECT_EQ(event.wall_time(), seconds_of(kStart + scalars[i].after_start));
     EXPECT_EQ(event.step(), scalars[i].step);
     ASSERT_EQ(event.summary().value_size(), 1);
     EXPECT_EQ(event.summary().value(0).tag(), scalars[i].tag);
@@ -54,9 +54,9 @@ TEST(EventWriter, TensorBoardsOwnFileHasTheScalars) {
 
 TEST(EventWriter, WritesTheBytesOfTensorBoards) {
   const TemporaryFolder folder;
-  EventWriter writer(folder.path(), seconds(10), start);
+  EventWriter writer(folder.path(), seconds(10), kStart);
   for (const Scalar& scalar : scalars) {
-    writer.add(scalar.tag, scalar.step, scalar.value, start + scalar.after_start);
+    writer.add(scalar.tag, scalar.step, scalar.value, kStart + scalar.after_start);
   }
   writer.flush();
   EXPECT_EQ(content_of(writer.path()), content_of(SCALARS_TFEVENTS));
@@ -64,8 +64,8 @@ TEST(EventWriter, WritesTheBytesOfTensorBoards) {
 
 TEST(EventWriter, MakesFoldersAndNamesFilesAsTensorBoardFindsThem) {
   const TemporaryFolder folder;
-  const EventWriter first(folder.path() / "runs" / "a run", seconds(10), start);
-  const EventWriter second(folder.path() / "runs" / "a run", seconds(10), start);
+  const EventWriter first(folder.path() / "runs" / "a run", seconds(10), kStart);
+  const EventWriter second(folder.path() / "runs" / "a run", seconds(10), kStart);
   std::array<char, 256> host{};
   ASSERT_EQ(gethostname(host.data(), host.size() - 1), 0);
   const std::string name =
@@ -78,19 +78,19 @@ TEST(EventWriter, FlushesAtIntervalsAndAtItsEnd) {
   const TemporaryFolder folder;
   std::filesystem::path path;
   {
-    EventWriter writer(folder.path(), seconds(10), start);
+    EventWriter writer(folder.path(), seconds(10), kStart);
     path = writer.path();
     const auto written = [&] { return events_of(content_of(path)).size(); };
     EXPECT_EQ(written(), 1U) << "TensorBoard finds out what the file is";
-    writer.add("a", 1, 1, start + milliseconds(9'999));
+    writer.add("a", 1, 1, kStart + milliseconds(9'999));
     EXPECT_EQ(written(), 1U);
-    writer.add("a", 2, 1, start + milliseconds(10'000));
+    writer.add("a", 2, 1, kStart + milliseconds(10'000));
     EXPECT_EQ(written(), 3U);
-    writer.add("a", 3, 1, start + milliseconds(19'999));
+    writer.add("a", 3, 1, kStart + milliseconds(19'999));
     EXPECT_EQ(written(), 3U);
-    writer.add("a", 4, 1, start - seconds(100));  // the clock was set back
+    writer.add("a", 4, 1, kStart - seconds(100));  // the clock was set back
     EXPECT_EQ(written(), 5U);
-    writer.add("a", 5, 1, start - seconds(99));
+    writer.add("a", 5, 1, kStart - seconds(99));
     EXPECT_EQ(written(), 5U);
   }
   EXPECT_EQ(events_of(content_of(path)).size(), 6U);
@@ -98,9 +98,9 @@ TEST(EventWriter, FlushesAtIntervalsAndAtItsEnd) {
 
 TEST(EventWriter, KeepsWhatIsNotFinite) {
   const TemporaryFolder folder;
-  EventWriter writer(folder.path(), seconds(0), start);
-  writer.add("a", 1, std::numeric_limits<double>::quiet_NaN(), start);
-  writer.add("a", 2, -std::numeric_limits<double>::infinity(), start);
+  EventWriter writer(folder.path(), seconds(0), kStart);
+  writer.add("a", 1, std::numeric_limits<double>::quiet_NaN(), kStart);
+  writer.add("a", 2, -std::numeric_limits<double>::infinity(), kStart);
   const auto events = events_of(content_of(writer.path()));
   ASSERT_EQ(events.size(), 3U);
   EXPECT_TRUE(std::isnan(events[1].summary().value(0).simple_value()));

@@ -13,18 +13,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const TrainingStep step{.epoch = 2,
-                        .epochs = 4,
-                        .step = 5,
-                        .steps = 110,
-                        .loss = 1.23456,
-                        .top1 = 43.75,
-                        .learning_rate = 0.1,
-                        .images_per_second = 86.4,
-                        .seconds = 0.25,
-                        .data_seconds = 0.0125,
-                        .exposed_seconds = 0.005,
-                        .seconds_left = 63};
+const TrainingStep kFifthStep{.epoch = 2,
+                              .epochs = 4,
+                              .step = 5,
+                              .steps = 110,
+                              .loss = 1.23456,
+                              .top1 = 43.75,
+                              .learning_rate = 0.1,
+                              .images_per_second = 86.4,
+                              .seconds = 0.25,
+                              .data_seconds = 0.0125,
+                              .exposed_seconds = 0.005,
+                              .seconds_left = 63};
 const std::string live_line =
     "epoch 2/4  5/110  loss 1.235  top-1 43.8%  86 img/s  data 5%  comm 2%  1:03 left";
 const std::string plain_line =
@@ -42,11 +42,11 @@ Progress live(std::ostream& out, std::size_t columns) {
 }
 
 TEST(LiveText, ShowsAllOfIt) {
-  EXPECT_EQ(to_live_text(step, means_of(step), 200), live_line);
+  EXPECT_EQ(to_live_text(kFifthStep, means_of(kFifthStep), 200), live_line);
 }
 
 TEST(LiveText, LeavesOutWhatIsNotMeasured) {
-  TrainingStep other = step;
+  TrainingStep other = kFifthStep;
   other.top1.reset();
   other.seconds = 0;
   EXPECT_EQ(to_live_text(other, means_of(other), 200),
@@ -54,27 +54,28 @@ TEST(LiveText, LeavesOutWhatIsNotMeasured) {
 }
 
 TEST(LiveText, KeepsToTheWidth) {
-  const EpochMeans means = means_of(step);
+  const EpochMeans means = means_of(kFifthStep);
   for (std::size_t columns = 1; columns <= live_line.size(); ++columns) {
-    EXPECT_LE(to_live_text(step, means, columns).size(), columns);
+    EXPECT_LE(to_live_text(kFifthStep, means, columns).size(), columns);
   }
-  EXPECT_EQ(to_live_text(step, means, live_line.size()), live_line);
-  EXPECT_EQ(to_live_text(step, means, live_line.size() - 1),
+  EXPECT_EQ(to_live_text(kFifthStep, means, live_line.size()), live_line);
+  EXPECT_EQ(to_live_text(kFifthStep, means, live_line.size() - 1),
             "epoch 2/4  5/110  loss 1.235  top-1 43.8%  86 img/s  data 5%  1:03 left");
-  EXPECT_EQ(to_live_text(step, means, 55), "epoch 2/4  5/110  loss 1.235  86 img/s  1:03 left");
-  EXPECT_EQ(to_live_text(step, means, 22), "epoch 2/4  1:03 left");
-  EXPECT_EQ(to_live_text(step, means, 7), "epoch 2");
+  EXPECT_EQ(to_live_text(kFifthStep, means, 55),
+            "epoch 2/4  5/110  loss 1.235  86 img/s  1:03 left");
+  EXPECT_EQ(to_live_text(kFifthStep, means, 22), "epoch 2/4  1:03 left");
+  EXPECT_EQ(to_live_text(kFifthStep, means, 7), "epoch 2");
 }
 
 TEST(PlainText, HasValuesAndAverages) {
-  TrainingStep before = step;
+  TrainingStep before = kFifthStep;
   before.step = 4;
   before.seconds = 0.75;
   before.loss = 3.23456;
   before.top1 = 6.25;
   before.top5 = 30;
   EpochMeans means = means_of(before);
-  TrainingStep after = step;
+  TrainingStep after = kFifthStep;
   after.top5 = 70;
   means.add(after);
   EXPECT_EQ(to_plain_text(after, means),
@@ -95,9 +96,9 @@ TEST(Progress, LiveIsOneLineThatIsWrittenOver) {
   std::ostringstream out;
   Progress progress = live(out, 200);
   const Progress::Time start{};
-  progress.update(step, start);
-  progress.update(step, start + milliseconds(199));  // too soon
-  progress.update(step, start + milliseconds(200));
+  progress.update(kFifthStep, start);
+  progress.update(kFifthStep, start + milliseconds(199));  // too soon
+  progress.update(kFifthStep, start + milliseconds(200));
   progress.line("done");
   progress.line("more");
   EXPECT_EQ(out.str(), "\r" + live_line + "\x1b[K\r" + live_line + "\x1b[K\rdone\x1b[K\nmore\n");
@@ -105,20 +106,20 @@ TEST(Progress, LiveIsOneLineThatIsWrittenOver) {
 
 TEST(Progress, LiveLeavesTheTerminalsLastColumnFree) {
   std::ostringstream out;
-  live(out, live_line.size() + 1).update(step, {});
+  live(out, live_line.size() + 1).update(kFifthStep, {});
   EXPECT_EQ(out.str(), "\r" + live_line + "\x1b[K");
   out.str("");
-  live(out, live_line.size()).update(step, {});
+  live(out, live_line.size()).update(kFifthStep, {});
   EXPECT_LT(out.str().size(), live_line.size());
   out.str("");
-  live(out, 0).update(step, {});
+  live(out, 0).update(kFifthStep, {});
   EXPECT_EQ(out.str(), "\re\x1b[K");
 }
 
 TEST(Progress, AveragesAreOfTheEpochAndOfStepsNotShown) {
   std::ostringstream out;
   Progress progress(&out, {.style = ProgressStyle::plain, .every = 10});
-  TrainingStep one = step;
+  TrainingStep one = kFifthStep;
   for (one.epoch = 1; one.epoch <= 2; ++one.epoch) {
     for (one.step = 1; one.step <= 20; ++one.step) {
       one.loss = one.epoch == 1 ? 100 : static_cast<double>(one.step);
@@ -144,18 +145,18 @@ TEST(Progress, PlainIsALineEveryTenSeconds) {
   std::ostringstream out;
   Progress progress(&out, {.style = ProgressStyle::plain});
   const Progress::Time start{};
-  progress.update(step, start);
-  progress.update(step, start + milliseconds(9'999));
+  progress.update(kFifthStep, start);
+  progress.update(kFifthStep, start + milliseconds(9'999));
   EXPECT_EQ(out.str(), "");
-  progress.update(step, start + milliseconds(10'000));
-  progress.update(step, start + milliseconds(10'001));
+  progress.update(kFifthStep, start + milliseconds(10'000));
+  progress.update(kFifthStep, start + milliseconds(10'001));
   progress.line("done");
   EXPECT_EQ(out.str(), plain_line + "\ndone\n");
 }
 
 TEST(Progress, OtherRanksAreSilent) {
   Progress progress(nullptr, {.style = ProgressStyle::live});
-  progress.update(step, Progress::Time{});
+  progress.update(kFifthStep, Progress::Time{});
   progress.line("nothing");
 }
 

@@ -75,7 +75,7 @@ TEST(BackwardUpdate, GivesTheSameBitsOverRatesThatChangeBetweenSteps) {
 TEST(BackwardUpdate, GivesTheSameBitsWithoutAnEngineThread) {
   const auto settings = with_arena(TensorArenaUse::on);
   const auto expected = weights_after(plain_steps, settings, updates_in_step());
-  const InitOptions alone{.settings = settings, .engine_thread = false};
+  const InitOptions alone{.engine_thread = false, .settings = settings};
   expect_same_bits(weights_after(plain_steps, alone, updates_in_backward()), expected);
 }
 

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,7 +44,9 @@ bool is_left_alone(Values& values, pid_t root) {
     int flag = 0;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
   }
-  return std::all_of(values.begin(), values.end(), [](std::uint8_t v) { return v == 0x5a; });
+  // Whole memory at once: a loop over bytes takes seconds where it is not optimised.
+  return values.front() == 0x5a &&
+         std::memcmp(values.data(), values.data() + 1, values.size() - 1) == 0;
 }
 
 }  // namespace

@@ -11,13 +11,12 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
-using enum LinkKind;
 
-constexpr GpuLink kUnknown{unknown, 0};
-constexpr GpuLink kSame{same, 0};
-constexpr GpuLink kNone{no_access, 0};
-constexpr GpuLink kPcie{pcie, 1};
-constexpr GpuLink kNvlink{nvlink, 0};
+constexpr GpuLink kUnknown{LinkKind::unknown, 0};
+constexpr GpuLink kSame{LinkKind::same, 0};
+constexpr GpuLink kNone{LinkKind::no_access, 0};
+constexpr GpuLink kPcie{LinkKind::pcie, 1};
+constexpr GpuLink kNvlink{LinkKind::nvlink, 0};
 
 /// A node whose links are the given ones, in the order 0-1, 0-2, .., 1-2, ..
 NodeGpus node_of(int gpus, const std::vector<GpuLink>& pairs) {
