@@ -124,6 +124,7 @@ TEST_F(HangUnderMpirun, ARankThatIsStoppedInPlaceOfShutdownIsNamedAndTheJobEnds)
 
 TEST_P(Hang, AWarningComesFirst) {
   LaunchedJob& job = hang("spin", "negotiation", {"--stall-warning", "1s"});
+  ASSERT_TRUE(job.wait_for(": ready", 4)) << transcript(job);
   EXPECT_TRUE(job.wait_for("has not been submitted by ranks " + number(), 1, Seconds(10)))
       << transcript(job);
   ::kill(job.launcher(), SIGINT);
