@@ -31,7 +31,7 @@ begin() {
   shift
   rm -f log.json
   "$horarun" --no-prefix-output "${launch[@]}" "${program[@]}" --data "$work/data" -a resnet20 \
-    --stem imagenet --epochs 6 --limit 1000 --batch 2 --seed 5 --log-json log.json "$@" \
+    --stem imagenet --epochs 9 --limit 1000 --batch 2 --seed 5 --log-json log.json "$@" \
     < /dev/null > output 2>&1 &
   job=$!
 }
@@ -79,7 +79,7 @@ expect_lines() {
 stop() {
   kill "-$1" "$2"
   ended 75
-  expect_lines 1 "^stopped by SIG$1 (in epoch [1-6], after [0-9]+ of 1000 images|after epoch [1-5]); saved to "
+  expect_lines 1 "^stopped by SIG$1 (in epoch [1-9], after [0-9]+ of 1000 images|after epoch [1-8]); saved to "
 }
 
 nodes=(-np 2 --ranks-per-node 1)
@@ -100,7 +100,7 @@ for signal in TERM USR1 TERM USR1 "$( ((RANDOM % 2)) && echo TERM || echo USR1)"
   expect_lines "$((interruptions > 1))" '^resumed .* from models$'
 done
 run "${nodes[@]}" -- --model-dir models --resume auto --save resumed.pt
-expect_lines 1 '^resumed (in epoch [1-6], after|after epoch [1-5])'
+expect_lines 1 '^resumed (in epoch [1-9], after|after epoch [1-8])'
 cmp uninterrupted.pt resumed.pt
 
 echo "=== killed while it saves"
@@ -125,7 +125,7 @@ stop TERM "$job"
 [[ -e node0/last/manifest.json && -e node1/last/manifest.json ]] || fail "a node has no checkpoint"
 rm -r node0
 run "${nodes[@]}" -- --checkpoint-per-node --resume auto --save per_node.pt
-expect_lines 1 '^resumed (in epoch [1-6], after|after epoch [1-5])'
+expect_lines 1 '^resumed (in epoch [1-9], after|after epoch [1-8])'
 cmp uninterrupted.pt per_node.pt
 [[ -e node0/last/manifest.json ]] || fail "node 0 has no checkpoint again"
 program=("$cifar10")
@@ -142,14 +142,14 @@ stop USR1 "$job"
 expect_lines 1 "^resumed $place from models$"
 run -np 2 -- --model-dir models --resume auto
 grep '^epoch' output
-expect_lines 1 '^epoch 6/6: loss 0\.0'  # what was learnt is kept
+expect_lines 1 '^epoch 9/9: loss 0\.0'  # what was learnt is kept
 
 echo "=== nothing to save to, nothing to resume"
 begin -np 2 --
 some_steps
 kill -USR1 "$job"
 ended 75
-expect_lines 1 '^stopped by SIGUSR1 in epoch [1-6], .*; nothing was saved, for there is no --model-dir$'
+expect_lines 1 '^stopped by SIGUSR1 in epoch [1-9], .*; nothing was saved, for there is no --model-dir$'
 mkdir empty
 begin -np 2 -- --resume empty
 ended 1

@@ -17,7 +17,7 @@ namespace hora::internal::test {
 namespace {
 
 using enum DataType;
-constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kBufferAlignment = 256;
 
 struct Case {
   DataType type = float32;
@@ -46,7 +46,8 @@ struct Places {
       const bool shifted = i == c.inputs || i % 3 == 2;
       offsets.push_back(bytes + (shifted ? c.shift * size_of(c.type) : 0));
       // At least one byte stays free behind each.
-      bytes = (offsets.back() + c.count * size_of(c.type)) / kAlignment * kAlignment + kAlignment;
+      bytes = (offsets.back() + c.count * size_of(c.type)) / kBufferAlignment * kBufferAlignment +
+              kBufferAlignment;
     }
   }
   std::vector<const std::byte*> inputs(const std::byte* memory) const {
