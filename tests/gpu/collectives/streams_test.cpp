@@ -13,11 +13,11 @@
 namespace hora::internal::test {
 namespace {
 
-constexpr std::int64_t kCount = 1 << 20;
+constexpr std::int64_t kStreamCount = 1 << 20;
 constexpr std::size_t kLoadBytes = std::size_t{256} << 20;
 
 Bytes floats(float value) {
-  std::vector<float> values(kCount, value);
+  std::vector<float> values(kStreamCount, value);
   Bytes bytes(values.size() * sizeof(float));
   std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
@@ -54,8 +54,8 @@ class GpuStreams : public GpuTest {
     if (IsSkipped()) return;
     world_.emplace(init());
     ballast_ = DeviceArray(DataType::uint8, kLoadBytes);
-    source_ = DeviceArray(DataType::float32, kCount);
-    tensor_ = DeviceArray(DataType::float32, kCount);
+    source_ = DeviceArray(DataType::float32, kStreamCount);
+    tensor_ = DeviceArray(DataType::float32, kStreamCount);
   }
 
   std::optional<Context> world_;
