@@ -3,20 +3,14 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
 
+#include "tests/support/read_file.h"
+
 namespace hora::internal {
 namespace {
-
-std::string text_of(const char* path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::string row_of(const SettingDescription& setting) {
   return "| `" + std::string(setting.variable) + "` | `" + setting.default_value + "` | " +
@@ -25,7 +19,7 @@ std::string row_of(const SettingDescription& setting) {
 
 /// The README prints the same texts as the program does.
 TEST(Readme, ListsEverySettingAsTheTableHasIt) {
-  const std::string text = text_of(HORA_README);
+  const std::string text = test::read_file(HORA_README);
   ASSERT_GT(text.size(), 1000u) << HORA_README;
   for (const SettingDescription& setting : setting_descriptions()) {
     EXPECT_NE(text.find(row_of(setting)), std::string::npos) << "README.md needs this row:\n"
@@ -65,7 +59,7 @@ std::map<std::string, std::string> field_comments(const std::string& header) {
 }
 
 TEST(SettingsHeader, SaysOfEveryFieldWhatTheTableSays) {
-  const auto comments = field_comments(text_of(HORA_SETTINGS_HEADER));
+  const auto comments = field_comments(test::read_file(HORA_SETTINGS_HEADER));
   EXPECT_EQ(comments.size(), setting_descriptions().size()) << HORA_SETTINGS_HEADER;
   for (const SettingDescription& setting : setting_descriptions()) {
     const auto comment = comments.find(std::string(setting.variable));

@@ -25,6 +25,7 @@
 #include "core/process_state.h"
 #include "tests/faults/process_files.h"
 #include "tests/faults/shared_objects.h"
+#include "tests/support/read_file.h"
 
 namespace hora::launch::test {
 namespace {
@@ -48,7 +49,7 @@ std::optional<std::string> variable(const std::string& environment, const std::s
 }
 
 std::vector<std::string> arguments_of(const fs::path& process) {
-  const std::string text = file_text(process / "cmdline");
+  const std::string text = internal::test::read_file(process / "cmdline");
   std::vector<std::string> result;
   for (std::size_t position = 0; position < text.size();) {
     result.emplace_back(text.c_str() + position);
@@ -260,7 +261,7 @@ std::vector<JobProcess> LaunchedJob::processes() const {
   for (const fs::path& path : process_folders()) {
     const auto stat = internal::process_stat(std::stoll(path.filename()));
     if (!stat || stat->state == internal::ProcessState::gone) continue;
-    const std::string environment = file_text(path / "environ");
+    const std::string environment = internal::test::read_file(path / "environ");
     if (variable(environment, kMarkVariable) != mark_) continue;
     JobProcess process;
     process.pid = static_cast<pid_t>(stat->pid);

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <sstream>
 #include <thread>
 
 #include "tests/faults/fault_test.h"
+#include "tests/support/read_file.h"
 
 namespace hora::launch::test {
 namespace {
@@ -81,9 +81,7 @@ TEST_F(Output, OneFileARankInExactlyThatFolder) {
   ASSERT_EQ(job.wait(), 0) << transcript(job);
   for (int rank = 0; rank < 2; ++rank) {
     const std::string file = path + "/rank." + std::to_string(rank);
-    std::ifstream stream(file);
-    const std::string text{std::istreambuf_iterator<char>(stream), {}};
-    EXPECT_EQ(text, "rank " + std::to_string(rank) + ": ready\n");
+    EXPECT_EQ(internal::test::read_file(file), "rank " + std::to_string(rank) + ": ready\n");
     struct stat status {};
     ASSERT_EQ(::stat(file.c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 0777U, 0600U);

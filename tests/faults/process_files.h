@@ -2,21 +2,11 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
 
 namespace hora::launch::test {
-
-/// Empty where it cannot be read, as where the process has ended.
-inline std::string file_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 /// Their folders in /proc.
 inline std::vector<std::filesystem::path> process_folders() {

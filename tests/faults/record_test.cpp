@@ -9,7 +9,7 @@
 
 #include "core/flight/record_json.h"
 #include "tests/faults/fault_test.h"
-#include "tests/faults/process_files.h"
+#include "tests/support/read_file.h"
 
 namespace hora::launch::test {
 namespace {
@@ -50,7 +50,7 @@ class Record : public OnLayouts {
     for (int rank = 0; rank < kRanks; ++rank) {
       const std::string path = internal::record_file(records(), rank);
       EXPECT_EQ(mode_of(path), S_IFREG | 0600U) << path;
-      const std::string text = file_text(path);
+      const std::string text = internal::test::read_file(path);
       const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
       ASSERT_TRUE(json.is_object()) << path << ": " << text;
       EXPECT_EQ(json.value("rank", -1), rank) << text;

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "tests/faults/process_files.h"
+#include "tests/support/read_file.h"
 
 namespace hora::launch::test {
 namespace {
@@ -77,7 +78,7 @@ bool is_used(const std::string& object) {
   const std::string name = object.substr(path + std::string_view(kFolder).size());
   return std::ranges::any_of(process_folders(), [&](const fs::path& process) {
     return std::ranges::any_of(std::array{"environ", "maps", "cmdline"}, [&](const char* file) {
-      return file_text(process / file).find(name) != std::string::npos;
+      return internal::test::read_file(process / file).find(name) != std::string::npos;
     });
   });
 }

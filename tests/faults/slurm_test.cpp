@@ -8,12 +8,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <thread>
 
 #include "tests/faults/fault_test.h"
 #include "tests/support/environment_variable.h"
+#include "tests/support/read_file.h"
 
 namespace hora::launch::test {
 namespace {
@@ -27,11 +27,6 @@ std::vector<std::string> lines_in(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) result.push_back(line);
   return result;
-}
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// In srun's place: writes its arguments down, one a line, and runs the command on a host of the
@@ -91,7 +86,7 @@ class Allocation : public FaultTest {
     return start({arguments, environment, {}, "node1"});
   }
   std::vector<std::string> srun_arguments(const std::string& node) const {
-    return lines_in(text_of(srun_.file("srun." + node)));
+    return lines_in(internal::test::read_file(srun_.file("srun." + node)));
   }
 
   internal::test::TemporaryFolder srun_;

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
+
+#include "tests/support/read_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
@@ -14,8 +14,7 @@ int main(int argc, char** argv) {
   int files = 0;
   for (int i = 1; i < argc; ++i) {
     for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
-      std::ifstream file(entry.path(), std::ios::binary);
-      const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+      const std::string bytes = hora::internal::test::read_file(entry.path());
       const std::size_t step = bytes.size() / 200 + 1;
       for (std::size_t length = bytes.size(); length > 0; length -= std::min(step, length)) {
         // A block of exactly this length, so that AddressSanitizer sees a read beyond it.

@@ -215,11 +215,11 @@ void Guard::on_signals() {
       int status = 0;
       if (::waitpid(child_, &status, WNOHANG) == child_) return on_ended(status);
       asked_to_end_ = asked_to_end_ || ends_a_process(number);
-      if (number != kill_rank_signal()) {
-        ::kill(child_, number);
-      } else {
+      if (number == kill_rank_signal()) {
         killed_by_agent_ = true;
         kill_rank();
+      } else {
+        ::kill(child_, number);
       }
     }
   }

@@ -7,12 +7,12 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <stdexcept>
 
 #include "core/diagnostics.h"
 #include "core/flight/record_json.h"
 #include "core/flight/record_reader.h"
+#include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::internal {
@@ -20,14 +20,8 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string text_of(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 FlightRecord record_in(const std::string& folder, int rank) {
-  return record_from_json(text_of(record_file(folder, rank))).value();
+  return record_from_json(test::read_file(record_file(folder, rank))).value();
 }
 
 TEST(FlightRecorder, WritesItsFileWhenTheRankFails) {

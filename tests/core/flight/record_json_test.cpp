@@ -6,9 +6,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "tests/core/flight/record_values.h"
+#include "tests/support/read_file.h"
 #include "tests/support/seed.h"
 #include "tests/support/temporary_folder.h"
 
@@ -138,9 +138,7 @@ TEST(RecordFile, IsWrittenIntoItsFolderForTheUserAlone) {
   EXPECT_EQ(status.st_mode & 0777U, 0700U);
   ASSERT_EQ(::stat(record_file(inside, 3).c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
-  std::stringstream text;
-  text << std::ifstream(record_file(inside, 3)).rdbuf();
-  EXPECT_EQ(record_from_json(text.str()).value(), example());
+  EXPECT_EQ(record_from_json(test::read_file(record_file(inside, 3))).value(), example());
 }
 
 TEST(RecordFile, FollowsNoLinks) {

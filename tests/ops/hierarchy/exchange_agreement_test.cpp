@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/core/control_block/shared_control_block.h"
+#include "tests/ops/hierarchy/exchange_model.h"
 #include "tests/support/seed.h"
 #include "tests/support/threads/heap_memory.h"
 #include "tests/support/threads/meeting.h"
@@ -20,15 +21,12 @@
 namespace hora::internal {
 namespace {
 
+using test::at;
 using Rows = std::vector<std::vector<std::int64_t>>;  ///< by rank
 
 constexpr OperationKind kKinds[] = {OperationKind::allgather, OperationKind::alltoall,
                                     OperationKind::reduce_scatter};
 constexpr std::size_t kMostPolls = 100000;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 /// The ranks' places in their nodes, without devices.
 class Agreements : public testing::TestWithParam<std::vector<std::vector<int>>> {

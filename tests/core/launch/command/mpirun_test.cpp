@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "core/launch/command/command.h"
@@ -16,6 +15,7 @@
 #include "core/launch/command/mpi_command.h"
 #include "core/launch/command/mpi_installation.h"
 #include "core/launch/command/remote_shell.h"
+#include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch {
@@ -81,8 +81,7 @@ class Mpirun : public testing::Test {
     std::string text = "exec timeout -k 1 60 env OF_MPIRUN=yes TMPDIR=" + folder_.path().string();
     text += ' ' + as_shell_line(*command) + " > " + folder_.file("out") + " 2>&1 < /dev/null";
     const int status = std::system(text.c_str());
-    std::ifstream out(folder_.file("out"));
-    output_.assign(std::istreambuf_iterator<char>(out), {});
+    output_ = internal::test::read_file(folder_.file("out"));
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "tests/support/read_file.h"
 #include "tests/support/seed.h"
@@ -18,6 +17,7 @@
 namespace hora::launch {
 namespace {
 
+using internal::test::read_file;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -31,7 +31,7 @@ tl::expected<ElfLibraries, std::string> libraries_in(const std::string& file) {
 }
 
 TEST(ElfLibraries, OfThisTest) {
-  const auto libraries = libraries_in(hora::internal::test::read_file("/proc/self/exe"));
+  const auto libraries = libraries_in(read_file("/proc/self/exe"));
   ASSERT_TRUE(libraries) << libraries.error();
   EXPECT_THAT(libraries->needed, Contains(StartsWith("libc.so")));
   EXPECT_THAT(libraries->needed, Contains(StartsWith("libstdc++.so")));
@@ -39,7 +39,7 @@ TEST(ElfLibraries, OfThisTest) {
 }
 
 TEST(ElfLibraries, SaysWhatAFileIsInstead) {
-  std::string file = hora::internal::test::read_file("/proc/self/exe");
+  std::string file = read_file("/proc/self/exe");
   EXPECT_EQ(libraries_in("").error(), "it is no ELF file");
   EXPECT_EQ(libraries_in("#!/bin/sh").error(), "it is no ELF file");
   std::string changed = file;
@@ -123,7 +123,7 @@ TEST(ElfLibraries, AreRefusedBeyondTheirBounds) {
 }
 
 TEST(ElfLibraries, SurvivesDamage) {
-  const std::string file = hora::internal::test::read_file("/bin/sh");
+  const std::string file = read_file("/bin/sh");
   auto random = internal::test::generator();
   const auto draw = [&](std::size_t below) {
     return std::uniform_int_distribution<std::size_t>(0, below - 1)(random);
@@ -183,7 +183,7 @@ TEST_F(InspectProgram, SaysWhyItCannotRun) {
   EXPECT_THAT(refusal(file("empty", "")), HasSubstr("it is empty"));
   EXPECT_THAT(refusal(file("text", "echo hello")), HasSubstr("begins with #!"));
   EXPECT_THAT(refusal("/dev/null"), HasSubstr("no regular file"));
-  std::string other = hora::internal::test::read_file("/proc/self/exe");
+  std::string other = read_file("/proc/self/exe");
   other[offsetof(Elf64_Ehdr, e_machine)] = static_cast<char>(EM_S390);
   EXPECT_THAT(refusal(file("other", other)), HasSubstr("it is for machine 22"));
 }

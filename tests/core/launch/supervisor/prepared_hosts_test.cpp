@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "tests/core/launch/watch/wait_status.h"
+
 namespace hora::launch {
 namespace {
 
@@ -157,7 +159,7 @@ const std::vector<std::string> kSrun{"srun", "--nodelist=b", "/opt/horarun", "--
 
 /// Of a command that has ended by itself.
 std::string advice(int status, const std::vector<std::string>& command = kSsh) {
-  return start_advice({.how = {}, .status = status << 8}, command);
+  return start_advice({.how = {}, .status = exited(status)}, command);
 }
 
 TEST(MissingAgent, WhatWasTriedCanBeTyped) {
@@ -200,9 +202,9 @@ TEST(MissingAgent, WhatIsMissingHereIsNamed) {
 }
 
 TEST(MissingAgent, OfThisHostsOwnThereIsNoAdvice) {
-  EXPECT_EQ(
-      start_advice({.how = {}, .status = 127 << 8}, std::vector<std::string>{"horarun", "--agent"}),
-      "; tried: horarun --agent");
+  EXPECT_EQ(start_advice({.how = {}, .status = exited(127)},
+                         std::vector<std::string>{"horarun", "--agent"}),
+            "; tried: horarun --agent");
 }
 
 }  // namespace

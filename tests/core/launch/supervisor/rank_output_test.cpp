@@ -7,10 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "core/launch/control/child_process.h"
+#include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hora::launch {
@@ -101,8 +99,7 @@ TEST_F(RankOutputTest, OnlySomeRanksAreShownAndAllAreWritten) {
   writer.write(1, "a", false, "one\n");
   EXPECT_EQ(contents(output_), "one\n");
   EXPECT_EQ(contents(error_), "");
-  std::ifstream file(folder.file("new/logs/rank.0"));
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "zero\nproblem\n");
+  EXPECT_EQ(internal::test::read_file(folder.file("new/logs/rank.0")), "zero\nproblem\n");
   struct stat status {};
   ASSERT_EQ(::stat(folder.file("new/logs/rank.0").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600U);

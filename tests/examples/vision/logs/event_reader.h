@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,11 +11,6 @@
 #include "examples/vision/logs/record.h"
 
 namespace vision::test {
-
-inline std::string content_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// std::runtime_error where a record is cut short, a checksum is wrong, or data is no event.
 inline std::vector<logs::Event> events_of(const std::string& bytes) {

@@ -10,15 +10,16 @@
 #include <system_error>
 
 #include "tests/examples/vision/logs/event_reader.h"
+#include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace vision {
 namespace {
 
+using hora::internal::test::read_file;
 using hora::internal::test::TemporaryFolder;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using test::content_of;
 using test::events_of;
 using testing::HasSubstr;
 
@@ -38,7 +39,7 @@ const std::array<Scalar, 4> scalars{
     Scalar{"Prüfung ✓", std::int64_t{1} << 40, -1e-30, milliseconds(3'125)}};
 
 TEST(EventWriter, TensorBoardsOwnFileHasTheScalars) {
-  const auto events = events_of(content_of(SCALARS_TFEVENTS));
+  const auto events = events_of(read_file(SCALARS_TFEVENTS));
   ASSERT_EQ(events.size(), scalars.size() + 1);
   EXPECT_EQ(events[0].file_version(), "brain.Event:2");
   EXPECT_EQ(events[0].wall_time(), 1'700'000'000.0);
@@ -59,7 +60,7 @@ TEST(EventWriter, WritesTheBytesOfTensorBoards) {
     writer.add(scalar.tag, scalar.step, scalar.value, kStart + scalar.after_start);
   }
   writer.flush();
-  EXPECT_EQ(content_of(writer.path()), content_of(SCALARS_TFEVENTS));
+  EXPECT_EQ(read_file(writer.path()), read_file(SCALARS_TFEVENTS));
 }
 
 TEST(EventWriter, MakesFoldersAndNamesFilesAsTensorBoardFindsThem) {
@@ -80,7 +81,7 @@ TEST(EventWriter, FlushesAtIntervalsAndAtItsEnd) {
   {
     EventWriter writer(folder.path(), seconds(10), kStart);
     path = writer.path();
-    const auto written = [&] { return events_of(content_of(path)).size(); };
+    const auto written = [&] { return events_of(read_file(path)).size(); };
     EXPECT_EQ(written(), 1U) << "TensorBoard finds out what the file is";
     writer.add("a", 1, 1, kStart + milliseconds(9'999));
     EXPECT_EQ(written(), 1U);
@@ -93,7 +94,7 @@ TEST(EventWriter, FlushesAtIntervalsAndAtItsEnd) {
     writer.add("a", 5, 1, kStart - seconds(99));
     EXPECT_EQ(written(), 5U);
   }
-  EXPECT_EQ(events_of(content_of(path)).size(), 6U);
+  EXPECT_EQ(events_of(read_file(path)).size(), 6U);
 }
 
 TEST(EventWriter, KeepsWhatIsNotFinite) {
@@ -101,7 +102,7 @@ TEST(EventWriter, KeepsWhatIsNotFinite) {
   EventWriter writer(folder.path(), seconds(0), kStart);
   writer.add("a", 1, std::numeric_limits<double>::quiet_NaN(), kStart);
   writer.add("a", 2, -std::numeric_limits<double>::infinity(), kStart);
-  const auto events = events_of(content_of(writer.path()));
+  const auto events = events_of(read_file(writer.path()));
   ASSERT_EQ(events.size(), 3U);
   EXPECT_TRUE(std::isnan(events[1].summary().value(0).simple_value()));
   EXPECT_EQ(events[2].summary().value(0).simple_value(), -std::numeric_limits<float>::infinity());

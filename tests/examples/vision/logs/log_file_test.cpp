@@ -5,26 +5,27 @@
 #include <system_error>
 
 #include "tests/examples/vision/logs/event_reader.h"
+#include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace vision {
 namespace {
 
+using hora::internal::test::read_file;
 using hora::internal::test::TemporaryFolder;
-using test::content_of;
 using testing::HasSubstr;
 
 TEST(LogFile, CollectsUntilItIsFlushed) {
   const TemporaryFolder folder;
   LogFile file(folder.file("log"), LogFile::Existing::refused);
   file.append("one");
-  EXPECT_EQ(content_of(folder.file("log")), "");
+  EXPECT_EQ(read_file(folder.file("log")), "");
   file.append("two");
   file.flush();
   file.flush();
-  EXPECT_EQ(content_of(folder.file("log")), "onetwo");
+  EXPECT_EQ(read_file(folder.file("log")), "onetwo");
   file.append(std::string(100'000, 'x'));
-  EXPECT_EQ(content_of(folder.file("log")).size(), 100'006U);
+  EXPECT_EQ(read_file(folder.file("log")).size(), 100'006U);
 }
 
 TEST(LogFile, WritesTheRestAtItsEndOnce) {
@@ -34,14 +35,14 @@ TEST(LogFile, WritesTheRestAtItsEndOnce) {
     file.append("rest");
     const LogFile moved(std::move(file));
   }
-  EXPECT_EQ(content_of(folder.file("log")), "rest");
+  EXPECT_EQ(read_file(folder.file("log")), "rest");
 }
 
 TEST(LogFile, ReplacesOrRefusesWhatExists) {
   const TemporaryFolder folder;
   LogFile(folder.file("log"), LogFile::Existing::refused).append("a longer text");
   LogFile(folder.file("log"), LogFile::Existing::replaced).append("short");
-  EXPECT_EQ(content_of(folder.file("log")), "short");
+  EXPECT_EQ(read_file(folder.file("log")), "short");
   try {
     const LogFile file(folder.file("log"), LogFile::Existing::refused);
     ADD_FAILURE() << "was opened";
@@ -56,7 +57,7 @@ TEST(LogFile, GoesOnBehindTheLastWholeLine) {
   const auto go_on_after = [&](const std::string& before) {
     LogFile(folder.file("log"), LogFile::Existing::replaced).append(before);
     LogFile(folder.file("log"), LogFile::Existing::continued).append("new\n");
-    return content_of(folder.file("log"));
+    return read_file(folder.file("log"));
   };
   EXPECT_EQ(go_on_after(""), "new\n");
   EXPECT_EQ(go_on_after("half"), "new\n");
@@ -64,7 +65,7 @@ TEST(LogFile, GoesOnBehindTheLastWholeLine) {
   EXPECT_EQ(go_on_after("one\n" + std::string(10'000, 'x')), "one\nnew\n");
   EXPECT_EQ(go_on_after(std::string(10'000, 'x') + "\n"), std::string(10'000, 'x') + "\nnew\n");
   LogFile(folder.file("first"), LogFile::Existing::continued).append("new\n");
-  EXPECT_EQ(content_of(folder.file("first")), "new\n");
+  EXPECT_EQ(read_file(folder.file("first")), "new\n");
 }
 
 TEST(LogFile, NamesAFolderThatIsNotThere) {

@@ -11,17 +11,18 @@
 #include <vector>
 
 #include "tests/examples/vision/logs/event_reader.h"
+#include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
 namespace vision {
 namespace {
 
+using hora::internal::test::read_file;
 using hora::internal::test::TemporaryFolder;
 using nlohmann::json;
-using test::content_of;
 
 std::vector<json> lines_of(const std::string& path) {
-  std::istringstream text(content_of(path));
+  std::istringstream text(read_file(path));
   std::vector<json> lines;
   for (std::string line; std::getline(text, line);) {
     lines.push_back(json::parse(line));
@@ -34,7 +35,7 @@ using Curves = std::map<std::string, std::vector<std::pair<std::int64_t, float>>
 Curves curves_in(const std::string& folder) {
   Curves curves;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    for (const auto& event : test::events_of(content_of(entry.path()))) {
+    for (const auto& event : test::events_of(read_file(entry.path()))) {
       for (const auto& value : event.summary().value()) {
         curves[value.tag()].emplace_back(event.step(), value.simple_value());
       }

@@ -2,24 +2,20 @@
 
 #include <gmock/gmock.h>
 
-#include <fstream>
 #include <string>
 
 #include "tests/examples/vision/temporary_folder.h"
+#include "tests/support/read_file.h"
 
 namespace vision {
 namespace {
 
 namespace fs = std::filesystem;
+using hora::internal::test::read_file;
 using test::message_of;
 using test::TemporaryFolder;
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string content_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::ptrdiff_t files_in(const fs::path& folder) {
   return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
@@ -30,11 +26,11 @@ TEST(WriteFile, WritesAndReplaces) {
   const fs::path path = folder.path() / "file";
   const std::string bytes("a\0b", 3);
   write_file(path, bytes);
-  EXPECT_EQ(content_of(path), bytes);
+  EXPECT_EQ(read_file(path), bytes);
   EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
   const std::string large(3'000'000, 'x');
   write_file(path, large);
-  EXPECT_EQ(content_of(path), large);
+  EXPECT_EQ(read_file(path), large);
   EXPECT_EQ(files_in(folder.path()), 1) << "a draft was left behind";
 }
 

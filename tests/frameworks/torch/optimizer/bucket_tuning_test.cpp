@@ -7,12 +7,12 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/read_file.h"
 
 namespace hora::internal::test {
 namespace {
@@ -27,11 +27,6 @@ Context init_with(const std::string& tuning) {
   Settings settings;
   settings.tuning = tuning;
   return init({.settings = settings});
-}
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 /// Parameters after `steps` steps, and the collectives of the last one.
@@ -83,7 +78,7 @@ TEST_F(Tuning, StoresWhatItFindsAndTakesItNextTime) {
     const Context world = init_with(file_);
     operations = train(world).operations;
     if (world.rank() == 0) {
-      auto file = nlohmann::json::parse(text_of(file_));
+      auto file = nlohmann::json::parse(read_file(file_));
       auto& sizes = file["bucket_sizes"];
       EXPECT_EQ(sizes.size(), 1U);
       for (auto& [key, size] : sizes.items()) {
@@ -112,7 +107,7 @@ TEST_F(Tuning, AFileOfSomebodyElseIsRefusedByEveryRank) {
                [&] { Training training(world); });
   barrier(world);
   if (world.rank() == 0) {
-    EXPECT_EQ(text_of(file_), "precious");
+    EXPECT_EQ(read_file(file_), "precious");
   }
   barrier(world);
 }
