@@ -2,6 +2,8 @@
 
 #include <hora/error.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "ops/local/update_table.h"
@@ -21,12 +23,25 @@ std::size_t number_of(DataType type) {
               "hora::update takes float32 and float64; got " + std::string(name_of(type)));
 }
 
+/// Shorter runs leave the copies in a cache, from which the others read them.
+constexpr std::size_t kStreamBytes = std::size_t{32} << 10;
+
 template <class Step, class Kernel>
-void run(Kernel kernel, const Step& step, const UpdateMemory& memory, std::size_t count) {
-  // Gradients are not written to.
-  std::byte* const arrays[] = {memory.parameter, const_cast<std::byte*>(memory.gradient),
-                               memory.state[0], memory.state[1], memory.state[2]};
-  if (count > 0) kernel(step, arrays, count);
+void run(Kernel kernel, const Step& step, const UpdateMemory& memory, std::size_t bytes,
+         std::size_t count) {
+  if (memory.gradients.empty()) {
+    throw Error(ErrorCode::invalid_argument, "hora::update needs at least one gradient; got none");
+  }
+  if (count == 0) return;
+  UpdateArrays arrays{.parameter = memory.parameter,
+                      .gradients = memory.gradients.data(),
+                      .gradient_count = memory.gradients.size(),
+                      .scales = memory.scales,
+                      .copies = memory.copies.data(),
+                      .copy_count = memory.copies.size(),
+                      .streams = bytes >= kStreamBytes};
+  std::copy(std::begin(memory.state), std::end(memory.state), arrays.state);
+  kernel(step, arrays, count);
 }
 
 }  // namespace
@@ -49,11 +64,11 @@ const UpdateTable* const* runnable_updates() noexcept {
 }
 
 void update(DataType type, const SgdStep& step, const UpdateMemory& memory, std::size_t count) {
-  run(updates().sgd[number_of(type)], step, memory, count);
+  run(updates().sgd[number_of(type)], step, memory, count * size_of(type), count);
 }
 
 void update(DataType type, const AdamStep& step, const UpdateMemory& memory, std::size_t count) {
-  run(updates().adam[number_of(type)], step, memory, count);
+  run(updates().adam[number_of(type)], step, memory, count * size_of(type), count);
 }
 
 }  // namespace hora::internal

@@ -5,7 +5,9 @@
 #include <hora/types.h>
 
 #include <cstddef>
+#include <span>
 
+#include "ops/local/kernel_values.h"
 #include "ops/local/update_values.h"
 
 namespace hora::internal {
@@ -13,17 +15,23 @@ namespace hora::internal {
 /// What update() reads and writes, each an array of as many elements.
 struct UpdateMemory {
   std::byte* parameter = nullptr;
-  const std::byte* gradient = nullptr;
+  /// At least one. The step's gradient is their sum, in their order, with the bits that reduce()
+  /// would give.
+  std::span<const std::byte* const> gradients;
+  Scales scales;
   /// SGD: {momentum buffer}, or none without momentum. Adam: {average, square}, and {largest} with
   /// amsgrad.
   std::byte* state[3] = {};
+  /// Where the new parameter is written as well: other ranks' memory, past this core's cache.
+  std::span<std::byte* const> copies;
 };
 
 /// One step of `count` elements of float32 or float64, aligned to their size, as SgdStep and
 /// AdamStep say, each operation rounded to the type, and so is each factor. Every array is read
 /// once and written once; they do not overlap. The bits do not depend on count, alignment or
-/// instruction set. Throws Error(invalid_argument) for other types. Thread rule: any thread, of
-/// elements that no other thread updates.
+/// instruction set. Copies are complete (fenced) when it returns. Throws Error(invalid_argument)
+/// for other types and for no gradient. Thread rule: any thread, of elements that no other thread
+/// updates.
 HORA_EXPORT void update(DataType type, const SgdStep& step, const UpdateMemory& memory,
                         std::size_t count);
 HORA_EXPORT void update(DataType type, const AdamStep& step, const UpdateMemory& memory,

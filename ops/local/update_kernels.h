@@ -94,27 +94,152 @@ typename E::Vector larger(typename E::Vector a, typename E::Vector b) {
   return a != a ? a : larger;
 }
 
-/// The memory of a step: whole vectors, then the rest through a padded copy.
-template <class E, class Step>
-void each_vector(const Step& step, std::byte* const* memory, std::size_t count) {
+/// Past the cache; `to` is aligned to the vector.
+template <class E>
+void stream_vector(typename E::Stored* to, typename E::Vector vector) {
+  [[maybe_unused]] constexpr bool kSingle = sizeof(typename E::Scalar) == 4;
+#if defined(__AVX512F__)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), (__m512i)vector);
+#elif defined(__AVX2__)
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), (__m256i)vector);
+#elif defined(__x86_64__)
+  _mm_stream_si128(reinterpret_cast<__m128i*>(to), (__m128i)vector);
+#else
+  E::store(to, vector);
+#endif
+}
+
+inline void fence_streams() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+/// What a step reads and writes, element by element.
+template <class E>
+struct Arrays {
   using Stored = typename E::Stored;
-  constexpr std::size_t kArrays = 5;
-  Stored* arrays[kArrays];
-  for (std::size_t a = 0; a < kArrays; ++a) arrays[a] = reinterpret_cast<Stored*>(memory[a]);
+  using Vector = typename E::Vector;
+
+  explicit Arrays(const UpdateArrays& arrays)
+      : parameter(reinterpret_cast<Stored*>(arrays.parameter)),
+        gradients(arrays.gradients),
+        gradient_count(arrays.gradient_count),
+        pre(constant<E>(arrays.scales.pre)),
+        post(constant<E>(arrays.scales.post)),
+        copies(arrays.copies),
+        copy_count(arrays.copy_count) {
+    for (int s = 0; s < 3; ++s) state[s] = reinterpret_cast<Stored*>(arrays.state[s]);
+  }
+
+  const Stored* gradient_of(std::size_t k) const {
+    return reinterpret_cast<const Stored*>(gradients[k]);
+  }
+  Stored* copy_of(std::size_t k) const { return reinterpret_cast<Stored*>(copies[k]); }
+  /// A factor of 1 changes no bit.
+  Vector gradient(std::size_t i) const {
+    Vector sum = E::load(gradient_of(0) + i) * pre;
+    for (std::size_t k = 1; k < gradient_count; ++k) sum += E::load(gradient_of(k) + i) * pre;
+    return sum * post;
+  }
+
+  Stored* parameter;
+  const std::byte* const* gradients;
+  std::size_t gradient_count;
+  Vector pre, post;
+  Stored* state[3];
+  std::byte* const* copies;
+  std::size_t copy_count;
+};
+
+/// Elements [i, i + count), fewer than a vector, through padded copies.
+template <class E, class Step>
+void take_partial(const Step& step, const Arrays<E>& arrays, std::size_t i, std::size_t count) {
+  using Stored = typename E::Stored;
+  const std::size_t bytes = count * sizeof(Stored);
+  typename E::Vector sum = load_partial<E>(arrays.gradient_of(0) + i, count) * arrays.pre;
+  for (std::size_t k = 1; k < arrays.gradient_count; ++k) {
+    sum += load_partial<E>(arrays.gradient_of(k) + i, count) * arrays.pre;
+  }
+  Stored parameter[E::kLanes] = {};
+  Stored state[3][E::kLanes] = {};
+  __builtin_memcpy(parameter, arrays.parameter + i, bytes);
+  Stored* states[3];
+  for (int s = 0; s < 3; ++s) {
+    states[s] = state[s];
+    if (arrays.state[s] != nullptr) __builtin_memcpy(state[s], arrays.state[s] + i, bytes);
+  }
+  E::store(parameter, step.take(E::load(parameter), sum * arrays.post, states, 0));
+  for (int s = 0; s < 3; ++s) {
+    if (arrays.state[s] != nullptr) __builtin_memcpy(arrays.state[s] + i, state[s], bytes);
+  }
+  __builtin_memcpy(arrays.parameter + i, parameter, bytes);
+  for (std::size_t k = 0; k < arrays.copy_count; ++k) {
+    __builtin_memcpy(arrays.copy_of(k) + i, parameter, bytes);
+  }
+}
+
+/// How many elements come before all copies are aligned to a vector; `count` where they never are
+/// together.
+template <class E>
+std::size_t elements_to_alignment(const Arrays<E>& arrays, std::size_t count) {
+  constexpr std::size_t kBytes = E::kLanes * sizeof(typename E::Stored);
+  const std::size_t past = reinterpret_cast<std::uintptr_t>(arrays.copies[0]) % kBytes;
+  for (std::size_t k = 1; k < arrays.copy_count; ++k) {
+    if (reinterpret_cast<std::uintptr_t>(arrays.copies[k]) % kBytes != past) return count;
+  }
+  if (past % sizeof(typename E::Stored) != 0) return count;
+  const std::size_t elements = (kBytes - past) % kBytes / sizeof(typename E::Stored);
+  return elements < count ? elements : count;
+}
+
+/// Elements [begin, end), whole vectors, whose copies are aligned.
+template <class E, class Step>
+void stream_vectors(const Step& step, const Arrays<E>& arrays, std::size_t begin, std::size_t end) {
+  // A processor has some ten buffers for lines that are written past its cache.
+  constexpr std::size_t kMostAtOnce = 4;
+  constexpr std::size_t kBlock = 4096 / sizeof(typename E::Stored);
+  const bool at_once = arrays.copy_count <= kMostAtOnce;
+  for (std::size_t i = begin; i < end;) {
+    const std::size_t block_begin = i;
+    const std::size_t block_end = end - i < kBlock ? end : i + kBlock;
+    for (; i < block_end; i += E::kLanes) {
+      const auto parameter =
+          step.take(E::load(arrays.parameter + i), arrays.gradient(i), arrays.state, i);
+      E::store(arrays.parameter + i, parameter);
+      if (!at_once) continue;
+      for (std::size_t k = 0; k < arrays.copy_count; ++k) {
+        stream_vector<E>(arrays.copy_of(k) + i, parameter);
+      }
+    }
+    for (std::size_t k = at_once ? arrays.copy_count : 0; k < arrays.copy_count; ++k) {
+      for (std::size_t j = block_begin; j < block_end; j += E::kLanes) {
+        stream_vector<E>(arrays.copy_of(k) + j, E::load(arrays.parameter + j));
+      }
+    }
+  }
+  fence_streams();
+}
+
+template <class E, class Step>
+void each_vector(const Step& step, const UpdateArrays& memory, std::size_t count) {
+  const Arrays<E> arrays(memory);
   std::size_t i = 0;
-  for (; i + E::kLanes <= count; i += E::kLanes) step.take(arrays, i);
-  if (i == count) return;
-  Stored rest[kArrays][E::kLanes] = {};
-  Stored* padded[kArrays];
-  const std::size_t bytes = (count - i) * sizeof(Stored);
-  for (std::size_t a = 0; a < kArrays; ++a) {
-    padded[a] = rest[a];
-    if (arrays[a] != nullptr) __builtin_memcpy(rest[a], arrays[a] + i, bytes);
+  if (memory.streams && arrays.copy_count > 0) {
+    const std::size_t first = elements_to_alignment<E>(arrays, count);
+    if (first < count) {
+      if (first > 0) take_partial<E>(step, arrays, 0, first);
+      i = first + (count - first) / E::kLanes * E::kLanes;
+      stream_vectors<E>(step, arrays, first, i);
+    }
   }
-  step.take(padded, 0);
-  for (std::size_t a = 0; a < kArrays; ++a) {
-    if (a != 1 && arrays[a] != nullptr) __builtin_memcpy(arrays[a] + i, rest[a], bytes);
+  for (; i + E::kLanes <= count; i += E::kLanes) {
+    const auto parameter =
+        step.take(E::load(arrays.parameter + i), arrays.gradient(i), arrays.state, i);
+    E::store(arrays.parameter + i, parameter);
+    for (std::size_t k = 0; k < arrays.copy_count; ++k) E::store(arrays.copy_of(k) + i, parameter);
   }
+  if (i < count) take_partial<E>(step, arrays, i, count - i);
 }
 
 template <class E, Rounding kRounding>
@@ -131,17 +256,16 @@ struct SgdVector {
         nesterov(step.nesterov),
         first(step.first) {}
 
-  void take(typename E::Stored* const* arrays, std::size_t i) const {
-    const Vector parameter = E::load(arrays[0] + i);
-    Vector d = E::load(arrays[1] + i);
+  /// The new parameter; the state is stored.
+  Vector take(Vector parameter, Vector d, typename E::Stored* const* state, std::size_t i) const {
     if (decays) d = multiply_add<E, kRounding>(parameter, weight_decay, d);
     if (keeps) {
       const Vector buffer =
-          first ? d : multiply_add<E, kRounding>(d, brought, E::load(arrays[2] + i) * momentum);
-      E::store(arrays[2] + i, buffer);
+          first ? d : multiply_add<E, kRounding>(d, brought, E::load(state[0] + i) * momentum);
+      E::store(state[0] + i, buffer);
       d = nesterov ? multiply_add<E, kRounding>(buffer, momentum, d) : buffer;
     }
-    E::store(arrays[0] + i, multiply_add<E, kRounding>(d, rate, parameter));
+    return multiply_add<E, kRounding>(d, rate, parameter);
   }
 
   Vector rate, momentum, brought, weight_decay;
@@ -167,24 +291,23 @@ struct AdamVector {
         amsgrad(step.amsgrad),
         fuses_square(step.square_rounding == Rounding::fused) {}
 
-  void take(typename E::Stored* const* arrays, std::size_t i) const {
-    Vector parameter = E::load(arrays[0] + i);
-    Vector g = E::load(arrays[1] + i);
+  /// The new parameter; the state is stored.
+  Vector take(Vector parameter, Vector g, typename E::Stored* const* state, std::size_t i) const {
     if (decays) parameter = parameter * decay;
     if (adds_decay) g = multiply_add<E, kRounding>(parameter, weight_decay, g);
-    const Vector average = multiply_add<E, kRounding>(g, brought1, E::load(arrays[2] + i) * beta1);
-    E::store(arrays[2] + i, average);
-    const Vector kept = E::load(arrays[3] + i) * beta2;
+    const Vector average = multiply_add<E, kRounding>(g, brought1, E::load(state[0] + i) * beta1);
+    E::store(state[0] + i, average);
+    const Vector kept = E::load(state[1] + i) * beta2;
     const Vector square = fuses_square ? multiply_add<E, Rounding::fused>(brought2 * g, g, kept)
                                        : multiply_add<E, Rounding::separate>(brought2 * g, g, kept);
-    E::store(arrays[3] + i, square);
+    E::store(state[1] + i, square);
     Vector second = square;
     if (amsgrad) {
-      second = larger<E>(square, E::load(arrays[4] + i));
-      E::store(arrays[4] + i, second);
+      second = larger<E>(square, E::load(state[2] + i));
+      E::store(state[2] + i, second);
     }
     const Vector denominator = square_root<E>(second) / root + epsilon;
-    E::store(arrays[0] + i, parameter + rate * average / denominator);
+    return parameter + rate * average / denominator;
   }
 
   Vector rate, root, beta1, brought1, beta2, brought2, epsilon, weight_decay, decay;
@@ -192,7 +315,7 @@ struct AdamVector {
 };
 
 template <class E>
-void sgd(const SgdStep& step, std::byte* const* memory, std::size_t count) {
+void sgd(const SgdStep& step, const UpdateArrays& memory, std::size_t count) {
   if (step.rounding == Rounding::fused) {
     each_vector<E>(SgdVector<E, Rounding::fused>(step), memory, count);
   } else {
@@ -201,7 +324,7 @@ void sgd(const SgdStep& step, std::byte* const* memory, std::size_t count) {
 }
 
 template <class E>
-void adam(const AdamStep& step, std::byte* const* memory, std::size_t count) {
+void adam(const AdamStep& step, const UpdateArrays& memory, std::size_t count) {
   if (step.rounding == Rounding::fused) {
     each_vector<E>(AdamVector<E, Rounding::fused>(step), memory, count);
   } else {

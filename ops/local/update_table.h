@@ -4,13 +4,26 @@
 
 #include <cstddef>
 
+#include "ops/local/kernel_values.h"
 #include "ops/local/update_values.h"
 
 namespace hora::internal {
 
-/// hora::update, with the memory as {parameter, gradient, state...}.
-using SgdKernel = void (*)(const SgdStep& step, std::byte* const* memory, std::size_t count);
-using AdamKernel = void (*)(const AdamStep& step, std::byte* const* memory, std::size_t count);
+/// UpdateMemory without the standard library's types.
+struct UpdateArrays {
+  std::byte* parameter = nullptr;
+  const std::byte* const* gradients = nullptr;
+  std::size_t gradient_count = 0;
+  Scales scales;
+  std::byte* state[3] = {};
+  std::byte* const* copies = nullptr;
+  std::size_t copy_count = 0;
+  bool streams = false;  ///< copies are written past the cache, where their alignment allows it
+};
+
+/// hora::update.
+using SgdKernel = void (*)(const SgdStep& step, const UpdateArrays& arrays, std::size_t count);
+using AdamKernel = void (*)(const AdamStep& step, const UpdateArrays& arrays, std::size_t count);
 
 struct UpdateTable {
   const char* instruction_set;

@@ -41,7 +41,8 @@ bool step_parameter(Optimizer& optimizer, const torch::optim::OptimizerOptions& 
   if (!takes_one_pass(parameter) || !lies_like(gradient, parameter)) return false;
   const auto update = begin_update(optimizer, options, parameter);
   if (!update) return false;
-  update->run(static_cast<const std::byte*>(gradient.data_ptr()));
+  const std::byte* const gradients[] = {static_cast<const std::byte*>(gradient.data_ptr())};
+  update->run(gradients);
   end_update(*update, parameter);
   return true;
 }

@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <tuple>
+#include <vector>
 
 #include "frameworks/torch/optim/libtorch_rounding.h"
 #include "frameworks/torch/optimizer/state_key.h"
@@ -122,20 +123,26 @@ ParameterUpdate begin_adam(Optimizer& optimizer, const Options& options,
 
 }  // namespace
 
-void ParameterUpdate::run(const std::byte* gradient, std::size_t begin, std::size_t end) const {
-  const std::size_t offset = begin * size_of(type);
-  UpdateMemory part{.parameter = memory.parameter + offset, .gradient = gradient};
-  for (std::size_t i = 0; i < std::size(part.state); ++i) {
-    if (memory.state[i] != nullptr) part.state[i] = memory.state[i] + offset;
-  }
-  std::visit([&](const auto& values) { update(type, values, part, end - begin); }, step);
-}
-
-void ParameterUpdate::run(const std::byte* gradient) const {
+void ParameterUpdate::run(std::span<const std::byte* const> gradients, Scales scales,
+                          std::span<std::byte* const> copies) const {
+  const auto run_range = [&](std::size_t begin, std::size_t end) {
+    const std::size_t offset = begin * size_of(type);
+    std::vector<const std::byte*> sources(gradients.begin(), gradients.end());
+    for (const std::byte*& source : sources) source += offset;
+    std::vector<std::byte*> targets(copies.begin(), copies.end());
+    for (std::byte*& target : targets) target += offset;
+    UpdateMemory part{.parameter = memory.parameter + offset,
+                      .gradients = sources,
+                      .scales = scales,
+                      .copies = targets};
+    for (std::size_t i = 0; i < std::size(part.state); ++i) {
+      if (memory.state[i] != nullptr) part.state[i] = memory.state[i] + offset;
+    }
+    std::visit([&](const auto& values) { update(type, values, part, end - begin); }, step);
+  };
   at::parallel_for(0, static_cast<std::int64_t>(count), kGrain,
                    [&](std::int64_t begin, std::int64_t end) {
-                     const auto first = static_cast<std::size_t>(begin);
-                     run(gradient + first * size_of(type), first, static_cast<std::size_t>(end));
+                     run_range(static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
                    });
 }
 

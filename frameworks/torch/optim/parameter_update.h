@@ -9,23 +9,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <variant>
 
 #include "ops/local/update.h"
 
 namespace hora::internal {
 
-/// Values and memory of one step of one parameter; the gradient is given apart.
+/// Values and memory of one step of one parameter; gradients are given apart.
 struct ParameterUpdate {
   DataType type = DataType::float32;
   std::variant<SgdStep, AdamStep> step;
-  UpdateMemory memory;
+  UpdateMemory memory;  ///< parameter and state
   std::size_t count = 0;
 
-  /// Elements [begin, end), with the gradient of element `begin` and the following ones.
-  void run(const std::byte* gradient, std::size_t begin, std::size_t end) const;
-  /// All of them, by LibTorch's threads; `gradient`: of element 0.
-  void run(const std::byte* gradient) const;
+  /// All elements, by LibTorch's threads. `gradients`, `scales` and `copies` as in UpdateMemory.
+  void run(std::span<const std::byte* const> gradients, Scales scales = {},
+           std::span<std::byte* const> copies = {}) const;
 };
 
 /// Whether the tensor is in CPU memory, of float32 or float64, and dense.

@@ -1,27 +1,19 @@
 #include "frameworks/torch/optimizer/fused_update.h"
 
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <hora/torch/optim.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <utility>
 
 #include "core/api/peer_memory.h"
 #include "frameworks/torch/optim/parameter_update.h"
 #include "frameworks/torch/tensor_view.h"
-#include "ops/local/kernels.h"
 
 namespace hora::internal {
 namespace {
-
-/// Of averages on their way to the update: they stay in the first-level cache.
-constexpr std::size_t kBlockBytes = std::size_t{8} << 10;
-/// Elements below which a thread more does not pay: LibTorch's own for elementwise operations.
-constexpr std::int64_t kGrain = 32768;
 
 std::size_t bucket_count(const GradientAverager& averager) {
   return averager.buckets().size();
@@ -86,7 +78,6 @@ FusedUpdate::FusedUpdate(const Peers& peers, const GradientAverager& averager,
       name_(averager.buckets().name(0) + ".updated"),
       averager_(averager),
       optimizer_(optimizer),
-      op_(averaging.op),
       scales_{.pre = 1.0 / averaging.predivide,
               .post = averaging.op == ReduceOp::average ? averaging.predivide / peers.size
                                                         : averaging.predivide},
@@ -134,7 +125,8 @@ void FusedUpdate::run(std::size_t bucket) {
     for (const at::Tensor& tensor : group.params()) {
       const Piece& piece = pieces_.at(tensor.unsafeGetTensorImpl());
       if (piece.gradient.bucket != bucket || !averager_.present(piece.parameter)) continue;
-      run(begin_update(optimizer_, group.options(), tensor).value(), piece);
+      begin_update(optimizer_, group.options(), tensor)
+          ->run(gradients_.find(piece.gradient), scales_, piece.parameters);
     }
   }
 }
@@ -156,31 +148,6 @@ void FusedUpdate::run() {
 void FusedUpdate::end() {
   running_ = false;
   updated_.assign(updated_.size(), false);
-}
-
-void FusedUpdate::run(const ParameterUpdate& update, const Piece& piece) const {
-  const std::size_t element = size_of(update.type);
-  const std::vector<const std::byte*> gradients = gradients_.find(piece.gradient);
-  const auto run_range = [&](std::size_t begin, std::size_t end) {
-    alignas(64) std::array<std::byte, kBlockBytes> average;
-    std::byte* const averages[] = {average.data()};
-    std::vector<const std::byte*> inputs(gradients.size());
-    std::vector<std::byte*> outputs(piece.parameters.size());
-    const std::size_t block = kBlockBytes / element;
-    for (std::size_t i = begin; i < end; i += block) {
-      const std::size_t count = std::min(block, end - i);
-      const std::size_t offset = i * element;
-      for (std::size_t r = 0; r < inputs.size(); ++r) inputs[r] = gradients[r] + offset;
-      for (std::size_t r = 0; r < outputs.size(); ++r) outputs[r] = piece.parameters[r] + offset;
-      reduce(update.type, op_, inputs, averages, count, scales_);
-      update.run(average.data(), i, i + count);
-      copy_to_all(update.memory.parameter + offset, outputs, count * element);
-    }
-  };
-  at::parallel_for(0, static_cast<std::int64_t>(update.count), kGrain,
-                   [&](std::int64_t begin, std::int64_t end) {
-                     run_range(static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
-                   });
 }
 
 }  // namespace hora::internal

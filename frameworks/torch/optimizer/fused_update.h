@@ -1,14 +1,12 @@
 /// The step of sharded optimizers of hora::optim, taken by the pass that averages: each rank reads
-/// all ranks' gradients of its slice, block by block in the cache, updates its parameters and
-/// state by the averages, and writes the parameters to all ranks. One pass in place of
-/// reduce-scatter, step and gather.
+/// all ranks' gradients of its slice, updates its parameters and state by the averages, and writes
+/// the parameters to all ranks. One pass in place of reduce-scatter, step and gather.
 #pragma once
 
 #include <hora/buffer.h>
 #include <hora/hora.h>
 #include <torch/optim/optimizer.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,8 +21,6 @@
 #include "ops/local/kernel_values.h"
 
 namespace hora::internal {
-
-struct ParameterUpdate;
 
 /// Whether ranks can: an optimizer of hora::optim, whose parameters are of float32 or float64 on
 /// the CPU, each the only tensor in its memory, among ranks of one node.
@@ -93,13 +89,11 @@ class FusedUpdate {
     GradientPiece gradient;
     std::vector<std::byte*> parameters;  ///< of its first element, in the other ranks' memory
   };
-  void run(const ParameterUpdate& update, const Piece& piece) const;
 
   const Peers peers_;
   const std::string name_;
   const GradientAverager& averager_;
   torch::optim::Optimizer& optimizer_;
-  const ReduceOp op_;
   const Scales scales_;
   const ParameterWindows& windows_;
   const PeerGradients gradients_;

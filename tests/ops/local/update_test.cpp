@@ -67,39 +67,84 @@ auto kernel_for(const UpdateTable& table, const AdamStep&) {
   return table.adam[sizeof(T) == 8];
 }
 
-/// `arrays`: how many of them the step uses.
+/// How many arrays there are beside the parameter and the state.
+struct Surroundings {
+  std::size_t gradients = 1;
+  std::size_t copies = 0;
+};
+
+/// `states`: how many of them the step uses.
 template <class T, class Step>
-void check(const Step& step, std::size_t arrays) {
-  std::mt19937_64 random(test::seed());
+void check(const Step& step, std::size_t states, Surroundings around, std::size_t count,
+           std::size_t shift, std::mt19937_64& random) {
   std::normal_distribution<double> normal(0, 1);
-  for (const std::size_t count : {1, 3, 16, 37, 200}) {
-    for (const std::size_t shift : {0, 1}) {
-      std::vector<Element<T>> expected(count);
-      for (auto& element : expected) {
-        for (T& value : element) value = static_cast<T>(normal(random));
-        for (const std::size_t square : {3, 4}) element[square] = std::abs(element[square]);
-      }
-      const std::vector<Element<T>> before = expected;
-      for (auto& element : expected) expect_step(step, element);
-      for (auto table = runnable_updates(); *table != nullptr; ++table) {
-        test::Blocks<T> blocks(5, count, shift);
-        std::byte* memory[5] = {};
-        for (std::size_t a = 0; a < arrays; ++a) {
-          memory[a] = blocks[a];
-          for (std::size_t i = 0; i < count; ++i) {
-            std::memcpy(memory[a] + i * sizeof(T), &before[i][a], sizeof(T));
-          }
-        }
-        kernel_for<T>(**table, step)(step, memory, count);
-        for (std::size_t a = 0; a < arrays; ++a) {
-          for (std::size_t i = 0; i < count; ++i) {
-            ASSERT_EQ(std::memcmp(memory[a] + i * sizeof(T), &expected[i][a], sizeof(T)), 0)
-                << (*table)->instruction_set << ", array " << a << ", element " << i << " of "
-                << count;
-          }
-        }
-      }
+  const Scales scales =
+      around.gradients == 1
+          ? Scales{}
+          : Scales{.pre = 0.7, .post = 1.0 / static_cast<double>(around.gradients)};
+  std::vector<Element<T>> before(count);
+  std::vector<std::vector<T>> gradients(around.gradients, std::vector<T>(count));
+  for (std::size_t i = 0; i < count; ++i) {
+    for (T& value : before[i]) value = static_cast<T>(normal(random));
+    for (const std::size_t square : {3, 4}) before[i][square] = std::abs(before[i][square]);
+    T sum = 0;
+    for (std::size_t k = 0; k < around.gradients; ++k) {
+      gradients[k][i] = static_cast<T>(normal(random));
+      const T scaled = gradients[k][i] * static_cast<T>(scales.pre);
+      sum = k == 0 ? scaled : sum + scaled;
     }
+    before[i][1] = sum * static_cast<T>(scales.post);
+  }
+  std::vector<Element<T>> expected = before;
+  for (auto& element : expected) expect_step(step, element);
+
+  for (auto table = runnable_updates(); *table != nullptr; ++table) {
+    for (const bool streams : {false, true}) {
+      test::Blocks<T> blocks(4 + around.gradients + around.copies, count, shift);
+      UpdateArrays arrays{.parameter = blocks[0], .scales = scales, .streams = streams};
+      for (std::size_t s = 0; s < states; ++s) arrays.state[s] = blocks[1 + s];
+      const auto put = [&](std::byte* block, std::size_t i, T value) {
+        std::memcpy(block + i * sizeof(T), &value, sizeof(T));
+      };
+      for (std::size_t i = 0; i < count; ++i) {
+        put(arrays.parameter, i, before[i][0]);
+        for (std::size_t s = 0; s < states; ++s) put(arrays.state[s], i, before[i][2 + s]);
+      }
+      std::vector<const std::byte*> sources;
+      for (std::size_t k = 0; k < around.gradients; ++k) {
+        sources.push_back(blocks[4 + k]);
+        std::memcpy(blocks[4 + k], gradients[k].data(), count * sizeof(T));
+      }
+      std::vector<std::byte*> copies;
+      for (std::size_t k = 0; k < around.copies; ++k) {
+        copies.push_back(blocks[4 + around.gradients + k]);
+      }
+      arrays.gradients = sources.data();
+      arrays.gradient_count = sources.size();
+      arrays.copies = copies.data();
+      arrays.copy_count = copies.size();
+      kernel_for<T>(**table, step)(step, arrays, count);
+
+      const auto expect = [&](const std::byte* block, std::size_t array, const char* what) {
+        for (std::size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(std::memcmp(block + i * sizeof(T), &expected[i][array], sizeof(T)), 0)
+              << (*table)->instruction_set << ", " << what << ' ' << array << ", element " << i
+              << " of " << count << ", " << around.gradients << " gradients, " << around.copies
+              << " copies, streams " << streams;
+        }
+      };
+      expect(arrays.parameter, 0, "parameter");
+      for (std::size_t s = 0; s < states; ++s) expect(arrays.state[s], 2 + s, "state");
+      for (const std::byte* copy : copies) expect(copy, 0, "copy");
+    }
+  }
+}
+
+template <class T, class Step>
+void check(const Step& step, std::size_t states) {
+  std::mt19937_64 random(test::seed());
+  for (const std::size_t count : {1, 3, 16, 37, 200}) {
+    for (const std::size_t shift : {0, 1}) check<T>(step, states, {}, count, shift, random);
   }
 }
 
@@ -114,7 +159,7 @@ TYPED_TEST(Update, StepsSgdWithTheSameBitsOnEveryInstructionSet) {
   for (const Rounding rounding : kRoundings) {
     for (const double decay : {0.0, 0.01}) {
       SgdStep step{.rate = 0.07, .weight_decay = decay, .rounding = rounding};
-      check<TypeParam>(step, 2);
+      check<TypeParam>(step, 0);
       step.momentum = 0.9;
       for (const double dampening : {0.0, 0.2}) {
         for (const bool nesterov : {false, true}) {
@@ -122,7 +167,7 @@ TYPED_TEST(Update, StepsSgdWithTheSameBitsOnEveryInstructionSet) {
             step.dampening = dampening;
             step.nesterov = nesterov;
             step.first = first;
-            check<TypeParam>(step, 3);
+            check<TypeParam>(step, 1);
           }
         }
       }
@@ -145,7 +190,23 @@ TYPED_TEST(Update, StepsAdamWithTheSameBitsOnEveryInstructionSet) {
                                     .amsgrad = amsgrad,
                                     .rounding = rounding,
                                     .square_rounding = square},
-                           amsgrad ? 5 : 4);
+                           amsgrad ? 3 : 2);
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(Update, AveragesItsGradientsAndHandsTheParameterOut) {
+  std::mt19937_64 random(test::seed());
+  const SgdStep sgd{.rate = 0.07, .momentum = 0.9};
+  const AdamStep adam{.rate = 0.03, .root = 0.2, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6};
+  for (const std::size_t gradients : {1, 2, 3, 9}) {
+    for (const std::size_t copies : {0, 1, 4, 6}) {
+      for (const std::size_t count : {5, 37, 4096 + 129}) {
+        for (const std::size_t shift : {0, 1, 3}) {
+          check<TypeParam>(sgd, 1, {gradients, copies}, count, shift, random);
+          check<TypeParam>(adam, 2, {gradients, copies}, count, shift, random);
         }
       }
     }
@@ -156,6 +217,11 @@ TEST(UpdateErrors, OtherTypesAreRefused) {
   test::expect_error(ErrorCode::invalid_argument,
                      testing::HasSubstr("takes float32 and float64; got bfloat16"),
                      [] { update(DataType::bfloat16, SgdStep{}, {}, 1); });
+}
+
+TEST(UpdateErrors, NoGradientIsRefused) {
+  test::expect_error(ErrorCode::invalid_argument, testing::HasSubstr("at least one gradient"),
+                     [] { update(DataType::float32, SgdStep{}, {}, 1); });
 }
 
 }  // namespace
