@@ -96,6 +96,9 @@ std::uint64_t memory_of_host() {
 
 namespace {
 
+/// Shorter windows would take a good part more memory in huge pages than they are long.
+constexpr std::size_t kLeastForHugePages = std::size_t{16} << 20;
+
 constexpr std::uint64_t kMagic = 0x31776e69'61726f68;  // "horainw1"
 
 struct WindowHeader {
@@ -206,6 +209,9 @@ void Window::map(int descriptor, std::size_t bytes) {
     ::close(std::exchange(descriptor_, -1));
     fail("mapping " + megabytes(bytes), error);
   }
+  // Where the administrator lets shared memory have them if it asks
+  // (/sys/kernel/mm/transparent_hugepage/shmem_enabled: advise); elsewhere nothing changes.
+  if (bytes >= kLeastForHugePages) ::madvise(address, bytes, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(address);
   size_ = bytes;
 }
