@@ -33,7 +33,7 @@ source "$root/cmake/gpu_steps.sh"
 hora_gpu_arguments "$root/build/gpu-tests" "$@"
 cd "$root"
 
-readonly programs=(batched_copy_test device_reduce_test gpu_collectives_test gpu_torch_test kill_peer
+readonly programs=(batched_copy_test device_reduce_test batched_update_test gpu_collectives_test gpu_torch_test kill_peer
   mpi_cuda_support cifar10)
 
 pack() {
@@ -141,7 +141,7 @@ sanitized_step() {
 steps() {
   local kernel tool nodes
   hora_gpu_part 1 "kernels, one rank, one node of two ranks, a training, a killed rank"
-  for kernel in batched_copy device_reduce; do
+  for kernel in batched_copy device_reduce batched_update; do
     hora_gpu_step "kernel ${kernel/_/ }" 60 "$folder/bin/${kernel}_test"
   done
   program gpu_collectives_test 1 1 90
@@ -176,7 +176,7 @@ steps() {
 
   hora_gpu_part 3 "compute-sanitizer"
   for tool in memcheck racecheck; do
-    for kernel in batched_copy device_reduce; do
+    for kernel in batched_copy device_reduce batched_update; do
       hora_gpu_step "kernel ${kernel/_/ }, $tool" 120 \
         bash "$script" run "$folder" own sanitize --tool "$tool" -- "$folder/bin/${kernel}_test"
     done

@@ -1,6 +1,7 @@
 /// What takes the place of cuda/ where hora or LibTorch is built without CUDA.
 #include <hora/error.h>
 
+#include "frameworks/torch/optim/device_updates.h"
 #include "frameworks/torch/optimizer/gradient_bucket.h"
 #include "frameworks/torch/tensor_view.h"
 
@@ -13,6 +14,10 @@ void* current_stream(const at::Device&) {
 void share_device_memory(const Context&) {}
 
 void keep_for_stream(const at::Tensor&, void*) {}
+
+std::unique_ptr<DeviceUpdates> make_device_updates(const at::Device&) {
+  return nullptr;
+}
 
 std::unique_ptr<GradientBucket> make_cuda_bucket(const Context&, const BucketLayout&,
                                                  const std::vector<Parameter>&) {

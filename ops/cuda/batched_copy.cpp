@@ -24,26 +24,14 @@ bool can_be_copied(std::span<const CopyPiece> pieces, std::size_t source_size,
 std::span<const CopyPiece> fill_launch(std::span<const CopyPiece> pieces,
                                        std::int64_t elements_per_tile,
                                        CopyLaunch& launch) noexcept {
-  std::int64_t tiles = 0;
   std::size_t taken = 0;
-  launch.pieces = 0;
-  launch.first_tile[0] = 0;
+  static_cast<PieceTiles<CopyLaunch::kCapacity>&>(launch) = {};
   for (; taken < pieces.size(); ++taken) {
     const CopyPiece& piece = pieces[taken];
-    if (piece.elements == 0) {
-      continue;
-    }
-    const std::int64_t own_tiles = (piece.elements - 1) / elements_per_tile + 1;
-    if (launch.pieces == CopyLaunch::kCapacity || tiles + own_tiles > kMaximumTiles) {
-      break;
-    }
-    tiles += own_tiles;
-    const std::size_t index = launch.pieces++;
-    launch.source[index] = piece.source;
-    launch.target[index] = piece.target;
-    launch.last_tile_elements[index] =
-        static_cast<std::uint16_t>(piece.elements - (own_tiles - 1) * elements_per_tile);
-    launch.first_tile[index + 1] = static_cast<std::uint32_t>(tiles);
+    if (piece.elements == 0) continue;
+    if (!launch.add(piece.elements, elements_per_tile)) break;
+    launch.source[launch.pieces - 1] = piece.source;
+    launch.target[launch.pieces - 1] = piece.target;
   }
   return pieces.subspan(taken);
 }

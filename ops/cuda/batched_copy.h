@@ -2,10 +2,6 @@
 ///
 /// How a list of CopyPiece becomes kernel launches: pure functions, of which the kernel uses the
 /// constexpr ones on the device.
-///
-/// A piece is cut into tiles of a fixed number of elements, and each block copies one tile. So
-/// blocks are equally long whatever the tensors' sizes, and a piece's tiles have all the alignment
-/// of the piece itself.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,12 +11,9 @@
 #include <span>
 
 #include "ops/cuda/functions.h"
+#include "ops/cuda/tiles.h"
 
 namespace hora::internal {
-
-/// Bytes of a full tile on the side of the larger element type. With 256 threads that are four
-/// 16-byte loads a thread, all in flight at once.
-inline constexpr std::size_t kTileBytes = 16384;
 
 /// Elements of a full tile, a power of two of at most 16384.
 constexpr std::int64_t tile_elements(std::size_t source_size, std::size_t target_size) {
@@ -31,15 +24,9 @@ constexpr std::int64_t tile_elements(std::size_t source_size, std::size_t target
 /// The pieces of one launch, as the kernel's parameter: no copy to the device goes before the
 /// launch, and nothing must be kept until the kernel has run. Arrays of equal fields rather than an
 /// array of pieces, so that 184 of them fit into the 4 KiB of parameters that every device takes.
-struct CopyLaunch {
-  static constexpr std::size_t kCapacity = 184;
-
+struct CopyLaunch : PieceTiles<184> {
   const void* source[kCapacity];
   void* target[kCapacity];
-  /// Number of the piece's first tile in this launch; after the last piece the number of tiles.
-  std::uint32_t first_tile[kCapacity + 1];
-  std::uint16_t last_tile_elements[kCapacity];  ///< at least 1
-  std::uint16_t pieces;
 };
 
 /// What the kernel does besides copying; see BatchedCopy.
@@ -50,14 +37,6 @@ struct CopyArithmetic {
 };
 static_assert(sizeof(CopyLaunch) + sizeof(CopyArithmetic) <= 4096,
               "no room in a kernel's parameters");
-
-/// As large as a grid can be.
-inline constexpr std::int64_t kMaximumTiles = 0x7fffffff;
-
-/// Blocks of the launch: 0 where there was nothing to copy.
-constexpr std::uint32_t grid_size(const CopyLaunch& launch) {
-  return launch.first_tile[launch.pieces];
-}
 
 /// True where every piece has elements >= 0 and not more than a grid's tiles hold, a target where
 /// it is not empty, and addresses aligned to their element sizes.
@@ -76,22 +55,14 @@ struct CopyTile {
   std::int32_t elements;
 };
 
-/// Tile `number` of the launch, below grid_size(launch), found by bisection.
+/// Tile `number` of the launch, below grid_size(launch).
 template <std::size_t kSourceSize, std::size_t kTargetSize>
 constexpr CopyTile tile_of(const CopyLaunch& launch, std::uint32_t number) {
-  std::uint32_t piece = 0;
-  std::uint32_t end = launch.pieces;
-  while (end - piece > 1) {
-    const std::uint32_t middle = (piece + end) / 2;
-    (launch.first_tile[middle] <= number ? piece : end) = middle;
-  }
-  constexpr std::int64_t kElements = tile_elements(kSourceSize, kTargetSize);
-  const std::int64_t skipped = (number - launch.first_tile[piece]) * kElements;
-  const bool last = number + 1 == launch.first_tile[piece + 1];
-  const char* source = static_cast<const char*>(launch.source[piece]);
-  return {source == nullptr ? nullptr : source + skipped * std::int64_t{kSourceSize},
-          static_cast<char*>(launch.target[piece]) + skipped * std::int64_t{kTargetSize},
-          last ? launch.last_tile_elements[piece] : static_cast<std::int32_t>(kElements)};
+  const Tile tile = tile_in(launch, number, tile_elements(kSourceSize, kTargetSize));
+  const char* source = static_cast<const char*>(launch.source[tile.piece]);
+  return {source == nullptr ? nullptr : source + tile.first * std::int64_t{kSourceSize},
+          static_cast<char*>(launch.target[tile.piece]) + tile.first * std::int64_t{kTargetSize},
+          tile.elements};
 }
 
 /// Elements that one vector access moves: 16 bytes on the side of the larger type.

@@ -18,6 +18,9 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <variant>
+
+#include "ops/local/update_values.h"
 
 namespace hora::internal {
 
@@ -64,6 +67,22 @@ struct DeviceReduction {
   std::byte* output = nullptr;
   std::int64_t count = 0;
   double scale = 1.0;
+};
+
+/// One tensor of an optimizer's step, as ops/local's UpdateMemory says.
+struct UpdatePiece {
+  void* parameter = nullptr;
+  const void* gradient = nullptr;
+  void* state[3] = {};
+  std::int64_t elements = 0;
+};
+
+/// The same step of every piece, in one kernel (several where there are many pieces), with the bits
+/// of ops/local's update(). Of float32 or float64, aligned to their size; nothing overlaps.
+struct BatchedUpdate {
+  std::span<const UpdatePiece> pieces;
+  DataType type = DataType::float32;
+  std::variant<SgdStep, AdamStep> step;
 };
 
 /// Members are named after the CUDA runtime's functions (ctx_get_current: the driver's) without
@@ -114,6 +133,7 @@ struct CudaFunctions {
   /// hora's own kernels.
   std::function<cudaError_t(const BatchedCopy&, cudaStream_t)> batched_copy;
   std::function<cudaError_t(const DeviceReduction&, cudaStream_t)> device_reduce;
+  std::function<cudaError_t(const BatchedUpdate&, cudaStream_t)> batched_update;
 };
 
 /// The CUDA runtime.

@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include "ops/cuda/batched_copy.h"
+#include "ops/cuda/batched_update.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/reduce.h"
 
@@ -68,6 +69,7 @@ const CudaFunctions& cuda_runtime() {
       .memset_async = cudaMemsetAsync,
       .batched_copy = batched_copy,
       .device_reduce = device_reduce,
+      .batched_update = batched_update,
   };
   return functions;
 }

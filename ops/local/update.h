@@ -17,13 +17,13 @@ struct UpdateMemory {
   std::byte* parameter = nullptr;
   /// At least one. The step's gradient is their sum, in their order, with the bits that reduce()
   /// would give.
-  std::span<const std::byte* const> gradients;
-  Scales scales;
+  std::span<const std::byte* const> gradients = {};
+  Scales scales = {};
   /// SGD: {momentum buffer}, or none without momentum. Adam: {average, square}, and {largest} with
   /// amsgrad.
   std::byte* state[3] = {};
   /// Where the new parameter is written as well: other ranks' memory, past this core's cache.
-  std::span<std::byte* const> copies;
+  std::span<std::byte* const> copies = {};
 };
 
 /// One step of `count` elements of float32 or float64, aligned to their size, as SgdStep and

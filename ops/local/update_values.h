@@ -1,5 +1,5 @@
-/// What an optimizer's step does to each element. Included by the kernels: no inline functions (see
-/// kernel_table.h).
+/// What an optimizer's step does to each element. Included by the kernels, which call none
+/// of its functions (see kernel_table.h).
 #pragma once
 
 namespace hora::internal {
@@ -22,6 +22,8 @@ struct SgdStep {
   bool nesterov = false;
   bool first = false;  ///< the buffer holds nothing yet: it is only written
   Rounding rounding = Rounding::separate;
+
+  bool operator==(const SgdStep&) const = default;
 };
 
 /// Adam: Kingma and Ba, arXiv 1412.6980, algorithm 1; AMSGrad: Reddi et al., ICLR 2018; AdamW:
@@ -44,6 +46,8 @@ struct AdamStep {
   bool amsgrad = false;
   Rounding rounding = Rounding::separate;         ///< but for the next
   Rounding square_rounding = Rounding::separate;  ///< of the product that is added to `square`
+
+  bool operator==(const AdamStep&) const = default;
 };
 
 }  // namespace hora::internal

@@ -2,9 +2,11 @@
 #include <hora/torch/optim.h>
 
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "frameworks/torch/optim/device_updates.h"
 #include "frameworks/torch/optim/parameter_update.h"
 
 namespace hora::optim {
@@ -34,18 +36,40 @@ class OtherParameters {
   std::vector<std::vector<at::Tensor>> parameters_;
 };
 
-/// False where LibTorch has to do it.
-bool step_parameter(Optimizer& optimizer, const torch::optim::OptimizerOptions& options,
-                    const at::Tensor& parameter) {
-  const at::Tensor& gradient = parameter.grad();
-  if (!takes_one_pass(parameter) || !lies_like(gradient, parameter)) return false;
-  const auto update = begin_update(optimizer, options, parameter);
-  if (!update) return false;
-  const std::byte* const gradients[] = {static_cast<const std::byte*>(gradient.data_ptr())};
-  update->run(gradients);
-  end_update(*update, parameter);
-  return true;
-}
+/// The updates of one step(): on the CPU at once, on GPUs together at its end.
+class StepUpdates {
+ public:
+  explicit StepUpdates(Optimizer& optimizer) : optimizer_(optimizer) {}
+
+  /// False where LibTorch has to do it.
+  bool step(const torch::optim::OptimizerOptions& options, const at::Tensor& parameter) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!has_plain_memory(parameter) || !lies_like(gradient, parameter)) return false;
+    if (!parameter.is_cpu() && !device_updates(parameter.device())) return false;
+    const auto update = begin_update(optimizer_, options, parameter);
+    if (!update) return false;
+    if (parameter.is_cpu()) {
+      const std::byte* const gradients[] = {static_cast<const std::byte*>(gradient.data_ptr())};
+      update->run(gradients);
+    } else {
+      on_device_->add(*update, parameter);
+    }
+    end_update(*update, parameter);
+    return true;
+  }
+  void finish() {
+    if (on_device_) on_device_->run();
+  }
+
+ private:
+  bool device_updates(const at::Device& device) {
+    if (!on_device_) on_device_ = make_device_updates(device);
+    return on_device_ != nullptr;
+  }
+
+  Optimizer& optimizer_;
+  std::unique_ptr<DeviceUpdates> on_device_;
+};
 
 /// `step_by_libtorch`: of the parameters that the groups hold when it is called.
 torch::Tensor step_once(Optimizer& optimizer, const Optimizer::LossClosure& closure,
@@ -58,15 +82,17 @@ torch::Tensor step_once(Optimizer& optimizer, const Optimizer::LossClosure& clos
   const at::NoGradGuard no_grad;
   std::vector<std::vector<at::Tensor>> others;
   bool has_others = false;
+  StepUpdates updates(optimizer);
   for (auto& group : optimizer.param_groups()) {
     others.emplace_back();
     for (const at::Tensor& parameter : group.params()) {
       if (!parameter.grad().defined()) continue;
-      if (step_parameter(optimizer, group.options(), parameter)) continue;
+      if (updates.step(group.options(), parameter)) continue;
       others.back().push_back(parameter);
       has_others = true;
     }
   }
+  updates.finish();
   if (has_others) {
     const OtherParameters guard(optimizer, std::move(others));
     step_by_libtorch();

@@ -36,6 +36,12 @@ ParameterUpdate update_of(const at::Tensor& parameter) {
   return update;
 }
 
+/// LibTorch's kernels for GPUs are compiled with products and additions fused.
+LibTorchRounding rounding_of(const at::Tensor& parameter) {
+  if (!parameter.is_cpu()) return {.addition = Rounding::fused, .square = Rounding::fused};
+  return libtorch_rounding(parameter.scalar_type());
+}
+
 template <class State>
 State* state_of(Optimizer& optimizer, const at::Tensor& parameter) {
   const auto found = optimizer.state().find(key_of(parameter));
@@ -63,7 +69,7 @@ ParameterUpdate begin_sgd(Optimizer& optimizer, const SGDOptions& options,
                .dampening = options.dampening(),
                .weight_decay = options.weight_decay(),
                .nesterov = options.nesterov(),
-               .rounding = libtorch_rounding(parameter.scalar_type()).addition};
+               .rounding = rounding_of(parameter).addition};
   ParameterUpdate update = update_of(parameter);
   if (step.momentum != 0) {
     auto* state = state_of<SGDParamState>(optimizer, parameter);
@@ -100,7 +106,7 @@ ParameterUpdate begin_adam(Optimizer& optimizer, const Options& options,
   const auto [beta1, beta2] = options.betas();
   const double correction1 = 1 - std::pow(beta1, state->step());
   const double correction2 = 1 - std::pow(beta2, state->step());
-  const auto rounding = libtorch_rounding(parameter.scalar_type());
+  const LibTorchRounding rounding = rounding_of(parameter);
   ParameterUpdate update = update_of(parameter);
   const bool decays = options.weight_decay() != 0;
   update.step = AdamStep{
@@ -146,15 +152,20 @@ void ParameterUpdate::run(std::span<const std::byte* const> gradients, Scales sc
                    });
 }
 
-bool takes_one_pass(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided &&
+bool has_plain_memory(const at::Tensor& tensor) {
+  return tensor.defined() && (tensor.is_cpu() || tensor.is_cuda()) &&
+         tensor.layout() == at::kStrided &&
          (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble) &&
          tensor.is_non_overlapping_and_dense() && !tensor.is_neg() && !tensor._is_zerotensor();
 }
 
+bool takes_one_pass(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cpu() && has_plain_memory(tensor);
+}
+
 bool lies_like(const at::Tensor& tensor, const at::Tensor& parameter) {
-  if (!takes_one_pass(tensor) || tensor.scalar_type() != parameter.scalar_type() ||
-      tensor.sizes() != parameter.sizes()) {
+  if (!has_plain_memory(tensor) || tensor.device() != parameter.device() ||
+      tensor.scalar_type() != parameter.scalar_type() || tensor.sizes() != parameter.sizes()) {
     return false;
   }
   for (std::int64_t d = 0; d < tensor.dim(); ++d) {
@@ -165,7 +176,7 @@ bool lies_like(const at::Tensor& tensor, const at::Tensor& parameter) {
 
 bool can_update(Optimizer& optimizer, const OptimizerOptions& options,
                 const at::Tensor& parameter) {
-  if (!takes_one_pass(parameter)) return false;
+  if (!has_plain_memory(parameter)) return false;
   if (const auto* sgd = dynamic_cast<const SGDOptions*>(&options)) {
     return can_update_sgd(optimizer, *sgd, parameter);
   }

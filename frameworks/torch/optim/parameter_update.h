@@ -23,15 +23,18 @@ struct ParameterUpdate {
   UpdateMemory memory;  ///< parameter and state
   std::size_t count = 0;
 
-  /// All elements, by LibTorch's threads. `gradients`, `scales` and `copies` as in UpdateMemory.
+  /// All elements, in CPU memory, by LibTorch's threads. `gradients`, `scales` and `copies` as in
+  /// UpdateMemory.
   void run(std::span<const std::byte* const> gradients, Scales scales = {},
            std::span<std::byte* const> copies = {}) const;
 };
 
-/// Whether the tensor is in CPU memory, of float32 or float64, and dense.
+/// Whether the tensor is of float32 or float64, and dense in memory of the CPU or a GPU.
+bool has_plain_memory(const at::Tensor& tensor);
+/// That, on the CPU.
 bool takes_one_pass(const at::Tensor& tensor);
-/// Whether that holds for the tensor as well, in the type and memory order of `parameter`, for
-/// which it does.
+/// Whether the tensor has plain memory as well, on the device and in the type and memory order of
+/// `parameter`, which has.
 bool lies_like(const at::Tensor& tensor, const at::Tensor& parameter);
 
 /// Whether begin_update() would give a step. Changes nothing.
@@ -39,7 +42,7 @@ bool can_update(torch::optim::Optimizer& optimizer, const torch::optim::Optimize
                 const at::Tensor& parameter);
 /// The step that the parameter's next one is: counts it, and makes the state that it has not yet,
 /// as LibTorch's optimizer does. Nothing, and nothing is changed, where one pass cannot do it:
-/// takes_one_pass() is false, the state lies otherwise, or the options are not those of SGD, Adam
+/// has_plain_memory() is false, the state lies otherwise, or the options are not those of SGD, Adam
 /// or AdamW. Thread rule: one thread at a time for an optimizer.
 std::optional<ParameterUpdate> begin_update(torch::optim::Optimizer& optimizer,
                                             const torch::optim::OptimizerOptions& options,

@@ -69,5 +69,23 @@ TEST(CudaRuntime, ReductionsOfNothingAreNotLaunchedAndWrongOnesAreInvalid) {
   EXPECT_EQ(reduced(too_many, 4), cudaErrorInvalidValue);
 }
 
+TEST(CudaRuntime, UpdatesOfNothingAreNotLaunchedAndWrongOnesAreInvalid) {
+  alignas(8) std::array<std::byte, 64> memory;
+  const auto updated = [&](UpdatePiece piece, DataType type = DataType::float32,
+                           SgdStep step = {.momentum = 0.9}) {
+    const std::array pieces = {piece};
+    return cuda_runtime().batched_update({pieces, type, step}, nullptr);
+  };
+  void* const at = memory.data();
+  EXPECT_EQ(cuda_runtime().batched_update({}, nullptr), cudaSuccess);
+  EXPECT_EQ(updated({at, at, {at}, 0}), cudaSuccess);
+  EXPECT_EQ(updated({at, at, {at}, 0}, DataType::bfloat16), cudaErrorInvalidValue);
+  EXPECT_EQ(updated({at, at, {at}, -1}), cudaErrorInvalidValue);
+  EXPECT_EQ(updated({at, nullptr, {at}, 1}), cudaErrorInvalidValue);
+  EXPECT_EQ(updated({at, at, {}, 1}), cudaErrorInvalidValue) << "no momentum buffer";
+  EXPECT_EQ(updated({&memory[1], at, {at}, 1}), cudaErrorInvalidValue);
+  EXPECT_EQ(updated({&memory[4], at, {at}, 1}, DataType::float64), cudaErrorInvalidValue);
+}
+
 }  // namespace
 }  // namespace hora::internal

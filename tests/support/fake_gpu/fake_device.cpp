@@ -42,7 +42,8 @@ FakeDevice::FakeDevice(int number, const FakeGpuOptions& options)
                "memcpy_async",
                "memset_async",
                "batched_copy",
-               "device_reduce"}),
+               "device_reduce",
+               "batched_update"}),
       generator_(options.seed + static_cast<std::uint64_t>(number)) {
   streams_.emplace(nullptr, std::make_shared<FakeStream>(state_));
 }

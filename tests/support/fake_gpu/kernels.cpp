@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tests/support/fake_gpu/batched_copy.h"
+#include "tests/support/fake_gpu/batched_update.h"
 #include "tests/support/fake_gpu/cuda_table.h"
 #include "tests/support/fake_gpu/device_reduce.h"
 
@@ -89,6 +90,51 @@ cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
                         device.memory().use(ranges));
 }
 
+std::vector<MemoryRange> ranges_of(const BatchedUpdate& update) {
+  std::vector<MemoryRange> ranges;
+  for (const UpdatePiece& piece : update.pieces) {
+    const std::size_t bytes = static_cast<std::size_t>(piece.elements) * size_of(update.type);
+    ranges.emplace_back(piece.parameter, bytes);
+    ranges.emplace_back(piece.gradient, bytes);
+    for (const void* const state : piece.state) {
+      if (state != nullptr) ranges.emplace_back(state, bytes);
+    }
+  }
+  return ranges;
+}
+
+bool on_device(FakeMemory& memory, const std::vector<MemoryRange>& ranges) {
+  return std::ranges::all_of(ranges, [&](const MemoryRange& range) {
+    return range.second == 0 || memory.on_device(range.first, range.second);
+  });
+}
+
+cudaError_t update_pieces(FakeDevice& device, const BatchedUpdate& update, cudaStream_t stream) {
+  constexpr auto kOutside = "an update's piece is not in any block of device memory";
+  if (!device.is_current("a kernel was launched")) return cudaErrorInvalidResourceHandle;
+  if (!valid(update)) {
+    device.violation("an update of types or addresses that it does not take");
+    return cudaErrorInvalidValue;
+  }
+  std::vector<MemoryRange> ranges = ranges_of(update);
+  if (!on_device(device.memory(), ranges)) {
+    device.violation(kOutside);
+    return cudaErrorInvalidValue;
+  }
+  std::vector<UpdatePiece> pieces(update.pieces.begin(), update.pieces.end());
+  const auto work = [&device, update, ranges, pieces = std::move(pieces)] {
+    BatchedUpdate own = update;
+    own.pieces = pieces;
+    if (on_device(device.memory(), ranges)) {
+      run(own);
+    } else {
+      device.fault(kOutside);
+    }
+  };
+  return device.enqueue(stream, device.script().delay_of("batched_update"), work,
+                        device.memory().use(ranges));
+}
+
 }  // namespace
 
 void add_kernels(CudaFunctions& table, FakeDevice& device) {
@@ -97,6 +143,9 @@ void add_kernels(CudaFunctions& table, FakeDevice& device) {
   };
   table.device_reduce = [&device](const DeviceReduction& reduction, cudaStream_t stream) {
     return made(device, "device_reduce", [&] { return reduce_memory(device, reduction, stream); });
+  };
+  table.batched_update = [&device](const BatchedUpdate& update, cudaStream_t stream) {
+    return made(device, "batched_update", [&] { return update_pieces(device, update, stream); });
   };
 }
 

@@ -13,9 +13,13 @@
 /// takes square roots by MKL, whose last bit may be wrong (2.11's wheels do): there an update,
 /// which is rounded rightly here, differs by some 2 units in its last place; the moments do not.
 ///
-/// That is for parameters of float32 and float64 on the CPU that are dense in memory, channels-last
-/// among them, with a gradient and state in the same memory order. All others, such as bfloat16's,
-/// those on a GPU, and those with a sparse gradient, are stepped by LibTorch's step().
+/// That is for parameters of float32 and float64 that are dense in memory, channels-last among
+/// them, with a gradient and state in the same memory order, on the CPU and, in builds with CUDA,
+/// on GPUs. There all tensors with the same options are stepped by one kernel in place of several a
+/// tensor; the bits are those of the CPU's formulas with products and sums rounded together, from
+/// which LibTorch's kernels for GPUs differ by some units in the last place (they multiply by a
+/// rounded inverse where Adam divides). All others, such as bfloat16's and those with a sparse
+/// gradient, are stepped by LibTorch's step().
 ///
 /// Thread rule and errors: as LibTorch's classes.
 #pragma once
