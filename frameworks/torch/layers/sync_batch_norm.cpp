@@ -4,9 +4,8 @@
 #include <torch/nn/functional/batchnorm.h>
 
 #include <cstdint>
-#include <memory>
+#include <sstream>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -51,9 +50,10 @@ torch::Tensor statistics_row(const torch::Tensor& input) {
   return row;
 }
 
+/// In float64, where the input is: the host does not wait for them.
 struct BatchStatistics {
-  double count = 0.0;  ///< values a channel
-  torch::Tensor mean;  ///< [C], float64, as the other
+  torch::Tensor count;  ///< values a channel, no dimension
+  torch::Tensor mean;   ///< [C], as the other
   torch::Tensor squares;
   torch::Tensor variance() const { return squares / count; }
 };
@@ -64,7 +64,7 @@ BatchStatistics statistics_of_rows(const torch::Tensor& rows) {
   const auto counts = rows.narrow(1, 0, 1);
   const auto means = rows.narrow(1, 1, channels);
   BatchStatistics all;
-  all.count = counts.sum().item<double>();
+  all.count = counts.sum();
   all.mean = (counts * means).sum(0) / all.count;
   all.squares =
       (rows.narrow(1, 1 + channels, channels) + counts * (means - all.mean).square()).sum(0);
@@ -81,9 +81,8 @@ struct Call {
 
 /// As the graph holds it, for backward.
 struct HeldCall : torch::CustomClassHolder {
-  HeldCall(Call c, double values) : call(std::move(c)), count(values) {}
+  explicit HeldCall(Call c) : call(std::move(c)) {}
   Call call;
-  double count;  ///< values a channel, over all ranks
 };
 
 /// float16 and bfloat16 are computed in float32.
@@ -95,9 +94,11 @@ BatchStatistics statistics_of_all(const torch::Tensor& input, const Call& call) 
   const torch::Tensor rows = allgather(*call.context, statistics_row(input),
                                        {.name = call.name, .process_set = call.process_set});
   BatchStatistics all = statistics_of_rows(rows);
-  if (all.count > 1) return all;
-  refuse_tensor(call.name, "the batches of all ranks have " +
-                               std::to_string(static_cast<std::int64_t>(all.count)) +
+  // All ranks together have at least this rank's: elsewhere nothing is read from a GPU.
+  if (input.numel() / input.size(1) > 1) return all;
+  const auto count = static_cast<std::int64_t>(all.count.item<double>());
+  if (count > 1) return all;
+  refuse_tensor(call.name, "the batches of all ranks have " + std::to_string(count) +
                                " values a channel; expected more than one in training");
 }
 
@@ -110,9 +111,9 @@ struct Normalised : torch::autograd::Function<Normalised> {
     all = statistics_of_all(values, call);
     const torch::Tensor mean = all.mean.to(type);
     const torch::Tensor variance = all.variance();
-    context->save_for_backward({input, weight, mean, variance.add(call.epsilon).rsqrt().to(type)});
-    context->saved_data["call"] =
-        c10::IValue::make_capsule(c10::make_intrusive<HeldCall>(call, all.count));
+    context->save_for_backward(
+        {input, weight, mean, variance.add(call.epsilon).rsqrt().to(type), all.count});
+    context->saved_data["call"] = c10::IValue::make_capsule(c10::make_intrusive<HeldCall>(call));
     if (input.numel() == 0) return torch::empty_like(input);
     return torch::batch_norm(values, weight.to(type), bias.to(type), mean, variance.to(type),
                              /*training=*/false, /*momentum=*/0.0, call.epsilon,
@@ -125,12 +126,12 @@ struct Normalised : torch::autograd::Function<Normalised> {
                                                  torch::autograd::variable_list gradients) {
     const auto held = context->saved_data["call"].toCapsule();
     const Call& call = static_cast<const HeldCall&>(*held).call;
-    const double count = static_cast<const HeldCall&>(*held).count;
     if (torch::GradMode::is_enabled()) {
       refuse_tensor(call.name, "SyncBatchNorm has no second derivatives (create_graph)");
     }
     const auto saved = context->get_saved_variables();
     const torch::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &scale = saved[3];
+    const torch::Tensor& count = saved[4];
     const std::int64_t dimensions = input.dim();
     const torch::Tensor gradient = gradients[0].to(mean.scalar_type());
     torch::Tensor centered = input.to(mean.scalar_type()) - beside(mean, dimensions);
@@ -194,12 +195,16 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   if (is_training() && options.track_running_stats()) {
     const torch::NoGradGuard no_grad;
     num_batches_tracked += 1;
-    const double momentum = options.momentum().has_value()
-                                ? *options.momentum()
-                                : 1.0 / num_batches_tracked.item<double>();
-    running_mean.mul_(1 - momentum).add_(all.mean.to(running_mean.scalar_type()), momentum);
-    running_var.mul_(1 - momentum)
-        .add_((all.squares / (all.count - 1)).to(running_var.scalar_type()), momentum);
+    const auto follow = [this](torch::Tensor& running, const torch::Tensor& latest) {
+      const torch::Tensor value = latest.to(running.scalar_type());
+      if (const auto momentum = options.momentum()) {
+        running.mul_(1 - *momentum).add_(value, *momentum);
+      } else {
+        running.lerp_(value, num_batches_tracked.to(running.options()).reciprocal());
+      }
+    };
+    follow(running_mean, all.mean);
+    follow(running_var, all.squares / (all.count - 1));
   }
   return output;
 }
@@ -208,91 +213,6 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
   stream << "hora::SyncBatchNorm(" << options.num_features() << ", eps=" << options.eps()
          << ", affine=" << options.affine()
          << ", track_running_stats=" << options.track_running_stats() << ")";
-}
-
-namespace {
-
-class Converter {
- public:
-  Converter(const Context& context, ProcessSet process_set)
-      : context_(context), process_set_(process_set) {}
-
-  /// The paths of BatchNorms outside of any Sequential, one after the other.
-  static std::string strays(const torch::nn::Module& module, const std::string& path) {
-    std::string found;
-    for (const auto& child : module.named_children()) {
-      const std::string here = path.empty() ? child.key() : path + "." + child.key();
-      if (!is_batch_norm(*child.value())) {
-        found += strays(*child.value(), here);
-      } else if (!module.as<torch::nn::SequentialImpl>()) {
-        found += " '" + here + "'";
-      }
-    }
-    return found;
-  }
-
-  static bool is_batch_norm(const torch::nn::Module& module) {
-    return module.as<torch::nn::BatchNorm1dImpl>() || module.as<torch::nn::BatchNorm2dImpl>() ||
-           module.as<torch::nn::BatchNorm3dImpl>();
-  }
-
-  void convert(torch::nn::Module& module) {
-    for (const auto& child : module.named_children()) convert(*child.value());
-    auto* const sequential = module.as<torch::nn::SequentialImpl>();
-    if (!sequential) return;
-    const auto names = sequential->named_children().keys();
-    for (std::size_t i = 0; i < sequential->size(); ++i) {
-      torch::nn::AnyModule& place = *(sequential->begin() + static_cast<std::ptrdiff_t>(i));
-      if (!is_batch_norm(*place.ptr())) continue;
-      const SyncBatchNorm made = converted(place.ptr());
-      sequential->replace_module(names[i], made);
-      place = torch::nn::AnyModule(made);
-      ++count_;
-    }
-  }
-
-  std::size_t count() const { return count_; }
-
- private:
-  /// One module in several places stays one.
-  SyncBatchNorm converted(const std::shared_ptr<torch::nn::Module>& old) {
-    const auto known = converted_.find(old);
-    if (known != converted_.end()) return known->second;
-    SyncBatchNorm made{nullptr};
-    take<torch::nn::BatchNorm1dImpl>(*old, made);
-    take<torch::nn::BatchNorm2dImpl>(*old, made);
-    take<torch::nn::BatchNorm3dImpl>(*old, made);
-    return converted_.emplace(old, made).first->second;
-  }
-
-  template <class BatchNormImpl>
-  void take(const torch::nn::Module& module, SyncBatchNorm& made) {
-    const auto* const old = module.as<BatchNormImpl>();
-    if (!old) return;
-    made = SyncBatchNorm(context_, old->options, process_set_);
-    made->take_over(*old);
-  }
-
-  const Context& context_;
-  ProcessSet process_set_;
-  std::unordered_map<std::shared_ptr<torch::nn::Module>, SyncBatchNorm> converted_;
-  std::size_t count_ = 0;
-};
-
-}  // namespace
-
-std::size_t convert_batch_norm(const Context& context, torch::nn::Module& module,
-                               ProcessSet process_set) {
-  const std::string strays =
-      Converter::is_batch_norm(module) ? " the module itself" : Converter::strays(module, "");
-  if (!strays.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "hora::convert_batch_norm: these are not held by a torch::nn::Sequential:" +
-                    strays + "; declare them as hora::SyncBatchNorm");
-  }
-  Converter converter(context, process_set);
-  converter.convert(module);
-  return converter.count();
 }
 
 }  // namespace hora

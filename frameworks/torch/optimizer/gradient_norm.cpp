@@ -13,32 +13,26 @@
 namespace hora::internal {
 namespace {
 
-/// One dimension; the order of elements is of no matter.
+/// One dimension without gaps; the order of elements is of no matter.
 at::Tensor flat(const at::Tensor& tensor) {
-  return tensor.is_non_overlapping_and_dense() ? in_memory_order(tensor) : tensor.flatten();
+  return in_memory_order(tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous());
 }
 
 double squares(const at::Tensor& flat) {
-  if (flat.device().is_cpu()) {
-    const auto* data = static_cast<const std::byte*>(flat.data_ptr());
-    return sum_of_squares(to_data_type(flat.scalar_type()).value(), data,
-                          static_cast<std::size_t>(flat.numel()));
-  }
-  const double norm = at::norm(flat.to(at::kFloat)).item<double>();
-  return norm * norm;
+  const auto* data = static_cast<const std::byte*>(flat.data_ptr());
+  return sum_of_squares(to_data_type(flat.scalar_type()).value(), data,
+                        static_cast<std::size_t>(flat.numel()));
 }
 
-std::vector<std::int64_t> counts_of(const std::vector<at::Tensor>& gradients) {
+std::vector<std::int64_t> counts_of(const std::vector<at::Tensor>& tensors) {
   std::vector<std::int64_t> counts;
-  for (const at::Tensor& gradient : gradients) counts.push_back(gradient.numel());
+  for (const at::Tensor& tensor : tensors) counts.push_back(tensor.numel());
   return counts;
 }
 
 double squares_of_part(const std::vector<at::Tensor>& gradients, int part, int parts) {
   double sum = 0.0;
-  for (const ElementRange& range : part_of_elements(counts_of(gradients), part, parts)) {
-    sum += squares(flat(gradients[range.tensor]).narrow(0, range.begin, range.count));
-  }
+  for (const at::Tensor& tensor : elements_of_part(gradients, part, parts)) sum += squares(tensor);
   return sum;
 }
 
@@ -80,6 +74,15 @@ std::vector<ElementRange> part_of_elements(std::span<const std::int64_t> counts,
     before += counts[tensor];
   }
   return ranges;
+}
+
+std::vector<at::Tensor> elements_of_part(const std::vector<at::Tensor>& tensors, int part,
+                                         int parts) {
+  std::vector<at::Tensor> elements;
+  for (const ElementRange& range : part_of_elements(counts_of(tensors), part, parts)) {
+    elements.push_back(flat(tensors[range.tensor]).narrow(0, range.begin, range.count));
+  }
+  return elements;
 }
 
 double norm_of_equal_gradients(const Peers& peers, const std::string& name,

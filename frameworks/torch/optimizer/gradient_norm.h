@@ -26,9 +26,14 @@ struct ElementRange {
 std::vector<ElementRange> part_of_elements(std::span<const std::int64_t> counts, int part,
                                            int parts);
 
+/// Part `part` of `parts` of the tensors' elements, in pieces of one dimension without gaps, none
+/// of them empty.
+std::vector<at::Tensor> elements_of_part(const std::vector<at::Tensor>& tensors, int part,
+                                         int parts);
+
 /// 2-norm of all gradients together, which are the same on every rank: each rank reads a part of
 /// them. Also where some ranks have joined: their parts are read by all others. Collective, and the
-/// same bits everywhere. Waits for the device.
+/// same bits everywhere. On the CPU, as the others; for a GPU: device_clip.h.
 double norm_of_equal_gradients(const Peers& peers, const std::string& name,
                                const std::vector<at::Tensor>& gradients);
 

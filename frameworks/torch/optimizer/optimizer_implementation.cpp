@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "frameworks/torch/optimizer/device_clip.h"
 #include "frameworks/torch/optimizer/gradient_norm.h"
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 #include "frameworks/torch/peers.h"
@@ -250,8 +251,15 @@ double OptimizerImplementation::clip_grad_norm(double max_norm) {
   }
   synchronize_once();
   const auto gradients = averaged_gradients();
+  const std::string exchange = name_ + ".norm";
+  const auto& parameters = averager_.parameters();
+  if (!parameters.empty() && !parameters.front().tensor.device().is_cpu()) {
+    return clip_on_device(peers_, exchange, gradients,
+                          shards_ ? GradientOwners::each : GradientOwners::all,
+                          parameters.front().tensor.device(), max_norm);
+  }
   const auto norm_of = shards_ ? norm_of_own_gradients : norm_of_equal_gradients;
-  const double norm = norm_of(peers_, name_ + ".norm", gradients);
+  const double norm = norm_of(peers_, exchange, gradients);
   clip(gradients, norm, max_norm);
   return norm;
 }

@@ -241,7 +241,8 @@ class DistributedOptimizer {
   /// synchronize(), unless that was done; then multiplies all averaged gradients by
   /// max_norm / (norm + 1e-6) where their global 2-norm is more than max_norm > 0. Gives the norm,
   /// the same on every rank. Each rank reads its share of the elements, so that the pass that
-  /// multiplies is the only whole one. Waits for the device. Collective.
+  /// multiplies is the only whole one. On a GPU all is on its way before the host waits for the
+  /// norm, once, and the factor is rounded to the gradients' type. Collective.
   double clip_grad_norm_(double max_norm);
 
   /// Waits until every rank's share of the parameters is here (options.overlap_parameter_gather).

@@ -25,7 +25,8 @@ namespace HORA_EXPORT hora {
 ///
 /// Statistics are computed in float32 (float64 for float64), and put together in float64 after
 /// Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
-/// Variances" (1979), from each rank's count, mean and sum of squares.
+/// Variances" (1979), from each rank's count, mean and sum of squares. On a GPU the host does not
+/// wait for it, but where this rank has less than two values a channel.
 ///
 /// Collective in training: every rank of the set calls forward, and all or none call backward.
 /// Ranks construct their modules in the same order. The context must outlive the module and the

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <vector>
 
+#include "tests/frameworks/torch/host_reads.h"
 #include "tests/frameworks/torch/network.h"
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"
@@ -163,6 +164,23 @@ TEST(SyncBatchNorm, RefusesWhatHasNoVariance) {
   expect_error(ErrorCode::invalid_argument, HasSubstr("1 values a channel"), [&] {
     module->forward(torch::zeros({rows, channels}));
   });
+}
+
+// On a GPU each read would wait for it, in each layer.
+TEST(SyncBatchNorm, TheHostReadsNoTensorWhereARankHasSeveralValuesAChannel) {
+  const Context world = init();
+  torch::nn::BatchNormOptions cumulative(channels);
+  cumulative.momentum({});
+  for (const auto& options : {torch::nn::BatchNormOptions(channels), cumulative}) {
+    SyncBatchNorm module(world, options);
+    const auto input = torch::randn({2 + world.rank(), channels}).requires_grad_();
+    const HostReads reads;
+    for (int round = 0; round < 2; ++round) module->forward(input).sum().backward();
+    EXPECT_EQ(reads.count(), 0) << options.momentum().has_value();
+    if (world.size() == 1) continue;
+    module->forward(torch::randn({world.rank() == 0 ? 1 : 2, channels}));
+    EXPECT_EQ(reads.count(), world.rank() == 0 ? 1 : 0) << "of the count of all ranks";
+  }
 }
 
 TEST(SyncBatchNorm, SavesAndLoadsAsBatchNorm) {
