@@ -109,6 +109,28 @@ TEST_F(Join, RanksRunOutOfDataOneAfterTheOther) {
   }
 }
 
+// As an optimizer does: gradients while there are data, then the model of the one that had most.
+TEST_F(Join, TheRanksGoOnFromTheLastOnesValues) {
+  const Buffer buffer(context(), 1000 * sizeof(float), where());
+  const TensorView gradients{buffer.data(), DataType::float32, {1000}, where()};
+  for (int epoch = 0; epoch < size() + 1; ++epoch) {
+    const int steps = 2 * ((rank() + epoch) % size());
+    for (int step = 0; step < steps; ++step) {
+      here().write(gradients, Elements<float>(1000, 1.0F));
+      allreduce(world(), gradients, {.name = "gradients", .op = ReduceOp::sum});
+      EXPECT_EQ(here().read<float>(gradients),
+                Elements<float>(1000, static_cast<float>(size() - step / 2 - 1)));
+    }
+    const int last = join(world());
+    EXPECT_TRUE(size() == 1 || (last + epoch) % size() == size() - 1) << last;
+    here().write(gradients, Elements<float>(1000, static_cast<float>(rank() + 10 * epoch)));
+    broadcast(world(), {buffer.data(), DataType::uint8, {4000}, where()},
+              {.name = "model", .root = last});
+    EXPECT_EQ(here().read<float>(gradients),
+              Elements<float>(1000, static_cast<float>(last + 10 * epoch)));
+  }
+}
+
 TEST_F(Join, OtherCollectivesFailClearlyAndJoinStillAgrees) {
   for (const Family& family : families()) {
     if (family.name == "allreduce" || size() == 1) continue;

@@ -54,9 +54,6 @@ void OptimizerImplementation::check_can_join(
           "without another optimizer of its GradScaler; hora::join(context, {&a, &b}) takes all");
     }
   }
-  for (const Parameter& parameter : averager_.parameters()) {
-    if (!parameter.tensor.device().is_cpu()) refuse("with parameters on a GPU is not possible");
-  }
 }
 
 int OptimizerImplementation::join(const std::vector<OptimizerImplementation*>& optimizers) {

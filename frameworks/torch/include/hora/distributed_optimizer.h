@@ -252,8 +252,9 @@ class DistributedOptimizer {
   /// it, and takes part in their averages with zeros meanwhile (an average divides by the size of
   /// the set all the same). Then all get the parameters and the wrapped optimizer's state of the
   /// rank that called it last, whose world rank it gives; broadcast_buffers() from it does that for
-  /// buffers. Throws Error(invalid_use) with options shard_state, buffers or hook, and for
-  /// parameters on a GPU. Optimizers that step in one loop: hora::join() takes them all at once.
+  /// buffers. The parameters travel in one copy, in memory of their device. Throws
+  /// Error(invalid_use) with options shard_state, buffers or hook. Optimizers that step in one
+  /// loop: hora::join() takes them all at once.
   int join();
 
   torch::optim::Optimizer& wrapped();
