@@ -123,7 +123,12 @@ struct CudaFunctions {
   std::function<cudaError_t(void*)> free_host;
   std::function<cudaError_t(void**, std::size_t)> malloc;
   std::function<cudaError_t(void*)> free;
-  std::function<cudaError_t(void**, std::size_t, cudaStream_t)> malloc_async;
+  std::function<cudaError_t(cudaMemPool_t*, const cudaMemPoolProps*)> mem_pool_create;
+  std::function<cudaError_t(cudaMemPool_t)> mem_pool_destroy;
+  std::function<cudaError_t(cudaMemPool_t, cudaMemPoolAttr, void* value)> mem_pool_set_attribute;
+  std::function<cudaError_t(cudaMemPool_t, std::size_t kept)> mem_pool_trim_to;
+  std::function<cudaError_t(void**, std::size_t, cudaMemPool_t, cudaStream_t)>
+      malloc_from_pool_async;
   std::function<cudaError_t(void*, cudaStream_t)> free_async;
   std::function<cudaError_t(void* target, const void* source, std::size_t, cudaMemcpyKind,
                             cudaStream_t)>

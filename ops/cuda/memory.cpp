@@ -3,7 +3,9 @@
 #include <hora/error.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "ops/cuda/stream.h"
@@ -40,6 +42,19 @@ PinnedMemory::PinnedMemory(const CudaFunctions& functions, std::size_t bytes)
                            }),
                  bytes) {}
 
+MemoryPool::MemoryPool(const CudaFunctions& functions, int device) {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = {cudaMemLocationTypeDevice, device};
+  cudaMemPool_t pool = nullptr;
+  cuda_check(functions, functions.mem_pool_create(&pool, &properties), "cudaMemPoolCreate");
+  pool_ = Owned<Release>(functions, pool);
+  auto threshold = std::numeric_limits<std::uint64_t>::max();
+  cuda_check(functions,
+             functions.mem_pool_set_attribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
+             "cudaMemPoolSetAttribute");
+}
+
 namespace {
 
 /// Copies longer than this go in steps: at 50 GB/s, 80 us each, far more than starting one takes.
@@ -47,25 +62,35 @@ constexpr std::size_t kBounceBytes = std::size_t{4} << 20;
 
 }  // namespace
 
+cudaMemPool_t StreamHeap::pool() {
+  const LockGuard lock(making_);
+  if (!pool_.get()) pool_ = MemoryPool(cuda_, device_);
+  return pool_.get();
+}
+
 std::byte* StreamHeap::allocate(std::size_t bytes, std::optional<void*> stream) {
   if (bytes == 0) return nullptr;
   const DeviceGuard device(cuda_, device_);
+  cudaMemPool_t const from = pool();
   void* data = nullptr;
-  cudaError_t error = cuda_.malloc_async(&data, bytes, or_own(stream));
+  const auto take = [&] {
+    return cuda_.malloc_from_pool_async(&data, bytes, from, or_own(stream));
+  };
+  cudaError_t error = take();
   if (error == cudaErrorMemoryAllocation) {
     cuda_.get_last_error();
-    if (const auto release = cache_release_.load()) {
-      release();
-      error = cuda_.malloc_async(&data, bytes, or_own(stream));
-    }
+    // Blocks too small for this one, as far as the host has seen their streams pass them.
+    cuda_check_release(cuda_, cuda_.mem_pool_trim_to(from, 0), "cudaMemPoolTrimTo");
+    if (const auto release = cache_release_.load()) release();
+    error = take();
   }
   if (error == cudaErrorMemoryAllocation) {
     cuda_.get_last_error();
     throw Error(ErrorCode::out_of_memory,
-                "cudaMallocAsync of " + std::to_string(bytes) +
+                "cudaMallocFromPoolAsync of " + std::to_string(bytes) +
                     " bytes for a result failed: " + cuda_.get_error_string(error));
   }
-  cuda_check(cuda_, error, "cudaMallocAsync");
+  cuda_check(cuda_, error, "cudaMallocFromPoolAsync");
   return static_cast<std::byte*>(data);
 }
 

@@ -58,8 +58,28 @@ class PinnedMemory : public CudaMemory<ReleasePinnedMemory> {
   PinnedMemory(const CudaFunctions& functions, std::size_t bytes);
 };
 
-/// Allocating and releasing do not wait for the GPU. The pinned block is taken with the first copy.
-/// Thread rule: any thread; one copy at a time.
+/// Memory in stream order, apart from the device's default pool, which is the program's and its
+/// libraries'. What is freed stays in the pool, where the default one gives it back to the system
+/// at each synchronisation. Thread rule: any thread.
+class MemoryPool {
+ public:
+  MemoryPool() noexcept = default;
+  /// Of `device`. Throws Error(transport), as where the device has no pools.
+  MemoryPool(const CudaFunctions& functions, int device);
+
+  cudaMemPool_t get() const noexcept { return pool_.get(); }
+
+ private:
+  struct Release {
+    using Handle = cudaMemPool_t;
+    static constexpr auto function = &CudaFunctions::mem_pool_destroy;
+    static constexpr auto name = "cudaMemPoolDestroy";
+  };
+  Owned<Release> pool_;
+};
+
+/// Allocating and releasing do not wait for the GPU. The pool is made with the first allocation,
+/// the pinned block with the first copy. Thread rule: any thread; one copy at a time.
 class StreamHeap final : public DeviceHeap {
  public:
   /// `own`: the stream that collectives run on. References outlive it, and so does the stream.
@@ -76,6 +96,7 @@ class StreamHeap final : public DeviceHeap {
   cudaStream_t or_own(std::optional<void*> stream) const {
     return stream ? static_cast<cudaStream_t>(*stream) : own_;
   }
+  cudaMemPool_t pool();
   std::byte* bounce() HORA_REQUIRES(copying_);
   void copy(std::byte* target, const std::byte* source, std::size_t bytes, cudaMemcpyKind kind,
             cudaStream_t stream);
@@ -85,6 +106,8 @@ class StreamHeap final : public DeviceHeap {
   EventPool& events_;
   cudaStream_t own_;
   std::atomic<void (*)()> cache_release_{nullptr};
+  Mutex making_;
+  MemoryPool pool_ HORA_GUARDED_BY(making_);
   Mutex copying_;
   PinnedMemory bounce_ HORA_GUARDED_BY(copying_);
 };

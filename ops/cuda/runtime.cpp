@@ -61,9 +61,15 @@ const CudaFunctions& cuda_runtime() {
       .free_host = cudaFreeHost,
       .malloc = cudaMalloc,
       .free = cudaFree,
-      // An overload in C++.
-      .malloc_async = [](void** data, std::size_t bytes,
-                         cudaStream_t stream) { return cudaMallocAsync(data, bytes, stream); },
+      .mem_pool_create = cudaMemPoolCreate,
+      .mem_pool_destroy = cudaMemPoolDestroy,
+      .mem_pool_set_attribute = cudaMemPoolSetAttribute,
+      .mem_pool_trim_to = cudaMemPoolTrimTo,
+      // Overloaded in C++.
+      .malloc_from_pool_async =
+          [](void** data, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
+            return cudaMallocFromPoolAsync(data, bytes, pool, stream);
+          },
       .free_async = cudaFreeAsync,
       .memcpy_async = cudaMemcpyAsync,
       .memset_async = cudaMemsetAsync,

@@ -43,6 +43,13 @@ struct MakesDevice {
   static Owner make(const CudaFunctions& cuda) { return Owner(cuda, 1000); }
   static int live(const test::LiveHandles& handles) { return handles.device; }
 };
+struct MakesPool {
+  using Owner = MemoryPool;
+  static constexpr auto kCreate = "mem_pool_create";
+  static constexpr auto kDestroy = "mem_pool_destroy";
+  static Owner make(const CudaFunctions& cuda) { return Owner(cuda, 0); }
+  static int live(const test::LiveHandles& handles) { return handles.pools; }
+};
 
 template <class Makes>
 class OwnerTest : public testing::Test {
@@ -53,7 +60,7 @@ class OwnerTest : public testing::Test {
   test::FakeNcclWorld world_;
   test::FakeGpu gpu_{world_};
 };
-using Owners = testing::Types<MakesStream, MakesEvent, MakesPinned, MakesDevice>;
+using Owners = testing::Types<MakesStream, MakesEvent, MakesPinned, MakesDevice, MakesPool>;
 TYPED_TEST_SUITE(OwnerTest, Owners);
 
 TYPED_TEST(OwnerTest, IsMoveOnlyAndMovesWithoutThrowing) {

@@ -3,6 +3,8 @@
 #include <hora/error.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <random>
 
 #include "ops/cuda/memory.h"
@@ -54,27 +56,65 @@ TEST_F(StreamHeapTest, NothingForNothing) {
   EXPECT_EQ(heap_.allocate(0, std::nullopt), nullptr);
   heap_.release(nullptr, std::nullopt);
   heap_.to_host(nullptr, nullptr, 0, users_.get());
-  EXPECT_EQ(gpu_.count("malloc_async") + gpu_.count("free_async") + gpu_.count("host_alloc"), 0);
+  EXPECT_EQ(gpu_.count("mem_pool_create") + gpu_.count("malloc_from_pool_async") +
+                gpu_.count("free_async") + gpu_.count("host_alloc"),
+            0);
+}
+
+// By the table hora has no other pool.
+TEST_F(StreamHeapTest, MemoryIsOfOnePoolOfItsOwnThatKeepsAll) {
+  std::byte* const data = heap_.allocate(100, users_.get());
+  heap_.release(data, users_.get());
+  heap_.release(heap_.allocate(200, std::nullopt), std::nullopt);
+  EXPECT_THAT(gpu_.kept_by_pools(),
+              testing::ElementsAre(std::numeric_limits<std::uint64_t>::max()));
+  EXPECT_EQ(gpu_.count("mem_pool_create"), 1);
+  EXPECT_EQ(gpu_.count("mem_pool_trim_to"), 0);
+  EXPECT_THAT(gpu_.violations(), testing::IsEmpty());
+}
+
+TEST_F(StreamHeapTest, APoolThatCannotBeMadeIsMadeTheNextTime) {
+  for (const char* call : {"mem_pool_create", "mem_pool_set_attribute"}) {
+    gpu_.fail(call, 1, cudaErrorNotSupported);
+    test::expect_error(ErrorCode::transport, testing::HasSubstr("cudaMemPool"),
+                       [&] { heap_.allocate(64, std::nullopt); });
+    EXPECT_EQ(gpu_.live().pools, 0) << call;
+    EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess);
+  }
+  heap_.release(heap_.allocate(64, std::nullopt), std::nullopt);
+  EXPECT_EQ(gpu_.live().pools, 1);
+}
+
+TEST_F(StreamHeapTest, WhereMemoryIsLackingThePoolGivesBackWhatIsFree) {
+  gpu_.fail("malloc_from_pool_async", 1, cudaErrorMemoryAllocation);
+  gpu_.fail("mem_pool_trim_to", 1, cudaErrorUnknown);
+  std::byte* const data = heap_.allocate(64, std::nullopt);
+  EXPECT_NE(data, nullptr);
+  EXPECT_EQ(gpu_.count("mem_pool_trim_to"), 1);
+  EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess);
+  heap_.release(data, std::nullopt);
 }
 
 TEST_F(StreamHeapTest, WhereMemoryIsLackingTheFrameworkGivesBackItsOwn) {
   static int released = 0;
   released = 0;
   heap_.set_cache_release([] { ++released; });
-  gpu_.fail("malloc_async", 1, cudaErrorMemoryAllocation);
+  gpu_.fail("malloc_from_pool_async", 1, cudaErrorMemoryAllocation);
   std::byte* const data = heap_.allocate(64, std::nullopt);
   EXPECT_NE(data, nullptr);
   EXPECT_EQ(released, 1);
   EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess);
   heap_.release(data, std::nullopt);
-  gpu_.fail("malloc_async", 0, cudaErrorMemoryAllocation);
+  gpu_.fail("malloc_from_pool_async", 0, cudaErrorMemoryAllocation);
   test::expect_error(ErrorCode::out_of_memory, [&] { heap_.allocate(64, std::nullopt); });
   EXPECT_EQ(released, 2);
   EXPECT_EQ(gpu_.cuda().get_last_error(), cudaSuccess);
 }
 
 TEST_F(StreamHeapTest, FailuresAreNamed) {
-  gpu_.fail("malloc_async", 1, cudaErrorMemoryAllocation);
+  for (const int attempt : {1, 2}) {
+    gpu_.fail("malloc_from_pool_async", attempt, cudaErrorMemoryAllocation);
+  }
   test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("12345 bytes"),
                      [&] { heap_.allocate(12345, std::nullopt); });
   std::byte* const data = heap_.allocate(64, users_.get());

@@ -128,7 +128,9 @@ void expect_to_fail_alone_without_memory(GpuWorld& world, OperationKind kind, in
   const int row_blocks = kind == OperationKind::allgather  ? ranks * ranks
                          : kind == OperationKind::alltoall ? ranks
                                                            : 1;
-  world.gpu(culprit).fail("malloc_async", 1, cudaErrorMemoryAllocation);
+  for (const int attempt : {1, 2}) {
+    world.gpu(culprit).fail("malloc_from_pool_async", attempt, cudaErrorMemoryAllocation);
+  }
   world.on_all_ranks([&](int rank) {
     const DeviceTensor& input = *inputs[static_cast<std::size_t>(rank)];
     expect_error(ErrorCode::out_of_memory,

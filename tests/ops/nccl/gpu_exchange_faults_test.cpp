@@ -108,8 +108,9 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"send", true, alltoall}, Fault{"recv", true, alltoall},
         Fault{"group_start", true, alltoall}, Fault{"group_end", true, alltoall},
         Fault{"reduce_scatter", true, reduce_scatter}, Fault{"reduce", true, reduce_scatter, false},
-        Fault{"malloc_async", false, reduce_scatter}, Fault{"batched_copy", false, reduce_scatter},
-        Fault{"stream_wait_event", false, alltoall}, Fault{"event_record", false, alltoall}),
+        Fault{"malloc_from_pool_async", false, reduce_scatter},
+        Fault{"batched_copy", false, reduce_scatter}, Fault{"stream_wait_event", false, alltoall},
+        Fault{"event_record", false, alltoall}),
     [](const auto& tested) {
       return std::string(tested.param.nccl ? "nccl_" : "cuda_") + tested.param.call;
     });

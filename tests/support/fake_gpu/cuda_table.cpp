@@ -5,14 +5,6 @@
 namespace hora::internal::test {
 namespace {
 
-/// Takes place even where the script says that it fails.
-template <class Body>
-cudaError_t released(FakeDevice& device, std::string_view call, Body body) {
-  const cudaError_t error = device.begin(call);
-  const cudaError_t done = body();
-  return device.end(error != cudaSuccess ? error : done);
-}
-
 cudaError_t allocate(FakeDevice& device, MemoryKind kind, void** data, std::size_t bytes) {
   *data = bytes == 0 ? nullptr : device.memory().allocate(kind, bytes);
   return cudaSuccess;
@@ -32,17 +24,6 @@ cudaError_t release(FakeDevice& device, MemoryKind kind, void* data) {
   }
   device.violation("freeing what was not allocated, or not by this kind of call");
   return cudaErrorInvalidValue;
-}
-
-/// Memory is there at once; it goes in the stream's order.
-cudaError_t release_in_order(FakeDevice& device, void* data, cudaStream_t stream) {
-  return device.enqueue(stream, {}, [&device, data] {
-    if (device.memory().in_use(data)) {
-      device.fault("cudaFreeAsync of memory that other work still uses");
-    } else if (!device.memory().release(MemoryKind::ordered, data)) {
-      device.fault("cudaFreeAsync of what cudaMallocAsync did not give");
-    }
-  });
 }
 
 /// What is wrong with the memory of a copy; null where nothing is.
@@ -138,15 +119,6 @@ void add_memory(CudaFunctions& table, FakeDevice& device) {
   table.free = [&device](void* data) {
     return released(device, "free", [&] { return release(device, MemoryKind::device, data); });
   };
-  table.malloc_async = [&device](void** data, std::size_t bytes, cudaStream_t stream) {
-    return made(device, "malloc_async", [&] {
-      return device.knows(stream) ? allocate(device, MemoryKind::ordered, data, bytes)
-                                  : cudaErrorInvalidResourceHandle;
-    });
-  };
-  table.free_async = [&device](void* data, cudaStream_t stream) {
-    return released(device, "free_async", [&] { return release_in_order(device, data, stream); });
-  };
   table.memcpy_async = [&device](void* target, const void* source, std::size_t bytes,
                                  cudaMemcpyKind kind, cudaStream_t stream) {
     return made(device, "memcpy_async",
@@ -231,6 +203,7 @@ CudaFunctions cuda_functions(FakeDevice& device) {
   add_streams(table, device);
   add_kernels(table, device);
   add_memory(table, device);
+  add_pools(table, device);
   return table;
 }
 

@@ -14,6 +14,7 @@
 #include "tests/support/fake_gpu/call_script.h"
 #include "tests/support/fake_gpu/fake_gpu.h"
 #include "tests/support/fake_gpu/fake_memory.h"
+#include "tests/support/fake_gpu/fake_pools.h"
 #include "tests/support/fake_gpu/fake_stream.h"
 
 namespace hora::internal::test {
@@ -31,6 +32,7 @@ class FakeDevice {
 
   CallScript& script() { return script_; }
   FakeMemory& memory() { return memory_; }
+  FakePools& pools() { return pools_; }
   int number() const { return number_; }
   /// "0000:01:00.0", unique in its world.
   std::string bus_id() const;
@@ -136,6 +138,7 @@ class FakeDevice {
   const FakeGpuOptions options_;
   CallScript script_;
   FakeMemory memory_;
+  FakePools pools_;
   mutable StreamsState state_;
   std::mt19937_64 generator_;
   std::uintptr_t handles_ = 0;

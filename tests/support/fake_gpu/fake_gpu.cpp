@@ -113,7 +113,12 @@ LiveHandles FakeGpu::live() const {
           .device = memory.blocks(MemoryKind::device) + memory.blocks(MemoryKind::ordered) +
                     memory.blocks(MemoryKind::nccl),
           .communicators = parts_->nccl.communicators(),
-          .registrations = parts_->nccl.registrations()};
+          .registrations = parts_->nccl.registrations(),
+          .pools = static_cast<int>(device.pools().kept().size())};
+}
+
+std::vector<std::uint64_t> FakeGpu::kept_by_pools() const {
+  return parts_->device.pools().kept();
 }
 
 int FakeGpu::timing_events() const {

@@ -10,7 +10,7 @@
 /// * A captured stream runs nothing; what waits on another thread, cudaEventQuery included, ends
 ///   captures of the global mode, unless that thread's mode is relaxed.
 /// What it leaves out: the null stream does not wait for other streams; collectives of different
-/// communicators never disturb each other; the pool of cudaMallocAsync returns no memory.
+/// communicators never disturb each other; pools return no memory, and are never short of any.
 #pragma once
 
 #include <chrono>
@@ -70,6 +70,7 @@ struct LiveHandles {
   int device = 0;  ///< blocks of device memory, ncclMemAlloc's too
   int communicators = 0;
   int registrations = 0;
+  int pools = 0;  ///< of memory
   bool operator==(const LiveHandles&) const = default;
 };
 
@@ -114,6 +115,8 @@ class FakeGpu {
   int count(std::string_view call) const;
   int nccl_count(std::string_view call) const;
   LiveHandles live() const;
+  /// What each of the pools that there are keeps when the device synchronises, in bytes.
+  std::vector<std::uint64_t> kept_by_pools() const;
   /// Events with a time stamp that were ever created.
   int timing_events() const;
   /// Whether all of [data, data + bytes) is memory of this GPU, in one block.

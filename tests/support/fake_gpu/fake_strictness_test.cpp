@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "ops/cuda/memory.h"
 #include "tests/support/fake_gpu/nccl_rank.h"
 
 namespace hora::internal::test {
@@ -72,8 +73,10 @@ TEST_F(FakeStrictnessTest, MemoryFreedInAnotherStreamsOrderIsSeen) {
   first_.choose();
   const CudaStream stream(first_.cuda(), 0);
   const CudaStream other(first_.cuda(), 0);
+  const MemoryPool pool(first_.cuda(), 0);
   void* memory = nullptr;
-  ASSERT_EQ(first_.cuda().malloc_async(&memory, 64, stream.get()), cudaSuccess);
+  ASSERT_EQ(first_.cuda().malloc_from_pool_async(&memory, 64, pool.get(), stream.get()),
+            cudaSuccess);
   first_.delay("memset_async", std::chrono::milliseconds(50));
   first_.cuda().memset_async(memory, 1, 64, stream.get());
   first_.cuda().free_async(memory, other.get());
