@@ -88,8 +88,8 @@ std::byte* SimulatedMemory::address(int /*local_rank*/, Location location, std::
   return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(location.offset));
 }
 
-void SimulatedMemory::publish(std::byte* block, const std::byte* data, std::size_t bytes) {
-  if (bytes > 0 && !bench::scale::is_folded(block)) std::memcpy(block, data, bytes);
+void SimulatedMemory::copy_past_caches(std::byte* out, const std::byte* in, std::size_t bytes) {
+  if (bytes > 0 && !bench::scale::is_folded(out)) std::memcpy(out, in, bytes);
 }
 
 std::byte* SimulatedSpace::allocate(std::size_t bytes) {

@@ -46,7 +46,7 @@ class SimulatedMemory final : public hora::internal::NodeMemory {
   std::optional<hora::internal::Location> find(const std::byte* data,
                                                std::size_t bytes) const override;
   std::byte* address(int local_rank, hora::internal::Location location, std::size_t bytes) override;
-  void publish(std::byte* block, const std::byte* data, std::size_t bytes) override;
+  void copy_past_caches(std::byte* out, const std::byte* in, std::size_t bytes) override;
 
  private:
   std::map<const std::byte*, std::size_t> blocks_;

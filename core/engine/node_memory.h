@@ -27,8 +27,8 @@ class NodeMemory {
   /// Where a peer keeps `bytes` bytes, mapped when first asked for. Throws Error(transport) where
   /// that is not inside one of its windows.
   virtual std::byte* address(int local_rank, Location location, std::size_t bytes) = 0;
-  /// memcpy from this rank's private memory into a block that peers have read, and will read.
-  virtual void publish(std::byte* block, const std::byte* data, std::size_t bytes) = 0;
+  /// memcpy to where nothing is read soon, or by peers first: long ones leave the caches alone.
+  virtual void copy_past_caches(std::byte* out, const std::byte* in, std::size_t bytes) = 0;
 };
 
 /// The node's memory as the ranks of a process set number it. `memory` outlives it. Thread rule: as
@@ -47,8 +47,8 @@ class MemberMemory final : public NodeMemory {
   std::byte* address(int local_rank, Location location, std::size_t bytes) override {
     return memory_.address(members_[static_cast<std::size_t>(local_rank)], location, bytes);
   }
-  void publish(std::byte* block, const std::byte* data, std::size_t bytes) override {
-    memory_.publish(block, data, bytes);
+  void copy_past_caches(std::byte* out, const std::byte* in, std::size_t bytes) override {
+    memory_.copy_past_caches(out, in, bytes);
   }
 
  private:

@@ -20,6 +20,7 @@ Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
       small_blocks_(*parts.memory),
       memory_{.memory = *parts.memory,
               .small = &small_blocks_,
+              .volume = &block_volume_,
               .device = engine.device,
               .heap = engine.device_heap,
               .topology = parts.topology,
@@ -320,11 +321,7 @@ void Submissions::collect(Submission& submission) {
 }
 
 void Submissions::release(Submission& submission) {
-  if (poisoned_.load()) {
-    submission.memory.leave_in_place();
-  } else {
-    submission.memory.release(memory_);
-  }
+  poisoned_.load() ? submission.memory.leave_in_place() : submission.memory.release(memory_);
   const LockGuard table(table_lock_);
   table_.leave(submission);
 }

@@ -162,6 +162,7 @@ class Submissions {
   NodeControlBlock& control_block_;
   RankStatus& status_;  ///< of this rank
   SmallBlocks small_blocks_;
+  BlockVolume block_volume_;
   const SetMemory memory_;
   std::atomic<int> undecided_{0};  ///< this rank's submissions that wait for others
   std::atomic<bool> joined_{false};

@@ -15,13 +15,23 @@ namespace {
 /// Longest result that is expected to be even: where it is not, the memory is wasted.
 constexpr std::size_t kLongestExpected = std::size_t{64} << 20;
 
-/// Copies all of [0, bytes) but `left_out`, by copy(target, source, bytes).
-template <class Copy>
-void copy_around(Range left_out, std::byte* target, const std::byte* source, std::size_t bytes,
-                 Copy&& copy) {
+bool exceeds_caches(const SetMemory& set) {
+  return set.volume && set.volume->exceeds_caches();
+}
+
+/// Copies all of [0, bytes) but `left_out`.
+void copy_around(const SetMemory& set, Range left_out, std::byte* target, const std::byte* source,
+                 std::size_t bytes, bool past_caches) {
+  const auto copy = [&](std::size_t begin, std::size_t length) {
+    if (past_caches) {
+      set.memory.copy_past_caches(target + begin, source + begin, length);
+    } else {
+      std::memcpy(target + begin, source + begin, length);
+    }
+  };
   const std::size_t end = left_out.begin + left_out.bytes;
-  copy(target, source, left_out.begin);
-  copy(target + end, source + end, bytes - end);
+  copy(0, left_out.begin);
+  copy(end, bytes - end);
 }
 
 MemoryWay way_of(const MemoryFacts& facts) {
@@ -168,7 +178,7 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
       data_ = result->data + offset;
       location_ = result->location;
       location_.offset += offset;
-      set.memory.publish(data_, request.data, bytes_);
+      set.memory.copy_past_caches(data_, request.data, bytes_);
       break;
     }
     case MemoryWay::in_place:
@@ -192,6 +202,7 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
 void TensorMemory::take_block(const SetMemory& set) {
   is_small_ = set.small && bytes_ <= SmallBlocks::kBytes;
   const NodeMemory::MemoryBlock block = is_small_ ? set.small->take() : set.memory.allocate(bytes_);
+  if (set.volume) set.volume->add(bytes_);
   block_ = block.data;
   location_ = block_location_ = block.location;
 }
@@ -202,14 +213,7 @@ void TensorMemory::copy_to_block(const SetMemory& set, OperationKind kind) {
     return;
   }
   const bool peers_write = kind == OperationKind::allreduce;
-  copy_around(plan_.own, block_, data_, bytes_,
-              [&](std::byte* target, const std::byte* source, std::size_t bytes) {
-                if (peers_write) {
-                  std::memcpy(target, source, bytes);
-                } else {
-                  set.memory.publish(target, source, bytes);
-                }
-              });
+  copy_around(set, plan_.own, block_, data_, bytes_, !peers_write || exceeds_caches(set));
 }
 
 void TensorMemory::write_header(const SetMemory& set, const Request& request, Location expected) {
@@ -229,11 +233,12 @@ void TensorMemory::copy_out(const SetMemory& set) {
   if (plan_.way == MemoryWay::through_host) {
     set.heap->to_device(data_, block_, bytes_, stream_);
   } else {
-    copy_around(plan_.own, data_, block_, bytes_, std::memcpy);
+    copy_around(set, plan_.own, data_, block_, bytes_, exceeds_caches(set));
   }
 }
 
 void TensorMemory::release(const SetMemory& set) {
+  if (block_ && set.volume) set.volume->remove(bytes_);
   if (block_ && is_small_) set.small->put_back({std::exchange(block_, nullptr), block_location_});
   for (std::byte** const owned : {&block_, &header_}) {
     if (*owned) set.memory.release(std::exchange(*owned, nullptr));

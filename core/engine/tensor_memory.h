@@ -2,6 +2,7 @@
 /// node.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -87,12 +88,27 @@ class SmallBlocks {
   std::vector<NodeMemory::MemoryBlock> free_ HORA_GUARDED_BY(mutex_);
 };
 
+/// How long the blocks are together that represent tensors in flight. Thread rule: any thread.
+class BlockVolume {
+ public:
+  /// What is copied to or from longer ones is out of the caches before it is read.
+  static constexpr std::size_t kCached = std::size_t{16} << 20;
+
+  void add(std::size_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+  void remove(std::size_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+  bool exceeds_caches() const { return bytes_.load(std::memory_order_relaxed) > kCached; }
+
+ private:
+  std::atomic<std::size_t> bytes_{0};
+};
+
 /// The memory of one set, and this rank's position in it. References outlive it.
 struct SetMemory {
   NodeMemory& memory;
-  SmallBlocks* small = nullptr;  ///< null: small tensors have blocks of the memory itself
-  DevicePort* device;            ///< where this process has one
-  DeviceHeap* heap;              ///< likewise
+  SmallBlocks* small = nullptr;   ///< null: small tensors have blocks of the memory itself
+  BlockVolume* volume = nullptr;  ///< null: blocks are not counted
+  DevicePort* device;             ///< where this process has one
+  DeviceHeap* heap;               ///< likewise
   const Topology& topology;
   int rank;  ///< world rank
   int local_rank;

@@ -39,8 +39,8 @@ class SharedMemory final : public NodeMemory {
   void release(std::byte* data) noexcept override;
   std::optional<Location> find(const std::byte* data, std::size_t bytes) const override;
   std::byte* address(int local_rank, Location location, std::size_t bytes) override;
-  void publish(std::byte* block, const std::byte* data, std::size_t bytes) override {
-    publish_copy(block, data, bytes);
+  void copy_past_caches(std::byte* out, const std::byte* in, std::size_t bytes) override {
+    publish_copy(out, in, bytes);
   }
 
  private:

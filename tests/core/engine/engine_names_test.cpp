@@ -2,8 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/core/engine/engine_fixture.h"
 #include "tests/support/seed.h"
@@ -170,6 +174,62 @@ TEST(Engine, AnOrphanedSubmissionLeavesTheCallersMemoryAlone) {
     EXPECT_EQ(b, std::vector<float>(kCount, 3.0F)) << is_known;
     while (!orphan->finished()) std::this_thread::yield();
     EXPECT_EQ(*a, std::vector<float>(kCount, 100.0F)) << is_known;
+  }
+}
+
+std::vector<float> numbers(std::size_t count, int factor) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>(factor) * static_cast<float>(i % 1021);
+  }
+  return values;
+}
+
+/// Blocks that exceed the caches together, of lengths around the ends of slices. On the last rank
+/// one tensor lies in its windows, and the handle of another is dropped.
+TEST(Engine, ManyLargeTensorsInFlightOfWhichOneIsOrphaned) {
+  constexpr std::ptrdiff_t kAround[] = {-17, -16, -1, 0, 1, 15, 16, 17, 65};
+  constexpr std::size_t kLength = 1 << 19, kInWindow = 3, kOrphaned = 7;
+  static_assert(std::size(kAround) * kLength * sizeof(float) > BlockVolume::kCached);
+  const auto on_rank = [&](ThreadWorld& world, int rank) {
+    Engine& engine = world.engine(rank);
+    const bool is_last = rank == world.size() - 1;
+    for (const bool is_known : {false, true}) {
+      std::vector<std::vector<float>> tensors;
+      std::vector<std::byte*> data;
+      std::vector<std::shared_ptr<Submission>> submissions;
+      for (std::size_t t = 0; t < std::size(kAround); ++t) {
+        std::vector<float>& values = tensors.emplace_back(numbers(kLength + kAround[t], rank + 1));
+        data.push_back(bytes(values));
+        if (is_last && t == kInWindow) {
+          data[t] = world.memory(rank).allocate(values.size() * sizeof(float)).data;
+          std::memcpy(data[t], values.data(), values.size() * sizeof(float));
+        }
+        // An orphan's name becomes free later.
+        const std::string round = t == kOrphaned && is_known ? "again " : "";
+        submissions.push_back(engine.submit(
+            round + std::to_string(t), floats(static_cast<std::int64_t>(values.size())), data[t]));
+      }
+      if (is_last) {
+        engine.orphan(submissions[kOrphaned]);
+        tensors[kOrphaned].assign(tensors[kOrphaned].size(), -1.0F);
+      }
+      for (std::size_t t = 0; t < std::size(kAround); ++t) {
+        auto expected = numbers(tensors[t].size(), world.size() * (world.size() + 1) / 2);
+        if (is_last && t == kOrphaned) {
+          while (!submissions[t]->finished()) std::this_thread::yield();
+          expected.assign(expected.size(), -1.0F);
+        } else {
+          engine.wait(*submissions[t]);
+        }
+        EXPECT_EQ(std::memcmp(data[t], expected.data(), expected.size() * sizeof(float)), 0)
+            << "rank " << rank << " of " << world.size() << ", tensor " << t << ", " << is_known;
+      }
+    }
+  };
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    ThreadWorld world({.node_sizes = {ranks}, .settings = {}, .engine_threads = true});
+    on_all_ranks(world, [&](int rank) { on_rank(world, rank); });
   }
 }
 

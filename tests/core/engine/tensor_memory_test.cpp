@@ -120,6 +120,16 @@ TEST(PlanOfMemory, AnExchangesInputIsReadWhereACallerThatWaitsHasIt) {
   EXPECT_EQ(plan_memory(facts), (MemoryPlan{.way = MemoryWay::around, .copies_in = true}));
 }
 
+TEST(BlockVolume, ExceedsTheCachesByOneByte) {
+  BlockVolume volume;
+  volume.add(BlockVolume::kCached);
+  EXPECT_FALSE(volume.exceeds_caches());
+  volume.add(1);
+  EXPECT_TRUE(volume.exceeds_caches());
+  volume.remove(1);
+  EXPECT_FALSE(volume.exceeds_caches());
+}
+
 /// Local rank 1 of 3, in one node.
 class MemoryOfOneRank : public testing::Test {
  protected:
@@ -157,7 +167,9 @@ class MemoryOfOneRank : public testing::Test {
   const Topology topology_{{{0, 1, 2}}};
   test::HeapNode node_{3};
   test::HeapMemory heap_{node_, 1};
+  BlockVolume volume_;
   const SetMemory set_{.memory = heap_,
+                       .volume = &volume_,
                        .device = nullptr,
                        .heap = nullptr,
                        .topology = topology_,
@@ -202,6 +214,39 @@ TEST_F(MemoryOfOneRank, OfALargeTensorItsOwnSliceIsNeverCopied) {
                          before.begin() + static_cast<std::ptrdiff_t>(own.begin)));
   EXPECT_EQ(data[own.begin + own.bytes], std::byte{0});
   release();
+}
+
+TEST_F(MemoryOfOneRank, WhereBlocksExceedTheCachesAllButTheOwnSliceIsCopiedPastThem) {
+  Bytes data = counted(kAloneBytes + 13);
+  const Bytes before = data;
+  for (const bool exceeds : {false, true}) {
+    volume_.add(BlockVolume::kCached - data.size() + (exceeds ? 1 : 0));
+    const std::size_t so_far = heap_.bytes_past_caches();
+    copy_in(OperationKind::allreduce, data, Caller::goes_on);
+    const std::size_t copied = data.size() - own_part(set_, signature_, data.size(), {}).bytes;
+    EXPECT_EQ(heap_.bytes_past_caches() - so_far, exceeds ? copied : 0);
+    std::byte* const block = seen(memory_.location(), data.size());
+    EXPECT_TRUE(std::equal(before.end() - 13, before.end(), block + kAloneBytes));
+    memory_.copy_out(set_);
+    EXPECT_EQ(heap_.bytes_past_caches() - so_far, exceeds ? 2 * copied : 0);
+    EXPECT_EQ(data, before);
+    release();
+    volume_.remove(BlockVolume::kCached - data.size());
+  }
+}
+
+TEST_F(MemoryOfOneRank, BlocksCountFromCopyInToRelease) {
+  Bytes data = counted(1000);
+  volume_.add(BlockVolume::kCached - 999);
+  copy_in(OperationKind::allreduce, data, Caller::goes_on);
+  EXPECT_TRUE(volume_.exceeds_caches());
+  memory_.copy_out(set_);
+  EXPECT_TRUE(volume_.exceeds_caches());
+  release();
+  EXPECT_FALSE(volume_.exceeds_caches());
+  memory_.release(set_);
+  volume_.add(999);
+  EXPECT_FALSE(volume_.exceeds_caches());
 }
 
 TEST_F(MemoryOfOneRank, AfterARetreatTheBlockStandsForAllOfIt) {

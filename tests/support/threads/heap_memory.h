@@ -1,6 +1,7 @@
 /// NodeMemory on this process's heap: all ranks see each other's memory at the same addresses.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -50,13 +51,16 @@ class HeapMemory final : public NodeMemory {
   std::byte* address(int local_rank, Location location, std::size_t bytes) override {
     return node_.address(local_rank, location, bytes);
   }
-  void publish(std::byte* block, const std::byte* data, std::size_t bytes) override {
-    if (bytes > 0) std::memcpy(block, data, bytes);
+  void copy_past_caches(std::byte* out, const std::byte* in, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(out, in, bytes);
+    bytes_past_caches_ += bytes;
   }
+  std::size_t bytes_past_caches() const { return bytes_past_caches_; }
 
  private:
   HeapNode& node_;
   int local_rank_;
+  std::atomic<std::size_t> bytes_past_caches_{0};
 };
 
 }  // namespace hora::internal::test
