@@ -33,8 +33,8 @@ source "$root/cmake/gpu_steps.sh"
 hora_gpu_arguments "$root/build/gpu-tests" "$@"
 cd "$root"
 
-readonly programs=(batched_copy_test device_reduce_test batched_update_test gpu_collectives_test gpu_torch_test kill_peer
-  mpi_cuda_support cifar10)
+readonly programs=(batched_copy_test device_reduce_test batched_update_test gpu_collectives_test
+  gpu_torch_test kill_peer mpi_cuda_support cifar10)
 
 pack() {
   local data=${GPU_DATA:-build/data/digits}

@@ -37,8 +37,8 @@ echo "$ranks ranks, ${HORA_RANKS_PER_NODE:-all} a node: ${*##*/}" >> "$CALLS"
 exec "$@"
 END
 chmod +x "$work/run/openmpi/bin/mpirun"
-for program in batched_copy_test device_reduce_test gpu_collectives_test gpu_torch_test \
-  mpi_cuda_support copy_perf device_allreduce gpu_training_step staged_allreduce; do
+for program in batched_copy_test device_reduce_test batched_update_test gpu_collectives_test \
+  gpu_torch_test mpi_cuda_support copy_perf device_allreduce gpu_training_step staged_allreduce; do
   stub "$work/run/bin/$program" <<< 'exit "${STUB_CODE:-0}"'
 done
 stub "$work/run/bin/kill_peer" << 'END'
@@ -90,7 +90,7 @@ first_calls() {
 }
 
 all_passed tests/gpu.sh
-first_calls 'batched_copy_test ' 'device_reduce_test ' \
+first_calls 'batched_copy_test ' 'device_reduce_test ' 'batched_update_test ' \
   '1 ranks, 1 a node: gpu_collectives_test' 'gpu_collectives_test ' \
   '1 ranks, 1 a node: gpu_torch_test' 'gpu_torch_test ' \
   '2 ranks, 2 a node: host_of_rank.sh gpu_collectives_test' 'gpu_collectives_test ' \
