@@ -1,17 +1,33 @@
 #include "tests/support/fake_gpu/batched_update.h"
 
 #include <algorithm>
-#include <iterator>
+#include <cstdint>
+#include <variant>
 
-#include "ops/cuda/batched_update.h"
 #include "ops/local/update.h"
 
 namespace hora::internal::test {
 
+namespace {
+
+std::size_t states_of(const BatchedUpdate& update) {
+  if (const auto* sgd = std::get_if<SgdStep>(&update.step)) return sgd->momentum != 0 ? 1 : 0;
+  return std::get<AdamStep>(update.step).amsgrad ? 3 : 2;
+}
+
+}  // namespace
+
 bool valid(const BatchedUpdate& update) {
   if (update.type != DataType::float32 && update.type != DataType::float64) return false;
-  const int states = std::visit([](const auto& step) { return states_of(step); }, update.step);
-  return can_be_updated(update.pieces, size_of(update.type), states);
+  const auto usable = [&](const void* memory) {
+    return memory != nullptr &&
+           reinterpret_cast<std::uintptr_t>(memory) % size_of(update.type) == 0;
+  };
+  return std::ranges::all_of(update.pieces, [&](const UpdatePiece& piece) {
+    return piece.elements == 0 ||
+           (piece.elements > 0 && usable(piece.parameter) && usable(piece.gradient) &&
+            std::all_of(piece.state, piece.state + states_of(update), usable));
+  });
 }
 
 void run(const BatchedUpdate& update) {
