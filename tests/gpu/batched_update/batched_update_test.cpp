@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "ops/cuda/functions.h"
-#include "ops/cuda/memory.h"
-#include "ops/cuda/stream.h"
 #include "ops/local/update.h"
 #include "tests/gpu/batched_copy/arena.h"
+#include "tests/gpu/batched_copy/block.h"
 #include "tests/gpu/batched_copy/device.h"
 #include "tests/support/seed.h"
 
@@ -68,29 +67,6 @@ class BatchedUpdateTest : public testing::Test {
     if (*missing_device() != 0) GTEST_SKIP() << "no GPU here: " << missing_device();
   }
 
-  static void check(cudaError_t result) { cuda_check(device(), result, "a call of the test"); }
-
-  /// `memory` as the device leaves it.
-  static std::vector<std::byte> on_device(const Places& places, DataType type, const Step& step,
-                                          const std::vector<std::byte>& memory) {
-    const CudaStream stream(device(), 0);
-    const DeviceMemory block(device(), memory.size());
-    const PinnedMemory host(device(), memory.size());
-    std::copy(memory.begin(), memory.end(), host.data());
-    const auto copy = [&](std::byte* target, const std::byte* source) {
-      check(device().memcpy_async(target, source, memory.size(), cudaMemcpyDefault, stream.get()));
-    };
-    copy(block.data(), host.data());
-    {
-      // Gone once the call returns, before the kernel has run.
-      const auto pieces = places.pieces(block.data());
-      check(device().batched_update({pieces, type, step}, stream.get()));
-    }
-    copy(host.data(), block.data());
-    check(device().stream_synchronize(stream.get()));
-    return {host.data(), host.data() + memory.size()};
-  }
-
   static void on_host(const Places& places, DataType type, const Step& step,
                       std::vector<std::byte>& memory) {
     for (const UpdatePiece& piece : places.pieces(memory.data())) {
@@ -117,7 +93,11 @@ class BatchedUpdateTest : public testing::Test {
         } else {
           fill_with_normals<double>(memory, random);
         }
-        const std::vector<std::byte> result = on_device(places, type, step, memory);
+        const auto result = on_device(memory, [&](std::byte* block, cudaStream_t stream) {
+          // Gone once the call returns, before the kernel has run.
+          const auto pieces = places.pieces(block);
+          check(device().batched_update({pieces, type, step}, stream));
+        });
         on_host(places, type, step, memory);
         const auto differs = std::ranges::mismatch(result, memory).in1 - result.begin();
         ASSERT_EQ(static_cast<std::size_t>(differs), result.size())

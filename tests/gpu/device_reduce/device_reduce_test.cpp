@@ -5,10 +5,9 @@
 #include <array>
 
 #include "ops/cuda/functions.h"
-#include "ops/cuda/memory.h"
-#include "ops/cuda/stream.h"
 #include "ops/local/kernels.h"
 #include "tests/gpu/batched_copy/arena.h"
+#include "tests/gpu/batched_copy/block.h"
 #include "tests/gpu/batched_copy/device.h"
 #include "tests/support/reference/elements.h"
 #include "tests/support/seed.h"
@@ -67,40 +66,21 @@ class DeviceReduceTest : public testing::Test {
     if (*missing_device() != 0) GTEST_SKIP() << "no GPU here: " << missing_device();
   }
 
-  static void check(cudaError_t result) { cuda_check(device(), result, "a call of the test"); }
-
-  /// `memory` as the device leaves it.
-  static std::vector<std::byte> on_device(const Case& c, const Places& places,
-                                          const std::vector<std::byte>& memory) {
-    const CudaStream stream(device(), 0);
-    const DeviceMemory block(device(), memory.size());
-    const PinnedMemory host(device(), memory.size());
-    std::copy(memory.begin(), memory.end(), host.data());
-    const auto copy = [&](std::byte* target, const std::byte* source) {
-      check(device().memcpy_async(target, source, memory.size(), cudaMemcpyDefault, stream.get()));
-    };
-    copy(block.data(), host.data());
-    {
-      // Gone once the call returns, before the kernel has run.
-      const auto inputs = places.inputs(block.data());
-      check(device().device_reduce({.type = c.type,
-                                    .op = c.op,
-                                    .inputs = inputs,
-                                    .output = places.output(block.data()),
-                                    .count = static_cast<std::int64_t>(c.count),
-                                    .scale = c.scale},
-                                   stream.get()));
-    }
-    copy(host.data(), block.data());
-    check(device().stream_synchronize(stream.get()));
-    return {host.data(), host.data() + memory.size()};
-  }
-
   static void expect_hosts_bits(const Case& c, std::mt19937_64& random) {
     const Places places(c);
     std::vector<std::byte> memory(places.bytes);
     fill(memory, c.type, random);
-    const std::vector<std::byte> result = on_device(c, places, memory);
+    const auto result = on_device(memory, [&](std::byte* block, cudaStream_t stream) {
+      // Gone once the call returns, before the kernel has run.
+      const auto inputs = places.inputs(block);
+      check(device().device_reduce({.type = c.type,
+                                    .op = c.op,
+                                    .inputs = inputs,
+                                    .output = places.output(block),
+                                    .count = static_cast<std::int64_t>(c.count),
+                                    .scale = c.scale},
+                                   stream));
+    });
     std::byte* const output = places.output(memory.data());
     reduce(c.type, c.op, places.inputs(memory.data()), {&output, 1}, c.count, {.post = c.scale});
     const std::size_t begin = places.offsets.back();
