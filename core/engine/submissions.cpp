@@ -321,7 +321,11 @@ void Submissions::collect(Submission& submission) {
 }
 
 void Submissions::release(Submission& submission) {
-  poisoned_.load() ? submission.memory.leave_in_place() : submission.memory.release(memory_);
+  if (poisoned_.load()) {
+    submission.memory.leave_in_place();
+  } else {
+    submission.memory.release(memory_);
+  }
   const LockGuard table(table_lock_);
   table_.leave(submission);
 }

@@ -24,16 +24,11 @@ bool can_be_copied(std::span<const CopyPiece> pieces, std::size_t source_size,
 std::span<const CopyPiece> fill_launch(std::span<const CopyPiece> pieces,
                                        std::int64_t elements_per_tile,
                                        CopyLaunch& launch) noexcept {
-  std::size_t taken = 0;
-  static_cast<PieceTiles<CopyLaunch::kCapacity>&>(launch) = {};
-  for (; taken < pieces.size(); ++taken) {
-    const CopyPiece& piece = pieces[taken];
-    if (piece.elements == 0) continue;
-    if (!launch.add(piece.elements, elements_per_tile)) break;
-    launch.source[launch.pieces - 1] = piece.source;
-    launch.target[launch.pieces - 1] = piece.target;
-  }
-  return pieces.subspan(taken);
+  return fill_tiles(launch, pieces, elements_per_tile,
+                    [&](std::size_t index, const CopyPiece& piece) {
+                      launch.source[index] = piece.source;
+                      launch.target[index] = piece.target;
+                    });
 }
 
 }  // namespace hora::internal

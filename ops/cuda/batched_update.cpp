@@ -36,18 +36,14 @@ bool can_be_updated(std::span<const UpdatePiece> pieces, std::size_t element, in
 
 std::span<const UpdatePiece> fill_launch(std::span<const UpdatePiece> pieces, std::size_t element,
                                          UpdateLaunch& launch) noexcept {
-  std::size_t taken = 0;
-  static_cast<PieceTiles<UpdateLaunch::kCapacity>&>(launch) = {};
-  for (; taken < pieces.size(); ++taken) {
-    const UpdatePiece& piece = pieces[taken];
-    if (piece.elements == 0) continue;
-    if (!launch.add(piece.elements, tile_elements(element))) break;
-    const std::size_t index = launch.pieces - 1U;
-    launch.parameter[index] = piece.parameter;
-    launch.gradient[index] = piece.gradient;
-    for (int s = 0; s < UpdateLaunch::kStates; ++s) launch.state[s][index] = piece.state[s];
-  }
-  return pieces.subspan(taken);
+  return fill_tiles(launch, pieces, tile_elements(element),
+                    [&](std::size_t index, const UpdatePiece& piece) {
+                      launch.parameter[index] = piece.parameter;
+                      launch.gradient[index] = piece.gradient;
+                      for (int s = 0; s < UpdateLaunch::kStates; ++s) {
+                        launch.state[s][index] = piece.state[s];
+                      }
+                    });
 }
 
 }  // namespace hora::internal

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace hora::internal {
 
@@ -42,6 +43,22 @@ struct PieceTiles {
 template <std::size_t kPieces>
 constexpr std::uint32_t grid_size(const PieceTiles<kPieces>& launch) {
   return launch.first_tile[launch.pieces];
+}
+
+/// Adds pieces from the front of `pieces` to the emptied `launch`, `put(index, piece)` storing each
+/// one's memory, and returns those that did not fit. Empty pieces are left out.
+template <class Launch, class Piece, class Put>
+std::span<const Piece> fill_tiles(Launch& launch, std::span<const Piece> pieces,
+                                  std::int64_t elements_per_tile, Put put) {
+  static_cast<PieceTiles<Launch::kCapacity>&>(launch) = {};
+  std::size_t taken = 0;
+  for (; taken < pieces.size(); ++taken) {
+    const Piece& piece = pieces[taken];
+    if (piece.elements == 0) continue;
+    if (!launch.add(piece.elements, elements_per_tile)) break;
+    put(launch.pieces - 1U, piece);
+  }
+  return pieces.subspan(taken);
 }
 
 /// What one block works on.

@@ -27,21 +27,22 @@ std::size_t number_of(DataType type) {
 constexpr std::size_t kStreamBytes = std::size_t{32} << 10;
 
 template <class Step, class Kernel>
-void run(Kernel kernel, const Step& step, const UpdateMemory& memory, std::size_t bytes,
-         std::size_t count) {
+void run(const Kernel (&kernels)[2], DataType type, const Step& step, const UpdateMemory& memory,
+         std::size_t begin, std::size_t end) {
+  const Kernel kernel = kernels[number_of(type)];
   if (memory.gradients.empty()) {
     throw Error(ErrorCode::invalid_argument, "hora::update needs at least one gradient; got none");
   }
-  if (count == 0) return;
+  if (begin == end) return;
   UpdateArrays arrays{.parameter = memory.parameter,
                       .gradients = memory.gradients.data(),
                       .gradient_count = memory.gradients.size(),
                       .scales = memory.scales,
                       .copies = memory.copies.data(),
                       .copy_count = memory.copies.size(),
-                      .streams = bytes >= kStreamBytes};
+                      .streams = (end - begin) * size_of(type) >= kStreamBytes};
   std::copy(std::begin(memory.state), std::end(memory.state), arrays.state);
-  kernel(step, arrays, count);
+  kernel(step, arrays, begin, end);
 }
 
 }  // namespace
@@ -63,12 +64,14 @@ const UpdateTable* const* runnable_updates() noexcept {
   return runnable.tables;
 }
 
-void update(DataType type, const SgdStep& step, const UpdateMemory& memory, std::size_t count) {
-  run(updates().sgd[number_of(type)], step, memory, count * size_of(type), count);
+void update(DataType type, const SgdStep& step, const UpdateMemory& memory, std::size_t begin,
+            std::size_t end) {
+  run(updates().sgd, type, step, memory, begin, end);
 }
 
-void update(DataType type, const AdamStep& step, const UpdateMemory& memory, std::size_t count) {
-  run(updates().adam[number_of(type)], step, memory, count * size_of(type), count);
+void update(DataType type, const AdamStep& step, const UpdateMemory& memory, std::size_t begin,
+            std::size_t end) {
+  run(updates().adam, type, step, memory, begin, end);
 }
 
 }  // namespace hora::internal

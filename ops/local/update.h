@@ -26,15 +26,15 @@ struct UpdateMemory {
   std::span<std::byte* const> copies = {};
 };
 
-/// One step of `count` elements of float32 or float64, aligned to their size, as SgdStep and
-/// AdamStep say, each operation rounded to the type, and so is each factor. Every array is read
-/// once and written once; they do not overlap. The bits do not depend on count, alignment or
-/// instruction set. Copies are complete (fenced) when it returns. Throws Error(invalid_argument)
-/// for other types and for no gradient. Thread rule: any thread, of elements that no other thread
-/// updates.
+/// One step of elements [begin, end) of the arrays, of float32 or float64, aligned to their size,
+/// as SgdStep and AdamStep say, each operation rounded to the type, and so is each factor. Every
+/// array is read once and written once; they do not overlap. The bits do not depend on the range,
+/// alignment or instruction set. Copies are complete (fenced) when it returns. Throws
+/// Error(invalid_argument) for other types and for no gradient. Thread rule: any thread, of
+/// elements that no other thread updates.
 HORA_EXPORT void update(DataType type, const SgdStep& step, const UpdateMemory& memory,
-                        std::size_t count);
+                        std::size_t begin, std::size_t end);
 HORA_EXPORT void update(DataType type, const AdamStep& step, const UpdateMemory& memory,
-                        std::size_t count);
+                        std::size_t begin, std::size_t end);
 
 }  // namespace hora::internal

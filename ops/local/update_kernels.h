@@ -97,7 +97,6 @@ typename E::Vector larger(typename E::Vector a, typename E::Vector b) {
 /// Past the cache; `to` is aligned to the vector.
 template <class E>
 void stream_vector(typename E::Stored* to, typename E::Vector vector) {
-  [[maybe_unused]] constexpr bool kSingle = sizeof(typename E::Scalar) == 4;
 #if defined(__AVX512F__)
   _mm512_stream_si512(reinterpret_cast<__m512i*>(to), (__m512i)vector);
 #elif defined(__AVX2__)
@@ -136,10 +135,11 @@ struct Arrays {
     return reinterpret_cast<const Stored*>(gradients[k]);
   }
   Stored* copy_of(std::size_t k) const { return reinterpret_cast<Stored*>(copies[k]); }
-  /// A factor of 1 changes no bit.
-  Vector gradient(std::size_t i) const {
-    Vector sum = E::load(gradient_of(0) + i) * pre;
-    for (std::size_t k = 1; k < gradient_count; ++k) sum += E::load(gradient_of(k) + i) * pre;
+  /// Of the vectors that `load` gives of each gradient. A factor of 1 changes no bit.
+  template <class Load>
+  Vector average(Load load) const {
+    Vector sum = load(gradient_of(0)) * pre;
+    for (std::size_t k = 1; k < gradient_count; ++k) sum += load(gradient_of(k)) * pre;
     return sum * post;
   }
 
@@ -152,15 +152,23 @@ struct Arrays {
   std::size_t copy_count;
 };
 
+/// The vector at `i`: gives the new parameter, which is stored but for the copies.
+template <class E, class Step>
+typename E::Vector take_vector(const Step& step, const Arrays<E>& arrays, std::size_t i) {
+  const auto gradient =
+      arrays.average([i](const typename E::Stored* from) { return E::load(from + i); });
+  const auto parameter = step.take(E::load(arrays.parameter + i), gradient, arrays.state, i);
+  E::store(arrays.parameter + i, parameter);
+  return parameter;
+}
+
 /// Elements [i, i + count), fewer than a vector, through padded copies.
 template <class E, class Step>
 void take_partial(const Step& step, const Arrays<E>& arrays, std::size_t i, std::size_t count) {
   using Stored = typename E::Stored;
   const std::size_t bytes = count * sizeof(Stored);
-  typename E::Vector sum = load_partial<E>(arrays.gradient_of(0) + i, count) * arrays.pre;
-  for (std::size_t k = 1; k < arrays.gradient_count; ++k) {
-    sum += load_partial<E>(arrays.gradient_of(k) + i, count) * arrays.pre;
-  }
+  const auto gradient =
+      arrays.average([&](const Stored* from) { return load_partial<E>(from + i, count); });
   Stored parameter[E::kLanes] = {};
   Stored state[3][E::kLanes] = {};
   __builtin_memcpy(parameter, arrays.parameter + i, bytes);
@@ -169,7 +177,7 @@ void take_partial(const Step& step, const Arrays<E>& arrays, std::size_t i, std:
     states[s] = state[s];
     if (arrays.state[s] != nullptr) __builtin_memcpy(state[s], arrays.state[s] + i, bytes);
   }
-  E::store(parameter, step.take(E::load(parameter), sum * arrays.post, states, 0));
+  E::store(parameter, step.take(E::load(parameter), gradient, states, 0));
   for (int s = 0; s < 3; ++s) {
     if (arrays.state[s] != nullptr) __builtin_memcpy(arrays.state[s] + i, state[s], bytes);
   }
@@ -179,18 +187,20 @@ void take_partial(const Step& step, const Arrays<E>& arrays, std::size_t i, std:
   }
 }
 
-/// How many elements come before all copies are aligned to a vector; `count` where they never are
-/// together.
+/// The first element of [begin, end) at which all copies are aligned to a vector; `end` where there
+/// is none.
 template <class E>
-std::size_t elements_to_alignment(const Arrays<E>& arrays, std::size_t count) {
+std::size_t first_aligned(const Arrays<E>& arrays, std::size_t begin, std::size_t end) {
   constexpr std::size_t kBytes = E::kLanes * sizeof(typename E::Stored);
-  const std::size_t past = reinterpret_cast<std::uintptr_t>(arrays.copies[0]) % kBytes;
+  const auto past = [&](std::size_t k) {
+    return reinterpret_cast<std::uintptr_t>(arrays.copy_of(k) + begin) % kBytes;
+  };
   for (std::size_t k = 1; k < arrays.copy_count; ++k) {
-    if (reinterpret_cast<std::uintptr_t>(arrays.copies[k]) % kBytes != past) return count;
+    if (past(k) != past(0)) return end;
   }
-  if (past % sizeof(typename E::Stored) != 0) return count;
-  const std::size_t elements = (kBytes - past) % kBytes / sizeof(typename E::Stored);
-  return elements < count ? elements : count;
+  if (past(0) % sizeof(typename E::Stored) != 0) return end;
+  const std::size_t elements = (kBytes - past(0)) % kBytes / sizeof(typename E::Stored);
+  return elements < end - begin ? begin + elements : end;
 }
 
 /// Elements [begin, end), whole vectors, whose copies are aligned.
@@ -204,9 +214,7 @@ void stream_vectors(const Step& step, const Arrays<E>& arrays, std::size_t begin
     const std::size_t block_begin = i;
     const std::size_t block_end = end - i < kBlock ? end : i + kBlock;
     for (; i < block_end; i += E::kLanes) {
-      const auto parameter =
-          step.take(E::load(arrays.parameter + i), arrays.gradient(i), arrays.state, i);
-      E::store(arrays.parameter + i, parameter);
+      const auto parameter = take_vector<E>(step, arrays, i);
       if (!at_once) continue;
       for (std::size_t k = 0; k < arrays.copy_count; ++k) {
         stream_vector<E>(arrays.copy_of(k) + i, parameter);
@@ -222,24 +230,22 @@ void stream_vectors(const Step& step, const Arrays<E>& arrays, std::size_t begin
 }
 
 template <class E, class Step>
-void each_vector(const Step& step, const UpdateArrays& memory, std::size_t count) {
+void each_vector(const Step& step, const UpdateArrays& memory, std::size_t begin, std::size_t end) {
   const Arrays<E> arrays(memory);
-  std::size_t i = 0;
+  std::size_t i = begin;
   if (memory.streams && arrays.copy_count > 0) {
-    const std::size_t first = elements_to_alignment<E>(arrays, count);
-    if (first < count) {
-      if (first > 0) take_partial<E>(step, arrays, 0, first);
-      i = first + (count - first) / E::kLanes * E::kLanes;
+    const std::size_t first = first_aligned<E>(arrays, begin, end);
+    if (first < end) {
+      if (first > begin) take_partial<E>(step, arrays, begin, first - begin);
+      i = first + (end - first) / E::kLanes * E::kLanes;
       stream_vectors<E>(step, arrays, first, i);
     }
   }
-  for (; i + E::kLanes <= count; i += E::kLanes) {
-    const auto parameter =
-        step.take(E::load(arrays.parameter + i), arrays.gradient(i), arrays.state, i);
-    E::store(arrays.parameter + i, parameter);
+  for (; i + E::kLanes <= end; i += E::kLanes) {
+    const auto parameter = take_vector<E>(step, arrays, i);
     for (std::size_t k = 0; k < arrays.copy_count; ++k) E::store(arrays.copy_of(k) + i, parameter);
   }
-  if (i < count) take_partial<E>(step, arrays, i, count - i);
+  if (i < end) take_partial<E>(step, arrays, i, end - i);
 }
 
 template <class E, Rounding kRounding>
@@ -315,20 +321,20 @@ struct AdamVector {
 };
 
 template <class E>
-void sgd(const SgdStep& step, const UpdateArrays& memory, std::size_t count) {
+void sgd(const SgdStep& step, const UpdateArrays& memory, std::size_t begin, std::size_t end) {
   if (step.rounding == Rounding::fused) {
-    each_vector<E>(SgdVector<E, Rounding::fused>(step), memory, count);
+    each_vector<E>(SgdVector<E, Rounding::fused>(step), memory, begin, end);
   } else {
-    each_vector<E>(SgdVector<E, Rounding::separate>(step), memory, count);
+    each_vector<E>(SgdVector<E, Rounding::separate>(step), memory, begin, end);
   }
 }
 
 template <class E>
-void adam(const AdamStep& step, const UpdateArrays& memory, std::size_t count) {
+void adam(const AdamStep& step, const UpdateArrays& memory, std::size_t begin, std::size_t end) {
   if (step.rounding == Rounding::fused) {
-    each_vector<E>(AdamVector<E, Rounding::fused>(step), memory, count);
+    each_vector<E>(AdamVector<E, Rounding::fused>(step), memory, begin, end);
   } else {
-    each_vector<E>(AdamVector<E, Rounding::separate>(step), memory, count);
+    each_vector<E>(AdamVector<E, Rounding::separate>(step), memory, begin, end);
   }
 }
 

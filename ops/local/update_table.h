@@ -22,8 +22,10 @@ struct UpdateArrays {
 };
 
 /// hora::update.
-using SgdKernel = void (*)(const SgdStep& step, const UpdateArrays& arrays, std::size_t count);
-using AdamKernel = void (*)(const AdamStep& step, const UpdateArrays& arrays, std::size_t count);
+using SgdKernel = void (*)(const SgdStep& step, const UpdateArrays& arrays, std::size_t begin,
+                           std::size_t end);
+using AdamKernel = void (*)(const AdamStep& step, const UpdateArrays& arrays, std::size_t begin,
+                            std::size_t end);
 
 struct UpdateTable {
   const char* instruction_set;

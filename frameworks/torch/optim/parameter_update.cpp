@@ -10,7 +10,6 @@
 #include <limits>
 #include <memory>
 #include <tuple>
-#include <vector>
 
 #include "frameworks/torch/optim/libtorch_rounding.h"
 #include "frameworks/torch/optimizer/state_key.h"
@@ -131,24 +130,18 @@ ParameterUpdate begin_adam(Optimizer& optimizer, const Options& options,
 
 void ParameterUpdate::run(std::span<const std::byte* const> gradients, Scales scales,
                           std::span<std::byte* const> copies) const {
-  const auto run_range = [&](std::size_t begin, std::size_t end) {
-    const std::size_t offset = begin * size_of(type);
-    std::vector<const std::byte*> sources(gradients.begin(), gradients.end());
-    for (const std::byte*& source : sources) source += offset;
-    std::vector<std::byte*> targets(copies.begin(), copies.end());
-    for (std::byte*& target : targets) target += offset;
-    UpdateMemory part{.parameter = memory.parameter + offset,
-                      .gradients = sources,
-                      .scales = scales,
-                      .copies = targets};
-    for (std::size_t i = 0; i < std::size(part.state); ++i) {
-      if (memory.state[i] != nullptr) part.state[i] = memory.state[i] + offset;
-    }
-    std::visit([&](const auto& values) { update(type, values, part, end - begin); }, step);
-  };
+  UpdateMemory whole = memory;
+  whole.gradients = gradients;
+  whole.scales = scales;
+  whole.copies = copies;
   at::parallel_for(0, static_cast<std::int64_t>(count), kGrain,
                    [&](std::int64_t begin, std::int64_t end) {
-                     run_range(static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
+                     std::visit(
+                         [&](const auto& values) {
+                           update(type, values, whole, static_cast<std::size_t>(begin),
+                                  static_cast<std::size_t>(end));
+                         },
+                         step);
                    });
 }
 
@@ -160,7 +153,7 @@ bool has_plain_memory(const at::Tensor& tensor) {
 }
 
 bool takes_one_pass(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_cpu() && has_plain_memory(tensor);
+  return has_plain_memory(tensor) && tensor.is_cpu();
 }
 
 bool lies_like(const at::Tensor& tensor, const at::Tensor& parameter) {

@@ -76,7 +76,7 @@ class BatchedUpdateTest : public testing::Test {
       for (int s = 0; s < 3; ++s) own.state[s] = static_cast<std::byte*>(piece.state[s]);
       std::visit(
           [&](const auto& values) {
-            update(type, values, own, static_cast<std::size_t>(piece.elements));
+            update(type, values, own, 0, static_cast<std::size_t>(piece.elements));
           },
           step);
     }

@@ -123,7 +123,8 @@ void check(const Step& step, std::size_t states, Surroundings around, std::size_
       arrays.gradient_count = sources.size();
       arrays.copies = copies.data();
       arrays.copy_count = copies.size();
-      kernel_for<T>(**table, step)(step, arrays, count);
+      kernel_for<T>(**table, step)(step, arrays, 0, count / 3);
+      kernel_for<T>(**table, step)(step, arrays, count / 3, count);
 
       const auto expect = [&](const std::byte* block, std::size_t array, const char* what) {
         for (std::size_t i = 0; i < count; ++i) {
@@ -216,12 +217,12 @@ TYPED_TEST(Update, AveragesItsGradientsAndHandsTheParameterOut) {
 TEST(UpdateErrors, OtherTypesAreRefused) {
   test::expect_error(ErrorCode::invalid_argument,
                      testing::HasSubstr("takes float32 and float64; got bfloat16"),
-                     [] { update(DataType::bfloat16, SgdStep{}, {}, 1); });
+                     [] { update(DataType::bfloat16, SgdStep{}, {}, 0, 1); });
 }
 
 TEST(UpdateErrors, NoGradientIsRefused) {
   test::expect_error(ErrorCode::invalid_argument, testing::HasSubstr("at least one gradient"),
-                     [] { update(DataType::float32, SgdStep{}, {}, 1); });
+                     [] { update(DataType::float32, SgdStep{}, {}, 0, 1); });
 }
 
 }  // namespace

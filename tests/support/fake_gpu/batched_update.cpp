@@ -39,7 +39,7 @@ void run(const BatchedUpdate& update) {
                            [](void* state) { return static_cast<std::byte*>(state); });
     std::visit(
         [&](const auto& step) {
-          internal::update(update.type, step, memory, static_cast<std::size_t>(piece.elements));
+          internal::update(update.type, step, memory, 0, static_cast<std::size_t>(piece.elements));
         },
         update.step);
   }

@@ -10,29 +10,46 @@
 namespace hora::internal::test {
 namespace {
 
-bool on_device(FakeMemory& memory, const BatchedCopy& copy) {
-  for (const CopyPiece& piece : copy.pieces) {
-    const auto elements = static_cast<std::size_t>(piece.elements);
-    if (!memory.on_device(piece.target, elements * size_of(copy.target_type)) ||
-        (piece.source != nullptr &&
-         !memory.on_device(piece.source, elements * size_of(copy.source_type)))) {
-      return false;
-    }
+struct KernelTexts {
+  const char* call;
+  const char* refused;
+  const char* outside;
+};
+
+bool on_device(FakeMemory& memory, const std::vector<MemoryRange>& ranges) {
+  return std::ranges::all_of(ranges, [&](const MemoryRange& range) {
+    return memory.on_device(range.first, range.second);
+  });
+}
+
+/// Enqueues `work`, which touches `ranges`: they must be on the device now, and when it runs.
+template <class Work>
+cudaError_t launch(FakeDevice& device, const KernelTexts& texts, bool is_valid,
+                   const std::vector<MemoryRange>& ranges, cudaStream_t stream, Work work) {
+  if (!device.is_current("a kernel was launched")) return cudaErrorInvalidResourceHandle;
+  if (!is_valid) {
+    device.violation(texts.refused);
+    return cudaErrorInvalidValue;
   }
-  return copy.flag == nullptr || memory.on_device(copy.flag, size_of(copy.target_type));
+  if (!on_device(device.memory(), ranges)) {
+    device.violation(texts.outside);
+    return cudaErrorInvalidValue;
+  }
+  const auto checked = [&device, outside = texts.outside, ranges, work = std::move(work)] {
+    if (on_device(device.memory(), ranges)) {
+      work();
+    } else {
+      device.fault(outside);
+    }
+  };
+  return device.enqueue(stream, device.script().delay_of(texts.call), checked,
+                        device.memory().use(ranges));
 }
 
 cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_t stream) {
-  constexpr auto kOutside = "a batched copy's piece is not in any block of device memory";
-  if (!device.is_current("a kernel was launched")) return cudaErrorInvalidResourceHandle;
-  if (!valid(copy)) {
-    device.violation("a batched copy of types or addresses that it does not take");
-    return cudaErrorInvalidValue;
-  }
-  if (!on_device(device.memory(), copy)) {
-    device.violation(kOutside);
-    return cudaErrorInvalidValue;
-  }
+  constexpr KernelTexts kTexts{"batched_copy",
+                               "a batched copy of types or addresses that it does not take",
+                               "a batched copy's piece is not in any block of device memory"};
   std::vector<CopyPiece> pieces(copy.pieces.begin(), copy.pieces.end());
   std::vector<MemoryRange> ranges = {{copy.flag, copy.flag ? size_of(copy.target_type) : 0}};
   for (const CopyPiece& piece : pieces) {
@@ -40,59 +57,38 @@ cudaError_t copy_pieces(FakeDevice& device, const BatchedCopy& copy, cudaStream_
     ranges.emplace_back(piece.target, elements * size_of(copy.target_type));
     if (piece.source) ranges.emplace_back(piece.source, elements * size_of(copy.source_type));
   }
-  const auto work = [&device, copy, pieces = std::move(pieces)] {
-    BatchedCopy own = copy;
-    own.pieces = pieces;
-    if (on_device(device.memory(), own)) {
-      run(own);
-    } else {
-      device.fault(kOutside);
-    }
+  const auto work = [given = copy, pieces = std::move(pieces)] {
+    auto owned = given;
+    owned.pieces = pieces;
+    run(owned);
   };
-  return device.enqueue(stream, device.script().delay_of("batched_copy"), work,
-                        device.memory().use(ranges));
-}
-
-bool on_device(FakeMemory& memory, const DeviceReduction& reduction) {
-  const std::size_t bytes = static_cast<std::size_t>(reduction.count) * size_of(reduction.type);
-  return memory.on_device(reduction.output, bytes) &&
-         std::ranges::all_of(reduction.inputs, [&](const std::byte* input) {
-           return memory.on_device(input, bytes);
-         });
+  return launch(device, kTexts, valid(copy), ranges, stream, work);
 }
 
 cudaError_t reduce_memory(FakeDevice& device, const DeviceReduction& reduction,
                           cudaStream_t stream) {
-  constexpr auto kOutside = "a reduction's memory is not in any block of device memory";
-  if (!device.is_current("a kernel was launched")) return cudaErrorInvalidResourceHandle;
-  if (!valid(reduction)) {
-    device.violation("a reduction of inputs or addresses that it does not take");
-    return cudaErrorInvalidValue;
-  }
-  if (!on_device(device.memory(), reduction)) {
-    device.violation(kOutside);
-    return cudaErrorInvalidValue;
-  }
+  constexpr KernelTexts kTexts{"device_reduce",
+                               "a reduction of inputs or addresses that it does not take",
+                               "a reduction's memory is not in any block of device memory"};
   std::vector<const std::byte*> inputs(reduction.inputs.begin(), reduction.inputs.end());
   const std::size_t bytes = static_cast<std::size_t>(reduction.count) * size_of(reduction.type);
   std::vector<MemoryRange> ranges = {{reduction.output, bytes}};
   for (const std::byte* const input : inputs) ranges.emplace_back(input, bytes);
-  const auto work = [&device, reduction, inputs = std::move(inputs)] {
-    DeviceReduction own = reduction;
-    own.inputs = inputs;
-    if (on_device(device.memory(), own)) {
-      run(own);
-    } else {
-      device.fault(kOutside);
-    }
+  const auto work = [given = reduction, inputs = std::move(inputs)] {
+    auto owned = given;
+    owned.inputs = inputs;
+    run(owned);
   };
-  return device.enqueue(stream, device.script().delay_of("device_reduce"), work,
-                        device.memory().use(ranges));
+  return launch(device, kTexts, valid(reduction), ranges, stream, work);
 }
 
-std::vector<MemoryRange> ranges_of(const BatchedUpdate& update) {
+cudaError_t update_pieces(FakeDevice& device, const BatchedUpdate& update, cudaStream_t stream) {
+  constexpr KernelTexts kTexts{"batched_update",
+                               "an update of types or addresses that it does not take",
+                               "an update's piece is not in any block of device memory"};
+  std::vector<UpdatePiece> pieces(update.pieces.begin(), update.pieces.end());
   std::vector<MemoryRange> ranges;
-  for (const UpdatePiece& piece : update.pieces) {
+  for (const UpdatePiece& piece : pieces) {
     const std::size_t bytes = static_cast<std::size_t>(piece.elements) * size_of(update.type);
     ranges.emplace_back(piece.parameter, bytes);
     ranges.emplace_back(piece.gradient, bytes);
@@ -100,39 +96,12 @@ std::vector<MemoryRange> ranges_of(const BatchedUpdate& update) {
       if (state != nullptr) ranges.emplace_back(state, bytes);
     }
   }
-  return ranges;
-}
-
-bool on_device(FakeMemory& memory, const std::vector<MemoryRange>& ranges) {
-  return std::ranges::all_of(ranges, [&](const MemoryRange& range) {
-    return range.second == 0 || memory.on_device(range.first, range.second);
-  });
-}
-
-cudaError_t update_pieces(FakeDevice& device, const BatchedUpdate& update, cudaStream_t stream) {
-  constexpr auto kOutside = "an update's piece is not in any block of device memory";
-  if (!device.is_current("a kernel was launched")) return cudaErrorInvalidResourceHandle;
-  if (!valid(update)) {
-    device.violation("an update of types or addresses that it does not take");
-    return cudaErrorInvalidValue;
-  }
-  std::vector<MemoryRange> ranges = ranges_of(update);
-  if (!on_device(device.memory(), ranges)) {
-    device.violation(kOutside);
-    return cudaErrorInvalidValue;
-  }
-  std::vector<UpdatePiece> pieces(update.pieces.begin(), update.pieces.end());
-  const auto work = [&device, update, ranges, pieces = std::move(pieces)] {
-    BatchedUpdate own = update;
-    own.pieces = pieces;
-    if (on_device(device.memory(), ranges)) {
-      run(own);
-    } else {
-      device.fault(kOutside);
-    }
+  const auto work = [given = update, pieces = std::move(pieces)] {
+    auto owned = given;
+    owned.pieces = pieces;
+    run(owned);
   };
-  return device.enqueue(stream, device.script().delay_of("batched_update"), work,
-                        device.memory().use(ranges));
+  return launch(device, kTexts, valid(update), ranges, stream, work);
 }
 
 }  // namespace
