@@ -211,7 +211,7 @@ inline constexpr Row kRows[] = {
     {"HORA_CHUNK_SIZE",
      "Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps "
      "with the transfers between them; 0: chosen automatically (1MiB up to 32 nodes, above that "
-     "32KiB for each node, at most 32MiB).",
+     "32KiB for each node, on GPUs no less than 2MiB for each rank of a node, at most 32MiB).",
      kField<&Settings::chunk_size>,
      {},
      &kBytes,
@@ -305,6 +305,15 @@ inline constexpr Row kRows[] = {
      "between nodes), nccl (one NCCL communicator over all ranks, whose sums depend on NCCL), or "
      "auto (nccl where NCCL finds a network better than sockets on every rank, else mpi).",
      kField<&Settings::gpu_network>, kChoices<GpuNetwork>},
+    {"HORA_NCCL_CTAS",
+     "The most thread blocks of each of NCCL's kernels, each of which takes a multiprocessor of "
+     "the "
+     "GPU from backward while it runs; 0: as NCCL chooses (NCCL_MAX_CTAS holds where it is set).",
+     kField<&Settings::nccl_ctas>,
+     {},
+     &kCount,
+     0,
+     64},
     {"HORA_CUDA_AWARE_MPI",
      "Whether what travels between nodes goes from GPU memory straight into MPI, or through pinned "
      "host memory: auto (straight where every rank's MPI says that it takes GPU memory), on (also "

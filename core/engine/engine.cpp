@@ -80,10 +80,12 @@ void Engine::drop(Submission& submission) {
 }
 
 void Engine::orphan(const std::shared_ptr<Submission>& submission) {
+  bool has_retreated = true;
   {
     const BetweenRounds lock(progress_.lock());
-    if (!submission->finished()) submission->memory.retreat();
+    if (!submission->finished()) has_retreated = submission->memory.retreat();
   }
+  if (!has_retreated) threads_.await(*submission);
   submission->owner->orphan(submission);
 }
 

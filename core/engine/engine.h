@@ -85,7 +85,8 @@ class Engine {
   /// contributing nothing meanwhile. Returns the last rank to join.
   int join(ProcessSet set);
   /// Releases a submission whose handle an exception has dropped. Its memory may be freed when this
-  /// returns, which is after a round of the thread that makes progress at most.
+  /// returns: after a round of the thread that makes progress at most, but where messages between
+  /// nodes use the memory already, when those have ended.
   void orphan(const std::shared_ptr<Submission>& submission);
 
   /// A new process set of these world ranks (ascending). Collective over the world; throws the same

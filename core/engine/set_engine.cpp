@@ -51,19 +51,16 @@ void Units::start(const DecidedBatch& batch) {
   signatures_.clear();
   for (const auto& submission : batch.submissions) signatures_.push_back(&submission->signature);
   const bool single_node = memory_.single_node();
-  const std::size_t chunk_bytes =
-      single_node ? 0 : chunk_limit(engine_.settings.chunk_size, memory_.topology.nodes());
-  const PlanLimits limits{.fusion_bytes = engine_.settings.fusion_threshold,
-                          .alone_bytes = single_node ? kAloneBytes : 0,
-                          .chunk_bytes = chunk_bytes};
+  PlanLimits limits{.fusion_bytes = engine_.settings.fusion_threshold,
+                    .alone_bytes = single_node ? kAloneBytes : 0};
   for (std::size_t next = 0; next < signatures_.size();) {
     bound_.clear();
     Unit& unit = bound_.unit;
-    next = plan_unit(signatures_, next, limits, unit);
     // One kind, type and operation: if one of its tensors goes through host memory, all do.
-    if (!memory_.on_device(*signatures_[unit.tensors.front().index])) {
-      unit.device = DeviceKind::cpu;
-    }
+    const bool on_device = memory_.on_device(*signatures_[next]);
+    limits.chunk_bytes = longest_chunk(on_device);
+    next = plan_unit(signatures_, next, limits, unit);
+    if (!on_device) unit.device = DeviceKind::cpu;
     if (unit.device != DeviceKind::cpu && parts_.device_spans_nodes) unit.make_one_chunk();
     Started& entry = started_.push();
     entry.number = ++number_;
@@ -77,11 +74,22 @@ void Units::start(const DecidedBatch& batch) {
   }
 }
 
+std::size_t Units::longest_chunk(bool on_device) const {
+  const Topology& topology = memory_.topology;
+  if (topology.nodes() == 1) return 0;
+  const std::size_t setting = engine_.settings.chunk_size;
+  return on_device ? device_chunk_limit(setting, topology.nodes(), topology.smallest_node())
+                   : chunk_limit(setting, topology.nodes());
+}
+
 void Units::started(BoundUnit& unit) {
   const auto& submissions = started_[unit.number - started_.front().number].submissions;
-  if (submissions.size() == 1 && submissions.front()->memory.has_retreated()) {
-    unit.memory[static_cast<std::size_t>(memory_.local_rank)] =
-        submissions.front()->memory.own_data();
+  auto own = static_cast<std::size_t>(memory_.local_rank);
+  for (const auto& submission : submissions) {
+    TensorMemory& memory = submission->memory;
+    if (memory.has_retreated()) unit.memory[own] = memory.own_data();
+    if (!memory_.single_node()) memory.note_messages();
+    own += static_cast<std::size_t>(memory_.local_size);
   }
   if (!record_.on()) return;
   const Duration time = now();

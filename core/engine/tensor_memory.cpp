@@ -41,9 +41,7 @@ MemoryWay way_of(const MemoryFacts& facts) {
   if (facts.in_windows) return MemoryWay::windows;
   if (facts.caller == Caller::goes_on) {
     // What peers do not touch is not copied as long as there is a handle.
-    const bool has_slice = facts.kind == OperationKind::allreduce && facts.own.bytes > 0 &&
-                           facts.own.bytes < facts.bytes;
-    if (has_slice) return MemoryWay::around;
+    if (facts.kind == OperationKind::allreduce && facts.own.bytes > 0) return MemoryWay::around;
     return facts.has_place ? MemoryWay::result : MemoryWay::block;
   }
   if (facts.own.bytes == facts.bytes) return MemoryWay::in_place;
@@ -245,11 +243,13 @@ void TensorMemory::release(const SetMemory& set) {
   }
 }
 
-void TensorMemory::retreat() {
-  if (plan_.way != MemoryWay::around) return;
+bool TensorMemory::retreat() {
+  if (plan_.way != MemoryWay::around) return true;
+  if (in_messages_) return false;
   std::memcpy(block_ + plan_.own.begin, data_ + plan_.own.begin, plan_.own.bytes);
   plan_ = {.way = MemoryWay::block};
   has_retreated_ = true;
+  return true;
 }
 
 std::byte* TensorMemory::own_data() const {

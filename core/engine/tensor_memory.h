@@ -24,7 +24,7 @@ struct Request;
 
 /// `waits`: the caller blocks, so its data stay alive and unchanged until completion. `goes_on`: an
 /// exception may drop the handle while the collective goes on, and the memory may be freed then. So
-/// peers touch none of it; this rank's engine may, until retreat().
+/// peers touch none of it; this rank's engine and its messages may, until retreat().
 enum class Caller { goes_on, waits };
 
 /// The ways in which a tensor's memory is reached. Peers: the other ranks of the node.
@@ -152,9 +152,12 @@ class TensorMemory {
   void release(const SetMemory& set);
   /// The caller's memory is not touched any more: what the engine has yet to read there is copied
   /// to the block, and nothing is copied out. With the progress lock held, before it is finished;
-  /// own_data() is another from then on.
-  void retreat();
+  /// own_data() is another from then on. False where that is too late: messages may be on their way
+  /// into the memory until it is finished.
+  [[nodiscard]] bool retreat();
   bool has_retreated() const { return has_retreated_; }
+  /// From now on messages use own_data().
+  void note_messages() { in_messages_ = true; }
   /// Peers may still touch what would be released: it stays.
   void leave_in_place() {
     block_ = header_ = nullptr;
@@ -197,6 +200,7 @@ class TensorMemory {
 
   MemoryPlan plan_;
   bool has_retreated_ = false;
+  bool in_messages_ = false;
   std::byte* data_ = nullptr;   ///< the caller's; of `result` its copy
   std::byte* block_ = nullptr;  ///< what represents it
   Location block_location_;

@@ -5,6 +5,9 @@
 namespace hora::internal {
 namespace {
 
+/// Of those that are chosen: staging takes several.
+constexpr std::size_t kLongestChunk = std::size_t{32} << 20;
+
 bool fuses(const Signature& a, const Signature& b) {
   if (is_exchange(a.kind)) return false;
   return a.kind == b.kind && a.type == b.type && a.op == b.op && a.device == b.device &&
@@ -23,9 +26,15 @@ std::size_t chunk_length(std::size_t unit_bytes, std::size_t limit) {
 std::size_t chunk_limit(std::size_t setting, int nodes) {
   constexpr std::size_t kOfEachNode = std::size_t{32} << 10;
   constexpr std::size_t kLeast = std::size_t{1} << 20;
-  constexpr std::size_t kMost = std::size_t{32} << 20;
   if (setting > 0) return setting;
-  return std::clamp(static_cast<std::size_t>(nodes) * kOfEachNode, kLeast, kMost);
+  return std::clamp(static_cast<std::size_t>(nodes) * kOfEachNode, kLeast, kLongestChunk);
+}
+
+std::size_t device_chunk_limit(std::size_t setting, int nodes, int slices) {
+  constexpr std::size_t kOfEachSlice = std::size_t{2} << 20;
+  if (setting > 0) return setting;
+  return std::clamp(static_cast<std::size_t>(slices) * kOfEachSlice, chunk_limit(0, nodes),
+                    kLongestChunk);
 }
 
 std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimits& limits) {

@@ -38,15 +38,17 @@ ncclUniqueId agreed_id(const NcclFunctions& nccl, Bootstrap& world, int first) {
 }
 
 /// `spans_nodes`: of all ranks of the set.
-NcclGroupOptions group_options(const PipelineOptions& pipeline, int device, int local_size,
-                               bool spans_nodes) {
-  NcclGroupOptions options{.device = device,
-                           .local_rank = pipeline.local_rank,
-                           .local_size = local_size,
-                           .slices = pipeline.slices,
-                           .slots = pipeline.nodes > 1 && !spans_nodes ? pipeline.slots : 0,
-                           .chunk_bytes = pipeline.chunk_bytes,
-                           .trace = pipeline.trace};
+NcclGroupOptions group_options(const PipelineOptions& pipeline, const Settings& settings,
+                               int device, int local_size, bool spans_nodes) {
+  NcclGroupOptions options{
+      .device = device,
+      .local_rank = pipeline.local_rank,
+      .local_size = local_size,
+      .slices = pipeline.slices,
+      .slots = pipeline.nodes > 1 && !spans_nodes ? pipeline.slots : 0,
+      .chunk_bytes = device_chunk_limit(settings.chunk_size, pipeline.nodes, pipeline.slices),
+      .most_ctas = settings.nccl_ctas,
+      .trace = pipeline.trace};
   if (spans_nodes) {
     const Topology& set = pipeline.topology;
     const auto& of_node = set.ranks_of_node[static_cast<std::size_t>(pipeline.node)];
@@ -125,8 +127,8 @@ class CudaGpu final : public Gpu {
     const LaunchTicketLock ticket_lock(*node_ticket_lock_, control_block.launch_ticket_lock(),
                                        control_block.local_rank() == 0, control_block.local_size());
     const bool spans_nodes = is_world && links_.spans_nodes;
-    NcclGroupOptions options =
-        group_options(pipeline, context_.device, control_block.local_size(), spans_nodes);
+    NcclGroupOptions options = group_options(pipeline, settings_, context_.device,
+                                             control_block.local_size(), spans_nodes);
     options.device_staging = is_world && links_.device_staging;
     auto made = std::make_unique<CudaGpuSet>(
         context_, options, pipeline.nodes == 1 || spans_nodes, ticket_lock,

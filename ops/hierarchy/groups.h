@@ -63,7 +63,7 @@ class LocalGroup {
   /// True: all local ranks must take part in every chunk, and start its steps in one order.
   virtual bool is_collective() const = 0;
   /// Memory of this rank's slice between reduce_scatter and all_gather, where the cross group works
-  /// that it is used with: 64-byte aligned, but for a broadcast, where it may be the tensor itself.
+  /// that it is used with: 64-byte aligned, or where the slice lies in the tensor itself.
   virtual std::byte* staging(const ChunkPart& part) = 0;
   /// The whole operation, for a job of one node, or a group of all ranks whatever their nodes: the
   /// unit summed over (or taken from the root among) all ranks of the group, in all of them.

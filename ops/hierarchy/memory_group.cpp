@@ -35,8 +35,26 @@ ReduceOp op_in_node(const Unit& unit) {
   return unit.op == ReduceOp::adasum ? ReduceOp::sum : unit.op;
 }
 
+/// Of one rank, whose memory it stays in.
+bool is_sum_already(std::span<const std::byte* const> inputs, const std::byte* sum,
+                    double prescale) {
+  return inputs.size() == 1 && inputs[0] == sum && prescale == 1.0;
+}
+
 std::size_t elements(const BoundUnit& unit, const Run& run) {
   return run.range.bytes / size_of(unit.unit.type);
+}
+
+/// Where `slice` lies on this local rank if it is all of one tensor's, without padding, which
+/// belongs to none. Null otherwise, and where the rank has no such tensor.
+std::byte* in_one_tensor(const BoundUnit& unit, Range slice, int local_rank) {
+  std::byte* place = nullptr;
+  for_each_run(unit.unit, slice, [&](const Run& run) {
+    if (run.range.bytes != slice.bytes) return;
+    std::byte* const tensor = unit.tensor(run.tensor, local_rank);
+    if (tensor) place = tensor + run.range.begin;
+  });
+  return place;
 }
 
 /// To all outputs but the input itself.
@@ -53,14 +71,10 @@ void spread_to_others(const std::byte* input, std::span<std::byte* const> output
 
 std::byte* MemoryGroup::staging(const ChunkPart& part) {
   const BoundUnit& unit = part.unit;
-  if (unit.unit.kind == OperationKind::broadcast) {
-    const std::vector<Run> pieces = runs(unit.unit, part.slice);
-    // Without padding, which belongs to no tensor.
-    if (pieces.size() == 1 && pieces[0].range.bytes == part.slice.bytes) {
-      return Addresses(unit, pieces[0]).of(part.has_input ? unit.root_local : local_rank_);
-    }
-  }
-  return in_slot(part.slot, part.slice.bytes);
+  const bool reads_root = unit.unit.kind == OperationKind::broadcast && part.has_input;
+  std::byte* const place =
+      in_one_tensor(unit, part.slice, reads_root ? unit.root_local : local_rank_);
+  return place ? place : in_slot(part.slot, part.slice.bytes);
 }
 
 std::byte* MemoryGroup::in_slot(std::size_t slot, std::size_t bytes) {
@@ -95,6 +109,8 @@ Completion MemoryGroup::reduce_scatter(const ChunkPart& part) {
     if (unit.unit.kind == OperationKind::broadcast) {
       const std::byte* const in = memory.of(unit.root_local);
       if (in != out) copy_to_all(in, {&out, 1}, run.range.bytes);
+    } else if (is_sum_already(memory.inputs(), out, unit.unit.prescale)) {
+      continue;
     } else if (memory.inputs().empty()) {
       fill_identity(unit.unit.type, unit.unit.op, out, elements(unit, run));
     } else {

@@ -19,8 +19,8 @@ class MemoryGroup final : public LocalGroup {
   MemoryGroup(int local_rank, int local_size) : local_rank_(local_rank), local_size_(local_size) {}
 
   bool is_collective() const override { return false; }
-  /// Of a broadcast of one tensor: where the root's bytes lie, or where this rank's belong. Else
-  /// one of its own.
+  /// Of a slice of one tensor: where that lies on this rank, which alone reads and writes it there
+  /// until all_gather(); of a broadcast's input, where it lies on the root. Else memory of its own.
   std::byte* staging(const ChunkPart& part) override;
   Completion run(const BoundUnit& unit) override;
   Completion reduce_scatter(const ChunkPart& part) override;

@@ -277,12 +277,11 @@ void Pipeline::start_cross(Chunk& chunk) {
   }
 }
 
-/// Only a broadcast's chunks cross from and to where the tensor lies.
+/// Chunks may cross from and to where the tensor lies (LocalGroup::staging).
 MemoryUse Pipeline::withdraw() {
   MemoryUse use = MemoryUse::none;
   for (Chunk& chunk : chunks_) {
-    const BoundUnit& unit = chunk.part.unit;
-    if (!unit.is_lent || unit.unit.kind != OperationKind::broadcast) continue;
+    if (!chunk.part.unit.is_lent) continue;
     if (chunk.stage == Stage::cross) use = std::max(use, chunk.completion.withdraw());
   }
   return use;

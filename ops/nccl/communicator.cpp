@@ -25,10 +25,11 @@ std::chrono::nanoseconds pause_between_looks(std::chrono::nanoseconds waited) {
 }
 
 NcclCommunicator::NcclCommunicator(const NcclFunctions& functions, const ncclUniqueId& id,
-                                   int ranks, int rank)
+                                   int ranks, int rank, int most_ctas)
     : functions_(&functions), comm_(std::make_shared<ncclComm_t>(nullptr)) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  if (most_ctas > 0) config.maxCTAs = most_ctas;
   const ncclResult_t result =
       functions.comm_init_rank_config(comm_.get(), ranks, id, rank, &config);
   try {

@@ -56,7 +56,9 @@ class NcclCommunicator {
 
   NcclCommunicator() noexcept = default;
   /// Starts the initialisation; collective over the `ranks` that were given the same `id`.
-  NcclCommunicator(const NcclFunctions& functions, const ncclUniqueId& id, int ranks, int rank);
+  /// `most_ctas`: thread blocks of each of its kernels, the same on all ranks; 0: as NCCL chooses.
+  NcclCommunicator(const NcclFunctions& functions, const ncclUniqueId& id, int ranks, int rank,
+                   int most_ctas = 0);
   NcclCommunicator(NcclCommunicator&& other) noexcept = default;
   NcclCommunicator& operator=(NcclCommunicator&& other) noexcept;
   ~NcclCommunicator();

@@ -28,6 +28,7 @@ struct NcclGroupOptions {
   int slices = 1;               ///< as the pipeline cuts a chunk
   std::size_t slots = 0;        ///< likewise; 0 where units run whole
   std::size_t chunk_bytes = 0;  ///< of the longest chunk
+  int most_ctas = 0;            ///< of NCCL's kernels (HORA_NCCL_CTAS); 0: as NCCL chooses
   /// The cross group takes the GPU's memory.
   bool device_staging = false;
   bool allocates_at_once = true;  ///< not at the first chunk

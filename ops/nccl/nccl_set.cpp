@@ -47,7 +47,7 @@ void NcclSet::disconnect() {
 
 void NcclSet::connect(const ncclUniqueId& id) {
   const PlaceInSet place = options_.place();
-  communicator_ = NcclCommunicator(context_.nccl, id, place.ranks, place.rank);
+  communicator_ = NcclCommunicator(context_.nccl, id, place.ranks, place.rank, options_.most_ctas);
 }
 
 NcclLaunches::Connection NcclSet::connection(LaunchTicketLock ticket_lock) {

@@ -49,6 +49,7 @@ TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_CROSS_ALGORITHM", "direct").cross_algorithm, CrossAlgorithm::direct);
   EXPECT_EQ(with("HORA_GPU_NETWORK", "mpi").gpu_network, GpuNetwork::mpi);
   EXPECT_EQ(with("HORA_GPU_NETWORK", "nccl").gpu_network, GpuNetwork::nccl);
+  EXPECT_EQ(with("HORA_NCCL_CTAS", "8").nccl_ctas, 8);
   EXPECT_EQ(with("HORA_CUDA_AWARE_MPI", "on").cuda_aware_mpi, CudaAwareMpi::on);
   EXPECT_EQ(with("HORA_CUDA_AWARE_MPI", "off").cuda_aware_mpi, CudaAwareMpi::off);
   EXPECT_EQ(with("HORA_ID_CAPACITY", "16").id_capacity, 16);
@@ -238,6 +239,7 @@ TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
   is("HORA_CROSS_ALGORITHM", "automatic");
   is("HORA_CUDA_AWARE_MPI", "auto");
   is("HORA_GPU_NETWORK", "auto");
+  is("HORA_NCCL_CTAS", "0");
   is("HORA_TENSOR_ARENA", "auto");
   is("HORA_TENSOR_ARENA_LIMIT", "0");
   is("HORA_ID_CAPACITY", "4096");

@@ -21,10 +21,11 @@ namespace HORA_EXPORT hora {
 
 /// From submission until wait() returns the operation's memory belongs to hora: neither read nor
 /// write it; it outlives the handle. Move-only. Dropping a handle waits, and leaves an error to
-/// shutdown(); while an exception unwinds the stack it does not wait: the context then ends the
-/// job. Where the exception is caught in the context's scope, the collective goes on without the
-/// handle, and gives nothing; its name, or unnamed slot, is free when all ranks have submitted it,
-/// on each at another moment: what follows needs other names. Thread rule: one thread at a time.
+/// shutdown(); while an exception unwinds the stack it does not wait for other ranks to submit
+/// theirs, only for messages that use its memory already: the context then ends the job. Where the
+/// exception is caught in the context's scope, the collective goes on without the handle, and gives
+/// nothing; its name, or unnamed slot, is free when all ranks have submitted it, on each at another
+/// moment: what follows needs other names. Thread rule: one thread at a time.
 class Handle {
  public:
   Handle() noexcept = default;

@@ -59,7 +59,7 @@ struct Settings {
 
   /// Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps
   /// with the transfers between them; 0: chosen automatically (1MiB up to 32 nodes, above that
-  /// 32KiB for each node, at most 32MiB).
+  /// 32KiB for each node, on GPUs no less than 2MiB for each rank of a node, at most 32MiB).
   std::size_t chunk_size = 0;
 
   /// Up to this size each node sends its part to all others in the fewest steps (dissemination),
@@ -117,6 +117,10 @@ struct Settings {
   /// between nodes), nccl (one NCCL communicator over all ranks, whose sums depend on NCCL), or
   /// auto (nccl where NCCL finds a network better than sockets on every rank, else mpi).
   GpuNetwork gpu_network = GpuNetwork::automatic;
+
+  /// The most thread blocks of each of NCCL's kernels, each of which takes a multiprocessor of the
+  /// GPU from backward while it runs; 0: as NCCL chooses (NCCL_MAX_CTAS holds where it is set).
+  int nccl_ctas = 0;
 
   /// Whether what travels between nodes goes from GPU memory straight into MPI, or through pinned
   /// host memory: auto (straight where every rank's MPI says that it takes GPU memory), on (also

@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/core/engine/engine_fixture.h"
@@ -153,8 +156,8 @@ TEST(Engine, AnOrphanedSubmissionFreesItsNameWhenItEnds) {
 
 /// Of a large tensor the engine reads this rank's slice where the caller has it, until the handle
 /// is dropped.
-TEST(Engine, AnOrphanedSubmissionLeavesTheCallersMemoryAlone) {
-  ThreadWorld world({.node_sizes = {2}, .settings = {}, .engine_threads = true});
+void expect_that_an_orphan_leaves_memory_alone(std::vector<int> node_sizes) {
+  ThreadWorld world({.node_sizes = std::move(node_sizes), .settings = {}, .engine_threads = true});
   constexpr std::int64_t kCount = 1 << 19;
   std::vector<float> b(kCount);
   for (const bool is_known : {false, true}) {
@@ -174,6 +177,41 @@ TEST(Engine, AnOrphanedSubmissionLeavesTheCallersMemoryAlone) {
     EXPECT_EQ(b, std::vector<float>(kCount, 3.0F)) << is_known;
     while (!orphan->finished()) std::this_thread::yield();
     EXPECT_EQ(*a, std::vector<float>(kCount, 100.0F)) << is_known;
+  }
+}
+
+TEST(Engine, AnOrphanedSubmissionLeavesTheCallersMemoryAlone) {
+  expect_that_an_orphan_leaves_memory_alone({2});
+}
+TEST(Engine, AnOrphanedSubmissionAloneOnItsNodeDoesSo) {
+  expect_that_an_orphan_leaves_memory_alone({1, 1});
+}
+
+/// The handle is dropped before, while and after messages between the nodes use the memory.
+TEST(Engine, AnOrphanWhoseMemoryIsInMessagesIsWaitedFor) {
+  std::mt19937_64 random = test::generator();
+  Settings settings;
+  settings.chunk_size = std::size_t{64} << 10;
+  ThreadWorld world({.node_sizes = {1, 1}, .settings = settings, .engine_threads = true});
+  constexpr std::int64_t kCount = 1 << 19;
+  for (int round = 0; round < 30; ++round) {
+    const std::string name = std::to_string(round);
+    const auto pause = std::chrono::microseconds(random() % 3000);
+    on_all_ranks(world, [&](int rank) {
+      Engine& engine = world.engine(rank);
+      std::vector<float> values(kCount, 1.0F + static_cast<float>(rank));
+      if (rank == 1) {
+        engine.submit_and_wait(name, floats(kCount), bytes(values));
+        EXPECT_EQ(values, std::vector<float>(kCount, 3.0F)) << "round " << round;
+        return;
+      }
+      const auto orphan = engine.submit(name, floats(kCount), bytes(values));
+      std::this_thread::sleep_for(pause);
+      engine.orphan(orphan);
+      std::fill(values.begin(), values.end(), 100.0F);
+      while (!orphan->finished()) std::this_thread::yield();
+      EXPECT_EQ(values, std::vector<float>(kCount, 100.0F)) << "round " << round;
+    });
   }
 }
 

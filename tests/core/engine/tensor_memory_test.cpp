@@ -56,7 +56,7 @@ TEST(PlanOfMemory, TheSliceThatPeersDoNotTouchStaysAlsoWhereTheCallerGoesOn) {
       .way = MemoryWay::around, .own = {1024, 512}, .copies_in = true, .copies_out = true};
   EXPECT_EQ(plan_memory(facts), around);
   facts.own = {0, facts.bytes};
-  EXPECT_EQ(plan_memory(facts).way, MemoryWay::block) << "of one rank, a handle promises no more";
+  EXPECT_EQ(plan_memory(facts).way, MemoryWay::around) << "a block is there for a retreat";
 }
 
 TEST(PlanOfMemory, OfACallerThatGoesOnABlockStandsForTheTensor) {
@@ -255,7 +255,7 @@ TEST_F(MemoryOfOneRank, AfterARetreatTheBlockStandsForAllOfIt) {
   copy_in(OperationKind::allreduce, data, Caller::goes_on);
   ASSERT_EQ(memory_.own_data(), data.data());
   EXPECT_FALSE(memory_.has_retreated());
-  memory_.retreat();
+  EXPECT_TRUE(memory_.retreat());
   EXPECT_TRUE(memory_.has_retreated());
   std::byte* const block = seen(memory_.location(), data.size());
   EXPECT_EQ(memory_.own_data(), block);
@@ -265,6 +265,22 @@ TEST_F(MemoryOfOneRank, AfterARetreatTheBlockStandsForAllOfIt) {
   memory_.copy_out(set_);
   EXPECT_EQ(data, before);
   release();
+}
+
+TEST_F(MemoryOfOneRank, WhatIsInMessagesDoesNotRetreat) {
+  Bytes data = counted(kAloneBytes + 13);
+  copy_in(OperationKind::allreduce, data, Caller::goes_on);
+  memory_.note_messages();
+  EXPECT_FALSE(memory_.retreat());
+  EXPECT_FALSE(memory_.has_retreated());
+  EXPECT_EQ(memory_.own_data(), data.data());
+  EXPECT_TRUE(memory_.is_lent());
+  release();
+  copy_in(OperationKind::allreduce, data, Caller::waits);
+  release();
+  TensorMemory block;
+  block.note_messages();
+  EXPECT_TRUE(block.retreat()) << "a block's messages do not concern the caller";
 }
 
 TEST_F(MemoryOfOneRank, SmallBlocksAreUsedAgain) {

@@ -69,6 +69,19 @@ TEST(Plan, ChunksFitTheNumberOfNodes) {
   }
 }
 
+TEST(Plan, ChunksOnDevicesFitTheRanksOfANode) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  EXPECT_EQ(device_chunk_limit(0, 2, 1), 2 * kMiB);
+  for (const int slices : {2, 8, 16}) {
+    const Range chunk{0, device_chunk_limit(0, 2, slices)};
+    EXPECT_EQ(slice_range(chunk, slices - 1, slices).bytes, 2 * kMiB) << slices;
+  }
+  EXPECT_EQ(device_chunk_limit(0, 2, 17), 32 * kMiB);
+  EXPECT_EQ(device_chunk_limit(0, 256, 1), chunk_limit(0, 256)) << "of many nodes";
+  EXPECT_EQ(device_chunk_limit(0, 5000, 64), 32 * kMiB);
+  EXPECT_EQ(device_chunk_limit(4096, 2, 8), 4096u) << "what is set holds";
+}
+
 TEST(Plan, EmptyTensorsAndBarriersHaveNoChunk) {
   const auto units = plan_of({tensor(0)}, {.fusion_bytes = 128, .chunk_bytes = 64});
   ASSERT_EQ(units.size(), 1u);

@@ -96,7 +96,6 @@ TEST_P(MemoryGroupOf, ScatterIntoStagingAndGatherGiveTheSum) {
         EXPECT_TRUE(parts.back().group.reduce_scatter(parts.back().chunk).poll());
       }
     }
-    EXPECT_TRUE(tensors.unchanged()) << "the sums are in staging only, and not scaled";
     for (Part& part : parts) {
       float* const staging = part.staging();
       for (std::size_t i = 0; i < part.chunk.slice.bytes / 4; ++i) {
@@ -130,6 +129,46 @@ TEST_P(MemoryGroupOf, ABroadcastsStagingHoldsTheRootsBytes) {
 }
 
 // What crosses of one tensor without padding needs no memory beside it.
+TEST_P(MemoryGroupOf, ASliceOfOneTensorIsSummedWhereItLies) {
+  for (const double prescale : {1.0, 0.5}) {
+    BoundTensors<float> tensors({512}, ranks(), random_);
+    BoundUnit unit = tensors.unit(OperationKind::allreduce, kOneUnit);
+    unit.unit.prescale = prescale;
+    const Range whole{0, unit.unit.bytes};
+    for (const int rank : shuffled()) {
+      MemoryGroup group(rank, ranks());
+      const Range slice = slice_range(whole, rank, ranks());
+      const ChunkPart part{unit, whole, ranks(), slice, 0};
+      EXPECT_TRUE(group.reduce_scatter(part).poll());
+      EXPECT_EQ(group.staging(part), unit.tensor(0, rank) + slice.begin);
+    }
+    for (const int rank : shuffled()) {
+      MemoryGroup group(rank, ranks());
+      const ChunkPart part{unit, whole, ranks(), slice_range(whole, rank, ranks()), 0};
+      EXPECT_TRUE(group.all_gather(part).poll());
+    }
+    for (int r = 0; r < ranks(); ++r) {
+      for (std::size_t i = 0; i < 512; ++i) {
+        ASSERT_EQ(tensors.now(0, r, i), tensors.sum(0, i) * static_cast<float>(prescale));
+      }
+    }
+    EXPECT_TRUE(tensors.guards_intact());
+  }
+}
+
+TEST_P(MemoryGroupOf, ASliceWithPaddingOrOfATensorThatTheRankLacksIsStaged) {
+  BoundTensors<float> tensors({500}, ranks(), random_);
+  BoundUnit unit = tensors.unit(OperationKind::allreduce, kOneUnit);
+  MemoryGroup group(0, ranks());
+  const Range whole{0, unit.unit.bytes};
+  ASSERT_GT(whole.bytes, 2000U);
+  EXPECT_NE(group.staging({unit, whole, 1, whole, 0}), unit.tensor(0, 0));
+  const Range first{0, 64};
+  EXPECT_EQ(group.staging({unit, whole, 1, first, 0}), unit.tensor(0, 0));
+  unit.memory[0] = nullptr;
+  EXPECT_NE(group.staging({unit, whole, 1, first, 0}), nullptr);
+}
+
 TEST_P(MemoryGroupOf, ABroadcastOfOneTensorCrossesFromAndToTheTensor) {
   const int root = ranks() - 1;
   const std::vector<std::int64_t> elements = {512};

@@ -89,6 +89,23 @@ TEST(NcclCommunicatorTest, DoesNotWaitForRanksThatDoNotCome) {
   EXPECT_EQ(ranks.gpu(0).live(), LiveHandles{});
 }
 
+TEST(NcclCommunicatorTest, IsGivenTheMostThreadBlocksWhereTheyAreSet) {
+  for (const int most : {0, 8}) {
+    Ranks ranks(1);
+    NcclFunctions nccl = ranks.gpu(0).nccl();
+    int given = -1;
+    nccl.comm_init_rank_config = [&, begin = nccl.comm_init_rank_config](
+                                     ncclComm_t* comm, int size, const ncclUniqueId& id, int rank,
+                                     ncclConfig_t* config) {
+      given = config->maxCTAs;
+      return begin(comm, size, id, rank, config);
+    };
+    const NcclCommunicator communicator(nccl, ranks.id, 1, 0, most);
+    const ncclConfig_t unchanged = NCCL_CONFIG_INITIALIZER;
+    EXPECT_EQ(given, most > 0 ? most : unchanged.maxCTAs);
+  }
+}
+
 TEST(NcclCommunicatorTest, FailureAtOnceLeavesNothing) {
   Ranks ranks(1);
   ranks.gpu(0).nccl_fail("comm_init_rank_config", 1, ncclSystemError);

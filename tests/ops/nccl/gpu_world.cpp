@@ -39,8 +39,8 @@ struct GpuWorld::Rank {
 GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
   const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
   const PipelineOptions pipeline;
-  const std::size_t chunk_bytes =
-      chunk_limit(options.settings.chunk_size, static_cast<int>(options.node_sizes.size()));
+  const std::size_t chunk_bytes = device_chunk_limit(
+      options.settings.chunk_size, static_cast<int>(options.node_sizes.size()), slices);
   const bool several = options.node_sizes.size() > 1;
   const int ranks = std::accumulate(options.node_sizes.begin(), options.node_sizes.end(), 0);
   ncclUniqueId id{};
@@ -101,7 +101,8 @@ RankDevice GpuWorld::join_set(int rank, const SetPlan& plan,
                               const NodeControlBlock& control_block) {
   Rank& own = *ranks_[static_cast<std::size_t>(rank)];
   const bool single_node = plan.topology.nodes() == 1;
-  const std::size_t chunk_bytes = chunk_limit(options_.settings.chunk_size, plan.topology.nodes());
+  const std::size_t chunk_bytes = device_chunk_limit(
+      options_.settings.chunk_size, plan.topology.nodes(), plan.topology.smallest_node());
   const NcclGroupOptions group{.device = gpu(rank).index(),
                                .local_rank = control_block.local_rank(),
                                .local_size = control_block.local_size(),
@@ -121,10 +122,11 @@ RankDevice GpuWorld::join_set(int rank, const SetPlan& plan,
 
 void GpuWorld::connect_nodes(const GpuWorldOptions& options) {
   const int slices = *std::min_element(options.node_sizes.begin(), options.node_sizes.end());
-  NcclGroupOptions group{.slices = slices,
-                         .slots = PipelineOptions{}.slots,
-                         .chunk_bytes = chunk_limit(options.settings.chunk_size,
-                                                    static_cast<int>(options.node_sizes.size()))};
+  NcclGroupOptions group{
+      .slices = slices,
+      .slots = PipelineOptions{}.slots,
+      .chunk_bytes = device_chunk_limit(options.settings.chunk_size,
+                                        static_cast<int>(options.node_sizes.size()), slices)};
   for (int slice = 0; slice < slices; ++slice) {
     std::vector<std::size_t> members;
     std::size_t first = 0;
