@@ -211,7 +211,8 @@ inline constexpr Row kRows[] = {
     {"HORA_CHUNK_SIZE",
      "Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps "
      "with the transfers between them; 0: chosen automatically (1MiB up to 32 nodes, above that "
-     "32KiB for each node, on GPUs no less than 2MiB for each rank of a node, at most 32MiB).",
+     "32KiB for each node, on GPUs no less than 2MiB for each rank of a node, at most 32MiB; of "
+     "broadcasts 512KiB).",
      kField<&Settings::chunk_size>,
      {},
      &kBytes,

@@ -58,7 +58,7 @@ void Units::start(const DecidedBatch& batch) {
     Unit& unit = bound_.unit;
     // One kind, type and operation: if one of its tensors goes through host memory, all do.
     const bool on_device = memory_.on_device(*signatures_[next]);
-    limits.chunk_bytes = longest_chunk(on_device);
+    limits.chunk_bytes = longest_chunk(signatures_[next]->kind, on_device);
     next = plan_unit(signatures_, next, limits, unit);
     if (!on_device) unit.device = DeviceKind::cpu;
     if (unit.device != DeviceKind::cpu && parts_.device_spans_nodes) unit.make_one_chunk();
@@ -74,12 +74,13 @@ void Units::start(const DecidedBatch& batch) {
   }
 }
 
-std::size_t Units::longest_chunk(bool on_device) const {
+std::size_t Units::longest_chunk(OperationKind kind, bool on_device) const {
   const Topology& topology = memory_.topology;
   if (topology.nodes() == 1) return 0;
   const std::size_t setting = engine_.settings.chunk_size;
-  return on_device ? device_chunk_limit(setting, topology.nodes(), topology.smallest_node())
-                   : chunk_limit(setting, topology.nodes());
+  if (on_device) return device_chunk_limit(setting, topology.nodes(), topology.smallest_node());
+  return kind == OperationKind::broadcast ? broadcast_chunk_limit(setting)
+                                          : chunk_limit(setting, topology.nodes());
 }
 
 void Units::started(BoundUnit& unit) {

@@ -60,7 +60,7 @@ class Units final : private UnitObserver {
     std::vector<std::shared_ptr<Submission>> submissions;
   };
 
-  std::size_t longest_chunk(bool on_device) const;
+  std::size_t longest_chunk(OperationKind kind, bool on_device) const;
   void started(BoundUnit& unit) override;
   void bind(const DecidedBatch& batch);
   void bind_tensor(BoundUnit& bound, const TensorMemory& memory,

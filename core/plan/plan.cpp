@@ -30,6 +30,10 @@ std::size_t chunk_limit(std::size_t setting, int nodes) {
   return std::clamp(static_cast<std::size_t>(nodes) * kOfEachNode, kLeast, kLongestChunk);
 }
 
+std::size_t broadcast_chunk_limit(std::size_t setting) {
+  return setting > 0 ? setting : std::size_t{512} << 10;
+}
+
 std::size_t device_chunk_limit(std::size_t setting, int nodes, int slices) {
   constexpr std::size_t kOfEachSlice = std::size_t{2} << 20;
   if (setting > 0) return setting;

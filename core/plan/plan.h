@@ -52,6 +52,9 @@ struct Range {
 /// costs its sender and its receiver about 1 us each; 100 Gbit/s take 2.6 us for so much), but no
 /// less than 1 MiB and, since staging takes several chunks, no more than 32 MiB.
 std::size_t chunk_limit(std::size_t setting, int nodes);
+/// The same of broadcasts, which each node sends on whole: where it is chosen 512 KiB, so that
+/// nodes receive and send at once.
+std::size_t broadcast_chunk_limit(std::size_t setting);
 /// The same of units on devices, whose chunks each of a node's `slices` ranks stages apart: where
 /// it is chosen, a slice may have 2 MiB, since each is a launch of NCCL, two copies over the bus
 /// and a message, but the chunk no more than 32 MiB.

@@ -59,7 +59,8 @@ struct Settings {
 
   /// Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps
   /// with the transfers between them; 0: chosen automatically (1MiB up to 32 nodes, above that
-  /// 32KiB for each node, on GPUs no less than 2MiB for each rank of a node, at most 32MiB).
+  /// 32KiB for each node, on GPUs no less than 2MiB for each rank of a node, at most 32MiB; of
+  /// broadcasts 512KiB).
   std::size_t chunk_size = 0;
 
   /// Up to this size each node sends its part to all others in the fewest steps (dissemination),

@@ -69,6 +69,11 @@ TEST(Plan, ChunksFitTheNumberOfNodes) {
   }
 }
 
+TEST(Plan, ChunksOfBroadcastsAreThoseThatAreSetOrHalfAMebibyte) {
+  EXPECT_EQ(broadcast_chunk_limit(0), std::size_t{1} << 19);
+  EXPECT_EQ(broadcast_chunk_limit(4096), 4096u);
+}
+
 TEST(Plan, ChunksOnDevicesFitTheRanksOfANode) {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   EXPECT_EQ(device_chunk_limit(0, 2, 1), 2 * kMiB);
