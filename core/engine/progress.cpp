@@ -21,7 +21,7 @@ constexpr int kBackoffShare = 8;
 /// 40 us after a sleep, 1,000 a second are 2 to 4 % of a core.
 constexpr Duration kLongestShortPoll = milliseconds(1);
 constexpr int kLongBackoffShare = 200;
-constexpr Duration kLongestPoll = milliseconds(5);
+constexpr Duration kLongestPoll = milliseconds(10);
 /// While data travels, MPI moves it only when polled.
 constexpr Duration kLongestDataPoll = microseconds(100);
 /// A leader with nothing to do still hears of shutdowns and errors of other nodes.
