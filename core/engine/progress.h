@@ -12,7 +12,7 @@
 namespace hora::internal {
 
 /// How long to pause between two polls of the network, `idle` after the last progress: at most an
-/// eighth of that; from 1 ms on at most a 200th; never more than 5 ms.
+/// eighth of that; from 1 ms on at most a 200th; never more than 10 ms.
 Duration pause_between_polls(Duration idle);
 
 /// The progress lock guards everything that makes progress (logs, leaders, data paths); its holder
