@@ -80,8 +80,8 @@ torch::Tensor reduce_scatter(const Context& context, const torch::Tensor& tensor
 
 /// A call's collectives under way, which give a T; keeps the tensors alive that they work on.
 /// Move-only. Dropped without wait() it waits, as Handle does; one in place leaves a tensor that is
-/// not contiguous as it was. While an exception unwinds the stack it does not wait, and the
-/// tensors' memory is never freed; one in place may still change its tensor then.
+/// not contiguous as it was. While an exception unwinds the stack it waits no longer than a Handle,
+/// and the tensors' memory is never freed; one in place may still change its tensor then.
 ///
 ///     hora::TensorHandle handle = hora::allreduce_async(world, loss, {.name = "loss"});
 ///     compute_something_else();
