@@ -83,6 +83,7 @@ TEST_P(MemoryGroupOf, ScatterIntoStagingAndGatherGiveTheSum) {
     BoundTensors<float> tensors(kElements, ranks(), random_);
     const BoundUnit unit = tensors.unit(OperationKind::allreduce, kOneUnit, 0.5);
     struct Part {
+      int owner;
       MemoryGroup group;
       ChunkPart chunk;
       float* staging() { return reinterpret_cast<float*>(group.staging(chunk)); }
@@ -92,9 +93,25 @@ TEST_P(MemoryGroupOf, ScatterIntoStagingAndGatherGiveTheSum) {
       for (int s = 0; s < slices; ++s) {
         const Range chunk = chunk_range(unit.unit, c);
         const Range slice = slice_range(chunk, s, slices);
-        parts.push_back({MemoryGroup(s, ranks()), {unit, chunk, slices, slice, c % 3}});
+        parts.push_back({s, MemoryGroup(s, ranks()), {unit, chunk, slices, slice, c % 3}});
         EXPECT_TRUE(parts.back().group.reduce_scatter(parts.back().chunk).poll());
       }
+    }
+    // Staging, which may be an owner's own slice, holds the sums, not scaled; all else is as
+    // before.
+    for (Part& part : parts) {
+      for_each_run(unit.unit, part.chunk.slice, [&](const auto& run) {
+        const std::size_t first = run.range.begin / sizeof(float);
+        for (std::size_t i = 0; i < run.range.bytes / sizeof(float); ++i) {
+          const float staged = part.staging()[run.offset / sizeof(float) + i];
+          ASSERT_EQ(staged, tensors.sum(run.tensor, first + i));
+          for (int r = 0; r < ranks(); ++r) {
+            if (r == part.owner) continue;
+            ASSERT_EQ(tensors.now(run.tensor, r, first + i),
+                      tensors.before(run.tensor, r, first + i));
+          }
+        }
+      });
     }
     for (Part& part : parts) {
       float* const staging = part.staging();
