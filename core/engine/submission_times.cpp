@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/control_block/atomic.h"
-
 namespace hora::internal {
 
 bool root_is_silent(const Submission& submission, Duration time) {
@@ -24,13 +22,15 @@ SubmissionTimes::Rules SubmissionTimes::Rules::of(const SetParts& parts,
 bool SubmissionTimes::begin(Submission& submission, std::chrono::milliseconds timeout,
                             Duration time) {
   submission.submitted = time;
-  submission.overdue_at = time + rules_.stall_warning;
+  const bool warns = rules_.stall_warning.count() > 0;
+  submission.overdue_at = warns ? time + rules_.stall_warning : Duration::max();
+  if (submission.overdue_at < next_.overdue()) next_.set_overdue(submission.overdue_at);
   submission.limit = TimeLimit::of(timeout, rules_.timeout);
   submission.out_of_time_at = submission.limit.end(time, rules_.report_order);
   submission.notice_at = submission.limit.notice(time);
   const Duration next = next_of(submission);
-  if (next.count() >= next_timeout_.load(kWakeOrder)) return false;
-  next_timeout_.store(next.count(), kWakeOrder);
+  if (next >= next_.timeout()) return false;
+  next_.set_timeout(next);
   return next - time <= kOverdueTick;
 }
 
@@ -50,7 +50,7 @@ SubmissionTimes::Due SubmissionTimes::take_due(Duration time) {
       due.timed_out = std::move(submission);
     }
   }
-  next_timeout_.store(next.count(), kWakeOrder);
+  next_.set_timeout(next);
   return due;
 }
 
@@ -76,22 +76,27 @@ bool SubmissionTimes::waits_since(Duration time) const {
 }
 
 std::vector<std::shared_ptr<Submission>> SubmissionTimes::take_overdue(Duration time) {
-  if (rules_.stall_warning.count() == 0) return {};
+  if (time < next_.overdue()) return {};
+  // What is overdue soon is reported now, too: one message then names them all.
+  const Duration soon = time + std::min<Duration>(kOverdueTick, rules_.stall_warning / 2);
   std::vector<std::shared_ptr<Submission>> waiting;
-  bool any_overdue = false;
+  Duration first = Duration::max();
+  Duration later = Duration::max();
   for (auto& submission : table_.unfinished()) {
-    // What is overdue soon is reported now, too: one message then names them all.
-    const bool soon =
-        submission->overdue_at <= time + std::min<Duration>(kOverdueTick, rules_.stall_warning / 2);
-    if (submission->decided || !submission->announced() || !soon) continue;
-    any_overdue |= submission->overdue_at <= time;
-    waiting.push_back(std::move(submission));
+    if (submission->decided || !submission->announced()) continue;
+    const Duration overdue_at = submission->overdue_at;
+    first = std::min(first, overdue_at);
+    if (overdue_at > soon) later = std::min(later, overdue_at);
+    if (overdue_at <= soon) waiting.push_back(std::move(submission));
   }
-  if (!any_overdue) return {};
+  next_.set_overdue(first);
+  if (first > time) return {};
   for (const auto& submission : waiting) {
     submission->overdue_at = time + std::max(rules_.stall_warning, time - submission->submitted);
+    later = std::min(later, submission->overdue_at);
     if (submission->answered >= submission->reported_overdue) submission->reported_overdue = time;
   }
+  next_.set_overdue(later);
   return waiting;
 }
 

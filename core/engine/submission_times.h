@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/control_block/atomic.h"
 #include "core/engine/name_table.h"
 #include "core/engine/parts.h"
 #include "core/engine/submission.h"
@@ -21,6 +22,20 @@ inline constexpr Duration kAnswerTime = std::chrono::seconds(1);
 /// The root has not answered that it is overdue.
 bool root_is_silent(const Submission& submission, Duration time);
 
+/// When something is due next; max(): nothing is. May be earlier than it is, never later.
+/// Thread rule: written under the table lock, read by any thread.
+class NextTimes {
+ public:
+  Duration timeout() const { return Duration(timeout_.load(kWakeOrder)); }
+  Duration overdue() const { return Duration(overdue_.load(std::memory_order_relaxed)); }
+  void set_timeout(Duration time) { timeout_.store(time.count(), kWakeOrder); }
+  void set_overdue(Duration time) { overdue_.store(time.count(), std::memory_order_relaxed); }
+
+ private:
+  std::atomic<Duration::rep> timeout_{Duration::max().count()};
+  std::atomic<Duration::rep> overdue_{Duration::max().count()};
+};
+
 /// The deadlines of one rank's submissions to one process set. Thread rule: guarded by the table
 /// lock of Submissions.
 class SubmissionTimes {
@@ -33,10 +48,10 @@ class SubmissionTimes {
     static Rules of(const SetParts& parts, const EngineParts& engine);
   };
 
-  /// All outlive it. `next_timeout`: nothing is due before; nanoseconds, to be read without a lock.
+  /// All outlive it.
   SubmissionTimes(const Rules& rules, const NameTable& table, const SetMemory& memory,
-                  std::atomic<Duration::rep>& next_timeout)
-      : rules_(rules), table_(table), memory_(memory), next_timeout_(next_timeout) {}
+                  NextTimes& next)
+      : rules_(rules), table_(table), memory_(memory), next_(next) {}
 
   /// It is submitted now; `timeout`: of its call. True where a thread that sleeps would notice its
   /// end too late: it looks again within a tick.
@@ -65,7 +80,7 @@ class SubmissionTimes {
   const Rules rules_;
   const NameTable& table_;
   const SetMemory& memory_;
-  std::atomic<Duration::rep>& next_timeout_;
+  NextTimes& next_;
 };
 
 }  // namespace hora::internal

@@ -29,7 +29,7 @@ Submissions::Submissions(const SetParts& parts, const EngineParts& engine,
               .local_size = control_block_.local_size(),
               .device_spans_nodes = parts.device_spans_nodes},
       table_(control_block_.id_capacity()),
-      times_(SubmissionTimes::Rules::of(parts, engine), table_, memory_, next_timeout_),
+      times_(SubmissionTimes::Rules::of(parts, engine), table_, memory_, next_times_),
       announcer_(control_block_, memory_.single_node(), trace_),
       proxies_(control_block_, table_, announcer_, undecided_),
       mail_waits_(announcer_.mail_waits()) {}
@@ -167,7 +167,7 @@ void Submissions::announce_departure() {
 }
 
 void Submissions::report_stalls() {
-  if (!wait_for_peers()) return;
+  if (!wait_for_peers() || now() < next_times_.overdue()) return;
   const LockGuard table(table_lock_);
   for (const auto& submission : times_.take_overdue(now())) announcer_.report_overdue(*submission);
 }

@@ -115,7 +115,7 @@ class Submissions {
   bool wait_for_peers(const std::string& name) const;
   void report_stalls();
   /// timed_out() has nothing to do before; Duration::max() where it never has.
-  Duration next_timeout() const { return Duration(next_timeout_.load(kWakeOrder)); }
+  Duration next_timeout() const { return next_times_.timeout(); }
 
   // The thread that makes progress.
   /// The submission that has run out of time first by now, or null; reports those that
@@ -166,7 +166,7 @@ class Submissions {
   const SetMemory memory_;
   std::atomic<int> undecided_{0};  ///< this rank's submissions that wait for others
   std::atomic<bool> joined_{false};
-  std::atomic<Duration::rep> next_timeout_{Duration::max().count()};
+  NextTimes next_times_;
 
   mutable Mutex table_lock_;
   NameTable table_ HORA_GUARDED_BY(table_lock_);

@@ -138,6 +138,7 @@ ncclResult_t FakeNccl::launch(std::vector<Operation> operations) {
 /// NCCL makes a thread for each group: those of different communicators end in any order.
 void FakeNccl::run_launches() {
   device_.choose(device_.index());
+  has_context_.count_down();
   std::unique_lock lock(world_->mutex);
   while (true) {
     world_->changed.wait(lock, [&] { return stopping_ || (!jobs_.empty() && !launches_held_); });

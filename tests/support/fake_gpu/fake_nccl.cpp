@@ -31,7 +31,9 @@ FakeNccl::FakeNccl(std::shared_ptr<NcclWorld> world, FakeDevice& device,
                "reduce",
                "send",
                "recv"}),
-      launching_([this] { run_launches(); }) {}
+      launching_([this] { run_launches(); }) {
+  has_context_.wait();
+}
 
 void FakeNccl::stop() {
   std::map<ncclComm_t, Comm> comms;

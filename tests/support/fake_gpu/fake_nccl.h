@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <latch>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -97,6 +98,7 @@ class FakeNccl {
   bool launches_held_ = false;
   bool stopping_ = false;
   std::string last_error_;
+  std::latch has_context_{1};  ///< the launching thread
   std::thread launching_;
 };
 
