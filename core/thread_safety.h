@@ -4,6 +4,8 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "core/spin_pause.h"
+
 /// https://clang.llvm.org/docs/ThreadSafetyAnalysis.html. The test `thread_safety` compiles the
 /// sources with it; to other compilers these say nothing.
 #if defined(__clang__)
@@ -64,6 +66,24 @@ class HORA_CAPABILITY("mutex") Mutex {
   void unlock() HORA_RELEASE() { mutex_.unlock(); }
   /// Tells the analysis, within a lambda, what its caller holds.
   void assert_held() const HORA_ASSERT_HELD() {}
+
+ private:
+  std::mutex mutex_;
+};
+
+/// Held for some instructions at a time: who meets it held polls for a few microseconds, in which
+/// it is released, before it sleeps. To sleep and to be woken take a call of the system each.
+class HORA_CAPABILITY("mutex") BriefMutex {
+ public:
+  void lock() HORA_ACQUIRE() {
+    constexpr int kMostPauses = 64;
+    for (int pauses = 1; pauses <= kMostPauses; pauses *= 2) {
+      if (mutex_.try_lock()) return;
+      for (int i = 0; i < pauses; ++i) spin_pause();
+    }
+    mutex_.lock();
+  }
+  void unlock() HORA_RELEASE() { mutex_.unlock(); }
 
  private:
   std::mutex mutex_;

@@ -17,13 +17,4 @@ void futex_wait(const Atomic<std::uint32_t>& word, std::uint32_t expected,
 /// Wakes every sleeper on `word`.
 void futex_wake(const Atomic<std::uint32_t>& word) noexcept;
 
-/// Tells the CPU that this thread spins.
-inline void spin_pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 }  // namespace hora::internal

@@ -9,8 +9,8 @@
 #include <thread>
 #include <variant>
 
-#include "core/control_block/futex.h"
 #include "core/log.h"
+#include "core/spin_pause.h"
 
 namespace hora::internal {
 namespace {

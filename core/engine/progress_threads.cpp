@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/control_block/futex.h"
 #include "core/log.h"
 #include "core/process.h"
+#include "core/spin_pause.h"
 
 namespace hora::internal {
 namespace {

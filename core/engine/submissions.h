@@ -168,7 +168,7 @@ class Submissions {
   std::atomic<bool> joined_{false};
   NextTimes next_times_;
 
-  mutable Mutex table_lock_;
+  mutable BriefMutex table_lock_;
   NameTable table_ HORA_GUARDED_BY(table_lock_);
   SubmissionTimes times_ HORA_GUARDED_BY(table_lock_);
   Announcer announcer_ HORA_GUARDED_BY(table_lock_);
