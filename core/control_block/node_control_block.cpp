@@ -120,7 +120,7 @@ Mailbox NodeControlBlock::mailbox(int local_rank) const {
 }
 
 NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where,
-                                                   std::chrono::nanoseconds time) {
+                                                   std::chrono::nanoseconds time, bool resized) {
   const std::uint32_t generation = generation_of(id);
   const std::uint64_t own_bit = std::uint64_t{1} << local_rank_;
   IdCell& target = cell(id);
@@ -129,6 +129,7 @@ NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where,
   place(id, local_rank_) = where;
   ready_times_[slot_of(id) * shape_.local_size + local_rank_].store(time.count(),
                                                                     std::memory_order_relaxed);
+  if (resized) target.resized.store(1, std::memory_order_relaxed);
   do {
     if (generation_in(word) != generation) return Arrival::stale;
   } while (!target.ready.compare_exchange_weak(word, word | own_bit, kWakeOrder));
@@ -161,6 +162,13 @@ NodeControlBlock::Last NodeControlBlock::last_arrival(Id id) const {
   last.at = std::chrono::nanoseconds(at);
   if (before > 0) last.late = std::chrono::nanoseconds(at - before);
   return last;
+}
+
+bool NodeControlBlock::take_resized(Id id) {
+  IdCell& taken = cell(id);
+  if (taken.resized.load(std::memory_order_relaxed) == 0) return false;
+  taken.resized.store(0, std::memory_order_relaxed);
+  return true;
 }
 
 std::uint64_t NodeControlBlock::ready_mask(Id id) const {

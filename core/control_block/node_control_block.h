@@ -67,7 +67,11 @@ class NodeControlBlock {
   /// Marks this rank's tensor `id` ready at `where`. The last arriver of the node appends the id:
   /// to the log in a job of one node, else to the leader's arrivals. `stale`: the id was given up
   /// meanwhile. `time`: of the host's monotonic clock, for last_arrival(); zero: not to be counted.
-  Arrival arrive(Id id, Location where, std::chrono::nanoseconds time = {});
+  /// `resized`: for take_resized(), in a job of several nodes.
+  Arrival arrive(Id id, Location where, std::chrono::nanoseconds time = {}, bool resized = false);
+  /// The leader's, of an id that it has got by pop_arrival(): whether some rank was ready for it
+  /// `resized`. It may be true of another one's, too.
+  bool take_resized(Id id);
   /// Who was the last to become ready for an id. Valid while all ranks of the node are ready for it
   /// and none can be ready again: until this rank has completed its run.
   struct Last {
@@ -167,6 +171,7 @@ class NodeControlBlock {
     Atomic<std::uint64_t> ready;     ///< generation in the top 16 bits, mask below
     Atomic<std::uint64_t> last_run;  ///< a number that grows with each run of any id
     Atomic<std::uint32_t> watched;
+    Atomic<std::uint32_t> resized;  ///< set before `ready`
   };
   struct Layout;
 

@@ -8,8 +8,8 @@
 
 namespace hora::internal {
 
-Announcer::Arrival Announcer::arrive(Id id, Location where, Duration time) {
-  const Arrival arrival = control_block_.arrive(id, where, time);
+Announcer::Arrival Announcer::arrive(Id id, Location where, Duration time, bool resized) {
+  const Arrival arrival = control_block_.arrive(id, where, time, resized && !single_node_);
   if (arrival == Arrival::complete) {
     if (single_node_) control_block_.signal_others();
     control_block_.signal(single_node_ ? control_block_.local_rank() : 0);

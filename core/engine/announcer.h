@@ -29,7 +29,8 @@ class Announcer {
       : control_block_(control_block), single_node_(single_node), trace_(trace) {}
 
   /// This rank is ready for the id since `time` (zero: a proxy), with its tensor at `where`.
-  Arrival arrive(Id id, Location where, Duration time = {});
+  /// `resized`: see Up::resized.
+  Arrival arrive(Id id, Location where, Duration time = {}, bool resized = false);
   /// Reports the submission to the leader by name.
   void report(const Submission& submission);
   /// Tells the leader that the submission has waited too long.

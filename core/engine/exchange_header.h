@@ -31,6 +31,11 @@ struct ExchangeHeader {
     new (memory) ExchangeHeader{payload, expected, bytes, extents.size(), 0, 0};
     std::memcpy(memory + sizeof(ExchangeHeader), extents.data(), extents.size_bytes());
   }
+  /// Of a header that this rank has written.
+  static std::span<const std::int64_t> extents_of(const std::byte* memory) {
+    return {reinterpret_cast<const std::int64_t*>(memory + sizeof(ExchangeHeader)),
+            static_cast<std::size_t>(reinterpret_cast<const ExchangeHeader*>(memory)->count)};
+  }
   /// In a header that ExchangePart has found valid.
   static std::uint32_t& room_of(std::byte* memory) {
     return reinterpret_cast<ExchangeHeader*>(memory)->room;

@@ -120,7 +120,7 @@ bool LeaderIo::read_arrivals() {
     const NodeControlBlock::Last last = control_block_.last_arrival(*id);
     const int rank =
         last.local_rank < 0 ? -1 : local_ranks_[static_cast<std::size_t>(last.local_rank)];
-    leader_.on_node_ready(*id, {rank, last.at, last.late});
+    leader_.on_node_ready(*id, {rank, last.at, last.late}, control_block_.take_resized(*id));
   }
   return any;
 }

@@ -72,6 +72,7 @@ std::shared_ptr<Submission> NameTable::assign(const std::string& name, Id id) {
   if (!submission) return nullptr;
   learn(name, id, submission->signature);
   submission->id = id;
+  submission->last_extents = submission->entry->last_extents;
   return submission;
 }
 
@@ -117,6 +118,8 @@ void NameTable::learn(const std::string& name, Id id, const Signature& signature
   if (entry.id) names_of_ids_.erase(*entry.id);
   entry.id = id;
   entry.signature = signature;
+  entry.last_extents =
+      extents_may_differ(signature.kind) ? std::make_shared<LastExtents>() : nullptr;
   names_of_ids_[id] = name;
 }
 

@@ -19,6 +19,8 @@ struct NameEntry {
   std::optional<Id> id;
   Signature signature;                     ///< the id's
   std::shared_ptr<Submission> submission;  ///< until its handle releases it
+  /// The id's, of exchanges to which ranks may bring other extents each time; else null.
+  std::shared_ptr<LastExtents> last_extents;
   /// Where the name has an id: ended submissions that its next calls use again. Two, because the
   /// thread that has reported the end of one may hold it for a while.
   std::array<std::shared_ptr<Submission>, 2> spares;

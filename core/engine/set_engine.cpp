@@ -153,6 +153,8 @@ void Units::bind_exchange(BoundUnit& bound, const Submission& submission,
   BoundExchange& exchange = bound.exchange;
   exchange.row_bytes = submission.signature.row_bytes();
   exchange.result = submission.result;
+  exchange.last = submission.last_extents;
+  exchange.repeats = submission.repeats;
   const Topology& topology = parts_.topology;
   const std::size_t count = extents_of_rank(submission.signature.kind, topology.size());
   const std::vector<int>& ranks =

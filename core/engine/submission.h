@@ -15,12 +15,14 @@
 #include <vector>
 
 #include "core/control_block/tensor_id.h"
+#include "core/engine/exchange_header.h"
 #include "core/engine/tensor_memory.h"
 #include "core/engine/time_limit.h"
 #include "core/flight/record_writer.h"
 #include "core/negotiation/leader.h"
 #include "core/negotiation/signature.h"
 #include "core/plan/bound_unit.h"
+#include "core/plan/last_extents.h"
 
 namespace hora::internal {
 
@@ -63,7 +65,9 @@ struct Submission {
   Submissions* owner = nullptr;  ///< null of joined proxies
   TensorMemory memory;
   std::shared_ptr<ExchangeResult> result;
-  std::vector<Location> peer_locations;  ///< of changes of the process sets: by local rank
+  std::shared_ptr<LastExtents> last_extents;  ///< the name's; null: it is no such exchange
+  bool repeats = false;                       ///< BoundExchange::repeats
+  std::vector<Location> peer_locations;       ///< of changes of the process sets: by local rank
   int number = 0;  ///< the result of such a change (the set), and of join (the last rank)
 
   // Guarded by the engine's table lock.
@@ -91,7 +95,7 @@ struct Submission {
     peer_locations.clear();
     number = 0;
     id.reset();
-    decided = orphaned = false;
+    repeats = decided = orphaned = false;
     submitted = overdue_at = reported_overdue = answered = decided_at = {};
     out_of_time_at = notice_at = Duration::max();
     record = kNoTicket;
@@ -99,6 +103,12 @@ struct Submission {
     error.reset();
   }
 
+  /// An exchange to which this rank brings other extents than to the name's last run, as far as
+  /// those are known.
+  bool is_resized(const SetMemory& set) const {
+    return last_extents && !last_extents->are(set.topology.index_of(set.rank),
+                                              ExchangeHeader::extents_of(memory.header()));
+  }
   bool announced() const { return submitted != Duration{}; }
   bool finished() const { return state.load(std::memory_order_acquire) != kPending; }
 };

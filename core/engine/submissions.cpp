@@ -121,9 +121,10 @@ void Submissions::announce(const std::shared_ptr<Submission>& submission) {
   const Id id = *entry.id;
   submission->id = id;
   table_.set_waiting(id, submission);
+  submission->last_extents = entry.last_extents;
   trace_.marked(submission->name, "ready");
-  const Announcer::Arrival arrival =
-      announcer_.arrive(id, submission->memory.location(), submission->submitted);
+  const Announcer::Arrival arrival = announcer_.arrive(
+      id, submission->memory.location(), submission->submitted, submission->is_resized(memory_));
   if (arrival == Announcer::Arrival::complete) trace_.marked(submission->name, "last of the node");
   if (arrival != Announcer::Arrival::stale) return;
   // Reported here, so that the decision that gives the id up does not report it again.
@@ -238,6 +239,7 @@ void Submissions::take(const Decision& decision, std::span<const LastRank> last,
       submission = proxies_.make(id, *known);
       batch.locations.resize(batch.locations.size() + batch.local_size, kNowhere);
     }
+    submission->repeats = std::ranges::find(decision.resized, id) == decision.resized.end();
     take(std::move(submission), time, i < last.size() ? last[i] : LastRank{});
     table_.set_waiting(id, nullptr);
   }
@@ -385,16 +387,6 @@ std::vector<std::shared_ptr<Submission>> Submissions::uncollected() const {
   std::vector<std::shared_ptr<Submission>> open = table_.uncollected();
   std::erase_if(open, [](const auto& submission) { return submission->orphaned; });
   return open;
-}
-
-std::optional<std::string> Submissions::open_name() const {
-  const LockGuard table(table_lock_);
-  return table_.taken();
-}
-
-Statistics Submissions::statistics() const {
-  const LockGuard table(table_lock_);
-  return statistics_;
 }
 
 }  // namespace hora::internal

@@ -102,8 +102,14 @@ class Submissions {
   /// Submissions, finished or not, whose handles have not been waited for.
   std::vector<std::shared_ptr<Submission>> uncollected() const;
   /// A name whose handle is open, if any.
-  std::optional<std::string> open_name() const;
-  Statistics statistics() const;
+  std::optional<std::string> open_name() const {
+    const LockGuard table(table_lock_);
+    return table_.taken();
+  }
+  Statistics statistics() const {
+    const LockGuard table(table_lock_);
+    return statistics_;
+  }
   /// No more can be submitted. The first cause stays.
   void close(const Error& error);
   /// This rank has called shutdown(), and waits for peers though nothing is submitted.

@@ -26,6 +26,7 @@ class Check {
 
   void message(const Up& up) {
     ids(up.ready);
+    ids(up.resized);
     for (const Report& report : up.reports) {
       for (const ReportedSignature& value : report.values) {
         signature(value.signature);
@@ -74,6 +75,7 @@ class Check {
       }
     }
     ids(decision.run);
+    ids(decision.resized);
     ranks(decision.departed);
     if (decision.all_joined) rank(decision.last_joined);
   }
@@ -111,8 +113,7 @@ class Check {
       return;
     }
     Shape shape = signature.shape;
-    const bool differs =
-        signature.kind == OperationKind::allgather || signature.kind == OperationKind::alltoall;
+    const bool differs = extents_may_differ(signature.kind);
     if (differs && (shape.empty() || shape.front() != kAnyExtent)) {
       return fail("an exchange whose first extent is given");
     }

@@ -82,7 +82,8 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Up& up) {
   return wire::CreateUpDirect(
              builder, up.process_set.number(), &up.ready, &reports, &presence, &up.departed,
              &up.joined, &elsewhere, up.last.empty() ? nullptr : &last_ranks,
-             up.last.empty() ? nullptr : &last_late, up.expiring.empty() ? nullptr : &expiring)
+             up.last.empty() ? nullptr : &last_late, up.expiring.empty() ? nullptr : &expiring,
+             up.resized.empty() ? nullptr : &up.resized)
       .Union();
 }
 
@@ -107,10 +108,10 @@ flatbuffers::Offset<void> encode_body(Builder& builder, const Decision& decision
   }
   std::vector<flatbuffers::Offset<flatbuffers::String>> asked;
   for (const std::string& name : decision.asked) asked.push_back(builder.CreateString(name));
-  return wire::CreateDecisionDirect(builder, decision.process_set.number(), decision.number,
-                                    &decision.retired, &assigned, &failed, &decision.run,
-                                    &decision.departed, decision.finished, decision.all_joined,
-                                    decision.last_joined, &asked)
+  return wire::CreateDecisionDirect(
+             builder, decision.process_set.number(), decision.number, &decision.retired, &assigned,
+             &failed, &decision.run, &decision.departed, decision.finished, decision.all_joined,
+             decision.last_joined, &asked, decision.resized.empty() ? nullptr : &decision.resized)
       .Union();
 }
 
@@ -184,7 +185,8 @@ class Decoder {
               .reports = {},
               .presence = {},
               .departed = to_vector(u.departed()),
-              .joined = to_vector(u.joined())};
+              .joined = to_vector(u.joined()),
+              .resized = to_vector(u.resized())};
     for (const wire::Report* r : items(u.reports())) {
       Report report{.name = to_text(r->name()), .values = {}, .counted = std::nullopt};
       if (r->counts_id()) report.counted = r->id();
@@ -224,6 +226,7 @@ class Decoder {
                     .failed = {},
                     .assigned = {},
                     .run = to_vector(d.run()),
+                    .resized = to_vector(d.resized()),
                     .departed = to_vector(d.departed()),
                     .finished = d.finished(),
                     .all_joined = d.all_joined(),

@@ -116,6 +116,9 @@ struct Up {
   std::vector<Elsewhere> elsewhere = {};
   std::vector<LastReady> last = {};  ///< for each of `ready`; or empty
   std::vector<Expiring> expiring = {};
+  /// Of `ready`, those to whose last run some rank of the subtree has brought other extents, or of
+  /// whose last run it does not know all extents.
+  std::vector<Id> resized = {};
   bool operator==(const Up&) const = default;
 
   bool empty() const {
@@ -153,6 +156,7 @@ struct Decision {
   std::vector<Failed> failed = {};
   std::vector<Assigned> assigned = {};
   std::vector<Id> run = {};
+  std::vector<Id> resized = {};    ///< of `run`: the ranks are to tell one another their extents
   std::vector<int> departed = {};  ///< world ranks that have called shutdown
   bool finished = false;           ///< every rank has
   bool all_joined = false;         ///< every rank has called join
@@ -168,8 +172,8 @@ struct Decision {
   }
   /// True when there is nothing but ids to run.
   bool only_runs() const {
-    return retired.empty() && failed.empty() && assigned.empty() && departed.empty() && !finished &&
-           !all_joined && asked.empty();
+    return retired.empty() && failed.empty() && assigned.empty() && resized.empty() &&
+           departed.empty() && !finished && !all_joined && asked.empty();
   }
 };
 

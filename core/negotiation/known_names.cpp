@@ -102,7 +102,7 @@ void IdTable::clear_ready(Id id) {
   known->node_ready = false;
   known->ready_below.clear();
   known->last = {};
-  known->forwarded = false;
+  known->resized = known->forwarded = false;
 }
 
 std::uint64_t ReportedName::local_mask() const {

@@ -41,6 +41,7 @@ struct KnownId {
   bool node_ready = false;         ///< every local rank has announced it
   std::set<int> ready_below = {};  ///< children
   LastArrival last = {};           ///< of those that are ready
+  bool resized = false;            ///< see Up::resized
   bool forwarded = false;          ///< sent to the parent; by the root: its run is decided
 
   bool anyone_ready() const { return node_ready || !ready_below.empty(); }

@@ -62,16 +62,20 @@ void Leader::on_mail(int local_rank, const Mail& mail, Duration now) {
   }
 }
 
-void Leader::on_node_ready(Id id, const LastArrival& last) {
+void Leader::on_node_ready(Id id, const LastArrival& last, bool resized) {
   KnownId* const known = names_.ids.find(id);
   if (!known) return;  // given up meanwhile: its ranks report again
   known->node_ready = true;
   known->last = later_of(known->last, last);
+  known->resized |= resized;
   advance_id(id);
 }
 
 void Leader::on_up(int child, const Up& up, Duration now) {
   note_joined(up.joined);
+  for (const Id id : up.resized) {
+    if (KnownId* const known = names_.ids.find(id)) known->resized = true;
+  }
   for (std::size_t i = 0; i < up.ready.size(); ++i) {
     const Id id = up.ready[i];
     KnownId* const known = names_.ids.find(id);
@@ -176,11 +180,12 @@ void Leader::advance_id(Id id) {
   known.forwarded = true;
   settle(known.name);
   if (root_) {
-    root_->run(id);
+    root_->run(id, known.resized);
     output_.arrivals.emplace_back(id, known.last);
   } else {
     output_.up.ready.push_back(id);
     output_.up.last.push_back(message_of(known.last));
+    if (known.resized) output_.up.resized.push_back(id);
   }
 }
 

@@ -42,8 +42,9 @@ class Leader {
          Duration warning_interval = {});
 
   void on_mail(int local_rank, const Mail& mail, Duration now);
-  /// Every local rank is ready for `id` (only in jobs of several nodes).
-  void on_node_ready(Id id, const LastArrival& last = {});
+  /// Every local rank is ready for `id` (only in jobs of several nodes). `resized`: see
+  /// Up::resized.
+  void on_node_ready(Id id, const LastArrival& last = {}, bool resized = false);
   void on_up(int child, const Up& up, Duration now);
   /// Why this cannot be the next decision, given those before; empty where it can.
   std::string problem_in(const Decision& decision) const { return names_.problem_in(decision); }

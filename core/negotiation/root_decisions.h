@@ -82,8 +82,11 @@ class RootDecisions {
 
   /// There is nothing to decide, not even for lack of an id.
   bool empty() const { return next_.empty() && waiting_for_id_.empty() && disagreed_.empty(); }
-  /// All ranks are ready for the id.
-  void run(Id id) { next_.run.push_back(id); }
+  /// All ranks are ready for the id, `resized` on some of them.
+  void run(Id id, bool resized) {
+    next_.run.push_back(id);
+    if (resized) next_.resized.push_back(id);
+  }
   /// These ranks have called shutdown.
   void depart(const std::vector<int>& ranks);
   /// All ranks have reported a name, which has `id` or none: it gets an id, or ranks disagree.

@@ -35,6 +35,11 @@ constexpr bool is_exchange(OperationKind kind) {
          kind == OperationKind::reduce_scatter;
 }
 
+/// Exchanges to which each rank may bring other extents.
+constexpr bool extents_may_differ(OperationKind kind) {
+  return is_exchange(kind) && kind != OperationKind::reduce_scatter;
+}
+
 /// Operations that a rank which has joined takes part in, with nothing.
 constexpr bool allows_joined(OperationKind kind) {
   return kind == OperationKind::allreduce;

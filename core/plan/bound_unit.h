@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/control_block/tensor_id.h"
+#include "core/plan/last_extents.h"
 #include "core/plan/plan.h"
 
 namespace hora::internal {
@@ -71,6 +72,9 @@ struct BoundExchange {
   /// everywhere.
   std::vector<std::span<const std::int64_t>> rows;
   std::shared_ptr<ExchangeResult> result;
+  /// Of several nodes: those of the same name's last run; null: kept for no other run.
+  std::shared_ptr<LastExtents> last = nullptr;
+  bool repeats = false;  ///< every rank brings what it brought to that; the same on all ranks
   /// In one node, of what may_push(), by local rank: its input lies where no peer reads, so it puts
   /// its rows into the others' results itself. Empty: no rank does.
   std::vector<bool> pushes = {};

@@ -89,18 +89,13 @@ bool LeadersRound::publish() {
   return true;
 }
 
-std::uint64_t AgreementOverNodes::rounds(OperationKind kind) {
-  return kind == OperationKind::reduce_scatter ? 1 : 2;
-}
-
 AgreementOverNodes::AgreementOverNodes(const BoundUnit& unit, ExchangeContext& context,
                                        std::uint64_t first_sequence)
     : unit_(unit),
       context_(context),
       sizes_(unit, context.topology, context.node),
       memory_round_(
-          context, context.rounds_done + rounds(unit.unit.kind) - 1,
-          first_sequence + rounds(unit.unit.kind) - 1,
+          context, context.rounds_done + rounds() - 1, first_sequence + rounds() - 1,
           std::vector<std::size_t>(context.topology.ranks_of_node.size(), sizeof(Verdict))) {
   if (!sizes_.must_be_exchanged()) {
     extents_ = sizes_.extents();

@@ -11,7 +11,7 @@
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
 #include "ops/hierarchy/exchange_memory.h"
-#include "ops/hierarchy/exchange_run.h"
+#include "ops/hierarchy/exchange_sizes.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal {
@@ -24,6 +24,7 @@ class AgreementInNode final : public ExchangeAgreement {
   const ExchangeExtents* extents() override { return &extents_; }
   void tell(bool has_memory) override;
   std::optional<int> lacking() override;
+  std::uint64_t rounds() const override { return 0; }
 
  private:
   const BoundUnit& unit_;
@@ -68,8 +69,7 @@ class LeadersRound {
 /// differ, and one of who lacks memory. It always makes progress, as ExchangeRun does.
 class AgreementOverNodes final : public ExchangeAgreement {
  public:
-  /// The number of sequence numbers, and of rounds of ExchangeRounds, that it takes.
-  static std::uint64_t rounds(OperationKind kind);
+  std::uint64_t rounds() const override { return sizes_.must_be_exchanged() ? 2 : 1; }
 
   /// `first_sequence`: of the cross group's operations, one a round. Unit and context outlive it.
   AgreementOverNodes(const BoundUnit& unit, ExchangeContext& context, std::uint64_t first_sequence);

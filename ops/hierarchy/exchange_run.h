@@ -8,53 +8,22 @@
 #include <span>
 #include <vector>
 
-#include "core/negotiation/topology.h"
 #include "core/plan/bound_unit.h"
 #include "core/plan/exchange.h"
 #include "ops/hierarchy/exchange_memory.h"
+#include "ops/hierarchy/exchange_sizes.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal {
 
-/// The first round of an allgather or alltoall: the nodes send one another their ranks' extents.
-/// They travel as they are in memory: rank after rank, in the order of local ranks.
-/// References outlive it. Thread rule: one thread at a time.
-class ExchangeSizes {
- public:
-  ExchangeSizes(const BoundUnit& unit, const Topology& topology, int node);
-
-  /// False: a reduce-scatter, or all ranks are in this node.
-  bool must_be_exchanged() const;
-  /// Length of what a node sends; what comes from node n belongs at n * stride().
-  std::size_t bytes_of(int node) const;
-  std::size_t stride() const;
-  /// What this node sends.
-  void write(std::byte* out) const;
-  /// Takes in what all other nodes have sent.
-  void read(const std::byte* in);
-
-  /// Of all ranks, once read or where nothing has to be sent. Valid as long as this.
-  ExchangeExtents extents() const;
-
- private:
-  const std::vector<int>& ranks_of(int node) const;
-  bool is_exchanged(int node) const { return node != node_ && must_be_exchanged(); }
-
-  const BoundUnit& unit_;
-  const Topology& topology_;
-  int node_;
-  std::size_t each_;                                ///< extents of one rank
-  std::vector<std::vector<std::int64_t>> of_node_;  ///< of those that are sent
-};
-
 /// In the node every rank copies its own part straight from its peers' inputs, or gets it from
 /// peers whose input it cannot read (ExchangePush): one pass. Between
-/// nodes in rounds: round 0 sends the sizes (by the leaders; not of a reduce-scatter), then round
-/// by round a chunk of every layout. Owner l gathers slice l of what its node gives to each other
-/// node (a slice in one transfer is sent from where it lies), exchanges with its peers, and
-/// publishes what it got, or, of a reduce-scatter, the sum over nodes in node order with the scale:
-/// the bits of allreduce. Every rank copies its own part out of all owners' staging; what an owner
-/// gets for itself alone, in one transfer, comes straight into its result.
+/// nodes in rounds: round 0 sends the sizes (by the leaders; not of a reduce-scatter, nor where the
+/// unit repeats), then round by round a chunk of every layout. Owner l gathers slice l of what its
+/// node gives to each other node (a slice in one transfer is sent from where it lies), exchanges
+/// with its peers, and publishes what it got, or, of a reduce-scatter, the sum over nodes in node
+/// order with the scale: the bits of allreduce. Every rank copies its own part out of all owners'
+/// staging; what an owner gets for itself alone, in one transfer, comes straight into its result.
 ///
 /// Always makes progress: a round waits for earlier rounds alone (exchange_rounds.h), its crossing
 /// for the same round of the peers on other nodes, and rounds are the same on all ranks, since all
@@ -80,6 +49,7 @@ class ExchangeRun {
   };
 
   void prepare();
+  void prepare(const ExchangeMap& map);
   bool start_rounds();
   Completion start_sizes(std::uint64_t round);
   Completion start_data(std::uint64_t round, std::vector<const std::byte*>& summands);

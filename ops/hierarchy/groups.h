@@ -88,6 +88,9 @@ class ExchangeAgreement {
   /// After tell(), until it has a value: the first rank, by its place in the set, that lacks
   /// memory, the same on every rank; kNoRank: none does.
   virtual std::optional<int> lacking() = 0;
+  /// The number of the cross group's sequence numbers, and of rounds of ExchangeRounds, that it
+  /// takes.
+  virtual std::uint64_t rounds() const = 0;
 };
 
 /// Exchanges of tensors on devices, which all ranks start in the same order.

@@ -205,7 +205,7 @@ bool Pipeline::feed() {
 bool Pipeline::advance_exchange(ActiveUnit& entry) {
   if (is_on_device(entry)) {
     if (!advance_whole(entry)) return false;
-    end_exchange(entry, AgreementOverNodes::rounds(entry.unit.unit.kind));
+    end_exchange(entry, entry.agreement->rounds());
     return true;
   }
   if (!entry.exchange) {

@@ -71,6 +71,19 @@ TEST(ControlBlock, TheLastArriverTellsTheLeaderWhereThereAreSeveralNodes) {
   EXPECT_FALSE(control_block[0].pop_arrival().has_value());
 }
 
+TEST(ControlBlock, TheLeaderLearnsOnceThatARankIsResized) {
+  SharedControlBlock control_block(shape(2, false));
+  const Id id = make_id(3, 0);
+  control_block[1].arrive(id, at(0), {}, true);
+  control_block[0].arrive(id, at(64));
+  ASSERT_EQ(control_block[0].pop_arrival(), id);
+  EXPECT_TRUE(control_block[0].take_resized(id));
+  EXPECT_FALSE(control_block[0].take_resized(id));
+  control_block[1].arrive(id, at(0));
+  control_block[0].arrive(id, at(64));
+  EXPECT_FALSE(control_block[0].take_resized(id));
+}
+
 TEST(ControlBlock, LaterRunsHaveGreaterNumbers) {
   SharedControlBlock control_block(shape(1, true));
   control_block[0].arrive(2, at(0));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -139,6 +140,46 @@ TEST_P(ExchangesOnLayouts, EveryMixtureOfWaysAndSplitsGivesTheSendersBytes) {
   for (int i = 0; i < 60; ++i)
     exchanges.push_back({random_exchange(std::to_string(i % 9), random)});
   run_groups<Part>(exchanges);
+}
+
+// Whichever rank changes what it brings, or none.
+TEST_P(ExchangesOnLayouts, ANameBringsWhatItBroughtUntilOneRankBringsOtherRows) {
+  auto random = test::generator();
+  std::vector<std::vector<Exchange>> exchanges;
+  std::map<std::string, Exchange> last;
+  for (int i = 0; i < 120; ++i) {
+    const std::string name = std::to_string(random() % 5);
+    Exchange& exchange = last.try_emplace(name, random_exchange(name, random)).first->second;
+    if (random() % 3 == 0) {
+      auto& own = exchange.rows[random() % exchange.rows.size()];
+      own[random() % own.size()] = static_cast<std::int64_t>(random() % 900);
+    }
+    for (Way& way : exchange.ways) way = static_cast<Way>(random() % 3);
+    exchanges.push_back({exchange});
+  }
+  run_groups<Part>(exchanges);
+}
+
+TEST_P(ExchangesOnLayouts, NodesTellOneAnotherExtentsOnceUntilTheyChange) {
+  const std::uint64_t told = GetParam().size() > 1 ? 1 : 0;
+  auto random = test::generator();
+  const auto crossings_of = [&](const Exchange& exchange) {
+    const std::uint64_t before = world_.crossings();
+    run_groups<Part>(std::vector<std::vector<Exchange>>{{exchange}});
+    return world_.crossings() - before;
+  };
+  for (int i = 0; i < 10; ++i) {
+    Exchange exchange = random_exchange("e" + std::to_string(i), random);
+    const std::uint64_t first = crossings_of(exchange);
+    EXPECT_EQ(crossings_of(exchange), first - told);
+    EXPECT_EQ(crossings_of(exchange), first - told);
+    for (auto& extent : exchange.rows.back()) extent += 1;
+    Exchange alike = exchange;
+    alike.name += " alike";
+    const std::uint64_t changed = crossings_of(alike);
+    EXPECT_EQ(crossings_of(exchange), changed);
+    EXPECT_EQ(crossings_of(exchange), changed - told);
+  }
 }
 
 // Of several under way, the exchange rounds's rounds keep their order.

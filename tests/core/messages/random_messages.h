@@ -59,6 +59,7 @@ class RandomMessages {
     for (int i = below(3); i > 0; --i) {
       result.expiring.push_back({text(), number<int>(), expiry()});
     }
+    if (below(2) == 0) result.resized = numbers<Id>();
     for (int i = below(3); i > 0; --i) {
       result.last.push_back({number<int>(), number<std::uint32_t>()});
     }
@@ -94,6 +95,7 @@ class RandomMessages {
       for (int r = below(5); r > 0; --r) assigned.locations.push_back(location());
       result.assigned.push_back(std::move(assigned));
     }
+    if (below(2) == 0) result.resized = numbers<Id>();
     for (int i = below(3); i > 0; --i) result.asked.push_back(text());
     return result;
   }

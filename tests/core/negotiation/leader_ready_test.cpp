@@ -39,6 +39,46 @@ TEST(LeaderReadiness, AFullMaskCountsOnlyOnceItIsAnnounced) {
   ASSERT_EQ(root.leader.take(0s).decisions.at(0).run, std::vector<Id>{id});
 }
 
+// Whoever brings other extents: a rank of the leader's node, or one below.
+TEST(LeaderReadiness, WhatIsResizedOnSomeRankIsResizedForAll) {
+  LeaderUnderTest root(two_nodes_of_two, 0);
+  const Id id = root.assign("g", 2, {1});
+  const auto resized = [&](bool here, bool below) {
+    root.leader.on_node_ready(id, {}, here);
+    root.leader.on_up(1, {.ready = {id}, .resized = below ? std::vector{id} : std::vector<Id>{}},
+                      0s);
+    const auto decisions = root.leader.take(0s).decisions;
+    EXPECT_EQ(decisions.at(0).run, std::vector<Id>{id});
+    EXPECT_EQ(decisions.at(0).only_runs(), decisions.at(0).resized.empty());
+    return decisions.at(0).resized == std::vector<Id>{id};
+  };
+  EXPECT_TRUE(resized(true, false));
+  EXPECT_FALSE(resized(false, false)) << "that was the time before";
+  EXPECT_TRUE(resized(false, true));
+  EXPECT_TRUE(resized(true, true));
+  EXPECT_FALSE(resized(false, false));
+}
+
+TEST(LeaderReadiness, WhatIsResizedGoesUpWithTheReadyId) {
+  LeaderUnderTest leader(Topology{{{0}, {1}, {2}, {3}}}, 1);  // node 3 is below node 1
+  leader.leader.on_mail(0, report("g", 8), 0s);
+  leader.leader.on_up(3, {.reports = {{"g", {{shaped(8), {}}}}}}, 0s);
+  ASSERT_EQ(leader.leader.take(0s).up.reports.size(), 1u);
+  const Id id = make_id(4, 0);
+  leader.leader.on_decision({.assigned = {{.name = "g", .id = id, .locations = {}}}});
+  leader.leader.take(0s);
+  for (const bool below : {true, false, true}) {
+    leader.leader.on_up(3, {.ready = {id}, .resized = below ? std::vector{id} : std::vector<Id>{}},
+                        0s);
+    leader.leader.on_node_ready(id);
+    const Up up = leader.leader.take(0s).up;
+    EXPECT_EQ(up.ready, std::vector<Id>{id});
+    EXPECT_EQ(up.resized, below ? std::vector{id} : std::vector<Id>{});
+    leader.leader.on_decision({.run = {id}});
+    leader.leader.take(0s);
+  }
+}
+
 TEST(LeaderReadiness, ReadyBitsBesideAReportAreWatchedAndCount) {
   LeaderUnderTest root(Topology{{{0, 1, 2}}}, 0);
   const Id id = root.assign("g", 3, {});

@@ -43,7 +43,7 @@ class RootDecisionsTest : public testing::Test {
 
 TEST_F(RootDecisionsTest, AreNumberedAndThereIsNoneOfNothing) {
   EXPECT_EQ(root_.take(), std::nullopt);
-  root_.run(4);
+  root_.run(4, false);
   EXPECT_EQ(root_.take(), (Decision{.number = 0, .run = {4}}));
   EXPECT_EQ(root_.take(), std::nullopt);
   root_.ask({"g"});

@@ -49,7 +49,8 @@ class Simulation {
   /// end.
   const std::vector<std::string>& problems() const { return problems_; }
 
-  /// What rank read from its log, in order: "run NAME", "fail NAME: TEXT", "departed RANKS".
+  /// What rank read from its log, in order: "run NAME", "run NAME, resized", "fail NAME: TEXT",
+  /// "departed RANKS".
   const std::vector<std::string>& history(int rank) const;
   /// Results of one name on one rank: empty for a run, else the error's text.
   const std::vector<std::string>& results(int rank, const std::string& name) const;

@@ -1,6 +1,7 @@
 /// The parts of a Simulation: nodes, ranks.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -124,8 +125,11 @@ struct Simulation::Rank {
     const Id id = *entry.id;
     submission->id = id;
     table.set_waiting(id, submission);
-    if (control_block.arrive(id, submission->memory.location()) != NodeControlBlock::Arrival::stale)
+    submission->repeats = all.nodes_.size() == 1 || all.random_() % 3 > 0;
+    if (control_block.arrive(id, submission->memory.location(), {}, !submission->repeats) !=
+        NodeControlBlock::Arrival::stale) {
       return;
+    }
     table.set_waiting(id, nullptr);
     submission->id.reset();
     report(*submission);
@@ -182,7 +186,12 @@ struct Simulation::Rank {
     }
     for (const Id id : decision.run) {
       const auto submission = table.waiting_for(id);
-      history.push_back("run " + (submission ? submission->name : "id " + std::to_string(id)));
+      const bool resized = std::ranges::find(decision.resized, id) != decision.resized.end();
+      history.push_back("run " + (submission ? submission->name : "id " + std::to_string(id)) +
+                        (resized ? ", resized" : ""));
+      if (submission && !submission->repeats && !resized) {
+        problem("told that " + submission->name + " repeats, which it does not");
+      }
       std::vector<Location> locations;
       for (int r = 0; r < control_block.local_size(); ++r)
         locations.push_back(control_block.location(id, r));

@@ -1,8 +1,10 @@
+#include "ops/hierarchy/exchange_sizes.h"
+
 #include <gtest/gtest.h>
+#include <hora/error.h>
 
 #include <random>
 
-#include "ops/hierarchy/exchange_run.h"
 #include "tests/support/seed.h"
 
 namespace hora::internal {
@@ -12,6 +14,7 @@ using Rows = std::vector<std::vector<std::int64_t>>;
 
 BoundUnit unit_of(OperationKind kind, const Rows& rows, const std::vector<int>& local_ranks) {
   BoundUnit unit;
+  unit.exchange.last = std::make_shared<LastExtents>();
   unit.unit.kind = kind;
   unit.exchange.row_bytes = 12;
   for (const int rank : local_ranks) {
@@ -56,6 +59,10 @@ TEST(ExchangeSizes, AreEverybodysOnceTold) {
       sizes.read(told.data());
       std::fill(told.begin(), told.end(), std::byte{0x77});
       expect_extents(sizes.extents(), kind, rows);
+      units[static_cast<std::size_t>(node)].exchange.repeats = true;
+      const ExchangeSizes again(units[static_cast<std::size_t>(node)], topology, node);
+      EXPECT_FALSE(again.must_be_exchanged());
+      expect_extents(again.extents(), kind, rows);
     }
   }
 }
@@ -74,6 +81,14 @@ TEST(ExchangeSizes, NeedNotBeToldInOneNodeNorOfAReduceScatter) {
   const ExchangeSizes between(scatter, two_nodes, 1);
   EXPECT_FALSE(between.must_be_exchanged());
   expect_extents(between.extents(), OperationKind::reduce_scatter, whole);
+}
+
+TEST(ExchangeSizes, WhatRepeatsIsKnown) {
+  const Rows rows = {{5}, {6}};
+  const Topology topology{{{0}, {1}}};
+  BoundUnit unit = unit_of(OperationKind::allgather, rows, {0});
+  unit.exchange.repeats = true;
+  EXPECT_THROW(ExchangeSizes(unit, topology, 0), Error);
 }
 
 }  // namespace

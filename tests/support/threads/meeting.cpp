@@ -17,6 +17,7 @@ void Meeting::bring(int node, std::uint64_t sequence, Parts parts) {
   operation.of_node.resize(static_cast<std::size_t>(nodes_));
   operation.of_node[static_cast<std::size_t>(node)] = std::move(parts);
   ++operation.brought;
+  if (node == 0) begun_.fetch_add(1);
 }
 
 const std::vector<Meeting::Parts>* Meeting::complete(std::uint64_t sequence) {

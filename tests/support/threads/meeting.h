@@ -1,6 +1,7 @@
 /// Cross groups in one process.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -22,6 +23,8 @@ class Meeting {
   const std::vector<Parts>* complete(std::uint64_t sequence);
   /// Called once by each node when it has taken what it needs.
   void leave(std::uint64_t sequence);
+  /// Operations of which node 0 has brought its part.
+  std::uint64_t begun() const { return begun_.load(); }
 
  private:
   struct Operation {
@@ -30,6 +33,7 @@ class Meeting {
     int left = 0;
   };
   int nodes_;
+  std::atomic<std::uint64_t> begun_{0};
   std::mutex mutex_;
   std::map<std::uint64_t, Operation> operations_;
 };

@@ -108,6 +108,10 @@ NodeMemory& ThreadWorld::memory(int rank) {
   return ranks_[static_cast<std::size_t>(rank)]->memory;
 }
 
+std::uint64_t ThreadWorld::crossings() const {
+  return room_->wires(kWorld, ranks_.front()->topology).meetings.front()->begun();
+}
+
 bool ThreadWorld::progress() {
   bool progress = false;
   for (auto& rank : ranks_) progress |= rank->engine->progress();

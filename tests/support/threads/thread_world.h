@@ -51,6 +51,8 @@ class ThreadWorld {
   /// What the rank's engine is made of.
   EngineParts parts(int rank);
   NodeMemory& memory(int rank);
+  /// Operations between nodes so far, of rank 0 and its peers, of the world alone.
+  std::uint64_t crossings() const;
   /// One round of progress() over all engines; true if any made progress.
   bool progress();
 
