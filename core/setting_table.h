@@ -219,6 +219,18 @@ inline constexpr Row kRows[] = {
      4 * kKiB,
      kGiB,
      true},
+    {"HORA_MESSAGE_SIZE",
+     "MPI gets data for other nodes in messages of this size at most. TCP sends short ones at "
+     "once; "
+     "long ones MPI announces first, and waits for an answer behind the data that are under way. "
+     "0: "
+     "chosen automatically (60KiB between hosts of which none has an RDMA device, else unlimited).",
+     kField<&Settings::message_size>,
+     {},
+     &kBytes,
+     4 * kKiB,
+     kGiB,
+     true},
     {"HORA_SMALL_MESSAGE",
      "Up to this size each node sends its part to all others in the fewest steps (dissemination), "
      "and all of them sum it in node order; above it HORA_CROSS_ALGORITHM holds; 0: never.",

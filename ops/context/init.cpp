@@ -205,6 +205,7 @@ void MpiTransport::make_world() {
                            .settings = &settings_,
                            .memory = node_.memory.get(),
                            .node_memory = node_.smallest_memory,
+                           .over_sockets = node_.over_sockets,
                            .trace = Tracer(&trace_),
                            .gpu = gpu_.get()};
   sets_.emplace(context, node_.topology, bootstrap_->communicator());

@@ -45,7 +45,8 @@ class SetPath {
         local_(control_block_.local_rank(), control_block_.local_size()) {
     const PipelineOptions options = pipeline_options(topology_, context, plan.id);
     if (options.nodes > 1 && options.local_rank < options.slices) {
-      messages_.emplace(data, options.node, rank_in_each_node(options.local_rank));
+      messages_.emplace(data, options.node, rank_in_each_node(options.local_rank),
+                        message_limit(context.settings->message_size, context.over_sockets));
       cross_.emplace(*messages_, cross_options(*context.settings));
     }
     if (options.nodes > 1 && options.local_rank == 0) {

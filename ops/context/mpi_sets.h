@@ -17,6 +17,7 @@ struct SetContext {
   const Settings* settings = nullptr;
   NodeMemory* memory = nullptr;   ///< the node's, by local rank in the world
   std::uint64_t node_memory = 0;  ///< bytes of the node that has fewest
+  bool over_sockets = false;      ///< NodeDiscovery
   Tracer trace = {};
   Gpu* gpu = nullptr;  ///< where this rank has one
 };

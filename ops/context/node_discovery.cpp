@@ -10,6 +10,7 @@
 #include "core/checked.h"
 #include "core/control_block/node_control_block.h"
 #include "core/log.h"
+#include "core/rdma_devices.h"
 #include "core/tensor_text.h"
 
 namespace hora::internal {
@@ -22,6 +23,7 @@ constexpr std::size_t kFirstWindow = std::size_t{64} << 20;
 struct HostFacts {
   std::int64_t label = 0;  ///< the same on the ranks that can reach one another
   std::uint64_t memory = 0;
+  std::uint64_t has_rdma = 0;  ///< or 1
 };
 
 template <class T>
@@ -110,12 +112,17 @@ NodeDiscovery discover_nodes(Bootstrap& world, int ranks_per_node) {
   const int limit = ranks_per_node > 0 ? std::min(ranks_per_node, kMaxLocalSize) : kMaxLocalSize;
   std::vector<int> labels;
   std::uint64_t smallest_memory = memory_of_host();
-  for (const HostFacts& facts : all_gather_values(world, HostFacts{label, smallest_memory})) {
+  bool has_rdma = false;
+  for (const HostFacts& facts :
+       all_gather_values(world, HostFacts{label, smallest_memory, has_rdma_device() ? 1U : 0U})) {
     labels.push_back(static_cast<int>(facts.label));
     smallest_memory = std::min(smallest_memory, facts.memory);
+    has_rdma |= facts.has_rdma != 0;
   }
-  NodeDiscovery result{make_topology(labels, limit), std::move(memory), host->rank(), host->size(),
-                       smallest_memory};
+  const bool one_host = std::ranges::count(labels, label) == std::ssize(labels);
+  NodeDiscovery result{
+      make_topology(labels, limit), std::move(memory), host->rank(), host->size(), smallest_memory,
+      !one_host && !has_rdma};
 
   const int node = result.topology.node_of(world.rank());
   std::vector<Window> of_node;

@@ -12,6 +12,14 @@
 
 namespace hora::internal {
 
+/// The longest message for `setting`, HORA_MESSAGE_SIZE. What Open MPI's TCP transport sends at
+/// once, without an announcement that the receiver must have answered, is shorter than 64 KiB
+/// (btl_tcp_eager_limit); MPI's counts are int.
+constexpr std::size_t message_limit(std::size_t setting, bool over_sockets) {
+  if (setting > 0) return setting;
+  return over_sockets ? std::size_t{60} << 10 : std::size_t{1} << 30;
+}
+
 /// Every request is a slot that is reused: no allocation once as many are known as are ever open at
 /// once. A failing test() costs one round of MPI's progress, so a caller with many requests open
 /// tests the one it needs next. Both ends must name the same length; any other is an
@@ -19,13 +27,11 @@ namespace hora::internal {
 /// Thread rule: one thread at a time.
 class MpiPointToPoint : public PointToPoint {
  public:
-  /// Messages are sent in parts of this length, since MPI's counts are int.
-  static constexpr std::size_t kPartBytes = std::size_t{1} << 30;
-
   /// `ranks[i]`: member i's rank in `communicator`, which must outlive this and carry no other
-  /// messages. `part_bytes`: equal on all members, at most 2^31 - 1.
+  /// messages. `part_bytes`: longer messages are sent in parts; equal on all members, at most
+  /// 2^31 - 1.
   MpiPointToPoint(const Communicator& communicator, int index, std::vector<int> ranks,
-                  std::size_t part_bytes = kPartBytes);
+                  std::size_t part_bytes);
   MpiPointToPoint(const MpiPointToPoint&) = delete;
   MpiPointToPoint& operator=(const MpiPointToPoint&) = delete;
   ~MpiPointToPoint() override;

@@ -61,10 +61,24 @@ start_hosts() {
 while [[ \$1 == -* ]]; do shift; done
 [[ \$1 == $host_b_address ]] || { echo "unknown host \$1" >&2; exit 1; }
 shift
-exec nsenter --net --uts --ipc --mount --pid --root --wd --target $host_b_pid \\
+exec taskset -c $(cores_of_host 1) nsenter --net --uts --ipc --mount --pid --root --wd --target $host_b_pid \\
   env TMPDIR="$work/host-b/tmp" /bin/sh -c "\$*"
 AGENT
   chmod +x "$work/remote_shell"
+}
+
+# cores_of_host 0|1: that half of the cores that this script may use, as taskset takes them; all of
+# them where there is one alone.
+cores_of_host() {
+  local list range cores=()
+  list=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
+  for range in ${list//,/ }; do mapfile -t -O "${#cores[@]}" cores < <(seq "${range%-*}" "${range#*-}"); done
+  local half=$((${#cores[@]} / 2)) IFS=,
+  if ((half == 0)); then
+    echo "${cores[*]}"
+  else
+    echo "${cores[*]:$1 * half:half}"
+  fi
 }
 
 # run_on_hosts RANKS_PER_HOST PROGRAM ARGUMENT...
@@ -75,7 +89,7 @@ run_on_hosts() {
     [[ $name =~ ^(HORA_[A-Z_]+|OMP_NUM_THREADS|TEST_SEED|[ALUT][A-Z]*SAN_OPTIONS)$ ]] &&
       forward+=(-x "$name")
   done < <(env)
-  setpriv --pdeathsig TERM \
+  setpriv --pdeathsig TERM taskset -c "$(cores_of_host 0)" \
     nsenter --net --uts --ipc --mount --root --wd --target "$host_a_pid" \
     env TMPDIR="$work/host-a/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
     mpirun -np $((2 * ranks)) --host "$host_a_address:$ranks,$host_b_address:$ranks" \

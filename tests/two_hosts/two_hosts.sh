@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a program under mpirun on two emulated hosts of this machine: each has its own network, host
 # name, System V and POSIX shared memory and temporary folder; one link of their own joins them.
-# The second has its own process numbers, too.
+# The second has its own process numbers, too. Each has half of the cores.
 #
 # Usage: two_hosts.sh [--ranks-per-host N] [--rate RATE] [--min-bytes N] [--max-bytes N]
 #                     PROGRAM [ARGUMENT...]
@@ -34,7 +34,7 @@ skip() {
   exit 77
 }
 
-for tool in ip tc unshare nsenter setpriv mpirun; do
+for tool in ip tc unshare nsenter setpriv taskset mpirun; do
   command -v "$tool" > /dev/null || [[ -x /sbin/$tool || -x /usr/sbin/$tool ]] ||
     skip "the command $tool is missing (Debian: iproute2, util-linux, openmpi-bin)"
 done

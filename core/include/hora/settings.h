@@ -63,6 +63,11 @@ struct Settings {
   /// broadcasts 512KiB).
   std::size_t chunk_size = 0;
 
+  /// MPI gets data for other nodes in messages of this size at most. TCP sends short ones at once;
+  /// long ones MPI announces first, and waits for an answer behind the data that are under way. 0:
+  /// chosen automatically (60KiB between hosts of which none has an RDMA device, else unlimited).
+  std::size_t message_size = 0;
+
   /// Up to this size each node sends its part to all others in the fewest steps (dissemination),
   /// and all of them sum it in node order; above it HORA_CROSS_ALGORITHM holds; 0: never.
   std::size_t small_message = std::size_t{4} << 10;

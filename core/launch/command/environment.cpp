@@ -7,9 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
-#include <system_error>
 
 #include "core/launch/command/command.h"
 #include "core/launch/command/slurm.h"
@@ -122,12 +120,6 @@ std::vector<Variable> network_variables(const std::vector<std::string>& interfac
                                      {"FI_TCP_IFACE", interfaces.front()}};
   if (!has_rdma) variables.push_back({"UCX_NET_DEVICES", names});
   return variables;
-}
-
-bool has_rdma_device() {
-  std::error_code error;
-  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
-  return !error && devices != std::filesystem::directory_iterator{};
 }
 
 namespace {

@@ -46,9 +46,6 @@ tl::expected<std::vector<Variable>, std::string> forwarded_variables(
 /// user has set is for the caller to leave (without_users_own()).
 std::vector<Variable> network_variables(const std::vector<std::string>& interfaces, bool has_rdma);
 
-/// True where /sys/class/infiniband lists a device (InfiniBand or RoCE).
-bool has_rdma_device();
-
 /// Which rank a process is.
 struct RankPlace {
   int rank = 0;

@@ -15,6 +15,7 @@
 #include "core/launch/guard/guard.h"
 #include "core/launch/program/placement.h"
 #include "core/launch/watch/job_ending.h"
+#include "core/rdma_devices.h"
 
 namespace hora::launch {
 namespace {
@@ -89,7 +90,8 @@ std::string wrong_with_program(const std::string& folder, const std::string& pro
 void add_network_variables(std::vector<Variable>& variables, std::size_t host,
                            const NetworkChoice* network) {
   if (network == nullptr) return;
-  add_unless_set(variables, network_variables(network->interfaces.at(host), has_rdma_device()));
+  add_unless_set(variables,
+                 network_variables(network->interfaces.at(host), internal::has_rdma_device()));
 }
 
 /// The ranks' own number of threads, where the user has set it.

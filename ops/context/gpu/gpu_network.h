@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/rdma_devices.h"
 #include "ops/context/gpu/node_gpus.h"
 #include "ops/cross/bootstrap.h"
 
@@ -21,8 +22,6 @@ struct NetworkFacts {
   std::vector<std::string> active_ports;  ///< of InfiniBand and RoCE: "mlx5_0 port 1", in order
 };
 
-/// The system's RDMA devices.
-inline constexpr const char* kRdmaDevices = "/sys/class/infiniband";
 /// From the environment and a folder laid out as kRdmaDevices, which need not exist.
 NetworkFacts network_facts(const std::filesystem::path& devices = kRdmaDevices);
 

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "core/rdma_devices.h"
 #include "tests/support/seed.h"
 #include "tests/support/threads/thread_bootstrap.h"
 
@@ -105,6 +106,7 @@ TEST(DiscoverNodes, RanksOfAHostAreANodeAndMapEachOther) {
     EXPECT_EQ(node.host_rank, local);
     EXPECT_EQ(node.host_size, own == 0 ? 3 : 2);
     EXPECT_GT(node.smallest_memory, 0U);
+    EXPECT_EQ(node.over_sockets, !has_rdma_device());
 
     const NodeMemory::MemoryBlock block = node.memory->allocate(64);
     block.data[0] = static_cast<std::byte>(10 + world.rank());
@@ -126,6 +128,15 @@ TEST(DiscoverNodes, HostsAreCutIntoVirtualNodes) {
     EXPECT_EQ(node.topology.ranks_of_node, (Ranks{{0, 1}, {2}, {3, 4}}));
     EXPECT_EQ(node.host_size, world.rank() < 3 ? 3 : 2);
     EXPECT_EQ(node.host_rank, world.rank() % 3);
+    world.barrier();
+  });
+}
+
+TEST(DiscoverNodes, NodesOfOneHostNeedNoSockets) {
+  test::run_ranks({5, 5, 5}, [](Bootstrap& world) {
+    const NodeDiscovery node = discover_nodes(world, 1);
+    EXPECT_EQ(node.topology.nodes(), 3);
+    EXPECT_FALSE(node.over_sockets);
     world.barrier();
   });
 }

@@ -40,7 +40,8 @@ class MpiCrossGroupTest : public testing::TestWithParam<Variant> {
   Communicator world_ = Communicator::world();
   int members_ = world_.size();
   int own_index_ = members_ - 1 - world_.rank();
-  MpiPointToPoint link_{world_, own_index_, reversed(members_)};
+  MpiPointToPoint link_{world_, own_index_, reversed(members_),
+                        message_limit(0, /*over_sockets=*/true)};
   MessageCrossGroup group_{link_, GetParam().options};
 };
 

@@ -80,7 +80,7 @@ class MpiDirectExchangeTest : public testing::Test {
     std::iota(ranks.begin(), ranks.end(), 0);
     return ranks;
   }();
-  MpiPointToPoint link_{world_, own_index_, ranks_};
+  MpiPointToPoint link_{world_, own_index_, ranks_, message_limit(0, /*over_sockets=*/true)};
   MessageCrossGroup group_{link_};
 };
 

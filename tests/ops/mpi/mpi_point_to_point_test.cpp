@@ -42,11 +42,18 @@ class MpiPointToPointTest : public testing::Test {
   int left_ = (world_.rank() + world_.size() - 1) % world_.size();
 };
 
+TEST(MessageLimit, IsWhatATcpTransportSendsAtOnceWhereThereIsNoBetterOne) {
+  EXPECT_EQ(message_limit(0, /*over_sockets=*/true), std::size_t{60} << 10);
+  EXPECT_GE(message_limit(0, /*over_sockets=*/false), std::size_t{1} << 30);
+  EXPECT_EQ(message_limit(4096, true), 4096U);
+  EXPECT_EQ(message_limit(4096, false), 4096U);
+}
+
 TEST_F(MpiPointToPointTest, MembersAreNumberedByTheRanksGiven) {
   std::vector<int> ranks = all_ranks();
   std::reverse(ranks.begin(), ranks.end());
   const int own_index = world_.size() - 1 - world_.rank();
-  MpiPointToPoint link(world_, own_index, ranks);
+  MpiPointToPoint link(world_, own_index, ranks, message_limit(0, false));
   EXPECT_EQ(link.index(), own_index);
   EXPECT_EQ(link.size(), world_.size());
   const int to = (own_index + 1) % link.size();
@@ -82,7 +89,7 @@ TEST_F(MpiPointToPointTest, LongMessagesTravelInParts) {
 }
 
 TEST_F(MpiPointToPointTest, RequestsAreReused) {
-  MpiPointToPoint link(world_, world_.rank(), all_ranks());
+  MpiPointToPoint link(world_, world_.rank(), all_ranks(), message_limit(0, false));
   std::set<PointToPoint::Request> seen;
   std::byte out{1};
   std::byte in{0};
@@ -97,7 +104,7 @@ TEST_F(MpiPointToPointTest, RequestsAreReused) {
 }
 
 TEST_F(MpiPointToPointTest, AnotherLengthIsAnError) {
-  MpiPointToPoint link(world_, world_.rank(), all_ranks());
+  MpiPointToPoint link(world_, world_.rank(), all_ranks(), message_limit(0, false));
   std::vector<std::size_t> lengths{7};
   if (world_.size() > 1) {  // Open MPI 4.1.4 cuts a rank's message to itself silently
     lengths.push_back(9);
@@ -120,7 +127,7 @@ TEST_F(MpiPointToPointTest, NothingIsWrittenToWhatIsWithdrawn) {
   constexpr std::size_t bytes = 3000000;
   auto random = test::generator();
   const auto out = random_bytes(bytes, random);
-  for (const std::size_t part : {std::size_t{1000000}, MpiPointToPoint::kPartBytes}) {
+  for (const std::size_t part : {std::size_t{1000000}, message_limit(0, false)}) {
     MpiPointToPoint link(world_, world_.rank(), all_ranks(), part);
     const auto withdraw = [&](PointToPoint::Request receive) {
       const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -143,7 +150,7 @@ TEST_F(MpiPointToPointTest, NothingIsWrittenToWhatIsWithdrawn) {
 TEST_F(MpiPointToPointTest, WhatAMessageHasMetIsWithdrawnOnceItHasCome) {
   constexpr std::size_t bytes = 3000000;
   auto random = test::generator();
-  MpiPointToPoint link(world_, world_.rank(), all_ranks());
+  MpiPointToPoint link(world_, world_.rank(), all_ranks(), message_limit(0, false));
   for (int round = 0; round < 20; ++round) {
     const auto out = random_bytes(bytes, random);
     std::vector<std::byte> met(bytes);
@@ -180,7 +187,7 @@ TEST_F(MpiPointToPointTest, DiesWithoutWaiting) {
   const Communicator other = world_.duplicate();
   std::vector<std::byte> never(100);
   {
-    MpiPointToPoint link(other, world_.rank(), all_ranks());
+    MpiPointToPoint link(other, world_.rank(), all_ranks(), message_limit(0, false));
     EXPECT_FALSE(link.test(link.receive(left_, 0, never)));
   }
   MPI_Barrier(world_.get());
