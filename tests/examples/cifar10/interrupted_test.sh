@@ -21,7 +21,8 @@ echo "Repeat with TEST_SEED=$TEST_SEED"
 made_digits 9 7 > digits.csv
 "$prepare_digits" --output data < digits.csv
 
-# begin HORARUN_OPTION... -- OPTION...: a training in the background. Its options name a file log.json.
+# begin HORARUN_OPTION... -- OPTION...: a training in the background, after this script where cores are
+# scarce: it is to be interrupted before its end. Its options name a file log.json.
 begin() {
   local launch=()
   while [[ $1 != -- ]]; do
@@ -30,7 +31,7 @@ begin() {
   done
   shift
   rm -f log.json
-  "$horarun" --no-prefix-output "${launch[@]}" "${program[@]}" --data "$work/data" -a resnet20 \
+  nice "$horarun" --no-prefix-output "${launch[@]}" "${program[@]}" --data "$work/data" -a resnet20 \
     --stem imagenet --epochs 9 --limit 1000 --batch 2 --seed 5 --log-json log.json "$@" \
     < /dev/null > output 2>&1 &
   job=$!
