@@ -1,3 +1,4 @@
+/// Whether a host has a faster network than sockets.
 #pragma once
 
 #include <filesystem>

@@ -221,10 +221,9 @@ inline constexpr Row kRows[] = {
      true},
     {"HORA_MESSAGE_SIZE",
      "MPI gets data for other nodes in messages of this size at most. TCP sends short ones at "
-     "once; "
-     "long ones MPI announces first, and waits for an answer behind the data that are under way. "
-     "0: "
-     "chosen automatically (60KiB between hosts of which none has an RDMA device, else unlimited).",
+     "once; long ones MPI announces first, and waits for an answer behind the data that are under "
+     "way. 0: chosen automatically (60KiB between hosts of which none has an RDMA device, else "
+     "unlimited).",
      kField<&Settings::message_size>,
      {},
      &kBytes,

@@ -81,22 +81,18 @@ std::vector<std::shared_ptr<Submission>> SubmissionTimes::take_overdue(Duration 
   const Duration soon = time + std::min<Duration>(kOverdueTick, rules_.stall_warning / 2);
   std::vector<std::shared_ptr<Submission>> waiting;
   Duration first = Duration::max();
-  Duration later = Duration::max();
   for (auto& submission : table_.unfinished()) {
     if (submission->decided || !submission->announced()) continue;
-    const Duration overdue_at = submission->overdue_at;
-    first = std::min(first, overdue_at);
-    if (overdue_at > soon) later = std::min(later, overdue_at);
-    if (overdue_at <= soon) waiting.push_back(std::move(submission));
+    first = std::min(first, submission->overdue_at);
+    if (submission->overdue_at <= soon) waiting.push_back(std::move(submission));
   }
-  next_.set_overdue(first);
-  if (first > time) return {};
+  const bool is_overdue = first <= time;
+  next_.set_overdue(is_overdue ? soon : first);
+  if (!is_overdue) return {};
   for (const auto& submission : waiting) {
     submission->overdue_at = time + std::max(rules_.stall_warning, time - submission->submitted);
-    later = std::min(later, submission->overdue_at);
     if (submission->answered >= submission->reported_overdue) submission->reported_overdue = time;
   }
-  next_.set_overdue(later);
   return waiting;
 }
 
