@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -147,12 +148,22 @@ TEST(Timeout, IsNoticedInTimeWhenThatThreadHasLeft) {
   for (int attempt = 0; attempt < 10 && shortest > 200ms; ++attempt) {
     ThreadWorld world(with_timeout({2}, 600s));
     std::vector<float> a(8, 1.0F), b(8, 1.0F), c(8, 1.0F);
-    std::jthread leaves([&] { world.engine(1).submit_and_wait(sum_of(a, "first")); });
+    std::atomic<bool> in_time = true;
+    const auto first = [&in_time](Engine& engine, std::vector<float>& values) {
+      try {
+        engine.submit_and_wait(sum_of(values, "first"));
+      } catch (const Error& error) {
+        EXPECT_EQ(error.tensor(), "g");
+        in_time = false;
+      }
+    };
+    std::jthread leaves([&] { first(world.engine(1), a); });
     std::this_thread::sleep_for(30ms);
     const auto begin = std::chrono::steady_clock::now();
     const auto submission = world.engine(1).submit(sum_of(b, "g", 50ms));
-    world.engine(0).submit_and_wait(sum_of(c, "first"));
+    first(world.engine(0), c);
     leaves.join();
+    if (!in_time) continue;  // "g" has ended before
     while (!submission->finished()) std::this_thread::sleep_for(1ms);
     expect_error(ErrorCode::timeout, [&] { world.engine(1).wait(*submission); });
     shortest =
@@ -221,20 +232,30 @@ std::string said_without(const std::vector<int>& absent, bool known) {
   return said.front();
 }
 
-// The root has heard of all nodes before it speaks, be it itself the one that lacks it.
+/// The root has heard of all nodes before it speaks, be it itself the one that lacks it.
+std::string named_by_root(const std::vector<int>& absent) {
+  std::string text = "has submitted it: " + ranks_have(absent) + " not submitted it";
+  for (const int rank : absent) {
+    text += "; rank " + std::to_string(rank) + " is in its own code, and has last submitted tensor";
+    text += rank == absent.back() ? "" : " \"[^\"]*\", [0-9.]+ s ago";
+  }
+  return text;
+}
+
+// A root that gets no time on a processor for longer than its grace is not waited for.
 TEST(Timeout, OfSeveralNodesNamesAllRanksThatLackIt) {
   std::vector<std::jthread> worlds;
   for (const bool known : {false, true}) {
     for (const std::vector<int>& absent :
          std::vector<std::vector<int>>{{3}, {2, 3}, {0}, {0, 1}, {1, 2}}) {
       worlds.emplace_back([known, absent] {
-        const std::string text = said_without(absent, known);
-        EXPECT_THAT(text, HasSubstr("has submitted it: " + ranks_have(absent) +
-                                    " not submitted it; rank " + std::to_string(absent[0])));
-        for (const int rank : absent) {
-          EXPECT_THAT(text, HasSubstr("; rank " + std::to_string(rank) +
-                                      " is in its own code, and has last submitted tensor "));
+        const testing::Matcher<const std::string&> names_all =
+            testing::ContainsRegex(named_by_root(absent));
+        std::string text;
+        for (int attempt = 0; attempt < 4 && !testing::Value(text, names_all); ++attempt) {
+          text = said_without(absent, known);
         }
+        EXPECT_THAT(text, names_all);
       });
     }
   }
