@@ -11,22 +11,18 @@
 namespace hora::internal {
 namespace {
 
-constexpr int kGenerationShift = 48;
-constexpr std::uint64_t kMaskBits = (std::uint64_t{1} << kGenerationShift) - 1;
 /// Control entries that may be unread in the log at once, beside one entry an id.
 constexpr std::uint64_t kControlEntries = 1024;
 constexpr std::size_t kMaxBatch = 1024;
 
-constexpr std::uint64_t word_of(std::uint32_t generation, std::uint64_t mask) {
-  return (std::uint64_t{generation} << kGenerationShift) | mask;
-}
-constexpr std::uint32_t generation_in(std::uint64_t word) {
-  return static_cast<std::uint32_t>(word >> kGenerationShift);
-}
-
 /// An id is in the log once until all ranks have read it and are ready again: no overrun.
 std::uint64_t ring_capacity(const ControlBlockShape& shape) {
   return static_cast<std::uint64_t>(shape.id_capacity) + kControlEntries;
+}
+
+std::size_t more_ready_words(const ControlBlockShape& shape) {
+  const int words = ReadyWords::words(shape.local_size, shape.ranks_per_ready_word);
+  return static_cast<std::size_t>(words) - 1;
 }
 
 std::size_t page_up(std::size_t bytes) {
@@ -38,7 +34,7 @@ std::size_t page_up(std::size_t bytes) {
 struct NodeControlBlock::Layout {
   std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
       start_order, launch_ticket_lock, wakeup_flags, exchanges, broadcasts, first_cause, statuses,
-      stall_board, ready_times, joined, end;
+      stall_board, ready_times, more_ready, joined_count, end;
 };
 
 NodeControlBlock::Layout NodeControlBlock::layout(const ControlBlockShape& shape) {
@@ -64,8 +60,9 @@ NodeControlBlock::Layout NodeControlBlock::layout(const ControlBlockShape& shape
   l.statuses = l.first_cause + sizeof(FirstCauseMemory);
   l.stall_board = l.statuses + ranks * sizeof(RankStatus);
   l.ready_times = page_up(l.stall_board + sizeof(StallBoard));
-  l.joined = page_up(l.ready_times + ids * ranks * sizeof(std::int64_t));
-  l.end = l.joined + sizeof(std::uint64_t);
+  l.more_ready = page_up(l.ready_times + ids * ranks * sizeof(std::int64_t));
+  l.joined_count = page_up(l.more_ready + ids * more_ready_words(shape) * sizeof(std::uint64_t));
+  l.end = l.joined_count + sizeof(std::uint32_t);
   return l;
 }
 
@@ -84,9 +81,10 @@ NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& s
                                    int local_rank, WakeupFlags wakeup_flags)
     : shape_(shape),
       local_rank_(local_rank),
-      full_mask_((std::uint64_t{1} << shape.local_size) - 1),
+      more_ready_words_(static_cast<int>(more_ready_words(shape))),
       ranks_(reinterpret_cast<RankCell*>(memory + layout(shape).ranks)),
       ids_(reinterpret_cast<IdCell*>(memory + layout(shape).ids)),
+      more_ready_(reinterpret_cast<Atomic<std::uint64_t>*>(memory + layout(shape).more_ready)),
       locations_(reinterpret_cast<Plain<Location>*>(memory + layout(shape).locations)),
       ready_times_(
           reinterpret_cast<std::atomic<std::int64_t>*>(memory + layout(shape).ready_times)),
@@ -100,7 +98,7 @@ NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& s
       start_order_(reinterpret_cast<StartOrderMemory*>(memory + layout(shape).start_order)),
       launch_ticket_lock_(
           reinterpret_cast<LaunchTicketLockMemory*>(memory + layout(shape).launch_ticket_lock)),
-      joined_(reinterpret_cast<Atomic<std::uint64_t>*>(memory + layout(shape).joined)),
+      joined_count_(reinterpret_cast<Atomic<std::uint32_t>*>(memory + layout(shape).joined_count)),
       wakeup_flags_(std::move(wakeup_flags)),
       exchanges_(reinterpret_cast<ExchangeRoundsCell*>(memory + layout(shape).exchanges)),
       broadcasts_(reinterpret_cast<BroadcastProgressCell*>(memory + layout(shape).broadcasts)),
@@ -119,28 +117,31 @@ Mailbox NodeControlBlock::mailbox(int local_rank) const {
           shape_.mailbox_bytes};
 }
 
+ReadyWords NodeControlBlock::ready(Id id) const {
+  return {{cell(id).ready, more_ready_ + slot_of(id) * more_ready_words_},
+          generation_of(id),
+          shape_.local_size,
+          shape_.ranks_per_ready_word};
+}
+
 NodeControlBlock::Arrival NodeControlBlock::arrive(Id id, Location where,
                                                    std::chrono::nanoseconds time, bool resized) {
-  const std::uint32_t generation = generation_of(id);
-  const std::uint64_t own_bit = std::uint64_t{1} << local_rank_;
   IdCell& target = cell(id);
-  std::uint64_t word = target.ready.load(std::memory_order_acquire);
-  if (generation_in(word) != generation) return Arrival::stale;
+  ReadyWords ready = this->ready(id);
+  if (!ready.is_current()) return Arrival::stale;
   place(id, local_rank_) = where;
   ready_times_[slot_of(id) * shape_.local_size + local_rank_].store(time.count(),
                                                                     std::memory_order_relaxed);
   if (resized) target.resized.store(1, std::memory_order_relaxed);
-  do {
-    if (generation_in(word) != generation) return Arrival::stale;
-  } while (!target.ready.compare_exchange_weak(word, word | own_bit, kWakeOrder));
-  if (((word | own_bit) & kMaskBits) != full_mask_) return Arrival::waiting;
+  const Arrival arrival = ready.arrive(local_rank_);
+  if (arrival != Arrival::complete) return arrival;
 
-  // A rank can be ready again only after it has seen the entry: so the mask is cleared before, and
-  // the ticket is taken before the leader may see the cleared mask and give the id up.
+  // A rank can be ready again only after it has seen the entry: so the round ends before, and the
+  // ticket is taken before the leader may see that none is ready and give the id up.
   SequenceRing& ring = shape_.single_node ? log_ : arrivals_;
   const std::uint64_t ticket = ring.take_ticket();
   target.last_run.store(ticket + 1, std::memory_order_relaxed);
-  target.ready.store(word_of(generation, 0), kWakeOrder);
+  ready.end_round();
   ring.publish(ticket, static_cast<std::uint32_t>(LogBatch::Kind::run), id, 0, 0);
   return Arrival::complete;
 }
@@ -171,11 +172,6 @@ bool NodeControlBlock::take_resized(Id id) {
   return true;
 }
 
-std::uint64_t NodeControlBlock::ready_mask(Id id) const {
-  const std::uint64_t word = cell(id).ready.load(kWakeOrder);
-  return generation_in(word) == generation_of(id) ? word & kMaskBits : 0;
-}
-
 std::uint64_t NodeControlBlock::last_run(Id id) const {
   return cell(id).last_run.load(std::memory_order_relaxed);
 }
@@ -192,44 +188,19 @@ bool NodeControlBlock::watched(Id id) const {
   return cell(id).watched.load(kWakeOrder) != 0;
 }
 
-void NodeControlBlock::withdraw(Id id) {
-  const std::uint64_t own_bit = std::uint64_t{1} << local_rank_;
-  std::uint64_t word = cell(id).ready.load(kWakeOrder);
-  while (generation_in(word) == generation_of(id) &&
-         !cell(id).ready.compare_exchange_weak(word, word & ~own_bit, kWakeOrder)) {
-  }
-}
-
 void NodeControlBlock::set_joined(bool on) {
-  const std::uint64_t own_bit = std::uint64_t{1} << local_rank_;
-  if (on) {
-    joined_->fetch_or(own_bit, kWakeOrder);
-  } else {
-    joined_->fetch_and(~own_bit, kWakeOrder);
+  Atomic<std::uint32_t>& own = rank(local_rank_).joined;
+  if ((own.load(std::memory_order_relaxed) != 0) == on) return;
+  own.store(on ? 1 : 0, kWakeOrder);
+  joined_count_->fetch_add(on ? 1U : ~0U, kWakeOrder);
+}
+
+LocalRanks NodeControlBlock::joined_ranks() const {
+  LocalRanks joined;
+  for (int r = 0; r < shape_.local_size; ++r) {
+    joined[static_cast<std::size_t>(r)] = rank(r).joined.load(kWakeOrder) != 0;
   }
-}
-
-std::uint64_t NodeControlBlock::joined_mask() const {
-  return joined_->load(kWakeOrder);
-}
-
-void NodeControlBlock::reset(Id id) {
-  std::uint64_t word = cell(id).ready.load(kWakeOrder);
-  while (generation_in(word) == generation_of(id) &&
-         !cell(id).ready.compare_exchange_weak(word, word_of(generation_of(id), 0), kWakeOrder)) {
-  }
-}
-
-bool NodeControlBlock::retire(Id id, bool only_idle) {
-  const std::uint32_t next = (generation_of(id) + 1) & 0xffffu;
-  std::uint64_t word = cell(id).ready.load(kWakeOrder);
-  do {
-    if (generation_in(word) != generation_of(id)) return true;
-    if (only_idle && (word & kMaskBits) != 0) return false;
-    // A full mask: the last arriver is about to append the id and to clear the mask.
-    if ((word & kMaskBits) == full_mask_) return false;
-  } while (!cell(id).ready.compare_exchange_weak(word, word_of(next, 0), kWakeOrder));
-  return true;
+  return joined;
 }
 
 bool NodeControlBlock::log_has_pending_work() const {

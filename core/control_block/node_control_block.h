@@ -15,7 +15,9 @@
 #include "core/control_block/exchange_rounds.h"
 #include "core/control_block/first_cause.h"
 #include "core/control_block/launch_ticket_lock.h"
+#include "core/control_block/local_ranks.h"
 #include "core/control_block/rank_status.h"
+#include "core/control_block/ready_words.h"
 #include "core/control_block/sequence_ring.h"
 #include "core/control_block/stall_board.h"
 #include "core/control_block/start_order.h"
@@ -24,15 +26,13 @@
 
 namespace hora::internal {
 
-/// Ranks a node can have: the width of the ready mask. Larger hosts are split into virtual nodes.
-inline constexpr int kMaxLocalSize = 48;
-
 struct ControlBlockShape {
   int local_size = 1;
   int id_capacity = 4096;
   bool single_node = true;
   std::size_t mailbox_bytes = std::size_t{256} << 10;  ///< of each rank
   std::size_t control_bytes = std::size_t{4} << 20;
+  int ranks_per_ready_word = ReadyWords::kRanksPerWord;  ///< fewer in tests
 };
 
 /// The next batch of the log.
@@ -63,7 +63,7 @@ class NodeControlBlock {
   int id_capacity() const { return shape_.id_capacity; }
 
   // Readiness of known ids.
-  enum class Arrival { waiting, complete, stale };
+  using Arrival = ReadyWords::Arrival;
   /// Marks this rank's tensor `id` ready at `where`. The last arriver of the node appends the id:
   /// to the log in a job of one node, else to the leader's arrivals. `stale`: the id was given up
   /// meanwhile. `time`: of the host's monotonic clock, for last_arrival(); zero: not to be counted.
@@ -80,8 +80,8 @@ class NodeControlBlock {
     std::chrono::nanoseconds late = std::chrono::nanoseconds::max();  ///< after the one before it
   };
   Last last_arrival(Id id) const;
-  /// Bit r set: local rank r is ready for `id`; 0 where the id is stale.
-  std::uint64_t ready_mask(Id id) const;
+  /// Those that are ready for `id`: ReadyWords::ranks.
+  LocalRanks ready_ranks(Id id) const { return ready(id).ranks(); }
   /// Grows with each completed run; 0 before the first. For the choice of the least recently used
   /// id.
   std::uint64_t last_run(Id id) const;
@@ -90,16 +90,16 @@ class NodeControlBlock {
   void watch(Id id, bool on);
   bool watched(Id id) const;
   /// This rank is no longer ready for `id`.
-  void withdraw(Id id);
-  /// Clears the id's ready mask.
-  void reset(Id id);
-  /// Gives the id up. False, and nothing is done, while its last arriver is at work; with
-  /// `only_idle` also while any rank is ready for it.
-  bool retire(Id id, bool only_idle);
+  void withdraw(Id id) { ready(id).withdraw(local_rank_); }
+  /// No rank is.
+  void reset(Id id) { ready(id).reset(); }
+  /// Gives the id up: ReadyWords::retire.
+  bool retire(Id id, bool only_idle) { return ready(id).retire(only_idle); }
 
   // Ranks that have joined: they are woken at each arrival, to become ready as well.
   void set_joined(bool on);
-  std::uint64_t joined_mask() const;
+  bool any_joined() const { return joined_count_->load(kWakeOrder) != 0; }
+  LocalRanks joined_ranks() const;
 
   // The log.
   bool log_has_pending_work() const;
@@ -166,9 +166,10 @@ class NodeControlBlock {
     alignas(64) Atomic<std::uint64_t> done;
     alignas(64) Atomic<std::uint64_t> control_read;  ///< bytes of the control ring
     Atomic<std::uint64_t> controls_read;             ///< entries of Kind::control
+    Atomic<std::uint32_t> joined;
   };
   struct alignas(64) IdCell {
-    Atomic<std::uint64_t> ready;     ///< generation in the top 16 bits, mask below
+    Atomic<std::uint64_t> ready;     ///< the first of ReadyWords
     Atomic<std::uint64_t> last_run;  ///< a number that grows with each run of any id
     Atomic<std::uint32_t> watched;
     Atomic<std::uint32_t> resized;  ///< set before `ready`
@@ -178,6 +179,7 @@ class NodeControlBlock {
   static Layout layout(const ControlBlockShape& shape);
   RankCell& rank(int r) const { return ranks_[r]; }
   IdCell& cell(Id id) const { return ids_[slot_of(id)]; }
+  ReadyWords ready(Id id) const;
   Plain<Location>& place(Id id, int local_rank) const;
   Mailbox mailbox(int local_rank) const;
   std::uint64_t slowest(Atomic<std::uint64_t> RankCell::*position, std::memory_order order) const;
@@ -185,9 +187,10 @@ class NodeControlBlock {
 
   ControlBlockShape shape_;
   int local_rank_;
-  std::uint64_t full_mask_;
+  int more_ready_words_;  ///< of an id
   RankCell* ranks_;
   IdCell* ids_;
+  Atomic<std::uint64_t>* more_ready_;
   Plain<Location>* locations_;
   /// As the locations. Nothing depends on them: not of the types that the model checker explores.
   std::atomic<std::int64_t>* ready_times_;
@@ -197,7 +200,7 @@ class NodeControlBlock {
   ByteRing control_;
   StartOrderMemory* start_order_;
   LaunchTicketLockMemory* launch_ticket_lock_;
-  Atomic<std::uint64_t>* joined_;
+  Atomic<std::uint32_t>* joined_count_;
   WakeupFlags wakeup_flags_;
   ExchangeRoundsCell* exchanges_;      ///< by local rank
   BroadcastProgressCell* broadcasts_;  ///< likewise

@@ -1,9 +1,14 @@
 /// Which of a node's ranks logs a stall, and when.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+
+#include "core/control_block/local_ranks.h"
 
 namespace hora::internal {
 
@@ -14,16 +19,12 @@ class StallBoard {
  public:
   /// This local rank has a stall to log, or has none.
   void set_waiting(int local_rank, bool on) {
-    const std::uint64_t bit = std::uint64_t{1} << local_rank;
-    if (on) {
-      waiting_.fetch_or(bit);
-    } else if ((waiting_.load() & bit) != 0) {
-      waiting_.fetch_and(~bit);
-    }
+    waiting_[static_cast<std::size_t>(local_rank)].store(on);
   }
   /// No local rank below this one has.
   bool is_lowest(int local_rank) const {
-    return (waiting_.load() & ((std::uint64_t{1} << local_rank) - 1)) == 0;
+    return std::none_of(waiting_.begin(), waiting_.begin() + local_rank,
+                        [](const std::atomic<bool>& waits) { return waits.load(); });
   }
   /// True for one rank at a time: it logs, and no rank of the node does for `interval`. Another
   /// rank has `head_start` to do so first.
@@ -44,7 +45,7 @@ class StallBoard {
   }
 
  private:
-  std::atomic<std::uint64_t> waiting_;
+  std::array<std::atomic<bool>, kMaxLocalSize> waiting_;
   std::atomic<std::int64_t> next_report_;
   std::atomic<std::int64_t> heard_;
 };

@@ -1,7 +1,6 @@
 #include "core/engine/announcer.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "core/control_block/atomic.h"
@@ -15,11 +14,16 @@ Announcer::Arrival Announcer::arrive(Id id, Location where, Duration time, bool 
     control_block_.signal(single_node_ ? control_block_.local_rank() : 0);
   } else if (arrival == Arrival::waiting) {
     if (control_block_.watched(id)) control_block_.signal(0);
-    for (std::uint64_t left = control_block_.joined_mask(); left != 0; left &= left - 1) {
-      control_block_.signal(std::countr_zero(left));
-    }
+    if (control_block_.any_joined()) signal_joined();
   }
   return arrival;
+}
+
+void Announcer::signal_joined() {
+  const LocalRanks joined = control_block_.joined_ranks();
+  for (int r = 0; r < control_block_.local_size(); ++r) {
+    if (joined[static_cast<std::size_t>(r)]) control_block_.signal(r);
+  }
 }
 
 void Announcer::report(const Submission& submission) {
@@ -80,9 +84,9 @@ void JoinedProxies::begin() {
 
 /// Other ranks are ready for the id, and this rank is not.
 bool JoinedProxies::is_wanted(Id id) const {
-  const std::uint64_t ready = control_block_.ready_mask(id);
-  const std::uint64_t own_bit = std::uint64_t{1} << control_block_.local_rank();
-  return ready != 0 && (ready & own_bit) == 0 && !refused_.contains(id);
+  const LocalRanks ready = control_block_.ready_ranks(id);
+  const auto own = static_cast<std::size_t>(control_block_.local_rank());
+  return ready.any() && !ready[own] && !refused_.contains(id);
 }
 
 bool JoinedProxies::are_wanted() const {

@@ -47,6 +47,8 @@ class Announcer {
   const std::atomic<bool>& mail_waits() const { return mail_waits_; }
 
  private:
+  void signal_joined();
+
   NodeControlBlock& control_block_;
   const bool single_node_;
   const Tracer& trace_;

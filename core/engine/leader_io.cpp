@@ -51,7 +51,7 @@ LeaderIo::LeaderIo(const Topology& topology, int node, int id_capacity,
           topology, node, id_capacity,
           {.retire = [&control_block](Id id, bool idle) { return control_block.retire(id, idle); },
            .last_run = [&control_block](Id id) { return control_block.last_run(id); },
-           .ready_mask = [&control_block](Id id) { return control_block.ready_mask(id); },
+           .ready_ranks = [&control_block](Id id) { return control_block.ready_ranks(id); },
            .remark = std::move(remark)},
           set, warning_interval),
       local_ranks_(topology.ranks_of_node[static_cast<std::size_t>(node)]) {}
@@ -85,7 +85,7 @@ bool LeaderIo::unfinished() {
 bool LeaderIo::has_pending_work() const {
   return control_block_.leader_has_pending_work() ||
          std::ranges::any_of(watched_, [&](const WatchedId& watched) {
-           return control_block_.ready_mask(watched.id) != watched.seen;
+           return control_block_.ready_ranks(watched.id) != watched.seen;
          });
 }
 
@@ -151,7 +151,7 @@ void LeaderIo::read(const TreeLink::Received& received, Duration now) {
 
 void LeaderIo::look_at_watched() {
   // Before the leader looks: whoever arrives meanwhile is pending work.
-  for (WatchedId& watched : watched_) watched.seen = control_block_.ready_mask(watched.id);
+  for (WatchedId& watched : watched_) watched.seen = control_block_.ready_ranks(watched.id);
   leader_.on_watched_arrivals();
 }
 

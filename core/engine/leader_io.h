@@ -61,7 +61,7 @@ class LeaderIo {
   /// An id that some ranks of the node are ready for while others report its name.
   struct WatchedId {
     Id id;
-    std::uint64_t seen;  ///< its ready mask when the leader has looked last
+    LocalRanks seen;  ///< who was ready when the leader has looked last
   };
 
   bool read_mail(Duration now);

@@ -125,11 +125,11 @@ Presence StallWatch::presence_of(const Submission& submission, const LeaderIo* l
   Presence presence{submission.name, {}, {}};
   if (!submission.id) return presence;
   const NodeControlBlock& control_block = *parts_.control_block;
-  const std::uint64_t ready = control_block.ready_mask(*submission.id);
+  const LocalRanks ready = control_block.ready_ranks(*submission.id);
   // Cleared when all have become ready.
-  const bool all = (ready >> control_block.local_rank() & 1) == 0;
+  const bool all = !ready[static_cast<std::size_t>(control_block.local_rank())];
   for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
-    (all || (ready >> r & 1) ? presence.ready : presence.missing).push_back(ranks_of_node()[r]);
+    (all || ready[r] ? presence.ready : presence.missing).push_back(ranks_of_node()[r]);
   }
   return presence;
 }
@@ -157,10 +157,10 @@ std::optional<std::string> StallWatch::look(Duration time, const std::optional<S
 
 std::optional<StallWatch::Stall> StallWatch::join_stall(Duration age) const {
   if (age < warning_) return std::nullopt;
-  const std::uint64_t joined = parts_.control_block->joined_mask();
+  const LocalRanks joined = parts_.control_block->joined_ranks();
   std::vector<int> missing;
   for (std::size_t r = 0; r < ranks_of_node().size(); ++r) {
-    if ((joined >> r & 1) == 0) missing.push_back(static_cast<int>(r));
+    if (!joined[r]) missing.push_back(static_cast<int>(r));
   }
   if (missing.empty()) return std::nullopt;
   return Stall{age, [=, this] {

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <set>
 #include <vector>
 
+#include "core/control_block/local_ranks.h"
 #include "core/negotiation/topology.h"
 
 namespace hora::internal {
@@ -31,13 +31,12 @@ class JoinedRanks {
   /// The one that joined last of all that were added.
   int last() const { return last_; }
   /// The local ranks that have joined.
-  std::uint64_t local_mask(const TreePosition& position) const {
+  LocalRanks of_node(const TreePosition& position) const {
+    LocalRanks joined;
+    if (ranks_.empty()) return joined;
     const std::vector<int>& ranks = position.local_ranks();
-    std::uint64_t mask = 0;
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      if (ranks_.contains(ranks[r])) mask |= std::uint64_t{1} << r;
-    }
-    return mask;
+    for (std::size_t r = 0; r < ranks.size(); ++r) joined[r] = ranks_.contains(ranks[r]);
+    return joined;
   }
   /// True where all ranks of a child's subtree have.
   bool all_below(int child, const TreePosition& position) const {

@@ -45,7 +45,7 @@ bool KnownId::complete(const JoinedRanks& joined, const TreePosition& position) 
   const auto present = [&](int child) {
     return ready_below.contains(child) || joined.all_below(child, position);
   };
-  return (node_ready || joined.local_mask(position) == position.local_mask()) &&
+  return (node_ready || joined.of_node(position) == position.whole_node()) &&
          std::all_of(position.children().begin(), position.children().end(), present);
 }
 
@@ -68,10 +68,10 @@ const KnownId* IdTable::find(Id id) const {
 /// be taken for one of the next time.
 ReadyById IdTable::ready_by(Id id, const IdUse& use, const TreePosition& position) const {
   const KnownId& known = ids_.at(id);
-  const std::uint64_t all = position.local_mask();
+  const LocalRanks all = position.whole_node();
   if (known.node_ready) return {id, all, known};
-  const std::uint64_t mask = use.ready_mask(id);
-  return {id, mask == all ? 0 : mask, known};
+  const LocalRanks ready = use.ready_ranks(id);
+  return {id, ready == all ? LocalRanks() : ready, known};
 }
 
 std::vector<Id> IdTable::ready_ids() const {
@@ -105,23 +105,21 @@ void IdTable::clear_ready(Id id) {
   known->resized = known->forwarded = false;
 }
 
-std::uint64_t ReportedName::local_mask() const {
-  std::uint64_t mask = 0;
-  for (std::size_t r = 0; r < local.size(); ++r) {
-    if (local[r]) mask |= std::uint64_t{1} << r;
-  }
-  return mask;
+LocalRanks ReportedName::local_ranks() const {
+  LocalRanks ranks;
+  for (std::size_t r = 0; r < local.size(); ++r) ranks[r] = local[r].has_value();
+  return ranks;
 }
 
 bool ReportedName::complete(const ReadyById* by_id, const JoinedRanks& joined,
                             const TreePosition& position) const {
-  const std::uint64_t here =
-      (by_id ? by_id->local : 0) | joined.local_mask(position) | local_mask();
+  LocalRanks here = joined.of_node(position) | local_ranks();
+  if (by_id) here |= by_id->local;
   const auto present = [&](int child) {
     return below.contains(child) || joined.all_below(child, position) ||
            (by_id && by_id->known.ready_below.contains(child));
   };
-  return here == position.local_mask() &&
+  return here == position.whole_node() &&
          std::all_of(position.children().begin(), position.children().end(), present);
 }
 
@@ -133,12 +131,12 @@ Report merged_report(const std::string& name, const ReportedName& reported, cons
     report.counted = by_id->id;
   };
   const std::vector<int>& ranks = position.local_ranks();
-  const std::uint64_t ready = by_id ? by_id->local : 0;
+  const LocalRanks ready = by_id ? by_id->local : LocalRanks();
   std::vector<int> joined;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (reported.local[r]) {
       add_value(report, *reported.local[r], {ranks[r]});
-    } else if (ready >> r & 1) {
+    } else if (ready[r]) {
       add_ready({ranks[r]});
     } else {
       joined.push_back(ranks[r]);

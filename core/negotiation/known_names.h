@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/control_block/local_ranks.h"
 #include "core/control_block/tensor_id.h"
 #include "core/messages/messages.h"
 #include "core/negotiation/arrivals.h"
@@ -27,8 +28,8 @@ struct IdUse {
   std::function<bool(Id, bool only_idle)> retire;
   /// NodeControlBlock::last_run.
   std::function<std::uint64_t(Id)> last_run;
-  /// NodeControlBlock::ready_mask.
-  std::function<std::uint64_t(Id)> ready_mask;
+  /// NodeControlBlock::ready_ranks.
+  std::function<LocalRanks(Id)> ready_ranks;
   /// What is to be said of a local rank that lacks what others wait for; may be null.
   std::function<std::string(int local_rank)> remark = {};
 };
@@ -56,7 +57,7 @@ struct KnownId {
 /// Those of a leader's subtree that are ready for an id while others report its name.
 struct ReadyById {
   Id id;
-  std::uint64_t local;   ///< local ranks
+  LocalRanks local;
   const KnownId& known;  ///< of the table
 };
 
@@ -96,7 +97,7 @@ struct ReportedName {
   std::optional<Report> merged = std::nullopt;  ///< what went up, or was decided by the root
 
   /// Local ranks that have reported it.
-  std::uint64_t local_mask() const;
+  LocalRanks local_ranks() const;
   /// Every rank of the subtree has reported it, is ready for its id (`by_id`: of a name that has
   /// one) or has joined.
   bool complete(const ReadyById* by_id, const JoinedRanks& joined,

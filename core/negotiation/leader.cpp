@@ -267,21 +267,21 @@ std::optional<Duration> Leader::deadline() const {
 }
 
 Presence Leader::own_presence_of(const std::string& name) const {
-  std::uint64_t local = joined_.local_mask(position_);
+  LocalRanks local = joined_.of_node(position_);
   std::set<int> below;
   if (const ReportedName* const entry = names_.reports.find(name)) {
-    local |= entry->local_mask();
+    local |= entry->local_ranks();
     for (const auto& [child, report] : entry->below) below.insert(child);
   }
   if (const auto id = names_.ids.id_of(name)) {
     const KnownId& known = names_.ids.at(*id);
-    local |= known.node_ready ? position_.local_mask() : use_.ready_mask(*id);
+    local |= known.node_ready ? position_.whole_node() : use_.ready_ranks(*id);
     below.insert(known.ready_below.begin(), known.ready_below.end());
   }
   Presence presence{name, {}, {}};
   const std::vector<int>& ranks = position_.local_ranks();
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    (local >> r & 1 ? presence.ready : presence.missing).push_back(ranks[r]);
+    (local[r] ? presence.ready : presence.missing).push_back(ranks[r]);
   }
   for (const int child : below) {
     const auto subtree = position_.ranks_in_subtree(child);

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/control_block/local_ranks.h"
+
 namespace hora::internal {
 
 /// The world cut into nodes. Nodes are ordered by their lowest world rank; ranks within a node
@@ -41,7 +43,7 @@ std::vector<int> tree_subtree(int node, int nodes);
 /// A leader's place in the tree: which ranks it represents, and through which children.
 ///
 /// The node whose leader it is, and what lies below it: its *subtree*. Local ranks are numbers of
-/// ranks within the node, masks have bit r for local rank r. Pure. Thread rule: immutable.
+/// ranks within the node. Pure. Thread rule: immutable.
 class TreePosition {
  public:
   TreePosition(Topology topology, int node)
@@ -57,8 +59,7 @@ class TreePosition {
     return topology_.ranks_of_node[static_cast<std::size_t>(node_)];
   }
   std::size_t local_size() const { return local_ranks().size(); }
-  /// All local ranks.
-  std::uint64_t local_mask() const { return (std::uint64_t{1} << local_size()) - 1; }
+  LocalRanks whole_node() const { return all_local_ranks(local_size()); }
   /// World ranks of `node` and everything below it, ascending.
   std::vector<int> ranks_in_subtree(int node) const {
     std::vector<int> ranks;

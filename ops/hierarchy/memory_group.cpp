@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "core/control_block/node_control_block.h"
+#include "core/control_block/local_ranks.h"
 #include "ops/local/kernels.h"
 
 namespace hora::internal {

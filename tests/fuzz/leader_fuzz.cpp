@@ -121,10 +121,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto is_possible = [&](const auto& message) {
     return problem_in(Message(message), limits).empty();
   };
-  Leader leader(topology, node, kCapacity,
-                {.retire = [&](Id, bool) { return input.below(4) != 0; },
-                 .last_run = [](Id id) { return std::uint64_t{id}; },
-                 .ready_mask = [&](Id) { return input.below(std::size_t{1} << local.size()); }});
+  Leader leader(
+      topology, node, kCapacity,
+      {.retire = [&](Id, bool) { return input.below(4) != 0; },
+       .last_run = [](Id id) { return std::uint64_t{id}; },
+       .ready_ranks = [&](Id) { return LocalRanks(input.below(std::size_t{1} << local.size())); }});
   Events events(input, topology);
   Duration now{};
   while (!input.empty()) {

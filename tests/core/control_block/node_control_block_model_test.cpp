@@ -35,7 +35,7 @@ TEST(ControlBlockModel, AnIdThatIsGivenUpHasRunOrIsStale) {
     return Program{.threads = {[=] {
                                  arrive(0);
                                  *given_up = (*control_blocks)[0].retire(0, false);
-                                 if (*given_up && (*control_blocks)[0].ready_mask(0) != 0) {
+                                 if (*given_up && (*control_blocks)[0].ready_ranks(0).any()) {
                                    model::fail("ready after it was given up");
                                  }
                                },

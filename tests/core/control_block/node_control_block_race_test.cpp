@@ -216,7 +216,7 @@ TEST(ControlBlockRace, RetiringWhileRanksArriveLosesNone) {
   EXPECT_EQ(ran, complete.load());
   EXPECT_GT(stale.load(), 0);
   EXPECT_GT(complete.load(), 0);
-  EXPECT_EQ(control_block[0].ready_mask(make_id(3, kGenerations)), 0u);
+  EXPECT_EQ(control_block[0].ready_ranks(make_id(3, kGenerations)), 0u);
 }
 
 TEST(ControlBlockSleep, ASignalWakesTheEngineAndACallerBeforeIt) {

@@ -43,11 +43,11 @@ TEST(ControlBlock, TheLastArriverAppendsTheIdToTheLogOfASingleNode) {
   const Id id = make_id(5, 0);
   EXPECT_EQ(control_block[2].arrive(id, at(128)), Arrival::waiting);
   EXPECT_EQ(control_block[0].arrive(id, at(64)), Arrival::waiting);
-  EXPECT_EQ(control_block[1].ready_mask(id), 0b101u);
+  EXPECT_EQ(control_block[1].ready_ranks(id), 0b101u);
   EXPECT_EQ(control_block[0].last_run(id), 0u);
   EXPECT_FALSE(control_block[0].log_has_pending_work());
   EXPECT_EQ(control_block[1].arrive(id, at(192)), Arrival::complete);
-  EXPECT_EQ(control_block[0].ready_mask(id), 0u);
+  EXPECT_EQ(control_block[0].ready_ranks(id), 0u);
   EXPECT_GT(control_block[0].last_run(id), 0u);
   for (int r = 0; r < 3; ++r) {
     EXPECT_TRUE(control_block[r].log_has_pending_work());
@@ -99,16 +99,16 @@ TEST(ControlBlock, ARetiredIdIsStale) {
   const Id old = make_id(4, 0);
   control_block[1].arrive(old, at(0));
   EXPECT_FALSE(control_block[0].retire(old, /*only_idle=*/true)) << "rank 1 is ready for it";
-  EXPECT_EQ(control_block[0].ready_mask(old), 0b10u);
+  EXPECT_EQ(control_block[0].ready_ranks(old), 0b10u);
   EXPECT_TRUE(control_block[0].retire(old, /*only_idle=*/false));
   EXPECT_EQ(control_block[0].arrive(old, at(0)), Arrival::stale);
-  EXPECT_EQ(control_block[0].ready_mask(old), 0u);
+  EXPECT_EQ(control_block[0].ready_ranks(old), 0u);
 
   const Id next = make_id(4, 1);
-  EXPECT_EQ(control_block[0].ready_mask(next), 0u) << "no rank is ready for the new id";
+  EXPECT_EQ(control_block[0].ready_ranks(next), 0u) << "no rank is ready for the new id";
   EXPECT_EQ(control_block[0].arrive(next, at(0)), Arrival::waiting);
   EXPECT_TRUE(control_block[0].retire(old, true)) << "again: nothing to do";
-  EXPECT_EQ(control_block[0].ready_mask(next), 0b01u);
+  EXPECT_EQ(control_block[0].ready_ranks(next), 0b01u);
   EXPECT_EQ(control_block[1].arrive(next, at(0)), Arrival::complete);
   EXPECT_EQ(next_ids(control_block[0]), Ids{next});
 }
@@ -126,10 +126,10 @@ TEST(ControlBlock, ResetForgetsWhoWasReady) {
   SharedControlBlock control_block(shape(2, true));
   control_block[0].arrive(6, at(0));
   control_block[1].reset(6);
-  EXPECT_EQ(control_block[0].ready_mask(6), 0u);
+  EXPECT_EQ(control_block[0].ready_ranks(6), 0u);
   EXPECT_EQ(control_block[1].arrive(6, at(0)), Arrival::waiting);
   control_block[0].reset(make_id(6, 7));
-  EXPECT_EQ(control_block[0].ready_mask(6), 0b10u) << "another generation's reset";
+  EXPECT_EQ(control_block[0].ready_ranks(6), 0b10u) << "another generation's reset";
 }
 
 TEST(ControlBlock, WatchingIsSeenByEveryRank) {

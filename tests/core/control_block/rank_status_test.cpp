@@ -67,6 +67,12 @@ TEST(StallBoard, KnowsTheLowestRankThatWaits) {
   EXPECT_FALSE(board->is_lowest(3));
   board->set_waiting(1, false);
   EXPECT_TRUE(board->is_lowest(3));
+  board->set_waiting(3, false);
+  board->set_waiting(kMaxLocalSize - 1, true);
+  EXPECT_TRUE(board->is_lowest(kMaxLocalSize - 1));
+  board->set_waiting(70, true);
+  EXPECT_FALSE(board->is_lowest(kMaxLocalSize - 1));
+  EXPECT_TRUE(board->is_lowest(70));
 }
 
 }  // namespace

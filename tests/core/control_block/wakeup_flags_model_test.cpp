@@ -132,7 +132,7 @@ TEST_P(EverySleeper, IsWokenByAnArrivalThatItWatches) {
                                  NodeControlBlock& own = (*control_blocks)[0];
                                  own.watch(0, true);
                                  sleep_until(
-                                     own, [&] { return own.ready_mask(0) != 0; }, GetParam());
+                                     own, [&] { return own.ready_ranks(0).any(); }, GetParam());
                                },
                                [=] {
                                  NodeControlBlock& own = (*control_blocks)[1];

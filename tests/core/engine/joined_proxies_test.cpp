@@ -73,11 +73,11 @@ TEST_F(JoinedProxiesOfTwo, ReadTheLogBeforeTheyAnswer) {
   block(0).arrive(kReduced, kNowhere);
   EXPECT_TRUE(proxies_.submit()) << "there is something to do: the log";
   EXPECT_FALSE(has_mail());
-  EXPECT_EQ(block(1).ready_mask(kGathered), 0b01u);
-  EXPECT_EQ(block(1).ready_mask(kReduced), 0b01u);
+  EXPECT_EQ(block(1).ready_ranks(kGathered), 0b01u);
+  EXPECT_EQ(block(1).ready_ranks(kReduced), 0b01u);
   ASSERT_TRUE(block(1).next_batch().has_value());
   proxies_.end();
-  EXPECT_EQ(block(1).ready_mask(kReduced), 0b01u);
+  EXPECT_EQ(block(1).ready_ranks(kReduced), 0b01u);
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ class NewNames : public testing::TestWithParam<int> {
                        ++questions_;
                        return runs_[slot_of(id)];
                      },
-                 .ready_mask = [](Id) { return std::uint64_t{0}; }}) {
+                 .ready_ranks = [](Id) { return LocalRanks(); }}) {
     for (int i = 0; i < GetParam(); ++i) add();
     questions_ = 0;
   }

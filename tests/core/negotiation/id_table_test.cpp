@@ -12,8 +12,8 @@ using testing::UnorderedElementsAre;
 
 const TreePosition root_of_two_nodes(test::two_nodes_of_two, 0);
 
-IdUse use_with(std::uint64_t mask) {
-  return {.retire = {}, .last_run = {}, .ready_mask = [mask](Id) { return mask; }};
+IdUse use_with(LocalRanks ready) {
+  return {.retire = {}, .last_run = {}, .ready_ranks = [ready](Id) { return ready; }};
 }
 
 TEST(IdTable, FindsANameByItsIdAndBack) {

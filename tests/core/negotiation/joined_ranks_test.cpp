@@ -8,14 +8,14 @@ namespace {
 // Node 0 has the children 1, 2; 3 is below 2.
 const TreePosition root_of_four_nodes({{{0, 5}, {1}, {2}, {3, 4}}}, 0);
 
-TEST(JoinedRanks, ALocalRankIsABitOfTheMask) {
+TEST(JoinedRanks, ALocalRankIsABit) {
   JoinedRanks joined;
-  EXPECT_EQ(joined.local_mask(root_of_four_nodes), 0u);
+  EXPECT_EQ(joined.of_node(root_of_four_nodes), 0u);
   joined.add({5});
   joined.add({1});
-  EXPECT_EQ(joined.local_mask(root_of_four_nodes), 0b10u);
+  EXPECT_EQ(joined.of_node(root_of_four_nodes), 0b10u);
   joined.add({0});
-  EXPECT_EQ(joined.local_mask(root_of_four_nodes), root_of_four_nodes.local_mask());
+  EXPECT_EQ(joined.of_node(root_of_four_nodes), root_of_four_nodes.whole_node());
 }
 
 TEST(JoinedRanks, AChildIsPresentOnceItsWholeSubtreeHasJoined) {

@@ -14,16 +14,16 @@ using test::report;
 using test::shaped;
 using test::two_nodes_of_two;
 
-// Between the last arriver's bit and its announcement the mask is full: a decision then would leave
+// Between the last arriver's bit and its announcement all bits are set: a decision then would leave
 // the announcement over, as if the ranks were ready for the next time.
 TEST(LeaderReadiness, AFullMaskCountsOnlyOnceItIsAnnounced) {
   LeaderUnderTest root(two_nodes_of_two, 0);
   const Id id = root.assign("g", 2, {1});
-  root.mask = 3;
+  root.ready_ranks = 3;
   root.leader.on_up(1, {.reports = {{"g", {{shaped(7), {}}}}}}, 0s);
   root.leader.on_watched_arrivals();
   EXPECT_TRUE(root.leader.take(0s).decisions.empty());
-  root.mask = 0;
+  root.ready_ranks = 0;
   root.leader.on_node_ready(id);
   const auto decisions = root.leader.take(0s).decisions;
   ASSERT_EQ(decisions.size(), 1u);
@@ -84,10 +84,10 @@ TEST(LeaderReadiness, ReadyBitsBesideAReportAreWatchedAndCount) {
   const Id id = root.assign("g", 3, {});
   root.leader.on_mail(1, report("g", 9), 0s);
   EXPECT_EQ(root.leader.take(0s).watch, std::vector<Id>{id});
-  root.mask = 0b100;
+  root.ready_ranks = 0b100;
   root.leader.on_watched_arrivals();
   EXPECT_TRUE(root.leader.take(0s).decisions.empty());
-  root.mask = 0b101;
+  root.ready_ranks = 0b101;
   root.leader.on_watched_arrivals();
   EXPECT_EQ(root.leader.take(0s).decisions.at(0).failed.at(0).text,
             mismatch_text({"g", {{shaped(8), {0, 2}}, {shaped(9), {1}}}}));
@@ -112,14 +112,14 @@ TEST(LeaderReadiness, AReportThatCountsAnIdIsVoidOnceTheIdIsGivenUp) {
 TEST(LeaderReadiness, ANameAgreedOnByCountingItsIdIsDecidedOnceItsRanksHaveReported) {
   LeaderUnderTest root(Topology{{{0, 1}}}, 0);
   const Id id = root.assign("g", 2, {});
-  root.mask = 0b01;
+  root.ready_ranks = 0b01;
   root.leader.on_mail(1, report("g", 8), 0s);
   const auto first = root.leader.take(0s).decisions;
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].retired, std::vector<Id>{id});
   EXPECT_TRUE(first[0].assigned.empty());
 
-  root.mask = 0;
+  root.ready_ranks = 0;
   root.leader.on_mail(0, report("g", 8), 0s);
   const auto second = root.leader.take(0s).decisions;
   ASSERT_EQ(second.size(), 1u);
@@ -137,14 +137,14 @@ TEST(LeaderReadiness, ALeaderReportsAgainWhenAnIdThatItCountedIsGivenUp) {
   leader.leader.on_decision({.assigned = {{"g", id, {}}}});
   ASSERT_EQ(leader.leader.take(0s).decisions.size(), 1u);
 
-  leader.mask = 0b01;  // rank 1 as before, rank 2 with another shape
+  leader.ready_ranks = 0b01;  // rank 1 as before, rank 2 with another shape
   leader.leader.on_mail(1, report("g", 7), 0s);
   const auto first = leader.leader.take(0s).up.reports;
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].counted, id);
   EXPECT_EQ(first[0].values, (std::vector<ReportedSignature>{{shaped(8), {1}}, {shaped(7), {2}}}));
 
-  leader.mask = 0;
+  leader.ready_ranks = 0;
   leader.leader.on_decision({.number = 1, .retired = {id}});
   EXPECT_TRUE(leader.leader.take(0s).up.empty());
   leader.leader.on_mail(0, report("g", 8), 0s);
@@ -180,7 +180,7 @@ TEST(LeaderReadiness, ARefusalOfAJoinThatHasEndedIsNone) {
   Signature gathered = shaped(8);
   gathered.kind = OperationKind::allgather;
   leader.leader.on_decision({.assigned = {{"g", 5, {}, gathered}}});
-  leader.mask = 0b01;
+  leader.ready_ranks = 0b01;
   Mail refusal{.kind = MailKind::report, .name = "g", .signature = {}, .location = kNowhere};
   refusal.signature.kind = OperationKind::join;
   leader.leader.on_mail(1, refusal, 0s);
@@ -205,7 +205,7 @@ TEST(LeaderReadiness, LongDecisionsAreCut) {
     Leader root(topology, 0, kNames,
                 {.retire = [](Id, bool) { return true; },
                  .last_run = [](Id) { return std::uint64_t{0}; },
-                 .ready_mask = [](Id) { return std::uint64_t{0}; }});
+                 .ready_ranks = [](Id) { return LocalRanks(); }});
     for (int n = 0; n < kNames; ++n) {
       root.on_mail(0, report(long_name(n), 8), 0s);
       root.on_mail(1, report(long_name(n), agreed ? 8 : 7), 0s);

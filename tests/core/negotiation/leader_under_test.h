@@ -24,14 +24,14 @@ inline Up ready(Id id) {
   return {.ready = {id}};
 }
 
-/// One leader beside a control block of one id's ready mask.
+/// One leader beside a control block of the ready bits of one id.
 struct LeaderUnderTest {
   LeaderUnderTest(const Topology& topology, int node, ProcessSet set = kWorld,
                   Duration warning_interval = {})
       : leader(topology, node, 16,
                {.retire = [](Id, bool) { return true; },
                 .last_run = [](Id) { return std::uint64_t{0}; },
-                .ready_mask = [this](Id) { return mask; }},
+                .ready_ranks = [this](Id) { return ready_ranks; }},
                set, warning_interval) {}
 
   /// Reports `name` by every local rank and child, and gives the id that the root assigns.
@@ -42,7 +42,7 @@ struct LeaderUnderTest {
     return leader.take(0s).decisions.at(0).assigned.at(0).id;
   }
 
-  std::uint64_t mask = 0;
+  LocalRanks ready_ranks;
   Leader leader;
 };
 

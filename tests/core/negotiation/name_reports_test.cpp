@@ -17,7 +17,7 @@ ReportedName nothing_yet() {
 TEST(ReportedName, IsCompleteOnceEveryLocalRankAndChildHasReportedIt) {
   ReportedName reported = nothing_yet();
   reported.local[1] = shaped(8);
-  EXPECT_EQ(reported.local_mask(), 0b10u);
+  EXPECT_EQ(reported.local_ranks(), 0b10u);
   reported.below[1] = {"g", {{shaped(8), {}}}};
   EXPECT_FALSE(reported.complete(nullptr, {}, reporting_root));
   reported.local[0] = shaped(8);

@@ -36,7 +36,7 @@ class RootDecisionsTest : public testing::Test {
   bool with_signatures_ = false;
   IdUse use_{.retire = [this](Id, bool only_idle) { return idle_ || !only_idle; },
              .last_run = [](Id) { return std::uint64_t{0}; },
-             .ready_mask = {}};
+             .ready_ranks = {}};
   KnownNames names_;
   RootDecisions root_{2, 2};
 };

@@ -21,7 +21,7 @@ TEST(TreePosition, OthersRepresentTheirNodeAndWhatLiesBelow) {
   EXPECT_FALSE(inner.is_root());
   EXPECT_EQ(inner.children(), std::vector<int>{3});
   EXPECT_EQ(inner.local_ranks(), (std::vector<int>{2, 8}));
-  EXPECT_EQ(inner.local_mask(), 0b11u);
+  EXPECT_EQ(inner.whole_node(), 0b11u);
   EXPECT_EQ(inner.ranks_in_subtree(3), (std::vector<int>{3, 4, 6}));
   EXPECT_EQ(inner.ranks_in_subtree(), (std::vector<int>{2, 3, 4, 6, 8}));
 }

@@ -38,12 +38,26 @@ begin() {
 }
 program=("$cifar10")
 
-# ended STATUS: the training in the background ends with it.
+# ended STATUS: the training in the background ends with it. False: it has ended as if nothing had
+# interrupted it.
 ended() {
   local status=0
   wait "$job" || status=$?
   job=
+  ((status != 0 || $1 == 0)) || return 1
   [[ $status == "$1" ]] || fail "exit status $status, expected $1"
+}
+
+# in_time FUNCTION: its interruptions, from the first again where one came after the end of the training: this
+# script may get no core for seconds.
+in_time() {
+  local attempt
+  for attempt in 1 2 3; do
+    rm -rf models
+    if "$1"; then return; fi
+    echo "too late in attempt $attempt"
+  done
+  fail "$1: three times too late"
 }
 
 run() {
@@ -51,14 +65,17 @@ run() {
   ended 0
 }
 
-# Until some steps of an epoch have been made: log.json has a record of every tenth.
+# Until some steps of an epoch have been made: log.json has a record of every tenth. False: it has ended before.
 some_steps() {
   for ((i = 0; i < 1200; ++i)); do
     if grep -q '"kind":"step"' log.json 2> /dev/null; then
       sleep "0.$((RANDOM % 2))$((RANDOM % 10))"
       return
     fi
-    kill -0 "$job" 2> /dev/null || fail "it has ended before its tenth step"
+    if ! kill -0 "$job" 2> /dev/null; then
+      ended 0
+      return 1
+    fi
     sleep 0.05
   done
   fail "no step within a minute"
@@ -76,10 +93,10 @@ expect_lines() {
   [[ $found == "$1" ]] || fail "$found lines match '$2', expected $1"
 }
 
-# stop SIGNAL PID: and the training leaves, having saved.
+# stop SIGNAL PID: and the training leaves, having saved. False: it has ended before.
 stop() {
-  kill "-$1" "$2"
-  ended 75
+  kill "-$1" "$2" 2> /dev/null || true
+  ended 75 || return 1
   expect_lines 1 "^stopped by SIG$1 (in epoch [1-9], after [0-9]+ of 1000 images|after epoch [1-8]); saved to "
 }
 
@@ -89,30 +106,35 @@ run "${nodes[@]}" -- --save uninterrupted.pt
 grep '^epoch' output
 
 echo "=== interrupted five times by signals"
-interruptions=0
-for signal in TERM USR1 TERM USR1 "$( ((RANDOM % 2)) && echo TERM || echo USR1)"; do
-  begin "${nodes[@]}" -- --model-dir models --resume auto
-  some_steps
-  case $((++interruptions)) in
-    1 | 2) stop "$signal" "$job" ;;
-    *) stop "$signal" "$(a_rank $((1 + RANDOM % 2)))" ;;
-  esac
-  grep '^stopped' output
-  expect_lines "$((interruptions > 1))" '^resumed .* from models$'
-done
+five_signals() {
+  local interruptions=0 signal whom
+  for signal in TERM USR1 TERM USR1 "$( ((RANDOM % 2)) && echo TERM || echo USR1)"; do
+    begin "${nodes[@]}" -- --model-dir models --resume auto
+    some_steps || return 1
+    whom=$job
+    if ((++interruptions > 2)); then whom=$(a_rank $((1 + RANDOM % 2))); fi
+    stop "$signal" "$whom" || return 1
+    grep '^stopped' output
+    expect_lines "$((interruptions > 1))" '^resumed .* from models$'
+  done
+}
+in_time five_signals
 run "${nodes[@]}" -- --model-dir models --resume auto --save resumed.pt
 expect_lines 1 '^resumed (in epoch [1-9], after|after epoch [1-8])'
 cmp uninterrupted.pt resumed.pt
 
 echo "=== killed while it saves"
-rm -rf models
-for ((kills = 0; kills < 3; ++kills)); do
-  begin "${nodes[@]}" -- --model-dir models --resume auto --checkpoint-every 3
-  some_steps
-  kill -KILL "$(a_rank $((1 + RANDOM % 2)))"
-  ended 137
-  expect_lines "$((kills > 0))" '^resumed .* from models$'
-done
+three_kills() {
+  local kills
+  for ((kills = 0; kills < 3; ++kills)); do
+    begin "${nodes[@]}" -- --model-dir models --resume auto --checkpoint-every 3
+    some_steps || return 1
+    kill -KILL "$(a_rank $((1 + RANDOM % 2)))" 2> /dev/null || true
+    ended 137 || return 1
+    expect_lines "$((kills > 0))" '^resumed .* from models$'
+  done
+}
+in_time three_kills
 run "${nodes[@]}" -- --model-dir models --resume auto --checkpoint-every 3 --save killed.pt
 expect_lines 1 '^resumed .* from models$'
 cmp uninterrupted.pt killed.pt
@@ -120,9 +142,12 @@ cmp uninterrupted.pt killed.pt
 echo "=== a node has lost its files"
 # shellcheck disable=SC2016  # for each rank to expand
 program=(bash -c 'exec "$@" --model-dir "node${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"' -- "$cifar10")
-begin "${nodes[@]}" -- --checkpoint-per-node --resume auto
-some_steps
-stop TERM "$job"
+one_signal() {
+  rm -rf node0 node1
+  begin "${nodes[@]}" -- --checkpoint-per-node --resume auto
+  some_steps && stop TERM "$job"
+}
+in_time one_signal
 [[ -e node0/last/manifest.json && -e node1/last/manifest.json ]] || fail "a node has no checkpoint"
 rm -r node0
 run "${nodes[@]}" -- --checkpoint-per-node --resume auto --save per_node.pt
@@ -132,24 +157,28 @@ cmp uninterrupted.pt per_node.pt
 program=("$cifar10")
 
 echo "=== 2, 4, and 2 ranks"
-rm -rf models
-begin -np 2 -- --model-dir models
-some_steps
-stop USR1 "$job"
-place=$(sed -n 's/^stopped by SIGUSR1 \(.*\); saved .*/\1/p' output)
-begin -np 4 -- --model-dir models --resume auto
-some_steps
-stop USR1 "$job"
-expect_lines 1 "^resumed $place from models$"
+two_and_four() {
+  local place
+  begin -np 2 -- --model-dir models
+  some_steps && stop USR1 "$job" || return 1
+  place=$(sed -n 's/^stopped by SIGUSR1 \(.*\); saved .*/\1/p' output)
+  begin -np 4 -- --model-dir models --resume auto
+  some_steps && stop USR1 "$job" || return 1
+  expect_lines 1 "^resumed $place from models$"
+}
+in_time two_and_four
 run -np 2 -- --model-dir models --resume auto
 grep '^epoch' output
 expect_lines 1 '^epoch 9/9: loss 0\.0'  # what was learnt is kept
 
 echo "=== nothing to save to, nothing to resume"
-begin -np 2 --
-some_steps
-kill -USR1 "$job"
-ended 75
+without_model_dir() {
+  begin -np 2 --
+  some_steps || return 1
+  kill -USR1 "$job" 2> /dev/null || true
+  ended 75
+}
+in_time without_model_dir
 expect_lines 1 '^stopped by SIGUSR1 in epoch [1-9], .*; nothing was saved, for there is no --model-dir$'
 mkdir empty
 begin -np 2 -- --resume empty

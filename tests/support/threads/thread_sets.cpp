@@ -1,8 +1,10 @@
 #include "tests/support/threads/thread_sets.h"
 
+#include <iterator>
 #include <utility>
 
 #include "core/engine/node_memory.h"
+#include "tests/support/seed.h"
 
 namespace hora::internal::test {
 namespace {
@@ -66,9 +68,12 @@ ThreadPath::ThreadPath(const Topology& topology, int rank, NodeControlBlock cont
   pipeline_.emplace(options, control_block_, memory, locals, crosses);
 }
 
+/// A run of the tests has ready bits in one word, or in several.
 ControlBlockShape thread_control_block_shape(const Topology& topology, int node,
                                              const Settings& settings) {
+  constexpr int kRanksPerReadyWord[] = {1, 2, ReadyWords::kRanksPerWord};
   ControlBlockShape shape;
+  shape.ranks_per_ready_word = kRanksPerReadyWord[seed() % std::size(kRanksPerReadyWord)];
   shape.local_size =
       static_cast<int>(topology.ranks_of_node[static_cast<std::size_t>(node)].size());
   shape.id_capacity = settings.id_capacity;
