@@ -50,9 +50,11 @@ struct Settings {
   /// 0: chosen automatically (4MiB in one node on CPU, 25MiB with a network or a GPU).
   std::size_t bucket_size = 0;
 
-  /// Where HORA_BUCKET_SIZE is 0: whether an optimizer's first 30 steps try other sizes of buckets
-  /// and keep one that makes steps clearly shorter: on, or the path of a file, from which rank 0
-  /// takes what was found before for the same model and ranks, and to which it adds what it finds.
+  /// Where HORA_BUCKET_SIZE is 0: whether an optimizer's first 30 steps try other sizes of buckets,
+  /// and to do without its compression, and keep what makes steps clearly shorter: on, or the path
+  /// of a file, from which rank 0 takes what was found before for the same model and ranks, and to
+  /// which it adds what it finds. Without compression the bits are others, so that runs of a
+  /// compressed training have the same only by a file.
   ///
   /// Empty: off.
   std::string tuning = {};

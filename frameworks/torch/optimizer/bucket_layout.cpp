@@ -148,7 +148,7 @@ bool hold_the_same(std::span<const BucketLayout> a, std::span<const BucketLayout
   };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [&](const BucketLayout& one, const BucketLayout& other) {
-                      return gradients(one) == gradients(other);
+                      return one.type == other.type && gradients(one) == gradients(other);
                     });
 }
 

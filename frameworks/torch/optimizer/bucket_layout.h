@@ -80,7 +80,8 @@ std::vector<BucketLayout> assign_buckets(std::span<const GradientSize> gradients
                                          std::size_t bucket_bytes, std::size_t slices = 1,
                                          std::size_t least_apart = kNeverApart);
 
-/// Whether each bucket of `a` holds the gradients of the bucket at the same place in `b`.
+/// Whether each bucket of `a` holds the gradients of the bucket at the same place in `b`, and they
+/// travel in the same type.
 bool hold_the_same(std::span<const BucketLayout> a, std::span<const BucketLayout> b);
 
 /// Cuts the gradients, in their order, into at most `count` groups of about equal bytes. Gives each

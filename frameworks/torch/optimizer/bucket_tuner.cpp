@@ -13,8 +13,8 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-BucketTuner::BucketTuner(std::vector<std::size_t> sizes) {
-  for (const std::size_t size : sizes) candidates_.push_back({size, {}, false});
+BucketTuner::BucketTuner(std::vector<BucketForm> forms) {
+  for (const BucketForm& form : forms) candidates_.push_back({form, {}, false});
   order_ = order_of_round();
   if (candidates_.size() == 1) done_ = true;
 }
@@ -28,9 +28,9 @@ std::vector<std::size_t> BucketTuner::order_of_round() const {
   return order;
 }
 
-std::size_t BucketTuner::size() const {
+const BucketForm& BucketTuner::form() const {
   const std::size_t candidate = done_ ? choice_ : warm_ ? order_[block_] : 0;
-  return candidates_[candidate].size;
+  return candidates_[candidate].form;
 }
 
 void BucketTuner::note(double seconds) {
@@ -60,10 +60,22 @@ void BucketTuner::end_round() {
     Candidate& candidate = candidates_[i];
     if (!candidate.out && candidate.blocks.back() >= usual) candidate.out = true;
   }
+  if (round_ == 0) keep_the_best();
   round_ += 1;
   block_ = 0;
   order_ = order_of_round();
   if (order_.size() == 1 || round_ == rounds) choose();
+}
+
+/// Those that are left take turns in all other rounds.
+void BucketTuner::keep_the_best() {
+  std::vector<std::size_t> left;
+  for (std::size_t i = 1; i < candidates_.size(); ++i) {
+    if (!candidates_[i].out) left.push_back(i);
+  }
+  std::ranges::sort(left, {}, [this](std::size_t i) { return candidates_[i].blocks.back(); });
+  const std::size_t forms = (most_steps - steps_) / (block_steps * (rounds - 1));
+  for (std::size_t i = forms - 1; i < left.size(); ++i) candidates_[left[i]].out = true;
 }
 
 void BucketTuner::choose() {
@@ -90,8 +102,12 @@ void BucketTuner::give_up() {
   gain_ = 0;
 }
 
-std::vector<std::size_t> bucket_sizes_to_try(std::size_t usual) {
-  return {usual, std::max<std::size_t>(usual / 4, 1), usual * 4};
+std::vector<BucketForm> bucket_forms_to_try(const BucketForm& usual) {
+  std::vector<BucketForm> forms{usual,
+                                {std::max<std::size_t>(usual.bytes / 4, 1), usual.compressed},
+                                {usual.bytes * 4, usual.compressed}};
+  if (usual.compressed) forms.push_back({usual.bytes, false});
+  return forms;
 }
 
 }  // namespace hora::internal

@@ -1,4 +1,4 @@
-/// Which size of buckets makes a step shortest, found by trying. Pure: values in, values out.
+/// Which form of buckets makes a step shortest, found by trying. Pure: values in, values out.
 #pragma once
 
 #include <cstddef>
@@ -6,28 +6,36 @@
 
 namespace hora::internal {
 
-/// After the first steps, which are slow, the sizes take turns in rounds of short blocks of steps;
-/// every other round goes backwards, so that a drift of the machine's speed meets all sizes alike.
-/// The first step of a block, in which buckets are made anew, does not count. A size is out as soon
-/// as its block was no faster than the default's of the same round. In the end the one with the
-/// best gain is taken, where that is at least least_gain and more than the default's own blocks
-/// differ by; else the default stays. Steps are at most warm_up_steps + rounds * block_steps *
-/// sizes: 30 of three sizes.
+/// What is tried of an optimizer's buckets.
+struct BucketForm {
+  std::size_t bytes = 0;
+  bool compressed = false;  ///< as the program has chosen it; else not at all
+  bool operator==(const BucketForm&) const = default;
+};
+
+/// After the first steps, which are slow, the forms take turns in rounds of short blocks of steps;
+/// every other round goes backwards, so that a drift of the machine's speed meets all forms alike.
+/// The first step of a block, in which buckets are made anew, does not count. A form is out as soon
+/// as its block was no faster than the default's of the same round; after the first round the best
+/// stay, as many as most_steps allow. In the end the one with the best gain is taken, where that is
+/// at least least_gain and more than the default's own blocks differ by; else the default stays.
 class BucketTuner {
  public:
   static constexpr std::size_t warm_up_steps = 3;
   static constexpr std::size_t block_steps = 3;
   static constexpr std::size_t rounds = 3;
+  static constexpr std::size_t most_steps = 30;
+  static constexpr std::size_t most_forms = 5;  ///< of which one stays beside the default
   static constexpr double least_gain = 0.01;
 
-  /// `sizes`: the default first; not empty.
-  explicit BucketTuner(std::vector<std::size_t> sizes);
+  /// `forms`: the default first; not empty, at most most_forms.
+  explicit BucketTuner(std::vector<BucketForm> forms);
 
   /// For the next step; once done, the choice.
-  std::size_t size() const;
+  const BucketForm& form() const;
   /// Whether a choice was made.
   bool done() const { return done_; }
-  /// A step with size() has taken so long: the same number on all ranks. Not once done.
+  /// A step with form() has taken so long: the same number on all ranks. Not once done.
   void note(double seconds);
   /// The default stays, whatever was found.
   void give_up();
@@ -38,13 +46,14 @@ class BucketTuner {
 
  private:
   struct Candidate {
-    std::size_t size = 0;
+    BucketForm form;
     std::vector<double> blocks;  ///< mean seconds of a step, by round
     bool out = false;
   };
   std::vector<std::size_t> order_of_round() const;
   void end_block();
   void end_round();
+  void keep_the_best();
   void choose();
 
   std::vector<Candidate> candidates_;
@@ -60,7 +69,8 @@ class BucketTuner {
   std::size_t steps_ = 0;
 };
 
-/// The sizes to try: `usual`, a quarter of it and four times as much.
-std::vector<std::size_t> bucket_sizes_to_try(std::size_t usual);
+/// The usual form, a quarter of its bytes and four times as many; where it is compressed, as many
+/// uncompressed.
+std::vector<BucketForm> bucket_forms_to_try(const BucketForm& usual);
 
 }  // namespace hora::internal

@@ -35,31 +35,35 @@ void write(const std::string& path, const std::string& text) {
 }
 
 /// What the first rank's file says, on every rank; nothing where it says nothing.
-std::optional<std::size_t> size_in_file(const Peers& peers, const BucketTuning::Options& options) {
+std::optional<BucketForm> form_in_file(const Peers& peers, const BucketTuning::Options& options) {
   if (options.file.empty()) return std::nullopt;
-  std::string answer;  // a size, nothing, or what is wrong
+  std::string wrong;
+  std::string form;  // the file's text of it alone
   if (peers.rank_in_set == 0) {
     const std::string text = text_of(options.file);
-    const auto found = tuned_size(text, options.holds_for);
-    if (!text.empty() && !found) answer = found.error();
-    if (!text.empty() && found && *found) answer = std::to_string(**found);
+    const auto found = tuned_form(text, options.holds_for);
+    if (!text.empty() && !found) wrong = found.error();
+    if (!text.empty() && found && *found) form = with_tuned_form("", options.holds_for, **found);
   }
-  answer = broadcast_object(
-      peers.context, answer,
-      {.name = options.name + ".file", .root = peers.first, .process_set = peers.set});
-  if (answer.empty()) return std::nullopt;
-  if (std::all_of(answer.begin(), answer.end(), [](char c) { return c >= '0' && c <= '9'; })) {
-    return std::stoull(answer);
+  const auto of_first = [&](const char* what, const std::string& text) {
+    return broadcast_object(
+        peers.context, text,
+        {.name = options.name + ".file." + what, .root = peers.first, .process_set = peers.set});
+  };
+  wrong = of_first("problem", wrong);
+  if (!wrong.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "HORA_TUNING=" + in_quotes(options.file) + ": " + wrong +
+                    "; expected a file that hora has written, or none of that name",
+                peers.first);
   }
-  throw Error(ErrorCode::invalid_argument,
-              "HORA_TUNING=" + in_quotes(options.file) + ": " + answer +
-                  "; expected a file that hora has written, or none of that name",
-              peers.first);
+  form = of_first("form", form);
+  return form.empty() ? std::nullopt : tuned_form(form, options.holds_for).value();
 }
 
-std::vector<std::size_t> sizes_to_try(const Peers& peers, const BucketTuning::Options& options) {
-  const auto found = size_in_file(peers, options);
-  return found ? std::vector<std::size_t>{*found} : bucket_sizes_to_try(options.usual);
+std::vector<BucketForm> forms_to_try(const Peers& peers, const BucketTuning::Options& options) {
+  const auto found = form_in_file(peers, options);
+  return found ? std::vector<BucketForm>{*found} : bucket_forms_to_try(options.usual);
 }
 
 }  // namespace
@@ -68,7 +72,7 @@ BucketTuning::BucketTuning(const Peers& peers, Options options)
     : peers_(peers),
       options_(std::move(options)),
       name_(options_.name + ".step_time"),
-      tuner_(sizes_to_try(peers_, options_)) {}
+      tuner_(forms_to_try(peers_, options_)) {}
 
 void BucketTuning::begin(std::chrono::steady_clock::time_point now) {
   if (tuner_.done()) return;
@@ -97,28 +101,30 @@ void BucketTuning::count_step() {
 }
 
 void BucketTuning::end(int root) {
-  std::int64_t bytes = tuner_.done() ? static_cast<std::int64_t>(tuner_.size())
-                                     : static_cast<std::int64_t>(options_.usual);
-  broadcast(peers_.context, view(&bytes, 1),
+  const BucketForm own = tuner_.done() ? tuner_.form() : options_.usual;
+  std::array<std::int64_t, 2> form{static_cast<std::int64_t>(own.bytes), own.compressed ? 1 : 0};
+  broadcast(peers_.context, view(form.data(), std::ssize(form)),
             {.name = name_ + ".end", .root = root, .process_set = peers_.set});
-  tuner_ = BucketTuner({static_cast<std::size_t>(bytes)});
+  tuner_ = BucketTuner({{static_cast<std::size_t>(form[0]), form[1] != 0}});
 }
 
 void BucketTuning::report() const {
   std::ostringstream text;
-  text << "HORA_TUNING: " << options_.name << ": buckets of " << tuner_.size() << " bytes";
+  const BucketForm& found = tuner_.form();
+  text << "HORA_TUNING: " << options_.name << ": buckets of " << found.bytes << " bytes";
+  if (found.compressed != options_.usual.compressed) text << ", not compressed";
   if (tuner_.gain() > 0) {
-    text << ": steps are " << 100 * tuner_.gain() << " % shorter than with the usual "
-         << options_.usual;
+    text << ": steps are " << 100 * tuner_.gain() << " % shorter than as usual, with "
+         << options_.usual.bytes << (options_.usual.compressed ? " compressed" : "");
   } else {
-    text << ", as usual: no other size made steps clearly shorter";
+    text << ", as usual: no other form made steps clearly shorter";
   }
   text << " (" << tuner_.steps() << " steps)";
   log_info(text.str());
   if (options_.file.empty()) return;
   try {
     write(options_.file,
-          with_tuned_size(text_of(options_.file), options_.holds_for, tuner_.size()));
+          with_tuned_form(text_of(options_.file), options_.holds_for, tuner_.form()));
   } catch (const Error& error) {
     log_warning("HORA_TUNING: what was found is not stored: " + std::string(error.what()));
   }

@@ -1,4 +1,4 @@
-/// Sizes of buckets tried during an optimizer's first steps (HORA_TUNING), alike on all ranks.
+/// Forms of buckets tried during an optimizer's first steps (HORA_TUNING), alike on all ranks.
 #pragma once
 
 #include <hora/hora.h>
@@ -14,12 +14,12 @@
 namespace hora::internal {
 
 /// A step's time is the mean over ranks, exchanged beside the step's averages. Where a rank has
-/// joined the usual size stays. Thread rule: one thread at a time.
+/// joined the usual form stays. Thread rule: one thread at a time.
 class BucketTuning {
  public:
   struct Options {
     std::string name;       ///< prefix of the collectives' names
-    std::size_t usual = 0;  ///< bytes of a bucket without tuning
+    BucketForm usual;       ///< without tuning
     std::string file = {};  ///< on the first rank's host; empty: none
     std::string holds_for;  ///< the key in the file: what a choice depends on
   };
@@ -29,7 +29,7 @@ class BucketTuning {
   BucketTuning(const Peers& peers, Options options);
 
   /// Of the next round.
-  std::size_t bucket_bytes() const { return tuner_.size(); }
+  const BucketForm& form() const { return tuner_.form(); }
   /// Once a round, when this rank's gradients have come, at the time `now`. Does not wait.
   void begin(std::chrono::steady_clock::time_point now);
   bool ready() const { return handle_.ready(); }

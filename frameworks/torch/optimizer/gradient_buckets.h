@@ -32,8 +32,7 @@ class GradientBuckets {
   GradientBuckets(const Peers& peers, const std::vector<Parameter>& parameters,
                   const BucketOptions& options, const std::vector<std::size_t>& order);
 
-  /// Whether another order would put the same gradients into the same buckets. `options` are those
-  /// of construction.
+  /// Whether another order and other options would put the same gradients into the same buckets.
   bool laid_out_as(const std::vector<std::size_t>& order, const BucketOptions& options) const;
 
   /// `step_lane`: see step_counters.h.

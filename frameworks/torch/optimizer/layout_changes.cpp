@@ -24,7 +24,10 @@ BucketOptions LayoutChanges::first() const {
 
 BucketOptions LayoutChanges::options() const {
   BucketOptions options = options_;
-  if (tuning_) options.bucket_bytes = tuning_->bucket_bytes();
+  if (tuning_) {
+    options.bucket_bytes = tuning_->form().bytes;
+    if (!tuning_->form().compressed) options.compression = Compression::none;
+  }
   return options;
 }
 
@@ -55,9 +58,9 @@ void LayoutChanges::end_round(const std::vector<bool>& present) {
     pending_ = true;
   }
   if (!tuning_) return;
-  const std::size_t before = tuning_->bucket_bytes();
+  const BucketForm before = tuning_->form();
   tuning_->count_step();
-  if (tuning_->bucket_bytes() != before) pending_ = true;
+  if (tuning_->form() != before) pending_ = true;
 }
 
 void LayoutChanges::take(int root) {

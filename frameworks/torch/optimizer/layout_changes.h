@@ -1,5 +1,5 @@
 /// When an optimizer's buckets are laid out anew, and how: BucketArrangement says in which order,
-/// BucketTuning of which size.
+/// BucketTuning of which form.
 #pragma once
 
 #include <chrono>
@@ -60,7 +60,7 @@ class LayoutChanges {
   const Peers peers_;
   const BucketOptions& options_;
   std::optional<BucketArrangement> arrangement_;  ///< where buckets may change
-  std::optional<BucketTuning> tuning_;            ///< likewise, and their size, too
+  std::optional<BucketTuning> tuning_;            ///< likewise, and their form, too
   std::size_t layouts_ = 1;                       ///< that buckets have had
   bool pending_ = false;
   bool joined_ = false;  ///< since the last layout

@@ -59,7 +59,7 @@ std::size_t bucket_bytes(const Context& context, const DistributedOptimizerOptio
   return std::size_t{host && context.cross_size() == 1 ? 4U : 25U} << 20U;
 }
 
-/// What the size that suits best depends on.
+/// What the form that suits best depends on.
 std::string tuning_key(const Peers& peers, const std::vector<Parameter>& parameters,
                        const DistributedOptimizerOptions& options) {
   std::size_t bytes = 0;
@@ -82,7 +82,8 @@ std::optional<BucketTuning::Options> tuning_options(const Peers& peers,
   const bool chosen = options.bucket_bytes != 0 || settings.bucket_size != 0;
   if (settings.tuning.empty() || chosen) return std::nullopt;
   return BucketTuning::Options{.name = name,
-                               .usual = bucket_bytes(peers.context, options, on_host(parameters)),
+                               .usual = {bucket_bytes(peers.context, options, on_host(parameters)),
+                                         options.compression != Compression::none},
                                .file = settings.tuning == "on" ? "" : settings.tuning,
                                .holds_for = tuning_key(peers, parameters, options)};
 }

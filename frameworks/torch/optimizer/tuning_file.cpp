@@ -9,6 +9,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kFormat = "hora_tuning";
 constexpr const char* kSizes = "bucket_sizes";
+constexpr const char* kCompressed = "compressed";
 
 Json parsed(std::string_view text) {
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -18,31 +19,45 @@ bool is_size(const Json& value) {
   return value.is_number_unsigned() && value.get<std::size_t>() > 0;
 }
 
+/// What the member `name`, an object, has under `key`; discarded where it has nothing.
+tl::expected<Json, std::string> found_in(const Json& file, const char* name,
+                                         const std::string& key) {
+  const Json member = file.value(name, Json::object());
+  if (!member.is_object()) return tl::unexpected("\"" + std::string(name) + "\" is no object");
+  const auto found = member.find(key);
+  return found == member.end() ? Json(Json::value_t::discarded) : *found;
+}
+
 }  // namespace
 
-tl::expected<std::optional<std::size_t>, std::string> tuned_size(std::string_view text,
-                                                                 const std::string& key) {
+tl::expected<std::optional<BucketForm>, std::string> tuned_form(std::string_view text,
+                                                                const std::string& key) {
   const Json file = parsed(text);
   if (!file.is_object()) return tl::unexpected<std::string>("it is no JSON object");
   if (file.value(kFormat, Json()) != 1) {
     return tl::unexpected("it has no member \"" + std::string(kFormat) + "\" that is 1");
   }
-  const Json sizes = file.value(kSizes, Json::object());
-  if (!sizes.is_object()) {
-    return tl::unexpected("\"" + std::string(kSizes) + "\" is no object");
-  }
-  const auto found = sizes.find(key);
-  if (found == sizes.end()) return std::nullopt;
-  if (!is_size(*found)) {
-    return tl::unexpected("the size of \"" + key + "\" is " + found->dump() +
+  const auto size = found_in(file, kSizes, key);
+  if (!size) return tl::unexpected(size.error());
+  const auto compressed = found_in(file, kCompressed, key);
+  if (!compressed) return tl::unexpected(compressed.error());
+  if (size->is_discarded()) return std::nullopt;
+  if (!is_size(*size)) {
+    return tl::unexpected("the size of \"" + key + "\" is " + size->dump() +
                           "; expected a whole number above 0");
   }
-  return found->get<std::size_t>();
+  if (!compressed->is_discarded() && !compressed->is_boolean()) {
+    return tl::unexpected("whether \"" + key + "\" is compressed is " + compressed->dump() +
+                          "; expected true or false");
+  }
+  return BucketForm{size->get<std::size_t>(),
+                    compressed->is_discarded() || compressed->get<bool>()};
 }
 
-std::string with_tuned_size(std::string_view text, const std::string& key, std::size_t size) {
+std::string with_tuned_form(std::string_view text, const std::string& key, const BucketForm& form) {
   Json file = text.empty() ? Json{{kFormat, 1}} : parsed(text);
-  file[kSizes][key] = size;
+  file[kSizes][key] = form.bytes;
+  file[kCompressed][key] = form.compressed;
   return file.dump(2) + "\n";
 }
 

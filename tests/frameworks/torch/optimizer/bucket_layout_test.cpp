@@ -50,7 +50,7 @@ TEST(AssignBuckets, LargeGradientsComeFirstAndTheRestInOnePieceWithTheLanes) {
   EXPECT_EQ(together.front().bytes, layout.bytes);
 }
 
-TEST(HoldTheSame, ComparesTheGradientsOfEachBucket) {
+TEST(HoldTheSame, ComparesTheGradientsOfEachBucketAndItsType) {
   const std::vector<GradientSize> gradients(4, {DataType::float32, 256});
   const auto layouts = assign_buckets(gradients, 512);
   ASSERT_THAT(layouts, SizeIs(2));
@@ -65,6 +65,9 @@ TEST(HoldTheSame, ComparesTheGradientsOfEachBucket) {
   EXPECT_FALSE(hold_the_same(layouts, others));
   others.pop_back();
   EXPECT_FALSE(hold_the_same(layouts, others));
+  others = layouts;
+  others[1].type = DataType::bfloat16;
+  EXPECT_FALSE(hold_the_same(layouts, others)) << "one travels in another type";
 }
 
 TEST(AssignBuckets, NothingGivesNoBucket) {

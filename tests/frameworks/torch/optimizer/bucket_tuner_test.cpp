@@ -14,15 +14,21 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr std::size_t kMost = 30;  // steps
+constexpr std::size_t kMost = BucketTuner::most_steps;
+
+std::vector<BucketForm> of_sizes(const std::vector<std::size_t>& sizes) {
+  std::vector<BucketForm> forms;
+  for (const std::size_t size : sizes) forms.push_back({size, false});
+  return forms;
+}
 
 /// The sizes that were tried, step by step.
 std::vector<std::size_t> tune(BucketTuner& tuner,
                               const std::function<double(std::size_t size)>& seconds) {
   std::vector<std::size_t> tried;
   while (!tuner.done()) {
-    tried.push_back(tuner.size());
-    tuner.note(seconds(tuner.size()));
+    tried.push_back(tuner.form().bytes);
+    tuner.note(seconds(tuner.form().bytes));
     EXPECT_LE(tried.size(), kMost);
     if (tried.size() > kMost) break;
   }
@@ -30,7 +36,7 @@ std::vector<std::size_t> tune(BucketTuner& tuner,
 }
 
 TEST(BucketTuner, TriesSizesInBlocksThatGoToAndFro) {
-  BucketTuner tuner({4, 1, 16});
+  BucketTuner tuner(of_sizes({4, 1, 16}));
   // Both others are faster throughout, so none is out.
   const auto tried = tune(tuner, [](std::size_t size) { return size == 4 ? 2.0 : 1.0; });
   EXPECT_THAT(tried, ElementsAre(4, 4, 4,                       // warm-up
@@ -38,50 +44,50 @@ TEST(BucketTuner, TriesSizesInBlocksThatGoToAndFro) {
                                  16, 16, 16, 1, 1, 1, 4, 4, 4,  //
                                  4, 4, 4, 1, 1, 1, 16, 16, 16));
   EXPECT_EQ(tuner.steps(), kMost);
-  EXPECT_EQ(tuner.size(), 1U);
+  EXPECT_EQ(tuner.form().bytes, 1U);
   EXPECT_DOUBLE_EQ(tuner.gain(), 0.5);
 }
 
 TEST(BucketTuner, WhatIsNoFasterIsOutAtOnce) {
-  BucketTuner tuner({4, 1, 16});
+  BucketTuner tuner(of_sizes({4, 1, 16}));
   const auto tried = tune(tuner, [](std::size_t size) { return size == 1 ? 0.9 : 1.0; });
   EXPECT_EQ(tried.size(), 3U + 9 + 6 + 6);
-  EXPECT_EQ(tuner.size(), 1U);
+  EXPECT_EQ(tuner.form().bytes, 1U);
 
-  BucketTuner none({4, 1, 16});
+  BucketTuner none(of_sizes({4, 1, 16}));
   EXPECT_EQ(tune(none, [](std::size_t) { return 1.0; }).size(), 3U + 9);
-  EXPECT_EQ(none.size(), 4U);
+  EXPECT_EQ(none.form().bytes, 4U);
   EXPECT_EQ(none.gain(), 0.0);
 }
 
 TEST(BucketTuner, TheFirstStepOfABlockDoesNotCount) {
-  BucketTuner tuner({4, 1});
+  BucketTuner tuner(of_sizes({4, 1}));
   std::size_t before = 4;
   tune(tuner, [&](std::size_t size) {
     const bool first = std::exchange(before, size) != size;
     return first ? 100.0 : size == 1 ? 0.9 : 1.0;
   });
-  EXPECT_EQ(tuner.size(), 1U);
+  EXPECT_EQ(tuner.form().bytes, 1U);
 }
 
 TEST(BucketTuner, ASmallGainIsNotWorthIt) {
-  BucketTuner tuner({4, 1});
+  BucketTuner tuner(of_sizes({4, 1}));
   tune(tuner, [](std::size_t size) { return size == 1 ? 0.995 : 1.0; });
-  EXPECT_EQ(tuner.size(), 4U);
+  EXPECT_EQ(tuner.form().bytes, 4U);
 }
 
 TEST(BucketTuner, OneSizeAloneIsTheChoice) {
-  const BucketTuner tuner({4});
+  const BucketTuner tuner(of_sizes({4}));
   EXPECT_TRUE(tuner.done());
-  EXPECT_EQ(tuner.size(), 4U);
+  EXPECT_EQ(tuner.form().bytes, 4U);
 }
 
 TEST(BucketTuner, GivenUpTheDefaultStays) {
-  BucketTuner tuner({4, 1});
-  for (int i = 0; i < 8; ++i) tuner.note(tuner.size() == 1 ? 0.1 : 1.0);
+  BucketTuner tuner(of_sizes({4, 1}));
+  for (int i = 0; i < 8; ++i) tuner.note(tuner.form().bytes == 1 ? 0.1 : 1.0);
   tuner.give_up();
   EXPECT_TRUE(tuner.done());
-  EXPECT_EQ(tuner.size(), 4U);
+  EXPECT_EQ(tuner.form().bytes, 4U);
 }
 
 class Noise : public testing::Test {
@@ -93,10 +99,10 @@ class Noise : public testing::Test {
     constexpr int tunings = 2000;
     int found = 0;
     for (int i = 0; i < tunings; ++i) {
-      BucketTuner tuner({4, 1, 16});
+      BucketTuner tuner(of_sizes({4, 1, 16}));
       tune(tuner,
            [&](std::size_t tried) { return seconds(tried) * std::max(1 + noise(engine_), 0.1); });
-      if (tuner.size() == size) found += 1;
+      if (tuner.form().bytes == size) found += 1;
     }
     return static_cast<double>(found) / tunings;
   }
@@ -121,9 +127,24 @@ TEST_F(Noise, HardlyEverTakesASlowerOne) {
   EXPECT_GT(share_of(4, 0.08, others_are_slower), 0.97);
 }
 
-TEST(BucketSizesToTry, AreAQuarterAndFourTimesTheUsualOne) {
-  EXPECT_THAT(bucket_sizes_to_try(4 << 20), ElementsAre(4 << 20, 1 << 20, 16 << 20));
-  EXPECT_THAT(bucket_sizes_to_try(2), ElementsAre(2, 1, 8));
+// Of more forms than fit into the steps, those that were fastest in the first round.
+TEST(BucketTuner, TheBestOfTheFirstRoundStay) {
+  BucketTuner tuner(of_sizes({10, 7, 9, 6, 8}));
+  const auto tried = tune(tuner, [](std::size_t size) { return static_cast<double>(size); });
+  EXPECT_EQ(tried.size(), 3U + 15 + 6 + 6);
+  EXPECT_EQ(tuner.form().bytes, 6U);
+  EXPECT_DOUBLE_EQ(tuner.gain(), 0.4);
+}
+
+TEST(BucketFormsToTry, AreAQuarterAndFourTimesTheUsualOne) {
+  EXPECT_EQ(bucket_forms_to_try({4 << 20, false}), of_sizes({4 << 20, 1 << 20, 16 << 20}));
+  EXPECT_EQ(bucket_forms_to_try({2, false}), of_sizes({2, 1, 8}));
+}
+
+TEST(BucketFormsToTry, AreWithoutCompressionWhereThereIsAny) {
+  EXPECT_THAT(bucket_forms_to_try({4, true}),
+              ElementsAre(BucketForm{4, true}, BucketForm{1, true}, BucketForm{16, true},
+                          BucketForm{4, false}));
 }
 
 }  // namespace

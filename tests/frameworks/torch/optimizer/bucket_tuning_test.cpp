@@ -1,4 +1,4 @@
-// Sizes of buckets that are tried in the first steps of a training.
+// Forms of buckets that are tried in the first steps of a training.
 #include "frameworks/torch/optimizer/bucket_tuning.h"
 
 #include <gmock/gmock.h>
@@ -34,8 +34,8 @@ struct Trained {
   std::vector<torch::Tensor> parameters;
   std::uint64_t operations = 0;
 };
-Trained train(const Context& world, int steps = kSteps) {
-  Training training(world);
+Trained train(const Context& world, int steps = kSteps, Compression compression = {}) {
+  Training training(world, {.compression = compression});
   std::uint64_t before = 0;
   for (int step = 0; step < steps; ++step) {
     before = world.statistics().operations;
@@ -97,6 +97,48 @@ TEST_F(Tuning, StoresWhatItFindsAndTakesItNextTime) {
     EXPECT_GT(found.operations, operations);
   }
   barrier(world);  // before a rank removes the file
+}
+
+// Whether a training is compressed is then a part of what is found.
+TEST_F(Tuning, LeavesOutCompressionWhereItsFileSaysSo) {
+  Trained plain;
+  Trained compressed;
+  {
+    const Context world = init();
+    plain = train(world);
+    compressed = train(world, kSteps, Compression::bfloat16);
+  }
+  const auto stored = [&](const Context& world, bool is_compressed) {
+    if (world.rank() != 0) return;
+    auto file = nlohmann::json::parse(read_file(file_));
+    EXPECT_EQ(file["compressed"].size(), 1U);
+    for (auto& [key, value] : file["compressed"].items()) {
+      EXPECT_THAT(key, HasSubstr("compression bfloat16"));
+      EXPECT_TRUE(value.is_boolean());
+      value = is_compressed;
+    }
+    std::ofstream(file_) << file;
+  };
+  const Context world = init_with(file_);
+  train(world, kSteps, Compression::bfloat16);  // finds something
+  for (const bool is_compressed : {true, false}) {
+    stored(world, is_compressed);
+    barrier(world);
+    const Trained again = train(world, kSteps, Compression::bfloat16);
+    expect_same_bits(again.parameters, (is_compressed ? compressed : plain).parameters);
+    barrier(world);
+  }
+}
+
+// Each form that is tried averages in its own way, and all ranks have the same bits.
+TEST_F(Tuning, TriesWithoutCompression) {
+  const Context world = init_with("on");
+  Training training(world, {.compression = Compression::bfloat16});
+  for (int step = 0; step < kSteps; ++step) training.step(my_batch(world, step));
+  for (const auto& parameter : training.network->parameters()) {
+    EXPECT_TRUE(equals_root(world, parameter));
+    EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+  }
 }
 
 TEST_F(Tuning, AFileOfSomebodyElseIsRefusedByEveryRank) {

@@ -9,17 +9,22 @@ namespace {
 using testing::HasSubstr;
 
 TEST(TuningFile, GivesBackWhatWasPutIn) {
-  std::string text = with_tuned_size("", "one", 4096);
-  text = with_tuned_size(text, "other \"model\"", 77);
-  text = with_tuned_size(text, "one", 8192);
-  EXPECT_EQ(tuned_size(text, "one").value(), 8192U);
-  EXPECT_EQ(tuned_size(text, "other \"model\"").value(), 77U);
-  EXPECT_EQ(tuned_size(text, "third").value(), std::nullopt);
+  std::string text = with_tuned_form("", "one", {4096, true});
+  text = with_tuned_form(text, "other \"model\"", {77, true});
+  text = with_tuned_form(text, "one", {8192, false});
+  EXPECT_EQ(tuned_form(text, "one").value(), (BucketForm{8192, false}));
+  EXPECT_EQ(tuned_form(text, "other \"model\"").value(), (BucketForm{77, true}));
+  EXPECT_EQ(tuned_form(text, "third").value(), std::nullopt);
+}
+
+TEST(TuningFile, ASizeAloneIsOfWhatTheProgramHasChosen) {
+  constexpr const char* kText = R"({"hora_tuning": 1, "bucket_sizes": {"one": 5}})";
+  EXPECT_EQ(tuned_form(kText, "one").value(), (BucketForm{5, true}));
 }
 
 TEST(TuningFile, RefusesWhatIsNoneOfItsOwn) {
   const auto refusal = [](std::string_view text) {
-    const auto found = tuned_size(text, "key");
+    const auto found = tuned_form(text, "key");
     return found ? std::string("taken") : found.error();
   };
   for (const char* text : {"", "{", "[]", "7", "nonsense"}) {
@@ -33,6 +38,11 @@ TEST(TuningFile, RefusesWhatIsNoneOfItsOwn) {
     const std::string text =
         R"({"hora_tuning": 1, "bucket_sizes": {"key": )" + std::string(size) + "}}";
     EXPECT_THAT(refusal(text), HasSubstr("above 0")) << text;
+  }
+  for (const char* compressed : {"3", R"({"key": 1})", R"({"key": null})"}) {
+    const std::string text = R"({"hora_tuning": 1, "bucket_sizes": {"key": 4}, "compressed": )" +
+                             std::string(compressed) + "}";
+    EXPECT_THAT(refusal(text), HasSubstr("compressed")) << text;
   }
   EXPECT_EQ(refusal(R"({"hora_tuning": 1})"), "taken");
 }
