@@ -35,6 +35,7 @@
 #include "ops/local/kernels.h"
 #include "ops/mpi/communicator.h"
 #include "ops/mpi/environment.h"
+#include "ops/mpi/mpi_point_to_point.h"
 
 namespace hora {
 using namespace internal;
@@ -242,9 +243,12 @@ void MpiTransport::report() {
     if (advice) log().warn("rank {}: {}", rank, *advice);
   }
   if (rank != 0) return;
-  log().info("{} ranks on {} nodes of {} to {} ranks; kernels: {}; between nodes: {}",
-             topology.size(), topology.nodes(), topology.smallest_node(), local_size,
-             kernel_instruction_set(), allreduce_algorithm(settings_.cross_algorithm).name);
+  log().info(
+      "{} ranks on {} nodes of {} to {} ranks; kernels: {}; between nodes: {}, in messages of {} "
+      "bytes at most",
+      topology.size(), topology.nodes(), topology.smallest_node(), local_size,
+      kernel_instruction_set(), allreduce_algorithm(settings_.cross_algorithm).name,
+      message_limit(settings_.message_size, node_.over_sockets));
 }
 
 /// Who this rank is, and HORA_RECORD_DIRECTORY. Collective: a rank that cannot write there is an

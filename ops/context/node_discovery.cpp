@@ -113,8 +113,8 @@ NodeDiscovery discover_nodes(Bootstrap& world, int ranks_per_node) {
   std::vector<int> labels;
   std::uint64_t smallest_memory = memory_of_host();
   bool has_rdma = false;
-  for (const HostFacts& facts :
-       all_gather_values(world, HostFacts{label, smallest_memory, has_rdma_device() ? 1U : 0U})) {
+  for (const HostFacts& facts : all_gather_values(
+           world, HostFacts{label, smallest_memory, active_rdma_ports().empty() ? 0U : 1U})) {
     labels.push_back(static_cast<int>(facts.label));
     smallest_memory = std::min(smallest_memory, facts.memory);
     has_rdma |= facts.has_rdma != 0;

@@ -19,7 +19,7 @@ struct NodeDiscovery {
   int host_rank = 0;  ///< this rank's place among the ranks of its host, virtual nodes or not
   int host_size = 1;
   std::uint64_t smallest_memory = 0;  ///< bytes of the host, of all, that has fewest
-  bool over_sockets = false;          ///< there are several hosts, and none has an RDMA device
+  bool over_sockets = false;          ///< there are several hosts, and none has an active RDMA port
 };
 
 /// Groups of candidates: each candidate joins the first group all of whose members it can reach and

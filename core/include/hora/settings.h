@@ -67,7 +67,8 @@ struct Settings {
 
   /// MPI gets data for other nodes in messages of this size at most. TCP sends short ones at once;
   /// long ones MPI announces first, and waits for an answer behind the data that are under way. 0:
-  /// chosen automatically (60KiB between hosts of which none has an RDMA device, else unlimited).
+  /// chosen automatically (60KiB between hosts of which none has an active RDMA port, else
+  /// unlimited).
   std::size_t message_size = 0;
 
   /// Up to this size each node sends its part to all others in the fewest steps (dissemination),

@@ -90,8 +90,8 @@ std::string wrong_with_program(const std::string& folder, const std::string& pro
 void add_network_variables(std::vector<Variable>& variables, std::size_t host,
                            const NetworkChoice* network) {
   if (network == nullptr) return;
-  add_unless_set(variables,
-                 network_variables(network->interfaces.at(host), internal::has_rdma_device()));
+  add_unless_set(variables, network_variables(network->interfaces.at(host),
+                                              !internal::active_rdma_ports().empty()));
 }
 
 /// The ranks' own number of threads, where the user has set it.

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <system_error>
 
 #include "core/log.h"
 
@@ -24,26 +22,6 @@ std::string environment(const char* name) {
 /// As NCCL compares names of networks.
 bool is_same(const std::string& a, const char* b) {
   return ::strcasecmp(a.c_str(), b) == 0;
-}
-
-/// Names in a folder, in order; none where it cannot be read.
-std::vector<std::string> entries(const std::filesystem::path& folder) {
-  std::error_code failed;
-  std::vector<std::string> names;
-  for (auto entry = std::filesystem::directory_iterator(folder, failed);
-       !failed && entry != std::filesystem::directory_iterator(); entry.increment(failed)) {
-    names.push_back(entry->path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
-/// The kernel writes "4: ACTIVE" (enum ib_port_state).
-bool is_active(const std::filesystem::path& port) {
-  std::ifstream file(port / "state");
-  std::string state;
-  std::getline(file, state);
-  return state.starts_with("4:");
 }
 
 std::string text_of(const NcclNetwork& network) {
@@ -67,18 +45,11 @@ std::string objection(std::span<const NcclNetwork> by_rank, const std::string& s
 
 }  // namespace
 
-NetworkFacts network_facts(const std::filesystem::path& devices) {
-  NetworkFacts facts{.net = environment("NCCL_NET"),
-                     .plugin = environment("NCCL_NET_PLUGIN"),
-                     .ib_disable = environment("NCCL_IB_DISABLE"),
-                     .active_ports = {}};
-  for (const std::string& device : entries(devices)) {
-    const std::filesystem::path ports = devices / device / "ports";
-    for (const std::string& port : entries(ports)) {
-      if (is_active(ports / port)) facts.active_ports.push_back(device + " port " + port);
-    }
-  }
-  return facts;
+NetworkFacts network_facts() {
+  return {.net = environment("NCCL_NET"),
+          .plugin = environment("NCCL_NET_PLUGIN"),
+          .ib_disable = environment("NCCL_IB_DISABLE"),
+          .active_ports = active_rdma_ports()};
 }
 
 NcclNetwork network_of(const NetworkFacts& facts) {

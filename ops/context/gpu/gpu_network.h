@@ -3,7 +3,6 @@
 
 #include <hora/settings.h>
 
-#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,8 +21,8 @@ struct NetworkFacts {
   std::vector<std::string> active_ports;  ///< of InfiniBand and RoCE: "mlx5_0 port 1", in order
 };
 
-/// From the environment and a folder laid out as kRdmaDevices, which need not exist.
-NetworkFacts network_facts(const std::filesystem::path& devices = kRdmaDevices);
+/// From the environment and active_rdma_ports().
+NetworkFacts network_facts();
 
 /// The network that NCCL takes on a rank.
 struct NcclNetwork {

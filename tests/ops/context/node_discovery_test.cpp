@@ -106,7 +106,7 @@ TEST(DiscoverNodes, RanksOfAHostAreANodeAndMapEachOther) {
     EXPECT_EQ(node.host_rank, local);
     EXPECT_EQ(node.host_size, own == 0 ? 3 : 2);
     EXPECT_GT(node.smallest_memory, 0U);
-    EXPECT_EQ(node.over_sockets, !has_rdma_device());
+    EXPECT_EQ(node.over_sockets, active_rdma_ports().empty());
 
     const NodeMemory::MemoryBlock block = node.memory->allocate(64);
     block.data[0] = static_cast<std::byte>(10 + world.rank());

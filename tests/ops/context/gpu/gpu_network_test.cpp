@@ -4,17 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <vector>
 
 namespace hora::internal {
 namespace {
 
 using testing::AllOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using enum GpuNetwork;
 
 const NetworkFacts kNothing{};
@@ -67,46 +63,18 @@ TEST(NcclNetwork, IsThePluginsWhereNoneIsNamed) {
             "InfiniBand or RoCE");
 }
 
-/// A folder as the kernel shows RDMA devices, in a place of its own.
-class RdmaDevices : public testing::Test {
- protected:
-  RdmaDevices() : folder_(testing::TempDir() + "hora_rdma_XXXXXX") {
-    EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
-  }
-  ~RdmaDevices() override { std::filesystem::remove_all(folder_); }
-  void add(const std::string& device, const std::string& port, const std::string& state) const {
-    const auto ports = std::filesystem::path(folder_) / device / "ports" / port;
-    std::filesystem::create_directories(ports);
-    std::ofstream(ports / "state") << state << '\n';
-  }
-  std::string folder_;
-};
-
-TEST_F(RdmaDevices, ActivePortsAreListedInOrder) {
-  add("mlx5_1", "1", "4: ACTIVE");
-  add("mlx5_0", "2", "4: ACTIVE");
-  add("mlx5_0", "1", "1: DOWN");
-  add("mlx5_2", "1", "2: INIT");
-  std::filesystem::create_directories(std::filesystem::path(folder_) / "without_ports");
-  EXPECT_THAT(network_facts(folder_).active_ports, ElementsAre("mlx5_0 port 2", "mlx5_1 port 1"));
-}
-
-TEST_F(RdmaDevices, WithoutTheFolderThereAreNone) {
-  EXPECT_THAT(network_facts(folder_ + "/missing").active_ports, IsEmpty());
-}
-
-TEST_F(RdmaDevices, TheRestIsOfTheEnvironment) {
+TEST(NetworkFactsOfARank, AreOfItsEnvironment) {
   ::setenv("NCCL_NET", "IB", 1);
   ::setenv("NCCL_NET_PLUGIN", "ofi", 1);
   ::setenv("NCCL_IB_DISABLE", "1", 1);
-  const NetworkFacts facts = network_facts(folder_);
+  const NetworkFacts facts = network_facts();
   for (const char* variable : {"NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_DISABLE"}) {
     ::unsetenv(variable);
   }
   EXPECT_EQ(facts.net, "IB");
   EXPECT_EQ(facts.plugin, "ofi");
   EXPECT_EQ(facts.ib_disable, "1");
-  EXPECT_EQ(network_facts(folder_).net, "");
+  EXPECT_EQ(network_facts().net, "");
 }
 
 const NcclNetwork kFast = network_of(kInfiniBand);
