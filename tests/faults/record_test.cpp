@@ -92,7 +92,10 @@ TEST_P(Record, SaysThatAllRanksWereKilledAtOnce) {
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < kRanks; ++rank) ranks.push_back(job.rank(rank));
   ASSERT_THAT(ranks, Each(testing::Gt(0))) << transcript(job);
-  for (const pid_t rank : ranks) ::kill(rank, SIGKILL);
+  // At first none can react to another's end, nor to a signal of horarun's.
+  for (const int signal : {SIGSTOP, SIGKILL}) {
+    for (const pid_t rank : ranks) ::kill(rank, signal);
+  }
   expect_cause(137, {"rank ", "was killed by signal 9 (SIGKILL)"}, limit());
   expect_records();
   EXPECT_THAT(diagnosis().front(), AllOf(StartsWith("all 4 ranks ended at once, within "),
