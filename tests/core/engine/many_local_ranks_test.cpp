@@ -18,6 +18,7 @@ using test::expect_error;
 using test::floats;
 using test::on_all_ranks;
 using test::ThreadWorld;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 class ManyLocalRanks : public test::EngineFixture {
@@ -82,18 +83,19 @@ TEST_P(ManyLocalRanks, JoinOneAfterTheOther) {
 }
 
 TEST_P(ManyLocalRanks, AreNamedWhereTheyLackACollective) {
-  auto with_timeout = options();
-  with_timeout.settings.timeout = 3s;
-  ThreadWorld world(with_timeout);
+  ThreadWorld world(options());
   const int last = world.size() - 1;
   on_all_ranks(world, [&](int rank) {
     Engine& engine = world.engine(rank);
     EXPECT_EQ(sum_of(engine, "x", 5, 1.0F), static_cast<float>(world.size()));
     if (rank == last) return;
     std::vector<float> values(5, 1.0F);
-    const Error error = expect_error(
-        ErrorCode::timeout, [&] { engine.submit_and_wait("x", floats(5), bytes(values)); });
-    EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(last)));
+    Request request{"x", floats(5), bytes(values)};
+    request.timeout = 3s;
+    const Error error =
+        expect_error(ErrorCode::timeout, [&] { engine.submit_and_wait(std::move(request)); });
+    // Alone or, where others come as late, behind them.
+    EXPECT_THAT(error.what(), ContainsRegex("[ -]" + std::to_string(last) + " ha"));
   });
 }
 
