@@ -224,8 +224,7 @@ inline constexpr Row kRows[] = {
      "MPI gets data for other nodes in messages of this size at most. TCP sends short ones at "
      "once; long ones MPI announces first, and waits for an answer behind the data that are under "
      "way. 0: chosen automatically (60KiB between hosts of which none has an active RDMA port, "
-     "else "
-     "unlimited).",
+     "else unlimited).",
      kField<&Settings::message_size>,
      {},
      &kBytes,

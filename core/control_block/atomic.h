@@ -36,7 +36,7 @@ namespace hora::internal {
 /// Acquire and release do not give it: both loads may come before both stores. So all four, of
 /// every word that a sleeper looks at or that says that one sleeps, have this order:
 /// - wake-up words, the flags of sleepers and of progress threads (WakeupFlags);
-/// - pending work: SequenceRingEntry::sequence, MailboxHead::written, IdCell::ready,
+/// - pending work: SequenceRingEntry::sequence, MailboxHead::written, ReadyWords,
 ///   RankCell::done, and RankCell::awaited, which says what is waited for (likewise
 ///   IdCell::watched, and who has joined).
 /// Words that are only polled (positions of readers, progress of broadcasts, rounds of exchanges)

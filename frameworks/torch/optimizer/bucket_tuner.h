@@ -25,7 +25,9 @@ class BucketTuner {
   static constexpr std::size_t block_steps = 3;
   static constexpr std::size_t rounds = 3;
   static constexpr std::size_t most_steps = 30;
-  static constexpr std::size_t most_forms = 5;  ///< of which one stays beside the default
+  /// So many that one can stay beside the default.
+  static constexpr std::size_t most_forms =
+      (most_steps - warm_up_steps) / block_steps - 2 * (rounds - 1);
   static constexpr double least_gain = 0.01;
 
   /// `forms`: the default first; not empty, at most most_forms.

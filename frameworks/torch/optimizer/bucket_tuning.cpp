@@ -3,7 +3,6 @@
 #include <hora/objects.h>
 #include <hora/printable.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -37,28 +36,23 @@ void write(const std::string& path, const std::string& text) {
 /// What the first rank's file says, on every rank; nothing where it says nothing.
 std::optional<BucketForm> form_in_file(const Peers& peers, const BucketTuning::Options& options) {
   if (options.file.empty()) return std::nullopt;
-  std::string wrong;
-  std::string form;  // the file's text of it alone
+  std::string
+      answer;  // a file's text of it alone, nothing, or what is wrong, which is no such text
   if (peers.rank_in_set == 0) {
     const std::string text = text_of(options.file);
     const auto found = tuned_form(text, options.holds_for);
-    if (!text.empty() && !found) wrong = found.error();
-    if (!text.empty() && found && *found) form = with_tuned_form("", options.holds_for, **found);
+    if (!text.empty() && !found) answer = found.error();
+    if (!text.empty() && found && *found) answer = with_tuned_form("", options.holds_for, **found);
   }
-  const auto of_first = [&](const char* what, const std::string& text) {
-    return broadcast_object(
-        peers.context, text,
-        {.name = options.name + ".file." + what, .root = peers.first, .process_set = peers.set});
-  };
-  wrong = of_first("problem", wrong);
-  if (!wrong.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "HORA_TUNING=" + in_quotes(options.file) + ": " + wrong +
-                    "; expected a file that hora has written, or none of that name",
-                peers.first);
-  }
-  form = of_first("form", form);
-  return form.empty() ? std::nullopt : tuned_form(form, options.holds_for).value();
+  answer = broadcast_object(
+      peers.context, answer,
+      {.name = options.name + ".file", .root = peers.first, .process_set = peers.set});
+  if (answer.empty()) return std::nullopt;
+  if (const auto form = tuned_form(answer, options.holds_for)) return *form;
+  throw Error(ErrorCode::invalid_argument,
+              "HORA_TUNING=" + in_quotes(options.file) + ": " + answer +
+                  "; expected a file that hora has written, or none of that name",
+              peers.first);
 }
 
 std::vector<BucketForm> forms_to_try(const Peers& peers, const BucketTuning::Options& options) {
