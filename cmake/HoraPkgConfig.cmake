@@ -59,7 +59,7 @@ cmake_path(APPEND pc_libdir "\${prefix}" ${CMAKE_INSTALL_LIBDIR})
 cmake_path(APPEND pc_includedir "\${prefix}" ${CMAKE_INSTALL_INCLUDEDIR})
 
 separate_arguments(pc_flags UNIX_COMMAND "${MPI_CXX_LINK_FLAGS}")
-set(pc_dependencies spdlog::spdlog MPI::MPI_CXX)
+set(pc_dependencies spdlog::spdlog MPI::MPI_CXX PkgConfig::hwloc)
 if(HORA_CUDA)
   list(APPEND pc_dependencies CUDA::cudart NCCL::NCCL)
 endif()

@@ -184,6 +184,16 @@ inline constexpr Row kRows[] = {
      &kCount,
      0,
      65536},
+    {"HORA_RANKS_PER_MEMORY_NODE",
+     "Ranks that share each memory node (NUMA) of a node that has several: in one node, sums of "
+     "1MiB and more then go from one memory node to the next, with the same results. 0: as the "
+     "system says, where ranks are bound to one each, evenly, and a trial at the start finds it "
+     "faster; else so many consecutive ranks, without a trial; 1: never.",
+     kField<&Settings::ranks_per_memory_node>,
+     {},
+     &kCount,
+     0,
+     65536},
     {"HORA_FUSION_THRESHOLD",
      "Tensors that became ready together travel as one message up to this size; 0: each one alone.",
      kField<&Settings::fusion_threshold>,

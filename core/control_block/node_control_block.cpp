@@ -33,8 +33,8 @@ std::size_t page_up(std::size_t bytes) {
 
 struct NodeControlBlock::Layout {
   std::size_t ranks, ids, locations, log_head, log, arrivals_head, arrivals, mailboxes, control,
-      start_order, launch_ticket_lock, wakeup_flags, exchanges, broadcasts, first_cause, statuses,
-      stall_board, ready_times, more_ready, joined_count, end;
+      start_order, launch_ticket_lock, wakeup_flags, exchanges, unit_progress, first_cause,
+      statuses, stall_board, ready_times, more_ready, joined_count, end;
 };
 
 NodeControlBlock::Layout NodeControlBlock::layout(const ControlBlockShape& shape) {
@@ -55,8 +55,8 @@ NodeControlBlock::Layout NodeControlBlock::layout(const ControlBlockShape& shape
   l.launch_ticket_lock = page_up(l.start_order + sizeof(StartOrderMemory));
   l.wakeup_flags = page_up(l.launch_ticket_lock + sizeof(LaunchTicketLockMemory));
   l.exchanges = l.wakeup_flags + ranks * sizeof(WakeupFlags::Cell);
-  l.broadcasts = l.exchanges + ranks * sizeof(ExchangeRoundsCell);
-  l.first_cause = l.broadcasts + ranks * sizeof(BroadcastProgressCell);
+  l.unit_progress = l.exchanges + ranks * sizeof(ExchangeRoundsCell);
+  l.first_cause = l.unit_progress + ranks * sizeof(UnitProgressCell);
   l.statuses = l.first_cause + sizeof(FirstCauseMemory);
   l.stall_board = l.statuses + ranks * sizeof(RankStatus);
   l.ready_times = page_up(l.stall_board + sizeof(StallBoard));
@@ -101,7 +101,8 @@ NodeControlBlock::NodeControlBlock(std::byte* memory, const ControlBlockShape& s
       joined_count_(reinterpret_cast<Atomic<std::uint32_t>*>(memory + layout(shape).joined_count)),
       wakeup_flags_(std::move(wakeup_flags)),
       exchanges_(reinterpret_cast<ExchangeRoundsCell*>(memory + layout(shape).exchanges)),
-      broadcasts_(reinterpret_cast<BroadcastProgressCell*>(memory + layout(shape).broadcasts)),
+      unit_progress_cells_(
+          reinterpret_cast<UnitProgressCell*>(memory + layout(shape).unit_progress)),
       first_cause_(reinterpret_cast<FirstCauseMemory*>(memory + layout(shape).first_cause)),
       statuses_(reinterpret_cast<RankStatus*>(memory + layout(shape).statuses)),
       stall_board_(reinterpret_cast<StallBoard*>(memory + layout(shape).stall_board)) {}

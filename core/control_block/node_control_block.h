@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/control_block/atomic.h"
-#include "core/control_block/broadcast_progress.h"
 #include "core/control_block/byte_ring.h"
 #include "core/control_block/exchange_rounds.h"
 #include "core/control_block/first_cause.h"
@@ -22,6 +21,7 @@
 #include "core/control_block/stall_board.h"
 #include "core/control_block/start_order.h"
 #include "core/control_block/tensor_id.h"
+#include "core/control_block/unit_progress.h"
 #include "core/control_block/wakeup_flags.h"
 
 namespace hora::internal {
@@ -138,10 +138,8 @@ class NodeControlBlock {
     return ExchangeRounds(exchanges_, shape_.local_size, local_rank_);
   }
 
-  /// Progress of roots in their broadcasts.
-  BroadcastProgress broadcast_progress() const {
-    return BroadcastProgress(broadcasts_, local_rank_);
-  }
+  /// How much of its units each rank has made readable.
+  UnitProgress unit_progress() const { return UnitProgress(unit_progress_cells_, local_rank_); }
 
   /// Why the node's engines end; of the world's control block.
   FirstCause first_cause() const { return FirstCause(*first_cause_); }
@@ -202,8 +200,8 @@ class NodeControlBlock {
   LaunchTicketLockMemory* launch_ticket_lock_;
   Atomic<std::uint32_t>* joined_count_;
   WakeupFlags wakeup_flags_;
-  ExchangeRoundsCell* exchanges_;      ///< by local rank
-  BroadcastProgressCell* broadcasts_;  ///< likewise
+  ExchangeRoundsCell* exchanges_;          ///< by local rank
+  UnitProgressCell* unit_progress_cells_;  ///< likewise
   FirstCauseMemory* first_cause_;
   RankStatus* statuses_;  ///< by local rank
   StallBoard* stall_board_;

@@ -18,6 +18,7 @@
 #include "core/engine/node_memory.h"
 #include "core/negotiation/topology.h"
 #include "core/plan/bound_unit.h"
+#include "core/plan/memory_nodes.h"
 #include "core/process.h"
 #include "core/trace/trace.h"
 
@@ -70,7 +71,8 @@ struct SetParts {
   NodeControlBlock* control_block = nullptr;
   NodeMemory* memory = nullptr;  ///< peers by their local rank in the set
   DataPath* data_path = nullptr;
-  TreeLink* tree = nullptr;  ///< of its node leaders, where it has several nodes
+  TreeLink* tree = nullptr;       ///< of its node leaders, where it has several nodes
+  MemoryNodes memory_nodes = {};  ///< of its only node, the same on all ranks
   /// Collectives on devices run whole among all its ranks, whatever their nodes. The same on all.
   bool device_spans_nodes = false;
 };

@@ -120,6 +120,7 @@ Range own_part(const SetMemory& set, const Signature& signature, std::size_t byt
                         signature.row_bytes());
   }
   if (!set.single_node() || bytes < kAloneBytes) return {};
+  if (set.memory_nodes.sum_apart(signature, bytes)) return {};
   const Range slice = slice_range({0, align_up(bytes)}, set.local_rank, set.local_size);
   if (slice.bytes == 0) return {};
   return {slice.begin, std::min(slice.bytes, bytes - slice.begin)};

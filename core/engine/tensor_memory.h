@@ -15,6 +15,7 @@
 #include "core/engine/node_memory.h"
 #include "core/negotiation/signature.h"
 #include "core/negotiation/topology.h"
+#include "core/plan/memory_nodes.h"
 #include "core/plan/plan.h"
 #include "core/thread_safety.h"
 
@@ -113,6 +114,7 @@ struct SetMemory {
   int rank;  ///< world rank
   int local_rank;
   int local_size;
+  MemoryNodes memory_nodes = {};    ///< see SetParts
   bool device_spans_nodes = false;  ///< see SetParts
 
   bool single_node() const { return topology.nodes() == 1; }
@@ -126,7 +128,8 @@ struct SetMemory {
 
 /// What no other rank of the node touches of `bytes` bytes: all of it where there is none; this
 /// rank's own part of an exchange; in a set of one node also its slice of a large tensor, which is
-/// a unit of its own there. `rows`: of exchanges (BoundExchange::rows).
+/// a unit of its own there, unless its sum goes by memory nodes. `rows`: of exchanges
+/// (BoundExchange::rows).
 Range own_part(const SetMemory& set, const Signature& signature, std::size_t bytes,
                std::span<const std::int64_t> rows);
 

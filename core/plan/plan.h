@@ -101,7 +101,7 @@ std::vector<Unit> plan(std::span<const Signature* const> decided, const PlanLimi
 std::size_t plan_unit(std::span<const Signature* const> decided, std::size_t first,
                       const PlanLimits& limits, Unit& unit);
 
-/// A broadcast with such a tensor: ranks read the unit as far as its root says (BroadcastProgress).
+/// A broadcast with such a tensor: ranks read the unit as far as its root says (UnitProgress).
 bool is_followed(const Unit& unit);
 
 Range chunk_range(const Unit& unit, std::size_t chunk);

@@ -28,6 +28,7 @@
 #include "core/trace/timeline_file.h"
 #include "ops/context/agreement.h"
 #include "ops/context/gpu.h"
+#include "ops/context/memory_node_trial.h"
 #include "ops/context/mpi_sets.h"
 #include "ops/context/node_discovery.h"
 #include "ops/context/process_tuning.h"
@@ -141,6 +142,9 @@ class MpiTransport final : public Transport {
       log().info("this C library keeps its own thresholds for large allocations");
     }
     node_ = discover_nodes(*bootstrap_, settings_.ranks_per_node);
+    node_.memory_nodes =
+        memory_nodes_of_sums(*bootstrap_, node_.topology, *node_.memory,
+                             std::move(node_.memory_nodes), settings_.ranks_per_memory_node);
     start_record();
     processes_ = all_processes(*bootstrap_);
     gpu_ = make_gpu(*bootstrap_, node_, settings_);
@@ -207,6 +211,7 @@ void MpiTransport::make_world() {
                            .memory = node_.memory.get(),
                            .node_memory = node_.smallest_memory,
                            .over_sockets = node_.over_sockets,
+                           .memory_nodes = node_.memory_nodes,
                            .trace = Tracer(&trace_),
                            .gpu = gpu_.get()};
   sets_.emplace(context, node_.topology, bootstrap_->communicator());
@@ -244,10 +249,11 @@ void MpiTransport::report() {
   }
   if (rank != 0) return;
   log().info(
-      "{} ranks on {} nodes of {} to {} ranks; kernels: {}; between nodes: {}, in messages of {} "
-      "bytes at most",
+      "{} ranks on {} nodes of {} to {} ranks; memory nodes of sums: {}; kernels: {}; between "
+      "nodes: {}, in messages of {} bytes at most",
       topology.size(), topology.nodes(), topology.smallest_node(), local_size,
-      kernel_instruction_set(), allreduce_algorithm(settings_.cross_algorithm).name,
+      MemoryNodes::of(topology, node_.memory_nodes).count, kernel_instruction_set(),
+      allreduce_algorithm(settings_.cross_algorithm).name,
       message_limit(settings_.message_size, node_.over_sockets));
 }
 

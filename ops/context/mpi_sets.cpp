@@ -26,6 +26,7 @@ PipelineOptions pipeline_options(const Topology& topology, const SetContext& con
           .nodes = topology.nodes(),
           .local_rank = topology.local_rank_of(context.rank),
           .slices = topology.smallest_node(),
+          .memory_nodes = MemoryNodes::of(topology, context.memory_nodes),
           .trace = context.trace.of_set(set),
           .topology = renumbered(topology),
           .chunk_bytes = chunk_limit(context.settings->chunk_size, topology.nodes()),
@@ -44,6 +45,7 @@ class SetPath {
         control_block_(std::move(control_block)),
         local_(control_block_.local_rank(), control_block_.local_size()) {
     const PipelineOptions options = pipeline_options(topology_, context, plan.id);
+    memory_nodes_ = options.memory_nodes;
     if (options.nodes > 1 && options.local_rank < options.slices) {
       messages_.emplace(data, options.node, rank_in_each_node(options.local_rank),
                         message_limit(context.settings->message_size, context.over_sockets));
@@ -73,6 +75,7 @@ class SetPath {
             .memory = &memory_,
             .data_path = &*pipeline_,
             .tree = tree_ ? &*tree_ : nullptr,
+            .memory_nodes = memory_nodes_,
             .device_spans_nodes = device_spans_nodes_};
   }
 
@@ -99,6 +102,7 @@ class SetPath {
   std::optional<MessageCrossGroup> cross_;
   std::optional<MpiTreeLink> tree_;
   std::unique_ptr<GpuSet> gpu_;  ///< null where there is none; uses the messages
+  MemoryNodes memory_nodes_;
   bool device_spans_nodes_ = false;
   std::optional<Pipeline> pipeline_;
 };

@@ -4,6 +4,7 @@
 #include <hora/settings.h>
 
 #include <optional>
+#include <vector>
 
 #include "core/engine/parts.h"
 #include "ops/context/gpu.h"
@@ -18,6 +19,7 @@ struct SetContext {
   NodeMemory* memory = nullptr;   ///< the node's, by local rank in the world
   std::uint64_t node_memory = 0;  ///< bytes of the node that has fewest
   bool over_sockets = false;      ///< NodeDiscovery
+  std::vector<int> memory_nodes;  ///< likewise
   Tracer trace = {};
   Gpu* gpu = nullptr;  ///< where this rank has one
 };

@@ -7,11 +7,11 @@
 #include <optional>
 #include <span>
 
-#include "core/checked.h"
 #include "core/control_block/node_control_block.h"
 #include "core/log.h"
 #include "core/rdma_devices.h"
 #include "core/tensor_text.h"
+#include "ops/context/memory_node.h"
 
 namespace hora::internal {
 namespace {
@@ -24,16 +24,8 @@ struct HostFacts {
   std::int64_t label = 0;  ///< the same on the ranks that can reach one another
   std::uint64_t memory = 0;
   std::uint64_t has_rdma = 0;  ///< or 1
+  std::int64_t memory_node = kNoMemoryNode;
 };
-
-template <class T>
-std::vector<T> all_gather_values(Bootstrap& ranks, const T& own) {
-  std::vector<T> values;
-  for (const auto& bytes : ranks.all_gather(std::as_bytes(std::span(&own, 1)))) {
-    values.push_back(BoundedReader(bytes, {"what a rank says of itself"}).take<T>());
-  }
-  return values;
-}
 
 /// `reason`: why the first one that failed could not be mapped.
 std::vector<std::optional<Window>> open_windows(const std::vector<WindowTicket>& tickets,
@@ -110,19 +102,29 @@ NodeDiscovery discover_nodes(Bootstrap& world, int ranks_per_node) {
   const int label = world_ranks[static_cast<std::size_t>(first)];
 
   const int limit = ranks_per_node > 0 ? std::min(ranks_per_node, kMaxLocalSize) : kMaxLocalSize;
-  std::vector<int> labels;
+  // Fewer ranks than that do not share two memory nodes.
+  constexpr int kLeastForMemoryNodes = 4;
+  const int memory_node =
+      host->size() < kLeastForMemoryNodes ? kNoMemoryNode : memory_node_of_process();
+  std::vector<int> labels, memory_nodes;
   std::uint64_t smallest_memory = memory_of_host();
   bool has_rdma = false;
   for (const HostFacts& facts : all_gather_values(
-           world, HostFacts{label, smallest_memory, active_rdma_ports().empty() ? 0U : 1U})) {
+           world,
+           HostFacts{label, smallest_memory, active_rdma_ports().empty() ? 0U : 1U, memory_node})) {
     labels.push_back(static_cast<int>(facts.label));
+    memory_nodes.push_back(static_cast<int>(facts.memory_node));
     smallest_memory = std::min(smallest_memory, facts.memory);
     has_rdma |= facts.has_rdma != 0;
   }
   const bool one_host = std::ranges::count(labels, label) == std::ssize(labels);
-  NodeDiscovery result{
-      make_topology(labels, limit), std::move(memory), host->rank(), host->size(), smallest_memory,
-      !one_host && !has_rdma};
+  NodeDiscovery result{make_topology(labels, limit),
+                       std::move(memory),
+                       host->rank(),
+                       host->size(),
+                       smallest_memory,
+                       !one_host && !has_rdma,
+                       std::move(memory_nodes)};
 
   const int node = result.topology.node_of(world.rank());
   std::vector<Window> of_node;

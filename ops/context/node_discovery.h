@@ -20,6 +20,7 @@ struct NodeDiscovery {
   int host_size = 1;
   std::uint64_t smallest_memory = 0;  ///< bytes of the host, of all, that has fewest
   bool over_sockets = false;          ///< there are several hosts, and none has an active RDMA port
+  std::vector<int> memory_nodes = {};  ///< by rank: memory_node_of_process()
 };
 
 /// Groups of candidates: each candidate joins the first group all of whose members it can reach and

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "core/checked.h"
+
 namespace hora::internal {
 
 /// The ranks of a job, or those of one host. Every member but the accessors is collective over them
@@ -35,6 +37,16 @@ class Bootstrap {
   int rank_;
   int size_;
 };
+
+/// Every rank's value, of a type without padding, by rank. Collective.
+template <class T>
+std::vector<T> all_gather_values(Bootstrap& ranks, const T& own) {
+  std::vector<T> values;
+  for (const auto& bytes : ranks.all_gather(std::as_bytes(std::span(&own, 1)))) {
+    values.push_back(BoundedReader(bytes, {"what a rank says of itself"}).take<T>());
+  }
+  return values;
+}
 
 inline std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

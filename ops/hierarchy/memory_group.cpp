@@ -30,11 +30,6 @@ class Addresses {
   std::size_t count_ = 0;
 };
 
-/// The operation inside a node: Adasum is between nodes.
-ReduceOp op_in_node(const Unit& unit) {
-  return unit.op == ReduceOp::adasum ? ReduceOp::sum : unit.op;
-}
-
 /// Of one rank, whose memory it stays in.
 bool is_sum_already(std::span<const std::byte* const> inputs, const std::byte* sum,
                     double prescale) {
@@ -68,6 +63,10 @@ void spread_to_others(const std::byte* input, std::span<std::byte* const> output
 }
 
 }  // namespace
+
+ReduceOp op_in_node(const Unit& unit) {
+  return unit.op == ReduceOp::adasum ? ReduceOp::sum : unit.op;
+}
 
 std::byte* MemoryGroup::staging(const ChunkPart& part) {
   const BoundUnit& unit = part.unit;
@@ -129,8 +128,8 @@ Completion MemoryGroup::all_gather(const ChunkPart& part) {
   return {};
 }
 
-BroadcastInNode::BroadcastInNode(const BoundUnit& unit, BroadcastProgress progress,
-                                 LocalGroup& group, int local_rank)
+BroadcastInNode::BroadcastInNode(const BoundUnit& unit, UnitProgress progress, LocalGroup& group,
+                                 int local_rank)
     : unit_(unit),
       progress_(progress),
       group_(group),
@@ -150,9 +149,9 @@ void BroadcastInNode::publish() {
   for (const BoundUnit::Publish& part : unit_.publishes) {
     const Range range = unit_.unit.tensors[part.position].range;
     std::byte* const block = unit_.tensor(part.position, unit_.root_local);
-    for (std::size_t done = 0; done < range.bytes; done += BroadcastProgress::kStep) {
+    for (std::size_t done = 0; done < range.bytes; done += UnitProgress::kStep) {
       progress_.leave(unit_.number, range.begin + done);
-      const std::size_t step = std::min(BroadcastProgress::kStep, range.bytes - done);
+      const std::size_t step = std::min(UnitProgress::kStep, range.bytes - done);
       publish_copy(block + done, part.source + done, step);
     }
   }

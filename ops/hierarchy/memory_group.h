@@ -5,11 +5,14 @@
 #include <cstddef>
 #include <vector>
 
-#include "core/control_block/broadcast_progress.h"
+#include "core/control_block/unit_progress.h"
 #include "core/plan/bound_unit.h"
 #include "ops/hierarchy/groups.h"
 
 namespace hora::internal {
+
+/// The operation inside a node: Adasum is between nodes.
+ReduceOp op_in_node(const Unit& unit);
 
 /// Each local rank reads its slice straight from all peers' memory, in local rank order, and writes
 /// the result straight into all of it. Slices do not overlap, so no rank waits for another inside a
@@ -40,8 +43,7 @@ class MemoryGroup final : public LocalGroup {
 class BroadcastInNode final : public PendingWork {
  public:
   /// Unit and group outlive it.
-  BroadcastInNode(const BoundUnit& unit, BroadcastProgress progress, LocalGroup& group,
-                  int local_rank);
+  BroadcastInNode(const BoundUnit& unit, UnitProgress progress, LocalGroup& group, int local_rank);
   bool poll() override;
 
  private:
@@ -49,7 +51,7 @@ class BroadcastInNode final : public PendingWork {
   void fetch(std::size_t readable);
 
   const BoundUnit& unit_;
-  BroadcastProgress progress_;
+  UnitProgress progress_;
   LocalGroup& group_;
   bool is_root_;
   bool is_followed_;

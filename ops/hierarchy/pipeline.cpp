@@ -8,6 +8,7 @@
 
 #include "ops/hierarchy/exchange_agreement.h"
 #include "ops/hierarchy/memory_group.h"
+#include "ops/hierarchy/memory_node_sum.h"
 
 namespace hora::internal {
 namespace {
@@ -129,9 +130,14 @@ bool Pipeline::advance_whole(ActiveUnit& entry) {
 
 Completion Pipeline::start_whole(ActiveUnit& entry) {
   const BoundUnit& unit = entry.unit;
-  if (unit.unit.kind == OperationKind::broadcast && unit.unit.device == DeviceKind::cpu) {
-    return Completion(std::make_unique<BroadcastInNode>(unit, control_block_.broadcast_progress(),
+  const bool is_on_cpu = unit.unit.device == DeviceKind::cpu;
+  if (unit.unit.kind == OperationKind::broadcast && is_on_cpu) {
+    return Completion(std::make_unique<BroadcastInNode>(unit, control_block_.unit_progress(),
                                                         *entry.local, options_.local_rank));
+  }
+  if (is_on_cpu && options_.memory_nodes.sum_apart(unit)) {
+    return Completion(std::make_unique<MemoryNodeSum>(
+        unit, options_.memory_nodes, options_.local_rank, control_block_.unit_progress()));
   }
   if (!is_exchange(unit.unit.kind)) return entry.local->run(unit);
   if (!is_on_device(entry)) return Completion(std::make_unique<ExchangeInNode>(unit, context_));

@@ -10,6 +10,7 @@
 #include "core/control_block/start_order.h"
 #include "core/engine/parts.h"
 #include "core/negotiation/topology.h"
+#include "core/plan/memory_nodes.h"
 #include "core/ring_queue.h"
 #include "core/trace/trace.h"
 #include "ops/hierarchy/exchange_run.h"
@@ -23,6 +24,7 @@ struct PipelineOptions {
   int local_rank = 0;
   int slices = 1;         ///< local ranks that take part between nodes: the smallest node's size
   std::size_t slots = 4;  ///< chunks under way at once between nodes
+  MemoryNodes memory_nodes = {};  ///< of a set of one node
   Tracer trace = {};
 
   // Of exchanges.
@@ -50,7 +52,8 @@ struct CrossGroups {
   CrossGroup* device = nullptr;
 };
 
-/// One node: the local group runs each unit whole. Several nodes, for each chunk of a unit:
+/// One node: the local group runs each unit whole, or a sum goes by memory nodes (MemoryNodeSum).
+/// Several nodes, for each chunk of a unit:
 ///   reduce-scatter of this rank's slice into a staging slot -> allreduce (or broadcast) of it over
 ///   its cross group -> all-gather from the slot to the node.
 /// Local ranks from `slices` on own no slice; they take part only where the local group is

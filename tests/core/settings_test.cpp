@@ -40,6 +40,7 @@ TEST(Settings, DefaultsWhereNothingIsSet) {
 
 TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_RANKS_PER_NODE", "2").ranks_per_node, 2);
+  EXPECT_EQ(with("HORA_RANKS_PER_MEMORY_NODE", "4").ranks_per_memory_node, 4);
   EXPECT_EQ(with("HORA_FUSION_THRESHOLD", "123").fusion_threshold, 123u);
   EXPECT_EQ(with("HORA_BUCKET_SIZE", "25MiB").bucket_size, 25u << 20);
   EXPECT_EQ(with("HORA_CHUNK_SIZE", "4K").chunk_size, 4096u);
@@ -273,6 +274,7 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
     // Shifts make values that a suffix fits.
     Settings settings;
     settings.ranks_per_node = static_cast<int>(below(65537));
+    settings.ranks_per_memory_node = static_cast<int>(below(65537));
     settings.fusion_threshold = below(64) << below(31);
     settings.bucket_size = below(std::uint64_t{64} << 30);
     settings.tuning = below(2) == 1 ? "" : below(2) == 1 ? "on" : "a b/c.json";

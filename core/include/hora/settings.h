@@ -43,6 +43,12 @@ struct Settings {
   /// one host; 0: all ranks of a host are one node.
   int ranks_per_node = 0;
 
+  /// Ranks that share each memory node (NUMA) of a node that has several: in one node, sums of 1MiB
+  /// and more then go from one memory node to the next, with the same results. 0: as the system
+  /// says, where ranks are bound to one each, evenly, and a trial at the start finds it faster;
+  /// else so many consecutive ranks, without a trial; 1: never.
+  int ranks_per_memory_node = 0;
+
   /// Tensors that became ready together travel as one message up to this size; 0: each one alone.
   std::size_t fusion_threshold = std::size_t{64} << 20;
 

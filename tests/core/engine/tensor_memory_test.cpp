@@ -193,6 +193,17 @@ TEST_F(MemoryOfOneRank, ABlockGoesInAndOut) {
   release();
 }
 
+TEST_F(MemoryOfOneRank, OfASumByMemoryNodesPeersReachAll) {
+  SetMemory set = set_;
+  signature_.type = DataType::uint8;
+  signature_.shape = {kAloneBytes + 13};
+  EXPECT_GT(own_part(set, signature_, signature_.bytes(), {}).bytes, 0U);
+  set.memory_nodes = {.count = 2, .ranks = 2};
+  EXPECT_EQ(own_part(set, signature_, signature_.bytes(), {}), Range{});
+  signature_.type = DataType::float16;
+  EXPECT_GT(own_part(set, signature_, signature_.bytes(), {}).bytes, 0U);
+}
+
 TEST_F(MemoryOfOneRank, OfALargeTensorItsOwnSliceIsNeverCopied) {
   Bytes data = counted(kAloneBytes + 13);
   const Bytes before = data;

@@ -51,14 +51,13 @@ class BroadcastInNodeOfThree : public testing::Test {
     return bound;
   }
   BroadcastInNode run(const BoundUnit& unit, int rank) {
-    return {unit, BroadcastProgress(cells_.data(), rank), groups_[static_cast<std::size_t>(rank)],
-            rank};
+    return {unit, UnitProgress(cells_.data(), rank), groups_[static_cast<std::size_t>(rank)], rank};
   }
 
   std::mt19937_64 random_ = test::generator();
   Unit unit_;
   std::vector<Bytes> sent_, block_, fetched_, window_;
-  std::array<BroadcastProgressCell, 3> cells_{};
+  std::array<UnitProgressCell, 3> cells_{};
   std::array<MemoryGroup, 3> groups_ = {MemoryGroup(0, 3), MemoryGroup(1, 3), MemoryGroup(2, 3)};
 };
 
@@ -84,16 +83,16 @@ TEST_F(BroadcastInNodeOfThree, WhoFetchesTakesWhatThereIs) {
   auto fetcher = run(fetching, 0);
   block_ = sent_;
   // Half a step of the second tensor is in the first three steps of the unit.
-  constexpr std::size_t kTold = 3 * BroadcastProgress::kStep;
+  constexpr std::size_t kTold = 3 * UnitProgress::kStep;
   const std::size_t reached = kTold - unit_.tensors[1].range.begin;
-  BroadcastProgress(cells_.data(), kRoot).leave(kNumber, kTold);
+  UnitProgress(cells_.data(), kRoot).leave(kNumber, kTold);
   EXPECT_FALSE(fetcher.poll());
   EXPECT_EQ(fetched_[0], sent_[0]);
   for (std::size_t i = 0; i < sent_[1].size(); ++i) {
     ASSERT_EQ(fetched_[1][i], i < reached ? sent_[1][i] : std::byte{0}) << i;
   }
   EXPECT_FALSE(fetcher.poll());
-  BroadcastProgress(cells_.data(), kRoot).leave_all(kNumber);
+  UnitProgress(cells_.data(), kRoot).leave_all(kNumber);
   EXPECT_TRUE(fetcher.poll());
   EXPECT_EQ(fetched_, sent_);
 }

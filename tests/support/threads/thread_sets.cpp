@@ -16,7 +16,8 @@ struct ThreadSetTransport final : SetTransport {
             .control_block = &path->control_block(),
             .memory = &*memory,
             .data_path = &path->data_path(),
-            .tree = path->tree()};
+            .tree = path->tree(),
+            .memory_nodes = memory_nodes};
   }
   void disconnect() override {
     if (device.disconnect) device.disconnect();
@@ -25,6 +26,7 @@ struct ThreadSetTransport final : SetTransport {
   Topology topology;
   std::optional<HeapMemory> own;
   std::optional<MemberMemory> memory;
+  MemoryNodes memory_nodes;
   RankDevice device;
   std::optional<ThreadPath> path;
 };
@@ -46,13 +48,14 @@ SetWires& WireRoom::wires(ProcessSet set, const Topology& topology) {
 
 ThreadPath::ThreadPath(const Topology& topology, int rank, NodeControlBlock control_block,
                        NodeMemory& memory, SetWires& wires, const Settings& settings,
-                       const RankDevice& device, const Tracer& trace)
+                       MemoryNodes memory_nodes, const RankDevice& device, const Tracer& trace)
     : control_block_(std::move(control_block)),
       group_(control_block_.local_rank(), control_block_.local_size()) {
   const PipelineOptions options{.node = topology.node_of(rank),
                                 .nodes = topology.nodes(),
                                 .local_rank = topology.local_rank_of(rank),
                                 .slices = topology.smallest_node(),
+                                .memory_nodes = memory_nodes,
                                 .trace = trace,
                                 .topology = renumbered(topology),
                                 .chunk_bytes = chunk_limit(settings.chunk_size, topology.nodes())};
@@ -66,6 +69,12 @@ ThreadPath::ThreadPath(const Topology& topology, int rank, NodeControlBlock cont
                            .device_spans_nodes = device.spans_nodes};
   const CrossGroups crosses{.memory = cross_ ? &*cross_ : nullptr, .device = device.cross};
   pipeline_.emplace(options, control_block_, memory, locals, crosses);
+}
+
+MemoryNodes thread_memory_nodes(const Topology& world, const Topology& set,
+                                const Settings& settings) {
+  if (settings.ranks_per_memory_node == 0) return {};
+  return MemoryNodes::of(set, virtual_memory_nodes(world, settings.ranks_per_memory_node));
 }
 
 /// A run of the tests has ready bits in one word, or in several.
@@ -97,10 +106,11 @@ std::unique_ptr<SetTransport> ThreadSets::begin(const SetPlan& plan) {
                                  control_block_.wakeup_flags().among(members));
   transport->own.emplace(node_, topology_.local_rank_of(rank_));
   transport->memory.emplace(*transport->own, std::move(members));
+  transport->memory_nodes = thread_memory_nodes(topology_, plan.topology, settings_);
   if (device_) transport->device = device_(rank_, plan, control_block);
   transport->path.emplace(plan.topology, rank_, std::move(control_block), *transport->memory,
-                          room_.wires(plan.id, plan.topology), settings_, transport->device,
-                          trace_.of_set(plan.id));
+                          room_.wires(plan.id, plan.topology), settings_, transport->memory_nodes,
+                          transport->device, trace_.of_set(plan.id));
   return transport;
 }
 

@@ -39,8 +39,8 @@ class WireRoom {
 class ThreadPath {
  public:
   ThreadPath(const Topology& topology, int rank, NodeControlBlock control_block, NodeMemory& memory,
-             SetWires& wires, const Settings& settings, const RankDevice& device,
-             const Tracer& trace);
+             SetWires& wires, const Settings& settings, MemoryNodes memory_nodes,
+             const RankDevice& device, const Tracer& trace);
   NodeControlBlock& control_block() { return control_block_; }
   DataPath& data_path() { return *pipeline_; }
   TreeLink* tree() { return link_ ? &*link_ : nullptr; }
@@ -52,6 +52,10 @@ class ThreadPath {
   std::optional<NetworkTreeLink> link_;
   std::optional<Pipeline> pipeline_;
 };
+
+/// Of a set; all in one unless the settings say otherwise.
+MemoryNodes thread_memory_nodes(const Topology& world, const Topology& set,
+                                const Settings& settings);
 
 ControlBlockShape thread_control_block_shape(const Topology& topology, int node,
                                              const Settings& settings);

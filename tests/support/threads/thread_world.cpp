@@ -36,7 +36,8 @@ struct ThreadWorld::Rank {
                    : RankDevice{}),
         path(topology, rank,
              NodeControlBlock(node.words.data()->bytes, node.shape, topology.local_rank_of(rank)),
-             memory, room.wires(kWorld, topology), settings, device, trace),
+             memory, room.wires(kWorld, topology), settings,
+             thread_memory_nodes(topology, topology, settings), device, trace),
         sets(room, topology, rank, settings, node.memory, path.control_block(), trace,
              options.set_device) {
     if (options.engines) engine.emplace(parts());
@@ -47,6 +48,7 @@ struct ThreadWorld::Rank {
                       .memory = &memory,
                       .data_path = &path.data_path(),
                       .tree = path.tree(),
+                      .memory_nodes = thread_memory_nodes(topology, topology, settings),
                       .device_spans_nodes = device.spans_nodes},
             .rank = rank,
             .settings = settings,

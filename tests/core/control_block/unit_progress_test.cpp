@@ -1,4 +1,4 @@
-#include "core/control_block/broadcast_progress.h"
+#include "core/control_block/unit_progress.h"
 
 #include <gtest/gtest.h>
 
@@ -10,13 +10,13 @@
 namespace hora::internal {
 namespace {
 
-constexpr std::size_t kStep = BroadcastProgress::kStep;
+constexpr std::size_t kStep = UnitProgress::kStep;
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-TEST(BroadcastProgress, TellsWholeStepsOfTheUnitUnderWay) {
-  std::array<BroadcastProgressCell, 2> cells{};
-  BroadcastProgress root(cells.data(), 1);
-  const BroadcastProgress other(cells.data(), 0);
+TEST(UnitProgress, TellsWholeStepsOfTheUnitUnderWay) {
+  std::array<UnitProgressCell, 2> cells{};
+  UnitProgress root(cells.data(), 1);
+  const UnitProgress other(cells.data(), 0);
   EXPECT_EQ(other.readable(1, 1), 0U);
   root.leave(7, 3 * kStep + 5);
   EXPECT_EQ(other.readable(1, 7), 3 * kStep);
@@ -28,9 +28,9 @@ TEST(BroadcastProgress, TellsWholeStepsOfTheUnitUnderWay) {
   EXPECT_EQ(other.readable(1, 8), 0U);
 }
 
-TEST(BroadcastProgress, HoldsTheLongestUnitAndManyOfThem) {
-  std::array<BroadcastProgressCell, 1> cells{};
-  BroadcastProgress root(cells.data(), 0);
+TEST(UnitProgress, HoldsTheLongestUnitAndManyOfThem) {
+  std::array<UnitProgressCell, 1> cells{};
+  UnitProgress root(cells.data(), 0);
   const std::uint64_t unit = std::uint64_t{1} << 38;
   root.leave(unit, std::size_t{1} << 50);
   EXPECT_GT(root.readable(0, unit), std::size_t{64} << 30);
@@ -38,14 +38,14 @@ TEST(BroadcastProgress, HoldsTheLongestUnitAndManyOfThem) {
   EXPECT_EQ(root.readable(0, unit + 1), 0U);
 }
 
-TEST(BroadcastProgress, WhatIsReadableHasBeenWritten) {
-  std::array<BroadcastProgressCell, 2> cells{};
+TEST(UnitProgress, WhatIsReadableHasBeenWritten) {
+  std::array<UnitProgressCell, 2> cells{};
   constexpr std::size_t kSteps = 50;
   constexpr std::uint64_t kUnits = 20;
   std::vector<std::uint64_t> values(kSteps, 0);
   std::array<std::atomic<std::uint64_t>, 1> followed{};
   std::jthread writer([&] {
-    BroadcastProgress root(cells.data(), 0);
+    UnitProgress root(cells.data(), 0);
     for (std::uint64_t unit = 1; unit <= kUnits; ++unit) {
       for (std::size_t i = 0; i < kSteps; ++i) {
         values[i] = unit;
@@ -55,7 +55,7 @@ TEST(BroadcastProgress, WhatIsReadableHasBeenWritten) {
       while (followed[0].load() < unit) std::this_thread::yield();
     }
   });
-  const BroadcastProgress other(cells.data(), 1);
+  const UnitProgress other(cells.data(), 1);
   for (std::uint64_t unit = 1; unit <= kUnits; ++unit) {
     for (std::size_t next = 0; next < kSteps;) {
       const std::size_t readable = other.readable(0, unit);

@@ -1,4 +1,5 @@
-/// How many bytes of their broadcasts the roots of a node have made readable.
+/// How many bytes of its units each rank of a node has made readable for the others: the root of a
+/// broadcast of the whole, of a sum by memory node each rank of its slice.
 #pragma once
 
 #include <algorithm>
@@ -12,29 +13,29 @@
 namespace hora::internal {
 
 /// One for each local rank, in memory that the node shares, all zero at first.
-struct alignas(64) BroadcastProgressCell {
+struct alignas(64) UnitProgressCell {
   Atomic<std::uint64_t> position;
 };
 
-/// A root publishes, unit by unit in order, how many of their bytes may be read; others follow.
+/// A rank publishes, unit by unit in order, how many of their bytes may be read; others follow.
 /// Thread rule: the thread that holds the engine's lock.
-class BroadcastProgress {
+class UnitProgress {
  public:
   /// Published in steps of this many bytes.
   static constexpr std::size_t kStep = std::size_t{1} << 15;
 
-  BroadcastProgress(BroadcastProgressCell* cells, int local_rank)
+  UnitProgress(UnitProgressCell* cells, int local_rank)
       : cells_(cells), local_rank_(local_rank) {}
 
-  /// Root: the first `bytes` of unit `unit` (1, 2, ...) may be read.
+  /// The first `bytes` of unit `unit` (1, 2, ...) may be read, in whole steps.
   void leave(std::uint64_t unit, std::size_t bytes) {
     publish(unit << kStepBits | std::min<std::uint64_t>(bytes / kStep, kMostSteps));
   }
-  /// Root: all of unit `unit` may be read.
+  /// All of unit `unit` may be read.
   void leave_all(std::uint64_t unit) { publish((unit + 1) << kStepBits); }
-  /// Bytes of unit `unit` of that root that this rank may read.
-  std::size_t readable(int root, std::uint64_t unit) const {
-    const std::uint64_t position = cells_[root].position.load(std::memory_order_acquire);
+  /// Bytes of unit `unit` that this rank may read of what that one publishes.
+  std::size_t readable(int local_rank, std::uint64_t unit) const {
+    const std::uint64_t position = cells_[local_rank].position.load(std::memory_order_acquire);
     if (position >> kStepBits < unit) return 0;
     if (position >> kStepBits > unit) return std::numeric_limits<std::size_t>::max();
     return static_cast<std::size_t>(position & kMostSteps) * kStep;
@@ -47,7 +48,7 @@ class BroadcastProgress {
     cells_[local_rank_].position.store(position, std::memory_order_release);
   }
 
-  BroadcastProgressCell* cells_;
+  UnitProgressCell* cells_;
   int local_rank_;
 };
 
