@@ -69,19 +69,19 @@ void set_reduction(Request& request, const Options& options) {
                              " is none of hora's (see hora::ReduceOp)");
   }
   const bool scales = is_floating_point(signature.type);
-  const std::string type(name_of(signature.type));
+  const auto type = [&] { return std::string(name_of(signature.type)); };
   if (options.op == ReduceOp::average && !scales) {
-    refuse(options.name, "an average of " + type + " is not defined: ask for ReduceOp::sum");
+    refuse(options.name, "an average of " + type() + " is not defined: ask for ReduceOp::sum");
   }
   if (options.op == ReduceOp::adasum && !scales) {
-    refuse(options.name, "Adasum of " + type + " is not defined: it takes floating-point types");
+    refuse(options.name, "Adasum of " + type() + " is not defined: it takes floating-point types");
   }
   const bool scaled = options.prescale != 1.0 || options.postscale != 1.0;
   if (scaled && (!scales || options.op == ReduceOp::adasum)) {
     refuse(options.name,
            "prescale and postscale are for sums, averages, minima, maxima and "
            "products of floating-point types, not for " +
-               std::string(name_of(options.op)) + " of " + type);
+               std::string(name_of(options.op)) + " of " + type());
   }
   if (!std::isfinite(options.prescale) || !std::isfinite(options.postscale)) {
     refuse(options.name, "prescale and postscale must be finite numbers");

@@ -39,8 +39,8 @@ void NameTable::leave(const Submission& submission) {
     return;
   }
   const auto place = std::find(entry->spares.begin(), entry->spares.end(), nullptr);
-  const std::shared_ptr<Submission> ended = std::move(entry->submission);
-  if (place != entry->spares.end()) *place = ended;
+  std::shared_ptr<Submission> ended = std::move(entry->submission);
+  if (place != entry->spares.end()) *place = std::move(ended);
 }
 
 std::string NameTable::unnamed(std::string_view prefix) const {
@@ -54,6 +54,11 @@ std::string NameTable::unnamed(std::string_view prefix) const {
 std::shared_ptr<Submission> NameTable::waiting_for(Id id) const {
   const auto& submission = in_flight_[static_cast<std::size_t>(slot_of(id))];
   return submission && submission->id == id ? submission : nullptr;
+}
+
+std::shared_ptr<Submission> NameTable::take_waiting(Id id) {
+  auto& submission = in_flight_[static_cast<std::size_t>(slot_of(id))];
+  return submission && submission->id == id ? std::move(submission) : nullptr;
 }
 
 void NameTable::set_waiting(Id id, std::shared_ptr<Submission> submission) {

@@ -43,6 +43,8 @@ class NameTable {
 
   /// The submission that waits for `id` on this rank, or null.
   std::shared_ptr<Submission> waiting_for(Id id) const;
+  /// Likewise; it does so no longer.
+  std::shared_ptr<Submission> take_waiting(Id id);
   void set_waiting(Id id, std::shared_ptr<Submission> submission);
   /// The submission of this name that waits for other ranks, or null.
   std::shared_ptr<Submission> undecided(const std::string& name) const;

@@ -47,7 +47,7 @@ std::optional<Error> refusal_of(const Submission& submission) {
 
 }  // namespace
 
-void Units::start(const DecidedBatch& batch) {
+void Units::start(DecidedBatch& batch) {
   signatures_.clear();
   for (const auto& submission : batch.submissions) signatures_.push_back(&submission->signature);
   const bool single_node = memory_.single_node();
@@ -66,10 +66,10 @@ void Units::start(const DecidedBatch& batch) {
     entry.number = ++number_;
     entry.submissions.clear();
     for (const UnitTensor& tensor : unit.tensors) {
-      entry.submissions.push_back(batch.submissions[tensor.index]);
+      entry.submissions.push_back(std::move(batch.submissions[tensor.index]));
     }
     trace_unit(trace_, entry.number, unit, entry.submissions);
-    bind(batch);
+    bind(batch, entry.submissions);
     parts_.data_path->start(std::move(bound_));
   }
 }
@@ -97,8 +97,9 @@ void Units::started(BoundUnit& unit) {
   for (const auto& submission : submissions) record_.started(*submission, time);
 }
 
-/// The rest of `bound_`, beside its unit.
-void Units::bind(const DecidedBatch& batch) {
+/// The rest of `bound_`, beside its unit, whose tensors are those of `submissions`.
+void Units::bind(const DecidedBatch& batch,
+                 std::span<const std::shared_ptr<Submission>> submissions) {
   BoundUnit& bound = bound_;
   const Unit& unit = bound.unit;
   bound.number = number_;
@@ -113,9 +114,9 @@ void Units::bind(const DecidedBatch& batch) {
     bound.root_index = parts_.topology.index_of(unit.root);
   }
   bound.local_size = memory_.local_size;
-  for (const UnitTensor& tensor : unit.tensors) {
-    Submission& submission = *batch.submissions[tensor.index];
-    const std::span<const Location> locations = batch.locations_of(tensor.index);
+  for (std::size_t position = 0; position < unit.tensors.size(); ++position) {
+    Submission& submission = *submissions[position];
+    const std::span<const Location> locations = batch.locations_of(unit.tensors[position].index);
     if (changes_sets(unit.kind)) {
       submission.peer_locations.assign(locations.begin(), locations.end());
     }

@@ -39,8 +39,9 @@ class Units final : private UnitObserver {
   Units(const Units&) = delete;
   Units& operator=(const Units&) = delete;
 
-  /// Fuses tensors that travel together, and passes them to the data path.
-  void start(const DecidedBatch& batch);
+  /// Fuses tensors that travel together, and passes them to the data path. Takes the batch's
+  /// submissions.
+  void start(DecidedBatch& batch);
   bool is_running() const { return !started_.empty(); }
   bool has_completed() const {
     return !started_.empty() && started_.front().number <= parts_.control_block->done_by_all();
@@ -62,7 +63,7 @@ class Units final : private UnitObserver {
 
   std::size_t longest_chunk(OperationKind kind, bool on_device) const;
   void started(BoundUnit& unit) override;
-  void bind(const DecidedBatch& batch);
+  void bind(const DecidedBatch& batch, std::span<const std::shared_ptr<Submission>> submissions);
   void bind_tensor(BoundUnit& bound, const TensorMemory& memory,
                    std::span<const Location> locations, bool on_host) const;
   void bind_exchange(BoundUnit& bound, const Submission& submission,

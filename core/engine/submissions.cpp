@@ -228,7 +228,7 @@ void Submissions::take(const Decision& decision, std::span<const LastRank> last,
   }
   for (std::size_t i = 0; i < decision.run.size(); ++i) {
     const Id id = decision.run[i];
-    auto submission = table_.waiting_for(id);
+    auto submission = table_.take_waiting(id);
     if (submission) {
       for (int r = 0; r < control_block_.local_size(); ++r) {
         batch.locations.push_back(control_block_.location(id, r));
@@ -238,11 +238,11 @@ void Submissions::take(const Decision& decision, std::span<const LastRank> last,
       if (!known) refuse("id " + std::to_string(id));
       // No rank of this node has submitted it.
       submission = proxies_.make(id, *known);
+      table_.set_waiting(id, nullptr);
       batch.locations.resize(batch.locations.size() + batch.local_size, kNowhere);
     }
     submission->repeats = std::ranges::find(decision.resized, id) == decision.resized.end();
     take(std::move(submission), time, i < last.size() ? last[i] : LastRank{});
-    table_.set_waiting(id, nullptr);
   }
   if (!batch.submissions.empty()) ++statistics_.batches;
   undecided_.fetch_sub(static_cast<int>(batch.submissions.size()));
