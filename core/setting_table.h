@@ -327,6 +327,13 @@ inline constexpr Row kRows[] = {
      &kCount,
      0,
      64},
+    {"HORA_NCCL_WINDOWS",
+     "Whether buffers on GPUs, those of an optimizer's buckets among them, become windows of "
+     "NCCL's "
+     "symmetric memory, where its collectives are faster and take fewer of a GPU's "
+     "multiprocessors: in jobs of one node, with NCCL 2.27 or newer; such a buffer that is given "
+     "back is freed with a later collective on another one, or at the end.",
+     kField<&Settings::nccl_windows>, kSwitch},
     {"HORA_CUDA_AWARE_MPI",
      "Whether what travels between nodes goes from GPU memory straight into MPI, or through pinned "
      "host memory: auto (straight where every rank's MPI says that it takes GPU memory), on (also "

@@ -50,6 +50,7 @@ TEST(Settings, EachVariableSetsItsField) {
   EXPECT_EQ(with("HORA_GPU_NETWORK", "mpi").gpu_network, GpuNetwork::mpi);
   EXPECT_EQ(with("HORA_GPU_NETWORK", "nccl").gpu_network, GpuNetwork::nccl);
   EXPECT_EQ(with("HORA_NCCL_CTAS", "8").nccl_ctas, 8);
+  EXPECT_TRUE(with("HORA_NCCL_WINDOWS", "on").nccl_windows);
   EXPECT_EQ(with("HORA_CUDA_AWARE_MPI", "on").cuda_aware_mpi, CudaAwareMpi::on);
   EXPECT_EQ(with("HORA_CUDA_AWARE_MPI", "off").cuda_aware_mpi, CudaAwareMpi::off);
   EXPECT_EQ(with("HORA_ID_CAPACITY", "16").id_capacity, 16);
@@ -240,6 +241,7 @@ TEST(Settings, DefaultsReadAsOneWouldWriteThem) {
   is("HORA_CUDA_AWARE_MPI", "auto");
   is("HORA_GPU_NETWORK", "auto");
   is("HORA_NCCL_CTAS", "0");
+  is("HORA_NCCL_WINDOWS", "off");
   is("HORA_TENSOR_ARENA", "auto");
   is("HORA_TENSOR_ARENA_LIMIT", "0");
   is("HORA_ID_CAPACITY", "4096");
@@ -289,6 +291,7 @@ TEST(Settings, SurviveTheRoundTripThroughText) {
     settings.report = below(2) == 1;
     settings.cuda_aware_mpi = static_cast<CudaAwareMpi>(below(3));
     settings.gpu_network = static_cast<GpuNetwork>(below(3));
+    settings.nccl_windows = below(2) == 1;
     settings.log_level = static_cast<LogLevel>(below(5));
     settings.allow_unknown = below(2) == 1 ? "" : "HORA_A,HORA_" + std::to_string(below(100));
     settings.timeline = below(2) == 1 ? "" : "a b/%r=" + std::to_string(below(100)) + ".json";

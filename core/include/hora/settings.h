@@ -131,6 +131,12 @@ struct Settings {
   /// GPU from backward while it runs; 0: as NCCL chooses (NCCL_MAX_CTAS holds where it is set).
   int nccl_ctas = 0;
 
+  /// Whether buffers on GPUs, those of an optimizer's buckets among them, become windows of NCCL's
+  /// symmetric memory, where its collectives are faster and take fewer of a GPU's multiprocessors:
+  /// in jobs of one node, with NCCL 2.27 or newer; such a buffer that is given back is freed with a
+  /// later collective on another one, or at the end.
+  bool nccl_windows = false;
+
   /// Whether what travels between nodes goes from GPU memory straight into MPI, or through pinned
   /// host memory: auto (straight where every rank's MPI says that it takes GPU memory), on (also
   /// where MPI says no or nothing; one that really cannot then crashes), or off.
