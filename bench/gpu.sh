@@ -32,6 +32,14 @@ cuda_aware() {
     "${mpirun_gpu[@]}" -np 2 "$folder/bin/staged_allreduce"
 }
 
+# rank_a_gpu PROGRAM...: on all GPUs, as a command of its own.
+rank_a_gpu() {
+  local gpus
+  gpus=$(nvidia-smi --list-gpus | wc -l) || gpus=0
+  ((gpus > 1)) || { echo "not run: it takes two GPUs"; return 77; }
+  "${mpirun[@]}" -np "$gpus" "$@"
+}
+
 # training NAME OPTION...: on one rank
 training() {
   hora_gpu_step "training step, $1" 150 "${mpirun[@]}" -np 1 "$folder/bin/gpu_training_step" \
@@ -69,6 +77,13 @@ steps() {
   hora_gpu_step "allreduce in nccl-tests' columns, 2 ranks over sockets" 150 \
     env HORA_RANKS_PER_NODE=2 "${mpirun[@]}" -np 2 tests/gpu/host_of_rank.sh \
     "$bin/device_allreduce" --megabytes 1 16
+  # A GPU for each rank, where there are several.
+  local windows
+  for windows in off on; do
+    hora_gpu_step "allreduce in nccl-tests' columns, a rank a GPU, windows $windows" 120 \
+      env HORA_NCCL_WINDOWS="$windows" bash "$script" run "$folder" own rank_a_gpu \
+      "$bin/device_allreduce" --megabytes 1 2 25 100
+  done
 }
 
 case $hora_gpu_mode in

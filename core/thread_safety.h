@@ -50,7 +50,7 @@ namespace hora::internal {
 //   5. Submissions::table_lock_       names and submissions of one set
 //   6. TensorArena::mutex_            a rank's tensors in shared memory
 //   7. leaves, under which nothing is taken: Runtime::instances_lock_, UnreportedError::mutex_,
-//      SharedMemory::mutex_ and peers_mutex_, EventPool's, StreamHeap's
+//      SharedMemory::mutex_ and peers_mutex_, EventPool's, StreamHeap's, NcclBuffers::mutex_
 //
 // Beside these: Trace::control_mutex_, under which start and stop take Trace::mutex_;
 // Trace::sources_mutex_ -> DeviceTrace::mutex_ -> EventPool's, Trace::mutex_. Trace::mutex_ is a

@@ -89,9 +89,9 @@ sanitize() {
   "${mpirun[@]}" -np 1 "$sanitizer" --error-exitcode 9 "${options[@]}" "$@"
 }
 
-# program PROGRAM RANKS RANKS_PER_NODE SECONDS [NETWORK between nodes: mpi or nccl]
+# program PROGRAM RANKS RANKS_PER_NODE SECONDS [NETWORK between nodes: mpi or nccl] [WINDOWS: on or off]
 program() {
-  local network=${5:-mpi}
+  local network=${5:-mpi} windows=${6:-off}
   local name=${1%_test} nodes=$(($2 / $3))
   local environment=(HORA_RANKS_PER_NODE="$3" HORA_GPU_NETWORK="$network")
   name=${name#gpu_}
@@ -108,6 +108,10 @@ program() {
   if [[ $network == nccl ]]; then
     name+=", by NCCL"
     environment+=(HORA_LOG_LEVEL=info)  # says what lies between the nodes
+  fi
+  if [[ $windows == on ]]; then
+    name+=", windows"
+    environment+=(HORA_NCCL_WINDOWS=on)
   fi
   ranks_of "$3"
   hora_gpu_step "$name" "$4" env "${environment[@]}" \
@@ -161,6 +165,9 @@ steps() {
   killed mpirun 2
   killed mpirun 1
   hora_gpu_step "digits to 95 % in float32, 2 nodes" 150 bash "$script" run "$folder" own train 1
+  # NCCL takes ranks that share a GPU for several hosts: it makes the calls, and uses no window.
+  program gpu_collectives_test 2 2 90 mpi on
+  program gpu_torch_test 2 2 120 mpi on
   program gpu_collectives_test 4 2 120 nccl
   program gpu_torch_test 4 2 150 nccl
   killed rank 1 nccl

@@ -22,7 +22,8 @@ constexpr Id make_id(int slot, std::uint32_t generation) {
 /// Slots of a set at most.
 inline constexpr int kMaxIdCapacity = 65536;
 
-/// Where a rank's tensor lies: one of its windows, and the byte offset in it.
+/// Where a rank's tensor lies: one of its windows, and the byte offset in it. Of a tensor on a
+/// device what its ranks tell one another (BegunOnDevice::place).
 struct Location {
   std::uint32_t window = 0;
   std::uint32_t reserved = 0;

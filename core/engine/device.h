@@ -9,6 +9,8 @@
 #include <memory>
 #include <optional>
 
+#include "core/control_block/tensor_id.h"
+
 namespace hora::internal {
 
 /// What a device's library says of a collective may follow from what has happened on a peer, which
@@ -64,14 +66,23 @@ inline std::shared_ptr<std::byte> allocate_owned(DeviceHeap& heap, std::size_t b
 /// Runs a step with the engine's lock held; false, and it is not run, where the engine has failed.
 using WithEngineLock = std::function<bool(const std::function<void()>&)>;
 
+/// A submission's memory on a device, as it begins.
+struct BegunOnDevice {
+  std::shared_ptr<DeviceWork> work;
+  /// For the ranks of the node, which see it beside their own (BoundUnit::places).
+  Location place = {};
+};
+
 /// This process's device. Thread rule: begin() and release() by any thread, the others by the one
 /// that holds the engine's lock.
 class DevicePort {
  public:
   virtual ~DevicePort() = default;
   /// Memory is ready when `stream` has done what it was given so far, and `output_stream`, of a
-  /// result that the caller has on another one, likewise.
-  virtual std::shared_ptr<DeviceWork> begin(void* stream, std::optional<void*> output_stream) = 0;
+  /// result that the caller has on another one, likewise. `data`: of a tensor of the world that is
+  /// worked on in place; null: without a place.
+  virtual BegunOnDevice begin(const std::byte* data, void* stream,
+                              std::optional<void*> output_stream) = 0;
   /// For buffers, 256-byte aligned. Throws Error(out_of_memory).
   virtual std::byte* allocate(std::size_t bytes) = 0;
   /// Waits for all that the device holds, as cudaFree() does, without the engine's lock: what is

@@ -134,6 +134,7 @@ void Units::bind(const DecidedBatch& batch,
 void Units::bind_tensor(BoundUnit& bound, const TensorMemory& memory,
                         std::span<const Location> locations, bool on_host) const {
   const std::size_t position = bound.memory.size() / static_cast<std::size_t>(bound.local_size);
+  if (!on_host) bound.places.insert(bound.places.end(), locations.begin(), locations.end());
   if (std::byte* const to = memory.fetches_to()) bound.fetches.push_back({position, to});
   if (const std::byte* const from = memory.published_from()) {
     bound.publishes.push_back({position, from});

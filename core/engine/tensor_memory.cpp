@@ -190,9 +190,13 @@ void TensorMemory::take(const SetMemory& set, const Signature& signature, const 
     case MemoryWay::through_host:
       take_block(set);
       break;
-    case MemoryWay::device:
-      work_ = set.device->begin(stream_, output_stream_);
+    case MemoryWay::device: {
+      const std::byte* const in_place = set.is_world && !exchanges ? data_ : nullptr;
+      BegunOnDevice begun = set.device->begin(in_place, stream_, output_stream_);
+      work_ = std::move(begun.work);
+      location_ = begun.place;
       break;
+    }
   }
   plan_ = plan;
   if (plan_.copies_in) copy_to_block(set, signature.kind);

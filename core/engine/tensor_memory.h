@@ -114,7 +114,8 @@ struct SetMemory {
   int rank;  ///< world rank
   int local_rank;
   int local_size;
-  MemoryNodes memory_nodes = {};    ///< see SetParts
+  MemoryNodes memory_nodes = {};  ///< see SetParts
+  bool is_world = false;
   bool device_spans_nodes = false;  ///< see SetParts
 
   bool single_node() const { return topology.nodes() == 1; }
@@ -175,7 +176,8 @@ class TensorMemory {
   /// Null where the memory is not on a device.
   const std::shared_ptr<DeviceWork>& work() const { return work_; }
 
-  /// What is published to the node's ranks: where the tensor lies, or an exchange's header.
+  /// What is published to the node's ranks: where the tensor lies, or an exchange's header; of a
+  /// tensor on the device what that says of it (BegunOnDevice).
   Location location() const { return location_; }
   std::size_t bytes() const { return bytes_; }
   /// An ExchangeHeader in this rank's window; null where it is no exchange.

@@ -109,6 +109,9 @@ struct BoundUnit {
   int local_size = 1;
   /// [position in unit.tensors * local_size + local rank]; on a device this rank's alone are set.
   std::vector<std::byte*> memory;
+  /// Likewise, of units in place on a device: what the ranks of the node have said of their
+  /// tensors (BegunOnDevice::place); kNowhere of one that has joined.
+  std::vector<Location> places;
   std::vector<std::shared_ptr<DeviceWork>> work;  ///< by position; on a device only
   /// Some of this rank's memory is a caller's, who has it back when the unit has completed or
   /// failed: before that, what comes from the network must have ended (DataPath::withdraw).
@@ -144,6 +147,7 @@ struct BoundUnit {
     root_node = root_local = root_index = 0;
     local_size = 1;
     memory.clear();
+    places.clear();
     work.clear();
     is_lent = is_joined_proxy = takes_turns = false;
     fetches.clear();

@@ -130,6 +130,7 @@ class CudaGpu final : public Gpu {
     NcclGroupOptions options = group_options(pipeline, settings_, context_.device,
                                              control_block.local_size(), spans_nodes);
     options.device_staging = is_world && links_.device_staging;
+    options.windows = is_world && pipeline.nodes == 1 && settings_.nccl_windows;
     auto made = std::make_unique<CudaGpuSet>(
         context_, options, pipeline.nodes == 1 || spans_nodes, ticket_lock,
         is_world ? NcclSet::Connects::at_start : NcclSet::Connects::when_used);
@@ -138,8 +139,7 @@ class CudaGpu final : public Gpu {
     return made;
   }
   void disconnect() override {
-    const DeviceGuard device(context_.cuda, context_.device);
-    context_.communicators.close(std::chrono::steady_clock::now() + kCloseLimit);
+    context_.port.close(std::chrono::steady_clock::now() + kCloseLimit);
   }
 
  private:

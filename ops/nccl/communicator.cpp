@@ -17,6 +17,9 @@ constexpr std::chrono::nanoseconds kSpin = microseconds(100);
 constexpr std::chrono::nanoseconds kLongestPause = microseconds(1000);
 constexpr int kShare = 8;
 
+/// NCCL_WIN_COLL_SYMMETRIC, which headers before 2.27 lack.
+constexpr int kSymmetric = 1;
+
 }  // namespace
 
 std::chrono::nanoseconds pause_between_looks(std::chrono::nanoseconds waited) {
@@ -60,7 +63,7 @@ ncclResult_t NcclCommunicator::state() const {
   ncclResult_t state = ncclSuccess;
   nccl_check(*functions_, functions_->comm_get_async_error(*comm_, &state), "ncclCommGetAsyncError",
              *comm_);
-  nccl_check(*functions_, state, "an NCCL operation in the background", *comm_);
+  nccl_check(*functions_, state, background_, *comm_);
   return state;
 }
 
@@ -147,7 +150,8 @@ RegisteredMemory::RegisteredMemory(RegisteredMemory&& other) noexcept
       comm_(std::move(other.comm_)),
       data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
-      handle_(std::exchange(other.handle_, nullptr)) {}
+      handle_(std::exchange(other.handle_, nullptr)),
+      window_(std::exchange(other.window_, nullptr)) {}
 
 RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept {
   if (this != &other) {
@@ -157,6 +161,7 @@ RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept
     data_ = std::exchange(other.data_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
     handle_ = std::exchange(other.handle_, nullptr);
+    window_ = std::exchange(other.window_, nullptr);
   }
   return *this;
 }
@@ -165,12 +170,25 @@ RegisteredMemory::~RegisteredMemory() {
   release();
 }
 
+void RegisteredMemory::become_window() {
+  nccl_check(*functions_,
+             functions_->comm_window_register(*comm_, data_, bytes_, &window_, kSymmetric),
+             "ncclCommWindowRegister (HORA_NCCL_WINDOWS)", *comm_);
+}
+
 void RegisteredMemory::deregister() noexcept {
+  void* const window = std::exchange(window_, nullptr);
+  void* const handle = std::exchange(handle_, nullptr);
   // A communicator that is gone has dropped its registrations.
-  void* handle = std::exchange(handle_, nullptr);
-  if (handle == nullptr || *comm_ == nullptr) return;
-  nccl_check_release(*functions_, functions_->comm_deregister(*comm_, handle),
-                     "ncclCommDeregister");
+  if (!comm_ || *comm_ == nullptr) return;
+  if (window != nullptr) {
+    nccl_check_release(*functions_, functions_->comm_window_deregister(*comm_, window),
+                       "ncclCommWindowDeregister");
+  }
+  if (handle != nullptr) {
+    nccl_check_release(*functions_, functions_->comm_deregister(*comm_, handle),
+                       "ncclCommDeregister");
+  }
 }
 
 void RegisteredMemory::release() noexcept {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <list>
 #include <memory>
+#include <string_view>
 #include <thread>
 
 #include "ops/nccl/functions.h"
@@ -74,6 +75,9 @@ class NcclCommunicator {
   void wait_ready(Deadline deadline) const;
   /// Throws where NCCL reports an error of this communicator.
   void check_async() const;
+  /// What errors call that which goes on in the background from now on. Not copied.
+  void name_background(std::string_view what) { background_ = what; }
+  static constexpr std::string_view kAnyOperation = "an NCCL operation in the background";
 
   /// Ends all collectives of this rank, whose results are then undefined. May be called again.
   void abort() noexcept;
@@ -90,6 +94,7 @@ class NcclCommunicator {
   ncclResult_t state() const;
 
   const NcclFunctions* functions_ = nullptr;
+  std::string_view background_ = kAnyOperation;
   /// Shared with the memory that is registered with it; null once it is gone.
   std::shared_ptr<ncclComm_t> comm_;
 };
@@ -99,6 +104,9 @@ class NcclCommunicator {
 /// level. May outlive the communicator. Nothing is allocated for 0 bytes. Freeing waits for
 /// nothing: no work that was enqueued may still use the memory. Thread rule: as NcclCommunicator;
 /// once deregister() has been called, and the destructor after that, any one thread.
+///
+/// become_window() makes it a window of the communicator's symmetric memory besides: collective
+/// over its ranks, like deregister() from then on, all of them in one order among these calls.
 class RegisteredMemory {
  public:
   RegisteredMemory() noexcept = default;
@@ -113,6 +121,10 @@ class RegisteredMemory {
   std::size_t bytes() const noexcept { return bytes_; }
   bool registered() const noexcept { return handle_ != nullptr; }
 
+  /// Done when the communicator, which must be ready, is ready again; the object stays where it is
+  /// until then. The others' have as many bytes. Throws Error(transport).
+  void become_window();
+
   /// The communicator must be ready, or gone; the destructor does it as well.
   void deregister() noexcept;
   /// It is never freed.
@@ -126,6 +138,7 @@ class RegisteredMemory {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   void* handle_ = nullptr;
+  void* window_ = nullptr;  ///< null: it is none, or NCCL has no symmetric memory here
 };
 
 /// All of a process: the world's, and those of other process sets.

@@ -68,12 +68,12 @@ NcclDevice::~NcclDevice() {
     const DeviceGuard device(cuda_, index_);
     if (!failed_ && !buffers_.empty()) {
       cuda_check(cuda_, cuda_.device_synchronize(), "cudaDeviceSynchronize");
-      buffers_.clear();
+      buffers_.free_all();
     }
   } catch (const Error&) {
     // CUDA has failed; its memory cannot be freed.
   }
-  for (auto& [data, memory] : buffers_) memory.leave_in_place();
+  buffers_.leave_in_place();
 }
 
 bool NcclDevice::check() {
@@ -100,8 +100,22 @@ void NcclDevice::end() noexcept {
   communicators_.abort();
 }
 
-std::shared_ptr<DeviceWork> NcclDevice::begin(void* stream, std::optional<void*> output_stream) {
-  return std::make_shared<StreamOrder>(events_, index_, stream, output_stream);
+void NcclDevice::close(NcclCommunicator::Deadline deadline) {
+  const DeviceGuard device(cuda_, index_);
+  if (buffers_.has_windows()) {
+    const auto reached = events_.take();
+    reached->record(stream_);
+    wait_until([&] { return reached->query(); }, deadline);
+    communicators_.world().wait_ready(deadline);
+    buffers_.end_windows();
+  }
+  communicators_.close(deadline);
+}
+
+BegunOnDevice NcclDevice::begin(const std::byte* data, void* stream,
+                                std::optional<void*> output_stream) {
+  auto work = std::make_shared<StreamOrder>(events_, index_, stream, output_stream);
+  return {std::move(work), buffers_.place(data)};
 }
 
 std::byte* NcclDevice::allocate(std::size_t bytes) {
@@ -109,7 +123,7 @@ std::byte* NcclDevice::allocate(std::size_t bytes) {
   communicators_.world().wait_ready(std::chrono::steady_clock::now() + kRegistrationLimit);
   RegisteredMemory memory(nccl_, communicators_.world(), bytes);
   std::byte* const data = memory.data();
-  buffers_.emplace(data, std::move(memory));
+  buffers_.add(std::move(memory));
   return data;
 }
 
@@ -140,21 +154,21 @@ void NcclDevice::wait_for_device(const WithEngineLock& locked) {
 }
 
 /// Deregistered: NCCL's launching threads read its list of registrations, without a lock, until a
-/// call has been taken in.
-RegisteredMemory NcclDevice::take(std::byte* data, const WithEngineLock& locked) {
-  RegisteredMemory memory;
-  const auto taken = [&] {
+/// call has been taken in. Nothing where it stays for now.
+std::optional<RegisteredMemory> NcclDevice::take(std::byte* data, const WithEngineLock& locked) {
+  std::optional<RegisteredMemory> memory;
+  bool taken = false;
+  const auto take = [&] {
     const NcclCommunicator& world = communicators_.world();
     if (world.get() && !world.ready()) return;
-    const auto found = buffers_.find(data);
-    memory = std::move(found->second);
-    buffers_.erase(found);
-    memory.deregister();
+    memory = buffers_.give_back(data);
+    if (memory) memory->deregister();
+    taken = true;
   };
   wait_until(
       [&] {
-        if (!locked(taken)) throw_failed();
-        return memory.data() != nullptr;
+        if (!locked(take)) throw_failed();
+        return taken;
       },
       std::chrono::steady_clock::now() + kRegistrationLimit);
   return memory;

@@ -4,11 +4,11 @@
 
 #include <chrono>
 #include <deque>
-#include <map>
 #include <memory>
 
 #include "core/engine/device.h"
 #include "ops/cuda/stream.h"
+#include "ops/nccl/buffers.h"
 #include "ops/nccl/communicator.h"
 
 namespace hora::internal {
@@ -61,12 +61,14 @@ class NcclDevice final : public DevicePort {
  public:
   /// References outlive it.
   NcclDevice(const CudaFunctions& cuda, const NcclFunctions& nccl, int index, cudaStream_t stream,
-             NcclCommunicators& communicators, EventPool& events, DeviceWatch& watch)
+             NcclCommunicators& communicators, NcclBuffers& buffers, EventPool& events,
+             DeviceWatch& watch)
       : cuda_(cuda),
         nccl_(nccl),
         index_(index),
         stream_(stream),
         communicators_(communicators),
+        buffers_(buffers),
         events_(events),
         watch_(watch) {}
 
@@ -76,26 +78,30 @@ class NcclDevice final : public DevicePort {
   NcclDevice(const NcclDevice&) = delete;
   NcclDevice& operator=(const NcclDevice&) = delete;
 
-  std::shared_ptr<DeviceWork> begin(void* stream, std::optional<void*> output_stream) override;
+  BegunOnDevice begin(const std::byte* data, void* stream,
+                      std::optional<void*> output_stream) override;
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* data, const WithEngineLock& locked) noexcept override;
   bool check() override;
   void abort() noexcept override;
+  /// All ranks have done all their collectives, but for what their GPUs still run: closes all
+  /// communicators. Collective. Throws Error(transport) where that is not done by the deadline.
+  void close(NcclCommunicator::Deadline deadline);
   /// What NCCL has under way ends, whether or not peers come: no collective is waited for any more.
   void end() noexcept;
 
  private:
   void wait_for_device(const WithEngineLock& locked);
-  RegisteredMemory take(std::byte* data, const WithEngineLock& locked);
+  std::optional<RegisteredMemory> take(std::byte* data, const WithEngineLock& locked);
 
   const CudaFunctions& cuda_;
   const NcclFunctions& nccl_;
   int index_;
   cudaStream_t stream_;  ///< of collectives
   NcclCommunicators& communicators_;
+  NcclBuffers& buffers_;
   EventPool& events_;
   DeviceWatch& watch_;
-  std::map<std::byte*, RegisteredMemory> buffers_;
   bool failed_ = false;
 };
 

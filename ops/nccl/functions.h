@@ -29,6 +29,11 @@ struct NcclFunctions {
   std::function<ncclResult_t(ncclComm_t)> comm_abort;
   std::function<ncclResult_t(ncclComm_t, void*, std::size_t, void** handle)> comm_register;
   std::function<ncclResult_t(ncclComm_t, void* handle)> comm_deregister;
+  /// NCCL 2.27 and newer, else empty. `window`: an ncclWindow_t, which older headers lack; filled
+  /// in once the communicator is ready again. Collective over its ranks; in a group or alone.
+  std::function<ncclResult_t(ncclComm_t, void*, std::size_t, void** window, int flags)>
+      comm_window_register;
+  std::function<ncclResult_t(ncclComm_t, void* window)> comm_window_deregister;
 
   std::function<ncclResult_t(void**, std::size_t)> mem_alloc;
   std::function<ncclResult_t(void*)> mem_free;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "core/control_block/launch_ticket_lock.h"
@@ -12,6 +13,7 @@
 #include "ops/cuda/memory.h"
 #include "ops/cuda/stream.h"
 #include "ops/hierarchy/groups.h"
+#include "ops/nccl/buffers.h"
 #include "ops/nccl/communicator.h"
 #include "ops/nccl/device.h"
 #include "ops/nccl/reduction.h"
@@ -30,7 +32,7 @@ struct NcclContext {
         events(cuda, event_count),
         stream(cuda, kUrgentPriority),
         watch(cuda, device, communicators, events, timeout, now),
-        port(cuda, nccl, device, stream.get(), communicators, events, watch),
+        port(cuda, nccl, device, stream.get(), communicators, buffers, events, watch),
         heap(cuda, device, events, stream.get()),
         identity(cuda, stream, heap) {}
 
@@ -41,6 +43,7 @@ struct NcclContext {
   EventPool events;
   CudaStream stream;
   DeviceWatch watch;
+  NcclBuffers buffers;
   NcclDevice port;
   StreamHeap heap;
   IdentityElements identity;
@@ -78,6 +81,7 @@ class NcclLaunches {
   const CudaFunctions& cuda() const { return context_.cuda; }
   const NcclFunctions& nccl() const { return context_.nccl; }
   ncclComm_t communicator() const { return communicator_.get(); }
+  void name_background(std::string_view what) { communicator_.name_background(what); }
   cudaStream_t stream() const { return context_.stream.get(); }
 
  private:

@@ -1,6 +1,17 @@
+#include <dlfcn.h>
+
 #include "ops/nccl/functions.h"
 
 namespace hora::internal {
+namespace {
+
+/// Null where the NCCL that is loaded lacks it, whatever headers this was compiled with.
+template <class Function>
+Function* newer(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+}
+
+}  // namespace
 
 const NcclFunctions& nccl_library() {
   static const NcclFunctions functions{
@@ -15,6 +26,9 @@ const NcclFunctions& nccl_library() {
       .comm_abort = ncclCommAbort,
       .comm_register = ncclCommRegister,
       .comm_deregister = ncclCommDeregister,
+      .comm_window_register = newer<ncclResult_t(ncclComm_t, void*, std::size_t, void**, int)>(
+          "ncclCommWindowRegister"),
+      .comm_window_deregister = newer<ncclResult_t(ncclComm_t, void*)>("ncclCommWindowDeregister"),
       .mem_alloc = ncclMemAlloc,
       .mem_free = ncclMemFree,
       .group_start = ncclGroupStart,

@@ -101,8 +101,10 @@ bool NcclExchange::take_memory(Work& work, const ExchangeExtents& extents) {
   work.result_bytes = map.result_bytes(rank_);
   try {
     work.result = unit.exchange.result->allocate(map.result_rows(rank_), work.result_bytes);
-    if (needs_preparation(unit.unit)) {
-      work.prepared = allocate_owned(heap_, length_of(work.transfers));  // of the whole input
+    NcclBuffers& buffers = launches_.context().buffers;
+    const bool in_windows = buffers.in_window(work.input) && buffers.in_window(work.result);
+    if (needs_preparation(unit.unit) || in_windows) {
+      work.prepared = allocate_owned(heap_, input_bytes(work));
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::out_of_memory) throw;
@@ -138,14 +140,14 @@ void NcclExchange::enqueue(Work& work) {
   const BoundUnit& unit = work.unit;
   const nvtx3::scoped_range range("hora exchange", nvtx3::payload{work.result_bytes});
   for (const auto& submission : unit.work) submission->wait_ready(launches_.stream());
+  if (work.prepared) {
+    prepare(work);
+    work.input = work.prepared.get();
+  }
   switch (unit.unit.kind) {
     case OperationKind::alltoall:
       return send_and_receive(work);
     case OperationKind::reduce_scatter:
-      if (work.prepared) {
-        prepare(work);
-        work.input = work.prepared.get();
-      }
       return reduce(work);
     default:
       return gather(work);
@@ -199,7 +201,17 @@ void NcclExchange::send_and_receive(const Work& work) {
 }
 
 void NcclExchange::prepare(const Work& work) {
-  copy(preparation(work.unit.unit), work.input, work.prepared.get(), length_of(work.transfers));
+  copy(preparation(work.unit.unit), work.input, work.prepared.get(), input_bytes(work));
+}
+
+/// Of the whole input of this rank.
+std::size_t NcclExchange::input_bytes(const Work& work) const {
+  if (work.unit.unit.kind == OperationKind::reduce_scatter) return length_of(work.transfers);
+  std::size_t bytes = 0;
+  for (const Transfer& transfer : work.transfers) {
+    if (transfer.source == rank_) bytes += transfer.range.bytes;
+  }
+  return bytes;
 }
 
 void NcclExchange::reduce(const Work& work) {

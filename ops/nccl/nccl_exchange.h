@@ -13,7 +13,8 @@ namespace hora::internal {
 /// Straight from the inputs into the results: an allgather and a reduce-scatter whose parts are all
 /// of one length by NCCL's own, others by a broadcast or a reduce for each part, an alltoall by
 /// sends and receives, all in one group. Inputs stay as they are: where values must be prepared
-/// (reduction.h), a copy of them is.
+/// (reduction.h), a copy of them is, which also stands for an input in a window (NcclBuffers) whose
+/// result lies in one: other ranks' may lie elsewhere.
 /// Thread rule: the thread that holds the engine's lock.
 class NcclExchange final : public ExchangeGroup {
  public:
@@ -37,6 +38,7 @@ class NcclExchange final : public ExchangeGroup {
   void gather(const Work& work);
   void send_and_receive(const Work& work);
   void prepare(const Work& work);
+  std::size_t input_bytes(const Work& work) const;
   void reduce(const Work& work);
   void scale(const Work& work);
   void copy(const BatchedCopy& kind, const std::byte* source, std::byte* target, std::size_t bytes);

@@ -3,6 +3,7 @@
 #include <nvtx3/nvtx3.hpp>
 #include <utility>
 
+#include "core/log.h"
 #include "ops/cuda/functions.h"
 #include "ops/cuda/stream.h"
 #include "ops/nccl/functions.h"
@@ -38,6 +39,18 @@ struct Slices {
   ncclDataType_t type;
 };
 
+/// A unit's launch after that which changes the windows for it.
+class AfterChange final : public PendingWork {
+ public:
+  AfterChange(Completion change, Completion launch)
+      : change_(std::move(change)), launch_(std::move(launch)) {}
+  bool poll() override { return change_.poll() && launch_.poll(); }
+
+ private:
+  Completion change_;
+  Completion launch_;
+};
+
 }  // namespace
 
 std::size_t NcclGroupOptions::slice_bytes() const {
@@ -48,6 +61,14 @@ NcclGroup::NcclGroup(const NcclGroupOptions& options, NcclLaunches& launches)
     : options_(options),
       launches_(launches),
       trace_(options.trace, launches.cuda(), options.device) {
+  options_.windows = options.windows && !is_alone();
+  if (options_.windows && !launches.nccl().comm_window_register) {
+    if (options.local_rank == 0) {
+      log().warn("HORA_NCCL_WINDOWS=on has no effect: NCCL has windows from 2.27 on");
+    }
+    options_.windows = false;
+  }
+  if (options_.windows) launches.context().buffers.enable_windows();
   if (options_.allocates_at_once) allocate();
 }
 
@@ -83,24 +104,31 @@ StagedSlice NcclGroup::own_slice(const ChunkPart& part) {
 }
 
 Completion NcclGroup::run(const BoundUnit& unit) {
-  const auto enqueue = [this, &unit] {
+  WindowPlan plan;
+  if (options_.windows) plan = launches_.context().buffers.plan(unit, options_.local_rank);
+  if (!sums_scaled_in_windows(unit.unit)) plan.shared.clear();
+  const bool changes = plan.changes();
+  Completion changed = changes ? change(plan, unit.takes_turns) : Completion();
+  const auto enqueue = [this, &unit, plan] {
     const nvtx3::scoped_range range("hora collective", nvtx3::payload{unit.unit.bytes});
     for (const auto& work : unit.work) work->wait_ready(launches_.stream());
     trace_.begin(launches_.stream(), {kCollectivesRow, name_of(unit.unit.kind),
                                       options_.trace.unit(unit.number), unit.unit.bytes});
     if (unit.is_joined_proxy) {
       proxy_ = joined_proxy(unit);
-    } else if (needs_preparation(unit.unit)) {
-      pass_over_tensors(unit, preparation(unit.unit));
+    } else {
+      prepare(unit, plan);
     }
-    call_in_place(unit, proxy_.get());
+    if (!plan.apart.empty()) copy_apart(unit, plan, /*out_of_tensors=*/true);
+    call_in_place(unit, plan);
   };
-  const auto enqueued = [this, &unit]() -> const Event* {
+  const auto enqueued = [this, &unit, plan]() -> const Event* {
+    if (!plan.apart.empty()) copy_apart(unit, plan, /*out_of_tensors=*/false);
     proxy_.reset();
     if (unit.unit.postscale != 1.0 && !unit.is_joined_proxy) {
       const DataType type = unit.unit.type;
       pass_over_tensors(
-          unit,
+          unit, {},
           {.pieces = {}, .source_type = type, .target_type = type, .scale = unit.unit.postscale});
     }
     trace_.end(launches_.stream());
@@ -108,14 +136,59 @@ Completion NcclGroup::run(const BoundUnit& unit) {
     launches_.watch();
     return nullptr;
   };
-  return launches_.launch(unit.takes_turns, enqueue, enqueued);
+  Completion launch = launches_.launch(unit.takes_turns, enqueue, enqueued);
+  if (!changes) return launch;
+  return Completion(std::make_unique<AfterChange>(std::move(changed), std::move(launch)));
 }
 
-/// Each of this rank's tensors becomes what `copy`, whose pieces are still to be named, makes of
-/// it.
-void NcclGroup::pass_over_tensors(const BoundUnit& unit, BatchedCopy copy) {
+/// A launch of its own: NCCL chooses kernels by the windows that it has then.
+Completion NcclGroup::change(const WindowPlan& plan, bool takes_turn) {
+  const auto enqueue = [this, plan] {
+    launches_.name_background("ncclCommWindowRegister (HORA_NCCL_WINDOWS) in the background");
+    launches_.context().buffers.carry_out(plan, launches_.nccl());
+  };
+  const auto enqueued = [this]() -> const Event* {
+    launches_.name_background(NcclCommunicator::kAnyOperation);
+    return nullptr;
+  };
+  return launches_.launch(takes_turn, enqueue, enqueued);
+}
+
+/// Between this rank's tensors that are apart and what stands for them.
+void NcclGroup::copy_apart(const BoundUnit& unit, const WindowPlan& plan, bool out_of_tensors) {
+  const Unit& u = unit.unit;
+  if (out_of_tensors) proxy_ = allocate_owned(launches_.context().heap, u.bytes);
+  std::vector<CopyPiece> pieces;
+  for (std::size_t i = 0; i < u.tensors.size(); ++i) {
+    const Range range = u.tensors[i].range;
+    if (!plan.is_apart(i) || range.bytes == 0) continue;
+    std::byte* const tensor = unit.tensor(i, options_.local_rank);
+    std::byte* const copy = proxy_.get() + range.begin;
+    const auto elements = static_cast<std::int64_t>(range.bytes / size_of(u.type));
+    pieces.push_back(out_of_tensors ? CopyPiece{tensor, copy, elements}
+                                    : CopyPiece{copy, tensor, elements});
+  }
+  launch_copy(pieces, {.pieces = {}, .source_type = u.type, .target_type = u.type});
+}
+
+/// Averages of tensors in `plan.shared` become sums.
+void NcclGroup::prepare(const BoundUnit& unit, const WindowPlan& plan) {
+  if (needs_preparation(unit.unit)) pass_over_tensors(unit, plan.shared, preparation(unit.unit));
+  if (plan.shared.empty()) return;
+  std::vector<bool> others = plan.shared;
+  others.flip();
+  BatchedCopy scaled = preparation(unit.unit);
+  scaled.scale /= options_.local_size;
+  pass_over_tensors(unit, others, scaled);
+}
+
+/// Each of this rank's tensors, but those that are left out (empty: none), becomes what `copy`,
+/// whose pieces are still to be named, makes of it.
+void NcclGroup::pass_over_tensors(const BoundUnit& unit, const std::vector<bool>& left_out,
+                                  BatchedCopy copy) {
   std::vector<CopyPiece> pieces;
   for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
+    if (!left_out.empty() && left_out[i]) continue;
     std::byte* const data = unit.tensor(i, options_.local_rank);
     const std::size_t count = unit.unit.tensors[i].range.bytes / size_of(unit.unit.type);
     if (count > 0) pieces.push_back({data, data, static_cast<std::int64_t>(count)});
@@ -131,8 +204,7 @@ std::shared_ptr<std::byte> NcclGroup::joined_proxy(const BoundUnit& unit) {
   return memory;
 }
 
-/// `joined_proxy`: instead of this rank's tensors, one after the other; null: there are tensors.
-void NcclGroup::call_in_place(const BoundUnit& unit, std::byte* joined_proxy) {
+void NcclGroup::call_in_place(const BoundUnit& unit, const WindowPlan& plan) {
   if (is_alone()) return;
   const NcclFunctions& nccl = launches_.nccl();
   ncclComm_t const comm = launches_.communicator();
@@ -141,18 +213,17 @@ void NcclGroup::call_in_place(const BoundUnit& unit, std::byte* joined_proxy) {
   NcclCallGroup calls(nccl);
   for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
     const Range range = unit.unit.tensors[i].range;
+    const bool in_proxy = unit.is_joined_proxy || plan.is_apart(i);
     std::byte* const data =
-        joined_proxy ? joined_proxy + range.begin : unit.tensor(i, options_.local_rank);
+        in_proxy ? proxy_.get() + range.begin : unit.tensor(i, options_.local_rank);
     const std::size_t count = range.bytes / size_of(unit.unit.type);
     if (count == 0) continue;
     if (unit.unit.kind == OperationKind::broadcast) {
       nccl_check(nccl, nccl.broadcast(data, data, count, type, unit.root_index, comm, stream),
                  "ncclBroadcast");
     } else {
-      nccl_check(nccl,
-                 nccl.all_reduce(data, data, count, type, to_nccl(unit.unit.op, unit.unit.type),
-                                 comm, stream),
-                 "ncclAllReduce");
+      const ncclRedOp_t op = plan.is_shared(i) ? ncclSum : to_nccl(unit.unit.op, unit.unit.type);
+      nccl_check(nccl, nccl.all_reduce(data, data, count, type, op, comm, stream), "ncclAllReduce");
     }
   }
   calls.end();

@@ -32,6 +32,7 @@ struct NcclGroupOptions {
   /// The cross group takes the GPU's memory.
   bool device_staging = false;
   bool allocates_at_once = true;  ///< not at the first chunk
+  bool windows = false;  ///< of the world's, all of whose ranks are in one node: see NcclBuffers
   Tracer trace = {};
 
   /// Bytes of the longest slice.
@@ -50,9 +51,9 @@ struct NcclGroupOptions {
 /// Before NCCL values are prepared (reduction.h), in place or as they are packed; the final scale
 /// is applied in place, or by the cross group. NCCL is not called for a rank that is alone in its
 /// communicator: in place, what it would give is there. A rank that has joined has identity
-/// elements in the place of tensors. The streams are ordered by events; the host waits, by polling,
-/// for the one alone that lets the cross group begin. Thread rule: the thread that holds the
-/// engine's lock.
+/// elements in the place of tensors, and copies of those that are apart (WindowPlan). The streams
+/// are ordered by events; the host waits, by polling, for the one alone that lets the cross group
+/// begin. Thread rule: the thread that holds the engine's lock.
 class NcclGroup final : public LocalGroup {
  public:
   /// The launches, whose communicator's ranks are those of the options' place(), outlive it. Throws
@@ -72,10 +73,14 @@ class NcclGroup final : public LocalGroup {
   StagedSlice own_slice(const ChunkPart& part);
   void await_tensors(const ChunkPart& part);
   void copy_tensors(const ChunkPart& part, bool out_of_tensors);
-  void pass_over_tensors(const BoundUnit& unit, BatchedCopy copy);
+  void prepare(const BoundUnit& unit, const WindowPlan& plan);
+  void pass_over_tensors(const BoundUnit& unit, const std::vector<bool>& left_out,
+                         BatchedCopy copy);
   void launch_copy(std::span<const CopyPiece> pieces, BatchedCopy copy);
   std::shared_ptr<std::byte> joined_proxy(const BoundUnit& unit);
-  void call_in_place(const BoundUnit& unit, std::byte* joined_proxy);
+  Completion change(const WindowPlan& plan, bool takes_turn);
+  void copy_apart(const BoundUnit& unit, const WindowPlan& plan, bool out_of_tensors);
+  void call_in_place(const BoundUnit& unit, const WindowPlan& plan);
   void scatter(const ChunkPart& part);
   void gather(const ChunkPart& part);
 
@@ -84,8 +89,8 @@ class NcclGroup final : public LocalGroup {
   DeviceTrace trace_;
   std::vector<DeviceMemory> chunks_;  ///< by slot: a whole chunk, its slices of equal length
   std::unique_ptr<SliceStaging> staging_;
-  /// Of the launch under way. NCCL may put the collective on the stream only when it has accepted
-  /// it.
+  /// Of the launch under way: in place of tensors, one after the other. NCCL may put the collective
+  /// on the stream only when it has accepted it.
   std::shared_ptr<std::byte> proxy_;
 };
 

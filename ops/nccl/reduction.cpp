@@ -102,6 +102,11 @@ ncclRedOp_t to_nccl(ReduceOp op, DataType type) {
               "NCCL has no " + std::string(name_of(op)) + ": move the tensor to the CPU");
 }
 
+bool sums_scaled_in_windows(const Unit& unit) {
+  return unit.kind == OperationKind::allreduce && unit.op == ReduceOp::average &&
+         is_floating_point(unit.type) && unit.type != DataType::float64;
+}
+
 bool needs_preparation(const Unit& unit) {
   return is_reduction(unit) && (unit.type == DataType::boolean || unit.prescale != 1.0);
 }

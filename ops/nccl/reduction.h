@@ -49,6 +49,9 @@ ncclDataType_t travelling_type(DataType type);
 /// average is NCCL's own. Throws Error(invalid_argument) for Adasum.
 ncclRedOp_t to_nccl(ReduceOp op, DataType type);
 
+/// An average of which NCCL's symmetric kernels (NcclBuffers) have the sum alone: in windows it is
+/// to be a sum of values that are scaled before, as NCCL scales them for its other kernels.
+bool sums_scaled_in_windows(const Unit& unit);
 /// NCCL would misinterpret the values: they are scaled (Unit::prescale), or booleans, of which
 /// every byte but 0 is true.
 bool needs_preparation(const Unit& unit);

@@ -1,7 +1,7 @@
 // Ranks as threads of this process, each with a fake GPU that tensors lie on. The environment says
 // how they lie: TEST_NODES=2_1, the ranks of each node (2 without it), and between nodes
 // TEST_STAGING=device for messages straight from GPU memory, or nccl for one communicator over all
-// ranks.
+// ranks; in one node TEST_STAGING=windows for buffers in NCCL's windows.
 #include <hora/settings.h>
 
 #include <array>
@@ -44,6 +44,7 @@ GpuWorldOptions world_options(const Ranks::Variables& variables) {
                           .device_staging = staging == "device",
                           .by_nccl = staging == "nccl"};
   if (variables.empty()) options.settings.chunk_size = 8192;
+  if (staging == "windows") options.settings.nccl_windows = true;
   options.settings.device_timeout = std::chrono::seconds(60);
   options.gpu.seed = seed();
   options.gpu.longest_delay = std::chrono::microseconds(variables.empty() ? 20 : 100);

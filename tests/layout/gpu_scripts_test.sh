@@ -51,7 +51,10 @@ stub "$work/run/bin/cifar10" << 'END'
 while [[ $1 != --report ]]; do shift; done
 echo "{\"best_accuracy\": ${ACCURACY:-96.5}}" > "$2"
 END
-stub "$work/tools/nvidia-smi" <<< 'echo "a GPU"'
+stub "$work/tools/nvidia-smi" << 'END'
+echo "a GPU"
+[[ $1 != --list-gpus ]] || echo "another"
+END
 # Options up to the program.
 stub "$work/tools/compute-sanitizer" << 'END'
 [[ $1 != --version ]] || { echo "Version 2025.3.1"; exit; }

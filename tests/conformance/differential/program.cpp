@@ -36,7 +36,8 @@ class Drawer : RandomDraws {
     const std::map<std::string, std::vector<std::string>> choices = {
         {"HORA_CHUNK_SIZE", {"4KiB", "20KiB"}}, {"HORA_FUSION_THRESHOLD", {"0", "1KiB"}},
         {"HORA_SMALL_MESSAGE", {"0", "100"}},   {"HORA_CROSS_ALGORITHM", {"direct", "ring"}},
-        {"HORA_ID_CAPACITY", {"16"}},           {"HORA_SPIN", {"0us"}}};
+        {"HORA_ID_CAPACITY", {"16"}},           {"HORA_SPIN", {"0us"}},
+        {"HORA_NCCL_WINDOWS", {"on"}}};
     for (const auto& [variable, values] : choices) {
       if (one_in(2)) program_.settings.emplace_back(variable, one_of(values));
     }

@@ -32,7 +32,7 @@ class FailingPort final : public DevicePort {
   enum class Failure { none, of_a_peer, own };
   void fail(Failure failure) { failure_ = failure; }
 
-  std::shared_ptr<DeviceWork> begin(void*, std::optional<void*>) override { return nullptr; }
+  BegunOnDevice begin(const std::byte*, void*, std::optional<void*>) override { return {}; }
   std::byte* allocate(std::size_t) override { return nullptr; }
   void release(std::byte*, const WithEngineLock&) noexcept override {}
   bool check() override {

@@ -31,7 +31,7 @@ constexpr auto kBlocked = 20s;
 /// A device with memory alone. Thread rule: as DevicePort; its calls must not overlap.
 class FakePort final : public DevicePort {
  public:
-  std::shared_ptr<DeviceWork> begin(void*, std::optional<void*>) override { return nullptr; }
+  BegunOnDevice begin(const std::byte*, void*, std::optional<void*>) override { return {}; }
   std::byte* allocate(std::size_t bytes) override {
     const Alone alone(*this);
     return new std::byte[bytes];

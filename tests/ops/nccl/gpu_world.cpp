@@ -62,6 +62,7 @@ GpuWorld::GpuWorld(const GpuWorldOptions& options) : options_(options) {
                              .slots = several && !options.by_nccl ? pipeline.slots : 0,
                              .chunk_bytes = chunk_bytes,
                              .device_staging = options.device_staging,
+                             .windows = !several && options.settings.nccl_windows,
                              .trace = trace};
       if (several && options.by_nccl) {
         group.over_nodes = {.rank = static_cast<int>(ranks_.size()), .ranks = ranks};

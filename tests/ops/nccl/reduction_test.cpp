@@ -74,5 +74,22 @@ TEST(Preparation, OfScaledValuesAndOfBooleansThatAreReduced) {
   EXPECT_EQ(preparation(truths).source_type, boolean);
 }
 
+TEST(Windows, HaveSumsOfAveragesUpToFloat32) {
+  const auto sums = [](DataType type, ReduceOp op, OperationKind kind = OperationKind::allreduce) {
+    Unit unit;
+    unit.kind = kind;
+    unit.type = type;
+    unit.op = op;
+    return sums_scaled_in_windows(unit);
+  };
+  for (const auto type : {DataType::float32, DataType::float16, DataType::bfloat16}) {
+    EXPECT_TRUE(sums(type, ReduceOp::average));
+    EXPECT_FALSE(sums(type, ReduceOp::sum));
+    EXPECT_FALSE(sums(type, ReduceOp::average, OperationKind::broadcast));
+  }
+  EXPECT_FALSE(sums(DataType::float64, ReduceOp::average));
+  EXPECT_FALSE(sums(DataType::int32, ReduceOp::average));
+}
+
 }  // namespace
 }  // namespace hora::internal

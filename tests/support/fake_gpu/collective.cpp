@@ -96,6 +96,7 @@ std::string Collective::text() const {
   if (rooted(*this)) {
     text += (is_transfer() ? ", peer " : ", root ") + std::to_string(root);
   }
+  if (!windows.empty()) text += ", in" + windows;
   return text;
 }
 

@@ -28,6 +28,7 @@ struct Collective {
   int root = 0;  ///< of send and recv: the peer
   int rank = 0;
   int ranks = 1;
+  std::string windows = {};  ///< where its memory lies, if in any (FakeNccl::windows_of)
 
   std::size_t send_bytes() const;
   std::size_t receive_bytes() const;

@@ -29,7 +29,8 @@ ncclResult_t FakeNccl::end_group(ncclResult_t scripted) {
   groups_.erase(found);
   for (ncclComm_t const comm : ended.aborted) comms_.erase(comm);
   // An error within the group drops all of it.
-  return ended.error != ncclSuccess ? ended.error : launch(std::move(ended.operations));
+  return ended.error != ncclSuccess ? ended.error
+                                    : launch(std::move(ended.operations), ended.windows);
 }
 
 ncclResult_t FakeNccl::collective(ncclComm_t handle, Collective part, ncclDataType_t type,
@@ -57,7 +58,7 @@ ncclResult_t FakeNccl::collective(ncclComm_t handle, Collective part, ncclDataTy
   std::vector<Operation> alone;
   std::vector<Operation>& operations = group != nullptr ? group->operations : alone;
   operations.push_back(std::move(operation));
-  return group != nullptr ? ncclSuccess : launch(std::move(alone));
+  return group != nullptr ? ncclSuccess : launch(std::move(alone), {});
 }
 
 ncclResult_t FakeNccl::validate(const Comm& comm, Collective& part, ncclDataType_t type,
@@ -106,8 +107,12 @@ std::string FakeNccl::memory_fault(const Collective& part) {
   return {};
 }
 
-ncclResult_t FakeNccl::launch(std::vector<Operation> operations) {
-  bool at_once = true;
+ncclResult_t FakeNccl::launch(std::vector<Operation> operations,
+                              const std::vector<WindowTask>& windows) {
+  bool at_once = windows.empty();
+  for (const WindowTask& task : windows) {
+    if (const ncclResult_t error = unusable(*task.comm); error != ncclSuccess) return error;
+  }
   for (const Operation& operation : operations) {
     // Again, for a group may have been open while a communicator changed.
     if (const ncclResult_t error = unusable(*operation.comm); error != ncclSuccess) {
@@ -123,7 +128,17 @@ ncclResult_t FakeNccl::launch(std::vector<Operation> operations) {
   for (const Operation& operation : operations) {
     operation.comm->job = job;
   }
-  job->launch = [this, operations = std::move(operations)]() mutable {
+  std::vector<Registering> registering;
+  for (const WindowTask& task : windows) {
+    task.comm->job = job;
+    registering.push_back(begin_window(task));
+  }
+  job->may_launch = [registering] { return std::ranges::all_of(registering, is_met); };
+  job->launch = [this, registering, operations = std::move(operations)]() mutable {
+    for (const Registering& window : registering) {
+      window.task.comm->job.reset();
+      end_window(window);
+    }
     for (const Operation& operation : operations) {
       operation.comm->job.reset();
     }
@@ -140,15 +155,21 @@ void FakeNccl::run_launches() {
   device_.choose(device_.index());
   has_context_.count_down();
   std::unique_lock lock(world_->mutex);
+  const auto next = [this] {
+    const auto found =
+        std::find_if(jobs_.rbegin(), jobs_.rend(),
+                     [](const std::shared_ptr<NcclJob>& job) { return job->may_launch(); });
+    return launches_held_ || found == jobs_.rend() ? nullptr : *found;
+  };
   while (true) {
-    world_->changed.wait(lock, [&] { return stopping_ || (!jobs_.empty() && !launches_held_); });
+    world_->changed.wait(lock, [&] { return stopping_ || next(); });
     if (stopping_) return;
     lock.unlock();
     std::this_thread::sleep_for(device_.random_delay());
     lock.lock();
-    if (stopping_ || jobs_.empty() || launches_held_) continue;
-    const std::shared_ptr<NcclJob> job = jobs_.back();
-    jobs_.pop_back();
+    const std::shared_ptr<NcclJob> job = stopping_ ? nullptr : next();
+    if (!job) continue;
+    std::erase(jobs_, job);
     job->launch();
     world_->changed.notify_all();
   }
@@ -210,6 +231,7 @@ void FakeNccl::enqueue_transfers(std::vector<Operation> operations) {
 
 void FakeNccl::enqueue(Operation operation) {
   const auto delay = script_.delay_of(name_of(operation.part.kind));
+  operation.part.windows = windows_of(*operation.comm, operation.part);
   const std::uint64_t number = operation.comm->enqueued++;
   const auto work = [this, comm = operation.comm, part = operation.part, number] {
     world_->run(*comm, number, part, [&] {

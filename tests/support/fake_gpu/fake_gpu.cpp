@@ -114,6 +114,7 @@ LiveHandles FakeGpu::live() const {
                     memory.blocks(MemoryKind::nccl),
           .communicators = parts_->nccl.communicators(),
           .registrations = parts_->nccl.registrations(),
+          .windows = parts_->nccl.windows(),
           .pools = static_cast<int>(device.pools().kept().size())};
 }
 

@@ -7,6 +7,10 @@
 /// * Collectives of a non-blocking communicator with several ranks get onto their streams by
 ///   another thread, after ncclGroupEnd has returned ncclInProgress; those of one rank at once.
 /// * ncclCommAbort in an open group frees nothing before the group's end.
+/// * A window of symmetric memory comes to be when all ranks have asked for one, of one length, and
+///   with the same collectives and the same windows before it: memory is placed by that order. A
+///   collective that has symmetric kernels is in windows on all ranks, at the same place, or on
+///   none. A window that NCCL's thread may read, or that work uses, does not end.
 /// * A captured stream runs nothing; what waits on another thread, cudaEventQuery included, ends
 ///   captures of the global mode, unless that thread's mode is relaxed.
 /// What it leaves out: the null stream does not wait for other streams; collectives of different
@@ -60,6 +64,7 @@ struct FakeGpuOptions {
   /// An abort by this rank makes its peers' communicators report ncclRemoteError, as it does where
   /// a network connects them; in a node they are told nothing.
   bool peers_notice_aborts = false;
+  bool has_windows = true;  ///< false: the calls of NCCL 2.27 are missing
 };
 
 /// What was made and not given back.
@@ -70,6 +75,7 @@ struct LiveHandles {
   int device = 0;  ///< blocks of device memory, ncclMemAlloc's too
   int communicators = 0;
   int registrations = 0;
+  int windows = 0;
   int pools = 0;  ///< of memory
   bool operator==(const LiveHandles&) const = default;
 };
@@ -93,7 +99,8 @@ class FakeGpu {
   /// The nth call from now on (1: the next) of a member of CudaFunctions fails, once; nth 0: every
   /// call. Nothing is done by a call that fails, but that destroying and freeing always take place.
   void fail(std::string_view call, int nth, cudaError_t error);
-  /// The same for NcclFunctions. "initialisation" is the background part of making a communicator.
+  /// The same for NcclFunctions. "initialisation" is the background part of making a communicator,
+  /// "window_registration" that of a window.
   void nccl_fail(std::string_view call, int nth, ncclResult_t error);
   /// Work that this call of either table puts on a stream takes at least so long.
   void delay(std::string_view call, std::chrono::microseconds duration);

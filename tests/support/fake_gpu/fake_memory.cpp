@@ -76,6 +76,12 @@ bool FakeMemory::pinned(const void* data, std::size_t bytes) const {
   return bytes == 0 || (block != nullptr && block->kind == MemoryKind::pinned);
 }
 
+bool FakeMemory::is_block(MemoryKind kind, const void* data, std::size_t bytes) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = blocks_.find(static_cast<const std::byte*>(data));
+  return found != blocks_.end() && found->second.kind == kind && bytes <= found->second.bytes;
+}
+
 int FakeMemory::blocks(MemoryKind kind) const {
   const std::scoped_lock lock(mutex_);
   return static_cast<int>(std::ranges::count_if(

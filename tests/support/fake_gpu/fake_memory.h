@@ -32,6 +32,8 @@ class FakeMemory {
   /// Whether all of [data, data + bytes) lies in one block; device memory includes NCCL's.
   bool on_device(const void* data, std::size_t bytes) const;
   bool pinned(const void* data, std::size_t bytes) const;
+  /// Whether a block of this kind begins there, and has as many bytes at least.
+  bool is_block(MemoryKind kind, const void* data, std::size_t bytes) const;
   int blocks(MemoryKind kind) const;
   /// Of the blocks that the ranges lie in.
   MemoryUse use(const std::vector<MemoryRange>& ranges) const;

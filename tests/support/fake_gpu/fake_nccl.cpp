@@ -20,6 +20,9 @@ FakeNccl::FakeNccl(std::shared_ptr<NcclWorld> world, FakeDevice& device,
                "comm_abort",
                "comm_register",
                "comm_deregister",
+               "comm_window_register",
+               "window_registration",
+               "comm_window_deregister",
                "mem_alloc",
                "mem_free",
                "group_start",
@@ -165,6 +168,7 @@ ncclResult_t FakeNccl::finalize(ncclComm_t handle) {
 ncclResult_t FakeNccl::release(ncclComm_t handle, bool abort) {
   Comm comm;
   bool in_flight = false;
+  bool has_windows = false;
   {
     const std::scoped_lock lock(world_->mutex);
     comm = find(handle);
@@ -172,6 +176,7 @@ ncclResult_t FakeNccl::release(ncclComm_t handle, bool abort) {
       return wrong(comm, "not a communicator of this GPU, or one that is gone");
     }
     in_flight = comm->in_flight();
+    has_windows = !comm->windows.empty();
     std::erase(jobs_, comm->job);
     const auto group = groups_.find(thread_number());
     if (abort && group != groups_.end()) {
@@ -182,6 +187,9 @@ ncclResult_t FakeNccl::release(ncclComm_t handle, bool abort) {
   }
   if (!abort && in_flight) {
     world_->error("a communicator was destroyed while it had collectives in flight");
+  }
+  if (!abort && has_windows) {
+    world_->error("a communicator was destroyed that had windows, whose memory is lost");
   }
   world_->abort(*comm);
   if (abort && options_.peers_notice_aborts) world_->tell_peers(*comm);
@@ -225,6 +233,9 @@ ncclResult_t FakeNccl::free(void* data) {
     for (const auto& [handle, comm] : comms_) {
       for (const auto& [registration, memory] : comm->registrations) {
         registered = registered || memory == data;
+      }
+      for (const auto& [window, memory] : comm->windows) {
+        registered = registered || memory.data == data;
       }
     }
   }

@@ -45,6 +45,9 @@ class FakeNccl {
   ncclResult_t release(ncclComm_t comm, bool abort);
   ncclResult_t add_registration(ncclComm_t comm, void* data, std::size_t bytes, void** handle);
   ncclResult_t remove_registration(ncclComm_t comm, void* handle);
+  ncclResult_t register_window(ncclComm_t comm, void* data, std::size_t bytes, void** window,
+                               ncclResult_t scripted);
+  ncclResult_t remove_window(ncclComm_t comm, void* window);
   ncclResult_t free(void* data);
   const char* last_error(ncclComm_t comm);
 
@@ -58,6 +61,9 @@ class FakeNccl {
   void hold_launches(bool held);
   int communicators() const;
   int registrations() const;
+  int windows() const;
+  /// False: as before NCCL 2.27.
+  bool has_windows() const { return options_.has_windows; }
 
  private:
   using Comm = std::shared_ptr<NcclCommunicatorState>;
@@ -67,9 +73,22 @@ class FakeNccl {
     cudaStream_t stream;
     MemoryUse use;
   };
+  struct WindowTask {
+    Comm comm;
+    void* data;
+    std::size_t bytes;
+    void** window;
+  };
+  struct Registering {
+    WindowTask task;
+    std::shared_ptr<NcclRegistrationMeeting> meeting;  ///< null: it fails
+    std::uint64_t number;
+    ncclResult_t error;
+  };
   struct Group {
     int depth = 0;
     std::vector<Operation> operations;
+    std::vector<WindowTask> windows;
     std::vector<ncclComm_t> aborted;
     ncclResult_t error = ncclSuccess;
   };
@@ -79,7 +98,11 @@ class FakeNccl {
   ncclResult_t wrong(const Comm& comm, std::string text);
   ncclResult_t validate(const Comm& comm, Collective& part, ncclDataType_t type, ncclRedOp_t op,
                         cudaStream_t stream);
-  ncclResult_t launch(std::vector<Operation> operations);
+  ncclResult_t launch(std::vector<Operation> operations, const std::vector<WindowTask>& windows);
+  Registering begin_window(const WindowTask& task);
+  static bool is_met(const Registering& window);
+  void end_window(const Registering& window);
+  static std::string windows_of(const NcclCommunicatorState& comm, const Collective& part);
   void enqueue(std::vector<Operation> operations);
   void enqueue(Operation operation);
   void enqueue_transfers(std::vector<Operation> operations);

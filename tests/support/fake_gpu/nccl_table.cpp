@@ -79,6 +79,17 @@ void add_communicators(NcclFunctions& table, FakeNccl& nccl) {
     return released(nccl, "comm_deregister",
                     [&] { return nccl.remove_registration(comm, handle); });
   };
+  if (!nccl.has_windows()) return;
+  table.comm_window_register = [&nccl](ncclComm_t comm, void* data, std::size_t bytes,
+                                       void** window, int) {
+    return alone(nccl, "comm_window_register", [&](ncclResult_t scripted) {
+      return nccl.register_window(comm, data, bytes, window, scripted);
+    });
+  };
+  table.comm_window_deregister = [&nccl](ncclComm_t comm, void* window) {
+    return released(nccl, "comm_window_deregister",
+                    [&] { return nccl.remove_window(comm, window); });
+  };
 }
 
 void add_collectives(NcclFunctions& table, FakeNccl& nccl) {

@@ -112,6 +112,7 @@ void NcclWorld::abort(NcclCommunicatorState& comm) {
   comm.aborted = true;
   comm.job.reset();
   comm.registrations.clear();
+  comm.windows.clear();
   if (!comm.initialised) {
     comm.clique->broken = true;
   }

@@ -33,11 +33,30 @@ struct NcclParcel {
   bool taken = false;
 };
 
+/// One rank's part in making a window of symmetric memory.
+struct NcclRegistration {
+  std::size_t bytes = 0;
+  std::uint64_t collectives = 0;           ///< that this rank has enqueued before
+  std::vector<std::uint64_t> others = {};  ///< the windows that it has
+};
+
+/// A window comes to be once all ranks have come.
+struct NcclRegistrationMeeting {
+  std::vector<NcclRegistration> parts;
+};
+
+struct NcclWindow {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  std::uint64_t number = 0;  ///< of the registration
+};
+
 /// What the ranks of one communicator share.
 struct NcclClique {
   explicit NcclClique(int size) : members(static_cast<std::size_t>(size)) {}
   std::vector<std::weak_ptr<NcclCommunicatorState>> members;
-  std::map<std::uint64_t, std::shared_ptr<NcclMeeting>> meetings;  ///< by number
+  std::map<std::uint64_t, std::shared_ptr<NcclMeeting>> meetings;                   ///< by number
+  std::map<std::uint64_t, std::shared_ptr<NcclRegistrationMeeting>> registrations;  ///< likewise
   /// By sender and receiver, in their order.
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<NcclParcel>>> parcels;
   int joined = 0;
@@ -46,8 +65,9 @@ struct NcclClique {
   int size() const { return static_cast<int>(members.size()); }
 };
 
-/// Collectives that are not on their streams yet: another thread puts them there.
+/// Collectives that are not on their streams yet: another thread puts them there, once it may.
 struct NcclJob {
+  std::function<bool()> may_launch;
   std::function<void()> launch;
 };
 
@@ -72,6 +92,8 @@ struct NcclCommunicatorState {
   bool in_flight() const { return done != enqueued || transfers_done != transfers_enqueued || job; }
   int inside = 0;                        ///< streams that are in a collective
   std::map<void*, void*> registrations;  ///< memory by handle
+  std::map<void*, NcclWindow> windows;   ///< by handle
+  std::uint64_t registered = 0;          ///< windows that there ever were
 };
 
 /// Thread rule: any thread; `mutex` is taken before any of a device.
@@ -93,6 +115,8 @@ class NcclWorld {
   void abort(NcclCommunicatorState& comm);
   /// The other ranks' communicators report that this one has gone.
   void tell_peers(const NcclCommunicatorState& comm);
+  /// All ranks' communicators report this; with the mutex held.
+  void fail(NcclClique& clique, const std::string& text);
 
   mutable std::mutex mutex;
   std::condition_variable changed;
@@ -106,7 +130,6 @@ class NcclWorld {
 
   void take(std::unique_lock<std::mutex>& lock, NcclCommunicatorState& comm,
             const Collective& part);
-  void fail(NcclClique& clique, const std::string& text);
 
   int gpus_ = 0;
   std::uint64_t ids_ = 0;
