@@ -15,23 +15,35 @@ struct BucketForm {
 
 /// After the first steps, which are slow, the forms take turns in rounds of short blocks of steps;
 /// every other round goes backwards, so that a drift of the machine's speed meets all forms alike.
-/// The first step of a block, in which buckets are made anew, does not count. A form is out as soon
-/// as its block was no faster than the default's of the same round; after the first round the best
-/// stay, as many as most_steps allow. In the end the one with the best gain is taken, where that is
-/// at least least_gain and more than the default's own blocks differ by; else the default stays.
+/// The first step of a block, in which buckets are made anew, does not count, and of the others the
+/// shortest does, as what else a machine does makes steps longer. A form is out as soon as its
+/// block was no faster than the default's of the same round in most rounds; after the first round
+/// the best stay, as many as least_rounds allow, and the rounds go on as long as most_steps allow.
+/// In the end the one with the best gain is taken, where that is at least least_gain, and clear:
+/// a step with it is shorter than one with the default in clear_share of all such pairs of steps,
+/// the statistic of Mann and Whitney, Ann. Math. Statist. 18 (1947) 50-60; of six or eight steps
+/// each, chance alone gives that share one time in twenty or fifty. Else the default stays.
 class BucketTuner {
  public:
   static constexpr std::size_t warm_up_steps = 3;
   static constexpr std::size_t block_steps = 3;
-  static constexpr std::size_t rounds = 3;
+  static constexpr std::size_t least_rounds = 3;
   static constexpr std::size_t most_steps = 30;
   /// So many that one can stay beside the default.
   static constexpr std::size_t most_forms =
-      (most_steps - warm_up_steps) / block_steps - 2 * (rounds - 1);
+      (most_steps - warm_up_steps) / block_steps - 2 * (least_rounds - 1);
   static constexpr double least_gain = 0.01;
+  static constexpr double clear_share = 0.8;
 
   /// `forms`: the default first; not empty, at most most_forms.
-  explicit BucketTuner(std::vector<BucketForm> forms);
+  explicit BucketTuner(const std::vector<BucketForm>& forms);
+
+  /// After the warm-up, before the next step: these are tried. The default first, as it was.
+  void try_instead(const std::vector<BucketForm>& forms);
+  /// The warm-up is over, and nothing else was noted.
+  bool just_warm() const { return steps_ == warm_up_steps; }
+  /// What is tried; the default first.
+  std::vector<BucketForm> forms() const;
 
   /// For the next step; once done, the choice.
   const BucketForm& form() const;
@@ -49,10 +61,15 @@ class BucketTuner {
  private:
   struct Candidate {
     BucketForm form;
-    std::vector<double> blocks;  ///< mean seconds of a step, by round
+    std::vector<double> blocks;  ///< seconds of the shortest step, by round
+    std::vector<double> steps;   ///< seconds of all that count
     bool out = false;
   };
+  void take(const std::vector<BucketForm>& forms);
   std::vector<std::size_t> order_of_round() const;
+  /// By round.
+  std::vector<double> gains(const Candidate& candidate) const;
+  bool is_clear(const Candidate& candidate) const;
   void end_block();
   void end_round();
   void keep_the_best();
@@ -63,7 +80,6 @@ class BucketTuner {
   std::size_t round_ = 0;
   std::size_t block_ = 0;  ///< in this round
   std::size_t step_ = 0;   ///< in this block, or of the warm-up
-  double block_seconds_ = 0;
   bool warm_ = false;
   bool done_ = false;
   std::size_t choice_ = 0;

@@ -3,6 +3,8 @@
 #include <hora/objects.h>
 #include <hora/printable.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -14,6 +16,7 @@
 
 #include "core/diagnostics.h"
 #include "frameworks/torch/checkpoint/durable_file.h"
+#include "frameworks/torch/optimizer/collective_timing.h"
 #include "frameworks/torch/optimizer/tuning_file.h"
 
 namespace hora::internal {
@@ -62,21 +65,50 @@ std::vector<BucketForm> forms_to_try(const Peers& peers, const BucketTuning::Opt
 
 }  // namespace
 
-BucketTuning::BucketTuning(const Peers& peers, Options options)
+BucketTuning::BucketTuning(const Peers& peers, Options options, std::size_t gradients)
     : peers_(peers),
       options_(std::move(options)),
       name_(options_.name + ".step_time"),
-      tuner_(forms_to_try(peers_, options_)) {}
+      gradients_(gradients),
+      tuner_(forms_to_try(peers_, options_)) {
+  if (options_.forecast && !tuner_.done()) {
+    cost_ = timed_collectives(peers_, options_.name + ".cost");
+  }
+  if (cost_) arrivals_.resize(gradients_);
+}
+
+void BucketTuning::note(std::size_t gradient, Clock::time_point now) {
+  if (!arrivals_.empty()) arrivals_[gradient] = now;
+}
+
+std::vector<double> BucketTuning::leads(Clock::time_point now) const {
+  std::vector<double> leads;
+  for (const auto& arrival : arrivals_) {
+    leads.push_back(arrival ? std::chrono::duration<double>(now - *arrival).count() : 0.0);
+  }
+  return leads;
+}
 
 void BucketTuning::begin(std::chrono::steady_clock::time_point now) {
   if (tuner_.done()) return;
   // The former round's, where that has failed: the name must be free.
   if (handle_.valid()) handle_.wait();
   const bool is_step = std::exchange(begun_, true);
-  seconds_ = {is_step ? std::chrono::duration<double>(now - before_).count() : 0.0, 1.0};
+  message_ = {is_step ? std::chrono::duration<double>(now - before_).count() : 0.0, 1.0};
   before_ = now;
+  if (cost_) {
+    leads_.push_back(leads(now));
+    std::ranges::fill(arrivals_, std::nullopt);
+    if (tuner_.steps() + 1 == BucketTuner::warm_up_steps) {
+      for (std::size_t gradient = 0; gradient < gradients_; ++gradient) {
+        std::vector<double> of_steps;
+        for (const auto& step : leads_) of_steps.push_back(step[gradient]);
+        message_.push_back(median(std::move(of_steps)));
+      }
+    }
+  }
   if (peers_.size == 1) return;
-  handle_ = allreduce_async(peers_.context, view(seconds_.data(), std::ssize(seconds_)),
+  handle_ = allreduce_async(peers_.context, view(message_.data(), std::ssize(message_)),
                             {.name = name_, .op = ReduceOp::sum, .process_set = peers_.set});
 }
 
@@ -84,13 +116,21 @@ void BucketTuning::wait() {
   if (handle_.valid()) handle_.wait();
 }
 
-void BucketTuning::count_step() {
+void BucketTuning::count_step(const LayoutsOf& layouts_of) {
   if (tuner_.done()) return;
-  if (seconds_[1] < peers_.size) {
+  if (message_[1] < peers_.size) {
     tuner_.give_up();
     return;
   }
-  tuner_.note(seconds_[0] / seconds_[1]);
+  const double seconds = message_[0] / message_[1];
+  tuner_.note(seconds);
+  if (cost_ && tuner_.just_warm()) {
+    ForecastInput input{*cost_, {message_.begin() + 2, message_.end()}, seconds};
+    for (double& lead : input.leads) lead /= message_[1];
+    tuner_.try_instead(forms_that_promise(options_.usual, layouts_of, input));
+    cost_.reset();
+    arrivals_.clear();
+  }
   if (tuner_.done() && peers_.rank_in_set == 0) report();
 }
 
@@ -113,7 +153,12 @@ void BucketTuning::report() const {
   } else {
     text << ", as usual: no other form made steps clearly shorter";
   }
-  text << " (" << tuner_.steps() << " steps)";
+  text << " (" << tuner_.steps() << " steps; tried:";
+  for (const BucketForm& form : tuner_.forms()) {
+    text << ' ' << form.bytes
+         << (form.compressed == options_.usual.compressed ? "" : " uncompressed");
+  }
+  text << ")";
   log_info(text.str());
   if (options_.file.empty()) return;
   try {

@@ -78,7 +78,7 @@ void GradientAverager::after_gradient(std::size_t index, bool counted,
                                       const at::Tensor& delivered) {
   const LockGuard lock(mutex_);
   const at::NoGradGuard no_grad;  // backward(create_graph) records otherwise
-  changes_.note(index);
+  changes_.note(index, Clock::now());
   if (passes_.add(index, counted)) naming_step([&] { store(index, delivered); });
 }
 
@@ -255,7 +255,7 @@ void GradientAverager::publish() {
     buckets_->publish(index, present_[index] && !sharded);
     if (present_[index] && sharded) put_placeholder(parameters_[index].tensor);
   }
-  changes_.end_round(present_);
+  changes_.end_round(present_, *buckets_);
 }
 
 void GradientAverager::take_layout(int root) {

@@ -60,11 +60,16 @@ GradientBuckets::GradientBuckets(const Peers& peers, const std::vector<Parameter
   }
 }
 
+std::vector<BucketLayout> GradientBuckets::laid_out(const std::vector<std::size_t>& order,
+                                                    const BucketOptions& options) const {
+  return assign(peers_, parameters_, options, order);
+}
+
 bool GradientBuckets::laid_out_as(const std::vector<std::size_t>& order,
                                   const BucketOptions& options) const {
   std::vector<BucketLayout> present;
   for (const Bucket& bucket : buckets_) present.push_back(bucket.memory->layout());
-  return hold_the_same(present, assign(peers_, parameters_, options, order));
+  return hold_the_same(present, laid_out(order, options));
 }
 
 void GradientBuckets::add(const BucketLayout& layout, const std::string& name,

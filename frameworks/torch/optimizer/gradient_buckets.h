@@ -32,6 +32,9 @@ class GradientBuckets {
   GradientBuckets(const Peers& peers, const std::vector<Parameter>& parameters,
                   const BucketOptions& options, const std::vector<std::size_t>& order);
 
+  /// What another order and other options would make of them.
+  std::vector<BucketLayout> laid_out(const std::vector<std::size_t>& order,
+                                     const BucketOptions& options) const;
   /// Whether another order and other options would put the same gradients into the same buckets.
   bool laid_out_as(const std::vector<std::size_t>& order, const BucketOptions& options) const;
 

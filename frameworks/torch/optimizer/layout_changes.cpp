@@ -15,7 +15,7 @@ LayoutChanges::LayoutChanges(const Peers& peers, const BucketOptions& options,
   const bool tied = averaging.sharded || averaging.hook || !options.groups.empty();
   if (tied && !fixed) return;
   arrangement_.emplace(peers, options.name, gradients, fixed);
-  if (tuning && !tied) tuning_.emplace(peers, *tuning);
+  if (tuning && !tied) tuning_.emplace(peers, *tuning, gradients);
 }
 
 BucketOptions LayoutChanges::first() const {
@@ -23,16 +23,19 @@ BucketOptions LayoutChanges::first() const {
 }
 
 BucketOptions LayoutChanges::options() const {
+  return tuning_ ? options_of(tuning_->form()) : options_;
+}
+
+BucketOptions LayoutChanges::options_of(const BucketForm& form) const {
   BucketOptions options = options_;
-  if (tuning_) {
-    options.bucket_bytes = tuning_->form().bytes;
-    if (!tuning_->form().compressed) options.compression = Compression::none;
-  }
+  options.bucket_bytes = form.bytes;
+  if (!form.compressed) options.compression = Compression::none;
   return options;
 }
 
-void LayoutChanges::note(std::size_t gradient) {
+void LayoutChanges::note(std::size_t gradient, std::chrono::steady_clock::time_point now) {
   if (arrangement_) arrangement_->note(gradient);
+  if (tuning_) tuning_->note(gradient, now);
 }
 
 void LayoutChanges::begin(std::chrono::steady_clock::time_point now) {
@@ -52,14 +55,16 @@ void LayoutChanges::wait() {
   if (tuning_) tuning_->wait();
 }
 
-void LayoutChanges::end_round(const std::vector<bool>& present) {
+void LayoutChanges::end_round(const std::vector<bool>& present, const GradientBuckets& buckets) {
   if (arrangement_ && !arrangement_->learned()) {
     arrangement_->learn(present);
     pending_ = true;
   }
   if (!tuning_) return;
   const BucketForm before = tuning_->form();
-  tuning_->count_step();
+  tuning_->count_step([&](const BucketForm& form) {
+    return buckets.laid_out(arrangement_->order(), options_of(form));
+  });
   if (tuning_->form() != before) pending_ = true;
 }
 

@@ -31,8 +31,8 @@ class LayoutChanges {
     return arrangement_ && arrangement_->leaves_out(gradient);
   }
 
-  /// A gradient has come.
-  void note(std::size_t gradient);
+  /// A gradient has come, at the time `now`.
+  void note(std::size_t gradient, std::chrono::steady_clock::time_point now);
   /// All of this rank's gradients of the round have come, at the time `now`. Collective, does not
   /// wait.
   void begin(std::chrono::steady_clock::time_point now);
@@ -40,8 +40,8 @@ class LayoutChanges {
   std::vector<std::string> awaited() const;
   /// Waits for them. Throws their error.
   void wait();
-  /// After wait(): `present`: which gradients any rank has had.
-  void end_round(const std::vector<bool>& present);
+  /// After wait(): `present`: which gradients any rank has had. `buckets`: as they are.
+  void end_round(const std::vector<bool>& present, const GradientBuckets& buckets);
   /// After ranks have joined: what `root` has found, where this rank was not there. Collective.
   void take(int root);
 
@@ -56,6 +56,7 @@ class LayoutChanges {
 
  private:
   BucketOptions options() const;
+  BucketOptions options_of(const BucketForm& form) const;
 
   const Peers peers_;
   const BucketOptions& options_;

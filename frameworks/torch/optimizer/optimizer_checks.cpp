@@ -85,7 +85,8 @@ std::optional<BucketTuning::Options> tuning_options(const Peers& peers,
                                .usual = {bucket_bytes(peers.context, options, on_host(parameters)),
                                          options.compression != Compression::none},
                                .file = settings.tuning == "on" ? "" : settings.tuning,
-                               .holds_for = tuning_key(peers, parameters, options)};
+                               .holds_for = tuning_key(peers, parameters, options),
+                               .forecast = on_host(parameters) && options.op != ReduceOp::adasum};
 }
 
 void check_ranges(const DistributedOptimizerOptions& options) {

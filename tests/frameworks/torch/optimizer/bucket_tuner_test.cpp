@@ -51,7 +51,7 @@ TEST(BucketTuner, TriesSizesInBlocksThatGoToAndFro) {
 TEST(BucketTuner, WhatIsNoFasterIsOutAtOnce) {
   BucketTuner tuner(of_sizes({4, 1, 16}));
   const auto tried = tune(tuner, [](std::size_t size) { return size == 1 ? 0.9 : 1.0; });
-  EXPECT_EQ(tried.size(), 3U + 9 + 6 + 6);
+  EXPECT_EQ(tried.size(), 3U + 9 + 6 + 6 + 6);
   EXPECT_EQ(tuner.form().bytes, 1U);
 
   BucketTuner none(of_sizes({4, 1, 16}));
@@ -68,6 +68,41 @@ TEST(BucketTuner, TheFirstStepOfABlockDoesNotCount) {
     return first ? 100.0 : size == 1 ? 0.9 : 1.0;
   });
   EXPECT_EQ(tuner.form().bytes, 1U);
+}
+
+TEST(BucketTuner, AnInterruptionInABlockDoesNotCount) {
+  BucketTuner tuner(of_sizes({4, 1}));
+  tune(tuner, [&](std::size_t size) {
+    const bool interrupted = tuner.steps() == 4 || tuner.steps() == 7;  // with either
+    return (interrupted ? 5.0 : 1.0) * (size == 1 ? 0.95 : 1.0);
+  });
+  EXPECT_EQ(tuner.form().bytes, 1U);
+  EXPECT_NEAR(tuner.gain(), 0.05, 1e-9);
+}
+
+TEST(BucketTuner, TriesInsteadWhatTheWarmUpHasShownToPromise) {
+  BucketTuner tuner(of_sizes({4, 1, 16}));
+  for (std::size_t i = 0; i < BucketTuner::warm_up_steps; ++i) {
+    EXPECT_FALSE(tuner.just_warm());
+    EXPECT_EQ(tuner.form().bytes, 4U);
+    tuner.note(1.0);
+  }
+  EXPECT_TRUE(tuner.just_warm());
+  tuner.try_instead(of_sizes({4, 2}));
+  EXPECT_EQ(tuner.forms(), of_sizes({4, 2}));
+  const auto tried = tune(tuner, [](std::size_t size) { return size == 2 ? 0.9 : 1.0; });
+  EXPECT_THAT(tried, ElementsAre(4, 4, 4, 2, 2, 2,  //
+                                 2, 2, 2, 4, 4, 4,  //
+                                 4, 4, 4, 2, 2, 2,  //
+                                 2, 2, 2, 4, 4, 4));
+  EXPECT_EQ(tuner.form().bytes, 2U);
+
+  BucketTuner none(of_sizes({4, 1, 16}));
+  for (std::size_t i = 0; i < BucketTuner::warm_up_steps; ++i) none.note(1.0);
+  none.try_instead(of_sizes({4}));
+  EXPECT_TRUE(none.done());
+  EXPECT_EQ(none.form().bytes, 4U);
+  EXPECT_EQ(none.steps(), BucketTuner::warm_up_steps);
 }
 
 TEST(BucketTuner, ASmallGainIsNotWorthIt) {
@@ -125,6 +160,19 @@ TEST_F(Noise, HardlyEverTakesASlowerOne) {
   const auto others_are_slower = [](std::size_t size) { return size == 4 ? 1.0 : 1.05; };
   EXPECT_GT(share_of(4, 0.02, others_are_slower), 0.999);
   EXPECT_GT(share_of(4, 0.08, others_are_slower), 0.97);
+}
+
+// As beside other programs: now and then a step is longer by up to the half.
+TEST_F(Noise, OfInterruptionsHidesNoGainThatIsClear) {
+  std::uniform_real_distribution<double> uniform(0, 1);
+  const auto interrupted = [&](double seconds) {
+    return uniform(engine_) < 0.2 ? seconds * (1 + 0.5 * uniform(engine_)) : seconds;
+  };
+  const auto quarter_is_best = [&](std::size_t size) {
+    return interrupted(size == 1 ? 0.93 : 1.0);
+  };
+  EXPECT_GT(share_of(1, 0.015, quarter_is_best), 0.6);
+  EXPECT_GT(share_of(4, 0.015, [&](std::size_t) { return interrupted(1.0); }), 0.9);
 }
 
 // Of more forms than fit into the steps, those that were fastest in the first round.

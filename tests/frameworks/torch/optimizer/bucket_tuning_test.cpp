@@ -72,6 +72,36 @@ TEST_F(Tuning, HasTheBitsOfATrainingWithoutIt) {
             plain.operations + 3);  // a quarter of the size: four times the buckets
 }
 
+/// 14 MiB of parameters after as many steps as are tried, in several buckets of most sizes.
+std::vector<torch::Tensor> train_deep_network(const Context& world) {
+  constexpr std::int64_t width = 512;
+  torch::manual_seed(test::seed());
+  torch::nn::Sequential network;
+  for (int layer = 0; layer < 14; ++layer) {
+    network->push_back(torch::nn::Linear(width, width));
+    network->push_back(torch::nn::Tanh());
+  }
+  torch::optim::SGD sgd(network->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  DistributedOptimizer optimizer(world, sgd, network->named_parameters());
+  for (int step = 0; step < kSteps; ++step) {
+    torch::manual_seed(test::seed() + static_cast<std::uint64_t>(100 * step + world.rank()));
+    optimizer.zero_grad();
+    network->forward(torch::randn({4, width})).pow(2).mean().backward();
+    optimizer.step();
+  }
+  return copies_of(network->parameters());
+}
+
+TEST_F(Tuning, HasTheBitsOfATrainingWithoutItInSeveralBuckets) {
+  std::vector<torch::Tensor> plain;
+  {
+    const Context world = init();
+    plain = train_deep_network(world);
+  }
+  const Context world = init_with("on");
+  expect_same_bits(train_deep_network(world), plain);
+}
+
 TEST_F(Tuning, StoresWhatItFindsAndTakesItNextTime) {
   std::uint64_t operations = 0;
   {

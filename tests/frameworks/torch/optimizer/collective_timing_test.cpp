@@ -1,0 +1,46 @@
+// What an allreduce costs, measured by the ranks that train.
+#include "frameworks/torch/optimizer/collective_timing.h"
+
+#include <gtest/gtest.h>
+#include <hora/hora.h>
+
+#include <array>
+#include <chrono>
+#include <vector>
+
+namespace hora::internal::test {
+namespace {
+
+void expect_the_same(const Context& world, ProcessSet set) {
+  const Peers peers = peers_of(world, set);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto cost = timed_collectives(peers, "timed");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_EQ(cost.has_value(), peers.size > 1);
+  if (!cost) return;
+  EXPECT_GE(cost->fixed, 0.0);
+  EXPECT_GT(cost->fixed + cost->per_byte, 0.0);
+  std::array<double, 2> first{cost->fixed, cost->per_byte};
+  broadcast(world, view(first.data(), 2),
+            {.name = "first", .root = peers.first, .process_set = set});
+  EXPECT_EQ(first[0], cost->fixed);
+  EXPECT_EQ(first[1], cost->per_byte);
+}
+
+TEST(CollectiveTiming, GivesAllRanksTheSame) {
+  const Context world = init();
+  expect_the_same(world, kWorld);
+  expect_the_same(world, kWorld);  // names are free again
+}
+
+TEST(CollectiveTiming, IsOfAProcessSet) {
+  const Context world = init();
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world.size(); rank += 2) ranks.push_back(rank);
+  const ProcessSet even = add_process_set(world, ranks);
+  if (world.rank() % 2 == 0) expect_the_same(world, even);
+  barrier(world);
+}
+
+}  // namespace
+}  // namespace hora::internal::test
