@@ -24,8 +24,7 @@ class UnitProgress {
   /// Published in steps of this many bytes.
   static constexpr std::size_t kStep = std::size_t{1} << 15;
 
-  UnitProgress(UnitProgressCell* cells, int local_rank)
-      : cells_(cells), local_rank_(local_rank) {}
+  UnitProgress(UnitProgressCell* cells, int local_rank) : cells_(cells), local_rank_(local_rank) {}
 
   /// The first `bytes` of unit `unit` (1, 2, ...) may be read, in whole steps.
   void leave(std::uint64_t unit, std::size_t bytes) {
