@@ -28,10 +28,9 @@ std::optional<CollectiveCost> fitted_cost(std::span<const TimedCollective> measu
   return cost;
 }
 
-int repetitions_after(double seconds) {
-  const double next = seconds * static_cast<double>(timed_growth);
-  if (next * most_repetitions <= timing_limit) return most_repetitions;
-  return static_cast<int>(timing_limit / next);
+int repetitions_of(double seconds) {
+  if (seconds * most_repetitions <= timing_limit) return most_repetitions;
+  return static_cast<int>(timing_limit / seconds);
 }
 
 }  // namespace hora::internal

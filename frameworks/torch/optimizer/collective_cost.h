@@ -31,11 +31,11 @@ inline constexpr std::size_t least_timed_bytes = std::size_t{16} << 10;
 inline constexpr std::size_t timed_growth = 16;
 inline constexpr std::size_t timed_sizes = 3;
 
-/// How often the next size is timed, where the size before took `seconds`: as often as fits into
-/// `timing_limit` where time grows like the bytes, at most most_repetitions; 0: it is left out.
+/// How many collectives that take `seconds` each are timed: as many as fit into timing_limit, at
+/// most most_repetitions; 0: none.
 inline constexpr int most_repetitions = 5;
 inline constexpr double timing_limit = 0.2;  ///< seconds, of a size
-int repetitions_after(double seconds);
+int repetitions_of(double seconds);
 
 /// `values` must not be empty; of an even number the upper one.
 double median(std::vector<double> values);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <vector>
 
 namespace hora::internal {
@@ -16,33 +17,40 @@ double agreed_seconds(const Peers& peers, const std::string& name, double second
   return seconds;
 }
 
-double seconds_of_one(const Peers& peers, const std::string& name, const TensorView& values) {
-  const auto begin = std::chrono::steady_clock::now();
-  allreduce(peers.context, values, {.name = name, .op = ReduceOp::sum, .process_set = peers.set});
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+/// Of one allreduce, or the shortest of several, as what else the machine does makes one longer.
+double shortest(const Peers& peers, const std::string& name, const TensorView& values,
+                int repetitions) {
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < repetitions; ++i) {
+    // As gradients, which each rank has just written.
+    std::fill_n(static_cast<float*>(values.data), values.elements(), 1.0F);
+    const auto begin = std::chrono::steady_clock::now();
+    allreduce(peers.context, values, {.name = name, .op = ReduceOp::sum, .process_set = peers.set});
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    least = std::min(least, took.count());
+  }
+  return agreed_seconds(peers, name, least);
 }
 
 }  // namespace
 
 std::optional<CollectiveCost> timed_collectives(const Peers& peers, const std::string& name) {
   if (peers.size == 1) return std::nullopt;
+  agreed_seconds(peers, name, 0.0);  // ranks wait here for one another
   std::vector<TimedCollective> measured;
   std::size_t bytes = least_timed_bytes;
-  int repetitions = most_repetitions;
-  while (repetitions > 0 && measured.size() < timed_sizes) {
+  double expected = 0.0;
+  while (measured.size() < timed_sizes && repetitions_of(expected) > 0) {
     const Buffer buffer(peers.context, bytes);
-    auto* const values = reinterpret_cast<float*>(buffer.data());
-    const auto elements = static_cast<std::int64_t>(bytes / sizeof(float));
-    std::vector<double> times;
-    for (int i = 0; i < repetitions + 1; ++i) {
-      // As gradients, which each rank has just written.
-      std::fill_n(values, elements, 1.0F);
-      const double seconds = seconds_of_one(peers, name, view(values, elements));
-      if (i > 0) times.push_back(seconds);  // with the first one ranks wait for one another
+    const TensorView values = view(reinterpret_cast<float*>(buffer.data()),
+                                   static_cast<std::int64_t>(bytes / sizeof(float)));
+    double seconds = shortest(peers, name, values, 1);
+    if (const int more = repetitions_of(seconds); more > 0) {
+      seconds =
+          shortest(peers, name, values, more);  // the first one has made pages and connections
     }
-    // What else the machine does makes one longer.
-    measured.push_back({bytes, agreed_seconds(peers, name, *std::ranges::min_element(times))});
-    repetitions = repetitions_after(measured.back().seconds);
+    measured.push_back({bytes, seconds});
+    expected = seconds * static_cast<double>(timed_growth);
     bytes *= timed_growth;
   }
   return fitted_cost(measured);

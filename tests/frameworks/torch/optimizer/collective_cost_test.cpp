@@ -64,13 +64,13 @@ TEST(CollectiveCost, IsFoundUnderNoise) {
   }
 }
 
-TEST(RepetitionsAfter, FitIntoTheLimit) {
-  EXPECT_EQ(repetitions_after(0.0), most_repetitions);
-  EXPECT_EQ(repetitions_after(1e-4), most_repetitions);
-  EXPECT_EQ(repetitions_after(0.9 * timing_limit / timed_growth), 1);
-  EXPECT_EQ(repetitions_after(0.4 * timing_limit / timed_growth), 2);
-  EXPECT_EQ(repetitions_after(1.1 * timing_limit / timed_growth), 0);
-  EXPECT_EQ(repetitions_after(100.0), 0);
+TEST(RepetitionsOf, FitIntoTheLimit) {
+  EXPECT_EQ(repetitions_of(0.0), most_repetitions);
+  EXPECT_EQ(repetitions_of(timing_limit / 100), most_repetitions);
+  EXPECT_EQ(repetitions_of(0.4 * timing_limit), 2);
+  EXPECT_EQ(repetitions_of(0.9 * timing_limit), 1);
+  EXPECT_EQ(repetitions_of(1.1 * timing_limit), 0);
+  EXPECT_EQ(repetitions_of(1e300), 0);
 }
 
 }  // namespace

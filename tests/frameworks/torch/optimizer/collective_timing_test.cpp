@@ -6,6 +6,7 @@
 
 #include <array>
 #include <chrono>
+#include <iterator>
 #include <vector>
 
 namespace hora::internal::test {
@@ -16,15 +17,21 @@ void expect_the_same(const Context& world, ProcessSet set) {
   const auto begin = std::chrono::steady_clock::now();
   const auto cost = timed_collectives(peers, "timed");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-  EXPECT_EQ(cost.has_value(), peers.size > 1);
+  if (peers.size == 1) {
+    EXPECT_FALSE(cost);
+  }
+  // Of an overloaded machine there is none.
+  std::array<double, 3> first{cost ? 1.0 : 0.0, cost ? cost->fixed : 0.0,
+                              cost ? cost->per_byte : 0.0};
+  const std::array<double, 3> own = first;
+  broadcast(world, view(first.data(), std::ssize(first)),
+            {.name = "first", .root = peers.first, .process_set = set});
+  EXPECT_EQ(own, first);
   if (!cost) return;
   EXPECT_GE(cost->fixed, 0.0);
+  EXPECT_GE(cost->per_byte, 0.0);
   EXPECT_GT(cost->fixed + cost->per_byte, 0.0);
-  std::array<double, 2> first{cost->fixed, cost->per_byte};
-  broadcast(world, view(first.data(), 2),
-            {.name = "first", .root = peers.first, .process_set = set});
-  EXPECT_EQ(first[0], cost->fixed);
-  EXPECT_EQ(first[1], cost->per_byte);
+  EXPECT_LT(cost->fixed, 5.0);
 }
 
 TEST(CollectiveTiming, GivesAllRanksTheSame) {
