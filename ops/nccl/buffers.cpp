@@ -74,12 +74,13 @@ WindowPlan NcclBuffers::plan(const BoundUnit& unit, int local_rank) {
   for (std::size_t i = 0; i < unit.unit.tensors.size(); ++i) {
     const auto places = places_of(i);
     const WindowAgreement agreed = agreement_of(places);
-    if (places[static_cast<std::size_t>(local_rank)].window == kProposedWindow) {
-      Buffer& own = *find(unit.tensor(i, local_rank));
-      own.is_proposed = false;
+    if (agreed.begins) ++last_window_;
+    const bool proposes = places[static_cast<std::size_t>(local_rank)].window == kProposedWindow;
+    if (Buffer* const own = proposes ? find(unit.tensor(i, local_rank)) : nullptr) {
+      own->is_proposed = false;
       if (agreed.begins) {
-        own.window = ++last_window_;
-        plan.begins.push_back(&own.memory);
+        own->window = last_window_;
+        plan.begins.push_back(&own->memory);
       }
     }
     if (auto ended = given_back_.extract(agreed.ends)) {

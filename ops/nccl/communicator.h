@@ -75,7 +75,7 @@ class NcclCommunicator {
   void wait_ready(Deadline deadline) const;
   /// Throws where NCCL reports an error of this communicator.
   void check_async() const;
-  /// What errors call that which goes on in the background from now on. Not copied.
+  /// What errors call that which goes on in the background from now on; a text that stays.
   void name_background(std::string_view what) { background_ = what; }
   static constexpr std::string_view kAnyOperation = "an NCCL operation in the background";
 

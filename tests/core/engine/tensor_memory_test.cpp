@@ -180,6 +180,46 @@ class MemoryOfOneRank : public testing::Test {
   TensorMemory memory_;
 };
 
+/// A device that gives every tensor in place the same place.
+class PlacingPort final : public DevicePort {
+ public:
+  static constexpr Location kPlace{.window = 7, .reserved = 0, .offset = 9};
+  BegunOnDevice begin(const std::byte* data, void*, std::optional<void*>) override {
+    return {nullptr, data ? kPlace : Location{}};
+  }
+  std::byte* allocate(std::size_t) override { return nullptr; }
+  void release(std::byte*, const WithEngineLock&) noexcept override {}
+  bool check() override { return false; }
+  void abort() noexcept override {}
+};
+
+TEST_F(MemoryOfOneRank, OnADeviceTensorsOfTheWorldInPlaceHaveAPlace) {
+  PlacingPort port;
+  SetMemory set = set_;
+  set.device = &port;
+  Bytes data = counted(400);
+  Signature signature;
+  signature.device = DeviceKind::cuda;
+  signature.shape = {100};
+  Request request{"x", {}, data.data()};
+  for (const bool is_world : {true, false}) {
+    set.is_world = is_world;
+    TensorMemory memory;
+    memory.copy_in(set, signature, request, Caller::goes_on);
+    EXPECT_EQ(memory.location(), is_world ? PlacingPort::kPlace : Location{});
+  }
+  set.is_world = true;
+  signature.kind = OperationKind::allgather;
+  request.rows = {100};
+  request.bytes = 400;
+  TensorMemory exchange;
+  exchange.copy_in(set, signature, request, Caller::goes_on);
+  EXPECT_NE(exchange.header(), nullptr) << "its location is the header's";
+  EXPECT_NE(exchange.location(), PlacingPort::kPlace);
+  exchange.release(set);
+  EXPECT_EQ(node_.blocks_in_use(), 0U);
+}
+
 TEST_F(MemoryOfOneRank, ABlockGoesInAndOut) {
   Bytes data = counted(1000);
   copy_in(OperationKind::allreduce, data, Caller::goes_on);
