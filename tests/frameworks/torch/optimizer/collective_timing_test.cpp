@@ -5,7 +5,6 @@
 #include <hora/hora.h>
 
 #include <array>
-#include <chrono>
 #include <iterator>
 #include <vector>
 
@@ -14,9 +13,7 @@ namespace {
 
 void expect_the_same(const Context& world, ProcessSet set) {
   const Peers peers = peers_of(world, set);
-  const auto begin = std::chrono::steady_clock::now();
   const auto cost = timed_collectives(peers, "timed");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   if (peers.size == 1) {
     EXPECT_FALSE(cost);
   }
@@ -31,7 +28,6 @@ void expect_the_same(const Context& world, ProcessSet set) {
   EXPECT_GE(cost->fixed, 0.0);
   EXPECT_GE(cost->per_byte, 0.0);
   EXPECT_GT(cost->fixed + cost->per_byte, 0.0);
-  EXPECT_LT(cost->fixed, 5.0);
 }
 
 TEST(CollectiveTiming, GivesAllRanksTheSame) {
