@@ -98,7 +98,7 @@ TEST_P(BroadcastOnLayouts, EveryMixtureOfWaysGivesTheRootsBytes) {
       }
     }
   }
-  run_groups<Part>(groups);
+  test::run_groups<Part>(world_, groups);
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, BroadcastOnLayouts,

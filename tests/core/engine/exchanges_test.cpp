@@ -139,7 +139,7 @@ TEST_P(ExchangesOnLayouts, EveryMixtureOfWaysAndSplitsGivesTheSendersBytes) {
   // Names are used again, in other ways.
   for (int i = 0; i < 60; ++i)
     exchanges.push_back({random_exchange(std::to_string(i % 9), random)});
-  run_groups<Part>(exchanges);
+  test::run_groups<Part>(world_, exchanges);
 }
 
 // Whichever rank changes what it brings, or none.
@@ -157,7 +157,7 @@ TEST_P(ExchangesOnLayouts, ANameBringsWhatItBroughtUntilOneRankBringsOtherRows) 
     for (Way& way : exchange.ways) way = static_cast<Way>(random() % 3);
     exchanges.push_back({exchange});
   }
-  run_groups<Part>(exchanges);
+  test::run_groups<Part>(world_, exchanges);
 }
 
 TEST_P(ExchangesOnLayouts, NodesTellOneAnotherExtentsOnceUntilTheyChange) {
@@ -165,7 +165,7 @@ TEST_P(ExchangesOnLayouts, NodesTellOneAnotherExtentsOnceUntilTheyChange) {
   auto random = test::generator();
   const auto crossings_of = [&](const Exchange& exchange) {
     const std::uint64_t before = world_.crossings();
-    run_groups<Part>(std::vector<std::vector<Exchange>>{{exchange}});
+    test::run_groups<Part>(world_, std::vector<std::vector<Exchange>>{{exchange}});
     return world_.crossings() - before;
   };
   for (int i = 0; i < 10; ++i) {
@@ -196,7 +196,7 @@ TEST_P(ExchangesOnLayouts, ManyAtOnceKeepApart) {
       }
     }
   }
-  run_groups<Part>(groups);
+  test::run_groups<Part>(world_, groups);
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, ExchangesOnLayouts,

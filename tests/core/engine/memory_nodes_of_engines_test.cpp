@@ -113,17 +113,7 @@ TEST_P(MemoryNodesOfEngines, EveryMixtureOfWaysGivesTheSumInRankOrder) {
       }
     }
   }
-  test::on_all_ranks(world_, [&](int rank) {
-    Engine& engine = world_.engine(rank);
-    for (const auto& group : groups) {
-      std::vector<std::unique_ptr<Part>> parts;
-      for (const Sum& sum : group) {
-        parts.push_back(std::make_unique<Part>(sum, rank, world_.memory(rank)));
-      }
-      for (const auto& part : parts) part->submit(engine);
-      for (const auto& part : parts) part->expect_right(engine);
-    }
-  });
+  test::run_groups<Part>(world_, groups);
 }
 
 // Broadcasts and sums announce what is readable in the same words.

@@ -14,6 +14,26 @@
 
 namespace hora::internal::test {
 
+/// Each rank on a thread of its own, group by group: makes Part(operation, rank, memory) of every
+/// operation, submits all, and then expects all to be right.
+template <class Part, class Operation>
+void run_groups(ThreadWorld& world, const std::vector<std::vector<Operation>>& groups) {
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      Engine& engine = world.engine(rank);
+      for (const auto& group : groups) {
+        std::vector<std::unique_ptr<Part>> parts;
+        for (const Operation& operation : group) {
+          parts.push_back(std::make_unique<Part>(operation, rank, world.memory(rank)));
+        }
+        for (const auto& part : parts) part->submit(engine);
+        for (const auto& part : parts) part->expect_right(engine);
+      }
+    });
+  }
+}
+
 /// The parameter: ranks of each node.
 class OnLayouts : public testing::TestWithParam<std::vector<int>> {
  protected:
@@ -30,22 +50,6 @@ class OnLayouts : public testing::TestWithParam<std::vector<int>> {
     for (int rank = 0; rank < world_.size(); ++rank) {
       threads.emplace_back([&, rank] { body(rank, world_.engine(rank)); });
     }
-  }
-
-  /// Each rank, group by group: makes Part(operation, rank, memory) of every operation, submits
-  /// all, and then expects all to be right.
-  template <class Part, class Operation>
-  void run_groups(const std::vector<std::vector<Operation>>& groups) {
-    on_all_ranks([&](int rank, Engine& engine) {
-      for (const auto& group : groups) {
-        std::vector<std::unique_ptr<Part>> parts;
-        for (const Operation& operation : group) {
-          parts.push_back(std::make_unique<Part>(operation, rank, world_.memory(rank)));
-        }
-        for (const auto& part : parts) part->submit(engine);
-        for (const auto& part : parts) part->expect_right(engine);
-      }
-    });
   }
 
   ThreadWorld world_;
