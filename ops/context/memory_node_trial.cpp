@@ -14,6 +14,7 @@
 
 #include "core/control_block/unit_progress.h"
 #include "core/log.h"
+#include "core/median.h"
 #include "ops/context/memory_node.h"
 #include "ops/hierarchy/memory_group.h"
 #include "ops/hierarchy/memory_node_sum.h"
@@ -99,12 +100,6 @@ double seconds_of(Bootstrap& ranks, std::chrono::milliseconds patience,
                                          : *std::ranges::max_element(all);
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 }  // namespace
 
 bool is_worth_it(double one_pass, double by_memory_nodes) {
@@ -135,9 +130,9 @@ MemoryNodes tried_memory_nodes(Bootstrap& ranks, NodeMemory& memory, MemoryNodes
   if (ranks.rank() == 0) {
     constexpr double kMicroseconds = 1e6;
     log().info(
-        "{} memory nodes of {} ranks each: a sum of {} bytes takes {:.0f} us in one pass and "
-        "{:.0f} "
-        "us by memory nodes, so sums {}go by them",
+        "{} memory nodes of {} ranks each: a sum of {} bytes takes {:.0f} us in one pass, {:.0f} "
+        "us "
+        "by memory nodes, so sums {}go by them",
         nodes.count, nodes.ranks, kElements * 4, at_once * kMicroseconds, apart * kMicroseconds,
         chosen ? "" : "do not ");
   }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "frameworks/torch/optimizer/collective_cost.h"
+#include "core/median.h"
 
 namespace hora::internal {
 

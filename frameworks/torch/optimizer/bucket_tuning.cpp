@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/diagnostics.h"
+#include "core/median.h"
 #include "frameworks/torch/checkpoint/durable_file.h"
 #include "frameworks/torch/optimizer/collective_timing.h"
 #include "frameworks/torch/optimizer/tuning_file.h"

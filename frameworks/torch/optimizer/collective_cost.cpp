@@ -1,14 +1,11 @@
 #include "frameworks/torch/optimizer/collective_cost.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "core/median.h"
 
 namespace hora::internal {
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 std::optional<CollectiveCost> fitted_cost(std::span<const TimedCollective> measured) {
   std::vector<double> slopes;

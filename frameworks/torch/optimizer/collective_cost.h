@@ -37,7 +37,4 @@ inline constexpr int most_repetitions = 5;
 inline constexpr double timing_limit = 0.2;  ///< seconds, of a size
 int repetitions_of(double seconds);
 
-/// `values` must not be empty; of an even number the upper one.
-double median(std::vector<double> values);
-
 }  // namespace hora::internal
