@@ -21,9 +21,13 @@ struct Sum {
 };
 
 std::vector<float> values_of(const Sum& sum, int rank) {
-  std::mt19937_64 random(sum.seed + static_cast<std::uint64_t>(rank));
+  // Cheap, for there are many: high bits of multiples of an odd number.
+  std::uint64_t bits = sum.seed + static_cast<std::uint64_t>(rank);
   std::vector<float> values(static_cast<std::size_t>(sum.count));
-  for (float& value : values) value = static_cast<float>(random()) * 0x1p-60F - 8.0F;
+  for (float& value : values) {
+    bits += 0x9e3779b97f4a7c15;
+    value = static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-28F;
+  }
   return values;
 }
 
@@ -97,12 +101,12 @@ class MemoryNodesOfEngines : public testing::TestWithParam<int> {
 constexpr std::int64_t kLarge = MemoryNodes::kLeastBytes / sizeof(float);
 
 TEST_P(MemoryNodesOfEngines, EveryMixtureOfWaysGivesTheSumInRankOrder) {
-  const std::int64_t counts[] = {1, 1000, kLarge - 1, kLarge, kLarge + 1, 3 * kLarge + 77};
+  const std::int64_t counts[] = {1, 1000, kLarge - 1, kLarge, kLarge + 1, 2 * kLarge + 77};
   std::vector<std::vector<Sum>> groups;
-  for (int g = 0; g < 12; ++g) {
+  for (int g = 0; g < 6; ++g) {
     auto& group = groups.emplace_back();
     for (int i = 0; i < 3; ++i) {
-      group.push_back({.name = std::to_string(g % 3) + "." + std::to_string(i),
+      group.push_back({.name = std::to_string(g % 2) + "." + std::to_string(i),
                        .count = counts[random_() % std::size(counts)],
                        .seed = random_(),
                        .ways = {}});
@@ -120,7 +124,7 @@ TEST_P(MemoryNodesOfEngines, EveryMixtureOfWaysGivesTheSumInRankOrder) {
 TEST_P(MemoryNodesOfEngines, BroadcastsComeBetween) {
   test::on_all_ranks(world_, [&](int rank) {
     Engine& engine = world_.engine(rank);
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < 4; ++round) {
       const auto whole = static_cast<float>(round + 1);
       std::vector<float> sum(kLarge, whole), sent(kFollowedBytes / sizeof(float), 0.0F);
       Signature broadcast = test::floats(std::ssize(sent));

@@ -115,13 +115,15 @@ class MemoryNodeSumOf : public testing::TestWithParam<MemoryLayout> {
   std::vector<UnitProgressCell> cells_ = std::vector<UnitProgressCell>(64);
 };
 
-const std::vector<std::int64_t> kSumElements = {1, 70000, 0, 16, 17, 131072, 300001};
+const std::vector<std::int64_t> kSumElements = {1, 70000, 0, 16, 17, 131072, 100001};
 
 TEST_P(MemoryNodeSumOf, HasTheBitsOfOnePassOverAllRanks) {
   for (const DataType type : {DataType::float32, DataType::float64, DataType::int32,
                               DataType::uint8, DataType::boolean, DataType::int16}) {
     for (const ReduceOp op :
          {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
+      // Of the others than sums a part, drawn by the seed: under a sanitizer each takes long.
+      if (type != DataType::float32 && op != ReduceOp::sum && random_() % 3 != 0) continue;
       const std::uint64_t seed = random_();
       const double scale = op == ReduceOp::average ? 1.0 / ranks() : 1.0;
       SummedTensors expected(type, kSumElements, ranks(), seed),
@@ -217,10 +219,10 @@ TEST_P(MemoryNodeSumOf, RanksOfLaterUnitsHaveAnnouncedAllOfThisOne) {
 }
 
 TEST_P(MemoryNodeSumOf, RanksThatRunAtOnceSumTheSame) {
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < 3; ++round) {
     const std::uint64_t seed = random_();
-    SummedTensors expected(DataType::float32, {1000000}, ranks(), seed);
-    SummedTensors tensors(DataType::float32, {1000000}, ranks(), seed);
+    SummedTensors expected(DataType::float32, {300000}, ranks(), seed);
+    SummedTensors tensors(DataType::float32, {300000}, ranks(), seed);
     sum_at_once(expected.unit(ReduceOp::sum, 1.0));
     const BoundUnit unit = tensors.unit(ReduceOp::sum, 1.0);
     forget_progress();
