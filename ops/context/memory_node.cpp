@@ -1,29 +1,10 @@
 #include "ops/context/memory_node.h"
 
-#include <hwloc.h>
 #include <sched.h>
 
-#include <memory>
-#include <type_traits>
+#include "core/machine_topology.h"
 
 namespace hora::internal {
-namespace {
-
-using MachineTopology =
-    std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, decltype(&hwloc_topology_destroy)>;
-
-/// Null where hwloc cannot read it.
-MachineTopology machine_topology() {
-  hwloc_topology_t topology = nullptr;
-  if (hwloc_topology_init(&topology) != 0) return {nullptr, hwloc_topology_destroy};
-  MachineTopology owner(topology, hwloc_topology_destroy);
-  // Beside processors and memory nodes what tells which belongs to which.
-  hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
-  if (hwloc_topology_load(topology) != 0) owner.reset();
-  return owner;
-}
-
-}  // namespace
 
 int memory_node_of_process() {
   cpu_set_t allowed;

@@ -1,7 +1,6 @@
 #include "core/launch/command/cores.h"
 
 #include <hora/printable.h>
-#include <hwloc.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -10,12 +9,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
-#include <memory>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "core/launch/command/resource_limits.h"
+#include "core/machine_topology.h"
 
 namespace hora::launch {
 namespace {
@@ -175,25 +174,12 @@ std::vector<int> allowed_cpus() {
   return {};
 }
 
-using Topology = std::unique_ptr<hwloc_topology, void (*)(hwloc_topology_t)>;
-
-Topology load_topology() {
-  hwloc_topology_t topology = nullptr;
-  if (hwloc_topology_init(&topology) != 0) return {nullptr, hwloc_topology_destroy};
-  Topology owner(topology, hwloc_topology_destroy);
-  // CPUs outside of this process's cpuset do not matter, nor do caches and devices.
-  hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
-  hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
-  if (hwloc_topology_load(topology) != 0) owner.reset();
-  return owner;
-}
-
 }  // namespace
 
 GrantedCores granted_cores() {
   GrantedCores granted;
   for (const int cpu : allowed_cpus()) granted.cpus.push_back({cpu, cpu, 0});
-  if (const Topology topology = load_topology()) {
+  if (const internal::MachineTopology topology = internal::machine_topology()) {
     std::map<int, std::pair<int, int>> places;  // of a CPU: core, NUMA node
     hwloc_obj_t core = nullptr;
     while ((core = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_CORE, core)) != nullptr) {
