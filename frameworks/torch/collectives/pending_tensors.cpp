@@ -10,6 +10,7 @@
 
 #include "frameworks/torch/memory/cpu_allocator.h"
 #include "frameworks/torch/tensor_view.h"
+#include "frameworks/torch/working_device.h"
 
 namespace hora::internal {
 namespace {
@@ -50,7 +51,8 @@ torch::Tensor operand(const Context& context, const torch::Tensor& tensor, const
 }
 
 /// One tensor's collective. Of a Handle the values arrive in `contiguous`; where that is not
-/// `target`, they are copied there. Of a ResultHandle they arrive in memory of hora's.
+/// `target`, they are copied there. Of a ResultHandle they arrive in memory of hora's, from where
+/// they come to the device of `target`.
 template <class AnyHandle>
 struct PendingTensor {
   torch::Tensor contiguous;
@@ -75,7 +77,7 @@ AlltoallResult collect(PendingTensor<ResultHandle>& pending) {
   void* const stream = current_stream(pending.contiguous.device());
   const Result result = pending.handle.wait(stream);
   keep_for_stream(pending.contiguous, stream);
-  return {to_tensor(result), result.rows()};
+  return {to_tensor(result).to(pending.target.device()), result.rows()};
 }
 
 template <class AnyHandle>
@@ -192,9 +194,9 @@ std::unique_ptr<PendingTensors> start_collective(const Context& context, const C
   const bool copied = place == Place::in_place && overlap(call.tensors);
   const auto add = [&](const torch::Tensor& tensor, const Options& own) {
     const auto target = place == Place::in_place ? tensor : operand(context, tensor, own);
-    pending->add(context,
-                 copied ? tensor.clone(torch::MemoryFormat::Contiguous) : target.contiguous(),
-                 target, own);
+    const auto contiguous =
+        copied ? tensor.clone(torch::MemoryFormat::Contiguous) : target.contiguous();
+    pending->add(context, contiguous.to(working_device(context, tensor.device())), target, own);
   };
   try {
     if (!call.is_group && call.splits.empty()) {

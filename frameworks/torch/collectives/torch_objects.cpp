@@ -3,17 +3,19 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <sstream>
 #include <string>
 #include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include "core/checked.h"
 #include "frameworks/torch/collectives/value_bytes.h"
+#include "frameworks/torch/optimizer/state_key.h"
 #include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"
 
@@ -79,10 +81,10 @@ std::string saved(torch::optim::Optimizer& optimizer) {
   return archive_bytes(archive, kName);
 }
 
+/// With its state on `device`.
 void load(torch::optim::Optimizer& optimizer, const std::string& text, int root,
-          const std::optional<torch::Device>& device) {
-  auto archive = archive_of(bytes_of(text), {"the state of an optimizer", root},
-                            device ? *device : torch::Device(torch::kCPU));
+          const torch::Device& device) {
+  auto archive = archive_of(bytes_of(text), {"the state of an optimizer", root}, device);
   torch::serialize::InputArchive state;
   archive.read("optimizer", state);
   optimizer.state().clear();
@@ -109,17 +111,35 @@ std::vector<std::string> described(const torch::optim::Optimizer& optimizer) {
   return lines;
 }
 
-std::optional<torch::Device> device_of(const torch::optim::Optimizer& optimizer) {
-  std::optional<torch::Device> device;
+/// Those with a parameter; at least one.
+std::vector<torch::Device> devices_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<torch::Device> devices;
   for (const auto& group : optimizer.param_groups()) {
     for (const torch::Tensor& parameter : group.params()) {
-      if (!device) device = parameter.device();
-      if (*device == parameter.device()) continue;
-      refuse_tensor(kName, "the optimizer has parameters on " + device->str() + " and on " +
-                               parameter.device().str() + "; expected one device");
+      if (std::find(devices.begin(), devices.end(), parameter.device()) != devices.end()) continue;
+      devices.push_back(parameter.device());
     }
   }
-  return device;
+  if (devices.empty()) devices.emplace_back(torch::kCPU);
+  return devices;
+}
+
+/// With each parameter's state on its device. LibTorch restores a state, of whatever class, on one
+/// device as a whole.
+void load_where_parameters_are(torch::optim::Optimizer& optimizer, const std::string& text,
+                               int root) {
+  OptimizerStates states;
+  for (const torch::Device& device : devices_of(optimizer)) {
+    load(optimizer, text, root, device);
+    for (const auto& group : optimizer.param_groups()) {
+      for (const torch::Tensor& parameter : group.params()) {
+        const auto state = optimizer.state().find(key_of(parameter));
+        if (state == optimizer.state().end() || parameter.device() != device) continue;
+        states[state->first] = std::move(state->second);
+      }
+    }
+  }
+  optimizer.state() = std::move(states);
 }
 
 }  // namespace
@@ -145,7 +165,6 @@ std::vector<Tensors> allgather_object(const Context& context, const Tensors& ten
 
 void broadcast_optimizer_state(const Context& context, torch::optim::Optimizer& optimizer, int root,
                                ProcessSet process_set) {
-  const auto device = device_of(optimizer);
   check_agreement(peers_of(context, process_set),
                   {"Optimizers", "Every rank must build the same one"}, kName,
                   described(optimizer));
@@ -153,7 +172,7 @@ void broadcast_optimizer_state(const Context& context, torch::optim::Optimizer& 
   const std::string text =
       broadcast_object(context, std::string_view(sends ? saved(optimizer) : std::string()),
                        {.name = kName, .root = root, .process_set = process_set});
-  if (!sends) load(optimizer, text, root, device);
+  if (!sends) load_where_parameters_are(optimizer, text, root);
 }
 
 }  // namespace hora

@@ -4,9 +4,9 @@
 #include <ATen/core/grad_mode.h>
 #include <hora/torch_collectives.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <map>
 
 #include "frameworks/torch/optimizer/gradient_norm.h"
 
@@ -15,9 +15,25 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-std::map<at::ScalarType, Tensors> by_type(const Tensors& tensors) {
-  std::map<at::ScalarType, Tensors> groups;
-  for (const at::Tensor& tensor : tensors) groups[tensor.scalar_type()].push_back(tensor);
+/// Of one type, on one device.
+struct EqualTensors {
+  at::ScalarType type;
+  at::Device device;
+  Tensors tensors;
+};
+
+std::vector<EqualTensors> by_type_and_device(const Tensors& tensors) {
+  std::vector<EqualTensors> groups;
+  for (const at::Tensor& tensor : tensors) {
+    const auto found = std::find_if(groups.begin(), groups.end(), [&](const EqualTensors& group) {
+      return group.type == tensor.scalar_type() && group.device == tensor.device();
+    });
+    if (found != groups.end()) {
+      found->tensors.push_back(tensor);
+    } else {
+      groups.push_back({tensor.scalar_type(), tensor.device(), {tensor}});
+    }
+  }
   return groups;
 }
 
@@ -44,13 +60,14 @@ void multiply(const Tensors& tensors, const at::Tensor& factor) {
   }
 }
 
-/// Of part `part` of `parts` of all elements: one number in float64, where they are.
+/// Of part `part` of `parts` of all elements: one number in float64, on `device`.
 at::Tensor squares_of_part(const Tensors& gradients, int part, int parts,
                            const at::Device& device) {
   at::Tensor sum = at::zeros({}, at::device(device).dtype(at::kDouble));
-  for (const auto& [type, tensors] : by_type(elements_of_part(gradients, part, parts))) {
-    const Tensors norms = norms_of(tensors, type == at::kDouble ? at::kDouble : at::kFloat);
-    sum += at::stack(norms).to(at::kDouble).square().sum();
+  for (const EqualTensors& group : by_type_and_device(elements_of_part(gradients, part, parts))) {
+    const auto type = group.type == at::kDouble ? at::kDouble : at::kFloat;
+    const Tensors norms = norms_of(group.tensors, type);
+    sum += at::stack(norms).to(at::kDouble).square().sum().to(device);
   }
   return sum;
 }
@@ -60,8 +77,9 @@ at::Tensor factor_of(const at::Tensor& norm, double max_norm) {
 }
 
 void multiply_all(const Tensors& gradients, const at::Tensor& factor) {
-  for (const auto& [type, tensors] : by_type(gradients)) {
-    multiply<void (*)(at::TensorList, const at::Tensor&)>(tensors, factor.to(type));
+  for (const EqualTensors& group : by_type_and_device(gradients)) {
+    multiply<void (*)(at::TensorList, const at::Tensor&)>(group.tensors,
+                                                          factor.to(group.device, group.type));
   }
 }
 

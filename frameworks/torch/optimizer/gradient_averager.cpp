@@ -36,9 +36,10 @@ GradientAverager::GradientAverager(const Peers& peers, std::vector<Parameter> pa
       steps_exchange_(peers, options.buckets.name),
       present_(parameters_.size(), false),
       changes_(peers, options_.buckets, parameters_.size(), options.static_graph, options.tuning),
-      buckets_(std::in_place, peers, parameters_, changes_.first(), as_registered(parameters_)) {
-  const bool on_host = parameters_.empty() || parameters_.front().tensor.device().is_cpu();
-  if (!on_host) {
+      stand_ins_(parameters_, options.device),
+      buckets_(std::in_place, peers, stand_ins_.parameters(), changes_.first(),
+               as_registered(parameters_)) {
+  if (!options.device.is_cpu()) {
     presence_.emplace(peers_, options.buckets.name + ".presence", parameters_.size());
   }
   if (options.buckets.averaging.sharded) ends_.emplace(peers_, options.buckets.name + ".end");
@@ -216,7 +217,7 @@ void GradientAverager::lay_out_anew() {
   }
   const auto layout = changes_.next(*buckets_);
   if (!layout || !same_order) return;
-  GradientBuckets anew(peers_, parameters_, layout->options, layout->order);
+  GradientBuckets anew(peers_, stand_ins_.parameters(), layout->options, layout->order);
   buckets_.emplace(std::move(anew));
 }
 
@@ -240,6 +241,7 @@ void GradientAverager::store(std::size_t index, const at::Tensor& delivered) {
     gradient = gradient.to_dense();
   }
   if (presence_ && !gradient.defined()) presence_->note_absent(index);
+  stand_ins_.take(index);
   buckets_->store(index, delivered);
   if (gradient.defined()) held_bytes_ += gradient.nbytes();
   most_held_bytes_ = std::max(most_held_bytes_, held_bytes_);
@@ -253,6 +255,7 @@ void GradientAverager::publish() {
     // What is sharded is not a parameter's whole gradient.
     const bool sharded = options_.buckets.averaging.sharded;
     buckets_->publish(index, present_[index] && !sharded);
+    stand_ins_.give(index);
     if (present_[index] && sharded) put_placeholder(parameters_[index].tensor);
   }
   changes_.end_round(present_, *buckets_);

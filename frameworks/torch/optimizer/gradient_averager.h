@@ -16,6 +16,7 @@
 #include "frameworks/torch/optimizer/gradient_buckets.h"
 #include "frameworks/torch/optimizer/layout_changes.h"
 #include "frameworks/torch/optimizer/round_exchanges.h"
+#include "frameworks/torch/optimizer/stand_ins.h"
 #include "frameworks/torch/optimizer/step_counters.h"
 #include "frameworks/torch/peers.h"
 
@@ -30,6 +31,8 @@ class GradientAverager {
  public:
   struct Options {
     BucketOptions buckets = {};
+    /// On which gradients are averaged; those of parameters on others travel there and back.
+    at::Device device = at::kCPU;
     int backward_passes_per_step = 1;
     bool sparse_as_dense = false;
     bool static_graph = false;
@@ -45,7 +48,7 @@ class GradientAverager {
     std::size_t gradient_bytes = 0;  ///< of stored gradients that were held at once, the most
   };
 
-  /// The context must outlive it and stay where it is. The parameters are all on one device.
+  /// The context must outlive it and stay where it is. Sharded parameters are all on one device.
   GradientAverager(const Peers& peers, std::vector<Parameter> parameters, const Options& options);
   /// Waits for what is under way, but not while an exception unwinds the stack.
   ~GradientAverager();
@@ -168,6 +171,7 @@ class GradientAverager {
   LayoutChanges changes_;
   std::chrono::nanoseconds in_flight_before_{0};
   std::chrono::steady_clock::time_point waiting_since_;
+  const StandIns stand_ins_;
   std::optional<GradientBuckets> buckets_;    ///< always there
   std::optional<PresenceExchange> presence_;  ///< where the buckets cannot say
   std::optional<RoundEndExchange> ends_;      ///< where gradients are sharded

@@ -28,7 +28,7 @@ struct BucketOptions {
 class GradientBuckets {
  public:
   /// `order`: indices of the parameters that have a bucket, the one whose gradient comes last first
-  /// (as registration has it). `parameters` outlive it, and are all on one device.
+  /// (as registration has it). `parameters` outlive it, and are all on one device (StandIns).
   GradientBuckets(const Peers& peers, const std::vector<Parameter>& parameters,
                   const BucketOptions& options, const std::vector<std::size_t>& order);
 

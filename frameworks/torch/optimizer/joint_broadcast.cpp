@@ -8,20 +8,24 @@
 
 #include "core/alignment.h"
 #include "frameworks/torch/tensor_view.h"
+#include "frameworks/torch/working_device.h"
 
 namespace hora::internal {
 
 JointBroadcast::JointBroadcast(const Peers& peers, std::string name,
                                std::vector<at::Tensor> tensors)
-    : peers_(peers), name_(std::move(name)), tensors_(std::move(tensors)) {
+    : peers_(peers),
+      name_(std::move(name)),
+      tensors_(std::move(tensors)),
+      device_(working_device(peers.context, tensors_)) {
   for (const at::Tensor& tensor : tensors_) forms_.emplace_back(tensor, "Buffer");
   if (peers_.size == 1 || tensors_.empty()) return;
   std::size_t bytes = 0;
   for (const at::Tensor& tensor : tensors_) bytes += align_up(tensor.nbytes());
-  memory_ = Buffer(peers_.context, bytes, to_device(tensors_.front().device()));
+  memory_ = Buffer(peers_.context, bytes, to_device(device_));
   std::byte* place = memory_.data();
   for (const at::Tensor& tensor : tensors_) {
-    copies_.push_back(at::from_blob(place, tensor.sizes(), tensor.options()));
+    copies_.push_back(at::from_blob(place, tensor.sizes(), tensor.options().device(device_)));
     place += align_up(tensor.nbytes());
   }
 }
@@ -41,7 +45,7 @@ void JointBroadcast::begin(int root) {
                          DataType::uint8,
                          {static_cast<std::int64_t>(memory_.size())},
                          memory_.device(),
-                         current_stream(tensors_.front().device())};
+                         current_stream(device_)};
   handle_ = broadcast_async(peers_.context, bytes,
                             {.name = name_, .root = root, .process_set = peers_.set});
 }
@@ -49,7 +53,7 @@ void JointBroadcast::begin(int root) {
 void JointBroadcast::end() {
   if (copies_.empty()) return;
   const at::NoGradGuard no_grad;
-  handle_.wait(current_stream(tensors_.front().device()));
+  handle_.wait(current_stream(device_));
   if (is_root_) return;
   for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].copy_(copies_[i]);
 }

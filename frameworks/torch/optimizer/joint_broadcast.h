@@ -16,8 +16,8 @@ namespace hora::internal {
 /// Thread rule: one thread at a time.
 class JointBroadcast {
  public:
-  /// Dense tensors on one device, which must be the same on all ranks. They may get other memory
-  /// later, of the same form. `name`: of the collective.
+  /// Dense tensors, the same on all ranks. They may get other memory later, of the same form.
+  /// `name`: of the collective.
   JointBroadcast(const Peers& peers, std::string name, std::vector<at::Tensor> tensors);
 
   /// Takes the values of `root`, a world rank, now. Without end() since the last one, their copies
@@ -33,6 +33,7 @@ class JointBroadcast {
   const std::string name_;
   const std::vector<at::Tensor> tensors_;
   std::vector<ParameterForm> forms_;
+  const at::Device device_;  ///< on which they travel
   Buffer memory_;
   std::vector<at::Tensor> copies_;  ///< in memory_
   bool is_root_ = false;

@@ -15,6 +15,7 @@
 #include "frameworks/torch/optimizer/parameter_list.h"
 #include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"
+#include "frameworks/torch/working_device.h"
 
 namespace hora::internal {
 namespace {
@@ -23,24 +24,13 @@ namespace {
   throw Error(ErrorCode::invalid_argument, "DistributedOptimizer: " + what, -1, parameter);
 }
 
-void check_averageable(const Context& context, const Parameter& parameter,
-                       const torch::Device& device) {
+void check_averageable(const Parameter& parameter) {
   const torch::Tensor& tensor = parameter.tensor;
   const auto fail = [&](const std::string& what) {
     refuse("parameter '" + parameter.name + "' " + what, parameter.name);
   };
   if (tensor.layout() != torch::kStrided) fail("is sparse; expected a dense one");
-  if (tensor.device() != device) {
-    fail("is on " + tensor.device().str() + ", and others on " + device.str() +
-         ": all must be on one device");
-  }
-  if (!device.is_cpu() && device != to_torch(context.device())) {
-    fail("is on " + device.str() + ", but this rank averages on the CPU" +
-         (context.device().kind == DeviceKind::cpu
-              ? std::string(" only")
-              : " and on " + to_torch(context.device()).str() + " only") +
-         ": use hora::local_device()");
-  }
+  if (tensor.is_meta()) fail("is on meta, where it has no values; expected one with values");
   const auto type = to_data_type(tensor.scalar_type());
   if (!type || !is_floating_point(*type)) {
     fail(std::string("has type ") + torch::toString(tensor.scalar_type()) +
@@ -48,27 +38,44 @@ void check_averageable(const Context& context, const Parameter& parameter,
   }
 }
 
-bool on_host(const std::vector<Parameter>& parameters) {
-  return parameters.empty() || parameters.front().tensor.device().is_cpu();
+/// A rank whose parameters all lie elsewhere has mostly not chosen its own GPU.
+void check_devices(const Context& context, const std::vector<Parameter>& parameters) {
+  const at::Device own = to_torch(context.device());
+  const auto on_own = [&](const Parameter& each) { return each.tensor.device() == own; };
+  if (std::any_of(parameters.begin(), parameters.end(), on_own)) return;
+  for (const Parameter& parameter : parameters) {
+    if (parameter.tensor.is_cpu()) continue;
+    refuse("parameter '" + parameter.name + "' is on " + parameter.tensor.device().str() +
+               ", but this rank averages on the CPU" +
+               (own.is_cpu() ? " only" : " and on " + own.str() + " only") +
+               ", where no parameter is: use hora::local_device()",
+           parameter.name);
+  }
+}
+
+bool on_several_devices(const std::vector<Parameter>& parameters) {
+  return std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& each) {
+    return each.tensor.device() != parameters.front().tensor.device();
+  });
 }
 
 std::size_t bucket_bytes(const Context& context, const DistributedOptimizerOptions& options,
-                         bool host) {
+                         const at::Device& device) {
   if (options.bucket_bytes != 0) return options.bucket_bytes;
   if (context.settings().bucket_size != 0) return context.settings().bucket_size;
-  return std::size_t{host && context.cross_size() == 1 ? 4U : 25U} << 20U;
+  return std::size_t{device.is_cpu() && context.cross_size() == 1 ? 4U : 25U} << 20U;
 }
 
 /// What the form that suits best depends on.
 std::string tuning_key(const Peers& peers, const std::vector<Parameter>& parameters,
-                       const DistributedOptimizerOptions& options) {
+                       const DistributedOptimizerOptions& options, const at::Device& device) {
   std::size_t bytes = 0;
   for (const Parameter& parameter : parameters) {
     bytes += static_cast<std::size_t>(parameter.tensor.nbytes());
   }
   std::ostringstream text;
   text << parameters.size() << " parameters of " << bytes << " bytes on "
-       << (on_host(parameters) ? "cpu" : "cuda") << ", " << peers.size << " ranks, "
+       << (device.is_cpu() ? "cpu" : "cuda") << ", " << peers.size << " ranks, "
        << peers.context.cross_size() << " nodes, compression " << name_of(options.compression);
   return text.str();
 }
@@ -77,16 +84,17 @@ std::string tuning_key(const Peers& peers, const std::vector<Parameter>& paramet
 std::optional<BucketTuning::Options> tuning_options(const Peers& peers,
                                                     const std::vector<Parameter>& parameters,
                                                     const DistributedOptimizerOptions& options,
-                                                    const std::string& name) {
+                                                    const std::string& name,
+                                                    const at::Device& device) {
   const Settings& settings = peers.context.settings();
   const bool chosen = options.bucket_bytes != 0 || settings.bucket_size != 0;
   if (settings.tuning.empty() || chosen) return std::nullopt;
   return BucketTuning::Options{.name = name,
-                               .usual = {bucket_bytes(peers.context, options, on_host(parameters)),
+                               .usual = {bucket_bytes(peers.context, options, device),
                                          options.compression != Compression::none},
                                .file = settings.tuning == "on" ? "" : settings.tuning,
-                               .holds_for = tuning_key(peers, parameters, options),
-                               .forecast = on_host(parameters) && options.op != ReduceOp::adasum};
+                               .holds_for = tuning_key(peers, parameters, options, device),
+                               .forecast = device.is_cpu() && options.op != ReduceOp::adasum};
 }
 
 void check_ranges(const DistributedOptimizerOptions& options) {
@@ -137,11 +145,8 @@ void check_combinations(const DistributedOptimizerOptions& options) {
 
 void check_buffers(const std::vector<torch::Tensor>& buffers) {
   for (std::size_t i = 0; i < buffers.size(); ++i) {
-    const bool dense = buffers[i].defined() && buffers[i].layout() == torch::kStrided;
-    if (dense && buffers[i].device() == buffers.front().device()) continue;
-    refuse("buffer " + std::to_string(i) +
-           (dense ? " is on another device than buffer 0; all must be on one"
-                  : " is undefined or sparse; expected a dense tensor"));
+    if (buffers[i].defined() && buffers[i].layout() == torch::kStrided) continue;
+    refuse("buffer " + std::to_string(i) + " is undefined or sparse; expected a dense tensor");
   }
 }
 
@@ -181,7 +186,10 @@ Groups groups_of(const std::vector<Parameter>& parameters,
   return equal_groups(sizes, static_cast<std::size_t>(options.number_of_groups));
 }
 
-std::string described(const DistributedOptimizerOptions& options, const BucketOptions& buckets) {
+std::string described(const DistributedOptimizerOptions& options,
+                      const std::vector<Parameter>& parameters,
+                      const GradientAverager::Options& averaging) {
+  const BucketOptions& buckets = averaging.buckets;
   std::ostringstream text;
   text << "buckets of " << buckets.bucket_bytes << " bytes, " << name_of(options.op)
        << ", compression " << name_of(options.compression) << ", backward_passes_per_step "
@@ -191,7 +199,9 @@ std::string described(const DistributedOptimizerOptions& options, const BucketOp
        << options.overlap_parameter_gather << ", fused_update "
        << (buckets.averaging.fused != nullptr) << ", update_in_backward "
        << options.update_in_backward << ", compare_ranks " << options.compare_ranks << ", hook "
-       << (options.hook ? options.hook->describe() : "none");
+       << (options.hook ? options.hook->describe() : "none") << ", averaged on "
+       << (averaging.device.is_cpu() ? "cpu" : "cuda") << ", parameters on "
+       << (on_several_devices(parameters) ? "several devices" : "one device");
   return text.str();
 }
 
@@ -249,8 +259,9 @@ std::vector<Parameter> select_parameters(
   std::vector<Parameter> parameters;
   for (const std::size_t index : *selected) {
     parameters.push_back({named[index].key(), named[index].value()});
-    check_averageable(context, parameters.back(), parameters.front().tensor.device());
+    check_averageable(parameters.back());
   }
+  check_devices(context, parameters);
   return parameters;
 }
 
@@ -266,26 +277,31 @@ GradientAverager::Options averaging_options(const Peers& peers,
   check_ranges(options);
   check_combinations(options);
   check_buffers(options.buffers);
+  if (options.shard_state && on_several_devices(parameters)) {
+    refuse("shard_state and parameters on several devices do not go together: leave out one");
+  }
+  const at::Device device = working_device(peers.context, tensors_of(parameters));
   return {.buckets = {.name = name,
-                      .bucket_bytes = bucket_bytes(peers.context, options, on_host(parameters)),
+                      .bucket_bytes = bucket_bytes(peers.context, options, device),
                       .compression = options.compression,
                       .averaging = {.op = options.op,
                                     .predivide = options.gradient_predivide_factor,
                                     .sharded = options.shard_state,
                                     .hook = options.hook},
                       .groups = groups_of(parameters, options)},
+          .device = device,
           .backward_passes_per_step = options.backward_passes_per_step,
           .sparse_as_dense = options.sparse_as_dense,
           .static_graph = options.static_graph,
           .update_in_backward = options.update_in_backward,
-          .tuning = tuning_options(peers, parameters, options, name)};
+          .tuning = tuning_options(peers, parameters, options, name, device)};
 }
 
 void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& parameters,
                        const DistributedOptimizerOptions& options,
                        const GradientAverager::Options& averaging) {
   const BucketOptions& buckets = averaging.buckets;
-  std::vector<std::string> lines{described(options, buckets)};
+  std::vector<std::string> lines{described(options, parameters, averaging)};
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     std::string line = described(parameters[index].name, parameters[index].tensor);
     if (!buckets.groups.empty() && buckets.groups[index]) {

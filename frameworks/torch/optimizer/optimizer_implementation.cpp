@@ -19,6 +19,7 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
                                                  const DistributedOptimizerOptions& options)
     : peers_(peers),
       name_(averaging.buckets.name),
+      device_(averaging.device),
       hooked_(options.hook != nullptr),
       loss_op_(options.op == ReduceOp::sum ? ReduceOp::sum : ReduceOp::average),
       optimizer_(optimizer),
@@ -253,10 +254,11 @@ double OptimizerImplementation::clip_grad_norm(double max_norm) {
   const auto gradients = averaged_gradients();
   const std::string exchange = name_ + ".norm";
   const auto& parameters = averager_.parameters();
-  if (!parameters.empty() && !parameters.front().tensor.device().is_cpu()) {
+  const bool on_host = std::all_of(parameters.begin(), parameters.end(),
+                                   [](const auto& each) { return each.tensor.is_cpu(); });
+  if (!on_host) {
     return clip_on_device(peers_, exchange, gradients,
-                          shards_ ? GradientOwners::each : GradientOwners::all,
-                          parameters.front().tensor.device(), max_norm);
+                          shards_ ? GradientOwners::each : GradientOwners::all, device_, max_norm);
   }
   const auto norm_of = shards_ ? norm_of_own_gradients : norm_of_equal_gradients;
   const double norm = norm_of(peers_, exchange, gradients);

@@ -114,7 +114,7 @@ void RankComparison::add_parameters() {
   std::vector<at::Tensor> sums;
   for (const Parameter& parameter : parameters_) {
     const at::Tensor bits = parameter.tensor.detach().view(integer_of(parameter.tensor));
-    sums.push_back(at::sum(bits, at::kLong));
+    sums.push_back(at::sum(bits, at::kLong).to(parameters_.front().tensor.device()));
   }
   if (sums.empty()) return;
   const at::Tensor all = at::stack(sums).cpu();

@@ -145,6 +145,11 @@ struct OptimizerStatistics {
 /// parameters that no group holds are neither averaged nor touched. A parameter has one
 /// DistributedOptimizer at a time.
 ///
+/// Parameters may be on several devices of the process, such as a model's halves on two GPUs, where
+/// some are on local_device(): there all gradients are averaged, to which LibTorch copies those of
+/// the others, and back. With parameters on the CPU and on a GPU the host waits for these copies.
+/// All ranks have parameters on several devices, or none; not with shard_state.
+///
 /// With options.shard_state the constructor replaces the parameters in the wrapped optimizer's
 /// groups by this rank's shares of them (views; the module's parameters stay what they are), so its
 /// state takes 1/ranks of the memory. That is for optimizers that treat each element by itself,
@@ -252,7 +257,7 @@ class DistributedOptimizer {
   /// it, and takes part in their averages with zeros meanwhile (an average divides by the size of
   /// the set all the same). Then all get the parameters and the wrapped optimizer's state of the
   /// rank that called it last, whose world rank it gives; broadcast_buffers() from it does that for
-  /// buffers. The parameters travel in one copy, in memory of their device. Throws
+  /// buffers. The parameters travel in one copy, in memory of the device that averages. Throws
   /// Error(invalid_use) with options shard_state, buffers or hook. Optimizers that step in one
   /// loop: hora::join() takes them all at once.
   int join();

@@ -35,8 +35,8 @@ struct GradientBucketView {
   ProcessSet process_set = kWorld;
   /// Distinguishes buckets of the optimizer; prefix for the names of the hook's collectives.
   std::string name;
-  /// One for each parameter, with its shape and strides, in the type of Compression, on its device.
-  /// They lie in `values`. A gradient that this rank does not have is all zeros.
+  /// One for each parameter, with its shape and strides, in the type of Compression, all on one
+  /// device. They lie in `values`. A gradient that this rank does not have is all zeros.
   std::vector<torch::Tensor> gradients;
   /// All of them and the padding between, which is zero and must stay so: one dimension.
   torch::Tensor values;

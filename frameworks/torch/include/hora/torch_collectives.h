@@ -1,7 +1,9 @@
-/// Collectives on LibTorch's tensors: dense ones on the CPU or on this rank's GPU, of any strides,
-/// with any number of dimensions and elements. What each does, its options and its errors:
-/// collectives.h; besides, Error(invalid_argument) for sparse or undefined tensors and for types
-/// hora does not have.
+/// Collectives on LibTorch's tensors: dense ones of any strides, with any number of dimensions and
+/// elements. What each does, its options and its errors: collectives.h; besides,
+/// Error(invalid_argument) for sparse or undefined tensors and for types hora does not have.
+///
+/// hora works on the CPU and on local_device(). A tensor on another device, such as a second GPU of
+/// this process, is copied to local_device(), and what comes out is copied back.
 ///
 ///     torch::Tensor mean = hora::allreduce(world, loss, {.name = "loss"});
 ///     hora::broadcast_(world, weight, {.name = "weight", .root = 0});        // in place
@@ -49,7 +51,9 @@ struct TensorAccess;
 
 namespace HORA_EXPORT hora {
 
-/// The device this rank should compute on: its GPU, or the CPU where the job has none.
+/// The device this rank should compute on: its GPU, or the CPU where the job has none. Rank r of a
+/// host has GPU r of those it sees (r modulo their number). So of R ranks that see 2R GPUs each may
+/// have GPU r + R beside it, for a model on two.
 torch::Device local_device(const Context& context);
 
 struct AlltoallResult {

@@ -29,12 +29,11 @@ std::vector<std::vector<torch::Tensor>> allgather_object(const Context& context,
 /// Makes the state (momentum buffers, numbers of steps, ...) and the options (learning rates,
 /// betas, ...) of every parameter group equal to the root's, to the bit; also where only the root
 /// has made steps, or only others have. For LibTorch's optimizers, and for others that implement
-/// save() and load(). State comes to the device of the parameters. Collective over the process set,
+/// save() and load(). State comes to the device of its parameter. Collective over the process set,
 /// which `root`, a world rank, is in.
 ///
 /// Throws the same Error(mismatch) on every rank where optimizers are of different classes or their
-/// groups hold other parameters; Error(invalid_argument) for parameters on several devices.
-/// Thread rule: as the optimizer.
+/// groups hold other parameters. Thread rule: as the optimizer.
 void broadcast_optimizer_state(const Context& context, torch::optim::Optimizer& optimizer,
                                int root = 0, ProcessSet process_set = kWorld);
 

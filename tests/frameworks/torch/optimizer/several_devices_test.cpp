@@ -1,0 +1,279 @@
+// A model whose parameters are on two devices of each process, against the same on one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hora/power_sgd.h>
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/frameworks/torch/optimizer/training.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/other_device/other_device.h"
+
+namespace hora::internal::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// The first layer on the CPU, the second one on `device`; `unused` has no gradient.
+struct Model {
+  explicit Model(const torch::Device& second = other_device(1)) : device(second) {
+    torch::manual_seed(seed());
+    const auto add = [&](const char* name, at::IntArrayRef sizes, const torch::Device& where) {
+      parameters.insert(name, (torch::randn(sizes) * 0.1).to(where).requires_grad_());
+    };
+    add("first.weight", {300, 108}, torch::kCPU);  // large enough for the tensor arena
+    add("first.bias", {300}, torch::kCPU);
+    add("second.weight", {90, 300}, device);
+    add("second.bias", {90}, device);
+    add("third.weight", {5, 90}, torch::kCPU);
+    add("unused", {7}, device);
+  }
+
+  torch::Tensor loss(const Batch& batch) const {
+    auto values = torch::linear(batch.images.flatten(1), parameters["first.weight"],
+                                parameters["first.bias"]);
+    values = torch::linear(torch::tanh(values).to(device), parameters["second.weight"],
+                           parameters["second.bias"]);
+    values = torch::linear(torch::tanh(values).cpu(), parameters["third.weight"]);
+    return torch::cross_entropy_loss(values, batch.labels);
+  }
+  std::vector<torch::Tensor> values() const {
+    std::vector<torch::Tensor> all;
+    for (const auto& item : parameters) all.push_back(item.value().detach().cpu().clone());
+    return all;
+  }
+  void expect_gradients_in_place() const {
+    for (const auto& item : parameters) {
+      const torch::Tensor& gradient = item.value().grad();
+      ASSERT_EQ(gradient.defined(), item.key() != "unused") << item.key();
+      if (gradient.defined()) {
+        EXPECT_EQ(gradient.device(), item.value().device()) << item.key();
+      }
+    }
+  }
+
+  torch::Device device;
+  torch::OrderedDict<std::string, torch::Tensor> parameters;
+};
+
+/// A model in training.
+struct ModelTraining {
+  explicit ModelTraining(const Context& world, const torch::Device& second = other_device(1),
+                         const DistributedOptimizerOptions& options = {},
+                         const MakeOptimizer& make = make_sgd)
+      : model(second),
+        wrapped(make(model.parameters.values())),
+        optimizer(world, *wrapped, model.parameters, options) {}
+
+  void step(const Batch& batch) {
+    optimizer.zero_grad();
+    model.loss(batch).backward();
+    optimizer.step();
+  }
+
+  Model model;
+  std::unique_ptr<torch::optim::Optimizer> wrapped;
+  DistributedOptimizer optimizer;
+};
+
+class SeveralDevices : public testing::Test {
+ protected:
+  using Steps = std::function<void(ModelTraining&)>;
+
+  /// `steps` on two devices and on one give the same bits.
+  void expect_as_on_one(const DistributedOptimizerOptions& options, const Steps& steps) const {
+    ModelTraining one(world_, torch::kCPU, options);
+    steps(one);
+    ModelTraining two(world_, other_device(1), options);
+    steps(two);
+    two.model.expect_gradients_in_place();
+    expect_same_bits(two.model.values(), one.model.values());
+    for (const torch::Tensor& value : two.model.values()) {
+      EXPECT_TRUE(equals_root(world_, value));
+    }
+  }
+  void expect_as_on_one(const DistributedOptimizerOptions& options) const {
+    expect_as_on_one(options, [&](ModelTraining& training) {
+      for (int step = 0; step < 4; ++step) training.step(my_batch(world_, step));
+    });
+  }
+
+  const Context world_ = init();
+};
+
+TEST_F(SeveralDevices, TrainTheSameBits) {
+  expect_as_on_one({});
+  expect_as_on_one({.bucket_bytes = 64});
+  expect_as_on_one({.bucket_bytes = 1U << 30U});
+  expect_as_on_one({.op = ReduceOp::sum});
+  expect_as_on_one({.gradient_predivide_factor = 2.0});
+  expect_as_on_one({.number_of_groups = 2});
+  expect_as_on_one({.static_graph = true});
+}
+
+TEST_F(SeveralDevices, TrainTheSameBitsCompressed) {
+  expect_as_on_one({.compression = Compression::bfloat16});
+  expect_as_on_one({.compression = Compression::float16});
+}
+
+TEST_F(SeveralDevices, TrainTheSameBitsByOtherAverages) {
+  expect_as_on_one({.op = ReduceOp::adasum});
+  const auto with_hook = [&](const torch::Device& device) {
+    ModelTraining training(world_, device, {.hook = std::make_shared<PowerSgd>(PowerSgdOptions{})});
+    for (int step = 0; step < 4; ++step) training.step(my_batch(world_, step));
+    return training.model.values();
+  };
+  expect_same_bits(with_hook(other_device(0)), with_hook(torch::kCPU));
+}
+
+TEST_F(SeveralDevices, PassesAddUpOnEach) {
+  expect_as_on_one({.backward_passes_per_step = 2}, [&](ModelTraining& training) {
+    for (int step = 0; step < 3; ++step) {
+      training.optimizer.zero_grad();
+      training.model.loss(my_batch(world_, 2 * step)).backward();
+      training.model.loss(my_batch(world_, 2 * step + 1)).backward();
+      training.optimizer.step();
+    }
+  });
+}
+
+TEST_F(SeveralDevices, GradientsThatAreZeroedInPlaceAreAddedToInPlace) {
+  expect_as_on_one({}, [&](ModelTraining& training) {
+    for (int step = 0; step < 3; ++step) {
+      for (const auto& item : training.model.parameters) {
+        if (item.value().grad().defined()) item.value().grad().zero_();
+      }
+      training.model.loss(my_batch(world_, step)).backward();
+      training.optimizer.step();
+    }
+  });
+}
+
+TEST_F(SeveralDevices, ARankWithoutBackwardCountsAsZero) {
+  expect_as_on_one({}, [&](ModelTraining& training) {
+    for (int step = 0; step < 3; ++step) {
+      training.optimizer.zero_grad();
+      const bool leaves_out = world_.size() > 1 && step % world_.size() == world_.rank();
+      if (!leaves_out) training.model.loss(my_batch(world_, step)).backward();
+      training.optimizer.step();
+    }
+  });
+}
+
+TEST_F(SeveralDevices, AGradientMayBeAbsentInSomeSteps) {
+  const auto here = torch::zeros({4}).requires_grad_();
+  const auto there = torch::zeros({3}).to(other_device(0)).requires_grad_();
+  torch::optim::SGD sgd({here, there}, 1.0);
+  DistributedOptimizer optimizer(world_, sgd, {{"here", here}, {"there", there}});
+  for (int step = 0; step < 4; ++step) {
+    optimizer.zero_grad();
+    here.sum().backward();
+    if (step % 2 == 0 && world_.rank() == 0) (there * 6.0).sum().backward();
+    optimizer.step();
+    ASSERT_EQ(there.grad().defined(), step % 2 == 0) << step;
+    if (step % 2 != 0) continue;
+    EXPECT_TRUE(torch::allclose(there.grad().cpu(), torch::full({3}, 6.0 / world_.size())));
+  }
+}
+
+TEST_F(SeveralDevices, ClippingTakesAllOfThem) {
+  const auto clipped = [&](const torch::Device& device, double& norm) {
+    ModelTraining training(world_, device);
+    for (int step = 0; step < 3; ++step) {
+      training.optimizer.zero_grad();
+      training.model.loss(my_batch(world_, step)).backward();
+      norm = training.optimizer.clip_grad_norm_(0.01);
+      training.optimizer.step();
+    }
+    return training.model.values();
+  };
+  double norm_on_one = 0.0;
+  double norm = 0.0;
+  expect_close(clipped(other_device(1), norm), clipped(torch::kCPU, norm_on_one), 1e-6);
+  EXPECT_GT(norm, 0.01);
+  EXPECT_NEAR(norm, norm_on_one, 1e-6 * norm_on_one);
+}
+
+TEST_F(SeveralDevices, AScalerFindsWhatIsNotFiniteOnAny) {
+  ModelTraining training(world_);
+  GradScaler scaler(training.optimizer, {.initial_scale = 4.0});
+  const auto scaled_step = [&](double factor) {
+    training.optimizer.zero_grad();
+    scaler.scale(training.model.loss(my_batch(world_, 0)) * factor).backward();
+    scaler.step();
+    scaler.update();
+  };
+  scaled_step(1.0);
+  const auto before = training.model.values();
+  EXPECT_EQ(scaler.current_scale(), 4.0);
+  training.model.parameters["second.bias"].register_hook([&](const torch::Tensor& gradient) {
+    return world_.rank() == 0 ? gradient / 0.0 : gradient;
+  });
+  scaled_step(1.0);
+  EXPECT_LT(scaler.current_scale(), 4.0);
+  expect_same_bits(training.model.values(), before);
+}
+
+TEST_F(SeveralDevices, BuffersComeFromTheFirstRank) {
+  const auto here = torch::full({3}, 1.0 + world_.rank());
+  const auto there = torch::full({2, 2}, 10.0 + world_.rank()).to(other_device(1));
+  ModelTraining training(world_, other_device(0), {.buffers = {here, there}});
+  training.step(my_batch(world_, 0));
+  EXPECT_TRUE(torch::equal(here, torch::full({3}, 1.0)));
+  EXPECT_TRUE(torch::equal(there.cpu(), torch::full({2, 2}, 10.0)));
+}
+
+TEST_F(SeveralDevices, RanksMayRunOutOfData) {
+  const auto joined = [&](const torch::Device& device) {
+    ModelTraining training(world_, device);
+    for (int step = 0; step <= world_.rank(); ++step) training.step(my_batch(world_, step));
+    EXPECT_EQ(training.optimizer.join(), world_.size() - 1);
+    for (int step = 0; step < 2; ++step) training.step(my_batch(world_, 100 + step));
+    return training.model.values();
+  };
+  expect_same_bits(joined(other_device(1)), joined(torch::kCPU));
+}
+
+TEST_F(SeveralDevices, ParametersThatDifferBetweenRanksAreNamed) {
+  if (world_.size() == 1) return;  // one rank cannot differ
+  ModelTraining training(world_);
+  {
+    const torch::NoGradGuard no_grad;
+    if (world_.rank() == 1) training.model.parameters["second.bias"].add_(1.0);
+  }
+  const Error error = expect_error(ErrorCode::mismatch, HasSubstr("rank 1 from rank 0"),
+                                   [&] { training.step(my_batch(world_, 0)); });
+  EXPECT_EQ(error.tensor(), "second.bias");
+}
+
+TEST_F(SeveralDevices, RanksMustAgreeWhetherTheyHaveSeveral) {
+  if (world_.size() == 1) return;  // one rank cannot disagree
+  const torch::Device device = world_.rank() == 0 ? other_device(1) : torch::Device(torch::kCPU);
+  expect_error(ErrorCode::mismatch, AllOf(HasSubstr("several devices"), HasSubstr("one device")),
+               [&] { const ModelTraining training(world_, device); });
+}
+
+TEST_F(SeveralDevices, SomeParametersMustBeWhereThisRankAverages) {
+  const auto there = torch::zeros({3}).to(other_device(0)).requires_grad_();
+  torch::optim::SGD sgd({there}, 1.0);
+  const Error error =
+      expect_error(ErrorCode::invalid_argument,
+                   AllOf(HasSubstr(other_device(0).str()), HasSubstr("hora::local_device()")), [&] {
+                     const DistributedOptimizer optimizer(world_, sgd, {{"there", there}});
+                   });
+  EXPECT_EQ(error.tensor(), "there");
+}
+
+TEST_F(SeveralDevices, GoWithoutShards) {
+  expect_error(
+      ErrorCode::invalid_argument, AllOf(HasSubstr("shard_state"), HasSubstr("several devices")),
+      [&] { const ModelTraining training(world_, other_device(1), {.shard_state = true}); });
+}
+
+}  // namespace
+}  // namespace hora::internal::test
