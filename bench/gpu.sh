@@ -3,8 +3,8 @@
 # first. What it is compared with runs in the same processes, in turn.
 #
 # Usage: bench/gpu.sh [option...] [run [FOLDER] | pack FOLDER]
-#   as tests/gpu.sh: pack collects programs and MPI on a machine with compilers, run FOLDER runs them
-#   on the GPU machine; run alone does both here. tests/gpu.sh and bench/gpu.sh may share a folder.
+#   as tests/gpu.sh: pack writes FOLDER/benchmarks.tar.gz, programs and MPI, on a machine with
+#   compilers; run FOLDER runs them on the GPU machine; run alone does both here.
 #
 # Options:
 #   --part N     only part 1, 2 or 3 [all, one after another]
@@ -12,7 +12,7 @@
 #   --out FOLDER of each step a log and a JSON with its figures, of each part a table:
 #                cmake/gpu_steps.sh names them [$OUT, else build/gpu-bench]
 #
-# Variables: GPU_TORCH, GPU_MPI, GPU_ARCHITECTURES, GPU_ONLY, GPU_BUDGET as in tests/gpu.sh;
+# Variables: GPU_TORCH, GPU_MPI, GPU_ARCHITECTURES, GPU_MOST, GPU_ONLY, GPU_BUDGET as in tests/gpu.sh;
 #   GPU_BATCH   images a step of ResNet-50 [128]
 # Exit code: 0 only where everything ran and no result was wrong; 1 where a step failed; 77 where none
 # failed but some did not run, as without a GPU; 2 for wrong arguments.
@@ -92,7 +92,10 @@ case $hora_gpu_mode in
     mpirun=(mpirun)
     hora_gpu_list
     ;;
-  pack) hora_gpu_pack "$folder" "${programs[@]}" ;;
+  pack)
+    hora_gpu_collect build/gpu/packed/benchmarks "${programs[@]}"
+    hora_gpu_archive build/gpu/packed/benchmarks "$folder/benchmarks.tar.gz"
+    ;;
   run)
     hora_gpu_choose "$folder" benchmarks "${programs[@]}"
     hora_gpu_use "$folder"

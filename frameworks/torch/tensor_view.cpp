@@ -100,10 +100,11 @@ torch::Tensor to_tensor(const Result& result) {
             ", which are there from 2.3 on; expected a type that it has: convert the values "
             "to a signed type beforehand, or take them from the hora::Result");
   }
-  const auto options = torch::TensorOptions().dtype(type).device(to_torch(result.view().device));
-  if (result.data() == nullptr) return torch::empty(result.shape(), options);
-  return torch::from_blob(
-      result.data(), result.shape(), [result](void*) {}, options);
+  const c10::Device device = to_torch(result.view().device);
+  if (result.data() == nullptr) {
+    return torch::empty(result.shape(), torch::TensorOptions(type).device(device));
+  }
+  return tensor_on(result, result.data(), type, device, result.shape());
 }
 
 void never_free(const c10::Storage& memory) noexcept {

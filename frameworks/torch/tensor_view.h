@@ -37,6 +37,20 @@ TensorView view_of(const std::string& name, const torch::Tensor& contiguous);
 /// The elements of a dense tensor in the order of its memory, which it shares: one dimension.
 torch::Tensor in_memory_order(const torch::Tensor& dense);
 
+/// A tensor on memory of `device`, which is `owner`'s (it is kept; null: the caller's). `strides`:
+/// nothing for a row-major one. CUDA is not asked where the memory lies.
+template <class Owner>
+torch::Tensor tensor_on(const Owner& owner, void* data, c10::ScalarType type,
+                        const c10::Device& device, at::IntArrayRef shape,
+                        at::OptionalIntArrayRef strides = {}) {
+  return at::for_blob(data, shape)
+      .strides(strides)
+      .deleter([owner](void*) {})
+      .options(at::TensorOptions(type).device(device))
+      .target_device(device)
+      .make_tensor();
+}
+
 /// A tensor on the result's memory, which it keeps. Throws Error(invalid_argument) for a type that
 /// LibTorch does not have.
 torch::Tensor to_tensor(const Result& result);

@@ -131,8 +131,9 @@ RegisteredMemory::RegisteredMemory(const NcclFunctions& functions,
   const ncclResult_t result = functions.mem_alloc(&data, bytes);
   if (result != ncclSuccess) {
     throw Error(ErrorCode::out_of_memory,
-                "ncclMemAlloc of " + std::to_string(bytes) +
-                    " bytes failed: " + functions.get_error_string(result));
+                "ncclMemAlloc of " + std::to_string(bytes) + " bytes failed: " +
+                    functions.get_error_string(result) + " (" + functions.get_last_error(nullptr) +
+                    "). Where the GPU has memory left, try NCCL_CUMEM_ENABLE=0");
   }
   data_ = static_cast<std::byte*>(data);
   if (communicator.get() != nullptr) {

@@ -138,7 +138,8 @@ class RegisteredMemory {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   void* handle_ = nullptr;
-  void* window_ = nullptr;  ///< null: it is none, or NCCL has no symmetric memory here
+  void* window_ = nullptr;  ///< null: it is none; or a handle, where NCCL has no
+                            ///< symmetric memory, too
 };
 
 /// All of a process: the world's, and those of other process sets.

@@ -121,10 +121,15 @@ BegunOnDevice NcclDevice::begin(const std::byte* data, void* stream,
 std::byte* NcclDevice::allocate(std::size_t bytes) {
   const DeviceGuard device(cuda_, index_);
   communicators_.world().wait_ready(std::chrono::steady_clock::now() + kRegistrationLimit);
-  RegisteredMemory memory(nccl_, communicators_.world(), bytes);
-  std::byte* const data = memory.data();
-  buffers_.add(std::move(memory));
-  return data;
+  try {
+    RegisteredMemory memory(nccl_, communicators_.world(), bytes);
+    std::byte* const data = memory.data();
+    buffers_.add(std::move(memory));
+    return data;
+  } catch (...) {
+    cuda_.get_last_error();  // NCCL leaves it to this thread, whose next kernel is not to blame
+    throw;
+  }
 }
 
 void NcclDevice::release(std::byte* data, const WithEngineLock& locked) noexcept {

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$1"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-mkdir -p "$folder"/{torch/lib,run/bin,run/openmpi/bin,driver,cuda/lib64}
+mkdir -p "$folder"/{torch/lib,run/bin,run/openmpi/{bin,lib},driver,cuda/lib64}
 touch "$folder/torch/lib/libtorch_cuda.so"
 cp /bin/true "$folder/run/bin/program"
 cp /bin/true "$folder/run/openmpi/bin/mpirun"
@@ -27,7 +27,7 @@ expect() {
   failed=1
 }
 real=$(realpath "$folder")
-own=$real/torch/lib:$real/cuda/lib64:$folder/run/lib
+own=$real/torch/lib:$real/cuda/lib64:$folder/run/lib:$folder/run/openmpi/lib
 expect "with a path" "$(use /users/libraries:/more)" "$own:/users/libraries:/more:$folder/driver"
 expect "without one" "$(use "")" "$own:$folder/driver"
 exit $failed

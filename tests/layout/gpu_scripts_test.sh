@@ -106,6 +106,16 @@ all_passed bench/gpu.sh
 first_calls 'copy_perf ' \
   '1 ranks, all a node: gpu_training_step --batch 128 --precision bf16 --c10d 0'
 
+# What pack has packed is unpacked, again where there is another archive.
+mkdir "$work/packed"
+for name in programs benchmarks; do tar -czC "$work/run" -f "$work/packed/$name.tar.gz" .; done
+GPU_ONLY=kernel run 0 tests/gpu.sh --part 1 run "$work/packed"
+GPU_ONLY=bf16 run 0 bench/gpu.sh --part 1 run "$work/packed"
+rm "$work/packed/programs/bin/batched_copy_test"
+GPU_ONLY=kernel run 1 tests/gpu.sh --part 1 run "$work/packed"
+touch -d '+1 minute' "$work/packed/programs.tar.gz"
+GPU_ONLY=kernel run 0 tests/gpu.sh --part 1 run "$work/packed"
+
 # What fails or does not run is seen.
 ACCURACY=94.9 GPU_ONLY=digits run 1 tests/gpu.sh --part 1 run "$work/run"
 STUB_CODE=1 GPU_ONLY=kernel run 1 tests/gpu.sh --part 3 run "$work/run"

@@ -24,8 +24,11 @@ void share_device_memory(const Context& context) {
 
 void keep_for_stream(const at::Tensor& tensor, void* stream) {
   if (!tensor.is_cuda()) return;
+  const c10::DataPtr& memory = tensor.storage().data_ptr();
+  // hora's memory (and a program's own), of which not every allocator of LibTorch's takes a record.
+  if (memory.get_deleter() != c10::cuda::CUDACachingAllocator::get()->raw_deleter()) return;
   c10::cuda::CUDACachingAllocator::recordStream(
-      tensor.storage().data_ptr(),
+      memory,
       c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), tensor.device().index()));
 }
 

@@ -21,12 +21,10 @@ namespace {
 // gradient of the same strides is copied as one block. `owner` keeps the memory alive.
 template <class Owner>
 at::Tensor make_view(const Owner& owner, void* data, DataType type, const at::Tensor& parameter) {
-  const auto options = at::TensorOptions(to_scalar_type(type)).device(parameter.device());
-  const auto keep_alive = [owner](void*) {};
-  if (parameter.is_non_overlapping_and_dense()) {
-    return at::from_blob(data, parameter.sizes(), parameter.strides(), keep_alive, options);
-  }
-  return at::from_blob(data, parameter.sizes(), keep_alive, options);
+  at::OptionalIntArrayRef strides;
+  if (parameter.is_non_overlapping_and_dense()) strides = parameter.strides();
+  return tensor_on(owner, data, to_scalar_type(type), parameter.device(), parameter.sizes(),
+                   strides);
 }
 
 }  // namespace
@@ -212,14 +210,13 @@ std::vector<at::Tensor> GradientBucket::wires() const {
 
 at::Tensor GradientBucket::all_gradients() const {
   const auto elements = static_cast<std::int64_t>(layout_.presence_offset / size_of(layout_.type));
-  return at::from_blob(
-      memory_->data(), {elements}, [owner = memory_](void*) {},
-      at::TensorOptions(to_scalar_type(layout_.type)).device(gradient_memory_.device()));
+  return tensor_on(memory_, memory_->data(), to_scalar_type(layout_.type),
+                   gradient_memory_.device(), {elements});
 }
 
 at::Tensor GradientBucket::all_bytes() const {
-  return at::from_blob(memory_->data(), {static_cast<std::int64_t>(layout_.bytes)},
-                       at::TensorOptions(at::kByte).device(gradient_memory_.device()));
+  return tensor_on(memory_, memory_->data(), at::kByte, gradient_memory_.device(),
+                   {static_cast<std::int64_t>(layout_.bytes)});
 }
 
 namespace {

@@ -19,13 +19,13 @@ JointBroadcast::JointBroadcast(const Peers& peers, std::string name,
       tensors_(std::move(tensors)),
       device_(working_device(peers.context, tensors_)) {
   for (const at::Tensor& tensor : tensors_) forms_.emplace_back(tensor, "Buffer");
-  if (peers_.size == 1 || tensors_.empty()) return;
   std::size_t bytes = 0;
   for (const at::Tensor& tensor : tensors_) bytes += align_up(tensor.nbytes());
+  if (peers_.size == 1 || bytes == 0) return;
   memory_ = Buffer(peers_.context, bytes, to_device(device_));
   std::byte* place = memory_.data();
   for (const at::Tensor& tensor : tensors_) {
-    copies_.push_back(at::from_blob(place, tensor.sizes(), tensor.options().device(device_)));
+    copies_.push_back(tensor_on(nullptr, place, tensor.scalar_type(), device_, tensor.sizes()));
     place += align_up(tensor.nbytes());
   }
 }

@@ -46,9 +46,8 @@ void check_devices(const Context& context, const std::vector<Parameter>& paramet
   for (const Parameter& parameter : parameters) {
     if (parameter.tensor.is_cpu()) continue;
     refuse("parameter '" + parameter.name + "' is on " + parameter.tensor.device().str() +
-               ", but this rank averages on the CPU" +
-               (own.is_cpu() ? " only" : " and on " + own.str() + " only") +
-               ", where no parameter is: use hora::local_device()",
+               ", and none is on " + own.str() +
+               ", this rank's device: use hora::local_device(), at least for some",
            parameter.name);
   }
 }

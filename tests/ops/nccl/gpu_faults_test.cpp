@@ -221,6 +221,7 @@ TEST(GpuFaults, WithoutMemoryABufferIsRefusedAndTheRankGoesOn) {
   world.gpu(0).nccl_fail("mem_alloc", 1, ncclUnhandledCudaError);
   test::expect_error(ErrorCode::out_of_memory, testing::HasSubstr("123456"),
                      [&] { world.engine(0).allocate_on_device(123456); });
+  EXPECT_EQ(world.gpu(0).cuda().get_last_error(), cudaSuccess) << "whoever asks next is not told";
   std::byte* const memory = world.engine(0).allocate_on_device(123456);
   EXPECT_NE(memory, nullptr);
   world.engine(0).release_on_device(memory);

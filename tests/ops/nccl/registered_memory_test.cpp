@@ -50,7 +50,8 @@ TEST_F(RegisteredMemoryTest, WorksWithoutTheRegistration) {
 TEST_F(RegisteredMemoryTest, LackOfMemoryNamesTheBytes) {
   gpu_.nccl_fail("mem_alloc", 1, ncclUnhandledCudaError);
   test::expect_error(ErrorCode::out_of_memory,
-                     testing::HasSubstr("ncclMemAlloc of 12345 bytes failed"),
+                     testing::AllOf(testing::HasSubstr("ncclMemAlloc of 12345 bytes failed"),
+                                    testing::HasSubstr("NCCL_CUMEM_ENABLE=0")),
                      [&] { make(12345); });
 }
 
