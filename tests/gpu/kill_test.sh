@@ -23,8 +23,16 @@ grep -q '^rank 1: killed' "$output" || { echo "FAILED: rank 1 was not killed"; e
 # mpirun's own exit code may be that of a rank killed, 137.
 ((seconds < stuck)) || { echo "FAILED: stuck"; exit 1; }
 
+# Ended, whether or not anybody has waited for it.
+is_gone() { ! grep -qsE '^State:[[:space:]]+[^ZX[:space:]]' "/proc/$1/status"; }
+
+# mpirun does not wait for a rank that it has killed, and the driver clears up after a GPU's process.
+cleared=$((SECONDS + limit))
 for process in $(sed -n 's/^rank [0-9]*: process //p' "$output"); do
-  [[ ! -e /proc/$process ]] || { echo "FAILED: process $process is left"; exit 1; }
+  until is_gone "$process"; do
+    ((SECONDS < cleared)) || { echo "FAILED: process $process is left"; exit 1; }
+    sleep 0.1
+  done
 done
 if [[ $way == rank ]]; then
   waited=$(sed -n 's/^rank 0: free after \([0-9]*\) ms:.*/\1/p' "$output")
