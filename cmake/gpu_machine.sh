@@ -3,14 +3,12 @@
 # no network; sourced by tests/gpu.sh and bench/gpu.sh from the repository's root.
 #
 #   hora_gpu_collect FOLDER PROGRAM...  builds, and collects in FOLDER what must be carried there
-#   hora_gpu_archive FOLDER FILE     packs it
+#   hora_gpu_archive FOLDER FILE     packs it into FILE, NAME.tar.gz
 #   hora_gpu_build PROGRAM..., hora_gpu_link FOLDER PROGRAM...  for a run on this machine
 #   hora_gpu_use FOLDER              extends LD_LIBRARY_PATH and sets `mpirun` for what lies there; `mpirun_gpu`
 #                                    for messages from GPU memory: with the transports MPI chooses
 #   hora_gpu_show_machine FOLDER     versions, and ldd of each program; fails where a library is missing
 #   hora_gpu_choose FOLDER NAME PROGRAM...  sets `folder` to what is to be run
-#
-# An archive is NAME.tar.gz.
 
 hora_gpu_stop() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
@@ -115,8 +113,10 @@ hora_gpu_link() {
 hora_gpu_choose() {
   folder=$1
   if [[ -n $folder ]]; then
-    [[ ! -e $folder/$2.tar.gz ]] || hora_gpu_unpack "$folder/$2.tar.gz" "$folder/$2"
-    [[ ! -e $folder/$2.tar.gz ]] || folder=$folder/$2
+    if [[ -e $folder/$2.tar.gz ]]; then
+      hora_gpu_unpack "$folder/$2.tar.gz" "$folder/$2"
+      folder=$folder/$2
+    fi
     [[ -d $folder/bin ]] || hora_gpu_stop "$folder holds no programs: make it with pack"
     return
   fi

@@ -7,9 +7,9 @@
 namespace hora::internal {
 
 at::Device working_device(const Context& context, const at::Device& device) {
+  if (device.is_cpu() || device.is_meta()) return device;
   const at::Device own = to_torch(context.device());
-  const bool unreached = device.is_meta() || (device.is_cuda() && own.is_cpu());
-  return device.is_cpu() || unreached ? device : own;
+  return device.is_cuda() && own.is_cpu() ? device : own;
 }
 
 at::Device working_device(const Context& context, at::TensorList tensors) {

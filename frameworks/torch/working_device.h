@@ -13,6 +13,11 @@ namespace hora::internal {
 /// the collective refuses it.
 at::Device working_device(const Context& context, const at::Device& device);
 
+/// Itself where it is there already, without a call of LibTorch.
+inline at::Tensor on_device(const at::Tensor& tensor, const at::Device& device) {
+  return tensor.device() == device ? tensor : tensor.to(device);
+}
+
 /// Of tensors that are worked on together: the one of all of them, or this rank's where they have
 /// several. No tensors: the CPU.
 at::Device working_device(const Context& context, at::TensorList tensors);

@@ -138,8 +138,8 @@ class RegisteredMemory {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   void* handle_ = nullptr;
-  void* window_ = nullptr;  ///< null: it is none; or a handle, where NCCL has no
-                            ///< symmetric memory, too
+  /// Null: it is none. Where it has no symmetric memory NCCL may give a handle, too.
+  void* window_ = nullptr;
 };
 
 /// All of a process: the world's, and those of other process sets.

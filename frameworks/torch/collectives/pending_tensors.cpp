@@ -77,7 +77,7 @@ AlltoallResult collect(PendingTensor<ResultHandle>& pending) {
   void* const stream = current_stream(pending.contiguous.device());
   const Result result = pending.handle.wait(stream);
   keep_for_stream(pending.contiguous, stream);
-  return {to_tensor(result).to(pending.target.device()), result.rows()};
+  return {on_device(to_tensor(result), pending.target.device()), result.rows()};
 }
 
 template <class AnyHandle>
@@ -196,7 +196,8 @@ std::unique_ptr<PendingTensors> start_collective(const Context& context, const C
     const auto target = place == Place::in_place ? tensor : operand(context, tensor, own);
     const auto contiguous =
         copied ? tensor.clone(torch::MemoryFormat::Contiguous) : target.contiguous();
-    pending->add(context, contiguous.to(working_device(context, tensor.device())), target, own);
+    pending->add(context, on_device(contiguous, working_device(context, tensor.device())), target,
+                 own);
   };
   try {
     if (!call.is_group && call.splits.empty()) {

@@ -56,6 +56,7 @@ class GradientAverager {
   GradientAverager& operator=(const GradientAverager&) = delete;
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
+  const at::Device& device() const { return options_.device; }
 
   /// From the next round on gradients are multiplied by `factor` on their way into `.grad`, and
   /// checked; nothing: neither.

@@ -33,7 +33,6 @@ class JointBroadcast {
   const std::string name_;
   const std::vector<at::Tensor> tensors_;
   std::vector<ParameterForm> forms_;
-  const at::Device device_;  ///< on which they travel
   Buffer memory_;
   std::vector<at::Tensor> copies_;  ///< in memory_
   bool is_root_ = false;

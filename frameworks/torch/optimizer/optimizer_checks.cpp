@@ -74,7 +74,7 @@ std::string tuning_key(const Peers& peers, const std::vector<Parameter>& paramet
   }
   std::ostringstream text;
   text << parameters.size() << " parameters of " << bytes << " bytes on "
-       << (device.is_cpu() ? "cpu" : "cuda") << ", " << peers.size << " ranks, "
+       << name_of(to_device(device).kind) << ", " << peers.size << " ranks, "
        << peers.context.cross_size() << " nodes, compression " << name_of(options.compression);
   return text.str();
 }
@@ -199,7 +199,7 @@ std::string described(const DistributedOptimizerOptions& options,
        << (buckets.averaging.fused != nullptr) << ", update_in_backward "
        << options.update_in_backward << ", compare_ranks " << options.compare_ranks << ", hook "
        << (options.hook ? options.hook->describe() : "none") << ", averaged on "
-       << (averaging.device.is_cpu() ? "cpu" : "cuda") << ", parameters on "
+       << name_of(to_device(averaging.device).kind) << ", parameters on "
        << (on_several_devices(parameters) ? "several devices" : "one device");
   return text.str();
 }

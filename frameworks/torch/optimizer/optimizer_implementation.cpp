@@ -19,7 +19,6 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
                                                  const DistributedOptimizerOptions& options)
     : peers_(peers),
       name_(averaging.buckets.name),
-      device_(averaging.device),
       hooked_(options.hook != nullptr),
       loss_op_(options.op == ReduceOp::sum ? ReduceOp::sum : ReduceOp::average),
       optimizer_(optimizer),
@@ -258,7 +257,8 @@ double OptimizerImplementation::clip_grad_norm(double max_norm) {
                                    [](const auto& each) { return each.tensor.is_cpu(); });
   if (!on_host) {
     return clip_on_device(peers_, exchange, gradients,
-                          shards_ ? GradientOwners::each : GradientOwners::all, device_, max_norm);
+                          shards_ ? GradientOwners::each : GradientOwners::all, averager_.device(),
+                          max_norm);
   }
   const auto norm_of = shards_ ? norm_of_own_gradients : norm_of_equal_gradients;
   const double norm = norm_of(peers_, exchange, gradients);

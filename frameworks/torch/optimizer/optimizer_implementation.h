@@ -152,7 +152,6 @@ class OptimizerImplementation {
 
   const Peers peers_;
   const std::string name_;
-  const at::Device device_;  ///< on which gradients are averaged
   const bool hooked_;
   const ReduceOp loss_op_;
   torch::optim::Optimizer& optimizer_;

@@ -14,7 +14,7 @@ namespace hora::internal {
 /// the CPU the host waits. Thread rule: one thread at a time.
 class StandIns {
  public:
-  /// `device`: on which gradients are averaged.
+  /// `device`: on which gradients are averaged. `parameters` outlive it.
   StandIns(const std::vector<Parameter>& parameters, const at::Device& device);
 
   /// The parameters, in their order. One on another device is replaced by its stand-in there, of
@@ -29,7 +29,7 @@ class StandIns {
  private:
   bool stands_in(std::size_t index) const;
 
-  const std::vector<Parameter> parameters_;
+  const std::vector<Parameter>& parameters_;
   std::vector<Parameter> averaged_;
 };
 
