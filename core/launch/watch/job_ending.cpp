@@ -262,10 +262,12 @@ std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
   return cause_of(culprit);
 }
 
-/// mpirun passes on no signal that ends it, and prints nothing then.
+/// mpirun does so at a signal, of which it says nothing, and where it has lost a daemon.
 EndCause JobEnding::cause_in_mpis_request() const {
   const std::string ranks = "told its ranks to end, none of which had failed";
-  if (!output_.empty()) return {"mpirun " + ranks + ":\n" + output_, 1};
+  if (output_.find("lost communication") != output_.npos) {
+    return {"mpirun " + ranks + ":\n" + output_, 1};
+  }
   return {"mpirun was ended by SIGTERM, SIGINT or SIGHUP: it " + ranks, 128 + SIGTERM};
 }
 

@@ -116,9 +116,11 @@ TEST_F(JobEndingTest, AnMpirunThatAsksRanksToEndWithoutAReasonWasEndedItself) {
       "mpirun was ended by SIGTERM, SIGINT or SIGHUP: it told its ranks to end, none of which "
       "had failed");
   EXPECT_EQ(ending_.cause(later)->status, 143);
-  after_output.on_output("lost a daemon");
+  ending_.on_output("a peer of rank 3 has disconnected");
+  after_output.on_output("ORTE has lost communication with a remote daemon.");
   EXPECT_EQ(after_output.cause(later)->text,
-            "mpirun told its ranks to end, none of which had failed:\nlost a daemon");
+            "mpirun told its ranks to end, none of which had failed:\nORTE has lost "
+            "communication with a remote daemon.");
   EXPECT_EQ(after_output.cause(later)->status, 1);
 }
 
