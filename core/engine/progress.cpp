@@ -95,13 +95,13 @@ void Progress::poison(const Error& found, Origin origin) {
   if (is_first && origin == Origin::here) {
     log().error("{}: {}", to_string(identity_of_process(parts_.rank)), error.what());
   }
-  for (SetEngine* engine : engines()) engine->submissions().close(error);
-  sets_.poisoned().store(true);
-  // Before handles fail: what was waited for is still to be seen.
+  // Before any call fails: whose error it is, and what was waited for.
   if (parts_.flight) {
     is_first&& origin == Origin::here ? parts_.flight->failed(error)
                                       : parts_.flight->failed_elsewhere(error);
   }
+  for (SetEngine* engine : engines()) engine->submissions().close(error);
+  sets_.poisoned().store(true);
   parts_.world.control_block->signal_others();
   sets_.world().send_end(error);
   // Before handles fail: a caller that gets the error may free memory that a device uses.

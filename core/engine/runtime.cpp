@@ -149,14 +149,13 @@ void Runtime::abandon(std::shared_ptr<Runtime> runtime) noexcept {
       runtime->log_end("an exception is leaving the scope of hora's context" +
                        (known.empty() ? "; a catch clause can print it" : ": " + known));
     }
-    if (runtime->parts_.flight) {
-      runtime->parts_.flight->failed(known.empty() ? "an exception left the scope of hora's context"
-                                                   : known);
-    }
-    runtime->notify_peers(known.empty() ? "an exception left the scope of hora's context" : known);
+    const std::string why = known.empty() ? "an exception left the scope of hora's context" : known;
+    if (runtime->parts_.flight) runtime->parts_.flight->failed(why);
+    runtime->notify_peers(why);
     static auto& abandoned = *new std::vector<std::shared_ptr<Runtime>>;  // never destroyed
     abandoned.push_back(runtime);
-    runtime->transport_->abort_at_exit(kGrace);
+    runtime->transport_->abort_at_exit(
+        kGrace, [&engine = runtime->engine_] { engine.await_failed_rank(); });
   } catch (const std::exception& error) {
     runtime->abort(error.what());
   }

@@ -31,8 +31,9 @@ class Transport {
   virtual void disconnect() = 0;
   /// Ends every rank of the job without waiting for anything.
   [[noreturn]] virtual void abort() noexcept = 0;
-  /// Has every rank of the job end, as a failure, when this process exits, or after `grace`.
-  virtual void abort_at_exit(std::chrono::milliseconds grace) noexcept = 0;
+  /// Has every rank of the job end, as a failure, when this process exits, or after `grace`;
+  /// `first` is called before that.
+  virtual void abort_at_exit(std::chrono::milliseconds grace, std::function<void()> first) = 0;
 };
 
 /// Shared by the context, its handles and its buffers; never destroyed in a forked child. Thread

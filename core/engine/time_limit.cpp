@@ -25,32 +25,17 @@ std::string duration_text(std::chrono::milliseconds length) {
   return std::to_string(length.count() / 1000) + " s";
 }
 
-std::string lacking_text(const TimedOut& timed_out) {
-  std::string text;
-  if (!timed_out.missing.empty()) {
-    text = ranks_have(timed_out.missing) + " not submitted it";
+std::string unknown_text(const TimedOut& timed_out) {
+  std::string text = "whether " + ranks_have(timed_out.unknown) + " is not known on this one";
+  if (timed_out.reporter == timed_out.root) return text + ": nothing has come from their nodes";
+  const std::string root = "rank " + std::to_string(timed_out.root);
+  if (!timed_out.root_is_silent) {
+    return text + ": see the warnings of " + root + " (HORA_STALL_WARNING)";
   }
-  if (!timed_out.unknown.empty()) {
-    text += (text.empty() ? "" : ", and ") + ("whether " + ranks_have(timed_out.unknown)) +
-            " is not known on this one";
-    if (timed_out.reporter == timed_out.root) {
-      text += ": nothing has come from their nodes";
-    } else if (timed_out.root_is_silent) {
-      text += ": rank " + std::to_string(timed_out.root) + ", which would know, does not answer";
-      if (timed_out.unheard) {
-        text +=
-            ", and nothing has come from the nodes above for " + seconds_text(*timed_out.unheard);
-      }
-    } else {
-      text +=
-          ": see the warnings of rank " + std::to_string(timed_out.root) + " (HORA_STALL_WARNING)";
-    }
-  }
-  if (text.empty()) {
-    text = "every rank has submitted it, and rank " + std::to_string(timed_out.root) +
-           " has not decided it";
-  }
-  return text;
+  text += ": " + root + ", which would know, does not answer";
+  if (!timed_out.unheard) return text;
+  return text + ", and nothing has come from the nodes above for " +
+         seconds_text(*timed_out.unheard);
 }
 
 std::string unfinished_text(const TimedOut& timed_out) {
@@ -97,13 +82,33 @@ int report_order(bool is_root, bool is_leader) {
 
 namespace {
 
-/// `waited`: how long it is not complete.
+/// `waited`: how long it is not complete. Begins with the ranks that lack it.
 std::string incomplete_text(const TimedOut& facts, const std::string& waited) {
-  std::string text = tensor_text(facts.name);
-  if (facts.set != kWorld) text += " of process set " + to_string(facts.set);
-  text += " is not complete " + waited + " after rank " + std::to_string(facts.rank) +
-          " has submitted it: " + (facts.decided ? unfinished_text(facts) : lacking_text(facts));
-  if (!facts.remarks.empty()) text += "; " + remarks_text(facts.remarks);
+  const std::string rank = "rank " + std::to_string(facts.rank);
+  std::string tensor = tensor_text(facts.name);
+  if (facts.set != kWorld) tensor += " of process set " + to_string(facts.set);
+  std::string text, remarks = remarks_text(facts.remarks);
+  if (facts.decided) {
+    text = unfinished_text(facts);
+  } else if (!facts.unknown.empty()) {
+    text = unknown_text(facts);
+  } else if (facts.missing.empty()) {
+    text = "every rank has submitted it, and rank " + std::to_string(facts.root) +
+           " has not decided it";
+  }
+  if (facts.decided || facts.missing.empty()) {
+    text = tensor + " is not complete " + waited + " after " + rank + " has submitted it: " + text;
+  } else {
+    std::string who = named_ranks(facts.missing);
+    // The one rank is named once, with its process.
+    if (facts.remarks.size() == 1 && text.empty() && remarks.starts_with(who + " (")) {
+      who = remarks.substr(0, remarks.find(')') + 1);
+      remarks.replace(0, who.size(), "it");
+    }
+    text = who + " did not come to " + tensor + " within " + waited + " of " + rank +
+           (text.empty() ? "" : ", and ") + text;
+  }
+  if (!remarks.empty()) text += "; " + remarks;
   return text + (facts.decided ? "." : ". Do all ranks call the same collectives?") +
          " Is one of them slow, stopped or gone?";
 }

@@ -1,6 +1,8 @@
 /// A flight record as values: what a rank did last, to be read after its end.
 #pragma once
 
+#include <hora/error.h>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -43,6 +45,7 @@ struct RecordedCause {
   /// hora::Error.
   std::uint32_t code = 0;
   bool is_told() const { return (code & kFailedElsewhere) != 0; }
+  bool is(ErrorCode of) const { return code == static_cast<std::uint32_t>(of) + 1; }
   RecordTime time{};
   bool operator==(const RecordedCause&) const = default;
 };

@@ -180,7 +180,9 @@ class MpiTransport final : public Transport {
   }
 
   [[noreturn]] void abort() noexcept override { abort_job(1); }
-  void abort_at_exit(std::chrono::milliseconds grace) noexcept override { abandon_job(grace); }
+  void abort_at_exit(std::chrono::milliseconds grace, std::function<void()> first) override {
+    abandon_job(grace, std::move(first));
+  }
 
  private:
   void make_world();

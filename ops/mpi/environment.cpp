@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 #include "core/log.h"
 #include "core/process.h"
@@ -24,6 +25,7 @@ struct ProcessState {
   std::atomic<int> holders{0};
   std::atomic<bool> aborting{false};
   std::atomic<bool> abandoned{false};
+  std::function<void()> before_abort = [] {};  ///< where it is abandoned
   bool exit_handler_registered = false;
   bool initialized_here = false;
 };
@@ -80,7 +82,9 @@ void at_process_exit(int status, void*) {
     std::_Exit(1);
   }
   if (state.abandoned) {
-    abort_job(1);
+    flush_output();
+    state.before_abort();
+    abort_job(status);
   }
   if (!mpi_is_initialized() || mpi_is_finalized()) {
     return;
@@ -187,9 +191,12 @@ void abandon_job() noexcept {
 }
 
 void abort_job(int code) noexcept {
-  aborting_here = true;
-  process_state().aborting = true;
   const int exit_code = code == 0 ? 1 : code;
+  if (process_state().aborting.exchange(true)) {
+    std::this_thread::sleep_for(kAbortTakes);
+    std::_Exit(exit_code);
+  }
+  aborting_here = true;
   flush_output();
   if (mpi_is_initialized() && !mpi_is_finalized()) {
     std::this_thread::sleep_for(kForwardingTakes);
@@ -198,16 +205,14 @@ void abort_job(int code) noexcept {
   std::_Exit(exit_code);
 }
 
-void abandon_job(std::chrono::milliseconds grace) noexcept {
+void abandon_job(std::chrono::milliseconds grace, std::function<void()> first) {
+  process_state().before_abort = std::move(first);
   abandon_job();
-  try {
-    std::thread([grace] {
-      std::this_thread::sleep_for(grace);
-      abort_job(1);
-    }).detach();
-  } catch (const std::exception&) {
+  std::thread([grace] {
+    std::this_thread::sleep_for(grace);
+    process_state().before_abort();
     abort_job(1);
-  }
+  }).detach();
 }
 
 }  // namespace hora::internal

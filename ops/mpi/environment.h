@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 
 namespace hora::internal {
 
@@ -38,7 +39,7 @@ class MpiEnvironment {
 /// From here on this process's exit, or MPI_Finalize, ends the job, as a failure: they would wait
 /// for peers that have not called them, or that wait themselves.
 void abandon_job() noexcept;
-/// The same, and after `grace` it ends anyway.
-void abandon_job(std::chrono::milliseconds grace) noexcept;
+/// The same, and after `grace` it ends anyway; `first` is called before that, by any thread.
+void abandon_job(std::chrono::milliseconds grace, std::function<void()> first);
 
 }  // namespace hora::internal

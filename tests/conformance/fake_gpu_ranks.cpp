@@ -116,7 +116,7 @@ class ThreadTransport final : public Transport {
   EngineParts parts() override { return world_.parts(rank_); }
   void disconnect() override {}
   [[noreturn]] void abort() noexcept override { std::abort(); }
-  void abort_at_exit(std::chrono::milliseconds) noexcept override { std::abort(); }
+  void abort_at_exit(std::chrono::milliseconds, std::function<void()>) override { std::abort(); }
 
  private:
   GpuWorld& world_;

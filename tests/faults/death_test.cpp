@@ -42,6 +42,12 @@ TEST_P(OnLayouts, AnExceptionsTextIsTheCause) {
       << "MPI's stack of an abort whose reason is known";
 }
 
+TEST_P(OnLayouts, WhoseExceptionIsCaughtInMainIsNamedWithItsStatus) {
+  launch_on(GetParam(), {"caught", "negotiation", "2"});
+  expect_cause_soon(12, {"rank 2 (host ", "exit status 12", "the application's own error"},
+                    limit());
+}
+
 TEST_P(OnLayouts, TheCulpritsExitStatusIsTheJobs) {
   launch_on(GetParam(), {"exit3", "negotiation", "1"});
   expect_cause_soon(3, {"rank 1 (host ", "exit status 3"}, limit());

@@ -24,7 +24,8 @@ TEST_F(DefaultLimits, AStoppedRankIsNamedAfter10SecondsAndEndsTheJobAfter60) {
   EXPECT_GT(elapsed(), Seconds(59)) << transcript(job);
   ASSERT_TRUE(status) << transcript(job);
   EXPECT_NE(*status, 0);
-  EXPECT_THAT(job.error(), HasSubstr("rank 2 has not submitted it")) << transcript(job);
+  EXPECT_THAT(job.error(), HasSubstr("horarun: rank 2 (host ")) << transcript(job);
+  EXPECT_THAT(job.error(), HasSubstr(" did not come to tensor \"step5\" within 60 s"));
 }
 
 }  // namespace

@@ -50,6 +50,14 @@ TEST_P(RunningJob, AKilledMpirunIsNamed) {
   expect_cause(137, {"mpirun was killed by signal 9 (SIGKILL)"}, Seconds(10));
 }
 
+TEST_P(RunningJob, AnMpirunThatIsToldToEndIsNamed) {
+  LaunchedJob& job = running();
+  const pid_t mpirun = job.find(Kind::mpirun);
+  ASSERT_GT(mpirun, 0) << transcript(job);
+  ::kill(mpirun, SIGTERM);
+  expect_cause(143, {"mpirun was ended by SIGTERM"}, Seconds(10));
+}
+
 TEST_P(RunningJob, AKilledGuardIsNamedWithItsRank) {
   LaunchedJob& job = running();
   const pid_t guard = job.find(Kind::guard, 3);

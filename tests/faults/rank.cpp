@@ -1,7 +1,8 @@
 // One rank of a job that has a fault: a loop of named allreduces, and what goes wrong in it.
 //
 // Usage: fault_rank FAULT PHASE RANKS [STEPS]
-//   FAULT  none, kill, segv, abort (MPI_Abort), exit0, exit3, throw, stop, spin, deaf (spins, and
+//   FAULT  none, kill, segv, abort (MPI_Abort), exit0, exit3, throw, caught (throws; main catches
+//          what comes to it on any rank, and returns 10 + rank), stop, spin, deaf (spins, and
 //          ignores SIGTERM), skip (a tensor), omit (a tensor, too, where all ranks submit the next
 //          one before they wait for it), lines (100 of output), input (echoes standard input),
 //          variable (prints FAULTS_VALUE), cores (prints how many it may use), leave (by agreement
@@ -91,7 +92,7 @@ void carry_out(const std::string& kind) {
   if (kind == "abort") MPI_Abort(MPI_COMM_WORLD, 7);
   if (kind == "exit0") std::exit(0);
   if (kind == "exit3") std::exit(3);
-  if (kind == "throw") throw std::runtime_error("the application's own error");
+  if (kind == "throw" || kind == "caught") throw std::runtime_error("the application's own error");
   if (kind == "stop") std::raise(SIGSTOP);
   if (kind == "deaf") std::signal(SIGTERM, SIG_IGN);
   while (kind == "spin" || kind == "deaf") {
@@ -213,6 +214,17 @@ void run(const Fault& fault, std::int64_t steps) {
   reach(fault, "end");
 }
 
+/// Exit status of main().
+int run_and_catch(const Fault& fault, std::int64_t steps) {
+  try {
+    run(fault, steps);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << std::endl;
+    return 10 + own_rank();
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -221,5 +233,7 @@ int main(int argc, char** argv) {
   std::signal(SIGUSR2, [](int) { ++second_signals; });
   const Fault fault{argv[1], argv[2], is_among(own_rank(), argv[3])};
   if (fault.kind == "leave") std::signal(SIGTERM, [](int) { ++signals_to_end; });
-  run(fault, argc > 4 ? std::atoll(argv[4]) : 20);
+  const std::int64_t steps = argc > 4 ? std::atoll(argv[4]) : 20;
+  if (fault.kind == "caught") return run_and_catch(fault, steps);
+  run(fault, steps);
 }

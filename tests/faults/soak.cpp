@@ -121,7 +121,8 @@ bool is_right(const Case& each, const LaunchedJob& job, int status, pid_t proces
   const std::string rank = "rank " + std::to_string(each.rank) + " (host ";
   const std::string number = std::to_string(each.rank);
   const bool is_late = has(last, rank) && has(last, "has not called hora::init");
-  const bool is_awaited = is_late || has(said, "rank " + number + " has not submitted it") ||
+  const bool is_awaited = is_late ||
+                          (has(last, "rank " + number + " ") && has(last, " did not come to ")) ||
                           has(said, "waits for rank " + number) || has(said, "ranks " + number);
   if (each.fault == "kill") return status == 137 && has(last, rank) && has(last, "SIGKILL");
   if (each.fault == "segv") return status == 139 && has(last, rank) && has(last, "SIGSEGV");

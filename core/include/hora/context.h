@@ -57,9 +57,10 @@ struct InitOptions {
 /// Owner of hora in this process, made by init(). Move-only. The destructor calls shutdown(). While
 /// an exception unwinds the stack it does not wait for peers but has the whole job end, as a
 /// failure: when this process exits, so that a catch clause can still print what it
-/// says, and one second later at the latest. MPI_Finalize before shutdown() ends the job, with a
-/// message. Thread rule: every const member may be called from any thread; shutdown() from one
-/// thread, when no other call is under way.
+/// says, and one second later at the latest. Where another rank has failed first, its process is
+/// waited for before that, for 3 s at most: its exit status is the job's. MPI_Finalize before
+/// shutdown() ends the job, with a message. Thread rule: every const member may be called from any
+/// thread; shutdown() from one thread, when no other call is under way.
 class Context {
  public:
   Context(Context&&) noexcept;

@@ -24,14 +24,10 @@ constexpr RecordTime kAtOnce = std::chrono::milliseconds(250);
 /// A wait that is shorter is no hang.
 constexpr RecordTime kLongWait = std::chrono::seconds(1);
 
-bool is_code(const internal::RecordedCause& cause, ErrorCode code) {
-  return cause.code == static_cast<std::uint32_t>(code) + 1;
-}
-
 /// An error that says what another rank has not done.
 bool is_consequence(const internal::RecordedCause& cause) {
-  return is_code(cause, ErrorCode::timeout) || is_code(cause, ErrorCode::transport) ||
-         is_code(cause, ErrorCode::shut_down) || cause.is_told();
+  return cause.is(ErrorCode::timeout) || cause.is(ErrorCode::transport) ||
+         cause.is(ErrorCode::shut_down) || cause.is_told();
 }
 
 /// A rank that failed or ended by itself.

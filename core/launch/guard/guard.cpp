@@ -119,7 +119,8 @@ class Guard {
   UniqueFd signals_;
   Stream output_, error_;
   pid_t child_ = 0;
-  bool asked_to_end_ = false;
+  std::int64_t asked_ns_ = 0;  ///< to end; since 1970
+  bool asked_by_mpi_ = false;
   bool killed_by_agent_ = false;
   bool has_ended_ = false;
   bool initializing_ = false;
@@ -214,7 +215,10 @@ void Guard::on_signals() {
       // What has ended before it was asked has ended by itself.
       int status = 0;
       if (::waitpid(child_, &status, WNOHANG) == child_) return on_ended(status);
-      asked_to_end_ = asked_to_end_ || ends_a_process(number);
+      if (asked_ns_ == 0 && ends_a_process(number)) {
+        asked_ns_ = wall_clock_ns();
+        asked_by_mpi_ = info.ssi_code == SI_QUEUE && info.ssi_int == kSentByMpi;
+      }
       if (number == kill_rank_signal()) {
         killed_by_agent_ = true;
         kill_rank();
@@ -232,7 +236,7 @@ void Guard::on_child() {
     if (process != child_) continue;
     if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
       // The launcher lets it go on so that it can end.
-      stopped_ = WIFSTOPPED(status) || (stopped_ && asked_to_end_);
+      stopped_ = WIFSTOPPED(status) || (stopped_ && asked_ns_ != 0);
       RankStopped message;
       message.rank = rank_;
       message.stopped = WIFSTOPPED(status);
@@ -280,7 +284,10 @@ void Guard::on_ended(int status, const std::string& failure) {
   ended.failure = failure;
   // Without the agent's kill_rank_signal(), SIGKILL came from elsewhere.
   const bool was_killed = failure.empty() && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-  ended.asked = asked_to_end_ && (killed_by_agent_ || !was_killed);
+  if (killed_by_agent_ || !was_killed) {
+    ended.asked_ns = asked_ns_;
+    ended.asked_by_mpi = asked_by_mpi_;
+  }
   ended.lived_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());
   ended.ended_ns = wall_clock_ns();
@@ -330,12 +337,12 @@ void Guard::add_record(RankEnded& ended, internal::RecordTime ended_at) const {
   if (record->cause) {
     ended.cause = record->cause->text.substr(0, kMostCause);
     ended.cause_ns = (record->begin_wall + record->cause->time - record->begin).count();
-    ended.peer_failed = record->cause->is_told();
+    ended.peer_failed = record->cause->is_told() || record->cause->is(ErrorCode::timeout);
   }
   const char* folder = std::getenv(kRecordFolderVariable);
   if (folder == nullptr || std::string_view(folder) == "off" || ended_well(ended)) return;
   record->ended.emplace();
-  record->ended->by_launcher = ended.asked || !ended.failure.empty();
+  record->ended->by_launcher = ended.asked_ns != 0 || !ended.failure.empty();
   record->ended->time = ended_at;
   if (WIFSIGNALED(ended.status)) {
     record->ended->signal = WTERMSIG(ended.status);

@@ -18,6 +18,9 @@ inline constexpr char kInputVariable[] = "HORARUN_INPUT";
 /// that started the guard ends.
 int run_guard(std::span<const std::string> arguments);
 
+/// sigqueue()'s value with a signal that the stand-in passes on from its parent, which is MPI's.
+inline constexpr int kSentByMpi = 1;
+
 /// What the process is called that stands in for the guard (ps -o comm).
 inline constexpr char kStandInName[] = "horarun-standin";
 

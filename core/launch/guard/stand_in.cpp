@@ -16,7 +16,12 @@ namespace {
 
 constexpr int kLongestPoll = 1000;  // ms, where a process cannot be watched
 
-volatile sig_atomic_t guard_process = 0;
+volatile sig_atomic_t guard_process = 0, mpi_process = 0;
+
+void pass_on(int number, siginfo_t* info, void*) {
+  const sigval value{.sival_int = info->si_pid == mpi_process ? kSentByMpi : 0};
+  if (::sigqueue(guard_process, number, value) != 0) ::kill(guard_process, number);
+}
 
 [[noreturn]] void stand_in_for(pid_t guard) {
   ::prctl(PR_SET_NAME, kStandInName);
@@ -24,8 +29,12 @@ volatile sig_atomic_t guard_process = 0;
   ::close_range(STDERR_FILENO + 1, ~0U, 0);
   const UniqueFd parent = open_process(::getppid()), child = open_process(guard);
   guard_process = guard;
+  mpi_process = ::getppid();
+  struct sigaction action {};
+  action.sa_sigaction = pass_on;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
-    ::signal(number, [](int passed_on) { ::kill(guard_process, passed_on); });
+    ::sigaction(number, &action, nullptr);
   }
   while (true) {
     int status = 0;

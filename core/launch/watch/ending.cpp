@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <set>
 #include <tuple>
+#include <vector>
 
 #include "core/launch/control/child_process.h"
+#include "core/tensor_text.h"
 
 namespace hora::launch {
 namespace {
@@ -19,9 +22,10 @@ constexpr int kTemporaryFailure = 75;  // sysexits.h
 /// 0 is the likeliest first cause. MPI ends ranks by SIGTERM, or by the end of what has started
 /// their guards, but no guard. SIGPIPE comes from writing to a peer that has gone.
 int order_of(const RankEnded& ended) {
-  if (ended.asked) return 3;
-  if (ended.guard_killed) return 0;
   if (ended.peer_failed) return 2;
+  const bool failed_before = !ended.cause.empty() && ended.cause_ns < ended.asked_ns;
+  if (ended.asked_ns != 0) return failed_before ? 1 : 3;
+  if (ended.guard_killed) return 0;
   if (!ended.failure.empty()) return ended.pid == 0 ? 0 : 2;
   if (WIFSIGNALED(ended.status)) return WTERMSIG(ended.status) == SIGPIPE ? 2 : 0;
   return 1;
@@ -48,6 +52,11 @@ std::string seconds_text(std::uint64_t milliseconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(milliseconds) / 1000);
   return text;
+}
+
+std::string when_text(const RankEnded& ended) {
+  return ", " + seconds_text(ended.lived_ms) + " after its start" +
+         (ended.phase.empty() ? "" : ", in " + in_one_line(ended.phase));
 }
 
 }  // namespace
@@ -80,14 +89,32 @@ std::string ending_text(const RankEnded& ended, const std::string& host) {
   if (ended.pid == 0) return text + ") could not be started: " + ended.failure;
   text += ", pid " + std::to_string(ended.pid) + ") ";
   text += ended.failure.empty() ? status_text(ended.status) : "was ended: " + ended.failure;
-  text += ", " + seconds_text(ended.lived_ms) + " after its start";
-  if (!ended.phase.empty()) text += ", in " + in_one_line(ended.phase);
+  text += when_text(ended);
   if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0 && !ended_well(ended)) {
     text += ", without hora::shutdown, so that the other ranks wait for it for ever";
   }
-  if (!ended.cause.empty()) return text + "; its first error: " + in_one_line(ended.cause);
-  if (!ended.last_words.empty()) text += "; last words: " + in_one_line(ended.last_words);
-  return text;
+  if (ended.cause.empty()) {
+    if (!ended.last_words.empty()) text += "; last words: " + in_one_line(ended.last_words);
+    return text;
+  }
+  text += "; its first error: " + in_one_line(ended.cause);
+  // What main() has said of an exception that it has caught.
+  const std::string last = ended.last_words.substr(ended.last_words.rfind('\n') + 1);
+  const bool is_new = WIFEXITED(ended.status) && ended.cause.find(last) == ended.cause.npos &&
+                      last.find(ended.cause) == last.npos;
+  return is_new ? text + "; last words: " + in_one_line(last) : text;
+}
+
+std::string first_cause_text(std::span<const RankEnded> ended, const RankEnded& first,
+                             const std::string& host) {
+  if (!first.peer_failed) return ending_text(first, host);
+  std::set<int> ranks{first.rank};
+  for (const RankEnded& each : ended) {
+    if (each.peer_failed && each.asked_ns == 0) ranks.insert(each.rank);
+  }
+  return in_one_line(first.cause) + "; " +
+         internal::named_ranks(std::vector<int>(ranks.begin(), ranks.end())) + " ended the job" +
+         when_text(first);
 }
 
 bool is_likely_consequence(const RankEnded& ended) {

@@ -23,13 +23,20 @@ int exit_status(const RankEnded& ended);
 /// ...".
 std::string ending_text(const RankEnded& ended, const std::string& host);
 
+/// ending_text() of the first cause. An error that is another rank's comes before the ranks that
+/// ended by it: "rank 3 did not come to tensor "g" within 60 s...; ranks 0-2 ended the job, 61.3 s
+/// after its start".
+std::string first_cause_text(std::span<const RankEnded> ended, const RankEnded& first,
+                             const std::string& host);
+
 /// "signal 9 (SIGKILL)".
 std::string signal_text(int number);
 /// Of a process that has ended, as waitpid() says it: "ended with exit status 3".
 std::string status_text(int status);
 
-/// Whether it ended as what follows from another's end: it was asked to, what started it has ended,
-/// or it wrote to a peer that was gone (SIGPIPE).
+/// Whether it ended as what follows from another's end: its error is another rank's, it was asked
+/// to end before it had one, what started it has ended, or it wrote to a peer that was gone
+/// (SIGPIPE).
 bool is_likely_consequence(const RankEnded& ended);
 
 /// The index of the one that is the first cause; those that ended well are none. Before the likely

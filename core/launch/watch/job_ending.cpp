@@ -138,7 +138,7 @@ std::optional<int> JobEnding::common_status() const {
   std::optional<int> common;
   for (const RankEnded& ended : ended_) {
     if (!ended.shut_down) return std::nullopt;
-    if (!WIFEXITED(ended.status) && ended.asked) continue;
+    if (!WIFEXITED(ended.status) && ended.asked_ns != 0) continue;
     const int status = shell_status(ended.status);
     if (status == 0 || status != common.value_or(status)) return std::nullopt;
     common = status;
@@ -256,7 +256,19 @@ std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
   const auto left =
       std::ranges::find(ended_, rank_that_left_before_init(output_), &RankEnded::rank);
   if (is_likely_consequence(culprit) && left != ended_.end()) return left_before_init(*left);
+  if (culprit.asked_by_mpi && is_likely_consequence(culprit) && !culprit.peer_failed) {
+    return cause_in_mpis_request();
+  }
   return cause_of(culprit);
+}
+
+/// mpirun does so at a signal, of which it says nothing, and where it has lost a daemon.
+EndCause JobEnding::cause_in_mpis_request() const {
+  const std::string ranks = "told its ranks to end, none of which had failed";
+  if (output_.find("lost communication") != output_.npos) {
+    return {"mpirun " + ranks + ":\n" + output_, 1};
+  }
+  return {"mpirun was ended by SIGTERM, SIGINT or SIGHUP: it " + ranks, 128 + SIGTERM};
 }
 
 /// It has ended before its ranks, by itself.
@@ -275,7 +287,7 @@ std::optional<EndCause> JobEnding::cause_in_mpirun(Moment now) const {
 }
 
 EndCause JobEnding::cause_of(const RankEnded& ended) const {
-  return {ending_text(ended, at(ended.rank).host), exit_status(ended)};
+  return {first_cause_text(ended_, ended, at(ended.rank).host), exit_status(ended)};
 }
 
 EndCause JobEnding::left_before_init(const RankEnded& left) const {

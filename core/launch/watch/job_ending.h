@@ -106,6 +106,7 @@ class JobEnding {
   std::optional<EndCause> cause_in_init(Moment now) const;
   std::optional<EndCause> cause_in_shutdown(Moment now) const;
   std::optional<EndCause> cause_in_ranks(Moment now) const;
+  EndCause cause_in_mpis_request() const;
   std::optional<EndCause> cause_in_mpirun(Moment now) const;
 
   EndingLimits limits_;

@@ -149,7 +149,7 @@ TEST(FirstCauseOfAll, OfARankThatIsNoLeaderReachesAll) {
                                            }).what();
   });
   EXPECT_EQ(said, std::vector<std::string>(6, said[3]));
-  EXPECT_THAT(said[3], HasSubstr("tensor \"of 3\" is not complete 200 ms after rank 3"));
+  EXPECT_THAT(said[3], HasSubstr("tensor \"of 3\" within 200 ms of rank 3"));
 }
 
 TEST(FirstCauseOfAll, IsSaidBeforeTheOtherRanksEnginesHaveEnded) {

@@ -52,14 +52,13 @@ TEST(TimeoutText, NamesWhoLacksIt) {
   TimedOut timed_out = one();
   timed_out.missing = {2, 4};
   EXPECT_EQ(timeout_text(timed_out),
-            "tensor \"g\" is not complete 600 s after rank 1 has submitted it: ranks 2, 4 have not "
-            "submitted it. Do all ranks call the same collectives? Is one of them slow, stopped or "
+            "ranks 2, 4 did not come to tensor \"g\" within 600 s of rank 1. Do all ranks call the "
+            "same collectives? Is one of them slow, stopped or "
             "gone? Where a rank may work alone for longer (a validation, a checkpoint), raise "
             "HORA_TIMEOUT (0: never), or give the call a timeout");
   timed_out.set = ProcessSet(3);
   timed_out.limit = {250ms, true};
-  EXPECT_THAT(timeout_text(timed_out), StartsWith("tensor \"g\" of process set 3 is not complete "
-                                                  "250 ms after"));
+  EXPECT_THAT(timeout_text(timed_out), HasSubstr("tensor \"g\" of process set 3 within 250 ms of"));
   EXPECT_THAT(timeout_text(timed_out),
               EndsWith("raise the timeout of this call (0: HORA_TIMEOUT)"));
 }
@@ -74,18 +73,22 @@ TEST(TimeoutText, SaysWhatIsNotKnownAndWhoKnows) {
   timed_out.reporter = 0;
   timed_out.unknown = {2};
   EXPECT_THAT(timeout_text(timed_out),
-              HasSubstr("rank 3 has not submitted it, and whether rank 2 has is not known on this "
-                        "one: nothing has come from their nodes. Do all"));
+              HasSubstr("rank 1, and whether rank 2 has is not known on this one: nothing has come "
+                        "from their nodes. Do all"));
 }
 
 TEST(TimeoutText, HasTheFirstRemarks) {
   TimedOut timed_out = one();
   timed_out.missing = {2};
   timed_out.remarks = {"rank 2 sleeps"};
-  EXPECT_THAT(timeout_text(timed_out), HasSubstr("submitted it; rank 2 sleeps. Do all"));
+  EXPECT_THAT(timeout_text(timed_out), HasSubstr("of rank 1; rank 2 sleeps. Do all"));
+  timed_out.remarks = {"rank 2 (host a, pid 7) sleeps"};
+  EXPECT_THAT(timeout_text(timed_out),
+              StartsWith("rank 2 (host a, pid 7) did not come to tensor \"g\" within 600 s of rank "
+                         "1; it sleeps. Do all"));
   timed_out.remarks.assign(10, "x");
   EXPECT_THAT(timeout_text(timed_out),
-              HasSubstr("it; x; x; x; x; x; x; x; x; and 2 more ranks. Do"));
+              HasSubstr("1; x; x; x; x; x; x; x; x; and 2 more ranks. Do"));
 }
 
 TEST(TimeoutText, WhereAllHaveSubmittedItNamesTheRootOrWhoHasNotFinished) {

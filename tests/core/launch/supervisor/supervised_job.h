@@ -107,7 +107,7 @@ class SupervisedJob : public testing::Test {
     ended.rank = rank;
     ended.pid = 100 + rank;
     ended.status = status;
-    ended.asked = asked;
+    ended.asked_ns = asked ? 1 : 0;
     ended.ended_ns = now_.count();
     message(static_cast<std::size_t>(rank / 2), ended);
   }
@@ -117,7 +117,7 @@ class SupervisedJob : public testing::Test {
     ended.rank = rank;
     ended.pid = 100 + rank;
     ended.status = status;
-    ended.asked = true;
+    ended.asked_ns = 1;
     ended.initialized = ended.shut_down = true;
     message(static_cast<std::size_t>(rank / 2), ended);
   }

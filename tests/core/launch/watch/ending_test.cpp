@@ -9,6 +9,7 @@
 namespace hora::launch {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 
 RankEnded ended(int rank, int status, std::int64_t time = 0) {
@@ -36,6 +37,15 @@ TEST(EndingText, OfAnExitStatusWithItsCause) {
   EXPECT_EQ(ending_text(rank, "a"),
             "rank 0 (host a, pid 4711) ended with exit status 3, 12.3 s after its start; its first "
             "error: no such file: data[31m");
+}
+
+TEST(EndingText, HasWhatMainSaidOfTheErrorThatItCaught) {
+  RankEnded rank = ended(2, exited(12));
+  rank.cause = "an exception left the scope of hora's context";
+  rank.last_words = "loss 1.5\ntrain: no data on rank 2";
+  EXPECT_THAT(ending_text(rank, "a"), HasSubstr("context; last words: train: no data on rank 2"));
+  rank.cause = "no data on rank 2";
+  EXPECT_THAT(ending_text(rank, "a"), EndsWith("its first error: no data on rank 2"));
 }
 
 TEST(EndingText, OfAProgramThatCannotBeStarted) {
@@ -75,7 +85,7 @@ TEST(FirstCause, IsTheEarliestOfThoseThatFailed) {
 TEST(FirstCause, WhatWasAskedToEndIsAConsequence) {
   std::vector<RankEnded> all{ended(0, SIGTERM, 1), ended(1, exited(143), 2),
                              ended(2, exited(3), 30)};
-  all[0].asked = all[1].asked = true;
+  all[0].asked_ns = all[1].asked_ns = 1;
   EXPECT_EQ(first_cause(all), 2U);
   EXPECT_TRUE(is_likely_consequence(all[0]));
   EXPECT_FALSE(is_likely_consequence(all[2]));
@@ -95,6 +105,34 @@ TEST(FirstCause, WhoseExceptionItWasComesBeforeThoseThatWereTold) {
   all[0].peer_failed = all[2].peer_failed = true;
   EXPECT_TRUE(is_likely_consequence(all[0]));
   EXPECT_EQ(first_cause(all), 1U);
+}
+
+// MPI ends the others as soon as the first of them has ended.
+TEST(FirstCause, WhoFailedBeforeItWasAskedToEndComesBeforeThoseThatWereTold) {
+  std::vector<RankEnded> all{ended(0, exited(10), 3), ended(1, SIGTERM, 4), ended(2, SIGTERM, 5)};
+  for (RankEnded& each : all) each.cause = "no data on rank 2";
+  all[0].peer_failed = all[1].peer_failed = true;
+  all[2].cause_ns = 2;
+  all[1].asked_ns = all[2].asked_ns = 4;
+  EXPECT_EQ(first_cause(all), 2U);
+  EXPECT_FALSE(is_likely_consequence(all[2]));
+  all[2].cause_ns = 5;
+  EXPECT_EQ(first_cause(all), 0U) << "the error of one that lacks its peers";
+}
+
+TEST(FirstCauseText, BeginsWithTheRankThatOthersHaveWaitedFor) {
+  std::vector<RankEnded> all{ended(0, SIGTERM), ended(1, SIGABRT), ended(2, SIGABRT),
+                             ended(3, SIGABRT)};
+  for (RankEnded& each : all) {
+    each.peer_failed = true;
+    each.cause = "rank 0 (host a, pid 4) did not come to tensor \"x\" within 60 s";
+  }
+  all[0].asked_ns = 7;
+  all[3].phase = "epoch 2";
+  EXPECT_EQ(first_cause_text(all, all[3], "a"),
+            "rank 0 (host a, pid 4) did not come to tensor \"x\" within 60 s; ranks 1-3 ended the "
+            "job, 12.3 s after its start, in epoch 2");
+  EXPECT_EQ(first_cause_text(all, ended(2, exited(3)), "a"), ending_text(ended(2, exited(3)), "a"));
 }
 
 TEST(FirstCause, AKilledGuardComesBeforeThoseThatMissItsRank) {

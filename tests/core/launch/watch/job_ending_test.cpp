@@ -48,7 +48,7 @@ class JobEndingTest : public testing::Test {
     ended.rank = rank;
     ended.pid = 100 + rank;
     ended.status = status;
-    ended.asked = asked;
+    ended.asked_ns = asked ? 1 : 0;
     ended.ended_ns = now.count();
     ending_.on_rank_ended(ended, rank == 0 ? "a" : "b", now);
   }
@@ -99,6 +99,29 @@ TEST_F(JobEndingTest, WhatFollowsFromAnotherEndIsAwaitedForLonger) {
   const auto cause = ending_.cause(Moment(100) + limits_.gather_consequences);
   ASSERT_TRUE(cause);
   EXPECT_THAT(cause->text, HasSubstr("rank 1 (host b"));
+}
+
+TEST_F(JobEndingTest, AnMpirunThatAsksRanksToEndWithoutAReasonWasEndedItself) {
+  RankEnded ended;
+  ended.status = SIGTERM;
+  ended.pid = 100;
+  ended.asked_ns = 1;
+  ended.asked_by_mpi = true;
+  JobEnding after_output = ending_;
+  for (JobEnding* each : {&ending_, &after_output}) each->on_rank_ended(ended, "a", Moment(100));
+  const Moment later = Moment(100) + limits_.gather_consequences;
+  ASSERT_TRUE(ending_.cause(later));
+  EXPECT_EQ(
+      ending_.cause(later)->text,
+      "mpirun was ended by SIGTERM, SIGINT or SIGHUP: it told its ranks to end, none of which "
+      "had failed");
+  EXPECT_EQ(ending_.cause(later)->status, 143);
+  ending_.on_output("a peer of rank 3 has disconnected");
+  after_output.on_output("ORTE has lost communication with a remote daemon.");
+  EXPECT_EQ(after_output.cause(later)->text,
+            "mpirun told its ranks to end, none of which had failed:\nORTE has lost "
+            "communication with a remote daemon.");
+  EXPECT_EQ(after_output.cause(later)->status, 1);
 }
 
 TEST_F(JobEndingTest, AKilledDaemonIsTheCauseOfWhatFollows) {
