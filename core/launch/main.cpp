@@ -6,12 +6,14 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "core/launch/agent/agent.h"
@@ -188,9 +190,16 @@ int run_as(std::span<const std::string> arguments) {
 }  // namespace hora::launch
 
 int main(int argc, char** argv) {
+  // No descriptor of a connection or file becomes one of the standard ones.
+  while (::fcntl(STDERR_FILENO, F_GETFD) < 0 || ::fcntl(STDOUT_FILENO, F_GETFD) < 0 ||
+         ::fcntl(STDIN_FILENO, F_GETFD) < 0) {
+    if (::open("/dev/null", O_RDWR) < 0) return 1;
+  }
   const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
   try {
-    return hora::launch::run_as(arguments);
+    const int status = hora::launch::run_as(arguments);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+    throw std::system_error(errno, std::generic_category(), "standard output");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "horarun: %s\n", error.what());
     return 1;

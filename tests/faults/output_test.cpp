@@ -102,6 +102,26 @@ TEST_F(Output, VariablesAreForwardedByName) {
   EXPECT_THAT(job.output(), HasSubstr("rank 1: value a b'c"));
 }
 
+/// Of a shell, which starts horarun on two ranks with these redirections.
+JobOptions redirected(const std::string& redirections) {
+  return {.arguments = {"-c", std::string("exec \"$0\" \"$@\" ") + redirections, HORARUN, "-np",
+                        "2", FAULT_RANK, "none", "-", "-", "1"},
+          .launcher = "sh"};
+}
+
+TEST_F(Output, LostOutputIsAnError) {
+  LaunchedJob& job = start(redirected("> /dev/full"));
+  EXPECT_EQ(job.wait(), 74) << transcript(job);
+  EXPECT_EQ(job.error_lines("standard output: No space left on device").size(), 1U) << job.error();
+}
+
+TEST_F(Output, StandardDescriptorsMayBeClosed) {
+  for (const char* closed : {"<&- >&-", "<&- 2>&-", ">&- 2>&-", "<&- >&- 2>&-"}) {
+    LaunchedJob& job = start(redirected(closed));
+    EXPECT_EQ(job.wait(), 0) << closed << "\n" << transcript(job);
+  }
+}
+
 /// mpirun binds each of two ranks with all its threads to one core.
 TEST_F(Output, EachRankMayUseItsShareOfTheCores) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -147,6 +148,15 @@ TEST_P(Record, IsThereOfRanksThatHadToBeKilled) {
   EXPECT_EQ(job.wait(limit()), 143) << transcript(job);
   expect_records();
   EXPECT_THAT(diagnosis(), Contains(HasSubstr("was ended by horarun (signal 9")).Times(kRanks));
+}
+
+TEST_P(Record, OneThatCannotBeWrittenIsSaidOnce) {
+  std::ofstream(records()) << "no folder";
+  LaunchedJob& job = launch_recorded({"kill", "negotiation", "3"});
+  EXPECT_EQ(job.wait(), 137) << transcript(job);
+  const auto lines = job.error_lines("no flight record of rank ");
+  ASSERT_EQ(lines.size(), 1U) << transcript(job);
+  EXPECT_THAT(lines.front(), HasSubstr("\" is no folder"));
 }
 
 TEST_P(Record, AJobWithoutFaultLeavesNone) {

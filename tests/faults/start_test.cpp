@@ -78,6 +78,14 @@ TEST_F(Start, AnUnreachableHostIsNamedWithSshsWordsWhatWasTriedAndWhatToDo) {
       kChecks);
 }
 
+TEST_F(Start, AMachineWithoutSshIsSaidAtOnce) {
+  launch({"-H", "127.0.0.1:1,unreachable:1"}, {"none", "-", "-"}, {"HORARUN_SSH=/nonexistent"});
+  expect_cause(69,
+               {"host unreachable: no agent could be started there (/nonexistent: No such file",
+                "install /nonexistent on this host"},
+               kChecks);
+}
+
 TEST_F(Start, AHostWithoutHorarunIsNamedWithWhatWasTriedAndWhatToDo) {
   if (!hosts_can_have_names()) GTEST_SKIP() << kNoHosts;
   internal::test::TemporaryFolder folder;
@@ -91,6 +99,22 @@ TEST_F(Start, AHostWithoutHorarunIsNamedWithWhatWasTriedAndWhatToDo) {
                 "tried: ", "127.0.0.2 -- " + horarun + " --agent; horarun must be there",
                 "install hora on that host"},
                kChecks);
+}
+
+TEST_F(Start, WhatTheEnvironmentLacksIsNamed) {
+  launch({"-np", "2"}, {"none", "-", "-"}, {"TMPDIR=/proc/none"});
+  expect_cause(69, {"no folder can be made in /proc/none: ", "; set TMPDIR to one that"}, kChecks);
+  launch({"-np", "2"}, {"none", "-", "-"}, {"PATH="});
+  expect_cause(69, {"host localhost: PATH is not set"}, kChecks);
+}
+
+TEST_F(Start, AFullTemporaryFolderIsNamed) {
+  if (!hosts_can_have_names()) GTEST_SKIP() << kNoHosts;
+  start({.arguments = {"--mount", "sh", "-c",
+                       "mount -t tmpfs -o size=1m tmpfs \"$TMPDIR\" && exec \"$0\" \"$@\"", HORARUN,
+                       "-np", "2", FAULT_RANK, "none", "-", "-"},
+         .launcher = "unshare"});
+  expect_cause(69, {"/tmp has ", " MiB left, MPI needs 16; ", "set TMPDIR to another"}, kChecks);
 }
 
 TEST_F(Start, RootIsRefusedUnlessAFlagAllowsIt) {

@@ -51,6 +51,29 @@ std::string wrong_with_program(const Prepare& request) {
          (is_missing ? "; copy it there, or name a folder that all hosts share" : "");
 }
 
+/// What MPI's daemon writes there for itself and its ranks (8 MiB of Open MPI), and as much again.
+constexpr std::uint64_t kTemporaryBytes = std::uint64_t{16} << 20;
+
+std::string temporary_folder() {
+  const char* folder = std::getenv("TMPDIR");
+  return folder != nullptr && *folder == '/' ? folder : "/tmp";
+}
+
+std::string wrong_with_environment() {
+  struct statvfs space {};
+  const bool is_known = ::statvfs(temporary_folder().c_str(), &space) == 0 && space.f_blocks > 0;
+  const std::uint64_t left = std::uint64_t{space.f_bavail} * space.f_frsize;
+  if (is_known && left < kTemporaryBytes) {
+    return "the folder " + temporary_folder() + " has " + std::to_string(left >> 20) +
+           " MiB left, MPI needs " + std::to_string(kTemporaryBytes >> 20) +
+           "; remove what lies there, or set TMPDIR to another";
+  }
+  const char* path = std::getenv("PATH");
+  if (path != nullptr && *path != '\0') return {};
+  return "PATH is not set, without which mpirun does not start; export "
+         "PATH=/usr/local/bin:/usr/bin:/bin";
+}
+
 std::uint64_t free_shared_memory() {
   struct statvfs memory {};
   return ::statvfs("/dev/shm", &memory) == 0 ? std::uint64_t{memory.f_bavail} * memory.f_frsize : 0;
@@ -70,6 +93,9 @@ Prepared prepare(const Prepare& request) {
   if (std::string wrong = wrong_with_folder(request.folder); !wrong.empty()) {
     result.problems.push_back(std::move(wrong));
   } else if (wrong = wrong_with_program(request); !wrong.empty()) {
+    result.problems.push_back(std::move(wrong));
+  }
+  if (std::string wrong = wrong_with_environment(); !wrong.empty()) {
     result.problems.push_back(std::move(wrong));
   }
   result.cores = cores_in_words(request);
@@ -92,23 +118,19 @@ namespace {
 constexpr char kPrefix[] = "horarun-";
 constexpr char kTmpdirVariable[] = "HORARUN_TMPDIR";  ///< the TMPDIR that ranks are to have
 
-std::string make_folder(const std::string& parent) {
+std::string make_folder(const std::string& parent, const std::string& advice = {}) {
   std::string path = parent + "/" + kPrefix + "XXXXXX";
   if (::mkdtemp(path.data()) == nullptr) {
-    throw std::system_error(errno, std::generic_category(), "a folder in " + parent);
+    throw std::runtime_error("no folder can be made in " + parent + ": " + std::strerror(errno) +
+                             advice);
   }
   return path;
-}
-
-std::string temporary_folder() {
-  const char* folder = std::getenv("TMPDIR");
-  return folder != nullptr && *folder == '/' ? folder : "/tmp";
 }
 
 }  // namespace
 
 SessionFolders::SessionFolders() {
-  paths_.push_back(make_folder(temporary_folder()));
+  paths_.push_back(make_folder(temporary_folder(), "; set TMPDIR to one that can be written"));
   try {
     paths_.push_back(make_folder("/dev/shm"));
   } catch (...) {

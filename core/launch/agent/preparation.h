@@ -11,9 +11,9 @@
 
 namespace hora::launch {
 
-/// Whether the folder and the program are there and the program can be executed; each problem says
-/// what was tried and what to do. And what the host has: whether that is enough is for the launcher
-/// to say (supervisor/prepared_hosts.h).
+/// Whether the folder and the program are there and the program can be executed, the temporary
+/// folder has room, and there is a PATH; each problem says what was tried and what to do. And what
+/// the host has: whether that is enough is for the launcher to say (supervisor/prepared_hosts.h).
 Prepared prepare(const Prepare& request);
 
 /// This process's host.
@@ -23,7 +23,7 @@ Hello this_host();
 class SessionFolders {
  public:
   /// Makes both, for this user alone (mode 0700): in TMPDIR or /tmp, and in /dev/shm. Throws
-  /// std::system_error.
+  /// std::runtime_error.
   SessionFolders();
   ~SessionFolders();
   SessionFolders(const SessionFolders&) = delete;

@@ -75,36 +75,13 @@ std::vector<Variable> variables_of(std::span<const char* const> environment) {
   return variables;
 }
 
-tl::expected<std::vector<Variable>, std::string> forwarded_variables(
-    const std::vector<Variable>& environment, const std::vector<std::string>& named) {
+std::vector<Variable> forwarded_variables(const std::vector<Variable>& environment,
+                                          const std::vector<std::string>& named) {
   std::map<std::string, std::string> chosen;
   for (const Variable& variable : environment) {
-    if (is_variable_name(variable.name) && is_forwarded(variable.name)) {
+    if (is_forwarded(variable.name) || std::ranges::find(named, variable.name) != named.end()) {
       chosen.try_emplace(variable.name, variable.value);
     }
-  }
-  for (const std::string& option : named) {
-    const std::size_t equals = option.find('=');
-    const std::string name = option.substr(0, equals);
-    if (!is_variable_name(name)) {
-      return tl::unexpected(
-          "-x " + in_quotes(option) +
-          ": the name of a variable is made of letters, digits and '_'; give one -x "
-          "for each");
-    }
-    if (name.starts_with("HORARUN_")) {
-      return tl::unexpected("-x " + name + ": HORARUN_* is horarun's own, which ranks get from it");
-    }
-    if (equals != std::string::npos) {
-      chosen[name] = option.substr(equals + 1);
-      continue;
-    }
-    const auto found = std::ranges::find(environment, name, &Variable::name);
-    if (found == environment.end()) {
-      return tl::unexpected("-x " + name + ": this variable is not set; set it, or leave -x " +
-                            name + " out");
-    }
-    chosen[name] = found->value;
   }
   std::vector<Variable> variables;
   for (const auto& [name, value] : chosen) variables.push_back({name, value});

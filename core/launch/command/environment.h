@@ -32,11 +32,10 @@ std::optional<std::string> variable_of_process(std::string_view name);
 /// out.
 std::vector<Variable> variables_of(std::span<const char* const> environment);
 
-/// Those of `environment` that are forwarded by themselves or named by the user (-x NAME), and
-/// those that the user gives a value (-x NAME=value), in the order of their names, each once. The
-/// error names an -x whose name is none, is horarun's own, or is not set.
-tl::expected<std::vector<Variable>, std::string> forwarded_variables(
-    const std::vector<Variable>& environment, const std::vector<std::string>& named);
+/// Those of `environment` that are forwarded by themselves or named by the user (-x NAME), in the
+/// order of their names, each once.
+std::vector<Variable> forwarded_variables(const std::vector<Variable>& environment,
+                                          const std::vector<std::string>& named);
 
 /// The interfaces of a host, as the libraries of its ranks take them. For ranks on a host that
 /// reaches the others by `interfaces` (names of this host, the first

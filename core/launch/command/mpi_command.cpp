@@ -17,9 +17,11 @@ using Arguments = std::vector<std::string>;
 
 /// What these name is horarun's own: another value would start daemons past its agents, or ranks
 /// that it does not know of.
-constexpr std::array<std::string_view, 16> kReserved = {"plm",
+constexpr std::array<std::string_view, 18> kReserved = {"plm",
                                                         "plm_rsh_agent",
                                                         "plm_ssh_agent",
+                                                        "plm_rsh_args",
+                                                        "plm_ssh_args",
                                                         "plm_rsh_no_tree_spawn",
                                                         "plm_ssh_no_tree_spawn",
                                                         "launcher",
@@ -249,9 +251,8 @@ std::string wrong_with_extra(const Arguments& arguments) {
       continue;
     }
     return "--mpi-args: " + in_quotes(argument) +
-           " is horarun's own: it starts mpirun's daemons through its agents, and hosts and "
-           "numbers "
-           "of ranks come from -H, --hostfile and -np; leave it out";
+           " is horarun's own: it starts mpirun's daemons through its agents; hosts and numbers of "
+           "ranks come from -H, --hostfile and -np, the port of ssh from --ssh-port; leave it out";
   }
   return {};
 }

@@ -158,4 +158,13 @@ std::uint64_t available_memory(const FileReader& read) {
   return least.value_or(0);
 }
 
+std::uint64_t oom_kills(const FileReader& read) {
+  for (const CgroupFolder& folder : cgroup_folders(read, "memory")) {
+    const char* file = folder.version == 2 ? "/memory.events" : "/memory.oom_control";
+    const auto kills = number_after(read(folder.path + file).value_or(""), "oom_kill ");
+    if (kills) return *kills;
+  }
+  return 0;
+}
+
 }  // namespace hora::launch

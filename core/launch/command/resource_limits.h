@@ -39,4 +39,8 @@ double cgroup_cpu_limit(const FileReader& read);
 /// page cache counts as available; 0: unknown. Pure but for `read`.
 std::uint64_t available_memory(const FileReader& read);
 
+/// Processes of this one's memory cgroup that the kernel has killed for lack of memory, so far; 0:
+/// none, or unknown. Pure but for `read`.
+std::uint64_t oom_kills(const FileReader& read);
+
 }  // namespace hora::launch

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace hora::launch {
@@ -35,8 +36,7 @@ void EventLoop::each(std::chrono::milliseconds interval, std::function<void()> o
 }
 
 void EventLoop::run() {
-  stopping_ = false;
-  while (!stopping_) turn();
+  while (!std::exchange(stopping_, false)) turn();
 }
 
 void EventLoop::turn() {

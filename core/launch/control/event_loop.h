@@ -28,7 +28,7 @@ class EventLoop {
   /// Called at least this often, and after each turn.
   void each(std::chrono::milliseconds interval, std::function<void()> on_time);
 
-  /// Until stop().
+  /// Until stop(), which may come before it: then at once.
   void run();
   void stop() noexcept { stopping_ = true; }
 

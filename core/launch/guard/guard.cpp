@@ -22,6 +22,7 @@
 #include "core/launch/command/command.h"
 #include "core/launch/command/cores.h"
 #include "core/launch/command/environment.h"
+#include "core/launch/command/resource_limits.h"
 #include "core/launch/control/channel.h"
 #include "core/launch/control/child_process.h"
 #include "core/launch/control/event_loop.h"
@@ -38,6 +39,7 @@ constexpr std::size_t kMostLastWords = 1000;
 constexpr std::size_t kMostCause = 512;
 constexpr std::chrono::milliseconds kRecordInterval{500};
 constexpr std::size_t kMostPhase = 128;
+constexpr std::size_t kMostFailure = 500;
 /// From MPI's sudden end to that of the rank that has asked for it (MPI_Abort).
 constexpr std::chrono::milliseconds kAbortTime{200};
 constexpr char kRecordFolderVariable[] = "HORA_RECORD_DIRECTORY";
@@ -113,7 +115,7 @@ class Guard {
   int rank_;
   std::chrono::seconds watch_interval_;
   internal::RecordTime arrivals_seen_at_{};
-  std::optional<internal::RecordMemory> record_;
+  tl::expected<internal::RecordMemory, std::string> record_ = tl::unexpected<std::string>("");
   UniqueFd agent_pipe_, agent_, parent_;
   EventLoop loop_;
   UniqueFd signals_;
@@ -127,6 +129,7 @@ class Guard {
   bool in_shutdown_ = false;
   bool stopped_ = false;
   Clock::time_point started_;
+  std::uint64_t oom_kills_ = 0;  ///< of its cgroup, at the start
   int exit_status_ = 128 + SIGKILL;
 };
 
@@ -144,14 +147,12 @@ void Guard::kill_rank() {
 bool Guard::start(const std::vector<std::string>& program) {
   Pipe output = make_pipe(), error = make_pipe();
   started_ = Clock::now();
+  oom_kills_ = oom_kills(read_small_file);
   std::vector<std::string> environment = rank_environment_of_session();
-  if (auto record = internal::RecordMemory::create()) {
-    record_.emplace(std::move(*record));
+  record_ = internal::RecordMemory::create();
+  if (record_) {
     if (watch_interval_.count() > 0) record_->layout().arrivals.wanted.store(1);
     environment.push_back(std::string(internal::kRecordVariable) + "=" + record_->path());
-  } else {
-    std::fprintf(stderr, "horarun: no flight record of rank %d: %s\n", rank_,
-                 record.error().c_str());
   }
   const UniqueFd input = open_input(rank_);
   const auto child = start_child({.arguments = program,
@@ -164,7 +165,7 @@ bool Guard::start(const std::vector<std::string>& program) {
     RankEnded ended;
     ended.rank = rank_;
     ended.status = kCannotStart << 8;
-    ended.failure = child.error().substr(0, 500);
+    ended.failure = child.error().substr(0, kMostFailure);
     report(ended);
     return false;
   }
@@ -284,10 +285,8 @@ void Guard::on_ended(int status, const std::string& failure) {
   ended.failure = failure;
   // Without the agent's kill_rank_signal(), SIGKILL came from elsewhere.
   const bool was_killed = failure.empty() && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-  if (killed_by_agent_ || !was_killed) {
-    ended.asked_ns = asked_ns_;
-    ended.asked_by_mpi = asked_by_mpi_;
-  }
+  ended.asked = asked_to_end_ && (killed_by_agent_ || !was_killed);
+  ended.out_of_memory = was_killed && oom_kills(read_small_file) > oom_kills_;
   ended.lived_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());
   ended.ended_ns = wall_clock_ns();
@@ -328,6 +327,7 @@ void Guard::report_seen() {
 }
 
 void Guard::add_record(RankEnded& ended, internal::RecordTime ended_at) const {
+  if (!record_) ended.record_failure = record_.error().substr(0, kMostFailure);
   if (!record_) return;
   auto record = internal::read_record(record_->layout(), internal::record_now());
   if (!record || record->pid == 0) return;
@@ -351,10 +351,8 @@ void Guard::add_record(RankEnded& ended, internal::RecordTime ended_at) const {
   }
   record->stopped = stopped_;
   if (record->rank < 0) record->rank = rank_;
-  if (const auto written = internal::write_record(*record, folder); !written) {
-    std::fprintf(stderr, "horarun: the flight record of rank %d: %s\n", rank_,
-                 written.error().c_str());
-  }
+  const auto written = internal::write_record(*record, folder);
+  if (!written) ended.record_failure = written.error().substr(0, kMostFailure);
 }
 
 int Guard::run(const std::vector<std::string>& program) {

@@ -37,12 +37,33 @@ Checked check_program(const LaunchOptions& options) {
                "see --help");
 }
 
-/// The nodes that the environment describes, where the options describe none.
+/// Its hosts are known at the start only.
+bool is_in_allocation(std::span<const char* const> environment) {
+  return std::ranges::any_of(environment, [](const char* entry) {
+    const std::string_view text(entry == nullptr ? "" : entry);
+    const bool is_list =
+        text.starts_with("SLURM_JOB_NODELIST=") || text.starts_with("PBS_NODEFILE=");
+    return is_list && !text.ends_with('=');
+  });
+}
+
+/// Where nodes meet, and which nodes there are, where the environment says so and the options do
+/// not.
 Checked take_environment(LaunchOptions& options, std::span<const char* const> environment) {
-  if (options.np || !options.hosts.empty() || options.rendezvous || options.nnodes > 1) return {};
+  if (!options.hosts.empty() || options.rendezvous) return {};
+  const auto master = master_in_environment(environment);
+  if (!master) return wrong("environment", "", master.error());
+  if (options.nnodes > 1) options.rendezvous = *master;
+  if (options.nnodes > 1 || !*master) return {};
   const auto node = rendezvous_from_environment(environment);
   if (!node) return wrong("environment", "", node.error());
-  if (!*node) return {};
+  if (!*node || (options.np && (*node)->nnodes > 1)) {
+    if (is_in_allocation(environment)) return {};
+    options.notices.emplace_back(
+        "MASTER_ADDR is not used, the job has this host alone: for nodes that meet there give "
+        "--nnodes and --node-rank");
+    return {};
+  }
   options.rendezvous = (*node)->rendezvous;
   options.nnodes = (*node)->nnodes;
   if (!options.node_rank) options.node_rank = (*node)->node_rank;
@@ -123,15 +144,6 @@ Checked limit_hosts(LaunchOptions& options) {
     host.counted = true;
   }
   return {};
-}
-
-/// Its hosts are known at the start only.
-bool is_in_allocation(std::span<const char* const> environment) {
-  constexpr std::string_view kName = "SLURM_JOB_NODELIST=";
-  return std::ranges::any_of(environment, [&](const char* entry) {
-    const std::string_view text(entry == nullptr ? "" : entry);
-    return text.starts_with(kName) && text.size() > kName.size();
-  });
 }
 
 Checked complete_ranks(LaunchOptions& options, std::span<const char* const> environment) {
@@ -236,6 +248,9 @@ tl::expected<std::vector<Occurrence>, UsageError> read_config(const std::string&
 
 tl::expected<LaunchOptions, UsageError> parse_command_line(
     std::span<const std::string> arguments, std::span<const char* const> environment) {
+  // As horovodrun; before a program it is mpirun's --verbose.
+  const std::vector<std::string> version{"--version"};
+  if (arguments.size() == 1 && arguments.front() == "-v") arguments = version;
   auto parsed = parse_arguments(arguments);
   if (!parsed) return Unexpected(parsed.error());
   std::vector<Occurrence>& given = parsed->options;
@@ -269,8 +284,8 @@ tl::expected<LaunchOptions, UsageError> parse_command_line(
   }
   options.program = std::move(parsed->program);
   if (std::ranges::find(options.program, ":") != options.program.end()) {
-    options.notices.emplace_back(
-        "the argument \":\" and what follows go to the program: a job has one program");
+    return wrong("", ":", "a job has one program, and its arguments have no \":\" alone",
+                 "let the program choose by its rank what it does");
   }
   if (const auto completed = complete(options, environment); !completed) {
     return Unexpected(completed.error());

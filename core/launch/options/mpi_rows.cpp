@@ -1,5 +1,10 @@
 // Rows of the option table: flags of mpirun (Open MPI 4.1 and 5, MPICH) beyond those whose spelling
 // hora shares.
+#include <hora/printable.h>
+
+#include <filesystem>
+#include <optional>
+
 #include "core/launch/options/option_table.h"
 #include "core/launch/options/text.h"
 
@@ -7,6 +12,27 @@ namespace hora::launch {
 namespace {
 
 using Unexpected = tl::unexpected<std::string>;
+
+/// Parameters of mpirun's ssh, in whose place horarun starts its agents. None: `key` is another.
+std::optional<Applied> of_remote_shell(LaunchOptions& options, std::string_view key,
+                                       std::string_view value) {
+  if (key == "plm_rsh_no_tree_spawn" || key == "plm_ssh_no_tree_spawn") {
+    options.notices.push_back(std::string(key) +
+                              " changes nothing: horarun reaches each host itself");
+    return Applied();
+  }
+  if (key != "plm_rsh_args" && key != "plm_ssh_args") return std::nullopt;
+  const auto words = split_words(value).value_or(std::vector<std::string>());
+  const auto port = parse_integer(words.size() == 2 && words[0] == "-p" ? words[1] : "", 1, 65535);
+  if (!port) {
+    return Unexpected(
+        "ssh's port is --ssh-port, its key --ssh-identity-file; other options belong into "
+        "~/.ssh/config");
+  }
+  options.ssh_port = *port;
+  options.notices.push_back(std::string(key) + ": taken as --ssh-port " + words[1]);
+  return Applied();
+}
 
 /// Goes on to mpirun: "--mca KEY VALUE".
 OptionRow passed_on(std::string name, std::vector<std::string> spellings, std::string value,
@@ -20,11 +46,30 @@ OptionRow passed_on(std::string name, std::vector<std::string> spellings, std::s
   row.listing = Listing::repeated;
   row.sets = "mpi-args";
   row.apply = [name, kind](LaunchOptions& options, std::string_view text) -> Applied {
-    options.mpi_args.push_back("--" + name);
     const std::size_t end = kind == OptionKind::pair ? text.find(' ') : text.npos;
+    if (end != text.npos) {
+      const auto applied = of_remote_shell(options, text.substr(0, end), text.substr(end + 1));
+      if (applied) return *applied;
+    }
+    options.mpi_args.push_back("--" + name);
     if (kind != OptionKind::flag) options.mpi_args.emplace_back(text.substr(0, end));
     if (end != text.npos) options.mpi_args.emplace_back(text.substr(end + 1));
     return {};
+  };
+  return row;
+}
+
+/// The same of files of parameters, which mpirun runs without where they are missing.
+OptionRow tuned() {
+  OptionRow row = passed_on("tune", {"am"}, "FILE", OptionKind::value);
+  row.apply = [pass_on = row.apply](LaunchOptions& options, std::string_view text) -> Applied {
+    std::string files;
+    for (const std::string_view file : split(text, ',')) {
+      const auto content = read_input_file(std::string(file));
+      if (!content) return Unexpected("the file " + in_quotes(file) + " " + content.error());
+      files += (files.empty() ? "" : ",") + std::filesystem::absolute(file).string();
+    }
+    return pass_on(options, files);
   };
   return row;
 }
@@ -157,7 +202,7 @@ std::vector<OptionRow> mpi_rows() {
       passed_on("prtemca", {}, "KEY VALUE", pair),
       passed_on("pmixmca", {}, "KEY VALUE", pair),
       passed_on("prefix", {}, "FOLDER", value),
-      passed_on("tune", {"am"}, "FILE", value),
+      tuned(),
       passed_on("stdin", {}, "RANK", value),
       displayed("display", "WHAT", value),
       displayed("display-map", "", flag),

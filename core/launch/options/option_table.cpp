@@ -63,9 +63,10 @@ const OptionRow* find_option(std::string_view spelling) {
 std::string nearest_option(std::string_view spelling) {
   const std::string name = canonical(spelling.substr(0, 64));
   std::string nearest;
-  std::size_t least = std::max<std::size_t>(2, name.size() / 3) + 1;
+  std::size_t least = std::max<std::size_t>(1, name.size() / 3) + 1;
   for (const auto& [known, row] : rows_by_spelling()) {
     if (row->standing != Standing::supported || known.size() == 1) continue;
+    if (name.empty() || known.front() != name.front()) continue;  // few mistype the first letter
     const std::size_t distance = internal::edit_distance(name, known);
     if (distance < least && distance < known.size()) {
       least = distance;

@@ -101,9 +101,20 @@ std::string to_url(const RendezvousPlace& rendezvous) {
          std::to_string(rendezvous.port);
 }
 
-tl::expected<std::optional<NodeInEnvironment>, std::string> rendezvous_from_environment(
+tl::expected<std::optional<RendezvousPlace>, std::string> master_in_environment(
     std::span<const char* const> environment) {
   const auto host = value_of("MASTER_ADDR", environment);
+  if (!host) return std::nullopt;
+  const auto place =
+      checked(*host, value_of("MASTER_PORT", environment).value_or(std::to_string(kMasterPort)));
+  if (!place) return Unexpected("MASTER_ADDR, MASTER_PORT: " + place.error());
+  return *place;
+}
+
+tl::expected<std::optional<NodeInEnvironment>, std::string> rendezvous_from_environment(
+    std::span<const char* const> environment) {
+  const auto master = master_in_environment(environment);
+  if (!master) return Unexpected(master.error());
   const char* count_name = "NNODES";
   const char* rank_name = "NODE_RANK";
   if (!value_of(count_name, environment) || !value_of(rank_name, environment)) {
@@ -112,21 +123,17 @@ tl::expected<std::optional<NodeInEnvironment>, std::string> rendezvous_from_envi
   }
   const auto count = value_of(count_name, environment);
   const auto rank = value_of(rank_name, environment);
-  if (!host || !count || !rank) return std::nullopt;
+  if (!*master || !count || !rank) return std::nullopt;
 
   const auto nnodes = parse_integer(*count, 1, kMostRanks);
   if (!nnodes)
     return Unexpected(std::string(count_name) + "=" + in_quotes(*count) + ": " + nnodes.error());
-  if (*nnodes == 1) return std::nullopt;
   const auto node_rank = parse_integer(*rank, 0, *nnodes - 1);
   if (!node_rank) {
     return Unexpected(std::string(rank_name) + "=" + in_quotes(*rank) + ": " + node_rank.error() +
                       " (one below " + count_name + ")");
   }
-  const auto rendezvous =
-      checked(*host, value_of("MASTER_PORT", environment).value_or(std::to_string(kMasterPort)));
-  if (!rendezvous) return Unexpected("MASTER_ADDR, MASTER_PORT: " + rendezvous.error());
-  return NodeInEnvironment{*rendezvous, *nnodes, *node_rank};
+  return NodeInEnvironment{**master, *nnodes, *node_rank};
 }
 
 }  // namespace hora::launch

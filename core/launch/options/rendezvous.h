@@ -40,9 +40,13 @@ struct NodeInEnvironment {
   bool operator==(const NodeInEnvironment&) const = default;
 };
 
-/// From MASTER_ADDR, MASTER_PORT (29500 where unset), and NNODES with NODE_RANK, else WORLD_SIZE
-/// with RANK: one process a node, as for torchrun. Nothing where one of them is unset or there is
-/// one node only. `environment` has entries "NAME=VALUE", as `environ`. Errors name the variable.
+/// MASTER_ADDR and MASTER_PORT (29500 where unset); nothing where the former is unset.
+tl::expected<std::optional<RendezvousPlace>, std::string> master_in_environment(
+    std::span<const char* const> environment);
+
+/// From these, and NNODES with NODE_RANK, else WORLD_SIZE with RANK: one process a node, as for
+/// torchrun. Nothing where one of them is unset. `environment` has entries "NAME=VALUE", as
+/// `environ`. Errors name the variable.
 tl::expected<std::optional<NodeInEnvironment>, std::string> rendezvous_from_environment(
     std::span<const char* const> environment);
 

@@ -57,16 +57,13 @@ std::vector<Variable> variables_of_flags(const LaunchOptions& options) {
 }
 
 /// Of the processes on other hosts: those of this process that travel, and the flags'.
-tl::expected<std::vector<Variable>, std::string> variables_of_hosts(const LaunchOptions& options) {
+std::vector<Variable> variables_of_hosts(const LaunchOptions& options) {
   std::vector<std::string> named;
-  for (const ForwardedVariable& each : options.variables) {
-    if (!each.value) named.push_back(each.name);
-  }
-  auto variables = forwarded_variables(variables_of(environment_of_process()), named);
-  if (!variables) return variables;
+  for (const ForwardedVariable& each : options.variables) named.push_back(each.name);
   const std::vector<Variable> flags = variables_of_flags(options);
-  *variables = without_users_own(std::move(*variables), names_of(flags));
-  variables->insert(variables->end(), flags.begin(), flags.end());
+  std::vector<Variable> variables = without_users_own(
+      forwarded_variables(variables_of(environment_of_process()), named), names_of(flags));
+  variables.insert(variables.end(), flags.begin(), flags.end());
   return variables;
 }
 
@@ -165,8 +162,6 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
       !wrong.empty()) {
     return tl::unexpected(std::move(wrong));
   }
-  const auto variables = variables_of_hosts(options);
-  if (!variables) return tl::unexpected(variables.error());
 
   Job job;
   JobPlan& plan = job.launcher.plan;
@@ -219,8 +214,8 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
   plan.ending.waits = wait_limits(options.settings, setting_assignments(environment_of_process()));
   std::random_device random;
   for (std::byte& byte : plan.nonce) byte = static_cast<std::byte>(random());
-  plan.daemon_environment = [variables = *variables](std::size_t host,
-                                                     const NetworkChoice* network) {
+  plan.daemon_environment = [variables = variables_of_hosts(options)](
+                                std::size_t host, const NetworkChoice* network) {
     std::vector<Variable> result = variables;
     add_network_variables(result, host, network);
     return texts_of(result);
@@ -237,6 +232,10 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
       options.prefix_output == Switch::on ||
       (options.prefix_output == Switch::automatic && ranks > 1 && ::isatty(STDOUT_FILENO) != 0);
   job.notices = options.notices;
+  for (const ForwardedVariable& each : options.variables) {
+    if (each.value || variable_of_process(each.name)) continue;
+    job.notices.push_back("-x " + each.name + ": it is not set, so that ranks do not get it");
+  }
   return job;
 }
 

@@ -6,6 +6,7 @@
 #include "core/launch/command/environment.h"
 #include "core/launch/command/mpi_installation.h"
 #include "core/launch/command/slurm.h"
+#include "core/launch/options/text.h"
 #include "core/process.h"
 
 namespace hora::launch {
@@ -19,11 +20,18 @@ bool is_this_host(const std::string& name) {
          name == own.substr(0, own.find('.')) || own == name.substr(0, name.find('.'));
 }
 
-/// Slurm's; none outside of an allocation.
+/// Slurm's, or those of PBS's file, which names a host for each of its slots; none outside of an
+/// allocation.
 tl::expected<std::vector<HostSlots>, std::string> hosts_of_allocation() {
   const SlurmVariables variables = slurm_variables();
   std::vector<HostSlots> result;
-  if (variables.job_nodelist.empty()) return result;
+  if (variables.job_nodelist.empty()) {
+    const std::string path = variable_of_process("PBS_NODEFILE").value_or("");
+    if (path.empty()) return result;
+    const auto text = read_input_file(path);
+    if (!text) return tl::unexpected("PBS_NODEFILE: the file " + path + " " + text.error());
+    return parse_hostfile(*text, path);
+  }
   const auto hosts = slurm_hosts(variables);
   if (!hosts) return tl::unexpected(hosts.error());
   for (const SlurmHost& host : *hosts) result.push_back({.name = host.name, .slots = host.slots});

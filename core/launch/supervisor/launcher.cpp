@@ -24,6 +24,7 @@ constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::milliseconds kHeartbeat{5000};
 constexpr std::chrono::milliseconds kLocalAgentsEnd{2000};
 constexpr std::size_t kMostErrorText = 1000;
+constexpr int kOutputError = 74;  ///< sysexits.h, EX_IOERR
 
 class Launcher {
  public:
@@ -43,6 +44,7 @@ class Launcher {
 
   RankOutputOptions output_options();
   void erase_table();
+  void say_lost_output();
   void start_agent(std::size_t host);
   void connect(std::size_t host, UniqueFd connection);
   void on_message(std::size_t host, Message&& message);
@@ -67,6 +69,7 @@ class Launcher {
   std::vector<Agent> agents_;
   Clock::time_point next_heartbeat_ = Clock::now();
   int status_ = 0;
+  bool lost_output_was_said_ = false;
 };
 
 Launcher::Launcher(LauncherOptions& options)
@@ -107,6 +110,7 @@ int Launcher::run() {
       }
     }
     output_.on_time(Clock::now());
+    say_lost_output();
     carry_out(supervisor_.on_time(now()));
     if (live_) live_->on_time(output_.in_line(), now());
   });
@@ -115,7 +119,13 @@ int Launcher::run() {
   loop_.run();
   erase_table();
   output_.finish();
-  return status_;
+  say_lost_output();
+  return status_ == 0 && lost_output_was_said_ ? kOutputError : status_;
+}
+
+void Launcher::say_lost_output() {
+  if (output_.failure().empty() || std::exchange(lost_output_was_said_, true)) return;
+  carry_out(Say{"output of ranks is lost: " + output_.failure()});
 }
 
 RankOutputOptions Launcher::output_options() {

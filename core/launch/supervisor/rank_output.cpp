@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <hora/error.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,15 +14,6 @@ namespace hora::launch {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestWait{200};
-
-void write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // the reader is gone
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-}
 
 [[noreturn]] void refuse(const std::string& path) {
   throw Error(ErrorCode::invalid_argument, "--output-filename: " + path + ": " +
@@ -42,7 +34,7 @@ RankOutputWriter::RankOutputWriter(RankOutputOptions options) : options_(std::mo
 
 void RankOutputWriter::write(int rank, const std::string& host, bool error,
                              std::string_view bytes) {
-  if (!options_.folder.empty()) write_all(file_of(rank), bytes);
+  if (!options_.folder.empty()) write_all(file_of(rank), path_of(rank), bytes);
   if (!options_.shown.empty() && !options_.shown.contains(rank)) return;
   Stream& stream = streams_[{rank, error}];
   stream.host = host;
@@ -85,13 +77,30 @@ void RankOutputWriter::show(bool error, std::string_view bytes) {
   if (bytes.empty()) return;
   if (options_.before_output) options_.before_output();
   in_line_ = bytes.back() != '\n';
-  write_all(error ? options_.error : options_.output, bytes);
+  write_all(error ? options_.error : options_.output, error ? "standard error" : "standard output",
+            bytes);
+}
+
+void RankOutputWriter::write_all(int descriptor, const std::string& name, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
+    if (count >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    } else if (errno == EAGAIN) {  // another process has made a terminal or a pipe non-blocking
+      pollfd entry{descriptor, POLLOUT, 0};
+      ::poll(&entry, 1, -1);
+    } else if (errno != EINTR) {
+      const bool reader_is_gone = errno == EPIPE;
+      if (!reader_is_gone && failure_.empty()) failure_ = name + ": " + std::strerror(errno);
+      return;
+    }
+  }
 }
 
 int RankOutputWriter::file_of(int rank) {
   UniqueFd& file = files_[rank];
   if (!file) {
-    const std::string path = options_.folder + "/rank." + std::to_string(rank);
+    const std::string path = path_of(rank);
     file.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file) refuse(path);
   }

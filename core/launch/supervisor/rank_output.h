@@ -40,6 +40,9 @@ class RankOutputWriter {
   void finish();
   /// What was shown last has no end of its line.
   bool in_line() const { return in_line_; }
+  /// Where output was lost first, and why: "standard output: No space left on device"; empty: it
+  /// was not, or its reader is gone.
+  const std::string& failure() const { return failure_; }
 
  private:
   struct Stream {
@@ -48,12 +51,15 @@ class RankOutputWriter {
     std::optional<std::chrono::steady_clock::time_point> waits_since = {};  ///< for its end
   };
   void show(bool error, std::string_view bytes);
+  void write_all(int descriptor, const std::string& name, std::string_view bytes);
+  std::string path_of(int rank) const { return options_.folder + "/rank." + std::to_string(rank); }
   int file_of(int rank);
 
   RankOutputOptions options_;
   std::map<std::pair<int, bool>, Stream> streams_;
   std::map<int, UniqueFd> files_;
   bool in_line_ = false;
+  std::string failure_;
 };
 
 }  // namespace hora::launch

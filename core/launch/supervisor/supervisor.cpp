@@ -189,6 +189,10 @@ void Supervisor::on(std::size_t, const RankWaits& waits, Moment now) {
 void Supervisor::on(std::size_t host, const RankEnded& ended, Moment now) {
   if (!is_rank(ended.rank)) return;
   ranks_[ended.rank].host = host;
+  if (!ended.record_failure.empty() && !std::exchange(lost_record_was_said_, true)) {
+    actions_.push_back(Say{"no flight record of rank " + std::to_string(ended.rank) + " (host " +
+                           plan_.hosts[host].name + "): " + ended.record_failure});
+  }
   ending_.on_rank_ended(ended, plan_.hosts[host].name, now);
 }
 
@@ -288,7 +292,8 @@ void Supervisor::check_stopped(Moment now) {
     if (!since || rank.stop_was_said || now - *since < kStoppedWarning) continue;
     rank.stop_was_said = true;
     actions_.push_back(Say{"rank " + std::to_string(i) + " (host " + plan_.hosts[rank.host].name +
-                           ") is stopped (SIGSTOP or SIGTSTP); the others wait for it"});
+                           ") is stopped (SIGSTOP or SIGTSTP)" +
+                           (ranks_.size() > 1 ? "; the others wait for it" : "")});
   }
 }
 

@@ -135,7 +135,8 @@ class Supervisor {
   JobEnding ending_;
   bool started_ = false;  ///< mpirun
   bool init_was_said_ = false;
-  bool caused_ = false;  ///< the first cause is said, or none is to be said
+  bool lost_record_was_said_ = false;  ///< of one rank for all
+  bool caused_ = false;                ///< the first cause is said, or none is to be said
   int status_ = 0;
   int interrupts_ = 0;
   std::optional<Moment> end_limit_;  ///< set: everything is ending; agents are given up then

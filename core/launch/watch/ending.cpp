@@ -1,5 +1,6 @@
 #include "core/launch/watch/ending.h"
 
+#include <hora/printable.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -84,7 +85,7 @@ std::string status_text(int status) {
          (number == kTemporaryFailure ? " (EX_TEMPFAIL: it can be started again)" : "");
 }
 
-std::string ending_text(const RankEnded& ended, const std::string& host) {
+std::string ending_text(const RankEnded& ended, const std::string& host, const std::string& where) {
   std::string text = "rank " + std::to_string(ended.rank) + " (host " + host;
   if (ended.pid == 0) return text + ") could not be started: " + ended.failure;
   text += ", pid " + std::to_string(ended.pid) + ") ";
@@ -93,28 +94,15 @@ std::string ending_text(const RankEnded& ended, const std::string& host) {
   if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0 && !ended_well(ended)) {
     text += ", without hora::shutdown, so that the other ranks wait for it for ever";
   }
-  if (ended.cause.empty()) {
-    if (!ended.last_words.empty()) text += "; last words: " + in_one_line(ended.last_words);
-    return text;
+  text += where;
+  if (ended.out_of_memory) {
+    text +=
+        "; the kernel has killed it for lack of memory (oom_kill of its cgroup has grown): start "
+        "fewer ranks on this host, or raise the limit (docker run --memory, sbatch --mem)";
   }
-  text += "; its first error: " + in_one_line(ended.cause);
-  // What main() has said of an exception that it has caught.
-  const std::string last = ended.last_words.substr(ended.last_words.rfind('\n') + 1);
-  const bool is_new = WIFEXITED(ended.status) && ended.cause.find(last) == ended.cause.npos &&
-                      last.find(ended.cause) == last.npos;
-  return is_new ? text + "; last words: " + in_one_line(last) : text;
-}
-
-std::string first_cause_text(std::span<const RankEnded> ended, const RankEnded& first,
-                             const std::string& host) {
-  if (!first.peer_failed) return ending_text(first, host);
-  std::set<int> ranks{first.rank};
-  for (const RankEnded& each : ended) {
-    if (each.peer_failed && each.asked_ns == 0) ranks.insert(each.rank);
-  }
-  return in_one_line(first.cause) + "; " +
-         internal::named_ranks(std::vector<int>(ranks.begin(), ranks.end())) + " ended the job" +
-         when_text(first);
+  if (!ended.cause.empty()) return text + "; its first error: " + in_one_line(ended.cause);
+  if (!ended.last_words.empty()) text += "; last words: " + in_one_line(ended.last_words);
+  return text;
 }
 
 bool is_likely_consequence(const RankEnded& ended) {
@@ -129,6 +117,18 @@ int rank_that_left_before_init(std::string_view output) {
   int rank = -1;
   std::from_chars(rest.data(), rest.data() + rest.size(), rank);
   return rank;
+}
+
+std::string failed_mpi_init(std::string_view output) {
+  if (output.find("MPI_INIT failed") == output.npos) return {};
+  const auto line_after = [&](std::string_view name) {
+    const auto start = std::min(output.find(name), output.size() - name.size()) + name.size();
+    return printable(output.substr(start, output.find('\n', start) - start));
+  };
+  const std::string text = "; MPI did not start: ";
+  if (output.find("\nComponent: ") == output.npos) return text + "--verbose shows why";
+  return text + "it has no component \"" + line_after("\nComponent: ") + "\" (--mca " +
+         line_after("\nFramework: ") + ")";
 }
 
 std::optional<std::size_t> first_cause(std::span<const RankEnded> ended) {

@@ -20,8 +20,9 @@ bool ended_well(const RankEnded& ended);
 int exit_status(const RankEnded& ended);
 
 /// "rank 3 (host b, pid 4711) was killed by signal 9 (SIGKILL) 12.3 s after start, in epoch 2:
-/// ...".
-std::string ending_text(const RankEnded& ended, const std::string& host);
+/// ...". `where` stands before its error and last words.
+std::string ending_text(const RankEnded& ended, const std::string& host,
+                        const std::string& where = {});
 
 /// ending_text() of the first cause. An error that is another rank's comes before the ranks that
 /// ended by it: "rank 3 did not come to tensor "g" within 60 s...; ranks 0-2 ended the job, 61.3 s
@@ -47,5 +48,9 @@ std::optional<std::size_t> first_cause(std::span<const RankEnded> ended);
 /// The rank of which Open MPI says in its output that it has left without MPI_Init while others
 /// called it; -1: it says so of none.
 int rank_that_left_before_init(std::string_view output);
+
+/// What Open MPI says in its output of an MPI_Init that has failed: "; MPI did not start: ...";
+/// empty where it says nothing of that.
+std::string failed_mpi_init(std::string_view output);
 
 }  // namespace hora::launch

@@ -256,10 +256,7 @@ std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
   const auto left =
       std::ranges::find(ended_, rank_that_left_before_init(output_), &RankEnded::rank);
   if (is_likely_consequence(culprit) && left != ended_.end()) return left_before_init(*left);
-  if (culprit.asked_by_mpi && is_likely_consequence(culprit) && !culprit.peer_failed) {
-    return cause_in_mpis_request();
-  }
-  return cause_of(culprit);
+  return cause_of(culprit, culprit.initialized ? "" : failed_mpi_init(output_));
 }
 
 /// mpirun does so at a signal, of which it says nothing, and where it has lost a daemon.
@@ -286,13 +283,13 @@ std::optional<EndCause> JobEnding::cause_in_mpirun(Moment now) const {
   return EndCause{text, std::max(1, shell_status(*mpirun_status_))};
 }
 
-EndCause JobEnding::cause_of(const RankEnded& ended) const {
-  return {first_cause_text(ended_, ended, at(ended.rank).host), exit_status(ended)};
+EndCause JobEnding::cause_of(const RankEnded& ended, const std::string& where) const {
+  return {ending_text(ended, at(ended.rank).host, where), exit_status(ended)};
 }
 
 EndCause JobEnding::left_before_init(const RankEnded& left) const {
-  EndCause cause = cause_of(left);
-  cause.text += ", before it called hora::init, in which the others waited for it";
+  EndCause cause =
+      cause_of(left, ", before it called hora::init, in which the others waited for it");
   cause.status = std::max(1, cause.status);
   return cause;
 }

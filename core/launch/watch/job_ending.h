@@ -98,7 +98,7 @@ class JobEnding {
   bool may_be_consequences() const;
   bool was_killed() const;
   bool may_follow(const RankEnded& ended, const Killed& killed) const;
-  EndCause cause_of(const RankEnded& ended) const;
+  EndCause cause_of(const RankEnded& ended, const std::string& where) const;
   EndCause left_before_init(const RankEnded& left) const;
   std::optional<std::string> late_for_init(Moment now, Moment limit) const;
   std::string named(const std::vector<std::size_t>& ranks) const;

@@ -45,6 +45,15 @@ TEST(Prepare, SaysWhyAProgramCannotBeStarted) {
                         Not(HasSubstr("copy it there")))));
 }
 
+TEST(Prepare, SaysThatThereIsNoPath) {
+  const std::string path = ::getenv("PATH");
+  for (const bool is_set : {true, false}) {
+    is_set ? ::setenv("PATH", "", 1) : ::unsetenv("PATH");
+    EXPECT_THAT(prepare(request_for("sh")).problems, ElementsAre(HasSubstr("PATH is not set")));
+  }
+  ::setenv("PATH", path.c_str(), 1);
+}
+
 TEST(Prepare, SaysThatTheFolderIsMissing) {
   Prepare request = request_for("sh");
   request.folder = "/there/is/none";

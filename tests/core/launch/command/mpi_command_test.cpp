@@ -119,7 +119,7 @@ TEST(MpiCommand, RefusesWhatWouldPassItsAgents) {
   for (const MpiFlavour flavour :
        {MpiFlavour::open_mpi_4, MpiFlavour::open_mpi_5, MpiFlavour::hydra}) {
     for (const char* const argument : {"--host", "-H", "-hosts", "--hostfile", "-np", "-n",
-                                       "plm_rsh_agent", "plm", "-launcher"}) {
+                                       "plm_rsh_agent", "plm_rsh_args", "plm", "-launcher"}) {
       MpiCommandInput input = input_for(flavour);
       input.extra_arguments = {argument, "x"};
       EXPECT_THAT(refusal(input), HasSubstr("is horarun's own")) << argument;

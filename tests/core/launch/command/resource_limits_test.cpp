@@ -89,6 +89,20 @@ TEST(AvailableMemory, OfVersion1) {
   EXPECT_EQ(memory_of(files), 1024000U);
 }
 
+TEST(OomKills, AreThoseOfTheCgroupItself) {
+  const auto kills = [](const Files& files) { return oom_kills(reader_of(files)); };
+  EXPECT_EQ(kills({{"/proc/self/cgroup", "0::/a/b\n"},
+                   {"/sys/fs/cgroup/a/b/memory.events", "low 0\noom 3\noom_kill 2\n"},
+                   {"/sys/fs/cgroup/a/memory.events", "oom_kill 9\n"}}),
+            2U);
+  EXPECT_EQ(kills({{"/proc/self/cgroup", "9:memory:/docker/1\n0::/\n"},
+                   {"/sys/fs/cgroup/memory/memory.oom_control",
+                    "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"}}),
+            4U)
+      << "a container sees its own as the root";
+  EXPECT_EQ(kills({}), 0U);
+}
+
 TEST(AvailableMemory, OfThisMachine) {
   EXPECT_GT(available_memory(read_small_file), 0U);
 }

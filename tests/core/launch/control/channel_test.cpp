@@ -75,6 +75,20 @@ TEST_F(ChannelTest, CarriesMessagesBothWays) {
   EXPECT_TRUE(std::holds_alternative<Hello>(received_here_[1]));
 }
 
+TEST(EventLoop, AStopBeforeItRunsHoldsOnce) {
+  EventLoop loop;
+  int turns = 0;
+  loop.each(std::chrono::milliseconds(1), [&] {
+    ++turns;
+    loop.stop();
+  });
+  loop.stop();
+  loop.run();
+  EXPECT_EQ(turns, 0);
+  loop.run();
+  EXPECT_EQ(turns, 1);
+}
+
 /// Of one end of a sealed connection.
 SealPair seals(Direction send, int token = 1) {
   SecretKey::Bytes key{static_cast<std::byte>(token)};

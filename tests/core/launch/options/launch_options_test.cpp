@@ -65,14 +65,38 @@ TEST(CommandLine, ErrorsSayFlagValueAndWhatIsExpected) {
   EXPECT_THAT(refusal({}), HasSubstr("no program is given"));
 }
 
-TEST(CommandLine, ASecondProgramIsNoticed) {
-  EXPECT_THAT(parsed({"-np", "1", "./a", ":", "-np", "1", "./b"}).notices,
-              ElementsAre(HasSubstr("one program")));
+TEST(CommandLine, ASecondProgramIsRefused) {
+  EXPECT_THAT(refusal({"-np", "1", "./a", ":", "-np", "1", "./b"}), HasSubstr("has one program"));
+}
+
+TEST(CommandLine, ParametersOfMpirunsSshAreHorarunsOwn) {
+  const LaunchOptions options =
+      parsed({"--mca", "plm_rsh_args", "-p 2222", "--prtemca", "plm_ssh_no_tree_spawn", "1", "t"});
+  EXPECT_THAT(options.mpi_args, IsEmpty());
+  EXPECT_EQ(options.ssh_port, 2222);
+  EXPECT_THAT(options.notices, ElementsAre(HasSubstr("--ssh-port 2222"),
+                                           HasSubstr("no_tree_spawn changes nothing")));
+  for (const char* wrong : {"-p 1 -v", "-p", "-p 0", "", "'"}) {
+    EXPECT_THAT(refusal({"--mca", "plm_rsh_args", wrong, "t"}), HasSubstr("--ssh-port")) << wrong;
+  }
+}
+
+TEST(CommandLine, FilesOfParametersAreThere) {
+  EXPECT_THAT(refusal({"--tune", "/dev/null,/none", "t"}),
+              HasSubstr("the file \"/none\" cannot be opened: No such file"));
+  EXPECT_THAT(parsed({"--tune", "/dev/null", "t"}).mpi_args, ElementsAre("--tune", "/dev/null"));
+}
+
+TEST(CommandLine, VIsTheVersionAloneAndVerboseBeforeAProgram) {
+  EXPECT_EQ(parsed({"-v"}).action, Action::version);
+  const LaunchOptions options = parsed({"-np", "2", "-v", "t"});
+  EXPECT_EQ(options.action, Action::run);
+  EXPECT_TRUE(options.verbose);
 }
 
 TEST(CommandLine, NamesOfPairsHaveNoSpaces) {
-  EXPECT_THAT(parsed({"--mca", "plm_rsh_args", "-p 1 -v", "t"}).mpi_args,
-              ElementsAre("--mca", "plm_rsh_args", "-p 1 -v"));
+  EXPECT_THAT(parsed({"--mca", "btl_base", "-p 1 -v", "t"}).mpi_args,
+              ElementsAre("--mca", "btl_base", "-p 1 -v"));
   EXPECT_THAT(refusal({"--mca", "plm rsh", "args", "t"}), HasSubstr("a name without spaces"));
 }
 
@@ -234,10 +258,41 @@ TEST(Complete, TheEnvironmentSaysWhereNodesMeetIfNothingElseDoes) {
   EXPECT_EQ(options.nnodes, 2);
   EXPECT_EQ(options.node_rank, 1);
   EXPECT_EQ(options.np, 6);
-  EXPECT_EQ(parsed({"-np", "4", "t"}, environment).rendezvous, std::nullopt);
   EXPECT_EQ(parsed({"-H", "b:2", "t"}, environment).rendezvous, std::nullopt);
   EXPECT_THAT(refusal({"t"}, {"MASTER_ADDR=a", "WORLD_SIZE=2", "RANK=2"}),
               StartsWith("environment: RANK"));
+}
+
+TEST(Complete, MasterAddressIsTheDefaultOfTheRendezvous) {
+  const test::Line environment{"MASTER_ADDR=a", "MASTER_PORT=7"};
+  const LaunchOptions options =
+      parsed({"--nnodes", "2", "--node-rank", "0", "-np", "4", "t"}, environment);
+  EXPECT_EQ(to_url(options.rendezvous.value()), "tcp://a:7");
+  EXPECT_EQ(options.ranks_per_host, 2);
+  EXPECT_THAT(options.notices, IsEmpty());
+  EXPECT_EQ(
+      to_url(*parsed({"--nnodes", "2", "--rendezvous", "tcp://b:8", "t"}, environment).rendezvous),
+      "tcp://b:8");
+  EXPECT_THAT(refusal({"--nnodes", "2", "t"}, {"MASTER_ADDR=a", "MASTER_PORT=x"}),
+              HasSubstr("MASTER_PORT"));
+}
+
+TEST(Complete, AMasterAddressThatIsNotUsedIsSaid) {
+  using Environment = test::Line;
+  const auto notices = [](const test::Line& line, const Environment& environment) {
+    const LaunchOptions options = parsed(line, environment);
+    EXPECT_EQ(options.rendezvous, std::nullopt);
+    return options.notices;
+  };
+  const auto is_said = ElementsAre(HasSubstr("MASTER_ADDR is not used"));
+  EXPECT_THAT(notices({"-np", "4", "t"}, {"MASTER_ADDR=a"}), is_said);
+  EXPECT_THAT(notices({"t"}, {"MASTER_ADDR=a", "MASTER_PORT=7"}), is_said);
+  EXPECT_THAT(notices({"-np", "4", "t"}, {"MASTER_ADDR=a", "WORLD_SIZE=2", "RANK=1"}), is_said);
+  EXPECT_THAT(notices({"-np", "4", "t"}, {"MASTER_ADDR=a", "WORLD_SIZE=1", "RANK=0"}), IsEmpty());
+  EXPECT_THAT(notices({"t"}, {"MASTER_ADDR=a", "WORLD_SIZE=1", "RANK=0"}), IsEmpty());
+  EXPECT_THAT(notices({"-np", "4", "t"}, {"MASTER_ADDR=a", "SLURM_JOB_NODELIST=n[1-2]"}),
+              IsEmpty());
+  EXPECT_THAT(notices({"-H", "b:2", "t"}, {"MASTER_ADDR=a"}), IsEmpty());
 }
 
 TEST(Complete, ShownRanksAreRanksOfTheJob) {
@@ -273,7 +328,6 @@ TEST(Complete, WithoutAProgramThereIsNothingToRun) {
   EXPECT_EQ(parsed({"--diagnose", "/d"}).action, Action::diagnose);
   EXPECT_EQ(parsed({"--diagnose", "/d"}).diagnose_folder, "/d");
   EXPECT_EQ(parsed({"-np", "nonsense", "--help"}).action, Action::help);
-  EXPECT_EQ(parsed({"-v"}).action, Action::version);
   EXPECT_EQ(parsed({"--completion", "bash"}).action, Action::completion);
   EXPECT_THAT(refusal({"--completion", "fish"}), HasSubstr("expected bash"));
   const LaunchOptions check = parsed({"--check-build", "--mpirun", "/m", "-np", "nonsense"});

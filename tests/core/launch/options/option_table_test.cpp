@@ -103,6 +103,9 @@ TEST(OptionTable, NearestIsASpellingThatWorks) {
   EXPECT_EQ(nearest_option("hostsfile"), "hostfile");
   EXPECT_EQ(nearest_option("fusion_treshold"), "fusion-threshold");
   EXPECT_EQ(nearest_option("verbos"), "verbose");
+  for (const char* other : {"export", "time", "port", "ntasks", ""}) {
+    EXPECT_EQ(nearest_option(other), "") << "no typing error of another";
+  }
   EXPECT_EQ(nearest_option("quite-something-else"), "");
   EXPECT_EQ(nearest_option(std::string(100000, 'x')), "");
 }

@@ -98,12 +98,11 @@ TEST(RealLines, OfOpenMpisUsers) {
                                               ForwardedVariable{"PATH", std::nullopt}));
   EXPECT_THAT(horovods.mpi_args, ElementsAre("--mca", "pml", "ob1", "--mca", "btl", "^openib",
                                              "--mca", "btl_tcp_if_exclude", "lo,docker0"));
-  EXPECT_THAT(
-      of_line("mpirun -np 16 -H server1:4,server2:4,server3:4,server4:4 -bind-to none "
-              "-map-by slot -mca plm_rsh_args \"-p 12345\" -x NCCL_SOCKET_IFNAME=^lo,docker0 "
-              "python train.py")
-          .mpi_args,
-      ElementsAre("--mca", "plm_rsh_args", "-p 12345"));
+  EXPECT_EQ(of_line("mpirun -np 16 -H server1:4,server2:4,server3:4,server4:4 -bind-to none "
+                    "-map-by slot -mca plm_rsh_args \"-p 12345\" -x NCCL_SOCKET_IFNAME=^lo,docker0 "
+                    "python train.py")
+                .ssh_port,
+            12345);
   const LaunchOptions as_root = of_line(
       "mpirun --allow-run-as-root --mca btl_tcp_if_include ens12f0 -bind-to socket -map-by "
       "slot -x LD_LIBRARY_PATH -np 8 -H 192.168.0.12:8 -x NCCL_IB_DISABLE=0 -mca pml ob1 "

@@ -1,11 +1,16 @@
 #include "core/launch/supervisor/rank_output.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hora/error.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <array>
+#include <thread>
 
 #include "core/launch/control/child_process.h"
 #include "tests/support/read_file.h"
@@ -105,6 +110,40 @@ TEST_F(RankOutputTest, OnlySomeRanksAreShownAndAllAreWritten) {
   EXPECT_EQ(status.st_mode & 0777, 0600U);
   ASSERT_EQ(::stat(folder.file("new/logs").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0700U);
+}
+
+TEST_F(RankOutputTest, SaysWhereOutputWasLostFirst) {
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  RankOutputOptions lost = options();
+  lost.output = full.get();
+  RankOutputWriter writer(lost);
+  writer.write(0, "a", true, "error\n");
+  EXPECT_EQ(writer.failure(), "");
+  writer.write(0, "a", false, "line\n");
+  EXPECT_EQ(writer.failure(), "standard output: No space left on device");
+}
+
+TEST_F(RankOutputTest, AReaderThatIsGoneIsNoFailure) {
+  ::signal(SIGPIPE, SIG_IGN);
+  output_.read.reset();
+  RankOutputWriter writer(options());
+  writer.write(0, "a", false, "line\n");
+  EXPECT_EQ(writer.failure(), "");
+}
+
+TEST_F(RankOutputTest, WaitsForASlowReaderThatDoesNotBlock) {
+  ::fcntl(output_.write.get(), F_SETFL, O_NONBLOCK);
+  const std::string line = std::string(1 << 20, 'x') + "\n";
+  std::size_t read = 0;
+  std::jthread reader([&] {
+    std::array<char, 65536> bytes;
+    while (read < line.size()) {
+      read += static_cast<std::size_t>(::read(output_.read.get(), bytes.data(), bytes.size()));
+    }
+  });
+  RankOutputWriter writer(options());
+  writer.write(0, "a", false, line);
+  EXPECT_EQ(writer.failure(), "");
 }
 
 TEST_F(RankOutputTest, AFolderThatCannotBeMadeIsNamed) {

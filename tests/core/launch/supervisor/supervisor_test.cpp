@@ -44,6 +44,17 @@ TEST_F(SupervisorTest, RanksMayEndWithoutInitWhereNoneIsInside) {
   EXPECT_THAT(said_, IsEmpty());
 }
 
+TEST_F(SupervisorTest, NobodyWaitsForAStoppedRankThatIsTheOnlyOne) {
+  JobPlan plan;
+  plan.hosts = {{"a", 1, {"horarun", "--agent"}}};
+  supervisor_.emplace(plan, now_);
+  RankStopped stopped;
+  stopped.stopped = true;
+  message(0, stopped);
+  pass(Moment(1100));
+  EXPECT_THAT(said_, ElementsAre("rank 0 (host a) is stopped (SIGSTOP or SIGTSTP)"));
+}
+
 TEST_F(SupervisorTest, EndsWithZeroWhenAllRanksEndedWell) {
   start();
   for (int rank = 0; rank < 4; ++rank) end(rank, exited(0));

@@ -39,13 +39,16 @@ TEST(EndingText, OfAnExitStatusWithItsCause) {
             "error: no such file: data[31m");
 }
 
-TEST(EndingText, HasWhatMainSaidOfTheErrorThatItCaught) {
-  RankEnded rank = ended(2, exited(12));
-  rank.cause = "an exception left the scope of hora's context";
-  rank.last_words = "loss 1.5\ntrain: no data on rank 2";
-  EXPECT_THAT(ending_text(rank, "a"), HasSubstr("context; last words: train: no data on rank 2"));
-  rank.cause = "no data on rank 2";
-  EXPECT_THAT(ending_text(rank, "a"), EndsWith("its first error: no data on rank 2"));
+TEST(EndingText, OfAKillForLackOfMemory) {
+  RankEnded rank = ended(3, SIGKILL);
+  rank.out_of_memory = true;
+  rank.last_words = "loss 1.5";
+  EXPECT_EQ(
+      ending_text(rank, "b"),
+      "rank 3 (host b, pid 4711) was killed by signal 9 (SIGKILL), 12.3 s after its start; the "
+      "kernel has killed it for lack of memory (oom_kill of its cgroup has grown): start fewer "
+      "ranks on this host, or raise the limit (docker run --memory, sbatch --mem); last words: "
+      "loss 1.5");
 }
 
 TEST(EndingText, OfAProgramThatCannotBeStarted) {
@@ -160,6 +163,14 @@ TEST(FirstCause, WhoWroteToAPeerThatIsGoneComesAfterIt) {
 TEST(FirstCause, ASignalComesBeforeTheErrorsOfItsPeers) {
   const std::vector<RankEnded> all{ended(0, exited(1), 10), ended(1, SIGSEGV, 20)};
   EXPECT_EQ(first_cause(all), 1U);
+}
+
+TEST(FailedMpiInit, NamesTheComponentThatIsMissing) {
+  const std::string failed = "It looks like MPI_INIT failed for some reason;\n";
+  EXPECT_EQ(failed_mpi_init("Host:      vm\nFramework: pml\nComponent: nonexistent\n-\n" + failed),
+            "; MPI did not start: it has no component \"nonexistent\" (--mca pml)");
+  EXPECT_EQ(failed_mpi_init(failed), "; MPI did not start: --verbose shows why");
+  EXPECT_EQ(failed_mpi_init("Framework: pml\nComponent: x\n"), "");
 }
 
 TEST(RankThatLeftBeforeInit, IsInOpenMpisParagraph) {

@@ -43,12 +43,13 @@ class JobEndingTest : public testing::Test {
       ending_.on_rank_started(started, rank == 0 ? "a" : "b");
     }
   }
-  void end(int rank, int status, Moment now, bool asked = false) {
+  void end(int rank, int status, Moment now, bool asked = false, const std::string& words = {}) {
     RankEnded ended;
     ended.rank = rank;
     ended.pid = 100 + rank;
     ended.status = status;
-    ended.asked_ns = asked ? 1 : 0;
+    ended.asked = asked;
+    ended.last_words = words;
     ended.ended_ns = now.count();
     ending_.on_rank_ended(ended, rank == 0 ? "a" : "b", now);
   }
@@ -91,6 +92,13 @@ TEST_F(JobEndingTest, AnEarlierFailureIsAwaited) {
   ASSERT_TRUE(cause);
   EXPECT_THAT(cause->text, HasSubstr("rank 0 (host a, pid 100) was killed by signal 9"));
   EXPECT_EQ(cause->status, 137);
+}
+
+TEST_F(JobEndingTest, AnMpiThatDidNotStartIsNamed) {
+  ending_.on_output("\nFramework: pml\nComponent: none\nIt looks like MPI_INIT failed\n");
+  end(1, exited(1), Moment(100));
+  EXPECT_THAT(ending_.cause(Moment(100) + limits_.gather)->text,
+              HasSubstr("ended with exit status 1, 0.0 s after its start; MPI did not start: "));
 }
 
 TEST_F(JobEndingTest, WhatFollowsFromAnotherEndIsAwaitedForLonger) {
@@ -179,12 +187,13 @@ TEST_F(JobEndingTest, AnMpirunThatEndsBeforeItsRanksHasFailed) {
 
 TEST_F(JobEndingTest, WhoLeftBeforeInitIsNamedWhereOthersStayInside) {
   ending_.on_rank_waits(in_init(0), Moment(50));
-  end(1, exited(0), Moment(100));
+  end(1, exited(0), Moment(100), false, "bye");
   EXPECT_FALSE(ending_.cause(Moment(99) + limits_.init_alone));
   const auto cause = ending_.cause(Moment(100) + limits_.init_alone);
   ASSERT_TRUE(cause);
   EXPECT_THAT(cause->text, HasSubstr("rank 1 (host b, pid 101) ended with exit status 0"));
-  EXPECT_THAT(cause->text, HasSubstr("before it called hora::init"));
+  EXPECT_THAT(cause->text, HasSubstr(", before it called hora::init, in which the others waited "
+                                     "for it; last words: bye"));
   EXPECT_EQ(cause->status, 1);
   ending_.on_rank_waits(nowhere(0), Moment(150));
   EXPECT_FALSE(ending_.cause(Moment(60000)));
@@ -212,6 +221,7 @@ TEST_F(JobEndingTest, WhoHasEndedIsNotLateForInit) {
   ending.on_rank_waits(in_init(0), Moment(100));
   RankEnded ended;
   ended.rank = 1;
+  ended.pid = 101;
   ending.on_rank_ended(ended, "b", Moment(200));
   EXPECT_FALSE(ending.late_for_init(Moment(60000)));
   EXPECT_FALSE(ending.cause(Moment(199) + limits.init_alone)) << "though that is longer";
