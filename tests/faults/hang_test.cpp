@@ -35,6 +35,8 @@ class Hang : public FaultTest, public testing::WithParamInterface<std::tuple<Lay
     EXPECT_THAT(job_->error(), AnyOf(HasSubstr("rank " + number() + " has not submitted it"),
                                      HasSubstr("ranks " + number())))
         << transcript(*job_);
+    EXPECT_THAT(job_->error(), testing::Not(HasSubstr("host emulated-")))
+        << "a host's own name, in place of horarun's";
   }
 };
 std::string name_of_hang(const testing::TestParamInfo<std::tuple<Layout, int>>& info) {

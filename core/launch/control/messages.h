@@ -33,6 +33,7 @@ using RankOutput = wire::RankOutputT;
 using RankStopped = wire::RankStoppedT;
 using RankSignalled = wire::RankSignalledT;
 using RankWaits = wire::RankWaitsT;
+using RankOverdue = wire::RankOverdueT;
 using RankEnded = wire::RankEndedT;
 using RankSeen = wire::RankSeenT;
 using ArrivalsSeen = wire::ArrivalsSeenT;
@@ -45,7 +46,7 @@ using Message =
     std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared, ProcessEnded,
                  ProcessOutput, StartRemote, ProcessStopped, RankStarted, RankOutput, RankStopped,
                  RankSignalled, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
-                 RankWaits, RankSeen, ArrivalsSeen>;
+                 RankWaits, RankSeen, ArrivalsSeen, RankOverdue>;
 
 /// Longest message, in bytes. Those from guards are at most PIPE_BUF with their frame, so that the
 /// kernel writes each as one (pipe(7)).
@@ -74,8 +75,8 @@ class FrameReader {
 
  private:
   std::optional<Seal> seal_;
-  std::vector<std::byte> buffer_;
   FrameParser parser_{kMostMessageBytes};
+  std::vector<std::byte> buffer_;
   std::size_t position_ = 0;  ///< read before it
 };
 

@@ -215,6 +215,25 @@ NetworkTrial::Messages NetworkTrial::give_up() {
   return conclude(choose_network(hosts_, merge(results, hosts_)));
 }
 
+std::set<std::pair<std::size_t, std::size_t>> NetworkTrial::joined(
+    const std::vector<IpAddress>& addresses) const {
+  std::set<std::pair<std::size_t, std::size_t>> pairs;
+  const auto has = [&](std::size_t host, std::size_t candidate) {
+    const auto& endpoints = told_.at(host)->endpoints;
+    return host < addresses.size() && candidate < endpoints.size() &&
+           endpoints[candidate].address == addresses[host];
+  };
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    for (const ProbePair& pair : tried_[host].value_or(std::vector<ProbePair>())) {
+      if (pair.peer < hosts_.size() && has(host, pair.candidate) &&
+          has(pair.peer, pair.peer_candidate)) {
+        pairs.insert(std::minmax(host, pair.peer));
+      }
+    }
+  }
+  return pairs;
+}
+
 /// Agents close their sockets: a message without peers ends the trial.
 NetworkTrial::Messages NetworkTrial::conclude(tl::expected<NetworkChoice, std::string> result) {
   result_ = std::move(result);
