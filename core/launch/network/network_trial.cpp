@@ -212,7 +212,9 @@ NetworkTrial::Messages NetworkTrial::give_up() {
   }
   std::vector<std::vector<ProbePair>> results;
   for (const auto& tried : tried_) results.push_back(tried.value_or(std::vector<ProbePair>()));
-  return conclude(choose_network(hosts_, merge(results, hosts_)));
+  NetworkChoice choice = choose_network(hosts_, merge(results, hosts_));
+  if (choice.addresses.empty()) return conclude(tl::unexpected(*choice.warning));
+  return conclude(std::move(choice));
 }
 
 std::set<std::pair<std::size_t, std::size_t>> NetworkTrial::joined(
