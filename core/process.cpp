@@ -5,11 +5,13 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <new>
 
 namespace hora::internal {
 
 std::string host_name() {
+  if (const char* const given = std::getenv(kHostVariable)) return given;
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown";
   return name.data();

@@ -16,7 +16,10 @@ struct ProcessIdentity {
   std::int64_t pid = 0;
 };
 
-/// This host's name; "unknown" where it has none.
+/// By which ranks know the name that horarun's user has for their host.
+inline constexpr const char* kHostVariable = "HORARUN_HOST";
+
+/// This host's name, as horarun has it; "unknown" where it has none.
 std::string host_name();
 
 /// A text that differs from that of processes whose pids mean nothing here (pid_namespaces(7));

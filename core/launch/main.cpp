@@ -102,14 +102,17 @@ tl::expected<NodesMet, int> nodes_to_meet(const LaunchOptions& options) {
 /// On a node other than 0: node 0's agent.
 int serve(JoinedNode node_0) {
   UniqueFd out(::fcntl(node_0.connection.get(), F_DUPFD_CLOEXEC, 3));
-  const int status =
-      run_agent(std::move(node_0.connection), std::move(out), {},
+  const std::string name = "node 0 (" + node_0.host + ")";
+  const AgentEnding ending =
+      run_agent(std::move(node_0.connection), std::move(out), {.launcher = name},
                 SealPair{.send = std::move(node_0.send), .receive = std::move(node_0.receive)});
-  if (status != 0) {
-    std::fprintf(stderr, "horarun: the job has ended with exit status %d; node 0 (%s) says why\n",
-                 status, node_0.host.c_str());
+  if (!ending.cut_off.empty()) {
+    say("the ranks of this node were ended: " + ending.cut_off);
+  } else if (ending.status != 0) {
+    say("the job has ended with exit status " + std::to_string(ending.status) + "; " + name +
+        " says why");
   }
-  return status;
+  return ending.status;
 }
 
 int run(const LaunchOptions& options) {
@@ -151,6 +154,7 @@ int check_build(const LaunchOptions& options) {
 }
 
 int run_user_command(std::span<const std::string> arguments) {
+  ::unsetenv(internal::kHostVariable);  // of a job in which this one is started
   const auto options = parse_command_line(arguments, environment_of_process());
   if (!options) return refuse(to_text(options.error()));
   switch (options->action) {
@@ -178,7 +182,9 @@ int run_user_command(std::span<const std::string> arguments) {
 
 int run_as(std::span<const std::string> arguments) {
   const std::string mode = arguments.empty() ? "" : arguments.front();
-  if (mode == "--agent") return run_agent(UniqueFd(STDIN_FILENO), UniqueFd(STDOUT_FILENO), {});
+  if (mode == "--agent") {
+    return run_agent(UniqueFd(STDIN_FILENO), UniqueFd(STDOUT_FILENO), {}).status;
+  }
   if (mode == "--guard") return run_guard(arguments.subspan(1));
   if (mode == "--keeper") return run_keeper(arguments.subspan(1));
   if (mode == "--remote-shell") return run_remote_shell(arguments.subspan(1));

@@ -18,5 +18,11 @@ TEST(ProcessIdentity, IsThisProcess) {
   EXPECT_FALSE(own.host.empty());
 }
 
+TEST(ProcessIdentity, HasTheHostsNameOfHorarun) {
+  ::setenv(kHostVariable, "10.0.0.7", 1);
+  EXPECT_EQ(identity_of_process(0).host, "10.0.0.7");
+  ::unsetenv(kHostVariable);
+}
+
 }  // namespace
 }  // namespace hora::internal

@@ -42,7 +42,7 @@ for i in "${!commands[@]}"; do
   [[ ${words[0]} == horarun ]] || { echo "not a command of horarun: $command"; exit 1; }
   TRAIN_FAULT=${faults[i]} env -u OMP_NUM_THREADS timeout --foreground --kill-after=10 60 "${words[@]}" \
     2>&1 < /dev/null |
-    sed "s|$(realpath "$horarun")|/usr/local/bin/horarun|g; s|$PWD|/home/me|g; s/host $HOSTNAME\\b/host nodeA/g" > "$work/output" ||
+    sed "s|$(realpath "$horarun")|/usr/local/bin/horarun|g; s|$PWD|/home/me|g" > "$work/output" ||
     code=$?
   { echo "\$ $command"; fold -s -w 110 "$work/output" | sed 's/ *$//'; echo; } >> "$work/real"
   ((code == statuses[i])) || { echo "exit status $code, expected ${statuses[i]}: $command"; differ=1; }

@@ -38,6 +38,8 @@ class Hang : public FaultTest, public testing::WithParamInterface<std::tuple<Lay
                       HasSubstr(" did not come to tensor \"step5\" within 3 s"),
                       HasSubstr(" ended the job, ")))
         << transcript(*job_);
+    EXPECT_THAT(job_->error(), testing::Not(HasSubstr("host emulated-")))
+        << "a host's own name, in place of horarun's";
   }
 };
 std::string name_of_hang(const testing::TestParamInfo<std::tuple<Layout, int>>& info) {

@@ -111,6 +111,9 @@ TEST_F(Meeting, ALostNode0EndsTheOthers) {
   ASSERT_TRUE(first.wait_for(": ready", 4)) << transcript(first);
   ::kill(first.launcher(), SIGKILL);
   EXPECT_EQ(other.wait(Seconds(10)), 69) << transcript(other);
+  EXPECT_THAT(other.error(),
+              HasSubstr("the ranks of this node were ended: node 0 (node0) is gone"));
+  EXPECT_THAT(other.error(), testing::Not(HasSubstr("says why")));
   EXPECT_TRUE(first.wait_for_no_process(Seconds(5))) << transcript(first);
   first.wait();
 }
@@ -125,6 +128,7 @@ TEST_F(Meeting, AWrongTokenIsRefused) {
   EXPECT_THAT(other.error(), HasSubstr("token"));
   EXPECT_NE(first.wait(Seconds(20)).value_or(0), 0) << transcript(first);
   EXPECT_THAT(first.error(), HasSubstr("node 0 refused a connection from 127.0.0.1"));
+  EXPECT_THAT(first.error(), HasSubstr("with the same --rendezvous? Refused last: a connection"));
   EXPECT_THAT(first.output(), testing::Not(HasSubstr("ready")));
 }
 

@@ -1,9 +1,11 @@
 // A start that cannot work says why before it starts.
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "tests/faults/fault_test.h"
 
@@ -44,6 +46,41 @@ TEST_F(Start, AnInterfaceThatAHostLacksIsNamedWithinTwoSeconds) {
   start({.arguments = {"-H", "127.0.0.1:1,127.0.0.2:1", "--network-interfaces", "none7", FAULT_RANK,
                        "none", "-", "-"}});
   expect_cause(69, {"--network-interfaces none7: host 127.0.0.1 has no such interface"}, kChecks);
+}
+
+/// Where the process listens, as /proc/net has it, but for loopback ("0100007F:", of IPv6 "...1:").
+std::vector<std::string> listens_to_networks(pid_t process) {
+  std::string sockets;
+  std::error_code gone;
+  const std::string folder = "/proc/" + std::to_string(process);
+  for (const auto& each : std::filesystem::directory_iterator(folder + "/fd", gone)) {
+    sockets += std::filesystem::read_symlink(each, gone).string() + " ";
+  }
+  std::vector<std::string> result;
+  for (const char* const family : {"/net/tcp", "/net/tcp6"}) {
+    std::ifstream table(folder + family);
+    for (std::string line; std::getline(table, line);) {
+      std::istringstream fields(line);
+      std::string number, local, remote, state, skipped, inode;
+      fields >> number >> local >> remote >> state;
+      for (int i = 0; i < 5; ++i) fields >> skipped;
+      fields >> inode;
+      const bool is_loopback = local.starts_with("0100007F:") || local.find("01000000:") == 24;
+      if (state == "0A" && !is_loopback && sockets.find("[" + inode + "]") != sockets.npos) {
+        result.push_back(local);
+      }
+    }
+  }
+  return result;
+}
+
+TEST_F(Start, RanksOfOneHostDoNotListenToNetworks) {
+  running_on(one_node());
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(listens_to_networks(job_->rank(rank)), testing::IsEmpty()) << rank;
+  }
+  ::kill(job_->launcher(), SIGINT);
+  job_->wait();
 }
 
 TEST_F(Start, AFileThatIsNoProgramIsNamed) {

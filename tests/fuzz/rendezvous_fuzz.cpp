@@ -49,7 +49,7 @@ void as_nodes(std::span<const std::byte> bytes) {
   give(node0, *proof);
   HORA_REQUIRE(node0.authenticated());
   SealPair seals = client.seals();
-  give(node0, sealed_frame(bytes, seals.send));
+  give(node0, frame_of(bytes, &seals.send));
   if (!node0.request()) return;
   const JoinRequest request = *node0.request();
   HORA_REQUIRE(decode_request(encode(request)) == request);

@@ -16,6 +16,7 @@
 #include "core/launch/control/channel.h"
 #include "core/launch/control/child_process.h"
 #include "core/launch/network/network_trial.h"
+#include "core/launch/watch/ending.h"
 
 namespace hora::launch {
 namespace {
@@ -25,7 +26,6 @@ using std::chrono::milliseconds;
 /// More than this waiting for the launcher: what guards report waits in their pipe.
 constexpr std::size_t kMostQueued = std::size_t{4} << 20;
 constexpr milliseconds kTick{100};
-constexpr int kLauncherIsGone = 69;  // sysexits.h, EX_UNAVAILABLE
 constexpr milliseconds kStopScan{2000};
 constexpr milliseconds kLastFlush{2000};
 constexpr milliseconds kKillLimit{5000};
@@ -36,7 +36,7 @@ class Agent {
  public:
   Agent(UniqueFd in, UniqueFd out, const AgentOptions& options, std::optional<SealPair> seals);
   ~Agent() { kill_descendants(kKillLimit); }
-  int run();
+  AgentEnding run();
 
  private:
   void on_message(Message&& message);
@@ -57,6 +57,7 @@ class Agent {
   void reap();
   void report_stopped();
   void end_all(milliseconds grace, int signal = SIGTERM);
+  void end_alone(const std::string& why);
   void finish();
 
   const AgentOptions options_;
@@ -71,7 +72,7 @@ class Agent {
   UniqueFd signals_;
   std::map<std::int64_t, std::string> remote_commands_;  ///< in parts, by sender
   std::set<std::int64_t> stopped_;
-  int exit_status_ = kLauncherIsGone;
+  AgentEnding ending_;
   Clock::time_point last_heard_ = Clock::now();
   Clock::time_point next_heartbeat_ = Clock::now();
   Clock::time_point next_stop_scan_ = Clock::now();
@@ -83,7 +84,8 @@ Agent::Agent(UniqueFd in, UniqueFd out, const AgentOptions& options, std::option
       channel_(
           loop_, std::move(in), std::move(out),
           [this](Message&& message) { on_message(std::move(message)); },
-          [this](const std::string&) { end_all(milliseconds(0)); }, std::move(seals)),
+          [this](const std::string& why) { end_alone(options_.launcher + " is gone: " + why); },
+          std::move(seals)),
       reports_(make_pipe()),
       signals_(
           signals_as_descriptor({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})) {
@@ -96,10 +98,10 @@ Agent::Agent(UniqueFd in, UniqueFd out, const AgentOptions& options, std::option
   loop_.each(kTick, [this] { on_time(); });
 }
 
-int Agent::run() {
+AgentEnding Agent::run() {
   channel_.send(this_host());
   loop_.run();
-  return exit_status_;
+  return ending_;
 }
 
 void Agent::on_message(Message&& message) {
@@ -115,7 +117,7 @@ void Agent::on(const Start& request) {
 }
 
 void Agent::on(const EndAll& request) {
-  exit_status_ = request.status;
+  ending_ = {.status = request.status};
   end_all(milliseconds(request.grace_ms), request.signal);
 }
 
@@ -128,10 +130,20 @@ void Agent::end_all(milliseconds grace, int signal) {
   if (!kill_time_ || time < *kill_time_) kill_time_ = time;
 }
 
+/// Without the launcher's word.
+void Agent::end_alone(const std::string& why) {
+  if (!kill_time_) ending_.cut_off = why;
+  end_all(milliseconds(0));
+}
+
 void Agent::on_time() {
   const auto now = Clock::now();
   network_.on_time(now);
-  if (now - last_heard_ > options_.silence) end_all(milliseconds(0));
+  if (now - last_heard_ > options_.silence) {
+    const auto limit = std::chrono::duration_cast<std::chrono::seconds>(options_.silence);
+    end_alone(options_.launcher + " has not been heard from for " + std::to_string(limit.count()) +
+              " s: it hangs, or the network to it is cut");
+  }
   if (kill_time_) {
     if (now >= *kill_time_) ranks_.kill();
     if (ranks_.empty() || now >= *kill_time_ + kReportTime) return finish();
@@ -160,7 +172,8 @@ void Agent::on_signals() {
         ranks_.signal(static_cast<int>(info.ssi_signo), -1);
         break;
       default:
-        end_all(milliseconds(0));  // ssh sends SIGHUP where its connection has ended
+        // ssh sends SIGHUP where its connection has ended.
+        end_alone("this process was sent " + signal_text(static_cast<int>(info.ssi_signo)));
     }
   }
 }
@@ -238,8 +251,8 @@ void Agent::finish() {
 
 }  // namespace
 
-int run_agent(UniqueFd in, UniqueFd out, const AgentOptions& options,
-              std::optional<SealPair> seals) {
+AgentEnding run_agent(UniqueFd in, UniqueFd out, const AgentOptions& options,
+                      std::optional<SealPair> seals) {
   ::signal(SIGPIPE, SIG_IGN);
   return Agent(std::move(in), std::move(out), options, std::move(seals)).run();
 }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 
 #include "core/launch/control/seal.h"
 #include "core/launch/control/unique_fd.h"
@@ -15,11 +16,17 @@ struct AgentOptions {
   std::chrono::milliseconds heartbeat{5000};
   /// Without a message from the launcher for this long the agent ends everything.
   std::chrono::milliseconds silence{30000};
+  std::string launcher = "the launcher";  ///< as errors name it
+};
+
+struct AgentEnding {
+  int status = 69;           ///< of the job, as the launcher has said it
+  std::string cut_off = {};  ///< why the agent has ended everything by itself, where it has
 };
 
 /// Messages go over the two descriptors, sealed where nodes have met over a network. Until
-/// everything has ended; the exit status of the job, or 69 where the launcher is gone.
-int run_agent(UniqueFd in, UniqueFd out, const AgentOptions& options,
-              std::optional<SealPair> seals = std::nullopt);
+/// everything has ended.
+AgentEnding run_agent(UniqueFd in, UniqueFd out, const AgentOptions& options,
+                      std::optional<SealPair> seals = std::nullopt);
 
 }  // namespace hora::launch

@@ -142,6 +142,11 @@ std::string tcp_networks(const MpiNetwork& network) {
   return joined(network.subnets.empty() ? network.interfaces : network.subnets, ',');
 }
 
+/// On one host ranks need no sockets, with which they would listen to all networks.
+std::string transports(const MpiCommandInput& input) {
+  return input.hosts.size() == 1 ? "^tcp,ofi" : "";
+}
+
 /// Hosts that reach each other so are one machine.
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
@@ -164,6 +169,7 @@ Command open_mpi_4(const MpiCommandInput& input) {
       .option("--map-by", "slot")
       .option("--rank-by", "slot")
       .option("--bind-to", "none")
+      .variable("OMPI_MCA_btl", transports(input))
       .variable("OMPI_MCA_oob_tcp_if_include", networks)
       .variable("OMPI_MCA_btl_tcp_if_include", networks)
       .root("OMPI");
@@ -189,6 +195,7 @@ Command open_mpi_5(const MpiCommandInput& input) {
       .option("--map-by", "slot")
       .option("--rank-by", "slot")
       .option("--bind-to", "none")
+      .variable("OMPI_MCA_btl", transports(input))
       .variable("PRTE_MCA_prte_if_include", daemons_networks)
       .variable("OMPI_MCA_btl_tcp_if_include", tcp_networks(network))
       .root("OMPI")

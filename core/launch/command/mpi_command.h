@@ -33,6 +33,8 @@
 ///   goes on with all; a name that a host lacks is an error. So it is given names only. It drops
 ///   loopback before it reads them, where a host has another interface, and ends without any
 ///   (mended after 5.0.11, openpmix/prrte pull request 2788): of loopback it is told nothing.
+/// - mpirun and its daemons listen at every address: *_if_include chooses what others are told.
+///   Ranks of one host need not: without btl tcp and ofi they listen nowhere.
 /// - hydra's daemons connect to mpirun by the name of the first local host, be it "localhost":
 ///   `MpiNetwork::local_address` is needed where there are other hosts. -launcher ssh would put -x
 ///   before the remote shell's own arguments, -launcher rsh does not.

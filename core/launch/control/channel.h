@@ -31,7 +31,7 @@ class Channel {
   using OnEnd = std::function<void(const std::string& reason)>;
 
   /// `in` and `out` may be the same descriptor. The loop outlives the channel. With `seals` every
-  /// message in both directions is authenticated.
+  /// message in both directions is encrypted.
   Channel(EventLoop& loop, UniqueFd in, UniqueFd out, OnMessage on_message, OnEnd on_end,
           std::optional<SealPair> seals = std::nullopt);
   ~Channel();

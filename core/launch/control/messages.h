@@ -1,7 +1,6 @@
 /// What horarun, its agents and its guards tell each other (control.fbs says what each is), and how
-/// it stands in a stream of bytes: each message a length of four bytes (little endian), and as many
-/// bytes; of a sealed connection (seal.h) the tag follows, as in sealed_frame(). Thread rule: one
-/// thread for a FrameReader, the rest is pure.
+/// it stands in a stream of bytes: as frames (seal.h). Thread rule: one thread for a FrameReader,
+/// the rest is pure.
 #pragma once
 
 #include <control_generated.h>
@@ -34,6 +33,7 @@ using RankOutput = wire::RankOutputT;
 using RankStopped = wire::RankStoppedT;
 using RankSignalled = wire::RankSignalledT;
 using RankWaits = wire::RankWaitsT;
+using RankOverdue = wire::RankOverdueT;
 using RankEnded = wire::RankEndedT;
 using RankSeen = wire::RankSeenT;
 using ArrivalsSeen = wire::ArrivalsSeenT;
@@ -46,7 +46,7 @@ using Message =
     std::variant<Prepare, Start, SignalRanks, EndAll, Heartbeat, Hello, Prepared, ProcessEnded,
                  ProcessOutput, StartRemote, ProcessStopped, RankStarted, RankOutput, RankStopped,
                  RankSignalled, RankEnded, TellNetwork, TryNetwork, NetworkTold, NetworkTried,
-                 RankWaits, RankSeen, ArrivalsSeen>;
+                 RankWaits, RankSeen, ArrivalsSeen, RankOverdue>;
 
 /// Longest message, in bytes. Those from guards are at most PIPE_BUF with their frame, so that the
 /// kernel writes each as one (pipe(7)).
@@ -60,22 +60,22 @@ std::vector<std::byte> encode(const Message& message);
 /// with them.
 tl::expected<Message, std::string> decode(std::span<const std::byte> bytes);
 
-/// One message with its length, and its tag where there is a seal.
+/// One message as a frame.
 std::vector<std::byte> frame(const Message& message, Seal* seal = nullptr);
 
 /// Takes bytes as they come, and gives whole messages.
 class FrameReader {
  public:
-  /// With a seal every message needs its tag.
+  /// With a seal every message has to be sealed.
   explicit FrameReader(std::optional<Seal> seal = std::nullopt) : seal_(std::move(seal)) {}
 
   void append(std::span<const std::byte> bytes);
   /// The next message; none where it is not complete. After an error nothing more can be read.
   tl::expected<std::optional<Message>, std::string> next();
-  bool empty() const noexcept { return position_ == buffer_.size(); }
 
  private:
   std::optional<Seal> seal_;
+  FrameParser parser_{kMostMessageBytes};
   std::vector<std::byte> buffer_;
   std::size_t position_ = 0;  ///< read before it
 };

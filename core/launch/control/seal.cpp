@@ -1,88 +1,82 @@
 #include "core/launch/control/seal.h"
 
-#include <algorithm>
-#include <utility>
+#include <cstdint>
 
 namespace hora::launch {
 namespace {
 
-/// What stands before the payload: the direction, and the sequence number, lowest byte first.
-std::array<std::byte, 9> prefix_of(Direction direction, std::uint64_t sequence) {
-  std::array<std::byte, 9> prefix{};
-  prefix[0] = static_cast<std::byte>(direction);
-  for (std::size_t i = 1; i < prefix.size(); ++i, sequence >>= 8) {
-    prefix[i] = static_cast<std::byte>(sequence & 0xff);
-  }
-  return prefix;
+const unsigned char* data_of(std::span<const std::byte> bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+
+unsigned char* memory_of(std::vector<std::byte>& bytes) {
+  return reinterpret_cast<unsigned char*>(bytes.data());
 }
 
 }  // namespace
 
-Seal::Seal(SecretKey key, Direction direction) noexcept
-    : key_(std::move(key)), direction_(direction) {}
-
-Seal::Tag Seal::tag(std::span<const std::byte> payload) {
-  const auto prefix = prefix_of(direction_, sequence_++);
-  const std::array<std::span<const std::byte>, 2> parts{prefix, payload};
-  return key_.authenticate(parts);
+/// Both ends begin with one header, which need not be random, since the key is used once: what
+/// *_init_pull() makes of key and header is also the state in which the other end pushes.
+Seal::Seal(const SecretKey::Bytes& key) : state_(new State) {
+  constexpr unsigned char kHeader[crypto_secretstream_xchacha20poly1305_HEADERBYTES] = {};
+  static_assert(sizeof key == crypto_secretstream_xchacha20poly1305_KEYBYTES);
+  ::crypto_secretstream_xchacha20poly1305_init_pull(state_.get(), kHeader, data_of(key));
 }
 
-bool Seal::accept(std::span<const std::byte> payload, const Tag& tag) {
-  const auto prefix = prefix_of(direction_, sequence_);
-  const std::array<std::span<const std::byte>, 2> parts{prefix, payload};
-  if (broken_ || !key_.verify(parts, tag)) {
-    broken_ = true;
-    return false;
+void Seal::Erase::operator()(State* state) const {
+  ::sodium_memzero(state, sizeof *state);
+  delete state;
+}
+
+std::vector<std::byte> Seal::seal(std::span<const std::byte> payload) {
+  std::vector<std::byte> sealed(payload.size() + kMoreBytes);
+  ::crypto_secretstream_xchacha20poly1305_push(state_.get(), memory_of(sealed), nullptr,
+                                               data_of(payload), payload.size(), nullptr, 0, 0);
+  return sealed;
+}
+
+tl::expected<std::vector<std::byte>, std::string> Seal::open(std::span<const std::byte> sealed) {
+  std::vector<std::byte> payload(sealed.size() < kMoreBytes ? 0 : sealed.size() - kMoreBytes);
+  if (::crypto_secretstream_xchacha20poly1305_pull(state_.get(), memory_of(payload), nullptr,
+                                                   nullptr, data_of(sealed), sealed.size(), nullptr,
+                                                   0) != 0) {
+    return tl::unexpected(
+        std::string("a message without the right seal: it was changed on its way, or is not its"));
   }
-  ++sequence_;
-  return true;
+  return payload;
 }
 
-namespace {
-
-constexpr std::size_t kLengthBytes = 4, kTagBytes = sizeof(Seal::Tag);
-
-}  // namespace
-
-std::vector<std::byte> sealed_frame(std::span<const std::byte> payload, Seal& seal) {
+std::vector<std::byte> frame_of(std::span<const std::byte> payload, Seal* seal) {
+  const std::vector<std::byte> sealed =
+      seal == nullptr ? std::vector<std::byte>() : seal->seal(payload);
+  if (seal != nullptr) payload = sealed;
   std::vector<std::byte> frame;
-  frame.reserve(kLengthBytes + payload.size() + kTagBytes);
-  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+  frame.reserve(sizeof(std::uint32_t) + payload.size());
+  for (std::size_t i = 0; i < sizeof(std::uint32_t); ++i) {
     frame.push_back(static_cast<std::byte>((payload.size() >> (8 * i)) & 0xff));
   }
   frame.insert(frame.end(), payload.begin(), payload.end());
-  const Seal::Tag tag = seal.tag(payload);
-  frame.insert(frame.end(), tag.begin(), tag.end());
   return frame;
 }
 
-std::size_t SealedReader::wants() const {
-  return length_ ? *length_ + kTagBytes : kLengthBytes;
-}
-
-tl::expected<std::optional<std::vector<std::byte>>, std::string> SealedReader::take(
-    std::span<const std::byte> bytes) {
+tl::expected<std::optional<std::vector<std::byte>>, std::string> FrameParser::take(
+    std::span<const std::byte> bytes, Seal* seal) {
   if (bytes.size() != wants()) return tl::unexpected(std::string("a frame is cut off"));
-  if (!length_) {
-    std::size_t length = 0;
-    for (std::size_t i = 0; i < kLengthBytes; ++i) {
-      length |= std::to_integer<std::size_t>(bytes[i]) << (8 * i);
-    }
-    if (length > longest_) {
-      return tl::unexpected("it sends a message of " + std::to_string(length) +
-                            " bytes, where at most " + std::to_string(longest_) + " are expected");
-    }
-    length_ = length;
-    return std::nullopt;
+  if (length_) {
+    length_.reset();
+    if (seal != nullptr) return seal->open(bytes);
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
   }
-  const auto payload = bytes.first(*length_);
-  Seal::Tag tag;
-  std::ranges::copy(bytes.subspan(*length_), tag.begin());
-  length_.reset();
-  if (!seal_->accept(payload, tag)) {
-    return tl::unexpected(std::string("a message was changed on its way, or is not its"));
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    length |= std::to_integer<std::size_t>(bytes[i]) << (8 * i);
   }
-  return std::vector<std::byte>(payload.begin(), payload.end());
+  if (length == 0 || length > longest_) {
+    return tl::unexpected("a message of " + std::to_string(length) + " bytes; the most is " +
+                          std::to_string(longest_));
+  }
+  length_ = length;
+  return std::nullopt;
 }
 
 }  // namespace hora::launch

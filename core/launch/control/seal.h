@@ -1,14 +1,15 @@
-/// Authentication of the messages of one direction of one connection: who lacks the token can
-/// neither add, change, reorder, repeat, reflect nor leave out a message unnoticed. Messages are
-/// not encrypted: they carry nothing secret.
+/// Frames of a connection, and the encryption of one direction of one: who lacks its key can
+/// neither read, add, change, reorder, repeat nor leave out a message unnoticed. That the last
+/// messages are missing shows only by the connection's end.
 ///
-/// As bytes of a connection: length of the payload (u32, lowest byte first), payload, tag (32
-/// bytes). The length is not authenticated by itself, but a wrong one moves payload and tag.
+/// As bytes: length of what follows (u32, lowest byte first), and the payload, sealed or as it is.
 #pragma once
+
+#include <sodium.h>
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,31 +20,27 @@
 
 namespace hora::launch {
 
-/// The server is the side that listens, node 0.
-enum class Direction : std::uint8_t { client_to_server = 0, server_to_client = 1 };
-
-/// Either seals what is sent, or checks what is received. A tag is HMAC-SHA-512-256 by the
-/// connection's key over (direction, sequence number of 64 bits, payload), so a cut-off message or
-/// a message out of its turn has another tag. That the last messages of a connection are missing
-/// shows only by its end. Move-only. Thread rule: one thread at a time.
+/// One end of a direction, which either seals or opens: libsodium's secretstream (XChaCha20 and
+/// Poly1305). Move-only. Thread rule: one thread at a time.
 class Seal {
  public:
-  using Tag = SecretKey::Bytes;
+  /// By which a sealed payload is longer.
+  static constexpr std::size_t kMoreBytes = crypto_secretstream_xchacha20poly1305_ABYTES;
 
-  Seal(SecretKey key, Direction direction) noexcept;
+  /// The key is of this direction of this connection alone.
+  explicit Seal(const SecretKey::Bytes& key);
 
-  /// The tag to send with this payload, the next of this direction.
-  Tag tag(std::span<const std::byte> payload);
-
-  /// Whether this is the next payload of this direction, unchanged. After a false all later ones
-  /// are refused, too: the connection has to be closed.
-  [[nodiscard]] bool accept(std::span<const std::byte> payload, const Tag& tag);
+  /// The payload to send next, encrypted.
+  std::vector<std::byte> seal(std::span<const std::byte> payload);
+  /// The next payload. After an error the connection has to be closed.
+  tl::expected<std::vector<std::byte>, std::string> open(std::span<const std::byte> sealed);
 
  private:
-  SecretKey key_;
-  std::uint64_t sequence_ = 0;
-  Direction direction_;
-  bool broken_ = false;
+  using State = crypto_secretstream_xchacha20poly1305_state;
+  struct Erase {
+    void operator()(State* state) const;
+  };
+  std::unique_ptr<State, Erase> state_;
 };
 
 /// Of one side of one connection.
@@ -52,26 +49,27 @@ struct SealPair {
   Seal receive;
 };
 
-/// The bytes to send for this payload, the next of this seal.
-std::vector<std::byte> sealed_frame(std::span<const std::byte> payload, Seal& seal);
+/// The bytes to send for this payload; without a seal as it is.
+std::vector<std::byte> frame_of(std::span<const std::byte> payload, Seal* seal);
 
 /// Reads one frame after the other. It asks for exactly the bytes of the frame, so that what
-/// follows the last one stays in the connection for its next reader. The seal outlives it.
-class SealedReader {
+/// follows the last one stays in the connection for its next reader.
+class FrameParser {
  public:
   /// Longer payloads are refused before memory is taken for them.
-  SealedReader(Seal& seal, std::size_t longest) : seal_(&seal), longest_(longest) {}
+  explicit FrameParser(std::size_t longest) : longest_(longest + Seal::kMoreBytes) {}
 
   /// How many bytes take() needs next; at least 1.
-  std::size_t wants() const;
-  /// Of exactly wants() bytes: a payload when a frame ends, else nothing. After an error the
-  /// connection has to be closed.
+  std::size_t wants() const { return length_.value_or(kLengthBytes); }
+  /// Of exactly wants() bytes: a payload when a frame ends, else nothing. `seal`: null for none.
+  /// After an error the connection has to be closed.
   tl::expected<std::optional<std::vector<std::byte>>, std::string> take(
-      std::span<const std::byte> bytes);
+      std::span<const std::byte> bytes, Seal* seal);
 
  private:
-  Seal* seal_;
-  std::size_t longest_;
+  static constexpr std::size_t kLengthBytes = 4;
+
+  std::size_t longest_;  ///< with its seal
   std::optional<std::size_t> length_;
 };
 

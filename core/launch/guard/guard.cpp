@@ -39,7 +39,8 @@ constexpr std::size_t kMostLastWords = 1000;
 constexpr std::size_t kMostCause = 512;
 constexpr std::chrono::milliseconds kRecordInterval{500};
 constexpr std::size_t kMostPhase = 128;
-constexpr std::size_t kMostFailure = 500;
+/// Of a rank that waits for others and does nothing, until the launcher looks at the network.
+constexpr std::chrono::seconds kOverdue{10};
 /// From MPI's sudden end to that of the rank that has asked for it (MPI_Abort).
 constexpr std::chrono::milliseconds kAbortTime{200};
 constexpr char kRecordFolderVariable[] = "HORA_RECORD_DIRECTORY";
@@ -110,6 +111,7 @@ class Guard {
 
   void add_record(RankEnded& ended, internal::RecordTime ended_at) const;
   void report_waits();
+  void report_overdue();
   void report_seen();
 
   int rank_;
@@ -127,6 +129,7 @@ class Guard {
   bool has_ended_ = false;
   bool initializing_ = false;
   bool in_shutdown_ = false;
+  bool overdue_ = false;
   bool stopped_ = false;
   Clock::time_point started_;
   std::uint64_t oom_kills_ = 0;  ///< of its cgroup, at the start
@@ -319,6 +322,21 @@ void Guard::report_waits() {
   report(message);
 }
 
+void Guard::report_overdue() {
+  if (!record_) return;
+  const internal::RecordLayout& memory = record_->layout();
+  const bool waits =
+      initializing_ || in_shutdown_ || memory.header.blocked.load(std::memory_order_relaxed) > 0;
+  const bool overdue =
+      waits && internal::record_now() - internal::last_activity_of(memory) >= kOverdue;
+  if (overdue == overdue_) return;
+  overdue_ = overdue;
+  RankOverdue message;
+  message.rank = rank_;
+  message.overdue = overdue;
+  report(message);
+}
+
 void Guard::report_seen() {
   if (!record_) return;
   const internal::RecordLayout& memory = record_->layout();
@@ -373,7 +391,10 @@ int Guard::run(const std::vector<std::string>& program) {
     loop_.watch(parent_.get(), POLLIN,
                 [this, parent = ::getppid()](short) { on_parent_ended(parent); });
   }
-  loop_.each(kRecordInterval, [this] { report_waits(); });
+  loop_.each(kRecordInterval, [this] {
+    report_waits();
+    report_overdue();
+  });
   if (watch_interval_.count() > 0) loop_.each(watch_interval_, [this] { report_seen(); });
   loop_.run();
   return exit_status_;

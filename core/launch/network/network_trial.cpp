@@ -212,7 +212,28 @@ NetworkTrial::Messages NetworkTrial::give_up() {
   }
   std::vector<std::vector<ProbePair>> results;
   for (const auto& tried : tried_) results.push_back(tried.value_or(std::vector<ProbePair>()));
-  return conclude(choose_network(hosts_, merge(results, hosts_)));
+  NetworkChoice choice = choose_network(hosts_, merge(results, hosts_));
+  if (choice.addresses.empty()) return conclude(tl::unexpected(*choice.warning));
+  return conclude(std::move(choice));
+}
+
+std::set<std::pair<std::size_t, std::size_t>> NetworkTrial::joined(
+    const std::vector<IpAddress>& addresses) const {
+  std::set<std::pair<std::size_t, std::size_t>> pairs;
+  const auto has = [&](std::size_t host, std::size_t candidate) {
+    const auto& endpoints = told_.at(host)->endpoints;
+    return host < addresses.size() && candidate < endpoints.size() &&
+           endpoints[candidate].address == addresses[host];
+  };
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    for (const ProbePair& pair : tried_[host].value_or(std::vector<ProbePair>())) {
+      if (pair.peer < hosts_.size() && has(host, pair.candidate) &&
+          has(pair.peer, pair.peer_candidate)) {
+        pairs.insert(std::minmax(host, pair.peer));
+      }
+    }
+  }
+  return pairs;
 }
 
 /// Agents close their sockets: a message without peers ends the trial.

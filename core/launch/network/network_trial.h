@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
@@ -59,6 +60,9 @@ class NetworkTrial {
   /// The choice, or what is wrong: with the user's names, or that a host has not told its
   /// interfaces. Nothing before it is known.
   const std::optional<tl::expected<NetworkChoice, std::string>>& result() const { return result_; }
+  /// The pairs of hosts whose `addresses`, by host, have answered one another; after result().
+  std::set<std::pair<std::size_t, std::size_t>> joined(
+      const std::vector<IpAddress>& addresses) const;
 
  private:
   Messages compare();

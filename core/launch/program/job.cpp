@@ -84,11 +84,13 @@ std::string wrong_with_program(const std::string& folder, const std::string& pro
 }
 
 /// For NCCL, UCX and their like, where neither the user's environment nor `variables` has them.
+/// Without a network, on one host alone, they use loopback.
 void add_network_variables(std::vector<Variable>& variables, std::size_t host,
                            const NetworkChoice* network) {
-  if (network == nullptr) return;
-  add_unless_set(variables, network_variables(network->interfaces.at(host),
-                                              !internal::active_rdma_ports().empty()));
+  const std::vector<std::string> loopback{"lo"};
+  add_unless_set(variables,
+                 network_variables(network == nullptr ? loopback : network->interfaces.at(host),
+                                   !internal::active_rdma_ports().empty()));
 }
 
 /// The ranks' own number of threads, where the user has set it.

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kMagic = "hora-run";
 constexpr std::size_t kVersionAt = kMagic.size();
 constexpr std::size_t kNonceAt = kVersionAt + 4;
-constexpr std::uint32_t kProtocolVersion = 1;
+constexpr std::uint32_t kProtocolVersion = 2;
 static_assert(kNonceAt + sizeof(Nonce) == kClientHelloBytes);
 
 std::span<const std::byte> bytes_of(std::string_view text) {
@@ -50,16 +50,17 @@ constexpr std::string_view kServerLabel = "hora proof of server",
 static_assert(kServerLabel.size() == kClientLabel.size() &&
               kServerLabel.size() == kToServer.size() && kServerLabel.size() == kToClient.size());
 
-Seal make_seal(const SecretKey& token, Direction direction, const ClientHello& hello,
+Seal make_seal(const SecretKey& token, std::string_view label, const ClientHello& hello,
                const Nonce& nonce) {
-  const bool to_server = direction == Direction::client_to_server;
-  const auto parts = parts_of(to_server ? kToServer : kToClient, hello, nonce);
-  return {SecretKey(token.authenticate(parts)), direction};
+  return Seal(token.authenticate(parts_of(label, hello, nonce)));
 }
 
 tl::unexpected<std::string> refused(std::string why) {
   return tl::unexpected(std::move(why));
 }
+
+constexpr char kOtherToken[] =
+    "it has another token than this node (HORARUN_TOKEN or --token-file), where all need the same";
 
 [[noreturn]] void refuse_order() {
   throw Error(ErrorCode::invalid_use, "a handshake's seals exist only after both proofs");
@@ -80,7 +81,7 @@ tl::expected<ClientProof, std::string> ClientHandshake::answer(
   std::ranges::copy(server_hello.first(nonce.size()), nonce.begin());
   std::ranges::copy(server_hello.subspan(nonce.size()), tag.begin());
   if (!token_.verify(parts_of(kServerLabel, hello_, nonce), tag)) {
-    return refused("it has another token than this node, or is no horarun");
+    return refused(std::string(kOtherToken) + "; or it is no horarun");
   }
   server_nonce_ = nonce;
   return token_.authenticate(parts_of(kClientLabel, hello_, nonce));
@@ -88,8 +89,8 @@ tl::expected<ClientProof, std::string> ClientHandshake::answer(
 
 SealPair ClientHandshake::seals() const {
   if (!server_nonce_) refuse_order();
-  return {make_seal(token_, Direction::client_to_server, hello_, *server_nonce_),
-          make_seal(token_, Direction::server_to_client, hello_, *server_nonce_)};
+  return {make_seal(token_, kToServer, hello_, *server_nonce_),
+          make_seal(token_, kToClient, hello_, *server_nonce_)};
 }
 
 ServerHandshake::ServerHandshake(const SecretKey& token, const Nonce& nonce)
@@ -121,7 +122,7 @@ tl::expected<void, std::string> ServerHandshake::finish(std::span<const std::byt
   SecretKey::Bytes tag;
   std::ranges::copy(client_proof, tag.begin());
   if (!token_.verify(parts_of(kClientLabel, *hello_, nonce_), tag)) {
-    return refused("it has another token than this node");
+    return refused(kOtherToken);
   }
   finished_ = true;
   return {};
@@ -129,8 +130,8 @@ tl::expected<void, std::string> ServerHandshake::finish(std::span<const std::byt
 
 SealPair ServerHandshake::seals() const {
   if (!finished_) refuse_order();
-  return {make_seal(token_, Direction::server_to_client, *hello_, nonce_),
-          make_seal(token_, Direction::client_to_server, *hello_, nonce_)};
+  return {make_seal(token_, kToClient, *hello_, nonce_),
+          make_seal(token_, kToServer, *hello_, nonce_)};
 }
 
 namespace {
@@ -142,7 +143,7 @@ using BytesOrError = tl::expected<Bytes, std::string>;
 
 std::size_t Admission::wants() const {
   if (request_) return 0;
-  if (reader_) return reader_->wants();
+  if (seals_) return parser_.wants();
   return greeted_ ? kClientProofBytes : kClientHelloBytes;
 }
 
@@ -158,10 +159,9 @@ BytesOrError Admission::take(std::span<const std::byte> bytes) {
       return tl::unexpected(proved.error());
     }
     seals_.emplace(handshake_.seals());
-    reader_.emplace(seals_->receive, kLongestRequest);
     return Bytes();
   }
-  const auto payload = reader_->take(bytes);
+  const auto payload = parser_.take(bytes, &seals_->receive);
   if (!payload) return tl::unexpected(payload.error());
   if (*payload) {
     auto request = decode_request(**payload);
@@ -176,7 +176,7 @@ Bytes Joining::hello() const {
 }
 
 std::size_t Joining::wants() const {
-  return reader_ ? reader_->wants() : kServerHelloBytes;
+  return seals_ ? parser_.wants() : kServerHelloBytes;
 }
 
 BytesOrError Joining::take(std::span<const std::byte> bytes) {
@@ -185,13 +185,12 @@ BytesOrError Joining::take(std::span<const std::byte> bytes) {
     const auto proof = handshake_.answer(bytes);
     if (!proof) return tl::unexpected(proof.error());
     seals_.emplace(handshake_.seals());
-    reader_.emplace(seals_->receive, kLongestReply);
     Bytes answer(proof->begin(), proof->end());
-    const Bytes request = sealed_frame(encode(request_), seals_->send);
+    const Bytes request = frame_of(encode(request_), &seals_->send);
     answer.insert(answer.end(), request.begin(), request.end());
     return answer;
   }
-  const auto payload = reader_->take(bytes);
+  const auto payload = parser_.take(bytes, &seals_->receive);
   if (!payload) return tl::unexpected(payload.error());
   if (*payload) {
     auto reply = decode_reply(**payload);

@@ -70,13 +70,11 @@ class ServerHandshake {
   bool finished_ = false;
 };
 
-/// Node 0's end, until the node has told what it is. The token outlives it. Not to be moved, since
-/// its reader refers to it. Thread rule: one thread at a time.
+/// Node 0's end, until the node has told what it is. The token outlives it. Thread rule: one thread
+/// at a time.
 class Admission {
  public:
   explicit Admission(const SecretKey& token) : handshake_(token) {}
-  Admission(const Admission&) = delete;
-  Admission& operator=(const Admission&) = delete;
 
   /// How many bytes take() needs next; 0 when there is a request.
   std::size_t wants() const;
@@ -94,18 +92,15 @@ class Admission {
   ServerHandshake handshake_;
   bool greeted_ = false;
   std::optional<SealPair> seals_;
-  std::optional<SealedReader> reader_;
+  FrameParser parser_{kLongestRequest};
   std::optional<JoinRequest> request_;
 };
 
-/// The end of a node that joins node 0. The token outlives it. Not to be moved, as Admission.
-/// Thread rule: one thread at a time.
+/// The end of a node that joins node 0. The token outlives it. Thread rule: one thread at a time.
 class Joining {
  public:
   Joining(const SecretKey& token, JoinRequest request)
       : handshake_(token), request_(std::move(request)) {}
-  Joining(const Joining&) = delete;
-  Joining& operator=(const Joining&) = delete;
 
   /// What to send first.
   std::vector<std::byte> hello() const;
@@ -124,7 +119,7 @@ class Joining {
   ClientHandshake handshake_;
   JoinRequest request_;
   std::optional<SealPair> seals_;
-  std::optional<SealedReader> reader_;
+  FrameParser parser_{kLongestReply};
   std::optional<JoinReply> reply_;
 };
 

@@ -92,6 +92,8 @@ std::optional<NodesMet> Arrival::talk(Conversation& conversation) {
   while (await(conversation)) {
     const auto answer = joining.take(conversation.reader.bytes());
     if (!answer) {
+      // No proof: upon it node 0 says, too, that the tokens differ.
+      if (!joining.authenticated()) send(conversation, ClientProof{});
       waits_for_ = conversation.node0 + ": " + answer.error();
       if (may_change_ && !joining.authenticated()) return {};
       throw Error(ErrorCode::invalid_argument, self() + " cannot join " + waits_for_);

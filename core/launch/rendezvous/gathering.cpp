@@ -14,6 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMostStrangers = 16;
+/// With more from one address the oldest of them goes at once: it is idle, or an attack.
+constexpr std::ptrdiff_t kMostFromOneAddress = 4;
 /// Strangers this old make room for new ones where there are too many.
 constexpr auto kOldStranger = 1000ms;
 /// Of a message to a node, which reads nothing else meanwhile.
@@ -107,7 +109,8 @@ void Gathering::on_timer(Clock::time_point now) {
     end(ErrorCode::timeout, "the rendezvous at " + to_string(listener_.at) + " ended after " +
                                 elapsed_text(started_, options_.timeout) + ": node 0 (host " +
                                 options_.host + ") still waits for " + roster_.missing() +
-                                "; is horarun started there, with the same --rendezvous?");
+                                "; is horarun started there, with the same --rendezvous?" +
+                                (last_refusal_.empty() ? "" : " Refused last: " + last_refusal_));
   }
   if (now >= next_report_) {
     report();
@@ -116,10 +119,18 @@ void Gathering::on_timer(Clock::time_point now) {
 }
 
 void Gathering::accept_strangers(Clock::time_point now) {
-  while (strangers_.size() < kMostStrangers) {
+  // So many at most in a turn, in which others are served, too.
+  for (std::size_t i = 0; i < kMostStrangers && strangers_.size() < kMostStrangers; ++i) {
     auto accepted = accept_from(listener_);
     if (!accepted) return;
+    const auto is_from_there = [from = accepted->from.address](const Stranger& stranger) {
+      return stranger.from.address == from;
+    };
     strangers_.emplace_back(token_, std::move(*accepted), now);
+    if (std::ranges::count_if(strangers_, is_from_there) <= kMostFromOneAddress) continue;
+    const auto oldest = std::ranges::find_if(strangers_, is_from_there);
+    refuse(*oldest, "too many connections from there at once");
+    strangers_.erase(oldest);
   }
 }
 
@@ -163,8 +174,9 @@ void Gathering::admit(Stranger& stranger) {
 }
 
 void Gathering::refuse(const Stranger& stranger, const std::string& why) {
+  last_refusal_ = "a connection from " + to_string(stranger.from) + ": " + why;
   if (++refusals_ > kMostRefusalsShown) return;
-  say("node 0 refused a connection from " + to_string(stranger.from) + ": " + why +
+  say("node 0 refused " + last_refusal_ +
       (refusals_ == kMostRefusalsShown ? "; further refusals are not shown" : ""));
 }
 
@@ -183,7 +195,7 @@ void Gathering::report() {
 
 /// Where it cannot be sent the connection's end shows.
 void Gathering::send(Present& node, const JoinReply& reply) const {
-  const auto frame = sealed_frame(encode(reply), node.seals.send);
+  const auto frame = frame_of(encode(reply), &node.seals.send);
   if (!send_all(node.connection.get(), frame, Clock::now() + kSendLimit)) {
     ::shutdown(node.connection.get(), SHUT_RDWR);
   }

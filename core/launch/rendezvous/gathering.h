@@ -14,8 +14,8 @@
 
 namespace hora::launch {
 
-/// Waits for the other nodes. Who has not proved the token has one of 16 connections, 44 bytes of
-/// memory (4 KiB from then on) and 5 s. Thread rule: one thread.
+/// Waits for the other nodes. Who has not proved the token has one of 16 connections, and of 4
+/// from one address, 44 bytes of memory (4 KiB from then on) and 5 s. Thread rule: one thread.
 class Gathering {
  public:
   /// All outlive it.
@@ -73,6 +73,7 @@ class Gathering {
   Clock::time_point started_ = Clock::now();
   Clock::time_point next_report_;
   int refusals_ = 0;
+  std::string last_refusal_;
 };
 
 /// "12 s of 300 s".

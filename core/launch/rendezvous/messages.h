@@ -1,5 +1,4 @@
-/// What the nodes' horaruns tell each other at a rendezvous: JSON within sealed frames
-/// (seal.h).
+/// What the nodes' horaruns tell each other at a rendezvous: JSON within sealed frames (seal.h).
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 ///
 /// Node 0 has the only listening socket, at one address, until all have come. Both ends of a
 /// connection prove that they have the same token before anything else is read (admission.h); all
-/// later messages are sealed (seal.h). A process that waits logs every 5 s for which hosts.
+/// later messages are encrypted (seal.h). A process that waits logs every 5 s for which hosts.
 #pragma once
 
 #include <chrono>

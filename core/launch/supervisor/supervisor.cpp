@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/launch/watch/ending.h"
+#include "core/process.h"
 
 namespace hora::launch {
 namespace {
@@ -15,6 +16,9 @@ constexpr std::uint32_t kMpirun = 0;
 constexpr Moment kAgentsEnd{6000};
 constexpr Moment kStoppedWarning{1000};
 constexpr int kUnavailable = 69;  ///< sysexits.h, EX_UNAVAILABLE
+/// So many checks in which two hosts have not answered mean that the network is cut.
+constexpr int kMissedOfCut = 3;
+constexpr int kMostPairs = 4;  ///< shown
 
 /// Open MPI leaves domains out of host names. An address has no domain.
 bool is_same_host(const std::string& name, const std::string& asked) {
@@ -85,19 +89,21 @@ void Supervisor::check_hosts(Moment now) {
 }
 
 void Supervisor::try_networks(Moment now) {
-  std::vector<std::string> names;
-  for (const JobHost& host : plan_.hosts) names.push_back(host.name);
-  trial_.emplace(std::move(names), plan_.network_interfaces, plan_.nonce);
+  trial_.emplace(host_names(), plan_.network_interfaces, plan_.nonce);
   trial_limit_ = now + plan_.network_trial;
   carry_on_trial(trial_->start(), now);
 }
 
-void Supervisor::on(std::size_t host, const NetworkTold& told, Moment now) {
-  if (trial_ && trial_limit_) carry_on_trial(trial_->on(host, told), now);
+std::vector<std::string> Supervisor::host_names() const {
+  std::vector<std::string> names;
+  for (const JobHost& host : plan_.hosts) names.push_back(host.name);
+  return names;
 }
 
-void Supervisor::on(std::size_t host, const NetworkTried& tried, Moment now) {
-  if (trial_ && trial_limit_) carry_on_trial(trial_->on(host, tried), now);
+template <class Answer>
+void Supervisor::on_trial(std::size_t host, const Answer& answer, Moment now) {
+  if (trial_limit_) return carry_on_trial(trial_->on(host, answer), now);
+  if (check_limit_ && !end_limit_) carry_on_check(check_->on(host, answer), now);
 }
 
 void Supervisor::carry_on_trial(NetworkTrial::Messages messages, Moment now) {
@@ -115,10 +121,49 @@ const NetworkChoice* Supervisor::network() const {
   return trial_ && trial_->result() && *trial_->result() ? &**trial_->result() : nullptr;
 }
 
+void Supervisor::check_network(Moment now) {
+  if (check_limit_ && now >= *check_limit_) carry_on_check(check_->give_up(), now);
+  if (check_limit_ || network() == nullptr) return;
+  const bool is_due = !last_check_ || (now - *last_check_ >= plan_.network_check &&
+                                       std::ranges::any_of(ranks_, &Rank::overdue));
+  if (!is_due) return;
+  check_.emplace(host_names(), std::vector<std::string>(), plan_.nonce);
+  check_limit_ = now + plan_.network_trial;
+  carry_on_check(check_->start(), now);
+}
+
+void Supervisor::carry_on_check(NetworkTrial::Messages messages, Moment now) {
+  for (auto& [host, message] : messages) actions_.push_back(SendTo{host, std::move(message)});
+  if (!check_->result()) return;
+  check_limit_.reset();
+  last_check_ = now;
+  if (!*check_->result()) return;  // a host has not told its interfaces: check_silence()
+  const auto joined = check_->joined(network()->addresses);
+  for (const auto& pair : joined) missed_[pair] = 0;
+  std::string cut;
+  int pairs = 0;
+  for (auto& [pair, missed] : missed_) {
+    if (joined.contains(pair) || ++missed < kMissedOfCut || ++pairs > kMostPairs) continue;
+    cut += (cut.empty() ? "" : ", ") + plan_.hosts[pair.first].name + " and " +
+           plan_.hosts[pair.second].name;
+  }
+  if (cut.empty()) return;
+  if (pairs > kMostPairs) cut += ", ... (" + std::to_string(pairs) + " pairs)";
+  fail("hosts " + cut + " reach each other no more over the ranks' " + network()->line +
+           ", though their agents answer: is a link, a switch or a firewall between them down?",
+       kUnavailable, now);
+}
+
 void Supervisor::start_mpirun(Moment now) {
   const auto mpirun = plan_.mpirun(network());
   if (!mpirun) return fail(mpirun.error(), kUnavailable, now);
-  actions_.push_back(SendTo{plan_.launcher_host, *mpirun});
+  start(plan_.launcher_host, *mpirun);
+}
+
+void Supervisor::start(std::size_t host, Start request) {
+  request.environment.push_back(std::string(internal::kHostVariable) + "=" +
+                                plan_.hosts[host].name);
+  actions_.push_back(SendTo{host, std::move(request)});
 }
 
 void Supervisor::on(std::size_t, const StartRemote& request, Moment now) {
@@ -129,13 +174,13 @@ void Supervisor::on(std::size_t, const StartRemote& request, Moment now) {
                     ", which is not a host of this job",
                 kUnavailable, now);
   }
-  Start start;
-  start.process = kMpirun + 1;
-  start.text = request.text;
+  Start daemon;
+  daemon.process = kMpirun + 1;
+  daemon.text = request.text;
   const auto host = static_cast<std::size_t>(found - plan_.hosts.begin());
-  start.environment = plan_.daemon_environment(host, network());
-  start.folder = plan_.preparation.folder;
-  actions_.push_back(SendTo{host, start});
+  daemon.environment = plan_.daemon_environment(host, network());
+  daemon.folder = plan_.preparation.folder;
+  start(host, std::move(daemon));
 }
 
 void Supervisor::on(std::size_t, const ProcessOutput& output, Moment) {
@@ -184,6 +229,10 @@ void Supervisor::on(std::size_t, const RankSignalled& signalled, Moment) {
 
 void Supervisor::on(std::size_t, const RankWaits& waits, Moment now) {
   if (is_rank(waits.rank)) ending_.on_rank_waits(waits, now);
+}
+
+void Supervisor::on(std::size_t, const RankOverdue& overdue, Moment) {
+  if (is_rank(overdue.rank)) ranks_[overdue.rank].overdue = overdue.overdue;
 }
 
 void Supervisor::on(std::size_t host, const RankEnded& ended, Moment now) {
@@ -242,6 +291,7 @@ std::vector<Instruction> Supervisor::on_time(Moment now) {
     check_stopped(now);
     check_init(now);
     if (trial_limit_ && now >= *trial_limit_) carry_on_trial(trial_->give_up(), now);
+    check_network(now);
   }
   check_end(now);
   return take();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -43,6 +44,7 @@ struct JobPlan {
   /// The same after SIGTERM, for ranks that save what they have done; as batch systems wait.
   Moment terminate_grace{30000};
   Moment network_trial{2000};  ///< for the hosts to try which networks reach the others
+  Moment network_check{2000};  ///< between two trials of the chosen one, where ranks wait long
   EndingLimits ending = {};
 };
 
@@ -89,6 +91,7 @@ class Supervisor {
   struct Rank {
     std::size_t host = 0;
     bool stop_was_said = false;
+    bool overdue = false;
   };
 
   void on(std::size_t host, const Hello& hello, Moment now);
@@ -101,16 +104,23 @@ class Supervisor {
   void on(std::size_t host, const RankStopped& stopped, Moment now);
   void on(std::size_t host, const RankSignalled& signalled, Moment now);
   void on(std::size_t host, const RankWaits& waits, Moment now);
-  void on(std::size_t host, const NetworkTold& told, Moment now);
-  void on(std::size_t host, const NetworkTried& tried, Moment now);
+  void on(std::size_t host, const RankOverdue& overdue, Moment now);
+  void on(std::size_t host, const NetworkTold& told, Moment now) { on_trial(host, told, now); }
+  void on(std::size_t host, const NetworkTried& tried, Moment now) { on_trial(host, tried, now); }
   void on(std::size_t host, const RankEnded& ended, Moment now);
   template <class Other>
   void on(std::size_t, const Other&, Moment) {}
 
   void start_mpirun(Moment now);
+  void start(std::size_t host, Start request);
   void check_hosts(Moment now);
   void try_networks(Moment now);
+  template <class Answer>
+  void on_trial(std::size_t host, const Answer& answer, Moment now);
   void carry_on_trial(NetworkTrial::Messages messages, Moment now);
+  void check_network(Moment now);
+  void carry_on_check(NetworkTrial::Messages messages, Moment now);
+  std::vector<std::string> host_names() const;
   const NetworkChoice* network() const;
   void check_start(Moment now);
   void check_silence(Moment now);
@@ -132,6 +142,12 @@ class Supervisor {
   std::vector<Instruction> actions_;
   std::optional<NetworkTrial> trial_;
   std::optional<Moment> trial_limit_;
+  /// Trials of the chosen network, the first of them when mpirun starts: what answered once, and
+  /// then not in several while ranks wait, is cut.
+  std::optional<NetworkTrial> check_;
+  std::optional<Moment> check_limit_, last_check_;
+  /// By pair of hosts that have answered: in how many of the last checks they have not.
+  std::map<std::pair<std::size_t, std::size_t>, int> missed_;
   JobEnding ending_;
   bool started_ = false;  ///< mpirun
   bool init_was_said_ = false;

@@ -87,6 +87,15 @@ TEST(MpiCommand, OfOpenMpi5NamesNoLoopbackToItsDaemons) {
                                     Not(HasSubstr("prte_if_include"))));
 }
 
+TEST(MpiCommand, OfOneHostHasNoSocketsForItsRanks) {
+  for (const MpiFlavour flavour : {MpiFlavour::open_mpi_4, MpiFlavour::open_mpi_5}) {
+    MpiCommandInput input = input_for(flavour);
+    EXPECT_THAT(line_of(input), Not(HasSubstr("OMPI_MCA_btl=")));
+    input.hosts.pop_back();
+    EXPECT_THAT(line_of(input), HasSubstr("OMPI_MCA_btl='^tcp,ofi' "));
+  }
+}
+
 TEST(MpiCommand, OfHydra) {
   MpiCommandInput input = input_for(MpiFlavour::hydra);
   input.network.local_address = "10.0.0.1";

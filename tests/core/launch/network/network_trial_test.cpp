@@ -85,6 +85,15 @@ TEST(NetworkTrial, IsGivenUpWithWhatThereIs) {
   EXPECT_THAT((*untried.result())->warning.value_or(""), HasSubstr("UDP may be blocked"));
 }
 
+TEST(NetworkTrial, AHostWithoutANetworkIsAnError) {
+  NetworkTrial alone = trial();
+  alone.on(0, told(two_networks()[0])), alone.on(1, told(host("b", {})));
+  alone.give_up();
+  ASSERT_TRUE(alone.result());
+  ASSERT_FALSE(*alone.result());
+  EXPECT_THAT(alone.result()->error(), HasSubstr("host b has no network interface that is up"));
+}
+
 TEST(ToldNetwork, IsReadAsItWasTold) {
   const HostNetwork network = two_networks()[1];
   const auto bytes = encode(told(network));

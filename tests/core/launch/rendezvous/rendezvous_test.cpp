@@ -28,15 +28,15 @@ std::string loopback_place() {
   return "tcp://127.0.0.1:" + std::to_string(free_port());
 }
 
-/// A message from one end arrives at the other, authenticated.
+/// A message from one end arrives at the other.
 void expect_connected(JoinedNode& from, JoinedNode& to) {
   const std::vector<std::byte> payload(100, std::byte{7});
-  const Seal::Tag tag = from.send.tag(payload);
-  ASSERT_TRUE(send_all(from.connection.get(), payload, Clock::now() + 5s));
+  const std::vector<std::byte> sealed = from.send.seal(payload);
+  ASSERT_TRUE(send_all(from.connection.get(), sealed, Clock::now() + 5s));
   ASSERT_EQ(wait_for(to.connection.get(), POLLIN, -1, Clock::now() + 5s), Waited::ready);
   ExactReader reader;
-  ASSERT_EQ(reader.read(to.connection.get(), payload.size()), ExactReader::State::complete);
-  EXPECT_TRUE(to.receive.accept(reader.bytes(), tag));
+  ASSERT_EQ(reader.read(to.connection.get(), sealed.size()), ExactReader::State::complete);
+  EXPECT_EQ(to.receive.open(reader.bytes()), payload);
 }
 
 void expect_all_connected(std::list<MeetingNode>& nodes) {
@@ -145,7 +145,8 @@ TEST(Rendezvous, AWrongTokenIsRefusedAndNamedOnBothSides) {
   MeetingNode node0(node_options(place, 0, 2));
   MeetingNode stranger(node_options(place, 1, 2), "another token of this test");
   EXPECT_THAT(stranger.error(), AllOf(HasSubstr("another token"), Not(HasSubstr("of this test"))));
-  EXPECT_TRUE(node0.lines().come_to_have("node 0 refused a connection from 127.0.0.1:"));
+  EXPECT_TRUE(node0.lines().come_to_have("it has another token than this node (HORARUN_TOKEN"));
+  EXPECT_TRUE(node0.lines().have("node 0 refused a connection from 127.0.0.1:"));
   EXPECT_TRUE(node0.is_waiting());
   MeetingNode node1(node_options(place, 1, 2));
   node0.met(), node1.met();
@@ -234,7 +235,7 @@ class SilentNode0 {
     SealPair seals = admission_.take_seals();
     const JoinReply wait{JoinReply::Kind::wait, "node 2 of 3", 0, {{"host0", "127.0.0.1", 2}}};
     ASSERT_TRUE(
-        send_all(connection_.get(), sealed_frame(encode(wait), seals.send), Clock::now() + 5s));
+        send_all(connection_.get(), frame_of(encode(wait), &seals.send), Clock::now() + 5s));
   }
   void close() { connection_.reset(); }
 
@@ -324,7 +325,24 @@ TEST(Rendezvous, StrangersDoNotDisturb) {
   MeetingNode node1(node_options(to_url(options.place), 1, 3));
   MeetingNode node2(node_options(to_url(options.place), 2, 3));
   node0.met(), node1.met(), node2.met();
-  EXPECT_TRUE(node0.lines().have("has not said which node it is in time")) << node0.lines().text();
+  EXPECT_TRUE(node0.lines().have("too many connections from there")) << node0.lines().text();
+}
+
+TEST(Rendezvous, IdleConnectionsOfOneAddressDelayNobody) {
+  const RendezvousOptions options = node_options(loopback_place(), 0, 2);
+  MeetingNode node0(options);
+  ASSERT_TRUE(node0.lines().come_to_have("waits for"));
+  const Endpoint at{*parse_address("127.0.0.1"), static_cast<std::uint16_t>(options.place.port)};
+  std::vector<UniqueFd> idle;
+  for (int i = 0; i < 300; ++i) {
+    auto connection = connect_to(at, -1, Clock::now() + 5s);
+    ASSERT_TRUE(connection);
+    idle.push_back(std::move(*connection));
+  }
+  const auto start = Clock::now();
+  MeetingNode node1(node_options(to_url(options.place), 1, 2));
+  node0.met(), node1.met();
+  EXPECT_LT(Clock::now() - start, 5s);
 }
 
 TEST(Rendezvous, SilentConnectionsAreClosedInTime) {

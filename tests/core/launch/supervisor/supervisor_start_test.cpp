@@ -92,7 +92,9 @@ TEST_F(SupervisorStart, ADaemonIsStartedByItsHostsAgent) {
   sent_.clear();
   message(0, request);
   ASSERT_THAT(hosts_sent<Start>(), ElementsAre(1));
-  EXPECT_EQ(std::get<Start>(sent_.back().message).text, request.text);
+  const auto& daemon = std::get<Start>(sent_.back().message);
+  EXPECT_EQ(daemon.text, request.text);
+  EXPECT_THAT(daemon.environment, ElementsAre("NAME=value", "HORARUN_HOST=b"));
   request.host = "c";
   message(0, request);
   EXPECT_THAT(said_, ElementsAre(HasSubstr("host c, which is not a host of this job")));

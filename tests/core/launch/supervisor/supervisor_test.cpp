@@ -44,15 +44,54 @@ TEST_F(SupervisorTest, RanksMayEndWithoutInitWhereNoneIsInside) {
   EXPECT_THAT(said_, IsEmpty());
 }
 
-TEST_F(SupervisorTest, NobodyWaitsForAStoppedRankThatIsTheOnlyOne) {
-  JobPlan plan;
-  plan.hosts = {{"a", 1, {"horarun", "--agent"}}};
-  supervisor_.emplace(plan, now_);
-  RankStopped stopped;
-  stopped.stopped = true;
-  message(0, stopped);
-  pass(Moment(1100));
-  EXPECT_THAT(said_, ElementsAre("rank 0 (host a) is stopped (SIGSTOP or SIGTSTP)"));
+class NetworkCheck : public SupervisorTest {
+ protected:
+  /// The first check, whose hosts answer each other.
+  NetworkCheck() {
+    start();
+    pass(Moment(100));
+    try_networks();
+    sent_.clear();
+  }
+  void wait_long() {
+    RankOverdue overdue;
+    overdue.rank = 1;
+    overdue.overdue = true;
+    message(0, overdue);
+  }
+  /// The next one: both agents answer, but not over the network.
+  void check_cut_network() {
+    pass(Moment(2500));
+    tell_networks();
+    for (std::size_t host = 0; host < 2; ++host)
+      message(host, to_message(std::vector<ProbePair>()));
+  }
+};
+
+TEST_F(NetworkCheck, ACutNetworkIsNamedWithItsHosts) {
+  wait_long();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(said_, IsEmpty());
+    check_cut_network();
+  }
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("hosts a and b reach each other no more over the ranks' "
+                                           "network: 10.77.0.0/24 (a: eth0, b: ens3)")));
+  EXPECT_THAT(hosts_sent<EndAll>(), ElementsAre(0, 1));
+}
+
+TEST_F(NetworkCheck, IsMadeOnlyWhileRanksWaitLong) {
+  pass(Moment(10000));
+  EXPECT_THAT(hosts_sent<TellNetwork>(), IsEmpty());
+}
+
+TEST_F(NetworkCheck, OfAHostThatDoesNotAnswerOrAnswersAgainEndsNothing) {
+  wait_long();
+  check_cut_network(), check_cut_network();
+  pass(Moment(2500));
+  try_networks();
+  check_cut_network(), check_cut_network();
+  pass(Moment(9000));  // neither agent tells its network
+  EXPECT_THAT(said_, IsEmpty());
 }
 
 TEST_F(SupervisorTest, EndsWithZeroWhenAllRanksEndedWell) {
