@@ -55,7 +55,8 @@ class Case {
 
   Diagnosis diagnosis() const {
     Diagnosis result{.headline = headline(), .ranks = {}, .notes = notes()};
-    for (int rank = 0; rank < job_.size; ++rank) result.ranks.push_back(finding(rank));
+    // The others are in the notes: what a record says of the job's size may be damage.
+    for (const auto& [rank, record] : job_.of_rank) result.ranks.push_back(finding(rank, record));
     return result;
   }
 
@@ -72,7 +73,7 @@ class Case {
   bool went_past(const Meeting& meeting, int rank) const;
   std::optional<std::string> crossed_text(const Meeting& meeting) const;
   std::string nodes_text(const std::vector<int>& ranks) const;
-  RankFinding finding(int rank) const;
+  RankFinding finding(int rank, const FlightRecord& record) const;
   std::string activity_text(const FlightRecord& record) const;
   std::vector<std::string> notes() const;
 
@@ -330,12 +331,10 @@ std::string Case::activity_text(const FlightRecord& record) const {
          at(last->submitted);
 }
 
-RankFinding Case::finding(int rank) const {
-  const FlightRecord* const record = record_of(rank);
-  if (!record) return {rank, {}, "no record", {}, {}};
-  std::string end = end_text(*record);
-  if (record->ended) end += " at " + at(record->ended->time);
-  return {rank, record->host, end, activity_text(*record), record->phase};
+RankFinding Case::finding(int rank, const FlightRecord& record) const {
+  std::string end = end_text(record);
+  if (record.ended) end += " at " + at(record.ended->time);
+  return {rank, record.host, end, activity_text(record), record.phase};
 }
 
 std::vector<std::string> Case::notes() const {

@@ -19,8 +19,8 @@ struct RankFinding {
 };
 
 struct Diagnosis {
-  std::string headline;  ///< what happened, in one line
-  std::vector<RankFinding> ranks;
+  std::string headline;            ///< what happened, in one line
+  std::vector<RankFinding> ranks;  ///< those with a record
   std::vector<std::string>
       notes;  ///< the cause in its own words, what is missing, what is uncertain
 };

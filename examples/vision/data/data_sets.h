@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "examples/vision/data/dataset.h"
 
@@ -15,6 +16,7 @@ struct DataSets {
   bool is_subset = false;  ///< one of the two has fewer images than the published one
   std::unique_ptr<const Dataset> training;
   std::unique_ptr<const Dataset> validation;
+  std::vector<std::string> notes = {};  ///< for people: files that are left out
 
   /// For programs to read: "cifar10", "cifar100", "digits", "stl10" or "image-folder", of a subset
   /// with "-subset" behind it.

@@ -41,8 +41,12 @@ std::vector<std::string> class_names(const fs::path& folder) {
   }
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.is_directory()) {
+    std::error_code ignored;
+    if (entry.is_directory(ignored)) {
       names.push_back(entry.path().filename().string());
+    } else if (entry.is_symlink() && !entry.exists(ignored)) {
+      throw std::runtime_error("Class folder " + entry.path().string() +
+                               " is a link to nowhere; expected a folder, or remove it");
     }
   }
   if (names.empty()) {
@@ -53,12 +57,16 @@ std::vector<std::string> class_names(const fs::path& folder) {
   return names;
 }
 
-// The images' paths from `folder` on, in order.
-std::vector<fs::path> image_names(const fs::path& folder) {
+// The images' paths from `folder` on, in order. Counts in `listing` what is left out.
+std::vector<fs::path> image_names(const fs::path& folder, ImageListing& listing) {
   std::vector<fs::path> names;
+  std::error_code ignored;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    if (is_image_name(entry.path()) && entry.is_regular_file()) {
+    if (!is_image_name(entry.path())) continue;
+    if (entry.is_regular_file(ignored)) {
       names.push_back(entry.path().lexically_relative(folder));
+    } else if (++listing.left_out == 1) {
+      listing.first_left_out = entry.path().string();
     }
   }
   std::sort(names.begin(), names.end(), [](const fs::path& a, const fs::path& b) {
@@ -66,6 +74,13 @@ std::vector<fs::path> image_names(const fs::path& folder) {
            std::pair(b.parent_path().native(), b.filename().native());
   });
   return names;
+}
+
+// Empty where nothing is.
+std::string left_out_text(const ImageListing& listing) {
+  if (listing.left_out == 0) return {};
+  return "left out: " + std::to_string(listing.left_out) +
+         " with an image's name that are no file, the first " + listing.first_left_out;
 }
 
 bool is_wordnet_number(const std::string& name) {
@@ -96,10 +111,12 @@ ImageListing list_images(const fs::path& folder) {
   listing.classes = class_names(folder);
   for (std::size_t label = 0; label < listing.classes.size(); ++label) {
     const fs::path class_folder = folder / listing.classes[label];
-    const std::vector<fs::path> names = image_names(class_folder);
+    const std::vector<fs::path> names = image_names(class_folder, listing);
     if (names.empty()) {
+      const std::string none = left_out_text(listing);
       throw std::runtime_error("Class folder " + class_folder.string() +
-                               " holds no image; expected .jpg, .jpeg or .png files, or remove it");
+                               " holds no image; expected .jpg, .jpeg or .png files, or remove it" +
+                               (none.empty() ? "" : "; " + none));
     }
     for (const fs::path& name : names) {
       listing.names += name.native();
@@ -151,6 +168,9 @@ DataSets open_image_folders(const fs::path& folder) {
       subset_title(is_imagenet ? "ImageNet" : "the images in " + folder.string(), subset);
   DataSets data{
       .kind = DataKind::image_folder, .is_subset = subset, .training = {}, .validation = {}};
+  for (const ImageListing* listing : {&training, &validation}) {
+    if (listing->left_out > 0) data.notes.push_back(left_out_text(*listing));
+  }
   data.training = std::make_unique<ImageFolder>(title, std::move(training));
   data.validation = std::make_unique<ImageFolder>(title, std::move(validation));
   return data;

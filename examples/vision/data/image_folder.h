@@ -23,10 +23,14 @@ struct ImageListing {
   /// the memory.
   std::string names;
   std::vector<std::size_t> starts{0};  ///< of each name, and the end of the last
+  /// Paths that end as an image's, but are no file: links that lead nowhere or to something else,
+  /// folders, FIFOs.
+  std::size_t left_out = 0;
+  std::string first_left_out;
 };
 
-/// Throws std::runtime_error for a folder that is missing or without classes, and for a class
-/// without images, with its path.
+/// Throws std::runtime_error for a folder that is missing or without classes, a class that is a
+/// link to nowhere, and for a class without images, with its path.
 ImageListing list_images(const std::filesystem::path& folder);
 
 /// Images of each class, in the order of labels.

@@ -30,6 +30,18 @@ int flags_for(LogFile::Existing existing) {
   return O_RDWR;
 }
 
+/// A new file takes the place of an old one: what has that as a link stays.
+int open_file(const std::filesystem::path& path, LogFile::Existing existing) {
+  std::error_code ignored;
+  if (existing == LogFile::Existing::replaced &&
+      std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored))) {
+    std::filesystem::remove(path, ignored);
+  }
+  // O_NONBLOCK: a FIFO without a reader is not waited for.
+  constexpr int all = O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  return open(path.c_str(), flags_for(existing) | all, 0666);
+}
+
 // Bytes up to the end of the last line; 0 where the file has none.
 off_t end_of_lines(int file, const std::filesystem::path& path) {
   std::array<char, 4096> bytes{};
@@ -66,10 +78,9 @@ double seconds_of(std::chrono::system_clock::time_point time) {
 }
 
 LogFile::LogFile(std::filesystem::path path, Existing existing)
-    : path_(std::move(path)),
-      number_(open(path_.c_str(), flags_for(existing) | O_CREAT | O_CLOEXEC, 0666)) {
+    : path_(std::move(path)), number_(open_file(path_, existing)) {
   if (number_ < 0) {
-    fail("Cannot open", path_);
+    fail(errno == ELOOP ? "Links are not followed: cannot open" : "Cannot open", path_);
   }
   if (existing != Existing::continued) return;
   try {

@@ -22,7 +22,7 @@ class LogFile {
   };
 
   /// Errors are std::system_error with the path: no folder, no permission, and with `refused` (code
-  /// std::errc::file_exists) a file of that name.
+  /// std::errc::file_exists) a file of that name. Links are not followed.
   LogFile(std::filesystem::path path, Existing existing);
   /// Writes what is left where that can be done; flush(), called before, throws where it cannot.
   ~LogFile();

@@ -1,6 +1,7 @@
 #include "examples/vision/train/description.h"
 
 #include <ATen/Parallel.h>
+#include <hora/printable.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <cstddef>
@@ -62,7 +63,7 @@ std::string batch_line(const hora::Context& world, const TrainingOptions& option
 std::vector<std::string> describe(const hora::Context& world, const TrainingOptions& options,
                                   const Setup& setup) {
   const DataSets& data = setup.data;
-  return {
+  std::vector<std::string> lines{
       fmt::format("data: {}, {} training and {} validation images from {}", data.training->title(),
                   data.training->size(), data.validation->size(), options.data.path),
       "model: " + describe(*setup.model),
@@ -70,6 +71,8 @@ std::vector<std::string> describe(const hora::Context& world, const TrainingOpti
       device_line(options, setup),
       optimizer_line(options),
       batch_line(world, options, setup)};
+  for (const std::string& note : data.notes) lines.push_back(hora::printable(note));
+  return lines;
 }
 
 }  // namespace vision

@@ -19,6 +19,7 @@
 #include "examples/vision/train/mode.h"
 #include "examples/vision/train/model.h"
 #include "examples/vision/train/output_file.h"
+#include "examples/vision/train/training_state.h"
 
 namespace vision {
 namespace {
@@ -62,6 +63,9 @@ Setup prepare(const hora::Context& world, const Program& program, const Training
     for (const std::string& path : {options.output.report, options.output.save}) {
       if (!path.empty()) check_writable(path);
     }
+  }
+  if (!options.validation.only) {
+    check_unused({.folder = options.checkpoint.folder, .resume = options.checkpoint.resume});
   }
   check_mode(options.distribution.mode, world.size());
   const torch::Device device = choose_device(world, options);

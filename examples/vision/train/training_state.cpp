@@ -7,6 +7,7 @@
 
 #include <array>
 #include <filesystem>
+#include <stdexcept>
 #include <system_error>
 #include <vector>
 
@@ -43,6 +44,25 @@ Place place_of(const hora::Context& world, const std::string& named) {
 }
 
 }  // namespace
+
+void check_unused(const TrainingStateOptions& options) {
+  namespace fs = std::filesystem;
+  const fs::path resume = options.resume;
+  const auto is_resumed = [&](const fs::path& folder) {
+    std::error_code ignored;
+    return !resume.empty() && fs::equivalent(folder, options.folder, ignored);
+  };
+  if (options.folder.empty() || options.resume == "auto" || is_resumed(resume) ||
+      is_resumed((resume / "..").lexically_normal())) {
+    return;
+  }
+  for (const char* slot : {"last", "previous", "best"}) {
+    std::error_code ignored;
+    if (!fs::exists(fs::symlink_status(fs::path(options.folder) / slot, ignored))) continue;
+    throw std::runtime_error("--model-dir " + options.folder + ": it has a training already (\"" +
+                             slot + "\"); --resume auto goes on with it, or name another folder");
+  }
+}
 
 TrainingState::TrainingState(const hora::Context& world, const TrainingStateOptions& options,
                              const TrainingParts& parts)

@@ -25,6 +25,10 @@ struct TrainingStateOptions {
   std::int64_t every_steps = 0;  ///< saves after so many steps, besides after each epoch; 0: not
 };
 
+/// Throws std::runtime_error where `folder` has checkpoints on this host, and `resume` does not go
+/// on from them: the new training would replace them, the best one too.
+void check_unused(const TrainingStateOptions& options);
+
 /// What is saved beside the progress and the random states; all must outlive the TrainingState.
 struct TrainingParts {
   torch::nn::Module& model;

@@ -59,6 +59,9 @@ std::string join(const std::string& folder, std::string_view name) {
 
 /// Why the folder is no complete checkpoint, else its manifest.
 tl::expected<Manifest, std::string> look_at(const std::string& folder) {
+  if (!is_folder(folder)) {
+    return tl::unexpected(in_quotes(folder) + ": it is no folder (links are not followed)");
+  }
   const std::string path = join(folder, kManifestName);
   const auto bytes = read_file(path, kMaxManifestBytes);
   if (!bytes) return tl::unexpected(in_quotes(path) + ": " + bytes.error());
@@ -82,9 +85,9 @@ bool is_of(const std::string& folder, const std::string& save) {
 }
 
 SlotsThere slots_there(const std::string& folder, const std::string& complete) {
-  return {.last = is_folder(join(folder, kLast)),
-          .previous = is_folder(join(folder, kPrevious)),
-          .best = is_folder(join(folder, kBest)),
+  return {.last = exists(join(folder, kLast)),
+          .previous = exists(join(folder, kPrevious)),
+          .best = exists(join(folder, kBest)),
           .staged = look_at(join(folder, kStaged)).has_value(),
           .staged_best = look_at(join(folder, kStagedBest)).has_value(),
           .previous_is_kept =
@@ -160,7 +163,7 @@ FolderContents contents_of_folder(const std::string& folder) {
   FolderContents contents;
   for (const std::string_view slot : slots()) {
     const std::string path = join(folder, slot);
-    if (!is_folder(path)) continue;
+    if (!exists(path)) continue;
     if (auto manifest = look_at(path)) {
       contents.found.push_back({std::string(slot), std::move(*manifest)});
     } else if (!slot.starts_with('.')) {  // else a save that was not completed

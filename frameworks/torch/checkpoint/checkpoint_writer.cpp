@@ -50,7 +50,7 @@ std::string shard_folder(const std::string& folder, int rank) {
   return folder + "/rank-" + std::to_string(rank);
 }
 
-/// What a save is; rank 0's on every rank.
+/// What a save is; rank 0's on every rank, but the latest time.
 struct CheckpointWriter::Header {
   std::string save;
   std::int64_t time = 0;
@@ -63,7 +63,12 @@ CheckpointWriter::CheckpointWriter(const Context& context, const CheckpointOptio
       options_(options),
       writes_main_(options.per_node ? context.local_rank() == 0 : context.rank() == 0),
       main_folder_(options.folder),
-      shard_folder_(shard_folder(options.folder, context.rank())) {}
+      shard_folder_(shard_folder(options.folder, context.rank())) {
+  if (context.local_rank() != 0) return;
+  for (const FoundCheckpoint& one : contents_of_folder(options.folder).found) {
+    latest_ = std::max(latest_, one.manifest.time);
+  }
+}
 
 CheckpointWriter::~CheckpointWriter() {
   finish();
@@ -147,8 +152,10 @@ CheckpointWriter::Header CheckpointWriter::exchange(Header own, const std::strin
     }
   }
   if (!before.empty()) complete_ = before;
+  std::int64_t time = 0;
+  for (const auto& one : reports) time = std::max(time, one.at("time").get<std::int64_t>());
   return {reports[0].at("save").get<std::string>(),
-          reports[0].at("time").get<std::int64_t>(),
+          time,
           {reports[0].at("step").get<std::int64_t>(), reports[0].at("epoch").get<std::int64_t>()},
           reports[0].at("best").get<bool>()};
 }

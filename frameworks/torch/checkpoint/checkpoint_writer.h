@@ -4,6 +4,7 @@
 #include <hora/context.h>
 #include <hora/torch/checkpoint.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -67,7 +68,7 @@ class CheckpointWriter {
   /// time of the latest of all saves in them.
   void note_loaded(const std::string& save, std::int64_t latest) {
     complete_ = save;
-    latest_ = latest;
+    latest_ = std::max(latest_, latest);
   }
 
  private:
@@ -95,7 +96,7 @@ class CheckpointWriter {
   CheckpointFolder main_folder_;
   CheckpointFolder shard_folder_;
   std::string complete_;     ///< the newest save that all ranks have completely
-  std::int64_t latest_ = 0;  ///< time of the latest save
+  std::int64_t latest_ = 0;  ///< time of the latest save, those found in the folder included
   std::string pending_;      ///< the one that is being written, or whose outcome is not exchanged
   std::int64_t step_ = 0;    ///< of `pending_`
   std::string failure_;      ///< of `pending_`, on this rank

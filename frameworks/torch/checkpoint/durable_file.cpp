@@ -9,8 +9,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -44,11 +47,9 @@ class Descriptor {
 
 constexpr std::size_t kLongestWrite = std::size_t{64} << 20;
 
-}  // namespace
-
-void write_durably(const std::string& path, std::span<const std::byte> bytes) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                         S_IRUSR | S_IWUSR));
+/// `descriptor`: a new file, or what open() says where it cannot be made.
+void write_durably(const std::string& path, int descriptor, std::span<const std::byte> bytes) {
+  Descriptor file(descriptor);
   if (file.get() < 0) fail(path, "made", errno);
   while (!bytes.empty()) {
     const ssize_t written =
@@ -59,6 +60,45 @@ void write_durably(const std::string& path, std::span<const std::byte> bytes) {
   }
   if (::fsync(file.get()) != 0) fail(path, "written to the disk", errno);
   if (file.close() != 0) fail(path, "closed", errno);
+}
+
+/// Of a file's temporary names, before the random part.
+constexpr std::string_view kTemporary = ".new-";
+
+/// Temporary files that no live writer has changed for so long were left by a killed one.
+constexpr std::chrono::hours kLeftOver(1);
+
+void remove_leftovers(const std::filesystem::path& folder, const std::string& begin) {
+  const auto oldest = std::filesystem::file_time_type::clock::now() - kLeftOver;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (!entry.path().filename().native().starts_with(begin)) continue;
+    if (entry.last_write_time(ignored) < oldest) std::filesystem::remove(entry.path(), ignored);
+  }
+}
+
+}  // namespace
+
+void write_durably(const std::string& path, std::span<const std::byte> bytes) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  write_durably(path, ::open(path.c_str(), kFlags, S_IRUSR | S_IWUSR), bytes);
+}
+
+void replace_durably(const std::string& path, std::span<const std::byte> bytes) {
+  const std::filesystem::path whole(path);
+  const std::string folder = whole.has_parent_path() ? whole.parent_path().string() : ".";
+  const std::string begin = path + std::string(kTemporary);
+  remove_leftovers(folder, std::filesystem::path(begin).filename());
+  std::string temporary = begin + "XXXXXX";
+  const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
+  try {
+    write_durably(path, descriptor, bytes);
+    rename_folder(temporary, path);
+  } catch (...) {
+    if (descriptor >= 0) ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_folder(folder);
 }
 
 void make_folders(const std::string& folder) {
@@ -88,6 +128,11 @@ void remove_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::remove_all(folder, error);
   if (error) fail(folder, "removed", error.value());
+}
+
+bool exists(const std::string& path) {
+  struct stat facts {};
+  return ::lstat(path.c_str(), &facts) == 0;
 }
 
 bool is_folder(const std::string& path) {

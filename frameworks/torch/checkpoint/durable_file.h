@@ -16,6 +16,12 @@ namespace hora::internal {
 /// A new file (mode 0600) that holds `bytes`, on the disk when it returns. There must be none.
 void write_durably(const std::string& path, std::span<const std::byte> bytes);
 
+/// Makes `bytes` the file `path` (mode 0600), which is whole at every moment: they are written
+/// under a temporary name, "<path>.new-" and six random letters, and renamed when they are on the
+/// disk. Concurrent calls: the last writer wins. Removes what a killed writer left an hour ago or
+/// earlier.
+void replace_durably(const std::string& path, std::span<const std::byte> bytes);
+
 /// Makes the folder and those above it where they are missing (mode 0700), durably.
 void make_folders(const std::string& folder);
 
@@ -26,6 +32,9 @@ void rename_folder(const std::string& from, const std::string& to);
 
 /// With all it holds; nothing where there is none.
 void remove_folder(const std::string& folder);
+
+/// Whether there is anything of this name, a link that leads nowhere included.
+bool exists(const std::string& path);
 
 /// Whether there is a folder of this name, no link.
 bool is_folder(const std::string& path);

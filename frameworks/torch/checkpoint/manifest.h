@@ -40,7 +40,8 @@ struct Manifest {
   std::string save;        ///< equal in all parts and copies of one save, and in no other
   std::int64_t step = 0;   ///< training steps made
   std::int64_t epoch = 0;  ///< epochs begun or completed, as the program counts
-  /// Seconds since 1970, when rank 0 began to save; later than those of all saves that it knew.
+  /// Orders saves: seconds since 1970, or one more than the latest in the folder where that is
+  /// more.
   std::int64_t time = 0;
   std::vector<int> ranks_of_nodes;  ///< ranks on each node
   int shards = 0;  ///< parts that belong to the save beside the main one: one a rank, or 0

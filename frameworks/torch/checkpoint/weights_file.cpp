@@ -4,12 +4,9 @@
 #include <hora/torch/safetensors.h>
 
 #include <cstdint>
-#include <cstdio>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 #include "frameworks/torch/checkpoint/durable_file.h"
@@ -35,17 +32,7 @@ std::string shape_text(const torch::Tensor& tensor) {
 void save_safetensors(const std::string& path, const NamedTensors& tensors) {
   TensorImage image;
   image.fill(tensors);
-  const std::string staged = path + ".new";
-  std::remove(staged.c_str());
-  try {
-    write_durably(staged, image.bytes());
-    rename_folder(staged, path);
-  } catch (...) {
-    std::remove(staged.c_str());
-    throw;
-  }
-  const std::string folder = std::filesystem::path(path).parent_path();
-  sync_folder(folder.empty() ? "." : folder);
+  replace_durably(path, image.bytes());
 }
 
 NamedTensors load_safetensors(const std::string& path) {

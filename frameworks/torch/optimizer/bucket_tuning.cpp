@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -27,14 +26,6 @@ namespace {
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-void write(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  std::remove(part.c_str());
-  write_durably(part, std::as_bytes(std::span(text)));
-  if (std::rename(part.c_str(), path.c_str()) == 0) return;
-  throw Error(ErrorCode::invalid_argument, in_quotes(path) + " cannot be replaced");
 }
 
 /// What the first rank's file says, on every rank; nothing where it says nothing.
@@ -163,8 +154,9 @@ void BucketTuning::report() const {
   log_info(text.str());
   if (options_.file.empty()) return;
   try {
-    write(options_.file,
-          with_tuned_form(text_of(options_.file), options_.holds_for, tuner_.form()));
+    const std::string stored =
+        with_tuned_form(text_of(options_.file), options_.holds_for, tuner_.form());
+    replace_durably(options_.file, std::as_bytes(std::span(stored)));
   } catch (const Error& error) {
     log_warning("HORA_TUNING: what was found is not stored: " + std::string(error.what()));
   }

@@ -66,6 +66,9 @@ rm -r models/last models/best  # of epoch 2; the one before is left
 train --data data --seed 5 --model-dir models --resume auto --save resumed.pt > output
 expect_lines 1 '^resumed after epoch 1 from models$' output
 cmp first.pt resumed.pt
+! train --data data --model-dir models --log-json log.json > output 2>&1 || fail "the training before is replaced"
+grep -q -- '--model-dir models: it has a training already' output || fail "no reason"
+expect_lines 5 . log.json
 ! train --data data --resume nowhere > output 2>&1 || fail "--resume of nothing"
 grep -q -- '--resume nowhere: there is no checkpoint' output || fail "no reason"
 

@@ -4,7 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+
+#include "core/flight/record_json.h"
 #include "tests/core/launch/diagnose/constructed_job.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hora::launch {
 namespace {
@@ -211,7 +216,7 @@ TEST(Diagnosis, OfANodeWithoutRecords) {
       "ranks 2, 3 never came to allreduce \"a\", for which ranks 0, 1 waited 35.0 s: each left no "
       "record");
   EXPECT_THAT(diagnosis.notes, Contains("ranks 2, 3: no record"));
-  EXPECT_EQ(diagnosis.ranks[2].end, "no record");
+  EXPECT_EQ(diagnosis.ranks.size(), 2u);
 }
 
 TEST(Diagnosis, OfDataThatDoesNotArrive) {
@@ -305,10 +310,19 @@ TEST(Diagnosis, HasATableOfAllRanks) {
       "\"b\" at 3.2 s    epoch 3\n"
       "     2  b     was ended by horarun (signal 9 (SIGKILL)) at 4.8 s  waits for allreduce "
       "\"a\" 0.8 s\n"
-      "     3        no record\n"
       "\n"
       "rank 0 at 4.6 s: cut\\noff\n"
       "rank 3: no record\n");
+}
+
+TEST(Diagnosis, IsShortWhateverSizeARecordClaims) {
+  const internal::test::TemporaryFolder folder;
+  ConstructedJob job = trained({1});
+  job.rank(0).size = std::numeric_limits<int>::max();
+  ASSERT_TRUE(internal::write_record(job.rank(0), folder.path()));
+  const std::string text = to_text(diagnose(folder.path().string()).value());
+  EXPECT_THAT(text, HasSubstr("ranks 1-65535: no record"));
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 10) << text;
 }
 
 }  // namespace

@@ -103,6 +103,30 @@ TEST_F(ImageFolders, NamesAClassWithoutImages) {
                              HasSubstr("holds no image"), HasSubstr(".png")));
 }
 
+TEST_F(ImageFolders, CountsImagesNamesThatAreNoFiles) {
+  put_everywhere("grey.jpg", "a/1.jpg");
+  const fs::path train = folder() / "train";
+  fs::create_symlink("nowhere", train / "a/2.jpg");
+  fs::create_symlink("3.jpg", train / "a/3.jpg");
+  fs::create_symlink("/dev/zero", train / "a/4.png");
+  fs::create_directory(train / "a/5.jpeg");
+  ASSERT_EQ(mkfifo((train / "a/6.jpg").c_str(), 0600), 0);
+  const DataSets data = open_data(folder());
+  EXPECT_EQ(data.training->size(), 1U);
+  EXPECT_THAT(data.notes, ElementsAre(AllOf(HasSubstr("left out: 5 "),
+                                            HasSubstr("the first " + (train / "a").string()))));
+  fs::remove(train / "a/1.jpg");
+  EXPECT_THAT(error(), AllOf(HasSubstr("holds no image"), HasSubstr("left out: 5 ")));
+}
+
+TEST_F(ImageFolders, NamesAClassThatIsALinkToNowhere) {
+  for (const char* set : {"train", "val"}) {
+    put("grey.jpg", fs::path(set) / "a/1.jpg");
+    fs::create_symlink("nowhere", folder() / set / "b");
+  }
+  EXPECT_THAT(error(), HasSubstr((folder() / "train/b").string() + " is a link to nowhere"));
+}
+
 TEST_F(ImageFolders, NamesWhatIsMissing) {
   fs::create_directory(folder() / "train");
   EXPECT_THAT(error(),

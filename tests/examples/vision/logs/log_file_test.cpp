@@ -1,10 +1,14 @@
 #include "examples/vision/logs/log_file.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
+#include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "tests/examples/vision/logs/event_reader.h"
+#include "tests/examples/vision/temporary_folder.h"
 #include "tests/support/read_file.h"
 #include "tests/support/temporary_folder.h"
 
@@ -50,6 +54,27 @@ TEST(LogFile, ReplacesOrRefusesWhatExists) {
     EXPECT_EQ(error.code(), std::errc::file_exists);
     EXPECT_THAT(error.what(), HasSubstr(folder.file("log")));
   }
+}
+
+TEST(LogFile, LeavesAloneWhatALinkPointsTo) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("other")) << "kept";
+  fs::create_symlink("other", folder.file("link"));
+  for (const auto existing : {LogFile::Existing::replaced, LogFile::Existing::continued}) {
+    EXPECT_THAT(test::message_of([&] { LogFile(folder.file("link"), existing).append("log"); }),
+                HasSubstr("Links are not followed: cannot open " + folder.file("link")));
+  }
+  fs::create_hard_link(folder.file("other"), folder.file("log"));
+  LogFile(folder.file("log"), LogFile::Existing::replaced).append("log");
+  EXPECT_EQ(read_file(folder.file("log")), "log");
+  EXPECT_EQ(read_file(folder.file("other")), "kept");
+}
+
+TEST(LogFile, DoesNotWaitForTheReaderOfAFifo) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo(folder.file("fifo").c_str(), 0600), 0);
+  EXPECT_THROW(LogFile(folder.file("fifo"), LogFile::Existing::replaced), std::system_error);
 }
 
 TEST(LogFile, GoesOnBehindTheLastWholeLine) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "examples/vision/train/training_state.h"
+#include "tests/examples/vision/temporary_folder.h"
 #include "tests/examples/vision/train/trial_run.h"
 #include "tests/frameworks/torch/checkpoint/trained.h"
 #include "tests/support/seed.h"
@@ -17,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using hora::internal::test::seed;
 using hora::internal::test::SharedFolder;
+using test::message_of;
 using test::message_of_common_error;
 using test::TrialRun;
 using testing::AllOf;
@@ -68,6 +70,28 @@ TEST_F(ResumeTest, ASlotThatIsNamedIsTaken) {
   TrialRun unnamed(world_, {.resume = models + "/mine"});
   EXPECT_THAT(message_of_common_error([&] { unnamed.state->resume(); }),
               HasSubstr("expected last, previous or best"));
+}
+
+TEST_F(ResumeTest, ANewTrainingReplacesNoneInSilence) {
+  const SharedFolder folder(world_);
+  const std::string models = folder.file("models");
+  const auto refusal = [&](const std::string& resume) {
+    return message_of([&] { check_unused({.folder = models, .resume = resume}); });
+  };
+  EXPECT_EQ(refusal(""), "");
+  hora::barrier(world_);
+  {
+    TrialRun run(world_, {.folder = models});
+    run.train(3);
+    run.state->epoch_done(/*accuracy=*/50);
+    run.state->wait();
+  }
+  EXPECT_THAT(refusal(""), AllOf(HasSubstr("--model-dir " + models + ": it has a training already"),
+                                 HasSubstr("--resume auto goes on")));
+  EXPECT_THAT(refusal(folder.file("other")), HasSubstr("a training already"));
+  for (const std::string& resume : {std::string("auto"), models, models + "/./best//"}) {
+    EXPECT_EQ(refusal(resume), "");
+  }
 }
 
 TEST_F(ResumeTest, APlaceInAnotherOrderIsRefused) {

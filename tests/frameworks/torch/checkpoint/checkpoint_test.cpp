@@ -84,6 +84,38 @@ TEST_F(CheckpointTest, LastPreviousAndBestAreLoaded) {
                [&] { other.load({.slot = "worst"}); });
 }
 
+TEST_F(CheckpointTest, ATrainingThatLoadsNothingOverrulesTheOneBefore) {
+  {
+    Checkpoint before = checkpoint_in(folder_.path());
+    for (std::int64_t step = 7; step <= 9; ++step) save(before, step);
+    before.wait();
+  }
+  Checkpoint checkpoint = checkpoint_in(folder_.path());
+  save(checkpoint, 1);
+  expect_loaded(checkpoint, 1);
+}
+
+TEST_F(CheckpointTest, ALinkOrFileInTheWayIsNamedAndReplaced) {
+  Checkpoint checkpoint = checkpoint_in(folder_.path());
+  save(checkpoint, 1, /*best=*/true);
+  save(checkpoint, 2);
+  checkpoint.wait();
+  on_rank_0([&] {
+    for (const char* slot : {"last", "best"}) fs::remove_all(folder_.file(slot));
+    fs::create_symlink("last", folder_.file("last"));
+    std::ofstream(folder_.file("best")) << "no folder";
+  });
+  {
+    const LoggedLines log;
+    expect_loaded(checkpoint, 1);
+    EXPECT_EQ(log.have("last\": it is no folder"), world_.rank() == 0);
+  }
+  save(checkpoint, 3, /*best=*/true);
+  expect_loaded(checkpoint, 3);
+  expect_loaded(checkpoint, 3, {.slot = "best"});
+  expect_loaded(checkpoint, 1, {.slot = "previous"});
+}
+
 TEST_F(CheckpointTest, ADamagedOneIsRefusedByNameAndTheOneBeforeTaken) {
   Checkpoint checkpoint = checkpoint_in(folder_.path());
   save(checkpoint, 1);

@@ -4,8 +4,10 @@
 #include <hora/torch/safetensors.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/seed.h"
@@ -54,13 +56,48 @@ TEST(SafetensorsFile, ComesBack) {
                         {"with \"quotes\"\n", torch::ones({1})}};
   save_safetensors(folder.file("a.safetensors"), tensors);
   expect_equal(load_safetensors(folder.file("a.safetensors")), tensors);
-  EXPECT_FALSE(std::filesystem::exists(folder.file("a.safetensors.new")));
+}
+
+// A forgotten `if (world.rank() == 0)`.
+TEST(SafetensorsFile, IsWholeWhileSeveralSaveItUnderOnePath) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("a.safetensors");
+  const auto save = [&](double value) {
+    for (int i = 0; i < 50; ++i) save_safetensors(path, {{"a", torch::full({20'000}, value)}});
+  };
+  save_safetensors(path, {{"a", torch::full({20'000}, 1.0)}});
+  auto one = std::async(std::launch::async, save, 1.0);
+  auto two = std::async(std::launch::async, save, 2.0);
+  while (one.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    const torch::Tensor saved = load_safetensors(path)["a"];
+    EXPECT_TRUE(saved.eq(saved[0]).all().item<bool>());
+  }
+  EXPECT_NO_THROW(one.get());
+  EXPECT_NO_THROW(two.get());
+}
+
+TEST(SafetensorsFile, LeavesNoTemporaryFileAndRemovesThoseOfKilledWriters) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  for (const char* name : {"a.new-killed", "a.new-writes", "b.new-killed"}) {
+    std::ofstream(folder.file(name)) << "half";
+  }
+  for (const char* name : {"a.new-killed", "b.new-killed"}) {
+    fs::last_write_time(folder.file(name),
+                        fs::file_time_type::clock::now() - std::chrono::hours(2));
+  }
+  save_safetensors(folder.file("a"), {{"a", torch::ones({1})}});
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    names.push_back(entry.path().filename());
+  }
+  EXPECT_THAT(names, testing::UnorderedElementsAre("a", "a.new-writes", "b.new-killed"));
 }
 
 TEST(SafetensorsFile, ThatCannotBeWrittenOrReadIsNamed) {
   const TemporaryFolder folder;
   expect_error(ErrorCode::invalid_argument,
-               AllOf(HasSubstr("none/a.new\" cannot be made"), HasSubstr("No such file")), [&] {
+               AllOf(HasSubstr("none/a\" cannot be made"), HasSubstr("No such file")), [&] {
                  save_safetensors(folder.file("none/a"), {{"a", torch::ones({1})}});
                });
   expect_error(ErrorCode::invalid_argument,

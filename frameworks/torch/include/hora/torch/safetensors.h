@@ -22,7 +22,8 @@
 namespace HORA_EXPORT hora {
 
 /// Writes a file under another name, and gives it its own when it is on the disk: a file `path` is
-/// always whole. Tensors may be on any device, of floating-point, integer or boolean type.
+/// always whole, also where several ranks save it (the last one's stays). Tensors may be on any
+/// device, of floating-point, integer or boolean type.
 void save_safetensors(const std::string& path,
                       const torch::OrderedDict<std::string, torch::Tensor>& tensors);
 
