@@ -108,7 +108,7 @@ translate_options() {
   for name in "${!given[@]}"; do
     value=${given[$name]}
     case $name in
-      --hosts | --no-train | --progress) ;;
+      --hosts | --no-train) ;;
       --channels-last) arguments+=("$name") ;;
       --data) [[ -d $value ]] || fail "--data: there is no folder ${value@Q}" ;;
       --report | --save)
@@ -124,9 +124,6 @@ read_options "$@"
 translate_options
 data=''
 [[ -z ${given[--data]:-} ]] || data=$(realpath -- "${given[--data]}")
-progress=''
-[[ ! -t 1 ]] || progress=live
-progress=${given[--progress]:-$progress}
 device=${given[--device]:-cpu}
 
 # Ranks, and horarun's words for where they run.
@@ -228,7 +225,6 @@ command=("$root/$build/core/launch/horarun" -np "$ranks" "${where[@]}" --no-pref
   --mca mpi_yield_when_idle 1)
 ((EUID != 0)) || command+=(--allow-run-as-root)
 command+=("$root/$build/examples/cifar10" --data "$data" "${arguments[@]}")
-[[ -z $progress ]] || command+=(--progress "$progress")
 command+=("${passed_on[@]}")
 
 printf -v shown ' %q' "${command[@]}"
