@@ -63,6 +63,11 @@ Setup prepare(const hora::Context& world, const Program& program, const Training
       if (!path.empty()) check_writable(path);
     }
   }
+  const CheckpointOptions& checkpoint = options.checkpoint;
+  const bool saves = (checkpoint.per_node ? world.local_rank() : world.rank()) == 0;
+  if (saves && !checkpoint.folder.empty() && !options.validation.only) {
+    make_folder(checkpoint.folder);
+  }
   check_mode(options.distribution.mode, world.size());
   const torch::Device device = choose_device(world, options);
   const Precision precision(device, options.precision);
