@@ -29,7 +29,7 @@ Usage: examples/two_node_cifar10.sh [option...] [-- option of the program...]
   --workers N          threads of each rank that prepare images [default: 1]
   --limit N            only the first N images; 0: all [default: 0]
   --report FILE        write the results as JSON [default: none]
-  --save FILE          save the trained model [default: none]
+  --save FILE          save the trained model as safetensors; .pt: as LibTorch's archive [default: none]
   --progress live|plain
                        one line that changes, or lines [default: live on a terminal]
   --help               this text
@@ -69,10 +69,9 @@ called() {
   esac
 }
 
-# take NAME VALUE: notes an option in `given`.
+# take NAME VALUE: notes an option in `given`; the last value holds.
 take() {
   local LC_ALL=C form=${forms[$1]:-true}
-  [[ -z ${given[$1]:-} ]] || fail "$1: given twice"
   [[ $2 =~ ^($form)$ ]] || fail "$1: ${2@Q} is not $(called "$form")"
   given[$1]=$2
 }
@@ -109,7 +108,7 @@ translate_options() {
   for name in "${!given[@]}"; do
     value=${given[$name]}
     case $name in
-      --hosts | --no-train | --progress) ;;
+      --hosts | --no-train) ;;
       --channels-last) arguments+=("$name") ;;
       --data) [[ -d $value ]] || fail "--data: there is no folder ${value@Q}" ;;
       --report | --save)
@@ -125,9 +124,6 @@ read_options "$@"
 translate_options
 data=''
 [[ -z ${given[--data]:-} ]] || data=$(realpath -- "${given[--data]}")
-progress=''
-[[ ! -t 1 ]] || progress=live
-progress=${given[--progress]:-$progress}
 device=${given[--device]:-cpu}
 
 # Ranks, and horarun's words for where they run.
@@ -229,7 +225,6 @@ command=("$root/$build/core/launch/horarun" -np "$ranks" "${where[@]}" --no-pref
   --mca mpi_yield_when_idle 1)
 ((EUID != 0)) || command+=(--allow-run-as-root)
 command+=("$root/$build/examples/cifar10" --data "$data" "${arguments[@]}")
-[[ -z $progress ]] || command+=(--progress "$progress")
 command+=("${passed_on[@]}")
 
 printf -v shown ' %q' "${command[@]}"

@@ -115,8 +115,6 @@ done << 'END'
 leftover => unknown argument 'leftover'
 '' => unknown argument ''
 -e 3 => unknown argument '-e'
---seed 1 --seed=1 => --seed: given twice
---no-train --no-train => --no-train: given twice
 END
 [[ ! -e $tree/elsewhere/injected ]] || fail "an option was run"
 
@@ -133,7 +131,7 @@ for option in "${valued[@]}"; do
 done
 
 # --- Set-up and training -------------------------------------------------------------------------
-run --epochs 3 --save 'my model.pt'
+run --epochs 2 --epochs=3 --save 'my model.pt'
 ((code == 0)) || fail "exit code $code"
 says 'NOT CIFAR-10'
 called '^curl .*--connect-timeout 5 .*https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz'

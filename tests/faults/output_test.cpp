@@ -67,6 +67,17 @@ TEST_F(Output, PrefixesAreThereByThemselvesForMoreThanOneRankOnATerminal) {
   }
 }
 
+TEST_F(Output, RanksKnowHowLongALineIsOnTheTerminal) {
+  const std::string command = "stty cols 70; " + std::string(HORARUN) +
+                              " -np 2 sh -c 'echo has $HORARUN_COLUMNS.'; " + HORARUN +
+                              " -np 1 sh -c 'echo has $HORARUN_COLUMNS.' | cat";
+  LaunchedJob& job = start({.arguments = {"--quiet", "--return", "--command", command, "/dev/null"},
+                            .launcher = "script"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  EXPECT_THAT(job.output(), HasSubstr("localhost:0: has 57.")) << "70, less the prefix";
+  EXPECT_THAT(job.output(), HasSubstr("\nhas .")) << "a pipe is none";
+}
+
 TEST_F(Output, ShowsTheRanksThatAreAskedFor) {
   LaunchedJob& job = launch({"-np", "3", "--ranks", "0,2"}, {"none", "-", "-", "1"});
   ASSERT_EQ(job.wait(), 0) << transcript(job);

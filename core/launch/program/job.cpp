@@ -1,5 +1,6 @@
 #include "core/launch/program/job.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -108,6 +109,14 @@ LiveOptions live_options(const LaunchOptions& options) {
   return live;
 }
 
+/// HORARUN_COLUMNS: how many a rank's line has on the terminal behind `prefix` bytes, for programs
+/// that write one line over and over. Nothing where there is no terminal.
+std::vector<Variable> columns_of_terminal(std::size_t prefix) {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col <= prefix) return {};
+  return {{"HORARUN_COLUMNS", std::to_string(size.ws_col - prefix)}};
+}
+
 /// Standard input, where it is a file or a pipe: the first rank reads it.
 std::string input_path() {
   return ::isatty(STDIN_FILENO) != 0 ? "" : "/proc/" + std::to_string(::getpid()) + "/fd/0";
@@ -164,6 +173,8 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
       !wrong.empty()) {
     return tl::unexpected(std::move(wrong));
   }
+  auto variables = variables_of_hosts(options);
+  if (!variables) return tl::unexpected(variables.error());
 
   Job job;
   JobPlan& plan = job.launcher.plan;
@@ -194,7 +205,22 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
   input.extra_arguments = options.mpi_args;
   input.allow_run_as_root = ::geteuid() == 0;
   input.verbose = options.verbose;
+  int ranks = 0;
+  for (const JobHost& host : plan.hosts) ranks += host.ranks;
+  RankOutputOptions& output = job.launcher.output;
+  output.folder = options.output_folder;
+  output.shown = {options.shown_ranks.begin(), options.shown_ranks.end()};
+  output.prefix =
+      options.prefix_output == Switch::on ||
+      (options.prefix_output == Switch::automatic && ranks > 1 && ::isatty(STDOUT_FILENO) != 0);
+
   mpirun.flags = variables_of_flags(options);
+  if (!options.watch) {
+    const std::string prefix = input.hosts.front().name + ":0: ";
+    const auto columns = columns_of_terminal(output.prefix ? prefix.size() : 0);
+    mpirun.flags.insert(mpirun.flags.end(), columns.begin(), columns.end());
+    variables->insert(variables->end(), columns.begin(), columns.end());
+  }
   mpirun.launcher_host = plan.launcher_host;
   if (auto command = mpirun.command(nullptr); command) {
     job.mpirun = std::move(*command);
@@ -202,8 +228,6 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
     return tl::unexpected(command.error());
   }
 
-  int ranks = 0;
-  for (const JobHost& host : plan.hosts) ranks += host.ranks;
   plan.preparation.folder = folder;
   plan.preparation.program = options.program.front();
   plan.preparation.path = variable_of_process("PATH").value_or("");
@@ -227,12 +251,6 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
   };
 
   job.launcher.verbose = options.verbose;
-  RankOutputOptions& output = job.launcher.output;
-  output.folder = options.output_folder;
-  output.shown = {options.shown_ranks.begin(), options.shown_ranks.end()};
-  output.prefix =
-      options.prefix_output == Switch::on ||
-      (options.prefix_output == Switch::automatic && ranks > 1 && ::isatty(STDOUT_FILENO) != 0);
   job.notices = options.notices;
   for (const ForwardedVariable& each : options.variables) {
     if (each.value || variable_of_process(each.name)) continue;

@@ -76,18 +76,6 @@ std::vector<fs::path> image_names(const fs::path& folder, ImageListing& listing)
   return names;
 }
 
-// Empty where nothing is.
-std::string left_out_text(const ImageListing& listing) {
-  if (listing.left_out == 0) return {};
-  return "left out: " + std::to_string(listing.left_out) +
-         " with an image's name that are no file, the first " + listing.first_left_out;
-}
-
-bool is_wordnet_number(const std::string& name) {
-  return name.size() == 9 && name[0] == 'n' &&
-         std::all_of(name.begin() + 1, name.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
 void expect_equal_classes(const fs::path& folder, const std::vector<std::string>& training,
                           const std::vector<std::string>& validation) {
   std::vector<std::string> lonely;
@@ -159,18 +147,10 @@ DataSets open_image_folders(const fs::path& folder) {
   ImageListing training = list_images(folder / "train");
   ImageListing validation = list_images(folder / "val");
   expect_equal_classes(folder, training.classes, validation.classes);
-  const bool is_imagenet =
-      std::all_of(training.classes.begin(), training.classes.end(), is_wordnet_number);
-  const bool subset =
-      is_imagenet && (training.classes.size() != 1000 || training.labels.size() != 1'281'167 ||
-                      validation.labels.size() != 50'000);
-  const std::string title =
-      subset_title(is_imagenet ? "ImageNet" : "the images in " + folder.string(), subset);
-  DataSets data{
-      .kind = DataKind::image_folder, .is_subset = subset, .training = {}, .validation = {}};
-  for (const ImageListing* listing : {&training, &validation}) {
-    if (listing->left_out > 0) data.notes.push_back(left_out_text(*listing));
-  }
+  const bool is_imagenet = training.classes.size() == 1000 && training.labels.size() == 1'281'167 &&
+                           validation.labels.size() == 50'000;
+  const std::string title = is_imagenet ? "ImageNet" : "the images in " + folder.string();
+  DataSets data{.kind = DataKind::image_folder, .training = {}, .validation = {}};
   data.training = std::make_unique<ImageFolder>(title, std::move(training));
   data.validation = std::make_unique<ImageFolder>(title, std::move(validation));
   return data;

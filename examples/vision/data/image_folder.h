@@ -53,10 +53,9 @@ class ImageFolder final : public Dataset {
   ImageListing listing_;
 };
 
-/// FOLDER/train and FOLDER/val, which must have the same classes. With WordNet's numbers for names
-/// (n01440764) it is called ImageNet, where it has ILSVRC 2012's 1,281,167 and 50,000 images in
-/// 1,000 classes, and else a subset of it. Throws std::runtime_error as list_images() does, and
-/// names the first class that one of the two lacks.
+/// FOLDER/train and FOLDER/val, which must have the same classes. With ILSVRC 2012's 1,281,167 and
+/// 50,000 images in 1,000 classes it is called ImageNet. Throws std::runtime_error as list_images()
+/// does, and names the first class that one of the two lacks.
 DataSets open_image_folders(const std::filesystem::path& folder);
 
 }  // namespace vision

@@ -2,11 +2,12 @@
 
 #include <spdlog/fmt/fmt.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <string_view>
 
 namespace vision {
@@ -17,12 +18,19 @@ constexpr std::string_view erase_to_end = "\x1b[K";
 
 // Nothing where there is no terminal or it does not say.
 std::optional<std::size_t> columns_of(int file_descriptor) {
-  winsize size{};
-  if (isatty(file_descriptor) != 1 || ioctl(file_descriptor, TIOCGWINSZ, &size) != 0 ||
-      size.ws_col == 0) {
-    return std::nullopt;
+  struct stat file {};
+  const char* const of_horarun = std::getenv("HORARUN_COLUMNS");
+  if (of_horarun != nullptr && fstat(file_descriptor, &file) == 0 && S_ISFIFO(file.st_mode)) {
+    return std::strtoul(of_horarun, nullptr, 10);
   }
+  winsize size{};
+  if (ioctl(file_descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
   return size.ws_col;
+}
+
+// "NAME: " in front of what is of a rank or of all; nothing where there is one rank.
+std::string owner(const TrainingStep& step, const char* name) {
+  return step.ranks > 1 ? name + std::string(": ") : "";
 }
 
 std::string share_text(std::string_view name, const RunningMean& part, const RunningMean& whole) {
@@ -65,9 +73,9 @@ std::string to_live_text(const TrainingStep& step, const EpochMeans& means, std:
   std::array<std::string, 8> fields{
       fmt::format("epoch {}/{}", step.epoch, step.epochs),
       fmt::format("{}/{}", step.step, step.steps),
-      fmt::format("loss {:.3f}", step.loss),
+      fmt::format("{}loss {:.3f}", owner(step, "rank 0"), step.loss),
       step.top1.has_value() ? fmt::format("top-1 {:.1f}%", means.top1.mean()) : "",
-      fmt::format("{:.0f} img/s", step.images_per_second),
+      fmt::format("{}{:.0f} img/s", owner(step, "all"), step.images_per_second),
       share_text("data", means.data_seconds, means.seconds),
       share_text("comm", means.exposed_seconds, means.seconds),
       to_minutes(step.seconds_left) + " left"};
@@ -87,7 +95,8 @@ std::string to_plain_text(const TrainingStep& step, const EpochMeans& means) {
   const auto width = fmt::formatted_size("{}", step.steps);
   const std::array<std::string, 8> fields{
       fmt::format("Epoch: [{}][{:{}}/{}]", step.epoch, step.step, width, step.steps),
-      fmt::format("Time {:.3f} ({:.3f})", step.seconds, means.seconds.mean()),
+      fmt::format("{}Time {:.3f} ({:.3f})", owner(step, "rank 0"), step.seconds,
+                  means.seconds.mean()),
       fmt::format("Data {:.3f} ({:.3f})", step.data_seconds, means.data_seconds.mean()),
       fmt::format("Comm {:.3f} ({:.3f})", step.exposed_seconds, means.exposed_seconds.mean()),
       fmt::format("Loss {:.4f} ({:.4f})", step.loss, means.loss.mean()),
@@ -95,7 +104,7 @@ std::string to_plain_text(const TrainingStep& step, const EpochMeans& means) {
                             : "",
       step.top5.has_value() ? fmt::format("Acc@5 {:6.2f} ({:6.2f})", *step.top5, means.top5.mean())
                             : "",
-      fmt::format("{:.0f} images/s  {} left", step.images_per_second,
+      fmt::format("{}{:.0f} images/s  {} left", owner(step, "all"), step.images_per_second,
                   to_minutes(step.seconds_left))};
   return join(fields);
 }

@@ -45,22 +45,23 @@ struct EpochMeans {
   void add(const TrainingStep& step);
 };
 
-/// "epoch 2/4  5/11  loss 1.235  top-1 43.8%  86 img/s  data 3%  comm 2%  1:03 left".
-/// The loss is the step's; top-1 and the shares of the time in which rank 0 waited for data and for
-/// averages (exposed communication) are of the epoch. In fewer columns the least important go
-/// first: comm, data, top-1, img/s, loss, step; what is left is cut.
+/// "epoch 2/4  5/11  rank 0: loss 1.235  top-1 43.8%  all: 86 img/s  data 3%  comm 2%  1:03 left".
+/// One rank alone is not named. The loss is the step's; top-1 and the shares of the time in which
+/// rank 0 waited for data and for averages (exposed communication) are of the epoch. In fewer
+/// columns the least important go first: comm, data, top-1, img/s, loss, step; what is left is cut.
 std::string to_live_text(const TrainingStep& step, const EpochMeans& means, std::size_t columns);
 
 /// As PyTorch's ImageNet example has it, value and the epoch's average, epochs and steps from 1:
-/// "Epoch: [2][  5/110]  Time 0.123 ( 0.130)  Data 0.001 ( 0.002)  Comm 0.003 ( 0.004)
-///  Loss 1.2346 (1.4000)  Acc@1  43.75 ( 40.62)  86 images/s  1:03 left", in one line.
+/// "Epoch: [2][  5/110]  rank 0: Time 0.123 ( 0.130)  Data 0.001 ( 0.002)  Comm 0.003 ( 0.004)
+///  Loss 1.2346 (1.4000)  Acc@1  43.75 ( 40.62)  all: 86 images/s  1:03 left", in one line.
 std::string to_plain_text(const TrainingStep& step, const EpochMeans& means);
 
 /// "0:07", "12:34" or "3:00:00".
 std::string to_minutes(double seconds);
 
-/// live or plain. Under horarun a rank has a pipe. mpirun gives it a terminal of its own, without a
-/// width, whatever mpirun's output goes to; so that one counts as no terminal.
+/// live or plain. Under horarun a rank has a pipe, and horarun's terminal in HORARUN_COLUMNS.
+/// mpirun gives it a terminal of its own, without a width, whatever mpirun's output goes to; so
+/// that one counts as no terminal.
 ProgressStyle choose_style(ProgressStyle wanted, int file_descriptor);
 
 /// Of the terminal; 80 where there is none, or one of unknown width.

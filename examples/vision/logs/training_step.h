@@ -10,6 +10,7 @@ namespace vision {
 struct TrainingStep {
   int epoch = 1;  ///< from 1
   int epochs = 1;
+  int ranks = 1;
   std::size_t step = 1;  ///< of this epoch, from 1
   std::size_t steps = 1;
   double loss = 0;

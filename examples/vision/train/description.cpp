@@ -52,8 +52,12 @@ std::string batch_line(const hora::Context& world, const TrainingOptions& option
                        const Setup& setup) {
   const std::size_t a_rank = setup.sampler.options().batch;
   const int accumulate = options.distribution.accumulate;
-  return fmt::format("batch: {}{} a rank, {} in all; {} epochs of {} steps; seed {}",
-                     accumulate > 1 ? fmt::format("{} x ", accumulate) : "", setup.batch,
+  const std::string cut =
+      setup.batch < static_cast<std::size_t>(options.data.batch)
+          ? fmt::format(" (--batch {} is more than the images are enough for)", options.data.batch)
+          : "";
+  return fmt::format("batch: {}{} a rank{}, {} in all; {} epochs of {} steps; seed {}",
+                     accumulate > 1 ? fmt::format("{} x ", accumulate) : "", setup.batch, cut,
                      a_rank * static_cast<std::size_t>(world.size()), options.epochs,
                      setup.sampler.steps(), options.seed);
 }

@@ -81,7 +81,8 @@ std::optional<TrainedEpoch> EpochLoop::run(TrainingState& state, StopRequest* st
       .loss = progress.images > 0
                   ? std::optional(average_over_ranks(progress.loss / progress.images))
                   : std::nullopt,
-      .waiting = average_over_ranks(seconds > 0 ? batches_.waited() / seconds : 0)};
+      .waiting = average_over_ranks(seconds > 0 ? batches_.waited() / seconds : 0),
+      .learning_rate = schedule_.rate(static_cast<std::int64_t>(steps_before + steps.end()) - 1)};
 }
 
 double EpochLoop::images_per_second() const {
@@ -97,6 +98,7 @@ TrainingStep EpochLoop::measured(int epoch, std::size_t step, std::size_t end,
                                  const StepResult& result) const {
   return {.epoch = epoch + 1,
           .epochs = options_.epochs,
+          .ranks = world_.size(),
           .step = step,
           .steps = end,
           .loss = result.loss,

@@ -22,7 +22,8 @@ namespace vision {
 struct TrainedEpoch {
   /// Mean over all ranks and steps, without those left out by --non-finite; none where all were.
   std::optional<double> loss;
-  double waiting;  ///< share of the time in which a rank had no data, mean over ranks
+  double waiting;        ///< share of the time in which a rank had no data, mean over ranks
+  double learning_rate;  ///< of the last step
 };
 
 /// Thread rule: one thread. Everything given must outlive it.

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iostream>
 #include <optional>
+#include <string>
 
 namespace vision {
 namespace {
@@ -17,6 +19,27 @@ void set_momentum(torch::nn::Module& model, std::size_t steps_an_epoch) {
   for (const auto& module : model.modules()) {
     if (auto* norm = module->as<torch::nn::BatchNorm2d>()) norm->options.momentum(momentum);
     if (auto* norm = module->as<hora::SyncBatchNorm>()) norm->options.momentum(momentum);
+  }
+}
+
+// Gives the weights of another number of classes the model's own last layer, and says so.
+void keep_last_layer(const Classifier& model, const std::string& path,
+                     torch::OrderedDict<std::string, torch::Tensor>& weights) {
+  const auto own = model.named_parameters().pairs();
+  for (auto last = own.end() - 2; last != own.end(); ++last) {
+    torch::Tensor* const given = weights.find(last->first);
+    if (given == nullptr || given->dim() != last->second.dim() ||
+        given->size(0) == last->second.size(0)) {
+      return;
+    }
+    if (last + 1 == own.end()) {
+      std::cout << fmt::format(
+                       "weights: {}, but for the last layer, which begins anew: {} classes "
+                       "there, {} here\n",
+                       path, given->size(0), last->second.size(0))
+                << std::flush;
+    }
+    *given = last->second;
   }
 }
 
@@ -40,7 +63,9 @@ std::shared_ptr<Classifier> make_classifier(const hora::Context& world,
   }
   std::shared_ptr<Classifier> model = make_model(options.network.architecture, shape);
   if (const std::string& path = options.network.weights; !path.empty() && world.rank() == 0) {
-    hora::load_weights(*model, hora::load_safetensors(path));
+    auto weights = hora::load_safetensors(path);
+    if (!options.validation.only) keep_last_layer(*model, path, weights);
+    hora::load_weights(*model, weights);
   }
   set_momentum(*model, steps_an_epoch);
   model->to(device);

@@ -109,8 +109,10 @@ void add_network(CLI::App& app, const ProgramDescription& program, NetworkOption
               "0: the architecture's own");
   group.flag("--zero-init-residual", network.zero_init_residual,
              "the last BatchNorm of each of a ResNet's blocks begins with weight 0");
-  group.text("--weights,--pretrained", "FILE", network.weights,
-             "safetensors file with torchvision's names to begin with");
+  group.text(
+      "--weights,--pretrained", "FILE", network.weights,
+      "safetensors file with torchvision's names to begin with; a last layer of another number of "
+      "classes begins anew");
   group.flag("--channels-last", network.channels_last,
              "keep images and weights channel by channel innermost, which GPUs like");
 }
@@ -135,8 +137,8 @@ void add_optimizer(CLI::App& app, OptimizerSettings& optimizer) {
 void add_training(CLI::App& app, TrainingOptions& options) {
   const OptionGroup group(app, "Training and learning rate");
   ScheduleOptions& schedule = options.schedule;
-  group.whole("--epochs", options.epochs, counts, "passes over the training images");
-  group.whole("--seed", options.seed, {},
+  group.whole("--epochs,--num-epochs", options.epochs, counts, "passes over the training images");
+  group.whole("--seed,--random-seed", options.seed, {},
               "draws weights, order of images and augmentation; where it is given, cuDNN computes "
               "the same in every run");
   group.choice("--lr-schedule,--lr-scheduler", schedule.decay,
@@ -268,10 +270,11 @@ void add_output(CLI::App& app, OutputOptions& output) {
                {{"auto", ProgressStyle::automatic},
                 {"live", ProgressStyle::live},
                 {"plain", ProgressStyle::plain}},
-               "live: one line that changes; plain: a line now and then; auto: live on a terminal "
-               "of known width, which horarun and mpirun hide");
+               "live: one line that changes; plain: a line now and then; auto: live on a terminal, "
+               "but for that of mpirun");
   group.text("--report", "FILE", output.report, "to write the results to, as JSON");
-  group.text("--save", "FILE", output.save, "to save the trained model to");
+  group.text("--save", "FILE", output.save,
+             "to save the trained model to, as safetensors; .pt: as LibTorch's archive");
   group.text(
       "--log-json", "FILE", output.logs.json,
       "to write the course of the training to, a JSON object a line, with --resume behind those "
@@ -297,6 +300,7 @@ ParsedOptions parse_options(const ProgramDescription& program, const TrainingOpt
                             int argc, const char* const* argv) {
   TrainingOptions options = defaults;
   CLI::App app(program.summary, program.name);
+  app.option_defaults()->take_last();
   add_data(app, program, options.data);
   add_network(app, program, options.network);
   add_optimizer(app, options.optimizer);

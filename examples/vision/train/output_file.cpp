@@ -53,6 +53,10 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
+void check_folder(const fs::path& folder) {
+  if (access(folder.c_str(), W_OK | X_OK) != 0) fail("Cannot write to folder", folder);
+}
+
 }  // namespace
 
 void check_writable(const fs::path& path) {
@@ -61,12 +65,17 @@ void check_writable(const fs::path& path) {
     throw std::runtime_error("Cannot write " + path.string() + ": there is no folder " +
                              folder.string() + "; make it first");
   }
-  if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    fail("Cannot write to folder", folder);
-  }
+  check_folder(folder);
   if (fs::exists(path) && !fs::is_regular_file(path)) {
     throw std::runtime_error("Cannot write " + path.string() + ": it is not a regular file");
   }
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw std::system_error(error, "Cannot make folder " + folder.string());
+  check_folder(folder);
 }
 
 void write_file(const fs::path& path, std::string_view bytes) {

@@ -4,7 +4,9 @@
 #include <hora/torch.h>
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -147,11 +149,16 @@ class Trainer {
       progress_.line(
           fmt::format("did not reach the desired {:g} % in {} epochs", *desired, options_.epochs));
     }
-    progress_.line(fmt::format(
-        "best validation accuracy {:.2f} %, {:.0f} images/s, {:.0f} % of the averaging hidden "
-        "behind backward, trained and validated in {}",
-        result.best_accuracy, result.images_per_second, 100 * result.hidden_share,
-        to_minutes(seconds)));
+    // No step may be left for this run, and one rank averages nothing.
+    std::string line = fmt::format("best validation accuracy {:.2f} %, ", result.best_accuracy);
+    if (result.images_per_second > 0) {
+      line += fmt::format("{:.0f} images/s, ", result.images_per_second);
+      if (world_.size() > 1) {
+        line += fmt::format("{:.0f} % of the averaging hidden behind backward, ",
+                            100 * result.hidden_share);
+      }
+    }
+    progress_.line(line + "trained and validated in " + to_minutes(seconds));
     save();
     return result;
   }
@@ -191,29 +198,39 @@ class Trainer {
       logged.top1 = result.top1();
       logged.top5 = result.top5();
       logged.validation_seconds = result.seconds;
-      validated = fmt::format(" validation {:.2f} % ({} of {} images), top-5 {:.2f} %,",
-                              result.top1(), result.top1_correct, result.images, result.top5());
+      validated =
+          fmt::format(" validation {:.2f} % ({} of {} images), top-5 {:.2f} %, best {:.2f} %,",
+                      result.top1(), result.top1_correct, result.images, result.top5(),
+                      std::max(result.top1(), state_.progress().best_accuracy));
     }
     setup_.log.epoch(logged, std::chrono::system_clock::now());
     state_.epoch_done(logged.top1);
     progress_.line(fmt::format(
-        "epoch {}/{}: {},{} {:.0f} images/s, waited for data in {:.1f} % of the time", epoch + 1,
-        options_.epochs,
+        "epoch {}/{}: {},{} {:.0f} images/s, waited for data in {:.1f} % of the time, learning "
+        "rate "
+        "{:g}",
+        epoch + 1, options_.epochs,
         trained->loss ? fmt::format("loss {:.3f}", *trained->loss) : "every step was left out",
-        validated, epochs_.images_per_second(), 100 * trained->waiting));
+        validated, epochs_.images_per_second(), 100 * trained->waiting, trained->learning_rate));
     return true;
   }
 
   void save() {
     const std::string& path = options_.output.save;
     if (path.empty() || world_.rank() != 0) return;
-    // Through a stream: a file's name would become part of the archive.
-    std::ostringstream bytes;
+    const bool is_archive = std::filesystem::path(path).extension() == ".pt";
     std::optional<WeightAverage::Applied> averaged;
     if (average_) averaged.emplace(*average_, model_);
-    torch::save(setup_.model, bytes);
-    write_file(path, bytes.view());
-    progress_.line("saved the model to " + path);
+    if (is_archive) {
+      // Through a stream: a file's name would become part of the archive.
+      std::ostringstream bytes;
+      torch::save(setup_.model, bytes);
+      write_file(path, bytes.view());
+    } else {
+      hora::save_safetensors(path, hora::weights_of(model_));
+    }
+    progress_.line(fmt::format("saved the model to {}, {}", path,
+                               is_archive ? "LibTorch's archive" : "safetensors"));
   }
 
   const hora::Context& world_;

@@ -134,8 +134,8 @@ CheckpointWriter::Header CheckpointWriter::exchange(Header own, const std::strin
       throw Error(ErrorCode::invalid_argument,
                   "Checkpoint: the save of step " + std::to_string(step_before) + " has failed" +
                       on_rank + text("failure") +
-                      ". The one before is still there; free space or repair the folder, and save "
-                      "again",
+                      "; free space or repair the folder, and save again" +
+                      (complete_.empty() ? "" : ". The one before is still there"),
                   static_cast<int>(rank));
     }
     if (!text("problem").empty()) {

@@ -247,13 +247,13 @@ tl::expected<Safetensors, std::string> parse_safetensors(std::span<const std::by
   std::memcpy(&header_bytes, file.data(), kLengthBytes);
   const std::uint64_t rest = file.size() - kLengthBytes;
   if (header_bytes > kMaxHeaderBytes || header_bytes > rest) {
-    return tl::unexpected("its header would have " + std::to_string(header_bytes) +
-                          " bytes, where " + std::to_string(rest) +
-                          " follow and 100 MB are allowed");
+    return tl::unexpected(
+        std::string("it is no safetensors file (torch.save() writes none), or cut off"));
   }
   const auto* const text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
   if (header_bytes == 0 || text[0] != '{') {
-    return tl::unexpected(std::string("its header does not begin with '{'"));
+    return tl::unexpected(
+        std::string("it is no safetensors file: its header does not begin with '{'"));
   }
   HeaderReader reader;
   if (!nlohmann::json::sax_parse(text, text + header_bytes, &reader)) {

@@ -73,7 +73,7 @@ echo "=== modes of one process"
 ! train --mode single || fail "--mode single on 2 ranks"
 expect_lines 1 'cifar10, rank 0: --mode single trains in one process, and this job has 2 ranks' output
 "$cifar10" --data data -a resnet20 --limit 64 --batch 16 --epochs 1 --mode single < /dev/null > output
-expect_lines 1 'best validation accuracy [0-9.]+ %' output
+expect_lines 1 'best validation accuracy [0-9.]+ %, [0-9]+ images/s, trained' output
 ! "$cifar10" --data data --mode data-parallel --device cpu < /dev/null > output 2>&1 ||
   fail "--mode data-parallel on the CPU"
 expect_lines 1 '^cifar10, rank 0: --mode data-parallel needs GPUs, and --device is cpu' output
@@ -91,8 +91,11 @@ epochs=2 trains --compression powersgd --eval-every 2 --print-freq 1 --model-dir
 expect_lines 1 '^epoch 1/2: loss [0-9.]+, [0-9]+ images/s, waited' output
 expect_lines 1 '^epoch 2/2: loss [0-9.]+, validation' output
 expect_lines 4 \
-  '^Epoch: \[[12]\]\[[12]/2\] +Time .* Data .* Loss .* Acc@1 .* Acc@5 +[0-9.]+ \( *[0-9.]+\)' output
+  '^Epoch: \[[12]\]\[[12]/2\] +rank 0: Time .* Data .* Loss .* Acc@1 .* Acc@5 +[0-9.]+ \( *[0-9.]+\)' output
 accuracy=$(sed -n 's/^epoch 2.* validation \([0-9.]* % ([0-9]* of 64 images)\).*/\1/p' output)
+
+expect_lines 1 "saved the model to x.pt, LibTorch's archive" output
+[[ $(head -c 2 x.pt) == PK ]] || fail "what --save x.pt wrote"
 
 echo "=== --evaluate counts what the training has counted"
 train --evaluate --weights models/best/weights.safetensors || { cat output; fail "--evaluate"; }
@@ -116,6 +119,7 @@ refused() {
 refused '^--zero: lars needs whole layers' --opt lars --zero
 refused '^--fused-update: does not go with --clip-norm' --zero --fused-update --clip-norm 1
 refused 'absent.safetensors' --weights absent.safetensors
+refused 'x.pt.*: it is no safetensors file' --weights x.pt
 refused '64 training images in batches of 16 for 2 ranks with --accumulate 17; expected at least 2' \
   --accumulate 17
 echo "all as expected"

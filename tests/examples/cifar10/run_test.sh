@@ -29,7 +29,7 @@ expect_lines() {
 }
 
 echo "=== report, output, saved model"
-train --data data --seed 5 --report report.json --save first.pt --log-json log.json \
+train --data data --seed 5 --report report.json --save first.safetensors --log-json log.json \
   --tensorboard events > output
 cat output report.json
 # Rank 0 alone prints, and what mpirun hides from it is no terminal.
@@ -37,8 +37,8 @@ expect_lines 1 'data: handwritten digits .*not CIFAR-10.* 128 training and 128 v
 expect_lines 1 "model: resnet18 with torchvision's stem, 11181642 values" output
 expect_lines 1 'ranks: 2 on 2 nodes \(1 \+ 1\)' output
 expect_lines 1 'batch: 16 a rank, 32 in all; 2 epochs of 4 steps; seed 5' output
-expect_lines 1 'epoch 1/2: loss [0-9.]+, validation [0-9.]+ % \([0-9]+ of 128 images\), top-5 [0-9.]+ %, [0-9]+ images/s' output
-expect_lines 1 'epoch 2/2: .*, waited for data in [0-9.]+ % of the time' output
+expect_lines 1 'epoch 1/2: loss [0-9.]+, validation [0-9.]+ % \([0-9]+ of 128 images\), top-5 [0-9.]+ %, best [0-9.]+ %, [0-9]+ images/s' output
+expect_lines 1 'epoch 2/2: .*, waited for data in [0-9.]+ % of the time, learning rate [0-9.e-]+$' output
 expect_lines 1 'best validation accuracy .* images/s, .* hidden' output
 expect_lines 0 $'\r\x1b' output
 awk -F'[:,]' '
@@ -56,25 +56,26 @@ expect_lines 5 . log.json
 [[ $(find events -name 'events.out.tfevents.*' -size +500c | wc -l) == 1 ]] || fail "the event file"
 
 echo "=== one seed, one result, whatever the number of workers"
-train --data data --seed 5 --workers 0 --save second.pt > output
-cmp first.pt second.pt
+train --data data --seed 5 --workers 0 --save second.safetensors > output
+cmp first.safetensors second.safetensors
+train --data data --evaluate --weights first.safetensors > output
+expect_lines 1 '^validation [0-9.]+ % ' output
 
 echo "=== resumed after an epoch, the same bits"
-train --data data --seed 5 --model-dir models --save unbroken.pt > output
-cmp first.pt unbroken.pt
+train --data data --seed 5 --model-dir models --save unbroken.safetensors > output
+cmp first.safetensors unbroken.safetensors
 rm -r models/last models/best  # of epoch 2; the one before is left
-train --data data --seed 5 --model-dir models --resume auto --save resumed.pt > output
+train --data data --seed 5 --model-dir models --resume auto --save resumed.safetensors > output
 expect_lines 1 '^resumed after epoch 1 from models$' output
-cmp first.pt resumed.pt
-! train --data data --model-dir models --log-json log.json > output 2>&1 || fail "the training before is replaced"
-grep -q -- '--model-dir models: it has a training already' output || fail "no reason"
-expect_lines 5 . log.json
+cmp first.safetensors resumed.safetensors
+train --data data --seed 5 --model-dir models --resume auto > output
+expect_lines 1 '^best validation accuracy [0-9.]+ %, trained and validated in' output  # no step was left
 ! train --data data --resume nowhere > output 2>&1 || fail "--resume of nothing"
 grep -q -- '--resume nowhere: there is no checkpoint' output || fail "no reason"
 
 echo "=== another seed, another result"
-train --data data --seed 6 --save third.pt > output
-! cmp -s first.pt third.pt || fail "the seed changes nothing"
+train --data data --seed 6 --save third.safetensors > output
+! cmp -s first.safetensors third.safetensors || fail "the seed changes nothing"
 
 echo "=== steps that are not finite: named, and left out by all or the end of all"
 train --data data --seed 5 --lr 1e38 --non-finite skip > output
@@ -88,7 +89,8 @@ expect_lines 2 "^cifar10: ${ended}FiniteCheck: (NaN|Inf) in (the loss|the gradie
 expect_lines 0 'epoch 1/2' output
 
 echo "=== another network"
-train --data data -a resnet20 > output
+train --data data -a resnet20 --batch 512 > output
+expect_lines 1 'batch: 64 a rank \(--batch 512 is more than the images are enough for\), 128 in all' output
 expect_lines 1 "model: resnet20 with torchvision's stem, 271642 values" output
 expect_lines 1 'best validation accuracy ' output
 
@@ -137,6 +139,8 @@ expect_refused 'missing/data_batch_1.bin is missing: found 0 bytes; expected 441
   --data missing
 expect_refused 'absent does not exist' --data absent
 expect_refused 'there is no folder absent; make it first' --data data --report absent/report.json
+expect_refused 'Cannot make folder fifo/batches.meta.txt/models: Not a directory' --data data \
+  --model-dir fifo/batches.meta.txt/models
 expect_refused 'Cannot open absent/log.json: No such file' --data data --log-json absent/log.json
 expect_refused 'momentum' --data data --momentum 2
 limit=3 expect_refused '3 training images in batches of 16 for 2 ranks' --data data

@@ -92,8 +92,8 @@ TEST_F(ImageFolders, TheFirstBytesSayWhatAFileIs) {
   std::vector<std::uint8_t> memory;
   EXPECT_EQ(data.training->encoded(0, memory).format, ImageFormat::png);
   EXPECT_EQ(data.training->encoded(1, memory).format, ImageFormat::jpeg);
-  EXPECT_EQ(data.training->title(), "a subset of ImageNet");
-  EXPECT_EQ(data.id(), "image-folder-subset");
+  EXPECT_EQ(data.training->title(), "the images in " + folder().string());
+  EXPECT_EQ(data.id(), "image-folder");
 }
 
 TEST_F(ImageFolders, NamesAClassWithoutImages) {

@@ -84,6 +84,17 @@ TEST(PlainText, HasValuesAndAverages) {
             "86 images/s  1:03 left");
 }
 
+TEST(Text, OfSeveralRanksSaysWhose) {
+  TrainingStep step = kFifthStep;
+  step.ranks = 2;
+  EXPECT_EQ(to_live_text(step, means_of(step), 200),
+            "epoch 2/4  5/110  rank 0: loss 1.235  top-1 43.8%  all: 86 img/s  data 5%  comm 2%  "
+            "1:03 left");
+  const std::string plain = to_plain_text(step, means_of(step));
+  EXPECT_THAT(plain, testing::HasSubstr("]  rank 0: Time 0.250"));
+  EXPECT_THAT(plain, testing::HasSubstr(")  all: 86 images/s  1:03 left"));
+}
+
 TEST(ToMinutes, RoundsToSeconds) {
   EXPECT_EQ(to_minutes(0), "0:00");
   EXPECT_EQ(to_minutes(6.6), "0:07");
@@ -181,6 +192,19 @@ TEST(ChooseStyle, LiveOnlyOnATerminalOfKnownWidth) {
   EXPECT_EQ(terminal_columns(inner), 61U);
   close(inner);
   close(terminal);
+}
+
+TEST(ChooseStyle, LiveOnHorarunsTerminal) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const int file = open("/dev/null", O_WRONLY);
+  EXPECT_EQ(choose_style(ProgressStyle::automatic, pipe_ends[1]), ProgressStyle::plain);
+  setenv("HORARUN_COLUMNS", "61", 1);
+  EXPECT_EQ(choose_style(ProgressStyle::automatic, pipe_ends[1]), ProgressStyle::live);
+  EXPECT_EQ(terminal_columns(pipe_ends[1]), 61U);
+  EXPECT_EQ(choose_style(ProgressStyle::automatic, file), ProgressStyle::plain);
+  unsetenv("HORARUN_COLUMNS");
+  for (const int each : {pipe_ends[0], pipe_ends[1], file}) close(each);
 }
 
 }  // namespace

@@ -36,10 +36,26 @@ TEST(MakeClassifier, BeginsWithTheWeightsOfAFile) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_TRUE(torch::equal(loaded->parameters()[i], expected[i])) << i;
   }
-  if (world.rank() == 0) {
-    EXPECT_THAT(test::message_of([&] { make_classifier(world, options, torch::kCPU, 5, 10); }),
-                HasSubstr("fc."));
+}
+
+TEST(MakeClassifier, OfAnotherNumberOfClassesHasANewLastLayer) {
+  const hora::Context world = hora::init();
+  if (world.rank() != 0) GTEST_SKIP() << "rank 0 reads the file";
+  const test::TemporaryFolder folder;
+  TrainingOptions options = small_network();
+  const auto saved = make_classifier(world, options, torch::kCPU, 4, 10);
+  options.network.weights = (folder.path() / "weights").string();
+  hora::save_safetensors(options.network.weights, hora::weights_of(*saved));
+  testing::internal::CaptureStdout();
+  const auto loaded = make_classifier(world, options, torch::kCPU, 5, 10)->named_parameters();
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              HasSubstr("but for the last layer, which begins anew: 4 classes there, 5 here\n"));
+  for (const auto& item : saved->named_parameters()) {
+    EXPECT_EQ(torch::equal(loaded[item.key()], item.value()), item.key().substr(0, 3) != "fc.");
   }
+  options.validation.only = true;  // what it would say is drawn
+  EXPECT_THAT(test::message_of([&] { make_classifier(world, options, torch::kCPU, 5, 10); }),
+              HasSubstr("fc."));
 }
 
 TEST(MakeClassifier, RunningStatisticsFollowShortEpochs) {

@@ -75,6 +75,14 @@ const std::vector<Row> rows{
     {{"--weight-decay", "0"}, SETS(o.optimizer.weight_decay == 0)},
     {{"--no-norm-decay"}, SETS(!o.optimizer.decay_all)},
     {{"--epochs", "7"}, SETS(o.epochs == 7)},
+    {{"--num-epochs", "7"}, SETS(o.epochs == 7)},
+    {{"--num_epochs=3", "--num_epochs", "7"}, SETS(o.epochs == 7)},  // the last one holds
+    {{"--batch_size=3", "--batch_size=8"}, SETS(o.data.batch == 8)},
+    {{"--learning_rate", ".5", "--lr", "2"}, SETS(o.optimizer.learning_rate == 2)},
+    {{"--model_dir=m_d"}, SETS(o.checkpoint.folder == "m_d")},
+    {{"--random_seed", "7"}, SETS(o.seed == 7 && o.deterministic)},
+    {{"--random-seed", "7"}, SETS(o.seed == 7)},
+    {{"--zero", "--zero"}, SETS(o.distribution.zero)},
     {{"--lr-schedule", "cosine"}, SETS(o.schedule.decay == Decay::cosine)},
     {{"--lr-scheduler", "constant"}, SETS(o.schedule.decay == Decay::constant)},
     {{"--lr-scheduler", "cosineannealinglr"}, SETS(o.schedule.decay == Decay::cosine)},
@@ -201,7 +209,7 @@ TEST(OptionTable, HelpShowsTheProgramsDefaults) {
         "--progress auto|live|plain=live", "--loss-scale X=dynamic", "--desired-acc X=none",
         "--lr-schedule,--lr-scheduler step|cosine|constant|steplr|cosineannealinglr=step",
         "--color-jitter,--colour-jitter B,C,S,H=0,0,0,0", "--opt,--optimizer NAME=sgd",
-        "-a,--arch NAME=resnet18", "--opt-level none|O0|O1|O2=none", "--seed N=1"}) {
+        "-a,--arch NAME=resnet18", "--opt-level none|O0|O1|O2=none", "--seed,--random-seed N=1"}) {
     EXPECT_THAT(parsed.text, HasSubstr(text));
   }
 }
@@ -263,9 +271,12 @@ TEST(OptionTable, RefusesValuesWithWhatWasExpected) {
       {{"-p", "-1"}, "--print-freq"},
       {{"--progress", "bar"}, "'bar' is not one of auto, live, plain"},
       {{"--log-every", "0"}, "--log-every"},
-      {{"--epoch", "3"}, "--epoch"},
-      {{"leftover"}, "leftover"},
-      {{"--lr", "1", "--lr", "2"}, "--lr"},
+      {{"--epoch", "3"}, "--epoch: unknown option; did you mean --epochs?\n"},
+      {{"--b", "208", "DATA"}, "--b: unknown option; did you mean -b?\n"},
+      {{"--wieght_decay=1", "--colour"},
+       "--wieght-decay=1: unknown option; did you mean --weight-decay?"},
+      {{"--elephants"}, "--elephants: unknown option\n"},
+      {{"left", "over", "--", "-x"}, "left: not expected\n"},
   });
 }
 

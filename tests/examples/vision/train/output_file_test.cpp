@@ -53,5 +53,15 @@ TEST(CheckWritable, SaysWhatIsWrongBeforeTheWork) {
   EXPECT_EQ(files_in(folder.path()), 0);
 }
 
+TEST(MakeFolder, SaysWhereItCannot) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(message_of([&] { make_folder(folder.path() / "a" / "b"); }), "");
+  EXPECT_EQ(message_of([&] { make_folder(folder.path() / "a" / "b"); }), "") << "it is there";
+  write_file(folder.path() / "file", "x");
+  const std::string taken = folder.path() / "file" / "models";
+  EXPECT_EQ(message_of([&] { make_folder(taken); }),
+            "Cannot make folder " + taken + ": Not a directory");
+}
+
 }  // namespace
 }  // namespace vision
