@@ -36,8 +36,9 @@ torch::Tensor train(const hora::Context& world, const std::string& folder, int e
 }
 int main(int argc, char** argv) {
   hora::Context world = hora::init(argc, argv);
-  // Nodes need not share it: at resume all get what any of them has.
-  const fs::path folder = fs::temp_directory_path() / ("checkpoint." + std::to_string(getpid()));
+  // Rank 0's choice. Nodes need not share it: at resume all get what any of them has.
+  const std::string folder = hora::broadcast_object(
+      world, (fs::temp_directory_path() / ("checkpoint." + std::to_string(getpid()))).string());
   torch::manual_seed(1);
   const torch::Tensor uninterrupted = train(world, "", 6);
   torch::manual_seed(1);
@@ -45,5 +46,5 @@ int main(int argc, char** argv) {
   // Begins with other weights and no state, and goes on with those of the files.
   TORCH_CHECK(torch::equal(train(world, folder, 6), uninterrupted), "resumed training differs");
   hora::barrier(world);
-  fs::remove_all(folder);
+  if (world.local_rank() == 0) fs::remove_all(folder);
 }

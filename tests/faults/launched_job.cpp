@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -77,6 +78,13 @@ JobProcess::Kind kind_of(const std::vector<std::string>& arguments) {
   return Kind::other;
 }
 
+/// Where this process may: /dev/shm and System V's objects are its own, so that none is of a job
+/// that is not.
+[[maybe_unused]] const bool kHasOwnObjects =
+    ::unshare(CLONE_NEWNS | CLONE_NEWIPC) == 0 &&
+    ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+    ::mount("none", "/dev/shm", "tmpfs", 0, nullptr) == 0;
+
 std::string mark() {
   static std::atomic<int> number = 0;
   return std::to_string(::getpid()) + "-" + std::to_string(++number);
@@ -99,7 +107,9 @@ LaunchedJob::LaunchedJob(JobOptions options) : mark_(mark()), shared_before_(sha
        {std::string(kMarkVariable) + "=" + mark_, "TMPDIR=" + temporary,
         "HORARUN_SSH=" + write_remote_shell(options.hidden), "FAULTS_TIME=" + fault_file(),
         // Emulated hosts and other tests share this machine's cores.
-        std::string("OMPI_MCA_mpi_yield_when_idle=1")}) {
+        std::string("OMPI_MCA_mpi_yield_when_idle=1"),
+        // Without /sys hwloc says so in every process.
+        std::string("HWLOC_HIDE_ERRORS=2")}) {
     child.environment.push_back(variable);
   }
   const std::string input_path = folder_.file("input");
@@ -109,8 +119,9 @@ LaunchedJob::LaunchedJob(JobOptions options) : mark_(mark()), shared_before_(sha
   Pipe output = make_pipe(), error = make_pipe();
   child.output = output.write.get();
   child.error = error.write.get();
-  // Every emulated host has segments of its own in a folder of its agent, unless this is set.
+  // Every emulated host has segments of its own in a folder of its agent, unless these are set.
   ::unsetenv("OMPI_MCA_btl_vader_backing_directory");
+  ::unsetenv("OMPI_MCA_btl_sm_backing_directory");
   const auto started = start_child(child);
   if (!started) throw std::runtime_error(started.error());
   launcher_ = *started;
@@ -315,10 +326,11 @@ std::string LaunchedJob::leftovers() const {
 }
 
 bool hosts_can_have_names() {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(::unshare(CLONE_NEWUTS) == 0 ? 0 : 1);
-  int status = 1;
-  return child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
+  return std::system("unshare --uts true 2> /dev/null") == 0;
+}
+
+bool hosts_can_hide_folders() {
+  return std::system("unshare --uts --mount true 2> /dev/null") == 0;
 }
 
 std::string transcript(const LaunchedJob& job) {

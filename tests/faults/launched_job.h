@@ -103,6 +103,8 @@ class LaunchedJob {
 /// Whether emulated hosts can have names of their own, which takes root: Open MPI needs them where
 /// a host has more than one rank.
 bool hosts_can_have_names();
+/// Whether they can have JobOptions::hidden, too, which in a plain chroot they cannot.
+bool hosts_can_hide_folders();
 
 /// Output and processes, for failed assertions.
 std::string transcript(const LaunchedJob& job);

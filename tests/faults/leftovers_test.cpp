@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -93,6 +94,17 @@ TEST_F(LeftoversOfAJob, AreNamed) {
   EXPECT_THAT(left, HasSubstr("temporary file " + file));
   for (const std::string& text : objects->texts()) EXPECT_THAT(left, HasSubstr(text + "\n"));
   std::filesystem::remove(file);
+}
+
+TEST_F(LeftoversOfAJob, AreNotThoseOfAnotherJob) {
+  if (!hosts_can_hide_folders()) GTEST_SKIP() << "needs root, and no plain chroot";
+  LaunchedJob& job = launch({"-np", "1"}, {"none", "-", "-", "1"});
+  ASSERT_EQ(job.wait(), 0) << transcript(job);
+  const std::string elsewhere = "nsenter --mount --target " + std::to_string(::getppid());
+  const std::string file = " /dev/shm/vader_segment.another." + std::to_string(::getpid());
+  ASSERT_EQ(std::system((elsewhere + " touch" + file).c_str()), 0);
+  EXPECT_EQ(job.leftovers(), "");
+  EXPECT_EQ(std::system((elsewhere + " rm" + file).c_str()), 0);
 }
 
 /// leftovers.sh's lines.

@@ -138,10 +138,11 @@ MACHINE=false run 1 <<< "$three"
 [[ ! -e $OUT_FOLDER/a ]] || fail "a step ran without its libraries"
 says '^not run +0 s  1.02  a: the machine lacks something'
 
-# Ended from outside: the step ends, what there is is kept, and the table is complete.
+# Ended from outside: the step ends, what there is is kept, and the table is complete. timeout lets
+# its command go on where it is ended before it has noted which process that is: hence the pause.
 long='hora_gpu_part 1 "first"
 hora_gpu_step "is right" 20 true
-hora_gpu_step "runs" 50 bash -c "echo \$\$ > \"$OUT_FOLDER/process\"; echo so far; exec sleep 100"
+hora_gpu_step "runs" 50 bash -c "sleep 0.5; echo \$\$ > \"$OUT_FOLDER/process\"; echo so far; exec sleep 100"
 hora_gpu_step "comes later" 20 true
 hora_gpu_part 2 "second"
 hora_gpu_step "comes in another part" 20 true'

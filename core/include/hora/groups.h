@@ -1,6 +1,6 @@
 /// Collectives on several tensors at once, under one handle.
 ///
-///     std::array gradients{hora::view(weight), hora::view(bias)};
+///     std::array gradients{hora::view(weights), hora::view(biases)};
 ///     hora::GroupHandle averages = hora::grouped_allreduce_async(world, gradients, {.name = "g"});
 ///     averages.wait();
 ///     std::vector<hora::Result> all = hora::grouped_allgather(world, gradients, {.name = "all"});

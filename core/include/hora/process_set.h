@@ -1,6 +1,8 @@
 /// Process sets: some of the world's ranks, among whom collectives run.
 ///
-///     hora::ProcessSet evens = hora::add_process_set(world, {0, 2, 4});         // on every rank
+///     std::vector<int> even;
+///     for (int rank = 0; rank < world.size(); rank += 2) even.push_back(rank);
+///     hora::ProcessSet evens = hora::add_process_set(world, even);              // on every rank
 ///     if (hora::rank_in(world, evens) >= 0)
 ///       hora::allreduce(world, hora::view(values), {.process_set = evens});
 #pragma once

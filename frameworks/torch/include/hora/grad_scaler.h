@@ -20,12 +20,13 @@ struct GradScalerState {
 /// the same factor on their way into `.grad`, and leaves out a step whose gradients are not all
 /// finite.
 ///
-///   hora::GradScaler scaler(optimizer);
-///   ...
-///   optimizer.zero_grad();
-///   scaler.scale(loss_of(model, batch)).backward();
-///   scaler.step();
-///   scaler.update();
+///     hora::GradScaler scaler(optimizer);
+///     for (auto& batch : *loader) {
+///       optimizer.zero_grad();
+///       scaler.scale(loss_of(model, batch)).backward();
+///       scaler.step();                                   // in place of optimizer.step()
+///       scaler.update();
+///     }
 ///
 /// From construction to destruction the optimizer expects gradients of a scaled loss. Dividing
 /// takes no pass of its own: the pass that copies gradients into their buckets does it, or, where

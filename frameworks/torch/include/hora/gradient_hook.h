@@ -14,6 +14,8 @@
 ///       }
 ///       std::string describe() const override { return "Plain"; }
 ///     };
+///     hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters(),
+///                                          {.hook = std::make_shared<Plain>()});
 #pragma once
 
 #include <c10/util/Exception.h>  // for ordered_dict.h, which lacks it

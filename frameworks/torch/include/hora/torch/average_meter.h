@@ -2,8 +2,8 @@
 ///
 ///     hora::AverageMeter losses("Loss", {.precision = 4, .scientific = true});
 ///     hora::AverageMeter top1("Acc@1", {.width = 6, .precision = 2});
-///     losses.update(loss.item<double>(), batch);
-///     top1.update(percent, batch);
+///     losses.update(loss.item<double>(), count);
+///     top1.update(percent, count);
 ///     std::cout << losses.text() << '\t' << top1.text();   // Loss 1.2345e+00 (1.3456e+00)  ...
 ///     const auto all = hora::meters_of_all_ranks(world, {losses, top1});   // one allreduce
 ///     std::cout << all[1].average();

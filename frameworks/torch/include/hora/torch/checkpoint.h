@@ -1,13 +1,14 @@
 /// Checkpoints of a training: written in the background, resumed by any number of ranks.
 ///
 ///     hora::DistributedOptimizer optimizer(world, sgd, model->named_parameters());
+///     hora::broadcast_parameters(world, *model);
 ///     hora::Checkpoint checkpoint(world, {.folder = "models"});
 ///     checkpoint.add_weights(*model);
 ///     checkpoint.add_optimizer("optimizer", optimizer);
 ///     checkpoint.add_random_state();
 ///     std::int64_t step = checkpoint.load().value_or(hora::CheckpointPosition{}).step;
 ///     while (step < steps) {
-///       train_one_step();
+///       train_one_step(optimizer);
 ///       if (++step % 1000 == 0) checkpoint.save({.step = step});   // goes on while it is written
 ///     }
 ///     checkpoint.wait();

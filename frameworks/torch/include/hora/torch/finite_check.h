@@ -3,16 +3,17 @@
 ///
 ///     hora::FiniteCheck finite(world, model->named_parameters(),
 ///                              {.policy = hora::NonFinitePolicy::skip});
-///     ...
-///     optimizer.zero_grad();
-///     const torch::Tensor loss = loss_of(model, batch);
-///     loss.backward();
-///     if (const auto found = finite.check(loss)) {   // the same on every rank
-///       if (world.rank() == 0) std::cerr << "step left out: " << found->text() << '\n';
-///       optimizer.zero_grad();                       // on every rank: discards the gradients
-///       continue;
+///     for (auto& batch : *loader) {
+///       optimizer.zero_grad();
+///       const torch::Tensor loss = loss_of(model, batch);
+///       loss.backward();
+///       if (const auto found = finite.check(loss)) {   // the same on every rank
+///         if (world.rank() == 0) std::cerr << "step left out: " << found->text() << '\n';
+///         optimizer.zero_grad();                       // on every rank: discards the gradients
+///         continue;
+///       }
+///       optimizer.step();
 ///     }
-///     optimizer.step();
 #pragma once
 
 #include <hora/context.h>

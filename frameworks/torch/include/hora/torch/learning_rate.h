@@ -6,8 +6,7 @@
 ///         {.rate = peak, .warmup_start = 0.0125, .warmup_epochs = 5}, sampler.steps());
 ///     for (std::int64_t step = 0; step < steps; ++step) {
 ///       schedule.apply(optimizer, step);
-///       ...
-///       optimizer.step();
+///       train_one_step(optimizer);
 ///     }
 #pragma once
 
