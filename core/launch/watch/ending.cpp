@@ -83,7 +83,8 @@ std::string ending_text(const RankEnded& ended, const std::string& host) {
   text += ", " + seconds_text(ended.lived_ms) + " after its start";
   if (!ended.phase.empty()) text += ", in " + in_one_line(ended.phase);
   if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0 && !ended_well(ended)) {
-    text += ", without hora::shutdown, so that the other ranks wait for it for ever";
+    text += ended.cause.empty() ? ", without hora::shutdown, in which the other ranks wait for it"
+                                : ", after hora had failed";
   }
   if (!ended.cause.empty()) return text + "; its first error: " + in_one_line(ended.cause);
   if (!ended.last_words.empty()) text += "; last words: " + in_one_line(ended.last_words);
