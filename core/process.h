@@ -29,6 +29,10 @@ std::string pid_namespace();
 /// This process as `rank`.
 ProcessIdentity identity_of_process(int rank);
 
+/// True where descriptors that are not the program's own have been closed since the first call, as
+/// a loop of close() over all numbers does. Thread rule: any thread.
+bool descriptors_are_gone() noexcept;
+
 /// "rank 3 (host node7, pid 4242)"; what is not known is left out.
 std::string to_string(const ProcessIdentity& process);
 

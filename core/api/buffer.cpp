@@ -27,7 +27,7 @@ Buffer::Buffer(const Context& context, std::size_t bytes, const Device& device)
                     " bytes: at most 2^48, which is what a process can address",
                 context.rank());
   }
-  if (device.kind == DeviceKind::cpu) {
+  if (device == Device{}) {
     data_ = runtime_->memory().allocate(bytes).data;
     return;
   }

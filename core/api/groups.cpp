@@ -11,8 +11,7 @@ namespace {
 
 /// Starts each tensor's collective under its own name by `start`, a function of collectives.h.
 template <class View, class AnyView, class Options, class Single>
-BasicGroupHandle<Single> start_all(const Context& context, std::span<const View> tensors,
-                                   Options options,
+BasicGroupHandle<Single> start_all(const Context& context, ViewSpan<View> tensors, Options options,
                                    Single (*start)(const Context&, const AnyView&,
                                                    const Options&)) {
   const std::string name = std::move(options.name);
@@ -106,8 +105,8 @@ bool BasicGroupHandle<Single>::wait_for(std::chrono::nanoseconds timeout) const 
 template class BasicGroupHandle<Handle>;
 template class BasicGroupHandle<ResultHandle>;
 
-using Views = std::span<const TensorView>;
-using ConstViews = std::span<const ConstTensorView>;
+using Views = ViewSpan<TensorView>;
+using ConstViews = ViewSpan<ConstTensorView>;
 
 GroupHandle grouped_allreduce_async(const Context& context, Views tensors,
                                     const AllreduceOptions& options) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -20,9 +21,24 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 1024;
 constexpr std::size_t kMaxDimensions = 64;
 
+/// The name up to its limit, without a part of a UTF-8 character at the end.
+std::string shortened(std::string_view name) {
+  std::size_t bytes = std::min(name.size(), kMaxNameBytes);
+  while (bytes > 0 && bytes < name.size() && (name[bytes] & 0xC0) == 0x80) --bytes;
+  return std::string(name.substr(0, bytes));
+}
+
 [[noreturn]] void refuse(std::string_view name, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument, tensor_text(name) + ": " + why, -1,
-              std::string(name.substr(0, kMaxNameBytes)));
+  throw Error(ErrorCode::invalid_argument, tensor_text(name) + ": " + why, -1, shortened(name));
+}
+
+/// Of a TensorView or a ConstTensorView of this name.
+std::size_t bytes_of(std::string_view name, const auto& view) {
+  try {
+    return view.bytes();
+  } catch (const Error& error) {
+    refuse(name, error.what());
+  }
 }
 
 template <class Options>
@@ -44,11 +60,11 @@ Request of_tensor(const Context& context, const Options& options, const View& te
     refuse(name, "at most " + std::to_string(kMaxDimensions) + " dimensions, this tensor has " +
                      std::to_string(tensor.shape.size()));
   }
-  if (tensor.bytes() > 0 && tensor.data == nullptr) {
+  if (bytes_of(name, tensor) > 0 && tensor.data == nullptr) {
     refuse(name, "its data pointer is null, but its shape has " +
                      std::to_string(tensor.elements()) + " elements");
   }
-  if (tensor.device.kind != DeviceKind::cpu) {
+  if (tensor.device != Device{}) {
     check_device(runtime_of(context)->parts(), tensor.device, tensor_text(name), name);
   }
   auto* const data = const_cast<void*>(static_cast<const void*>(tensor.data));
@@ -119,14 +135,18 @@ void check_splits(const std::string& name, const std::vector<std::int64_t>& spli
     refuse(name, std::to_string(splits.size()) + " splits for " + std::to_string(ranks) +
                      " ranks: give one for each rank of the process set");
   }
-  std::int64_t left = rows;
-  for (const std::int64_t split : splits) {
-    if (split < 0) refuse(name, "a split of " + std::to_string(split) + " rows");
-    left = split > left ? -1 : left - split;
-    if (left < 0) break;
+  Checked sum = 0;
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    if (splits[i] < 0) {
+      refuse(name, "split " + std::to_string(i) + " is " + std::to_string(splits[i]) +
+                       " rows: give 0 or more");
+    }
+    sum = sum + splits[i];
   }
-  if (left != 0) {
-    refuse(name, "the splits do not add up to the tensor's " + std::to_string(rows) + " rows");
+  const bool fits = sum.at_most(std::numeric_limits<std::uint64_t>::max());
+  if (!fits || sum.value() != static_cast<std::size_t>(rows)) {
+    refuse(name, "the splits add up to " + (fits ? std::to_string(sum.value()) : "2^64 or more") +
+                     " rows, and the tensor has " + std::to_string(rows));
   }
 }
 
@@ -224,11 +244,11 @@ void check_output(const Context& context, const Request& request, const TensorVi
                              ", and the result on " + std::string(name_of(signature.device)) +
                              ": give memory on the input's device");
   }
-  if (output.device.kind != DeviceKind::cpu) {
+  if (output.device != Device{}) {
     check_device(runtime_of(context)->parts(), output.device,
                  "the output of " + tensor_text(request.name), std::string(request.name));
   }
-  const std::size_t bytes = output.bytes();
+  const std::size_t bytes = bytes_of(request.name, output);
   if (bytes > 0 && output.data == nullptr)
     refuse(request.name, "its output's data pointer is null");
   const auto begin = reinterpret_cast<std::uintptr_t>(output.data);
@@ -265,6 +285,7 @@ void check_device(const EngineParts& parts, const Device& device, const std::str
     refuse("the device kind number " + std::to_string(static_cast<int>(device.kind)) +
            " is none of hora's (see hora::DeviceKind)");
   }
+  if (device.kind == DeviceKind::cpu) refuse("the CPU has index 0 alone");
   if (!parts.device) refuse("this rank has a data path for the CPU only");
   if (device.index != parts.device_index) {
     refuse("this rank works on " + text({device.kind, parts.device_index}) +

@@ -34,7 +34,7 @@ void check_output(const Context& context, const Request& request, const TensorVi
 /// What is wrong with an output of another length than the result.
 std::string output_text(std::size_t output_bytes, std::size_t result_bytes, DataType type);
 
-/// Throws Error(invalid_argument) "<what> ..." where `device`, which is not the CPU, is not this
+/// Throws Error(invalid_argument) "<what> ..." where `device`, which is not Device{}, is not this
 /// rank's.
 void check_device(const EngineParts& parts, const Device& device, const std::string& what,
                   const std::string& tensor = {});

@@ -135,6 +135,8 @@ class Engine {
   std::string arrivals_text() const;
   Statistics statistics() const { return sets_.statistics(); }
   bool poisoned() const { return sets_.poisoned().load(); }
+  /// The first cause, where poisoned().
+  std::optional<Error> failure() const { return progress_.failure(); }
   /// Where the first cause is another rank's, returns when that rank's process has ended, if it is
   /// of this host, or some tenths of a second later: the first rank that ends is the one whose
   /// status the job has, and MPI ends all others, with their guards, at once.

@@ -26,6 +26,11 @@ Request request_of(OperationKind kind, std::string_view name, Shape numbers) {
   return request;
 }
 
+[[noreturn]] void refuse(const std::string& why, int rank, std::string_view tensor) {
+  const std::string about = tensor.empty() ? "" : tensor_text(tensor) + ": ";
+  throw Error(ErrorCode::invalid_argument, about + why, rank, std::string(tensor));
+}
+
 }  // namespace
 
 ProcessSets::ProcessSets(const EngineParts& parts, ProgressLock& progress_lock)
@@ -54,15 +59,13 @@ ProcessSets::ProcessSets(const EngineParts& parts, ProgressLock& progress_lock)
 
 const ProcessSets::Set& ProcessSets::known(ProcessSet set, std::string_view tensor) const {
   if (set.number() >= sets_.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                "process set " + to_string(set) + " does not exist: there are " +
-                    std::to_string(sets_.size()) +
-                    " (0 is the world), others come from hora::add_process_set()",
-                parts_.rank, std::string(tensor));
+    refuse("process set " + to_string(set) + " does not exist: there are " +
+               std::to_string(sets_.size()) +
+               " (0 is the world), others come from hora::add_process_set()",
+           parts_.rank, tensor);
   }
   if (sets_[set.number()]->removed) {
-    throw Error(ErrorCode::invalid_argument, "process set " + to_string(set) + " was removed",
-                parts_.rank, std::string(tensor));
+    refuse("process set " + to_string(set) + " was removed", parts_.rank, tensor);
   }
   return *sets_[set.number()];
 }
@@ -73,11 +76,9 @@ SetEngine& ProcessSets::engine_of(ProcessSet set, std::string_view tensor) const
   const SharedGuard lock(sets_lock_);
   const Set& found = known(set, tensor);
   if (!found.engine) {
-    throw Error(ErrorCode::invalid_argument,
-                "rank " + std::to_string(parts_.rank) + " is not in process set " + to_string(set) +
-                    ", which has the ranks " + ranks_text(found.ranks) +
-                    ": only they may submit to it",
-                parts_.rank, std::string(tensor));
+    refuse("rank " + std::to_string(parts_.rank) + " is not in process set " + to_string(set) +
+               ", which has the ranks " + ranks_text(found.ranks) + ": only they may submit to it",
+           parts_.rank, tensor);
   }
   return *found.engine;
 }

@@ -36,6 +36,7 @@ Runtime::Runtime(std::unique_ptr<Transport> transport, bool engine_thread)
                  engine_.await_failed_rank();
                }}) {
   note_state(RecordState::initialised);
+  descriptors_are_gone();  // from now on
   if (engine_thread) engine_.start_thread();
 }
 
@@ -102,6 +103,11 @@ void Runtime::at_shutdown(std::function<void()> action) {
 void Runtime::shutdown() {
   check_owner();
   if (shut_down_.exchange(true)) return;
+  if (descriptors_are_gone()) {
+    abort(
+        "the program has closed all descriptors, those of MPI and hora among them, before "
+        "shutdown(): close only what the program has opened");
+  }
   note_state(RecordState::in_shutdown);
   engine_.depart();
   engine_.stop();
@@ -132,7 +138,9 @@ void Runtime::shutdown() {
 
 void Runtime::end_after_failure() noexcept {
   engine_.await_failed_rank();
-  abort("a transport had failed, or something had timed out, before the end of shutdown()");
+  const auto cause = engine_.failure();
+  abort(cause ? std::string("in shutdown(), after an error: ") + cause->what()
+              : "in shutdown(), after an error");
 }
 
 void Runtime::abort(const std::string& why) noexcept {

@@ -58,7 +58,6 @@ class OnlyRuntime {
   /// Allows another init().
   ~OnlyRuntime() { running.store(false); }
 
- private:
   static inline std::atomic<bool> running{false};
 };
 
@@ -332,6 +331,9 @@ Context init(const InitOptions& options) {
 }
 Context init(int& argc, char**& argv, const InitOptions& options) {
   return start({.options = options, .argc = &argc, .argv = &argv});
+}
+bool is_initialized() noexcept {
+  return OnlyRuntime::running.load();
 }
 Context detail::init_on(MPI_Comm communicator, const InitOptions& options) {
   return start({.options = options, .communicator = communicator});

@@ -103,14 +103,19 @@ void at_process_exit(int status, void*) {
 /// MPI_Finalize begins with the attributes of MPI_COMM_SELF (MPI 4.0, 11.2.4).
 int at_finalize(MPI_Comm, int, void*, void*) {
   const ProcessState& state = process_state();
-  if (!state.aborting && (state.holders > 0 || state.abandoned)) {
-    log().critical("{} calls MPI_Finalize {}, which would never return, so the job is ended",
-                   to_string(identity_of_process(world_rank())),
-                   state.holders > 0 ? "while hora runs (call Context::shutdown() first)"
-                                     : "after a hora::init that some ranks have not called");
-    abort_job(1);
+  if (state.aborting) return MPI_SUCCESS;
+  const char* when = nullptr;
+  if (state.holders > 0) {
+    when = "while hora runs (call Context::shutdown() first)";
+  } else if (state.abandoned) {
+    when = "after a hora::init that some ranks have not called";
+  } else if (descriptors_are_gone()) {
+    when = "after the program has closed all descriptors, those of MPI among them";
   }
-  return MPI_SUCCESS;
+  if (when == nullptr) return MPI_SUCCESS;
+  log().critical("{} calls MPI_Finalize {}, which would never return, so the job is ended",
+                 to_string(identity_of_process(world_rank())), when);
+  abort_job(1);
 }
 
 void watch_finalize() {
@@ -198,7 +203,8 @@ void abort_job(int code) noexcept {
   }
   aborting_here = true;
   flush_output();
-  if (mpi_is_initialized() && !mpi_is_finalized()) {
+  // Without its descriptors MPI_Abort does not return.
+  if (mpi_is_initialized() && !mpi_is_finalized() && !descriptors_are_gone()) {
     std::this_thread::sleep_for(kForwardingTakes);
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   }

@@ -17,6 +17,13 @@ TEST_P(OnLayouts, WhoWaitsForARankThatHasShutDownGetsAnErrorWithinASecond) {
   EXPECT_NE(job.wait(), 0) << transcript(job);
 }
 
+TEST_F(FaultTest, WhoHasClosedAllDescriptorsEndsTheJobAtOnce) {
+  for (const char* phase : {"shutdown", "end"}) {
+    launch({"-np", "2"}, {"close", phase, "1"});
+    expect_cause_soon(1, {"rank 1 (", "the program has closed all descriptors"}, Seconds(5));
+  }
+}
+
 TEST_F(FaultTest, AHundredStartsInOneProcessTakeNothing) {
   LaunchedJob& job = launch({"-np", "2"}, {"again", "-", "-"});
   ASSERT_EQ(job.wait(Seconds(120)), 0) << transcript(job);

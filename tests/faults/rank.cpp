@@ -9,7 +9,7 @@
 //          of all ranks, after the step in which one of them has got SIGTERM), finish (shuts hora
 //          down after five steps, as if it had no more work), again (100 times hora::init and
 //          shutdown, and how much that has taken), late (20 ms behind the others in each step,
-//          whose collectives then have one name)
+//          whose collectives then have one name), close (all descriptors from 3 on)
 //   PHASE  init (before hora::init), negotiation (before it submits a new tensor), data (while a
 //          large tensor travels), shutdown (in place of it), end (after it)
 //   RANKS  that have the fault: "1", "0,3", "all"
@@ -94,6 +94,9 @@ void carry_out(const std::string& kind) {
   if (kind == "exit3") std::exit(3);
   if (kind == "throw" || kind == "caught") throw std::runtime_error("the application's own error");
   if (kind == "stop") std::raise(SIGSTOP);
+  if (kind == "close") {
+    for (int descriptor = 3; descriptor < 1024; ++descriptor) ::close(descriptor);
+  }
   if (kind == "deaf") std::signal(SIGTERM, SIG_IGN);
   while (kind == "spin" || kind == "deaf") {
   }

@@ -123,4 +123,8 @@ init(const InitOptions& options = {});
 [[nodiscard("hora runs while the Context lives: keep it, as in `Context world = init();`")]] Context
 init(int& argc, char**& argv, const InitOptions& options = {});
 
+/// True from a call of init() until it has thrown or shutdown() has returned: another init() is
+/// refused meanwhile. Any thread.
+bool is_initialized() noexcept;
+
 }  // namespace hora

@@ -22,6 +22,7 @@
 #include <hora/types.h>
 
 #include <chrono>
+#include <concepts>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -71,55 +72,61 @@ using GroupHandle = BasicGroupHandle<Handle>;
 /// The handle of several allgathers, alltoalls or reduce-scatters: it gives a result each.
 using ResultGroupHandle = BasicGroupHandle<ResultHandle>;
 
+/// The views of a group, in a std::span, array or vector. Not `{}`, which could as well be
+/// LibTorch's tensors.
+template <class View>
+class ViewSpan : public std::span<const View> {
+ public:
+  template <class Views>
+  requires std::convertible_to<Views&&, std::span<const View>> ViewSpan(Views&& views)
+      : std::span<const View>(views) {}  // NOLINT: a conversion
+};
+
 /// Each tensor as by the function of collectives.h without `grouped_`.
-void grouped_allreduce(const Context& context, std::span<const TensorView> tensors,
+void grouped_allreduce(const Context& context, ViewSpan<TensorView> tensors,
                        const AllreduceOptions& options = {});
 [[nodiscard]] GroupHandle grouped_allreduce_async(const Context& context,
-                                                  std::span<const TensorView> tensors,
+                                                  ViewSpan<TensorView> tensors,
                                                   const AllreduceOptions& options = {});
-void grouped_broadcast(const Context& context, std::span<const TensorView> tensors,
+void grouped_broadcast(const Context& context, ViewSpan<TensorView> tensors,
                        const BroadcastOptions& options = {});
 [[nodiscard]] GroupHandle grouped_broadcast_async(const Context& context,
-                                                  std::span<const TensorView> tensors,
+                                                  ViewSpan<TensorView> tensors,
                                                   const BroadcastOptions& options = {});
 
 /// The same, which give each tensor's result, in the order of the tensors. Of views that are read
 /// only, and below of others.
-std::vector<Result> grouped_allgather(const Context& context,
-                                      std::span<const ConstTensorView> tensors,
+std::vector<Result> grouped_allgather(const Context& context, ViewSpan<ConstTensorView> tensors,
                                       const AllgatherOptions& options = {});
 [[nodiscard]] ResultGroupHandle grouped_allgather_async(const Context& context,
-                                                        std::span<const ConstTensorView> tensors,
+                                                        ViewSpan<ConstTensorView> tensors,
                                                         const AllgatherOptions& options = {});
 /// options.splits, where there are any, are those of every tensor.
-std::vector<Result> grouped_alltoall(const Context& context,
-                                     std::span<const ConstTensorView> tensors,
+std::vector<Result> grouped_alltoall(const Context& context, ViewSpan<ConstTensorView> tensors,
                                      const AlltoallOptions& options = {});
 [[nodiscard]] ResultGroupHandle grouped_alltoall_async(const Context& context,
-                                                       std::span<const ConstTensorView> tensors,
+                                                       ViewSpan<ConstTensorView> tensors,
                                                        const AlltoallOptions& options = {});
 std::vector<Result> grouped_reduce_scatter(const Context& context,
-                                           std::span<const ConstTensorView> tensors,
+                                           ViewSpan<ConstTensorView> tensors,
                                            const ReduceScatterOptions& options = {});
 [[nodiscard]] ResultGroupHandle grouped_reduce_scatter_async(
-    const Context& context, std::span<const ConstTensorView> tensors,
+    const Context& context, ViewSpan<ConstTensorView> tensors,
     const ReduceScatterOptions& options = {});
 
-std::vector<Result> grouped_allgather(const Context& context, std::span<const TensorView> tensors,
+std::vector<Result> grouped_allgather(const Context& context, ViewSpan<TensorView> tensors,
                                       const AllgatherOptions& options = {});
 [[nodiscard]] ResultGroupHandle grouped_allgather_async(const Context& context,
-                                                        std::span<const TensorView> tensors,
+                                                        ViewSpan<TensorView> tensors,
                                                         const AllgatherOptions& options = {});
-std::vector<Result> grouped_alltoall(const Context& context, std::span<const TensorView> tensors,
+std::vector<Result> grouped_alltoall(const Context& context, ViewSpan<TensorView> tensors,
                                      const AlltoallOptions& options = {});
 [[nodiscard]] ResultGroupHandle grouped_alltoall_async(const Context& context,
-                                                       std::span<const TensorView> tensors,
+                                                       ViewSpan<TensorView> tensors,
                                                        const AlltoallOptions& options = {});
-std::vector<Result> grouped_reduce_scatter(const Context& context,
-                                           std::span<const TensorView> tensors,
+std::vector<Result> grouped_reduce_scatter(const Context& context, ViewSpan<TensorView> tensors,
                                            const ReduceScatterOptions& options = {});
 [[nodiscard]] ResultGroupHandle grouped_reduce_scatter_async(
-    const Context& context, std::span<const TensorView> tensors,
-    const ReduceScatterOptions& options = {});
+    const Context& context, ViewSpan<TensorView> tensors, const ReduceScatterOptions& options = {});
 
 }  // namespace hora

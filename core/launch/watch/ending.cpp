@@ -92,7 +92,8 @@ std::string ending_text(const RankEnded& ended, const std::string& host, const s
   text += ended.failure.empty() ? status_text(ended.status) : "was ended: " + ended.failure;
   text += when_text(ended);
   if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0 && !ended_well(ended)) {
-    text += ", without hora::shutdown, so that the other ranks wait for it for ever";
+    text += ended.cause.empty() ? ", without hora::shutdown, in which the other ranks wait for it"
+                                : ", after hora had failed";
   }
   text += where;
   if (ended.out_of_memory) {

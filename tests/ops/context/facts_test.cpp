@@ -17,6 +17,16 @@ TEST(Facts, AJobIsHomogeneousWhereNodesHaveAsManyRanks) {
             on_a_node == 0 || world.size() % on_a_node == 0 || world.size() < on_a_node);
 }
 
+TEST(Facts, HoraIsInitializedFromInitToShutdown) {
+  EXPECT_FALSE(is_initialized());
+  Context world = init();
+  EXPECT_TRUE(is_initialized());
+  world.shutdown();
+  EXPECT_FALSE(is_initialized());
+  EXPECT_THROW((void)init({.process_sets = {{-1}}}), Error);
+  EXPECT_FALSE(is_initialized());
+}
+
 TEST(Facts, MpiThreadsAreSupportedWhereMpiSaysSo) {
   const Context world = init();
   int level = MPI_THREAD_SINGLE;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <hora/hora.h>
 #include <hora/objects.h>
+#include <hora/printable.h>
 
 #include <chrono>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/tensor_text.h"
 #include "tests/support/expect_error.h"
 
 namespace hora::internal::test {
@@ -23,6 +25,7 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 struct Case {
   std::string what;
   std::function<void()> call;
+  std::string tensor = {};  ///< whose error it is, where not empty
 };
 using Cases = std::vector<Case>;
 
@@ -36,6 +39,11 @@ class HostileArguments : public testing::Test {
         const Error error = expect_error(ErrorCode::invalid_argument, each.call);
         EXPECT_LT(std::string(error.what()).size(), 3000u);
         EXPECT_LT(error.tensor().size(), 3000u);
+        EXPECT_THAT(printable(error.tensor()), testing::Not(testing::HasSubstr("\\xc3")));
+        if (!each.tensor.empty()) {
+          EXPECT_EQ(error.tensor(), each.tensor);
+          EXPECT_THAT(error.what(), testing::HasSubstr(tensor_text(each.tensor)));
+        }
       }
       expect_next_works();
     }
@@ -64,6 +72,8 @@ std::vector<HostileTensor> hostile_tensors(void* data) {
   device_kind.device = {static_cast<DeviceKind>(9), 0};
   TensorView gpu = shaped(data, {2});
   gpu.device = {DeviceKind::cuda, std::numeric_limits<int>::min()};
+  TensorView cpu = shaped(data, {2});
+  cpu.device = {DeviceKind::cpu, 3};
   return {
       {"null", shaped(nullptr, {2})},
       {"negative", shaped(data, {-1})},
@@ -81,6 +91,7 @@ std::vector<HostileTensor> hostile_tensors(void* data) {
       {"a million dimensions", shaped(data, Shape(1000000, 1))},
       {"device kind 9", device_kind},
       {"a device that is none", gpu},
+      {"CPU 3", cpu},
   };
 }
 
@@ -88,8 +99,9 @@ std::vector<HostileTensor> hostile_tensors(void* data) {
 template <class Options, class Blocking, class Async>
 void add(Cases& cases, const std::string& what, const Context& world, const TensorView& tensor,
          const Options& options, Blocking blocking, Async async) {
-  cases.push_back({what, [=, &world] { (void)blocking(world, tensor, options); }});
-  cases.push_back({what + ", async", [=, &world] { (void)async(world, tensor, options); }});
+  const std::string name = options.name == "x" ? "x" : "";
+  cases.push_back({what, [=, &world] { (void)blocking(world, tensor, options); }, name});
+  cases.push_back({what + ", async", [=, &world] { (void)async(world, tensor, options); }, name});
 }
 
 /// Of one collective: `options` with each thing wrong that all collectives can have wrong.
@@ -107,6 +119,8 @@ Cases cases_of(const Context& world, void* data, const Options& good, Blocking b
   };
   with("a name of 10 MB", [](Options& o) { o.name.assign(10000000, 'x'); });
   with("a name of 1025 bytes", [](Options& o) { o.name.assign(1025, 'x'); });
+  with("with a character across the limit",
+       [](Options& o) { o.name = std::string(1023, 'x') + "ö"; });
   with("a name with a zero byte", [](Options& o) { o.name = std::string("a\0b", 3); });
   with("set 7", [](Options& o) { o.process_set = ProcessSet(7); });
   with("a negative timeout", [](Options& o) { o.timeout = std::chrono::milliseconds(-1); });
@@ -275,7 +289,7 @@ TEST_F(HostileArguments, Buffers) {
   }
   for (const Device& device :
        {Device{DeviceKind::cuda, -1}, Device{DeviceKind::cuda, std::numeric_limits<int>::max()},
-        Device{static_cast<DeviceKind>(9), 0}}) {
+        Device{static_cast<DeviceKind>(9), 0}, Device{DeviceKind::cpu, 3}}) {
     cases.push_back({"a device", [=, this] { Buffer(world_, 64, device); }});
   }
   expect_refused(cases);

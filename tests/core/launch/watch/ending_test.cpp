@@ -66,6 +66,12 @@ TEST(EndedWell, NeedsAShutdownWhereThereWasAnInit) {
   EXPECT_FALSE(ended_well(rank));
   EXPECT_EQ(exit_status(rank), 1);
   EXPECT_THAT(ending_text(rank, "a"), HasSubstr("without hora::shutdown"));
+  rank.cause = "HORA_CHUNK_SIZE=x";
+  EXPECT_EQ(
+      ending_text(rank, "a"),
+      "rank 1 (host a, pid 4711) ended with exit status 0, 12.3 s after its start, after hora "
+      "had failed; its first error: HORA_CHUNK_SIZE=x")
+      << "on all ranks, of which none waits";
   rank.shut_down = true;
   EXPECT_TRUE(ended_well(rank));
   EXPECT_EQ(exit_status(rank), 0);

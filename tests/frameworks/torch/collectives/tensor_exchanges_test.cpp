@@ -158,7 +158,7 @@ TEST(TensorAlltoall, RefusesSplitsThatDoNotFit) {
   refused(torch::zeros({world.size()}), "Float");
   refused(torch::zeros({1, world.size()}, torch::kLong), "2 dimensions");
   refused(torch::zeros({0}, torch::kLong), "one for each rank");
-  refused(torch::full({world.size()}, 5, torch::kLong), "do not add up");
+  refused(torch::full({world.size()}, 5, torch::kLong), "rows, and the tensor has 4");
   refused(torch::full({world.size() + 1}, 1, torch::kLong), "splits for");
 }
 

@@ -166,7 +166,8 @@ TEST(TensorGroup, OneHandleForAll) {
   expect_equal(second.wait(), mixed(2.0));
   expect_equal(first.wait(), mixed(1.0));
   EXPECT_TRUE(first.ready());
-  EXPECT_TRUE(grouped_allreduce(world, std::vector<torch::Tensor>()).empty());
+  EXPECT_TRUE(grouped_allreduce(world, {}, {.name = "none"}).empty());
+  EXPECT_TRUE(grouped_allgather(world, {}).empty());
 }
 
 TEST(TensorGroup, OnSeveralDevicesIsAnError) {

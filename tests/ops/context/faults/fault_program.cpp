@@ -263,6 +263,18 @@ int stops_submitting(std::chrono::milliseconds timeout) {
   }
 }
 
+/// Rank 1 stops submitting; rank 0 returns after its timeout, which it has caught.
+int returns_early() {
+  const hora::Context world = hora::init();
+  std::vector<float> values(100, 1.0F);
+  if (world.rank() == 1) std::this_thread::sleep_for(1min);
+  try {
+    hora::allreduce(world, hora::view(values), {.name = "g", .timeout = 500ms});
+  } catch (const hora::Error&) {
+  }
+  return 0;
+}
+
 /// This rank stops itself before it submits what the others wait for, or after.
 int stopped(int rank, bool after) {
   try {
@@ -358,6 +370,7 @@ int main(int argc, char** argv) {
   if (mode == "finalize") return finalizes();
   if (mode == "shutdown-early") return shutdown_early(number);
   if (mode == "stops-submitting") return stops_submitting(std::chrono::milliseconds(number));
+  if (mode == "returns-early") return returns_early();
   if (mode == "stopped-before") return stopped(number, false);
   if (mode == "stopped-after") return stopped(number, true);
   if (mode == "cut-broadcast") return hora::test::cut_broadcast();

@@ -288,6 +288,10 @@ exception of type std::runtime_error: the application's own error" <<< "$output"
         within "$name" 10
       done
     done
+    name="a rank returns from main after an error"
+    run "${mpi[@]}" 2 "$program" returns-early
+    expect "$name" nonzero \
+      'ends the job: in shutdown(), after an error: tensor "g" is not complete 500 ms'
     ;;
   stopped)
     # By SIGSTOP: rank 0, which else would say it, and others; before the data and in the middle.
