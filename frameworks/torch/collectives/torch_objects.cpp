@@ -1,3 +1,4 @@
+#include <c10/util/Type.h>
 #include <hora/process_set.h>
 #include <hora/torch_objects.h>
 #include <torch/optim/lbfgs.h>
@@ -98,7 +99,8 @@ void load(torch::optim::Optimizer& optimizer, const std::string& text, int root,
 
 /// What must be the same on all ranks.
 std::vector<std::string> described(const torch::optim::Optimizer& optimizer) {
-  std::vector<std::string> lines{std::string("an optimizer of class ") + typeid(optimizer).name()};
+  std::vector<std::string> lines{"an optimizer of class " +
+                                 c10::demangle(typeid(optimizer).name())};
   for (std::size_t group = 0; group < optimizer.param_groups().size(); ++group) {
     lines.push_back("group " + std::to_string(group));
     for (const torch::Tensor& parameter : optimizer.param_groups()[group].params()) {
