@@ -66,8 +66,7 @@ void check_agreement(const Peers& peers, const Agreement& agreement, const std::
   throw Error(ErrorCode::mismatch,
               agreement.what + " differ between ranks: rank " + std::to_string(peers.first) +
                   " has " + line_or_none(expected, index) + ", rank " + std::to_string(rank) +
-                  " has " + theirs + " (number " + std::to_string(index) +
-                  " in order of registration). " + agreement.advice,
+                  " has " + theirs + ". " + agreement.advice,
               rank, name);
 }
 

@@ -19,6 +19,12 @@ std::string_view name_of(Compression compression) noexcept {
 
 namespace hora::internal {
 
+std::string wrong_with(Compression compression) {
+  if (compression == Compression::none || name_of(compression) != "none") return {};
+  return "compression is " + std::to_string(static_cast<int>(compression)) +
+         "; expected none, float16 or bfloat16";
+}
+
 DataType wire_type(Compression compression, DataType type) noexcept {
   if (compression == Compression::none) return type;
   const DataType wire =

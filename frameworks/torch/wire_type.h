@@ -7,8 +7,12 @@
 #include <hora/types.h>
 
 #include <optional>
+#include <string>
 
 namespace hora::internal {
+
+/// Empty: nothing.
+std::string wrong_with(Compression compression);
 
 /// `type` is a floating-point type.
 DataType wire_type(Compression compression, DataType type) noexcept;

@@ -224,6 +224,11 @@ void Checkpoint::add_state(const std::string& name, const std::function<Tensors(
 }
 
 void Checkpoint::save(const CheckpointPosition& position, const CheckpointSaveOptions& options) {
+  if (position.step < 0 || position.epoch < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "Checkpoint: save() of step " + std::to_string(position.step) + " of epoch " +
+                    std::to_string(position.epoch) + "; expected 0 or more");
+  }
   state_->begun = true;
   state_->writer.save(position, options.best, state_->parts, state_->module);
 }

@@ -66,7 +66,8 @@ CheckpointPart optimizer_part(const Context& context, const std::string& name,
   part.name = name;
   part.scope = sharded ? CheckpointScope::shard : CheckpointScope::shared;
   part.prepare = [implementation] { implementation().complete_parameters(); };
-  part.save = [implementation] {
+  part.save = [implementation, name] {
+    implementation().check_between_steps("save() of " + in_quotes(name));
     return state_of(implementation().optimizer(), implementation().pieces());
   };
   part.load = [implementation](const SavedPart& saved) {

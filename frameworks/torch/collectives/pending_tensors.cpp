@@ -39,13 +39,11 @@ ResultHandle submit(const Context& context, const ConstTensorView& view,
 template <class Options>
 torch::Tensor operand(const Context& context, const torch::Tensor& tensor, const Options& options) {
   if constexpr (std::is_same_v<Options, BroadcastOptions>) {
-    if (context.rank() != options.root) {
-      return torch::empty_like(tensor, torch::MemoryFormat::Contiguous);
-    }
+    if (context.rank() != options.root) return torch::empty_like(tensor);
   }
   if constexpr (std::is_same_v<Options, AllreduceOptions> ||
                 std::is_same_v<Options, BroadcastOptions>) {
-    return tensor.clone(torch::MemoryFormat::Contiguous);  // it is overwritten
+    return tensor.clone();  // it is overwritten
   }
   return tensor.detach().contiguous();  // set_data() of the caller's leaves this one's memory
 }

@@ -34,6 +34,9 @@ c10::ScalarType travelling_type(const std::string& name, const torch::Tensor& te
 
 TensorResults run_compressed(const Context& context, const CallTensors& call,
                              const AllreduceOptions& options, Compression compression) {
+  if (const std::string wrong = wrong_with(compression); !wrong.empty()) {
+    refuse_tensor(options.name, wrong);
+  }
   const auto type_of = [&](const auto& t) { return travelling_type(options.name, t, compression); };
   const bool nothing_to_do =
       std::all_of(call.tensors.begin(), call.tensors.end(),

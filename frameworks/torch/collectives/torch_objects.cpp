@@ -1,3 +1,4 @@
+#include <c10/util/Type.h>
 #include <hora/process_set.h>
 #include <hora/torch_objects.h>
 #include <torch/optim/lbfgs.h>

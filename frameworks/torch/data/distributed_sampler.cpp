@@ -38,6 +38,10 @@ void check(std::size_t samples, const DistributedSamplerOptions& options) {
   if (samples > std::numeric_limits<std::uint32_t>::max()) {
     refuse(std::to_string(samples) + " samples; expected fewer than 2^32");
   }
+  if (options.remainder > Remainder::keep) {
+    refuse("remainder is " + std::to_string(static_cast<int>(options.remainder)) +
+           "; expected drop, pad or keep");
+  }
   const auto size = static_cast<std::size_t>(options.size);
   if (options.batch == 0 || options.batch > std::numeric_limits<std::uint32_t>::max()) {
     refuse("a batch of " + std::to_string(options.batch) +

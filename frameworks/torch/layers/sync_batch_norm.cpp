@@ -171,6 +171,10 @@ SyncBatchNormImpl::SyncBatchNormImpl(const Context& context,
             std::to_string(Access::next_instance_number(context, kWorld))) {}
 
 void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
+  if (!input.is_floating_point()) {
+    refuse_tensor(name_, std::string("has type ") + torch::toString(input.scalar_type()) +
+                             "; expected a floating-point one");
+  }
   if (input.dim() >= 2 && input.size(1) == options.num_features()) return;
   std::ostringstream shape;
   shape << input.sizes();

@@ -19,7 +19,11 @@ AverageMeter::AverageMeter(std::string name, const MeterFormat& format)
   }
 }
 
-void AverageMeter::update(double value, std::int64_t count) noexcept {
+void AverageMeter::update(double value, std::int64_t count) {
+  if (count < 0) {
+    throw Error(ErrorCode::invalid_argument, "AverageMeter \"" + name_ + "\": count " +
+                                                 std::to_string(count) + "; expected 0 or more");
+  }
   value_ = value;
   sum_ += value * static_cast<double>(count);
   count_ += count;

@@ -28,7 +28,7 @@ DistributedOptimizer::DistributedOptimizer(
   start_tensor_arena(context);
   share_device_memory(context);
   const Peers peers = peers_of(context, options.process_set);
-  check_optimizer(optimizer, options);
+  check_optimizer(peers, optimizer, options);
   std::vector<Parameter> parameters = select_parameters(context, optimizer, named_parameters);
   const std::string name =
       std::string(kGradientsName) +
@@ -52,46 +52,52 @@ DistributedOptimizer& DistributedOptimizer::operator=(DistributedOptimizer&& oth
   return *this;
 }
 
+OptimizerImplementation& DistributedOptimizer::implementation() const {
+  if (implementation_) return *implementation_;
+  throw Error(ErrorCode::invalid_use,
+              "DistributedOptimizer: it was moved from; use the one that it was moved to");
+}
+
 void DistributedOptimizer::zero_grad() {
-  implementation_->zero_grad();
+  implementation().zero_grad();
 }
 
 void DistributedOptimizer::synchronize() {
-  implementation_->synchronize();
+  implementation().synchronize();
 }
 
 void DistributedOptimizer::step() {
-  implementation_->step();
+  implementation().step();
 }
 
 torch::Tensor DistributedOptimizer::step(const torch::optim::Optimizer::LossClosure& closure) {
-  if (closure) return implementation_->step(closure);
-  implementation_->step();
+  if (closure) return implementation().step(closure);
+  implementation().step();
   return {};
 }
 
 DistributedOptimizer::Guard DistributedOptimizer::no_sync() {
-  return Guard(implementation_->no_sync().take());
+  return Guard(implementation().no_sync().take());
 }
 
 DistributedOptimizer::Guard DistributedOptimizer::skip_synchronize() {
-  return Guard(implementation_->skip_synchronize().take());
+  return Guard(implementation().skip_synchronize().take());
 }
 
 void DistributedOptimizer::set_backward_passes_per_step(int passes) {
-  implementation_->set_backward_passes(passes);
+  implementation().set_backward_passes(passes);
 }
 
 double DistributedOptimizer::clip_grad_norm_(double max_norm) {
-  return implementation_->clip_grad_norm(max_norm);
+  return implementation().clip_grad_norm(max_norm);
 }
 
 void DistributedOptimizer::complete_parameters() {
-  implementation_->complete_parameters();
+  implementation().complete_parameters();
 }
 
 int DistributedOptimizer::join() {
-  return OptimizerImplementation::join({implementation_.get()});
+  return OptimizerImplementation::join({&implementation()});
 }
 
 int join(const Context& context, const std::vector<DistributedOptimizer*>& optimizers) {
@@ -104,15 +110,15 @@ int join(const Context& context, const std::vector<DistributedOptimizer*>& optim
 }
 
 torch::optim::Optimizer& DistributedOptimizer::wrapped() {
-  return implementation_->optimizer();
+  return implementation().optimizer();
 }
 
 OptimizerStatistics DistributedOptimizer::statistics() const {
-  return implementation_->statistics();
+  return implementation().statistics();
 }
 
 void DistributedOptimizer::reset_statistics() {
-  implementation_->statistics() = {};
+  implementation().statistics() = {};
 }
 
 }  // namespace hora

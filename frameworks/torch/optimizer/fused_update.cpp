@@ -21,12 +21,16 @@ std::size_t bucket_count(const GradientAverager& averager) {
 
 }  // namespace
 
+bool is_of_hora_optim(const torch::optim::Optimizer& optimizer) {
+  return dynamic_cast<const optim::SGD*>(&optimizer) != nullptr ||
+         dynamic_cast<const optim::Adam*>(&optimizer) != nullptr ||
+         dynamic_cast<const optim::AdamW*>(&optimizer) != nullptr;
+}
+
 bool can_fuse_update(const Peers& peers, const torch::optim::Optimizer& optimizer,
                      const std::vector<Parameter>& parameters) {
-  const bool is_ours = dynamic_cast<const optim::SGD*>(&optimizer) != nullptr ||
-                       dynamic_cast<const optim::Adam*>(&optimizer) != nullptr ||
-                       dynamic_cast<const optim::AdamW*>(&optimizer) != nullptr;
-  return is_ours && !parameters.empty() && share_memory(peers.context, peers.set) &&
+  return is_of_hora_optim(optimizer) && !parameters.empty() &&
+         share_memory(peers.context, peers.set) &&
          std::all_of(parameters.begin(), parameters.end(), [](const Parameter& parameter) {
            // What else lies in that memory would not move with it.
            return takes_one_pass(parameter.tensor) && parameter.tensor.storage().use_count() == 1;

@@ -22,6 +22,9 @@
 
 namespace hora::internal {
 
+/// SGD, Adam or AdamW.
+bool is_of_hora_optim(const torch::optim::Optimizer& optimizer);
+
 /// Whether ranks can: an optimizer of hora::optim, whose parameters are of float32 or float64 on
 /// the CPU, each the only tensor in its memory, among ranks of one node.
 bool can_fuse_update(const Peers& peers, const torch::optim::Optimizer& optimizer,

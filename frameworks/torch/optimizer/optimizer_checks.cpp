@@ -1,5 +1,6 @@
 #include "frameworks/torch/optimizer/optimizer_checks.h"
 
+#include <c10/util/Type.h>
 #include <hora/error.h>
 #include <hora/gradient_hook.h>
 #include <torch/optim/lbfgs.h>
@@ -8,13 +9,17 @@
 #include <cmath>
 #include <sstream>
 #include <string>
+#include <typeinfo>
 #include <unordered_map>
 #include <utility>
 
+#include "core/diagnostics.h"
+#include "frameworks/torch/optimizer/fused_update.h"
 #include "frameworks/torch/optimizer/gradient_hooks.h"
 #include "frameworks/torch/optimizer/parameter_list.h"
 #include "frameworks/torch/peers.h"
 #include "frameworks/torch/tensor_view.h"
+#include "frameworks/torch/wire_type.h"
 #include "frameworks/torch/working_device.h"
 
 namespace hora::internal {
@@ -102,6 +107,11 @@ void check_ranges(const DistributedOptimizerOptions& options) {
     refuse("op is " + std::string(name_of(options.op)) +
            ", which is not defined for gradients; expected average, sum or adasum");
   }
+  constexpr std::size_t most = std::size_t{64} << 30U;  // as HORA_BUCKET_SIZE
+  if (options.bucket_bytes > most) {
+    refuse("bucket_bytes is " + std::to_string(options.bucket_bytes) + "; expected up to 64 GiB");
+  }
+  if (const std::string wrong = wrong_with(options.compression); !wrong.empty()) refuse(wrong);
   check_backward_passes(options.backward_passes_per_step);
   const double predivide = options.gradient_predivide_factor;
   if (!(predivide >= 0x1p-14 && predivide <= 0x1p14)) {
@@ -185,23 +195,24 @@ Groups groups_of(const std::vector<Parameter>& parameters,
   return equal_groups(sizes, static_cast<std::size_t>(options.number_of_groups));
 }
 
-std::string described(const DistributedOptimizerOptions& options,
-                      const std::vector<Parameter>& parameters,
-                      const GradientAverager::Options& averaging) {
+/// A line each.
+std::vector<std::string> described(const DistributedOptimizerOptions& options,
+                                   const std::vector<Parameter>& parameters,
+                                   const GradientAverager::Options& averaging) {
   const BucketOptions& buckets = averaging.buckets;
   std::ostringstream text;
-  text << "buckets of " << buckets.bucket_bytes << " bytes, " << name_of(options.op)
-       << ", compression " << name_of(options.compression) << ", backward_passes_per_step "
-       << options.backward_passes_per_step << ", gradient_predivide_factor "
-       << options.gradient_predivide_factor << ", static_graph " << options.static_graph
-       << ", shard_state " << options.shard_state << ", overlap_parameter_gather "
-       << options.overlap_parameter_gather << ", fused_update "
-       << (buckets.averaging.fused != nullptr) << ", update_in_backward "
-       << options.update_in_backward << ", compare_ranks " << options.compare_ranks << ", hook "
-       << (options.hook ? options.hook->describe() : "none") << ", averaged on "
-       << name_of(to_device(averaging.device).kind) << ", parameters on "
+  text << "buckets of " << buckets.bucket_bytes << " bytes\nop " << name_of(options.op)
+       << "\ncompression " << name_of(options.compression) << "\nbackward_passes_per_step "
+       << options.backward_passes_per_step << "\ngradient_predivide_factor "
+       << options.gradient_predivide_factor << "\nstatic_graph " << options.static_graph
+       << "\nshard_state " << options.shard_state << "\noverlap_parameter_gather "
+       << options.overlap_parameter_gather << "\nfused_update "
+       << (buckets.averaging.fused != nullptr) << "\nupdate_in_backward "
+       << options.update_in_backward << "\ncompare_ranks " << options.compare_ranks << "\nhook "
+       << (options.hook ? options.hook->describe() : "none") << "\ngradients averaged on "
+       << name_of(to_device(averaging.device).kind) << "\nparameters on "
        << (on_several_devices(parameters) ? "several devices" : "one device");
-  return text.str();
+  return split_lines(text.str());
 }
 
 std::string described(const std::string& name, const torch::Tensor& tensor) {
@@ -216,8 +227,13 @@ bool evaluates_again(const torch::optim::Optimizer& optimizer) {
   return dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr;
 }
 
-void check_optimizer(const torch::optim::Optimizer& optimizer,
+void check_optimizer(const Peers& peers, const torch::optim::Optimizer& optimizer,
                      const DistributedOptimizerOptions& options) {
+  if (options.fused_update && !is_of_hora_optim(optimizer) && peers.rank_in_set == 0) {
+    log_warning("DistributedOptimizer: fused_update does nothing with " +
+                c10::demangle(typeid(optimizer).name()) +
+                "; it is for hora::optim::SGD, Adam and AdamW");
+  }
   if (!evaluates_again(optimizer)) return;
   const auto exclude = [](bool chosen, const std::string& option, const std::string& why) {
     if (chosen) refuse("LBFGS and " + option + " do not go together: " + why);
@@ -300,7 +316,7 @@ void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& paramet
                        const DistributedOptimizerOptions& options,
                        const GradientAverager::Options& averaging) {
   const BucketOptions& buckets = averaging.buckets;
-  std::vector<std::string> lines{described(options, parameters, averaging)};
+  std::vector<std::string> lines = described(options, parameters, averaging);
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     std::string line = described(parameters[index].name, parameters[index].tensor);
     if (!buckets.groups.empty() && buckets.groups[index]) {
@@ -311,9 +327,10 @@ void check_ranks_agree(const Peers& peers, const std::vector<Parameter>& paramet
   for (std::size_t i = 0; i < options.buffers.size(); ++i) {
     lines.push_back(described("buffer " + std::to_string(i), options.buffers[i]));
   }
-  check_agreement(peers,
-                  {"DistributedOptimizer's parameters", "Every rank must build the same model"},
-                  buckets.name + ".parameters", lines);
+  check_agreement(
+      peers,
+      {"DistributedOptimizer's options or parameters", "Every rank must construct the same one"},
+      buckets.name + ".parameters", lines);
 }
 
 }  // namespace hora::internal

@@ -13,8 +13,9 @@ namespace hora::internal {
 /// It calls its closure several times a step, and compares the results (LBFGS).
 bool evaluates_again(const torch::optim::Optimizer& optimizer);
 
-/// Throws Error(invalid_argument) for options that are not for this optimizer.
-void check_optimizer(const torch::optim::Optimizer& optimizer,
+/// Throws Error(invalid_argument) for options that are not for this optimizer, and warns of one
+/// that does nothing with it.
+void check_optimizer(const Peers& peers, const torch::optim::Optimizer& optimizer,
                      const DistributedOptimizerOptions& options);
 
 /// The named parameters that the optimizer's groups hold, in order of registration. Throws as

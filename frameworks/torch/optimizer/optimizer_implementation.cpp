@@ -1,5 +1,6 @@
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 
+#include <hora/gradient_hook.h>
 #include <hora/torch_collectives.h>
 
 #include <algorithm>
@@ -33,6 +34,16 @@ OptimizerImplementation::OptimizerImplementation(const Peers& peers,
       broadcasts_buffers_(!options.buffers.empty()),
       overlaps_gather_(options.overlap_parameter_gather),
       updates_in_backward_(options.update_in_backward) {
+  if (options.hook) {
+    if (!options.hook->user_.expired()) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          "DistributedOptimizer: option hook serves another DistributedOptimizer; give each "
+          "an object of its own",
+          peers.context.rank());
+    }
+    options.hook->user_ = no_sync_.take();
+  }
   const bool fuses = averaging.buckets.averaging.fused != nullptr;
   if (fuses) {
     check_can_cut(averager_.parameters());
@@ -79,7 +90,13 @@ void OptimizerImplementation::zero_grad() {
   if (open) refuse_with_update_in_backward("zero_grad() after backward() without step()");
   const bool unused = open || (shards_ && synchronized_);
   const bool stepped_apart = unused && averager_.parameters_changed();
-  if (open) synchronize(RoundEnd::discard);
+  try {
+    if (open) synchronize(RoundEnd::discard);
+  } catch (const Error& error) {
+    // Parameters that differ between ranks differ by that step.
+    if (stepped_apart && error.code() == ErrorCode::mismatch) refuse_step_apart();
+    throw;
+  }
   drop_gradients();
   complete_parameters();
   averager_.settle(RoundEnd::discard);
@@ -273,6 +290,11 @@ std::vector<OptimizerPiece> OptimizerImplementation::pieces() const {
     pieces.push_back({parameter.name, parameter.tensor, parameter.tensor});
   }
   return pieces;
+}
+
+void OptimizerImplementation::check_between_steps(const std::string& what) const {
+  if (!averager_.has_gradients() && !synchronized_) return;
+  refuse_use(what + " between backward() and step(); call it after step()");
 }
 
 void OptimizerImplementation::complete_parameters() {

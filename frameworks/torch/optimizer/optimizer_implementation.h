@@ -113,6 +113,9 @@ class OptimizerImplementation {
   /// What the optimizer steps on this rank, with their names.
   std::vector<OptimizerPiece> pieces() const;
   bool is_sharded() const { return shards_ != nullptr; }
+  /// Throws Error(invalid_use) from backward() on until step() or zero_grad(), which `what` is not
+  /// for.
+  void check_between_steps(const std::string& what) const;
   OptimizerStatistics& statistics() { return statistics_; }
 
  private:

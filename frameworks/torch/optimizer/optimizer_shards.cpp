@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "frameworks/torch/optimizer/gradient_placeholder.h"
 #include "frameworks/torch/optimizer/state_key.h"
 #include "frameworks/torch/tensor_view.h"
 
@@ -111,7 +112,10 @@ void check_can_cut_state(const Peers& peers, const torch::optim::Optimizer& opti
 
 OptimizerShards::OptimizerShards(const Peers& peers, const GradientAverager& averager,
                                  torch::optim::Optimizer& optimizer)
-    : peers_(peers), averager_(averager), forms_(forms_of(averager.parameters())) {
+    : peers_(peers),
+      averager_(averager),
+      optimizer_(optimizer),
+      forms_(forms_of(averager.parameters())) {
   check_can_cut_state(peers, optimizer);
   const at::NoGradGuard no_grad;
   const auto& parameters = averager.parameters();
@@ -129,10 +133,19 @@ OptimizerShards::OptimizerShards(const Peers& peers, const GradientAverager& ave
     buckets_.push_back(std::move(bucket));
   }
   note_memory();
-  replace_parameters(optimizer);
+  replace_parameters();
 }
 
-void OptimizerShards::replace_parameters(torch::optim::Optimizer& optimizer) const {
+OptimizerShards::~OptimizerShards() {
+  // Another tensor may get a piece's address, which is the key of its state.
+  for (const ShardedPiece& piece : own_pieces()) optimizer_.state().erase(key_of(piece.values));
+  for (std::size_t group = 0; group < whole_.size(); ++group) {
+    optimizer_.param_groups()[group].params() = std::move(whole_[group]);
+  }
+  for (const Parameter& parameter : averager_.parameters()) drop_placeholder(parameter.tensor);
+}
+
+void OptimizerShards::replace_parameters() {
   std::unordered_map<const void*, std::vector<ParameterPiece>> pieces;
   for (const BucketShare& bucket : buckets_) {
     for (const ParameterShare& piece : bucket.pieces) {
@@ -141,16 +154,16 @@ void OptimizerShards::replace_parameters(torch::optim::Optimizer& optimizer) con
     }
   }
   for (const Parameter& parameter : averager_.parameters()) {
-    cut_state(optimizer, parameter.tensor, pieces[parameter.tensor.unsafeGetTensorImpl()]);
+    cut_state(optimizer_, parameter.tensor, pieces[parameter.tensor.unsafeGetTensorImpl()]);
   }
-  for (auto& group : optimizer.param_groups()) {
+  for (auto& group : optimizer_.param_groups()) {
     std::vector<at::Tensor> own;
     for (const at::Tensor& parameter : group.params()) {
       for (const auto& piece : pieces.at(parameter.unsafeGetTensorImpl())) {
         own.push_back(piece.values);
       }
     }
-    group.params() = std::move(own);
+    whole_.push_back(std::exchange(group.params(), std::move(own)));
   }
 }
 

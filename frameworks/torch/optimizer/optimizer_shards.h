@@ -36,6 +36,10 @@ class OptimizerShards {
   /// not dense or shared by two, and Error(invalid_use) for an optimizer that has stepped.
   OptimizerShards(const Peers& peers, const GradientAverager& averager,
                   torch::optim::Optimizer& optimizer);
+  /// The optimizer's groups hold the parameters again, without state.
+  ~OptimizerShards();
+  OptimizerShards(const OptimizerShards&) = delete;
+  OptimizerShards& operator=(const OptimizerShards&) = delete;
 
   /// The program may have put other memory under parameters: the pieces view it from now on. Before
   /// the optimizer steps. Throws Error(invalid_argument) naming the parameter where it cannot be
@@ -79,7 +83,7 @@ class OptimizerShards {
     std::optional<TensorHandle> gather;
   };
 
-  void replace_parameters(torch::optim::Optimizer& optimizer) const;
+  void replace_parameters();
   static Memory memory_of(const at::Tensor& parameter);
   void note_memory();
   /// Returns a parameter that the program has written to meanwhile; null: none.
@@ -87,6 +91,8 @@ class OptimizerShards {
 
   const Peers peers_;
   const GradientAverager& averager_;
+  torch::optim::Optimizer& optimizer_;
+  std::vector<std::vector<at::Tensor>> whole_;  ///< by group, what it held
   const std::vector<ParameterForm> forms_;
   std::vector<Memory> memories_;  ///< by parameter, when hora has checked last
   std::vector<BucketShare> buckets_;

@@ -1,8 +1,10 @@
+#include <hora/error.h>
 #include <hora/torch/learning_rate.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <string>
 
 namespace hora {
 namespace {
@@ -23,6 +25,11 @@ double decayed(const LearningRateOptions& options, double epoch) noexcept {
 }  // namespace
 
 double linear_scaling(double base, double batch, double reference_batch) {
+  if (!(batch > 0 && reference_batch > 0)) {
+    throw Error(ErrorCode::invalid_argument,
+                "linear_scaling: batch is " + std::to_string(batch) + " and reference_batch " +
+                    std::to_string(reference_batch) + "; expected both above 0");
+  }
   return base * batch / reference_batch;
 }
 

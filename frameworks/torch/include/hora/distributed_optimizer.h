@@ -37,8 +37,8 @@ struct DistributedOptimizerOptions {
   /// average, sum or adasum (each gradient by itself, as allreduce does; without a predivide
   /// factor).
   ReduceOp op = ReduceOp::average;
-  /// Bytes of gradients averaged in one piece; 0: HORA_BUCKET_SIZE, else 4 MiB in one node and
-  /// 25 MiB with a network.
+  /// Bytes of gradients averaged in one piece, up to 64 GiB; 0: HORA_BUCKET_SIZE, else 4 MiB in one
+  /// node and 25 MiB with a network.
   std::size_t bucket_bytes = 0;
   /// The type that gradients travel in.
   Compression compression = Compression::none;
@@ -69,15 +69,16 @@ struct DistributedOptimizerOptions {
   /// does until zero_grad() or complete_parameters() runs beside that. Until then the parameters
   /// must not be read.
   bool overlap_parameter_gather = false;
-  /// With shard_state, and an optimizer of hora::optim on the CPU among ranks of one node: step()
-  /// averages, updates and hands out the parameters in one pass, where nothing but step() wants the
-  /// averages (no synchronize(), clip_grad_norm_() or GradScaler before it in that step), with the
-  /// same bits. Gradients are read where autograd has put them (HORA_TENSOR_ARENA). For it the
-  /// constructor moves the parameters into memory that the ranks share (set_data()), which a forked
-  /// child sees as it is then, not as it was at the fork. Elsewhere, where other tensors lie in a
-  /// parameter's memory, and while a parameter has got other memory later, the three are passes of
-  /// their own. Nothing is averaged before step(): for programs
-  /// that clip, scale the loss or step by a closure it does nothing but harm.
+  /// With shard_state, and an optimizer of hora::optim (for another one a warning says that this
+  /// does nothing) on the CPU among ranks of one node: step() averages, updates and hands out the
+  /// parameters in one pass, where nothing but step() wants the averages (no synchronize(),
+  /// clip_grad_norm_() or GradScaler before it in that step), with the same bits. Gradients are
+  /// read where autograd has put them (HORA_TENSOR_ARENA). For it the constructor moves the
+  /// parameters into memory that the ranks share (set_data()), which a forked child sees as it is
+  /// then, not as it was at the fork. Elsewhere, where other tensors lie in a parameter's memory,
+  /// and while a parameter has got other memory later, the three are passes of their own. Nothing
+  /// is averaged before step(): for programs that clip, scale the loss or step by a closure it does
+  /// nothing but harm.
   bool fused_update = false;
   /// With fused_update: where that takes one pass, a bucket is averaged and updated as soon as all
   /// ranks have its gradients, in the hooks of backward(), while backward() of earlier layers goes
@@ -156,6 +157,8 @@ struct OptimizerStatistics {
 /// such as SGD and Adam: they give the same bits as without. The wrapped optimizer must not have
 /// stepped before. Averaged gradients are the shares': the parameters' `.grad` has no values then,
 /// and LibTorch's clip_grad_norm_() throws: use that below. Saved state: this rank's. Uncompressed.
+/// Destroyed, it gives the groups their parameters back, without state (Adagrad, whose state its
+/// constructor makes, is to be made anew).
 ///
 /// The context and the wrapped optimizer must outlive it, and stay where they are.
 ///
@@ -195,7 +198,8 @@ struct OptimizerStatistics {
 /// Errors: Error(invalid_argument) for duplicate or missing names, parameters unknown to
 /// named_parameters, sparse gradients, a type, device or shape changed later, devices this build
 /// has no data path for, options out of range or not for this optimizer; Error(invalid_use) out of
-/// backward() when it comes once too often before step() or synchronize().
+/// backward() when it comes once too often before step() or synchronize(), and of one that was
+/// moved from.
 class DistributedOptimizer {
  public:
   DistributedOptimizer(const Context& context, torch::optim::Optimizer& optimizer,
@@ -270,6 +274,7 @@ class DistributedOptimizer {
   friend class GradScaler;
   friend int join(const Context& context, const std::vector<DistributedOptimizer*>& optimizers);
   friend class internal::OptimizerImplementation;
+  internal::OptimizerImplementation& implementation() const;
   std::unique_ptr<internal::OptimizerImplementation> implementation_;
 };
 

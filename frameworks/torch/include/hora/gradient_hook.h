@@ -26,8 +26,13 @@
 #include <torch/types.h>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
+
+namespace hora::internal {
+class OptimizerImplementation;
+}  // namespace hora::internal
 
 namespace HORA_EXPORT hora {
 
@@ -44,10 +49,11 @@ struct GradientBucketView {
   torch::Tensor values;
 };
 
-/// Replaces the allreduce of each bucket. One object serves one optimizer, and keeps what it has to
-/// remember from step to step, by the bucket's name (static_graph changes buckets and names once).
-/// It must start the same collectives for a bucket on every rank, under names that begin with the
-/// bucket's, and leave the same bits everywhere.
+/// Replaces the allreduce of each bucket. One object serves one optimizer at a time (for a second
+/// one it is an Error(invalid_argument)), and keeps what it has to remember from step to step, by
+/// the bucket's name (static_graph changes buckets and names once). It must start the same
+/// collectives for a bucket on every rank, under names that begin with the bucket's, and leave the
+/// same bits everywhere.
 ///
 /// Which gradients there are, and whether they are finite (GradScaler), travels beside it.
 ///
@@ -79,6 +85,10 @@ class GradientHook {
   virtual void set_state(const torch::OrderedDict<std::string, torch::Tensor>& state) {
     static_cast<void>(state);
   }
+
+ private:
+  friend class internal::OptimizerImplementation;
+  std::weak_ptr<const void> user_;  ///< lives while the optimizer does
 };
 
 }  // namespace hora

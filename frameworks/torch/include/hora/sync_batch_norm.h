@@ -32,9 +32,9 @@ namespace HORA_EXPORT hora {
 /// Ranks construct their modules in the same order. The context must outlive the module and the
 /// graphs it is in, and stay where it is.
 ///
-/// Errors: Error(invalid_argument) for an input without two dimensions or with another number of
-/// channels, on every rank where all together have a single value a channel, and for second
-/// derivatives. Thread rule: as any module.
+/// Errors: Error(invalid_argument) for an input of integers, without two dimensions or with another
+/// number of channels, on every rank where all together have a single value a channel, and for
+/// second derivatives. Thread rule: as any module.
 class SyncBatchNormImpl
     : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:

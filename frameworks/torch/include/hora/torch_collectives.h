@@ -9,9 +9,9 @@
 ///     hora::broadcast_(world, weight, {.name = "weight", .root = 0});        // in place
 ///     torch::Tensor all = hora::allgather(world, predictions, {.name = "predictions"});
 ///
-/// Names that end in `_` work in place; the others leave their argument alone. Results of
-/// allgather, alltoall and reduce_scatter lie in hora's memory, which is freed with the last tensor
-/// on it.
+/// Names that end in `_` work in place; the others leave their argument alone. Results of allreduce
+/// and broadcast have its memory format (channels-last); those of allgather, alltoall and
+/// reduce_scatter lie in hora's memory, which is freed with the last tensor on it.
 ///
 /// On a GPU they are ordered after the current stream, and wait() makes the current stream wait,
 /// not the host. Results of allgather, alltoall and reduce_scatter are for the stream that was

@@ -322,6 +322,31 @@ TEST_F(CheckpointTest, PartsAreAddedOnceAndBefore) {
   });
 }
 
+TEST_F(CheckpointTest, PositionsAreNotNegative) {
+  Checkpoint checkpoint = checkpoint_in(folder_.path());
+  expect_error(ErrorCode::invalid_argument, HasSubstr("step -1 of epoch 0; expected 0 or more"),
+               [&] { checkpoint.save({.step = -1}); });
+  expect_error(ErrorCode::invalid_argument, HasSubstr("step 1 of epoch -2"),
+               [&] { checkpoint.save({.step = 1, .epoch = -2}); });
+}
+
+TEST_F(CheckpointTest, SavesBetweenTwoStepsOfItsOptimizers) {
+  Training training(world_);
+  Checkpoint checkpoint(world_, {.folder = folder_.path()});
+  checkpoint.add_optimizer("sgd", training.optimizer);
+  for (const bool averaged : {false, true}) {
+    training.optimizer.zero_grad();
+    training.backward(my_batch(world_, 0));
+    if (averaged) training.optimizer.synchronize();
+    expect_error(ErrorCode::invalid_argument,
+                 AllOf(HasSubstr("\"sgd\""), HasSubstr("between backward() and step()")),
+                 [&] { checkpoint.save({.step = 1}); });
+    training.optimizer.step();
+    checkpoint.save({.step = 1});
+  }
+  EXPECT_EQ(checkpoint.load(), CheckpointPosition{.step = 1});
+}
+
 TEST_F(CheckpointTest, RanksAddTheSameParts) {
   if (world_.size() == 1) GTEST_SKIP() << "one rank agrees with itself";
   Checkpoint checkpoint(world_, {.folder = folder_.path()});

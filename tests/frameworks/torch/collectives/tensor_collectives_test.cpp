@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/frameworks/torch/network.h"
+#include "tests/support/expect_error.h"
 
 namespace hora::internal::test {
 namespace {
@@ -71,6 +72,24 @@ TEST(TensorCollectives, StridesAndEmptinessAreNoObstacle) {
                    sum_of_ranks(world));
 }
 
+TEST(TensorCollectives, ResultsOfAllreduceAndBroadcastHaveTheirMemoryFormat) {
+  const Context world = init();
+  const auto row_major = torch::arange(24, torch::kFloat).view({2, 3, 2, 2});
+  const auto own = row_major.contiguous(torch::MemoryFormat::ChannelsLast);
+  for (const auto& result :
+       {allreduce(world, own), allreduce(world, own, {}, Compression::float16),
+        grouped_allreduce(world, {own, own})[1], allreduce_async(world, own).wait(),
+        broadcast(world, own), broadcast_async(world, own, {.root = world.size() - 1}).wait()}) {
+    EXPECT_EQ(result.strides(), own.strides());
+    EXPECT_TRUE(torch::equal(result, own));
+  }
+  // Values meet by their indices, in whatever order each rank has them in memory.
+  const auto mixed = world.rank() % 2 == 0 ? own : row_major;
+  const auto average = allreduce(world, mixed);
+  EXPECT_EQ(average.strides(), mixed.strides());
+  EXPECT_TRUE(torch::equal(average, own));
+}
+
 TEST(TensorCollectives, ManyByNameInAnyOrder) {
   const Context world = init();
   constexpr int count = 20;
@@ -114,6 +133,10 @@ TEST(TensorCollectives, WhatCannotTravelIsRefusedByName) {
   refused({}, "undefined");
   refused(torch::zeros({3}).to_sparse(), "sparse");
   refused(torch::zeros({3}, torch::kComplexFloat), "ComplexFloat");
+  expect_error(ErrorCode::invalid_argument,
+               testing::AllOf(HasSubstr("\"own\""), HasSubstr("compression is 9; expected")), [&] {
+                 allreduce(world, torch::zeros({3}), {.name = "own"}, static_cast<Compression>(9));
+               });
 }
 
 // All that a module can hold: several types (complex numbers travel as bytes), a mask, a tied

@@ -304,6 +304,8 @@ TEST(DistributedSampler, RefusesWhatHasNoMeaning) {
   expect_refused("rank 2 of 2", [] { DistributedSampler(10, {.rank = 2, .size = 2}); });
   expect_refused("rank -1 of 2", [] { DistributedSampler(10, {.rank = -1, .size = 2}); });
   expect_refused("rank 0 of 0", [] { DistributedSampler(10, {.size = 0}); });
+  expect_refused("remainder is 9; expected drop, pad or keep",
+                 [] { DistributedSampler(10, {.remainder = static_cast<Remainder>(9)}); });
   expect_refused("a batch of 0", [] { DistributedSampler(10, {.batch = 0}); });
   expect_refused("4294967296 samples",
                  [] { DistributedSampler(std::size_t{1} << 32U, {.shuffle = false}); });

@@ -160,6 +160,9 @@ TEST(SyncBatchNorm, RefusesWhatHasNoVariance) {
   expect_error(ErrorCode::invalid_argument, HasSubstr("[N, 5, ...]"), [&] {
     module->forward(torch::zeros({2, 4}));
   });
+  expect_error(ErrorCode::invalid_argument, HasSubstr("has type Long; expected"), [&] {
+    module->forward(torch::zeros({2, channels}, torch::kLong));
+  });
   const std::int64_t rows = world.rank() == 0 ? 1 : 0;
   expect_error(ErrorCode::invalid_argument, HasSubstr("1 values a channel"), [&] {
     module->forward(torch::zeros({rows, channels}));

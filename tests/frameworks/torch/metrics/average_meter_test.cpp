@@ -44,6 +44,8 @@ TEST(AverageMeter, WeighsValuesByTheirCounts) {
   EXPECT_EQ(meter.count(), 4);
   EXPECT_EQ(meter.average(), 3.25);
   meter.update(9.0, 0);
+  expect_error(ErrorCode::invalid_argument, HasSubstr("\"x\": count -1; expected 0 or more"),
+               [&] { meter.update(9.0, -1); });
   EXPECT_EQ(meter.average(), 3.25);
 }
 

@@ -8,6 +8,7 @@
 
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/frameworks/torch/process_sets.h"
+#include "tests/support/logged_lines.h"
 
 namespace hora::internal::test {
 namespace {
@@ -63,6 +64,14 @@ TEST_F(FusedUpdateTest, ASwitchedOffGradScalerLeavesThemThere) {
     }
     expect_same();
   }
+}
+
+TEST_F(FusedUpdateTest, AnOptimizerThatCannotIsNamedOnce) {
+  const LoggedLines log;
+  Training training(world_, {.shard_state = true, .fused_update = true}, make_sgd);
+  training.step(my_batch(world_, 0));
+  EXPECT_EQ(log.with("fused_update does nothing with torch::optim::SGD").size(),
+            world_.rank() == 0 ? 1U : 0U);
 }
 
 TEST_F(FusedUpdateTest, ItIsOffByDefault) {

@@ -133,5 +133,16 @@ TEST(HookMisuse, WhatItReplacesIsRefused) {
   refused({.shard_state = true}, "hook and shard_state");
 }
 
+TEST(HookMisuse, OneObjectServesOneOptimizerAtATime) {
+  const Context world = init();
+  const auto hook = std::make_shared<PlainHook>();
+  for (int again = 0; again < 2; ++again) {
+    Training training(world, {.hook = hook});
+    expect_error(ErrorCode::invalid_argument, HasSubstr("hook serves another"),
+                 [&] { Training(world, {.hook = hook}); });
+    training.step(my_batch(world, 0));
+  }
+}
+
 }  // namespace
 }  // namespace hora::internal::test

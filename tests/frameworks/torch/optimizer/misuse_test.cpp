@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <utility>
+#include <vector>
+
 #include "tests/frameworks/torch/network.h"
 #include "tests/support/expect_error.h"
 
@@ -117,6 +121,55 @@ TEST(Misuse, TheWrappedOptimizerSteppedInPlaceOfThisOne) {
                AllOf(HasSubstr("wrapped optimizer's own step()"),
                      HasSubstr("Call DistributedOptimizer's in its place")),
                [&] { optimizer.zero_grad(); });
+}
+
+TEST(Misuse, TheWrappedOptimizerSteppedFromTheFirstStepOn) {
+  const Context world = init();
+  const auto a = weight();
+  torch::optim::SGD sgd({a}, 1.0);
+  DistributedOptimizer optimizer(world, sgd, {{"a", a}});
+  const auto backward = [&] {
+    optimizer.zero_grad();
+    (a * (world.rank() + 1)).sum().backward();
+  };
+  backward();
+  {
+    const torch::NoGradGuard no_grad;
+    a.sub_(world.rank() + 1);  // as sgd.step(), before the gradient is averaged
+  }
+  expect_error(ErrorCode::invalid_use, HasSubstr("Call DistributedOptimizer's in its place"),
+               [&] { optimizer.zero_grad(); });
+  {
+    const torch::NoGradGuard no_grad;
+    a.zero_();
+  }
+  backward();
+  optimizer.step();
+  EXPECT_TRUE(equals_root(world, a));
+}
+
+TEST(Misuse, OneThatWasMovedFrom) {
+  const Context world = init();
+  const auto a = weight();
+  torch::optim::SGD sgd({a}, 1.0);
+  DistributedOptimizer optimizer(world, sgd, {{"a", a}});
+  DistributedOptimizer other = std::move(optimizer);
+  for (const auto& use : std::vector<std::function<void(DistributedOptimizer&)>>{
+           [](auto& of) { of.zero_grad(); }, [](auto& of) { of.synchronize(); },
+           [](auto& of) { of.step(); }, [](auto& of) { of.step([] { return torch::Tensor(); }); },
+           [](auto& of) { auto guard = of.no_sync(); },
+           [](auto& of) { auto guard = of.skip_synchronize(); },
+           [](auto& of) { of.set_backward_passes_per_step(1); },
+           [](auto& of) { of.clip_grad_norm_(1.0); }, [](auto& of) { of.complete_parameters(); },
+           [](auto& of) { of.join(); }, [](auto& of) { of.wrapped(); },
+           [](auto& of) { of.statistics(); }, [](auto& of) { of.reset_statistics(); }}) {
+    // NOLINTNEXTLINE(bugprone-use-after-move)
+    expect_error(ErrorCode::invalid_use, HasSubstr("moved from"), [&] { use(optimizer); });
+  }
+  optimizer = std::move(other);
+  (a * (world.rank() + 1)).sum().backward();
+  optimizer.step();
+  EXPECT_TRUE(equals_root(world, a));
 }
 
 TEST(Misuse, TheWrappedOptimizerStepsSharesAlone) {

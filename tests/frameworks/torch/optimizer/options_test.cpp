@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"
@@ -157,6 +158,9 @@ TEST_F(OptimizerOptions, NumbersOutOfRangeAreRefused) {
     expect_error(ErrorCode::invalid_argument, HasSubstr(text), [&] { Training(world_, options); });
   };
   refused({.op = ReduceOp::max}, "op is max");
+  refused({.bucket_bytes = SIZE_MAX},
+          "bucket_bytes is 18446744073709551615; expected up to 64 GiB");
+  refused({.compression = static_cast<Compression>(9)}, "compression is 9; expected");
   refused({.backward_passes_per_step = 0}, "backward_passes_per_step is 0");
   refused({.gradient_predivide_factor = 0.0}, "gradient_predivide_factor is 0");
   refused({.gradient_predivide_factor = std::nan("")}, "gradient_predivide_factor is nan");

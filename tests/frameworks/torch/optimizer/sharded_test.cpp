@@ -120,6 +120,32 @@ TEST_P(Sharded, AbsentGradientsChangeNothing) {
   expect_same_bits(train(true), train(false));
 }
 
+TEST_P(Sharded, GivesTheOptimizerItsParametersBack) {
+  if (GetParam().name == "adagrad") GTEST_SKIP() << "its state is gone";
+  torch::nn::Sequential network = small_network(seed());
+  torch::nn::Sequential expected = small_network(seed());
+  const auto wrapped = GetParam().make(network->parameters());
+  const auto step = [&](torch::nn::Sequential& module, torch::optim::Optimizer& of, int number,
+                        const DistributedOptimizerOptions& options) {
+    DistributedOptimizer optimizer(world_, of, module->named_parameters(), options);
+    optimizer.zero_grad();
+    loss_of(module, my_batch(world_, number)).backward();
+    optimizer.step();
+  };
+  for (const bool shard_state : {true, false, true}) {
+    step(network, *wrapped, shard_state ? 1 : 2, {.shard_state = shard_state});
+    step(expected, *GetParam().make(expected->parameters()), shard_state ? 1 : 2, {});
+    expect_same_bits(network->parameters(), expected->parameters());
+    if (shard_state) {
+      EXPECT_TRUE(wrapped->state().empty());
+    }
+    wrapped->state().clear();
+  }
+  loss_of(network, my_batch(world_, 3)).backward();
+  wrapped->step();
+  EXPECT_FALSE(torch::equal(network->parameters()[0], expected->parameters()[0]));
+}
+
 INSTANTIATE_TEST_SUITE_P(Optimizers, Sharded, testing::ValuesIn(kKinds),
                          [](const auto& of) { return of.param.name; });
 

@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
 #include <hora/torch/learning_rate.h>
 
+#include <cmath>
+
+#include "tests/support/expect_error.h"
+
 namespace hora {
 namespace {
 
@@ -17,6 +21,18 @@ TEST(LearningRate, ScalesLinearly) {
   EXPECT_DOUBLE_EQ(linear_scaling(0.1, 8192, 256), 3.2);
   EXPECT_DOUBLE_EQ(linear_scaling(0.05, 32, 32), 0.05);
   EXPECT_DOUBLE_EQ(linear_scaling(0.1, 64, 256), 0.025);
+}
+
+TEST(LearningRate, ScalesByBatchesThatHaveSamples) {
+  const auto refused = [](double batch, double reference) {
+    internal::test::expect_error(ErrorCode::invalid_argument,
+                                 testing::HasSubstr("expected both above 0"),
+                                 [&] { linear_scaling(0.1, batch, reference); });
+  };
+  for (const double none : {0.0, -32.0, std::nan("")}) {
+    refused(none, 256);
+    refused(256, none);
+  }
 }
 
 TEST(LearningRate, WarmsUpByEqualAmountsFromTheUnscaledRate) {

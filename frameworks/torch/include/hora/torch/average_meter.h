@@ -34,8 +34,8 @@ class AverageMeter {
  public:
   explicit AverageMeter(std::string name, const MeterFormat& format = {});
 
-  /// `value` is the average over `count` samples (>= 0).
-  void update(double value, std::int64_t count = 1) noexcept;
+  /// `value` is the average over `count` samples; Error(invalid_argument) below 0.
+  void update(double value, std::int64_t count = 1);
   void reset() noexcept;
 
   const std::string& name() const noexcept { return name_; }

@@ -50,8 +50,8 @@ struct CheckpointOptions {
 
 /// Where a training is.
 struct CheckpointPosition {
-  std::int64_t step = 0;   ///< steps made
-  std::int64_t epoch = 0;  ///< as the program counts
+  std::int64_t step = 0;   ///< steps made, >= 0
+  std::int64_t epoch = 0;  ///< as the program counts, >= 0
   bool operator==(const CheckpointPosition&) const = default;
 };
 
@@ -154,7 +154,8 @@ class Checkpoint {
                  const std::function<void(const Tensors&)>& load,
                  CheckpointScope scope = CheckpointScope::shared);
 
-  /// Copies everything, then writes it in the background; between two steps of all optimizers.
+  /// Copies everything, then writes it in the background; between two steps of all optimizers, not
+  /// between backward() and step(), which is an error for a DistributedOptimizer.
   /// Waits for the save before; where that has failed on any rank it throws its error on every
   /// rank, and saves nothing: the next call does.
   void save(const CheckpointPosition& position, const CheckpointSaveOptions& options = {});

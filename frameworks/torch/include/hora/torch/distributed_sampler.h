@@ -79,9 +79,9 @@ struct SamplerPosition {
 ///
 /// Memory: 4 bytes a sample where shuffled (5 MB for 1.28 million), shared by copies.
 ///
-/// Errors: Error(invalid_argument) for a rank not from 0 to size - 1, a batch of 0, 2^32 samples or
-/// more, drop with fewer samples than one whole step takes, a step that is none of the epoch's, and
-/// a position that is of another order or beyond the samples.
+/// Errors: Error(invalid_argument) for a rank not from 0 to size - 1, a batch of 0, an unknown
+/// Remainder, 2^32 samples or more, drop with fewer samples than one whole step takes, a step that
+/// is none of the epoch's, and a position that is of another order or beyond the samples.
 ///
 /// Thread rule: set_epoch() and restore() by one thread while no other call is made; all others,
 /// any thread.

@@ -25,7 +25,8 @@ class DistributedOptimizer;
 /// The linear scaling rule: Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1
 /// Hour", arXiv 1706.02677, section 2.1. `base` is right for batches of `reference_batch` samples;
 /// gives base * batch / reference_batch for `batch` samples of all ranks together. (For
-/// DistributedOptimizer's average; with ReduceOp::sum the gradients are scaled already.)
+/// DistributedOptimizer's average; with ReduceOp::sum the gradients are scaled already.) Throws
+/// Error(invalid_argument) for batches that are not above 0.
 double linear_scaling(double base, double batch, double reference_batch);
 
 /// How a rate falls after the warm-up.
