@@ -146,7 +146,7 @@ TEST_F(Start, WhatTheEnvironmentLacksIsNamed) {
 }
 
 TEST_F(Start, AFullTemporaryFolderIsNamed) {
-  if (!hosts_can_have_names()) GTEST_SKIP() << kNoHosts;
+  if (!hosts_can_hide_folders()) GTEST_SKIP() << kNoHosts;
   start({.arguments = {"--mount", "sh", "-c",
                        "mount -t tmpfs -o size=1m tmpfs \"$TMPDIR\" && exec \"$0\" \"$@\"", HORARUN,
                        "-np", "2", FAULT_RANK, "none", "-", "-"},

@@ -39,6 +39,7 @@ constexpr std::size_t kMostLastWords = 1000;
 constexpr std::size_t kMostCause = 512;
 constexpr std::chrono::milliseconds kRecordInterval{500};
 constexpr std::size_t kMostPhase = 128;
+constexpr std::size_t kMostFailure = 500;
 /// Of a rank that waits for others and does nothing, until the launcher looks at the network.
 constexpr std::chrono::seconds kOverdue{10};
 /// From MPI's sudden end to that of the rank that has asked for it (MPI_Abort).
@@ -288,7 +289,10 @@ void Guard::on_ended(int status, const std::string& failure) {
   ended.failure = failure;
   // Without the agent's kill_rank_signal(), SIGKILL came from elsewhere.
   const bool was_killed = failure.empty() && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-  ended.asked = asked_to_end_ && (killed_by_agent_ || !was_killed);
+  if (killed_by_agent_ || !was_killed) {
+    ended.asked_ns = asked_ns_;
+    ended.asked_by_mpi = asked_by_mpi_;
+  }
   ended.out_of_memory = was_killed && oom_kills(read_small_file) > oom_kills_;
   ended.lived_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_).count());

@@ -60,6 +60,8 @@ class NetworkTrial {
   /// The choice, or what is wrong: with the user's names, or that a host has not told its
   /// interfaces. Nothing before it is known.
   const std::optional<tl::expected<NetworkChoice, std::string>>& result() const { return result_; }
+  /// Whether every host has told its interfaces, of which it may have none any more.
+  bool all_told() const { return !hosts_.empty(); }
   /// The pairs of hosts whose `addresses`, by host, have answered one another; after result().
   std::set<std::pair<std::size_t, std::size_t>> joined(
       const std::vector<IpAddress>& addresses) const;

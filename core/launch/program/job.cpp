@@ -173,8 +173,7 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
       !wrong.empty()) {
     return tl::unexpected(std::move(wrong));
   }
-  auto variables = variables_of_hosts(options);
-  if (!variables) return tl::unexpected(variables.error());
+  std::vector<Variable> variables = variables_of_hosts(options);
 
   Job job;
   JobPlan& plan = job.launcher.plan;
@@ -219,7 +218,7 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
     const std::string prefix = input.hosts.front().name + ":0: ";
     const auto columns = columns_of_terminal(output.prefix ? prefix.size() : 0);
     mpirun.flags.insert(mpirun.flags.end(), columns.begin(), columns.end());
-    variables->insert(variables->end(), columns.begin(), columns.end());
+    variables.insert(variables.end(), columns.begin(), columns.end());
   }
   mpirun.launcher_host = plan.launcher_host;
   if (auto command = mpirun.command(nullptr); command) {
@@ -240,8 +239,8 @@ tl::expected<Job, std::string> make_job(const LaunchOptions& options, const std:
   plan.ending.waits = wait_limits(options.settings, setting_assignments(environment_of_process()));
   std::random_device random;
   for (std::byte& byte : plan.nonce) byte = static_cast<std::byte>(random());
-  plan.daemon_environment = [variables = variables_of_hosts(options)](
-                                std::size_t host, const NetworkChoice* network) {
+  plan.daemon_environment = [variables = std::move(variables)](std::size_t host,
+                                                               const NetworkChoice* network) {
     std::vector<Variable> result = variables;
     add_network_variables(result, host, network);
     return texts_of(result);

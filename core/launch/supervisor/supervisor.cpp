@@ -137,7 +137,7 @@ void Supervisor::carry_on_check(NetworkTrial::Messages messages, Moment now) {
   if (!check_->result()) return;
   check_limit_.reset();
   last_check_ = now;
-  if (!*check_->result()) return;  // a host has not told its interfaces: check_silence()
+  if (!check_->all_told()) return;  // check_silence() sees to such a host
   const auto joined = check_->joined(network()->addresses);
   for (const auto& pair : joined) missed_[pair] = 0;
   std::string cut;

@@ -92,7 +92,7 @@ std::string ending_text(const RankEnded& ended, const std::string& host, const s
   text += ended.failure.empty() ? status_text(ended.status) : "was ended: " + ended.failure;
   text += when_text(ended);
   if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0 && !ended_well(ended)) {
-    text += ended.cause.empty() ? ", without hora::shutdown, in which the other ranks wait for it"
+    text += ended.cause.empty() ? ", without hora::shutdown, in which ranks wait for each other"
                                 : ", after hora had failed";
   }
   text += where;
@@ -101,9 +101,28 @@ std::string ending_text(const RankEnded& ended, const std::string& host, const s
         "; the kernel has killed it for lack of memory (oom_kill of its cgroup has grown): start "
         "fewer ranks on this host, or raise the limit (docker run --memory, sbatch --mem)";
   }
-  if (!ended.cause.empty()) return text + "; its first error: " + in_one_line(ended.cause);
-  if (!ended.last_words.empty()) text += "; last words: " + in_one_line(ended.last_words);
-  return text;
+  if (ended.cause.empty()) {
+    if (!ended.last_words.empty()) text += "; last words: " + in_one_line(ended.last_words);
+    return text;
+  }
+  text += "; its first error: " + in_one_line(ended.cause);
+  // What main() has said of an exception that it has caught.
+  const std::string last = ended.last_words.substr(ended.last_words.rfind('\n') + 1);
+  const bool is_new = WIFEXITED(ended.status) && ended.cause.find(last) == ended.cause.npos &&
+                      last.find(ended.cause) == last.npos;
+  return is_new ? text + "; last words: " + in_one_line(last) : text;
+}
+
+std::string first_cause_text(std::span<const RankEnded> ended, const RankEnded& first,
+                             const std::string& host, const std::string& where) {
+  if (!first.peer_failed) return ending_text(first, host, where);
+  std::set<int> ranks{first.rank};
+  for (const RankEnded& each : ended) {
+    if (each.peer_failed && each.asked_ns == 0) ranks.insert(each.rank);
+  }
+  return in_one_line(first.cause) + "; " +
+         internal::named_ranks(std::vector<int>(ranks.begin(), ranks.end())) + " ended the job" +
+         when_text(first);
 }
 
 bool is_likely_consequence(const RankEnded& ended) {

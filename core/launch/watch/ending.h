@@ -28,7 +28,7 @@ std::string ending_text(const RankEnded& ended, const std::string& host,
 /// ended by it: "rank 3 did not come to tensor "g" within 60 s...; ranks 0-2 ended the job, 61.3 s
 /// after its start".
 std::string first_cause_text(std::span<const RankEnded> ended, const RankEnded& first,
-                             const std::string& host);
+                             const std::string& host, const std::string& where = {});
 
 /// "signal 9 (SIGKILL)".
 std::string signal_text(int number);

@@ -256,6 +256,9 @@ std::optional<EndCause> JobEnding::cause_in_ranks(Moment now) const {
   const auto left =
       std::ranges::find(ended_, rank_that_left_before_init(output_), &RankEnded::rank);
   if (is_likely_consequence(culprit) && left != ended_.end()) return left_before_init(*left);
+  if (culprit.asked_by_mpi && is_likely_consequence(culprit) && !culprit.peer_failed) {
+    return cause_in_mpis_request();
+  }
   return cause_of(culprit, culprit.initialized ? "" : failed_mpi_init(output_));
 }
 
@@ -284,7 +287,7 @@ std::optional<EndCause> JobEnding::cause_in_mpirun(Moment now) const {
 }
 
 EndCause JobEnding::cause_of(const RankEnded& ended, const std::string& where) const {
-  return {ending_text(ended, at(ended.rank).host, where), exit_status(ended)};
+  return {first_cause_text(ended_, ended, at(ended.rank).host, where), exit_status(ended)};
 }
 
 EndCause JobEnding::left_before_init(const RankEnded& left) const {

@@ -76,6 +76,13 @@ std::vector<fs::path> image_names(const fs::path& folder, ImageListing& listing)
   return names;
 }
 
+// Empty where nothing is.
+std::string left_out_text(const ImageListing& listing) {
+  if (listing.left_out == 0) return {};
+  return "left out: " + std::to_string(listing.left_out) +
+         " with an image's name that are no file, the first " + listing.first_left_out;
+}
+
 void expect_equal_classes(const fs::path& folder, const std::vector<std::string>& training,
                           const std::vector<std::string>& validation) {
   std::vector<std::string> lonely;
@@ -151,6 +158,9 @@ DataSets open_image_folders(const fs::path& folder) {
                            validation.labels.size() == 50'000;
   const std::string title = is_imagenet ? "ImageNet" : "the images in " + folder.string();
   DataSets data{.kind = DataKind::image_folder, .training = {}, .validation = {}};
+  for (const ImageListing* listing : {&training, &validation}) {
+    if (listing->left_out > 0) data.notes.push_back(left_out_text(*listing));
+  }
   data.training = std::make_unique<ImageFolder>(title, std::move(training));
   data.validation = std::make_unique<ImageFolder>(title, std::move(validation));
   return data;

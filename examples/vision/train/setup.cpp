@@ -64,6 +64,9 @@ Setup prepare(const hora::Context& world, const Program& program, const Training
       if (!path.empty()) check_writable(path);
     }
   }
+  if (!options.validation.only) {
+    check_unused({.folder = options.checkpoint.folder, .resume = options.checkpoint.resume});
+  }
   const CheckpointOptions& checkpoint = options.checkpoint;
   const bool saves = (checkpoint.per_node ? world.local_rank() : world.rank()) == 0;
   if (saves && !checkpoint.folder.empty() && !options.validation.only) {

@@ -70,6 +70,9 @@ expect_lines 1 '^resumed after epoch 1 from models$' output
 cmp first.safetensors resumed.safetensors
 train --data data --seed 5 --model-dir models --resume auto > output
 expect_lines 1 '^best validation accuracy [0-9.]+ %, trained and validated in' output  # no step was left
+! train --data data --model-dir models --log-json log.json > output 2>&1 || fail "the training before is replaced"
+grep -q -- '--model-dir models: it has a training already' output || fail "no reason"
+expect_lines 5 . log.json
 ! train --data data --resume nowhere > output 2>&1 || fail "--resume of nothing"
 grep -q -- '--resume nowhere: there is no checkpoint' output || fail "no reason"
 

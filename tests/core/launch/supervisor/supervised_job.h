@@ -85,10 +85,13 @@ class SupervisedJob : public testing::Test {
       message(static_cast<std::size_t>(rank / 2), started);
     }
   }
-  void tell_networks() {
-    const std::vector<HostNetwork> networks{
+  void tell_networks(bool have_any = true) {
+    std::vector<HostNetwork> networks{
         host("a", {docker0(), interface("eth0", "10.77.0.1/24")}),
         host("b", {docker0(), interface("ens3", "10.77.0.2/24")})};
+    for (HostNetwork& each : networks) {
+      if (!have_any) each.interfaces.clear();
+    }
     for (std::size_t host = 0; host < 2; ++host) {
       std::vector<ProbeEndpoint> endpoints;
       for (const Candidate& candidate : candidates_of(networks[host])) {

@@ -44,6 +44,17 @@ TEST_F(SupervisorTest, RanksMayEndWithoutInitWhereNoneIsInside) {
   EXPECT_THAT(said_, IsEmpty());
 }
 
+TEST_F(SupervisorTest, NobodyWaitsForAStoppedRankThatIsTheOnlyOne) {
+  JobPlan plan;
+  plan.hosts = {{"a", 1, {"horarun", "--agent"}}};
+  supervisor_.emplace(plan, now_);
+  RankStopped stopped;
+  stopped.stopped = true;
+  message(0, stopped);
+  pass(Moment(1100));
+  EXPECT_THAT(said_, ElementsAre("rank 0 (host a) is stopped (SIGSTOP or SIGTSTP)"));
+}
+
 class NetworkCheck : public SupervisorTest {
  protected:
   /// The first check, whose hosts answer each other.
@@ -59,10 +70,10 @@ class NetworkCheck : public SupervisorTest {
     overdue.overdue = true;
     message(0, overdue);
   }
-  /// The next one: both agents answer, but not over the network.
-  void check_cut_network() {
+  /// The next one: both agents answer, but not over the network, whose interfaces may be down.
+  void check_cut_network(bool is_up = true) {
     pass(Moment(2500));
-    tell_networks();
+    tell_networks(is_up);
     for (std::size_t host = 0; host < 2; ++host)
       message(host, to_message(std::vector<ProbePair>()));
   }
@@ -72,7 +83,7 @@ TEST_F(NetworkCheck, ACutNetworkIsNamedWithItsHosts) {
   wait_long();
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(said_, IsEmpty());
-    check_cut_network();
+    check_cut_network(/*is_up=*/i != 1);
   }
   EXPECT_THAT(said_, ElementsAre(HasSubstr("hosts a and b reach each other no more over the ranks' "
                                            "network: 10.77.0.0/24 (a: eth0, b: ens3)")));

@@ -39,6 +39,15 @@ TEST(EndingText, OfAnExitStatusWithItsCause) {
             "error: no such file: data[31m");
 }
 
+TEST(EndingText, HasWhatMainSaidOfTheErrorThatItCaught) {
+  RankEnded rank = ended(2, exited(12));
+  rank.cause = "an exception left the scope of hora's context";
+  rank.last_words = "loss 1.5\ntrain: no data on rank 2";
+  EXPECT_THAT(ending_text(rank, "a"), HasSubstr("context; last words: train: no data on rank 2"));
+  rank.cause = "no data on rank 2";
+  EXPECT_THAT(ending_text(rank, "a"), EndsWith("its first error: no data on rank 2"));
+}
+
 TEST(EndingText, OfAKillForLackOfMemory) {
   RankEnded rank = ended(3, SIGKILL);
   rank.out_of_memory = true;

@@ -48,7 +48,7 @@ class JobEndingTest : public testing::Test {
     ended.rank = rank;
     ended.pid = 100 + rank;
     ended.status = status;
-    ended.asked = asked;
+    ended.asked_ns = asked ? 1 : 0;
     ended.last_words = words;
     ended.ended_ns = now.count();
     ending_.on_rank_ended(ended, rank == 0 ? "a" : "b", now);
