@@ -50,9 +50,9 @@ install(FILES ${package_files} DESTINATION ${package_folder})
 include(HoraPkgConfig)
 
 file(GLOB_RECURSE documents RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}
-  bench/*.md core/*.md examples/*.md frameworks/*.md ops/*.md tests/*.md
+  bench/*.md core/*.md docs/*.md examples/*.md frameworks/*.md ops/*.md tests/*.md
   examples/average/*.cpp examples/pictures/*.svg examples/recipes/*)
-foreach(document IN LISTS documents ITEMS README.md)
+foreach(document IN LISTS documents ITEMS README.md NEWS.md)
   cmake_path(GET document PARENT_PATH folder)
   install(FILES ${document} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()

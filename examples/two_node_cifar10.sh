@@ -11,8 +11,8 @@ Usage: examples/two_node_cifar10.sh [option...] [-- option of the program...]
   --hosts LIST         real nodes with their ranks, such as a:2,b:2, reached by ssh; the build and
                        the data must lie in the same folder on all of them
                        [default: 2 virtual nodes x 2 ranks on this host]
-  --data DIR           folder with CIFAR-10, binary or Python version [default: CIFAR-10 downloaded
-                       from its publisher, or else Debian's 1,797 handwritten digits]
+  --data DIR           folder with CIFAR-10, binary version [default: CIFAR-10 downloaded from its
+                       publisher, or else Debian's 1,797 handwritten digits]
   --no-train           set up only: packages, build, data
   --epochs N           passes over the training images [default: 4]
   --batch N            images of one rank in one step [default: 32]

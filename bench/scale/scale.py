@@ -105,15 +105,12 @@ def main():
         result["context"] = {**one["context"], "host_seconds": one["context"]["host_seconds"]
                              + result["context"].get("host_seconds", 0)}
         result["benchmarks"] += one["benchmarks"]
-    text = table(result["benchmarks"])
     os.makedirs(arguments.out, exist_ok=True)
     base = os.path.join(arguments.out, f"scale-{arguments.network}")
     with open(base + ".json", "w", encoding="utf-8") as file:
         json.dump(result, file, indent=1)
         file.write("\n")
-    with open(base + ".md", "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    print(text)
+    print(table(result["benchmarks"]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #include "bench/training_step/contender.h"
 
 #include <hora/torch.h>
+#include <hora/torch/finite_check.h>
 #include <hora/torch/optim.h>
 #include <mpi.h>
 
@@ -58,7 +59,14 @@ class Hora final : public Contender {
   }
 
   void begin() override { averaged_->zero_grad(); }
-  void step() override { averaged_->step(); }
+  void step() override {
+    if (finite_) finite_->check({});
+    averaged_->step();
+  }
+  /// Looks for NaN and Inf before each step.
+  void check_finite(const hora::Context& world, Network& network) {
+    finite_.emplace(world, network.module->named_parameters());
+  }
   std::map<std::string, double> take_counters() override {
     const hora::OptimizerStatistics statistics = averaged_->statistics();
     averaged_->reset_statistics();
@@ -72,6 +80,7 @@ class Hora final : public Contender {
  private:
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::optional<hora::DistributedOptimizer> averaged_;
+  std::optional<hora::FiniteCheck> finite_;
 };
 
 template <class Sgd>
@@ -137,6 +146,17 @@ const std::vector<ContenderKind>& contender_kinds() {
        .in_arena = true,
        .tolerance = bfloat16_tolerance,
        .make = wrapped<torch::optim::SGD>({.compression = hora::Compression::bfloat16}),
+       .of_context = true},
+      {.name = "hora_finite_check",
+       .what = "as hora_arena; FiniteCheck looks for NaN and Inf in every step",
+       .in_arena = true,
+       .tolerance = float32_tolerance,
+       .make =
+           [](const Surroundings& surroundings, Network& network) {
+             auto hora = wrapped<torch::optim::SGD>()(surroundings, network);
+             hora->check_finite(surroundings.world, network);
+             return hora;
+           },
        .of_context = true},
       {.name = "c10d_gloo",
        .what = "LibTorch's own Reducer on gloo, as DistributedDataParallel uses it",

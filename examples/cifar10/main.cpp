@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
                        .summary = "Trains a network on CIFAR-10 with hora, one process a rank, "
                                   "under horarun.",
                        .data = "CIFAR-10 or CIFAR-100: the folder of the binary version; "
-                               "CIFAR-10's Python version, its archive as well; or the digits",
+                               "or the digits",
                        .image_side = cifar10::side},
        .defaults = defaults(),
        .transforms = cifar10::transforms},

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The failures that README.md shows ("When something goes wrong") are what horarun really prints, as
-# a whole: its commands are run, and their output is compared, but for spaces, times, process
-# numbers, this host's cores, and the names of this host, of the folder and of horarun's.
-# Usage: readme_failures_test.sh README HORARUN TRAIN
-# At the end it prints what was found, as it can stand in README.md.
+# The failures that docs/failures.md shows are what horarun really prints, as a whole: its commands
+# are run, and their output is compared, but for spaces, times, process numbers, this host's cores, and
+# the names of this host, of the folder and of horarun's. The one in README.md is among them.
+# Usage: readme_failures_test.sh SOURCES HORARUN TRAIN
+# At the end it prints what was found, as it can stand in docs/failures.md.
 set -euo pipefail
-readme=$1 horarun=$2 train=$3
+document=$1/docs/failures.md readme=$1/README.md horarun=$2 train=$3
 work=$(mktemp -d "${TMPDIR:-/tmp}/readme_failures_test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/bin" "$work/me"
@@ -20,9 +20,11 @@ cd "$work/me"
 # The fault of ./train in each command, and the exit status.
 readonly faults=(killed throws skips '' '') statuses=(137 134 134 69 69)
 
-# Lines of the section's first block, without the fences.
-sed -n '/^## When something goes wrong/,/^## /p' "$readme" |
-  awk '/^```$/ { ++fences; next } fences == 1' > "$work/shown"
+# The first block's lines, without the fences.
+first_block() { awk '/^```$/ { ++fences; next } fences == 1'; }
+first_block < "$document" > "$work/shown"
+[[ $(< "$work/shown") == *"$(sed -n '/^## When something goes wrong/,/^## /p' "$readme" | first_block)"* ]] ||
+  { echo "README.md shows a failure that docs/failures.md does not"; exit 1; }
 mapfile -t commands < <(sed -n 's/^\$ //p' "$work/shown")
 ((${#commands[@]} == ${#faults[@]})) || { echo "${#commands[@]} commands are shown"; exit 1; }
 
@@ -48,7 +50,7 @@ for i in "${!commands[@]}"; do
   ((code == statuses[i])) || { echo "exit status $code, expected ${statuses[i]}: $command"; differ=1; }
   if ! diff <(shown_of $((i + 1)) | comparable) \
     <(comparable < "$work/output") > "$work/difference"; then
-    echo "README.md shows another output of: $command"
+    echo "$document shows another output of: $command"
     cat "$work/difference"
     differ=1
   fi

@@ -28,7 +28,7 @@ foreach(file IN LISTS package_files)
   endforeach()
 endforeach()
 
-foreach(document IN ITEMS README.md core/README.md examples/README.md examples/recipes/errors.cpp)
+foreach(document IN ITEMS README.md docs/training.md core/README.md examples/recipes/errors.cpp)
   if(NOT EXISTS ${WORK}/moved/share/doc/hora/${document})
     message(FATAL_ERROR "share/doc/hora has no ${document}")
   endif()

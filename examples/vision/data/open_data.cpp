@@ -4,7 +4,6 @@
 #include <string>
 
 #include "examples/vision/data/cifar.h"
-#include "examples/vision/data/cifar_python.h"
 #include "examples/vision/data/image_folder.h"
 #include "examples/vision/data/stl10.h"
 
@@ -13,6 +12,12 @@ namespace vision {
 namespace fs = std::filesystem;
 
 namespace {
+
+DataSets refuse_python_version(const fs::path& path) {
+  throw std::runtime_error(
+      path.string() + " is no data set in a binary version; if it is CIFAR-10's Python version, " +
+      "convert it: examples/cifar10/from_python.py " + path.string() + " OUTPUT");
+}
 
 struct Sign {
   const char* name;    // where this lies in the folder
@@ -27,12 +32,12 @@ constexpr std::array signs{
     Sign{"train.bin", "", open_cifar},
     Sign{class_names_file, "", open_cifar},
     Sign{cifar100_class_names_file, "", open_cifar},
-    Sign{"data_batch_1", "", open_cifar10_python},
+    Sign{"data_batch_1", "", refuse_python_version},
     Sign{"train_X.bin", "", open_stl10},
     Sign{"cifar-10-batches-bin", "cifar-10-batches-bin", open_cifar},
     Sign{"cifar-100-binary", "cifar-100-binary", open_cifar},
-    Sign{cifar10_python_folder, cifar10_python_folder, open_cifar10_python},
-    Sign{cifar10_python_archive, cifar10_python_archive, open_cifar10_python},
+    Sign{"cifar-10-batches-py", "cifar-10-batches-py", refuse_python_version},
+    Sign{"cifar-10-python.tar.gz", "cifar-10-python.tar.gz", refuse_python_version},
     Sign{"stl10_binary", "stl10_binary", open_stl10},
     Sign{"train", "", open_image_folders},
 };
@@ -41,7 +46,7 @@ constexpr std::array signs{
 
 DataSets open_data(const fs::path& path) {
   if (fs::exists(path) && !fs::is_directory(path)) {
-    return open_cifar10_python(path);
+    return refuse_python_version(path);
   }
   if (!fs::exists(path)) {
     throw NoData("Data folder " + path.string() + " does not exist");

@@ -18,15 +18,13 @@ class NoData : public std::runtime_error {
 ///
 /// | it is, or holds | data set |
 /// |---|---|
-/// | a file: cifar-10-python.tar.gz | CIFAR-10, Python version |
 /// | data_batch_1.bin, cifar-10-batches-bin/ | CIFAR-10, binary version, or the digits |
 /// | train.bin, cifar-100-binary/ | CIFAR-100, binary version |
-/// | data_batch_1, cifar-10-batches-py/ or the archive | CIFAR-10, Python version |
 /// | train_X.bin, stl10_binary/ | STL-10 |
 /// | train/ and val/ | folders of classes: ImageNet |
 ///
-/// Throws NoData where it holds none of these, with what it looked for, and as their own functions
-/// do.
+/// Throws NoData where it holds none of these, with what it looked for, std::runtime_error for
+/// CIFAR-10's Python version (cifar10/from_python.py converts it), and as their own functions do.
 DataSets open_data(const std::filesystem::path& path);
 
 }  // namespace vision

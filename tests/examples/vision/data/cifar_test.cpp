@@ -139,5 +139,16 @@ TEST_F(Cifar, IsFoundInTheFolderOfItsArchive) {
   EXPECT_EQ(open_data(folder()).training->label(0), 2);
 }
 
+TEST_F(Cifar, PythonsVersionIsRefusedWithItsConverter) {
+  for (const std::string name :
+       {"data_batch_1", "cifar-10-batches-py/data_batch_1", "cifar-10-python.tar.gz"}) {
+    write(name, "pickle");
+    EXPECT_THAT(error(), HasSubstr("examples/cifar10/from_python.py")) << name;
+    fs::remove_all(folder() / fs::path(name).begin()->string());
+  }
+  write("archive", "pickle");
+  EXPECT_THAT(message_of([&] { open_data(folder() / "archive"); }), HasSubstr("from_python.py"));
+}
+
 }  // namespace
 }  // namespace vision
