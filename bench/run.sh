@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds the benchmarks, runs all of them beside their peers, and writes JSON, Markdown and plots into
-# bench/results/NAME, and the README's performance section from them. About 20 minutes on a quiet
+# bench/results/run, and the README's table of performance from them. About 20 minutes on a quiet
 # machine; hora and its peers take turns in one process, so that each ratio is of one run.
 #
-# Usage: bench/run.sh [--quick] [--only PART[,PART...]] [--continue] [--name NAME] [--build FOLDER]
+# Usage: bench/run.sh [--quick] [--only PART[,PART...]] [--continue] [--out FOLDER] [--build FOLDER]
 #                     [--no-build] [--no-readme] [--list]
 #   --quick       about 3 minutes: fewer sizes, blocks and networks
 #   --only PARTS  these parts alone (--list has them); the other parts' files stay as they are
 #   --continue    leaves out the parts whose files are there already
-#   --name NAME   of the folder; otherwise from processor, cores and date
+#   --out FOLDER  for the results (bench/results/run by default)
 #   --build FOLDER  of the release build (build/release by default)
 #   --no-build    takes the programs that are there
 #   --no-readme   leaves README.md as it is
@@ -21,14 +21,14 @@ cd "$(dirname "$(realpath "$0")")/.." || exit
 
 readonly all_parts=(allreduce allreduce_as_installed allreduce_nodes types many_ranks collectives
   collectives_nodes negotiation negotiation_nodes record resnet18 resnet18_cifar resnet50 one_layer
-  tiny_layers ranks costs two_hosts horovod)
-quick='' parts=("${all_parts[@]}") go_on='' name='' build=build/release make=yes readme=yes
+  tiny_layers ranks two_hosts horovod)
+quick='' parts=("${all_parts[@]}") go_on='' folder=bench/results/run build=build/release make=yes readme=yes
 while (($# > 0)); do
   case $1 in
     --quick) quick=yes ;;
     --only) IFS=, read -r -a parts <<< "${2:?--only needs names of parts; see --list}"; shift ;;
     --continue) go_on=yes ;;
-    --name) name=${2:?--name needs the name of a folder}; shift ;;
+    --out) folder=${2:?--out needs a folder}; shift ;;
     --build) build=${2:?--build needs a folder}; shift ;;
     --no-build) make='' ;;
     --no-readme) readme='' ;;
@@ -48,13 +48,11 @@ done
 if [[ -n $make ]]; then
   [[ -e $build/CMakeCache.txt ]] || cmake --preset release -B "$build" || exit
   targets=(allreduce_perf collectives_perf negotiation)
-  ! grep -q '^HORA_TORCH:BOOL=ON' "$build/CMakeCache.txt" || targets+=(training_step training_costs)
+  ! grep -q '^HORA_TORCH:BOOL=ON' "$build/CMakeCache.txt" || targets+=(training_step)
   cmake --build "$build" --target "${targets[@]}" || exit
 fi
 
-name=${name:-$(python3 -B bench/report/machine.py --name "$build")} || exit
-[[ $name =~ ^[A-Za-z0-9._-]+$ ]] || { echo "bench/run.sh: $name is no name for a folder" >&2; exit 2; }
-folder=bench/results/$name logs=$build/bench-logs
+logs=$build/bench-logs
 mkdir -p "$folder" "$logs"
 python3 -B bench/report/machine.py "$folder/machine.json" "$build" || exit
 
@@ -164,13 +162,6 @@ run_ranks() {
   for ((count = 1; count <= cores; count *= 2)); do
     step "ranks_$count" resnet18 6 3 "$count" --contenders hora_copies,hora_one_pass,c10d_gloo || return
   done
-}
-run_costs() {
-  local arguments=()
-  [[ -x $build/bench/training_costs/training_costs ]] ||
-    { echo "left out: this build has no LibTorch, or no examples"; return 77; }
-  [[ -z $quick ]] || arguments=(--batch 8 --rounds 6 --intervals 1 --every 10)
-  ranks 2 costs training_costs/training_costs "${arguments[@]}"
 }
 run_two_hosts() {
   local algorithm size=16MiB

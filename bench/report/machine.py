@@ -87,13 +87,6 @@ def facts(build):
     }
 
 
-def folder_name(machine):
-    """A folder for the results: processor, cores and date, without the host's name."""
-    processor = re.sub(r"\(.*?\)|@.*|processor|cpu", "", machine["processor"], flags=re.I)
-    words = re.sub(r"[^a-z0-9]+", "-", processor.lower()).strip("-") or "machine"
-    return f"{words}-{machine['cores']}cores-{machine['date']}"
-
-
 def _read(path):
     try:
         with open(path, encoding="utf-8") as file:
@@ -109,10 +102,6 @@ def _write(path, found):
 
 
 def main(arguments):
-    if len(arguments) == 3 and arguments[1] == "--name":
-        print(folder_name({"processor": _cpu_model(), "cores": len(os.sched_getaffinity(0)),
-                           "date": time.strftime("%Y-%m-%d", time.gmtime())}))
-        return 0
     if len(arguments) == 2 and arguments[1] == "--busy":
         print(f"{busy_now():.3f}")
         return 0
@@ -122,7 +111,7 @@ def main(arguments):
         _write(arguments[2], found)
         return 0
     if len(arguments) != 3:
-        print("usage: machine.py FILE BUILD_FOLDER | --busy | --name BUILD_FOLDER | "
+        print("usage: machine.py FILE BUILD_FOLDER | --busy | "
               "--note FILE PART SHARE", file=sys.stderr)
         return 2
     found = facts(arguments[2])

@@ -1,4 +1,4 @@
-"""Markdown, plots and the README's performance section from the JSON of bench/run.sh.
+"""Markdown, plots and the README's table of performance from the JSON of bench/run.sh.
 
 usage: report.py RESULTS_FOLDER [--readme README.md]
 
@@ -82,11 +82,6 @@ def report(found, charts):
         for part in ranks.values():
             text += [f"### {part.context['ranks']} rank(s)\n",
                      tables.steps(part, results.step_ratios([part]))]
-    costs = found.parts.get("costs")
-    if costs:
-        text += [f"## What accompanies a training step: {costs.context.get('ranks', '?')} ranks, batch "
-                 f"{costs.context.get('batch', '?')}, a checkpoint every "
-                 f"{costs.context.get('checkpoint every', '?')}\n", tables.costs(costs)]
     hosts = found.with_prefix("two_hosts")
     if hosts:
         text += ["## Two emulated hosts, 1 Gbit/s between them\n", tables.two_hosts(hosts, LINK_RATE)]
@@ -114,10 +109,7 @@ def main(arguments):
         if options.readme:
             with open(options.readme, encoding="utf-8") as file:
                 document = file.read()
-            path = os.path.relpath(options.folder, os.path.dirname(os.path.abspath(options.readme)))
-            section = readme.section(found, charts, path,
-                                     readme.forecasts(os.path.join(options.folder, "..")))
-            document = readme.put_between_markers(document, section)
+            document = readme.put_between_markers(document, readme.section(found))
             with open(options.readme, "w", encoding="utf-8") as file:
                 file.write(document)
     except (OSError, ValueError) as error:

@@ -2,7 +2,9 @@
 
 from svg import short_bytes
 
-PEERS = ["mpi", "mpi_out_of_place", "mpi_copy", "gloo", "private_memory"]
+# Of the sizes; the others are in the JSON alone.
+MOST_OF_LATENCY = 256
+SHOWN = ["hora_bucket", "hora", "mpi", "mpi_copy", "gloo", "private_memory"]
 
 
 def table(columns, rows):
@@ -25,20 +27,21 @@ def percent_over(ratio):
 
 
 def machine(facts):
-    names = {"mpi": "MPI", "memory_gib": "memory, GiB", "build_type": "build",
-             "changed_since_commit": "changed since that commit"}
-    rows = [(names.get(key, key), value) for key, value in facts.items() if key != "busy_share"]
-    busy = ", ".join(f"{part} {share:.0%}" for part, share in facts.get("busy_share", {}).items())
-    return table(["", ""], rows + ([("cores busy with something else before", busy)] if busy else []))
+    names = {"mpi": "MPI", "memory_gib": "GiB of memory", "build_type": "build"}
+    left_out = ("busy_share", "changed_since_commit", "system", "kernel")
+    said = ", ".join(f"{names.get(key, key)} {value}" for key, value in facts.items() if key not in left_out)
+    busy = ", ".join(f"{part} {share:.0%}" for part, share in facts.get("busy_share", {}).items() if share >= 0.05)
+    return said + (f"; cores busy with something else before {busy}" if busy else "") + ".\n"
 
 
 def sizes(by_size, unit_scale=1.0):
-    """One operation: medians in us of every contender, and how many times longer the peers take."""
-    contenders = list(dict.fromkeys(name for row in by_size.values() for name in row))
-    ours = [name for name in contenders if name.startswith("hora")]
-    ratios = [(name, peer) for name in ours for peer in PEERS if peer in contenders]
+    """One operation: medians in us of every contender, and how many times longer MPI takes."""
+    contenders = list(dict.fromkeys(name for row in by_size.values() for name in row if name in SHOWN))
+    ratios = [(name, "mpi") for name in contenders if name.startswith("hora") and "mpi" in contenders]
     rows = []
     for count, row in sorted(by_size.items()):
+        if count <= MOST_OF_LATENCY and count != min(by_size):
+            continue  # all take as long as the shortest
         times = {name: row[name]["real_time"] * unit_scale for name in row}
         cells = [short_bytes(count)] + [digits(times.get(name)) for name in contenders]
         for name, peer in ratios:
@@ -57,15 +60,10 @@ def steps(part, ratios):
         rows.append([name, digits(row["real_time"]),
                      percent_over(ratio[0]) if ratio else "",
                      f"{percent_over(ratio[1])} to {percent_over(ratio[2])}" if ratio else "",
-                     *(digits(row.get(key)) for key in
-                       ("forward_ms", "backward_ms", "update_ms", "p99_ms")),
-                     *(f"{row.get(key, 0):.0f}" for key in
-                       ("page_faults", "switches", "switches_by_force")),
-                     f"{row['hidden_share']:.0%}" if "hidden_share" in row else "",
-                     f"{row['gradients_mib']:.1f}" if "gradients_mib" in row else ""])
-    return table(["contender", "step, ms", "over plain", "95 % interval", "forward", "backward",
-                  "update", "p99, ms", "page faults", "switches", "by force", "hidden",
-                  "gradients, MiB"], rows)
+                     *(digits(row.get(key)) for key in ("backward_ms", "update_ms", "p99_ms")),
+                     f"{row['hidden_share']:.0%}" if "hidden_share" in row else ""])
+    return table(["contender", "step, ms", "over plain", "95 % interval", "backward", "update",
+                  "p99, ms", "hidden"], rows)
 
 
 def ratios(by_contender):
@@ -107,19 +105,6 @@ def record_of_step(part):
                    percent_over(watched["over_off"]),
                    f"{percent_over(watched['over_off_low'])} to "
                    f"{percent_over(watched['over_off_high'])}"]])
-
-
-def costs(part, bar=1.0):
-    """training_costs: each beside the steps without it that it took turns with; `bar` in percent."""
-    rows = []
-    for name, row in part.by_contender().items():
-        cells = [name, digits(row["real_time"])]
-        if "over_plain" in row:
-            cells += [percent_over(row["over_plain"]), "yes" if row["cost_percent"] <= bar else "no",
-                      percent_over(row["cpu_over_plain"]), digits(row["call_ms"])]
-        rows.append(cells + [""] * (6 - len(cells)))
-    return table(["", "step, ms", "over without", f"at most {bar:g} %", "processor time over",
-                  "calls, ms a step"], rows)
 
 
 def two_hosts(parts, rate):
