@@ -86,9 +86,8 @@ class SupervisedJob : public testing::Test {
     }
   }
   void tell_networks(bool have_any = true) {
-    std::vector<HostNetwork> networks{
-        host("a", {docker0(), interface("eth0", "10.77.0.1/24")}),
-        host("b", {docker0(), interface("ens3", "10.77.0.2/24")})};
+    std::vector<HostNetwork> networks{host("a", {docker0(), interface("eth0", "10.77.0.1/24")}),
+                                      host("b", {docker0(), interface("ens3", "10.77.0.2/24")})};
     for (HostNetwork& each : networks) {
       if (!have_any) each.interfaces.clear();
     }
