@@ -23,7 +23,7 @@ std::byte* GrowingBlock::reserve(std::size_t bytes) {
 
 namespace {
 
-/// Results from here on gain by non-temporal stores (bench/results).
+/// Results from here on gain by non-temporal stores (docs/performance.md).
 constexpr std::size_t kStreamedResult = std::size_t{8} << 20;
 
 /// The transfer of every local rank's input, summed.

@@ -14,8 +14,8 @@
 namespace hora::internal {
 namespace {
 
-/// Below it a copy by non-temporal stores gains less than a tenth (bench/results), and its result
-/// may still be in the cache when it is read.
+/// Below it a copy by non-temporal stores gains less than a tenth (docs/performance.md), and its
+/// result may still be in the cache when it is read.
 constexpr std::size_t kStreamBytes = std::size_t{128} << 10;
 constexpr std::size_t kPublishedBytes = std::size_t{32} << 10;
 
