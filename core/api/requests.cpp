@@ -32,7 +32,7 @@ std::string shortened(std::string_view name) {
   throw Error(ErrorCode::invalid_argument, tensor_text(name) + ": " + why, -1, shortened(name));
 }
 
-/// Of a TensorView or a ConstTensorView of this name.
+/// Bytes of a TensorView or a ConstTensorView; errors get its name.
 std::size_t bytes_of(std::string_view name, const auto& view) {
   try {
     return view.bytes();

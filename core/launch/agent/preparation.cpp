@@ -51,7 +51,7 @@ std::string wrong_with_program(const Prepare& request) {
          (is_missing ? "; copy it there, or name a folder that all hosts share" : "");
 }
 
-/// What MPI's daemon writes there for itself and its ranks (8 MiB of Open MPI), and as much again.
+/// Twice the 8 MiB that Open MPI's daemon writes there for itself and its ranks.
 constexpr std::uint64_t kTemporaryBytes = std::uint64_t{16} << 20;
 
 std::string temporary_folder() {

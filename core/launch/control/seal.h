@@ -61,7 +61,7 @@ class FrameParser {
 
   /// How many bytes take() needs next; at least 1.
   std::size_t wants() const { return length_.value_or(kLengthBytes); }
-  /// Of exactly wants() bytes: a payload when a frame ends, else nothing. `seal`: null for none.
+  /// Takes exactly wants() bytes. Returns the payload when a frame ends. `seal`: null for none.
   /// After an error the connection has to be closed.
   tl::expected<std::optional<std::vector<std::byte>>, std::string> take(
       std::span<const std::byte> bytes, Seal* seal);

@@ -40,7 +40,7 @@ constexpr std::size_t kMostCause = 512;
 constexpr std::chrono::milliseconds kRecordInterval{500};
 constexpr std::size_t kMostPhase = 128;
 constexpr std::size_t kMostFailure = 500;
-/// Of a rank that waits for others and does nothing, until the launcher looks at the network.
+/// A rank that has waited so long without doing anything makes the launcher try the network.
 constexpr std::chrono::seconds kOverdue{10};
 /// From MPI's sudden end to that of the rank that has asked for it (MPI_Abort).
 constexpr std::chrono::milliseconds kAbortTime{200};

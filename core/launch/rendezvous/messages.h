@@ -1,4 +1,4 @@
-/// What the nodes' horaruns tell each other at a rendezvous: JSON within sealed frames (seal.h).
+/// Messages of the nodes' horaruns at a rendezvous: JSON within sealed frames (seal.h).
 #pragma once
 
 #include <cstddef>

@@ -106,7 +106,7 @@ std::string ending_text(const RankEnded& ended, const std::string& host, const s
     return text;
   }
   text += "; its first error: " + in_one_line(ended.cause);
-  // What main() has said of an exception that it has caught.
+  // main() may have said more of an exception that it caught.
   const std::string last = ended.last_words.substr(ended.last_words.rfind('\n') + 1);
   const bool is_new = WIFEXITED(ended.status) && ended.cause.find(last) == ended.cause.npos &&
                       last.find(ended.cause) == last.npos;

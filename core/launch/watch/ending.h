@@ -49,7 +49,7 @@ std::optional<std::size_t> first_cause(std::span<const RankEnded> ended);
 /// called it; -1: it says so of none.
 int rank_that_left_before_init(std::string_view output);
 
-/// What Open MPI says in its output of an MPI_Init that has failed: "; MPI did not start: ...";
+/// Returns "; MPI did not start: ..." where Open MPI's output says that MPI_Init has failed;
 /// empty where it says nothing of that.
 std::string failed_mpi_init(std::string_view output);
 

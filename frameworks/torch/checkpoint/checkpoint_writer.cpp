@@ -50,7 +50,7 @@ std::string shard_folder(const std::string& folder, int rank) {
   return folder + "/rank-" + std::to_string(rank);
 }
 
-/// What a save is; rank 0's on every rank, but the latest time.
+/// Describes a save: rank 0's on every rank, but for the latest time.
 struct CheckpointWriter::Header {
   std::string save;
   std::int64_t time = 0;
