@@ -3,7 +3,7 @@
 /// what `.grad` views). Pure: the same on every rank.
 #pragma once
 
-#include <hora/compression.h>
+#include <hora/torch/compression.h>
 #include <hora/types.h>
 
 #include <optional>

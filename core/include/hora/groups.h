@@ -8,7 +8,7 @@
 /// Tensor i travels under the name "<name>.<i>" (no name where that is empty), all of them together
 /// as far as HORA_FUSION_THRESHOLD lets them. Every rank gives as many tensors, in the same order;
 /// none at all is nothing to do. Types and shapes may differ from tensor to tensor.
-/// <hora/torch_groups.h> does the same for LibTorch's tensors.
+/// <hora/torch/groups.h> does the same for LibTorch's tensors.
 ///
 /// Errors: collectives.h. Where one tensor's submission throws, those before it have been waited
 /// for. Thread rule: any thread.

@@ -1,6 +1,6 @@
 /// Values whose size other ranks do not know: bytes and text. hora does not interpret them; nothing
 /// in them is executed. <hora/objects_json.h> does the same for nlohmann::json,
-/// <hora/torch_objects.h> for tensors.
+/// <hora/torch/objects.h> for tensors.
 ///
 ///     std::string text = world.rank() == 0 ? read_configuration() : "";
 ///     text = hora::broadcast_object(world, text, {.name = "configuration"});

@@ -1,7 +1,7 @@
 #include "examples/vision/train/distribution.h"
 
-#include <hora/power_sgd.h>
-#include <hora/top_k.h>
+#include <hora/torch/power_sgd.h>
+#include <hora/torch/top_k.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <memory>

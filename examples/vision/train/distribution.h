@@ -1,7 +1,7 @@
 /// How ranks put their gradients together.
 #pragma once
 
-#include <hora/distributed_optimizer.h>
+#include <hora/torch/distributed_optimizer.h>
 #include <hora/torch/finite_check.h>
 
 #include <string>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <hora/context.h>
-#include <hora/distributed_optimizer.h>
+#include <hora/torch/distributed_optimizer.h>
 #include <hora/torch/distributed_sampler.h>
 #include <hora/torch/learning_rate.h>
 

@@ -1,7 +1,7 @@
 /// In which precision a model computes, and by what its loss is scaled for that.
 #pragma once
 
-#include <hora/grad_scaler_options.h>
+#include <hora/torch/grad_scaler_options.h>
 #include <torch/types.h>
 
 #include <string>

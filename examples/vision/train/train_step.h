@@ -1,9 +1,9 @@
 /// One step of a training: from the next batches to new weights.
 #pragma once
 
-#include <hora/distributed_optimizer.h>
-#include <hora/grad_scaler.h>
+#include <hora/torch/distributed_optimizer.h>
 #include <hora/torch/finite_check.h>
+#include <hora/torch/grad_scaler.h>
 
 #include <functional>
 #include <optional>

@@ -1,7 +1,7 @@
 #include "examples/vision/train/trainer.h"
 
-#include <hora/grad_scaler.h>
 #include <hora/torch.h>
+#include <hora/torch/grad_scaler.h>
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>

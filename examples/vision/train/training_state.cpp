@@ -2,8 +2,8 @@
 
 #include <hora/collectives.h>
 #include <hora/error.h>
-#include <hora/torch_groups.h>
-#include <hora/torch_module.h>
+#include <hora/torch/groups.h>
+#include <hora/torch/module.h>
 
 #include <array>
 #include <filesystem>

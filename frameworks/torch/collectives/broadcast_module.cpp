@@ -1,5 +1,5 @@
-#include <hora/torch_collectives.h>
-#include <hora/torch_module.h>
+#include <hora/torch/collectives.h>
+#include <hora/torch/module.h>
 
 #include <unordered_set>
 #include <utility>

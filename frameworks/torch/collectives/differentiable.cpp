@@ -53,7 +53,7 @@ void check_linear(const std::string& name, ReduceOp op) {
                           "torch::NoGradGuard");
 }
 
-// The gradients of the inputs, made of those of the results (torch_collectives.h).
+// The gradients of the inputs, made of those of the results (collectives.h).
 
 Tensors gradients_of(const Recorded<AllreduceOptions>& forward, const Tensors& given) {
   check_linear(forward.options.name, forward.options.op);

@@ -9,7 +9,7 @@ namespace hora::internal {
 bool is_recorded(at::TensorList inputs);
 
 /// start_collective() out of place and its wait(), recorded where is_recorded(call.tensors): with
-/// the gradients of torch_collectives.h. A result that no loss uses has a gradient of zeros.
+/// the gradients of collectives.h. A result that no loss uses has a gradient of zeros.
 template <class Options>
 TensorResults run_collective(const Context& context, const CallTensors& call,
                              const Options& options);

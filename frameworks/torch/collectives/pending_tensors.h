@@ -2,7 +2,7 @@
 #pragma once
 
 #include <c10/util/SmallVector.h>
-#include <hora/torch_groups.h>
+#include <hora/torch/groups.h>
 
 #include <chrono>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #include <ATen/core/grad_mode.h>
-#include <hora/torch_sparse.h>
+#include <hora/torch/sparse.h>
 
 #include <memory>
 #include <sstream>

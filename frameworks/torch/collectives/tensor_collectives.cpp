@@ -1,6 +1,6 @@
 // The public functions on dense tensors, each a line over start_collective or run_collective.
-#include <hora/torch_collectives.h>
-#include <hora/torch_groups.h>
+#include <hora/torch/collectives.h>
+#include <hora/torch/groups.h>
 
 #include <algorithm>
 #include <optional>

@@ -1,6 +1,6 @@
 #include <c10/util/Type.h>
 #include <hora/process_set.h>
-#include <hora/torch_objects.h>
+#include <hora/torch/objects.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize.h>
 

@@ -1,8 +1,8 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <hora/error.h>
-#include <hora/power_sgd.h>
-#include <hora/torch_collectives.h>
+#include <hora/torch/collectives.h>
+#include <hora/torch/power_sgd.h>
 
 #include <cstddef>
 #include <map>

@@ -1,8 +1,8 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <hora/error.h>
-#include <hora/top_k.h>
-#include <hora/torch_collectives.h>
+#include <hora/torch/collectives.h>
+#include <hora/torch/top_k.h>
 
 #include <algorithm>
 #include <cmath>

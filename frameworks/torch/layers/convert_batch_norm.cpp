@@ -1,4 +1,4 @@
-#include <hora/sync_batch_norm.h>
+#include <hora/torch/sync_batch_norm.h>
 
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
-#include <hora/sync_batch_norm.h>
-#include <hora/torch_collectives.h>
+#include <hora/torch/collectives.h>
+#include <hora/torch/sync_batch_norm.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/batchnorm.h>
 

@@ -1,7 +1,7 @@
 /// How one bucket's gradients become the average, or sum, over ranks: chosen by the options.
 #pragma once
 
-#include <hora/gradient_hook.h>
+#include <hora/torch/gradient_hook.h>
 #include <hora/types.h>
 
 #include <memory>

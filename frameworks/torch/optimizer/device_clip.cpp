@@ -2,7 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <hora/torch_collectives.h>
+#include <hora/torch/collectives.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include <hora/distributed_optimizer.h>
+#include <hora/torch/distributed_optimizer.h>
 
 #include <algorithm>
 #include <string>

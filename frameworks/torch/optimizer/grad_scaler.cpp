@@ -1,4 +1,4 @@
-#include <hora/grad_scaler.h>
+#include <hora/torch/grad_scaler.h>
 
 #include <cmath>
 #include <list>

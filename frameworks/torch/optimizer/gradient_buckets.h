@@ -1,7 +1,7 @@
 /// All buckets of an optimizer: where each gradient goes, and what is under way.
 #pragma once
 
-#include <hora/compression.h>
+#include <hora/torch/compression.h>
 
 #include <cstddef>
 #include <memory>

@@ -2,7 +2,7 @@
 
 #include <c10/util/Type.h>
 #include <hora/error.h>
-#include <hora/gradient_hook.h>
+#include <hora/torch/gradient_hook.h>
 #include <torch/optim/lbfgs.h>
 
 #include <algorithm>

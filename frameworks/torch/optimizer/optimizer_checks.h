@@ -1,7 +1,7 @@
 /// What DistributedOptimizer's constructor requires of its arguments, and makes of them.
 #pragma once
 
-#include <hora/distributed_optimizer.h>
+#include <hora/torch/distributed_optimizer.h>
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 #include "frameworks/torch/optimizer/optimizer_implementation.h"
 
-#include <hora/gradient_hook.h>
-#include <hora/torch_collectives.h>
+#include <hora/torch/collectives.h>
+#include <hora/torch/gradient_hook.h>
 
 #include <algorithm>
 #include <utility>

@@ -2,7 +2,7 @@
 /// works with it, too.
 #pragma once
 
-#include <hora/distributed_optimizer.h>
+#include <hora/torch/distributed_optimizer.h>
 
 #include <cstdint>
 #include <memory>

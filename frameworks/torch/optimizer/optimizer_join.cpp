@@ -1,5 +1,5 @@
 // DistributedOptimizer::join(), of one optimizer or of several at once.
-#include <hora/torch_objects.h>
+#include <hora/torch/objects.h>
 
 #include <algorithm>
 #include <array>

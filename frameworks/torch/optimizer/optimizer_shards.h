@@ -3,7 +3,7 @@
 #pragma once
 
 #include <hora/hora.h>
-#include <hora/torch_collectives.h>
+#include <hora/torch/collectives.h>
 #include <torch/optim/optimizer.h>
 
 #include <optional>

@@ -1,5 +1,5 @@
-#include <hora/distributed_optimizer.h>
 #include <hora/error.h>
+#include <hora/torch/distributed_optimizer.h>
 #include <hora/torch/learning_rate.h>
 #include <torch/optim/optimizer.h>
 

@@ -1,7 +1,7 @@
 // DistributedOptimizer and GradScaler on a GPU against the same training on the CPU.
 #include <c10/cuda/CUDAGuard.h>
 #include <gtest/gtest.h>
-#include <hora/grad_scaler.h>
+#include <hora/torch/grad_scaler.h>
 
 #include <algorithm>
 #include <array>

@@ -3,8 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/grad_scaler.h>
 #include <hora/torch.h>
+#include <hora/torch/grad_scaler.h>
 #include <torch/torch.h>
 
 #include <cmath>

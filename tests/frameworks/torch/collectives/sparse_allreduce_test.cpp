@@ -1,7 +1,7 @@
 // The allreduce of sparse tensors equals the dense one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/torch_sparse.h>
+#include <hora/torch/sparse.h>
 
 #include "tests/frameworks/torch/process_sets.h"
 #include "tests/support/expect_error.h"

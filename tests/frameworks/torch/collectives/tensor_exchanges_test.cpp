@@ -1,9 +1,9 @@
 // allgather, alltoall and reduce_scatter of tensors, and broadcast out of place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/torch_collectives.h>
-#include <hora/torch_groups.h>
-#include <hora/torch_sparse.h>
+#include <hora/torch/collectives.h>
+#include <hora/torch/groups.h>
+#include <hora/torch/sparse.h>
 
 #include <chrono>
 #include <string>

@@ -1,7 +1,7 @@
 // Collectives on several tensors under one handle.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/torch_groups.h>
+#include <hora/torch/groups.h>
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 // Tensors as objects, and the state of every optimizer of LibTorch's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/torch_objects.h>
+#include <hora/torch/objects.h>
 
 #include <functional>
 #include <memory>

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/power_sgd.h>
+#include <hora/torch/power_sgd.h>
 
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"

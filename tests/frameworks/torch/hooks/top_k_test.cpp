@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/top_k.h>
+#include <hora/torch/top_k.h>
 
 #include "tests/frameworks/torch/optimizer/training.h"
 #include "tests/support/expect_error.h"

@@ -1,7 +1,7 @@
 // SyncBatchNorm on parts equals BatchNorm on the whole batch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/sync_batch_norm.h>
+#include <hora/torch/sync_batch_norm.h>
 
 #include <cmath>
 #include <sstream>

@@ -11,9 +11,9 @@
 ///   leaves   rank 0 throws; main() catches, outside of the context's scope, and returns 3
 ///   uncaught rank 0 throws
 ///   goes_on  every rank throws, catches within the context's scope, and trains on
-#include <hora/power_sgd.h>
 #include <hora/torch.h>
 #include <hora/torch/optim.h>
+#include <hora/torch/power_sgd.h>
 
 #include <chrono>
 #include <cstdio>

@@ -1,9 +1,9 @@
 // Ranks that have called differently: every rank gets the same error before anything is updated.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/grad_scaler.h>
-#include <hora/power_sgd.h>
-#include <hora/top_k.h>
+#include <hora/torch/grad_scaler.h>
+#include <hora/torch/power_sgd.h>
+#include <hora/torch/top_k.h>
 
 #include <functional>
 #include <string>

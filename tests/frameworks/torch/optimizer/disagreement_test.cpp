@@ -1,7 +1,7 @@
 // Ranks whose optimizers hold different parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/grad_scaler.h>
+#include <hora/torch/grad_scaler.h>
 
 #include <algorithm>
 #include <string>

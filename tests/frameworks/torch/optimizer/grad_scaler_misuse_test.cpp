@@ -1,7 +1,7 @@
 // GradScaler's states, and calls in the wrong order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/grad_scaler.h>
+#include <hora/torch/grad_scaler.h>
 
 #include <limits>
 #include <optional>

@@ -1,6 +1,6 @@
 // What training with GradScaler must give, in every type that gradients travel in.
 #include <gtest/gtest.h>
-#include <hora/grad_scaler.h>
+#include <hora/torch/grad_scaler.h>
 
 #include <cstdint>
 #include <limits>

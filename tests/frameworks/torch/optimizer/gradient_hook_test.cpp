@@ -1,7 +1,7 @@
 // A user's own way to average buckets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/gradient_hook.h>
+#include <hora/torch/gradient_hook.h>
 
 #include <map>
 #include <optional>

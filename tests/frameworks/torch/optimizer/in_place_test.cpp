@@ -1,7 +1,7 @@
 // Gradients that are averaged where autograd has put them, beside those that are copied.
 #include <gtest/gtest.h>
-#include <hora/grad_scaler.h>
 #include <hora/torch.h>
+#include <hora/torch/grad_scaler.h>
 
 #include <vector>
 

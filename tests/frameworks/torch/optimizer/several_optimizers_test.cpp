@@ -1,7 +1,7 @@
 // Two optimizers whose gradients come from one loss, or whose steps are taken in one loop.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <hora/grad_scaler.h>
+#include <hora/torch/grad_scaler.h>
 
 #include <chrono>
 #include <limits>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <hora/grad_scaler.h>
 #include <hora/torch.h>
+#include <hora/torch/grad_scaler.h>
 
 #include <cstdint>
 #include <functional>

@@ -1,9 +1,9 @@
 #include "tests/frameworks/torch/trainings/runner.h"
 
-#include <hora/grad_scaler.h>
-#include <hora/power_sgd.h>
-#include <hora/top_k.h>
 #include <hora/torch.h>
+#include <hora/torch/grad_scaler.h>
+#include <hora/torch/power_sgd.h>
+#include <hora/torch/top_k.h>
 
 #include <algorithm>
 #include <optional>

@@ -1,7 +1,7 @@
 /// Random trainings, as values: equal for every rank that draws from the same seed.
 #pragma once
 
-#include <hora/compression.h>
+#include <hora/torch/compression.h>
 #include <hora/types.h>
 
 #include <cstdint>

@@ -15,10 +15,10 @@
 #pragma once
 
 #include <hora/context.h>
-#include <hora/distributed_optimizer.h>
 #include <hora/export.h>
-#include <hora/grad_scaler.h>
-#include <hora/gradient_hook.h>
+#include <hora/torch/distributed_optimizer.h>
+#include <hora/torch/grad_scaler.h>
+#include <hora/torch/gradient_hook.h>
 #include <hora/torch/safetensors.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>

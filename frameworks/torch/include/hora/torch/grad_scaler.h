@@ -1,9 +1,9 @@
 /// Loss scaling for training in float16.
 #pragma once
 
-#include <hora/distributed_optimizer.h>
 #include <hora/export.h>
-#include <hora/grad_scaler_options.h>
+#include <hora/torch/distributed_optimizer.h>
+#include <hora/torch/grad_scaler_options.h>
 
 #include <memory>
 #include <vector>

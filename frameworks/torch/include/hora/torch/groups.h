@@ -6,15 +6,15 @@
 ///
 /// Tensor i travels under the name "<name>.<i>" (no name where that is empty), all of them together
 /// as far as HORA_FUSION_THRESHOLD lets them. Every rank gives as many tensors, in the same order.
-/// Gradients as in torch_collectives.h, in groups again.
+/// Gradients as in collectives.h, in groups again.
 ///
-/// Errors: torch_collectives.h; besides, Error(invalid_argument) for a group on several devices.
+/// Errors: collectives.h; besides, Error(invalid_argument) for a group on several devices.
 /// wait() waits for all of them, then throws the first one's error.
 /// Thread rule: any thread; a handle, one thread at a time.
 #pragma once
 
 #include <hora/export.h>
-#include <hora/torch_collectives.h>
+#include <hora/torch/collectives.h>
 
 #include <vector>
 

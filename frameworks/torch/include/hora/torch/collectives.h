@@ -34,9 +34,9 @@
 /// Thread rule: any thread; a handle, one thread at a time.
 #pragma once
 
-#include <hora/compression.h>
 #include <hora/export.h>
 #include <hora/hora.h>
+#include <hora/torch/compression.h>
 #include <torch/types.h>
 
 #include <chrono>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <hora/export.h>
-#include <hora/gradient_hook.h>
+#include <hora/torch/gradient_hook.h>
 
 #include <memory>
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <hora/export.h>
-#include <hora/torch_collectives.h>
+#include <hora/torch/collectives.h>
 
 namespace HORA_EXPORT hora {
 
@@ -13,7 +13,7 @@ namespace HORA_EXPORT hora {
 /// in the type of the values. Indices and values are gathered, so memory and time grow with the
 /// number of ranks. How many elements each rank has may differ; sizes may not.
 ///
-/// Options as allreduce's, for sum and average. Errors: torch_collectives.h; besides,
+/// Options as allreduce's, for sum and average. Errors: collectives.h; besides,
 /// Error(invalid_argument) for dense tensors and other reductions, and the same Error(mismatch) on
 /// every rank where sizes differ. Autograd does not see it.
 /// Thread rule: any thread.

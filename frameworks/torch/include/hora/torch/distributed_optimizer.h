@@ -10,9 +10,9 @@
 #pragma once
 
 #include <hora/collectives.h>
-#include <hora/compression.h>
 #include <hora/context.h>
 #include <hora/export.h>
+#include <hora/torch/compression.h>
 #include <torch/optim/optimizer.h>
 #include <torch/ordered_dict.h>
 #include <torch/types.h>
