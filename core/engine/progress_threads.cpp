@@ -47,7 +47,7 @@ void ask_for_short_slices() {
 constexpr Duration kBriefly = std::chrono::microseconds(1);
 
 /// Longest pause between two polls of a thread that waits for a limited time.
-constexpr Duration kLongestPoll = std::chrono::milliseconds(1);
+constexpr Duration kLongestTimedPoll = std::chrono::milliseconds(1);
 
 /// The kernel's default slack would add 50 us to each pause between two polls.
 class PreciseSleep {
@@ -269,7 +269,7 @@ bool ProgressThreads::await_for(const Submission& submission, Duration timeout) 
       std::this_thread::yield();
     } else {
       // An atomic's wait() has no time limit.
-      std::this_thread::sleep_for(std::min({waited / 8, kLongestPoll, timeout - waited}));
+      std::this_thread::sleep_for(std::min({waited / 8, kLongestTimedPoll, timeout - waited}));
     }
     waited = now() - begin;
   } while (!submission.finished() && waited < timeout);

@@ -28,6 +28,7 @@ namespace hora::internal {
 /// Of RecordedCause::code.
 inline constexpr std::uint32_t kFailedElsewhere = 0x100;
 
+inline constexpr auto kRelaxed = std::memory_order_relaxed;
 inline constexpr std::uint64_t kRecordMagic = 0x64726f6365526148;  // "HaRecord"
 /// Of this layout.
 inline constexpr std::uint32_t kRecordVersion = 2;

@@ -6,7 +6,6 @@
 namespace hora::internal {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
 constexpr auto kRelease = std::memory_order_release;
 /// A writer is at work at each of so many looks: it has died there.

@@ -255,16 +255,12 @@ void take_collectives(const Json& json, FlightRecord& record, std::string& probl
   }
 }
 
-std::string text_of(int error) {
-  return std::generic_category().message(error);
-}
-
 /// What is written, or why it is not.
 tl::expected<void, std::string> write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::write(descriptor, text.data(), text.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return tl::unexpected(text_of(errno));
+    if (count < 0) return tl::unexpected(std::generic_category().message(errno));
     text.remove_prefix(static_cast<std::size_t>(count));
   }
   return {};
@@ -315,7 +311,8 @@ tl::expected<void, std::string> make_record_folder(const std::string& folder) {
   if (::mkdir(folder.c_str(), S_IRWXU) == 0) return {};
   const int error = errno;
   if (error != EEXIST) {
-    return tl::unexpected("the folder " + in_quotes(folder) + " cannot be made: " + text_of(error));
+    return tl::unexpected("the folder " + in_quotes(folder) +
+                          " cannot be made: " + std::generic_category().message(error));
   }
   struct stat status {};
   if (::stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
@@ -323,7 +320,7 @@ tl::expected<void, std::string> make_record_folder(const std::string& folder) {
   }
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
     return tl::unexpected("the folder " + in_quotes(folder) +
-                          " cannot be written to: " + text_of(errno));
+                          " cannot be written to: " + std::generic_category().message(errno));
   }
   return {};
 }

@@ -15,10 +15,6 @@
 namespace hora::internal {
 namespace {
 
-std::string text_of(int error) {
-  return std::generic_category().message(error);
-}
-
 /// Closed unless it is released.
 class Descriptor {
  public:
@@ -39,7 +35,8 @@ class Descriptor {
 tl::expected<void*, std::string> map(int descriptor) {
   const int flags = descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   void* const memory = ::mmap(nullptr, kRecordBytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
-  if (memory == MAP_FAILED) return tl::unexpected("it cannot be mapped: " + text_of(errno));
+  if (memory == MAP_FAILED)
+    return tl::unexpected("it cannot be mapped: " + std::generic_category().message(errno));
   return memory;
 }
 
@@ -71,12 +68,13 @@ std::string problem_with(const RecordHeader& header) {
 
 tl::expected<RecordMemory, std::string> RecordMemory::create() {
   Descriptor file(::memfd_create("hora-record", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (file.get() < 0) return tl::unexpected("memfd_create failed: " + text_of(errno));
+  if (file.get() < 0)
+    return tl::unexpected("memfd_create failed: " + std::generic_category().message(errno));
   // Shorter memory would end a reader by SIGBUS.
   if (::ftruncate(file.get(), kRecordBytes) != 0 ||
       ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return tl::unexpected("memory of " + std::to_string(kRecordBytes) +
-                          " bytes cannot be made: " + text_of(errno));
+                          " bytes cannot be made: " + std::generic_category().message(errno));
   }
   const auto memory = map(file.get());
   if (!memory) return tl::unexpected(memory.error());
@@ -89,9 +87,9 @@ tl::expected<RecordMemory, std::string> RecordMemory::open(const std::string& pa
   };
   // A FIFO is not waited for.
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (file.get() < 0) return refuse(text_of(errno));
+  if (file.get() < 0) return refuse(std::generic_category().message(errno));
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) return refuse(text_of(errno));
+  if (::fstat(file.get(), &status) != 0) return refuse(std::generic_category().message(errno));
   if (!S_ISREG(status.st_mode)) return refuse("it is no file");
   if (status.st_size != static_cast<off_t>(kRecordBytes)) {
     return refuse("it has " + std::to_string(status.st_size) + " bytes instead of " +

@@ -6,7 +6,6 @@
 namespace hora::internal {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kAcquire = std::memory_order_acquire;
 /// A writer is at work at each of so many looks: it has died there.
 constexpr int kLooks = 100;

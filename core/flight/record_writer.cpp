@@ -8,7 +8,6 @@
 namespace hora::internal {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr auto kRelease = std::memory_order_release;
 
 std::int64_t nanoseconds(clockid_t clock) noexcept {

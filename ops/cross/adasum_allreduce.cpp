@@ -36,7 +36,7 @@ namespace {
 constexpr int kFold = 0;
 constexpr int kHalve = 1;
 constexpr int kDots = 2;
-constexpr int kGather = 3;
+constexpr int kAdasumGather = 3;
 constexpr int kReturn = 4;
 
 Range intersection(Range a, Range b) {
@@ -159,7 +159,7 @@ void AdasumAllreduce::begin_gathering() {
   }
   const HalvingLevel& level = levels_[--level_];
   stage_ = Stage::gathering;
-  exchange(level.partner, kGather, part(level.kept), part(level.given));
+  exchange(level.partner, kAdasumGather, part(level.kept), part(level.given));
 }
 
 void AdasumAllreduce::return_result() {

@@ -11,8 +11,8 @@
 namespace hora::internal {
 namespace {
 
-constexpr int kScatter = 0;
-constexpr int kGather = 1;
+constexpr int kDirectScatter = 0;
+constexpr int kDirectGather = 1;
 
 /// The staging is cut into one segment a node (multiples of 64 bytes, the last ones possibly
 /// empty). Each is sent to its owner, which sums in node order, its own part in its place, and
@@ -59,12 +59,12 @@ DirectAllreduce::DirectAllreduce(CrossResources& resources, const Reduction& red
   work.inputs[static_cast<std::size_t>(index_)] = own.data();
   for (int k = 1; k < members_; ++k) {
     const int from = peer(members_ - k);  // the peer that begins with this member comes first
-    receive(work.receives, from, kScatter, {incoming, own.size()});
+    receive(work.receives, from, kDirectScatter, {incoming, own.size()});
     work.inputs[static_cast<std::size_t>(from)] = incoming;
     incoming += own.size();
   }
   for (int k = 1; k < members_; ++k) {
-    send(work.sends, peer(k), kScatter, segment(peer(k)));
+    send(work.sends, peer(k), kDirectScatter, segment(peer(k)));
   }
 }
 
@@ -82,7 +82,7 @@ void DirectAllreduce::post_gather_receives() {
   Workspace& work = workspace();
   while (work.sends.next_completed(link())) {
     const int from = peer(static_cast<int>(work.sends.completed()));
-    receive(work.gather_receives, from, kGather, segment(from));
+    receive(work.gather_receives, from, kDirectGather, segment(from));
   }
 }
 
@@ -101,7 +101,7 @@ bool DirectAllreduce::sum_my_segment() {
 
 void DirectAllreduce::send_sum() {
   for (int k = 1; k < members_; ++k) {
-    send(workspace().gather_sends, peer(k), kGather, segment(index_));
+    send(workspace().gather_sends, peer(k), kDirectGather, segment(index_));
   }
 }
 

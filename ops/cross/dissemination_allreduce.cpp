@@ -14,7 +14,7 @@ namespace {
 
 // One phase is enough: the distances of the rounds differ and are less than n, so a pair of members
 // exchanges one message in each direction at most.
-constexpr int kExchange = 0;
+constexpr int kDissemination = 0;
 
 /// All-gather of every node's staging by dissemination, ceil(log2 n) rounds (Bruck, Ho, Kipnis,
 /// Upfal, Weathersby: Efficient Algorithms for All-to-All Communications in Multiport
@@ -65,7 +65,7 @@ DisseminationAllreduce::DisseminationAllreduce(CrossResources& resources,
       members_(link().size()),
       gathered_(workspace().buffer.reserve(work_bytes(staging.size(), members_))) {
   for (int distance = 1; distance < members_; distance *= 2) {
-    receive(workspace().receives, (index_ + distance) % members_, kExchange,
+    receive(workspace().receives, (index_ + distance) % members_, kDissemination,
             blocks(distance, count_at(distance)));
   }
   const std::array<const std::byte*, 1> own{staging_.data()};
@@ -87,7 +87,7 @@ int DisseminationAllreduce::count_at(int distance) const {
 }
 
 void DisseminationAllreduce::send_round() {
-  send(workspace().sends, (index_ + members_ - distance_) % members_, kExchange,
+  send(workspace().sends, (index_ + members_ - distance_) % members_, kDissemination,
        blocks(0, count_at(distance_)));
 }
 

@@ -14,8 +14,8 @@ namespace hora::internal {
 namespace {
 
 // Both neighbours start the messages of a phase in the order of the segments.
-constexpr int kReduce = 0;
-constexpr int kGather = 1;
+constexpr int kRingReduce = 0;
+constexpr int kRingGather = 1;
 
 /// A segment's time on the wire is some times the latency of a message, and there are enough of
 /// them to keep a chain of nodes busy.
@@ -112,7 +112,7 @@ RingAllreduce::RingAllreduce(CrossResources& resources, const Reduction& reducti
       widened_(workspace().buffer.reserve(work_bytes(staging.size(), members_))),
       partials_(widened_ + widened_bytes(staging.size())) {
   for (int segment = 0; !is_first() && segment < segments_; ++segment) {
-    receive(workspace().receives, left_, kReduce, partial(segment));
+    receive(workspace().receives, left_, kRingReduce, partial(segment));
   }
 }
 
@@ -183,7 +183,7 @@ bool RingAllreduce::sum_next() {
         break;
       case Step::narrow:
         step_ = Step::arrive;
-        send(workspace().sends, right_, is_last() ? kGather : kReduce, outgoing(summed_));
+        send(workspace().sends, right_, is_last() ? kRingGather : kRingReduce, outgoing(summed_));
         ++summed_;
         return true;
     }
@@ -205,7 +205,7 @@ void RingAllreduce::post_result_receives() {
   Workspace& work = workspace();
   while (results_expected_ < summed_) {
     if (is_first() && !work.sends.next_completed(link())) return;
-    receive(work.gather_receives, left_, kGather, staged(results_expected_));
+    receive(work.gather_receives, left_, kRingGather, staged(results_expected_));
     ++results_expected_;
   }
 }
@@ -215,7 +215,7 @@ bool RingAllreduce::gather() {
   while (gathered_ < segments_) {
     if (!workspace().gather_receives.next_completed(link())) return false;
     if (right_ != members_ - 1) {
-      send(workspace().gather_sends, right_, kGather, staged(gathered_));
+      send(workspace().gather_sends, right_, kRingGather, staged(gathered_));
     }
     ++gathered_;
   }

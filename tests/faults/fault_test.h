@@ -33,7 +33,8 @@ inline Layout virtual_nodes() {
   return {"virtual_nodes", {"-np", "4", "--ranks-per-node", "2"}, 5};
 }
 inline Layout two_hosts() {
-  return {"two_hosts", {"-H", "127.0.0.1:2,127.0.0.2:2"}, 10, "127.0.0.2"};
+  // Not bound: the two hosts would bind to the same cores.
+  return {"two_hosts", {"-H", "127.0.0.1:2,127.0.0.2:2", "--binding", "none"}, 10, "127.0.0.2"};
 }
 inline std::string name_of(const testing::TestParamInfo<Layout>& info) {
   return info.param.name;

@@ -34,15 +34,11 @@ std::string_view word_after(std::string_view text, std::string_view label) {
                                          : first_word(text.substr(found + label.size()));
 }
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 /// The number before the first dot; 0 where the text does not begin with a small number.
 int major_version(std::string_view version) {
   int number = 0;
   for (const char c : version.substr(0, 3)) {
-    if (!is_digit(c)) return number;
+    if (c < '0' || c > '9') return number;
     number = 10 * number + (c - '0');
   }
   return number;

@@ -17,7 +17,7 @@ namespace {
 
 static_assert(crypto_auth_KEYBYTES == 32 && crypto_auth_BYTES == 32);
 
-const unsigned char* data_of(std::span<const std::byte> bytes) {
+const unsigned char* bytes_at(std::span<const std::byte> bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
@@ -103,9 +103,9 @@ SecretKey::~SecretKey() {
 SecretKey::Bytes SecretKey::authenticate(std::span<const std::span<const std::byte>> parts) const {
   start_sodium();
   crypto_auth_hmacsha512256_state state;
-  ::crypto_auth_hmacsha512256_init(&state, data_of(bytes_), bytes_.size());
+  ::crypto_auth_hmacsha512256_init(&state, bytes_at(bytes_), bytes_.size());
   for (const std::span<const std::byte> part : parts) {
-    ::crypto_auth_hmacsha512256_update(&state, data_of(part), part.size());
+    ::crypto_auth_hmacsha512256_update(&state, bytes_at(part), part.size());
   }
   Bytes tag;
   ::crypto_auth_hmacsha512256_final(&state, reinterpret_cast<unsigned char*>(tag.data()));

@@ -49,9 +49,9 @@ void read_one(const std::string& path, int rank, JobRecords& job) {
 }
 
 /// Ranks that share a clock.
-using Clock = std::pair<std::string, int>;
+using HostClock = std::pair<std::string, int>;
 
-Clock clock_of(const FlightRecord& record) {
+HostClock clock_of(const FlightRecord& record) {
   return {record.host, record.node};
 }
 
@@ -137,20 +137,20 @@ tl::expected<JobRecords, std::string> read_records(const std::string& folder) {
 void use_one_clock(JobRecords& job) {
   if (job.of_rank.empty()) return;
   const FlightRecord& first = job.of_rank.begin()->second;
-  const Clock reference = clock_of(first);
+  const HostClock reference = clock_of(first);
   Ends of_reference;
   for (const auto& [rank, record] : job.of_rank) {
     if (clock_of(record) == reference) of_reference.merge(ends_of(record));
   }
-  std::map<Clock, std::vector<RecordTime>> differences;
+  std::map<HostClock, std::vector<RecordTime>> differences;
   for (const auto& [rank, record] : job.of_rank) {
     if (clock_of(record) != reference) {
       append_differences(of_reference, ends_of(record), differences[clock_of(record)]);
     }
   }
-  std::map<Clock, RecordTime> offsets;
+  std::map<HostClock, RecordTime> offsets;
   for (const auto& [rank, record] : job.of_rank) {
-    const Clock clock = clock_of(record);
+    const HostClock clock = clock_of(record);
     if (clock == reference || offsets.contains(clock)) continue;
     if (!differences[clock].empty()) {
       offsets[clock] = median(differences[clock]);

@@ -206,7 +206,7 @@ Checked complete(LaunchOptions& options, std::span<const char* const> environmen
 
 namespace {
 
-using Unexpected = tl::unexpected<UsageError>;
+using WrongUsage = tl::unexpected<UsageError>;
 
 /// The config file's options of which the command line says nothing.
 std::vector<Occurrence> without_overridden(std::vector<Occurrence> of_file,
@@ -235,12 +235,12 @@ tl::expected<void, UsageError> apply(const Occurrence& occurrence, LaunchOptions
   if (!row.apply) return {};
   const auto applied = row.apply(options, occurrence.value);
   if (applied) return {};
-  return Unexpected({occurrence.place, shown_value(occurrence), applied.error()});
+  return WrongUsage({occurrence.place, shown_value(occurrence), applied.error()});
 }
 
 tl::expected<std::vector<Occurrence>, UsageError> read_config(const std::string& path) {
   const auto text = read_input_file(path, kLargestConfigFile);
-  if (!text) return Unexpected({"--config-file", path, text.error()});
+  if (!text) return WrongUsage({"--config-file", path, text.error()});
   return parse_config(*text, path);
 }
 
@@ -252,7 +252,7 @@ tl::expected<LaunchOptions, UsageError> parse_command_line(
   const std::vector<std::string> version{"--version"};
   if (arguments.size() == 1 && arguments.front() == "-v") arguments = version;
   auto parsed = parse_arguments(arguments);
-  if (!parsed) return Unexpected(parsed.error());
+  if (!parsed) return WrongUsage(parsed.error());
   std::vector<Occurrence>& given = parsed->options;
 
   LaunchOptions options;
@@ -260,10 +260,10 @@ tl::expected<LaunchOptions, UsageError> parse_command_line(
       std::ranges::find(given, OptionGroup::about, [](const auto& o) { return o.row->group; });
   if (about != given.end()) {
     const auto applied = apply(*about, options);
-    if (!applied) return Unexpected(applied.error());
+    if (!applied) return WrongUsage(applied.error());
     for (const Occurrence& occurrence : given) {  // --check-build looks at it, too
       if (occurrence.row->name != "mpirun") continue;
-      if (const auto set = apply(occurrence, options); !set) return Unexpected(set.error());
+      if (const auto set = apply(occurrence, options); !set) return WrongUsage(set.error());
     }
     return options;
   }
@@ -274,13 +274,13 @@ tl::expected<LaunchOptions, UsageError> parse_command_line(
   });
   if (config != given.rend()) {
     auto of_file = read_config(config->value);
-    if (!of_file) return Unexpected(of_file.error());
+    if (!of_file) return WrongUsage(of_file.error());
     all = without_overridden(std::move(*of_file), given);
   }
   all.insert(all.end(), given.begin(), given.end());
   for (const Occurrence& occurrence : all) {
     const auto applied = apply(occurrence, options);
-    if (!applied) return Unexpected(applied.error());
+    if (!applied) return WrongUsage(applied.error());
   }
   options.program = std::move(parsed->program);
   if (std::ranges::find(options.program, ":") != options.program.end()) {
@@ -288,7 +288,7 @@ tl::expected<LaunchOptions, UsageError> parse_command_line(
                  "let the program choose by its rank what it does");
   }
   if (const auto completed = complete(options, environment); !completed) {
-    return Unexpected(completed.error());
+    return WrongUsage(completed.error());
   }
   return options;
 }

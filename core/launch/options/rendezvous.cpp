@@ -13,7 +13,6 @@ namespace {
 using Unexpected = tl::unexpected<std::string>;
 
 constexpr int kEndpointPort = 29400;  // torchrun's --rdzv-endpoint
-constexpr int kMasterPort = 29500;    // torchrun's --master-port
 constexpr std::string_view kUrls = "expected tcp://host:port or file:///folder";
 
 struct Address {

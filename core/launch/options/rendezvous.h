@@ -10,6 +10,8 @@
 
 namespace hora::launch {
 
+inline constexpr int kMasterPort = 29500;  ///< torchrun's --master-port
+
 /// An address of node 0, or a folder that all nodes share.
 struct RendezvousPlace {
   std::string host;  ///< without brackets; empty: a folder

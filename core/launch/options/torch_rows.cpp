@@ -1,13 +1,12 @@
 // Rows of the option table: flags of torchrun (2.x) beyond those whose spelling hora shares.
 #include "core/launch/options/option_table.h"
+#include "core/launch/options/rendezvous.h"
 #include "core/launch/options/text.h"
 
 namespace hora::launch {
 namespace {
 
 using Unexpected = tl::unexpected<std::string>;
-
-constexpr int kMasterPort = 29500;  // torchrun's default
 
 Applied set_endpoint(LaunchOptions& options, std::string_view text) {
   auto endpoint = parse_endpoint(text);
