@@ -86,6 +86,9 @@ function(_hora_test_executable name own_main main_library)
   endif()
 endfunction()
 
+# Builds what the thread tier needs: ThreadSanitizer has nothing to see in the others.
+add_custom_target(tests_threads)
+
 function(hora_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 TEST "OWN_MAIN" "TIMEOUT;PROGRAM"
     "SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
@@ -102,6 +105,9 @@ function(hora_add_test name)
     set(TEST_PROGRAM ${name})
     _hora_test_executable(${name} ${TEST_OWN_MAIN} hora_test_main
       SOURCES ${TEST_SOURCES} LIBRARIES ${TEST_LIBRARIES})
+  endif()
+  if(threads IN_LIST TEST_LABELS)
+    add_dependencies(tests_threads ${TEST_PROGRAM})
   endif()
   set(environment ${HORA_TEST_ENVIRONMENT} ${TEST_ENVIRONMENT})
   add_test(NAME ${name} COMMAND ${TEST_PROGRAM})

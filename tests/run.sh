@@ -5,8 +5,8 @@
 # Usage: tests/run.sh [--sanitize | --cuda | --arm64 | --nightly] [--mpi mpich | --mpi PREFIX]
 #                     [option of ctest...]
 #   (nothing)    preset release: everything but the label nightly
-#   --sanitize   presets asan (value and thread tiers, MPI tests on 2 ranks) and tsan (value and
-#                thread tiers), both without LibTorch
+#   --sanitize   presets asan (value and thread tiers, MPI tests on 2 ranks) and tsan (thread tier),
+#                both without LibTorch
 #   --cuda       preset cuda: the GPU data path on a fake GPU (label fake_gpu); what uses LibTorch
 #                (label torch), against its CUDA build but on the CPU, with 1 and 2 ranks, without
 #                trainings of half a minute and more (label long); and the installed package. Needs
@@ -86,9 +86,9 @@ failed=() skipped=()
 temporary='' segments=''
 trap 'rm -rf "$temporary" "$segments"' EXIT
 
-# Further arguments of CMake's configuration, and what is put after the preset's name for its
-# build folder.
-configuration=() suffix=''
+# Further arguments of CMake's configuration, what is put after the preset's name for its build
+# folder, and what is built.
+configuration=() suffix='' targets=(all)
 case $mpi in
   '') ;;
   mpich)
@@ -106,7 +106,7 @@ run_preset() {
   cmake --preset "$preset" -B "$folder" -DHORA_WERROR="${CI:+ON}" "${configuration[@]}" \
     > "$folder.configure.log" 2>&1 ||
     { cat "$folder.configure.log"; failed+=("$preset: configure"); return; }
-  cmake --build "$folder" --parallel "$cores" ||
+  cmake --build "$folder" --parallel "$cores" --target "${targets[@]}" ||
     { failed+=("$preset: build"); return; }
 
   echo "=== $preset: test"
@@ -156,7 +156,8 @@ case $kind in
   sanitize)
     run_preset asan -L '^(values|threads|mpi)$' -LE '^nightly$' -E '_np(1|[3-9])(_|$)' \
       "${ctest_options[@]}"
-    run_preset tsan -L '^(values|threads)$' "${ctest_options[@]}"
+    targets=(tests_threads)
+    run_preset tsan -L '^threads$' "${ctest_options[@]}"
     ;;
   cuda)
     prefix=$(cmake/cuda_libtorch.sh)
