@@ -15,6 +15,7 @@ import results
 import svg
 import tables
 
+RAISED = "raised by hora::init"  # malloc's thresholds, as bench/harness/sweep.cpp says it
 LINK_RATE = 1e9  # bits a second, as run.sh's part two_hosts sets it
 
 
@@ -57,16 +58,16 @@ def placed(part, machine):
 def report(found, charts):
     text = ["# Results of bench/run.sh\n", "Made by bench/report/report.py of the JSON files here. [How it is "
             "measured](../../README.md), [bars and bounds](../../../docs/performance.md).\n",
-            tables.machine(found.machine), "Medians of the slowest rank. hora's times are in us; of peers it is "
-            "said how many times as long as `hora_bucket` they take.\n"]
+            tables.machine(found.machine),
+            "Medians of the slowest rank: hora's in us, peers' as multiples of `hora_bucket`'s.\n"]
     wrong = [f"{name}: {row}" for name, part in found.parts.items() for row in part.wrong()]
     if wrong:
         text.append("**Wrong results**: " + ", ".join(wrong) + "\n")
     for name, part in found.parts.items():
         if name.startswith(("allreduce", "collectives")):
-            thresholds = part.context.get("malloc_thresholds", "")
+            thresholds = part.context.get("malloc_thresholds", RAISED)
             text += [f"## {name}\n{part.context.get('type', 'float')}, {placed(part, found.machine)}" +
-                     (f"; malloc's thresholds: {thresholds}" if thresholds else "") + "\n",
+                     (f"; malloc's thresholds: {thresholds}" if thresholds != RAISED else "") + "\n",
                      tables.sizes(part.by_size())]
     waiting = [part for name, part in found.parts.items() if name.startswith(("negotiation", "record"))]
     if waiting:

@@ -3,7 +3,7 @@
 from svg import short_bytes
 
 # Sizes that tables leave out are in the JSON and the plots.
-APART = 16  # of neighbouring rows
+APART = 64  # of neighbouring rows
 MOST_OF_LATENCY = 256  # up to it all take as long as the shortest
 SHOWN = ["hora_bucket", "hora", "mpi", "mpi_copy", "gloo", "private_memory"]
 
@@ -67,17 +67,14 @@ def sizes(operations):
 
 
 def steps(part, ratios):
-    """One network: times, the ratio to plain with its interval ({contender: (ratio, low, high)}),
-    and where they go."""
+    """One network: times, and the ratio to plain with its interval ({contender: (ratio, low, high)})."""
     rows = []
     for name, row in part.by_contender().items():
         ratio = ratios.get(name)
         rows.append([name, digits(row["real_time"]), signed(ratio[0]) if ratio else "",
                      f"{signed(ratio[1])} to {signed(ratio[2])}" if ratio else "",
-                     digits(row.get("backward_ms")), digits(row.get("update_ms")),
                      f"{row['hidden_share']:.0%}" if "hidden_share" in row else ""])
-    return table(["contender", "step, ms", "over plain, %", "95 % interval", "backward, ms", "update, ms",
-                  "hidden"], rows)
+    return table(["contender", "step, ms", "over plain, %", "95 % interval", "hidden"], rows)
 
 
 def ratios(by_contender):
