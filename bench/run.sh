@@ -144,8 +144,7 @@ run_negotiation_nodes() {
 run_record() {
   local filter=(--benchmark_filter=flight_record)
   ranks 2 record negotiation "${waits[@]}" "${filter[@]}" || return
-  HORA_RANKS_PER_NODE=1 ranks 2 record_nodes negotiation "${waits[@]}" "${filter[@]}" || return
-  step record_step resnet18 "$blocks" 4 2 --record
+  HORA_RANKS_PER_NODE=1 ranks 2 record_nodes negotiation "${waits[@]}" "${filter[@]}"
 }
 run_resnet18() {
   local run
@@ -192,7 +191,7 @@ files_of() {
     resnet18_cifar | resnet50 | one_layer | tiny_layers) echo "training_$1.json" ;;
     types) if [[ -n $quick ]]; then echo allreduce_type_half.json; else echo allreduce_type_int64.json; fi ;;
     many_ranks) echo allreduce_ranks_8.json ;;
-    record) echo record_step.json ;;
+    record) echo record_nodes.json ;;
     ranks) echo ranks_1.json ;;
     two_hosts) echo two_hosts_ring.json ;;
     horovod) echo horovod_1.json ;;

@@ -26,33 +26,33 @@ inline constexpr std::int64_t kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
 
 inline constexpr Row kRows[] = {
     {"HORA_RANKS_PER_NODE",
-     "Splits each host into virtual nodes of this many ranks, to try the path of several nodes on "
-     "one host; 0: all ranks of a host are one node.",
+     "Splits each host into virtual nodes of this many ranks, to try the path of several nodes "
+     "on one host; 0: a host is one node.",
      kField<&Settings::ranks_per_node>,
      {},
      &kCount,
      0,
      65536},
     {"HORA_RANKS_PER_MEMORY_NODE",
-     "Ranks that share each memory node (NUMA) of a node that has several: in one node, sums of "
-     "1MiB and more then go from one memory node to the next, with the same results. 0: as the "
-     "system says, where ranks are bound to one each, evenly, and a trial at the start finds it "
-     "faster; else so many consecutive ranks, without a trial; 1: never.",
+     "In one node, sums from 1MiB up go from one memory (NUMA) node to the next, by so many "
+     "consecutive ranks each, with the same results. 0: as the system says, where ranks are "
+     "bound evenly to one each and a trial at the start finds it faster; 1: never.",
      kField<&Settings::ranks_per_memory_node>,
      {},
      &kCount,
      0,
      65536},
     {"HORA_FUSION_THRESHOLD",
-     "Tensors that became ready together travel as one message up to this size; 0: each one alone.",
+     "Tensors that became ready together travel as one message up to this size; 0: each one "
+     "alone.",
      kField<&Settings::fusion_threshold>,
      {},
      &kBytes,
      0,
      64 * kGiB},
     {"HORA_BUCKET_SIZE",
-     "Gradients are gathered into buckets of about this size, each averaged as soon as it is full; "
-     "0: chosen automatically (4MiB in one node on CPU, 25MiB with a network or a GPU).",
+     "Gradients are averaged in buckets of about this size, each as soon as it is full; 0: "
+     "chosen automatically (4MiB in one node on CPU, 25MiB with a network or a GPU).",
      kField<&Settings::bucket_size>,
      {},
      &kBytes,
@@ -60,19 +60,17 @@ inline constexpr Row kRows[] = {
      64 * kGiB},
     {.variable = "HORA_TUNING",
      .documentation =
-         "Where HORA_BUCKET_SIZE is 0: whether an optimizer's first 30 steps try other sizes of "
-         "buckets, and to do without its compression, and keep what makes steps clearly shorter: "
-         "on, or the path of a file, from which rank 0 takes what was found before for the same "
-         "model and ranks, and to which it adds what it finds. Without compression the bits are "
-         "others, so that runs of a compressed training have the same only by a file.",
+         "Whether an optimizer's first 30 steps try other bucket sizes (where HORA_BUCKET_SIZE is "
+         "0), and no compression, and keep what is clearly faster: on, or the path of a file where "
+         "rank 0 keeps what was found for a model and ranks. Without compression the bits are "
+         "others: only a file makes them the same in every run.",
      .field = {},
      .choices = {},
      .text = {&Settings::tuning, "on, or the path of a file", wrong_with_tuning}},
     {"HORA_CHUNK_SIZE",
-     "Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps "
-     "with the transfers between them; 0: chosen automatically (1MiB up to 32 nodes, above that "
-     "32KiB for each node, on GPUs no less than 2MiB for each rank of a node, at most 32MiB; of "
-     "broadcasts 512KiB).",
+     "Larger messages are cut into chunks of this size, so that work in the nodes overlaps with "
+     "transfers between them; 0: chosen automatically (1MiB up to 32 nodes, above that 32KiB a "
+     "node, on GPUs at least 2MiB a rank of a node, at most 32MiB; of broadcasts 512KiB).",
      kField<&Settings::chunk_size>,
      {},
      &kBytes,
@@ -80,10 +78,9 @@ inline constexpr Row kRows[] = {
      kGiB,
      true},
     {"HORA_MESSAGE_SIZE",
-     "MPI gets data for other nodes in messages of this size at most. TCP sends short ones at "
-     "once; long ones MPI announces first, and waits for an answer behind the data that are under "
-     "way. 0: chosen automatically (60KiB between hosts of which none has an active RDMA port, "
-     "else unlimited).",
+     "Largest message that MPI gets for other nodes: over TCP longer ones wait for an answer "
+     "behind the data that are under way. 0: chosen automatically (60KiB between hosts of which "
+     "none has an active RDMA port, else unlimited).",
      kField<&Settings::message_size>,
      {},
      &kBytes,
@@ -91,50 +88,48 @@ inline constexpr Row kRows[] = {
      kGiB,
      true},
     {"HORA_SMALL_MESSAGE",
-     "Up to this size each node sends its part to all others in the fewest steps (dissemination), "
-     "and all of them sum it in node order; above it HORA_CROSS_ALGORITHM holds; 0: never.",
+     "Up to this size each node sends its part to all others in the fewest steps "
+     "(dissemination); above it HORA_CROSS_ALGORITHM holds; 0: never.",
      kField<&Settings::small_message>,
      {},
      &kBytes,
      0,
      64 * kMiB},
     {"HORA_CROSS_ALGORITHM",
-     "How nodes add up their parts: direct (each part is sent to its owner), ring (each node talks "
-     "to two others only, for many nodes), or automatic (direct); the results are the same.",
+     "How nodes add up their parts, with the same results: direct (each part is sent to its "
+     "owner), ring (each node talks to two others only, for many nodes), or automatic (direct).",
      kField<&Settings::cross_algorithm>, kChoices<CrossAlgorithm>},
     {"HORA_ID_CAPACITY",
-     "Number of tensor names that are remembered, so that their later collectives need no new "
-     "agreement on shape and type; the least recently used name beyond it is forgotten.",
+     "Number of tensor names, the last used ones, whose later collectives need no new agreement "
+     "on shape and type.",
      kField<&Settings::id_capacity>,
      {},
      &kCount,
      16,
      65536},
     {"HORA_SPIN",
-     "How long a waiting thread polls before it sleeps; longer answers faster and burns more CPU.",
+     "How long a waiting thread polls before it sleeps; longer answers faster and burns more "
+     "CPU.",
      kField<&Settings::spin>,
      {},
      &kMicroseconds,
      0,
      1000000},
     {"HORA_STALL_WARNING",
-     "A tensor that some ranks have submitted and others have not for this long is reported, with "
-     "the ranks that lack it and what is known of them; likewise one that all have submitted and "
-     "some do not finish, and ranks that have not called hora::init, join() or shutdown() while "
-     "others wait there; 0: never.",
+     "A tensor that some ranks have submitted and others have not for this long, or that some do "
+     "not finish, is reported with those ranks and what is known of them; so are ranks for which "
+     "others wait in hora::init, join() or shutdown(); 0: never.",
      kField<&Settings::stall_warning>,
      {},
      &kSeconds,
      0,
      86400000},
     {"HORA_TIMEOUT",
-     "A collective that is not complete this long after a rank has submitted it, because some rank "
-     "lacks it or does not go on, fails on every rank, naming those ranks, and so does everything "
-     "after it, which ends the job; to be raised where one rank works alone for longer (a "
-     "validation, a checkpoint); a call can have a limit of its own (hora/collectives.h), join() "
-     "and shutdown() have none, but a rank that is stopped (SIGSTOP) this long while others wait "
-     "in "
-     "shutdown() ends the job; 0: never.",
+     "A collective that is not complete this long after a rank has submitted it fails on every "
+     "rank, naming the ranks that lack it or do not go on, and ends the job. Raise it where one "
+     "rank works alone for longer (a validation, a checkpoint), or give the call its own limit "
+     "(hora/collectives.h). join() and shutdown() have none, but a rank that is stopped "
+     "(SIGSTOP) this long while others wait in shutdown() ends the job; 0: never.",
      kField<&Settings::timeout>,
      {},
      &kSeconds,
@@ -149,57 +144,52 @@ inline constexpr Row kRows[] = {
      0,
      86400000},
     {"HORA_MALLOC_TUNING",
-     "Keeps large freed blocks in the process, so that each step's gradients do not cause page "
-     "faults anew (glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD).",
+     "Keeps large freed blocks in the process, so that gradients cause no new page faults in "
+     "each step (glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD).",
      kField<&Settings::malloc_tuning>, kSwitch},
     {"HORA_TENSOR_ARENA",
-     "Whether LibTorch's CPU tensors from 64KiB up lie in memory that the ranks of a node share, "
-     "so "
-     "that gradients and others are averaged where they lie: auto (where several ranks of a node "
-     "compute on the CPU), on (always), or off (they are copied).",
+     "Whether LibTorch's CPU tensors from 64KiB up lie in memory that the node's ranks share, "
+     "and are averaged where they lie: auto (where several ranks of a node compute on the CPU), "
+     "on, or off (they are copied).",
      kField<&Settings::tensor_arena>, kChoices<TensorArenaUse>},
     {"HORA_TENSOR_ARENA_LIMIT",
-     "The most memory that a rank gives its tensors in that way, and no more than the machine has "
-     "left; tensors beyond it lie elsewhere and are copied; 0: half of the machine's memory, "
-     "divided among the ranks of the node.",
+     "The most memory of a rank's tensor arena, at most what the machine has left; tensors "
+     "beyond it are copied; 0: half of the machine's memory, divided among the node's ranks.",
      kField<&Settings::tensor_arena_limit>,
      {},
      &kBytes,
      0,
      1024 * kGiB},
     {"HORA_CUDA",
-     "Whether tensors on GPUs can be averaged, where the build and every rank's machine have CUDA; "
-     "off spares each rank the GPU memory that this takes.",
+     "Whether tensors on GPUs can be averaged, where the build and every rank's machine have "
+     "CUDA; off spares each rank the GPU memory that this takes.",
      kField<&Settings::cuda>, kSwitch},
     {"HORA_GPU_NETWORK",
      "What carries collectives on GPUs between nodes: mpi (NCCL in the node, MPI and the CPU's "
-     "sums "
-     "between nodes), nccl (one NCCL communicator over all ranks, whose sums depend on NCCL), or "
-     "auto (nccl where NCCL finds a network better than sockets on every rank, else mpi).",
+     "sums between), nccl (one NCCL communicator, with NCCL's sums), or auto (nccl where NCCL "
+     "finds a network better than sockets on every rank, else mpi).",
      kField<&Settings::gpu_network>, kChoices<GpuNetwork>},
     {"HORA_NCCL_CTAS",
-     "The most thread blocks of each of NCCL's kernels, each of which takes a multiprocessor of "
-     "the "
-     "GPU from backward while it runs; 0: as NCCL chooses (NCCL_MAX_CTAS holds where it is set).",
+     "The most thread blocks, and so multiprocessors of the GPU, that each of NCCL's kernels "
+     "takes from backward; 0: as NCCL chooses (or NCCL_MAX_CTAS says).",
      kField<&Settings::nccl_ctas>,
      {},
      &kCount,
      0,
      64},
     {"HORA_NCCL_WINDOWS",
-     "Whether buffers on GPUs, such as those of an optimizer's buckets, become windows of NCCL's "
-     "symmetric memory, where its collectives are faster and take fewer of a GPU's "
-     "multiprocessors: in jobs of one node, with NCCL 2.27 or newer. A window that is given back "
-     "is freed with a later collective on another one, or at the end.",
+     "Whether buffers on GPUs become windows of NCCL's symmetric memory, where its collectives "
+     "are faster and take fewer multiprocessors: in jobs of one node, with NCCL 2.27 or newer. "
+     "One that is given back is freed with a later collective on another, or at the end.",
      kField<&Settings::nccl_windows>, kSwitch},
     {"HORA_CUDA_AWARE_MPI",
-     "Whether what travels between nodes goes from GPU memory straight into MPI, or through pinned "
-     "host memory: auto (straight where every rank's MPI says that it takes GPU memory), on (also "
-     "where MPI says no or nothing; one that really cannot then crashes), or off.",
+     "Whether MPI gets GPU memory, or pinned host memory: auto (GPU memory where every rank's "
+     "MPI says that it takes it), on (also where MPI says no or nothing; one that really cannot "
+     "then crashes), or off.",
      kField<&Settings::cuda_aware_mpi>, kChoices<CudaAwareMpi>},
     {"HORA_DEVICE_TIMEOUT",
-     "A collective that is under way on the GPU for longer than this fails, and so does everything "
-     "after it; 0: never.",
+     "A collective that is under way on the GPU for longer than this fails, and so does "
+     "everything after it; 0: never.",
      kField<&Settings::device_timeout>,
      {},
      &kSeconds,
@@ -210,17 +200,17 @@ inline constexpr Row kRows[] = {
      "late.",
      kField<&Settings::report>, kSwitch},
     {.variable = "HORA_TIMELINE",
-     .documentation =
-         "Writes a timeline of all collectives from init to shutdown, for Perfetto or "
-         "chrome://tracing, one file a rank: %r in the path stands for the rank, which otherwise "
-         "is put before the extension (see hora/timeline.h).",
+     .documentation = "Writes a timeline of all collectives for Perfetto or chrome://tracing, one "
+                      "file a rank: %r "
+                      "in the path is the rank, which otherwise is put before the extension (see "
+                      "hora/timeline.h).",
      .field = {},
      .choices = {},
      .text = {&Settings::timeline, "the path of a file", wrong_with_timeline_path}},
     {.variable = "HORA_RECORD_DIRECTORY",
      .documentation =
          "Where each rank that fails writes what it did last (rank 3: hora-record.3.json, mode "
-         "0600), for `horarun --diagnose`; the folder is made where it is missing.",
+         "0600), for `horarun --diagnose`; made where it is missing.",
      .field = {},
      .choices = {},
      .text = {&Settings::record_directory, "the path of a folder", wrong_with_record_directory}},
@@ -229,8 +219,8 @@ inline constexpr Row kRows[] = {
     {.variable = "HORA_ALLOW_UNKNOWN",
      .documentation =
          "Variables whose names begin with HORA_ and that are not meant for hora; others that it "
-         "does not know are errors. HORA_ROOT, HORA_HOME, HORA_DIR, HORA_VERSION and the like, "
-         "which module systems set for every package, are passed over without it.",
+         "does not know are errors, but for HORA_ROOT, HORA_HOME, HORA_DIR, HORA_VERSION and the "
+         "like, which module systems set for every package.",
      .field = {},
      .choices = {},
      .text = {&Settings::allow_unknown, "names that begin with HORA_, with commas between them",

@@ -29,19 +29,96 @@ class CollectiveContenders final : public Contenders {
  public:
   /// Collective. `count`: as of extents_of.
   CollectiveContenders(const hora::Context& world, const Ranks& ranks, Operation operation,
-                       std::size_t count);
-  Contender contender(const std::string& name) override;
+                       std::size_t count)
+      : world_(world),
+        ranks_(ranks),
+        operation_(operation),
+        count_(count),
+        extents_(extents_of(operation, count, ranks.size())),
+        buffer_(world, extents_.input * sizeof(float)),
+        input_(extents_.input),
+        output_(operation == Operation::broadcast ? 0 : extents_.result) {}
+
+  Contender contender(const std::string& name) override {
+    if (name == "hora_bucket") return hora(reinterpret_cast<float*>(buffer_.data()), name);
+    if (name == "hora") return hora(input_.data(), name);
+    float* const result = operation_ == Operation::broadcast ? input_.data() : output_.data();
+    if (name == "mpi") {
+      return on(
+          input_.data(), [this] { call_mpi(); }, [result] { return result; });
+    }
+    if (name == "gloo") {
+      gloo_ = connect_gloo(ranks_);
+      return on(
+          input_.data(), [this] { call_gloo(); }, [result] { return result; });
+    }
+    throw std::invalid_argument("no contender is called " + name);
+  }
 
  private:
-  Contender hora(float* input, const std::string& name);
-  Contender mpi();
+  Contender hora(float* input, const std::string& name) {
+    const auto view = hora::view(input, static_cast<std::int64_t>(extents_.input));
+    const std::string tensor = name_of(operation_) + "." + name + "." + std::to_string(count_);
+    if (operation_ == Operation::broadcast) {
+      return on(
+          input,
+          [this, view, tensor] { hora::broadcast(world_, view, {.name = tensor, .root = root}); },
+          [input] { return input; });
+    }
+    return on(
+        input,
+        [this, view, tensor] {
+          result_ = {};
+          result_ = exchange(view, tensor);
+        },
+        [this] { return result_.values<float>().data(); });
+  }
+
+  Contender on(float* input, std::function<void()> operate, std::function<const float*()> result) {
+    return {[this, input](std::uint32_t round) {
+              write_values(input, extents_.input, ranks_.rank(), round);
+            },
+            std::move(operate),
+            [this, result = std::move(result)](std::uint32_t round) {
+              return count_wrong(operation_, result(), count_, ranks_.rank(), ranks_.size(), round);
+            }};
+  }
+
+  hora::Result exchange(const hora::TensorView& view, const std::string& name) const {
+    if (operation_ == Operation::allgather) return hora::allgather(world_, view, {.name = name});
+    if (operation_ == Operation::alltoall) return hora::alltoall(world_, view, {.name = name});
+    return hora::reduce_scatter(world_, view, {.name = name, .op = hora::ReduceOp::sum});
+  }
+
   /// All but reduce_scatter, which gloo has for its older interface alone.
-  Contender gloo();
-  /// Reads the result at `*result`, or the input where a broadcast has left it.
-  Contender on(float* input, std::function<void()> operate, std::function<const float*()> result);
-  hora::Result exchange(const hora::TensorView& view, const std::string& name) const;
-  void call_mpi();
-  void call_gloo();
+  void call_gloo() {
+    const std::size_t part = count_ / static_cast<std::size_t>(ranks_.size());
+    if (operation_ == Operation::broadcast) gloo_->broadcast(input_.data(), count_, root);
+    if (operation_ == Operation::allgather) gloo_->allgather(input_.data(), output_.data(), part);
+    if (operation_ == Operation::alltoall) gloo_->alltoall(input_.data(), output_.data(), part);
+  }
+
+  void call_mpi() {
+    const auto count = static_cast<int>(count_);
+    const int part = count / ranks_.size();
+    const MPI_Comm comm = ranks_.comm();
+    float* const in = input_.data();
+    float* const out = output_.data();
+    switch (operation_) {
+      case Operation::allgather:
+        MPI_Allgather(in, part, MPI_FLOAT, out, part, MPI_FLOAT, comm);
+        return;
+      case Operation::broadcast:
+        MPI_Bcast(in, count, MPI_FLOAT, root, comm);
+        return;
+      case Operation::reduce_scatter:
+        MPI_Reduce_scatter_block(in, out, part, MPI_FLOAT, MPI_SUM, comm);
+        return;
+      case Operation::alltoall:
+        MPI_Alltoall(in, part, MPI_FLOAT, out, part, MPI_FLOAT, comm);
+        return;
+    }
+  }
 
   const hora::Context& world_;
   const Ranks& ranks_;
@@ -54,105 +131,6 @@ class CollectiveContenders final : public Contenders {
   std::unique_ptr<GlooRanks> gloo_;
   hora::Result result_;
 };
-
-CollectiveContenders::CollectiveContenders(const hora::Context& world, const Ranks& ranks,
-                                           Operation operation, std::size_t count)
-    : world_(world),
-      ranks_(ranks),
-      operation_(operation),
-      count_(count),
-      extents_(extents_of(operation, count, ranks.size())),
-      buffer_(world, extents_.input * sizeof(float)),
-      input_(extents_.input),
-      output_(operation == Operation::broadcast ? 0 : extents_.result) {}
-
-Contender CollectiveContenders::contender(const std::string& name) {
-  if (name == "hora_bucket") return hora(reinterpret_cast<float*>(buffer_.data()), name);
-  if (name == "hora") return hora(input_.data(), name);
-  if (name == "mpi") return mpi();
-  if (name == "gloo") return gloo();
-  throw std::invalid_argument("no contender is called " + name);
-}
-
-Contender CollectiveContenders::on(float* input, std::function<void()> operate,
-                                   std::function<const float*()> result) {
-  Contender contender;
-  contender.write = [this, input](std::uint32_t round) {
-    write_values(input, extents_.input, ranks_.rank(), round);
-  };
-  contender.operate = std::move(operate);
-  contender.count_wrong = [this, result = std::move(result)](std::uint32_t round) {
-    return count_wrong(operation_, result(), count_, ranks_.rank(), ranks_.size(), round);
-  };
-  return contender;
-}
-
-Contender CollectiveContenders::hora(float* input, const std::string& name) {
-  const auto view = hora::view(input, static_cast<std::int64_t>(extents_.input));
-  const std::string tensor = name_of(operation_) + "." + name + "." + std::to_string(count_);
-  if (operation_ == Operation::broadcast) {
-    return on(
-        input,
-        [this, view, tensor] { hora::broadcast(world_, view, {.name = tensor, .root = root}); },
-        [input] { return input; });
-  }
-  return on(
-      input,
-      [this, view, tensor] {
-        result_ = {};
-        result_ = exchange(view, tensor);
-      },
-      [this] { return result_.values<float>().data(); });
-}
-
-hora::Result CollectiveContenders::exchange(const hora::TensorView& view,
-                                            const std::string& name) const {
-  if (operation_ == Operation::allgather) return hora::allgather(world_, view, {.name = name});
-  if (operation_ == Operation::alltoall) return hora::alltoall(world_, view, {.name = name});
-  return hora::reduce_scatter(world_, view, {.name = name, .op = hora::ReduceOp::sum});
-}
-
-Contender CollectiveContenders::mpi() {
-  const bool in_place = operation_ == Operation::broadcast;
-  return on(
-      input_.data(), [this] { call_mpi(); },
-      [this, in_place] { return in_place ? input_.data() : output_.data(); });
-}
-
-Contender CollectiveContenders::gloo() {
-  gloo_ = std::make_unique<GlooRanks>(ranks_);
-  const bool in_place = operation_ == Operation::broadcast;
-  return on(
-      input_.data(), [this] { call_gloo(); },
-      [this, in_place] { return in_place ? input_.data() : output_.data(); });
-}
-
-void CollectiveContenders::call_gloo() {
-  const std::size_t part = count_ / static_cast<std::size_t>(ranks_.size());
-  if (operation_ == Operation::broadcast) gloo_->broadcast(input_.data(), count_, root);
-  if (operation_ == Operation::allgather) gloo_->allgather(input_.data(), output_.data(), part);
-  if (operation_ == Operation::alltoall) gloo_->alltoall(input_.data(), output_.data(), part);
-}
-
-void CollectiveContenders::call_mpi() {
-  const auto count = static_cast<int>(count_);
-  const int part = count / ranks_.size();
-  switch (operation_) {
-    case Operation::allgather:
-      MPI_Allgather(input_.data(), part, MPI_FLOAT, output_.data(), part, MPI_FLOAT, ranks_.comm());
-      return;
-    case Operation::broadcast:
-      MPI_Bcast(input_.data(), count, MPI_FLOAT, root, ranks_.comm());
-      return;
-    case Operation::reduce_scatter:
-      MPI_Reduce_scatter_block(input_.data(), output_.data(), part, MPI_FLOAT, MPI_SUM,
-                               ranks_.comm());
-      return;
-    case Operation::alltoall:
-      MPI_Alltoall(input_.data(), part, MPI_FLOAT, output_.data(), part, MPI_FLOAT, ranks_.comm());
-      return;
-  }
-}
 
 }  // namespace
 }  // namespace bench

@@ -1,23 +1,12 @@
 #include "bench/collectives_perf/operation.h"
 
-#include <stdexcept>
-
 #include "bench/harness/timed_loop.h"
 
 namespace bench {
 
 std::string name_of(Operation operation) {
-  switch (operation) {
-    case Operation::allgather:
-      return "allgather";
-    case Operation::broadcast:
-      return "broadcast";
-    case Operation::reduce_scatter:
-      return "reduce_scatter";
-    case Operation::alltoall:
-      return "alltoall";
-  }
-  throw std::invalid_argument("unknown operation");
+  constexpr const char* names[] = {"allgather", "broadcast", "reduce_scatter", "alltoall"};
+  return names[static_cast<std::size_t>(operation)];
 }
 
 Extents extents_of(Operation operation, std::size_t count, int ranks) {

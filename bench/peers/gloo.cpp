@@ -36,55 +36,58 @@ class MpiStore final : public gloo::rendezvous::Store {
   std::map<std::string, std::vector<char>> values_;
 };
 
-}  // namespace
-
-struct GlooRanks::Connections {
-  explicit Connections(const Ranks& ranks)
-      : device(gloo::transport::tcp::CreateDevice(ranks.on_one_host() ? "127.0.0.1" : "")),
-        context(std::make_shared<gloo::rendezvous::Context>(ranks.rank(), ranks.size())) {
+class Gloo final : public GlooRanks {
+ public:
+  explicit Gloo(const Ranks& ranks)
+      : device_(gloo::transport::tcp::CreateDevice(ranks.on_one_host() ? "127.0.0.1" : "")),
+        context_(std::make_shared<gloo::rendezvous::Context>(ranks.rank(), ranks.size())) {
     MpiStore store(ranks);
-    context->connectFullMesh(store, device);
+    context_->connectFullMesh(store, device_);
   }
 
-  std::shared_ptr<gloo::transport::Device> device;
-  std::shared_ptr<gloo::rendezvous::Context> context;
+  void allreduce(float* data, std::size_t count) override {
+    gloo::AllreduceOptions options(context_);
+    options.setOutput(data, count);
+    options.setReduceFunction(
+        static_cast<void (*)(void*, const void*, const void*, std::size_t)>(gloo::sum<float>));
+    gloo::allreduce(options);
+  }
+
+  void broadcast(float* data, std::size_t count, int root) override {
+    gloo::BroadcastOptions options(context_);
+    options.setOutput(data, count);
+    options.setRoot(root);
+    gloo::broadcast(options);
+  }
+
+  void allgather(const float* input, float* output, std::size_t count) override {
+    gloo::AllgatherOptions options(context_);
+    options.setInput(const_cast<float*>(input), count);
+    options.setOutput(output, count * static_cast<std::size_t>(context_->size));
+    gloo::allgather(options);
+  }
+
+  void alltoall(const float* input, float* output, std::size_t count) override {
+    gloo::AlltoallOptions options(context_);
+    const std::size_t all = count * static_cast<std::size_t>(context_->size);
+    options.setInput(const_cast<float*>(input), all);
+    options.setOutput(output, all);
+    gloo::alltoall(options);
+  }
+
+ private:
+  std::shared_ptr<gloo::transport::Device> device_;
+  std::shared_ptr<gloo::rendezvous::Context> context_;
 };
+
+}  // namespace
 
 bool has_gloo() {
   return true;
 }
 
-GlooRanks::GlooRanks(const Ranks& ranks) : connections_(std::make_unique<Connections>(ranks)) {}
-GlooRanks::~GlooRanks() = default;
-
-void GlooRanks::allreduce(float* data, std::size_t count) {
-  gloo::AllreduceOptions options(connections_->context);
-  options.setOutput(data, count);
-  options.setReduceFunction(
-      static_cast<void (*)(void*, const void*, const void*, std::size_t)>(gloo::sum<float>));
-  gloo::allreduce(options);
-}
-
-void GlooRanks::broadcast(float* data, std::size_t count, int root) {
-  gloo::BroadcastOptions options(connections_->context);
-  options.setOutput(data, count);
-  options.setRoot(root);
-  gloo::broadcast(options);
-}
-
-void GlooRanks::allgather(const float* input, float* output, std::size_t count) {
-  gloo::AllgatherOptions options(connections_->context);
-  options.setInput(const_cast<float*>(input), count);
-  options.setOutput(output, count * static_cast<std::size_t>(connections_->context->size));
-  gloo::allgather(options);
-}
-
-void GlooRanks::alltoall(const float* input, float* output, std::size_t count) {
-  gloo::AlltoallOptions options(connections_->context);
-  const std::size_t all = count * static_cast<std::size_t>(connections_->context->size);
-  options.setInput(const_cast<float*>(input), all);
-  options.setOutput(output, all);
-  gloo::alltoall(options);
+std::unique_ptr<GlooRanks> connect_gloo(const Ranks& ranks) {
+  return std::make_unique<Gloo>(ranks);
 }
 
 }  // namespace bench

@@ -9,31 +9,23 @@
 
 namespace bench {
 
-/// Whether this build has gloo: where not, the others throw std::logic_error.
-bool has_gloo();
-
-/// The ranks, connected by gloo: on one host through its loopback interface. Thread rule: one
-/// thread.
+/// The ranks, connected by gloo. Every function is collective, of float32, with counts in elements.
+/// Thread rule: one thread.
 class GlooRanks {
  public:
-  /// Collective.
-  explicit GlooRanks(const Ranks& ranks);
-  ~GlooRanks();
-  GlooRanks(const GlooRanks&) = delete;
-  GlooRanks& operator=(const GlooRanks&) = delete;
-
-  // Collective; of float32, counts in elements.
+  virtual ~GlooRanks() = default;
   /// The sum, in place.
-  void allreduce(float* data, std::size_t count);
-  void broadcast(float* data, std::size_t count, int root);
+  virtual void allreduce(float* data, std::size_t count) = 0;
+  virtual void broadcast(float* data, std::size_t count, int root) = 0;
   /// `count`: of one rank.
-  void allgather(const float* input, float* output, std::size_t count);
+  virtual void allgather(const float* input, float* output, std::size_t count) = 0;
   /// `count`: what goes to one rank.
-  void alltoall(const float* input, float* output, std::size_t count);
-
- private:
-  struct Connections;
-  std::unique_ptr<Connections> connections_;
+  virtual void alltoall(const float* input, float* output, std::size_t count) = 0;
 };
+
+/// Whether this build has gloo.
+bool has_gloo();
+/// Collective. On one host through its loopback interface. Null where this build has no gloo.
+std::unique_ptr<GlooRanks> connect_gloo(const Ranks& ranks);
 
 }  // namespace bench

@@ -2,8 +2,9 @@
 
 from svg import short_bytes
 
-# Of the sizes; the others are in the JSON alone.
-MOST_OF_LATENCY = 256
+# Sizes that tables leave out are in the JSON and the plots.
+APART = 64  # of neighbouring rows
+MOST_OF_LATENCY = 256  # up to it all take as long as the shortest
 SHOWN = ["hora_bucket", "hora", "mpi", "mpi_copy", "gloo", "private_memory"]
 
 
@@ -34,36 +35,46 @@ def machine(facts):
     return said + (f"; cores busy with something else before {busy}" if busy else "") + ".\n"
 
 
-def sizes(by_size, unit_scale=1.0):
-    """One operation: medians in us of every contender, and how many times longer MPI takes."""
-    contenders = list(dict.fromkeys(name for row in by_size.values() for name in row if name in SHOWN))
-    ratios = [(name, "mpi") for name in contenders if name.startswith("hora") and "mpi" in contenders]
+def signed(ratio):
+    """1.072 -> "+7.2"."""
+    return f"{(ratio - 1) * 100:+.1f}"
+
+
+def chosen_sizes(counts):
+    """The least and the largest, and between them those that are far enough apart."""
+    chosen = [max(counts)]
+    for count in sorted(counts, reverse=True):
+        if count * APART <= chosen[-1] and count > MOST_OF_LATENCY:
+            chosen.append(count)
+    return sorted({*chosen, min(counts)})
+
+
+def sizes(operations):
+    """{operation: by_size}: hora's medians in us, and how many times as long as hora_bucket its
+    peers take."""
+    measured = {name for by_size in operations.values() for row in by_size.values() for name in row}
+    contenders = [name for name in SHOWN if name in measured]
     rows = []
-    for count, row in sorted(by_size.items()):
-        if count <= MOST_OF_LATENCY and count != min(by_size):
-            continue  # all take as long as the shortest
-        times = {name: row[name]["real_time"] * unit_scale for name in row}
-        cells = [short_bytes(count)] + [digits(times.get(name)) for name in contenders]
-        for name, peer in ratios:
-            cells.append(f"{times[peer] / times[name]:.2f}" if name in times and peer in times else "")
-        rows.append(cells)
-    return table(["bytes"] + [f"{name}, us" for name in contenders] +
-                 [f"{peer} / {name}" for name, peer in ratios], rows)
+    for operation, by_size in operations.items():
+        for count in chosen_sizes(by_size):
+            times = {name: row["real_time"] for name, row in by_size[count].items()}
+            rows.append([f"{operation} {short_bytes(count)}"] + [
+                digits(times.get(name)) if name.startswith("hora") else
+                digits(times[name] / times["hora_bucket"]) if {name, "hora_bucket"} <= set(times) else ""
+                for name in contenders])
+    return table(["bytes"] + [f"{name}, us" if name.startswith("hora") else name for name in contenders],
+                 rows)
 
 
 def steps(part, ratios):
-    """One network: times, the ratio to plain with its interval ({contender: (ratio, low, high)}),
-    and where they go."""
+    """One network: times, and the ratio to plain with its interval ({contender: (ratio, low, high)})."""
     rows = []
     for name, row in part.by_contender().items():
         ratio = ratios.get(name)
-        rows.append([name, digits(row["real_time"]),
-                     percent_over(ratio[0]) if ratio else "",
-                     f"{percent_over(ratio[1])} to {percent_over(ratio[2])}" if ratio else "",
-                     *(digits(row.get(key)) for key in ("backward_ms", "update_ms", "p99_ms")),
+        rows.append([name, digits(row["real_time"]), signed(ratio[0]) if ratio else "",
+                     f"{signed(ratio[1])} to {signed(ratio[2])}" if ratio else "",
                      f"{row['hidden_share']:.0%}" if "hidden_share" in row else ""])
-    return table(["contender", "step, ms", "over plain", "95 % interval", "backward", "update",
-                  "p99, ms", "hidden"], rows)
+    return table(["contender", "step, ms", "over plain, %", "95 % interval", "hidden"], rows)
 
 
 def ratios(by_contender):
@@ -73,38 +84,21 @@ def ratios(by_contender):
                   for name, (ratio, low, high) in by_contender.items()])
 
 
-def negotiation(part):
-    rows = []
-    for name, row in part.by_contender().items():
-        for value, bar, unit in (("real_time", "bar_us", "us"), ("cost_ns", "bar_ns", "ns"),
-                                 ("cpu_percent", "bar_percent", "%")):
-            if bar in row:
-                kept = "yes" if row.get("pass", 0) == 1 else "no"
-                rows.append([name, f"{row[value]:.3g} {unit}", f"{row[bar]:g} {unit}", kept])
-    return table(["", "measured", "bar", "kept"], rows)
-
-
-def record_of_calls(part):
-    """What the flight record takes of a blocking allreduce of 4 bytes."""
-    rows = []
-    for name, row in part.by_contender().items():
-        if "cost_ns" in row:
-            kept = "yes" if row.get("pass", 0) == 1 else "no"
-            rows.append([name, *(f"{row[key]:.0f}" for key in
-                                 ("off_ns", "cost_ns", "spread_ns", "bar_ns")), kept])
-    return table(["", "without, ns", "cost, ns", "spread without, ns", "bar, ns", "kept"], rows)
-
-
-def record_of_step(part):
-    rows = part.by_contender()
-    watched, off = rows.get("record_watched"), rows.get("record_off")
-    if not watched or not off:
-        return ""
-    return table(["step without, ms", "with, ms", "over without", "95 % interval"],
-                 [[digits(off["real_time"]), digits(watched["real_time"]),
-                   percent_over(watched["over_off"]),
-                   f"{percent_over(watched['over_off_low'])} to "
-                   f"{percent_over(watched['over_off_high'])}"]])
+def negotiation(parts):
+    """Negotiation and flight record of all parts, a column for each number of nodes: measured, and
+    the bar; bold where it is missed."""
+    nodes = sorted({part.context.get("nodes", "?") for part in parts})
+    cells = {}  # {name: {nodes: text}}
+    for part in parts:
+        for name, row in part.by_contender().items():
+            for value, bar, unit in (("real_time", "bar_us", "us"), ("cost_ns", "bar_ns", "ns"),
+                                     ("cpu_percent", "bar_percent", "%")):
+                if bar in row:
+                    text = f"{row[value]:.3g} {unit}"
+                    text = text if row.get("pass", 0) == 1 else f"**{text}**"
+                    cells.setdefault(name, {})[part.context.get("nodes", "?")] = f"{text} ({row[bar]:g})"
+    return table([""] + [f"{count} node(s)" for count in nodes],
+                 [[name] + [row.get(count, "") for count in nodes] for name, row in cells.items()])
 
 
 def two_hosts(parts, rate):

@@ -92,8 +92,6 @@ auto wrapped(const hora::DistributedOptimizerOptions& options = {}) {
   };
 }
 
-// Sums of a few floats, rounded once each.
-constexpr double float32_tolerance = 1e-5;
 // Rounded to 8 bits before the sum and after it. (In float16 small gradients would vanish.)
 constexpr double bfloat16_tolerance = 0x1p-7;
 
@@ -106,51 +104,36 @@ torch::optim::SGDOptions sgd_options() {
 const std::vector<ContenderKind>& contender_kinds() {
   static const std::vector<ContenderKind> kinds{
       {.name = "plain",
-       .what = "the bare optimizer, no communication",
-       .tolerance = float32_tolerance,
        .make = [](const Surroundings&,
                   Network& network) { return std::make_unique<Plain>(network); },
        .averages = false},
-      {.name = "hora_copies",
-       .what = "hora; gradients are copied into its buckets",
-       .tolerance = float32_tolerance,
-       .make = wrapped<torch::optim::SGD>(),
-       .of_context = true},
+      {.name = "hora_copies", .make = wrapped<torch::optim::SGD>(), .of_context = true},
       {.name = "hora_arena",
-       .what = "hora; gradients are averaged where they lie",
        .in_arena = true,
-       .tolerance = float32_tolerance,
        .make = wrapped<torch::optim::SGD>(),
        .of_context = true},
       {.name = "hora_fused",
-       .what = "likewise, with hora::optim::SGD",
        .in_arena = true,
-       .tolerance = float32_tolerance,
        .make = wrapped<hora::optim::SGD>(),
        .of_context = true},
       {.name = "hora_one_pass",
-       .what = "likewise, state in shares: averages, update and the way back are one pass",
        .in_arena = true,
        .tolerance = float32_tolerance,
        .make = wrapped<hora::optim::SGD>({.shard_state = true, .fused_update = true}),
        .of_context = true},
       {.name = "hora_fused_backward",
-       .what = "likewise, each bucket while backward goes on",
        .in_arena = true,
        .tolerance = float32_tolerance,
        .make = wrapped<hora::optim::SGD>(
            {.shard_state = true, .fused_update = true, .update_in_backward = true}),
        .of_context = true},
       {.name = "hora_bfloat16",
-       .what = "as hora_arena; gradients travel as bfloat16",
        .in_arena = true,
        .tolerance = bfloat16_tolerance,
        .make = wrapped<torch::optim::SGD>({.compression = hora::Compression::bfloat16}),
        .of_context = true},
       {.name = "hora_finite_check",
-       .what = "as hora_arena; FiniteCheck looks for NaN and Inf in every step",
        .in_arena = true,
-       .tolerance = float32_tolerance,
        .make =
            [](const Surroundings& surroundings, Network& network) {
              auto hora = wrapped<torch::optim::SGD>()(surroundings, network);
@@ -159,14 +142,10 @@ const std::vector<ContenderKind>& contender_kinds() {
            },
        .of_context = true},
       {.name = "c10d_gloo",
-       .what = "LibTorch's own Reducer on gloo, as DistributedDataParallel uses it",
-       .tolerance = float32_tolerance,
        .make = c10d_gloo(),
        .absent = "this LibTorch was built without c10d on gloo, is another than 1.13, or gloo's "
                  "headers (libgloo-dev) were not there"},
       {.name = "mpi_blocking",
-       .what = "MPI_Allreduce of each gradient after backward",
-       .tolerance = float32_tolerance,
        .make =
            [](const Surroundings& surroundings, Network& network) {
              return std::make_unique<MpiBlocking>(surroundings.ranks, network);

@@ -41,14 +41,16 @@ struct Surroundings {
   std::size_t bucket_bytes = 0;  ///< hora's; 0: its default
 };
 
+/// Sums of a few floats, rounded once each.
+inline constexpr double float32_tolerance = 1e-5;
+
 struct ContenderKind {
-  const char* name;
-  const char* what;
+  const char* name;  ///< ../README.md says what each does
   /// Whether it is measured while LibTorch's tensors lie in hora's arena (HORA_TENSOR_ARENA). That
   /// holds for all of a process, so those with it are measured in a context of their own.
   bool in_arena = false;
   /// Allowed difference of an update by the gradient, as a share of its parameter's largest.
-  double tolerance;
+  double tolerance = float32_tolerance;
   /// Collective; empty where this build has none. `network` outlives the contender.
   std::function<std::unique_ptr<Contender>(const Surroundings& surroundings, Network& network)>
       make;

@@ -233,22 +233,6 @@ TEST_F(Programs, TrainingStepOfOneContenderOnResNet18) {
   }
 }
 
-TEST_F(Programs, TrainingStepWithRecordAndWithout) {
-  const json file =
-      file_of("TRAINING_STEP", "--record --network tiny_layers --batch 2 --blocks 2 --steps 1");
-  EXPECT_EQ(names_of(file),
-            (std::set<std::string>{"training_step/record_watched", "training_step/record_off"}));
-  for (const json& row : file.at("benchmarks")) {
-    EXPECT_GT(row.at("real_time").get<double>(), 0.0);
-    const bool is_ratio = row.at("name") == "training_step/record_watched";
-    EXPECT_EQ(row.contains("over_off"), is_ratio);
-    if (!is_ratio) continue;
-    EXPECT_GT(row.at("over_off_low").get<double>(), 0.0);
-    EXPECT_LE(row.at("over_off_low"), row.at("over_off"));
-    EXPECT_LE(row.at("over_off"), row.at("over_off_high"));
-  }
-}
-
 TEST_F(Programs, TrainingStepNamesContendersThatThereAreNot) {
   const Result result = run("TRAINING_STEP", "--contenders hora_copies,no_such");
   EXPECT_NE(result.code, 0);

@@ -12,21 +12,21 @@
 namespace hora::internal {
 namespace {
 
-/// Without the suffixes of numbers, which stand once above the table.
-std::string row_of(const SettingDescription& setting) {
+/// Without the suffixes of numbers, which stand once above the list.
+std::string line_of(const SettingDescription& setting) {
   const std::string allowed(setting.allowed);
-  return "| `" + std::string(setting.variable) + "` | `" + setting.default_value + "` | " +
-         std::string(setting.documentation) + " | " +
-         allowed.substr(0, allowed.find(", optionally with a suffix")) + " |";
+  return "- `" + std::string(setting.variable) + "` (`" + setting.default_value + "`; " +
+         allowed.substr(0, allowed.find(", optionally with a suffix")) +
+         "): " + std::string(setting.documentation) + "\n";
 }
 
 TEST(SettingsDocument, ListsEverySettingAsTheTableHasIt) {
   const std::string text = test::read_file(HORA_SETTINGS_DOCUMENT);
   ASSERT_GT(text.size(), 1000u) << HORA_SETTINGS_DOCUMENT;
   for (const SettingDescription& setting : setting_descriptions()) {
-    EXPECT_NE(text.find(row_of(setting)), std::string::npos)
-        << HORA_SETTINGS_DOCUMENT << " needs this row:\n"
-        << row_of(setting);
+    EXPECT_NE(text.find(line_of(setting)), std::string::npos)
+        << HORA_SETTINGS_DOCUMENT << " needs this line:\n"
+        << line_of(setting);
   }
 }
 

@@ -35,93 +35,85 @@ enum class LogLevel : std::uint8_t { debug = 0, info = 1, warning = 2, error = 3
 
 /// Rank 0's values hold for every rank; a rank that sets another value is an error. Set are those
 /// that the environment has, and those of InitOptions::settings that are not the defaults here.
-/// Sizes are in bytes. The variable of a field is HORA_ and its name; what is said of it here is
-/// said in setting_descriptions() in the same words, from which --help texts and the README table
-/// come.
+/// Sizes are in bytes. The variable of a field is HORA_ and its name; setting_descriptions(),
+/// --help and docs/settings.md say of it what is said here, in the same words.
 struct Settings {
   /// Splits each host into virtual nodes of this many ranks, to try the path of several nodes on
-  /// one host; 0: all ranks of a host are one node.
+  /// one host; 0: a host is one node.
   int ranks_per_node = 0;
 
-  /// Ranks that share each memory node (NUMA) of a node that has several: in one node, sums of 1MiB
-  /// and more then go from one memory node to the next, with the same results. 0: as the system
-  /// says, where ranks are bound to one each, evenly, and a trial at the start finds it faster;
-  /// else so many consecutive ranks, without a trial; 1: never.
+  /// In one node, sums from 1MiB up go from one memory (NUMA) node to the next, by so many
+  /// consecutive ranks each, with the same results. 0: as the system says, where ranks are bound
+  /// evenly to one each and a trial at the start finds it faster; 1: never.
   int ranks_per_memory_node = 0;
 
   /// Tensors that became ready together travel as one message up to this size; 0: each one alone.
   std::size_t fusion_threshold = std::size_t{64} << 20;
 
-  /// Gradients are gathered into buckets of about this size, each averaged as soon as it is full;
-  /// 0: chosen automatically (4MiB in one node on CPU, 25MiB with a network or a GPU).
+  /// Gradients are averaged in buckets of about this size, each as soon as it is full; 0: chosen
+  /// automatically (4MiB in one node on CPU, 25MiB with a network or a GPU).
   std::size_t bucket_size = 0;
 
-  /// Where HORA_BUCKET_SIZE is 0: whether an optimizer's first 30 steps try other sizes of buckets,
-  /// and to do without its compression, and keep what makes steps clearly shorter: on, or the path
-  /// of a file, from which rank 0 takes what was found before for the same model and ranks, and to
-  /// which it adds what it finds. Without compression the bits are others, so that runs of a
-  /// compressed training have the same only by a file.
+  /// Whether an optimizer's first 30 steps try other bucket sizes (where HORA_BUCKET_SIZE is 0),
+  /// and no compression, and keep what is clearly faster: on, or the path of a file where rank 0
+  /// keeps what was found for a model and ranks. Without compression the bits are others: only a
+  /// file makes them the same in every run.
   ///
   /// Empty: off.
   std::string tuning = {};
 
-  /// Larger messages are cut into chunks of this size, so that the work inside the nodes overlaps
-  /// with the transfers between them; 0: chosen automatically (1MiB up to 32 nodes, above that
-  /// 32KiB for each node, on GPUs no less than 2MiB for each rank of a node, at most 32MiB; of
-  /// broadcasts 512KiB).
+  /// Larger messages are cut into chunks of this size, so that work in the nodes overlaps with
+  /// transfers between them; 0: chosen automatically (1MiB up to 32 nodes, above that 32KiB a node,
+  /// on GPUs at least 2MiB a rank of a node, at most 32MiB; of broadcasts 512KiB).
   std::size_t chunk_size = 0;
 
-  /// MPI gets data for other nodes in messages of this size at most. TCP sends short ones at once;
-  /// long ones MPI announces first, and waits for an answer behind the data that are under way. 0:
-  /// chosen automatically (60KiB between hosts of which none has an active RDMA port, else
-  /// unlimited).
+  /// Largest message that MPI gets for other nodes: over TCP longer ones wait for an answer behind
+  /// the data that are under way. 0: chosen automatically (60KiB between hosts of which none has an
+  /// active RDMA port, else unlimited).
   std::size_t message_size = 0;
 
-  /// Up to this size each node sends its part to all others in the fewest steps (dissemination),
-  /// and all of them sum it in node order; above it HORA_CROSS_ALGORITHM holds; 0: never.
+  /// Up to this size each node sends its part to all others in the fewest steps (dissemination);
+  /// above it HORA_CROSS_ALGORITHM holds; 0: never.
   std::size_t small_message = std::size_t{4} << 10;
 
-  /// How nodes add up their parts: direct (each part is sent to its owner), ring (each node talks
-  /// to two others only, for many nodes), or automatic (direct); the results are the same.
+  /// How nodes add up their parts, with the same results: direct (each part is sent to its owner),
+  /// ring (each node talks to two others only, for many nodes), or automatic (direct).
   CrossAlgorithm cross_algorithm = CrossAlgorithm::automatic;
 
-  /// Number of tensor names that are remembered, so that their later collectives need no new
-  /// agreement on shape and type; the least recently used name beyond it is forgotten.
+  /// Number of tensor names, the last used ones, whose later collectives need no new agreement on
+  /// shape and type.
   int id_capacity = 4096;
 
   /// How long a waiting thread polls before it sleeps; longer answers faster and burns more CPU.
   std::chrono::microseconds spin{50};
 
-  /// A tensor that some ranks have submitted and others have not for this long is reported, with
-  /// the ranks that lack it and what is known of them; likewise one that all have submitted and
-  /// some do not finish, and ranks that have not called hora::init, join() or shutdown() while
-  /// others wait there; 0: never.
+  /// A tensor that some ranks have submitted and others have not for this long, or that some do not
+  /// finish, is reported with those ranks and what is known of them; so are ranks for which others
+  /// wait in hora::init, join() or shutdown(); 0: never.
   std::chrono::milliseconds stall_warning{10000};
 
-  /// A collective that is not complete this long after a rank has submitted it, because some rank
-  /// lacks it or does not go on, fails on every rank, naming those ranks, and so does everything
-  /// after it, which ends the job; to be raised where one rank works alone for longer (a
-  /// validation, a checkpoint); a call can have a limit of its own (hora/collectives.h), join() and
-  /// shutdown() have none, but a rank that is stopped (SIGSTOP) this long while others wait in
-  /// shutdown() ends the job; 0: never.
+  /// A collective that is not complete this long after a rank has submitted it fails on every rank,
+  /// naming the ranks that lack it or do not go on, and ends the job. Raise it where one rank works
+  /// alone for longer (a validation, a checkpoint), or give the call its own limit
+  /// (hora/collectives.h). join() and shutdown() have none, but a rank that is stopped (SIGSTOP)
+  /// this long while others wait in shutdown() ends the job; 0: never.
   std::chrono::milliseconds timeout{60000};
 
   /// hora::init fails where some ranks have not called it for this long, or have left it; 0: it
   /// waits without limit.
   std::chrono::milliseconds init_timeout{300000};
 
-  /// Keeps large freed blocks in the process, so that each step's gradients do not cause page
-  /// faults anew (glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD).
+  /// Keeps large freed blocks in the process, so that gradients cause no new page faults in each
+  /// step (glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD).
   bool malloc_tuning = true;
 
-  /// Whether LibTorch's CPU tensors from 64KiB up lie in memory that the ranks of a node share, so
-  /// that gradients and others are averaged where they lie: auto (where several ranks of a node
-  /// compute on the CPU), on (always), or off (they are copied).
+  /// Whether LibTorch's CPU tensors from 64KiB up lie in memory that the node's ranks share, and
+  /// are averaged where they lie: auto (where several ranks of a node compute on the CPU), on, or
+  /// off (they are copied).
   TensorArenaUse tensor_arena = TensorArenaUse::automatic;
 
-  /// The most memory that a rank gives its tensors in that way, and no more than the machine has
-  /// left; tensors beyond it lie elsewhere and are copied; 0: half of the machine's memory, divided
-  /// among the ranks of the node.
+  /// The most memory of a rank's tensor arena, at most what the machine has left; tensors beyond it
+  /// are copied; 0: half of the machine's memory, divided among the node's ranks.
   std::size_t tensor_arena_limit = 0;
 
   /// Whether tensors on GPUs can be averaged, where the build and every rank's machine have CUDA;
@@ -129,23 +121,22 @@ struct Settings {
   bool cuda = true;
 
   /// What carries collectives on GPUs between nodes: mpi (NCCL in the node, MPI and the CPU's sums
-  /// between nodes), nccl (one NCCL communicator over all ranks, whose sums depend on NCCL), or
-  /// auto (nccl where NCCL finds a network better than sockets on every rank, else mpi).
+  /// between), nccl (one NCCL communicator, with NCCL's sums), or auto (nccl where NCCL finds a
+  /// network better than sockets on every rank, else mpi).
   GpuNetwork gpu_network = GpuNetwork::automatic;
 
-  /// The most thread blocks of each of NCCL's kernels, each of which takes a multiprocessor of the
-  /// GPU from backward while it runs; 0: as NCCL chooses (NCCL_MAX_CTAS holds where it is set).
+  /// The most thread blocks, and so multiprocessors of the GPU, that each of NCCL's kernels takes
+  /// from backward; 0: as NCCL chooses (or NCCL_MAX_CTAS says).
   int nccl_ctas = 0;
 
-  /// Whether buffers on GPUs, such as those of an optimizer's buckets, become windows of NCCL's
-  /// symmetric memory, where its collectives are faster and take fewer of a GPU's multiprocessors:
-  /// in jobs of one node, with NCCL 2.27 or newer. A window that is given back is freed with a
-  /// later collective on another one, or at the end.
+  /// Whether buffers on GPUs become windows of NCCL's symmetric memory, where its collectives are
+  /// faster and take fewer multiprocessors: in jobs of one node, with NCCL 2.27 or newer. One that
+  /// is given back is freed with a later collective on another, or at the end.
   bool nccl_windows = false;
 
-  /// Whether what travels between nodes goes from GPU memory straight into MPI, or through pinned
-  /// host memory: auto (straight where every rank's MPI says that it takes GPU memory), on (also
-  /// where MPI says no or nothing; one that really cannot then crashes), or off.
+  /// Whether MPI gets GPU memory, or pinned host memory: auto (GPU memory where every rank's MPI
+  /// says that it takes it), on (also where MPI says no or nothing; one that really cannot then
+  /// crashes), or off.
   CudaAwareMpi cuda_aware_mpi = CudaAwareMpi::automatic;
 
   /// A collective that is under way on the GPU for longer than this fails, and so does everything
@@ -156,15 +147,14 @@ struct Settings {
   /// late.
   bool report = false;
 
-  /// Writes a timeline of all collectives from init to shutdown, for Perfetto or chrome://tracing,
-  /// one file a rank: %r in the path stands for the rank, which otherwise is put before the
-  /// extension (see hora/timeline.h).
+  /// Writes a timeline of all collectives for Perfetto or chrome://tracing, one file a rank: %r in
+  /// the path is the rank, which otherwise is put before the extension (see hora/timeline.h).
   ///
   /// Empty: off.
   std::string timeline = {};
 
   /// Where each rank that fails writes what it did last (rank 3: hora-record.3.json, mode 0600),
-  /// for `horarun --diagnose`; the folder is made where it is missing.
+  /// for `horarun --diagnose`; made where it is missing.
   ///
   /// Empty: off.
   std::string record_directory = {};
@@ -173,8 +163,8 @@ struct Settings {
   LogLevel log_level = LogLevel::warning;
 
   /// Variables whose names begin with HORA_ and that are not meant for hora; others that it does
-  /// not know are errors. HORA_ROOT, HORA_HOME, HORA_DIR, HORA_VERSION and the like, which module
-  /// systems set for every package, are passed over without it.
+  /// not know are errors, but for HORA_ROOT, HORA_HOME, HORA_DIR, HORA_VERSION and the like, which
+  /// module systems set for every package.
   ///
   /// With commas between them; empty: none.
   std::string allow_unknown = {};

@@ -3,7 +3,7 @@
 
 #include <stdexcept>
 
-#include "bench/harness/google_benchmark.h"
+#include "bench/harness/program.h"
 
 namespace bench {
 namespace {

@@ -24,7 +24,7 @@ import tables  # noqa: E402
 
 def sizes_document():
     rows = []
-    for size in (4, 65536, 1048576):
+    for size in (4, 65536, 4194304):
         for factor, contender in ((1, "hora_bucket"), (2, "hora"), (4, "mpi"), (20, "gloo")):
             rows.append({"name": f"allreduce/{contender}/{size}", "run_type": "iteration",
                          "real_time": 0.5 * factor, "wrong": 0.0})
@@ -48,13 +48,6 @@ def record_document():
              "bar_ns": 300.0, "pass": float(cost <= 300.0), "real_time": 1.2, "wrong": 0.0}
             for name, cost in (("flight_record", 123.4), ("flight_record_watched", 456.7))]
     return {"context": {"ranks": "2", "nodes": "1"}, "benchmarks": rows}
-
-
-def record_step_document():
-    return {"context": {"ranks": "2", "nodes": "1", "network": "resnet18"}, "benchmarks": [
-        {"name": "training_step/record_watched", "real_time": 101.0, "over_off": 1.005,
-         "over_off_low": 0.99, "over_off_high": 1.02},
-        {"name": "training_step/record_off", "real_time": 100.5}]}
 
 
 FACTS = {"date": "2026-01-02", "processor": "AMD EPYC 9004 (R) @ 2.6 GHz", "cores": 2, "mpi": "MPI 1",
@@ -109,14 +102,19 @@ class Figures(unittest.TestCase):
 
     def test_aggregates_are_left_out(self):
         part = results.parse(sizes_document())
-        self.assertEqual(set(part.by_size()["allreduce"]), {4, 65536, 1048576})
+        self.assertEqual(set(part.by_size()["allreduce"]), {4, 65536, 4194304})
         self.assertEqual(part.by_size()["allreduce"][4]["hora"]["real_time"], 1.0)
 
-    def test_ratios_stand_beside_the_times(self):
-        text = tables.sizes(results.parse(sizes_document()).by_size()["allreduce"])
-        row = next(line for line in text.split("\n") if line.startswith("| 64K"))
+    def test_peers_are_multiples_of_hora_bucket(self):
+        text = tables.sizes(results.parse(sizes_document()).by_size())
+        row = next(line for line in text.split("\n") if line.startswith("| allreduce 64K"))
         self.assertEqual([cell.strip() for cell in row.split("|")[1:-1]],
-                         ["64K", "0.50", "1.00", "2.00", "10.0", "4.00", "2.00"])
+                         ["allreduce 64K", "0.50", "1.00", "4.00", "20.0"])
+
+    def test_rows_are_of_sizes_far_apart(self):
+        self.assertEqual(tables.chosen_sizes([4, 64, 8192, 16384, 65536, 1048576]),
+                         [4, 16384, 1048576])
+        self.assertEqual(tables.chosen_sizes([64]), [64])
 
     def test_idle_and_waiting_for_disks_are_not_busy(self):
         before = "cpu 100 0 100 800 0 0 0 0 0 0\n"
@@ -177,13 +175,11 @@ class Files(unittest.TestCase):
 
     def test_costs_of_the_record_stand_in_the_report(self):
         self.write("record.json", record_document())
-        self.write("record_step.json", record_step_document())
         self.run_report(f"{readme.BEGIN}\n{readme.END}\n")
         with open(os.path.join(self.folder, "report.md"), encoding="utf-8") as file:
             written = file.read()
-        self.assertIn("| flight_record | 1100 | 123 | 30 | 300 | yes |", written)
-        self.assertIn("| flight_record_watched | 1100 | 457 | 30 | 300 | no |", written)
-        self.assertIn("| 100 | 101 | +0.5 % | -1.0 % to +2.0 % |", written)
+        self.assertIn("| flight_record | 123 ns (300) |", written)
+        self.assertIn("| flight_record_watched | **457 ns** (300) |", written)
 
     def test_a_busy_part_is_said(self):
         path = os.path.join(self.folder, "machine.json")
