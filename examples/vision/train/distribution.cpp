@@ -13,8 +13,9 @@ hora::DistributedOptimizerOptions distributed_options(const DistributionOptions&
       .op = options.adasum ? hora::ReduceOp::adasum : hora::ReduceOp::average,
       .backward_passes_per_step = options.accumulate,
       .gradient_predivide_factor = options.predivide,
-      .shard_state = options.zero,
-      .fused_update = options.fused_update};
+      .sharding = options.fused_update ? hora::Sharding::fused
+                  : options.zero       ? hora::Sharding::state
+                                       : hora::Sharding::off};
   switch (options.compression) {
     case GradientCompression::none:
       break;

@@ -350,7 +350,7 @@ void GradientAverager::settle(RoundEnd end) {
   StepCalls calls = steps_.calls();
   if (end == RoundEnd::step) calls.steps += 1;
   const auto& fused = options_.buckets.averaging.fused;
-  refuse_steps(calls, options_.update_in_backward && fused && fused->updates());
+  refuse_steps(calls, options_.updates_in_backward && fused && fused->updates());
 }
 
 }  // namespace hora::internal

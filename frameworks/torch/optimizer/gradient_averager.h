@@ -37,7 +37,7 @@ class GradientAverager {
     bool sparse_as_dense = false;
     bool static_graph = false;
     /// The pass that averages may update before backward() has returned.
-    bool update_in_backward = false;
+    bool updates_in_backward = false;
     /// Nothing: the size of buckets stays.
     std::optional<BucketTuning::Options> tuning = {};
   };

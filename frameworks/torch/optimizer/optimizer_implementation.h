@@ -119,10 +119,10 @@ class OptimizerImplementation {
   OptimizerStatistics& statistics() { return statistics_; }
 
  private:
-  /// Behind each hook: what update_in_backward does there.
+  /// Behind each hook: updates what can be updated (Sharding::in_backward).
   void update_in_backward();
   /// Throws Error(invalid_use) where backward() is the step itself: `what` does not go with that.
-  void refuse_with_update_in_backward(const std::string& what) const;
+  void refuse_in_backward(const std::string& what) const;
   /// Gradients have been averaged, and none has come since.
   bool is_synchronized() const;
   void refuse_new_parameters() const;

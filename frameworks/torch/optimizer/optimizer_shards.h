@@ -1,5 +1,4 @@
-/// The wrapped optimizer on this rank's share of the parameters (DistributedOptimizerOptions::
-/// shard_state).
+/// The wrapped optimizer on this rank's share of the parameters (Sharding::state).
 #pragma once
 
 #include <hora/hora.h>

@@ -110,13 +110,9 @@ TEST_P(FusedUpdateOptimizers, GiveTheBitsOfAveragesAndAStepApart) {
   settings.tensor_arena = arena;
   const Context world = init({.settings = settings});
   TrainingBy apart(world, kind.make, {});
-  TrainingBy fused(world, kind.make,
-                   {.bucket_bytes = 70000, .shard_state = true, .fused_update = true});
+  TrainingBy fused(world, kind.make, {.bucket_bytes = 70000, .sharding = Sharding::fused});
   TrainingBy in_backward(world, kind.make,
-                         {.bucket_bytes = 70000,
-                          .shard_state = true,
-                          .fused_update = true,
-                          .update_in_backward = true});
+                         {.bucket_bytes = 70000, .sharding = Sharding::in_backward});
   const bool shares_memory = world.cross_size() == 1 && world.size() > 1;
   for (int step = 0; step < 6; ++step) {
     if (step == 3) {

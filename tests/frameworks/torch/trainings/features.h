@@ -10,7 +10,7 @@
 namespace hora::internal::test {
 
 enum class Feature {
-  shard_state,
+  sharding,
   compression,
   hook,
   grad_scaler,

@@ -82,7 +82,7 @@ struct CheckpointLoadOptions {
 /// `state.safetensors` (all other parts, as "<part>/<entry>", a rank's own as
 /// "ranks/<rank>/<part>/<entry>") and `manifest.json` (position, layout of the ranks, sizes and
 /// checksums (XXH3, 128 bits) of the files, and of itself). Shards, such as the state of a
-/// DistributedOptimizer with shard_state, lie in `rank-<rank>/last` and so on, each written by its
+/// DistributedOptimizer with sharding, lie in `rank-<rank>/last` and so on, each written by its
 /// rank. Files 0600, folders 0700.
 ///
 /// **What is promised.** A save goes into a folder of its own, with fsync of each file and of the
