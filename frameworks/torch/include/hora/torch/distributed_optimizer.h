@@ -104,11 +104,10 @@ struct OptimizerStatistics {
 };
 
 /// Averages gradients over all ranks while backward still runs, then lets the wrapped optimizer
-/// step. That stays the user's: schedulers and parameter groups go on working. Its parameters must
-/// be among named_parameters; named ones that no group holds are left alone. A parameter has one
-/// DistributedOptimizer at a time. One that got no gradient on this rank counts as zero; where no
-/// rank has one, `.grad` stays undefined. docs/training.md, "Rules", says more: devices, other
-/// memory, steps that ranks leave out, destruction.
+/// step, which stays the user's, with schedulers and groups. Its parameters must be among
+/// named_parameters; named ones that no group holds are left alone. A parameter without a gradient
+/// on this rank counts as zero; where no rank has one, `.grad` stays undefined. docs/training.md,
+/// "Rules", has more: devices, other memory, steps left out, destruction.
 ///
 /// Collective: construct, backward and step on every rank of the process set; names, shapes, types,
 /// memory order and options must agree, else every rank throws the same Error(mismatch). Every rank
@@ -117,14 +116,13 @@ struct OptimizerStatistics {
 ///
 /// Destroyed after backward() without step(), it discards that step: waits for the other ranks,
 /// with a warning, for at most twice HORA_STALL_WARNING; while an exception unwinds, for nothing.
-/// The context and the wrapped optimizer must outlive it, and stay where they are.
-/// Thread rule: one thread at a time (backward() included).
+/// The context and the wrapped optimizer must outlive it, and stay where they are. A parameter has
+/// one DistributedOptimizer at a time. Thread rule: one thread at a time (backward() included).
 ///
 /// Errors: Error(invalid_argument) for duplicate or missing names, parameters unknown to
 /// named_parameters, sparse gradients, a type, device or shape changed later, devices this build
 /// has no data path for, options out of range or not for this optimizer; Error(invalid_use) out of
-/// backward() when it comes once too often before step() or synchronize(), and of one that was
-/// moved from.
+/// a backward() too many before step() or synchronize(), and of one that was moved from.
 class DistributedOptimizer {
  public:
   DistributedOptimizer(const Context& context, torch::optim::Optimizer& optimizer,
@@ -148,8 +146,7 @@ class DistributedOptimizer {
   /// rank where all compute alike. Returns the average of the first losses. Empty: step().
   torch::Tensor step(const torch::optim::Optimizer::LossClosure& closure);
 
-  /// Keeps its method's effect while any of its guards lives. Guards may nest, move, end in any order, and
-  /// outlive the optimizer.
+  /// Keeps its method's effect. Guards may nest, move, end in any order, and outlive the optimizer.
   class [[nodiscard]] Guard {
    public:
     explicit Guard(std::shared_ptr<const void> token) noexcept : token_(std::move(token)) {}
@@ -157,8 +154,8 @@ class DistributedOptimizer {
    private:
     std::shared_ptr<const void> token_;
   };
-  /// While it lives, backward() adds up gradients on this rank and averages nothing, nor does it
-  /// count as one of backward_passes_per_step; the first backward() after it averages the sum.
+  /// While it lives, backward() adds up gradients and averages nothing, nor does it count as one of
+  /// backward_passes_per_step; the first backward() after it averages the sum.
   Guard no_sync();
   /// While it lives, step() averages nothing, and throws Error(invalid_use) where gradients have
   /// come since the last synchronize(). For programs written for Horovod.
