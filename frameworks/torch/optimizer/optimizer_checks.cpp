@@ -84,7 +84,7 @@ std::size_t bucket_bytes(const Context& context, const DistributedOptimizerOptio
   return std::size_t{device.is_cpu() && context.cross_size() == 1 ? 4U : 25U} << 20U;
 }
 
-/// What the form that suits best depends on.
+/// Names all that the best form depends on.
 std::string tuning_key(const Peers& peers, const std::vector<Parameter>& parameters,
                        const DistributedOptimizerOptions& options, const at::Device& device) {
   std::size_t bytes = 0;

@@ -134,8 +134,8 @@ void OptimizerImplementation::synchronize(RoundEnd end, bool updates) {
   synchronized_ = true;
 }
 
-// What accompanies the averages belongs to the round, not to step(): ranks that meet in it may have
-// called something else.
+// Buffers and comparison belong to the round, not to step(): ranks that meet in it may have called
+// something else.
 void OptimizerImplementation::submit_round(RoundEnd end, bool updates) {
   buffers_.begin(peers_.first);
   if (comparison_) comparison_->begin(rounds_, steps_);

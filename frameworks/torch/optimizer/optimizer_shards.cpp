@@ -28,7 +28,7 @@ at::Tensor values_of(const Parameter& parameter, const ShardPiece& piece) {
   return flat(parameter).narrow(0, piece.begin, piece.count);
 }
 
-/// Of two parameters in one memory each rank would step its own pieces, and overwrite the others'.
+/// Refuses two parameters in one memory: each rank would overwrite the others' pieces of one.
 void refuse_shared_memory(const std::vector<Parameter>& parameters) {
   std::map<std::uintptr_t, const Parameter*> ends;
   for (const Parameter& parameter : parameters) {

@@ -51,7 +51,7 @@ class OptimizerShards {
   std::vector<ShardedPiece> own_pieces() const;
   /// That are defined.
   std::vector<at::Tensor> gradients() const;
-  /// What the optimizer steps on this rank.
+  /// The tensors that the optimizer steps on this rank.
   std::vector<OptimizerPiece> pieces() const;
   /// The optimizer has stepped: sends this rank's pieces to all, once the last ones have arrived.
   /// Collective.

@@ -29,7 +29,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What the exception says.
+/// The exception's text.
 constexpr const char* kText = "thrown by the application";
 
 /// How the exception is thrown: an Error's text is known while it unwinds the stack.
@@ -63,7 +63,7 @@ struct Model {
       named.insert("p" + std::to_string(i), parameters.back());
     }
   }
-  /// Of the first parameters, and then of the others, whose gradients come first.
+  /// Adds the losses of the first parameters and of the others, whose gradients come first.
   static torch::Tensor loss(const torch::Tensor& first, const torch::Tensor& others) {
     return first + others;
   }

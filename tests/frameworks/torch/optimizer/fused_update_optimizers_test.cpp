@@ -103,7 +103,7 @@ struct TrainingBy {
 using Case = std::tuple<OptimizerKind, TensorArenaUse>;
 class FusedUpdateOptimizers : public testing::TestWithParam<Case> {};
 
-// What the same optimizer gives without shards; that it gives LibTorch's bits is optim_test's.
+// The same optimizer gives these without shards; optim_test says that they are LibTorch's.
 TEST_P(FusedUpdateOptimizers, GiveTheBitsOfAveragesAndAStepApart) {
   const auto& [kind, arena] = GetParam();
   Settings settings;

@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What hora does without a hook, in two stages.
+// Averages as hora does without a hook, in two stages.
 class PlainHook : public GradientHook {
  public:
   void begin(const GradientBucketView& bucket) override {
